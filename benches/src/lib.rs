@@ -1,0 +1,1 @@
+//! A safe consumer of the NDK dispatch tables.

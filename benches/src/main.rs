@@ -1,0 +1,2 @@
+//! ndkperf.
+fn main() {}

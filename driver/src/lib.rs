@@ -1,0 +1,2 @@
+//! The NDK provider.
+#![no_std]

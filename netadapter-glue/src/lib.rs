@@ -1,0 +1,2 @@
+//! Ethernet edges that know nothing of RDMA.
+#![no_std]
