@@ -1,0 +1,106 @@
+//! All that the outside supplies: time, randomness and memory.
+//!
+//! Nothing in this crate reads a clock, draws entropy or follows a pointer, so the same inputs
+//! always give the same packets.
+
+use core::ops::{Add, Sub};
+pub use core::time::Duration;
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+
+/// A point on the caller's monotonic clock, in nanoseconds since an origin of its choice.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The instant `nanos` nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`; zero where `earlier` is later.
+    pub const fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The source of every unpredictable number: QPNs, PSNs, communication IDs, keys.
+///
+/// A stream cipher, because a peer that sees some of these numbers must not be able to tell the
+/// next. Its 256-bit seed is given by the caller; a test gives a fixed one and replays a run.
+#[derive(Clone, Debug)]
+pub struct Rng(ChaCha12Rng);
+
+impl Rng {
+    /// A generator that always yields the same numbers for the same seed.
+    pub fn from_seed(seed: [u8; 32]) -> Self {
+        Self(ChaCha12Rng::from_seed(seed))
+    }
+
+    /// An independent generator for another part of the device.
+    pub fn fork(&mut self) -> Self {
+        let mut seed = [0; 32];
+        self.0.fill_bytes(&mut seed);
+        Self::from_seed(seed)
+    }
+
+    /// 32 uniform bits.
+    pub fn u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// 64 uniform bits.
+    pub fn u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number in `0..bound`, close enough to uniform for what is drawn here. `bound` is not 0.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        // Multiply-shift: the bias is below 2^-32 * bound.
+        ((u64::from(self.u32()) * u64::from(bound)) >> 32) as u32
+    }
+}
+
+/// Names the bytes behind a registration to [`Memory`]. The caller of the registration chooses it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct RegionId(pub u32);
+
+/// The caller no longer has those bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Fault;
+
+/// Access to registered memory, called only after key, rights and range were checked.
+pub trait Memory {
+    /// Copies `out.len()` bytes at `offset` of `region` into `out`.
+    ///
+    /// # Errors
+    /// [`Fault`] where the range is not backed; `out` may then be partly written.
+    fn read(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault>;
+
+    /// Copies `data` to `offset` of `region`, in ascending address order.
+    ///
+    /// # Errors
+    /// [`Fault`] where the range is not backed; a prefix may then have been written.
+    fn write(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault>;
+}
