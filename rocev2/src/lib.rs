@@ -9,3 +9,4 @@ extern crate std;
 pub mod env;
 pub mod ids;
 pub mod psn;
+pub mod wire;
