@@ -8,5 +8,8 @@ extern crate std;
 
 pub mod env;
 pub mod ids;
+pub mod mr;
 pub mod psn;
+pub mod qp;
+pub mod timer;
 pub mod wire;

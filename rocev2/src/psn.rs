@@ -24,6 +24,12 @@ impl Psn {
         Self::new(self.0.wrapping_add(packets))
     }
 
+    /// The PSN before this one.
+    #[must_use]
+    pub const fn prev(self) -> Self {
+        self.add(MODULUS - 1)
+    }
+
     /// Signed distance from `base` to `self`, in -2^23 .. 2^23.
     pub const fn since(self, base: Self) -> i32 {
         // The shift pair sign-extends the 24-bit difference.

@@ -67,6 +67,8 @@ impl Aeth {
 impl Syndrome {
     /// The credit code of a responder that does not count credits.
     pub const NO_CREDITS: u8 = 0x1f;
+    /// An acknowledgement without credits, the only one that is sent.
+    pub const ACK: Self = Self::Ack { credits: Self::NO_CREDITS };
 
     /// Reads the byte: class in bits 7 to 5, value in bits 4 to 0.
     pub const fn from_byte(byte: u8) -> Self {

@@ -59,6 +59,16 @@ drop_reasons! {
     PKey,
     /// The Q_Key does not match.
     QKey,
+    /// A request ahead of the one expected, or one that is not executed behind it.
+    Gap,
+    /// A request that was executed before and is not answered again.
+    Duplicate,
+    /// A response to nothing that is in flight.
+    StaleResponse,
+    /// A response with a reserved syndrome.
+    ReservedSyndrome,
+    /// A congestion notification: not acted on yet.
+    Congestion,
     /// Not a connection management datagram of a known version.
     Mad,
     /// A connection management message that is not implemented.

@@ -1,0 +1,342 @@
+//! A reliable connected queue pair: its attributes, and the three engines that it holds.
+//!
+//! The engines do not know each other. [`Requester`](requester::Requester) and
+//! [`Completer`](completer::Completer) share the send queue; the
+//! [`Responder`](responder::Responder) has the receive queue.
+
+pub mod completer;
+pub mod read;
+pub mod requester;
+pub mod responder;
+pub mod retry;
+pub mod state;
+pub mod work;
+
+use crate::env::{Instant, Memory};
+use crate::ids::Qpn;
+use crate::mr::{MrTable, PdId};
+use crate::psn::Psn;
+use crate::wire::{Bth, DropReason, Encap, Opcode, Packet, Pmtu, UnitWriter};
+use completer::Completer;
+use requester::{Requester, Window};
+use responder::{Context, Responder};
+pub use state::QpState;
+use work::{Completions, PostError, RecvQueue, RecvWr, SendQueue, SendWr, WcStatus};
+
+/// The default partition, full member: the only one on RoCE.
+pub const PKEY_DEFAULT: u16 = 0xffff;
+
+/// A Base Transport Header with the fields that do not vary.
+pub const fn bth(opcode: Opcode, dest_qpn: Qpn, psn: Psn) -> Bth {
+    Bth {
+        opcode,
+        solicited: false,
+        // "Migrated", as adapters send it; path migration does not exist on RoCE.
+        migrated: true,
+        pad_count: 0,
+        pkey: PKEY_DEFAULT,
+        fecn: false,
+        becn: false,
+        dest_qpn,
+        ack_req: false,
+        psn,
+    }
+}
+
+/// The domain of a QP and the table that its keys are looked up in.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    /// The QP's protection domain.
+    pub pd: PdId,
+    /// All registrations.
+    pub mrs: &'a MrTable,
+}
+
+/// The connection, as the engines need it.
+#[derive(Clone, Debug)]
+pub struct PeerQp {
+    /// The peer's QP.
+    pub qpn: Qpn,
+    /// Addresses and ports of every packet that we send; `ip_id` is set per packet.
+    pub encap: Encap,
+    /// Payload bytes of a full packet.
+    pub pmtu: Pmtu,
+    /// PSN of our first request.
+    pub send_psn: Psn,
+    /// PSN of the peer's first request.
+    pub recv_psn: Psn,
+    /// READs that the peer may have in flight.
+    pub inbound_reads: u8,
+    /// READs that we may have in flight.
+    pub outbound_reads: u8,
+    /// Transport timeout code, 4.096 us * 2^code.
+    pub ack_timeout_code: u8,
+    /// Transport retries, 0..=7.
+    pub retry_count: u8,
+    /// RNR retries, 7 without limit.
+    pub rnr_retry: u8,
+}
+
+/// What a QP is created with.
+#[derive(Clone, Copy, Debug)]
+pub struct QpConfig {
+    /// The caller's name for it, returned in its completions.
+    pub owner: u64,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Initiator requests outstanding, at most.
+    pub send_depth: usize,
+    /// Receives outstanding, at most.
+    pub recv_depth: usize,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    qpn: Qpn,
+    pd: PdId,
+    state: QpState,
+    peer: Option<PeerQp>,
+    depths: (usize, usize),
+    sq: SendQueue,
+    rq: RecvQueue,
+    requester: Requester,
+    completer: Completer,
+    responder: Responder,
+    /// Answers and requests take turns, so that a long READ does not starve our own sends.
+    requests_first: bool,
+}
+
+impl Qp {
+    /// A QP in INIT.
+    pub fn new(qpn: Qpn, config: &QpConfig, window: Window) -> Self {
+        Self {
+            qpn,
+            pd: config.pd,
+            state: QpState::Init,
+            peer: None,
+            depths: (config.send_depth, config.recv_depth),
+            sq: SendQueue::new(config.owner, config.send_depth),
+            rq: RecvQueue::new(config.owner, config.recv_depth),
+            requester: Requester::new(window),
+            completer: Completer::new(),
+            responder: Responder::new(),
+            requests_first: false,
+        }
+    }
+
+    /// Its number.
+    pub const fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Its state.
+    pub const fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// The connection, once there is one.
+    pub const fn peer(&self) -> Option<&PeerQp> {
+        self.peer.as_ref()
+    }
+
+    /// Depths of send and receive queue.
+    pub const fn depths(&self) -> (usize, usize) {
+        self.depths
+    }
+
+    /// Ties the QP to a peer and moves it to RTS. A QP is connected once in its life.
+    pub fn connect(&mut self, peer: PeerQp) {
+        self.sq.start_at(peer.send_psn);
+        self.requester.connect(&peer);
+        self.completer.connect(&peer);
+        self.responder.connect(peer.recv_psn, peer.inbound_reads);
+        self.peer = Some(peer);
+        self.state = QpState::Rts;
+    }
+
+    /// Queues an initiator request; in the error state it completes flushed at once.
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was queued and no completion follows.
+    pub fn post_send(&mut self, wr: SendWr, out: &mut Completions) -> Result<(), PostError> {
+        let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes() as u64);
+        if pmtu == 0 && self.state == QpState::Init {
+            return Err(PostError::NotConnected);
+        }
+        self.sq.push(wr, pmtu.max(1))?;
+        if self.state == QpState::Err {
+            self.sq.flush(out);
+        }
+        Ok(())
+    }
+
+    /// Queues a receive; in the error state it completes flushed at once.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`]: nothing was queued and no completion follows.
+    pub fn post_recv(&mut self, wr: RecvWr, out: &mut Completions) -> Result<(), PostError> {
+        self.rq.push(wr)?;
+        if self.state == QpState::Err {
+            self.rq.flush(out);
+        }
+        Ok(())
+    }
+
+    /// Acts on a packet whose ICRC, QPN and opcode are good.
+    ///
+    /// # Errors
+    /// [`DropReason`]: the packet changed nothing.
+    pub fn handle_packet<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        mrs: &mut MrTable,
+        memory: &mut M,
+        out: &mut Completions,
+    ) -> Result<(), DropReason> {
+        let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
+            return Err(DropReason::QpState);
+        };
+        check_addresses(peer, &packet.encap)?;
+        let failure = if packet.bth.opcode.is_response() {
+            let keys = Keys { pd: self.pd, mrs };
+            let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out };
+            match self.completer.handle(now, packet, &mut cx)? {
+                completer::Verdict::Done => return Ok(()),
+                completer::Verdict::Fail(status) => Some(status),
+            }
+        } else {
+            let mut cx = Context { peer, pd: self.pd, mrs, memory, rq: &mut self.rq, out };
+            match self.responder.handle(packet, &mut cx)? {
+                responder::Verdict::Done => return Ok(()),
+                responder::Verdict::Fail => None,
+            }
+        };
+        self.fail(failure, out);
+        Ok(())
+    }
+
+    /// The next instant at which [`Self::handle_timeout`] has work.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.completer.deadline()
+    }
+
+    /// Acts on expired timers.
+    pub fn handle_timeout(&mut self, now: Instant, out: &mut Completions) {
+        if self.state != QpState::Rts {
+            return;
+        }
+        if let completer::Verdict::Fail(status) = self.completer.handle_timeout(now, &mut self.sq) {
+            self.fail(Some(status), out);
+        }
+    }
+
+    /// Whether a packet could leave now.
+    pub fn ready(&mut self) -> bool {
+        self.responder.ready() || self.requests_ready()
+    }
+
+    fn requests_ready(&mut self) -> bool {
+        let Self { state: QpState::Rts, peer: Some(peer), sq, requester, completer, .. } = self
+        else {
+            return false;
+        };
+        !completer.paused() && requester.ready(sq, peer)
+    }
+
+    /// Writes packets of one direction into `unit`; returns how many.
+    pub fn fill<M: Memory>(
+        &mut self,
+        now: Instant,
+        mrs: &MrTable,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        out: &mut Completions,
+    ) -> usize {
+        self.requests_first = !self.requests_first;
+        let keys = Keys { pd: self.pd, mrs };
+        let mut written = 0;
+        for requests in [self.requests_first, !self.requests_first] {
+            if written == 0 {
+                written = if requests {
+                    self.fill_requests(now, &keys, memory, unit, max_packets, out)
+                } else {
+                    self.fill_answers(&keys, memory, unit, max_packets, out)
+                };
+            }
+        }
+        written
+    }
+
+    fn fill_answers<M: Memory>(
+        &mut self,
+        keys: &Keys<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        out: &mut Completions,
+    ) -> usize {
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let (written, verdict) = self.responder.fill(peer, keys, memory, unit, max_packets);
+        if verdict == responder::Verdict::Fail {
+            self.fail(None, out);
+        }
+        written
+    }
+
+    fn fill_requests<M: Memory>(
+        &mut self,
+        now: Instant,
+        keys: &Keys<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        out: &mut Completions,
+    ) -> usize {
+        if !self.requests_ready() {
+            return 0;
+        }
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let new = !self.sq.resending();
+        let written = self.requester.fill(&mut self.sq, peer, keys, memory, unit, max_packets);
+        if written > 0 {
+            self.completer.sent(now, self.sq.next(), new);
+        }
+        if self.sq.in_flight() == 0
+            && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault)
+        {
+            self.fail(Some(status), out);
+        }
+        written
+    }
+
+    /// Cancels everything: the owner flushes, disconnects or closes. Nothing is sent any more.
+    pub fn flush(&mut self, out: &mut Completions) {
+        self.responder.clear();
+        self.enter_error(out);
+    }
+
+    /// Goes to the error state by an error: the oldest initiator request ends with `status` if one
+    /// is given, everything else is flushed (C10-42). An answer that is already owed still leaves.
+    fn fail(&mut self, status: Option<WcStatus>, out: &mut Completions) {
+        if let Some(status) = status {
+            self.sq.fail_head(status, out);
+        }
+        self.enter_error(out);
+    }
+
+    fn enter_error(&mut self, out: &mut Completions) {
+        self.state = QpState::Err;
+        self.completer.stop();
+        self.sq.flush(out);
+        self.rq.flush(out);
+    }
+}
+
+/// A packet belongs to a connection only if both addresses do: the cheapest defence there is.
+fn check_addresses(peer: &PeerQp, encap: &Encap) -> Result<(), DropReason> {
+    let fits = encap.dst == peer.encap.src && encap.src == peer.encap.dst;
+    if fits { Ok(()) } else { Err(DropReason::AddressMismatch) }
+}

@@ -1,0 +1,241 @@
+//! Responder resources: READ requests being answered, and the record of those answered, from
+//! which a lost answer is given again (IBTA ch. 9, Responder Resources).
+
+use super::work::MAX_READS;
+use super::{Keys, PeerQp};
+use crate::env::{Fault, Memory};
+use crate::mr::{Access, AccessError, Target};
+use crate::psn::{Msn, Psn};
+use crate::wire::{Aeth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
+use heapless::{Deque, Vec};
+
+/// A READ request that was accepted.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    first: Psn,
+    packets: u32,
+    reth: Reth,
+    msn: Msn,
+}
+
+/// An answer in progress.
+#[derive(Clone, Copy, Debug)]
+struct Reply {
+    /// Where this answer began; its first packet is FIRST or ONLY.
+    first: Psn,
+    next: Psn,
+    end: Psn,
+    /// What this answer covers.
+    reth: Reth,
+    /// The place of it; `None` for a READ of nothing.
+    target: Option<Target>,
+    msn: Msn,
+    replay: bool,
+}
+
+/// The memory behind an answer is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Revoked {
+    /// The PSN of the response that could not be made.
+    pub psn: Psn,
+}
+
+/// What the peer's READs of one QP occupy.
+#[derive(Debug)]
+pub struct ReadResponder {
+    depth: usize,
+    records: Deque<Record, MAX_READS>,
+    replies: Vec<Reply, MAX_READS>,
+}
+
+impl ReadResponder {
+    /// No resources until [`Self::connect`].
+    pub const fn new() -> Self {
+        Self { depth: 0, records: Deque::new(), replies: Vec::new() }
+    }
+
+    /// Sets how many READs the peer may have in flight.
+    pub fn connect(&mut self, inbound: u8) {
+        self.depth = usize::from(inbound).min(MAX_READS);
+    }
+
+    /// Whether one more READ may be accepted.
+    pub fn has_room(&self) -> bool {
+        self.replies.iter().filter(|reply| !reply.replay).count() < self.depth
+            && !self.replies.is_full()
+    }
+
+    /// Whether an answer is owed.
+    pub fn busy(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Forgets everything owed.
+    pub fn clear(&mut self) {
+        self.replies.clear();
+        self.records.clear();
+    }
+
+    /// Takes a new READ whose key and range were checked. The caller asked [`Self::has_room`].
+    pub fn accept(
+        &mut self,
+        first: Psn,
+        packets: u32,
+        reth: Reth,
+        target: Option<Target>,
+        msn: Msn,
+    ) {
+        while self.records.len() >= self.depth.max(1) {
+            self.records.pop_front();
+        }
+        let record = Record { first, packets, reth, msn };
+        let reply = record.reply(first, reth, target, false, packets);
+        let kept = self.records.push_back(record).is_ok() && self.replies.push(reply).is_ok();
+        debug_assert!(kept, "has_room was asked");
+    }
+
+    /// A READ request that came before: answers again from memory as it is now. A request that was
+    /// never recorded, or differs from its record, changes nothing (C9-105).
+    pub fn replay(&mut self, psn: Psn, reth: Reth, pmtu: u64, keys: &Keys<'_>) -> bool {
+        let Some(record) = self.records.iter().find(|record| record.covers(psn)).copied() else {
+            return false;
+        };
+        let skipped = u64::from(psn.since(record.first).cast_unsigned()) * pmtu;
+        let left = u64::from(record.reth.len).saturating_sub(skipped);
+        let inside = u64::from(reth.len) <= left && reth.va == record.reth.va.wrapping_add(skipped);
+        if reth.rkey != record.reth.rkey || !inside {
+            return false;
+        }
+        if let Some(reply) = self.replies.iter_mut().find(|reply| reply.covers(psn)) {
+            reply.rewind_to(psn);
+            return true;
+        }
+        let Ok(target) = check(reth, keys) else { return false };
+        let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
+        self.insert(record.reply(psn, reth, target, true, packets))
+    }
+
+    /// Writes responses into `unit`; returns how many.
+    ///
+    /// # Errors
+    /// [`Revoked`] where the key died since the request was accepted: rights are checked again for
+    /// each packet.
+    pub fn fill<M: Memory>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &Keys<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+    ) -> Result<usize, Revoked> {
+        let pmtu = peer.pmtu.bytes() as u64;
+        let mut written = 0;
+        while written < max_packets
+            && let Some(reply) = self.replies.first_mut()
+        {
+            let (opcode, ext) = reply.header();
+            let payload_len = u64::from(reply.reth.len).saturating_sub(reply.done(pmtu)).min(pmtu);
+            if !unit.fits(ext.len(), payload_len as usize) {
+                break;
+            }
+            let bth = super::bth(opcode, peer.qpn, reply.next);
+            let pushed = unit.push(&bth, &ext, payload_len as usize, |payload| {
+                reply.read(payload, pmtu, keys, memory)
+            });
+            if pushed.is_err() {
+                let Reply { next, replay, .. } = *reply;
+                self.replies.remove(0);
+                if replay {
+                    continue;
+                }
+                return Err(Revoked { psn: next });
+            }
+            written += 1;
+            reply.next = reply.next.add(1);
+            if reply.next == reply.end {
+                self.replies.remove(0);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Keeps answers in PSN order: a requester takes a later one as the loss of an earlier.
+    fn insert(&mut self, reply: Reply) -> bool {
+        let place = self.replies.iter().position(|other| other.next.since(reply.next) > 0);
+        self.replies.insert(place.unwrap_or(self.replies.len()), reply).is_ok()
+    }
+}
+
+impl Default for ReadResponder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Record {
+    fn covers(&self, psn: Psn) -> bool {
+        (0..i64::from(self.packets)).contains(&i64::from(psn.since(self.first)))
+    }
+
+    fn reply(
+        &self,
+        first: Psn,
+        reth: Reth,
+        target: Option<Target>,
+        replay: bool,
+        packets: u32,
+    ) -> Reply {
+        Reply { first, next: first, end: first.add(packets), reth, target, msn: self.msn, replay }
+    }
+}
+
+impl Reply {
+    fn covers(&self, psn: Psn) -> bool {
+        psn.since(self.first) >= 0 && psn.since(self.end) < 0
+    }
+
+    /// Goes back to `psn` if it was answered already; what is still to come comes anyway.
+    fn rewind_to(&mut self, psn: Psn) {
+        if psn.since(self.next) < 0 {
+            self.next = psn;
+        }
+    }
+
+    /// Bytes of this answer before `next`.
+    fn done(&self, pmtu: u64) -> u64 {
+        u64::from(self.next.since(self.first).cast_unsigned()) * pmtu
+    }
+
+    fn header(&self) -> (Opcode, Ext) {
+        let aeth = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn });
+        match (self.next == self.first, self.next.add(1) == self.end) {
+            (true, true) => (Opcode::read_response(Place::Only), aeth),
+            (true, false) => (Opcode::read_response(Place::First), aeth),
+            (false, true) => (Opcode::read_response(Place::Last), aeth),
+            (false, false) => (Opcode::read_response(Place::Middle), Ext::None),
+        }
+    }
+
+    fn read<M: Memory>(
+        &self,
+        payload: &mut [u8],
+        pmtu: u64,
+        keys: &Keys<'_>,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let Some(target) = self.target else { return Ok(()) };
+        let region = keys.mrs.region(&target).ok_or(Fault)?;
+        memory.read(region, target.offset + self.done(pmtu), payload)
+    }
+}
+
+/// Checks a READ's key and range; a READ of nothing is not checked (C9-88).
+///
+/// # Errors
+/// The rule that failed.
+pub fn check(reth: Reth, keys: &Keys<'_>) -> Result<Option<Target>, AccessError> {
+    if reth.len == 0 {
+        return Ok(None);
+    }
+    keys.mrs.remote(keys.pd, reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_READ).map(Some)
+}

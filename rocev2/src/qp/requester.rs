@@ -1,0 +1,231 @@
+//! The requester: cuts work requests into packets and decides when each may leave.
+//!
+//! State moves only after a packet is in the buffer, so there is nothing to roll back.
+
+use super::work::{LocalFault, SendOp, SendQueue, SendWqe, SgList, WcStatus, check_sink, gather};
+use super::{Keys, PeerQp};
+use crate::env::Memory;
+use crate::ids::Qpn;
+use crate::psn::Psn;
+use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter};
+
+/// How far ahead of the acknowledgements the requester runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Bytes in flight, at most (one packet may always leave).
+    pub bytes: u32,
+    /// A longer READ is cut into requests of this many bytes, so that the requester, not the
+    /// responder, decides how much is in flight.
+    pub read_chunk: u32,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { bytes: 512 << 10, read_chunk: 128 << 10 }
+    }
+}
+
+/// The longest run of PSNs in flight; far below 2^23, where serial comparison turns around.
+const WINDOW_PSN_MAX: u32 = 1 << 15;
+
+/// Sends what is queued.
+#[derive(Debug)]
+pub struct Requester {
+    window_packets: u32,
+    chunk_packets: u32,
+    initiator_depth: usize,
+    window: Window,
+}
+
+/// One packet, decided on and not yet written.
+struct Plan {
+    opcode: Opcode,
+    ext: Ext,
+    /// First byte of the message in this packet.
+    offset: u64,
+    payload_len: usize,
+    /// PSNs that it takes.
+    packets: u32,
+    ack_req: bool,
+    solicited: bool,
+}
+
+/// Why no packet can be planned now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wait {
+    /// Nothing to send, or something must arrive first.
+    Blocked,
+    /// The request at the cursor is faulty.
+    Fault(WcStatus),
+}
+
+impl Requester {
+    /// A requester that sends nothing until [`Self::connect`].
+    pub const fn new(window: Window) -> Self {
+        Self { window_packets: 0, chunk_packets: 1, initiator_depth: 0, window }
+    }
+
+    /// Sets what the connection agreed on.
+    pub fn connect(&mut self, peer: &PeerQp) {
+        let pmtu = peer.pmtu.bytes() as u32;
+        self.window_packets = (self.window.bytes / pmtu).clamp(1, WINDOW_PSN_MAX);
+        self.chunk_packets = (self.window.read_chunk / pmtu).clamp(1, self.window_packets);
+        self.initiator_depth = usize::from(peer.outbound_reads).min(super::work::MAX_READS);
+    }
+
+    /// Whether a packet could leave now.
+    pub fn ready(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
+        match self.plan(sq, peer) {
+            Ok(_) => true,
+            // A faulty request at the head has to be reported.
+            Err(Wait::Fault(_)) => sq.in_flight() == 0,
+            Err(Wait::Blocked) => false,
+        }
+    }
+
+    /// Writes as many packets as may leave and fit `unit`; returns how many.
+    pub fn fill<M: Memory>(
+        &self,
+        sq: &mut SendQueue,
+        peer: &PeerQp,
+        keys: &Keys<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+    ) -> usize {
+        let mut written = 0;
+        while written < max_packets
+            && let Ok(plan) = self.plan(sq, peer)
+        {
+            if !unit.fits(plan.ext.len(), plan.payload_len) {
+                break;
+            }
+            if self.write(&plan, sq, peer, keys, memory, unit).is_err() {
+                if let Some((wqe, _)) = sq.at_cursor() {
+                    wqe.fault = Some(WcStatus::LocalProtection);
+                }
+                break;
+            }
+            written += 1;
+        }
+        written
+    }
+
+    fn write<M: Memory>(
+        &self,
+        plan: &Plan,
+        sq: &mut SendQueue,
+        peer: &PeerQp,
+        keys: &Keys<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+    ) -> Result<(), LocalFault> {
+        let psn = sq.next();
+        let Some((wqe, _)) = sq.at_cursor() else { return Ok(()) };
+        let is_read = wqe.is_read();
+        if is_read {
+            check_sink(&wqe.wr.sgl, keys.pd, keys.mrs)?;
+        }
+        let bth = plan.bth(peer.qpn, psn);
+        let sgl: &SgList = &wqe.wr.sgl;
+        unit.push(&bth, &plan.ext, plan.payload_len, |payload| {
+            gather(sgl, plan.offset, payload, keys.pd, keys.mrs, memory)
+        })?;
+        sq.sent(plan.packets, is_read);
+        Ok(())
+    }
+
+    fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
+        let in_flight = sq.in_flight();
+        let reads = sq.reads_in_flight();
+        let (wqe, packet) = sq.at_cursor().ok_or(Wait::Blocked)?;
+        if let Some(status) = wqe.fault {
+            return Err(Wait::Fault(status));
+        }
+        if wqe.wr.read_fence && packet == 0 && reads > 0 {
+            return Err(Wait::Blocked);
+        }
+        let room = self.window_packets.saturating_sub(in_flight);
+        let pmtu = peer.pmtu.bytes() as u64;
+        match wqe.wr.op {
+            SendOp::Read { va, rkey } => {
+                if self.initiator_depth == 0 {
+                    wqe.fault = Some(WcStatus::LocalQpOperation);
+                    return Err(Wait::Fault(WcStatus::LocalQpOperation));
+                }
+                let end = (packet / self.chunk_packets + 1)
+                    .saturating_mul(self.chunk_packets)
+                    .min(wqe.packets);
+                let packets = end - packet;
+                if reads >= self.initiator_depth || (packets > room && in_flight > 0) {
+                    return Err(Wait::Blocked);
+                }
+                let offset = u64::from(packet) * pmtu;
+                let len = wqe.len.min(u64::from(end) * pmtu) - offset.min(wqe.len);
+                // A chunk is at most 2^31 bytes, the longest message.
+                let reth = Reth { va: va.wrapping_add(offset), rkey, len: len as u32 };
+                Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
+            }
+            SendOp::Send | SendOp::SendInvalidate(_) | SendOp::Write { .. } => {
+                if room == 0 {
+                    return Err(Wait::Blocked);
+                }
+                Ok(self.plan_data(wqe, packet, pmtu, room))
+            }
+        }
+    }
+
+    fn plan_data(&self, wqe: &SendWqe, packet: u32, pmtu: u64, room: u32) -> Plan {
+        let offset = u64::from(packet) * pmtu;
+        let last = packet + 1 == wqe.packets;
+        let (opcode, ext) = data_opcode(wqe, packet == 0, last);
+        // Ask at the end of a message, and often enough inside a long one that the window opens
+        // before it is used up: a train whose tail asks for nothing waits for the timer.
+        let quarter = (self.window_packets / 4).max(1);
+        Plan {
+            opcode,
+            ext,
+            offset,
+            // The length of one packet.
+            payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
+            packets: 1,
+            ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
+            solicited: last && wqe.wr.solicited,
+        }
+    }
+}
+
+impl Plan {
+    const fn request(opcode: Opcode, ext: Ext, packets: u32) -> Self {
+        Self { opcode, ext, offset: 0, payload_len: 0, packets, ack_req: true, solicited: false }
+    }
+
+    const fn bth(&self, dest_qpn: Qpn, psn: Psn) -> Bth {
+        let mut bth = super::bth(self.opcode, dest_qpn, psn);
+        bth.ack_req = self.ack_req;
+        bth.solicited = self.solicited;
+        bth
+    }
+}
+
+/// Opcode and extended header of a SEND or WRITE packet by its place in the message.
+const fn data_opcode(wqe: &SendWqe, first: bool, last: bool) -> (Opcode, Ext) {
+    let place = match (first, last) {
+        (true, true) => Place::Only,
+        (true, false) => Place::First,
+        (false, false) => Place::Middle,
+        (false, true) => Place::Last,
+    };
+    match wqe.wr.op {
+        SendOp::SendInvalidate(rkey) if last => (Opcode::send(place).with_inv(), Ext::Ieth(rkey)),
+        SendOp::Send | SendOp::SendInvalidate(_) => (Opcode::send(place), Ext::None),
+        // Message length was bounded to 2^31 when the request was queued.
+        SendOp::Write { va, rkey } if first => {
+            (Opcode::write(place), Ext::Reth(Reth { va, rkey, len: wqe.len as u32 }))
+        }
+        SendOp::Write { .. } => (Opcode::write(place), Ext::None),
+        SendOp::Read { va, rkey } => {
+            (Opcode::ReadRequest, Ext::Reth(Reth { va, rkey, len: wqe.len as u32 }))
+        }
+    }
+}

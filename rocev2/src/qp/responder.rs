@@ -1,0 +1,451 @@
+//! The responder: a chain of small checks on each request of the peer, then its execution.
+//!
+//! PSN, then opcode order, then resources, then length, then key: the first check that fails
+//! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
+
+use super::read::{self, ReadResponder};
+use super::work::{Completions, Received, RecvQueue, WcStatus, scatter, sg_len};
+use super::{Keys, PeerQp};
+use crate::env::Memory;
+use crate::ids::Rkey;
+use crate::mr::{Access, MrTable, Target};
+use crate::psn::{Msn, Psn};
+use crate::wire::{
+    Aeth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer, Syndrome,
+    UnitWriter,
+};
+
+/// The pause that a peer makes when no receive is posted: 0.64 ms.
+const RNR_TIMER: RnrTimer = RnrTimer::new(12);
+
+/// The request side of a QP.
+#[derive(Debug)]
+pub struct Responder {
+    epsn: Psn,
+    msn: Msn,
+    message: Message,
+    /// A NAK or RNR NAK for `epsn` is out; further packets ahead of it are silent.
+    nak_sent: bool,
+    /// What is owed once no READ answer is owed before it.
+    reply: Option<Syndrome>,
+    reads: ReadResponder,
+    /// Nothing more is executed; what was owed before still leaves.
+    failed: bool,
+}
+
+/// The message whose packets are arriving.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Message {
+    None,
+    Send { received: u64 },
+    Write { written: u64, len: u32, target: Option<Target> },
+}
+
+/// Why an expected request is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Refusal {
+    /// No receive is posted: try again later.
+    NotReady,
+    /// The request fails, and the QP with it; a receive that it held ends with this status.
+    Fatal(NakCode, Option<WcStatus>),
+}
+
+const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
+
+/// What the QP has to do about a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// Nothing more.
+    Done,
+    /// The QP goes to the error state. The receive in use, if any, is already completed.
+    Fail,
+}
+
+/// What a request needs beside the responder's own state.
+pub struct Context<'a, M> {
+    /// The connection.
+    pub peer: &'a PeerQp,
+    /// Domain and table of keys; invalidation changes the table.
+    pub pd: crate::mr::PdId,
+    /// All registrations.
+    pub mrs: &'a mut MrTable,
+    /// Registered bytes.
+    pub memory: &'a mut M,
+    /// The receive queue.
+    pub rq: &'a mut RecvQueue,
+    /// Where completions go.
+    pub out: &'a mut Completions,
+}
+
+impl<M> Context<'_, M> {
+    const fn keys(&self) -> Keys<'_> {
+        Keys { pd: self.pd, mrs: self.mrs }
+    }
+
+    const fn pmtu(&self) -> u64 {
+        self.peer.pmtu.bytes() as u64
+    }
+}
+
+impl Responder {
+    /// A responder that expects nothing until [`Self::connect`].
+    pub const fn new() -> Self {
+        Self {
+            epsn: Psn::new(0),
+            msn: Msn::new(0),
+            message: Message::None,
+            nak_sent: false,
+            reply: None,
+            reads: ReadResponder::new(),
+            failed: false,
+        }
+    }
+
+    /// Sets the first PSN expected and the read depth agreed on.
+    pub fn connect(&mut self, epsn: Psn, inbound_reads: u8) {
+        self.epsn = epsn;
+        self.reads.connect(inbound_reads);
+    }
+
+    /// Whether a packet is owed to the peer.
+    pub fn ready(&self) -> bool {
+        self.reply.is_some() || self.reads.busy()
+    }
+
+    /// Forgets everything owed: the QP was flushed by its owner.
+    pub fn clear(&mut self) {
+        self.reply = None;
+        self.reads.clear();
+        self.failed = true;
+    }
+
+    /// Acts on a request packet.
+    ///
+    /// # Errors
+    /// [`DropReason`]: a duplicate that is not answered, or a packet behind a gap.
+    pub fn handle<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        match packet.bth.psn.since(self.epsn) {
+            0 => Ok(self.expected(packet, cx)),
+            i32::MIN..0 => self.duplicate(packet, cx),
+            // One NAK per gap: a second would send the requester back twice.
+            1.. if self.nak_sent => Err(DropReason::Gap),
+            1.. => {
+                self.nak_sent = true;
+                self.reply = Some(Syndrome::Nak(NakCode::PsnSequence));
+                Err(DropReason::Gap)
+            }
+        }
+    }
+
+    fn expected<M: Memory>(&mut self, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
+        match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
+            Ok(packets) => {
+                self.epsn = self.epsn.add(packets);
+                self.nak_sent = false;
+                // A NAK that has not left yet is out of date.
+                if packet.bth.ack_req && packet.bth.opcode != Opcode::ReadRequest
+                    || self.reply.is_some()
+                {
+                    self.reply = Some(Syndrome::ACK);
+                }
+                Verdict::Done
+            }
+            Err(Refusal::NotReady) => {
+                self.nak_sent = true;
+                self.reply = Some(Syndrome::RnrNak(RNR_TIMER));
+                Verdict::Done
+            }
+            Err(Refusal::Fatal(code, status)) => {
+                self.reply = Some(Syndrome::Nak(code));
+                self.failed = true;
+                if let Some(status) = status {
+                    cx.rq.complete(Received::failed(status), cx.out);
+                }
+                Verdict::Fail
+            }
+        }
+    }
+
+    /// A request that was executed before is acknowledged again, never executed again (C9-105).
+    fn duplicate<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let answered = match (packet.bth.opcode.operation(), packet.ext) {
+            (Operation::ReadRequest, Ext::Reth(reth)) => {
+                self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys())
+            }
+            (Operation::Send | Operation::Write, _) if packet.bth.ack_req => {
+                // An owed NAK acknowledges as much.
+                self.reply.get_or_insert(Syndrome::ACK);
+                true
+            }
+            _ => false,
+        };
+        if answered { Ok(Verdict::Done) } else { Err(DropReason::Duplicate) }
+    }
+
+    /// Each packet of a message follows the one before it; only a first or only packet opens one.
+    fn check_order(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let opens = matches!(packet.bth.opcode.place(), Place::First | Place::Only);
+        let fits = match (self.message, packet.bth.opcode.operation()) {
+            (Message::None, _) => opens,
+            (Message::Send { .. }, Operation::Send) | (Message::Write { .. }, Operation::Write) => {
+                !opens
+            }
+            (Message::Send { .. } | Message::Write { .. }, _) => false,
+        };
+        if fits { Ok(()) } else { Err(self.invalid()) }
+    }
+
+    /// An invalid request; a receive that a SEND in progress holds ends with it.
+    const fn invalid(&self) -> Refusal {
+        match self.message {
+            Message::Send { .. } => {
+                Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::RemoteInvalidRequest))
+            }
+            Message::None | Message::Write { .. } => INVALID,
+        }
+    }
+
+    /// Executes the expected packet; returns how many PSNs it takes.
+    fn execute<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<u32, Refusal> {
+        match (packet.bth.opcode.operation(), packet.ext) {
+            (Operation::Send, _) => self.execute_send(packet, cx).map(|()| 1),
+            (Operation::Write, ext) => self.execute_write(packet, ext, cx).map(|()| 1),
+            (Operation::ReadRequest, Ext::Reth(reth)) => self.execute_read(packet, reth, cx),
+            // Atomics, FLUSH and ATOMIC_WRITE are not offered by this adapter.
+            _ => Err(INVALID),
+        }
+    }
+
+    fn execute_send<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), Refusal> {
+        let received = match self.message {
+            Message::Send { received } => received,
+            Message::None | Message::Write { .. } => 0,
+        };
+        let Some(wr) = cx.rq.head() else { return Err(Refusal::NotReady) };
+        check_packet_len(packet, cx.pmtu()).map_err(|()| self.invalid())?;
+        let total = received + packet.payload.len() as u64;
+        if total > sg_len(&wr.sgl) || total > super::work::MAX_MESSAGE {
+            return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
+        }
+        let keys = Keys { pd: cx.pd, mrs: cx.mrs };
+        scatter(&wr.sgl, received, packet.payload, keys.pd, keys.mrs, cx.memory).map_err(|_| {
+            Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection))
+        })?;
+        self.message = Message::Send { received: total };
+        if ends(packet) {
+            self.finish_send(packet, total, cx)?;
+        }
+        Ok(())
+    }
+
+    fn finish_send<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        total: u64,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), Refusal> {
+        let invalidated = invalidated_key(packet.ext);
+        if let Some(key) = invalidated {
+            // Payload placed, key ended, completion last: that order is the contract.
+            cx.mrs.invalidate(cx.pd, key).map_err(|_| {
+                Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalQpOperation))
+            })?;
+        }
+        let done = Received {
+            status: WcStatus::Success,
+            // Bounded by MAX_MESSAGE.
+            len: total as u32,
+            solicited: packet.bth.solicited,
+            invalidated,
+        };
+        cx.rq.complete(done, cx.out);
+        self.end_message();
+        Ok(())
+    }
+
+    fn execute_write<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        ext: Ext,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), Refusal> {
+        let has_imm = matches!(ext, Ext::Imm(_) | Ext::RethImm(..));
+        if has_imm && cx.rq.is_empty() {
+            return Err(Refusal::NotReady);
+        }
+        let (written, len, target) = match (self.message, reth(ext)) {
+            (Message::Write { written, len, target }, _) => (written, len, target),
+            (_, Some(reth)) => (0, reth.len, check_write(reth, has_imm, cx)?),
+            (_, None) => return Err(INVALID),
+        };
+        check_write_len(packet, written, len, cx.pmtu())?;
+        if let Some(target) = target.filter(|_| !packet.payload.is_empty()) {
+            // The key must still be live, for each packet.
+            let region = cx.mrs.region(&target).ok_or_else(|| access_error(has_imm))?;
+            cx.memory
+                .write(region, target.offset + written, packet.payload)
+                .map_err(|_| Refusal::Fatal(NakCode::RemoteOperational, None))?;
+        }
+        self.message =
+            Message::Write { written: written + packet.payload.len() as u64, len, target };
+        if ends(packet) {
+            if has_imm {
+                let solicited = packet.bth.solicited;
+                cx.rq.complete(
+                    Received { status: WcStatus::Success, len, solicited, invalidated: None },
+                    cx.out,
+                );
+            }
+            self.end_message();
+        }
+        Ok(())
+    }
+
+    fn execute_read<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        reth: Reth,
+        cx: &mut Context<'_, M>,
+    ) -> Result<u32, Refusal> {
+        if !packet.payload.is_empty()
+            || u64::from(reth.len) > super::work::MAX_MESSAGE
+            || !self.reads.has_room()
+        {
+            return Err(INVALID);
+        }
+        let target = read::check(reth, &cx.keys())
+            .map_err(|_| Refusal::Fatal(NakCode::RemoteAccess, None))?;
+        let packets = u64::from(reth.len).div_ceil(cx.pmtu()).max(1) as u32;
+        // A READ counts as a message once it is accepted (C9-148).
+        self.msn = self.msn.next();
+        self.reads.accept(packet.bth.psn, packets, reth, target, self.msn);
+        Ok(packets)
+    }
+
+    fn end_message(&mut self) {
+        self.message = Message::None;
+        self.msn = self.msn.next();
+    }
+
+    /// Writes what is owed into `unit`. Returns packets written, and the verdict.
+    pub fn fill<M: Memory>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &Keys<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+    ) -> (usize, Verdict) {
+        match self.reads.fill(peer, keys, memory, unit, max_packets) {
+            Ok(0) => (self.fill_reply(peer, unit), Verdict::Done),
+            Ok(written) => (written, Verdict::Done),
+            Err(revoked) => {
+                self.reads.clear();
+                self.failed = true;
+                self.reply = Some(Syndrome::Nak(NakCode::RemoteAccess));
+                self.epsn = revoked.psn;
+                (0, Verdict::Fail)
+            }
+        }
+    }
+
+    fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>) -> usize {
+        let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else { return 0 };
+        let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
+        if !unit.fits(ext.len(), 0) {
+            return 0;
+        }
+        // An ACK names the newest packet executed; a NAK the one refused.
+        let psn = match syndrome {
+            Syndrome::Ack { .. } => self.epsn.prev(),
+            Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
+        };
+        let bth = super::bth(Opcode::Acknowledge, peer.qpn, psn);
+        let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        self.reply = None;
+        1
+    }
+}
+
+impl Default for Responder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const fn reth(ext: Ext) -> Option<Reth> {
+    match ext {
+        Ext::Reth(reth) | Ext::RethImm(reth, _) => Some(reth),
+        _ => None,
+    }
+}
+
+const fn invalidated_key(ext: Ext) -> Option<Rkey> {
+    match ext {
+        Ext::Ieth(key) => Some(key),
+        _ => None,
+    }
+}
+
+fn ends(packet: &Packet<'_>) -> bool {
+    matches!(packet.bth.opcode.place(), Place::Last | Place::Only)
+}
+
+/// A key that fails; the receive that an immediate would consume ends too (C9-222.1).
+fn access_error(has_imm: bool) -> Refusal {
+    Refusal::Fatal(NakCode::RemoteAccess, has_imm.then_some(WcStatus::LocalAccess))
+}
+
+/// Checks length, key, rights and bounds of a whole WRITE at its first packet.
+fn check_write<M>(
+    reth: Reth,
+    has_imm: bool,
+    cx: &Context<'_, M>,
+) -> Result<Option<Target>, Refusal> {
+    if u64::from(reth.len) > super::work::MAX_MESSAGE {
+        return Err(INVALID);
+    }
+    if reth.len == 0 {
+        // Nothing is written, so no key is looked at (C9-88).
+        return Ok(None);
+    }
+    cx.mrs
+        .remote(cx.pd, reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
+        .map(Some)
+        .map_err(|_| access_error(has_imm))
+}
+
+/// First and middle packets are full; a last one carries something.
+fn check_packet_len(packet: &Packet<'_>, pmtu: u64) -> Result<(), ()> {
+    let len = packet.payload.len() as u64;
+    let fits = match packet.bth.opcode.place() {
+        Place::First | Place::Middle => len == pmtu,
+        Place::Last => (1..=pmtu).contains(&len),
+        Place::Only => len <= pmtu,
+    };
+    if fits { Ok(()) } else { Err(()) }
+}
+
+/// A WRITE carries exactly the length that its first packet announced.
+fn check_write_len(packet: &Packet<'_>, written: u64, len: u32, pmtu: u64) -> Result<(), Refusal> {
+    let left = u64::from(len) - written;
+    let payload = packet.payload.len() as u64;
+    let exact = if ends(packet) { payload == left } else { payload < left };
+    if exact && check_packet_len(packet, pmtu).is_ok() { Ok(()) } else { Err(INVALID) }
+}

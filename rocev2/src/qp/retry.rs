@@ -1,0 +1,191 @@
+//! When to send again, and when to give up.
+
+use crate::env::{Duration, Instant};
+
+/// The shortest retransmission timeout: below it, a busy host's own scheduling looks like loss.
+const RTO_MIN: Duration = Duration::from_millis(4);
+/// The timeout before the first round trip is measured.
+const RTO_INITIAL: Duration = Duration::from_millis(100);
+
+/// Duration of a 5-bit timeout code: 4.096 us * 2^code; `None` for 0, which means never
+/// (IBTA ch. 9, Transport Timer).
+pub fn timeout(code: u8) -> Option<Duration> {
+    (code != 0).then(|| Duration::from_nanos(4096 << u32::from(code.min(31))))
+}
+
+/// The retransmission timer of one QP.
+///
+/// Resending runs on a measured round trip (as RFC 6298 does for TCP), because the negotiated
+/// timeout, half a second on Linux, is far too long for it. The negotiated timeout and retry count
+/// decide only when to give up: after `timeout * (retries + 1)` without progress.
+#[derive(Debug)]
+pub struct RetryTimer {
+    negotiated: Option<Duration>,
+    retries: u32,
+    smoothed: Option<Duration>,
+    variation: Duration,
+    backoff: u32,
+    progress_at: Instant,
+    deadline: Option<Instant>,
+}
+
+/// What an expired timer asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Expiry {
+    /// Not yet.
+    None,
+    /// Send again from the oldest unacknowledged packet.
+    Resend,
+    /// The retries are used up.
+    GiveUp,
+}
+
+impl RetryTimer {
+    /// A stopped timer.
+    pub const fn new() -> Self {
+        Self {
+            negotiated: None,
+            retries: 0,
+            smoothed: None,
+            variation: Duration::ZERO,
+            backoff: 0,
+            progress_at: Instant::from_nanos(0),
+            deadline: None,
+        }
+    }
+
+    /// Sets what the connection agreed on: a timeout code and a retry count of 0..=7.
+    pub fn connect(&mut self, timeout_code: u8, retries: u8) {
+        self.negotiated = timeout(timeout_code);
+        self.retries = u32::from(retries.min(7));
+    }
+
+    /// When [`Self::expired`] is worth asking.
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// A packet left; starts the timer if it does not run.
+    pub fn sent(&mut self, now: Instant) {
+        if self.deadline.is_none() {
+            self.progress_at = now;
+            self.rearm(now);
+        }
+    }
+
+    /// The peer acknowledged something; `outstanding` tells whether more is in flight.
+    pub fn progress(&mut self, now: Instant, outstanding: bool) {
+        self.backoff = 0;
+        self.progress_at = now;
+        if outstanding { self.rearm(now) } else { self.deadline = None }
+    }
+
+    /// A round trip was measured on a packet that was sent once (Karn's rule).
+    pub fn sample(&mut self, rtt: Duration) {
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.variation = rtt / 2;
+            }
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(rtt)) / 4;
+                self.smoothed = Some((smoothed * 7 + rtt) / 8);
+            }
+        }
+    }
+
+    /// Pushes the whole schedule to `until`: the peer asked for a pause, which is not a failure.
+    pub fn pause(&mut self, until: Instant) {
+        self.progress_at = until;
+        self.deadline = None;
+    }
+
+    /// Stops the timer.
+    pub fn stop(&mut self) {
+        self.deadline = None;
+    }
+
+    /// Whether the timer ran out, and what follows.
+    pub fn expired(&mut self, now: Instant) -> Expiry {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return Expiry::None;
+        }
+        let patience = self.negotiated.map(|timeout| timeout * (self.retries + 1));
+        if patience.is_some_and(|patience| now.saturating_since(self.progress_at) >= patience) {
+            self.deadline = None;
+            return Expiry::GiveUp;
+        }
+        self.backoff = (self.backoff + 1).min(16);
+        self.rearm(now);
+        Expiry::Resend
+    }
+
+    fn rearm(&mut self, now: Instant) {
+        let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| smoothed + self.variation * 4);
+        let ceiling = self.negotiated.unwrap_or(Duration::from_secs(1)).max(RTO_MIN);
+        let rto = base.max(RTO_MIN).saturating_mul(1 << self.backoff).min(ceiling);
+        self.deadline = Some(now + rto);
+    }
+}
+
+impl Default for RetryTimer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn codes_mean_what_the_table_says() {
+        assert_eq!(timeout(0), None);
+        assert_eq!(timeout(1), Some(Duration::from_nanos(8192)));
+        assert_eq!(timeout(14).unwrap().as_millis(), 67);
+        assert_eq!(timeout(31).unwrap().as_secs(), 8796);
+    }
+
+    #[test]
+    fn gives_up_after_the_negotiated_time_and_not_before() {
+        let mut timer = RetryTimer::new();
+        timer.connect(14, 2);
+        timer.sent(at(0));
+        let mut now = at(0);
+        let resends = loop {
+            now = timer.deadline().unwrap_or(now);
+            match timer.expired(now) {
+                Expiry::GiveUp => break now,
+                Expiry::Resend => assert!(now < at(300)),
+                Expiry::None => unreachable!(),
+            }
+        };
+        assert!(resends >= at(201) && resends < at(300), "{resends:?}");
+    }
+
+    #[test]
+    fn progress_restores_the_retries() {
+        let mut timer = RetryTimer::new();
+        timer.connect(14, 1);
+        timer.sent(at(0));
+        for step in 1..100 {
+            timer.progress(at(step * 100), true);
+        }
+        assert_eq!(timer.expired(at(9_901)), Expiry::None);
+        timer.progress(at(10_000), false);
+        assert_eq!(timer.deadline(), None);
+    }
+
+    #[test]
+    fn a_measured_round_trip_shortens_the_timer() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        timer.sample(Duration::from_micros(50));
+        timer.sent(at(0));
+        assert_eq!(timer.deadline(), Some(at(4)));
+    }
+}

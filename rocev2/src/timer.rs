@@ -1,0 +1,80 @@
+//! Deadlines of all QPs of a device.
+//!
+//! A QP moves its deadline with every acknowledgement, nearly always to later. So the queue holds
+//! one entry per QP that is looked at when it is due and entered again if the QP's own deadline has
+//! moved: moving one costs a store, not a queue operation.
+
+use crate::env::Instant;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A queue of deadlines by slot.
+#[derive(Debug, Default)]
+pub struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, u32)>>,
+    queued: Vec<Option<Instant>>,
+}
+
+impl Timers {
+    /// An empty queue for `slots` slots.
+    pub fn new(slots: usize) -> Self {
+        let mut queued = Vec::new();
+        queued.resize(slots, None);
+        Self { heap: BinaryHeap::with_capacity(slots), queued }
+    }
+
+    /// Makes sure that `slot` is looked at no later than `deadline`.
+    pub fn arm(&mut self, slot: usize, deadline: Instant) {
+        let Some(queued) = self.queued.get_mut(slot) else { return };
+        if queued.is_none_or(|queued| deadline < queued) {
+            *queued = Some(deadline);
+            self.heap.push(Reverse((deadline, slot as u32)));
+        }
+    }
+
+    /// Removes a slot that is due.
+    pub fn pop_due(&mut self, now: Instant) -> Option<usize> {
+        while let Some(&Reverse((deadline, slot))) = self.heap.peek() {
+            if deadline > now {
+                return None;
+            }
+            self.heap.pop();
+            let queued = &mut self.queued[slot as usize];
+            // Another entry of the slot, armed earlier than this one, may have been served already.
+            if *queued == Some(deadline) {
+                *queued = None;
+                return Some(slot as usize);
+            }
+        }
+        None
+    }
+
+    /// The earliest instant at which [`Self::pop_due`] may find something.
+    pub fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((deadline, _))| *deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    #[test]
+    fn an_earlier_deadline_wins_and_a_slot_is_due_once() {
+        let mut timers = Timers::new(2);
+        timers.arm(0, at(50));
+        timers.arm(0, at(20));
+        timers.arm(0, at(90));
+        timers.arm(1, at(30));
+        assert_eq!(timers.next(), Some(at(20)));
+        assert_eq!(timers.pop_due(at(10)), None);
+        assert_eq!(timers.pop_due(at(60)), Some(0));
+        assert_eq!(timers.pop_due(at(60)), Some(1));
+        assert_eq!(timers.pop_due(at(60)), None);
+    }
+}
