@@ -24,6 +24,8 @@ mod ndis;
 mod object;
 mod sockaddr;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use dispatch::*;
 pub use ndis::*;
