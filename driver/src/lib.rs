@@ -1,2 +1,4 @@
 //! The NDK provider.
 #![no_std]
+
+pub mod abi;
