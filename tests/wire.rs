@@ -2,7 +2,16 @@
 //!
 //! The ICRC here is computed a second time, over whole packets, and shares no code with the crate.
 
-use pcap_file::pcap::PcapReader;
+#[path = "wire/frames.rs"]
+mod frames;
+#[path = "wire/golden.rs"]
+mod golden;
+
+use frames::{
+    covered_mask, icrc, l3, l4, ones_complement_sum, seal, seal_icrc, seal_ip, seal_lengths, split,
+    stored_icrc, udp_checksum, udp_len, word,
+};
+use golden::{capture, captures, vectors, w1};
 use proptest::prelude::*;
 use rocev2::ids::{CommId, Qpn};
 use rocev2::psn::Psn;
@@ -14,9 +23,7 @@ use rocev2::wire::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 use std::sync::LazyLock;
 
 // Captures of Linux rdma_rxe.
@@ -48,7 +55,7 @@ fn pkt_01_02_captures_round_trip() {
 #[test]
 fn corrupted_packets_are_dropped() {
     let capture = capture("corrupt_write.pcap");
-    assert_eq!(capture.frames.len(), CORRUPT_FRAMES);
+    assert_eq!(capture.frames.len(), 138);
     let mut dropped = BTreeMap::new();
     for frame in &capture.frames {
         let right = icrc(frame) == stored_icrc(frame);
@@ -654,39 +661,7 @@ proptest! {
     }
 }
 
-// The packets.
-
-struct Capture {
-    name: String,
-    frames: Vec<Vec<u8>>,
-}
-
-/// Packets in `corrupt_write.pcap`, which is kept apart.
-const CORRUPT_FRAMES: usize = 138;
-
-/// All captures in which every packet is good.
-fn captures() -> Vec<Capture> {
-    let mut names: Vec<_> = Path::new(CAPTURES)
-        .read_dir()
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.ends_with(".pcap") && name != "corrupt_write.pcap")
-        .collect();
-    names.sort();
-    names.iter().map(|name| capture(name)).collect()
-}
-
-fn capture(name: &str) -> Capture {
-    let file = File::open(Path::new(CAPTURES).join(name)).unwrap();
-    let mut reader = PcapReader::new(file).unwrap();
-    let mut frames = Vec::new();
-    while let Some(packet) = reader.next_packet() {
-        frames.push(packet.unwrap().data.into_owned());
-    }
-    Capture { name: name.to_owned(), frames }
-}
-
-const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/captures");
+// Packets to try, and what to do with them.
 
 static SAMPLES: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(samples);
 
@@ -709,92 +684,6 @@ fn samples() -> Vec<(String, Vec<u8>)> {
         }
     }
     samples.into_values().collect()
-}
-
-/// Vectors with an Ethernet header before them. V1 and V2 are of a transport that is not offered;
-/// they are beside the ICRC's code.
-fn vectors() -> Vec<(&'static str, Vec<u8>)> {
-    VECTORS.iter().map(|(name, hex)| (*name, [ETHERNET, &bytes(hex)].concat())).collect()
-}
-
-const ETHERNET: &[u8] = &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
-
-/// From IP header to ICRC; `[n]` is n bytes of 0.
-const VECTORS: [(&str, &str); 9] = [
-    (
-        "V3",
-        "45c2003c 718c4000 40119161 0a001101 0a001201 000012b7 00280000
-         8100ffff 40000118 00000000 [16] 82fd002a",
-    ),
-    (
-        "W1",
-        "4500003c 23fc4000 401102b3 0a000002 0a000001 e5db12b7 00280000
-         0400ffff 00000011 80e76ecc 00005597935dd190000005cf00000040 aac42b56",
-    ),
-    (
-        "W2",
-        "45000030 28fe4000 4011fdbc 0a000001 0a000002 e5db12b7 001c0000
-         1100ffff 00000011 00e76ecc 1f000001 16f65276",
-    ),
-    (
-        "W3",
-        "4500003c 28ff4000 4011fdaf 0a000001 0a000002 e5db12b7 00280000
-         0c00ffff 00000011 80600964 00005597935dd190 000005cf 00000040 2a79bb81",
-    ),
-    (
-        "W4",
-        "45000070 23fd4000 4011027e 0a000002 0a000001 e5db12b7 005c0000
-         1000ffff 00000011 00600964 1f000001 72646d61 2d70696e 672d303a 20414243
-         44454647 48494a4b 4c4d4e4f 50515253 54555657 58595a5b 5c5d5e5f 60616263
-         64656667 68696a6b 6c6d6e6f 70717200 a95027fd",
-    ),
-    (
-        "W5",
-        "4500007c 290a4000 4011fd64 0a000001 0a000002 e5db12b7 00680000
-         0a00ffff 00000011 80600966 00005597935dd1e0 0000042a 00000040
-         72646d61 2d70696e 672d303a 20414243
-         44454647 48494a4b 4c4d4e4f 50515253 54555657 58595a5b 5c5d5e5f 60616263
-         64656667 68696a6b 6c6d6e6f 70717200 c61cc7c2",
-    ),
-    (
-        "W6",
-        "45000048 28f14000 4011fdb1 0a000002 0a000001 d80612b7 00340000
-         1400ffff 00000016 80663cdb 0000555904eb3000 00000b2c 0000000000000001 [8] 62022b0b",
-    ),
-    (
-        "W7",
-        "45000038 2b924000 4011fb20 0a000001 0a000002 d80612b7 00240000
-         1200ffff 00000016 00663cdb 1f000001 e7422bcd1cd46206 f1e5131c",
-    ),
-    (
-        "W8",
-        "45000134 23f14000 401101c6 0a000002 0a000001 d87212b7 01200000
-         6400ffff 00000001 80000000 80010000 00000001
-         01070203 00000000 00000002 44ed9184 0010 0000 00000000
-         8491ed44 [4] 00000000 01061c06 505400fffe000002 [8]
-         000011 01 000000 01 000000 a0 600964 a7 ffff 37 f0
-         ffff ffff [10] ffff0a000002 [10] ffff0a000001 7a5c5000 00 40 00 88 [44]
-         00 40 c261 [12] 0a000002 [12] 0a000001 [56] ee503d50",
-    ),
-];
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for word in hex.split_whitespace() {
-        match word.strip_prefix('[').and_then(|word| word.strip_suffix(']')) {
-            Some(zeros) => bytes.resize(bytes.len() + zeros.parse::<usize>().unwrap(), 0),
-            None => bytes.extend(
-                (0..word.len())
-                    .step_by(2)
-                    .map(|i| u8::from_str_radix(&word[i..i + 2], 16).unwrap()),
-            ),
-        }
-    }
-    bytes
-}
-
-fn w1() -> Vec<u8> {
-    vectors().into_iter().find(|(name, _)| *name == "W1").unwrap().1
 }
 
 /// W1, and W1 over IPv6.
@@ -943,120 +832,4 @@ fn check_ip_cm(packet: &Packet<'_>, header: &[u8; IpCm::LEN]) {
     let ip_cm = IpCm::parse(header).unwrap();
     assert_eq!((ip_cm.src, ip_cm.dst), (packet.encap.src, packet.encap.dst));
     assert_eq!(ip_cm.emit(), *header);
-}
-
-// Frames by offset, apart from the crate's own idea of them.
-
-fn word(frame: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([frame[at], frame[at + 1]])
-}
-
-fn l3(frame: &[u8]) -> usize {
-    if word(frame, 12) == 0x8100 { 18 } else { 14 }
-}
-
-fn l4(frame: &[u8]) -> usize {
-    l3(frame) + if frame[l3(frame)] >> 4 == 4 { 20 } else { 40 }
-}
-
-fn udp_len(frame: &[u8]) -> usize {
-    usize::from(word(frame, l4(frame) + 4))
-}
-
-fn stored_icrc(frame: &[u8]) -> [u8; 4] {
-    *frame.last_chunk().unwrap()
-}
-
-/// The bits whose change shall be noticed: all that the ICRC covers, and itself.
-fn covered_mask(frame: &[u8]) -> Vec<u8> {
-    let (ip, udp) = (l3(frame), l4(frame));
-    let mut mask = vec![0xff; frame.len()];
-    mask[..ip].fill(0);
-    match frame[ip] >> 4 {
-        4 => [1, 8, 10, 11].iter().for_each(|at| mask[ip + at] = 0),
-        _ => {
-            mask[ip] = 0xf0;
-            [1, 2, 3, 7].iter().for_each(|at| mask[ip + at] = 0);
-        }
-    }
-    mask[udp + 6..udp + 8].fill(0);
-    mask[udp + 8 + 4] = 0;
-    mask
-}
-
-/// The ICRC of a frame without padding: eight bytes of ones, then the packet, uncovered bits set.
-fn icrc(frame: &[u8]) -> [u8; 4] {
-    let mask = covered_mask(frame);
-    let mut covered = vec![0xff; 8];
-    covered.extend((l3(frame)..frame.len() - 4).map(|at| frame[at] | !mask[at]));
-    crc32fast::hash(&covered).to_le_bytes()
-}
-
-/// Makes lengths, IPv4 checksum and ICRC right for a frame without padding.
-fn seal(frame: &mut [u8]) {
-    seal_lengths(frame);
-    seal_icrc(frame);
-}
-
-fn seal_lengths(frame: &mut [u8]) {
-    let (ip, udp) = (l3(frame), l4(frame));
-    let (ip_len, udp_len) = ((frame.len() - ip) as u16, (frame.len() - udp) as u16);
-    let (at, len) = if frame[ip] >> 4 == 4 { (ip + 2, ip_len) } else { (ip + 4, udp_len) };
-    frame[at..at + 2].copy_from_slice(&len.to_be_bytes());
-    frame[udp + 4..udp + 6].copy_from_slice(&udp_len.to_be_bytes());
-    seal_ip(frame);
-}
-
-fn seal_ip(frame: &mut [u8]) {
-    let ip = l3(frame);
-    if frame[ip] >> 4 == 4 {
-        frame[ip + 10..ip + 12].fill(0);
-        let checksum = !ones_complement_sum(&frame[ip..ip + 20], 0);
-        frame[ip + 10..ip + 12].copy_from_slice(&checksum.to_be_bytes());
-    }
-}
-
-fn seal_icrc(frame: &mut [u8]) {
-    let icrc = icrc(frame);
-    *frame.last_chunk_mut().unwrap() = icrc;
-}
-
-fn udp_checksum(frame: &[u8]) -> u16 {
-    let (ip, udp) = (l3(frame), l4(frame));
-    let addresses = if frame[ip] >> 4 == 4 { ip + 12..ip + 20 } else { ip + 8..ip + 40 };
-    let pseudo = ones_complement_sum(&frame[addresses], 17 + udp_len(frame) as u16);
-    let mut segment = frame[udp..].to_vec();
-    segment[6..8].fill(0);
-    !ones_complement_sum(&segment, pseudo)
-}
-
-fn ones_complement_sum(bytes: &[u8], start: u16) -> u16 {
-    let words = bytes.chunks(2).map(|pair| match pair {
-        [high, low] => u32::from_be_bytes([0, 0, *high, *low]),
-        [high] => u32::from_be_bytes([0, 0, *high, 0]),
-        _ => 0,
-    });
-    let mut sum = u32::from(start) + words.sum::<u32>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-/// What an edge without segmentation offload sends: each segment under its own headers.
-fn split(unit: &[u8], header_len: usize, segment_len: usize) -> Vec<Vec<u8>> {
-    let (headers, segments) = unit.split_at(header_len);
-    let id = |i: usize| word(headers, l3(headers) + 4).wrapping_add(i as u16);
-    let segments = segments.chunks(segment_len).enumerate();
-    segments
-        .map(|(i, segment)| {
-            let mut frame = [headers, segment].concat();
-            let ip = l3(&frame);
-            if frame[ip] >> 4 == 4 {
-                frame[ip + 4..ip + 6].copy_from_slice(&id(i).to_be_bytes());
-            }
-            seal_lengths(&mut frame);
-            frame
-        })
-        .collect()
 }
