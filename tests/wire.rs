@@ -366,6 +366,9 @@ fn pkt_11_udp_length() {
             frame[at..at + 2].copy_from_slice(&wrong.to_be_bytes());
             seal_icrc(&mut frame);
             assert_eq!(Packet::parse(&frame), Err(DropReason::UdpLength), "{wrong}");
+            // Nor do bytes that the frame has beyond the IP packet make room.
+            frame.extend([0; 8]);
+            assert_eq!(Packet::parse(&frame), Err(DropReason::UdpLength), "{wrong} of more");
         }
     }
     // A WRITE_ONLY without room for its RETH.
@@ -465,7 +468,8 @@ fn pkt_17_destination_qp_0() {
 #[test]
 fn pkt_22_ip_headers() {
     let mut options = w1();
-    options.splice(34..34, [1; 4]);
+    // End-of-list options: zeros, so that the checksum is right with and without them.
+    options.splice(34..34, [0; 4]);
     options[14] = 0x46;
     options[16..18].copy_from_slice(&64_u16.to_be_bytes());
     options[24..26].fill(0);
@@ -538,6 +542,35 @@ fn pkt_24_flags_and_reserved_bits() {
                 assert_eq!((parsed.solicited, parsed.migrated, parsed.ack_req), expected);
             }
         }
+    }
+}
+
+/// The one set of lengths of a unit is that of its first segment or that of the whole, and IP and
+/// UDP agree.
+#[test]
+fn unit_lengths() {
+    for frame in both_versions() {
+        let packet = Packet::parse(&frame).unwrap();
+        let mut buf = [0; 400];
+        let mut writer = UnitWriter::new(&mut buf, &packet.encap);
+        for _ in 0..3 {
+            push(&mut writer, &packet.bth, &packet.ext, packet.payload);
+        }
+        let unit = writer.finish();
+        let parse = |buf: &[u8]| -> Vec<_> {
+            let packets = parse_unit(&buf[..unit.len], Some(unit.segment_len));
+            packets.map(|packet| packet.map(|packet| packet.bth.opcode)).collect()
+        };
+        assert_eq!(parse(&buf), [Ok(Opcode::SendOnly); 3]);
+        let at = l4(&buf) + 4;
+        for udp_len in [0, 2 * unit.segment_len + 8, unit.len - l4(&buf), 65535] {
+            let mut buf = buf;
+            buf[at..at + 2].copy_from_slice(&(udp_len as u16).to_be_bytes());
+            assert_eq!(parse(&buf), [Err(DropReason::UdpLength)], "{udp_len}");
+        }
+        // Agreeing lengths of neither.
+        seal_lengths(&mut buf[..unit.len - 4]);
+        assert_eq!(parse(&buf), [Err(DropReason::UdpLength)]);
     }
 }
 
