@@ -184,34 +184,30 @@ impl Ext {
 
     /// The RETH, if there is one.
     pub const fn reth(&self) -> Option<Reth> {
-        match self {
-            Self::Reth(reth) | Self::RethImm(reth, _) | Self::Flush(_, reth) => Some(*reth),
-            _ => None,
-        }
+        let (Self::Reth(reth) | Self::RethImm(reth, _) | Self::Flush(_, reth)) = self else {
+            return None;
+        };
+        Some(*reth)
     }
 
     /// The AETH, if there is one.
     pub const fn aeth(&self) -> Option<Aeth> {
-        match self {
-            Self::Aeth(aeth) | Self::AtomicAck(aeth, _) => Some(*aeth),
-            _ => None,
-        }
+        let (Self::Aeth(aeth) | Self::AtomicAck(aeth, _)) = self else { return None };
+        Some(*aeth)
     }
 
     /// The DETH, if there is one.
     pub const fn deth(&self) -> Option<Deth> {
-        match self {
-            Self::Deth(deth) | Self::DethImm(deth, _) => Some(*deth),
-            _ => None,
-        }
+        let (Self::Deth(deth) | Self::DethImm(deth, _)) = self else { return None };
+        Some(*deth)
     }
 
     /// The immediate data, if there is any.
     pub const fn imm(&self) -> Option<u32> {
-        match self {
-            Self::Imm(imm) | Self::RethImm(_, imm) | Self::DethImm(_, imm) => Some(*imm),
-            _ => None,
-        }
+        let (Self::Imm(imm) | Self::RethImm(_, imm) | Self::DethImm(_, imm)) = self else {
+            return None;
+        };
+        Some(*imm)
     }
 
     const fn shape(&self) -> Shape {

@@ -10,6 +10,7 @@ mod drop_reason;
 mod encap;
 mod ext;
 mod icrc;
+mod ip_cm;
 pub mod mad;
 mod opcode;
 mod pmtu;
