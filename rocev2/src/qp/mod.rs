@@ -10,38 +10,20 @@ pub mod requester;
 pub mod responder;
 pub mod retry;
 pub mod state;
+#[cfg(test)]
+mod tests;
 pub mod work;
 
 use crate::env::{Instant, Memory};
 use crate::ids::Qpn;
 use crate::mr::{MrTable, PdId};
 use crate::psn::Psn;
-use crate::wire::{Bth, DropReason, Encap, Opcode, Packet, Pmtu, UnitWriter};
+use crate::wire::{DropReason, Encap, Packet, Pmtu, UnitWriter};
 use completer::Completer;
 use requester::{Requester, Window};
 use responder::{Context, Responder};
 pub use state::QpState;
 use work::{Completions, PostError, RecvQueue, RecvWr, SendQueue, SendWr, WcStatus};
-
-/// The default partition, full member: the only one on RoCE.
-pub const PKEY_DEFAULT: u16 = 0xffff;
-
-/// A Base Transport Header with the fields that do not vary.
-pub const fn bth(opcode: Opcode, dest_qpn: Qpn, psn: Psn) -> Bth {
-    Bth {
-        opcode,
-        solicited: false,
-        // "Migrated", as adapters send it; path migration does not exist on RoCE.
-        migrated: true,
-        pad_count: 0,
-        pkey: PKEY_DEFAULT,
-        fecn: false,
-        becn: false,
-        dest_qpn,
-        ack_req: false,
-        psn,
-    }
-}
 
 /// The domain of a QP and the table that its keys are looked up in.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use super::{Keys, PeerQp};
 use crate::env::{Fault, Memory};
 use crate::mr::{Access, AccessError, Target};
 use crate::psn::{Msn, Psn};
-use crate::wire::{Aeth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
+use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
 use heapless::{Deque, Vec};
 
 /// A READ request that was accepted.
@@ -138,7 +138,7 @@ impl ReadResponder {
             if !unit.fits(ext.len(), payload_len as usize) {
                 break;
             }
-            let bth = super::bth(opcode, peer.qpn, reply.next);
+            let bth = Bth::new(opcode, peer.qpn, reply.next);
             let pushed = unit.push(&bth, &ext, payload_len as usize, |payload| {
                 reply.read(payload, pmtu, keys, memory)
             });

@@ -201,7 +201,7 @@ impl Plan {
     }
 
     const fn bth(&self, dest_qpn: Qpn, psn: Psn) -> Bth {
-        let mut bth = super::bth(self.opcode, dest_qpn, psn);
+        let mut bth = Bth::new(self.opcode, dest_qpn, psn);
         bth.ack_req = self.ack_req;
         bth.solicited = self.solicited;
         bth

@@ -11,8 +11,8 @@ use crate::ids::Rkey;
 use crate::mr::{Access, MrTable, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{
-    Aeth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer, Syndrome,
-    UnitWriter,
+    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
+    Syndrome, UnitWriter,
 };
 
 /// The pause that a peer makes when no receive is posted: 0.64 ms.
@@ -376,7 +376,7 @@ impl Responder {
             Syndrome::Ack { .. } => self.epsn.prev(),
             Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
         };
-        let bth = super::bth(Opcode::Acknowledge, peer.qpn, psn);
+        let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
         let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
         self.reply = None;
         1
