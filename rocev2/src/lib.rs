@@ -7,6 +7,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod cm;
+pub mod device;
 pub mod env;
 pub mod ids;
 pub mod mr;

@@ -1,0 +1,653 @@
+//! One device: the sans-IO surface of the crate.
+//!
+//! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come
+//! out by `poll_*`. Nothing happens in between but what a call caused.
+
+use crate::cm::{
+    self, AcceptParams, Cm, CmConfig, CmError, CmEvent, ConnId, ConnectParams, ListenerId, QpSide,
+    ReadLimits,
+};
+use crate::env::{Instant, Memory, Rng};
+use crate::ids::{Qpn, Rkey};
+use crate::mr::{AccessError, MrTable, Registration};
+use crate::psn::Psn;
+use crate::qp::requester::Window;
+use crate::qp::work::{Completion, Completions, PostError, RecvWr, SendWr};
+use crate::qp::{PeerQp, Qp, QpConfig, QpState};
+use crate::timer::Timers;
+use crate::wire::mad::GSI_QKEY;
+use crate::wire::{
+    self, Bth, Deth, DropReason, Encap, Ext, Opcode, Packet, Pmtu, Unit, UnitWriter,
+};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+/// RNR retries asked of the peer and made towards it: without limit, because NDK consumers post
+/// their receives after accept has returned.
+const RNR_RETRY: u8 = 7;
+
+/// What a device is made with.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Source of all randomness.
+    pub seed: [u8; 32],
+    /// Addresses that it answers to.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes of an IP packet, at most.
+    pub mtu: usize,
+    /// QPs, at most; rounded up to a power of two.
+    pub max_qps: usize,
+    /// Registrations, at most.
+    pub max_mrs: usize,
+    /// READs in flight per QP and direction, at most.
+    pub max_reads: u8,
+    /// Transport retries written into REQ, 0..=7.
+    pub retry_count: u8,
+    /// The send window of each QP.
+    pub window: Window,
+    /// Connection management.
+    pub cm: CmConfig,
+}
+
+/// What happened that is not the end of a work request.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "rare, and moved once")]
+pub enum Event {
+    /// To a connection.
+    Cm(CmEvent),
+    /// A QP went to the error state by itself.
+    QpFailed {
+        /// The QP.
+        qpn: Qpn,
+        /// Its connection.
+        conn: Option<ConnId>,
+    },
+}
+
+/// Packets and bytes, and every packet that was discarded by its reason.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// RoCE packets received, good or not.
+    pub rx_packets: u64,
+    /// RoCE packets sent.
+    pub tx_packets: u64,
+    /// Silent drops, by [`DropReason::index`].
+    pub drops: [u64; DropReason::COUNT],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { rx_packets: 0, tx_packets: 0, drops: [0; DropReason::COUNT] }
+    }
+}
+
+/// How to reach the peer of a connect.
+#[derive(Clone, Debug)]
+pub struct Connect<'a> {
+    /// The QP to connect.
+    pub qpn: Qpn,
+    /// Own address and a bound port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Layer 2 towards the peer.
+    pub hop: cm::Hop,
+    /// READs wanted per direction.
+    pub limits: ReadLimits,
+    /// At most 56 bytes for the peer's consumer.
+    pub private_data: &'a [u8],
+}
+
+struct QpSlot {
+    qp: Qp,
+    conn: Option<ConnId>,
+    /// The first packet counts as the RTU that is still missing.
+    awaits_rtu: bool,
+    /// In the ready queue.
+    scheduled: bool,
+}
+
+/// A connection's QP, and the PSN at which the peer starts to send to it.
+struct ConnQp {
+    qpn: Qpn,
+    recv_psn: Psn,
+}
+
+/// A software RDMA NIC without clock, memory or wire.
+pub struct Device {
+    config: DeviceConfig,
+    rng: Rng,
+    qps: Vec<Option<QpSlot>>,
+    free: VecDeque<usize>,
+    mrs: MrTable,
+    cm: Cm,
+    conns: BTreeMap<ConnId, ConnQp>,
+    timers: Timers,
+    ready: VecDeque<usize>,
+    completions: Completions,
+    events: VecDeque<Event>,
+    counters: Counters,
+    ip_id: u16,
+    gsi_psn: Psn,
+}
+
+impl Device {
+    /// A device with no objects.
+    pub fn new(mut config: DeviceConfig) -> Self {
+        let mut rng = Rng::from_seed(config.seed);
+        let slots = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
+        config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
+        Self {
+            mrs: MrTable::new(rng.fork(), config.max_mrs),
+            cm: Cm::new(config.cm.clone(), rng.fork()),
+            qps: (0..slots).map(|_| None).collect(),
+            free: (0..slots).collect(),
+            conns: BTreeMap::new(),
+            timers: Timers::new(slots),
+            ready: VecDeque::with_capacity(slots),
+            completions: Completions::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            ip_id: rng.u32() as u16,
+            gsi_psn: Psn::default(),
+            rng,
+            config,
+        }
+    }
+
+    /// What it was made with.
+    pub const fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    /// What it counted.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    // ---- memory -------------------------------------------------------------------------------
+
+    /// Registers memory; `None` where the table is full.
+    pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
+        self.mrs.register(registration)
+    }
+
+    /// Ends a registration.
+    ///
+    /// # Errors
+    /// The key names nothing.
+    pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
+        self.mrs.deregister(key).map(drop)
+    }
+
+    // ---- queue pairs --------------------------------------------------------------------------
+
+    /// Creates a QP in INIT; `None` where the table is full.
+    pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
+        let slot = self.free.pop_front()?;
+        let qpn = self.draw_qpn(slot);
+        let qp = Qp::new(qpn, config, self.config.window);
+        self.completions.reserve(config.send_depth + config.recv_depth);
+        self.qps[slot] = Some(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false });
+        Some(qpn)
+    }
+
+    /// Destroys a QP; what is still posted completes flushed first.
+    pub fn destroy_qp(&mut self, qpn: Qpn) {
+        self.flush_qp(qpn);
+        let Some((slot, entry)) = self.slot(qpn) else { return };
+        let (send_depth, recv_depth) = entry.qp.depths();
+        if let Some(conn) = entry.conn {
+            self.conns.remove(&conn);
+        }
+        self.completions.unreserve(send_depth + recv_depth);
+        self.qps[slot] = None;
+        self.free.push_back(slot);
+    }
+
+    /// Cancels everything posted on a QP; it is in the error state from here on.
+    pub fn flush_qp(&mut self, qpn: Qpn) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) =
+            self.qps.get_mut(slot).and_then(Option::as_mut).filter(|entry| entry.qp.qpn() == qpn)
+        {
+            entry.qp.flush(&mut self.completions);
+        }
+    }
+
+    /// The state of a QP.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.slot(qpn).map(|(_, entry)| entry.qp.state())
+    }
+
+    /// Queues an initiator request.
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was queued.
+    pub fn post_send(&mut self, qpn: Qpn, wr: SendWr) -> Result<(), PostError> {
+        let slot = self.slot_index(qpn);
+        let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
+        entry.qp.post_send(wr, &mut self.completions)?;
+        self.schedule(slot);
+        Ok(())
+    }
+
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was queued.
+    pub fn post_recv(&mut self, qpn: Qpn, wr: RecvWr) -> Result<(), PostError> {
+        let slot = self.slot_index(qpn);
+        let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
+        entry.qp.post_recv(wr, &mut self.completions)
+    }
+
+    // ---- connections --------------------------------------------------------------------------
+
+    /// Takes a local port, 0 for any; see [`Cm::bind_port`].
+    ///
+    /// # Errors
+    /// The port is taken, or none is left.
+    pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
+        self.cm.bind_port(local, port)
+    }
+
+    /// One more user of a bound port.
+    pub fn retain_port(&mut self, local: IpAddr, port: u16) {
+        self.cm.retain_port(local, port);
+    }
+
+    /// One user of a bound port less.
+    pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
+        self.cm.unbind_port(local, port);
+    }
+
+    /// Listens on a bound port.
+    ///
+    /// # Errors
+    /// See [`Cm::listen`].
+    pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
+        self.cm.listen(local, backlog)
+    }
+
+    /// Pauses or resumes a listener: while paused, requests are refused as if nobody listened.
+    pub fn pause(&mut self, listener: ListenerId, pause: bool) {
+        self.cm.pause(listener, pause);
+    }
+
+    /// Ends a listener; requests that nobody answered are refused.
+    pub fn unlisten(&mut self, listener: ListenerId) {
+        self.cm.unlisten(listener);
+    }
+
+    /// Asks the peer for a connection. [`CmEvent::Connected`] or a failure follows.
+    ///
+    /// # Errors
+    /// See [`Cm::connect`].
+    pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
+        let recv_psn = Psn::new(self.rng.u32());
+        let conn = self.cm.connect(
+            now,
+            &ConnectParams {
+                local: request.local,
+                remote: request.remote,
+                hop: request.hop,
+                qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
+                limits: self.capped(request.limits),
+                pmtu: self.config.cm.max_pmtu,
+                rnr_retry: RNR_RETRY,
+                retry_count: self.config.retry_count,
+                private_data: request.private_data,
+            },
+        )?;
+        self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
+        self.attach(request.qpn, conn, false);
+        Ok(conn)
+    }
+
+    /// Confirms a connection that [`CmEvent::Connected`] offered.
+    ///
+    /// # Errors
+    /// The connection is no longer there.
+    pub fn confirm(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
+        self.cm.confirm(now, conn)
+    }
+
+    /// Accepts a request: the QP receives from here on, and the reply leaves.
+    ///
+    /// # Errors
+    /// The connection is no longer there, or the private data is too long.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        qpn: Qpn,
+        limits: ReadLimits,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let recv_psn = Psn::new(self.rng.u32());
+        let limits = self.capped(limits);
+        let params = AcceptParams {
+            qp: QpSide { qpn, starting_psn: recv_psn },
+            limits,
+            rnr_retry: RNR_RETRY,
+            private_data,
+        };
+        self.cm.accept(now, conn, &params)?;
+        self.conns.insert(conn, ConnQp { qpn, recv_psn });
+        self.attach(qpn, conn, true);
+        self.bring_up(conn);
+        Ok(())
+    }
+
+    /// Refuses a request, or the terms that [`CmEvent::Connected`] offered.
+    ///
+    /// # Errors
+    /// The connection is no longer there, or the private data is too long.
+    pub fn reject(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        self.cm.reject(now, conn, private_data)
+    }
+
+    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`] follows.
+    ///
+    /// # Errors
+    /// The connection is not established.
+    pub fn disconnect(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
+        self.cm.disconnect(now, conn)
+    }
+
+    /// Forgets a connection in whatever state; the peer is told what it is owed.
+    pub fn release(&mut self, now: Instant, conn: ConnId) {
+        if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
+            let slot = self.slot_index(qpn);
+            if let Some(entry) = find(&mut self.qps, slot, qpn) {
+                (entry.conn, entry.awaits_rtu) = (None, false);
+            }
+        }
+        self.cm.release(now, conn);
+    }
+
+    // ---- packets ------------------------------------------------------------------------------
+
+    /// Takes a received unit: one frame, or `segment_len`-byte segments behind one header.
+    pub fn handle_frame<M: Memory>(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        segment_len: Option<usize>,
+        memory: &mut M,
+    ) {
+        for packet in wire::parse_unit(frame, segment_len) {
+            self.counters.rx_packets += 1;
+            if let Err(reason) = packet.and_then(|packet| self.handle_packet(now, &packet, memory))
+            {
+                self.counters.drops[reason.index()] += 1;
+            }
+        }
+        self.pump_cm();
+    }
+
+    fn handle_packet<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<(), DropReason> {
+        if !self.config.addresses.contains(&packet.encap.dst) {
+            return Err(DropReason::AddressMismatch);
+        }
+        // Both members of the default partition are good; reserved keys are not.
+        if packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff {
+            return Err(DropReason::PKey);
+        }
+        if packet.bth.dest_qpn == Qpn::GSI {
+            return self.handle_gsi(now, packet);
+        }
+        let qpn = packet.bth.dest_qpn;
+        let slot = self.slot_index(qpn);
+        let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
+        match packet.bth.opcode {
+            // Congestion notifications are counted as unused until rate control exists.
+            Opcode::Cnp => return Err(DropReason::Congestion),
+            opcode if !opcode.is_rc() => return Err(DropReason::TransportMismatch),
+            _ => {}
+        }
+        let before = entry.qp.state();
+        entry.qp.handle_packet(now, packet, &mut self.mrs, memory, &mut self.completions)?;
+        if entry.awaits_rtu
+            && let Some(conn) = entry.conn
+        {
+            entry.awaits_rtu = false;
+            self.cm.established_by_data(now, conn);
+        }
+        self.after(slot, before);
+        Ok(())
+    }
+
+    fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+        match packet.ext {
+            Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
+                self.cm.handle_packet(now, packet);
+                Ok(())
+            }
+            Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
+            _ => Err(DropReason::TransportMismatch),
+        }
+    }
+
+    /// Writes the next unit of at most `max_packets` packets into `buf`. `None`: nothing to send.
+    pub fn poll_transmit<M: Memory>(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        max_packets: usize,
+        memory: &mut M,
+    ) -> Option<Unit> {
+        if let Some(unit) = self.transmit_cm(buf) {
+            return Some(unit);
+        }
+        while let Some(slot) = self.ready.pop_front() {
+            let Some(entry) = self.qps[slot].as_mut() else { continue };
+            entry.scheduled = false;
+            let before = entry.qp.state();
+            let Some(mut encap) = entry.qp.peer().map(|peer| peer.encap) else { continue };
+            encap.ip_id = self.ip_id;
+            let mut unit = UnitWriter::new(buf, &encap);
+            let written = entry.qp.fill(
+                now,
+                &self.mrs,
+                memory,
+                &mut unit,
+                max_packets,
+                &mut self.completions,
+            );
+            let unit = unit.finish();
+            self.after(slot, before);
+            if written > 0 {
+                self.ip_id = self.ip_id.wrapping_add(written as u16);
+                self.counters.tx_packets += written as u64;
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
+        let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
+        encap.ip_id = self.ip_id;
+        self.ip_id = self.ip_id.wrapping_add(1);
+        let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
+        self.gsi_psn = self.gsi_psn.add(1);
+        let mut unit = UnitWriter::new(buf, &encap);
+        let ext = Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI });
+        let Ok(()) = unit.push(&bth, &ext, payload.len(), |out| {
+            out.copy_from_slice(&payload);
+            Ok::<(), core::convert::Infallible>(())
+        });
+        self.counters.tx_packets += 1;
+        Some(unit.finish())
+    }
+
+    // ---- time and results ---------------------------------------------------------------------
+
+    /// Acts on every deadline that has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(slot) = self.timers.pop_due(now) {
+            let Some(entry) = self.qps[slot].as_mut() else { continue };
+            let before = entry.qp.state();
+            entry.qp.handle_timeout(now, &mut self.completions);
+            self.after(slot, before);
+        }
+        self.cm.handle_timeout(now);
+        self.pump_cm();
+    }
+
+    /// When [`Self::handle_timeout`] is due next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.timers.next(), self.cm.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// The next completion, in order per queue.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.pump_cm();
+        self.events.pop_front()
+    }
+
+    // ---- inside -------------------------------------------------------------------------------
+
+    fn pump_cm(&mut self) {
+        while let Some(event) = self.cm.poll_event() {
+            match &event {
+                CmEvent::Connected { conn, .. } => self.bring_up(*conn),
+                CmEvent::Established { conn } => {
+                    if let Some(&ConnQp { qpn, .. }) = self.conns.get(conn) {
+                        self.attach(qpn, *conn, false);
+                    }
+                }
+                CmEvent::Closed { conn } => {
+                    self.conns.remove(conn);
+                }
+                CmEvent::ConnectRequest { .. }
+                | CmEvent::Refused { .. }
+                | CmEvent::TimedOut { .. }
+                | CmEvent::PeerDisconnected { .. }
+                | CmEvent::DisconnectDone { .. } => {}
+            }
+            self.events.push_back(Event::Cm(event));
+        }
+    }
+
+    fn attach(&mut self, qpn: Qpn, conn: ConnId, awaits_rtu: bool) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            (entry.conn, entry.awaits_rtu) = (Some(conn), awaits_rtu);
+        }
+    }
+
+    /// Moves the QP of a connection to RTS towards the peer that is now known.
+    fn bring_up(&mut self, conn: ConnId) {
+        let Some(&ConnQp { qpn, recv_psn }) = self.conns.get(&conn) else { return };
+        let Some(peer) = self.cm.peer(conn) else { return };
+        let peer_qp = peer_qp(qpn, peer, recv_psn);
+        let slot = self.slot_index(qpn);
+        if let Some(entry) =
+            find(&mut self.qps, slot, qpn).filter(|entry| entry.qp.state() == QpState::Init)
+        {
+            entry.qp.connect(peer_qp);
+        }
+    }
+
+    /// Follows a call into a QP: reports a failure, keeps its deadline, and lets it send.
+    fn after(&mut self, slot: usize, before: QpState) {
+        let Some(entry) = self.qps[slot].as_mut() else { return };
+        if before != QpState::Err && entry.qp.state() == QpState::Err {
+            self.events.push_back(Event::QpFailed { qpn: entry.qp.qpn(), conn: entry.conn });
+        }
+        if let Some(deadline) = entry.qp.deadline() {
+            self.timers.arm(slot, deadline);
+        }
+        self.schedule(slot);
+    }
+
+    fn schedule(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_mut()
+            && !entry.scheduled
+            && entry.qp.ready()
+        {
+            entry.scheduled = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// The slot is in the low bits, so that a packet finds its QP without a search; the other bits
+    /// are random, so that a QPN cannot be guessed and a stale one meets nothing.
+    fn draw_qpn(&mut self, slot: usize) -> Qpn {
+        loop {
+            let high = self.rng.u32() & !(self.qps.len() as u32 - 1);
+            let qpn = Qpn::new(high | slot as u32);
+            // 0 and 1 are reserved, 0xffffff is multicast.
+            if !matches!(qpn.get(), 0 | 1 | 0x00ff_ffff) {
+                return qpn;
+            }
+        }
+    }
+
+    const fn slot_index(&self, qpn: Qpn) -> usize {
+        qpn.get() as usize & (self.qps.len() - 1)
+    }
+
+    fn slot(&self, qpn: Qpn) -> Option<(usize, &QpSlot)> {
+        let slot = self.slot_index(qpn);
+        let entry = self.qps[slot].as_ref().filter(|entry| entry.qp.qpn() == qpn)?;
+        Some((slot, entry))
+    }
+
+    fn capped(&self, limits: ReadLimits) -> ReadLimits {
+        ReadLimits {
+            inbound: limits.inbound.min(self.config.max_reads),
+            outbound: limits.outbound.min(self.config.max_reads),
+        }
+    }
+}
+
+fn find(qps: &mut [Option<QpSlot>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
+    qps[slot].as_mut().filter(|entry| entry.qp.qpn() == qpn)
+}
+
+/// What the engines need of a peer that connection management found.
+fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn) -> PeerQp {
+    PeerQp {
+        qpn: peer.qpn,
+        encap: Encap {
+            src_mac: peer.hop.src_mac,
+            dst_mac: peer.hop.dst_mac,
+            vlan: peer.hop.vlan,
+            src: peer.local.ip(),
+            dst: peer.remote.ip(),
+            traffic_class: peer.traffic_class,
+            hop_limit: 64,
+            ip_id: 0,
+            flow_label: 0,
+            src_port: wire::source_port(peer.flow_label, own, peer.qpn),
+        },
+        pmtu: peer.pmtu,
+        send_psn: peer.starting_psn,
+        recv_psn,
+        inbound_reads: peer.limits.inbound,
+        outbound_reads: peer.limits.outbound,
+        ack_timeout_code: peer.ack_timeout_code,
+        retry_count: peer.retry_count,
+        rnr_retry: peer.rnr_retry,
+    }
+}
