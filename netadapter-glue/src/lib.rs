@@ -12,7 +12,10 @@ extern crate alloc;
 #[cfg(any(test, unix))]
 extern crate std;
 
+pub mod fault;
 pub mod memory;
+#[cfg(target_os = "linux")]
+pub mod pcap;
 pub mod segment;
 
 pub use segment::Segments;
