@@ -12,11 +12,23 @@ extern crate alloc;
 #[cfg(any(test, unix))]
 extern crate std;
 
+#[cfg(target_os = "linux")]
+pub mod af_packet;
 pub mod fault;
+#[cfg(target_os = "linux")]
+mod inbox;
 pub mod memory;
 #[cfg(target_os = "linux")]
 pub mod pcap;
+#[cfg(target_os = "linux")]
+pub mod qemu;
+#[cfg(target_os = "linux")]
+mod queue;
 pub mod segment;
+#[cfg(target_os = "linux")]
+mod sys;
+#[cfg(target_os = "linux")]
+pub mod tap;
 
 pub use segment::Segments;
 
@@ -76,6 +88,15 @@ impl core::fmt::Display for EdgeError {
 }
 
 impl core::error::Error for EdgeError {}
+
+/// Frames that a host edge gave up, as a NIC does.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Drops {
+    /// Taken by [`Edge::transmit`] while nobody was at the other end, or refused by it as too long.
+    pub transmit: u64,
+    /// Arrived longer than this edge can receive.
+    pub receive: u64,
+}
 
 /// An Ethernet interface, owned and polled by one thread.
 ///

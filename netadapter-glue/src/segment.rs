@@ -51,6 +51,19 @@ pub struct Split<'a> {
     index: u16,
 }
 
+impl Split<'_> {
+    /// The same frames from number `index` on.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn starting_at(mut self, index: usize) -> Self {
+        self.rest = self.rest.and_then(|rest| match index {
+            0 => Some(rest),
+            _ => rest.get(index * self.segment_len..),
+        });
+        self.index = index as u16;
+        self
+    }
+}
+
 impl<'a> Iterator for Split<'a> {
     type Item = Segment<'a>;
 
@@ -111,7 +124,7 @@ impl<'a> Segment<'a> {
 /// Makes the headers of the first packet those of packet `index` with `payload_len` bytes.
 ///
 /// Headers that are neither IPv4 nor IPv6 stay as they are.
-fn patch(header: &mut [u8], index: u16, payload_len: usize) {
+pub(crate) fn patch(header: &mut [u8], index: u16, payload_len: usize) {
     let Some(l3) = layer_3(header) else { return };
     let total_len = header.len() - l3 + payload_len;
     match header.get(l3).map(|first| first >> 4) {
