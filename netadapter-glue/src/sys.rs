@@ -1,0 +1,130 @@
+//! The Linux calls that no safe crate binds, each behind a safe function.
+#![expect(unsafe_code, reason = "system calls that `rustix` does not bind")]
+
+use alloc::boxed::Box;
+use core::mem::{size_of, zeroed};
+use core::ptr::{from_mut, from_ref, null_mut};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Most messages that one system call moves.
+pub(crate) const BATCH: usize = 32;
+
+/// Receives up to one message per buffer, without waiting; returns how many.
+///
+/// `lens` gets the true length of each message, which is more than its buffer where it was cut.
+/// At most [`BATCH`] buffers are used.
+pub(crate) fn recvmmsg(
+    fd: BorrowedFd<'_>,
+    buffers: &mut [Box<[u8]>],
+    lens: &mut [usize],
+) -> Result<usize, Errno> {
+    let mut slices = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; BATCH];
+    // SAFETY: `mmsghdr` is plain data, for which all zeroes means a message without buffers.
+    let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
+    let count = buffers.len().min(lens.len()).min(BATCH);
+    for ((buffer, slice), message) in buffers.iter_mut().zip(&mut slices).zip(&mut messages) {
+        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        message.msg_hdr.msg_iov = slice;
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: the first `count` messages name one slice each, and each slice a buffer that is
+    // borrowed mutably here; the call keeps no pointer.
+    let received = unsafe {
+        libc::recvmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as u32, flags, null_mut())
+    };
+    let received = usize::try_from(received).map_err(|_| last_errno())?;
+    for (len, message) in lens.iter_mut().zip(&messages[..received]) {
+        *len = message.msg_len as usize;
+    }
+    Ok(received)
+}
+
+/// Binds a packet socket to an interface, for frames of every protocol.
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: i32) -> io::Result<()> {
+    // SAFETY: `sockaddr_ll` is plain data.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = interface;
+    let len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: `address` is a `sockaddr_ll` of `len` bytes, read during the call only.
+    check(unsafe { libc::bind(fd.as_raw_fd(), from_ref(&address).cast(), len) })
+}
+
+/// The hardware type (`ARPHRD_*`) and the address of the interface that a packet socket is bound to.
+pub(crate) fn packet_address(fd: BorrowedFd<'_>) -> io::Result<(u16, [u8; 6])> {
+    // SAFETY: `sockaddr_ll` is plain data.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as u32;
+    let name = from_mut(&mut address).cast();
+    // SAFETY: `name` has room for `len` bytes, which the call does not exceed.
+    check(unsafe { libc::getsockname(fd.as_raw_fd(), name, &raw mut len) })?;
+    let [a, b, c, d, e, f, _, _] = address.sll_addr;
+    Ok((address.sll_hatype, [a, b, c, d, e, f]))
+}
+
+/// Sets a packet socket option (packet(7)) whose value is an integer.
+pub(crate) fn set_packet_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
+    set_option(fd, option, &value)
+}
+
+/// Makes an interface receive every multicast frame while the packet socket is open.
+pub(crate) fn join_all_multicast(fd: BorrowedFd<'_>, interface: i32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: interface,
+        mr_type: libc::PACKET_MR_ALLMULTI as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(fd, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
+fn set_option<T: Copy>(fd: BorrowedFd<'_>, option: i32, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as u32;
+    let value = from_ref(value).cast();
+    // SAFETY: `value` is `len` bytes of initialized plain data, read during the call only.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
+}
+
+/// Largest layer-3 packet of the named interface (netdevice(7)). `fd` is any socket.
+pub(crate) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+    let mut request = interface_request(name)?;
+    // SAFETY: SIOCGIFMTU reads the name of an `ifreq` and writes its `ifru_mtu`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
+    // SAFETY: the call succeeded, so `ifru_mtu` is the member that it wrote.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Makes an open `/dev/net/tun` the other end of the named TAP interface, which is created if it
+/// does not exist.
+pub(crate) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let mut request = interface_request(name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+    // SAFETY: TUNSETIFF reads and writes an `ifreq`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
+}
+
+fn interface_request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: `ifreq` is plain data, for which all zeroes means the empty name.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    let (_, room) = request.ifr_name.split_last_mut().expect("IFNAMSIZ is 16");
+    if name.is_empty() || name.len() > room.len() || name.contains('\0') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in room.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).expect("a failed call sets errno")
+}
