@@ -18,6 +18,7 @@ pub mod fault;
 #[cfg(target_os = "linux")]
 mod inbox;
 pub mod memory;
+pub mod neighbour;
 #[cfg(target_os = "linux")]
 pub mod pcap;
 #[cfg(target_os = "linux")]
@@ -151,7 +152,8 @@ pub trait Edge {
     ///
     /// From `true` until `false`, an edge without a descriptor wakes the waker when a unit arrives
     /// or when buffers come back that the last [`transmit`](Self::transmit) lacked; at once if
-    /// either has happened already. An edge may wake once too often, never once too seldom.
+    /// either has happened already. An edge may wake once too often, never once too seldom. An edge
+    /// with a descriptor may make it ready for more than received units meanwhile.
     fn announce_sleep(&mut self, _sleeping: bool) {}
 
     /// The descriptor that becomes readable when a unit may have arrived.
