@@ -2,7 +2,8 @@
 //!
 //! An [`Edge`] is where frames enter and leave: two edges joined in memory ([`memory`]), a Linux
 //! packet socket, a TAP device, a QEMU netdev, or a Windows adapter. [`fault`] and [`pcap`] wrap
-//! any other edge. One thread owns an edge; nothing here starts a thread, and nothing allocates,
+//! any other edge. [`neighbour`] answers and asks for Ethernet addresses where no operating system
+//! does. One thread owns an edge; nothing here starts a thread, and nothing allocates,
 //! locks or waits once an edge is built.
 //!
 //! The core of the crate is `no_std` with `alloc`. Edges over a host's devices exist on Linux only.
