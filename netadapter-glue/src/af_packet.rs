@@ -169,7 +169,8 @@ fn link(mac: [u8; 6], mtu: usize, offload: bool) -> Link {
     if !offload {
         return Link { mac, mtu, max_segments: 1, max_unit_len: ETHERNET_MAX_LEN + mtu };
     }
-    let max_unit_len = ETHERNET_MAX_LEN + usize::from(u16::MAX);
+    // The kernel counts a whole frame in 16 bits (`GSO_LEGACY_MAX_SIZE`).
+    let max_unit_len = usize::from(u16::MAX);
     Link { mac, mtu, max_segments: UDP_MAX_SEGMENTS, max_unit_len }
 }
 
@@ -386,12 +387,18 @@ pub(crate) mod tests {
         let Some(veth) = veth("u") else { return };
         let [mut a, mut b] = [0, 1].map(|end| AfPacket::open_with_offload(&veth.0[end]).unwrap());
         assert_eq!(a.link().max_segments, 64);
-        for (v6, payload_len) in [(false, 20_500), (true, 64_000), (false, 1000)] {
-            let (bytes, segments) = unit(v6, payload_len, 1000);
+        let longest = a.link().max_unit_len - 42;
+        for (v6, payload_len, segment_len) in [
+            (false, 20_500, 1000),
+            (true, 64_000, 1000),
+            (false, longest, 1400),
+            (false, 1000, 1000),
+        ] {
+            let (bytes, segments) = unit(v6, payload_len, segment_len);
             send_unit(&mut a, &bytes, Some(segments));
             let is_ours = |frame: &[u8]| is_roce(frame) || frame[12..14] == [0x86, 0xdd];
             let received = receive_frames(&mut b, 1, is_ours);
-            let expected = (payload_len > 1000).then_some(segments);
+            let expected = (payload_len > segment_len).then_some(segments);
             assert_eq!(received, [(bytes, expected)], "{payload_len} bytes");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! An [`Edge`] is where frames enter and leave: two edges joined in memory ([`memory`]), a Linux
 //! packet socket, a TAP device, a QEMU netdev, or a Windows adapter. [`fault`] and [`pcap`] wrap
-//! any other edge. One thread owns an edge; nothing here starts a thread, and nothing allocates,
+//! any other edge. [`neighbour`] answers and asks for Ethernet addresses where no operating system
+//! does. One thread owns an edge; nothing here starts a thread, and nothing allocates,
 //! locks or waits once an edge is built.
 //!
 //! The core of the crate is `no_std` with `alloc`. Edges over a host's devices exist on Linux only.
@@ -18,6 +19,7 @@ pub mod fault;
 #[cfg(target_os = "linux")]
 mod inbox;
 pub mod memory;
+pub mod neighbour;
 #[cfg(target_os = "linux")]
 pub mod pcap;
 #[cfg(target_os = "linux")]
@@ -151,7 +153,8 @@ pub trait Edge {
     ///
     /// From `true` until `false`, an edge without a descriptor wakes the waker when a unit arrives
     /// or when buffers come back that the last [`transmit`](Self::transmit) lacked; at once if
-    /// either has happened already. An edge may wake once too often, never once too seldom.
+    /// either has happened already. An edge may wake once too often, never once too seldom. An edge
+    /// with a descriptor may make it ready for more than received units meanwhile.
     fn announce_sleep(&mut self, _sleeping: bool) {}
 
     /// The descriptor that becomes readable when a unit may have arrived.

@@ -158,9 +158,8 @@ fn patch_ipv4(ip: &mut [u8], index: u16, total_len: u16) {
 }
 
 fn patch_ipv6(ip: &mut [u8], total_len: u16) {
-    if let Some(payload_len) = total_len.checked_sub(40) {
-        ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
-    }
+    let (Some(field), Some(len)) = (ip.get_mut(4..6), total_len.checked_sub(40)) else { return };
+    field.copy_from_slice(&len.to_be_bytes());
 }
 
 /// A checksum of the first packet is not that of a later one; none (0) is right for all of them.
@@ -256,6 +255,25 @@ pub(crate) mod tests {
         let segments = Segments { header_len: 20, segment_len: 15 };
         let frames = frames(&unit, Some(segments));
         assert_eq!(frames, [vec![0xaa; 35], vec![0xaa; 25]]);
+    }
+
+    proptest! {
+        /// Headers that only look like IP are patched or not, but never read past their end.
+        #[test]
+        fn any_header_is_survived(
+            tail in proptest::collection::vec(any::<u8>(), 0..HEADER_MAX_LEN - 13),
+            version in 4u8..=6,
+        ) {
+            let mut unit = vec![0; 12];
+            unit.extend_from_slice(if version == 4 { &[8, 0] } else { &[0x86, 0xdd] });
+            unit.extend_from_slice(&tail);
+            if let Some(first) = unit.get_mut(14) {
+                *first = version << 4 | *first & 0x0f;
+            }
+            let segments = Segments { header_len: unit.len(), segment_len: 10 };
+            unit.extend_from_slice(&[0; 25]);
+            prop_assert_eq!(split(&unit, Some(segments)).count(), 3);
+        }
     }
 
     proptest! {

@@ -131,10 +131,92 @@ mod tests {
     use super::*;
     use crate::af_packet::AfPacket;
     use crate::af_packet::tests::{receive_frames, run};
+    use crate::neighbour::Neighbours;
     use alloc::format;
-    use std::{println, process};
+    use alloc::string::{String, ToString};
+    use core::net::IpAddr;
+    use core::time::Duration;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+    use std::{println, process, thread};
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    /// A network namespace of the test's own, so that its addresses are nobody else's.
+    struct Namespace(String);
+
+    impl Namespace {
+        fn new() -> Result<Self, String> {
+            let name = format!("ng{}", process::id());
+            run("ip", &format!("netns add {name}"))?;
+            Ok(Self(name))
+        }
+    }
+
+    impl Drop for Namespace {
+        fn drop(&mut self) {
+            let _ = run("ip", &format!("netns del {}", self.0));
+        }
+    }
+
+    /// Goal: Linux takes us for a neighbour, and we take Linux for one.
+    /// Method: the kernel pings us over a TAP device, IPv4 and IPv6, while we resolve its address.
+    #[test]
+    fn the_kernel_and_we_are_neighbours() {
+        if let Err(reason) = ping_each_other() {
+            println!("skipped: {reason}");
+        }
+    }
+
+    fn ping_each_other() -> Result<(), String> {
+        let name = format!("ngnd{}", process::id());
+        let mut tap = Tap::open(&name, MAC).map_err(|error| error.to_string())?;
+        let namespace = Namespace::new()?;
+        let netns = &namespace.0;
+        run("ip", &format!("link set {name} netns {netns}"))?;
+        run("ip", &format!("-n {netns} link set {name} up"))?;
+        for (prefix, kernel, own) in
+            [("24", "192.0.2.1", "192.0.2.2"), ("64 nodad", "2001:db8::1", "2001:db8::2")]
+        {
+            run("ip", &format!("-n {netns} addr add {kernel}/{prefix} dev {name}"))?;
+            run("ping", "-V")?;
+            let ping = format!("netns exec {netns} ping -q -n -c 2 -i 0.2 -W 5 {own}");
+            let mut ping = Command::new("ip")
+                .args(ping.split_whitespace())
+                .stdout(Stdio::null())
+                .spawn()
+                .map_err(|error| error.to_string())?;
+            let (kernel, own): (IpAddr, IpAddr) = (kernel.parse().unwrap(), own.parse().unwrap());
+            let mut neighbours = Neighbours::new(MAC, &[own]);
+            neighbours.resolve(0, own, kernel);
+            let start = Instant::now();
+            let status = loop {
+                turn(&mut tap, &mut neighbours, start.elapsed().as_nanos() as u64);
+                if let Some(status) = ping.try_wait().unwrap() {
+                    break status;
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
+            assert!(status.success(), "{own} does not answer");
+            let found = neighbours.poll_event().unwrap();
+            assert_eq!(found.ip, kernel);
+            assert_ne!(found.result.unwrap(), MAC);
+        }
+        Ok(())
+    }
+
+    fn turn(edge: &mut dyn Edge, neighbours: &mut Neighbours, now_ns: u64) {
+        neighbours.handle_timeout(now_ns);
+        edge.receive(64, &mut |received| {
+            neighbours.handle_frame(now_ns, received.frame);
+        })
+        .unwrap();
+        edge.transmit(64, &mut |buffer| {
+            let len = neighbours.poll_transmit(buffer)?;
+            Some(Transmit { len, segments: None })
+        })
+        .unwrap();
+    }
 
     fn send(edge: &mut dyn Edge, number: u8) {
         let mut transmit = Some(Transmit { len: 60, segments: None });

@@ -1,0 +1,262 @@
+//! The frames of ARP (RFC 826), neighbour discovery (RFC 4861) and ping, as bytes.
+//!
+//! ARP and neighbour discovery ask the same question and give the same answer, so the two families
+//! differ in this file only.
+
+use super::{FRAME_MAX_LEN, solicited_node};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use etherparse::icmpv6::{
+    Icmpv6PayloadSlice, NdpOptionSlice, NdpOptionsIterator, NeighborAdvertisementHeader,
+};
+use etherparse::{
+    ArpEthIpv4Packet, ArpOperation, ArpPacketSlice, IcmpEchoHeader, Icmpv4Type, Icmpv6Type,
+    Ipv4Slice, Ipv6Slice, NetSlice, PacketBuilder, PacketBuilderStep, SlicedPacket, TransportSlice,
+};
+
+/// A frame that concerns neighbours. Every address in it was checked for its kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message<'a> {
+    /// Who has `target`? `from` is `None` where the sender has no address yet.
+    Query { target: IpAddr, from: Option<IpAddr>, mac: [u8; 6] },
+    /// `from` is at `mac`, says a frame to `to`.
+    Answer { from: IpAddr, mac: [u8; 6], to: IpAddr },
+    /// Is `to` there?
+    Echo { from: IpAddr, to: IpAddr, mac: [u8; 6], echo: IcmpEchoHeader, payload: &'a [u8] },
+}
+
+/// `None` where the frame is something else or is malformed.
+pub(super) fn parse(frame: &[u8]) -> Option<Message<'_>> {
+    // Nearly every frame is UDP: this looks no further.
+    match (frame.get(12..14)?, frame.get(20)?, frame.get(23)?) {
+        ([0x08, 0x06], _, _) | ([0x08, 0x00], _, 1) | ([0x86, 0xdd], 58, _) => {}
+        _ => return None,
+    }
+    let packet = SlicedPacket::from_ethernet(frame).ok()?;
+    let mac = mac(frame.get(6..12)?)?;
+    match (packet.net?, packet.transport) {
+        (NetSlice::Arp(arp), _) => parse_arp(&arp),
+        (NetSlice::Ipv4(ip), Some(TransportSlice::Icmpv4(icmp))) => {
+            let header = icmp.header();
+            if header.checksum != header.icmp_type.calc_checksum(icmp.payload()) {
+                return None;
+            }
+            let Icmpv4Type::EchoRequest(echo) = header.icmp_type else { return None };
+            parse_echo(ipv4_ends(&ip)?, mac, echo, icmp.payload())
+        }
+        (NetSlice::Ipv6(ip), Some(TransportSlice::Icmpv6(icmp))) => {
+            let (from, to) = (ip.header().source(), ip.header().destination());
+            if ip.is_payload_fragmented() || !icmp.is_checksum_valid(from, to) {
+                return None;
+            }
+            match icmp.icmp_type() {
+                Icmpv6Type::EchoRequest(echo) => {
+                    parse_echo((from.into(), to.into()), mac, echo, icmp.payload())
+                }
+                // RFC 4861, 7.1: another hop limit shows that the packet came from off the link.
+                _ if ip.header().hop_limit() != 255 => None,
+                _ => parse_discovery(&ip, icmp.payload_slice().ok()?, mac),
+            }
+        }
+        _ => None,
+    }
+}
+
+fn ipv4_ends(ip: &Ipv4Slice<'_>) -> Option<(IpAddr, IpAddr)> {
+    let header = ip.header();
+    let ends = (header.source_addr().into(), header.destination_addr().into());
+    (!ip.is_payload_fragmented()).then_some(ends)
+}
+
+fn parse_echo(
+    (from, to): (IpAddr, IpAddr),
+    mac: [u8; 6],
+    echo: IcmpEchoHeader,
+    payload: &[u8],
+) -> Option<Message<'_>> {
+    let fits = payload.len() <= ECHO_PAYLOAD_MAX_LEN && super::is_unicast(from);
+    fits.then_some(Message::Echo { from, to, mac, echo, payload })
+}
+
+fn parse_arp<'a>(arp: &ArpPacketSlice<'_>) -> Option<Message<'a>> {
+    let arp = arp.to_packet().try_eth_ipv4().ok()?;
+    let mac = mac(&arp.sender_mac)?;
+    let (from, to) = (arp.sender_ipv4_addr(), arp.target_ipv4_addr().into());
+    match arp.operation {
+        ArpOperation::REQUEST => {
+            let from = (!from.is_unspecified()).then_some(from.into());
+            Some(Message::Query { target: to, from, mac })
+        }
+        ArpOperation::REPLY => Some(Message::Answer { from: from.into(), mac, to }),
+        _ => None,
+    }
+}
+
+fn parse_discovery<'a>(
+    ip: &Ipv6Slice<'_>,
+    payload: Icmpv6PayloadSlice<'_>,
+    frame_mac: [u8; 6],
+) -> Option<Message<'a>> {
+    let (from, to) = (ip.header().source_addr(), ip.header().destination_addr());
+    match payload {
+        Icmpv6PayloadSlice::NeighborSolicitation(payload) => {
+            let target = payload.target_address();
+            let option = link_layer_address(payload.options_iterator(), true)?;
+            let is_addressed = to == target || to == solicited_node(target);
+            let is_probe = from.is_unspecified();
+            // RFC 4861, 7.1.1: a probe goes to the group and has no source address option.
+            if !is_addressed || (is_probe && (option.is_some() || to == target)) {
+                return None;
+            }
+            let from = (!is_probe).then_some(from.into());
+            Some(Message::Query { target: target.into(), from, mac: option.unwrap_or(frame_mac) })
+        }
+        Icmpv6PayloadSlice::NeighborAdvertisement(payload) => {
+            let option = link_layer_address(payload.options_iterator(), false)?;
+            let from = payload.target_address().into();
+            Some(Message::Answer { from, mac: option.unwrap_or(frame_mac), to: to.into() })
+        }
+        _ => None,
+    }
+}
+
+/// The Ethernet address among the options, if there is one; `None` where the options are malformed.
+fn link_layer_address(options: NdpOptionsIterator<'_>, source: bool) -> Option<Option<[u8; 6]>> {
+    let mut found = None;
+    for option in options {
+        match option.ok()? {
+            NdpOptionSlice::SourceLinkLayerAddress(option) if source => {
+                found = Some(mac(option.link_layer_address())?);
+            }
+            NdpOptionSlice::TargetLinkLayerAddress(option) if !source => {
+                found = Some(mac(option.link_layer_address())?);
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+/// The Ethernet address of one host: not a group, not nothing.
+fn mac(bytes: &[u8]) -> Option<[u8; 6]> {
+    let mac: [u8; 6] = bytes.try_into().ok()?;
+    (mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
+}
+
+/// Asks in the name of `own_ip` at `own_mac` for `target`, of the same family; returns the length.
+pub(super) fn query(buffer: &mut [u8], own_mac: [u8; 6], own_ip: IpAddr, target: IpAddr) -> usize {
+    match (own_ip, target) {
+        (IpAddr::V4(own_ip), IpAddr::V4(target)) => {
+            let (request, nobody) = (ArpOperation::REQUEST, [0; 6]);
+            arp(buffer, request, (own_mac, own_ip), (nobody, target), [0xff; 6])
+        }
+        (IpAddr::V6(own_ip), IpAddr::V6(target)) => {
+            let to = solicited_node(target);
+            let option = [SOURCE_LINK_LAYER_ADDRESS, 1];
+            let kind = Icmpv6Type::NeighborSolicitation;
+            let ends = PacketBuilder::ethernet2(own_mac, group_mac(to));
+            let ends = ends.ipv6(own_ip.octets(), to.octets(), 255);
+            discovery(buffer, ends, kind, target, option, own_mac)
+        }
+        _ => unreachable!("`resolve` compares the families"),
+    }
+}
+
+/// Answers a query for `own_ip` from `to` at `to_mac`; returns the length.
+pub(super) fn answer(
+    buffer: &mut [u8],
+    own_mac: [u8; 6],
+    own_ip: IpAddr,
+    to: Option<IpAddr>,
+    to_mac: [u8; 6],
+) -> usize {
+    match (own_ip, to) {
+        (IpAddr::V4(own_ip), to) => {
+            let to = match to {
+                Some(IpAddr::V4(to)) => to,
+                Some(IpAddr::V6(_)) | None => Ipv4Addr::UNSPECIFIED,
+            };
+            arp(buffer, ArpOperation::REPLY, (own_mac, own_ip), (to_mac, to), to_mac)
+        }
+        (IpAddr::V6(own_ip), to) => {
+            // RFC 4861, 7.2.4: who has no address yet is answered to all nodes, unsolicited.
+            let (to, to_mac, solicited) = match to {
+                Some(IpAddr::V6(to)) => (to, to_mac, true),
+                Some(IpAddr::V4(_)) | None => (ALL_NODES, group_mac(ALL_NODES), false),
+            };
+            let flags = NeighborAdvertisementHeader { router: false, solicited, r#override: true };
+            let option = [TARGET_LINK_LAYER_ADDRESS, 1];
+            let kind = Icmpv6Type::NeighborAdvertisement(flags);
+            let ends = PacketBuilder::ethernet2(own_mac, to_mac);
+            let ends = ends.ipv6(own_ip.octets(), to.octets(), 255);
+            discovery(buffer, ends, kind, own_ip, option, own_mac)
+        }
+    }
+}
+
+/// Answers [`Message::Echo`]; returns the length.
+pub(super) fn echo_reply(buffer: &mut [u8], own_mac: [u8; 6], message: &Message<'_>) -> usize {
+    let Message::Echo { from, to, mac, echo, payload } = *message else { return 0 };
+    let builder = PacketBuilder::ethernet2(own_mac, mac);
+    let written = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => builder
+            .ipv4(to.octets(), from.octets(), 64)
+            .icmpv4_echo_reply(echo.id, echo.seq)
+            .write_to_slice(buffer, payload),
+        (IpAddr::V6(from), IpAddr::V6(to)) => builder
+            .ipv6(to.octets(), from.octets(), 64)
+            .icmpv6_echo_reply(echo.id, echo.seq)
+            .write_to_slice(buffer, payload),
+        _ => unreachable!("both ends of a packet have one family"),
+    };
+    written.expect("`parse` bounds the payload")
+}
+
+fn arp(
+    buffer: &mut [u8],
+    operation: ArpOperation,
+    (sender_mac, sender): ([u8; 6], Ipv4Addr),
+    (target_mac, target): ([u8; 6], Ipv4Addr),
+    to: [u8; 6],
+) -> usize {
+    let (sender_ipv4, target_ipv4) = (sender.octets(), target.octets());
+    let packet = ArpEthIpv4Packet { operation, sender_mac, sender_ipv4, target_mac, target_ipv4 };
+    PacketBuilder::ethernet2(sender_mac, to)
+        .arp(packet.to_arp_packet())
+        .write_to_slice(buffer)
+        .expect("the caller lends FRAME_MAX_LEN bytes")
+}
+
+fn discovery(
+    buffer: &mut [u8],
+    ends: PacketBuilderStep<etherparse::IpHeaders>,
+    kind: Icmpv6Type,
+    target: Ipv6Addr,
+    option: [u8; 2],
+    own_mac: [u8; 6],
+) -> usize {
+    let mut payload = [0; 24];
+    payload[..16].copy_from_slice(&target.octets());
+    payload[16..18].copy_from_slice(&option);
+    payload[18..].copy_from_slice(&own_mac);
+    let written = ends.icmpv6(kind).write_to_slice(buffer, &payload);
+    written.expect("the caller lends FRAME_MAX_LEN bytes")
+}
+
+/// The Ethernet group of an IPv6 multicast group (RFC 2464, 7).
+fn group_mac(group: Ipv6Addr) -> [u8; 6] {
+    let [.., a, b, c, d] = group.octets();
+    [0x33, 0x33, a, b, c, d]
+}
+
+/// The link-local address made of an Ethernet address (RFC 4291, appendix A).
+pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// Neighbour discovery options (RFC 4861, 4.6.1); their length is counted in eight bytes.
+const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
+const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
+/// Behind Ethernet, IPv6 and ICMPv6 headers; ping sends 56 unless told otherwise.
+const ECHO_PAYLOAD_MAX_LEN: usize = FRAME_MAX_LEN - 14 - 40 - 8;
