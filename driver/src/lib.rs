@@ -1,4 +1,23 @@
-//! The NDK provider.
+//! The NDK provider: the C dispatch tables of `ndkpi.h` over the RoCEv2 transport.
+//!
+//! A consumer's call checks its arguments, puts a message or a work request into a ring and
+//! returns. One poll core owns everything else: it takes from the rings, drives the transport and
+//! the edge, and calls the consumer back at the end of its turn. See the crate's modules for the
+//! rooms: `abi` (C types), `ring` (what lies between the threads), `ndk` (the functions of the
+//! tables), `core` (the loop), `platform` (the operating system).
 #![no_std]
 
+extern crate alloc;
+#[cfg(any(test, target_os = "linux"))]
+extern crate std;
+
 pub mod abi;
+mod core;
+mod ndk;
+pub mod platform;
+mod ring;
+
+pub use crate::core::{PollCore, ProviderConfig, Turn};
+pub use ndk::not_supported::NAMES as NOT_SUPPORTED;
+#[cfg(target_os = "linux")]
+pub use platform::linux::Provider;

@@ -137,6 +137,7 @@ impl Device {
     pub fn new(mut config: DeviceConfig) -> Self {
         let mut rng = Rng::from_seed(config.seed);
         let slots = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
+        config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),

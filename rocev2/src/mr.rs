@@ -27,6 +27,12 @@ impl Access {
     /// A peer may WRITE.
     pub const REMOTE_WRITE: Self = Self(4);
 
+    /// These rights and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Whether every right of `needed` is granted.
     pub const fn contains(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
@@ -37,7 +43,7 @@ impl BitOr for Access {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.with(other)
     }
 }
 

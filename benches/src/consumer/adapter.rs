@@ -85,7 +85,7 @@ impl Adapter {
         Listener::create(self, local)
     }
 
-    pub(super) const fn as_ptr(&self) -> *mut NDK_ADAPTER {
+    pub const fn as_ptr(&self) -> *mut NDK_ADAPTER {
         self.adapter.as_ptr()
     }
 

@@ -1,0 +1,620 @@
+//! Connectors and listeners, between the consumer's calls and connection management.
+
+use super::objects::{Entry, Kind};
+use super::{State, Upcall};
+use crate::abi::*;
+use crate::ndk::connector::{
+    Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage,
+};
+use crate::ndk::listener::ListenerObject;
+use crate::ndk::{Context, ObjectId, RequestDone, status};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::Ordering;
+use rocev2::cm::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
+use rocev2::device;
+use rocev2::env::Instant;
+use rocev2::wire::Mac;
+
+/// Connection requests that a listener's consumer has not answered, at most.
+const BACKLOG: usize = 256;
+
+/// How far a connector is.
+#[derive(Debug, Eq, PartialEq)]
+enum Phase {
+    /// Nothing was asked yet.
+    Idle,
+    /// The peer's link-layer address is being asked for.
+    Resolving,
+    /// The request is out.
+    Connecting,
+    /// The peer accepted; the consumer has to complete or reject.
+    Offered,
+    /// The peer asked; the consumer has to accept or reject.
+    Requested,
+    /// The answer is out.
+    Accepting,
+    /// Data may flow.
+    Established,
+    /// The consumer disconnects.
+    Disconnecting,
+    /// Over: the peer left, the QP failed, or it was rejected.
+    Ended,
+}
+
+pub(super) struct ConnectorCore {
+    object: Arc<ConnectorObject>,
+    phase: Phase,
+    conn: Option<ConnId>,
+    qp: Option<ObjectId>,
+    /// The local port that it holds.
+    port: Option<SocketAddr>,
+    /// Whom a connect asks.
+    remote: Option<SocketAddr>,
+    /// A connect that waits for the peer's link-layer address.
+    waiting: Option<Box<Connect>>,
+    /// The connect, accept or disconnect that is pending.
+    pending: Option<RequestDone>,
+    event: Option<DisconnectEvent>,
+}
+
+pub(super) struct ListenerCore {
+    pub(super) object: Arc<ListenerObject>,
+    pub(super) event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
+    pub(super) context: Context,
+    pub(super) adapter: ObjectId,
+    pub(super) listening: Option<(ListenerId, SocketAddr)>,
+}
+
+impl ConnectorCore {
+    /// A connector for an outgoing connection.
+    pub(super) const fn new(object: Arc<ConnectorObject>) -> Self {
+        Self {
+            object,
+            phase: Phase::Idle,
+            conn: None,
+            qp: None,
+            port: None,
+            remote: None,
+            waiting: None,
+            pending: None,
+            event: None,
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.object.shared.set_stage(match phase {
+            Phase::Idle => Stage::Idle,
+            Phase::Offered | Phase::Requested => Stage::Rejectable,
+            Phase::Ended => Stage::Gone,
+            Phase::Resolving
+            | Phase::Connecting
+            | Phase::Accepting
+            | Phase::Established
+            | Phase::Disconnecting => Stage::Busy,
+        });
+        self.phase = phase;
+    }
+
+    /// Keeps what the peer told, for the connector's life.
+    fn remember(&self, peer: &Peer) {
+        let info = Info {
+            local: peer.local,
+            peer: peer.remote,
+            limits: peer.limits,
+            private_data: peer.private_data.clone(),
+        };
+        // A connector connects once; a second answer cannot come.
+        let _ = self.object.shared.info.set(Box::new(info));
+    }
+}
+
+impl State {
+    fn connector(&mut self, id: ObjectId) -> Option<&mut ConnectorCore> {
+        match self.objects.get_mut(id).map(|entry| &mut entry.kind) {
+            Some(Kind::Connector(connector)) => Some(connector),
+            _ => None,
+        }
+    }
+
+    fn connector_of(&mut self, conn: ConnId) -> Option<(ObjectId, &mut ConnectorCore)> {
+        let id = *self.conns.get(&conn)?;
+        self.connector(id).map(|connector| (id, connector))
+    }
+
+    fn owns(&self, address: IpAddr) -> bool {
+        self.device.config().addresses.contains(&address)
+    }
+
+    // ---- active side --------------------------------------------------------------------------
+
+    pub(super) fn connect(
+        &mut self,
+        now: Instant,
+        id: ObjectId,
+        mut what: Box<Connect>,
+        done: RequestDone,
+    ) {
+        if let Err(status) = self.prepare_connect(id, &mut what) {
+            return self.request_done(done, status);
+        }
+        let remote = what.remote.ip();
+        let local = what.local.ip();
+        let Some(connector) = self.connector(id) else { return };
+        connector.pending = Some(done);
+        connector.waiting = Some(what);
+        connector.enter(Phase::Resolving);
+        match self.neighbours.lookup(now.as_nanos(), remote) {
+            Some(mac) => self.start_connect(now, id, Mac(mac)),
+            None => {
+                self.resolving.push(id);
+                self.neighbours.resolve(now.as_nanos(), local, remote);
+            }
+        }
+    }
+
+    /// Checks a connect, takes its port and ties the QP to the connector.
+    fn prepare_connect(&mut self, id: ObjectId, what: &mut Connect) -> Result<(), NTSTATUS> {
+        if !self.owns(what.local.ip()) {
+            return Err(STATUS_INVALID_ADDRESS);
+        }
+        let connector = self.connector(id).ok_or(STATUS_INVALID_PARAMETER)?;
+        if connector.phase != Phase::Idle {
+            return Err(STATUS_CONNECTION_ACTIVE);
+        }
+        self.claim_qp(id, what.qp)?;
+        let port = match self.device.bind_port(what.local.ip(), what.local.port()) {
+            Ok(port) => port,
+            Err(error) => {
+                self.release_qp(id);
+                return Err(status::cm_error(error));
+            }
+        };
+        what.local.set_port(port);
+        if let Some(connector) = self.connector(id) {
+            connector.port = Some(what.local);
+            connector.remote = Some(what.remote);
+        }
+        Ok(())
+    }
+
+    /// Makes the QP an antecedent of the connector; a QP serves one.
+    fn claim_qp(&mut self, connector_id: ObjectId, qp_id: ObjectId) -> Result<(), NTSTATUS> {
+        let Some(Entry { kind: Kind::Qp(qp), closing: None, .. }) = self.objects.get_mut(qp_id)
+        else {
+            return Err(STATUS_INVALID_PARAMETER);
+        };
+        if qp.connector.is_some() {
+            return Err(STATUS_CONNECTION_ACTIVE);
+        }
+        qp.connector = Some(connector_id);
+        self.add_parent(connector_id, qp_id);
+        if let Some(connector) = self.connector(connector_id) {
+            connector.qp = Some(qp_id);
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Self::claim_qp`]: the attempt failed and the QP may be used for another.
+    fn release_qp(&mut self, connector_id: ObjectId) {
+        let Some(qp_id) = self.connector(connector_id).and_then(|connector| connector.qp.take())
+        else {
+            return;
+        };
+        if let Some(qp) = self.qp(qp_id) {
+            qp.connector = None;
+        }
+        self.remove_parent(connector_id, qp_id);
+    }
+
+    pub(super) fn handle_resolutions(&mut self, now: Instant) {
+        while let Some(resolution) = self.neighbours.poll_event() {
+            let mut index = 0;
+            while let Some(&id) = self.resolving.get(index) {
+                let waits = self.connector(id).is_some_and(|connector| {
+                    connector.waiting.as_ref().is_some_and(|what| what.remote.ip() == resolution.ip)
+                });
+                if !waits {
+                    index += 1;
+                    continue;
+                }
+                self.resolving.swap_remove(index);
+                match resolution.result {
+                    Ok(mac) => self.start_connect(now, id, Mac(mac)),
+                    Err(_) => self.fail_attempt(now, id, STATUS_HOST_UNREACHABLE),
+                }
+            }
+        }
+    }
+
+    fn start_connect(&mut self, now: Instant, id: ObjectId, mac: Mac) {
+        let src_mac = Mac(self.mac);
+        let Some(what) = self.connector(id).and_then(|connector| connector.waiting.take()) else {
+            return;
+        };
+        let Some(qpn) = self.qp(what.qp).map(|qp| qp.qpn) else { return };
+        let request = device::Connect {
+            qpn,
+            local: what.local,
+            remote: what.remote,
+            hop: Hop { src_mac, dst_mac: mac, vlan: None },
+            limits: what.limits,
+            private_data: &what.private_data,
+        };
+        match self.device.connect(now, &request) {
+            Ok(conn) => {
+                self.conns.insert(conn, id);
+                if let Some(connector) = self.connector(id) {
+                    connector.conn = Some(conn);
+                    connector.enter(Phase::Connecting);
+                }
+            }
+            Err(error) => self.fail_attempt(now, id, status::cm_error(error)),
+        }
+    }
+
+    /// A connect failed: everything that it took is given back.
+    fn fail_attempt(&mut self, now: Instant, id: ObjectId, status: NTSTATUS) {
+        let Some(connector) = self.connector(id) else { return };
+        connector.enter(Phase::Idle);
+        let pending = connector.pending.take();
+        connector.waiting = None;
+        self.release_conn(now, id);
+        self.release_qp(id);
+        if let Some(done) = pending {
+            self.request_done(done, status);
+        }
+    }
+
+    /// Gives the connection and the port back.
+    fn release_conn(&mut self, now: Instant, id: ObjectId) {
+        let Some(connector) = self.connector(id) else { return };
+        let (conn, port) = (connector.conn.take(), connector.port.take());
+        if let Some(conn) = conn {
+            self.conns.remove(&conn);
+            self.device.release(now, conn);
+        }
+        if let Some(port) = port {
+            self.device.unbind_port(port.ip(), port.port());
+        }
+    }
+
+    pub(super) fn complete_connect(
+        &mut self,
+        now: Instant,
+        id: ObjectId,
+        event: DisconnectEvent,
+    ) -> NTSTATUS {
+        let Some(connector) = self.connector(id) else { return STATUS_INVALID_PARAMETER };
+        match connector.phase {
+            Phase::Offered => {}
+            Phase::Ended => return STATUS_CONNECTION_ABORTED,
+            _ => return STATUS_CONNECTION_INVALID,
+        }
+        let Some(conn) = connector.conn else { return STATUS_CONNECTION_INVALID };
+        if let Err(error) = self.device.confirm(now, conn) {
+            return status::cm_error(error);
+        }
+        if let Some(connector) = self.connector(id) {
+            connector.event = Some(event);
+        }
+        self.establish(id);
+        STATUS_SUCCESS
+    }
+
+    fn establish(&mut self, id: ObjectId) {
+        let Some(connector) = self.connector(id) else { return };
+        connector.enter(Phase::Established);
+        if let Some(qp) = connector.qp.and_then(|qp| self.qp(qp)) {
+            qp.object.shared.connected.store(true, Ordering::Release);
+        }
+    }
+
+    // ---- passive side -------------------------------------------------------------------------
+
+    pub(super) fn listen(&mut self, id: ObjectId, local: SocketAddr) -> NTSTATUS {
+        let Some(Kind::Listener(listener)) = self.objects.get(id).map(|entry| &entry.kind) else {
+            return STATUS_INVALID_PARAMETER;
+        };
+        if listener.listening.is_some() {
+            return STATUS_INVALID_DEVICE_STATE;
+        }
+        if !local.ip().is_unspecified() && !self.owns(local.ip()) {
+            return STATUS_INVALID_ADDRESS;
+        }
+        let mut local = local;
+        match self.device.bind_port(local.ip(), local.port()) {
+            Ok(port) => local.set_port(port),
+            Err(error) => return status::cm_error(error),
+        }
+        let listener_id = match self.device.listen(local, BACKLOG) {
+            Ok(listener_id) => listener_id,
+            Err(error) => {
+                self.device.unbind_port(local.ip(), local.port());
+                return status::cm_error(error);
+            }
+        };
+        self.listeners.insert(listener_id, id);
+        if let Some(Kind::Listener(listener)) =
+            self.objects.get_mut(id).map(|entry| &mut entry.kind)
+        {
+            listener.listening = Some((listener_id, local));
+            // It listens once in its life.
+            let _ = listener.object.shared.local.set(Box::new(local));
+        }
+        STATUS_SUCCESS
+    }
+
+    pub(super) fn pause(&mut self, id: ObjectId, pause: bool) {
+        if let Some(Kind::Listener(ListenerCore { listening: Some((listener, _)), .. })) =
+            self.objects.get(id).map(|entry| &entry.kind)
+        {
+            self.device.pause(*listener, pause);
+        }
+    }
+
+    pub(super) fn close_listener(&mut self, id: ObjectId) {
+        let Some(Kind::Listener(listener)) = self.objects.get_mut(id).map(|entry| &mut entry.kind)
+        else {
+            return;
+        };
+        if let Some((listener_id, local)) = listener.listening.take() {
+            self.listeners.remove(&listener_id);
+            self.device.unlisten(listener_id);
+            self.device.unbind_port(local.ip(), local.port());
+        }
+    }
+
+    fn handle_request(&mut self, now: Instant, listener_id: ListenerId, conn: ConnId, peer: &Peer) {
+        let Some(&listener) = self.listeners.get(&listener_id) else {
+            return self.device.release(now, conn);
+        };
+        let Some(Entry { kind: Kind::Listener(core), closing: None, .. }) =
+            self.objects.get(listener)
+        else {
+            return self.device.release(now, conn);
+        };
+        let (Some(callback), context, adapter) = (core.event, core.context, core.adapter) else {
+            return self.device.release(now, conn);
+        };
+        // The place of the close that must not fail.
+        if self.shard.reserve().is_err() {
+            return self.device.release(now, conn);
+        }
+        // The accepted connection shares the listener's port and keeps it.
+        let bound = core.listening.map_or(peer.local, |(_, local)| local);
+        self.device.retain_port(bound.ip(), bound.port());
+        let (id, connector) = self.create_connector(&[adapter, listener], |object| {
+            let mut core = ConnectorCore::new(object);
+            core.remember(peer);
+            core.conn = Some(conn);
+            core.port = Some(bound);
+            core.enter(Phase::Requested);
+            core
+        });
+        self.conns.insert(conn, id);
+        self.upcalls.push_back(Upcall::ConnectEvent { callback, context, connector });
+    }
+
+    pub(super) fn accept(&mut self, now: Instant, id: ObjectId, what: &Accept, done: RequestDone) {
+        match self.try_accept(now, id, what) {
+            Ok(()) => {
+                if let Some(connector) = self.connector(id) {
+                    connector.pending = Some(done);
+                    connector.event = Some(what.event);
+                    connector.enter(Phase::Accepting);
+                }
+            }
+            Err(status) => self.request_done(done, status),
+        }
+    }
+
+    fn try_accept(&mut self, now: Instant, id: ObjectId, what: &Accept) -> Result<(), NTSTATUS> {
+        let connector = self.connector(id).ok_or(STATUS_INVALID_PARAMETER)?;
+        match connector.phase {
+            Phase::Requested => {}
+            Phase::Ended => return Err(STATUS_CONNECTION_ABORTED),
+            _ => return Err(STATUS_CONNECTION_INVALID),
+        }
+        let conn = connector.conn.ok_or(STATUS_CONNECTION_INVALID)?;
+        self.claim_qp(id, what.qp)?;
+        let Some(qpn) = self.qp(what.qp).map(|qp| qp.qpn) else {
+            return Err(STATUS_INVALID_PARAMETER);
+        };
+        let Accept { limits, ref private_data, .. } = *what;
+        self.device.accept(now, conn, qpn, limits, private_data).map_err(|error| {
+            self.release_qp(id);
+            status::cm_error(error)
+        })
+    }
+
+    /// Both uses: an incoming request, or the terms of an answer.
+    pub(super) fn reject(&mut self, now: Instant, id: ObjectId, private_data: &PrivateData) {
+        let Some(connector) = self.connector(id) else { return };
+        if !matches!(connector.phase, Phase::Requested | Phase::Offered) {
+            return;
+        }
+        let conn = connector.conn;
+        connector.enter(Phase::Ended);
+        if let Some(conn) = conn {
+            // A peer that has gone meanwhile needs no refusal.
+            let _ = self.device.reject(now, conn, private_data);
+        }
+    }
+
+    // ---- the end ------------------------------------------------------------------------------
+
+    pub(super) fn disconnect(&mut self, now: Instant, id: ObjectId, done: RequestDone) {
+        let Some(connector) = self.connector(id) else {
+            return self.request_done(done, STATUS_INVALID_PARAMETER);
+        };
+        let qp = connector.qp;
+        match (&connector.phase, connector.conn) {
+            (Phase::Established, Some(conn)) => {
+                connector.pending = Some(done);
+                connector.enter(Phase::Disconnecting);
+                if let Some(qp) = qp.and_then(|qp| self.qp(qp)) {
+                    qp.object.shared.connected.store(false, Ordering::Release);
+                }
+                if self.device.disconnect(now, conn).is_err() {
+                    // The peer's own notice crossed ours.
+                    self.finish_disconnect(conn, STATUS_SUCCESS);
+                }
+            }
+            (Phase::Ended, _) => {
+                // The peer has said its part already.
+                if let Some(qp) = qp {
+                    self.flush_qp(qp);
+                }
+                self.request_done(done, STATUS_SUCCESS);
+            }
+            _ => self.request_done(done, STATUS_CONNECTION_INVALID),
+        }
+    }
+
+    fn finish_disconnect(&mut self, conn: ConnId, status: NTSTATUS) {
+        let Some((_, connector)) = self.connector_of(conn) else { return };
+        if connector.phase != Phase::Disconnecting {
+            return;
+        }
+        connector.enter(Phase::Ended);
+        let (pending, qp) = (connector.pending.take(), connector.qp);
+        if let Some(qp) = qp {
+            self.flush_qp(qp);
+        }
+        if let Some(done) = pending {
+            self.request_done(done, status);
+        }
+    }
+
+    /// Closing a connector ends its connection in whatever state, without waiting for the peer.
+    pub(super) fn close_connector(&mut self, now: Instant, id: ObjectId) {
+        let Some(connector) = self.connector(id) else { return };
+        let (pending, qp) = (connector.pending.take(), connector.qp);
+        connector.waiting = None;
+        connector.event = None;
+        connector.enter(Phase::Ended);
+        self.resolving.retain(|&waiting| waiting != id);
+        self.release_conn(now, id);
+        if let Some(qp) = qp {
+            self.flush_qp(qp);
+        }
+        if let Some(done) = pending {
+            self.request_done(done, STATUS_CANCELLED);
+        }
+    }
+
+    /// A QP failed by itself: the peer is told, and so is the consumer.
+    pub(super) fn handle_qp_failure(&mut self, now: Instant, conn: Option<ConnId>) {
+        let Some(conn) = conn else { return };
+        if self.lose_connection(conn) {
+            // An attempt that was not established has nothing to end.
+            let _ = self.device.disconnect(now, conn);
+        }
+    }
+
+    /// The connection is over without the consumer's doing. True: it was established.
+    fn lose_connection(&mut self, conn: ConnId) -> bool {
+        let Some((_, connector)) = self.connector_of(conn) else { return false };
+        if connector.phase != Phase::Established {
+            return false;
+        }
+        connector.enter(Phase::Ended);
+        let (event, qp) = (connector.event.take(), connector.qp);
+        if let Some(qp) = qp.and_then(|qp| self.qp(qp)) {
+            qp.object.shared.connected.store(false, Ordering::Release);
+        }
+        if let Some(event) = event {
+            self.upcalls.push_back(Upcall::Disconnected { event });
+        }
+        true
+    }
+
+    /// A connection that was not established failed with `status`.
+    fn fail_connecting(&mut self, now: Instant, conn: ConnId, status: NTSTATUS) {
+        let Some((id, connector)) = self.connector_of(conn) else { return };
+        match connector.phase {
+            Phase::Connecting => self.fail_attempt(now, id, status),
+            Phase::Accepting => {
+                connector.enter(Phase::Ended);
+                let (pending, qp) = (connector.pending.take(), connector.qp);
+                if let Some(qp) = qp {
+                    self.flush_qp(qp);
+                }
+                if let Some(done) = pending {
+                    self.request_done(done, status);
+                }
+            }
+            Phase::Offered | Phase::Requested => connector.enter(Phase::Ended),
+            Phase::Idle
+            | Phase::Resolving
+            | Phase::Established
+            | Phase::Disconnecting
+            | Phase::Ended => {}
+        }
+    }
+
+    pub(super) fn handle_cm_event(&mut self, now: Instant, event: CmEvent) {
+        match event {
+            CmEvent::ConnectRequest { listener, conn, peer } => {
+                self.handle_request(now, listener, conn, &peer)
+            }
+            CmEvent::Connected { conn, peer } => self.handle_connected(conn, &peer),
+            CmEvent::Established { conn } => self.handle_established(conn),
+            CmEvent::Refused { conn, reason, private_data } => {
+                self.keep_refusal(conn, private_data);
+                if !self.lose_connection(conn) {
+                    self.fail_connecting(now, conn, status::refusal(reason));
+                }
+            }
+            CmEvent::TimedOut { conn } => self.fail_connecting(now, conn, STATUS_IO_TIMEOUT),
+            CmEvent::PeerDisconnected { conn, .. } => {
+                if !self.lose_connection(conn) {
+                    self.finish_disconnect(conn, STATUS_SUCCESS);
+                    self.fail_connecting(now, conn, STATUS_CONNECTION_ABORTED);
+                }
+            }
+            CmEvent::DisconnectDone { conn, timed_out } => {
+                let status = if timed_out { STATUS_IO_TIMEOUT } else { STATUS_SUCCESS };
+                self.finish_disconnect(conn, status);
+            }
+            CmEvent::Closed { conn } => {
+                self.conns.remove(&conn);
+            }
+        }
+    }
+
+    fn handle_connected(&mut self, conn: ConnId, peer: &Peer) {
+        let Some((_, connector)) = self.connector_of(conn) else { return };
+        connector.remember(peer);
+        connector.enter(Phase::Offered);
+        if let Some(done) = connector.pending.take() {
+            self.request_done(done, STATUS_SUCCESS);
+        }
+    }
+
+    fn handle_established(&mut self, conn: ConnId) {
+        let Some((id, connector)) = self.connector_of(conn) else { return };
+        if connector.phase != Phase::Accepting {
+            return;
+        }
+        let pending = connector.pending.take();
+        self.establish(id);
+        if let Some(done) = pending {
+            self.request_done(done, STATUS_SUCCESS);
+        }
+    }
+
+    /// The private data of a refusal can be read like that of an acceptance.
+    fn keep_refusal(&mut self, conn: ConnId, private_data: PrivateData) {
+        let Some((_, connector)) = self.connector_of(conn) else { return };
+        let Some(local) = connector.port.filter(|_| connector.phase == Phase::Connecting) else {
+            return;
+        };
+        let limits = ReadLimits { inbound: 0, outbound: 0 };
+        // The peer's address is what was asked for; only the data is new.
+        let info = Info { local, peer: local, limits, private_data };
+        let _ = connector.object.shared.info.set(Box::new(info));
+    }
+}

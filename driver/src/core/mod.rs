@@ -1,0 +1,472 @@
+//! The poll core of a shard: the one loop that owns the device, the edge and every object.
+//!
+//! It has no thread of its own. A Linux thread, a kernel thread or a test calls [`PollCore::poll`].
+
+mod connections;
+mod objects;
+
+use crate::abi::*;
+use crate::ndk::adapter::Limits;
+use crate::ndk::connector::DisconnectEvent;
+use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
+use crate::ndk::mr::Regions;
+use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
+use crate::platform::Platform;
+use crate::ring::Shard;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::sync::atomic::Ordering;
+use core::task::Waker;
+use netadapter_glue::neighbour::Neighbours;
+use netadapter_glue::{Edge, Received, Segments, Transmit};
+use objects::{Kind, Objects};
+use rocev2::cm::{CmConfig, ConnId, ListenerId};
+use rocev2::device::{Device, DeviceConfig, Event};
+use rocev2::env::Instant;
+use rocev2::qp::requester::Window;
+use rocev2::qp::work::{Completion, MAX_READS, WcStatus};
+use slotmap::{Key as _, KeyData};
+
+/// Units received, and units sent, in one turn.
+const IO_BUDGET: usize = 64;
+/// Control messages taken in one turn.
+const CONTROL_BUDGET: usize = 64;
+
+/// What a provider is started with.
+#[derive(Clone, Debug)]
+pub struct ProviderConfig {
+    /// Addresses that the adapter owns.
+    pub addresses: Vec<IpAddr>,
+    /// Source of all randomness; `None` draws it from the operating system.
+    pub seed: Option<[u8; 32]>,
+    /// Transport timeout code that connects ask for: 4.096 us * 2^code.
+    pub ack_timeout_code: u8,
+    /// Transport retries that connects ask for, 0..=7.
+    pub retry_count: u8,
+    /// The send window of each QP.
+    pub window: Window,
+    /// Timers of connection management.
+    pub cm: CmConfig,
+}
+
+impl ProviderConfig {
+    /// The defaults for these addresses.
+    pub fn new(addresses: Vec<IpAddr>) -> Self {
+        Self {
+            addresses,
+            seed: None,
+            ack_timeout_code: 17,
+            retry_count: 7,
+            window: Window::default(),
+            cm: CmConfig::default(),
+        }
+    }
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Something happened; another turn may find more at once.
+    pub busy: bool,
+    /// The next turn is due then at the latest.
+    pub next: Option<Instant>,
+    /// The provider was asked to stop.
+    pub stopped: bool,
+}
+
+/// A provider on one edge.
+pub struct PollCore {
+    edge: Box<dyn Edge + Send>,
+    state: State,
+}
+
+/// Everything but the edge, which lends its buffers while this works on them.
+struct State {
+    shard: Arc<Shard>,
+    device: Device,
+    neighbours: Neighbours,
+    regions: Regions,
+    objects: Objects,
+    conns: BTreeMap<ConnId, ObjectId>,
+    listeners: BTreeMap<ListenerId, ObjectId>,
+    /// Connectors that wait for the peer's link-layer address.
+    resolving: Vec<ObjectId>,
+    upcalls: VecDeque<Upcall>,
+    /// CQs whose notification may be due.
+    notify: VecDeque<ObjectId>,
+    next_pd: u32,
+    mac: [u8; 6],
+    max_segments: usize,
+    stopped: bool,
+}
+
+/// A call into the consumer, made at the end of a turn.
+enum Upcall {
+    Created { done: CreateDone, status: NTSTATUS, object: Context },
+    Requested { done: RequestDone, status: NTSTATUS },
+    ConnectEvent { callback: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context, connector: Context },
+    Disconnected { event: DisconnectEvent },
+    Closed { object: ObjectId },
+}
+
+impl PollCore {
+    /// A core over `edge`. `waker` is called when a sleeping core has to be polled.
+    pub(crate) fn new(
+        mut edge: Box<dyn Edge + Send>,
+        platform: Box<dyn Platform>,
+        config: ProviderConfig,
+        seed: [u8; 32],
+        waker: &Waker,
+    ) -> Self {
+        let limits = Limits::default();
+        let link = edge.link();
+        edge.set_waker(waker);
+        let mut cm = config.cm;
+        cm.ack_timeout_code = config.ack_timeout_code;
+        cm.ca_guid = eui64(link.mac);
+        let device = Device::new(DeviceConfig {
+            seed,
+            addresses: config.addresses.clone(),
+            mtu: link.mtu,
+            max_qps: limits.qps,
+            max_mrs: limits.mrs,
+            max_reads: MAX_READS as u8,
+            retry_count: config.retry_count,
+            window: config.window,
+            cm,
+        });
+        let state = State {
+            shard: Arc::new(Shard::new(platform, limits, waker.clone())),
+            device,
+            neighbours: Neighbours::new(link.mac, &config.addresses),
+            regions: Regions::default(),
+            objects: Objects::default(),
+            conns: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            resolving: Vec::new(),
+            upcalls: VecDeque::new(),
+            notify: VecDeque::new(),
+            next_pd: 1,
+            mac: link.mac,
+            max_segments: link.max_segments.max(1),
+            stopped: false,
+        };
+        Self { edge, state }
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.state.shard
+    }
+
+    /// What the device counted.
+    pub const fn counters(&self) -> &rocev2::device::Counters {
+        self.state.device.counters()
+    }
+
+    /// The edge, for a caller that waits on its descriptor.
+    pub fn edge(&self) -> &dyn Edge {
+        &*self.edge
+    }
+
+    /// The core will sleep, or has woken. After announcing sleep it must be polled once more.
+    pub fn announce_sleep(&mut self, sleeping: bool) {
+        self.edge.announce_sleep(sleeping);
+        self.state.shard.announce_sleep(sleeping);
+    }
+
+    /// One bounded turn. Never blocks. IRQL <= DISPATCH_LEVEL, never two at once.
+    pub fn poll(&mut self, now: Instant) -> Turn {
+        let mut busy = self.receive_burst(now);
+        self.state.device.handle_timeout(now);
+        self.state.neighbours.handle_timeout(now.as_nanos());
+        busy |= self.state.drain_control(now);
+        busy |= self.state.drain_doorbells();
+        self.state.handle_resolutions(now);
+        busy |= self.transmit_burst(now);
+        busy |= self.state.deliver_completions();
+        busy |= self.state.handle_events(now);
+        // A failed connection may just have flushed a queue.
+        busy |= self.state.deliver_completions();
+        busy |= self.state.call_back();
+        let neighbours = self.state.neighbours.poll_timeout().map(Instant::from_nanos);
+        let next = [self.state.device.poll_timeout(), neighbours].into_iter().flatten().min();
+        Turn { busy: busy || self.state.shard.has_work(), next, stopped: self.state.stopped }
+    }
+
+    fn receive_burst(&mut self, now: Instant) -> bool {
+        let Self { edge, state } = self;
+        let received = edge.receive(IO_BUDGET, &mut |unit: Received<'_>| {
+            // A receive that was posted before this frame arrived must be seen with it: some
+            // peers allow no "receiver not ready" at all.
+            state.drain_doorbells();
+            if !state.neighbours.handle_frame(now.as_nanos(), unit.frame) {
+                let segment_len = unit.segments.map(|segments| segments.segment_len);
+                state.device.handle_frame(now, unit.frame, segment_len, &mut state.regions);
+            }
+        });
+        // An edge that fails is a link that is down: the peer's silence shows in the timers.
+        received.is_ok_and(|units| units > 0)
+    }
+
+    fn transmit_burst(&mut self, now: Instant) -> bool {
+        let Self { edge, state } = self;
+        let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(now, buf));
+        sent.is_ok_and(|units| units > 0)
+    }
+}
+
+impl State {
+    fn fill(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        if let Some(len) = self.neighbours.poll_transmit(buf) {
+            return Some(Transmit { len, segments: None });
+        }
+        let unit = self.device.poll_transmit(now, buf, self.max_segments, &mut self.regions)?;
+        let segments = (unit.segments > 1)
+            .then_some(Segments { header_len: unit.header_len, segment_len: unit.segment_len });
+        Some(Transmit { len: unit.len, segments })
+    }
+
+    fn drain_control(&mut self, now: Instant) -> bool {
+        let mut taken = 0;
+        while taken < CONTROL_BUDGET
+            && let Some(message) = self.shard.next_control()
+        {
+            self.handle_control(now, message);
+            taken += 1;
+        }
+        taken > 0
+    }
+
+    /// Moves posted work from the rings into the device.
+    fn drain_doorbells(&mut self) -> bool {
+        let mut any = false;
+        while let Some(id) = self.shard.next_doorbell() {
+            any = true;
+            let Some(entry) = self.objects.get_mut(id) else { continue };
+            match &mut entry.kind {
+                Kind::Cq(cq) => {
+                    cq.object.shared.rung.swap(false, Ordering::AcqRel);
+                    self.notify.push_back(id);
+                }
+                Kind::Qp(qp) => {
+                    qp.object.shared.rung.swap(false, Ordering::AcqRel);
+                    qp.drain(&mut self.device);
+                }
+                Kind::Adapter(_)
+                | Kind::Pd(..)
+                | Kind::Mr(_)
+                | Kind::Connector(_)
+                | Kind::Listener(_) => {}
+            }
+        }
+        any
+    }
+
+    fn deliver_completions(&mut self) -> bool {
+        let mut any = false;
+        while let Some(completion) = self.device.poll_completion() {
+            any = true;
+            self.deliver(&completion);
+        }
+        any
+    }
+
+    fn deliver(&mut self, completion: &Completion) {
+        let id = ObjectId::from(KeyData::from_ffi(completion.owner));
+        let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
+        let shared = &qp.object.shared;
+        let (retired, cq) = if completion.kind.is_receive() {
+            (&shared.receive_retired, qp.receive_cq)
+        } else {
+            (&shared.initiator_retired, qp.initiator_cq)
+        };
+        // The slot is free before the consumer can see why.
+        retired.fetch_add(1, Ordering::Release);
+        if completion.silent {
+            return;
+        }
+        let token = match completion.kind {
+            rocev2::qp::work::WcKind::ReceiveInvalidate(key) => key.get(),
+            _ => 0,
+        };
+        let cqe = Cqe {
+            status: status::completion(completion.kind, completion.status),
+            bytes: completion.len,
+            qp_context: qp.context,
+            request_context: Context::from_u64(completion.id),
+            operation: status::operation(completion.kind),
+            token,
+        };
+        let urgent = completion.solicited || completion.status != WcStatus::Success;
+        self.push_cqe(cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
+    }
+
+    fn push_cqe(&mut self, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
+        let Some(Kind::Cq(cq)) = self.objects.get_mut(cq_id).map(|entry| &mut entry.kind) else {
+            return;
+        };
+        if cq.failed {
+            return;
+        }
+        if cq.ring.push(cqe).is_err() {
+            cq.failed = true;
+            news = NEWS_ERROR;
+        }
+        let failed = cq.failed;
+        if cq.object.shared.arm.add(news) {
+            self.notify.push_back(cq_id);
+        }
+        if failed {
+            self.fail_qps_of(cq_id);
+        }
+    }
+
+    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors).
+    fn fail_qps_of(&mut self, cq_id: ObjectId) {
+        let State { objects, device, .. } = self;
+        for entry in objects.values_mut() {
+            if let Kind::Qp(qp) = &mut entry.kind
+                && (qp.receive_cq == cq_id || qp.initiator_cq == cq_id)
+            {
+                qp.object.shared.connected.store(false, Ordering::Release);
+                device.flush_qp(qp.qpn);
+            }
+        }
+    }
+
+    fn handle_events(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(event) = self.device.poll_event() {
+            any = true;
+            match event {
+                Event::Cm(event) => self.handle_cm_event(now, event),
+                Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
+            }
+        }
+        any
+    }
+
+    /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
+    /// callback may post, arm, close or connect.
+    fn call_back(&mut self) -> bool {
+        let due = self.upcalls.len();
+        for _ in 0..due {
+            if let Some(upcall) = self.upcalls.pop_front() {
+                self.make(upcall);
+            }
+        }
+        let notified = self.notify.len();
+        for _ in 0..notified {
+            if let Some(id) = self.notify.pop_front() {
+                self.notify_cq(id);
+            }
+        }
+        due + notified > 0
+    }
+
+    #[allow(unsafe_code, reason = "calls the consumer's C callbacks")]
+    fn make(&mut self, upcall: Upcall) {
+        match upcall {
+            Upcall::Created {
+                done: CreateDone { callback: Some(callback), context },
+                status,
+                object,
+            } => {
+                // SAFETY: the consumer's callback with the consumer's context.
+                unsafe { callback(context.get(), status, object.get().cast()) };
+            }
+            Upcall::Requested {
+                done: RequestDone { callback: Some(callback), context },
+                status,
+            } => {
+                // SAFETY: as above.
+                unsafe { callback(context.get(), status) };
+            }
+            Upcall::ConnectEvent { callback, context, connector } => {
+                // SAFETY: as above; the connector is the consumer's from here on.
+                unsafe { callback(context.get(), connector.get().cast()) };
+            }
+            Upcall::Disconnected { event: DisconnectEvent::Plain(Some(callback), context) } => {
+                // SAFETY: as above.
+                unsafe { callback(context.get()) };
+            }
+            Upcall::Disconnected {
+                event: DisconnectEvent::WithReason(Some(callback), context),
+            } => {
+                // SAFETY: as above. 0: no reason is given.
+                unsafe { callback(context.get(), 0) };
+            }
+            Upcall::Closed { object } => self.finish_close(object),
+            // A callback that the consumer did not give.
+            Upcall::Created { .. } | Upcall::Requested { .. } | Upcall::Disconnected { .. } => {}
+        }
+    }
+
+    #[allow(unsafe_code, reason = "calls the consumer's C callback")]
+    fn notify_cq(&mut self, id: ObjectId) {
+        let Some(entry) = self.objects.get(id).filter(|entry| entry.closing.is_none()) else {
+            return;
+        };
+        let Kind::Cq(cq) = &entry.kind else { return };
+        if !cq.object.shared.arm.take() {
+            return;
+        }
+        let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
+        if let Some(callback) = cq.notification {
+            // SAFETY: the consumer's callback with the consumer's context; one at a time, as only
+            // this thread makes them.
+            unsafe { callback(cq.context.get(), status) };
+        }
+    }
+
+    fn request_done(&mut self, done: RequestDone, status: NTSTATUS) {
+        self.upcalls.push_back(Upcall::Requested { done, status });
+    }
+
+    fn handle_control(&mut self, now: Instant, message: Control) {
+        match message {
+            Control::OpenAdapter { version, opened } => self.open_adapter(version, opened),
+            Control::Create { parent, what, done } => self.create(parent, *what, done),
+            Control::Close { object, done } => self.close(now, object, done),
+            Control::RegisterMr { mr, what, done } => {
+                let status = self.register_mr(mr, *what);
+                self.request_done(done, status);
+            }
+            Control::DeregisterMr { mr, done } => {
+                let status = self.deregister_mr(mr);
+                self.request_done(done, status);
+            }
+            Control::Flush { qp } => self.flush_qp(qp),
+            Control::Connect { connector, what, done } => self.connect(now, connector, what, done),
+            Control::CompleteConnect { connector, event, done } => {
+                let status = self.complete_connect(now, connector, event);
+                self.request_done(done, status);
+            }
+            Control::Accept { connector, what, done } => self.accept(now, connector, &what, done),
+            Control::Reject { connector, private_data } => {
+                self.reject(now, connector, &private_data)
+            }
+            Control::Disconnect { connector, done } => self.disconnect(now, connector, done),
+            Control::Listen { listener, local, done } => {
+                let status = self.listen(listener, local);
+                self.request_done(done, status);
+            }
+            Control::Pause { listener, pause } => self.pause(listener, pause),
+            Control::Stop => self.stopped = true,
+        }
+    }
+}
+
+/// The node GUID that goes with a MAC address: EUI-64 with the universal bit flipped.
+const fn eui64(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// As a completion names its QP.
+fn owner(id: ObjectId) -> u64 {
+    id.data().as_ffi()
+}

@@ -1,0 +1,193 @@
+//! The adapter: what it offers, and the creation of everything else.
+
+use super::cq::CreateCq;
+use super::{
+    Context, Create, CreateDone, Object, create, ndk_query_extension, not_supported as ns,
+};
+use crate::abi::*;
+use rocev2::qp::work::{MAX_MESSAGE, MAX_READS, MAX_SGE};
+
+/// An open adapter.
+pub(crate) type AdapterObject = Object<NDK_ADAPTER, ()>;
+
+/// The highest interface version that this provider runs at.
+pub(crate) const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
+/// Bytes of private data in a connect: the 92 of a CM REQ less the 36 of the IP CM header.
+pub(crate) const MAX_CALLER_DATA: usize = 56;
+/// Bytes of private data in an accept or a reject: the smaller of REP's 196 and REJ's 148.
+pub(crate) const MAX_CALLEE_DATA: usize = 148;
+
+/// What the adapter accepts. Memory for a queue is taken when it is created, so the depths are
+/// modest: a QP that asks for all of it takes about 6 MiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) queue_depth: u32,
+    pub(crate) cq_depth: u32,
+    pub(crate) qps: usize,
+    pub(crate) mrs: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { queue_depth: 4096, cq_depth: 32_768, qps: 4096, mrs: 16_384 }
+    }
+}
+
+impl Limits {
+    /// What [`NDK_FN_QUERY_ADAPTER_INFO`] answers.
+    fn info(&self) -> NDK_ADAPTER_INFO {
+        NDK_ADAPTER_INFO {
+            Version: VERSION,
+            // No OUI is assigned to this project.
+            VendorId: 0,
+            DeviceId: 1,
+            MaxRegistrationSize: 1 << 40,
+            MaxWindowSize: 0,
+            FRMRPageCount: 0,
+            MaxInitiatorRequestSge: MAX_SGE as u32,
+            MaxReceiveRequestSge: MAX_SGE as u32,
+            MaxReadRequestSge: MAX_SGE as u32,
+            MaxTransferLength: MAX_MESSAGE as u32,
+            MaxInlineDataSize: 0,
+            MaxInboundReadLimit: MAX_READS as u32,
+            MaxOutboundReadLimit: MAX_READS as u32,
+            MaxReceiveQueueDepth: self.queue_depth,
+            MaxInitiatorQueueDepth: self.queue_depth,
+            MaxSrqDepth: 0,
+            MaxCqDepth: self.cq_depth,
+            LargeRequestThreshold: 8192,
+            MaxCallerData: MAX_CALLER_DATA as u32,
+            MaxCalleeData: MAX_CALLEE_DATA as u32,
+            AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED,
+            RdmaTechnology: NdkRoCEv2,
+        }
+    }
+}
+
+/// The table of every adapter.
+pub(crate) static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
+    NdkQueryExtension: ndk_query_extension,
+    NdkQueryAdapterInfo: ndk_query_adapter_info,
+    NdkCreateCq: ndk_create_cq,
+    NdkCreatePd: ndk_create_pd,
+    NdkCreateSharedEndpoint: ns::create_shared_endpoint,
+    NdkCreateConnector: ndk_create_connector,
+    NdkCreateListener: ndk_create_listener,
+    NdkBuildLAM: ns::build_lam,
+    NdkReleaseLAM: ns::release_lam,
+};
+
+/// [`NDK_FN_QUERY_ADAPTER_INFO`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_query_adapter_info).
+/// PASSIVE_LEVEL.
+///
+/// A buffer of the 1.x size, which ends before `RdmaTechnology`, is filled that far.
+///
+/// # Safety
+/// `adapter` is open, `size` is valid, `info` is null or writable for `*size` bytes.
+unsafe extern "system" fn ndk_query_adapter_info(
+    adapter: *mut NDK_ADAPTER,
+    info: *mut NDK_ADAPTER_INFO,
+    size: *mut ULONG,
+) -> NTSTATUS {
+    if size.is_null() {
+        return STATUS_INVALID_PARAMETER;
+    }
+    // SAFETY: the consumer keeps the adapter open until this call returns.
+    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    // SAFETY: not null, so valid by the consumer's promise.
+    let room = unsafe { size.read() } as usize;
+    let len = if room >= size_of::<NDK_ADAPTER_INFO>() {
+        size_of::<NDK_ADAPTER_INFO>()
+    } else {
+        NDK_ADAPTER_INFO_V1_SIZE
+    };
+    if info.is_null() || room < len {
+        // SAFETY: as above.
+        unsafe { size.write(size_of::<NDK_ADAPTER_INFO>() as ULONG) };
+        return STATUS_BUFFER_TOO_SMALL;
+    }
+    let answer = adapter.base.shard.limits.info();
+    // SAFETY: the consumer's buffer holds at least `len` bytes, and so does `answer`.
+    unsafe {
+        core::ptr::copy_nonoverlapping((&raw const answer).cast::<u8>(), info.cast::<u8>(), len)
+    };
+    // SAFETY: as above.
+    unsafe { size.write(len as ULONG) };
+    STATUS_SUCCESS
+}
+
+/// [`NDK_FN_CREATE_CQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_cq).
+/// IRQL <= DISPATCH_LEVEL. The affinity hint is not used: a CQ lives on its shard's core.
+///
+/// # Safety
+/// `adapter` is open.
+unsafe extern "system" fn ndk_create_cq(
+    adapter: *mut NDK_ADAPTER,
+    depth: ULONG,
+    notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
+    notification_context: PVOID,
+    _affinity: *const GROUP_AFFINITY,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: PVOID,
+    _cq: *mut *mut NDK_CQ,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the adapter open until this call returns.
+    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    if depth > adapter.base.shard.limits.cq_depth {
+        return STATUS_INVALID_PARAMETER;
+    }
+    let what = CreateCq { depth, notification, context: Context::new(notification_context) };
+    create(&adapter.base, Create::Cq(what), CreateDone::new(completion, context))
+}
+
+/// [`NDK_FN_CREATE_PD`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_pd).
+/// IRQL <= DISPATCH_LEVEL.
+///
+/// # Safety
+/// `adapter` is open.
+unsafe extern "system" fn ndk_create_pd(
+    adapter: *mut NDK_ADAPTER,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: PVOID,
+    _pd: *mut *mut NDK_PD,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the adapter open until this call returns.
+    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    create(&adapter.base, Create::Pd, CreateDone::new(completion, context))
+}
+
+/// [`NDK_FN_CREATE_CONNECTOR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_connector).
+/// IRQL <= DISPATCH_LEVEL.
+///
+/// # Safety
+/// `adapter` is open.
+unsafe extern "system" fn ndk_create_connector(
+    adapter: *mut NDK_ADAPTER,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: PVOID,
+    _connector: *mut *mut NDK_CONNECTOR,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the adapter open until this call returns.
+    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    create(&adapter.base, Create::Connector, CreateDone::new(completion, context))
+}
+
+/// [`NDK_FN_CREATE_LISTENER`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_listener).
+/// IRQL <= DISPATCH_LEVEL.
+///
+/// # Safety
+/// `adapter` is open.
+unsafe extern "system" fn ndk_create_listener(
+    adapter: *mut NDK_ADAPTER,
+    event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
+    event_context: PVOID,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: PVOID,
+    _listener: *mut *mut NDK_LISTENER,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the adapter open until this call returns.
+    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let what = Create::Listener { event, context: Context::new(event_context) };
+    create(&adapter.base, what, CreateDone::new(completion, context))
+}

@@ -1,0 +1,237 @@
+//! The NDK objects: what the consumer holds, and what becomes of its calls.
+//!
+//! The functions of the dispatch tables check arguments and send a message; they never touch the
+//! poll core. The core (`crate::core`) owns every object's life: it creates, counts antecedents and
+//! successors, and frees after the close completion has returned.
+#![allow(unsafe_code, reason = "C functions that are given the consumer's pointers")]
+
+pub(crate) mod adapter;
+pub(crate) mod connector;
+pub(crate) mod cq;
+pub(crate) mod listener;
+pub(crate) mod mr;
+pub(crate) mod not_supported;
+pub(crate) mod pd;
+pub(crate) mod qp;
+pub(crate) mod status;
+
+use crate::abi::*;
+use crate::ring::Shard;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr::with_exposed_provenance_mut;
+
+slotmap::new_key_type! {
+    /// Names an object; never another one after it was freed.
+    pub(crate) struct ObjectId;
+}
+
+/// An object as the consumer holds it: the C part first, the provider's after it.
+#[repr(C)]
+pub(crate) struct Object<N, S> {
+    pub(crate) ndk: N,
+    pub(crate) base: Base,
+    pub(crate) shared: S,
+}
+
+/// What every object knows of itself.
+pub(crate) struct Base {
+    pub(crate) id: ObjectId,
+    pub(crate) shard: Arc<Shard>,
+}
+
+/// The beginning of every [`Object`].
+type Prefix = Object<NDK_ADAPTER, ()>;
+
+const _: () = {
+    assert!(core::mem::offset_of!(Prefix, base) == 0x30);
+    assert!(core::mem::offset_of!(qp::QpObject, base) == 0x30);
+    assert!(core::mem::offset_of!(connector::ConnectorObject, base) == 0x30);
+};
+
+impl<N, S> Object<N, S> {
+    /// The object behind a consumer's pointer.
+    ///
+    /// # Safety
+    /// `pointer` is an open object of this provider and of this type, and it stays open for `'a`.
+    pub(crate) unsafe fn from_ndk<'a>(pointer: *mut N) -> &'a Self {
+        // SAFETY: the caller's promise; the C part is the first field.
+        unsafe { &*pointer.cast::<Self>() }
+    }
+
+    /// The consumer's pointer to the object.
+    pub(crate) fn as_ndk(self: &Arc<Self>) -> *mut N {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    /// Whether both belong to one provider.
+    pub(crate) fn same_provider<O, T>(&self, other: &Object<O, T>) -> bool {
+        Arc::ptr_eq(&self.base.shard, &other.base.shard)
+    }
+}
+
+/// A pointer of the consumer that is only ever handed back to it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Context(usize);
+
+impl Context {
+    pub(crate) fn new(pointer: PVOID) -> Self {
+        Self(pointer.expose_provenance())
+    }
+
+    pub(crate) fn get(self) -> PVOID {
+        with_exposed_provenance_mut(self.0)
+    }
+
+    /// As a work request carries it.
+    pub(crate) const fn as_u64(self) -> u64 {
+        self.0 as u64
+    }
+
+    pub(crate) const fn from_u64(value: u64) -> Self {
+        Self(value as usize)
+    }
+}
+
+/// How a request that returned `STATUS_PENDING` ends.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestDone {
+    pub(crate) callback: Option<NDK_FN_REQUEST_COMPLETION>,
+    pub(crate) context: Context,
+}
+
+impl RequestDone {
+    pub(crate) fn new(callback: Option<NDK_FN_REQUEST_COMPLETION>, context: PVOID) -> Self {
+        Self { callback, context: Context::new(context) }
+    }
+}
+
+/// How a creation that returned `STATUS_PENDING` ends.
+#[derive(Clone, Copy)]
+pub(crate) struct CreateDone {
+    pub(crate) callback: Option<NDK_FN_CREATE_COMPLETION>,
+    pub(crate) context: Context,
+}
+
+impl CreateDone {
+    pub(crate) fn new(callback: Option<NDK_FN_CREATE_COMPLETION>, context: PVOID) -> Self {
+        Self { callback, context: Context::new(context) }
+    }
+}
+
+/// How a close ends.
+pub(crate) enum CloseDone {
+    /// By the consumer's callback.
+    Callback(Option<NDK_FN_CLOSE_COMPLETION>, Context),
+    /// By a signal to the thread that waits in the close of the adapter.
+    Signal(Box<dyn FnOnce() + Send>),
+}
+
+/// A message to the poll core.
+pub(crate) enum Control {
+    OpenAdapter { version: NDK_VERSION, opened: Box<dyn FnOnce(*mut NDK_ADAPTER) + Send> },
+    Create { parent: ObjectId, what: Box<Create>, done: CreateDone },
+    Close { object: ObjectId, done: CloseDone },
+    RegisterMr { mr: ObjectId, what: Box<mr::Register>, done: RequestDone },
+    DeregisterMr { mr: ObjectId, done: RequestDone },
+    Flush { qp: ObjectId },
+    Connect { connector: ObjectId, what: Box<connector::Connect>, done: RequestDone },
+    CompleteConnect { connector: ObjectId, event: connector::DisconnectEvent, done: RequestDone },
+    Accept { connector: ObjectId, what: Box<connector::Accept>, done: RequestDone },
+    Reject { connector: ObjectId, private_data: Box<connector::PrivateData> },
+    Disconnect { connector: ObjectId, done: RequestDone },
+    Listen { listener: ObjectId, local: core::net::SocketAddr, done: RequestDone },
+    Pause { listener: ObjectId, pause: bool },
+    Stop,
+}
+
+/// What to create.
+pub(crate) enum Create {
+    Pd,
+    Cq(cq::CreateCq),
+    Mr { fast_register: bool },
+    Qp(qp::CreateQp),
+    Connector,
+    Listener { event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>, context: Context },
+}
+
+/// Sends a creation: `STATUS_PENDING`, or why not.
+pub(crate) fn create(base: &Base, what: Create, done: CreateDone) -> NTSTATUS {
+    // The place of the close that must not fail.
+    if base.shard.reserve().is_err() {
+        return STATUS_INSUFFICIENT_RESOURCES;
+    }
+    let message = Control::Create { parent: base.id, what: Box::new(what), done };
+    match base.shard.request(message) {
+        Ok(()) => STATUS_PENDING,
+        Err(_) => {
+            base.shard.release();
+            STATUS_INSUFFICIENT_RESOURCES
+        }
+    }
+}
+
+/// Sends a request: `STATUS_PENDING`, or why not. The object may be gone when this returns.
+pub(crate) fn request(base: &Base, message: Control) -> NTSTATUS {
+    // The core may finish the request, and the consumer close the adapter, before this returns.
+    let shard = Arc::clone(&base.shard);
+    match shard.request(message) {
+        Ok(()) => STATUS_PENDING,
+        Err(_) => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// [`NDK_FN_CLOSE_OBJECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_close_object):
+/// closes any object. Never fails. IRQL <= DISPATCH_LEVEL.
+///
+/// # Safety
+/// `object` is an open object of this provider.
+pub(crate) unsafe extern "system" fn ndk_close(
+    object: *mut NDK_OBJECT_HEADER,
+    completion: Option<NDK_FN_CLOSE_COMPLETION>,
+    context: PVOID,
+) -> NTSTATUS {
+    // SAFETY: every object begins with the prefix.
+    let prefix = unsafe { Prefix::from_ndk(object.cast()) };
+    let shard = Arc::clone(&prefix.base.shard);
+    let done = CloseDone::Callback(completion, Context::new(context));
+    shard.send_reserved(Control::Close { object: prefix.base.id, done });
+    STATUS_PENDING
+}
+
+/// [`NDK_FN_QUERY_EXTENSION_INTERFACE`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_query_extension_interface):
+/// no extension is defined, so none is offered. IRQL <= DISPATCH_LEVEL.
+///
+/// # Safety
+/// None: nothing is touched.
+pub(crate) unsafe extern "system" fn ndk_query_extension(
+    _object: *mut NDK_OBJECT_HEADER,
+    _id: *const GUID,
+    _version: NDK_VERSION,
+    _extension: *mut NDK_EXTENSION_INTERFACE,
+) -> NTSTATUS {
+    STATUS_NOT_SUPPORTED
+}
+
+/// The elements of a C array; empty for a null pointer.
+///
+/// # Safety
+/// `pointer` is null or readable for `count` elements during `'a`.
+pub(crate) unsafe fn slice<'a, T>(pointer: *const T, count: ULONG) -> &'a [T] {
+    if pointer.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(pointer, count as usize) }
+}
+
+/// Stores an out parameter that may be null.
+///
+/// # Safety
+/// `pointer` is null or writable.
+pub(crate) unsafe fn store<T>(pointer: *mut T, value: T) {
+    if !pointer.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { pointer.write(value) };
+    }
+}

@@ -1,0 +1,216 @@
+//! The provider in a Linux process: a thread that polls, and sleeps when there is nothing to do.
+
+use super::Platform;
+use crate::abi::{
+    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_SOURCE_IS_NONPAGED_POOL, NDIS_STATUS_BAD_VERSION,
+    NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
+};
+use crate::core::{PollCore, ProviderConfig, Turn};
+use crate::ndk::adapter::{AdapterObject, VERSION};
+use crate::ndk::{CloseDone, Context, Control};
+use crate::ring::Shard;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+use core::task::Waker;
+use netadapter_glue::Edge;
+use rocev2::env::{Duration, Instant};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use std::io;
+use std::sync::mpsc;
+use std::task::Wake;
+use std::thread::{self, JoinHandle};
+
+/// Turns without work before the thread sleeps. A sleep and its wake cost about 10 us, so the
+/// thread looks a while longer first, and lets others run between its looks.
+const IDLE_TURNS: u32 = 200;
+
+/// The Linux side of [`Platform`].
+#[derive(Debug)]
+struct Linux {
+    origin: std::time::Instant,
+}
+
+impl Platform for Linux {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// In one process every mapping is a system mapping.
+    fn map(&self, mdl: &MDL) -> Option<NonNull<u8>> {
+        let mapped = mdl.MdlFlags & (MDL_MAPPED_TO_SYSTEM_VA | MDL_SOURCE_IS_NONPAGED_POOL) != 0;
+        let address = if mapped { mdl.MappedSystemVa } else { mdl.virtual_address() };
+        NonNull::new(address.cast())
+    }
+}
+
+/// Wakes the poll thread.
+struct Wakeup(OwnedFd);
+
+impl Wake for Wakeup {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // A counter that is full wakes as well as one that is not.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Wakeup {
+    fn clear(&self) {
+        let mut count = [0; 8];
+        // Nothing to read: nobody woke us.
+        let _ = rustix::io::read(&self.0, &mut count);
+    }
+}
+
+/// A running provider: one adapter on one edge, and the thread that polls it.
+///
+/// Dropping it stops the thread. Every adapter must be closed before.
+pub struct Provider {
+    shard: Arc<Shard>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Provider {
+    /// Starts a provider on `edge`.
+    ///
+    /// # Errors
+    /// The operating system's, for want of descriptors, threads or entropy.
+    pub fn start(edge: Box<dyn Edge + Send>, config: ProviderConfig) -> io::Result<Self> {
+        let seed = match config.seed {
+            Some(seed) => seed,
+            None => entropy()?,
+        };
+        let wakeup = Arc::new(Wakeup(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
+        let waker = Waker::from(Arc::clone(&wakeup));
+        let platform = Box::new(Linux { origin: std::time::Instant::now() });
+        let core = PollCore::new(edge, platform, config, seed, &waker);
+        let shard = Arc::clone(core.shard());
+        let thread =
+            thread::Builder::new().name("ndkrocev2".into()).spawn(move || run(core, &wakeup))?;
+        Ok(Self { shard, thread: Some(thread) })
+    }
+
+    /// Opens an adapter instance; any number may be open. What the NDIS open handler does: the
+    /// consumer gives the lowest minor version that it can live with, and gets our highest.
+    ///
+    /// # Errors
+    /// `NDIS_STATUS_BAD_VERSION`, `NDIS_STATUS_RESOURCES`.
+    pub fn open_adapter(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+        let supported = match version.Major {
+            1 => true,
+            2 => version.Minor <= VERSION.Minor,
+            _ => false,
+        };
+        if !supported {
+            return Err(NDIS_STATUS_BAD_VERSION);
+        }
+        let (sender, opened) = mpsc::channel();
+        let opened_by_core = Box::new(move |adapter: *mut NDK_ADAPTER| {
+            // The opener waits for it.
+            let _ = sender.send(Context::new(adapter.cast()));
+        });
+        self.shard
+            .request(Control::OpenAdapter { version: VERSION, opened: opened_by_core })
+            .map_err(|_| NDIS_STATUS_RESOURCES)?;
+        let adapter: *mut NDK_ADAPTER =
+            opened.recv().map_err(|_| NDIS_STATUS_RESOURCES)?.get().cast();
+        if adapter.is_null() { Err(NDIS_STATUS_RESOURCES) } else { Ok(adapter) }
+    }
+
+    /// Closes an adapter instance. Returns once every object under it is closed and every callback
+    /// has returned. Never call it from a callback.
+    ///
+    /// # Safety
+    /// `adapter` was opened here and is not closed yet; nothing uses it any more.
+    #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
+    pub unsafe fn close_adapter(&self, adapter: *mut NDK_ADAPTER) {
+        let (sender, closed) = mpsc::channel();
+        // SAFETY: the caller's promise.
+        let object = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
+        let signal = Box::new(move || {
+            // The closer waits for it.
+            let _ = sender.send(());
+        });
+        self.shard.send_reserved(Control::Close { object, done: CloseDone::Signal(signal) });
+        // An error means that the thread has ended, and the adapter with it.
+        let _ = closed.recv();
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        while self.shard.request(Control::Stop).is_err() {
+            thread::yield_now();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn entropy() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    let mut filled = 0;
+    while filled < seed.len() {
+        filled +=
+            rustix::rand::getrandom(&mut seed[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(seed)
+}
+
+fn run(mut core: PollCore, wakeup: &Wakeup) {
+    let shard = Arc::clone(core.shard());
+    let mut idle = 0;
+    loop {
+        let turn = core.poll(shard.platform.now());
+        if turn.stopped {
+            return;
+        }
+        if turn.busy {
+            idle = 0;
+        } else if idle < IDLE_TURNS {
+            idle += 1;
+            thread::yield_now();
+        } else {
+            sleep(&mut core, &shard, wakeup);
+        }
+    }
+}
+
+/// Sleeps until a ring, the edge or a deadline has work. Whoever adds work after the announcement
+/// wakes us; what was added before it is found by the turn that follows it.
+fn sleep(core: &mut PollCore, shard: &Shard, wakeup: &Wakeup) {
+    wakeup.clear();
+    core.announce_sleep(true);
+    let turn = core.poll(shard.platform.now());
+    if !turn.busy && !turn.stopped {
+        wait(core, shard, wakeup, &turn);
+    }
+    core.announce_sleep(false);
+}
+
+fn wait(core: &PollCore, shard: &Shard, wakeup: &Wakeup, turn: &Turn) {
+    let timeout = turn.next.map(|next| to_timespec(next.saturating_since(shard.platform.now())));
+    let edge = core.edge();
+    let interest =
+        if edge.wants_writable() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let own = PollFd::new(&wakeup.0, PollFlags::IN);
+    // An interrupted or failed wait ends like one that timed out: the loop looks again.
+    let _ = match edge.fd() {
+        Some(fd) => poll(&mut [own, PollFd::from_borrowed_fd(fd, interest)], timeout.as_ref()),
+        None => poll(&mut [own], timeout.as_ref()),
+    };
+}
+
+fn to_timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,512 @@
+//! The C contract: what a consumer is promised by the dispatch tables, on two providers joined in
+//! memory. Everything goes through the tables.
+#![allow(unsafe_code, reason = "looks at the tables themselves")]
+
+use driver::abi::*;
+use driver::{Provider, ProviderConfig};
+use ndkperf::{
+    Adapter, Arm, Buffer, Connector, Cq, Listener, Mr, NdkError, Pd, Qp, QpConfig, ReadLimits,
+};
+use netadapter_glue::memory::{MemoryConfig, pair};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 7174;
+const LIMITS: ReadLimits = ReadLimits { inbound: 8, outbound: 4 };
+const ALL_ACCESS: u32 = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
+/// Long enough for a busy machine; every wait here ends by an event.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two hosts, each with an open adapter.
+struct Net {
+    adapters: [Arc<Adapter>; 2],
+    addresses: [IpAddr; 2],
+}
+
+/// What a consumer makes before it connects.
+struct Side {
+    cq: Arc<Cq>,
+    mr: Arc<Mr>,
+    qp: Arc<Qp>,
+    pd: Arc<Pd>,
+}
+
+/// A connection and both of its ends.
+struct Connection {
+    sides: [Side; 2],
+    connectors: [Connector; 2],
+    listener: Arc<Listener>,
+}
+
+impl Net {
+    fn new() -> Self {
+        Self::with_addresses(["10.0.0.1", "10.0.0.2"])
+    }
+
+    fn with_addresses(addresses: [&str; 2]) -> Self {
+        let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
+        let (first, second) = pair(MemoryConfig::default());
+        let start = |edge, address| {
+            let provider =
+                Provider::start(Box::new(edge), ProviderConfig::new(vec![address])).unwrap();
+            Adapter::open(Arc::new(provider)).unwrap()
+        };
+        Self { adapters: [start(first, addresses[0]), start(second, addresses[1])], addresses }
+    }
+
+    fn side(&self, host: usize) -> Side {
+        let adapter = &self.adapters[host];
+        let cq = adapter.create_cq(256).unwrap();
+        let pd = adapter.create_pd().unwrap();
+        let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).unwrap();
+        let qp = pd.create_qp(&cq, &cq, QpConfig::default()).unwrap();
+        Side { cq, mr, qp, pd }
+    }
+
+    fn at(&self, host: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(self.addresses[host], port)
+    }
+
+    fn connect(&self) -> Connection {
+        let listener = self.adapters[1].listen(self.at(1, PORT)).unwrap();
+        let sides = [self.side(0), self.side(1)];
+        let active = self.adapters[0].create_connector().unwrap();
+        let request =
+            active.connect(&sides[0].qp, self.at(0, 0), self.at(1, PORT), LIMITS, b"caller");
+        let passive = listener.next(PATIENCE).expect("a connect event");
+        let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
+        request.wait().unwrap();
+        active.complete_connect().wait().unwrap();
+        accept.wait().unwrap();
+        Connection { sides, connectors: [active, passive], listener }
+    }
+}
+
+impl Side {
+    fn results(&self, count: usize) -> Vec<NDK_RESULT_EX> {
+        let mut all = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        while all.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} completions came", all.len());
+            let mut results = [NDK_RESULT_EX::EMPTY; 16];
+            let taken = self.cq.wait_results_ex(&mut results, PATIENCE).unwrap();
+            all.extend_from_slice(&results[..taken]);
+        }
+        all
+    }
+
+    fn statuses(&self, count: usize) -> Vec<NTSTATUS> {
+        self.results(count).iter().map(|result| result.Status).collect()
+    }
+
+    fn fill(&self, seed: u8) {
+        let bytes: Vec<u8> = (0..1 << 20)
+            .map(|place: u32| (place as u8).wrapping_mul(seed) ^ (place >> 8) as u8)
+            .collect();
+        self.mr.buffer().write(0, &bytes);
+    }
+
+    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.mr.buffer().read(offset, &mut bytes);
+        bytes
+    }
+}
+
+fn status<T>(result: Result<T, NdkError>) -> NTSTATUS {
+    match result {
+        Ok(_) => STATUS_SUCCESS,
+        Err(error) => error.status,
+    }
+}
+
+#[test]
+fn adapter_info_tells_the_limits_by_every_rule_of_its_size() {
+    let net = Net::new();
+    let info = net.adapters[0].info().unwrap();
+    assert_eq!((info.Version.Major, info.RdmaTechnology), (2, NdkRoCEv2));
+    assert_eq!((info.MaxCallerData, info.MaxCalleeData), (56, 148));
+    assert!(info.AdapterFlags & NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED != 0);
+    assert!(info.MaxTransferLength >= 8 << 20 && info.MaxReceiveQueueDepth >= 512);
+    let adapter = net.adapters[0].as_ptr();
+    let query = |info: *mut NDK_ADAPTER_INFO, size: &mut u32| {
+        // SAFETY: the adapter is open; the buffer is as large as told.
+        unsafe { ((*(*adapter).Dispatch.get().read()).NdkQueryAdapterInfo)(adapter, info, size) }
+    };
+    let mut size = 0;
+    assert_eq!((query(std::ptr::null_mut(), &mut size), size), (STATUS_BUFFER_TOO_SMALL, 0x68));
+    let mut buffer = NDK_ADAPTER_INFO::default();
+    let mut size = 0x60;
+    assert_eq!((query(&mut buffer, &mut size), size), (STATUS_SUCCESS, 0x60));
+    assert_eq!((buffer.MaxCqDepth, buffer.RdmaTechnology), (info.MaxCqDepth, NdkUndefined));
+}
+
+#[test]
+fn limits_of_creation_are_checked_inline() {
+    let net = Net::new();
+    let info = net.adapters[0].info().unwrap();
+    assert_eq!(status(net.adapters[0].create_cq(info.MaxCqDepth + 1)), STATUS_INVALID_PARAMETER);
+    let side = net.side(0);
+    let create = |config| status(side.pd.create_qp(&side.cq, &side.cq, config));
+    let default = QpConfig::default();
+    assert_eq!(
+        create(QpConfig { receive_depth: info.MaxReceiveQueueDepth + 1, ..default }),
+        STATUS_INVALID_PARAMETER
+    );
+    assert_eq!(
+        create(QpConfig { initiator_sge: info.MaxInitiatorRequestSge + 1, ..default }),
+        STATUS_INVALID_PARAMETER
+    );
+    assert_eq!(
+        create(QpConfig { inline_len: info.MaxInlineDataSize + 1, ..default }),
+        STATUS_INVALID_PARAMETER
+    );
+    assert_eq!(create(default), STATUS_SUCCESS);
+}
+
+#[test]
+fn a_connection_carries_every_operation_both_ways() {
+    for addresses in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"], ["fe80::1", "fe80::2"]] {
+        let net = Net::with_addresses(addresses);
+        let connection = net.connect();
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (local, remote) = (&connection.sides[from], &connection.sides[to]);
+            local.fill(3);
+            remote.fill(5);
+            remote.qp.receive(7, &[remote.mr.sge(0..300_000)]).unwrap();
+            local.qp.send(1, &[local.mr.sge(10..200_010)], 0).unwrap();
+            local.qp.write(2, &[local.mr.sge(5..65_541)], remote.mr.remote(400_000), 0).unwrap();
+            local.qp.read(3, &[local.mr.sge(500_000..600_001)], remote.mr.remote(777), 0).unwrap();
+            let done: Vec<_> = local
+                .results(3)
+                .iter()
+                .map(|r| (r.Status, r.RequestContext.addr(), r.Type))
+                .collect();
+            let ok = STATUS_SUCCESS;
+            assert_eq!(
+                done,
+                [
+                    (ok, 1, NdkOperationTypeSend),
+                    (ok, 2, NdkOperationTypeWrite),
+                    (ok, 3, NdkOperationTypeRead)
+                ]
+            );
+            let received = remote.results(1)[0];
+            assert_eq!((received.Status, received.BytesTransferred), (ok, 200_000));
+            assert_eq!(
+                (received.RequestContext.addr(), received.Type),
+                (7, NdkOperationTypeReceive)
+            );
+            assert!(remote.bytes(0, 200_000) == local.bytes(10, 200_000), "SEND");
+            assert!(remote.bytes(400_000, 65_536) == local.bytes(5, 65_536), "WRITE");
+            assert!(local.bytes(500_000, 100_001) == remote.bytes(777, 100_001), "READ");
+        }
+    }
+}
+
+#[test]
+fn both_sides_learn_addresses_limits_and_private_data() {
+    let net = Net::new();
+    let Connection { connectors: [active, passive], .. } = net.connect();
+    let (local, peer) = (active.local_address().unwrap(), active.peer_address().unwrap());
+    assert!((49152..=65535).contains(&local.port()));
+    assert_eq!((local.ip(), peer), (net.addresses[0], net.at(1, PORT)));
+    assert_eq!((passive.local_address().unwrap(), passive.peer_address().unwrap()), (peer, local));
+    let (asked, answered) = (passive.connection_data().unwrap(), active.connection_data().unwrap());
+    // Before the accept: what the request left. After it: the smaller of both sides, each way.
+    assert_eq!(asked.limits, ReadLimits { inbound: 4, outbound: 8 });
+    assert_eq!(answered.limits, ReadLimits { inbound: 4, outbound: 4 });
+    assert_eq!((asked.private_data.len(), &asked.private_data[..7]), (56, b"caller\0".as_slice()));
+    assert_eq!(&answered.private_data[..7], b"callee\0".as_slice());
+}
+
+#[test]
+fn nobody_listening_refuses() {
+    let net = Net::new();
+    let side = net.side(0);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let connect = |port| {
+        status(connector.connect(&side.qp, net.at(0, 0), net.at(1, port), LIMITS, b"").wait())
+    };
+    assert_eq!(connect(9), STATUS_CONNECTION_REFUSED);
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    listener.pause(true);
+    assert_eq!(connect(PORT), STATUS_CONNECTION_REFUSED);
+    listener.pause(false);
+    // The attempts harmed neither QP nor connector.
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let server = net.side(1);
+    let passive = listener.next(PATIENCE).unwrap();
+    let accept = passive.accept(&server.qp, LIMITS, b"");
+    request.wait().unwrap();
+    connector.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+}
+
+#[test]
+fn a_rejection_carries_its_data_in_both_uses() {
+    let net = Net::new();
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let side = net.side(0);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    assert_eq!(status(passive.reject(&[7; 149])), STATUS_INVALID_BUFFER_SIZE);
+    passive.reject(b"no").unwrap();
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    assert_eq!(&connector.connection_data().unwrap().private_data[..3], b"no\0");
+    assert_eq!(status(passive.reject(b"")), STATUS_CONNECTION_ABORTED);
+
+    // The active side refuses the terms: the accept ends refused.
+    let (client, server) = (net.side(0), net.side(1));
+    let connector = net.adapters[0].create_connector().unwrap();
+    let request = connector.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    let accept = passive.accept(&server.qp, LIMITS, b"");
+    request.wait().unwrap();
+    connector.reject(b"").unwrap();
+    assert_eq!(status(accept.wait()), STATUS_CONNECTION_REFUSED);
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_unreachable() {
+    let net = Net::new();
+    let side = net.side(0);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let nowhere = "10.0.0.77:7174".parse().unwrap();
+    let request = connector.connect(&side.qp, net.at(0, 0), nowhere, LIMITS, b"");
+    assert_eq!(status(request.wait()), STATUS_HOST_UNREACHABLE);
+}
+
+#[test]
+fn addresses_and_ports_are_checked() {
+    let net = Net::new();
+    let side = net.side(0);
+    let listener = net.adapters[0].listen(net.at(0, PORT)).unwrap();
+    assert_eq!(status(net.adapters[0].listen(net.at(0, PORT))), STATUS_SHARING_VIOLATION);
+    assert_eq!(status(net.adapters[0].listen(net.at(1, PORT))), STATUS_INVALID_ADDRESS);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let connect =
+        |local| status(connector.connect(&side.qp, local, net.at(1, PORT), LIMITS, b"").wait());
+    assert_eq!(connect(net.at(0, PORT)), STATUS_SHARING_VIOLATION);
+    assert_eq!(connect(net.at(1, 0)), STATUS_INVALID_ADDRESS);
+    let long = [0; 57];
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, &long);
+    assert_eq!(status(request.wait()), STATUS_INVALID_BUFFER_SIZE);
+    drop(listener);
+    let chosen = net.adapters[0].listen(net.at(0, 0)).unwrap();
+    assert!(chosen.local_address().unwrap().port() >= 49152);
+    assert_eq!(status(net.adapters[0].listen(net.at(0, PORT))), STATUS_SUCCESS);
+}
+
+#[test]
+fn a_disconnect_is_seen_once_and_ends_what_is_posted() {
+    let net = Net::new();
+    let Connection { sides: [client, server], connectors: [active, passive], .. } = net.connect();
+    client.qp.receive(1, &[client.mr.sge(0..10)]).unwrap();
+    server.qp.receive(2, &[server.mr.sge(0..10)]).unwrap();
+    active.disconnect().wait().unwrap();
+    assert!(passive.wait_disconnected(PATIENCE));
+    assert!(!active.is_disconnected());
+    assert_eq!(client.statuses(1), [STATUS_CANCELLED]);
+    assert_eq!(status(client.qp.send(3, &[client.mr.sge(0..1)], 0)), STATUS_CONNECTION_INVALID);
+    assert_eq!(status(server.qp.send(3, &[server.mr.sge(0..1)], 0)), STATUS_CONNECTION_INVALID);
+    // The peer's notice flushes nothing; the own disconnect does.
+    let mut none = [NDK_RESULT_EX::EMPTY; 1];
+    assert_eq!(server.cq.results_ex(&mut none), 0);
+    passive.disconnect().wait().unwrap();
+    assert_eq!(server.statuses(1), [STATUS_CANCELLED]);
+    assert_eq!(status(passive.disconnect().wait()), STATUS_SUCCESS);
+}
+
+#[test]
+fn closing_a_connected_connector_disconnects() {
+    let net = Net::new();
+    let Connection { sides, connectors: [active, passive], .. } = net.connect();
+    sides[0].qp.receive(1, &[sides[0].mr.sge(0..10)]).unwrap();
+    let start = Instant::now();
+    drop(active);
+    assert!(start.elapsed() < PATIENCE);
+    assert!(passive.wait_disconnected(PATIENCE));
+    assert_eq!(sides[0].statuses(1), [STATUS_CANCELLED]);
+}
+
+#[test]
+fn a_close_mid_connect_ends_the_attempt() {
+    let net = Net::new();
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let side = net.side(0);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    drop(connector);
+    assert_eq!(status(request.wait()), STATUS_CANCELLED);
+    let server = net.side(1);
+    // The refusal may be on its way still; accepting what is gone ends in an error either way.
+    let accepted = status(passive.accept(&server.qp, LIMITS, b"").wait());
+    let gone = [STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT, STATUS_CONNECTION_REFUSED];
+    assert!(gone.contains(&accepted), "{accepted}");
+}
+
+#[test]
+fn a_flush_cancels_both_queues_with_one_notification() {
+    let net = Net::new();
+    let connection = net.connect();
+    let side = &connection.sides[0];
+    side.qp.receive(1, &[side.mr.sge(0..10)]).unwrap();
+    side.qp.receive(2, &[side.mr.sge(0..10)]).unwrap();
+    let seen = side.cq.notifications();
+    side.cq.arm(Arm::Any);
+    side.qp.flush();
+    assert!(side.cq.wait_notification(seen, PATIENCE).unwrap());
+    let results = side.results(2);
+    assert!(results.iter().all(|result| result.Status == STATUS_CANCELLED));
+    assert_eq!(
+        results.iter().map(|result| result.RequestContext.addr()).collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert_eq!(side.cq.notifications(), seen + 1);
+    // A receive that comes later is accepted and cancelled.
+    side.qp.receive(3, &[side.mr.sge(0..10)]).unwrap();
+    assert_eq!(side.statuses(1), [STATUS_CANCELLED]);
+}
+
+#[test]
+fn a_solicited_arm_sleeps_through_plain_messages() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    for context in 0..2 {
+        server.qp.receive(context, &[server.mr.sge(0..10)]).unwrap();
+    }
+    let seen = server.cq.notifications();
+    server.cq.arm(Arm::Solicited);
+    client.qp.send(1, &[client.mr.sge(0..1)], 0).unwrap();
+    assert_eq!(client.statuses(1), [STATUS_SUCCESS]);
+    assert!(!server.cq.wait_notification(seen, Duration::from_millis(50)).unwrap());
+    client.qp.send(2, &[client.mr.sge(0..1)], NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT).unwrap();
+    assert!(server.cq.wait_notification(seen, PATIENCE).unwrap());
+    assert_eq!(server.statuses(2), [STATUS_SUCCESS; 2]);
+}
+
+#[test]
+fn queue_limits_are_told_inline_and_harm_nothing() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    for context in 0..64 {
+        server.qp.receive(context, &[server.mr.sge(0..10)]).unwrap();
+    }
+    assert_eq!(status(server.qp.receive(64, &[server.mr.sge(0..10)])), STATUS_NO_MORE_ENTRIES);
+    let two = [client.mr.sge(0..1), client.mr.sge(1..2)];
+    assert_eq!(status(client.qp.send(1, &two, 0)), STATUS_DATA_OVERRUN);
+    client.qp.send(2, &[client.mr.sge(0..1)], NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
+    client.qp.send(3, &[], 0).unwrap();
+    assert_eq!(client.results(1)[0].RequestContext.addr(), 3);
+    assert_eq!(server.statuses(2), [STATUS_SUCCESS; 2]);
+    server.qp.receive(65, &[server.mr.sge(0..10)]).unwrap();
+}
+
+#[test]
+fn refused_memory_fails_the_request_and_the_connection() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    server.qp.receive(1, &[server.mr.sge(0..10)]).unwrap();
+    let mut remote = server.mr.remote(0);
+    remote.token ^= 1;
+    client.qp.write(1, &[client.mr.sge(0..10)], remote, 0).unwrap();
+    assert_eq!(client.statuses(1), [STATUS_ACCESS_VIOLATION]);
+    assert_eq!(server.statuses(1), [STATUS_CANCELLED]);
+    assert!(connection.connectors[0].wait_disconnected(PATIENCE));
+    assert!(connection.connectors[1].wait_disconnected(PATIENCE));
+}
+
+#[test]
+fn a_message_longer_than_its_receive_is_told_to_both() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    server.qp.receive(1, &[server.mr.sge(0..10)]).unwrap();
+    client.qp.send(1, &[client.mr.sge(0..11)], 0).unwrap();
+    assert_eq!(client.statuses(1), [STATUS_REMOTE_RESOURCES]);
+    assert_eq!(server.statuses(1), [STATUS_BUFFER_OVERFLOW]);
+}
+
+#[test]
+fn a_send_waits_for_a_receive_that_comes_after_accept() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    client.fill(9);
+    client.qp.send(1, &[client.mr.sge(0..5000)], 0).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    server.qp.receive(1, &[server.mr.sge(0..5000)]).unwrap();
+    assert_eq!(server.statuses(1), [STATUS_SUCCESS]);
+    assert!(server.bytes(0, 5000) == client.bytes(0, 5000));
+}
+
+#[test]
+fn an_overrun_cq_is_dead_and_says_so() {
+    let net = Net::new();
+    let small = net.adapters[0].create_cq(2).unwrap();
+    let side = net.side(0);
+    let qp = side.pd.create_qp(&small, &small, QpConfig::default()).unwrap();
+    for context in 0..4 {
+        qp.receive(context, &[side.mr.sge(0..10)]).unwrap();
+    }
+    let seen = small.notifications();
+    small.arm(Arm::Errors);
+    qp.flush();
+    let told = small.wait_notification(seen, PATIENCE);
+    assert_eq!(status(told), STATUS_BUFFER_OVERFLOW);
+    let mut results = [NDK_RESULT_EX::EMPTY; 4];
+    assert_eq!(small.results_ex(&mut results), 2);
+}
+
+#[test]
+fn a_second_use_of_qp_or_connector_is_refused() {
+    let net = Net::new();
+    let connection = net.connect();
+    let other = net.adapters[0].create_connector().unwrap();
+    let qp = &connection.sides[0].qp;
+    let again = other.connect(qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    assert_eq!(status(again.wait()), STATUS_CONNECTION_ACTIVE);
+    assert_eq!(
+        status(connection.connectors[0].complete_connect().wait()),
+        STATUS_CONNECTION_INVALID
+    );
+    assert_eq!(status(other.disconnect().wait()), STATUS_CONNECTION_INVALID);
+    assert_eq!(status(other.local_address()), STATUS_CONNECTION_INVALID);
+    drop(connection.listener);
+}
+
+#[test]
+fn no_slot_of_any_table_is_null() {
+    let net = Net::new();
+    let connection = net.connect();
+    let side = &connection.sides[0];
+    fn full<T, O>(object: *mut O, dispatch: impl Fn(&O) -> *const T) {
+        // SAFETY: the object is open and its table is of plain function pointers.
+        let slots = unsafe {
+            std::slice::from_raw_parts(
+                dispatch(&*object).cast::<usize>(),
+                size_of::<T>() / size_of::<usize>(),
+            )
+        };
+        assert!(slots.iter().all(|&slot| slot != 0));
+    }
+    // SAFETY: each `Dispatch` is read while its object is open.
+    unsafe {
+        full(net.adapters[0].as_ptr(), |object| *object.Dispatch.get());
+        full(side.cq.as_ptr(), |object| *object.Dispatch.get());
+        full(side.pd.as_ptr(), |object| *object.Dispatch.get());
+        full(side.mr.as_ptr(), |object| *object.Dispatch.get());
+        full(side.qp.as_ptr(), |object| *object.Dispatch.get());
+        full(connection.connectors[0].as_ptr(), |object| *object.Dispatch.get());
+        full(connection.listener.as_ptr(), |object| *object.Dispatch.get());
+    }
+    assert_eq!(status(side.cq.resize(10)), STATUS_NOT_SUPPORTED);
+    assert!(driver::NOT_SUPPORTED.contains(&"resize_cq"));
+}
