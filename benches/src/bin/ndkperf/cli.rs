@@ -1,0 +1,509 @@
+//! The command line.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, RING_MAX};
+use crate::rping;
+
+/// Measure and check RDMA through an NDK provider.
+///
+/// Without a command: `loopback`, two providers joined in memory.
+#[derive(Debug, Parser)]
+#[command(name = "ndkperf", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    loopback: Loopback,
+}
+
+impl Cli {
+    /// What to do.
+    pub(crate) fn into_command(self) -> Command {
+        self.command.unwrap_or(Command::Loopback(self.loopback))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run between two providers joined in memory
+    Loopback(Loopback),
+    /// Wait for `ndkperf connect`
+    Serve(Serve),
+    /// Run against `ndkperf serve`
+    Connect(Connect),
+    /// Be one side of rping, the ping-pong of librdmacm
+    #[command(subcommand)]
+    Rping(Rping),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Loopback {
+    #[command(flatten)]
+    pub(crate) run: Run,
+    #[command(flatten)]
+    pub(crate) faults: FaultArgs,
+    /// Largest IP packet in bytes
+    #[arg(long, default_value_t = 4200, value_parser = mtu)]
+    pub(crate) mtu: usize,
+    /// Packets that the edge takes as one unit (1 = no offload)
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) segments: u8,
+    /// Use IPv6
+    #[arg(long)]
+    pub(crate) ip6: bool,
+    /// Record the client's frames
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+    #[arg(short, long, default_value_t = PORT)]
+    pub(crate) port: u16,
+    /// Exit after this many runs (a client makes one per operation)
+    #[arg(long, value_name = "N")]
+    pub(crate) runs: Option<u64>,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Connect {
+    /// Address of the server
+    pub(crate) peer: IpAddr,
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+    #[arg(short, long, default_value_t = PORT)]
+    pub(crate) port: u16,
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Rping {
+    /// Like `rping -s`
+    Serve(RpingServe),
+    /// Like `rping -c`
+    Connect(RpingConnect),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RpingServe {
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+    /// Address to listen on (default: the first `--address`)
+    #[arg(short = 'a', long = "bind", value_name = "IP")]
+    pub(crate) bind: Option<IpAddr>,
+    #[command(flatten)]
+    pub(crate) ping: Ping,
+    /// Serve one client after the other
+    #[arg(short = 'P', long)]
+    pub(crate) persistent: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RpingConnect {
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+    /// Address of the server
+    #[arg(short = 'a', long = "server", value_name = "IP")]
+    pub(crate) server: IpAddr,
+    #[command(flatten)]
+    pub(crate) ping: Ping,
+}
+
+/// The options of rping that both sides have.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Ping {
+    #[arg(short, long, default_value_t = rping::PORT)]
+    pub(crate) port: u16,
+    /// Pings to send, or at least to expect (default: no end)
+    #[arg(short = 'C', long)]
+    count: Option<u64>,
+    /// Bytes of a ping
+    #[arg(short = 'S', long, default_value_t = rping::SIZE,
+        value_parser = clap::value_parser!(u32).range(i64::from(rping::SIZE_MIN)..=i64::from(rping::SIZE_MAX)))]
+    size: u32,
+    /// Print each ping
+    #[arg(short, long)]
+    verbose: bool,
+    /// Compare what comes with what was sent
+    #[arg(short = 'V', long)]
+    validate: bool,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+impl Ping {
+    pub(crate) fn options(&self) -> rping::Options {
+        rping::Options {
+            count: self.count,
+            size: self.size,
+            verbose: self.verbose,
+            validate: self.validate,
+            patience: self.patience.duration(),
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Run {
+    /// Operations, one run each
+    #[arg(long, value_delimiter = ',', default_value = "send,write,read", value_name = "LIST")]
+    pub(crate) operations: Vec<Operation>,
+    /// Bytes of a message; k and M are 1024 and 1024²
+    #[arg(long, default_value = "64k", value_parser = size, value_name = "BYTES")]
+    pub(crate) size: u32,
+    /// Messages of each run
+    #[arg(long, conflicts_with = "seconds", value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) iterations: Option<u64>,
+    /// Length of each run
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Messages posted at once
+    #[arg(long, default_value_t = 16, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
+    pub(crate) depth: u32,
+    /// Seed of the data, of faults and of the providers (default: random)
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Do not check the data
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// Print one JSON document instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+}
+
+impl Run {
+    /// One plan for each operation; an error if the ring of a run would be too large.
+    pub(crate) fn plans(&self, seed: u64) -> Result<Vec<Plan>, &'static str> {
+        if u64::from(self.size) * u64::from(self.depth) * 2 > RING_MAX {
+            return Err("size times depth is too large: at most 512 MiB may be posted at once");
+        }
+        let plan = |operation: &Operation| Plan {
+            operation: *operation,
+            size: self.size,
+            depth: self.depth,
+            limit: match self.iterations {
+                Some(messages) => Limit::Messages(messages),
+                None => Limit::Time(Duration::from_secs_f64(self.seconds)),
+            },
+            verify: !self.no_verify,
+            seed,
+            patience: self.patience.duration(),
+        };
+        Ok(self.operations.iter().map(plan).collect())
+    }
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Seconds without any progress after which to give up
+    #[arg(long = "timeout", default_value_t = 30, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+}
+
+impl Patience {
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_secs(u64::from(self.timeout))
+    }
+}
+
+/// How often each fault strikes what an edge transmits.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct FaultArgs {
+    /// Percent of frames that vanish
+    #[arg(long, default_value_t = 0.0, value_parser = percent, value_name = "PERCENT")]
+    pub(crate) loss: f64,
+    /// Percent of frames that are sent twice
+    #[arg(long, default_value_t = 0.0, value_parser = percent, value_name = "PERCENT")]
+    pub(crate) duplicate: f64,
+    /// Percent of frames that later ones pass
+    #[arg(long, default_value_t = 0.0, value_parser = percent, value_name = "PERCENT")]
+    pub(crate) reorder: f64,
+    /// Percent of frames with a flipped bit
+    #[arg(long, default_value_t = 0.0, value_parser = percent, value_name = "PERCENT")]
+    pub(crate) corrupt: f64,
+}
+
+impl FaultArgs {
+    /// True if frames pass untouched.
+    pub(crate) fn is_none(&self) -> bool {
+        [self.loss, self.duplicate, self.reorder, self.corrupt] == [0.0; 4]
+    }
+}
+
+/// The network that a command uses.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EdgeArgs {
+    /// qemu-dgram:LOCAL:REMOTE, qemu-stream:listen:PATH, qemu-stream:connect:PATH,
+    /// af-packet:IFACE or tap:NAME
+    #[arg(long)]
+    pub(crate) edge: EdgeSpec,
+    /// Our address on it; may be repeated
+    #[arg(long = "address", required = true, value_name = "IP[/LEN]")]
+    pub(crate) addresses: Vec<LocalAddress>,
+    /// Our Ethernet address (default: a random one); af-packet has that of its interface
+    #[arg(long, value_name = "MAC")]
+    pub(crate) mac: Option<MacAddress>,
+    /// Largest IP packet in bytes (default: 1500); af-packet and tap have that of their interface
+    #[arg(long, value_parser = mtu)]
+    pub(crate) mtu: Option<usize>,
+    /// Let the interface divide units into packets (af-packet only)
+    #[arg(long)]
+    pub(crate) offload: bool,
+    /// Record the frames
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) faults: FaultArgs,
+}
+
+impl EdgeArgs {
+    /// Refuses options that the edge has no use for.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let packet = matches!(self.edge, EdgeSpec::AfPacket(_));
+        let interface = packet || matches!(self.edge, EdgeSpec::Tap(_));
+        match self {
+            _ if packet && self.mac.is_some() => Err("--mac: af-packet has its interface's"),
+            _ if interface && self.mtu.is_some() => Err("--mtu: the edge has its interface's"),
+            _ if !packet && self.offload => Err("--offload: only af-packet can"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Our first address of the same family as `peer`.
+    pub(crate) fn address_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        let mut addresses = self.addresses.iter().map(|address| address.ip);
+        addresses.find(|ip| ip.is_ipv4() == peer.is_ipv4())
+    }
+
+    pub(crate) fn ips(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(|address| address.ip).collect()
+    }
+}
+
+/// Which edge.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum EdgeSpec {
+    QemuDgram { local: PathBuf, remote: PathBuf },
+    QemuStreamListen(PathBuf),
+    QemuStreamConnect(PathBuf),
+    AfPacket(String),
+    Tap(String),
+}
+
+impl FromStr for EdgeSpec {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split(':');
+        let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
+        if parts.contains(&Some("")) {
+            return Err("an empty name");
+        }
+        match parts {
+            [Some("qemu-dgram"), Some(local), Some(remote), None] => {
+                Ok(Self::QemuDgram { local: local.into(), remote: remote.into() })
+            }
+            [Some("qemu-stream"), Some("listen"), Some(path), None] => {
+                Ok(Self::QemuStreamListen(path.into()))
+            }
+            [Some("qemu-stream"), Some("connect"), Some(path), None] => {
+                Ok(Self::QemuStreamConnect(path.into()))
+            }
+            [Some("af-packet"), Some(interface), None, None] => {
+                Ok(Self::AfPacket(interface.into()))
+            }
+            [Some("tap"), Some(name), None, None] => Ok(Self::Tap(name.into())),
+            _ => Err("not an edge; see --help"),
+        }
+    }
+}
+
+impl fmt::Display for EdgeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QemuDgram { local, remote } => {
+                write!(f, "qemu-dgram:{}:{}", local.display(), remote.display())
+            }
+            Self::QemuStreamListen(path) => write!(f, "qemu-stream:listen:{}", path.display()),
+            Self::QemuStreamConnect(path) => write!(f, "qemu-stream:connect:{}", path.display()),
+            Self::AfPacket(interface) => write!(f, "af-packet:{interface}"),
+            Self::Tap(name) => write!(f, "tap:{name}"),
+        }
+    }
+}
+
+/// An address of ours, and how many of its bits name the network.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LocalAddress {
+    pub(crate) ip: IpAddr,
+    pub(crate) prefix_len: Option<u8>,
+}
+
+impl FromStr for LocalAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (ip, len) = text.split_once('/').map_or((text, None), |(ip, len)| (ip, Some(len)));
+        let ip: IpAddr = ip.parse().map_err(|_| "not an IP address")?;
+        let max = if ip.is_ipv4() { 32 } else { 128 };
+        let prefix_len = match len.map(u8::from_str) {
+            None => None,
+            Some(Ok(len)) if len <= max => Some(len),
+            Some(_) => return Err("not a prefix length"),
+        };
+        Ok(Self { ip, prefix_len })
+    }
+}
+
+/// An Ethernet address that may be a source.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct MacAddress(pub(crate) [u8; 6]);
+
+impl FromStr for MacAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0; 6];
+        let mut parts = text.split([':', '-']);
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2).ok_or("not a MAC address")?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| "not a MAC address")?;
+        }
+        match (parts.next(), bytes[0] & 1) {
+            (None, 0) => Ok(Self(bytes)),
+            (None, _) => Err("a group address cannot be our own"),
+            (Some(_), _) => Err("not a MAC address"),
+        }
+    }
+}
+
+fn size(text: &str) -> Result<u32, &'static str> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1 << 10),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1 << 20)),
+    };
+    let size = digits.parse::<u32>().ok().and_then(|size| size.checked_mul(unit));
+    size.filter(|size| (1..=1 << 29).contains(size)).ok_or("not a size from 1 to 512M")
+}
+
+fn mtu(text: &str) -> Result<usize, &'static str> {
+    let mtu = text.parse().map_err(|_| "not a number")?;
+    if (576..=65535).contains(&mtu) { Ok(mtu) } else { Err("an MTU is 576 to 65535") }
+}
+
+fn percent(text: &str) -> Result<f64, &'static str> {
+    let percent: f64 = text.parse().map_err(|_| "not a number")?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("not a percentage") }
+}
+
+fn seconds(text: &str) -> Result<f64, &'static str> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number")?;
+    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("not 0 to 86400 seconds") }
+}
+
+/// Port of `serve` and `connect`.
+const PORT: u16 = 18515;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(text: &str) -> Result<Command, clap::Error> {
+        Cli::try_parse_from(text.split_whitespace()).map(Cli::into_command)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_means_loopback() {
+        let Command::Loopback(loopback) = parse("ndkperf").unwrap() else { panic!() };
+        assert!(loopback.faults.is_none());
+        let plans = loopback.run.plans(0).unwrap();
+        assert_eq!(plans.len(), 3);
+        assert!(plans.iter().all(|plan| plan.size == 65536 && plan.verify));
+        let Command::Loopback(loopback) = parse("ndkperf --loss 1.5 --ip6").unwrap() else {
+            panic!()
+        };
+        assert!(loopback.ip6 && !loopback.faults.is_none());
+    }
+
+    #[test]
+    fn iterations_replace_seconds() {
+        let Command::Loopback(loopback) =
+            parse("ndkperf loopback --iterations 10 --operations read --size 4M").unwrap()
+        else {
+            panic!()
+        };
+        let plans = loopback.run.plans(7).unwrap();
+        assert_eq!(plans[0].limit, Limit::Messages(10));
+        assert_eq!((plans[0].operation, plans[0].size), (Operation::Read, 4 << 20));
+        assert!(parse("ndkperf --iterations 10 --seconds 1").is_err());
+    }
+
+    #[test]
+    fn rping_takes_the_letters_of_rping() {
+        let text = "ndkperf rping connect --edge tap:t0 --address 10.0.0.1/24 -a 10.0.0.2 -C 3 -vV";
+        let Command::Rping(Rping::Connect(connect)) = parse(text).unwrap() else { panic!() };
+        let options = connect.ping.options();
+        assert_eq!((options.count, options.size, connect.ping.port), (Some(3), 64, 7174));
+        assert!(options.verbose && options.validate);
+    }
+
+    #[test]
+    fn bad_arguments_are_refused() {
+        for text in [
+            "ndkperf --loss 101",
+            "ndkperf --size 0",
+            "ndkperf --depth 0",
+            "ndkperf --mtu 100",
+            "ndkperf serve --edge tap:t0",
+            "ndkperf serve --edge tap --address 10.0.0.1",
+            "ndkperf serve --edge tap: --address 10.0.0.1",
+            "ndkperf serve --edge qemu-stream:x:y --address 10.0.0.1",
+            "ndkperf serve --edge tap:t0 --address 10.0.0.1/33",
+            "ndkperf serve --edge tap:t0 --address 10.0.0.1 --mac 01:00:00:00:00:00",
+            "ndkperf connect --edge tap:t0 --address 10.0.0.1",
+            "ndkperf rping connect --edge tap:t0 --address 10.0.0.1 -a 10.0.0.2 -S 1",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let Command::Loopback(loopback) = parse("ndkperf --size 512M").unwrap() else { panic!() };
+        assert!(loopback.run.plans(0).is_err());
+    }
+
+    #[test]
+    fn edges_and_addresses_are_read() {
+        let dgram = EdgeSpec::QemuDgram { local: "/a".into(), remote: "/b".into() };
+        assert_eq!("qemu-dgram:/a:/b".parse(), Ok(dgram));
+        for text in ["qemu-dgram:/a:/b", "qemu-stream:listen:/a", "qemu-stream:connect:/a", "tap:t"]
+        {
+            assert_eq!(text.parse::<EdgeSpec>().unwrap().to_string(), text);
+        }
+        assert_eq!("af-packet:eth0".parse(), Ok(EdgeSpec::AfPacket("eth0".into())));
+        let address: LocalAddress = "2001:db8::1/64".parse().unwrap();
+        assert_eq!((address.ip.is_ipv6(), address.prefix_len), (true, Some(64)));
+        assert_eq!("02:00:00:00:00:0a".parse(), Ok(MacAddress([2, 0, 0, 0, 0, 10])));
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a run ended early: one line for the user.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use driver::abi::*;
+use ndkperf::NdkError;
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A call failed.
+    Ndk(NdkError),
+    /// A work request failed.
+    Completion { operation: &'static str, status: NTSTATUS },
+    /// The peer went away before the end.
+    Disconnected,
+    /// Nothing happened for too long.
+    Stalled(Duration),
+    /// A completion that does not belong to the oldest request of its queue.
+    Order { queue: &'static str, expected: Option<usize>, context: usize },
+    /// The peer did not say what it had to.
+    Protocol(&'static str),
+    /// Data that is not what was sent.
+    Mismatch { what: &'static str, count: u64, message: u64, offset: u64 },
+    /// The network edge cannot be set up.
+    Edge { edge: String, source: io::Error },
+    /// Arguments that do not go together.
+    Arguments(&'static str),
+    /// While doing what.
+    During { what: String, source: Box<Failure> },
+}
+
+impl Failure {
+    /// Names what was being done.
+    pub(crate) fn during(self, what: impl Into<String>) -> Self {
+        Self::During { what: what.into(), source: Box::new(self) }
+    }
+}
+
+impl From<NdkError> for Failure {
+    fn from(error: NdkError) -> Self {
+        Self::Ndk(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ndk(error) => write!(f, "{error}{}", Meaning(error.status)),
+            Self::Completion { operation, status } => {
+                write!(f, "{operation} completed with {status}{}", Meaning(*status))
+            }
+            Self::Disconnected => f.write_str("the peer disconnected before the end"),
+            Self::Stalled(time) => write!(f, "no progress for {} s", time.as_secs()),
+            Self::Order { queue, expected: Some(expected), context } => {
+                write!(f, "{queue} queue: request {context} completed before {expected}")
+            }
+            Self::Order { queue, expected: None, context } => {
+                write!(f, "{queue} queue: request {context} completed, but none is posted")
+            }
+            Self::Protocol(what) => f.write_str(what),
+            Self::Mismatch { what, count, message, offset } => write!(
+                f,
+                "{what}: {count} messages arrived wrong, the first is {message} at byte {offset}"
+            ),
+            Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
+            Self::Arguments(what) => f.write_str(what),
+            Self::During { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a status means to somebody who ran a command.
+struct Meaning(NTSTATUS);
+
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            STATUS_HOST_UNREACHABLE => "no host answers at that address",
+            STATUS_NETWORK_UNREACHABLE => "no local network holds that address",
+            STATUS_CONNECTION_REFUSED => "nobody listens on that port, or the peer rejected",
+            STATUS_IO_TIMEOUT => "the peer does not answer",
+            STATUS_SHARING_VIOLATION => "the port is in use",
+            STATUS_INVALID_ADDRESS => "not an address of this adapter",
+            STATUS_CANCELLED => "the connection is gone",
+            _ => return Ok(()),
+        };
+        write!(f, " ({text})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_the_name_of_its_status() {
+        let error = NdkError { status: STATUS_CONNECTION_REFUSED, call: "NdkConnect" };
+        let text = Failure::from(error).during("connecting to 10.0.0.2:7").to_string();
+        assert!(
+            text.starts_with("connecting to 10.0.0.2:7: NdkConnect: STATUS_CONNECTION_REFUSED")
+        );
+        assert!(!text.contains('\n'));
+    }
+}

@@ -1,0 +1,97 @@
+//! Registered memory in slots of equal size.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ndkperf::{Buffer, Mr, Pd, Remote};
+
+use super::control::Control;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Slots of registered memory.
+#[derive(Debug)]
+pub(super) struct Ring {
+    mr: Arc<Mr>,
+    slot_len: usize,
+    slots: usize,
+}
+
+impl Ring {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        slots: usize,
+        slot_len: usize,
+        flags: u32,
+    ) -> Result<Self, Failure> {
+        let mr = pd.register(Buffer::new(slots * slot_len), flags)?;
+        Ok(Self { mr, slot_len, slots })
+    }
+
+    pub(super) fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    pub(super) const fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// The slot of message `message`.
+    pub(super) const fn slot(&self, message: u64) -> usize {
+        (message % self.slots as u64) as usize
+    }
+
+    /// The first `len` bytes of a slot.
+    pub(super) const fn range(&self, slot: usize, len: usize) -> Range<usize> {
+        let start = slot * self.slot_len;
+        start..start + len
+    }
+
+    pub(super) fn put(&self, slot: usize, bytes: &[u8]) {
+        self.mr.buffer().write(slot * self.slot_len, bytes);
+    }
+
+    pub(super) fn get(&self, slot: usize, bytes: &mut [u8]) {
+        self.mr.buffer().read(slot * self.slot_len, bytes);
+    }
+
+    pub(super) fn remote(&self) -> Remote {
+        self.mr.remote(0)
+    }
+}
+
+/// Slots to send control messages from. Tags from `first_tag` on are its own.
+#[derive(Debug)]
+pub(super) struct ControlSender {
+    ring: Ring,
+    free: Vec<usize>,
+    first_tag: usize,
+}
+
+impl ControlSender {
+    /// More than are ever on their way: four credits or turns, one end.
+    pub(super) const SLOTS: u32 = 16;
+
+    pub(super) fn new(pd: &Arc<Pd>, first_tag: usize) -> Result<Self, Failure> {
+        let ring = Ring::new(pd, Self::SLOTS as usize, Control::LEN, 0)?;
+        Ok(Self { ring, free: (0..Self::SLOTS as usize).collect(), first_tag })
+    }
+
+    pub(super) fn send(&mut self, session: &mut Session, control: Control) -> Result<(), Failure> {
+        let slot =
+            self.free.pop().ok_or(Failure::Protocol("the peer takes no control messages"))?;
+        self.ring.put(slot, &control.encode());
+        session.send(self.ring.mr(), self.ring.range(slot, Control::LEN), self.first_tag + slot)
+    }
+
+    /// Takes a slot back; false if `tag` is not one of ours.
+    pub(super) fn sent(&mut self, tag: usize) -> bool {
+        match tag.checked_sub(self.first_tag) {
+            Some(slot) => {
+                self.free.push(slot);
+                true
+            }
+            None => false,
+        }
+    }
+}

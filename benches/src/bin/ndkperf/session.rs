@@ -1,0 +1,280 @@
+//! One connection whose completions are accounted for: in order, each exactly once.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use driver::abi::*;
+use ndkperf::{
+    Adapter, Connector, Cq, Mr, NdkError, Pd, Qp, QpConfig, ReadLimits, Remote, Request,
+};
+
+use crate::failure::Failure;
+
+/// How many requests each queue takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depths {
+    pub(crate) receive: u32,
+    pub(crate) initiator: u32,
+}
+
+/// A request that has ended well. The tag is that of its post.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Event {
+    Initiated { tag: usize },
+    Received { tag: usize, len: usize },
+}
+
+/// A connection with one QP and one CQ.
+#[derive(Debug)]
+pub(crate) struct Session {
+    connector: Connector,
+    qp: Arc<Qp>,
+    cq: Arc<Cq>,
+    initiator: Ledger,
+    receive: Ledger,
+    results: Vec<NDK_RESULT_EX>,
+    patience: Duration,
+}
+
+impl Session {
+    /// An endpoint that is not connected yet; waits give up after `patience` without progress.
+    pub(crate) fn new(
+        adapter: &Arc<Adapter>,
+        pd: &Arc<Pd>,
+        connector: Connector,
+        depths: Depths,
+        patience: Duration,
+    ) -> Result<Self, Failure> {
+        let cq = adapter.create_cq(depths.receive + depths.initiator)?;
+        let config = QpConfig {
+            receive_depth: depths.receive,
+            initiator_depth: depths.initiator,
+            ..QpConfig::default()
+        };
+        Ok(Self {
+            connector,
+            qp: pd.create_qp(&cq, &cq, config)?,
+            cq,
+            initiator: Ledger::new("initiator"),
+            receive: Ledger::new("receive"),
+            results: vec![NDK_RESULT_EX::EMPTY; 64],
+            patience,
+        })
+    }
+
+    /// Connects; receives may be posted before.
+    pub(crate) fn connect(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        limits: ReadLimits,
+    ) -> Result<(), Failure> {
+        // The provider's own time limit ends this one.
+        self.connector.connect(&self.qp, local, remote, limits, &[]).wait()?;
+        self.finish(&self.connector.complete_connect())
+    }
+
+    /// Accepts; receives must be posted before, or the peer's first message finds none.
+    pub(crate) fn accept(&self, limits: ReadLimits) -> Result<(), Failure> {
+        self.finish(&self.connector.accept(&self.qp, limits, &[]))
+    }
+
+    fn finish(&self, request: &Request) -> Result<(), Failure> {
+        match request.wait_timeout(self.patience) {
+            Some(result) => Ok(result?),
+            None => Err(Failure::Stalled(self.patience)),
+        }
+    }
+
+    /// Ends the connection from this side. What the peer answers no longer matters.
+    pub(crate) fn disconnect(&self) {
+        let _ = self.connector.disconnect().wait_timeout(self.patience);
+    }
+
+    /// Waits until the peer has ended the connection.
+    pub(crate) fn wait_disconnected(&self) -> Result<(), Failure> {
+        if self.connector.wait_disconnected(self.patience) {
+            return Ok(());
+        }
+        Err(Failure::Stalled(self.patience))
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        mr: &Mr,
+        range: Range<usize>,
+        tag: usize,
+    ) -> Result<(), Failure> {
+        let qp = &self.qp;
+        self.receive.post(tag, |context| qp.receive(context, &[mr.sge(range)]))
+    }
+
+    pub(crate) fn send(&mut self, mr: &Mr, range: Range<usize>, tag: usize) -> Result<(), Failure> {
+        let qp = &self.qp;
+        self.initiator.post(tag, |context| qp.send(context, &[mr.sge(range)], 0))
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        mr: &Mr,
+        range: Range<usize>,
+        remote: Remote,
+        tag: usize,
+    ) -> Result<(), Failure> {
+        let qp = &self.qp;
+        self.initiator.post(tag, |context| qp.write(context, &[mr.sge(range)], remote, 0))
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        mr: &Mr,
+        range: Range<usize>,
+        remote: Remote,
+        tag: usize,
+    ) -> Result<(), Failure> {
+        let qp = &self.qp;
+        self.initiator.post(tag, |context| qp.read(context, &[mr.sge(range)], remote, 0))
+    }
+
+    /// Waits for at least one event and appends what has come.
+    pub(crate) fn wait(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            // Asked before the queue is: what was completed before the end is still there after.
+            let disconnected = self.connector.is_disconnected();
+            let slice = if disconnected { Duration::ZERO } else { SLICE };
+            let taken = self.cq.wait_results_ex(&mut self.results, slice)?;
+            if taken > 0 {
+                return self.account(taken, events);
+            }
+            if disconnected {
+                return Err(Failure::Disconnected);
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::Stalled(self.patience));
+            }
+        }
+    }
+
+    /// True if nothing that was posted is still open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.initiator.outstanding.is_empty()
+    }
+
+    fn account(&mut self, taken: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
+        for result in &self.results[..taken] {
+            let context = result.RequestContext.addr();
+            let received = result.Type.is_receive();
+            let ledger = if received { &mut self.receive } else { &mut self.initiator };
+            let tag = ledger.complete(context)?;
+            if !result.Status.is_success() {
+                return Err(self.failed(result));
+            }
+            events.push(if received {
+                Event::Received { tag, len: result.BytesTransferred as usize }
+            } else {
+                Event::Initiated { tag }
+            });
+        }
+        Ok(())
+    }
+
+    #[allow(non_upper_case_globals, reason = "C names in patterns")]
+    fn failed(&self, result: &NDK_RESULT_EX) -> Failure {
+        if result.Status == STATUS_CANCELLED && self.connector.is_disconnected() {
+            return Failure::Disconnected;
+        }
+        let operation = match result.Type {
+            NdkOperationTypeSend => "a send",
+            NdkOperationTypeWrite => "a write",
+            NdkOperationTypeRead => "a read",
+            operation if operation.is_receive() => "a receive",
+            _ => "a request",
+        };
+        Failure::Completion { operation, status: result.Status }
+    }
+}
+
+/// What is posted on one queue, oldest first. Its numbers are the request contexts.
+#[derive(Debug)]
+struct Ledger {
+    queue: &'static str,
+    next: usize,
+    outstanding: VecDeque<(usize, usize)>,
+}
+
+impl Ledger {
+    const fn new(queue: &'static str) -> Self {
+        Self { queue, next: 0, outstanding: VecDeque::new() }
+    }
+
+    fn post(
+        &mut self,
+        tag: usize,
+        post: impl FnOnce(usize) -> Result<(), NdkError>,
+    ) -> Result<(), Failure> {
+        post(self.next)?;
+        self.outstanding.push_back((self.next, tag));
+        self.next += 1;
+        Ok(())
+    }
+
+    /// The tag of the request that `context` numbers, which must be the oldest one.
+    fn complete(&mut self, context: usize) -> Result<usize, Failure> {
+        let oldest = self.outstanding.front().copied();
+        match oldest {
+            Some((number, tag)) if number == context => {
+                self.outstanding.pop_front();
+                Ok(tag)
+            }
+            _ => Err(Failure::Order {
+                queue: self.queue,
+                expected: oldest.map(|(number, _)| number),
+                context,
+            }),
+        }
+    }
+}
+
+/// How often a wait looks whether the peer is still there.
+const SLICE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_come_in_order_and_once() {
+        let mut ledger = Ledger::new("initiator");
+        for tag in [7, 8, 9] {
+            ledger.post(tag, |_| Ok(())).unwrap();
+        }
+        assert_eq!(ledger.complete(0).unwrap(), 7);
+        assert!(matches!(
+            ledger.complete(2),
+            Err(Failure::Order { expected: Some(1), context: 2, .. })
+        ));
+        assert!(ledger.complete(0).is_err(), "twice");
+        assert_eq!(ledger.complete(1).unwrap(), 8);
+        assert_eq!(ledger.complete(2).unwrap(), 9);
+        assert!(matches!(ledger.complete(3), Err(Failure::Order { expected: None, .. })));
+    }
+
+    #[test]
+    fn a_refused_post_is_not_outstanding() {
+        let error = NdkError { status: STATUS_CONNECTION_INVALID, call: "NdkSend" };
+        let mut ledger = Ledger::new("initiator");
+        assert!(ledger.post(1, |_| Err(error)).is_err());
+        assert!(ledger.complete(0).is_err());
+        ledger
+            .post(2, |context| {
+                assert_eq!(context, 0);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(ledger.complete(0).unwrap(), 2);
+    }
+}

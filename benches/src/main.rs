@@ -1,2 +1,0 @@
-//! ndkperf.
-fn main() {}
