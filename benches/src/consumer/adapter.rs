@@ -85,6 +85,8 @@ impl Adapter {
         Listener::create(self, local)
     }
 
+    /// The object itself, for calls that have no wrapper.
+    #[must_use]
     pub const fn as_ptr(&self) -> *mut NDK_ADAPTER {
         self.adapter.as_ptr()
     }
