@@ -88,7 +88,9 @@ fn open(edge: BoxEdge, ips: &[IpAddr], seed: Option<u64>) -> Result<Arc<Adapter>
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes
     });
-    Ok(Adapter::open(Arc::new(Provider::start(edge, config)))?)
+    let provider = Provider::start(edge, config)
+        .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
+    Ok(Adapter::open(Arc::new(provider))?)
 }
 
 fn faulty(edge: impl Edge + Send + 'static, args: &FaultArgs, seed: u64) -> BoxEdge {
