@@ -89,7 +89,7 @@ fn open(edge: BoxEdge, ips: &[IpAddr], seed: Option<u64>) -> Result<Arc<Adapter>
         bytes
     });
     let provider = Provider::start(edge, config)
-        .map_err(|source| Failure::Edge { edge: "the provider".into(), source })?;
+        .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
     Ok(Adapter::open(Arc::new(provider))?)
 }
 

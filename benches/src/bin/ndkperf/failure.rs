@@ -28,6 +28,8 @@ pub(crate) enum Failure {
     Edge { edge: String, source: io::Error },
     /// Arguments that do not go together.
     Arguments(&'static str),
+    /// Both sides failed: the client, and the server.
+    Both(Box<Failure>, Box<Failure>),
     /// While doing what.
     During { what: String, source: Box<Failure> },
 }
@@ -67,6 +69,7 @@ impl fmt::Display for Failure {
             ),
             Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
             Self::Arguments(what) => f.write_str(what),
+            Self::Both(client, server) => write!(f, "{client}; server: {server}"),
             Self::During { what, source } => write!(f, "{what}: {source}"),
         }
     }

@@ -94,9 +94,11 @@ fn both_sides(
     let served = served.map_err(|_| Failure::Protocol("the server panicked"))?;
     match (measured, served) {
         (Ok(outcome), Ok(_)) => Ok(outcome),
-        // Where both fail, the server's reason explains the client's, unless it just lost it.
-        (Err(failure), Ok(_) | Err(Failure::Disconnected | Failure::Stalled(_))) => Err(failure),
-        (_, Err(failure)) => Err(failure.during(format!("{}, server", plan.operation))),
+        (Err(failure), Ok(_)) => Err(failure),
+        (Ok(_), Err(failure)) => Err(failure.during(format!("{}, server", plan.operation))),
+        // One of them only lost the other, whose reason is the real one.
+        (Err(client), Err(Failure::Disconnected)) => Err(client),
+        (Err(client), Err(server)) => Err(Failure::Both(Box::new(client), Box::new(server))),
     }
 }
 

@@ -202,8 +202,7 @@ impl Peer {
         data: &[u8],
     ) -> Result<(), Failure> {
         if self.options.verbose {
-            let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
-            println!("{what}: {}", text.escape_ascii());
+            println!("{what}: {}", printable(data));
         }
         let wrong = expected.iter().zip(data).position(|(a, b)| a != b);
         match wrong {
@@ -263,6 +262,12 @@ impl Peer {
     }
 }
 
+/// The string in `data`, up to its end, without what a terminal would act on.
+fn printable(data: &[u8]) -> String {
+    let text = data.iter().take_while(|byte| **byte != 0);
+    text.map(|byte| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' }).collect()
+}
+
 /// The bytes of a message slot.
 const fn range(slot: usize) -> std::ops::Range<usize> {
     slot * Info::LEN..(slot + 1) * Info::LEN
@@ -302,6 +307,11 @@ mod tests {
         let second = b"rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs\0";
         assert_eq!(ping_data(0, 64), first);
         assert_eq!(ping_data(1, 64), second);
+    }
+
+    #[test]
+    fn a_ping_prints_as_one_line() {
+        assert_eq!(printable(b"[\\]^\n\x1b\xff\0after"), "[\\]^...");
     }
 
     #[test]
