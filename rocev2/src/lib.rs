@@ -6,6 +6,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod cm;
 pub mod env;
 pub mod ids;
 pub mod psn;

@@ -1,0 +1,125 @@
+//! What a connection manager can be told: identity, limits and times.
+
+use super::ReadLimits;
+use crate::env::Duration;
+use crate::wire::Pmtu;
+
+/// Settings of a [`super::Cm`]. Times that end in `code` are the wire's, 4.096 us * 2^code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CmConfig {
+    /// The node GUID. No two hosts may share one: peers take it for the identity of ours.
+    pub ca_guid: u64,
+    /// How long either side may take to answer, as announced in REQ; 5 bits.
+    pub response_timeout_code: u8,
+    /// How long a packet may be under way; 5 bits.
+    pub packet_lifetime_code: u8,
+    /// Local ACK timeout announced in REQ, which is the transport timer of the peer's queue pair,
+    /// and of ours where we connect; 5 bits.
+    pub ack_timeout_code: u8,
+    /// Target ACK delay announced in REP; 5 bits.
+    pub target_ack_delay_code: u8,
+    /// Service timeout announced in MRA, while our consumer takes its time; 5 bits.
+    pub service_timeout_code: u8,
+    /// How often REQ, REP and DREQ are sent again, and what REQ announces; 4 bits.
+    pub max_retries: u8,
+    /// Wait before the first resend. It doubles up to what the two sides negotiated, because a
+    /// resend too many costs one packet that the peer ignores.
+    pub first_resend: Duration,
+    /// REQ and REP are given up after this, unless the peer asks for more time.
+    pub connect_limit: Duration,
+    /// DREQ is given up after this.
+    pub disconnect_limit: Duration,
+    /// The longest that one MRA of a peer can make us wait.
+    pub service_limit: Duration,
+    /// How long the IDs of an ended connection are remembered.
+    pub time_wait: Duration,
+    /// The adapter's read limits, which cap those of every connection.
+    pub limits: ReadLimits,
+    /// The largest path MTU that our port carries.
+    pub max_pmtu: Pmtu,
+    /// Traffic class of CM packets and, through REQ, of the connections that we start.
+    pub traffic_class: u8,
+    /// TTL or hop limit, of the same.
+    pub hop_limit: u8,
+    /// Connections that consumers hold. As many again may linger until their DREQ is answered.
+    pub max_connections: usize,
+    /// Ended connections that are remembered; the eldest is forgotten first.
+    pub max_time_wait: usize,
+    /// Messages that wait to be taken by [`super::Cm::poll_transmit`]. One that finds no room is
+    /// lost, as on the wire, and made up for by resends.
+    pub max_transmits: usize,
+}
+
+impl Default for CmConfig {
+    /// What Linux announces, but for the shorter first resend and give-up times.
+    fn default() -> Self {
+        Self {
+            ca_guid: 0,
+            response_timeout_code: 20,
+            packet_lifetime_code: 16,
+            ack_timeout_code: 17,
+            target_ack_delay_code: 15,
+            service_timeout_code: 22,
+            max_retries: 15,
+            first_resend: Duration::from_millis(500),
+            connect_limit: Duration::from_secs(20),
+            disconnect_limit: Duration::from_secs(8),
+            service_limit: Duration::from_secs(70),
+            time_wait: Duration::from_millis(512),
+            limits: ReadLimits { inbound: 16, outbound: 16 },
+            max_pmtu: Pmtu::B1024,
+            traffic_class: 0,
+            hop_limit: 64,
+            max_connections: 8192,
+            max_time_wait: 4096,
+            max_transmits: 1024,
+        }
+    }
+}
+
+impl CmConfig {
+    /// How long the answer to our REQ may take: there, at the peer, and back.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.packet_lifetime() * 2 + code_duration(self.response_timeout_code)
+    }
+
+    pub(super) fn packet_lifetime(&self) -> Duration {
+        code_duration(self.packet_lifetime_code)
+    }
+}
+
+/// The time that a 5-bit code stands for: 4.096 us * 2^code.
+pub(super) const fn code_duration(code: u8) -> Duration {
+    Duration::from_nanos(4096 << (code & 0x1f))
+}
+
+/// The transport timer of the active side's queue pair: its own path's, with the acceptor's ACK
+/// delay folded in (Linux `cm_ack_timeout`).
+pub(super) fn fold_ack_delay(own_code: u8, delay_code: u8) -> u8 {
+    let (longer, shorter) = (own_code.max(delay_code), own_code.min(delay_code));
+    // A sum of powers of two, rounded up where the smaller one is at least half the larger.
+    (longer + u8::from(shorter + 1 >= longer)).min(31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_powers_of_two() {
+        assert_eq!(code_duration(0), Duration::from_nanos(4096));
+        assert_eq!(code_duration(20).as_millis(), 4294);
+        assert_eq!(code_duration(31).as_secs(), 8796);
+        // Linux, which rounds down to powers of two of a millisecond, has 4608 ms.
+        assert_eq!(CmConfig::default().request_timeout().as_millis(), 4831);
+    }
+
+    #[test]
+    fn the_ack_delay_is_folded_in() {
+        for (own, delay, folded) in
+            [(17, 15, 17), (17, 16, 18), (17, 17, 18), (14, 15, 16), (14, 16, 16), (31, 31, 31)]
+        {
+            assert_eq!(fold_ack_delay(own, delay), folded, "{own} and {delay}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! One connection: what it knows of both sides.
+
+use super::ReadLimits;
+use super::api::{ConnectParams, ListenerId, Peer, PrivateData, QpSide};
+use super::config::{CmConfig, code_duration, fold_ack_delay};
+use super::listener::plain;
+use super::message::Mad;
+use super::receive::Ignored;
+use super::retry::Retry;
+use super::state::{Event, State};
+use crate::env::{Duration, Instant};
+use crate::ids::{CommId, Qpn};
+use crate::psn::Psn;
+use crate::wire::mad::{MAD_LEN, Rep, Req};
+use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
+use core::net::IpAddr;
+
+/// Who still holds a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Owner {
+    /// The consumer.
+    Consumer,
+    /// The consumer let go and is yet to be told that the ID is gone.
+    Released,
+    /// Nobody but the protocol.
+    Nobody,
+}
+
+/// A REQ's identity: the peer will not use it for another before it restarts. The address is part
+/// of it, so that no third host can meddle.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct RequestKey {
+    pub(super) remote: IpAddr,
+    pub(super) comm_id: CommId,
+    pub(super) ca_guid: u64,
+}
+
+/// A peer's queue pair, which is in one connection at a time.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct PeerQp {
+    pub(super) remote: IpAddr,
+    pub(super) ca_guid: u64,
+    pub(super) qpn: Qpn,
+}
+
+/// What tells a REQ from that of a restarted peer, whose IDs may start over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Request {
+    pub(super) key: RequestKey,
+    qpn: Qpn,
+    starting_psn: Psn,
+    service_id: u64,
+}
+
+impl Request {
+    pub(super) fn new(remote: IpAddr, req: &Req) -> Self {
+        Self {
+            key: RequestKey { remote, comm_id: req.local_comm_id, ca_guid: req.ca_guid },
+            qpn: req.local_qpn,
+            starting_psn: req.starting_psn,
+            service_id: req.service_id,
+        }
+    }
+}
+
+/// One connection, of either side.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub(super) state: State,
+    pub(super) owner: Owner,
+    pub(super) local_id: CommId,
+    /// Known from REQ or REP on.
+    pub(super) remote_id: Option<CommId>,
+    /// Of the exchange that establishes the connection.
+    pub(super) transaction_id: u64,
+    /// The REQ that it came from; none on the active side.
+    pub(super) request: Option<Request>,
+    /// The peer's GUID; known with `remote_id`.
+    pub(super) ca_guid: u64,
+    /// Our queue pair; known from `connect` or `accept` on.
+    pub(super) qp: QpSide,
+    pub(super) peer: Peer,
+    /// How long the peer's answer may take, as negotiated.
+    pub(super) response_timeout: Duration,
+    /// The listener whose backlog it counts in.
+    pub(super) listener: Option<ListenerId>,
+    /// The consumer knows the ID.
+    pub(super) delivered: bool,
+    /// What we said last; sent again by timer or when the peer repeats itself.
+    pub(super) message: Mad,
+    /// `message` is a REJ.
+    pub(super) rejected: bool,
+    /// It was established and the peer ended it; `disconnect` is still to be answered.
+    pub(super) ended_by_peer: bool,
+    pub(super) retry: Option<Retry>,
+    /// When `retry` is due.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Connection {
+    /// The active side, before its REQ.
+    pub(super) fn active(
+        config: &CmConfig,
+        local_id: CommId,
+        transaction_id: u64,
+        params: &ConnectParams<'_>,
+    ) -> Self {
+        let (local, remote) = (plain(params.local), plain(params.remote));
+        let peer = Peer {
+            remote,
+            local,
+            hop: params.hop,
+            qpn: Qpn::default(),
+            starting_psn: Psn::default(),
+            pmtu: params.pmtu.min(config.max_pmtu),
+            limits: params.limits.min(config.limits),
+            ack_timeout_code: config.ack_timeout_code,
+            retry_count: params.retry_count.min(7),
+            rnr_retry: 0,
+            flow_label: flow_label(local.port(), remote.port()),
+            traffic_class: config.traffic_class,
+            private_data: PrivateData::new(),
+        };
+        let response_timeout = config.request_timeout();
+        let base = Self::new(local_id, transaction_id, peer, response_timeout);
+        Self { qp: params.qp, delivered: true, ..base }
+    }
+
+    /// The passive side: a REQ has arrived.
+    pub(super) fn passive(
+        local_id: CommId,
+        transaction_id: u64,
+        listener: ListenerId,
+        request: Request,
+        req: &Req,
+        peer: Peer,
+    ) -> Self {
+        let response_timeout = code_duration(req.local_response_timeout);
+        Self {
+            remote_id: Some(req.local_comm_id),
+            request: Some(request),
+            ca_guid: req.ca_guid,
+            listener: Some(listener),
+            ..Self::new(local_id, transaction_id, peer, response_timeout)
+        }
+    }
+
+    fn new(local_id: CommId, transaction_id: u64, peer: Peer, response_timeout: Duration) -> Self {
+        Self {
+            state: State::Idle,
+            owner: Owner::Consumer,
+            local_id,
+            remote_id: None,
+            transaction_id,
+            request: None,
+            ca_guid: 0,
+            qp: QpSide { qpn: Qpn::default(), starting_psn: Psn::default() },
+            peer,
+            response_timeout,
+            listener: None,
+            delivered: false,
+            message: [0; MAD_LEN],
+            rejected: false,
+            ended_by_peer: false,
+            retry: None,
+            deadline: None,
+        }
+    }
+
+    /// Moves to the next state and returns the one before.
+    pub(super) fn step(&mut self, event: Event) -> Option<State> {
+        let next = self.state.next(event)?;
+        Some(core::mem::replace(&mut self.state, next))
+    }
+
+    pub(super) const fn is_active(&self) -> bool {
+        self.request.is_none()
+    }
+
+    /// The peer's queue pair, once it is known.
+    pub(super) fn peer_qp(&self) -> Option<PeerQp> {
+        self.remote_id?;
+        let remote = self.peer.remote.ip();
+        Some(PeerQp { remote, ca_guid: self.ca_guid, qpn: self.peer.qpn })
+    }
+
+    /// A message with the right IDs must come from the peer's address, to ours: IDs can be guessed.
+    pub(super) fn check_addresses(&self, packet: &Packet<'_>) -> Result<(), Ignored> {
+        let addresses = (packet.encap.src, packet.encap.dst);
+        if addresses == (self.peer.remote.ip(), self.peer.local.ip()) {
+            Ok(())
+        } else {
+            Err(Ignored::Dropped(DropReason::AddressMismatch))
+        }
+    }
+
+    /// Layers 2 to 4 of a message to the peer.
+    pub(super) fn encap(&self, config: &CmConfig) -> Encap {
+        Encap {
+            src_mac: self.peer.hop.src_mac,
+            dst_mac: self.peer.hop.dst_mac,
+            vlan: self.peer.hop.vlan,
+            src: self.peer.local.ip(),
+            dst: self.peer.remote.ip(),
+            traffic_class: config.traffic_class,
+            hop_limit: config.hop_limit,
+            ip_id: 0,
+            flow_label: 0,
+            src_port: GSI_SOURCE_PORT,
+        }
+    }
+
+    /// Keeps what a REP says.
+    pub(super) fn take_rep(&mut self, config: &CmConfig, rep: &Rep) {
+        self.remote_id = Some(rep.local_comm_id);
+        self.ca_guid = rep.ca_guid;
+        let offered =
+            ReadLimits { inbound: rep.initiator_depth, outbound: rep.responder_resources };
+        let peer = &mut self.peer;
+        peer.qpn = rep.local_qpn;
+        peer.starting_psn = rep.starting_psn;
+        peer.limits = peer.limits.min(offered);
+        peer.rnr_retry = rep.rnr_retry;
+        peer.ack_timeout_code = fold_ack_delay(config.ack_timeout_code, rep.target_ack_delay);
+        peer.private_data = rep.private_data.iter().copied().collect();
+    }
+
+    /// 0 on the wire while unknown.
+    pub(super) fn remote_id(&self) -> CommId {
+        self.remote_id.unwrap_or_default()
+    }
+
+    /// Whether a message with this local ID is from the peer, as far as its ID is known.
+    pub(super) fn may_be_peer(&self, comm_id: CommId) -> bool {
+        self.remote_id.is_none_or(|remote_id| remote_id == comm_id)
+    }
+}
+
+/// The label of a path between two ports (Linux `rdma_calc_flow_label`).
+fn flow_label(src_port: u16, dst_port: u16) -> u32 {
+    (u32::from(src_port) * 31 + u32::from(dst_port)) & 0xf_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From our capture of Linux: the label of each REQ and the ports in its service ID and header.
+    #[test]
+    fn flow_labels_as_linux_makes_them() {
+        assert_eq!(flow_label(0xc261, 0x1c06), 0x7a5c5);
+    }
+}

@@ -1,0 +1,193 @@
+//! The messages that a connection sends, made from what it knows.
+
+use super::api::{AcceptParams, ConnectParams};
+use super::connection::Connection;
+use super::state::State;
+use super::{CmConfig, CmError};
+use crate::wire::Bth;
+use crate::wire::mad::{
+    CmMessage, Dreq, IpCm, MAD_LEN, MadHeader, Mra, MraMessage, Path, Rej, RejMessage, RejReason,
+    Rep, Req, Rtu, Transport, emit_mad, gid, private_data, service_id,
+};
+use core::net::Ipv6Addr;
+
+/// One MAD, all of it.
+pub(super) type Mad = [u8; MAD_LEN];
+
+impl Connection {
+    pub(super) fn req(
+        &self,
+        config: &CmConfig,
+        params: &ConnectParams<'_>,
+    ) -> Result<Mad, CmError> {
+        let message = CmMessage::Req(Req {
+            local_comm_id: self.local_id,
+            vendor_id: 0,
+            service_id: service_id(self.peer.remote.port()),
+            ca_guid: config.ca_guid,
+            local_qkey: 0,
+            local_qpn: self.qp.qpn,
+            responder_resources: self.peer.limits.inbound,
+            local_eecn: 0,
+            initiator_depth: self.peer.limits.outbound,
+            remote_eecn: 0,
+            remote_response_timeout: config.response_timeout_code,
+            transport: Transport::Rc,
+            flow_control: false,
+            starting_psn: self.qp.starting_psn,
+            local_response_timeout: config.response_timeout_code,
+            retry_count: self.peer.retry_count,
+            pkey: Bth::DEFAULT_PKEY,
+            path_mtu: self.peer.pmtu.code(),
+            rdc_exists: false,
+            rnr_retry: params.rnr_retry,
+            max_cm_retries: config.max_retries,
+            srq: false,
+            extended_transport: 0,
+            primary: self.primary_path(config),
+            alternate: NO_PATH,
+            private_data: self.req_private_data(params.private_data)?,
+        });
+        Ok(self.mad(&message))
+    }
+
+    /// Layer 2 is not InfiniBand's: permissive LIDs, addresses as GIDs (annex A17).
+    fn primary_path(&self, config: &CmConfig) -> Path {
+        Path {
+            local_lid: 0xffff,
+            remote_lid: 0xffff,
+            local_gid: gid(self.peer.local.ip()),
+            remote_gid: gid(self.peer.remote.ip()),
+            flow_label: self.peer.flow_label,
+            traffic_class: self.peer.traffic_class,
+            hop_limit: config.hop_limit,
+            ack_timeout: config.ack_timeout_code,
+            ..NO_PATH
+        }
+    }
+
+    /// The IP CM header, then the consumer's data (annex A11).
+    fn req_private_data(&self, data: &[u8]) -> Result<[u8; 92], CmError> {
+        let header = IpCm {
+            src_port: self.peer.local.port(),
+            src: self.peer.local.ip(),
+            dst: self.peer.remote.ip(),
+        };
+        let mut field = [0; 92];
+        let (head, tail) = field.split_at_mut(IpCm::LEN);
+        head.copy_from_slice(&header.emit());
+        tail.get_mut(..data.len()).ok_or(CmError::PrivateData)?.copy_from_slice(data);
+        Ok(field)
+    }
+
+    pub(super) fn rep(&self, config: &CmConfig, params: &AcceptParams<'_>) -> Result<Mad, CmError> {
+        let limits = self.peer.limits.min(params.limits);
+        let message = CmMessage::Rep(Rep {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id(),
+            local_qkey: 0,
+            local_qpn: params.qp.qpn,
+            vendor_id: 0,
+            local_eecn: 0,
+            starting_psn: params.qp.starting_psn,
+            responder_resources: limits.inbound,
+            initiator_depth: limits.outbound,
+            target_ack_delay: config.target_ack_delay_code,
+            failover_accepted: 0,
+            flow_control: false,
+            rnr_retry: params.rnr_retry,
+            srq: false,
+            ca_guid: config.ca_guid,
+            private_data: private_data(params.private_data).ok_or(CmError::PrivateData)?,
+        });
+        Ok(self.mad(&message))
+    }
+
+    pub(super) fn rtu(&self) -> Mad {
+        self.mad(&CmMessage::Rtu(Rtu {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id(),
+            private_data: [0; 224],
+        }))
+    }
+
+    pub(super) fn mra(&self, config: &CmConfig, message: MraMessage) -> Mad {
+        self.mad(&CmMessage::Mra(Mra {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id(),
+            message,
+            service_timeout: config.service_timeout_code,
+            private_data: [0; 222],
+        }))
+    }
+
+    /// Refuses the peer's last message: the consumer does not want, or nobody listens any more.
+    pub(super) fn rej(&self, reason: RejReason, data: &[u8]) -> Result<Mad, CmError> {
+        let message = match self.state {
+            State::ReqReceived => RejMessage::Req,
+            _ => RejMessage::Rep,
+        };
+        Ok(self.mad(&CmMessage::Rej(Rej {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id(),
+            message,
+            reason,
+            ari_len: 0,
+            ari: [0; 72],
+            private_data: private_data(data).ok_or(CmError::PrivateData)?,
+        })))
+    }
+
+    /// Gives the attempt up. The GUID lets a peer find its side whose ID we may not know.
+    pub(super) fn rej_timeout(&self, config: &CmConfig) -> Mad {
+        let mut ari = [0; 72];
+        ari[..8].copy_from_slice(&config.ca_guid.to_be_bytes());
+        self.mad(&CmMessage::Rej(Rej {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id(),
+            message: RejMessage::Other,
+            reason: RejReason::TIMEOUT,
+            ari_len: 8,
+            ari,
+            private_data: [0; 148],
+        }))
+    }
+
+    /// An exchange of its own, so with a transaction ID of its own.
+    pub(super) fn dreq(&self, transaction_id: u64) -> Mad {
+        mad(
+            transaction_id,
+            &CmMessage::Dreq(Dreq {
+                local_comm_id: self.local_id,
+                remote_comm_id: self.remote_id(),
+                remote_qpn: self.peer.qpn,
+                private_data: [0; 220],
+            }),
+        )
+    }
+
+    fn mad(&self, message: &CmMessage) -> Mad {
+        mad(self.transaction_id, message)
+    }
+}
+
+/// The bytes of a message.
+pub(super) fn mad(transaction_id: u64, message: &CmMessage) -> Mad {
+    let mut bytes = [0; MAD_LEN];
+    emit_mad(&MadHeader { transaction_id, attribute_modifier: 0 }, message, &mut bytes);
+    bytes
+}
+
+const NO_PATH: Path = Path {
+    local_lid: 0,
+    remote_lid: 0,
+    local_gid: Ipv6Addr::UNSPECIFIED,
+    remote_gid: Ipv6Addr::UNSPECIFIED,
+    flow_label: 0,
+    packet_rate: 0,
+    traffic_class: 0,
+    hop_limit: 0,
+    sl: 0,
+    subnet_local: false,
+    ack_timeout: 0,
+};

@@ -1,0 +1,348 @@
+//! The connection manager: the RDMA IP CM service over RC (IBTA ch. 12 and annex A11), as a sans-IO
+//! state machine.
+//!
+//! ```text
+//! active                                passive
+//! connect            -- REQ ->          ConnectRequest
+//! Connected          <- REP --          accept
+//! confirm            -- RTU ->          Established
+//! disconnect         -- DREQ ->         PeerDisconnected
+//! DisconnectDone     <- DREP --
+//! release, Closed                       release, Closed
+//! ```
+//!
+//! Packets for QP 1 go into [`Cm::handle_packet`], the clock into [`Cm::handle_timeout`]; what is to
+//! be sent comes out of [`Cm::poll_transmit`], what the consumer should know out of
+//! [`Cm::poll_event`]. Nothing grows with what peers send: connections, backlogs, ended connections
+//! and messages to send have limits, and each kind of event comes once for a connection.
+
+mod api;
+mod config;
+mod connection;
+mod listener;
+mod message;
+mod ports;
+mod receive;
+mod request;
+mod retry;
+mod send;
+mod slab;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod time_wait;
+
+pub use api::{
+    AcceptParams, CmCounters, CmError, CmEvent, CmTransmit, ConnId, ConnectParams,
+    DisconnectReason, Hop, ListenerId, Peer, PrivateData, QpSide, REJ_PRIVATE_DATA,
+    REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
+};
+pub use config::CmConfig;
+
+use crate::env::{Instant, Rng};
+use crate::ids::CommId;
+use crate::wire::mad::RejReason;
+use alloc::collections::VecDeque;
+use connection::{Connection, Owner};
+use core::net::{IpAddr, SocketAddr};
+use listener::{Listeners, plain};
+use ports::Ports;
+use state::{Event, State};
+use table::Connections;
+use time_wait::TimeWaits;
+
+/// The connections, listeners and local endpoints of one adapter.
+#[derive(Debug)]
+pub struct Cm {
+    config: CmConfig,
+    rng: Rng,
+    /// High half of our transaction IDs.
+    agent: u32,
+    ports: Ports,
+    listeners: Listeners,
+    conns: Connections,
+    time_waits: TimeWaits,
+    events: VecDeque<CmEvent>,
+    transmits: VecDeque<CmTransmit>,
+    counters: CmCounters,
+}
+
+impl Cm {
+    /// A connection manager without connections. `rng` makes IDs that no peer can guess.
+    pub fn new(config: CmConfig, mut rng: Rng) -> Self {
+        Self {
+            config,
+            agent: rng.u32(),
+            rng,
+            ports: Ports::default(),
+            listeners: Listeners::new(),
+            conns: Connections::new(),
+            time_waits: TimeWaits::new(),
+            events: VecDeque::new(),
+            transmits: VecDeque::new(),
+            counters: CmCounters::new(),
+        }
+    }
+
+    /// Takes a local endpoint, for one user; port 0 takes any of 49152 to 65535. Returns the port.
+    ///
+    /// # Errors
+    /// [`CmError::AddressInUse`]; [`CmError::NoPorts`] for port 0.
+    pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
+        self.ports.bind(local, port, &mut self.rng)
+    }
+
+    /// Adds a user to a bound endpoint. False, and no user more, where it is not bound.
+    pub fn retain_port(&mut self, local: IpAddr, port: u16) -> bool {
+        self.ports.retain(local, port)
+    }
+
+    /// Takes a user from a bound endpoint. The last one frees it.
+    pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
+        self.ports.unbind(local, port);
+    }
+
+    /// Takes requests for `local`, which the caller has bound; an unspecified address stands for
+    /// all. At most `backlog` of them, and at least one, wait for the consumer's answer at a time.
+    ///
+    /// # Errors
+    /// [`CmError::AddressInUse`] where another listener has the endpoint.
+    pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
+        self.listeners.insert(local, backlog.max(1))
+    }
+
+    /// Behaves as if nobody listened, or no longer does so. Requests taken before are not touched.
+    pub fn pause(&mut self, listener: ListenerId, paused: bool) {
+        self.listeners.pause(listener, paused);
+    }
+
+    /// Ends a listener. Requests that [`Cm::poll_event`] has not handed out are refused and never
+    /// seen; the others stay with their consumer, to be answered as before.
+    pub fn unlisten(&mut self, listener: ListenerId) {
+        if !self.listeners.remove(listener) {
+            return;
+        }
+        let unseen = self.conns.select(|c| c.listener == Some(listener) && !c.delivered);
+        for id in &unseen {
+            self.refuse_unseen(*id);
+        }
+        self.events.retain(|event| !unseen.contains(&event.conn()));
+    }
+
+    /// Sends REQ. [`CmEvent::Connected`], `Refused` or `TimedOut` follows.
+    ///
+    /// # Errors
+    /// [`CmError::PrivateData`] above 56 bytes, `Address`, `Connected` or `Full`.
+    pub fn connect(&mut self, now: Instant, params: &ConnectParams<'_>) -> Result<ConnId, CmError> {
+        let (local, remote) = (plain(params.local), plain(params.remote));
+        if local.is_ipv4() != remote.is_ipv4() || !is_host(local.ip()) || !is_host(remote.ip()) {
+            return Err(CmError::Address);
+        }
+        if self.conns.is_connected(local, remote) {
+            return Err(CmError::Connected);
+        }
+        if self.conns.held() >= self.config.max_connections {
+            return Err(CmError::Full);
+        }
+        let local_id = self.new_comm_id();
+        let transaction_id = self.transaction_id(local_id);
+        let mut conn = Connection::active(&self.config, local_id, transaction_id, params);
+        conn.message = conn.req(&self.config, params)?;
+        conn.step(Event::SendReq);
+        let id = self.conns.insert(conn);
+        self.send_until_answered(now, id);
+        Ok(id)
+    }
+
+    /// Active side, after [`CmEvent::Connected`]: sends RTU. Our queue pair can send by now.
+    ///
+    /// # Errors
+    /// [`CmError::State`] where the peer has given up meanwhile.
+    pub fn confirm(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
+        let conn = held(&mut self.conns, id)?;
+        conn.step(Event::SendRtu).ok_or(CmError::State)?;
+        conn.message = conn.rtu();
+        self.send(id);
+        Ok(())
+    }
+
+    /// Passive side, after [`CmEvent::ConnectRequest`]: sends REP. [`CmEvent::Established`],
+    /// `Refused`, `TimedOut` or `PeerDisconnected` follows. The limits in force are then those of
+    /// [`Cm::peer`].
+    ///
+    /// # Errors
+    /// [`CmError::PrivateData`] above 196 bytes; [`CmError::State`] where the peer has given up
+    /// meanwhile.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), CmError> {
+        let conn = held(&mut self.conns, id)?;
+        let rep = conn.rep(&self.config, params)?;
+        conn.step(Event::SendRep).ok_or(CmError::State)?;
+        conn.message = rep;
+        conn.qp = params.qp;
+        conn.peer.limits = conn.peer.limits.min(params.limits);
+        self.leave_backlog(id);
+        self.send_until_answered(now, id);
+        Ok(())
+    }
+
+    /// Either side, before `accept` or `confirm`: sends REJ 28. The ID is still to be released.
+    ///
+    /// # Errors
+    /// [`CmError::PrivateData`] above 148 bytes; [`CmError::State`] where the peer has given up
+    /// meanwhile.
+    pub fn reject(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+        let conn = held(&mut self.conns, id)?;
+        let rej = conn.rej(RejReason::CONSUMER, private_data)?;
+        if !matches!(conn.state, State::ReqReceived | State::RepReceived) {
+            return Err(CmError::State);
+        }
+        self.leave_backlog(id);
+        self.end_with_rej(now, id, rej);
+        Ok(())
+    }
+
+    /// Sends DREQ; [`CmEvent::DisconnectDone`] follows. At once, where the peer was first.
+    ///
+    /// # Errors
+    /// [`CmError::State`] where the connection never was established, or `disconnect` was called
+    /// before.
+    pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
+        let conn = held(&mut self.conns, id)?;
+        if conn.state == State::Closed && conn.ended_by_peer {
+            conn.ended_by_peer = false;
+            self.events.push_back(CmEvent::DisconnectDone { conn: id, timed_out: false });
+            return Ok(());
+        }
+        self.send_dreq(now, id).ok_or(CmError::State)
+    }
+
+    /// The consumer closes the connection, in any state: tells the peer what it should know, without
+    /// waiting for an answer. [`CmEvent::Closed`] follows, after a `DisconnectDone` that is owed, and
+    /// no other event. An ID that is gone is ignored.
+    pub fn release(&mut self, now: Instant, id: ConnId) {
+        let Ok(conn) = held(&mut self.conns, id) else { return };
+        conn.owner = Owner::Released;
+        match conn.state {
+            State::Idle | State::Closed => {}
+            State::ReqSent => {
+                let rej = conn.rej_timeout(&self.config);
+                self.end_with_rej(now, id, rej);
+            }
+            State::RepReceived | State::ReqReceived | State::RepSent => {
+                self.send_rej(now, id, RejReason::CONSUMER);
+            }
+            State::Established => self.leave(now, id),
+            State::DreqSent => {
+                self.events.push_back(CmEvent::DisconnectDone { conn: id, timed_out: true });
+            }
+        }
+        self.leave_backlog(id);
+        self.conns.free_endpoints(id);
+        self.events.push_back(CmEvent::Closed { conn: id });
+    }
+
+    /// Passive side: the first valid packet on the queue pair counts as RTU, which may be lost or
+    /// late. Ignored in any other state.
+    pub fn established_by_data(&mut self, _now: Instant, id: ConnId) {
+        self.establish(id, Event::RecvData);
+    }
+
+    /// How the peer's queue pair is reached, for as long as the ID is held. On the active side the
+    /// peer's part is known from [`CmEvent::Connected`] on.
+    pub fn peer(&self, id: ConnId) -> Option<&Peer> {
+        let conn = self.conns.get(id)?;
+        (conn.owner == Owner::Consumer).then_some(&conn.peer)
+    }
+
+    /// What arrived and had no effect.
+    pub const fn counters(&self) -> &CmCounters {
+        &self.counters
+    }
+
+    /// Resends, gives up and forgets what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(id) = self.conns.pop_due(now) {
+            self.resend(now, id);
+        }
+        self.time_waits.expire(now);
+    }
+
+    /// When [`Cm::handle_timeout`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let deadlines = [self.conns.next_deadline(), self.time_waits.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
+        loop {
+            let event = self.events.pop_front()?;
+            let id = event.conn();
+            match &event {
+                CmEvent::Closed { .. } => self.conns.disown(id),
+                CmEvent::DisconnectDone { .. } => {}
+                // Reported before the release, which is news enough.
+                _ if held(&mut self.conns, id).is_err() => continue,
+                _ => {}
+            }
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.delivered = true;
+            }
+            return Some(event);
+        }
+    }
+
+    /// The next message to send.
+    pub fn poll_transmit(&mut self) -> Option<CmTransmit> {
+        self.transmits.pop_front()
+    }
+
+    /// Tells the consumer, if it still holds the connection.
+    fn report(&mut self, event: CmEvent) {
+        if held(&mut self.conns, event.conn()).is_ok() {
+            self.events.push_back(event);
+        }
+    }
+
+    /// The consumer has answered a request, or lets it go.
+    fn leave_backlog(&mut self, id: ConnId) {
+        let listener = self.conns.get_mut(id).and_then(|conn| conn.listener.take());
+        if let Some(listener) = listener {
+            self.listeners.leave_place(listener);
+        }
+    }
+
+    /// Never 0, which stands for none; never one in use or just used.
+    fn new_comm_id(&mut self) -> CommId {
+        loop {
+            let id = CommId::new(self.rng.u32());
+            let used = self.conns.is_used(id) || self.time_waits.find(id).is_some();
+            if id.get() != 0 && !used {
+                return id;
+            }
+        }
+    }
+
+    /// As Linux makes them: who we are, and which connection it is.
+    fn transaction_id(&self, local_id: CommId) -> u64 {
+        u64::from(self.agent) << 32 | u64::from(local_id.get())
+    }
+}
+
+/// A connection that the consumer still holds.
+fn held(conns: &mut Connections, id: ConnId) -> Result<&mut Connection, CmError> {
+    let conn = conns.get_mut(id).filter(|conn| conn.owner == Owner::Consumer);
+    conn.ok_or(CmError::UnknownId)
+}
+
+/// Whether an address can be that of one host on a link.
+const fn is_host(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
+}

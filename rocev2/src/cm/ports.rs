@@ -1,0 +1,111 @@
+//! Local endpoints, counted: an address and port is free when its last user has let go.
+
+use super::CmError;
+use crate::env::Rng;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use core::net::IpAddr;
+
+/// First port of the ephemeral range, which reaches to the last port there is.
+pub(super) const EPHEMERAL_FIRST: u16 = 49152;
+
+/// How many ephemeral ports there are.
+const EPHEMERAL_COUNT: u32 = (u16::MAX - EPHEMERAL_FIRST) as u32 + 1;
+
+/// The users of each local endpoint. A port space apart from that of TCP.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    users: BTreeMap<(IpAddr, u16), usize>,
+}
+
+impl Ports {
+    /// Takes an endpoint that nobody has; port 0 asks for an ephemeral one.
+    pub(super) fn bind(&mut self, local: IpAddr, port: u16, rng: &mut Rng) -> Result<u16, CmError> {
+        if port == 0 {
+            return self.bind_ephemeral(local, rng);
+        }
+        match self.users.entry((local, port)) {
+            Entry::Occupied(_) => Err(CmError::AddressInUse),
+            Entry::Vacant(entry) => {
+                entry.insert(1);
+                Ok(port)
+            }
+        }
+    }
+
+    /// Starts anywhere, so that a restarted host does not offer its peers the ports of before.
+    fn bind_ephemeral(&mut self, local: IpAddr, rng: &mut Rng) -> Result<u16, CmError> {
+        let start = rng.below(EPHEMERAL_COUNT);
+        let port = (0..EPHEMERAL_COUNT)
+            .map(|i| EPHEMERAL_FIRST + ((start + i) % EPHEMERAL_COUNT) as u16)
+            .find(|port| !self.users.contains_key(&(local, *port)))
+            .ok_or(CmError::NoPorts)?;
+        self.users.insert((local, port), 1);
+        Ok(port)
+    }
+
+    /// One user more of a bound endpoint. False where it is not bound.
+    pub(super) fn retain(&mut self, local: IpAddr, port: u16) -> bool {
+        let users = self.users.get_mut(&(local, port));
+        users.map(|users| *users += 1).is_some()
+    }
+
+    /// One user less; the last one frees the endpoint. An endpoint that is not bound is left alone.
+    pub(super) fn unbind(&mut self, local: IpAddr, port: u16) {
+        let Entry::Occupied(mut entry) = self.users.entry((local, port)) else { return };
+        *entry.get_mut() -= 1;
+        if *entry.get() == 0 {
+            entry.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    fn rng() -> Rng {
+        Rng::from_seed([1; 32])
+    }
+
+    #[test]
+    fn an_endpoint_lives_as_long_as_its_last_user() {
+        let (mut ports, mut rng) = (Ports::default(), rng());
+        assert_eq!(ports.bind(LOCAL, 445, &mut rng), Ok(445));
+        assert!(ports.retain(LOCAL, 445));
+        ports.unbind(LOCAL, 445);
+        assert_eq!(ports.bind(LOCAL, 445, &mut rng), Err(CmError::AddressInUse));
+        assert_eq!(ports.bind(OTHER, 445, &mut rng), Ok(445));
+        ports.unbind(LOCAL, 445);
+        assert_eq!(ports.bind(LOCAL, 445, &mut rng), Ok(445));
+    }
+
+    #[test]
+    fn nobody_holds_what_is_not_bound() {
+        let mut ports = Ports::default();
+        assert!(!ports.retain(LOCAL, 445));
+        ports.unbind(LOCAL, 445);
+        assert_eq!(ports.bind(LOCAL, 445, &mut rng()), Ok(445));
+    }
+
+    #[test]
+    fn ephemeral_ports_are_distinct_and_end() {
+        let (mut ports, mut rng) = (Ports::default(), rng());
+        for _ in 0..EPHEMERAL_COUNT {
+            assert!(ports.bind(LOCAL, 0, &mut rng).unwrap() >= EPHEMERAL_FIRST);
+        }
+        assert_eq!(ports.bind(LOCAL, 0, &mut rng), Err(CmError::NoPorts));
+        ports.unbind(LOCAL, 50_000);
+        assert_eq!(ports.bind(LOCAL, 0, &mut rng), Ok(50_000));
+    }
+
+    #[test]
+    fn the_first_ephemeral_port_is_not_always_the_same() {
+        let first = |seed| Ports::default().bind(LOCAL, 0, &mut Rng::from_seed([seed; 32]));
+        assert_ne!(first(1), first(2));
+    }
+}

@@ -1,0 +1,379 @@
+//! What each message of a peer does, but for REQ.
+
+use super::api::{CmEvent, ConnId, DisconnectReason, PrivateData};
+use super::config::code_duration;
+use super::connection::{Connection, PeerQp, RequestKey};
+use super::message::mad;
+use super::state::{Event, State};
+use super::{Cm, is_host};
+use crate::env::Instant;
+use crate::ids::CommId;
+use crate::wire::mad::{
+    CmMessage, Drep, Dreq, MadHeader, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu,
+    SidrRep, SidrReq, parse_mad,
+};
+use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
+
+/// Why a message had no effect and no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ignored {
+    /// It should not have been sent to us.
+    Dropped(DropReason),
+    /// It names no connection that we have.
+    UnknownId,
+    /// The connection's state does not admit it.
+    Unexpected,
+    /// The listener's backlog is full; the peer asks again.
+    PutOff,
+}
+
+/// The effect of a message.
+pub(super) type Effect = Result<(), Ignored>;
+
+impl Cm {
+    /// Takes a UD SEND_ONLY to QP 1 whose Q_Key is right. Answers go back the way it came.
+    pub fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) {
+        let effect = match parse_mad(packet.payload) {
+            // Nobody to answer to.
+            _ if !is_host(packet.encap.src) => Err(Ignored::Dropped(DropReason::AddressMismatch)),
+            Ok((header, message)) => self.receive(now, packet, &header, &message),
+            Err(reason) => Err(Ignored::Dropped(reason)),
+        };
+        match effect {
+            Ok(()) => {}
+            Err(Ignored::Dropped(reason)) => self.counters.dropped[reason.index()] += 1,
+            Err(Ignored::UnknownId) => self.counters.unknown_id += 1,
+            Err(Ignored::Unexpected) => self.counters.unexpected += 1,
+            Err(Ignored::PutOff) => self.counters.put_off += 1,
+        }
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        message: &CmMessage,
+    ) -> Effect {
+        match message {
+            CmMessage::Req(req) => self.receive_req(now, packet, header, req),
+            CmMessage::Rep(rep) => self.receive_rep(now, packet, header, rep),
+            CmMessage::Rtu(rtu) => self.receive_rtu(packet, rtu),
+            CmMessage::Rej(rej) => self.receive_rej(now, packet, rej),
+            CmMessage::Mra(mra) => self.receive_mra(now, packet, mra),
+            CmMessage::Dreq(dreq) => self.receive_dreq(now, packet, header, dreq),
+            CmMessage::Drep(drep) => self.receive_drep(now, packet, drep),
+            CmMessage::SidrReq(sidr_req) => self.receive_sidr_req(packet, header, sidr_req),
+            // We never ask.
+            CmMessage::SidrRep(_) => Err(Ignored::Unexpected),
+        }
+    }
+
+    fn receive_rep(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        rep: &Rep,
+    ) -> Effect {
+        let Some((id, conn)) = self.conns.find(rep.remote_comm_id) else {
+            return self.repeat_rej(packet, rep.remote_comm_id);
+        };
+        conn.check_addresses(packet)?;
+        if !conn.is_active() || !conn.may_be_peer(rep.local_comm_id) {
+            return Err(Ignored::UnknownId);
+        }
+        if conn.state == State::ReqSent {
+            return self.take_rep(now, packet, header, id, rep);
+        }
+        match conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)? {
+            State::Established => self.send(id),
+            // The consumer has no deadline; the peer gets to know that we are alive.
+            _ => {
+                let encap = conn.encap(&self.config);
+                let mra = conn.mra(&self.config, MraMessage::Rep);
+                self.transmit(encap, mra);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_rep(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        id: ConnId,
+        rep: &Rep,
+    ) -> Effect {
+        let peer_qp = PeerQp { remote: packet.encap.src, ca_guid: rep.ca_guid, qpn: rep.local_qpn };
+        if let Some(old) = self.conns.find_peer_qp(&peer_qp) {
+            let stale = Refusal::new(RejReason::STALE_CONNECTION);
+            let (local, remote) = (rep.remote_comm_id, rep.local_comm_id);
+            self.refuse(packet, header, (local, remote), RejMessage::Rep, stale);
+            self.lose_peer(now, old);
+            return Ok(());
+        }
+        let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
+        conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)?;
+        conn.take_rep(&self.config, rep);
+        let peer = conn.peer.clone();
+        self.conns.set_deadline(id, None);
+        self.conns.index_peer_qp(id);
+        self.report(CmEvent::Connected { conn: id, peer });
+        Ok(())
+    }
+
+    fn receive_rtu(&mut self, packet: &Packet<'_>, rtu: &Rtu) -> Effect {
+        let Some((id, _)) = self.find_pair(packet, rtu.remote_comm_id, rtu.local_comm_id)? else {
+            return self.repeat_rej(packet, rtu.remote_comm_id);
+        };
+        self.establish(id, Event::RecvRtu).ok_or(Ignored::Unexpected)
+    }
+
+    fn receive_rej(&mut self, now: Instant, packet: &Packet<'_>, rej: &Rej) -> Effect {
+        let (id, conn) = self.find_rejected(packet, rej).ok_or(Ignored::UnknownId)?;
+        conn.check_addresses(packet)?;
+        let before = conn.step(Event::RecvRej).ok_or(Ignored::Unexpected)?;
+        self.end_by_peer(now, id, before, End::Rej(rej));
+        Ok(())
+    }
+
+    /// The connection that a REJ is about. The peer may not have known our ID, if it gave up before
+    /// we answered; then its GUID leads there.
+    fn find_rejected(
+        &mut self,
+        packet: &Packet<'_>,
+        rej: &Rej,
+    ) -> Option<(ConnId, &mut Connection)> {
+        let id = match self.conns.find(rej.remote_comm_id) {
+            Some((id, conn)) if conn.may_be_peer(rej.local_comm_id) => id,
+            _ if rej.reason == RejReason::TIMEOUT => {
+                let ca_guid = u64::from_be_bytes(*rej.ari().first_chunk()?);
+                let (remote, comm_id) = (packet.encap.src, rej.local_comm_id);
+                self.conns.find_request(&RequestKey { remote, comm_id, ca_guid })?
+            }
+            _ => return None,
+        };
+        Some((id, self.conns.get_mut(id)?))
+    }
+
+    fn receive_mra(&mut self, now: Instant, packet: &Packet<'_>, mra: &Mra) -> Effect {
+        let (id, conn) = self.conns.find(mra.remote_comm_id).ok_or(Ignored::UnknownId)?;
+        conn.check_addresses(packet)?;
+        if !conn.may_be_peer(mra.local_comm_id) {
+            return Err(Ignored::UnknownId);
+        }
+        match (conn.state, mra.message) {
+            (State::ReqSent, MraMessage::Req) | (State::RepSent, MraMessage::Rep) => {}
+            _ => return Err(Ignored::Unexpected),
+        }
+        conn.step(Event::RecvMra).ok_or(Ignored::Unexpected)?;
+        let service_time = code_duration(mra.service_timeout).min(self.config.service_limit);
+        let wait = service_time + self.config.packet_lifetime();
+        let deadline = conn.retry.as_mut().and_then(|retry| retry.extend(now, wait));
+        self.conns.set_deadline(id, Some(deadline.ok_or(Ignored::Unexpected)?));
+        Ok(())
+    }
+
+    fn receive_dreq(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        dreq: &Dreq,
+    ) -> Effect {
+        match self.find_pair(packet, dreq.remote_comm_id, dreq.local_comm_id)? {
+            Some((id, conn)) => {
+                if conn.qp.qpn != dreq.remote_qpn {
+                    return Err(Ignored::Unexpected);
+                }
+                let before = conn.step(Event::RecvDreq).ok_or(Ignored::Unexpected)?;
+                self.send_drep(packet, header, dreq);
+                self.end_by_peer(now, id, before, End::Dreq);
+            }
+            None => {
+                if let Some(wait) = self.time_waits.find(dreq.remote_comm_id)
+                    && wait.is_peer(dreq.local_comm_id)
+                {
+                    wait.check_addresses(packet)?;
+                }
+                // Also where nothing is known of it: the peer only wants to be done.
+                self.send_drep(packet, header, dreq);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_drep(&mut self, packet: &Packet<'_>, header: &MadHeader, dreq: &Dreq) {
+        let drep = CmMessage::Drep(Drep {
+            local_comm_id: dreq.remote_comm_id,
+            remote_comm_id: dreq.local_comm_id,
+            private_data: [0; 224],
+        });
+        self.transmit(self.answer(packet), mad(header.transaction_id, &drep));
+    }
+
+    fn receive_drep(&mut self, now: Instant, packet: &Packet<'_>, drep: &Drep) -> Effect {
+        let pair = self.find_pair(packet, drep.remote_comm_id, drep.local_comm_id)?;
+        let (id, conn) = pair.ok_or(Ignored::UnknownId)?;
+        conn.step(Event::RecvDrep).ok_or(Ignored::Unexpected)?;
+        self.report(CmEvent::DisconnectDone { conn: id, timed_out: false });
+        self.retire(now, id);
+        Ok(())
+    }
+
+    /// There are no datagram services here.
+    fn receive_sidr_req(
+        &mut self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        sidr_req: &SidrReq,
+    ) -> Effect {
+        let sidr_rep = CmMessage::SidrRep(SidrRep {
+            request_id: sidr_req.request_id,
+            status: SidrRep::UNSUPPORTED,
+            info_len: 0,
+            qpn: Default::default(),
+            service_id: sidr_req.service_id,
+            qkey: 0,
+            info: [0; 72],
+            private_data: [0; 136],
+        });
+        self.transmit(self.answer(packet), mad(header.transaction_id, &sidr_rep));
+        Ok(())
+    }
+
+    /// The connection with this pair of IDs; an error where someone else uses them.
+    fn find_pair(
+        &mut self,
+        packet: &Packet<'_>,
+        local_id: CommId,
+        remote_id: CommId,
+    ) -> Result<Option<(ConnId, &mut Connection)>, Ignored> {
+        match self.conns.find(local_id) {
+            Some((id, conn)) if conn.remote_id == Some(remote_id) => {
+                conn.check_addresses(packet)?;
+                Ok(Some((id, conn)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The peer has not heard that we gave up or refused.
+    fn repeat_rej(&mut self, packet: &Packet<'_>, local_id: CommId) -> Effect {
+        let wait = self.time_waits.find(local_id).ok_or(Ignored::UnknownId)?;
+        let (encap, rej) = wait.rej(packet)?;
+        self.transmit(encap, rej);
+        Ok(())
+    }
+
+    /// A message shows that the peer no longer has this connection.
+    pub(super) fn lose_peer(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let Some(before) = conn.step(Event::PeerLost) else { return };
+        self.end_by_peer(now, id, before, End::Lost);
+    }
+
+    /// Tells the consumer what the end means where it stood, and retires the connection.
+    fn end_by_peer(&mut self, now: Instant, id: ConnId, before: State, end: End<'_>) {
+        let event = match before {
+            State::DreqSent => CmEvent::DisconnectDone { conn: id, timed_out: false },
+            State::Established => CmEvent::PeerDisconnected { conn: id, reason: end.disconnect() },
+            // Connecting; but a peer that disconnects has been connected, if its RTU was lost.
+            _ => end.refusal(id),
+        };
+        if let CmEvent::PeerDisconnected { .. } = event
+            && let Some(conn) = self.conns.get_mut(id)
+        {
+            conn.ended_by_peer = true;
+        }
+        self.report(event);
+        self.retire(now, id);
+    }
+
+    /// Refuses a message that belongs to no connection, or not to the one that it names.
+    pub(super) fn refuse(
+        &mut self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        (local_comm_id, remote_comm_id): (CommId, CommId),
+        message: RejMessage,
+        refusal: Refusal,
+    ) {
+        let mut ari = [0; 72];
+        ari[0] = refusal.ari.unwrap_or(0);
+        let rej = CmMessage::Rej(Rej {
+            local_comm_id,
+            remote_comm_id,
+            message,
+            reason: refusal.reason,
+            ari_len: u8::from(refusal.ari.is_some()),
+            ari,
+            private_data: [0; 148],
+        });
+        self.transmit(self.answer(packet), mad(header.transaction_id, &rej));
+    }
+
+    /// Layers 2 to 4 of an answer to a packet. Its ECN bits and ports are not for us to repeat.
+    fn answer(&self, packet: &Packet<'_>) -> Encap {
+        Encap {
+            traffic_class: self.config.traffic_class,
+            hop_limit: self.config.hop_limit,
+            ip_id: 0,
+            flow_label: 0,
+            src_port: GSI_SOURCE_PORT,
+            ..packet.encap.reply()
+        }
+    }
+}
+
+/// How a peer ends a connection.
+#[derive(Clone, Copy, Debug)]
+enum End<'a> {
+    /// It has sent DREQ.
+    Dreq,
+    /// It has sent REJ.
+    Rej(&'a Rej),
+    /// It has started anew.
+    Lost,
+}
+
+impl End<'_> {
+    const fn disconnect(&self) -> DisconnectReason {
+        match self {
+            Self::Dreq => DisconnectReason::Dreq,
+            Self::Rej(rej) => DisconnectReason::Rejected(rej.reason),
+            Self::Lost => DisconnectReason::Stale,
+        }
+    }
+
+    fn refusal(&self, conn: ConnId) -> CmEvent {
+        let (reason, private_data) = match self {
+            Self::Dreq => {
+                return CmEvent::PeerDisconnected { conn, reason: DisconnectReason::Dreq };
+            }
+            Self::Rej(rej) => (rej.reason, rej.private_data.iter().copied().collect()),
+            Self::Lost => (RejReason::STALE_CONNECTION, PrivateData::new()),
+        };
+        CmEvent::Refused { conn, reason, private_data }
+    }
+}
+
+/// Why a message is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Refusal {
+    reason: RejReason,
+    /// One byte of additional reject information.
+    ari: Option<u8>,
+}
+
+impl Refusal {
+    pub(super) const fn new(reason: RejReason) -> Self {
+        Self { reason, ari: None }
+    }
+
+    pub(super) const fn with_ari(reason: RejReason, ari: u8) -> Self {
+        Self { reason, ari: Some(ari) }
+    }
+}

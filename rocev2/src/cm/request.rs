@@ -1,0 +1,191 @@
+//! What a REQ does: begin a connection, repeat one, or meet a refusal.
+
+use super::api::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
+use super::connection::{Connection, PeerQp, Request};
+use super::listener::Admission;
+use super::receive::{Effect, Ignored, Refusal};
+use super::state::Event;
+use super::{Cm, REQ_PRIVATE_DATA};
+use crate::env::Instant;
+use crate::ids::CommId;
+use crate::wire::mad::{
+    IpCm, MadHeader, MraMessage, RejMessage, RejReason, Req, Transport, gid, service_port,
+};
+use crate::wire::{Packet, Pmtu};
+use core::net::SocketAddr;
+
+impl Cm {
+    pub(super) fn receive_req(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        req: &Req,
+    ) -> Effect {
+        let request = Request::new(packet.encap.src, req);
+        if let Some(id) = self.conns.find_request(&request.key) {
+            return self.repeat_request(now, packet, header, id, &request);
+        }
+        if let Some(wait) = self.time_waits.find_request(&request.key) {
+            if wait.came_from(&request)
+                && let Ok((encap, rej)) = wait.rej(packet)
+            {
+                self.transmit(encap, rej);
+                return Ok(());
+            }
+            return self.refuse_req(packet, header, request.key.comm_id, STALE);
+        }
+        let peer_qp = PeerQp { remote: packet.encap.src, ca_guid: req.ca_guid, qpn: req.local_qpn };
+        if let Some(old) = self.conns.find_peer_qp(&peer_qp) {
+            self.lose_peer(now, old);
+            return self.refuse_req(packet, header, request.key.comm_id, STALE);
+        }
+        match self.check_req(packet, req) {
+            Ok(offer) => self.take_req(packet, header, req, request, &offer),
+            Err(refusal) => self.refuse_req(packet, header, request.key.comm_id, refusal),
+        }
+    }
+
+    /// A REQ of an identity that is in use: the same one again, or a peer that has restarted and
+    /// counts its IDs from the same start. Linux takes the latter for the former and is silent.
+    fn repeat_request(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        id: ConnId,
+        request: &Request,
+    ) -> Effect {
+        let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
+        if conn.request.as_ref() != Some(request) {
+            self.lose_peer(now, id);
+            return self.refuse_req(packet, header, request.key.comm_id, STALE);
+        }
+        // Only while our consumer has not answered; later the REP is resent by its own timer.
+        conn.step(Event::RecvReq).ok_or(Ignored::Unexpected)?;
+        let (encap, mra) = (conn.encap(&self.config), conn.mra(&self.config, MraMessage::Req));
+        self.transmit(encap, mra);
+        Ok(())
+    }
+
+    /// All that is wrong with the REQ itself. No consumer is asked about it.
+    fn check_req(&self, packet: &Packet<'_>, req: &Req) -> Result<Offer, Refusal> {
+        if req.transport != Transport::Rc {
+            return Err(Refusal::new(RejReason::INVALID_TRANSPORT));
+        }
+        let port =
+            service_port(req.service_id).ok_or(Refusal::new(RejReason::INVALID_SERVICE_ID))?;
+        let ip_cm = req.private_data.first_chunk().map(IpCm::parse);
+        let Some(Ok(ip_cm)) = ip_cm else {
+            // As Linux, where the layer above the CM, a consumer to it, refuses.
+            return Err(Refusal::new(RejReason::CONSUMER));
+        };
+        let (src, dst) = (packet.encap.src, packet.encap.dst);
+        let gids = (req.primary.local_gid, req.primary.remote_gid);
+        if (ip_cm.src, ip_cm.dst) != (src, dst) || gids != (gid(src), gid(dst)) {
+            return Err(Refusal::new(RejReason::INVALID_GID));
+        }
+        Ok(Offer {
+            remote: SocketAddr::new(src, ip_cm.src_port),
+            local: SocketAddr::new(dst, port),
+            pmtu: self.check_pmtu(req.path_mtu)?,
+        })
+    }
+
+    /// The passive side cannot lower the path MTU: REP has no field for it. The refusal says what
+    /// would do.
+    fn check_pmtu(&self, code: u8) -> Result<Pmtu, Refusal> {
+        let max = self.config.max_pmtu;
+        let pmtu = Pmtu::from_code(code).filter(|pmtu| *pmtu <= max);
+        pmtu.ok_or(Refusal::with_ari(RejReason::INVALID_MTU, max.code()))
+    }
+
+    fn take_req(
+        &mut self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        req: &Req,
+        request: Request,
+        offer: &Offer,
+    ) -> Effect {
+        let room = self.conns.held() < self.config.max_connections;
+        let refusal = match self.listeners.admit(offer.local) {
+            Admission::Room(listener) if room => {
+                self.open(packet, header, req, request, (listener, offer));
+                return Ok(());
+            }
+            Admission::Room(_) | Admission::Full => Refusal::new(RejReason::NO_RESOURCES),
+            Admission::Later => return Err(Ignored::PutOff),
+            Admission::Nobody => Refusal::new(RejReason::INVALID_SERVICE_ID),
+        };
+        self.refuse_req(packet, header, request.key.comm_id, refusal)
+    }
+
+    fn open(
+        &mut self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        req: &Req,
+        request: Request,
+        (listener, offer): (ListenerId, &Offer),
+    ) {
+        let peer = self.peer_of(packet, req, offer);
+        let event_peer = peer.clone();
+        let local_id = self.new_comm_id();
+        let mut conn =
+            Connection::passive(local_id, header.transaction_id, listener, request, req, peer);
+        conn.step(Event::RecvReq);
+        let id = self.conns.insert(conn);
+        self.listeners.take_place(listener);
+        self.report(CmEvent::ConnectRequest { listener, conn: id, peer: event_peer });
+    }
+
+    fn peer_of(&self, packet: &Packet<'_>, req: &Req, offer: &Offer) -> Peer {
+        let offered =
+            ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
+        Peer {
+            remote: offer.remote,
+            local: offer.local,
+            hop: Hop {
+                src_mac: packet.encap.dst_mac,
+                dst_mac: packet.encap.src_mac,
+                vlan: packet.encap.vlan,
+            },
+            qpn: req.local_qpn,
+            starting_psn: req.starting_psn,
+            pmtu: offer.pmtu,
+            limits: self.config.limits.min(offered),
+            ack_timeout_code: req.primary.ack_timeout,
+            retry_count: req.retry_count,
+            rnr_retry: req.rnr_retry,
+            flow_label: req.primary.flow_label,
+            traffic_class: req.primary.traffic_class,
+            private_data: req.private_data.iter().skip(IpCm::LEN).copied().collect(),
+        }
+    }
+
+    /// The refused side has no ID of ours to name.
+    fn refuse_req(
+        &mut self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        remote_id: CommId,
+        refusal: Refusal,
+    ) -> Effect {
+        let ids = (CommId::default(), remote_id);
+        self.refuse(packet, header, ids, RejMessage::Req, refusal);
+        Ok(())
+    }
+}
+
+/// A REQ in order: who wants to connect to what.
+struct Offer {
+    remote: SocketAddr,
+    local: SocketAddr,
+    pmtu: Pmtu,
+}
+
+const STALE: Refusal = Refusal::new(RejReason::STALE_CONNECTION);
+
+/// What a REQ's private data leaves to the consumer.
+const _: () = assert!(REQ_PRIVATE_DATA + IpCm::LEN == 92);

@@ -1,0 +1,128 @@
+//! When a message is sent again, and when no more.
+
+use super::CmConfig;
+use crate::env::{Duration, Instant};
+
+/// The timer of the one message that a connection waits to have answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Retry {
+    /// Wait after the next resend.
+    interval: Duration,
+    /// The most that the wait grows to: what was negotiated.
+    longest: Duration,
+    resends_left: u8,
+    /// No resend at or after this.
+    give_up: Instant,
+    /// How long a peer that is alive is given.
+    limit: Duration,
+    /// An MRA came since the last resend.
+    extended: bool,
+}
+
+impl Retry {
+    /// For a message sent now. Returns when to come back, too.
+    pub(super) fn start(
+        now: Instant,
+        config: &CmConfig,
+        longest: Duration,
+        limit: Duration,
+    ) -> (Self, Instant) {
+        // No peer can make us send faster than we would by ourselves, and none without pause.
+        let first = config.first_resend.max(SHORTEST);
+        let mut retry = Self {
+            interval: first,
+            longest: longest.max(first),
+            resends_left: config.max_retries,
+            give_up: now + limit,
+            limit,
+            extended: false,
+        };
+        let deadline = retry.schedule(now);
+        (retry, deadline)
+    }
+
+    /// The timer has fired: when to come back after a resend, or `None` to give up.
+    pub(super) fn resend(&mut self, now: Instant) -> Option<Instant> {
+        if now >= self.give_up {
+            return None;
+        }
+        self.resends_left = self.resends_left.checked_sub(1)?;
+        self.extended = false;
+        Some(self.schedule(now))
+    }
+
+    /// MRA: the peer is alive and needs `service_time`. When to come back; `None` if it has said so
+    /// before about the same sending (as Linux, which counts the second as a duplicate).
+    pub(super) fn extend(&mut self, now: Instant, service_time: Duration) -> Option<Instant> {
+        if self.extended {
+            return None;
+        }
+        self.extended = true;
+        let deadline = now + service_time;
+        self.give_up = self.give_up.max(deadline + self.limit);
+        Some(deadline)
+    }
+
+    fn schedule(&mut self, now: Instant) -> Instant {
+        let deadline = (now + self.interval).min(self.give_up);
+        self.interval = (self.interval * 2).min(self.longest);
+        // Out of resends, only giving up is left to wait for.
+        if self.resends_left == 0 { self.give_up } else { deadline }
+    }
+}
+
+const SHORTEST: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn start(config: &CmConfig) -> (Retry, Instant) {
+        let now = Instant::default();
+        Retry::start(now, config, config.request_timeout(), config.connect_limit)
+    }
+
+    fn run(mut retry: Retry, mut deadline: Instant) -> Vec<u128> {
+        let mut fired = Vec::new();
+        loop {
+            fired.push(deadline.saturating_since(Instant::default()).as_millis());
+            match retry.resend(deadline) {
+                Some(next) => deadline = next,
+                None => return fired,
+            }
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_negotiated_one() {
+        let (retry, deadline) = start(&CmConfig::default());
+        assert_eq!(run(retry, deadline), [500, 1500, 3500, 7500, 12331, 17163, 20000]);
+    }
+
+    #[test]
+    fn resends_are_counted() {
+        let (retry, deadline) = start(&CmConfig { max_retries: 1, ..CmConfig::default() });
+        assert_eq!(run(retry, deadline), [500, 20000]);
+    }
+
+    #[test]
+    fn a_wait_of_nothing_still_ends() {
+        let config = CmConfig { first_resend: Duration::ZERO, ..CmConfig::default() };
+        let (retry, deadline) = start(&config);
+        assert_eq!(run(retry, deadline).len(), 16);
+        let now = Instant::default();
+        let (retry, deadline) = Retry::start(now, &config, Duration::ZERO, Duration::ZERO);
+        assert_eq!(run(retry, deadline), [0]);
+    }
+
+    #[test]
+    fn each_sending_is_extended_once() {
+        let (mut retry, deadline) = start(&CmConfig::default());
+        let extended = retry.extend(deadline, Duration::from_secs(17)).unwrap();
+        assert_eq!(extended.as_nanos(), 17_500_000_000);
+        assert_eq!(retry.extend(deadline, Duration::from_secs(17)), None);
+        assert_eq!(retry.resend(extended).unwrap().as_nanos(), 18_500_000_000);
+        assert!(retry.extend(extended, Duration::from_secs(17)).is_some());
+    }
+}

@@ -1,0 +1,132 @@
+//! What leaves: messages, their resends, and the connections that end with one.
+
+use super::Cm;
+use super::api::{CmEvent, CmTransmit, ConnId};
+use super::message::Mad;
+use super::retry::Retry;
+use super::state::{Event, State};
+use super::time_wait::TimeWait;
+use crate::env::Instant;
+use crate::wire::Encap;
+use crate::wire::mad::RejReason;
+
+impl Cm {
+    pub(super) fn transmit(&mut self, encap: Encap, payload: Mad) {
+        if self.transmits.len() < self.config.max_transmits {
+            self.transmits.push_back(CmTransmit { encap, payload });
+        } else {
+            self.counters.transmit_full += 1;
+        }
+    }
+
+    /// Sends a connection's message, for the first time or again.
+    pub(super) fn send(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else { return };
+        let (encap, message) = (conn.encap(&self.config), conn.message);
+        self.transmit(encap, message);
+    }
+
+    /// Sends a connection's message and starts its timer.
+    pub(super) fn send_until_answered(&mut self, now: Instant, id: ConnId) {
+        self.send(id);
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let limit = match conn.state {
+            State::DreqSent => self.config.disconnect_limit,
+            _ => self.config.connect_limit,
+        };
+        let (retry, deadline) = Retry::start(now, &self.config, conn.response_timeout, limit);
+        conn.retry = Some(retry);
+        self.conns.set_deadline(id, Some(deadline));
+    }
+
+    /// A timer has fired.
+    pub(super) fn resend(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        match conn.retry.as_mut().and_then(|retry| retry.resend(now)) {
+            Some(deadline) => {
+                self.conns.set_deadline(id, Some(deadline));
+                self.send(id);
+            }
+            None => self.give_up(now, id),
+        }
+    }
+
+    pub(super) fn give_up(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let rej = conn.rej_timeout(&self.config);
+        match conn.step(Event::GiveUp) {
+            Some(State::ReqSent | State::RepSent) => {
+                // Linux sends nothing here and leaves a peer whose answers were lost half open.
+                conn.message = rej;
+                conn.rejected = true;
+                self.send(id);
+                self.report(CmEvent::TimedOut { conn: id });
+            }
+            Some(_) => self.report(CmEvent::DisconnectDone { conn: id, timed_out: true }),
+            None => return,
+        }
+        self.retire(now, id);
+    }
+
+    pub(super) fn establish(&mut self, id: ConnId, event: Event) -> Option<()> {
+        self.conns.get_mut(id)?.step(event)?;
+        self.conns.set_deadline(id, None);
+        self.report(CmEvent::Established { conn: id });
+        Some(())
+    }
+
+    /// Refuses what the peer asked or offered, without data.
+    pub(super) fn send_rej(&mut self, now: Instant, id: ConnId, reason: RejReason) {
+        let Some(conn) = self.conns.get(id) else { return };
+        if let Ok(rej) = conn.rej(reason, &[]) {
+            self.end_with_rej(now, id, rej);
+        }
+    }
+
+    /// Refuses a request that the consumer never saw. Nothing is remembered: the same request, or
+    /// any other, is now refused for want of a listener.
+    pub(super) fn refuse_unseen(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if let Ok(rej) = conn.rej(RejReason::INVALID_SERVICE_ID, &[]) {
+            conn.step(Event::SendRej);
+            conn.message = rej;
+            self.send(id);
+        }
+        self.conns.retire(id);
+        self.conns.disown(id);
+    }
+
+    pub(super) fn end_with_rej(&mut self, now: Instant, id: ConnId, rej: Mad) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.step(Event::SendRej);
+        conn.message = rej;
+        conn.rejected = true;
+        self.send(id);
+        self.retire(now, id);
+    }
+
+    pub(super) fn send_dreq(&mut self, now: Instant, id: ConnId) -> Option<()> {
+        let transaction_id = self.rng.u64();
+        let conn = self.conns.get_mut(id)?;
+        conn.step(Event::SendDreq)?;
+        conn.message = conn.dreq(transaction_id);
+        self.send_until_answered(now, id);
+        Some(())
+    }
+
+    /// The consumer is gone: DREQ is resent in the background, if there is room for that.
+    pub(super) fn leave(&mut self, now: Instant, id: ConnId) {
+        self.send_dreq(now, id);
+        if self.conns.lingering() >= self.config.max_connections {
+            self.give_up(now, id);
+        }
+    }
+
+    /// The protocol is through with a connection. What it was is remembered for a while.
+    pub(super) fn retire(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.retire(id) else { return };
+        let wait = TimeWait::new(&self.config, conn, now);
+        self.time_waits.insert(conn.local_id, wait, self.config.max_time_wait);
+        self.conns.free_if_done(id);
+    }
+}

@@ -1,0 +1,179 @@
+//! All connections, and every way to find one.
+
+use super::api::ConnId;
+use super::connection::{Connection, Owner, PeerQp, RequestKey};
+use super::slab::Slab;
+use super::state::State;
+use crate::env::Instant;
+use crate::ids::CommId;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+/// Connections by ID; while the protocol has to do with them, by what messages name them with; and
+/// by deadline. All look-ups are logarithmic, so that a flood of requests stays linear.
+#[derive(Debug)]
+pub(super) struct Connections {
+    slab: Slab<Connection>,
+    by_local_id: BTreeMap<CommId, ConnId>,
+    by_request: BTreeMap<RequestKey, ConnId>,
+    by_peer_qp: BTreeMap<PeerQp, ConnId>,
+    /// By endpoints, ours first: what we started.
+    by_endpoints: BTreeMap<(SocketAddr, SocketAddr), ConnId>,
+    deadlines: BTreeSet<(Instant, ConnId)>,
+    /// Connections that nobody holds and that still wait for an answer.
+    lingering: usize,
+}
+
+impl Connections {
+    pub(super) const fn new() -> Self {
+        Self {
+            slab: Slab::new(),
+            by_local_id: BTreeMap::new(),
+            by_request: BTreeMap::new(),
+            by_peer_qp: BTreeMap::new(),
+            by_endpoints: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            lingering: 0,
+        }
+    }
+
+    /// Connections that a consumer holds.
+    pub(super) fn held(&self) -> usize {
+        self.slab.len() - self.lingering
+    }
+
+    /// Connections that nobody holds.
+    pub(super) const fn lingering(&self) -> usize {
+        self.lingering
+    }
+
+    pub(super) fn insert(&mut self, conn: Connection) -> ConnId {
+        let local_id = conn.local_id;
+        let request = conn.request.map(|request| request.key);
+        let endpoints = (conn.peer.local, conn.peer.remote);
+        let id = ConnId(self.slab.insert(conn));
+        self.by_local_id.insert(local_id, id);
+        match request {
+            Some(key) => {
+                self.by_request.insert(key, id);
+                self.index_peer_qp(id);
+            }
+            None => {
+                self.by_endpoints.insert(endpoints, id);
+            }
+        }
+        id
+    }
+
+    /// Makes the peer's queue pair lead here, once it is known.
+    pub(super) fn index_peer_qp(&mut self, id: ConnId) {
+        if let Some(peer_qp) = self.get(id).and_then(Connection::peer_qp) {
+            self.by_peer_qp.insert(peer_qp, id);
+        }
+    }
+
+    pub(super) fn get(&self, id: ConnId) -> Option<&Connection> {
+        self.slab.get(id.0)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.slab.get_mut(id.0)
+    }
+
+    pub(super) fn find(&mut self, local_id: CommId) -> Option<(ConnId, &mut Connection)> {
+        let id = *self.by_local_id.get(&local_id)?;
+        Some((id, self.get_mut(id)?))
+    }
+
+    pub(super) fn find_request(&self, key: &RequestKey) -> Option<ConnId> {
+        self.by_request.get(key).copied()
+    }
+
+    pub(super) fn find_peer_qp(&self, peer_qp: &PeerQp) -> Option<ConnId> {
+        self.by_peer_qp.get(peer_qp).copied()
+    }
+
+    pub(super) fn is_used(&self, local_id: CommId) -> bool {
+        self.by_local_id.contains_key(&local_id)
+    }
+
+    pub(super) fn is_connected(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.by_endpoints.contains_key(&(local, remote))
+    }
+
+    /// All that `keep` chooses.
+    pub(super) fn select(&self, keep: impl Fn(&Connection) -> bool) -> Vec<ConnId> {
+        let chosen = self.slab.iter().filter(|(_, conn)| keep(conn));
+        chosen.map(|(key, _)| ConnId(key)).collect()
+    }
+
+    /// Sets or clears a connection's one timer.
+    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Option<Instant>) {
+        let Some(conn) = self.slab.get_mut(id.0) else { return };
+        if let Some(old) = core::mem::replace(&mut conn.deadline, deadline) {
+            self.deadlines.remove(&(old, id));
+        }
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, id));
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// A connection whose timer has fired; the timer is then off.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<ConnId> {
+        let (_, id) = *self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
+        self.set_deadline(id, None);
+        Some(id)
+    }
+
+    /// No message and no timer leads to this connection any more. Returns it for what is to be
+    /// remembered.
+    pub(super) fn retire(&mut self, id: ConnId) -> Option<&Connection> {
+        self.set_deadline(id, None);
+        self.free_endpoints(id);
+        let conn = self.slab.get(id.0)?;
+        self.by_local_id.remove(&conn.local_id);
+        if let Some(request) = &conn.request {
+            self.by_request.remove(&request.key);
+        }
+        if let Some(peer_qp) = conn.peer_qp() {
+            remove_if(&mut self.by_peer_qp, &peer_qp, id);
+        }
+        Some(conn)
+    }
+
+    /// Another connection may be started between the same endpoints.
+    pub(super) fn free_endpoints(&mut self, id: ConnId) {
+        if let Some(conn) = self.slab.get(id.0) {
+            remove_if(&mut self.by_endpoints, &(conn.peer.local, conn.peer.remote), id);
+        }
+    }
+
+    /// The consumer no longer holds this connection.
+    pub(super) fn disown(&mut self, id: ConnId) {
+        let Some(conn) = self.slab.get_mut(id.0) else { return };
+        conn.owner = Owner::Nobody;
+        self.lingering += 1;
+        self.free_if_done(id);
+    }
+
+    /// Frees a connection that neither consumer nor protocol needs.
+    pub(super) fn free_if_done(&mut self, id: ConnId) {
+        let done = |conn: &Connection| (conn.owner, conn.state) == (Owner::Nobody, State::Closed);
+        if self.get(id).is_some_and(done) {
+            self.slab.remove(id.0);
+            self.lingering -= 1;
+        }
+    }
+}
+
+/// Removes what leads to `id`; the key may lead to a later connection by now.
+fn remove_if<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: &K, id: ConnId) {
+    if map.get(key) == Some(&id) {
+        map.remove(key);
+    }
+}
