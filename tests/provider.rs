@@ -1,6 +1,7 @@
 //! The C contract: what a consumer is promised by the dispatch tables, on two providers joined in
 //! memory. Everything goes through the tables.
 #![allow(unsafe_code, reason = "looks at the tables themselves")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a table is read through two pointers")]
 
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};

@@ -41,7 +41,8 @@ pub struct CmConfig {
     pub traffic_class: u8,
     /// TTL or hop limit, of the same.
     pub hop_limit: u8,
-    /// Connections that consumers hold. As many again may linger until their DREQ is answered.
+    /// Connections that consumers hold. Up to twice as many more may linger, until their DREQ is
+    /// answered or given up.
     pub max_connections: usize,
     /// Ended connections that are remembered; the eldest is forgotten first.
     pub max_time_wait: usize,

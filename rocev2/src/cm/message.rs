@@ -3,7 +3,7 @@
 use super::api::{AcceptParams, ConnectParams};
 use super::connection::Connection;
 use super::state::State;
-use super::{CmConfig, CmError};
+use super::{CmConfig, CmError, REJ_PRIVATE_DATA};
 use crate::wire::Bth;
 use crate::wire::mad::{
     CmMessage, Dreq, IpCm, MAD_LEN, MadHeader, Mra, MraMessage, Path, Rej, RejMessage, RejReason,
@@ -122,20 +122,20 @@ impl Connection {
     }
 
     /// Refuses the peer's last message: the consumer does not want, or nobody listens any more.
-    pub(super) fn rej(&self, reason: RejReason, data: &[u8]) -> Result<Mad, CmError> {
+    pub(super) fn rej(&self, reason: RejReason, private_data: [u8; REJ_PRIVATE_DATA]) -> Mad {
         let message = match self.state {
             State::ReqReceived => RejMessage::Req,
             _ => RejMessage::Rep,
         };
-        Ok(self.mad(&CmMessage::Rej(Rej {
+        self.mad(&CmMessage::Rej(Rej {
             local_comm_id: self.local_id,
             remote_comm_id: self.remote_id(),
             message,
             reason,
             ari_len: 0,
             ari: [0; 72],
-            private_data: private_data(data).ok_or(CmError::PrivateData)?,
-        })))
+            private_data,
+        }))
     }
 
     /// Gives the attempt up. The GUID lets a peer find its side whose ID we may not know.

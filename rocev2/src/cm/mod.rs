@@ -42,7 +42,7 @@ pub use config::CmConfig;
 
 use crate::env::{Instant, Rng};
 use crate::ids::CommId;
-use crate::wire::mad::RejReason;
+use crate::wire::mad;
 use alloc::collections::VecDeque;
 use connection::{Connection, Owner};
 use core::net::{IpAddr, SocketAddr};
@@ -197,13 +197,13 @@ impl Cm {
     /// [`CmError::PrivateData`] above 148 bytes; [`CmError::State`] where the peer has given up
     /// meanwhile.
     pub fn reject(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+        let private_data = mad::private_data(private_data).ok_or(CmError::PrivateData)?;
         let conn = held(&mut self.conns, id)?;
-        let rej = conn.rej(RejReason::CONSUMER, private_data)?;
         if !matches!(conn.state, State::ReqReceived | State::RepReceived) {
             return Err(CmError::State);
         }
         self.leave_backlog(id);
-        self.end_with_rej(now, id, rej);
+        self.send_rej(now, id, private_data);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Cm {
                 self.end_with_rej(now, id, rej);
             }
             State::RepReceived | State::ReqReceived | State::RepSent => {
-                self.send_rej(now, id, RejReason::CONSUMER);
+                self.send_rej(now, id, [0; _]);
             }
             State::Established => self.leave(now, id),
             State::DreqSent => {

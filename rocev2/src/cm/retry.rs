@@ -58,6 +58,8 @@ impl Retry {
             return None;
         }
         self.extended = true;
+        // It has the message; only its answer can get lost, and that it resends by itself.
+        self.interval = self.longest;
         let deadline = now + service_time;
         self.give_up = self.give_up.max(deadline + self.limit);
         Some(deadline)
@@ -122,7 +124,8 @@ mod tests {
         let extended = retry.extend(deadline, Duration::from_secs(17)).unwrap();
         assert_eq!(extended.as_nanos(), 17_500_000_000);
         assert_eq!(retry.extend(deadline, Duration::from_secs(17)), None);
-        assert_eq!(retry.resend(extended).unwrap().as_nanos(), 18_500_000_000);
+        let resent = retry.resend(extended).unwrap();
+        assert_eq!(resent.saturating_since(extended), CmConfig::default().request_timeout());
         assert!(retry.extend(extended, Duration::from_secs(17)).is_some());
     }
 }

@@ -1,11 +1,11 @@
 //! What leaves: messages, their resends, and the connections that end with one.
 
-use super::Cm;
 use super::api::{CmEvent, CmTransmit, ConnId};
 use super::message::Mad;
 use super::retry::Retry;
 use super::state::{Event, State};
 use super::time_wait::TimeWait;
+use super::{Cm, REJ_PRIVATE_DATA};
 use crate::env::Instant;
 use crate::wire::Encap;
 use crate::wire::mad::RejReason;
@@ -75,20 +75,24 @@ impl Cm {
         Some(())
     }
 
-    /// Refuses what the peer asked or offered, without data.
-    pub(super) fn send_rej(&mut self, now: Instant, id: ConnId, reason: RejReason) {
+    /// Refuses what the peer asked or offered.
+    pub(super) fn send_rej(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        private_data: [u8; REJ_PRIVATE_DATA],
+    ) {
         let Some(conn) = self.conns.get(id) else { return };
-        if let Ok(rej) = conn.rej(reason, &[]) {
-            self.end_with_rej(now, id, rej);
-        }
+        let rej = conn.rej(RejReason::CONSUMER, private_data);
+        self.end_with_rej(now, id, rej);
     }
 
     /// Refuses a request that the consumer never saw. Nothing is remembered: the same request, or
     /// any other, is now refused for want of a listener.
     pub(super) fn refuse_unseen(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        if let Ok(rej) = conn.rej(RejReason::INVALID_SERVICE_ID, &[]) {
-            conn.step(Event::SendRej);
+        let rej = conn.rej(RejReason::INVALID_SERVICE_ID, [0; _]);
+        if conn.step(Event::SendRej).is_some() {
             conn.message = rej;
             self.send(id);
         }

@@ -169,6 +169,18 @@ impl Connections {
             self.lingering -= 1;
         }
     }
+
+    /// Nothing is left, in no index.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slab.len() == 0
+            && self.by_local_id.is_empty()
+            && self.by_request.is_empty()
+            && self.by_peer_qp.is_empty()
+            && self.by_endpoints.is_empty()
+            && self.deadlines.is_empty()
+            && self.lingering == 0
+    }
 }
 
 /// Removes what leads to `id`; the key may lead to a later connection by now.

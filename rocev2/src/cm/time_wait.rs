@@ -115,4 +115,10 @@ impl TimeWaits {
             self.by_request.remove(&request.key);
         }
     }
+
+    /// Nothing is left, in no index.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_local_id.is_empty() && self.by_request.is_empty() && self.by_time.is_empty()
+    }
 }

@@ -141,7 +141,7 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
         let peer = connector.peer_address()?;
         let result = rping::serve(&adapter, connector, args.ping.options());
         match result {
-            Ok(pings) => eprintln!("{peer}: {pings} pings"),
+            Ok(pings) => eprintln!("{peer}: {pings} pings, then it disconnected"),
             Err(failure) if args.persistent => eprintln!("ndkperf: {peer}: {failure}"),
             Err(failure) => return Err(failure.during(peer.to_string())),
         }
@@ -156,7 +156,7 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
     let adapter = edge::network(&args.edge, None)?;
     let remote = SocketAddr::new(args.server, args.ping.port);
     let pings = rping::connect(&adapter, local, remote, args.ping.options())?;
-    eprintln!("{remote}: {pings} pings");
+    eprintln!("{remote}: {pings} pings, disconnected");
     Ok(())
 }
 

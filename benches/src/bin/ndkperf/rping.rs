@@ -59,7 +59,7 @@ pub(crate) fn connect(
         peer.ping(pings).map_err(|failure| failure.during(format!("ping {pings}")))?;
         pings += 1;
     }
-    peer.session.disconnect();
+    peer.session.disconnect().map_err(|failure| failure.during("disconnecting"))?;
     Ok(pings)
 }
 

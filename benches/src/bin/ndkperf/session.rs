@@ -89,9 +89,12 @@ impl Session {
         }
     }
 
-    /// Ends the connection from this side. What the peer answers no longer matters.
-    pub(crate) fn disconnect(&self) {
-        let _ = self.connector.disconnect().wait_timeout(self.patience);
+    /// Ends the connection from this side; the peer has agreed when this returns.
+    pub(crate) fn disconnect(&self) -> Result<(), Failure> {
+        match self.connector.disconnect().wait_timeout(self.patience) {
+            Some(result) => Ok(result?),
+            None => Err(Failure::Stalled(self.patience)),
+        }
     }
 
     /// Waits until the peer has ended the connection.

@@ -171,7 +171,7 @@ impl Client {
         while self.summary.is_none() || !self.session.is_idle() {
             self.turn()?;
         }
-        self.session.disconnect();
+        self.session.disconnect()?;
         let (messages, theirs) = self.summary.unwrap_or_default();
         if messages != self.completed {
             return Err(Failure::Protocol("the server has counted another number of messages"));
