@@ -1,4 +1,23 @@
-//! The RoCEv2 transport as a sans-IO library.
+//! The RoCEv2 transport and its connection manager as a sans-IO library.
+//!
+//! [`device::Device`] is the whole surface. Frames and posted work go in by `handle_*` and `post_*`
+//! with the caller's clock; packets, completions and events come out by `poll_*`. The crate has no
+//! clock, no IO, no unsafe code and no randomness but its seed, so the same inputs give the same
+//! packets.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`wire`] | bytes and nothing else: Ethernet to ICRC, and the connection management datagrams |
+//! | [`mr`] | which key names which memory, with which rights |
+//! | [`qp`] | a reliable connected queue pair: requester, completer, responder, READ responder |
+//! | [`cm`] | connections by communication ID: connect, accept, reject, disconnect, resend |
+//! | [`device`] | demultiplexes by QPN and joins the others |
+//! | [`timer`] | deadlines of all queue pairs |
+//! | [`env`] | what the outside supplies: instants, memory, a seed |
+//! | [`psn`], [`ids`] | sequence numbers and names |
+//!
+//! `wire` knows only numbers; `qp` and `cm` know `wire` and `mr` and not each other; only `device`
+//! knows both.
 #![no_std]
 #![forbid(unsafe_code)]
 
