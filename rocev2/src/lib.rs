@@ -13,7 +13,7 @@
 //! | [`cm`] | connections by communication ID: connect, accept, reject, disconnect, resend |
 //! | [`device`] | demultiplexes by QPN and joins the others |
 //! | [`timer`] | deadlines of all queue pairs |
-//! | [`env`] | what the outside supplies: instants, memory, a seed |
+//! | [`env`](mod@env) | what the outside supplies: instants, memory, a seed |
 //! | [`psn`], [`ids`] | sequence numbers and names |
 //!
 //! `wire` knows only numbers; `qp` and `cm` know `wire` and `mr` and not each other; only `device`

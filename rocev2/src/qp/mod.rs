@@ -1,8 +1,7 @@
 //! A reliable connected queue pair: its attributes, and the three engines that it holds.
 //!
-//! The engines do not know each other. [`Requester`](requester::Requester) and
-//! [`Completer`](completer::Completer) share the send queue; the
-//! [`Responder`](responder::Responder) has the receive queue.
+//! The engines do not know each other. [`Requester`] and [`Completer`] share the send queue; the
+//! [`Responder`] has the receive queue.
 
 pub mod completer;
 pub mod read;
