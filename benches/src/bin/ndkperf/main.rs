@@ -254,6 +254,13 @@ mod tests {
     }
 
     #[test]
+    fn every_operation_survives_a_bad_network() {
+        let text = "ndkperf --iterations 60 --size 8k --seed 7 --mtu 1500 --segments 1 \
+                    --loss 2 --duplicate 2 --reorder 2 --corrupt 2";
+        loopback(&arguments(text)).unwrap_or_else(|failure| panic!("{text}: {failure}"));
+    }
+
+    #[test]
     fn both_roles_of_rping_understand_each_other() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 5"), 5).unwrap();
         let listener = server.adapter.listen(SocketAddr::new(server.ip, rping::PORT)).unwrap();
