@@ -59,10 +59,9 @@ impl ReadResponder {
         self.depth = usize::from(inbound).min(MAX_READS);
     }
 
-    /// Whether one more READ may be accepted.
-    pub fn has_room(&self) -> bool {
-        self.replies.iter().filter(|reply| !reply.replay).count() < self.depth
-            && !self.replies.is_full()
+    /// Whether the connection allows READs of the peer at all.
+    pub const fn offered(&self) -> bool {
+        self.depth > 0
     }
 
     /// Whether an answer is owed.
@@ -76,7 +75,12 @@ impl ReadResponder {
         self.records.clear();
     }
 
-    /// Takes a new READ whose key and range were checked. The caller asked [`Self::has_room`].
+    /// Takes a new READ whose key and range were checked.
+    ///
+    /// A peer that keeps to the negotiated depth sends it only once it has the whole answer to the
+    /// READ that is `depth` back. So that one needs neither its record nor an answer that a
+    /// duplicate of its request may have started again; refusing the new READ for want of room
+    /// would fail a connection that did nothing wrong.
     pub fn accept(
         &mut self,
         first: Psn,
@@ -88,10 +92,19 @@ impl ReadResponder {
         while self.records.len() >= self.depth.max(1) {
             self.records.pop_front();
         }
+        if let Some(oldest) = self.records.front() {
+            let oldest = oldest.first;
+            self.replies.retain(|reply| reply.first.since(oldest) >= 0);
+        } else {
+            self.replies.clear();
+        }
+        if self.replies.is_full() {
+            self.replies.remove(0);
+        }
         let record = Record { first, packets, reth, msn };
         let reply = record.reply(first, reth, target, false, packets);
         let kept = self.records.push_back(record).is_ok() && self.replies.push(reply).is_ok();
-        debug_assert!(kept, "has_room was asked");
+        debug_assert!(kept, "room was made");
     }
 
     /// A READ request that came before: answers again from memory as it is now. A request that was
@@ -238,4 +251,35 @@ pub fn check(reth: Reth, keys: &Keys<'_>) -> Result<Option<Target>, AccessError>
         return Ok(None);
     }
     keys.mrs.remote(keys.pd, reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_READ).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Rng;
+    use crate::ids::Rkey;
+    use crate::mr::{MrTable, PdId};
+
+    /// A duplicate that starts an answer again does not use up the depth: the READ that follows
+    /// shows that the peer has that answer already.
+    #[test]
+    fn an_answer_given_again_makes_room_for_a_new_read() {
+        let mrs = MrTable::new(Rng::from_seed([1; 32]), 1);
+        let keys = Keys { pd: PdId(1), mrs: &mrs };
+        let nothing = Reth { va: 0, rkey: Rkey::new(1), len: 0 };
+        let mut reads = ReadResponder::new();
+        reads.connect(2);
+        for psn in 0..2 {
+            reads.accept(Psn::new(psn), 1, nothing, None, Msn::new(psn));
+        }
+        reads.replies.clear();
+        for psn in 0..2 {
+            assert!(reads.replay(Psn::new(psn), nothing, 1024, &keys));
+        }
+        reads.accept(Psn::new(2), 1, nothing, None, Msn::new(2));
+        let owed: std::vec::Vec<u32> =
+            reads.replies.iter().map(|reply| reply.first.get()).collect();
+        assert_eq!(owed, [1, 2]);
+        assert!(!reads.replay(Psn::new(0), nothing, 1024, &keys));
+    }
 }

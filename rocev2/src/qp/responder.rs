@@ -325,7 +325,7 @@ impl Responder {
     ) -> Result<u32, Refusal> {
         if !packet.payload.is_empty()
             || u64::from(reth.len) > super::work::MAX_MESSAGE
-            || !self.reads.has_room()
+            || !self.reads.offered()
         {
             return Err(INVALID);
         }
