@@ -73,7 +73,9 @@ function Assert-Machine {
     if ($build -lt 17763) { throw "Windows Server 2019 (build 17763) or newer is needed, not $build." }
     $options = (Get-ItemProperty 'HKLM:\SYSTEM\CurrentControlSet\Control').SystemStartOptions
     if ($options -notmatch 'TESTSIGNING') {
-        throw 'Test signing is off. Switch Secure Boot off, then: bcdedit /set testsigning on; restart.'
+        $message = 'Test signing is off. Switch Secure Boot off, bcdedit /set testsigning on, restart.'
+        if (-not $WhatIfPreference) { throw $message }
+        Write-Warning $message
     }
     if ((Get-CimInstance Win32_OperatingSystem).ProductType -eq 1) {
         Write-Warning 'SMB Direct exists on Server, Enterprise, Education and Pro for Workstations only.'

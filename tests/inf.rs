@@ -6,9 +6,12 @@
 mod lint;
 #[path = "inf/parse.rs"]
 mod parse;
+#[path = "inf/spec.rs"]
+mod spec;
 
-use lint::{Finding, IMAGE, LOWER, Rule, SERVICE, VNIC, lint};
+use lint::{Finding, Rule, lint};
 use parse::Inf;
+use spec::{IMAGE, LOWER, SERVICE, VNIC};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
