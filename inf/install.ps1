@@ -49,6 +49,8 @@ param(
 Set-StrictMode -Version 2.0
 $ErrorActionPreference = 'Stop'
 . (Join-Path $PSScriptRoot 'common.ps1')
+# The programs called below do not share PowerShell's idea of the current folder.
+$Package = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($Package)
 
 # What uninstall.ps1 must put back. Kept from an earlier run of this script, if there was one.
 $state = @{ NicGuid = $null; Unbound = @(); Certificate = $null; Stores = @() }
@@ -68,7 +70,9 @@ function Save-State {
 # ---- The machine
 
 function Assert-Machine {
-    if ($env:PROCESSOR_ARCHITECTURE -ne 'AMD64') { throw 'The image is for x64, and this is not x64.' }
+    if ($env:PROCESSOR_ARCHITECTURE -ne 'AMD64') {
+        throw "The image is for x64; this PowerShell runs as $env:PROCESSOR_ARCHITECTURE."
+    }
     $build = [Environment]::OSVersion.Version.Build
     if ($build -lt 17763) { throw "Windows Server 2019 (build 17763) or newer is needed, not $build." }
     $options = (Get-ItemProperty 'HKLM:\SYSTEM\CurrentControlSet\Control').SystemStartOptions

@@ -2,8 +2,12 @@
 //!
 //! It passes the files as they are, and finds each of a list of mistakes made in them.
 
+#[path = "inf/install.rs"]
+mod install;
 #[path = "inf/lint.rs"]
 mod lint;
+#[path = "inf/pair.rs"]
+mod pair;
 #[path = "inf/parse.rs"]
 mod parse;
 #[path = "inf/spec.rs"]
@@ -88,7 +92,7 @@ struct Mistake {
     finding: String,
 }
 
-/// The list of `inf/mistakes.txt`, which says how it is written.
+/// The list of `tests/inf/mistakes.txt`, which says how it is written.
 fn mistakes() -> Vec<Mistake> {
     let list = include_str!("inf/mistakes.txt");
     list.split("\n== ").skip(1).map(Mistake::parse).collect()

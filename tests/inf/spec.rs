@@ -5,6 +5,7 @@
 ///
 /// `NdisRegisterProtocolDriver` must be given this name, letter by letter: NDIS joins the protocol
 /// to the network component whose `Ndi\Service` it equals.
+/// It belongs into the driver crate: once that has the constant, take it from there.
 pub(crate) const SERVICE: &str = "ndkrocev2";
 
 /// The image that the workspace builds.
