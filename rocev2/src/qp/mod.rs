@@ -11,7 +11,7 @@ pub mod responder;
 pub mod retry;
 pub mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod work;
 
 use crate::env::{Instant, Memory};
