@@ -23,6 +23,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
+#[cfg(test)]
+mod tests;
+
 /// RNR retries asked of the peer and made towards it: without limit, because NDK consumers post
 /// their receives after accept has returned.
 const RNR_RETRY: u8 = 7;
@@ -420,15 +423,18 @@ impl Device {
             _ => {}
         }
         let before = entry.qp.state();
-        entry.qp.handle_packet(now, packet, &mut self.mrs, memory, &mut self.completions)?;
-        if entry.awaits_rtu
+        let Self { mrs, completions, .. } = self;
+        let handled = entry.qp.handle_packet(now, packet, mrs, memory, completions);
+        if handled.is_ok()
+            && entry.awaits_rtu
             && let Some(conn) = entry.conn
         {
             entry.awaits_rtu = false;
             self.cm.established_by_data(now, conn);
         }
+        // A dropped packet may leave an answer behind too: the NAK of a gap.
         self.after(slot, before);
-        Ok(())
+        handled
     }
 
     fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
