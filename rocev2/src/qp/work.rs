@@ -507,6 +507,19 @@ impl SendQueue {
         self.read_ends.clear();
     }
 
+    /// Completes as flushed every request that ends before `psn`.
+    pub fn flush_before(&mut self, psn: Psn, out: &mut Completions) {
+        while let Some(head) = self.wqes.front() {
+            let left = head.packets - self.una_packet;
+            if i64::from(psn.since(self.una)) < i64::from(left) {
+                return;
+            }
+            out.push(head.completion(self.owner, WcStatus::Flushed));
+            self.una = self.una.add(left);
+            self.pop_head();
+        }
+    }
+
     /// Completes the oldest request with an error.
     pub fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
         if let Some(head) = self.wqes.front() {

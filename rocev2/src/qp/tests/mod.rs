@@ -10,7 +10,7 @@ use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, MrKind, Registration};
-use crate::wire::{Bth, Mac, Opcode, parse_unit};
+use crate::wire::{Aeth, Bth, Ext, Mac, Opcode, Syndrome, parse_unit};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::vec;
@@ -275,4 +275,82 @@ impl Pair {
     fn run_all(&mut self) {
         self.run(Duration::from_secs(600));
     }
+
+    /// The PSN of packet `at` that `node` sends.
+    fn psn(&self, node: usize, at: i32) -> Psn {
+        let base = self.settings.psn.add((node as u32 + 2) * 1000);
+        Psn::new(base.get().wrapping_add_signed(at))
+    }
+
+    /// Gives `to` a packet made by hand as its peer's, with AckReq set.
+    fn hand(
+        &mut self,
+        to: usize,
+        (opcode, psn): (Opcode, Psn),
+        ext: Ext,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let mut bth = Bth::new(opcode, self.nodes[to].qp.qpn(), psn);
+        (bth.ack_req, bth.solicited) = (opcode.is_request(), true);
+        let mut buf = vec![0; 6000];
+        let encap = self.nodes[1 - to].qp.peer().unwrap().encap;
+        let mut unit = UnitWriter::new(&mut buf, &encap);
+        let fill = |out: &mut [u8]| {
+            out.copy_from_slice(payload);
+            Ok::<(), core::convert::Infallible>(())
+        };
+        let Ok(()) = unit.push(&bth, &ext, payload.len(), fill);
+        let len = unit.finish().len;
+        let packet = Packet::parse(&buf[..len]).unwrap();
+        let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
+        let result = qp.handle_packet(self.now, &packet, mrs, memory, out);
+        self.nodes[to].collect();
+        result
+    }
+
+    /// Asks node 1 for `opcode` at `at` past the first PSN, with `len` bytes of 0x5a.
+    fn ask(&mut self, at: i32, opcode: Opcode, ext: Ext, len: usize) -> Result<(), DropReason> {
+        let psn = self.psn(0, at);
+        self.hand(1, (opcode, psn), ext, &vec![0x5a; len])
+    }
+
+    /// Answers node 0 about its packet `at`.
+    fn answer(&mut self, at: i32, syndrome: Syndrome) -> Result<(), DropReason> {
+        let psn = self.psn(0, at);
+        let ext = Ext::Aeth(Aeth { syndrome, msn: crate::psn::Msn::new(0) });
+        self.hand(0, (Opcode::Acknowledge, psn), ext, &[])
+    }
+
+    /// What `from` sends now, none of which arrives.
+    fn taken(&mut self, from: usize) -> Vec<Taken> {
+        self.transmit(from);
+        let base = self.psn(0, 0);
+        let frames = core::mem::take(&mut self.wires[1 - from]);
+        let take = |frame: Vec<u8>| {
+            let Packet { bth, ext, payload, .. } = Packet::parse(&frame).unwrap();
+            let at = bth.psn.since(base);
+            Taken { opcode: bth.opcode, at, ext, bth, payload: payload.to_vec() }
+        };
+        frames.into_iter().map(take).collect()
+    }
+
+    /// Syndrome, place and MSN of the acknowledgements that node 1 sends now.
+    fn acks(&mut self) -> Vec<(Syndrome, i32, u32)> {
+        let acks = self.taken(1).into_iter().filter(|taken| taken.opcode == Opcode::Acknowledge);
+        acks.map(|taken| {
+            let aeth = taken.ext.aeth().unwrap();
+            (aeth.syndrome, taken.at, aeth.msn.get())
+        })
+        .collect()
+    }
+}
+
+/// A packet on the wire; `at` counts from the first PSN of node 0.
+#[derive(Clone, Debug)]
+struct Taken {
+    opcode: Opcode,
+    at: i32,
+    ext: Ext,
+    bth: Bth,
+    payload: Vec<u8>,
 }

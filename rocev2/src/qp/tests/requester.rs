@@ -1,6 +1,7 @@
 //! What a queue pair sends, and how its requests end.
 
 use super::*;
+use crate::wire::{NakCode, RnrTimer};
 
 #[test]
 fn rnr_08_finite_retries_end() {
@@ -134,4 +135,83 @@ fn err_04_a_flush_ends_everything_and_silences_the_qp() {
         pair.nodes[0].done.last().map(|done| (done.id, done.status)),
         Some((99, WcStatus::Flushed))
     );
+}
+
+/// Node 0 with `count` SENDs of one packet out.
+fn sends(count: u64, settings: Settings) -> Pair {
+    let mut pair = Pair::new(10_000, settings);
+    for id in 0..count {
+        let sgl = pair.nodes[0].sge(0, 8);
+        pair.nodes[0].send(id, SendOp::Send, sgl);
+    }
+    assert_eq!(pair.taken(0).len() as u64, count);
+    pair
+}
+
+/// Lets node 0's next deadline pass.
+fn wait(pair: &mut Pair) {
+    pair.now = pair.nodes[0].qp.deadline().unwrap();
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.handle_timeout(pair.now, out);
+    pair.nodes[0].collect();
+}
+
+#[test]
+fn req_07_a_nak_repeated_restarts_once() {
+    let mut pair = sends(10, CLEAN);
+    let nak = Syndrome::Nak(NakCode::PsnSequence);
+    pair.answer(3, nak).unwrap();
+    assert_eq!(pair.nodes[0].done.len(), 3);
+    assert_eq!(pair.taken(0).len(), 7);
+    pair.answer(3, nak).unwrap();
+    assert_eq!(pair.taken(0).len(), 0);
+}
+
+#[test]
+fn rnr_08_the_first_refusal_counts_even_if_it_acknowledges() {
+    let mut pair = sends(2, Settings { rnr_retry: 2, ..CLEAN });
+    let rnr = Syndrome::RnrNak(RnrTimer::new(1));
+    for _ in 0..2 {
+        pair.answer(1, rnr).unwrap();
+        wait(&mut pair);
+        assert_eq!(pair.taken(0).len(), 1);
+    }
+    pair.answer(1, rnr).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::RnrRetryExceeded)]);
+}
+
+#[test]
+fn a_refusal_repeated_during_its_pause_counts_once() {
+    let mut pair = sends(1, Settings { rnr_retry: 1, ..CLEAN });
+    let rnr = Syndrome::RnrNak(RnrTimer::new(14));
+    pair.answer(0, rnr).unwrap();
+    let deadline = pair.nodes[0].qp.deadline();
+    pair.now = pair.now + Duration::from_micros(10);
+    assert_eq!(pair.answer(0, rnr), Err(DropReason::StaleResponse));
+    assert_eq!(pair.nodes[0].qp.deadline(), deadline);
+    assert!(pair.nodes[0].done.is_empty());
+}
+
+#[test]
+fn req_08_a_refusal_past_an_unanswered_read_names_its_own_request() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 3000);
+    pair.nodes[0].send(0, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(1, SendOp::Write { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
+    pair.taken(0);
+    pair.answer(4, Syndrome::Nak(NakCode::RemoteAccess)).unwrap();
+    let flushed = WcStatus::Flushed;
+    assert_eq!(pair.nodes[0].statuses(), [(0, flushed), (1, WcStatus::RemoteAccess), (2, flushed)]);
+}
+
+#[test]
+fn req_16_an_answer_of_the_wrong_kind_fails_its_own_request() {
+    let mut pair = sends(2, CLEAN);
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: crate::psn::Msn::new(0) };
+    let psn = pair.psn(0, 1);
+    let ext = Ext::AtomicAck(aeth, 0);
+    pair.hand(0, (Opcode::AtomicAcknowledge, psn), ext, &[]).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::BadResponse)]);
 }
