@@ -3,7 +3,7 @@
 use crate::env::{Duration, Instant};
 
 /// The shortest retransmission timeout: below it, a busy host's own scheduling looks like loss.
-const RTO_MIN: Duration = Duration::from_millis(4);
+const RTO_MIN: Duration = Duration::from_millis(1);
 /// The measured timeout doubles at most this often without an answer. A resend that is lost leaves
 /// nothing but the timer (the peer says only one NAK per gap), and giving up does not depend on it.
 const BACKOFF_MAX: u32 = 2;
@@ -198,7 +198,7 @@ mod tests {
             waits.push(next.saturating_since(now).as_millis());
             now = next;
         }
-        assert_eq!(waits[..5], [4, 8, 16, 16, 16]);
+        assert_eq!(waits[..5], [1, 2, 4, 4, 4]);
         assert!((4_294..4_320).contains(&(now.as_nanos() / 1_000_000)), "{now:?}");
     }
 
@@ -221,6 +221,6 @@ mod tests {
         timer.connect(17, 7);
         timer.sample(Duration::from_micros(50));
         timer.sent(at(0));
-        assert_eq!(timer.deadline(), Some(at(4)));
+        assert_eq!(timer.deadline(), Some(at(1)));
     }
 }
