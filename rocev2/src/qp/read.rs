@@ -62,7 +62,6 @@ impl ReadResponder {
     /// Whether one more READ may be accepted.
     pub fn has_room(&self) -> bool {
         self.replies.iter().filter(|reply| !reply.replay).count() < self.depth
-            && !self.replies.is_full()
     }
 
     /// Whether an answer is owed.
@@ -87,6 +86,13 @@ impl ReadResponder {
     ) {
         while self.records.len() >= self.depth.max(1) {
             self.records.pop_front();
+        }
+        // A repeated answer gives way: it may serve a stray duplicate, and a peer that does miss it
+        // asks again. Within the depth, one of a full list is a repeated one.
+        if self.replies.is_full()
+            && let Some(replay) = self.replies.iter().rposition(|reply| reply.replay)
+        {
+            self.replies.remove(replay);
         }
         let record = Record { first, packets, reth, msn };
         let reply = record.reply(first, reth, target, false, packets);
@@ -144,11 +150,12 @@ impl ReadResponder {
             });
             if pushed.is_err() {
                 let Reply { next, replay, .. } = *reply;
-                self.replies.remove(0);
                 if replay {
+                    self.replies.remove(0);
                     continue;
                 }
-                return Err(Revoked { psn: next });
+                // What is in the unit leaves first; the next call comes here again.
+                return if written > 0 { Ok(written) } else { Err(Revoked { psn: next }) };
             }
             written += 1;
             reply.next = reply.next.add(1);

@@ -1,6 +1,7 @@
 //! What a queue pair answers.
 
 use super::*;
+use crate::wire::{NakCode, Reth};
 
 #[test]
 fn seq_05_to_07_one_nak_per_gap() {
@@ -127,4 +128,59 @@ fn rd_11_a_region_that_goes_away_ends_its_read() {
     pair.nodes[1].mrs.deregister(rkey).unwrap();
     pair.run_all();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::RemoteAccess)]);
+}
+
+fn read(key: Rkey, offset: u64, len: u32) -> Ext {
+    Ext::Reth(Reth { va: BASE + offset, rkey: key, len })
+}
+
+#[test]
+fn rd_11_answers_before_a_revoked_one_still_leave() {
+    let mut pair = Pair::new(10_000, Settings { segments: 16, ..CLEAN });
+    let good = pair.nodes[1].key;
+    let access = Access::REMOTE_READ;
+    let (len, kind) = (10_000, MrKind::Registered);
+    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access, kind };
+    let doomed = pair.nodes[1].mrs.register(registration).unwrap();
+    pair.ask(0, Opcode::ReadRequest, read(good, 0, 64), 0).unwrap();
+    pair.ask(1, Opcode::ReadRequest, read(doomed, 0, 64), 0).unwrap();
+    pair.nodes[1].mrs.deregister(doomed).unwrap();
+    let sent: Vec<_> = pair.taken(1).iter().map(|taken| (taken.opcode, taken.at)).collect();
+    assert_eq!(sent, [(Opcode::ReadResponseOnly, 0), (Opcode::Acknowledge, 1)]);
+}
+
+#[test]
+fn rd_08_repeated_requests_do_not_use_up_the_depth() {
+    let mut pair = Pair::new(10_000, Settings { reads: 16, ..CLEAN });
+    let key = pair.nodes[1].key;
+    for at in 0..16 {
+        pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
+    }
+    assert_eq!(pair.taken(1).len(), 16);
+    // Stray duplicates of requests long answered, and then a full depth of new ones.
+    for at in 0..5 {
+        pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
+    }
+    for at in 16..32 {
+        pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
+    }
+    let sent: Vec<i32> = pair.taken(1).iter().map(|taken| taken.at).collect();
+    assert!(sent.ends_with(&Vec::from_iter(16..32)), "{sent:?}");
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+}
+
+#[test]
+fn err_05_a_failure_of_our_own_ends_our_answers_too() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let key = pair.nodes[1].key;
+    let sgl = pair.nodes[1].sge(0, 8);
+    pair.nodes[1].send(1, SendOp::Send, sgl);
+    pair.taken(1);
+    pair.ask(0, Opcode::ReadRequest, read(key, 0, 3000), 0).unwrap();
+    let psn = pair.psn(1, 0);
+    let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+    let ext = Ext::Aeth(Aeth { syndrome, msn: crate::psn::Msn::new(0) });
+    pair.hand(1, (Opcode::Acknowledge, psn), ext, &[]).unwrap();
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Err);
+    assert_eq!(pair.taken(1).len(), 0);
 }
