@@ -6,7 +6,7 @@ use crate::ids::Lkey;
 use crate::mr::{Access, MrKind, PdId};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
-use crate::wire::{Mac, parse_unit};
+use crate::wire::{Mac, Reth, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
 
@@ -242,4 +242,209 @@ fn a_lost_packet_is_asked_for_at_once() {
         world.run();
         assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
     }
+}
+
+/// A packet as node 0's, from one queue pair to the other.
+fn packet(world: &World, qps: [Qpn; 2], opcode: Opcode, at: u32) -> (Encap, Bth) {
+    let peer = world.devices[0].slot(qps[0]).unwrap().1.qp.peer().unwrap();
+    (peer.encap, Bth::new(opcode, qps[1], peer.send_psn.add(at)))
+}
+
+fn made(encap: Encap, bth: Bth, ext: Ext, payload: &[u8]) -> Vec<u8> {
+    emit(&Packet { encap, bth, ext, payload })
+}
+
+/// Gives node 1 a frame that has to be dropped for one reason and nothing more, and proves with a
+/// good WRITE that the queue pair works afterwards.
+fn is_silent(mut world: World, client: Qpn, frame: &[u8], reason: DropReason) {
+    let before = world.drops(1);
+    assert!(before.is_empty(), "{before:?}");
+    world.wires[1].push_back(frame.to_vec());
+    world.deliver(1);
+    assert!(!world.transmit(1), "{reason:?}");
+    assert_eq!(world.drops(1), [(reason, 1)]);
+    assert!(world.events[1].is_empty() && world.done[1].is_empty());
+    world.post(client, 9, world.write(), 100);
+    world.run();
+    assert_eq!(world.statuses(0), [(9, WcStatus::Success)]);
+}
+
+#[test]
+fn pkt_17_to_20_and_26_what_is_not_for_the_queue_pair_is_silent() {
+    for v6 in [false, true] {
+        let odd = |change: &dyn Fn(&mut Encap, &mut Bth), reason| {
+            let (world, qps, _) = World::connected(v6);
+            let (mut encap, mut bth) = packet(&world, qps, Opcode::WriteOnly, 0);
+            change(&mut encap, &mut bth);
+            let reth = Reth { va: BASE, rkey: world.keys[1], len: 0 };
+            let frame = made(encap, bth, Ext::Reth(reth), &[]);
+            is_silent(world, qps[0], &frame, reason);
+        };
+        let stranger = address(v6, 7);
+        odd(&|encap, _| encap.src = stranger, DropReason::AddressMismatch);
+        odd(&|encap, _| encap.dst = stranger, DropReason::AddressMismatch);
+        let multicast = if v6 { "ff02::1" } else { "224.0.0.1" };
+        odd(&|encap, _| encap.dst = multicast.parse().unwrap(), DropReason::AddressMismatch);
+        odd(&|_, bth| bth.pkey = 0x1234, DropReason::PKey);
+        odd(
+            &|_, bth| bth.dest_qpn = Qpn::new(bth.dest_qpn.get() ^ 0x80_0000),
+            DropReason::UnknownQpn,
+        );
+    }
+}
+
+#[test]
+fn pkt_18_and_25_a_datagram_reaches_no_connection_and_needs_its_key() {
+    for v6 in [false, true] {
+        for (qpn, qkey, reason) in [
+            (None, GSI_QKEY, DropReason::TransportMismatch),
+            (Some(Qpn::GSI), GSI_QKEY + 1, DropReason::QKey),
+        ] {
+            let (world, qps, _) = World::connected(v6);
+            let (encap, mut bth) = packet(&world, qps, Opcode::UdSendOnly, 0);
+            bth.dest_qpn = qpn.unwrap_or(bth.dest_qpn);
+            let ext = Ext::Deth(Deth { qkey, src_qpn: Qpn::GSI });
+            is_silent(world, qps[0], &made(encap, bth, ext, &[0; 256]), reason);
+        }
+    }
+}
+
+#[test]
+fn pkt_21_a_queue_pair_that_is_not_connected_is_silent() {
+    let (world, qps, _) = World::connected(false);
+    let (mut world, [client, _]) = (world, qps);
+    let idle = world.qp(1);
+    let (encap, mut bth) = packet(&world, qps, Opcode::SendOnly, 0);
+    bth.dest_qpn = idle;
+    is_silent(world, client, &made(encap, bth, Ext::None, &[]), DropReason::QpState);
+}
+
+#[test]
+fn err_06_a_destroyed_queue_pair_is_gone() {
+    let (mut world, [client, server], [active, _]) = World::connected(false);
+    for id in 0..3 {
+        world.post(client, id, world.write(), 10_000);
+    }
+    world.transmit(0);
+    world.devices[0].destroy_qp(client);
+    assert!(!world.transmit(0));
+    world.run_for(Duration::from_secs(5));
+    let flushed = WcStatus::Flushed;
+    assert_eq!(world.statuses(0), [(0, flushed), (1, flushed), (2, flushed)]);
+    assert!(world.drops(0).iter().all(|(reason, _)| *reason == DropReason::UnknownQpn));
+    assert_eq!(world.devices[1].qp_state(server), Some(QpState::Rts));
+    world.devices[0].release(world.now, active);
+    world.run_for(Duration::from_secs(5));
+    assert!(world.devices.iter().all(|device| device.poll_timeout().is_none()));
+}
+
+#[test]
+fn the_first_packet_stands_for_a_lost_rtu() {
+    let mut world = World::new(false);
+    let qps = [world.qp(0), world.qp(1)];
+    world.listen(false);
+    let active = world.connect(false, qps[0]);
+    world.run();
+    let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = world.events[1].pop() else {
+        panic!("no request")
+    };
+    let limits = ReadLimits { inbound: 4, outbound: 4 };
+    world.devices[1].accept(world.now, conn, qps[1], limits, &[]).unwrap();
+    world.run();
+    world.devices[0].confirm(world.now, active).unwrap();
+    world.transmit(0);
+    world.wires[1].clear();
+    world.post(qps[0], 1, world.write(), 8);
+    world.run();
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+    assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
+}
+
+#[test]
+fn rnr_12_and_sys_03_every_pause_ends_and_work_posted_during_it_leaves() {
+    for v6 in [false, true] {
+        let (mut world, [client, server], _) = World::connected(v6);
+        world.post(client, 1, SendOp::Send, 3000);
+        world.run();
+        // Paused by the peer; what is posted now waits its turn and is not forgotten.
+        world.post(client, 2, world.write(), 100);
+        assert!(!world.transmit(0));
+        let sgl = world.sgl(1, 200_000, 3000);
+        world.devices[1].post_recv(server, RecvWr { id: 7, sgl }).unwrap();
+        world.run_for(Duration::from_millis(10));
+        assert_eq!(world.statuses(0), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+        assert_eq!(world.statuses(1), [(7, WcStatus::Success)]);
+        assert!(world.memory[1].0[0][200_000..203_000] == world.memory[0].0[0][..3000]);
+    }
+}
+
+#[test]
+fn a_unit_counts_its_packets_in_the_ip_identification() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 20_000);
+    world.transmit(0);
+    let ids: Vec<u16> =
+        world.wires[1].iter().map(|frame| u16::from_be_bytes([frame[18], frame[19]])).collect();
+    assert!(ids.len() == 20 && ids.is_sorted_by(|a, b| a.wrapping_add(1) == *b), "{ids:?}");
+}
+
+#[test]
+fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
+    let mut world = World::new(false);
+    let (client, server) = (world.qp(0), world.qp(1));
+    // Nobody listens yet: the first attempt is refused.
+    let first = world.connect(false, client);
+    world.run();
+    assert!(matches!(world.events[0].pop(), Some(Event::Cm(CmEvent::Refused { .. }))));
+    world.listen(false);
+    let second = world.connect(false, client);
+    world.devices[0].release(world.now, first);
+    world.run();
+    assert_eq!(world.devices[0].slot(client).unwrap().1.conn, Some(second));
+    let _ = server;
+}
+
+#[test]
+fn a_queue_pair_number_is_not_drawn_twice_running() {
+    let mut device = Device::new(DeviceConfig { max_qps: 1 << 20, ..config(false, 0) });
+    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1 };
+    // All slots but one stay taken, so that each new queue pair has to use the same one.
+    device.free.truncate(1);
+    let mut last = None;
+    for _ in 0..200 {
+        let qpn = device.create_qp(&config).unwrap();
+        assert_ne!(last, Some(qpn));
+        last = Some(qpn);
+        device.destroy_qp(qpn);
+    }
+}
+
+#[test]
+fn more_reads_than_can_be_recorded_are_not_offered() {
+    let device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
+    let all = ReadLimits { inbound: 255, outbound: 255 };
+    let most = crate::qp::work::MAX_READS as u8;
+    assert_eq!(device.capped(all), ReadLimits { inbound: most, outbound: most });
+}
+
+#[test]
+fn pkt_09_a_packet_to_another_port_moves_no_counter_of_ours() {
+    let (mut world, qps, _) = World::connected(false);
+    let (encap, bth) = packet(&world, qps, Opcode::SendOnly, 0);
+    let mut frame = made(encap, bth, Ext::None, &[]);
+    frame[36..38].copy_from_slice(&4790_u16.to_be_bytes());
+    let before = world.devices[1].counters().rx_packets;
+    world.wires[1].push_back(frame);
+    world.deliver(1);
+    assert_eq!(world.devices[1].counters().rx_packets, before);
+}
+
+#[test]
+fn a_buffer_too_small_for_a_packet_stops_nothing_else() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 2000);
+    let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
+    assert!(device.poll_transmit(world.now, &mut [0; 100], 4, memory).is_none());
+    world.run();
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
 }
