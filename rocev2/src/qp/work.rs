@@ -163,7 +163,8 @@ pub enum PostError {
     QueueFull,
 }
 
-/// Completions on their way out. It holds room for every request that is posted, so that
+/// Completions on their way out. It holds room for every request that is posted, and as much again
+/// for those that were posted in place of completed ones since the owner last took them all: so
 /// completing never allocates.
 #[derive(Debug, Default)]
 pub struct Completions {
@@ -175,7 +176,7 @@ impl Completions {
     /// Makes room for `requests` more outstanding requests.
     pub fn reserve(&mut self, requests: usize) {
         self.reserved += requests;
-        self.queue.reserve(self.reserved.saturating_sub(self.queue.len()));
+        self.queue.reserve((2 * self.reserved).saturating_sub(self.queue.len()));
     }
 
     /// Gives the room of `requests` back.
@@ -186,6 +187,12 @@ impl Completions {
     /// Appends one.
     pub fn push(&mut self, completion: Completion) {
         self.queue.push_back(completion);
+    }
+
+    /// How many fit without allocating.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.queue.capacity()
     }
 
     /// Removes the oldest.

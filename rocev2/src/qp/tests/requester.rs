@@ -1,6 +1,7 @@
 //! What a queue pair sends, and how its requests end.
 
 use super::*;
+use crate::qp::work::SendQueue;
 use crate::wire::{NakCode, RnrTimer};
 
 #[test]
@@ -214,4 +215,22 @@ fn req_16_an_answer_of_the_wrong_kind_fails_its_own_request() {
     let ext = Ext::AtomicAck(aeth, 0);
     pair.hand(0, (Opcode::AtomicAcknowledge, psn), ext, &[]).unwrap();
     assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::BadResponse)]);
+}
+
+#[test]
+fn err_07_completions_have_room_for_a_queue_that_is_filled_twice() {
+    let mut out = Completions::default();
+    out.reserve(64);
+    let room = out.capacity();
+    let mut sq = SendQueue::new(0, 64);
+    for _ in 0..2 {
+        for id in 0..64 {
+            let op = SendOp::Send;
+            let sgl = SgList::new();
+            let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
+            sq.push(wr, 1024).unwrap();
+        }
+        sq.flush(&mut out);
+    }
+    assert_eq!(out.capacity(), room);
 }
