@@ -12,7 +12,7 @@ use crate::ids::{Qpn, Rkey};
 use crate::mr::{AccessError, MrTable, Registration};
 use crate::psn::Psn;
 use crate::qp::requester::Window;
-use crate::qp::work::{Completion, Completions, PostError, RecvWr, SendWr};
+use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
 use crate::qp::{PeerQp, Qp, QpConfig, QpState};
 use crate::timer::Timers;
 use crate::wire::mad::GSI_QKEY;
@@ -22,6 +22,9 @@ use crate::wire::{
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+
+#[cfg(test)]
+mod tests;
 
 /// RNR retries asked of the peer and made towards it: without limit, because NDK consumers post
 /// their receives after accept has returned.
@@ -120,6 +123,8 @@ pub struct Device {
     rng: Rng,
     qps: Vec<Option<QpSlot>>,
     free: VecDeque<usize>,
+    /// The latest number drawn for each slot.
+    last_qpns: Vec<Qpn>,
     mrs: MrTable,
     cm: Cm,
     conns: BTreeMap<ConnId, ConnQp>,
@@ -137,6 +142,8 @@ impl Device {
     pub fn new(mut config: DeviceConfig) -> Self {
         let mut rng = Rng::from_seed(config.seed);
         let slots = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
+        // More could be agreed on than can be recorded, and would then be refused as invalid.
+        config.max_reads = config.max_reads.min(MAX_READS as u8);
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
         Self {
@@ -144,6 +151,7 @@ impl Device {
             cm: Cm::new(config.cm.clone(), rng.fork()),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
+            last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
             conns: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
@@ -367,7 +375,10 @@ impl Device {
     pub fn release(&mut self, now: Instant, conn: ConnId) {
         if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
             let slot = self.slot_index(qpn);
-            if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            // The queue pair may be another connection's by now, after a refusal of this one.
+            if let Some(entry) =
+                find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
+            {
                 (entry.conn, entry.awaits_rtu) = (None, false);
             }
         }
@@ -385,9 +396,9 @@ impl Device {
         memory: &mut M,
     ) {
         for packet in wire::parse_unit(frame, segment_len) {
-            self.counters.rx_packets += 1;
-            if let Err(reason) = packet.and_then(|packet| self.handle_packet(now, &packet, memory))
-            {
+            let result = packet.and_then(|packet| self.handle_packet(now, &packet, memory));
+            self.counters.rx_packets += u64::from(result != Err(DropReason::NotRoce));
+            if let Err(reason) = result {
                 self.counters.drops[reason.index()] += 1;
             }
         }
@@ -420,15 +431,18 @@ impl Device {
             _ => {}
         }
         let before = entry.qp.state();
-        entry.qp.handle_packet(now, packet, &mut self.mrs, memory, &mut self.completions)?;
-        if entry.awaits_rtu
+        let Self { mrs, completions, .. } = self;
+        let handled = entry.qp.handle_packet(now, packet, mrs, memory, completions);
+        if handled.is_ok()
+            && entry.awaits_rtu
             && let Some(conn) = entry.conn
         {
             entry.awaits_rtu = false;
             self.cm.established_by_data(now, conn);
         }
+        // A dropped packet may leave an answer behind too: the NAK of a gap.
         self.after(slot, before);
-        Ok(())
+        handled
     }
 
     fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
@@ -453,7 +467,9 @@ impl Device {
         if let Some(unit) = self.transmit_cm(buf) {
             return Some(unit);
         }
-        while let Some(slot) = self.ready.pop_front() {
+        // Each once: a packet that does not fit `buf` leaves its queue pair ready.
+        for _ in 0..self.ready.len() {
+            let slot = self.ready.pop_front()?;
             let Some(entry) = self.qps[slot].as_mut() else { continue };
             entry.scheduled = false;
             let before = entry.qp.state();
@@ -597,8 +613,10 @@ impl Device {
         loop {
             let high = self.rng.u32() & !(self.qps.len() as u32 - 1);
             let qpn = Qpn::new(high | slot as u32);
-            // 0 and 1 are reserved, 0xffffff is multicast.
-            if !matches!(qpn.get(), 0 | 1 | 0x00ff_ffff) {
+            // 0 and 1 are reserved, 0xffffff is multicast. A number that was just given up may still
+            // have packets under way (time-wait).
+            if !matches!(qpn.get(), 0 | 1 | 0x00ff_ffff) && qpn != self.last_qpns[slot] {
+                self.last_qpns[slot] = qpn;
                 return qpn;
             }
         }

@@ -21,7 +21,7 @@ impl Timers {
     pub fn new(slots: usize) -> Self {
         let mut queued = Vec::new();
         queued.resize(slots, None);
-        Self { heap: BinaryHeap::with_capacity(slots), queued }
+        Self { heap: BinaryHeap::with_capacity(slots * 2), queued }
     }
 
     /// Makes sure that `slot` is looked at no later than `deadline`.
@@ -29,7 +29,17 @@ impl Timers {
         let Some(queued) = self.queued.get_mut(slot) else { return };
         if queued.is_none_or(|queued| deadline < queued) {
             *queued = Some(deadline);
+            self.drop_superseded();
             self.heap.push(Reverse((deadline, slot as u32)));
+        }
+    }
+
+    /// A peer's short RNR pauses supersede a far deadline again and again. Half of a full heap at
+    /// least is superseded entries, so that dropping them costs little per entry.
+    fn drop_superseded(&mut self) {
+        if self.heap.len() >= self.queued.len() * 2 {
+            let queued = &self.queued;
+            self.heap.retain(|Reverse((deadline, slot))| queued[*slot as usize] == Some(*deadline));
         }
     }
 
@@ -76,5 +86,21 @@ mod tests {
         assert_eq!(timers.pop_due(at(60)), Some(0));
         assert_eq!(timers.pop_due(at(60)), Some(1));
         assert_eq!(timers.pop_due(at(60)), None);
+    }
+
+    #[test]
+    fn short_deadlines_before_a_far_one_leave_nothing_behind() {
+        let mut timers = Timers::new(2);
+        let capacity = timers.heap.capacity();
+        for step in 0..1000 {
+            timers.arm(0, at(1_000_000 + step));
+            timers.arm(0, at(step));
+            timers.arm(1, at(2_000_000));
+            assert_eq!(timers.pop_due(at(step)), Some(0));
+        }
+        assert_eq!(timers.heap.capacity(), capacity);
+        timers.arm(0, at(2000));
+        assert_eq!(timers.pop_due(at(2000)), Some(0));
+        assert_eq!(timers.pop_due(at(2_000_000)), Some(1));
     }
 }

@@ -1,7 +1,7 @@
 //! The completer: takes the peer's answers, completes work requests, decides what is sent again.
 
 use super::retry::{Expiry, RetryTimer};
-use super::work::{Completions, SendQueue, WcStatus, scatter};
+use super::work::{Acked, Completions, SendQueue, WcStatus, scatter};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;
@@ -121,19 +121,14 @@ impl Completer {
         if !cx.sq.expects(psn) {
             return Err(DropReason::StaleResponse);
         }
-        let una = cx.sq.una();
-        let verdict = match (packet.bth.opcode.operation(), packet.ext) {
+        match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::Acknowledge, Ext::Aeth(aeth)) => {
-                self.handle_aeth(now, psn, aeth, cx.sq, cx.out)?
+                self.handle_aeth(now, psn, aeth, cx.sq, cx.out)
             }
-            (Operation::ReadResponse, _) => self.handle_read_data(packet, cx),
+            (Operation::ReadResponse, _) => Ok(self.handle_read_data(now, packet, cx)),
             // An atomic was never asked for.
-            _ => Verdict::Fail(WcStatus::BadResponse),
-        };
-        if cx.sq.una() != una {
-            self.progress(now, cx.sq);
+            _ => Ok(self.refuse(now, psn, WcStatus::BadResponse, cx.sq, cx.out)),
         }
-        Ok(verdict)
     }
 
     fn handle_aeth(
@@ -146,29 +141,33 @@ impl Completer {
     ) -> Result<Verdict, DropReason> {
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
-                let acked = sq.acknowledge(psn.add(1), out);
+                let acked = self.acknowledge(now, psn.add(1), sq, out);
                 if acked.lost_read {
                     self.restart_once(sq);
                 }
                 Ok(Verdict::Done)
             }
+            // Nothing was sent since: this is the refusal that made the pause, once more.
+            Syndrome::RnrNak(_) if self.paused() && psn == sq.una() => {
+                Err(DropReason::StaleResponse)
+            }
             Syndrome::RnrNak(timer) => {
-                sq.acknowledge(psn, out);
+                self.acknowledge(now, psn, sq, out);
                 Ok(self.handle_rnr(now, timer.duration(), sq))
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
-                sq.acknowledge(psn, out);
+                self.acknowledge(now, psn, sq, out);
                 self.restart_once(sq);
                 Ok(Verdict::Done)
             }
             Syndrome::Nak(NakCode::InvalidRequest) => {
-                Ok(Self::refuse(psn, WcStatus::RemoteInvalidRequest, sq, out))
+                Ok(self.refuse(now, psn, WcStatus::RemoteInvalidRequest, sq, out))
             }
             Syndrome::Nak(NakCode::RemoteAccess) => {
-                Ok(Self::refuse(psn, WcStatus::RemoteAccess, sq, out))
+                Ok(self.refuse(now, psn, WcStatus::RemoteAccess, sq, out))
             }
             Syndrome::Nak(NakCode::RemoteOperational) => {
-                Ok(Self::refuse(psn, WcStatus::RemoteOperation, sq, out))
+                Ok(self.refuse(now, psn, WcStatus::RemoteOperation, sq, out))
             }
             Syndrome::Nak(NakCode::InvalidRd) | Syndrome::Reserved(_) => {
                 Err(DropReason::ReservedSyndrome)
@@ -176,9 +175,35 @@ impl Completer {
         }
     }
 
-    /// A refusal acknowledges what came before and ends the request that owns `psn`.
-    fn refuse(psn: Psn, status: WcStatus, sq: &mut SendQueue, out: &mut Completions) -> Verdict {
-        sq.acknowledge(psn, out);
+    /// What an answer says about everything before `psn` counts before what it says about `psn`:
+    /// progress restores the tries that a refusal then takes from.
+    fn acknowledge(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        sq: &mut SendQueue,
+        out: &mut Completions,
+    ) -> Acked {
+        let acked = sq.acknowledge(psn, out);
+        if acked.progress {
+            self.progress(now, sq);
+        }
+        acked
+    }
+
+    /// A refusal acknowledges what came before and ends the request that owns `psn`. The answer to a
+    /// READ before it was lost and will not come again.
+    fn refuse(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        status: WcStatus,
+        sq: &mut SendQueue,
+        out: &mut Completions,
+    ) -> Verdict {
+        if self.acknowledge(now, psn, sq, out).lost_read {
+            sq.flush_before(psn, out);
+        }
         Verdict::Fail(status)
     }
 
@@ -199,12 +224,13 @@ impl Completer {
 
     fn handle_read_data<M: Memory>(
         &mut self,
+        now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Verdict {
         let Context { peer, keys, memory, sq, out } = cx;
         let psn = packet.bth.psn;
-        let acked = sq.acknowledge(psn, out);
+        let acked = self.acknowledge(now, psn, sq, out);
         if acked.lost_read {
             self.restart_once(sq);
             return Verdict::Done;
@@ -226,6 +252,7 @@ impl Completer {
         match scatter(&wqe.wr.sgl, offset, packet.payload, keys.pd, keys.mrs, *memory) {
             Ok(()) => {
                 sq.advance(1, out);
+                self.progress(now, sq);
                 Verdict::Done
             }
             Err(_) => Verdict::Fail(WcStatus::LocalProtection),
@@ -233,7 +260,7 @@ impl Completer {
     }
 
     /// Starts over at the oldest unacknowledged packet, unless that was done already and nothing
-    /// has moved since.
+    /// has moved since: a NAK may arrive twice.
     fn restart_once(&mut self, sq: &mut SendQueue) {
         if self.restarted_at != Some(sq.una()) {
             self.restart(sq);

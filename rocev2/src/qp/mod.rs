@@ -10,7 +10,7 @@ pub mod responder;
 pub mod retry;
 pub mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod work;
 
 use crate::env::{Instant, Memory};
@@ -300,9 +300,12 @@ impl Qp {
     }
 
     /// Goes to the error state by an error: the oldest initiator request ends with `status` if one
-    /// is given, everything else is flushed (C10-42). An answer that is already owed still leaves.
+    /// is given, everything else is flushed (C10-42). The NAK that tells the peer of a failed request
+    /// of its own still leaves, behind the answers owed before it; nothing else does (IBTA ch. 10,
+    /// Error State).
     fn fail(&mut self, status: Option<WcStatus>, out: &mut Completions) {
         if let Some(status) = status {
+            self.responder.clear();
             self.sq.fail_head(status, out);
         }
         self.enter_error(out);

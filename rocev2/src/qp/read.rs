@@ -157,11 +157,12 @@ impl ReadResponder {
             });
             if pushed.is_err() {
                 let Reply { next, replay, .. } = *reply;
-                self.replies.remove(0);
                 if replay {
+                    self.replies.remove(0);
                     continue;
                 }
-                return Err(Revoked { psn: next });
+                // What is in the unit leaves first; the next call comes here again.
+                return if written > 0 { Ok(written) } else { Err(Revoked { psn: next }) };
             }
             written += 1;
             reply.next = reply.next.add(1);

@@ -29,8 +29,6 @@ pub struct Responder {
     /// What is owed once no READ answer is owed before it.
     reply: Option<Syndrome>,
     reads: ReadResponder,
-    /// Nothing more is executed; what was owed before still leaves.
-    failed: bool,
 }
 
 /// The message whose packets are arriving.
@@ -97,7 +95,6 @@ impl Responder {
             nak_sent: false,
             reply: None,
             reads: ReadResponder::new(),
-            failed: false,
         }
     }
 
@@ -112,11 +109,10 @@ impl Responder {
         self.reply.is_some() || self.reads.busy()
     }
 
-    /// Forgets everything owed: the QP was flushed by its owner.
+    /// Forgets everything owed: the QP was flushed by its owner, or failed on its other side.
     pub fn clear(&mut self) {
         self.reply = None;
         self.reads.clear();
-        self.failed = true;
     }
 
     /// Acts on a request packet.
@@ -161,7 +157,6 @@ impl Responder {
             }
             Err(Refusal::Fatal(code, status)) => {
                 self.reply = Some(Syndrome::Nak(code));
-                self.failed = true;
                 if let Some(status) = status {
                     cx.rq.complete(Received::failed(status), cx.out);
                 }
@@ -357,10 +352,9 @@ impl Responder {
             Ok(written) => (written, Verdict::Done),
             Err(revoked) => {
                 self.reads.clear();
-                self.failed = true;
                 self.reply = Some(Syndrome::Nak(NakCode::RemoteAccess));
                 self.epsn = revoked.psn;
-                (0, Verdict::Fail)
+                (self.fill_reply(peer, unit), Verdict::Fail)
             }
         }
     }

@@ -3,7 +3,10 @@
 use crate::env::{Duration, Instant};
 
 /// The shortest retransmission timeout: below it, a busy host's own scheduling looks like loss.
-const RTO_MIN: Duration = Duration::from_millis(4);
+const RTO_MIN: Duration = Duration::from_millis(1);
+/// The measured timeout doubles at most this often without an answer. A resend that is lost leaves
+/// nothing but the timer (the peer says only one NAK per gap), and giving up does not depend on it.
+const BACKOFF_MAX: u32 = 2;
 /// The timeout before the first round trip is measured.
 const RTO_INITIAL: Duration = Duration::from_millis(100);
 
@@ -17,14 +20,16 @@ pub fn timeout(code: u8) -> Option<Duration> {
 ///
 /// Resending runs on a measured round trip (as RFC 6298 does for TCP), because the negotiated
 /// timeout, half a second on Linux, is far too long for it. The negotiated timeout and retry count
-/// decide only when to give up: after `timeout * (retries + 1)` without progress.
+/// decide only when to give up: after `timeout * (retries + 1)` without progress, and not before
+/// that many retries were made.
 #[derive(Debug)]
 pub struct RetryTimer {
     negotiated: Option<Duration>,
     retries: u32,
     smoothed: Option<Duration>,
     variation: Duration,
-    backoff: u32,
+    /// Resends without progress.
+    resends: u32,
     progress_at: Instant,
     deadline: Option<Instant>,
 }
@@ -48,7 +53,7 @@ impl RetryTimer {
             retries: 0,
             smoothed: None,
             variation: Duration::ZERO,
-            backoff: 0,
+            resends: 0,
             progress_at: Instant::from_nanos(0),
             deadline: None,
         }
@@ -75,7 +80,7 @@ impl RetryTimer {
 
     /// The peer acknowledged something; `outstanding` tells whether more is in flight.
     pub fn progress(&mut self, now: Instant, outstanding: bool) {
-        self.backoff = 0;
+        self.resends = 0;
         self.progress_at = now;
         if outstanding { self.rearm(now) } else { self.deadline = None }
     }
@@ -111,11 +116,12 @@ impl RetryTimer {
             return Expiry::None;
         }
         let patience = self.negotiated.map(|timeout| timeout * (self.retries + 1));
-        if patience.is_some_and(|patience| now.saturating_since(self.progress_at) >= patience) {
+        let waited = now.saturating_since(self.progress_at);
+        if self.resends >= self.retries && patience.is_some_and(|patience| waited >= patience) {
             self.deadline = None;
             return Expiry::GiveUp;
         }
-        self.backoff = (self.backoff + 1).min(16);
+        self.resends = self.resends.saturating_add(1);
         self.rearm(now);
         Expiry::Resend
     }
@@ -123,7 +129,8 @@ impl RetryTimer {
     fn rearm(&mut self, now: Instant) {
         let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| smoothed + self.variation * 4);
         let ceiling = self.negotiated.unwrap_or(Duration::from_secs(1)).max(RTO_MIN);
-        let rto = base.max(RTO_MIN).saturating_mul(1 << self.backoff).min(ceiling);
+        let backoff = 1 << self.resends.min(BACKOFF_MAX);
+        let rto = base.max(RTO_MIN).saturating_mul(backoff).min(ceiling);
         self.deadline = Some(now + rto);
     }
 }
@@ -168,6 +175,34 @@ mod tests {
     }
 
     #[test]
+    fn a_short_negotiated_timeout_still_gets_its_retries() {
+        let mut timer = RetryTimer::new();
+        timer.connect(1, 3);
+        timer.sent(at(0));
+        for _ in 0..3 {
+            assert_eq!(timer.expired(timer.deadline().unwrap()), Expiry::Resend);
+        }
+        assert_eq!(timer.expired(timer.deadline().unwrap()), Expiry::GiveUp);
+    }
+
+    #[test]
+    fn backoff_is_bounded() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        timer.sample(Duration::from_micros(50));
+        timer.sent(at(0));
+        let mut waits = std::vec::Vec::new();
+        let mut now = at(0);
+        while timer.expired(now) != Expiry::GiveUp {
+            let next = timer.deadline().unwrap();
+            waits.push(next.saturating_since(now).as_millis());
+            now = next;
+        }
+        assert_eq!(waits[..5], [1, 2, 4, 4, 4]);
+        assert!((4_294..4_320).contains(&(now.as_nanos() / 1_000_000)), "{now:?}");
+    }
+
+    #[test]
     fn progress_restores_the_retries() {
         let mut timer = RetryTimer::new();
         timer.connect(14, 1);
@@ -186,6 +221,6 @@ mod tests {
         timer.connect(17, 7);
         timer.sample(Duration::from_micros(50));
         timer.sent(at(0));
-        assert_eq!(timer.deadline(), Some(at(4)));
+        assert_eq!(timer.deadline(), Some(at(1)));
     }
 }

@@ -163,7 +163,8 @@ pub enum PostError {
     QueueFull,
 }
 
-/// Completions on their way out. It holds room for every request that is posted, so that
+/// Completions on their way out. It holds room for every request that is posted, and as much again
+/// for those that were posted in place of completed ones since the owner last took them all: so
 /// completing never allocates.
 #[derive(Debug, Default)]
 pub struct Completions {
@@ -175,7 +176,7 @@ impl Completions {
     /// Makes room for `requests` more outstanding requests.
     pub fn reserve(&mut self, requests: usize) {
         self.reserved += requests;
-        self.queue.reserve(self.reserved.saturating_sub(self.queue.len()));
+        self.queue.reserve((2 * self.reserved).saturating_sub(self.queue.len()));
     }
 
     /// Gives the room of `requests` back.
@@ -186,6 +187,12 @@ impl Completions {
     /// Appends one.
     pub fn push(&mut self, completion: Completion) {
         self.queue.push_back(completion);
+    }
+
+    /// How many fit without allocating.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.queue.capacity()
     }
 
     /// Removes the oldest.
@@ -505,6 +512,19 @@ impl SendQueue {
         self.next = self.una;
         self.cursor = Place { wqe: 0, packet: self.una_packet };
         self.read_ends.clear();
+    }
+
+    /// Completes as flushed every request that ends before `psn`.
+    pub fn flush_before(&mut self, psn: Psn, out: &mut Completions) {
+        while let Some(head) = self.wqes.front() {
+            let left = head.packets - self.una_packet;
+            if i64::from(psn.since(self.una)) < i64::from(left) {
+                return;
+            }
+            out.push(head.completion(self.owner, WcStatus::Flushed));
+            self.una = self.una.add(left);
+            self.pop_head();
+        }
     }
 
     /// Completes the oldest request with an error.

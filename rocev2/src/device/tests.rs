@@ -1,0 +1,450 @@
+//! Two devices joined by a wire, connected through connection management.
+
+use super::*;
+use crate::env::{Duration, RegionId};
+use crate::ids::Lkey;
+use crate::mr::{Access, MrKind, PdId};
+use crate::qp::tests::Bytes;
+use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
+use crate::wire::{Mac, Reth, parse_unit};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::vec;
+
+const PD: PdId = PdId(1);
+const BASE: u64 = 0x7000_0000;
+const REGION: usize = 300_000;
+const PORT: u16 = 445;
+
+struct World {
+    devices: [Device; 2],
+    memory: [Bytes; 2],
+    keys: [Rkey; 2],
+    wires: [VecDeque<Vec<u8>>; 2],
+    now: Instant,
+    events: [Vec<Event>; 2],
+    done: [Vec<Completion>; 2],
+    /// Everything that each device has sent.
+    sent: [Vec<(Opcode, Psn)>; 2],
+    max_packets: usize,
+}
+
+fn address(v6: bool, node: usize) -> IpAddr {
+    let last = node as u8 + 1;
+    if v6 {
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+    }
+}
+
+const fn mac(node: usize) -> Mac {
+    Mac([2, 0, 0, 0, 0, node as u8 + 1])
+}
+
+fn config(v6: bool, node: usize) -> DeviceConfig {
+    DeviceConfig {
+        seed: [node as u8 + 1; 32],
+        addresses: vec![address(v6, node)],
+        mtu: 1500,
+        max_qps: 8,
+        max_mrs: 16,
+        max_reads: 4,
+        retry_count: 7,
+        window: Window::default(),
+        cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
+    }
+}
+
+impl World {
+    fn new(v6: bool) -> Self {
+        let mut devices = [Device::new(config(v6, 0)), Device::new(config(v6, 1))];
+        let keys = devices.each_mut().map(|device| {
+            let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+            let (region, len, kind) = (RegionId(0), REGION as u64, MrKind::Registered);
+            let registration = Registration { pd: PD, region, base: BASE, len, access, kind };
+            device.register(registration).unwrap()
+        });
+        let memory = [0, 1]
+            .map(|node| Bytes(vec![Vec::from_iter((0..REGION).map(|i| (i * 7 + node) as u8))]));
+        Self {
+            devices,
+            memory,
+            keys,
+            wires: Default::default(),
+            now: Instant::from_nanos(1),
+            events: Default::default(),
+            done: Default::default(),
+            sent: Default::default(),
+            max_packets: 4,
+        }
+    }
+
+    fn qp(&mut self, node: usize) -> Qpn {
+        let config = QpConfig { owner: node as u64, pd: PD, send_depth: 16, recv_depth: 16 };
+        self.devices[node].create_qp(&config).unwrap()
+    }
+
+    /// Starts to connect `client` of node 0; node 1 listens.
+    fn connect(&mut self, v6: bool, client: Qpn) -> ConnId {
+        let (local, remote) = (address(v6, 0), address(v6, 1));
+        let port = self.devices[0].bind_port(local, 0).unwrap();
+        let request = Connect {
+            qpn: client,
+            local: SocketAddr::new(local, port),
+            remote: SocketAddr::new(remote, PORT),
+            hop: cm::Hop { src_mac: mac(0), dst_mac: mac(1), vlan: None },
+            limits: ReadLimits { inbound: 4, outbound: 4 },
+            private_data: b"hello",
+        };
+        self.devices[0].connect(self.now, &request).unwrap()
+    }
+
+    fn listen(&mut self, v6: bool) {
+        let local = address(v6, 1);
+        self.devices[1].bind_port(local, PORT).unwrap();
+        self.devices[1].listen(SocketAddr::new(local, PORT), 4).unwrap();
+    }
+
+    /// Two connected QPs.
+    fn connected(v6: bool) -> (Self, [Qpn; 2], [ConnId; 2]) {
+        let mut world = Self::new(v6);
+        let qps = [world.qp(0), world.qp(1)];
+        world.listen(v6);
+        let active = world.connect(v6, qps[0]);
+        world.run();
+        let Some(Event::Cm(CmEvent::ConnectRequest { conn: passive, .. })) = world.events[1].pop()
+        else {
+            panic!("no request")
+        };
+        let limits = ReadLimits { inbound: 4, outbound: 4 };
+        world.devices[1].accept(world.now, passive, qps[1], limits, &[]).unwrap();
+        world.run();
+        let event = world.events[0].pop();
+        assert!(
+            matches!(event, Some(Event::Cm(CmEvent::Connected { conn, .. })) if conn == active)
+        );
+        world.devices[0].confirm(world.now, active).unwrap();
+        world.run();
+        let event = world.events[1].pop();
+        assert!(matches!(event, Some(Event::Cm(CmEvent::Established { .. }))));
+        world.sent = Default::default();
+        (world, qps, [active, passive])
+    }
+
+    fn sgl(&self, node: usize, offset: usize, len: usize) -> SgList {
+        let (addr, lkey) = (BASE + offset as u64, Lkey::new(self.keys[node].get()));
+        SgList::from_slice(&[Sge { addr, len: len as u32, lkey }]).unwrap()
+    }
+
+    fn post(&mut self, qpn: Qpn, id: u64, op: SendOp, len: usize) {
+        let sgl = self.sgl(0, 0, len);
+        let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
+        self.devices[0].post_send(qpn, wr).unwrap();
+    }
+
+    fn write(&self) -> SendOp {
+        SendOp::Write { va: BASE + 100_000, rkey: self.keys[1] }
+    }
+
+    /// Takes what a device sends until it has nothing more.
+    fn transmit(&mut self, from: usize) -> bool {
+        let mut buf = vec![0; 65_000];
+        let mut any = false;
+        let (device, memory) = (&mut self.devices[from], &mut self.memory[from]);
+        while let Some(unit) = device.poll_transmit(self.now, &mut buf, self.max_packets, memory) {
+            any = true;
+            for segment in split(&buf[..unit.len], &unit) {
+                let packet = Packet::parse(&segment).expect("what is sent is well formed");
+                self.sent[from].push((packet.bth.opcode, packet.bth.psn));
+                self.wires[1 - from].push_back(segment);
+            }
+        }
+        any
+    }
+
+    fn deliver(&mut self, to: usize) {
+        while let Some(frame) = self.wires[to].pop_front() {
+            self.devices[to].handle_frame(self.now, &frame, None, &mut self.memory[to]);
+        }
+        while let Some(completion) = self.devices[to].poll_completion() {
+            self.done[to].push(completion);
+        }
+        while let Some(event) = self.devices[to].poll_event() {
+            self.events[to].push(event);
+        }
+    }
+
+    /// Moves packets until none is left; time stands still.
+    fn run(&mut self) {
+        loop {
+            self.deliver(0);
+            self.deliver(1);
+            if ![0, 1].map(|node| self.transmit(node)).contains(&true) {
+                return;
+            }
+        }
+    }
+
+    /// Also jumps over idle time, `limit` of it at most.
+    fn run_for(&mut self, limit: Duration) {
+        let end = self.now + limit;
+        loop {
+            self.run();
+            let next = self.devices.iter().filter_map(Device::poll_timeout).min();
+            let Some(next) = next.filter(|next| *next <= end) else { return };
+            self.now = next.max(self.now);
+            for device in &mut self.devices {
+                device.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn statuses(&self, node: usize) -> Vec<(u64, WcStatus)> {
+        self.done[node].iter().map(|done| (done.id, done.status)).collect()
+    }
+
+    fn drops(&self, node: usize) -> Vec<(DropReason, u64)> {
+        let counters = self.devices[node].counters();
+        let counted = DropReason::ALL.map(|reason| (reason, counters.drops[reason.index()]));
+        counted.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// The frames that an edge makes of a unit.
+fn split(frame: &[u8], unit: &Unit) -> Vec<Vec<u8>> {
+    let segments: Vec<_> = parse_unit(frame, Some(unit.segment_len)).map(Result::unwrap).collect();
+    assert_eq!(segments.len(), unit.segments);
+    segments.iter().map(emit).collect()
+}
+
+/// A packet as its own frame.
+fn emit(packet: &Packet<'_>) -> Vec<u8> {
+    let mut buf = vec![0; 9000];
+    let mut unit = UnitWriter::new(&mut buf, &packet.encap);
+    let fill = |out: &mut [u8]| {
+        out.copy_from_slice(packet.payload);
+        Ok::<(), core::convert::Infallible>(())
+    };
+    let Ok(()) = unit.push(&packet.bth, &packet.ext, packet.payload.len(), fill);
+    let len = unit.finish().len;
+    buf.truncate(len);
+    buf
+}
+
+#[test]
+fn a_lost_packet_is_asked_for_at_once() {
+    for v6 in [false, true] {
+        let (mut world, [client, _], _) = World::connected(v6);
+        world.post(client, 1, world.write(), 10_000);
+        world.transmit(0);
+        world.wires[1].remove(3);
+        // No timer runs: the gap alone brings the packet back.
+        world.run();
+        assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+    }
+}
+
+/// A packet as node 0's, from one queue pair to the other.
+fn packet(world: &World, qps: [Qpn; 2], opcode: Opcode, at: u32) -> (Encap, Bth) {
+    let peer = world.devices[0].slot(qps[0]).unwrap().1.qp.peer().unwrap();
+    (peer.encap, Bth::new(opcode, qps[1], peer.send_psn.add(at)))
+}
+
+fn made(encap: Encap, bth: Bth, ext: Ext, payload: &[u8]) -> Vec<u8> {
+    emit(&Packet { encap, bth, ext, payload })
+}
+
+/// Gives node 1 a frame that has to be dropped for one reason and nothing more, and proves with a
+/// good WRITE that the queue pair works afterwards.
+fn is_silent(mut world: World, client: Qpn, frame: &[u8], reason: DropReason) {
+    let before = world.drops(1);
+    assert!(before.is_empty(), "{before:?}");
+    world.wires[1].push_back(frame.to_vec());
+    world.deliver(1);
+    assert!(!world.transmit(1), "{reason:?}");
+    assert_eq!(world.drops(1), [(reason, 1)]);
+    assert!(world.events[1].is_empty() && world.done[1].is_empty());
+    world.post(client, 9, world.write(), 100);
+    world.run();
+    assert_eq!(world.statuses(0), [(9, WcStatus::Success)]);
+}
+
+#[test]
+fn pkt_17_to_20_and_26_what_is_not_for_the_queue_pair_is_silent() {
+    for v6 in [false, true] {
+        let odd = |change: &dyn Fn(&mut Encap, &mut Bth), reason| {
+            let (world, qps, _) = World::connected(v6);
+            let (mut encap, mut bth) = packet(&world, qps, Opcode::WriteOnly, 0);
+            change(&mut encap, &mut bth);
+            let reth = Reth { va: BASE, rkey: world.keys[1], len: 0 };
+            let frame = made(encap, bth, Ext::Reth(reth), &[]);
+            is_silent(world, qps[0], &frame, reason);
+        };
+        let stranger = address(v6, 7);
+        odd(&|encap, _| encap.src = stranger, DropReason::AddressMismatch);
+        odd(&|encap, _| encap.dst = stranger, DropReason::AddressMismatch);
+        let multicast = if v6 { "ff02::1" } else { "224.0.0.1" };
+        odd(&|encap, _| encap.dst = multicast.parse().unwrap(), DropReason::AddressMismatch);
+        odd(&|_, bth| bth.pkey = 0x1234, DropReason::PKey);
+        odd(
+            &|_, bth| bth.dest_qpn = Qpn::new(bth.dest_qpn.get() ^ 0x80_0000),
+            DropReason::UnknownQpn,
+        );
+    }
+}
+
+#[test]
+fn pkt_18_and_25_a_datagram_reaches_no_connection_and_needs_its_key() {
+    for v6 in [false, true] {
+        for (qpn, qkey, reason) in [
+            (None, GSI_QKEY, DropReason::TransportMismatch),
+            (Some(Qpn::GSI), GSI_QKEY + 1, DropReason::QKey),
+        ] {
+            let (world, qps, _) = World::connected(v6);
+            let (encap, mut bth) = packet(&world, qps, Opcode::UdSendOnly, 0);
+            bth.dest_qpn = qpn.unwrap_or(bth.dest_qpn);
+            let ext = Ext::Deth(Deth { qkey, src_qpn: Qpn::GSI });
+            is_silent(world, qps[0], &made(encap, bth, ext, &[0; 256]), reason);
+        }
+    }
+}
+
+#[test]
+fn pkt_21_a_queue_pair_that_is_not_connected_is_silent() {
+    let (world, qps, _) = World::connected(false);
+    let (mut world, [client, _]) = (world, qps);
+    let idle = world.qp(1);
+    let (encap, mut bth) = packet(&world, qps, Opcode::SendOnly, 0);
+    bth.dest_qpn = idle;
+    is_silent(world, client, &made(encap, bth, Ext::None, &[]), DropReason::QpState);
+}
+
+#[test]
+fn err_06_a_destroyed_queue_pair_is_gone() {
+    let (mut world, [client, server], [active, _]) = World::connected(false);
+    for id in 0..3 {
+        world.post(client, id, world.write(), 10_000);
+    }
+    world.transmit(0);
+    world.devices[0].destroy_qp(client);
+    assert!(!world.transmit(0));
+    world.run_for(Duration::from_secs(5));
+    let flushed = WcStatus::Flushed;
+    assert_eq!(world.statuses(0), [(0, flushed), (1, flushed), (2, flushed)]);
+    assert!(world.drops(0).iter().all(|(reason, _)| *reason == DropReason::UnknownQpn));
+    assert_eq!(world.devices[1].qp_state(server), Some(QpState::Rts));
+    world.devices[0].release(world.now, active);
+    world.run_for(Duration::from_secs(5));
+    assert!(world.devices.iter().all(|device| device.poll_timeout().is_none()));
+}
+
+#[test]
+fn the_first_packet_stands_for_a_lost_rtu() {
+    let mut world = World::new(false);
+    let qps = [world.qp(0), world.qp(1)];
+    world.listen(false);
+    let active = world.connect(false, qps[0]);
+    world.run();
+    let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = world.events[1].pop() else {
+        panic!("no request")
+    };
+    let limits = ReadLimits { inbound: 4, outbound: 4 };
+    world.devices[1].accept(world.now, conn, qps[1], limits, &[]).unwrap();
+    world.run();
+    world.devices[0].confirm(world.now, active).unwrap();
+    world.transmit(0);
+    world.wires[1].clear();
+    world.post(qps[0], 1, world.write(), 8);
+    world.run();
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+    assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
+}
+
+#[test]
+fn rnr_12_and_sys_03_every_pause_ends_and_work_posted_during_it_leaves() {
+    for v6 in [false, true] {
+        let (mut world, [client, server], _) = World::connected(v6);
+        world.post(client, 1, SendOp::Send, 3000);
+        world.run();
+        // Paused by the peer; what is posted now waits its turn and is not forgotten.
+        world.post(client, 2, world.write(), 100);
+        assert!(!world.transmit(0));
+        let sgl = world.sgl(1, 200_000, 3000);
+        world.devices[1].post_recv(server, RecvWr { id: 7, sgl }).unwrap();
+        world.run_for(Duration::from_millis(10));
+        assert_eq!(world.statuses(0), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+        assert_eq!(world.statuses(1), [(7, WcStatus::Success)]);
+        assert!(world.memory[1].0[0][200_000..203_000] == world.memory[0].0[0][..3000]);
+    }
+}
+
+#[test]
+fn a_unit_counts_its_packets_in_the_ip_identification() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 20_000);
+    world.transmit(0);
+    let ids: Vec<u16> =
+        world.wires[1].iter().map(|frame| u16::from_be_bytes([frame[18], frame[19]])).collect();
+    assert!(ids.len() == 20 && ids.is_sorted_by(|a, b| a.wrapping_add(1) == *b), "{ids:?}");
+}
+
+#[test]
+fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
+    let mut world = World::new(false);
+    let (client, server) = (world.qp(0), world.qp(1));
+    // Nobody listens yet: the first attempt is refused.
+    let first = world.connect(false, client);
+    world.run();
+    assert!(matches!(world.events[0].pop(), Some(Event::Cm(CmEvent::Refused { .. }))));
+    world.listen(false);
+    let second = world.connect(false, client);
+    world.devices[0].release(world.now, first);
+    world.run();
+    assert_eq!(world.devices[0].slot(client).unwrap().1.conn, Some(second));
+    let _ = server;
+}
+
+#[test]
+fn a_queue_pair_number_is_not_drawn_twice_running() {
+    let mut device = Device::new(DeviceConfig { max_qps: 1 << 20, ..config(false, 0) });
+    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1 };
+    // All slots but one stay taken, so that each new queue pair has to use the same one.
+    device.free.truncate(1);
+    let mut last = None;
+    for _ in 0..200 {
+        let qpn = device.create_qp(&config).unwrap();
+        assert_ne!(last, Some(qpn));
+        last = Some(qpn);
+        device.destroy_qp(qpn);
+    }
+}
+
+#[test]
+fn more_reads_than_can_be_recorded_are_not_offered() {
+    let device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
+    let all = ReadLimits { inbound: 255, outbound: 255 };
+    let most = crate::qp::work::MAX_READS as u8;
+    assert_eq!(device.capped(all), ReadLimits { inbound: most, outbound: most });
+}
+
+#[test]
+fn pkt_09_a_packet_to_another_port_moves_no_counter_of_ours() {
+    let (mut world, qps, _) = World::connected(false);
+    let (encap, bth) = packet(&world, qps, Opcode::SendOnly, 0);
+    let mut frame = made(encap, bth, Ext::None, &[]);
+    frame[36..38].copy_from_slice(&4790_u16.to_be_bytes());
+    let before = world.devices[1].counters().rx_packets;
+    world.wires[1].push_back(frame);
+    world.deliver(1);
+    assert_eq!(world.devices[1].counters().rx_packets, before);
+}
+
+#[test]
+fn a_buffer_too_small_for_a_packet_stops_nothing_else() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 2000);
+    let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
+    assert!(device.poll_transmit(world.now, &mut [0; 100], 4, memory).is_none());
+    world.run();
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+}

@@ -1,0 +1,356 @@
+//! Two queue pairs over a wire that loses, repeats, reorders and damages packets.
+
+mod requester;
+mod responder;
+mod traffic;
+
+use super::requester::Window;
+use super::work::{Completion, Completions, RecvWr, SendOp, SendWr, SgList, Sge, WcKind, WcStatus};
+use super::*;
+use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
+use crate::ids::{Lkey, Rkey};
+use crate::mr::{Access, MrKind, Registration};
+use crate::wire::{Aeth, Bth, Ext, Mac, Opcode, Syndrome, parse_unit};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+use std::vec;
+use std::vec::Vec;
+
+const PD: PdId = PdId(1);
+const BASE: u64 = 0x7000_0000;
+
+/// Regions that are vectors.
+#[derive(Default)]
+pub(crate) struct Bytes(pub(crate) Vec<Vec<u8>>);
+
+impl Bytes {
+    fn range(&mut self, region: RegionId, offset: u64, len: usize) -> Result<&mut [u8], Fault> {
+        let bytes = self.0.get_mut(region.0 as usize).ok_or(Fault)?;
+        let start = usize::try_from(offset).map_err(|_| Fault)?;
+        bytes.get_mut(start..start.checked_add(len).ok_or(Fault)?).ok_or(Fault)
+    }
+}
+
+impl Memory for Bytes {
+    fn read(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        out.copy_from_slice(self.range(region, offset, out.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.range(region, offset, data.len())?.copy_from_slice(data);
+        Ok(())
+    }
+}
+
+struct Node {
+    qp: Qp,
+    mrs: MrTable,
+    memory: Bytes,
+    out: Completions,
+    done: Vec<Completion>,
+    key: Rkey,
+}
+
+impl Node {
+    fn new(number: u8, bytes: usize, kind: MrKind) -> Self {
+        let mut mrs = MrTable::new(Rng::from_seed([number; 32]), 64);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let len = bytes as u64;
+        let registration =
+            Registration { pd: PD, region: RegionId(0), base: BASE, len, access, kind };
+        let key = mrs.register(registration).unwrap();
+        let config = QpConfig { owner: number.into(), pd: PD, send_depth: 64, recv_depth: 64 };
+        let mut out = Completions::default();
+        out.reserve(128);
+        let qp = Qp::new(Qpn::new(number.into()), &config, Window::default());
+        Self { qp, mrs, memory: Bytes(vec![vec![0; bytes]]), out, done: Vec::new(), key }
+    }
+
+    fn connect(&mut self, own: u8, peer: u8, settings: Settings) {
+        let ip = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
+        let psn = |number: u8| settings.psn.add(u32::from(number) * 1000);
+        self.qp.connect(PeerQp {
+            qpn: Qpn::new(peer.into()),
+            encap: Encap {
+                src_mac: Mac([own; 6]),
+                dst_mac: Mac([peer; 6]),
+                vlan: None,
+                src: ip(own),
+                dst: ip(peer),
+                traffic_class: 0,
+                hop_limit: 64,
+                ip_id: 0,
+                flow_label: 0,
+                src_port: 0xc000,
+            },
+            pmtu: settings.pmtu,
+            send_psn: psn(own),
+            recv_psn: psn(peer),
+            inbound_reads: settings.reads,
+            outbound_reads: settings.reads,
+            ack_timeout_code: 14,
+            retry_count: 7,
+            rnr_retry: settings.rnr_retry,
+        });
+    }
+
+    fn sge(&self, offset: usize, len: usize) -> SgList {
+        let sge =
+            Sge { addr: BASE + offset as u64, len: len as u32, lkey: Lkey::new(self.key.get()) };
+        SgList::from_slice(&[sge]).unwrap()
+    }
+
+    fn send(&mut self, id: u64, op: SendOp, sgl: SgList) {
+        let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
+        self.qp.post_send(wr, &mut self.out).unwrap();
+    }
+
+    fn recv(&mut self, id: u64, sgl: SgList) {
+        self.qp.post_recv(RecvWr { id, sgl }, &mut self.out).unwrap();
+    }
+
+    fn collect(&mut self) {
+        while let Some(completion) = self.out.pop() {
+            self.done.push(completion);
+        }
+    }
+
+    fn statuses(&self) -> Vec<(u64, WcStatus)> {
+        self.done.iter().map(|completion| (completion.id, completion.status)).collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Settings {
+    pmtu: Pmtu,
+    psn: Psn,
+    reads: u8,
+    rnr_retry: u8,
+    /// Of 1000 packets: lost, repeated, put back, damaged.
+    faults: [u32; 4],
+    segments: usize,
+}
+
+const CLEAN: Settings = Settings {
+    pmtu: Pmtu::B1024,
+    psn: Psn::new(100),
+    reads: 4,
+    rnr_retry: 7,
+    faults: [0; 4],
+    segments: 1,
+};
+
+struct Pair {
+    nodes: [Node; 2],
+    /// Frames on the way to each node.
+    wires: [VecDeque<Vec<u8>>; 2],
+    rng: Rng,
+    now: Instant,
+    settings: Settings,
+    frames: usize,
+    /// Opcodes and PSNs sent by each node, in order.
+    sent: [Vec<(Opcode, u32)>; 2],
+}
+
+impl Pair {
+    fn new(bytes: usize, settings: Settings) -> Self {
+        Self::with_kind(bytes, settings, MrKind::Registered)
+    }
+
+    fn with_kind(bytes: usize, settings: Settings, kind: MrKind) -> Self {
+        let mut nodes = [Node::new(2, bytes, kind), Node::new(3, bytes, kind)];
+        nodes[0].connect(2, 3, settings);
+        nodes[1].connect(3, 2, settings);
+        for (number, node) in nodes.iter_mut().enumerate() {
+            for (place, byte) in node.memory.0[0].iter_mut().enumerate() {
+                *byte = (place * 31 + place / 251 + number * 97) as u8;
+            }
+        }
+        let rng = Rng::from_seed([9; 32]);
+        let wires = [VecDeque::new(), VecDeque::new()];
+        Self {
+            nodes,
+            wires,
+            rng,
+            now: Instant::from_nanos(1),
+            settings,
+            frames: 0,
+            sent: Default::default(),
+        }
+    }
+
+    /// Moves everything that a node has to send onto the other's wire.
+    fn transmit(&mut self, from: usize) -> bool {
+        let mut buf = vec![0; 65_000];
+        let mut any = false;
+        loop {
+            let node = &mut self.nodes[from];
+            let encap = node.qp.peer().unwrap().encap;
+            let mut unit = UnitWriter::new(&mut buf, &encap);
+            let Node { qp, mrs, memory, out, .. } = node;
+            let written = qp.fill(self.now, mrs, memory, &mut unit, self.settings.segments, out);
+            node.collect();
+            let unit = unit.finish();
+            if written == 0 {
+                return any;
+            }
+            any = true;
+            let frame = &buf[..unit.len];
+            for packet in parse_unit(frame, Some(unit.segment_len)) {
+                let packet = packet.expect("what is sent is well formed");
+                self.sent[from].push((packet.bth.opcode, packet.bth.psn.get()));
+            }
+            self.carry(1 - from, frame.to_vec());
+        }
+    }
+
+    fn carry(&mut self, to: usize, frame: Vec<u8>) {
+        let [lost, repeated, late, damaged] = self.settings.faults;
+        let mut hit = |permille: u32| self.rng.below(1000) < permille;
+        if hit(lost) {
+            return;
+        }
+        let mut frame = frame;
+        if hit(damaged) {
+            let place = self.rng.below(frame.len() as u32 * 8) as usize;
+            frame[place / 8] ^= 1 << (place % 8);
+        }
+        let mut hit = |permille: u32| self.rng.below(1000) < permille;
+        let (again, back) = (hit(repeated), hit(late));
+        let wire = &mut self.wires[to];
+        if again {
+            wire.push_back(frame.clone());
+        }
+        let place = if back { wire.len().saturating_sub(3) } else { wire.len() };
+        wire.insert(place, frame);
+    }
+
+    fn deliver(&mut self, to: usize) -> bool {
+        let mut any = false;
+        while let Some(frame) = self.wires[to].pop_front() {
+            any = true;
+            self.frames += 1;
+            self.give(to, &frame);
+        }
+        any
+    }
+
+    fn give(&mut self, to: usize, frame: &[u8]) {
+        let segment_len = (self.settings.segments > 1).then(|| {
+            // The unit's own segment length is in the UDP header of its first segment.
+            usize::from(u16::from_be_bytes([frame[38], frame[39]])) - 8
+        });
+        for packet in parse_unit(frame, segment_len) {
+            let Ok(packet) = packet else { continue };
+            let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
+            let _ = qp.handle_packet(self.now, &packet, mrs, memory, out);
+            self.nodes[to].collect();
+        }
+    }
+
+    /// Runs until nothing moves any more, jumping over idle time; at most `limit` of it.
+    fn run(&mut self, limit: Duration) {
+        let end = self.now + limit;
+        loop {
+            let mut busy = false;
+            for node in [0, 1] {
+                busy |= self.transmit(node);
+                busy |= self.deliver(1 - node);
+            }
+            if busy {
+                self.now = self.now + Duration::from_micros(10);
+                continue;
+            }
+            let next = self.nodes.iter().filter_map(|node| node.qp.deadline()).min();
+            let Some(next) = next.filter(|&next| next <= end) else { return };
+            self.now = next.max(self.now);
+            for node in &mut self.nodes {
+                node.qp.handle_timeout(self.now, &mut node.out);
+                node.collect();
+            }
+        }
+    }
+
+    fn run_all(&mut self) {
+        self.run(Duration::from_secs(600));
+    }
+
+    /// The PSN of packet `at` that `node` sends.
+    fn psn(&self, node: usize, at: i32) -> Psn {
+        let base = self.settings.psn.add((node as u32 + 2) * 1000);
+        Psn::new(base.get().wrapping_add_signed(at))
+    }
+
+    /// Gives `to` a packet made by hand as its peer's, with AckReq set.
+    fn hand(
+        &mut self,
+        to: usize,
+        (opcode, psn): (Opcode, Psn),
+        ext: Ext,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let mut bth = Bth::new(opcode, self.nodes[to].qp.qpn(), psn);
+        (bth.ack_req, bth.solicited) = (opcode.is_request(), true);
+        let mut buf = vec![0; 6000];
+        let encap = self.nodes[1 - to].qp.peer().unwrap().encap;
+        let mut unit = UnitWriter::new(&mut buf, &encap);
+        let fill = |out: &mut [u8]| {
+            out.copy_from_slice(payload);
+            Ok::<(), core::convert::Infallible>(())
+        };
+        let Ok(()) = unit.push(&bth, &ext, payload.len(), fill);
+        let len = unit.finish().len;
+        let packet = Packet::parse(&buf[..len]).unwrap();
+        let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
+        let result = qp.handle_packet(self.now, &packet, mrs, memory, out);
+        self.nodes[to].collect();
+        result
+    }
+
+    /// Asks node 1 for `opcode` at `at` past the first PSN, with `len` bytes of 0x5a.
+    fn ask(&mut self, at: i32, opcode: Opcode, ext: Ext, len: usize) -> Result<(), DropReason> {
+        let psn = self.psn(0, at);
+        self.hand(1, (opcode, psn), ext, &vec![0x5a; len])
+    }
+
+    /// Answers node 0 about its packet `at`.
+    fn answer(&mut self, at: i32, syndrome: Syndrome) -> Result<(), DropReason> {
+        let psn = self.psn(0, at);
+        let ext = Ext::Aeth(Aeth { syndrome, msn: crate::psn::Msn::new(0) });
+        self.hand(0, (Opcode::Acknowledge, psn), ext, &[])
+    }
+
+    /// What `from` sends now, none of which arrives.
+    fn taken(&mut self, from: usize) -> Vec<Taken> {
+        self.transmit(from);
+        let base = self.psn(0, 0);
+        let frames = core::mem::take(&mut self.wires[1 - from]);
+        let take = |frame: Vec<u8>| {
+            let Packet { bth, ext, payload, .. } = Packet::parse(&frame).unwrap();
+            let at = bth.psn.since(base);
+            Taken { opcode: bth.opcode, at, ext, bth, payload: payload.to_vec() }
+        };
+        frames.into_iter().map(take).collect()
+    }
+
+    /// Syndrome, place and MSN of the acknowledgements that node 1 sends now.
+    fn acks(&mut self) -> Vec<(Syndrome, i32, u32)> {
+        let acks = self.taken(1).into_iter().filter(|taken| taken.opcode == Opcode::Acknowledge);
+        acks.map(|taken| {
+            let aeth = taken.ext.aeth().unwrap();
+            (aeth.syndrome, taken.at, aeth.msn.get())
+        })
+        .collect()
+    }
+}
+
+/// A packet on the wire; `at` counts from the first PSN of node 0.
+#[derive(Clone, Debug)]
+struct Taken {
+    opcode: Opcode,
+    at: i32,
+    ext: Ext,
+    bth: Bth,
+    payload: Vec<u8>,
+}

@@ -1,0 +1,236 @@
+//! What a queue pair sends, and how its requests end.
+
+use super::*;
+use crate::qp::work::SendQueue;
+use crate::wire::{NakCode, RnrTimer};
+
+#[test]
+fn rnr_08_finite_retries_end() {
+    let mut pair = Pair::new(10_000, Settings { rnr_retry: 2, ..CLEAN });
+    for id in 1..=3 {
+        let sgl = pair.nodes[0].sge(0, 8);
+        pair.nodes[0].send(id, SendOp::Send, sgl);
+    }
+    pair.run_all();
+    let flushed = WcStatus::Flushed;
+    assert_eq!(
+        pair.nodes[0].statuses(),
+        [(1, WcStatus::RnrRetryExceeded), (2, flushed), (3, flushed)]
+    );
+}
+
+#[test]
+fn req_05_silence_ends_in_bounded_time() {
+    let mut pair = Pair::new(10_000, Settings { faults: [1000, 0, 0, 0], ..CLEAN });
+    for id in 1..=2 {
+        let sgl = pair.nodes[0].sge(0, 8);
+        pair.nodes[0].send(id, SendOp::Send, sgl);
+    }
+    let start = pair.now;
+    pair.run_all();
+    assert_eq!(
+        pair.nodes[0].statuses(),
+        [(1, WcStatus::TransportRetryExceeded), (2, WcStatus::Flushed)]
+    );
+    assert!(pair.now.saturating_since(start) < Duration::from_secs(2));
+}
+
+#[test]
+fn err_01_a_refused_request_fails_alone_and_the_rest_is_flushed() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let good = pair.nodes[1].key;
+    for id in 0..8 {
+        let rkey = if id == 2 { Rkey::new(good.get() ^ 1) } else { good };
+        let sgl = pair.nodes[0].sge(0, 100);
+        pair.nodes[0].send(id, SendOp::Write { va: BASE, rkey }, sgl);
+        let sgl = pair.nodes[1].sge(0, 100);
+        pair.nodes[1].recv(id, sgl);
+    }
+    pair.run_all();
+    let statuses: Vec<WcStatus> = pair.nodes[0].done.iter().map(|done| done.status).collect();
+    let (ok, flushed) = (WcStatus::Success, WcStatus::Flushed);
+    assert_eq!(
+        statuses,
+        [ok, ok, WcStatus::RemoteAccess, flushed, flushed, flushed, flushed, flushed]
+    );
+    assert_eq!(pair.nodes[1].statuses(), Vec::from_iter((0..8).map(|id| (id, flushed))));
+}
+
+#[test]
+fn req_19_reads_in_flight_never_exceed_the_depth() {
+    let mut pair = Pair::new(10_000, Settings { reads: 2, ..CLEAN });
+    let rkey = pair.nodes[1].key;
+    for id in 0..5 {
+        let sgl = pair.nodes[0].sge(0, 10);
+        pair.nodes[0].send(id, SendOp::Read { va: BASE, rkey }, sgl);
+    }
+    pair.transmit(0);
+    assert_eq!(pair.sent[0].len(), 2);
+    pair.run_all();
+    assert_eq!(pair.nodes[0].done.len(), 5);
+}
+
+#[test]
+fn req_21_a_fenced_request_waits_for_earlier_reads() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 10);
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    let fenced = SendWr {
+        id: 2,
+        op: SendOp::Write { va: BASE, rkey },
+        sgl,
+        solicited: false,
+        read_fence: true,
+        silent: true,
+    };
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.post_send(fenced, out).unwrap();
+    pair.transmit(0);
+    assert_eq!(pair.sent[0].iter().map(|sent| sent.0).collect::<Vec<_>>(), [Opcode::ReadRequest]);
+    pair.run_all();
+    assert_eq!(pair.sent[0].last().unwrap().0, Opcode::WriteOnly);
+    assert!(pair.nodes[0].done.last().unwrap().silent);
+}
+
+#[test]
+fn a_local_fault_fails_its_own_request_after_the_earlier_ones() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    for id in 0..4 {
+        let mut sgl = pair.nodes[0].sge(0, 100);
+        if id == 2 {
+            sgl[0].addr = 1;
+        }
+        pair.nodes[0].send(id, SendOp::Write { va: BASE, rkey }, sgl);
+    }
+    pair.run_all();
+    let ok = WcStatus::Success;
+    assert_eq!(
+        pair.nodes[0].statuses(),
+        [(0, ok), (1, ok), (2, WcStatus::LocalProtection), (3, WcStatus::Flushed)]
+    );
+}
+
+#[test]
+fn err_04_a_flush_ends_everything_and_silences_the_qp() {
+    let mut pair = Pair::new(300_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    for id in 0..3 {
+        let sgl = pair.nodes[0].sge(0, 100_000);
+        pair.nodes[0].send(id, SendOp::Write { va: BASE, rkey }, sgl);
+        let sgl = pair.nodes[0].sge(0, 10);
+        pair.nodes[0].recv(10 + id, sgl);
+    }
+    pair.transmit(0);
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.flush(out);
+    pair.nodes[0].collect();
+    assert_eq!(pair.nodes[0].done.len(), 6);
+    assert!(pair.nodes[0].done.iter().all(|done| done.status == WcStatus::Flushed));
+    assert!(!pair.transmit(0) && pair.nodes[0].qp.deadline().is_none());
+    let sgl = pair.nodes[0].sge(0, 10);
+    pair.nodes[0].recv(99, sgl);
+    pair.nodes[0].collect();
+    assert_eq!(
+        pair.nodes[0].done.last().map(|done| (done.id, done.status)),
+        Some((99, WcStatus::Flushed))
+    );
+}
+
+/// Node 0 with `count` SENDs of one packet out.
+fn sends(count: u64, settings: Settings) -> Pair {
+    let mut pair = Pair::new(10_000, settings);
+    for id in 0..count {
+        let sgl = pair.nodes[0].sge(0, 8);
+        pair.nodes[0].send(id, SendOp::Send, sgl);
+    }
+    assert_eq!(pair.taken(0).len() as u64, count);
+    pair
+}
+
+/// Lets node 0's next deadline pass.
+fn wait(pair: &mut Pair) {
+    pair.now = pair.nodes[0].qp.deadline().unwrap();
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.handle_timeout(pair.now, out);
+    pair.nodes[0].collect();
+}
+
+#[test]
+fn req_07_a_nak_repeated_restarts_once() {
+    let mut pair = sends(10, CLEAN);
+    let nak = Syndrome::Nak(NakCode::PsnSequence);
+    pair.answer(3, nak).unwrap();
+    assert_eq!(pair.nodes[0].done.len(), 3);
+    assert_eq!(pair.taken(0).len(), 7);
+    pair.answer(3, nak).unwrap();
+    assert_eq!(pair.taken(0).len(), 0);
+}
+
+#[test]
+fn rnr_08_the_first_refusal_counts_even_if_it_acknowledges() {
+    let mut pair = sends(2, Settings { rnr_retry: 2, ..CLEAN });
+    let rnr = Syndrome::RnrNak(RnrTimer::new(1));
+    for _ in 0..2 {
+        pair.answer(1, rnr).unwrap();
+        wait(&mut pair);
+        assert_eq!(pair.taken(0).len(), 1);
+    }
+    pair.answer(1, rnr).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::RnrRetryExceeded)]);
+}
+
+#[test]
+fn a_refusal_repeated_during_its_pause_counts_once() {
+    let mut pair = sends(1, Settings { rnr_retry: 1, ..CLEAN });
+    let rnr = Syndrome::RnrNak(RnrTimer::new(14));
+    pair.answer(0, rnr).unwrap();
+    let deadline = pair.nodes[0].qp.deadline();
+    pair.now = pair.now + Duration::from_micros(10);
+    assert_eq!(pair.answer(0, rnr), Err(DropReason::StaleResponse));
+    assert_eq!(pair.nodes[0].qp.deadline(), deadline);
+    assert!(pair.nodes[0].done.is_empty());
+}
+
+#[test]
+fn req_08_a_refusal_past_an_unanswered_read_names_its_own_request() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 3000);
+    pair.nodes[0].send(0, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(1, SendOp::Write { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
+    pair.taken(0);
+    pair.answer(4, Syndrome::Nak(NakCode::RemoteAccess)).unwrap();
+    let flushed = WcStatus::Flushed;
+    assert_eq!(pair.nodes[0].statuses(), [(0, flushed), (1, WcStatus::RemoteAccess), (2, flushed)]);
+}
+
+#[test]
+fn req_16_an_answer_of_the_wrong_kind_fails_its_own_request() {
+    let mut pair = sends(2, CLEAN);
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: crate::psn::Msn::new(0) };
+    let psn = pair.psn(0, 1);
+    let ext = Ext::AtomicAck(aeth, 0);
+    pair.hand(0, (Opcode::AtomicAcknowledge, psn), ext, &[]).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::BadResponse)]);
+}
+
+#[test]
+fn err_07_completions_have_room_for_a_queue_that_is_filled_twice() {
+    let mut out = Completions::default();
+    out.reserve(64);
+    let room = out.capacity();
+    let mut sq = SendQueue::new(0, 64);
+    for _ in 0..2 {
+        for id in 0..64 {
+            let op = SendOp::Send;
+            let sgl = SgList::new();
+            let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
+            sq.push(wr, 1024).unwrap();
+        }
+        sq.flush(&mut out);
+    }
+    assert_eq!(out.capacity(), room);
+}
