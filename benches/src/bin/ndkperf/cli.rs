@@ -1,11 +1,12 @@
 //! The command line.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, RING_MAX};
@@ -15,7 +16,7 @@ use crate::rping;
 ///
 /// Without a command: `loopback`, two providers joined in memory.
 #[derive(Debug, Parser)]
-#[command(name = "ndkperf", version, args_conflicts_with_subcommands = true)]
+#[command(name = "ndkperf", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -39,7 +40,7 @@ pub(crate) enum Command {
     /// Run against `ndkperf serve`
     Connect(Connect),
     /// Be one side of rping, the ping-pong of librdmacm
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Rping(Rping),
 }
 
@@ -67,10 +68,11 @@ pub(crate) struct Loopback {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
-    #[arg(short, long, default_value_t = PORT)]
+    /// Port to listen on
+    #[arg(short, long, default_value_t = PORT, value_parser = port())]
     pub(crate) port: u16,
-    /// Exit after this many runs (a client makes one per operation)
-    #[arg(long, value_name = "N")]
+    /// Exit after this many runs, of which a client makes one per operation (default: no end)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) runs: Option<u64>,
     #[command(flatten)]
     pub(crate) patience: Patience,
@@ -79,10 +81,12 @@ pub(crate) struct Serve {
 #[derive(Args, Debug)]
 pub(crate) struct Connect {
     /// Address of the server
+    #[arg(value_parser = host)]
     pub(crate) peer: IpAddr,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
-    #[arg(short, long, default_value_t = PORT)]
+    /// Port of the server
+    #[arg(short, long, default_value_t = PORT, value_parser = port())]
     pub(crate) port: u16,
     #[command(flatten)]
     pub(crate) run: Run,
@@ -101,7 +105,7 @@ pub(crate) struct RpingServe {
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
     /// Address to listen on (default: the first `--address`)
-    #[arg(short = 'a', long = "bind", value_name = "IP")]
+    #[arg(short = 'a', long = "bind", value_name = "IP", value_parser = host)]
     pub(crate) bind: Option<IpAddr>,
     #[command(flatten)]
     pub(crate) ping: Ping,
@@ -115,7 +119,7 @@ pub(crate) struct RpingConnect {
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
     /// Address of the server
-    #[arg(short = 'a', long = "server", value_name = "IP")]
+    #[arg(short = 'a', long = "server", value_name = "IP", value_parser = host)]
     pub(crate) server: IpAddr,
     #[command(flatten)]
     pub(crate) ping: Ping,
@@ -124,7 +128,8 @@ pub(crate) struct RpingConnect {
 /// The options of rping that both sides have.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Ping {
-    #[arg(short, long, default_value_t = rping::PORT)]
+    /// Port of the server
+    #[arg(short, long, default_value_t = rping::PORT, value_parser = port())]
     pub(crate) port: u16,
     /// Pings to send, or at least to expect (default: no end)
     #[arg(short = 'C', long)]
@@ -255,7 +260,7 @@ pub(crate) struct EdgeArgs {
     /// af-packet:IFACE or tap:NAME
     #[arg(long)]
     pub(crate) edge: EdgeSpec,
-    /// Our address on it; may be repeated
+    /// Our address on it; may be repeated. Every peer must be on the same link, whatever LEN says
     #[arg(long = "address", required = true, value_name = "IP[/LEN]")]
     pub(crate) addresses: Vec<LocalAddress>,
     /// Our Ethernet address (default: a random one); af-packet has that of its interface
@@ -264,7 +269,8 @@ pub(crate) struct EdgeArgs {
     /// Largest IP packet in bytes (default: 1500); af-packet and tap have that of their interface
     #[arg(long, value_parser = mtu)]
     pub(crate) mtu: Option<usize>,
-    /// Let the interface divide units into packets (af-packet only)
+    /// Let the interface divide units into packets (af-packet only); where it only passes them on,
+    /// as a veth does, the peer needs this too
     #[arg(long)]
     pub(crate) offload: bool,
     /// Record the frames
@@ -287,14 +293,19 @@ impl EdgeArgs {
         }
     }
 
-    /// Our first address of the same family as `peer`.
-    pub(crate) fn address_for(&self, peer: IpAddr) -> Option<IpAddr> {
-        let mut addresses = self.addresses.iter().map(|address| address.ip);
-        addresses.find(|ip| ip.is_ipv4() == peer.is_ipv4())
+    /// Our end of a connection to `peer`.
+    pub(crate) fn address_for(&self, peer: IpAddr) -> Result<IpAddr, &'static str> {
+        if self.ips().contains(&peer) {
+            // It would leave by the edge, and nobody would send it back.
+            return Err("the peer's address is our own; `ndkperf loopback` needs no network");
+        }
+        let mut ips = self.ips().into_iter();
+        ips.find(|ip| ip.is_ipv4() == peer.is_ipv4())
+            .ok_or("no --address is of the same family as the peer's")
     }
 
     pub(crate) fn ips(&self) -> Vec<IpAddr> {
-        self.addresses.iter().map(|address| address.ip).collect()
+        self.addresses.iter().map(|LocalAddress(ip)| *ip).collect()
     }
 }
 
@@ -317,6 +328,11 @@ impl FromStr for EdgeSpec {
         if parts.contains(&Some("")) {
             return Err("an empty name");
         }
+        if let [Some("af-packet" | "tap"), Some(name), ..] = parts
+            && name.len() > INTERFACE_LEN_MAX
+        {
+            return Err("an interface's name has at most 15 bytes");
+        }
         match parts {
             [Some("qemu-dgram"), Some(local), Some(remote), None] => {
                 Ok(Self::QemuDgram { local: local.into(), remote: remote.into() })
@@ -331,7 +347,8 @@ impl FromStr for EdgeSpec {
                 Ok(Self::AfPacket(interface.into()))
             }
             [Some("tap"), Some(name), None, None] => Ok(Self::Tap(name.into())),
-            _ => Err("not an edge; see --help"),
+            _ => Err("not one of qemu-dgram:LOCAL:REMOTE, qemu-stream:listen:PATH, \
+                      qemu-stream:connect:PATH, af-packet:IFACE and tap:NAME"),
         }
     }
 }
@@ -350,26 +367,23 @@ impl fmt::Display for EdgeSpec {
     }
 }
 
-/// An address of ours, and how many of its bits name the network.
+/// An address of ours. How many of its bits name the network may be said, as for other tools, and
+/// means nothing: there are no routers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct LocalAddress {
-    pub(crate) ip: IpAddr,
-    pub(crate) prefix_len: Option<u8>,
-}
+pub(crate) struct LocalAddress(pub(crate) IpAddr);
 
 impl FromStr for LocalAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (ip, len) = text.split_once('/').map_or((text, None), |(ip, len)| (ip, Some(len)));
-        let ip: IpAddr = ip.parse().map_err(|_| "not an IP address")?;
+        let ip = host(ip)?;
         let max = if ip.is_ipv4() { 32 } else { 128 };
-        let prefix_len = match len.map(u8::from_str) {
-            None => None,
-            Some(Ok(len)) if len <= max => Some(len),
-            Some(_) => return Err("not a prefix length"),
-        };
-        Ok(Self { ip, prefix_len })
+        match len.map(u8::from_str) {
+            None => Ok(Self(ip)),
+            Some(Ok(len)) if len <= max => Ok(Self(ip)),
+            Some(_) => Err("not a prefix length"),
+        }
     }
 }
 
@@ -393,6 +407,21 @@ impl FromStr for MacAddress {
             (Some(_), _) => Err("not a MAC address"),
         }
     }
+}
+
+/// An address that one host on a network can have.
+fn host(text: &str) -> Result<IpAddr, &'static str> {
+    let ip: IpAddr = text.parse().map_err(|_| "not an IP address")?;
+    let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast {
+        return Err("not the address of one host on a network");
+    }
+    Ok(ip)
+}
+
+/// Port 0 is none.
+fn port() -> RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..)
 }
 
 fn size(text: &str) -> Result<u32, &'static str> {
@@ -421,6 +450,15 @@ fn seconds(text: &str) -> Result<f64, &'static str> {
 
 /// Port of `serve` and `connect`.
 const PORT: u16 = 18515;
+/// Bytes of an interface's name on Linux, less the zero at its end.
+const INTERFACE_LEN_MAX: usize = 15;
+
+const EXAMPLES: &str = "\
+Examples:
+  ndkperf --loss 1 --reorder 1
+  ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
+  ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
+  ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV";
 
 #[cfg(test)]
 mod tests {
@@ -483,6 +521,13 @@ mod tests {
             "ndkperf serve --edge tap: --address 10.0.0.1",
             "ndkperf serve --edge qemu-stream:x:y --address 10.0.0.1",
             "ndkperf serve --edge tap:t0 --address 10.0.0.1/33",
+            "ndkperf serve --edge tap:t0 --address 0.0.0.0",
+            "ndkperf serve --edge tap:t0 --address 255.255.255.255",
+            "ndkperf serve --edge tap:t0 --address 10.0.0.1 -p 0",
+            "ndkperf serve --edge tap:t0 --address 10.0.0.1 --runs 0",
+            "ndkperf serve --edge tap:sixteen-byte-name --address 10.0.0.1",
+            "ndkperf connect ff02::1 --edge tap:t0 --address fd00::1",
+            "ndkperf rping",
             "ndkperf serve --edge tap:t0 --address 10.0.0.1 --mac 01:00:00:00:00:00",
             "ndkperf connect --edge tap:t0 --address 10.0.0.1",
             "ndkperf rping connect --edge tap:t0 --address 10.0.0.1 -a 10.0.0.2 -S 1",
@@ -494,6 +539,15 @@ mod tests {
     }
 
     #[test]
+    fn our_end_is_of_the_family_of_the_peer_and_not_the_peer() {
+        let text = "ndkperf serve --edge tap:t0 --address 10.0.0.1 --address fd00::1";
+        let Command::Serve(serve) = parse(text).unwrap() else { panic!() };
+        let end = |peer: &str| serve.edge.address_for(peer.parse().unwrap());
+        assert_eq!(end("fd00::2"), Ok("fd00::1".parse().unwrap()));
+        assert!(end("10.0.0.1").is_err());
+    }
+
+    #[test]
     fn edges_and_addresses_are_read() {
         let dgram = EdgeSpec::QemuDgram { local: "/a".into(), remote: "/b".into() };
         assert_eq!("qemu-dgram:/a:/b".parse(), Ok(dgram));
@@ -502,8 +556,9 @@ mod tests {
             assert_eq!(text.parse::<EdgeSpec>().unwrap().to_string(), text);
         }
         assert_eq!("af-packet:eth0".parse(), Ok(EdgeSpec::AfPacket("eth0".into())));
-        let address: LocalAddress = "2001:db8::1/64".parse().unwrap();
-        assert_eq!((address.ip.is_ipv6(), address.prefix_len), (true, Some(64)));
+        for text in ["2001:db8::1/64", "2001:db8::1"] {
+            assert_eq!(text.parse(), Ok(LocalAddress("2001:db8::1".parse().unwrap())));
+        }
         assert_eq!("02:00:00:00:00:0a".parse(), Ok(MacAddress([2, 0, 0, 0, 0, 10])));
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
 pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Arc<Adapter>, Failure> {
     args.check().map_err(Failure::Arguments)?;
     let failed = |source| Failure::Edge { edge: args.edge.to_string(), source };
-    let edge = build(args).map_err(failed)?;
+    let edge = build(args).map_err(explain).map_err(failed)?;
     let edge = faulty(edge, &args.faults, seed.unwrap_or_else(random_seed));
     open(captured(edge, args.pcap.as_deref())?, &args.ips(), seed)
 }
@@ -133,6 +133,15 @@ fn build(args: &EdgeArgs) -> io::Result<BoxEdge> {
     })
 }
 
+/// Says what is missing where the system only says no.
+fn explain(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return error;
+    }
+    let hint = "packet sockets need CAP_NET_RAW and TAP devices CAP_NET_ADMIN";
+    io::Error::new(error.kind(), format!("{error}; {hint}"))
+}
+
 /// A locally administered address that nobody has given.
 fn random_mac() -> [u8; 6] {
     let [a, b, c, d, ..] = random_seed().to_le_bytes();
@@ -141,3 +150,101 @@ fn random_mac() -> [u8; 6] {
 
 /// MTU where neither the command line nor an interface says another.
 const ETHERNET_MTU: usize = 1500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    use netadapter_glue::{EdgeError, Link, Received, Transmit};
+    use rocev2::wire::{Packet, UnitWriter};
+    use std::convert::Infallible;
+    use std::net::SocketAddr;
+    use std::task::Waker;
+
+    /// An edge that flips a bit of the third data packet it receives and makes its ICRC fit again,
+    /// as a fault inside a NIC would.
+    struct Liar<E> {
+        edge: E,
+        packets: u32,
+    }
+
+    impl<E: Edge> Edge for Liar<E> {
+        fn link(&self) -> Link {
+            self.edge.link()
+        }
+
+        fn receive(
+            &mut self,
+            budget: usize,
+            sink: &mut dyn FnMut(Received<'_>),
+        ) -> Result<usize, EdgeError> {
+            let Self { edge, packets } = self;
+            edge.receive(budget, &mut |received| {
+                let data = Packet::parse(received.frame).ok();
+                match data.filter(|packet| packet.payload.len() == SIZE) {
+                    Some(packet) => {
+                        *packets += 1;
+                        sink(Received { frame: &retold(&packet, *packets == 3), segments: None });
+                    }
+                    None => sink(received),
+                }
+            })
+        }
+
+        fn transmit(
+            &mut self,
+            budget: usize,
+            fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        ) -> Result<usize, EdgeError> {
+            self.edge.transmit(budget, fill)
+        }
+
+        fn set_waker(&mut self, waker: &Waker) {
+            self.edge.set_waker(waker);
+        }
+
+        fn announce_sleep(&mut self, sleeping: bool) {
+            self.edge.announce_sleep(sleeping);
+        }
+    }
+
+    fn retold(packet: &Packet<'_>, flip: bool) -> Vec<u8> {
+        let mut frame = vec![0; 2 * SIZE];
+        let mut unit = UnitWriter::new(&mut frame, &packet.encap);
+        let Ok(()) = unit.push(&packet.bth, &packet.ext, SIZE, |payload| {
+            payload.copy_from_slice(packet.payload);
+            payload[FLIPPED] ^= u8::from(flip) << 7;
+            Ok::<(), Infallible>(())
+        });
+        let len = unit.finish().len;
+        frame.truncate(len);
+        frame
+    }
+
+    const SIZE: usize = 512;
+    const FLIPPED: usize = 500;
+
+    #[test]
+    fn one_wrong_bit_in_a_good_packet_is_found() {
+        for operation in ["send", "write", "read"] {
+            let text = format!("ndkperf --operations {operation} --size {SIZE} --iterations 20");
+            let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
+            let Command::Loopback(args) = command else { panic!() };
+            let (client, server) = memory::pair(MemoryConfig::default());
+            let side = |edge, host| {
+                let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+                let liar = Box::new(Liar { edge, packets: 0 });
+                Side { adapter: open(liar, &[ip], Some(host.into())).unwrap(), ip }
+            };
+            let (client, server) = (side(client, 1), side(server, 2));
+            let listener = server.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+            let plan = args.run.plans(1).unwrap()[0];
+            let outcome = crate::both_sides(&client, &server, &listener, &plan).unwrap();
+            let wrong = outcome.mismatches;
+            assert_eq!((wrong.count, wrong.message, wrong.offset), (1, 2, FLIPPED as u64));
+            let failure = crate::conclude(&args.run, 1, &Value::Null, &[outcome]).unwrap_err();
+            assert!(failure.to_string().contains("the data is wrong"), "{failure}");
+        }
+    }
+}

@@ -41,7 +41,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("ndkperf: {failure}");
-            ExitCode::FAILURE
+            match failure {
+                Failure::Arguments(_) => ExitCode::from(BAD_ARGUMENTS),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -59,7 +62,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         .take_while(|line| !line.is_empty() && !line.starts_with("Usage"))
         .collect();
     eprintln!("ndkperf: {}", lines.join(" ").trim_start_matches("error: "));
-    ExitCode::from(2)
+    ExitCode::from(BAD_ARGUMENTS)
 }
 
 fn loopback(args: &Loopback) -> Result<(), Failure> {
@@ -134,7 +137,7 @@ fn connect(args: &Connect) -> Result<(), Failure> {
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
     let adapter = edge::network(&args.edge, None)?;
-    let ip = args.bind.unwrap_or(args.edge.addresses[0].ip);
+    let ip = args.bind.unwrap_or(args.edge.addresses[0].0);
     let listener = listen_at(&adapter, SocketAddr::new(ip, args.ping.port))?;
     loop {
         let connector = any(std::slice::from_ref(&listener));
@@ -167,7 +170,7 @@ fn measure(
     remote: SocketAddr,
     plan: &Plan,
 ) -> Result<Outcome, Failure> {
-    let progress = report::Progress::new(plan);
+    let mut progress = report::Progress::new(plan);
     perf::run(adapter, local, remote, *plan, &mut |messages| progress.update(messages))
 }
 
@@ -186,9 +189,8 @@ fn conclude(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Result<
 
 /// Our end of a connection to `peer`; the provider chooses the port.
 fn local_address(edge: &EdgeArgs, peer: IpAddr) -> Result<SocketAddr, Failure> {
-    let ip = edge.address_for(peer);
-    ip.map(|ip| SocketAddr::new(ip, 0))
-        .ok_or(Failure::Arguments("no --address is of the same family as the peer's"))
+    let ip = edge.address_for(peer).map_err(Failure::Arguments)?;
+    Ok(SocketAddr::new(ip, 0))
 }
 
 /// One listener for each of our addresses.
@@ -226,6 +228,9 @@ fn any(listeners: &[Arc<Listener>]) -> Connector {
         }
     }
 }
+
+/// Exit code, as that of most programs.
+const BAD_ARGUMENTS: u8 = 2;
 
 /// How long one look for a connection takes.
 const SLICE: Duration = Duration::from_millis(50);

@@ -1,9 +1,9 @@
 //! What the user sees: a progress bar while it runs, then a table or a JSON document.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::Run;
@@ -91,10 +91,13 @@ fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }
 
-/// A progress bar on stderr, which shows nothing if that is no terminal.
+/// A progress bar on stderr; it shows nothing if that is no terminal, or the run is short.
 pub(crate) struct Progress {
     bar: ProgressBar,
     limit: Limit,
+    start: Instant,
+    /// When it is drawn next: the first time late, so that a short run shows nothing.
+    due: Instant,
 }
 
 impl Progress {
@@ -105,19 +108,32 @@ impl Progress {
         };
         let template = "{prefix:5} {wide_bar} {msg}";
         let style = ProgressStyle::with_template(template).expect("the template is sound");
-        let bar = ProgressBar::new(len).with_style(style).with_prefix(plan.operation.to_string());
-        Self { bar, limit: plan.limit }
+        let target = ProgressDrawTarget::hidden();
+        let bar = ProgressBar::with_draw_target(Some(len), target).with_style(style);
+        let start = Instant::now();
+        Self {
+            bar: bar.with_prefix(plan.operation.to_string()),
+            limit: plan.limit,
+            start,
+            due: start + QUIET,
+        }
     }
 
     /// So many messages are through.
-    pub(crate) fn update(&self, messages: u64) {
+    pub(crate) fn update(&mut self, messages: u64) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        if self.bar.is_hidden() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.due = now + REDRAW;
+        self.bar.set_message(format!("{messages} messages"));
         self.bar.set_position(match self.limit {
             Limit::Messages(_) => messages,
-            Limit::Time(_) => self.bar.elapsed().as_millis() as u64,
+            Limit::Time(_) => (now - self.start).as_millis() as u64,
         });
-        if messages.is_multiple_of(256) {
-            self.bar.set_message(format!("{messages} messages"));
-        }
     }
 }
 
@@ -126,6 +142,11 @@ impl Drop for Progress {
         self.bar.finish_and_clear();
     }
 }
+
+/// A run that is over by then shows no progress.
+const QUIET: Duration = Duration::from_secs(1);
+/// Time between two looks of the bar.
+const REDRAW: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

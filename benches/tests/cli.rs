@@ -1,0 +1,352 @@
+//! `ndkperf` as its users run it: what it prints, how it ends, and that two of them understand
+//! each other over the sockets of a QEMU network.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pcap_file::pcap::PcapReader;
+use rocev2::wire::{Opcode, Packet};
+use serde_json::Value;
+use tempfile::TempDir;
+
+// ---- loopback ----------------------------------------------------------------------------------
+
+#[test]
+fn everything_is_verified_over_a_bad_network() {
+    let faults = "--loss 2 --duplicate 1 --reorder 2 --corrupt 0.5 --seed 1";
+    let report = json(&format!("loopback --iterations 200 --size 16k {faults}"));
+    assert_eq!(report["edge"]["loss_percent"], 2.0);
+    assert_eq!(report["edge"]["corrupt_percent"], 0.5);
+    assert_whole(&report, 200, 16 << 10);
+}
+
+#[test]
+fn everything_is_verified_over_ip6() {
+    assert_whole(&json("loopback --ip6 --iterations 300 --size 10000"), 300, 10_000);
+}
+
+#[test]
+fn everything_is_verified_in_large_packets_and_short_units() {
+    let report = json("loopback --mtu 9000 --segments 8 --iterations 300");
+    assert_eq!(report["edge"]["mtu"], 9000);
+    assert_eq!(report["edge"]["segments"], 8);
+    assert_whole(&report, 300, 64 << 10);
+}
+
+#[test]
+fn a_report_has_every_field() {
+    let report = json("--iterations 10 --operations read --size 100 --depth 3 --seed 7");
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(report["edge"]["kind"], "memory");
+    assert_eq!((&report["depth"], &report["seed"]), (&Value::from(3), &Value::from(7)));
+    let [operation] = operations(&report) else { panic!("{report}") };
+    assert_eq!(operation["operation"], "read");
+    let numbers = ["seconds", "messages_per_second", "gigabytes_per_second"];
+    let latencies = ["p50", "p99", "p99.9", "max"];
+    let numbers = numbers.map(|name| &operation[name]);
+    let latencies = latencies.map(|name| &operation["latency_us"][name]);
+    for number in numbers.iter().chain(&latencies) {
+        assert!(number.as_f64().is_some_and(|number| number > 0.0), "{operation}");
+    }
+}
+
+#[test]
+fn a_table_tells_that_every_byte_was_checked() {
+    let output = run("loopback --iterations 10 --seed 7");
+    assert!(output.status.success());
+    let table = text(&output.stdout);
+    for word in ["send", "write", "read", "every byte checked", "seed 7"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    // No terminal, so no progress bar.
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn a_capture_holds_the_packets_of_a_run() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("write.pcap");
+    let path = file.display();
+    let output = run(&format!("--operations write --iterations 20 --size 4k --pcap {path}"));
+    assert!(output.status.success(), "{output:?}");
+    let mut capture = PcapReader::new(File::open(&file).unwrap()).unwrap();
+    let (mut writes, mut acknowledgements) = (0, 0);
+    while let Some(record) = capture.next_packet() {
+        // All that is no RoCE packet are the questions for Ethernet addresses.
+        match Packet::parse(&record.unwrap().data).map(|packet| packet.bth.opcode) {
+            Ok(Opcode::WriteOnly) => writes += 1,
+            Ok(Opcode::Acknowledge) => acknowledgements += 1,
+            _ => {}
+        }
+    }
+    assert!(writes >= 20 && acknowledgements > 0, "{writes}, {acknowledgements}");
+}
+
+// ---- failures ----------------------------------------------------------------------------------
+
+#[test]
+fn bad_arguments_are_told_in_one_line() {
+    let edge = "--edge qemu-dgram:/tmp/a:/tmp/b";
+    for (arguments, word) in [
+        ("frobnicate", "frobnicate"),
+        ("--loss 101", "--loss"),
+        ("--size 0", "--size"),
+        ("--size 512M", "512 MiB"),
+        ("--operations erase", "send, write, read"),
+        ("--iterations 5 --seconds 1", "--seconds"),
+        ("serve", "--edge"),
+        ("serve --edge eth0 --address 10.0.0.1", "af-packet:IFACE"),
+        ("serve --edge tap:t0 --address 10.0.0.1 --mtu 9000", "--mtu"),
+        (&format!("serve {edge} --address 10.0.0.300"), "10.0.0.300"),
+        (&format!("connect 224.0.0.1 {edge} --address 10.0.0.1"), "224.0.0.1"),
+        (&format!("connect fd00::1 {edge} --address 10.0.0.1"), "family"),
+        (&format!("connect 10.0.0.1 {edge} --address 10.0.0.1"), "loopback"),
+        ("rping", "serve, connect"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert_one_line(&output, word);
+    }
+}
+
+#[test]
+fn help_is_no_failure() {
+    for arguments in ["--help", "serve --help", "rping connect --help", "--version"] {
+        let output = run(arguments);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert!(text(&output.stdout).contains("ndkperf"));
+    }
+}
+
+#[test]
+fn a_missing_interface_is_told_in_one_line() {
+    let output = run("serve --edge af-packet:no-such-if0 --address 10.0.0.1");
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "af-packet:no-such-if0");
+}
+
+#[test]
+fn nobody_at_an_address_is_told_in_one_line() {
+    let network = Network::new();
+    let output = run(&format!("connect 10.0.0.9 {}", network.dgram(2)));
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "STATUS_HOST_UNREACHABLE");
+    let output = run(&format!("rping connect -a 10.0.0.9 {}", network.dgram(2)));
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "STATUS_HOST_UNREACHABLE");
+}
+
+#[test]
+fn nobody_at_a_port_is_told_in_one_line() {
+    let network = Network::new();
+    let _server = network.start("server", &format!("serve {}", network.dgram(1)));
+    let output = run(&format!("connect 10.0.0.1 -p 9 {}", network.dgram(2)));
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "STATUS_CONNECTION_REFUSED");
+}
+
+// ---- two processes -----------------------------------------------------------------------------
+
+#[test]
+fn serve_and_connect_verify_over_datagrams() {
+    let network = Network::new();
+    measure(&network, &network.dgram(1), &network.dgram(2));
+}
+
+#[test]
+fn serve_and_connect_verify_over_a_stream() {
+    let network = Network::new();
+    let [server, client] = network.stream();
+    measure(&network, &server, &client);
+}
+
+#[test]
+fn rping_verifies_over_datagrams() {
+    let network = Network::new();
+    ping(&network, &network.dgram(1), &network.dgram(2));
+}
+
+#[test]
+fn rping_verifies_over_a_stream() {
+    let network = Network::new();
+    let [server, client] = network.stream();
+    ping(&network, &server, &client);
+}
+
+#[test]
+fn rping_verifies_over_a_bad_network() {
+    let network = Network::new();
+    let client = format!("{} --loss 2 --corrupt 1 --duplicate 2", network.dgram(2));
+    ping(&network, &network.dgram(1), &client);
+}
+
+/// All three operations, and the server's word for it.
+fn measure(network: &Network, server_edge: &str, client_edge: &str) {
+    let mut server = network.start("server", &format!("serve --runs 3 {server_edge}"));
+    let report = json(&format!("connect 10.0.0.1 --iterations 100 --size 5000 {client_edge}"));
+    assert_whole(&report, 100, 5000);
+    assert!(server.wait().success(), "{}", server.log());
+    assert_eq!(server.log().matches(": 100 messages").count(), 3, "{}", server.log());
+}
+
+/// Ten pings, compared by both sides, and a disconnect that both sides see.
+fn ping(network: &Network, server_edge: &str, client_edge: &str) {
+    let mut server = network.start("server", &format!("rping serve -V -C 10 {server_edge}"));
+    let output = run(&format!("rping connect -vV -C 10 -S 100 -a 10.0.0.1 {client_edge}"));
+    assert!(output.status.success(), "{output:?}");
+    let pings = text(&output.stdout);
+    assert_eq!(pings.matches("ping data: rdma-ping-").count(), 10, "{pings}");
+    assert!(text(&output.stderr).contains("10 pings, disconnected"), "{output:?}");
+    assert!(server.wait().success(), "{}", server.log());
+    assert!(server.log().contains("10 pings, then it disconnected"), "{}", server.log());
+}
+
+// ---- help --------------------------------------------------------------------------------------
+
+/// A directory for sockets and logs.
+struct Network(TempDir);
+
+impl Network {
+    fn new() -> Self {
+        // Not below the target directory: the path of a socket has at most 107 bytes.
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The arguments of host 1 or 2 on a link of datagram sockets.
+    fn dgram(&self, host: u8) -> String {
+        let [own, peer] = [host, 3 - host].map(|host| self.path(&host.to_string()));
+        format!("--edge qemu-dgram:{}:{} --address 10.0.0.{host}", own.display(), peer.display())
+    }
+
+    /// The arguments of server and client on a link of one stream socket.
+    fn stream(&self) -> [String; 2] {
+        let path = self.path("stream");
+        [(1, "listen"), (2, "connect")].map(|(host, role)| {
+            format!("--edge qemu-stream:{role}:{} --address 10.0.0.{host}", path.display())
+        })
+    }
+
+    /// Starts a server and waits until it listens.
+    fn start(&self, name: &str, arguments: &str) -> Process {
+        let log = self.path(name);
+        let child = command(arguments)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut process = Process { child, log };
+        let deadline = Instant::now() + LIMIT;
+        while !process.log().contains("listening on") {
+            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log());
+            assert!(Instant::now() < deadline, "it does not listen: {}", process.log());
+            thread::sleep(SLICE);
+        }
+        process
+    }
+}
+
+/// A process that does not outlive its test.
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        wait(&mut self.child).unwrap_or_else(|| panic!("it does not end: {}", self.log()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // An error means that it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ndkperf"));
+    command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end.
+fn run(arguments: &str) -> Output {
+    let dir = TempDir::new().unwrap();
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| dir.path().join(name));
+    let child = command(arguments)
+        .stdout(File::create(&stdout).unwrap())
+        .stderr(File::create(&stderr).unwrap())
+        .spawn()
+        .unwrap();
+    let mut process = Process { child, log: stderr.clone() };
+    let status = process.wait();
+    Output { status, stdout: read(&stdout).into(), stderr: read(&stderr).into() }
+}
+
+/// Runs with `--json` and reads what it prints.
+fn json(arguments: &str) -> Value {
+    let output = run(&format!("{arguments} --json"));
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        thread::sleep(SLICE);
+    }
+    None
+}
+
+/// SEND, WRITE and READ moved every byte, and every byte was right.
+fn assert_whole(report: &Value, messages: u64, size: u64) {
+    assert_eq!(report["verified"], true);
+    assert_eq!(report["size"], size);
+    let operations = operations(report);
+    let names: Vec<&Value> = operations.iter().map(|operation| &operation["operation"]).collect();
+    assert_eq!(names, ["send", "write", "read"]);
+    for operation in operations {
+        assert_eq!(operation["messages"], messages);
+        assert_eq!(operation["bytes"], messages * size);
+        assert_eq!(operation["wrong_messages"], 0);
+    }
+}
+
+fn operations(report: &Value) -> &[Value] {
+    report["operations"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn assert_one_line(output: &Output, word: &str) {
+    let line = text(&output.stderr);
+    assert!(line.starts_with("ndkperf: ") && line.contains(word), "{word}: {line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// No run lasts that long, on the slowest machine.
+const LIMIT: Duration = Duration::from_secs(120);
+const SLICE: Duration = Duration::from_millis(5);
