@@ -10,6 +10,7 @@ use crate::ndk::{Control, ObjectId};
 use crate::platform::Platform;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use core::task::Waker;
@@ -40,7 +41,7 @@ impl<T> Exclusive<T> {
 
     /// The value, unless another call is using it.
     pub(crate) fn enter(&self) -> Option<Entered<'_, T>> {
-        (!self.entered.swap(true, Ordering::Acquire)).then_some(Entered(self))
+        (!self.entered.swap(true, Ordering::Acquire)).then_some(Entered(self, PhantomData))
     }
 
     /// Whether a call is inside.
@@ -50,7 +51,7 @@ impl<T> Exclusive<T> {
 }
 
 /// Access to the value of an [`Exclusive`] until it is dropped.
-pub(crate) struct Entered<'a, T>(&'a Exclusive<T>);
+pub(crate) struct Entered<'a, T>(&'a Exclusive<T>, PhantomData<&'a mut T>);
 
 #[allow(unsafe_code, reason = "the guard is the only access to the cell")]
 impl<T> Deref for Entered<'_, T> {

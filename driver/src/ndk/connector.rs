@@ -164,7 +164,7 @@ unsafe extern "system" fn ndk_connect(
         Connect { qp: qp.base.id, local, remote, limits: limits(inbound, outbound), private_data };
     let done = RequestDone::new(completion, context);
     request(
-        &connector.base,
+        connector.base.shard(),
         Control::Connect { connector: connector.base.id, what: Box::new(what), done },
     )
 }
@@ -217,7 +217,10 @@ struct AcceptArguments {
 
 impl ConnectorObject {
     fn complete_connect(&self, event: DisconnectEvent, done: RequestDone) -> NTSTATUS {
-        request(&self.base, Control::CompleteConnect { connector: self.base.id, event, done })
+        request(
+            self.base.shard(),
+            Control::CompleteConnect { connector: self.base.id, event, done },
+        )
     }
 
     /// # Safety
@@ -238,7 +241,7 @@ impl ConnectorObject {
             return STATUS_INVALID_PARAMETER;
         }
         let what = Box::new(Accept { qp: qp.base.id, limits, private_data, event });
-        request(&self.base, Control::Accept { connector: self.base.id, what, done })
+        request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
     }
 }
 
@@ -317,7 +320,7 @@ unsafe extern "system" fn ndk_reject(
     let (from, to) = (Stage::Rejectable as u8, Stage::Idle as u8);
     match stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => match request(
-            &connector.base,
+            connector.base.shard(),
             Control::Reject { connector: connector.base.id, private_data },
         ) {
             STATUS_PENDING => STATUS_SUCCESS,
@@ -415,5 +418,5 @@ unsafe extern "system" fn ndk_disconnect(
     // SAFETY: the consumer keeps the connector open until this call returns.
     let connector = unsafe { ConnectorObject::from_ndk(connector) };
     let done = RequestDone::new(completion, context);
-    request(&connector.base, Control::Disconnect { connector: connector.base.id, done })
+    request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
 }

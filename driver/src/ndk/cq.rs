@@ -67,7 +67,9 @@ impl Arm {
             // Whatever a consumer means by another number, it wants to be told.
             _ => ARM_ANY,
         };
-        self.armed.fetch_max(strength, Ordering::Relaxed);
+        // Release: whoever sees the arm also sees that its call is inside the CQ (`Exclusive`), and
+        // does not free the CQ under it.
+        self.armed.fetch_max(strength, Ordering::Release);
         fence(Ordering::SeqCst);
         satisfied(strength, self.news.load(Ordering::Relaxed))
     }

@@ -2,7 +2,6 @@
 
 use super::{Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
-use alloc::sync::Arc;
 use core::net::SocketAddr;
 use once_cell::race::OnceBox;
 
@@ -44,7 +43,7 @@ unsafe extern "system" fn ndk_listen(
         return STATUS_INVALID_ADDRESS;
     };
     let done = RequestDone::new(completion, context);
-    request(&listener.base, Control::Listen { listener: listener.base.id, local, done })
+    request(listener.base.shard(), Control::Listen { listener: listener.base.id, local, done })
 }
 
 /// [`NDK_FN_GET_LISTENER_LOCAL_ADDRESS`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_listener_local_address).
@@ -72,7 +71,7 @@ unsafe extern "system" fn ndk_get_listener_local_address(
 unsafe extern "system" fn ndk_control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
     // SAFETY: the consumer keeps the listener open until this call returns.
     let listener = unsafe { ListenerObject::from_ndk(listener) };
-    let shard = Arc::clone(&listener.base.shard);
+    let shard = listener.base.shard();
     // The function has no way to fail; a full ring leaves the listener as it is.
     let _ = shard.request(Control::Pause { listener: listener.base.id, pause: pause != FALSE });
 }

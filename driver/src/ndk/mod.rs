@@ -40,6 +40,13 @@ pub(crate) struct Base {
     pub(crate) shard: Arc<Shard>,
 }
 
+impl Base {
+    /// The shard, to use beyond the object's life.
+    pub(crate) fn shard(&self) -> Arc<Shard> {
+        Arc::clone(&self.shard)
+    }
+}
+
 /// The beginning of every [`Object`].
 type Prefix = Object<NDK_ADAPTER, ()>;
 
@@ -155,26 +162,32 @@ pub(crate) enum Create {
     Listener { event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>, context: Context },
 }
 
-/// Sends a creation: `STATUS_PENDING`, or why not.
-pub(crate) fn create(base: &Base, what: Create, done: CreateDone) -> NTSTATUS {
+/// Sends a creation: `STATUS_PENDING`, or why not. See [`request`].
+pub(crate) fn create(
+    shard: Arc<Shard>,
+    parent: ObjectId,
+    what: Create,
+    done: CreateDone,
+) -> NTSTATUS {
     // The place of the close that must not fail.
-    if base.shard.reserve().is_err() {
+    if shard.reserve().is_err() {
         return STATUS_INSUFFICIENT_RESOURCES;
     }
-    let message = Control::Create { parent: base.id, what: Box::new(what), done };
-    match base.shard.request(message) {
+    match shard.request(Control::Create { parent, what: Box::new(what), done }) {
         Ok(()) => STATUS_PENDING,
         Err(_) => {
-            base.shard.release();
+            shard.release();
             STATUS_INSUFFICIENT_RESOURCES
         }
     }
 }
 
-/// Sends a request: `STATUS_PENDING`, or why not. The object may be gone when this returns.
-pub(crate) fn request(base: &Base, message: Control) -> NTSTATUS {
-    // The core may finish the request, and the consumer close the adapter, before this returns.
-    let shard = Arc::clone(&base.shard);
+/// Sends a request: `STATUS_PENDING`, or why not.
+///
+/// It borrows nothing of the object and holds the shard by itself: once the message is sent, the
+/// core may finish the request, and the consumer close the object and the whole provider, before
+/// this returns.
+pub(crate) fn request(shard: Arc<Shard>, message: Control) -> NTSTATUS {
     match shard.request(message) {
         Ok(()) => STATUS_PENDING,
         Err(_) => STATUS_INSUFFICIENT_RESOURCES,
@@ -193,7 +206,7 @@ pub(crate) unsafe extern "system" fn ndk_close(
 ) -> NTSTATUS {
     // SAFETY: every object begins with the prefix.
     let prefix = unsafe { Prefix::from_ndk(object.cast()) };
-    let shard = Arc::clone(&prefix.base.shard);
+    let shard = prefix.base.shard();
     let done = CloseDone::Callback(completion, Context::new(context));
     shard.send_reserved(Control::Close { object: prefix.base.id, done });
     STATUS_PENDING

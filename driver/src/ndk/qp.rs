@@ -3,7 +3,6 @@
 use super::{Context, Control, Object, ndk_close, ndk_query_extension, not_supported as ns, slice};
 use crate::abi::*;
 use crate::ring::Exclusive;
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rocev2::ids::{Lkey, Rkey};
 use rocev2::qp::work::{MAX_MESSAGE, RecvWr, SendOp, SendWr, SgList, Sge, sg_len};
@@ -158,7 +157,7 @@ impl QpObject {
 unsafe extern "system" fn ndk_flush(qp: *mut NDK_QP) {
     // SAFETY: the consumer keeps the QP open until this call returns.
     let qp = unsafe { QpObject::from_ndk(qp) };
-    let shard = Arc::clone(&qp.base.shard);
+    let shard = qp.base.shard();
     qp.shared.connected.store(false, Ordering::Release);
     // A flush that finds no room in the ring is made up for by the close that follows it.
     let _ = shard.request(Control::Flush { qp: qp.base.id });
