@@ -40,6 +40,13 @@ struct Connection {
     listener: Arc<Listener>,
 }
 
+/// The objects of a connection that are not a side's.
+struct Connected {
+    active: Connector,
+    passive: Connector,
+    listener: Arc<Listener>,
+}
+
 impl Net {
     fn new() -> Self {
         Self::with_addresses(["10.0.0.1", "10.0.0.2"])
@@ -70,17 +77,21 @@ impl Net {
     }
 
     fn connect(&self) -> Connection {
-        let listener = self.adapters[1].listen(self.at(1, PORT)).unwrap();
         let sides = [self.side(0), self.side(1)];
+        let Connected { active, passive, listener } = self.connect_qps(&sides[0].qp, &sides[1].qp);
+        Connection { sides, connectors: [active, passive], listener }
+    }
+
+    fn connect_qps(&self, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
+        let listener = self.adapters[1].listen(self.at(1, PORT)).unwrap();
         let active = self.adapters[0].create_connector().unwrap();
-        let request =
-            active.connect(&sides[0].qp, self.at(0, 0), self.at(1, PORT), LIMITS, b"caller");
+        let request = active.connect(client, self.at(0, 0), self.at(1, PORT), LIMITS, b"caller");
         let passive = listener.next(PATIENCE).expect("a connect event");
-        let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
+        let accept = passive.accept(server, LIMITS, b"callee");
         request.wait().unwrap();
         active.complete_connect().wait().unwrap();
         accept.wait().unwrap();
-        Connection { sides, connectors: [active, passive], listener }
+        Connected { active, passive, listener }
     }
 }
 
@@ -481,6 +492,30 @@ fn a_second_use_of_qp_or_connector_is_refused() {
     assert_eq!(status(other.disconnect().wait()), STATUS_CONNECTION_INVALID);
     assert_eq!(status(other.local_address()), STATUS_CONNECTION_INVALID);
     drop(connection.listener);
+}
+
+#[test]
+fn a_provider_full_of_objects_still_flushes_and_serves_what_it_has() {
+    let net = Net::new();
+    let side = net.side(0);
+    let listener = net.adapters[0].listen(net.at(0, PORT)).unwrap();
+    let connector = net.adapters[0].create_connector().unwrap();
+    let mut domains = Vec::new();
+    let full = loop {
+        match net.adapters[0].create_pd() {
+            Ok(pd) => domains.push(pd),
+            Err(error) => break error.status,
+        }
+    };
+    assert_eq!(full, STATUS_INSUFFICIENT_RESOURCES);
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, 9), LIMITS, b"");
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    side.qp.receive(1, &[side.mr.sge(0..1)]).unwrap();
+    side.qp.flush();
+    assert_eq!(side.statuses(1), [STATUS_CANCELLED]);
+    listener.pause(true);
+    drop(domains.pop());
+    assert_eq!(status(net.adapters[0].create_pd()), STATUS_SUCCESS);
 }
 
 #[test]

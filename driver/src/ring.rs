@@ -6,19 +6,22 @@
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
 use crate::ndk::adapter::Limits;
-use crate::ndk::{Control, ObjectId};
+use crate::ndk::{CloseDone, Control, ObjectId};
 use crate::platform::Platform;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
-/// Control messages in flight plus objects alive, per shard. Each object holds one place for its
-/// close from its creation on, so a close never fails for want of room.
-const CONTROL_CAPACITY: usize = 1 << 15;
+/// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
+/// from its creation on, so a close never fails for want of room.
+pub(crate) const OBJECTS_MAX: usize = 1 << 15;
+/// Other control messages on their way at a time. They have places of their own, so that a provider
+/// full of objects still serves those that it has.
+const REQUESTS_MAX: usize = 1 << 14;
 
 /// A value that one caller at a time may use, by the consumer's own promise. A consumer that breaks
 /// the promise is turned away instead of racing.
@@ -77,13 +80,36 @@ impl<T> Drop for Entered<'_, T> {
     }
 }
 
+/// An object's own half of its doorbell: whether it rings, and what for.
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell(AtomicU8);
+
+/// The object is in the ring of doorbells.
+const RINGING: u8 = 1;
+/// The QP has to be flushed.
+pub(crate) const FLUSH: u8 = 2;
+
+impl Doorbell {
+    /// Adds reasons; true if it did not ring before. One step: the core cannot answer a part of it.
+    fn ring(&self, reasons: u8) -> bool {
+        self.0.fetch_or(RINGING | reasons, Ordering::AcqRel) & RINGING == 0
+    }
+
+    /// Stops ringing; the reasons. What was put into the object's rings before is visible now.
+    pub(crate) fn answer(&self) -> u8 {
+        self.0.swap(0, Ordering::AcqRel)
+    }
+}
+
 /// The consumer's side of one poll core.
 pub(crate) struct Shard {
     pub(crate) platform: Box<dyn Platform>,
     pub(crate) limits: Limits,
     control: ArrayQueue<Control>,
-    /// Free places of `control`.
-    credits: AtomicUsize,
+    /// Objects that may still be created.
+    objects: AtomicUsize,
+    /// Free places of `control` that belong to no object.
+    requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
     sleeping: AtomicBool,
     waker: Waker,
@@ -99,9 +125,10 @@ impl Shard {
         Self {
             platform,
             limits,
-            control: ArrayQueue::new(CONTROL_CAPACITY),
-            credits: AtomicUsize::new(CONTROL_CAPACITY),
-            doorbells: ArrayQueue::new(CONTROL_CAPACITY),
+            control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
+            objects: AtomicUsize::new(OBJECTS_MAX),
+            requests: AtomicUsize::new(REQUESTS_MAX),
+            doorbells: ArrayQueue::new(OBJECTS_MAX),
             sleeping: AtomicBool::new(false),
             waker,
         }
@@ -109,42 +136,50 @@ impl Shard {
 
     /// Sends a message that takes a place of its own.
     pub(crate) fn request(&self, message: Control) -> Result<(), Full> {
-        self.reserve()?;
-        self.send_reserved(message);
+        take(&self.requests)?;
+        self.send(message);
         Ok(())
     }
 
-    /// Takes a place for a later message.
-    pub(crate) fn reserve(&self) -> Result<(), Full> {
-        let take = |credits: usize| credits.checked_sub(1);
-        self.credits
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .map(drop)
-            .map_err(|_| Full)
+    /// Takes the place of an object that is to be created.
+    pub(crate) fn reserve_object(&self) -> Result<(), Full> {
+        take(&self.objects)
     }
 
-    /// Gives a place back: its message was taken, or will never be sent.
-    pub(crate) fn release(&self) {
-        self.credits.fetch_add(1, Ordering::Relaxed);
+    /// Gives the place of an object back: it is freed, or was never created.
+    pub(crate) fn release_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends a message whose place was taken before.
-    pub(crate) fn send_reserved(&self, message: Control) {
+    /// Objects that exist, and those on their way.
+    pub(crate) fn open_objects(&self) -> usize {
+        OBJECTS_MAX - self.objects.load(Ordering::Relaxed)
+    }
+
+    /// Closes an object, in the place that it holds.
+    pub(crate) fn close(&self, object: ObjectId, done: CloseDone) {
+        self.send(Control::Close { object, done });
+    }
+
+    fn send(&self, message: Control) {
         let pushed = self.control.push(message);
         assert!(pushed.is_ok(), "every message has a place");
         self.wake();
     }
 
-    /// Takes a control message; its place is free again.
+    /// Takes a control message. Its place is free again; that of a close goes with the object.
     pub(crate) fn next_control(&self) -> Option<Control> {
         let message = self.control.pop()?;
-        self.release();
+        if !matches!(message, Control::Close { .. }) {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
         Some(message)
     }
 
-    /// Tells the core that `object` has something in its rings. `rung` is the object's own flag.
-    pub(crate) fn ring(&self, object: ObjectId, rung: &AtomicBool) {
-        if !rung.swap(true, Ordering::AcqRel) {
+    /// Tells the core that `object` has something in its rings, or `reasons`. The object is not
+    /// touched once the core may have seen it.
+    pub(crate) fn ring(&self, object: ObjectId, doorbell: &Doorbell, reasons: u8) {
+        if doorbell.ring(reasons) {
             // At most one entry per object, and no more objects than places.
             let pushed = self.doorbells.push(object);
             debug_assert!(pushed.is_ok());
@@ -152,9 +187,14 @@ impl Shard {
         self.wake();
     }
 
+    /// Doorbells that ring now; whoever rings later waits for the next look.
+    pub(crate) fn ringing(&self) -> usize {
+        self.doorbells.len()
+    }
+
     /// Takes an object whose doorbell rang.
     pub(crate) fn next_doorbell(&self) -> Option<ObjectId> {
-        if self.doorbells.is_empty() { None } else { self.doorbells.pop() }
+        self.doorbells.pop()
     }
 
     /// Whether a message or a doorbell waits.
@@ -178,9 +218,25 @@ impl Shard {
     }
 }
 
+/// Takes one of `places`.
+fn take(places: &AtomicUsize) -> Result<(), Full> {
+    let less = |places: usize| places.checked_sub(1);
+    places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop).map_err(|_| Full)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_doorbell_rings_once_and_keeps_every_reason() {
+        let doorbell = Doorbell::default();
+        assert!(doorbell.ring(0));
+        assert!(!doorbell.ring(FLUSH));
+        assert_eq!(doorbell.answer(), RINGING | FLUSH);
+        assert!(doorbell.ring(0));
+        assert_eq!(doorbell.answer(), RINGING);
+    }
 
     #[test]
     fn a_second_caller_is_turned_away() {

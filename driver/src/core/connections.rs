@@ -343,14 +343,18 @@ impl State {
             // It listens once in its life.
             let _ = listener.object.shared.local.set(Box::new(local));
         }
+        // It may have been paused before it listened.
+        self.pause(id);
         STATUS_SUCCESS
     }
 
-    pub(super) fn pause(&mut self, id: ObjectId, pause: bool) {
-        if let Some(Kind::Listener(ListenerCore { listening: Some((listener, _)), .. })) =
-            self.objects.get(id).map(|entry| &entry.kind)
+    /// Does what the consumer last asked for.
+    pub(super) fn pause(&mut self, id: ObjectId) {
+        if let Some(Kind::Listener(ListenerCore {
+            object, listening: Some((listener, _)), ..
+        })) = self.objects.get(id).map(|entry| &entry.kind)
         {
-            self.device.pause(*listener, pause);
+            self.device.pause(*listener, object.shared.paused.load(Ordering::Acquire));
         }
     }
 
@@ -379,7 +383,7 @@ impl State {
             return self.device.release(now, conn);
         };
         // The place of the close that must not fail.
-        if self.shard.reserve().is_err() {
+        if self.shard.reserve_object().is_err() {
             return self.device.release(now, conn);
         }
         // The accepted connection shares the listener's port and keeps it.

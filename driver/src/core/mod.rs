@@ -12,7 +12,7 @@ use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
 use crate::ndk::mr::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
 use crate::platform::Platform;
-use crate::ring::Shard;
+use crate::ring::{FLUSH, Shard};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -240,29 +240,48 @@ impl State {
         taken > 0
     }
 
-    /// Moves posted work from the rings into the device.
+    /// Answers the doorbells that ring now; bounded, however fast others ring meanwhile.
     fn drain_doorbells(&mut self) -> bool {
-        let mut any = false;
-        while let Some(id) = self.shard.next_doorbell() {
-            any = true;
-            let Some(entry) = self.objects.get_mut(id) else { continue };
-            match &mut entry.kind {
-                Kind::Cq(cq) => {
-                    cq.object.shared.rung.swap(false, Ordering::AcqRel);
-                    self.notify.push_back(id);
-                }
-                Kind::Qp(qp) => {
-                    qp.object.shared.rung.swap(false, Ordering::AcqRel);
-                    qp.drain(&mut self.device);
-                }
-                Kind::Adapter(_)
-                | Kind::Pd(..)
-                | Kind::Mr(_)
-                | Kind::Connector(_)
-                | Kind::Listener(_) => {}
+        let ringing = self.shard.ringing();
+        for _ in 0..ringing {
+            if let Some(id) = self.shard.next_doorbell() {
+                self.answer(id);
             }
         }
-        any
+        ringing > 0
+    }
+
+    /// Does what an object rang for: moves its posted work into the device, looks at its arm, and
+    /// so on.
+    fn answer(&mut self, id: ObjectId) {
+        let Some(entry) = self.objects.get_mut(id) else { return };
+        match &mut entry.kind {
+            Kind::Cq(cq) => {
+                cq.object.shared.doorbell.answer();
+                self.note(id);
+            }
+            Kind::Qp(qp) => {
+                let reasons = qp.object.shared.doorbell.answer();
+                qp.drain(&mut self.device);
+                if reasons & FLUSH != 0 {
+                    self.flush_qp(id);
+                }
+            }
+            Kind::Listener(listener) => {
+                listener.object.shared.doorbell.answer();
+                self.pause(id);
+            }
+            Kind::Adapter(_) | Kind::Pd(..) | Kind::Mr(_) | Kind::Connector(_) => {}
+        }
+    }
+
+    /// Looks at the CQ's notification at the end of the turn, once.
+    fn note(&mut self, id: ObjectId) {
+        if let Some(Kind::Cq(cq)) = self.objects.get_mut(id).map(|entry| &mut entry.kind)
+            && !core::mem::replace(&mut cq.noted, true)
+        {
+            self.notify.push_back(id);
+        }
     }
 
     fn deliver_completions(&mut self) -> bool {
@@ -317,7 +336,7 @@ impl State {
         }
         let failed = cq.failed;
         if cq.object.shared.arm.add(news) {
-            self.notify.push_back(cq_id);
+            self.note(cq_id);
         }
         if failed {
             self.fail_qps_of(cq_id);
@@ -407,11 +426,10 @@ impl State {
 
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
     fn notify_cq(&mut self, id: ObjectId) {
-        let Some(entry) = self.objects.get(id).filter(|entry| entry.closing.is_none()) else {
-            return;
-        };
-        let Kind::Cq(cq) = &entry.kind else { return };
-        if !cq.object.shared.arm.take() {
+        let Some(entry) = self.objects.get_mut(id) else { return };
+        let Kind::Cq(cq) = &mut entry.kind else { return };
+        cq.noted = false;
+        if entry.closing.is_some() || !cq.object.shared.arm.take() {
             return;
         }
         let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
@@ -439,7 +457,6 @@ impl State {
                 let status = self.deregister_mr(mr);
                 self.request_done(done, status);
             }
-            Control::Flush { qp } => self.flush_qp(qp),
             Control::Connect { connector, what, done } => self.connect(now, connector, what, done),
             Control::CompleteConnect { connector, event, done } => {
                 let status = self.complete_connect(now, connector, event);
@@ -454,7 +471,6 @@ impl State {
                 let status = self.listen(listener, local);
                 self.request_done(done, status);
             }
-            Control::Pause { listener, pause } => self.pause(listener, pause),
             Control::Stop => self.stopped = true,
         }
     }

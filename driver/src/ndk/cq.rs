@@ -2,8 +2,8 @@
 
 use super::{Context, Object, ndk_close, ndk_query_extension, not_supported as ns};
 use crate::abi::*;
-use crate::ring::Exclusive;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use crate::ring::{Doorbell, Exclusive};
+use core::sync::atomic::{AtomicU8, Ordering, fence};
 
 /// A completion queue.
 pub(crate) type CqObject = Object<NDK_CQ, CqShared>;
@@ -31,7 +31,7 @@ pub(crate) struct CqShared {
     /// The consumer serializes its calls; see [`Exclusive`].
     pub(crate) results: Exclusive<rtrb::Consumer<Cqe>>,
     pub(crate) arm: Arm,
-    pub(crate) rung: AtomicBool,
+    pub(crate) doorbell: Doorbell,
 }
 
 /// The agreement about the next notification.
@@ -140,7 +140,7 @@ unsafe extern "system" fn ndk_arm_cq(cq: *mut NDK_CQ, kind: ULONG) {
     // Entered, so that the CQ is not freed under this call by a notification that closes it.
     let entered = cq.shared.results.enter();
     if cq.shared.arm.arm(kind) {
-        cq.base.shard.ring(cq.base.id, &cq.shared.rung);
+        cq.base.shard.ring(cq.base.id, &cq.shared.doorbell, 0);
     }
     drop(entered);
 }

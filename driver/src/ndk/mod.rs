@@ -141,14 +141,12 @@ pub(crate) enum Control {
     Close { object: ObjectId, done: CloseDone },
     RegisterMr { mr: ObjectId, what: Box<mr::Register>, done: RequestDone },
     DeregisterMr { mr: ObjectId, done: RequestDone },
-    Flush { qp: ObjectId },
     Connect { connector: ObjectId, what: Box<connector::Connect>, done: RequestDone },
     CompleteConnect { connector: ObjectId, event: connector::DisconnectEvent, done: RequestDone },
     Accept { connector: ObjectId, what: Box<connector::Accept>, done: RequestDone },
     Reject { connector: ObjectId, private_data: Box<connector::PrivateData> },
     Disconnect { connector: ObjectId, done: RequestDone },
     Listen { listener: ObjectId, local: core::net::SocketAddr, done: RequestDone },
-    Pause { listener: ObjectId, pause: bool },
     Stop,
 }
 
@@ -170,13 +168,13 @@ pub(crate) fn create(
     done: CreateDone,
 ) -> NTSTATUS {
     // The place of the close that must not fail.
-    if shard.reserve().is_err() {
+    if shard.reserve_object().is_err() {
         return STATUS_INSUFFICIENT_RESOURCES;
     }
     match shard.request(Control::Create { parent, what: Box::new(what), done }) {
         Ok(()) => STATUS_PENDING,
         Err(_) => {
-            shard.release();
+            shard.release_object();
             STATUS_INSUFFICIENT_RESOURCES
         }
     }
@@ -208,7 +206,7 @@ pub(crate) unsafe extern "system" fn ndk_close(
     let prefix = unsafe { Prefix::from_ndk(object.cast()) };
     let shard = prefix.base.shard();
     let done = CloseDone::Callback(completion, Context::new(context));
-    shard.send_reserved(Control::Close { object: prefix.base.id, done });
+    shard.close(prefix.base.id, done);
     STATUS_PENDING
 }
 
