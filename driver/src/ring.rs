@@ -44,7 +44,9 @@ impl<T> Exclusive<T> {
 
     /// The value, unless another call is using it.
     pub(crate) fn enter(&self) -> Option<Entered<'_, T>> {
-        (!self.entered.swap(true, Ordering::Acquire)).then_some(Entered(self, PhantomData))
+        let entered = self.entered.swap(true, Ordering::Acquire);
+        // Lazily: a guard that is made for a caller turned away would free the place of the first.
+        (!entered).then(|| Entered(self, PhantomData))
     }
 
     /// Whether a call is inside.
