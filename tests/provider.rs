@@ -495,6 +495,30 @@ fn a_second_use_of_qp_or_connector_is_refused() {
 }
 
 #[test]
+fn a_retry_on_the_same_connector_forgets_the_refusal() {
+    let net = Net::new();
+    let (client, server) = (net.side(0), net.side(1));
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let connector = net.adapters[0].create_connector().unwrap();
+    for refusal in [b"first", b"other"] {
+        let request = connector.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+        listener.next(PATIENCE).unwrap().reject(refusal).unwrap();
+        assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+        assert_eq!(&connector.connection_data().unwrap().private_data[..5], refusal);
+    }
+    let request = connector.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    let accept = passive.accept(&server.qp, LIMITS, b"come");
+    request.wait().unwrap();
+    connector.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+    let data = connector.connection_data().unwrap();
+    assert_eq!(data.limits, ReadLimits { inbound: 4, outbound: 4 });
+    assert_eq!(&data.private_data[..5], b"come\0");
+    assert_eq!(connector.local_address().unwrap(), passive.peer_address().unwrap());
+}
+
+#[test]
 fn a_provider_full_of_objects_still_flushes_and_serves_what_it_has() {
     let net = Net::new();
     let side = net.side(0);

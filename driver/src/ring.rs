@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
@@ -82,6 +82,78 @@ impl<T> Drop for Entered<'_, T> {
     }
 }
 
+/// A value that the core replaces now and then, while consumers copy it.
+///
+/// A value that was replaced lives on behind the new one until a replacement finds no reader.
+#[derive(Debug)]
+pub(crate) struct Latest<T> {
+    current: AtomicPtr<Node<T>>,
+    readers: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    value: T,
+    older: AtomicPtr<Self>,
+}
+
+impl<T> Default for Latest<T> {
+    fn default() -> Self {
+        Self { current: AtomicPtr::default(), readers: AtomicUsize::new(0) }
+    }
+}
+
+#[allow(unsafe_code, reason = "readers and the one writer agree on who frees")]
+impl<T: Clone> Latest<T> {
+    /// A copy; `None` while there is no value.
+    pub(crate) fn get(&self) -> Option<T> {
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        let current = self.current.load(Ordering::SeqCst);
+        // SAFETY: in the one order of all `SeqCst` steps, a writer that replaced `current` before
+        // this load either saw this reader and frees nothing, or was seen by it.
+        let value = unsafe { current.as_ref() }.map(|node| node.value.clone());
+        self.readers.fetch_sub(1, Ordering::Release);
+        value
+    }
+
+    /// Replaces the value.
+    ///
+    /// # Safety
+    /// Only one thread replaces.
+    pub(crate) unsafe fn set(&self, value: T) {
+        let older = self.current.load(Ordering::Relaxed);
+        let node = Box::into_raw(Box::new(Node { value, older: AtomicPtr::new(older) }));
+        self.current.store(node, Ordering::SeqCst);
+        if self.readers.load(Ordering::SeqCst) == 0 {
+            // SAFETY: ours, and only we look at `older`.
+            let older = unsafe { &(*node).older }.swap(core::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: nobody reads what was replaced, and nobody can begin to.
+            unsafe { free(older) };
+        }
+    }
+}
+
+impl<T> Drop for Latest<T> {
+    #[allow(unsafe_code, reason = "the last owner frees")]
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the value any more.
+        unsafe { free(*self.current.get_mut()) };
+    }
+}
+
+/// Frees a chain of values.
+///
+/// # Safety
+/// The chain came from [`Latest::set`], and nobody reaches it any more.
+#[allow(unsafe_code, reason = "the boxes were given away as pointers")]
+unsafe fn free<T>(mut chain: *mut Node<T>) {
+    while !chain.is_null() {
+        // SAFETY: the caller's promise.
+        let node = unsafe { Box::from_raw(chain) };
+        chain = node.older.load(Ordering::Relaxed);
+    }
+}
+
 /// An object's own half of its doorbell: whether it rings, and what for.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell(AtomicU8);
@@ -141,6 +213,24 @@ impl Shard {
         take(&self.requests)?;
         self.send(message);
         Ok(())
+    }
+
+    /// Sends what `make` gives, if there is a place for it; `make` is called only then.
+    pub(crate) fn request_if<E>(
+        &self,
+        make: impl FnOnce() -> Result<Control, E>,
+    ) -> Result<Result<(), E>, Full> {
+        take(&self.requests)?;
+        Ok(match make() {
+            Ok(message) => {
+                self.send(message);
+                Ok(())
+            }
+            Err(error) => {
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        })
     }
 
     /// Takes the place of an object that is to be created.
@@ -229,6 +319,30 @@ fn take(places: &AtomicUsize) -> Result<(), Full> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_latest_value_is_read_while_others_replace_it() {
+        let latest = Latest::default();
+        assert_eq!(latest.get(), None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for value in 0..200_u32 {
+                    // SAFETY: the only thread that replaces.
+                    #[allow(unsafe_code, reason = "the one writer")]
+                    unsafe {
+                        latest.set(Box::new(value));
+                    };
+                }
+            });
+            let mut last = 0;
+            while last < 199 {
+                let value = latest.get().map_or(0, |value| *value);
+                assert!(value >= last);
+                last = value;
+            }
+        });
+        assert_eq!(latest.get(), Some(Box::new(199)));
+    }
 
     #[test]
     fn a_doorbell_rings_once_and_keeps_every_reason() {

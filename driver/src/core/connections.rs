@@ -97,16 +97,20 @@ impl ConnectorCore {
         self.phase = phase;
     }
 
-    /// Keeps what the peer told, for the connector's life.
+    /// Keeps what the peer told, for the connector's life or until another attempt.
     fn remember(&self, peer: &Peer) {
-        let info = Info {
+        self.publish(Info {
             local: peer.local,
             peer: peer.remote,
             limits: peer.limits,
             private_data: peer.private_data.clone(),
-        };
-        // A connector connects once; a second answer cannot come.
-        let _ = self.object.shared.info.set(Box::new(info));
+        });
+    }
+
+    #[allow(unsafe_code, reason = "the one writer")]
+    fn publish(&self, info: Info) {
+        // SAFETY: only the core's thread comes here.
+        unsafe { self.object.shared.info.set(info) };
     }
 }
 
@@ -617,8 +621,8 @@ impl State {
             return;
         };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
-        // The peer's address is what was asked for; only the data is new.
-        let info = Info { local, peer: local, limits, private_data };
-        let _ = connector.object.shared.info.set(Box::new(info));
+        let peer = connector.remote.unwrap_or(local);
+        let info = Info { local, peer, limits, private_data };
+        connector.publish(info);
     }
 }
