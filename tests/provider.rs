@@ -519,6 +519,51 @@ fn a_retry_on_the_same_connector_forgets_the_refusal() {
 }
 
 #[test]
+fn a_qp_that_died_before_the_connection_ends_it() {
+    let net = Net::new();
+    let (client, server) = (net.side(0), net.side(1));
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let active = net.adapters[0].create_connector().unwrap();
+    let request = active.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    let accept = passive.accept(&server.qp, LIMITS, b"");
+    request.wait().unwrap();
+    server.qp.receive(1, &[server.mr.sge(0..1)]).unwrap();
+    server.qp.flush();
+    assert_eq!(server.statuses(1), [STATUS_CANCELLED]);
+    active.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+    assert!(passive.wait_disconnected(PATIENCE));
+    assert!(active.wait_disconnected(PATIENCE));
+    assert_eq!(status(server.qp.send(2, &[], 0)), STATUS_CONNECTION_INVALID);
+}
+
+#[test]
+fn a_flushed_qp_is_not_connected() {
+    let net = Net::new();
+    let side = net.side(0);
+    side.qp.receive(1, &[side.mr.sge(0..1)]).unwrap();
+    side.qp.flush();
+    assert_eq!(side.statuses(1), [STATUS_CANCELLED]);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    assert_eq!(status(request.wait()), STATUS_INVALID_DEVICE_STATE);
+}
+
+#[test]
+fn a_connection_that_never_was_cannot_be_disconnected() {
+    let net = Net::new();
+    let side = net.side(0);
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let active = net.adapters[0].create_connector().unwrap();
+    let request = active.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    passive.reject(b"").unwrap();
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    assert_eq!(status(passive.disconnect().wait()), STATUS_CONNECTION_INVALID);
+}
+
+#[test]
 fn a_provider_full_of_objects_still_flushes_and_serves_what_it_has() {
     let net = Net::new();
     let side = net.side(0);

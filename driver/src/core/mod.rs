@@ -459,8 +459,7 @@ impl State {
             }
             Control::Connect { connector, what, done } => self.connect(now, connector, what, done),
             Control::CompleteConnect { connector, event, done } => {
-                let status = self.complete_connect(now, connector, event);
-                self.request_done(done, status);
+                self.complete_connect(now, connector, event, done);
             }
             Control::Accept { connector, what, done } => self.accept(now, connector, &what, done),
             Control::Reject { connector, private_data } => {
