@@ -551,6 +551,22 @@ fn a_flushed_qp_is_not_connected() {
 }
 
 #[test]
+fn an_overrun_ends_the_connections_of_its_qps() {
+    let net = Net::new();
+    let small = net.adapters[0].create_cq(1).unwrap();
+    let (client, server) = (net.side(0), net.side(1));
+    let qp = client.pd.create_qp(&small, &client.cq, QpConfig::default()).unwrap();
+    let Connected { active, passive, .. } = net.connect_qps(&qp, &server.qp);
+    for context in 0..2 {
+        qp.receive(context, &[client.mr.sge(0..10)]).unwrap();
+        server.qp.send(context, &[], 0).unwrap();
+    }
+    assert!(active.wait_disconnected(PATIENCE));
+    assert!(passive.wait_disconnected(PATIENCE));
+    assert_eq!(status(qp.send(2, &[], 0)), STATUS_CONNECTION_INVALID);
+}
+
+#[test]
 fn a_connection_that_never_was_cannot_be_disconnected() {
     let net = Net::new();
     let side = net.side(0);

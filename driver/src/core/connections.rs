@@ -540,6 +540,13 @@ impl State {
         }
     }
 
+    /// A QP was flushed because it lost its CQ.
+    pub(super) fn handle_dead_qp(&mut self, now: Instant, qp: ObjectId) {
+        let connector = self.qp(qp).and_then(|qp| qp.connector);
+        let conn = connector.and_then(|id| self.connector(id)).and_then(|connector| connector.conn);
+        self.handle_qp_failure(now, conn);
+    }
+
     /// A QP failed by itself: the peer is told, and so is the consumer.
     pub(super) fn handle_qp_failure(&mut self, now: Instant, conn: Option<ConnId>) {
         let Some(conn) = conn else { return };

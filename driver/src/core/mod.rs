@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering;
 use core::task::Waker;
 use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Edge, Received, Segments, Transmit};
-use objects::{Kind, Objects};
+use objects::{Entry, Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
@@ -186,10 +186,10 @@ impl PollCore {
         busy |= self.state.drain_doorbells();
         self.state.handle_resolutions(now);
         busy |= self.transmit_burst(now);
-        busy |= self.state.deliver_completions();
+        busy |= self.state.deliver_completions(now);
         busy |= self.state.handle_events(now);
         // A failed connection may just have flushed a queue.
-        busy |= self.state.deliver_completions();
+        busy |= self.state.deliver_completions(now);
         busy |= self.state.call_back();
         let neighbours = self.state.neighbours.poll_timeout().map(Instant::from_nanos);
         let next = [self.state.device.poll_timeout(), neighbours].into_iter().flatten().min();
@@ -284,16 +284,16 @@ impl State {
         }
     }
 
-    fn deliver_completions(&mut self) -> bool {
+    fn deliver_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(completion) = self.device.poll_completion() {
             any = true;
-            self.deliver(&completion);
+            self.deliver(now, &completion);
         }
         any
     }
 
-    fn deliver(&mut self, completion: &Completion) {
+    fn deliver(&mut self, now: Instant, completion: &Completion) {
         let id = ObjectId::from(KeyData::from_ffi(completion.owner));
         let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
         let shared = &qp.object.shared;
@@ -320,10 +320,10 @@ impl State {
             token,
         };
         let urgent = completion.solicited || completion.status != WcStatus::Success;
-        self.push_cqe(cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
+        self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
-    fn push_cqe(&mut self, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
+    fn push_cqe(&mut self, now: Instant, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
         let Some(Kind::Cq(cq)) = self.objects.get_mut(cq_id).map(|entry| &mut entry.kind) else {
             return;
         };
@@ -339,20 +339,22 @@ impl State {
             self.note(cq_id);
         }
         if failed {
-            self.fail_qps_of(cq_id);
+            self.fail_qps_of(now, cq_id);
         }
     }
 
-    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors).
-    fn fail_qps_of(&mut self, cq_id: ObjectId) {
-        let State { objects, device, .. } = self;
-        for entry in objects.values_mut() {
-            if let Kind::Qp(qp) = &mut entry.kind
-                && (qp.receive_cq == cq_id || qp.initiator_cq == cq_id)
-            {
-                qp.object.shared.connected.store(false, Ordering::Release);
-                device.flush_qp(qp.qpn);
-            }
+    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors), and with a QP
+    /// its connection.
+    fn fail_qps_of(&mut self, now: Instant, cq_id: ObjectId) {
+        let is_on_it = |entry: &Entry| match &entry.kind {
+            Kind::Qp(qp) => qp.receive_cq == cq_id || qp.initiator_cq == cq_id,
+            _ => false,
+        };
+        let dead: Vec<ObjectId> =
+            self.objects.iter().filter(|(_, entry)| is_on_it(entry)).map(|(id, _)| id).collect();
+        for id in dead {
+            self.flush_qp(id);
+            self.handle_dead_qp(now, id);
         }
     }
 
