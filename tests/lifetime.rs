@@ -51,6 +51,9 @@ impl Log {
     }
 }
 
+/// What a notification closes.
+type Victims = (Object<NDK_CQ>, Object<NDK_QP>);
+
 /// A consumer's objects on one host.
 #[derive(Clone, Copy)]
 struct Side {
@@ -280,13 +283,12 @@ fn a_notification_may_close_the_cq_and_its_qp() {
     let hosts = hosts();
     let adapter = hosts[0].adapter;
     for _ in 0..100 {
-        let victims: Arc<Mutex<Option<(Object<NDK_CQ>, Object<NDK_QP>)>>> = Arc::default();
+        let victims: Arc<Mutex<Option<Victims>>> = Arc::default();
         let log = Log::default();
         let (sender, ended) = mpsc::channel();
         let (taken, closes) = (Arc::clone(&victims), log.clone());
         let notify = Box::new(move |_| {
-            let (cq, qp): (Object<NDK_CQ>, Object<NDK_QP>) =
-                taken.lock().unwrap().take().expect("one notification");
+            let (cq, qp) = taken.lock().unwrap().take().expect("one notification");
             let sender = sender.clone();
             cq.close(Box::new(move |()| sender.send(()).unwrap()));
             qp.close(closes.closed("qp"));
