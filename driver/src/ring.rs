@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
@@ -175,6 +175,37 @@ impl Doorbell {
     }
 }
 
+/// The agreement about sleep.
+///
+/// The core announces that it will sleep and then looks for work; others add work and then look for
+/// the announcement. With a fence between the two steps on both sides at least one of them sees the
+/// other, so that no wake is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Sleep(modelled::AtomicBool);
+
+impl Sleep {
+    /// The core is about to sleep and must look for work once more after this, or is awake.
+    fn announce(&self, sleeping: bool) {
+        self.0.store(sleeping, Ordering::Relaxed);
+        modelled::fence(Ordering::SeqCst);
+    }
+
+    /// After work was added: whether the core has to be woken.
+    fn must_wake(&self) -> bool {
+        modelled::fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The atomics of the agreements that loom explores:
+/// `RUSTFLAGS="--cfg loom" cargo test -p driver --lib loom`.
+pub(crate) mod modelled {
+    #[cfg(not(all(loom, test)))]
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, fence};
+    #[cfg(all(loom, test))]
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, fence};
+}
+
 /// The consumer's side of one poll core.
 pub(crate) struct Shard {
     pub(crate) platform: Box<dyn Platform>,
@@ -185,7 +216,7 @@ pub(crate) struct Shard {
     /// Free places of `control` that belong to no object.
     requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
-    sleeping: AtomicBool,
+    sleep: Sleep,
     waker: Waker,
 }
 
@@ -203,7 +234,7 @@ impl Shard {
             objects: AtomicUsize::new(OBJECTS_MAX),
             requests: AtomicUsize::new(REQUESTS_MAX),
             doorbells: ArrayQueue::new(OBJECTS_MAX),
-            sleeping: AtomicBool::new(false),
+            sleep: Sleep::default(),
             waker,
         }
     }
@@ -296,15 +327,13 @@ impl Shard {
 
     /// The core is about to sleep. It must look at [`Self::has_work`] once more after this.
     pub(crate) fn announce_sleep(&self, sleeping: bool) {
-        self.sleeping.store(sleeping, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.sleep.announce(sleeping);
     }
 
     /// Wakes the core if it sleeps; a running core sees the ring by itself, so the busy path makes
     /// no system call.
     fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) {
+        if self.sleep.must_wake() {
             self.waker.wake_by_ref();
         }
     }
@@ -362,5 +391,29 @@ mod tests {
         assert!(exclusive.enter().is_none() && exclusive.is_entered());
         drop(first);
         assert_eq!(*exclusive.enter().unwrap(), 2);
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_model {
+    use super::*;
+    use alloc::sync::Arc;
+
+    /// Work that is added while the core goes to sleep is found by the core, or wakes it.
+    #[test]
+    fn no_wake_is_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Sleep::default(), modelled::AtomicBool::new(false)));
+            let adder = Arc::clone(&shared);
+            let woken = loom::thread::spawn(move || {
+                let (sleep, work) = &*adder;
+                work.store(true, Ordering::Relaxed);
+                sleep.must_wake()
+            });
+            let (sleep, work) = &*shared;
+            sleep.announce(true);
+            let found = work.load(Ordering::Relaxed);
+            assert!(woken.join().unwrap() || found);
+        });
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{Context, Object, ndk_close, ndk_query_extension, not_supported as ns};
 use crate::abi::*;
+use crate::ring::modelled::{AtomicU8, fence};
 use crate::ring::{Doorbell, Exclusive};
-use core::sync::atomic::{AtomicU8, Ordering, fence};
+use core::sync::atomic::Ordering;
 
 /// A completion queue.
 pub(crate) type CqObject = Object<NDK_CQ, CqShared>;
@@ -230,5 +231,56 @@ mod tests {
         arm.arm(NDK_CQ_NOTIFY_SOLICITED);
         assert!(!arm.add(NEWS_ANY));
         assert!(arm.add(NEWS_ANY | NEWS_SOLICITED));
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_model {
+    use super::*;
+    use crate::ring::modelled::AtomicBool;
+    use alloc::sync::Arc;
+    use loom::cell::UnsafeCell;
+
+    /// A completion and an arm that meet give one notification, whoever comes first.
+    #[test]
+    fn an_arm_and_a_completion_meet_once() {
+        loom::model(|| {
+            let arm = Arc::new(Arm::default());
+            let consumer = Arc::clone(&arm);
+            let rings = loom::thread::spawn(move || consumer.arm(NDK_CQ_NOTIFY_ANY));
+            let mut notified = 0;
+            for _ in 0..2 {
+                if arm.add(NEWS_ANY) && arm.take() {
+                    notified += 1;
+                }
+            }
+            if rings.join().unwrap() && arm.take() {
+                notified += 1;
+            }
+            assert_eq!(notified, 1);
+        });
+    }
+
+    /// Once the core has seen an arm, it sees its call inside the CQ until that has let go: what
+    /// the call still touches is not freed.
+    #[test]
+    fn a_notification_sees_the_call_that_armed() {
+        loom::model(|| {
+            let cq = Arc::new((Arm::default(), AtomicBool::new(false), UnsafeCell::new(())));
+            let consumer = Arc::clone(&cq);
+            let call = loom::thread::spawn(move || {
+                let (arm, entered, object) = &*consumer;
+                entered.swap(true, Ordering::Acquire);
+                arm.arm(NDK_CQ_NOTIFY_ANY);
+                object.with(|_| ());
+                entered.store(false, Ordering::Release);
+            });
+            let (arm, entered, object) = &*cq;
+            arm.add(NEWS_ANY);
+            if arm.take() && !entered.load(Ordering::Acquire) {
+                object.with_mut(|_| ());
+            }
+            call.join().unwrap();
+        });
     }
 }
