@@ -40,6 +40,13 @@ struct Connection {
     listener: Arc<Listener>,
 }
 
+/// The objects of a connection that are not a side's.
+struct Connected {
+    active: Connector,
+    passive: Connector,
+    listener: Arc<Listener>,
+}
+
 impl Net {
     fn new() -> Self {
         Self::with_addresses(["10.0.0.1", "10.0.0.2"])
@@ -70,17 +77,21 @@ impl Net {
     }
 
     fn connect(&self) -> Connection {
-        let listener = self.adapters[1].listen(self.at(1, PORT)).unwrap();
         let sides = [self.side(0), self.side(1)];
+        let Connected { active, passive, listener } = self.connect_qps(&sides[0].qp, &sides[1].qp);
+        Connection { sides, connectors: [active, passive], listener }
+    }
+
+    fn connect_qps(&self, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
+        let listener = self.adapters[1].listen(self.at(1, PORT)).unwrap();
         let active = self.adapters[0].create_connector().unwrap();
-        let request =
-            active.connect(&sides[0].qp, self.at(0, 0), self.at(1, PORT), LIMITS, b"caller");
+        let request = active.connect(client, self.at(0, 0), self.at(1, PORT), LIMITS, b"caller");
         let passive = listener.next(PATIENCE).expect("a connect event");
-        let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
+        let accept = passive.accept(server, LIMITS, b"callee");
         request.wait().unwrap();
         active.complete_connect().wait().unwrap();
         accept.wait().unwrap();
-        Connection { sides, connectors: [active, passive], listener }
+        Connected { active, passive, listener }
     }
 }
 
@@ -481,6 +492,115 @@ fn a_second_use_of_qp_or_connector_is_refused() {
     assert_eq!(status(other.disconnect().wait()), STATUS_CONNECTION_INVALID);
     assert_eq!(status(other.local_address()), STATUS_CONNECTION_INVALID);
     drop(connection.listener);
+}
+
+#[test]
+fn a_retry_on_the_same_connector_forgets_the_refusal() {
+    let net = Net::new();
+    let (client, server) = (net.side(0), net.side(1));
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let connector = net.adapters[0].create_connector().unwrap();
+    for refusal in [b"first", b"other"] {
+        let request = connector.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+        listener.next(PATIENCE).unwrap().reject(refusal).unwrap();
+        assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+        assert_eq!(&connector.connection_data().unwrap().private_data[..5], refusal);
+    }
+    let request = connector.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    let accept = passive.accept(&server.qp, LIMITS, b"come");
+    request.wait().unwrap();
+    connector.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+    let data = connector.connection_data().unwrap();
+    assert_eq!(data.limits, ReadLimits { inbound: 4, outbound: 4 });
+    assert_eq!(&data.private_data[..5], b"come\0");
+    assert_eq!(connector.local_address().unwrap(), passive.peer_address().unwrap());
+}
+
+#[test]
+fn a_qp_that_died_before_the_connection_ends_it() {
+    let net = Net::new();
+    let (client, server) = (net.side(0), net.side(1));
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let active = net.adapters[0].create_connector().unwrap();
+    let request = active.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    let accept = passive.accept(&server.qp, LIMITS, b"");
+    request.wait().unwrap();
+    server.qp.receive(1, &[server.mr.sge(0..1)]).unwrap();
+    server.qp.flush();
+    assert_eq!(server.statuses(1), [STATUS_CANCELLED]);
+    active.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+    assert!(passive.wait_disconnected(PATIENCE));
+    assert!(active.wait_disconnected(PATIENCE));
+    assert_eq!(status(server.qp.send(2, &[], 0)), STATUS_CONNECTION_INVALID);
+}
+
+#[test]
+fn a_flushed_qp_is_not_connected() {
+    let net = Net::new();
+    let side = net.side(0);
+    side.qp.receive(1, &[side.mr.sge(0..1)]).unwrap();
+    side.qp.flush();
+    assert_eq!(side.statuses(1), [STATUS_CANCELLED]);
+    let connector = net.adapters[0].create_connector().unwrap();
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    assert_eq!(status(request.wait()), STATUS_INVALID_DEVICE_STATE);
+}
+
+#[test]
+fn an_overrun_ends_the_connections_of_its_qps() {
+    let net = Net::new();
+    let small = net.adapters[0].create_cq(1).unwrap();
+    let (client, server) = (net.side(0), net.side(1));
+    let qp = client.pd.create_qp(&small, &client.cq, QpConfig::default()).unwrap();
+    let Connected { active, passive, .. } = net.connect_qps(&qp, &server.qp);
+    for context in 0..2 {
+        qp.receive(context, &[client.mr.sge(0..10)]).unwrap();
+        server.qp.send(context, &[], 0).unwrap();
+    }
+    assert!(active.wait_disconnected(PATIENCE));
+    assert!(passive.wait_disconnected(PATIENCE));
+    assert_eq!(status(qp.send(2, &[], 0)), STATUS_CONNECTION_INVALID);
+}
+
+#[test]
+fn a_connection_that_never_was_cannot_be_disconnected() {
+    let net = Net::new();
+    let side = net.side(0);
+    let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
+    let active = net.adapters[0].create_connector().unwrap();
+    let request = active.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let passive = listener.next(PATIENCE).unwrap();
+    passive.reject(b"").unwrap();
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    assert_eq!(status(passive.disconnect().wait()), STATUS_CONNECTION_INVALID);
+}
+
+#[test]
+fn a_provider_full_of_objects_still_flushes_and_serves_what_it_has() {
+    let net = Net::new();
+    let side = net.side(0);
+    let listener = net.adapters[0].listen(net.at(0, PORT)).unwrap();
+    let connector = net.adapters[0].create_connector().unwrap();
+    let mut domains = Vec::new();
+    let full = loop {
+        match net.adapters[0].create_pd() {
+            Ok(pd) => domains.push(pd),
+            Err(error) => break error.status,
+        }
+    };
+    assert_eq!(full, STATUS_INSUFFICIENT_RESOURCES);
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(1, 9), LIMITS, b"");
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    side.qp.receive(1, &[side.mr.sge(0..1)]).unwrap();
+    side.qp.flush();
+    assert_eq!(side.statuses(1), [STATUS_CANCELLED]);
+    listener.pause(true);
+    drop(domains.pop());
+    assert_eq!(status(net.adapters[0].create_pd()), STATUS_SUCCESS);
 }
 
 #[test]

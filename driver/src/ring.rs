@@ -6,18 +6,22 @@
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
 use crate::ndk::adapter::Limits;
-use crate::ndk::{Control, ObjectId};
+use crate::ndk::{CloseDone, Control, ObjectId};
 use crate::platform::Platform;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
-/// Control messages in flight plus objects alive, per shard. Each object holds one place for its
-/// close from its creation on, so a close never fails for want of room.
-const CONTROL_CAPACITY: usize = 1 << 15;
+/// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
+/// from its creation on, so a close never fails for want of room.
+pub(crate) const OBJECTS_MAX: usize = 1 << 15;
+/// Other control messages on their way at a time. They have places of their own, so that a provider
+/// full of objects still serves those that it has.
+const REQUESTS_MAX: usize = 1 << 14;
 
 /// A value that one caller at a time may use, by the consumer's own promise. A consumer that breaks
 /// the promise is turned away instead of racing.
@@ -40,7 +44,9 @@ impl<T> Exclusive<T> {
 
     /// The value, unless another call is using it.
     pub(crate) fn enter(&self) -> Option<Entered<'_, T>> {
-        (!self.entered.swap(true, Ordering::Acquire)).then_some(Entered(self))
+        let entered = self.entered.swap(true, Ordering::Acquire);
+        // Lazily: a guard that is made for a caller turned away would free the place of the first.
+        (!entered).then(|| Entered(self, PhantomData))
     }
 
     /// Whether a call is inside.
@@ -50,7 +56,7 @@ impl<T> Exclusive<T> {
 }
 
 /// Access to the value of an [`Exclusive`] until it is dropped.
-pub(crate) struct Entered<'a, T>(&'a Exclusive<T>);
+pub(crate) struct Entered<'a, T>(&'a Exclusive<T>, PhantomData<&'a mut T>);
 
 #[allow(unsafe_code, reason = "the guard is the only access to the cell")]
 impl<T> Deref for Entered<'_, T> {
@@ -76,15 +82,141 @@ impl<T> Drop for Entered<'_, T> {
     }
 }
 
+/// A value that the core replaces now and then, while consumers copy it.
+///
+/// A value that was replaced lives on behind the new one until a replacement finds no reader.
+#[derive(Debug)]
+pub(crate) struct Latest<T> {
+    current: AtomicPtr<Node<T>>,
+    readers: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    value: T,
+    older: AtomicPtr<Self>,
+}
+
+impl<T> Default for Latest<T> {
+    fn default() -> Self {
+        Self { current: AtomicPtr::default(), readers: AtomicUsize::new(0) }
+    }
+}
+
+#[allow(unsafe_code, reason = "readers and the one writer agree on who frees")]
+impl<T: Clone> Latest<T> {
+    /// A copy; `None` while there is no value.
+    pub(crate) fn get(&self) -> Option<T> {
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        let current = self.current.load(Ordering::SeqCst);
+        // SAFETY: in the one order of all `SeqCst` steps, a writer that replaced `current` before
+        // this load either saw this reader and frees nothing, or was seen by it.
+        let value = unsafe { current.as_ref() }.map(|node| node.value.clone());
+        self.readers.fetch_sub(1, Ordering::Release);
+        value
+    }
+
+    /// Replaces the value.
+    ///
+    /// # Safety
+    /// Only one thread replaces.
+    pub(crate) unsafe fn set(&self, value: T) {
+        let older = self.current.load(Ordering::Relaxed);
+        let node = Box::into_raw(Box::new(Node { value, older: AtomicPtr::new(older) }));
+        self.current.store(node, Ordering::SeqCst);
+        if self.readers.load(Ordering::SeqCst) == 0 {
+            // SAFETY: ours, and only we look at `older`.
+            let older = unsafe { &(*node).older }.swap(core::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: nobody reads what was replaced, and nobody can begin to.
+            unsafe { free(older) };
+        }
+    }
+}
+
+impl<T> Drop for Latest<T> {
+    #[allow(unsafe_code, reason = "the last owner frees")]
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the value any more.
+        unsafe { free(*self.current.get_mut()) };
+    }
+}
+
+/// Frees a chain of values.
+///
+/// # Safety
+/// The chain came from [`Latest::set`], and nobody reaches it any more.
+#[allow(unsafe_code, reason = "the boxes were given away as pointers")]
+unsafe fn free<T>(mut chain: *mut Node<T>) {
+    while !chain.is_null() {
+        // SAFETY: the caller's promise.
+        let node = unsafe { Box::from_raw(chain) };
+        chain = node.older.load(Ordering::Relaxed);
+    }
+}
+
+/// An object's own half of its doorbell: whether it rings, and what for.
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell(AtomicU8);
+
+/// The object is in the ring of doorbells.
+const RINGING: u8 = 1;
+/// The QP has to be flushed.
+pub(crate) const FLUSH: u8 = 2;
+
+impl Doorbell {
+    /// Adds reasons; true if it did not ring before. One step: the core cannot answer a part of it.
+    fn ring(&self, reasons: u8) -> bool {
+        self.0.fetch_or(RINGING | reasons, Ordering::AcqRel) & RINGING == 0
+    }
+
+    /// Stops ringing; the reasons. What was put into the object's rings before is visible now.
+    pub(crate) fn answer(&self) -> u8 {
+        self.0.swap(0, Ordering::AcqRel)
+    }
+}
+
+/// The agreement about sleep.
+///
+/// The core announces that it will sleep and then looks for work; others add work and then look for
+/// the announcement. With a fence between the two steps on both sides at least one of them sees the
+/// other, so that no wake is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Sleep(modelled::AtomicBool);
+
+impl Sleep {
+    /// The core is about to sleep and must look for work once more after this, or is awake.
+    fn announce(&self, sleeping: bool) {
+        self.0.store(sleeping, Ordering::Relaxed);
+        modelled::fence(Ordering::SeqCst);
+    }
+
+    /// After work was added: whether the core has to be woken.
+    fn must_wake(&self) -> bool {
+        modelled::fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The atomics of the agreements that loom explores:
+/// `RUSTFLAGS="--cfg loom" cargo test -p driver --lib loom`.
+pub(crate) mod modelled {
+    #[cfg(not(all(loom, test)))]
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, fence};
+    #[cfg(all(loom, test))]
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, fence};
+}
+
 /// The consumer's side of one poll core.
 pub(crate) struct Shard {
     pub(crate) platform: Box<dyn Platform>,
     pub(crate) limits: Limits,
     control: ArrayQueue<Control>,
-    /// Free places of `control`.
-    credits: AtomicUsize,
+    /// Objects that may still be created.
+    objects: AtomicUsize,
+    /// Free places of `control` that belong to no object.
+    requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
-    sleeping: AtomicBool,
+    sleep: Sleep,
     waker: Waker,
 }
 
@@ -98,52 +230,79 @@ impl Shard {
         Self {
             platform,
             limits,
-            control: ArrayQueue::new(CONTROL_CAPACITY),
-            credits: AtomicUsize::new(CONTROL_CAPACITY),
-            doorbells: ArrayQueue::new(CONTROL_CAPACITY),
-            sleeping: AtomicBool::new(false),
+            control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
+            objects: AtomicUsize::new(OBJECTS_MAX),
+            requests: AtomicUsize::new(REQUESTS_MAX),
+            doorbells: ArrayQueue::new(OBJECTS_MAX),
+            sleep: Sleep::default(),
             waker,
         }
     }
 
     /// Sends a message that takes a place of its own.
     pub(crate) fn request(&self, message: Control) -> Result<(), Full> {
-        self.reserve()?;
-        self.send_reserved(message);
+        take(&self.requests)?;
+        self.send(message);
         Ok(())
     }
 
-    /// Takes a place for a later message.
-    pub(crate) fn reserve(&self) -> Result<(), Full> {
-        let take = |credits: usize| credits.checked_sub(1);
-        self.credits
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .map(drop)
-            .map_err(|_| Full)
+    /// Sends what `make` gives, if there is a place for it; `make` is called only then.
+    pub(crate) fn request_if<E>(
+        &self,
+        make: impl FnOnce() -> Result<Control, E>,
+    ) -> Result<Result<(), E>, Full> {
+        take(&self.requests)?;
+        Ok(match make() {
+            Ok(message) => {
+                self.send(message);
+                Ok(())
+            }
+            Err(error) => {
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        })
     }
 
-    /// Gives a place back: its message was taken, or will never be sent.
-    pub(crate) fn release(&self) {
-        self.credits.fetch_add(1, Ordering::Relaxed);
+    /// Takes the place of an object that is to be created.
+    pub(crate) fn reserve_object(&self) -> Result<(), Full> {
+        take(&self.objects)
     }
 
-    /// Sends a message whose place was taken before.
-    pub(crate) fn send_reserved(&self, message: Control) {
+    /// Gives the place of an object back: it is freed, or was never created.
+    pub(crate) fn release_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Objects that exist, and those on their way.
+    pub(crate) fn open_objects(&self) -> usize {
+        OBJECTS_MAX - self.objects.load(Ordering::Relaxed)
+    }
+
+    /// Closes an object, in the place that it holds.
+    pub(crate) fn close(&self, object: ObjectId, done: CloseDone) {
+        self.send(Control::Close { object, done });
+    }
+
+    fn send(&self, message: Control) {
         let pushed = self.control.push(message);
         assert!(pushed.is_ok(), "every message has a place");
         self.wake();
     }
 
-    /// Takes a control message; its place is free again.
+    /// Takes a control message. Its place is free again; that of a close goes with the object.
     pub(crate) fn next_control(&self) -> Option<Control> {
         let message = self.control.pop()?;
-        self.release();
+        if !matches!(message, Control::Close { .. }) {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
         Some(message)
     }
 
-    /// Tells the core that `object` has something in its rings. `rung` is the object's own flag.
-    pub(crate) fn ring(&self, object: ObjectId, rung: &AtomicBool) {
-        if !rung.swap(true, Ordering::AcqRel) {
+    /// Tells the core that `object` has something in its rings, or `reasons`. The object is not
+    /// touched once the core may have seen it.
+    pub(crate) fn ring(&self, object: ObjectId, doorbell: &Doorbell, reasons: u8) {
+        if doorbell.ring(reasons) {
             // At most one entry per object, and no more objects than places.
             let pushed = self.doorbells.push(object);
             debug_assert!(pushed.is_ok());
@@ -151,9 +310,14 @@ impl Shard {
         self.wake();
     }
 
+    /// Doorbells that ring now; whoever rings later waits for the next look.
+    pub(crate) fn ringing(&self) -> usize {
+        self.doorbells.len()
+    }
+
     /// Takes an object whose doorbell rang.
     pub(crate) fn next_doorbell(&self) -> Option<ObjectId> {
-        if self.doorbells.is_empty() { None } else { self.doorbells.pop() }
+        self.doorbells.pop()
     }
 
     /// Whether a message or a doorbell waits.
@@ -163,23 +327,61 @@ impl Shard {
 
     /// The core is about to sleep. It must look at [`Self::has_work`] once more after this.
     pub(crate) fn announce_sleep(&self, sleeping: bool) {
-        self.sleeping.store(sleeping, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.sleep.announce(sleeping);
     }
 
     /// Wakes the core if it sleeps; a running core sees the ring by itself, so the busy path makes
     /// no system call.
     fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) {
+        if self.sleep.must_wake() {
             self.waker.wake_by_ref();
         }
     }
 }
 
+/// Takes one of `places`.
+fn take(places: &AtomicUsize) -> Result<(), Full> {
+    let less = |places: usize| places.checked_sub(1);
+    places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop).map_err(|_| Full)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_latest_value_is_read_while_others_replace_it() {
+        let latest = Latest::default();
+        assert_eq!(latest.get(), None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for value in 0..200_u32 {
+                    // SAFETY: the only thread that replaces.
+                    #[allow(unsafe_code, reason = "the one writer")]
+                    unsafe {
+                        latest.set(Box::new(value));
+                    };
+                }
+            });
+            let mut last = 0;
+            while last < 199 {
+                let value = latest.get().map_or(0, |value| *value);
+                assert!(value >= last);
+                last = value;
+            }
+        });
+        assert_eq!(latest.get(), Some(Box::new(199)));
+    }
+
+    #[test]
+    fn a_doorbell_rings_once_and_keeps_every_reason() {
+        let doorbell = Doorbell::default();
+        assert!(doorbell.ring(0));
+        assert!(!doorbell.ring(FLUSH));
+        assert_eq!(doorbell.answer(), RINGING | FLUSH);
+        assert!(doorbell.ring(0));
+        assert_eq!(doorbell.answer(), RINGING);
+    }
 
     #[test]
     fn a_second_caller_is_turned_away() {
@@ -189,5 +391,29 @@ mod tests {
         assert!(exclusive.enter().is_none() && exclusive.is_entered());
         drop(first);
         assert_eq!(*exclusive.enter().unwrap(), 2);
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_model {
+    use super::*;
+    use alloc::sync::Arc;
+
+    /// Work that is added while the core goes to sleep is found by the core, or wakes it.
+    #[test]
+    fn no_wake_is_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Sleep::default(), modelled::AtomicBool::new(false)));
+            let adder = Arc::clone(&shared);
+            let woken = loom::thread::spawn(move || {
+                let (sleep, work) = &*adder;
+                work.store(true, Ordering::Relaxed);
+                sleep.must_wake()
+            });
+            let (sleep, work) = &*shared;
+            sleep.announce(true);
+            let found = work.load(Ordering::Relaxed);
+            assert!(woken.join().unwrap() || found);
+        });
     }
 }

@@ -1,1 +1,3 @@
 //! Shared pieces of the test targets.
+
+pub mod raw;

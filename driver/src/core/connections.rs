@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use rocev2::cm::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
 use rocev2::device;
 use rocev2::env::Instant;
+use rocev2::qp::QpState;
 use rocev2::wire::Mac;
 
 /// Connection requests that a listener's consumer has not answered, at most.
@@ -57,6 +58,8 @@ pub(super) struct ConnectorCore {
     /// The connect, accept or disconnect that is pending.
     pending: Option<RequestDone>,
     event: Option<DisconnectEvent>,
+    /// Data could flow once.
+    established: bool,
 }
 
 pub(super) struct ListenerCore {
@@ -80,6 +83,7 @@ impl ConnectorCore {
             waiting: None,
             pending: None,
             event: None,
+            established: false,
         }
     }
 
@@ -97,16 +101,20 @@ impl ConnectorCore {
         self.phase = phase;
     }
 
-    /// Keeps what the peer told, for the connector's life.
+    /// Keeps what the peer told, for the connector's life or until another attempt.
     fn remember(&self, peer: &Peer) {
-        let info = Info {
+        self.publish(Info {
             local: peer.local,
             peer: peer.remote,
             limits: peer.limits,
             private_data: peer.private_data.clone(),
-        };
-        // A connector connects once; a second answer cannot come.
-        let _ = self.object.shared.info.set(Box::new(info));
+        });
+    }
+
+    #[allow(unsafe_code, reason = "the one writer")]
+    fn publish(&self, info: Info) {
+        // SAFETY: only the core's thread comes here.
+        unsafe { self.object.shared.info.set(info) };
     }
 }
 
@@ -163,15 +171,12 @@ impl State {
         if connector.phase != Phase::Idle {
             return Err(STATUS_CONNECTION_ACTIVE);
         }
-        self.claim_qp(id, what.qp)?;
-        let port = match self.device.bind_port(what.local.ip(), what.local.port()) {
-            Ok(port) => port,
-            Err(error) => {
-                self.release_qp(id);
-                return Err(status::cm_error(error));
-            }
-        };
-        what.local.set_port(port);
+        let bound = self.device.bind_port(what.local.ip(), what.local.port());
+        what.local.set_port(bound.map_err(status::cm_error)?);
+        if let Err(status) = self.claim_qp(id, what.qp) {
+            self.device.unbind_port(what.local.ip(), what.local.port());
+            return Err(status);
+        }
         if let Some(connector) = self.connector(id) {
             connector.port = Some(what.local);
             connector.remote = Some(what.remote);
@@ -187,6 +192,10 @@ impl State {
         };
         if qp.connector.is_some() {
             return Err(STATUS_CONNECTION_ACTIVE);
+        }
+        // Flushed, or its CQ overran: it carries nothing any more.
+        if self.device.qp_state(qp.qpn) != Some(QpState::Init) {
+            return Err(STATUS_INVALID_DEVICE_STATE);
         }
         qp.connector = Some(connector_id);
         self.add_parent(connector_id, qp_id);
@@ -260,11 +269,12 @@ impl State {
         connector.enter(Phase::Idle);
         let pending = connector.pending.take();
         connector.waiting = None;
-        self.release_conn(now, id);
-        self.release_qp(id);
+        // Before the QP is let go, whose close may wait for this.
         if let Some(done) = pending {
             self.request_done(done, status);
         }
+        self.release_conn(now, id);
+        self.release_qp(id);
     }
 
     /// Gives the connection and the port back.
@@ -285,29 +295,47 @@ impl State {
         now: Instant,
         id: ObjectId,
         event: DisconnectEvent,
-    ) -> NTSTATUS {
-        let Some(connector) = self.connector(id) else { return STATUS_INVALID_PARAMETER };
-        match connector.phase {
-            Phase::Offered => {}
-            Phase::Ended => return STATUS_CONNECTION_ABORTED,
-            _ => return STATUS_CONNECTION_INVALID,
+        done: RequestDone,
+    ) {
+        match self.try_complete_connect(now, id, event) {
+            Ok(()) => self.establish(now, id, Some(done)),
+            Err(status) => self.request_done(done, status),
         }
-        let Some(conn) = connector.conn else { return STATUS_CONNECTION_INVALID };
-        if let Err(error) = self.device.confirm(now, conn) {
-            return status::cm_error(error);
-        }
-        if let Some(connector) = self.connector(id) {
-            connector.event = Some(event);
-        }
-        self.establish(id);
-        STATUS_SUCCESS
     }
 
-    fn establish(&mut self, id: ObjectId) {
+    fn try_complete_connect(
+        &mut self,
+        now: Instant,
+        id: ObjectId,
+        event: DisconnectEvent,
+    ) -> Result<(), NTSTATUS> {
+        let connector = self.connector(id).ok_or(STATUS_INVALID_PARAMETER)?;
+        match connector.phase {
+            Phase::Offered => {}
+            Phase::Ended => return Err(STATUS_CONNECTION_ABORTED),
+            _ => return Err(STATUS_CONNECTION_INVALID),
+        }
+        let conn = connector.conn.ok_or(STATUS_CONNECTION_INVALID)?;
+        connector.event = Some(event);
+        self.device.confirm(now, conn).map_err(status::answer_error)
+    }
+
+    /// Data may flow: ends the request that waited for it.
+    fn establish(&mut self, now: Instant, id: ObjectId, done: Option<RequestDone>) {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Established);
-        if let Some(qp) = connector.qp.and_then(|qp| self.qp(qp)) {
-            qp.object.shared.connected.store(true, Ordering::Release);
+        connector.established = true;
+        let (conn, qp_id) = (connector.conn, connector.qp);
+        if let Some(done) = done {
+            self.request_done(done, STATUS_SUCCESS);
+        }
+        let Some(qp) = qp_id.and_then(|qp| self.qp(qp)) else { return };
+        let (object, qpn) = (Arc::clone(&qp.object), qp.qpn);
+        if self.device.qp_state(qpn) == Some(QpState::Rts) {
+            object.shared.connected.store(true, Ordering::Release);
+        } else {
+            // It failed or was flushed before; that was no news as long as nothing was established.
+            self.handle_qp_failure(now, conn);
         }
     }
 
@@ -343,14 +371,18 @@ impl State {
             // It listens once in its life.
             let _ = listener.object.shared.local.set(Box::new(local));
         }
+        // It may have been paused before it listened.
+        self.pause(id);
         STATUS_SUCCESS
     }
 
-    pub(super) fn pause(&mut self, id: ObjectId, pause: bool) {
-        if let Some(Kind::Listener(ListenerCore { listening: Some((listener, _)), .. })) =
-            self.objects.get(id).map(|entry| &entry.kind)
+    /// Does what the consumer last asked for.
+    pub(super) fn pause(&mut self, id: ObjectId) {
+        if let Some(Kind::Listener(ListenerCore {
+            object, listening: Some((listener, _)), ..
+        })) = self.objects.get(id).map(|entry| &entry.kind)
         {
-            self.device.pause(*listener, pause);
+            self.device.pause(*listener, object.shared.paused.load(Ordering::Acquire));
         }
     }
 
@@ -379,7 +411,7 @@ impl State {
             return self.device.release(now, conn);
         };
         // The place of the close that must not fail.
-        if self.shard.reserve().is_err() {
+        if self.shard.reserve_object().is_err() {
             return self.device.release(now, conn);
         }
         // The accepted connection shares the listener's port and keeps it.
@@ -406,7 +438,13 @@ impl State {
                     connector.enter(Phase::Accepting);
                 }
             }
-            Err(status) => self.request_done(done, status),
+            Err(status) => {
+                self.request_done(done, status);
+                // Only now, as the QP's close may wait for this.
+                if self.connector(id).is_some_and(|connector| connector.phase == Phase::Requested) {
+                    self.release_qp(id);
+                }
+            }
         }
     }
 
@@ -423,10 +461,7 @@ impl State {
             return Err(STATUS_INVALID_PARAMETER);
         };
         let Accept { limits, ref private_data, .. } = *what;
-        self.device.accept(now, conn, qpn, limits, private_data).map_err(|error| {
-            self.release_qp(id);
-            status::cm_error(error)
-        })
+        self.device.accept(now, conn, qpn, limits, private_data).map_err(status::answer_error)
     }
 
     /// Both uses: an incoming request, or the terms of an answer.
@@ -462,7 +497,7 @@ impl State {
                     self.finish_disconnect(conn, STATUS_SUCCESS);
                 }
             }
-            (Phase::Ended, _) => {
+            (Phase::Ended, _) if connector.established => {
                 // The peer has said its part already.
                 if let Some(qp) = qp {
                     self.flush_qp(qp);
@@ -503,6 +538,13 @@ impl State {
         if let Some(done) = pending {
             self.request_done(done, STATUS_CANCELLED);
         }
+    }
+
+    /// A QP was flushed because it lost its CQ.
+    pub(super) fn handle_dead_qp(&mut self, now: Instant, qp: ObjectId) {
+        let connector = self.qp(qp).and_then(|qp| qp.connector);
+        let conn = connector.and_then(|id| self.connector(id)).and_then(|connector| connector.conn);
+        self.handle_qp_failure(now, conn);
     }
 
     /// A QP failed by itself: the peer is told, and so is the consumer.
@@ -561,7 +603,7 @@ impl State {
                 self.handle_request(now, listener, conn, &peer)
             }
             CmEvent::Connected { conn, peer } => self.handle_connected(conn, &peer),
-            CmEvent::Established { conn } => self.handle_established(conn),
+            CmEvent::Established { conn } => self.handle_established(now, conn),
             CmEvent::Refused { conn, reason, private_data } => {
                 self.keep_refusal(conn, private_data);
                 if !self.lose_connection(conn) {
@@ -594,16 +636,13 @@ impl State {
         }
     }
 
-    fn handle_established(&mut self, conn: ConnId) {
+    fn handle_established(&mut self, now: Instant, conn: ConnId) {
         let Some((id, connector)) = self.connector_of(conn) else { return };
         if connector.phase != Phase::Accepting {
             return;
         }
         let pending = connector.pending.take();
-        self.establish(id);
-        if let Some(done) = pending {
-            self.request_done(done, STATUS_SUCCESS);
-        }
+        self.establish(now, id, pending);
     }
 
     /// The private data of a refusal can be read like that of an acceptance.
@@ -613,8 +652,8 @@ impl State {
             return;
         };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
-        // The peer's address is what was asked for; only the data is new.
-        let info = Info { local, peer: local, limits, private_data };
-        let _ = connector.object.shared.info.set(Box::new(info));
+        let peer = connector.remote.unwrap_or(local);
+        let info = Info { local, peer, limits, private_data };
+        connector.publish(info);
     }
 }

@@ -12,7 +12,7 @@ use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
 use crate::ndk::mr::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
 use crate::platform::Platform;
-use crate::ring::Shard;
+use crate::ring::{FLUSH, Shard};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering;
 use core::task::Waker;
 use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Edge, Received, Segments, Transmit};
-use objects::{Kind, Objects};
+use objects::{Entry, Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
@@ -186,10 +186,10 @@ impl PollCore {
         busy |= self.state.drain_doorbells();
         self.state.handle_resolutions(now);
         busy |= self.transmit_burst(now);
-        busy |= self.state.deliver_completions();
+        busy |= self.state.deliver_completions(now);
         busy |= self.state.handle_events(now);
         // A failed connection may just have flushed a queue.
-        busy |= self.state.deliver_completions();
+        busy |= self.state.deliver_completions(now);
         busy |= self.state.call_back();
         let neighbours = self.state.neighbours.poll_timeout().map(Instant::from_nanos);
         let next = [self.state.device.poll_timeout(), neighbours].into_iter().flatten().min();
@@ -240,41 +240,60 @@ impl State {
         taken > 0
     }
 
-    /// Moves posted work from the rings into the device.
+    /// Answers the doorbells that ring now; bounded, however fast others ring meanwhile.
     fn drain_doorbells(&mut self) -> bool {
-        let mut any = false;
-        while let Some(id) = self.shard.next_doorbell() {
-            any = true;
-            let Some(entry) = self.objects.get_mut(id) else { continue };
-            match &mut entry.kind {
-                Kind::Cq(cq) => {
-                    cq.object.shared.rung.swap(false, Ordering::AcqRel);
-                    self.notify.push_back(id);
-                }
-                Kind::Qp(qp) => {
-                    qp.object.shared.rung.swap(false, Ordering::AcqRel);
-                    qp.drain(&mut self.device);
-                }
-                Kind::Adapter(_)
-                | Kind::Pd(..)
-                | Kind::Mr(_)
-                | Kind::Connector(_)
-                | Kind::Listener(_) => {}
+        let ringing = self.shard.ringing();
+        for _ in 0..ringing {
+            if let Some(id) = self.shard.next_doorbell() {
+                self.answer(id);
             }
         }
-        any
+        ringing > 0
     }
 
-    fn deliver_completions(&mut self) -> bool {
+    /// Does what an object rang for: moves its posted work into the device, looks at its arm, and
+    /// so on.
+    fn answer(&mut self, id: ObjectId) {
+        let Some(entry) = self.objects.get_mut(id) else { return };
+        match &mut entry.kind {
+            Kind::Cq(cq) => {
+                cq.object.shared.doorbell.answer();
+                self.note(id);
+            }
+            Kind::Qp(qp) => {
+                let reasons = qp.object.shared.doorbell.answer();
+                qp.drain(&mut self.device);
+                if reasons & FLUSH != 0 {
+                    self.flush_qp(id);
+                }
+            }
+            Kind::Listener(listener) => {
+                listener.object.shared.doorbell.answer();
+                self.pause(id);
+            }
+            Kind::Adapter(_) | Kind::Pd(..) | Kind::Mr(_) | Kind::Connector(_) => {}
+        }
+    }
+
+    /// Looks at the CQ's notification at the end of the turn, once.
+    fn note(&mut self, id: ObjectId) {
+        if let Some(Kind::Cq(cq)) = self.objects.get_mut(id).map(|entry| &mut entry.kind)
+            && !core::mem::replace(&mut cq.noted, true)
+        {
+            self.notify.push_back(id);
+        }
+    }
+
+    fn deliver_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(completion) = self.device.poll_completion() {
             any = true;
-            self.deliver(&completion);
+            self.deliver(now, &completion);
         }
         any
     }
 
-    fn deliver(&mut self, completion: &Completion) {
+    fn deliver(&mut self, now: Instant, completion: &Completion) {
         let id = ObjectId::from(KeyData::from_ffi(completion.owner));
         let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
         let shared = &qp.object.shared;
@@ -301,10 +320,10 @@ impl State {
             token,
         };
         let urgent = completion.solicited || completion.status != WcStatus::Success;
-        self.push_cqe(cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
+        self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
-    fn push_cqe(&mut self, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
+    fn push_cqe(&mut self, now: Instant, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
         let Some(Kind::Cq(cq)) = self.objects.get_mut(cq_id).map(|entry| &mut entry.kind) else {
             return;
         };
@@ -317,23 +336,25 @@ impl State {
         }
         let failed = cq.failed;
         if cq.object.shared.arm.add(news) {
-            self.notify.push_back(cq_id);
+            self.note(cq_id);
         }
         if failed {
-            self.fail_qps_of(cq_id);
+            self.fail_qps_of(now, cq_id);
         }
     }
 
-    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors).
-    fn fail_qps_of(&mut self, cq_id: ObjectId) {
-        let State { objects, device, .. } = self;
-        for entry in objects.values_mut() {
-            if let Kind::Qp(qp) = &mut entry.kind
-                && (qp.receive_cq == cq_id || qp.initiator_cq == cq_id)
-            {
-                qp.object.shared.connected.store(false, Ordering::Release);
-                device.flush_qp(qp.qpn);
-            }
+    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors), and with a QP
+    /// its connection.
+    fn fail_qps_of(&mut self, now: Instant, cq_id: ObjectId) {
+        let is_on_it = |entry: &Entry| match &entry.kind {
+            Kind::Qp(qp) => qp.receive_cq == cq_id || qp.initiator_cq == cq_id,
+            _ => false,
+        };
+        let dead: Vec<ObjectId> =
+            self.objects.iter().filter(|(_, entry)| is_on_it(entry)).map(|(id, _)| id).collect();
+        for id in dead {
+            self.flush_qp(id);
+            self.handle_dead_qp(now, id);
         }
     }
 
@@ -407,11 +428,10 @@ impl State {
 
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
     fn notify_cq(&mut self, id: ObjectId) {
-        let Some(entry) = self.objects.get(id).filter(|entry| entry.closing.is_none()) else {
-            return;
-        };
-        let Kind::Cq(cq) = &entry.kind else { return };
-        if !cq.object.shared.arm.take() {
+        let Some(entry) = self.objects.get_mut(id) else { return };
+        let Kind::Cq(cq) = &mut entry.kind else { return };
+        cq.noted = false;
+        if entry.closing.is_some() || !cq.object.shared.arm.take() {
             return;
         }
         let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
@@ -439,11 +459,9 @@ impl State {
                 let status = self.deregister_mr(mr);
                 self.request_done(done, status);
             }
-            Control::Flush { qp } => self.flush_qp(qp),
             Control::Connect { connector, what, done } => self.connect(now, connector, what, done),
             Control::CompleteConnect { connector, event, done } => {
-                let status = self.complete_connect(now, connector, event);
-                self.request_done(done, status);
+                self.complete_connect(now, connector, event, done);
             }
             Control::Accept { connector, what, done } => self.accept(now, connector, &what, done),
             Control::Reject { connector, private_data } => {
@@ -454,7 +472,6 @@ impl State {
                 let status = self.listen(listener, local);
                 self.request_done(done, status);
             }
-            Control::Pause { listener, pause } => self.pause(listener, pause),
             Control::Stop => self.stopped = true,
         }
     }

@@ -15,7 +15,7 @@ use crate::ndk::qp::{self, CreateQp, QpObject, QpShared, Queue};
 use crate::ndk::{
     Base, CloseDone, Context, Create, CreateDone, Object, ObjectId, connector, listener,
 };
-use crate::ring::Exclusive;
+use crate::ring::{Doorbell, Exclusive};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -61,6 +61,8 @@ pub(super) struct CqCore {
     pub(super) context: Context,
     /// It overran; nothing is added any more.
     pub(super) failed: bool,
+    /// Its notification may be due, and will be looked at.
+    pub(super) noted: bool,
 }
 
 pub(super) struct MrCore {
@@ -169,7 +171,7 @@ impl State {
         version: NDK_VERSION,
         opened: Box<dyn FnOnce(*mut NDK_ADAPTER) + Send>,
     ) {
-        if self.shard.reserve().is_err() {
+        if self.shard.reserve_object().is_err() {
             return opened(core::ptr::null_mut());
         }
         let mut pointer = core::ptr::null_mut();
@@ -190,7 +192,7 @@ impl State {
             Ok(object) => (STATUS_SUCCESS, object),
             Err(status) => {
                 // The place of the close that will not come.
-                self.shard.release();
+                self.shard.release_object();
                 (status, Context::new(core::ptr::null_mut()))
             }
         };
@@ -234,7 +236,7 @@ impl State {
             let shared = CqShared {
                 results: Exclusive::new(results),
                 arm: Arm::default(),
-                rung: AtomicBool::new(false),
+                doorbell: Doorbell::default(),
             };
             let object = Arc::new(Object {
                 ndk: NDK_CQ::new(adapter::VERSION, &cq::DISPATCH),
@@ -243,7 +245,7 @@ impl State {
             });
             pointer = object.as_ndk();
             let CreateCq { notification, context, .. } = *what;
-            Kind::Cq(CqCore { object, ring, notification, context, failed: false })
+            Kind::Cq(CqCore { object, ring, notification, context, failed: false, noted: false })
         });
         Context::new(pointer.cast())
     }
@@ -295,7 +297,7 @@ impl State {
                 initiator_retired: AtomicU32::new(0),
                 receive_retired: AtomicU32::new(0),
                 connected: AtomicBool::new(false),
-                rung: AtomicBool::new(false),
+                doorbell: Doorbell::default(),
             };
             let object = Arc::new(Object {
                 ndk: NDK_QP::new(adapter::VERSION, &qp::DISPATCH),
@@ -472,6 +474,7 @@ impl State {
         let done = entry.closing.take();
         // Removed first: nothing of the object is touched after its owner heard that it is gone.
         let parents = self.take(id);
+        self.shard.release_object();
         match done {
             Some(CloseDone::Callback(Some(callback), context)) => {
                 // SAFETY: the consumer's callback with the consumer's context.

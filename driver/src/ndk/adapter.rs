@@ -138,7 +138,12 @@ unsafe extern "system" fn ndk_create_cq(
         return STATUS_INVALID_PARAMETER;
     }
     let what = CreateCq { depth, notification, context: Context::new(notification_context) };
-    create(&adapter.base, Create::Cq(what), CreateDone::new(completion, context))
+    create(
+        adapter.base.shard(),
+        adapter.base.id,
+        Create::Cq(what),
+        CreateDone::new(completion, context),
+    )
 }
 
 /// [`NDK_FN_CREATE_PD`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_pd).
@@ -154,7 +159,7 @@ unsafe extern "system" fn ndk_create_pd(
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
     let adapter = unsafe { AdapterObject::from_ndk(adapter) };
-    create(&adapter.base, Create::Pd, CreateDone::new(completion, context))
+    create(adapter.base.shard(), adapter.base.id, Create::Pd, CreateDone::new(completion, context))
 }
 
 /// [`NDK_FN_CREATE_CONNECTOR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_connector).
@@ -170,7 +175,12 @@ unsafe extern "system" fn ndk_create_connector(
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
     let adapter = unsafe { AdapterObject::from_ndk(adapter) };
-    create(&adapter.base, Create::Connector, CreateDone::new(completion, context))
+    create(
+        adapter.base.shard(),
+        adapter.base.id,
+        Create::Connector,
+        CreateDone::new(completion, context),
+    )
 }
 
 /// [`NDK_FN_CREATE_LISTENER`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_listener).
@@ -189,5 +199,5 @@ unsafe extern "system" fn ndk_create_listener(
     // SAFETY: the consumer keeps the adapter open until this call returns.
     let adapter = unsafe { AdapterObject::from_ndk(adapter) };
     let what = Create::Listener { event, context: Context::new(event_context) };
-    create(&adapter.base, what, CreateDone::new(completion, context))
+    create(adapter.base.shard(), adapter.base.id, what, CreateDone::new(completion, context))
 }

@@ -7,11 +7,11 @@ use super::{
     not_supported as ns, request, slice, store,
 };
 use crate::abi::*;
+use crate::ring::Latest;
 use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU8, Ordering};
-use once_cell::race::OnceBox;
 use rocev2::cm::ReadLimits;
 
 /// A connector.
@@ -23,13 +23,15 @@ pub(crate) type PrivateData = heapless::Vec<u8, 196>;
 /// What both sides see of a connector.
 #[derive(Default)]
 pub(crate) struct ConnectorShared {
-    /// Set once, when the peer's request or answer arrives.
-    pub(crate) info: OnceBox<Info>,
+    /// Set when the peer's request or answer arrives; a refusal gives way to what a later attempt
+    /// brings.
+    pub(crate) info: Latest<Info>,
     /// A [`Stage`], for the calls that answer at once.
     pub(crate) stage: AtomicU8,
 }
 
 /// What the peer told.
+#[derive(Clone)]
 pub(crate) struct Info {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
@@ -54,6 +56,16 @@ pub(crate) enum Stage {
 impl ConnectorShared {
     pub(crate) fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// Takes the one chance to reject, or tells why there is none.
+    fn leave_rejectable(&self) -> Result<(), NTSTATUS> {
+        let (from, to) = (Stage::Rejectable as u8, Stage::Idle as u8);
+        match self.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(gone) if gone == Stage::Gone as u8 => Err(STATUS_CONNECTION_ABORTED),
+            Err(_) => Err(STATUS_CONNECTION_INVALID),
+        }
     }
 }
 
@@ -164,7 +176,7 @@ unsafe extern "system" fn ndk_connect(
         Connect { qp: qp.base.id, local, remote, limits: limits(inbound, outbound), private_data };
     let done = RequestDone::new(completion, context);
     request(
-        &connector.base,
+        connector.base.shard(),
         Control::Connect { connector: connector.base.id, what: Box::new(what), done },
     )
 }
@@ -217,7 +229,10 @@ struct AcceptArguments {
 
 impl ConnectorObject {
     fn complete_connect(&self, event: DisconnectEvent, done: RequestDone) -> NTSTATUS {
-        request(&self.base, Control::CompleteConnect { connector: self.base.id, event, done })
+        request(
+            self.base.shard(),
+            Control::CompleteConnect { connector: self.base.id, event, done },
+        )
     }
 
     /// # Safety
@@ -238,7 +253,7 @@ impl ConnectorObject {
             return STATUS_INVALID_PARAMETER;
         }
         let what = Box::new(Accept { qp: qp.base.id, limits, private_data, event });
-        request(&self.base, Control::Accept { connector: self.base.id, what, done })
+        request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
     }
 }
 
@@ -313,19 +328,11 @@ unsafe extern "system" fn ndk_reject(
         Ok(private_data) => Box::new(private_data),
         Err(status) => return status,
     };
-    let stage = &connector.shared.stage;
-    let (from, to) = (Stage::Rejectable as u8, Stage::Idle as u8);
-    match stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => match request(
-            &connector.base,
-            Control::Reject { connector: connector.base.id, private_data },
-        ) {
-            STATUS_PENDING => STATUS_SUCCESS,
-            status => status,
-        },
-        Err(gone) if gone == Stage::Gone as u8 => STATUS_CONNECTION_ABORTED,
-        Err(_) => STATUS_CONNECTION_INVALID,
-    }
+    let sent = connector.base.shard().request_if(|| {
+        connector.shared.leave_rejectable()?;
+        Ok(Control::Reject { connector: connector.base.id, private_data })
+    });
+    sent.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)).into()
 }
 
 /// [`NDK_FN_GET_CONNECTION_DATA`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_connection_data).
@@ -415,5 +422,5 @@ unsafe extern "system" fn ndk_disconnect(
     // SAFETY: the consumer keeps the connector open until this call returns.
     let connector = unsafe { ConnectorObject::from_ndk(connector) };
     let done = RequestDone::new(completion, context);
-    request(&connector.base, Control::Disconnect { connector: connector.base.id, done })
+    request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
 }

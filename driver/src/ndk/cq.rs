@@ -2,8 +2,9 @@
 
 use super::{Context, Object, ndk_close, ndk_query_extension, not_supported as ns};
 use crate::abi::*;
-use crate::ring::Exclusive;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use crate::ring::modelled::{AtomicU8, fence};
+use crate::ring::{Doorbell, Exclusive};
+use core::sync::atomic::Ordering;
 
 /// A completion queue.
 pub(crate) type CqObject = Object<NDK_CQ, CqShared>;
@@ -31,7 +32,7 @@ pub(crate) struct CqShared {
     /// The consumer serializes its calls; see [`Exclusive`].
     pub(crate) results: Exclusive<rtrb::Consumer<Cqe>>,
     pub(crate) arm: Arm,
-    pub(crate) rung: AtomicBool,
+    pub(crate) doorbell: Doorbell,
 }
 
 /// The agreement about the next notification.
@@ -67,7 +68,9 @@ impl Arm {
             // Whatever a consumer means by another number, it wants to be told.
             _ => ARM_ANY,
         };
-        self.armed.fetch_max(strength, Ordering::Relaxed);
+        // Release: whoever sees the arm also sees that its call is inside the CQ (`Exclusive`), and
+        // does not free the CQ under it.
+        self.armed.fetch_max(strength, Ordering::Release);
         fence(Ordering::SeqCst);
         satisfied(strength, self.news.load(Ordering::Relaxed))
     }
@@ -138,7 +141,7 @@ unsafe extern "system" fn ndk_arm_cq(cq: *mut NDK_CQ, kind: ULONG) {
     // Entered, so that the CQ is not freed under this call by a notification that closes it.
     let entered = cq.shared.results.enter();
     if cq.shared.arm.arm(kind) {
-        cq.base.shard.ring(cq.base.id, &cq.shared.rung);
+        cq.base.shard.ring(cq.base.id, &cq.shared.doorbell, 0);
     }
     drop(entered);
 }
@@ -228,5 +231,56 @@ mod tests {
         arm.arm(NDK_CQ_NOTIFY_SOLICITED);
         assert!(!arm.add(NEWS_ANY));
         assert!(arm.add(NEWS_ANY | NEWS_SOLICITED));
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_model {
+    use super::*;
+    use crate::ring::modelled::AtomicBool;
+    use alloc::sync::Arc;
+    use loom::cell::UnsafeCell;
+
+    /// A completion and an arm that meet give one notification, whoever comes first.
+    #[test]
+    fn an_arm_and_a_completion_meet_once() {
+        loom::model(|| {
+            let arm = Arc::new(Arm::default());
+            let consumer = Arc::clone(&arm);
+            let rings = loom::thread::spawn(move || consumer.arm(NDK_CQ_NOTIFY_ANY));
+            let mut notified = 0;
+            for _ in 0..2 {
+                if arm.add(NEWS_ANY) && arm.take() {
+                    notified += 1;
+                }
+            }
+            if rings.join().unwrap() && arm.take() {
+                notified += 1;
+            }
+            assert_eq!(notified, 1);
+        });
+    }
+
+    /// Once the core has seen an arm, it sees its call inside the CQ until that has let go: what
+    /// the call still touches is not freed.
+    #[test]
+    fn a_notification_sees_the_call_that_armed() {
+        loom::model(|| {
+            let cq = Arc::new((Arm::default(), AtomicBool::new(false), UnsafeCell::new(())));
+            let consumer = Arc::clone(&cq);
+            let call = loom::thread::spawn(move || {
+                let (arm, entered, object) = &*consumer;
+                entered.swap(true, Ordering::Acquire);
+                arm.arm(NDK_CQ_NOTIFY_ANY);
+                object.with(|_| ());
+                entered.store(false, Ordering::Release);
+            });
+            let (arm, entered, object) = &*cq;
+            arm.add(NEWS_ANY);
+            if arm.take() && !entered.load(Ordering::Acquire) {
+                object.with_mut(|_| ());
+            }
+            call.join().unwrap();
+        });
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
-use alloc::sync::Arc;
+use crate::ring::Doorbell;
 use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use once_cell::race::OnceBox;
 
 /// A listener.
@@ -14,6 +15,9 @@ pub(crate) type ListenerObject = Object<NDK_LISTENER, ListenerShared>;
 pub(crate) struct ListenerShared {
     /// Set once it listens.
     pub(crate) local: OnceBox<SocketAddr>,
+    /// Requests are refused as if nobody listened.
+    pub(crate) paused: AtomicBool,
+    pub(crate) doorbell: Doorbell,
 }
 
 /// The table of every listener.
@@ -44,7 +48,7 @@ unsafe extern "system" fn ndk_listen(
         return STATUS_INVALID_ADDRESS;
     };
     let done = RequestDone::new(completion, context);
-    request(&listener.base, Control::Listen { listener: listener.base.id, local, done })
+    request(listener.base.shard(), Control::Listen { listener: listener.base.id, local, done })
 }
 
 /// [`NDK_FN_GET_LISTENER_LOCAL_ADDRESS`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_listener_local_address).
@@ -72,7 +76,8 @@ unsafe extern "system" fn ndk_get_listener_local_address(
 unsafe extern "system" fn ndk_control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
     // SAFETY: the consumer keeps the listener open until this call returns.
     let listener = unsafe { ListenerObject::from_ndk(listener) };
-    let shard = Arc::clone(&listener.base.shard);
-    // The function has no way to fail; a full ring leaves the listener as it is.
-    let _ = shard.request(Control::Pause { listener: listener.base.id, pause: pause != FALSE });
+    listener.shared.paused.store(pause != FALSE, Ordering::Release);
+    // By the doorbell, which always has room, and which the core answers before each frame: a
+    // request that is sent after this call has returned meets what was asked for.
+    listener.base.shard.ring(listener.base.id, &listener.shared.doorbell, 0);
 }

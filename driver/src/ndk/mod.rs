@@ -40,6 +40,13 @@ pub(crate) struct Base {
     pub(crate) shard: Arc<Shard>,
 }
 
+impl Base {
+    /// The shard, to use beyond the object's life.
+    pub(crate) fn shard(&self) -> Arc<Shard> {
+        Arc::clone(&self.shard)
+    }
+}
+
 /// The beginning of every [`Object`].
 type Prefix = Object<NDK_ADAPTER, ()>;
 
@@ -134,14 +141,12 @@ pub(crate) enum Control {
     Close { object: ObjectId, done: CloseDone },
     RegisterMr { mr: ObjectId, what: Box<mr::Register>, done: RequestDone },
     DeregisterMr { mr: ObjectId, done: RequestDone },
-    Flush { qp: ObjectId },
     Connect { connector: ObjectId, what: Box<connector::Connect>, done: RequestDone },
     CompleteConnect { connector: ObjectId, event: connector::DisconnectEvent, done: RequestDone },
     Accept { connector: ObjectId, what: Box<connector::Accept>, done: RequestDone },
     Reject { connector: ObjectId, private_data: Box<connector::PrivateData> },
     Disconnect { connector: ObjectId, done: RequestDone },
     Listen { listener: ObjectId, local: core::net::SocketAddr, done: RequestDone },
-    Pause { listener: ObjectId, pause: bool },
     Stop,
 }
 
@@ -155,26 +160,32 @@ pub(crate) enum Create {
     Listener { event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>, context: Context },
 }
 
-/// Sends a creation: `STATUS_PENDING`, or why not.
-pub(crate) fn create(base: &Base, what: Create, done: CreateDone) -> NTSTATUS {
+/// Sends a creation: `STATUS_PENDING`, or why not. See [`request`].
+pub(crate) fn create(
+    shard: Arc<Shard>,
+    parent: ObjectId,
+    what: Create,
+    done: CreateDone,
+) -> NTSTATUS {
     // The place of the close that must not fail.
-    if base.shard.reserve().is_err() {
+    if shard.reserve_object().is_err() {
         return STATUS_INSUFFICIENT_RESOURCES;
     }
-    let message = Control::Create { parent: base.id, what: Box::new(what), done };
-    match base.shard.request(message) {
+    match shard.request(Control::Create { parent, what: Box::new(what), done }) {
         Ok(()) => STATUS_PENDING,
         Err(_) => {
-            base.shard.release();
+            shard.release_object();
             STATUS_INSUFFICIENT_RESOURCES
         }
     }
 }
 
-/// Sends a request: `STATUS_PENDING`, or why not. The object may be gone when this returns.
-pub(crate) fn request(base: &Base, message: Control) -> NTSTATUS {
-    // The core may finish the request, and the consumer close the adapter, before this returns.
-    let shard = Arc::clone(&base.shard);
+/// Sends a request: `STATUS_PENDING`, or why not.
+///
+/// It borrows nothing of the object and holds the shard by itself: once the message is sent, the
+/// core may finish the request, and the consumer close the object and the whole provider, before
+/// this returns.
+pub(crate) fn request(shard: Arc<Shard>, message: Control) -> NTSTATUS {
     match shard.request(message) {
         Ok(()) => STATUS_PENDING,
         Err(_) => STATUS_INSUFFICIENT_RESOURCES,
@@ -193,9 +204,9 @@ pub(crate) unsafe extern "system" fn ndk_close(
 ) -> NTSTATUS {
     // SAFETY: every object begins with the prefix.
     let prefix = unsafe { Prefix::from_ndk(object.cast()) };
-    let shard = Arc::clone(&prefix.base.shard);
+    let shard = prefix.base.shard();
     let done = CloseDone::Callback(completion, Context::new(context));
-    shard.send_reserved(Control::Close { object: prefix.base.id, done });
+    shard.close(prefix.base.id, done);
     STATUS_PENDING
 }
 

@@ -210,7 +210,7 @@ unsafe extern "system" fn ndk_register_mr(
     let base = unsafe { &*mdl }.virtual_address().addr() as u64;
     let what = Box::new(Register { mapping, base, access: access(flags) });
     let done = RequestDone::new(completion, context);
-    request(&mr.base, Control::RegisterMr { mr: mr.base.id, what, done })
+    request(mr.base.shard(), Control::RegisterMr { mr: mr.base.id, what, done })
 }
 
 /// [`NDK_FN_DEREGISTER_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_deregister_mr).
@@ -226,7 +226,7 @@ unsafe extern "system" fn ndk_deregister_mr(
     // SAFETY: the consumer keeps the region open until this call returns.
     let mr = unsafe { MrObject::from_ndk(mr) };
     let done = RequestDone::new(completion, context);
-    request(&mr.base, Control::DeregisterMr { mr: mr.base.id, done })
+    request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
 }
 
 /// [`NDK_FN_GET_REMOTE_TOKEN_FROM_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_remote_token_from_mr)

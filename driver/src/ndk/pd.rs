@@ -37,7 +37,7 @@ unsafe extern "system" fn ndk_create_mr(
     // SAFETY: the consumer keeps the domain open until this call returns.
     let pd = unsafe { PdObject::from_ndk(pd) };
     let what = Create::Mr { fast_register: fast_register != FALSE };
-    create(&pd.base, what, CreateDone::new(completion, context))
+    create(pd.base.shard(), pd.base.id, what, CreateDone::new(completion, context))
 }
 
 /// [`NDK_FN_CREATE_QP`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_qp).
@@ -88,5 +88,5 @@ unsafe extern "system" fn ndk_create_qp(
         receive_sge,
         initiator_sge,
     };
-    create(&pd.base, Create::Qp(what), CreateDone::new(completion, context))
+    create(pd.base.shard(), pd.base.id, Create::Qp(what), CreateDone::new(completion, context))
 }

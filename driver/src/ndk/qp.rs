@@ -1,9 +1,8 @@
 //! Queue pairs: posting.
 
-use super::{Context, Control, Object, ndk_close, ndk_query_extension, not_supported as ns, slice};
+use super::{Context, Object, ndk_close, ndk_query_extension, not_supported as ns, slice};
 use crate::abi::*;
-use crate::ring::Exclusive;
-use alloc::sync::Arc;
+use crate::ring::{Doorbell, Exclusive, FLUSH};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rocev2::ids::{Lkey, Rkey};
 use rocev2::qp::work::{MAX_MESSAGE, RecvWr, SendOp, SendWr, SgList, Sge, sg_len};
@@ -32,7 +31,7 @@ pub(crate) struct QpShared {
     pub(crate) receive_retired: AtomicU32,
     /// Initiator requests are accepted.
     pub(crate) connected: AtomicBool,
-    pub(crate) rung: AtomicBool,
+    pub(crate) doorbell: Doorbell,
 }
 
 /// The consumer's end of a work queue.
@@ -99,7 +98,7 @@ impl QpObject {
         let result = self.post_entered(&mut queue, context, op, sgl, flags);
         // A deferred request waits for the next that is not, or for one that fails.
         if flags & NDK_OP_FLAG_DEFER == 0 || result.is_err() {
-            self.base.shard.ring(self.base.id, &self.shared.rung);
+            self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         }
         match result {
             Ok(()) => STATUS_SUCCESS,
@@ -142,7 +141,7 @@ impl QpObject {
             let request = RecvWr { id: Context::new(context).as_u64(), sgl };
             queue.push(request, &self.shared.receive_retired)
         });
-        self.base.shard.ring(self.base.id, &self.shared.rung);
+        self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         match posted {
             Ok(()) => STATUS_SUCCESS,
             Err(status) => status,
@@ -158,10 +157,10 @@ impl QpObject {
 unsafe extern "system" fn ndk_flush(qp: *mut NDK_QP) {
     // SAFETY: the consumer keeps the QP open until this call returns.
     let qp = unsafe { QpObject::from_ndk(qp) };
-    let shard = Arc::clone(&qp.base.shard);
+    let shard = qp.base.shard();
     qp.shared.connected.store(false, Ordering::Release);
-    // A flush that finds no room in the ring is made up for by the close that follows it.
-    let _ = shard.request(Control::Flush { qp: qp.base.id });
+    // By the doorbell, which always has room: the function has no way to fail.
+    shard.ring(qp.base.id, &qp.shared.doorbell, FLUSH);
 }
 
 /// [`NDK_FN_SEND`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_send).

@@ -41,6 +41,20 @@ pub(crate) fn refusal(reason: RejReason) -> NTSTATUS {
     }
 }
 
+/// The status of an accept or a confirmation that connection management refused: a connection that
+/// is no longer in the state for it was given up by the peer, whether or not we were told already.
+pub(crate) const fn answer_error(error: CmError) -> NTSTATUS {
+    match error {
+        CmError::UnknownId | CmError::State => STATUS_CONNECTION_ABORTED,
+        CmError::AddressInUse
+        | CmError::NoPorts
+        | CmError::Address
+        | CmError::PrivateData
+        | CmError::Connected
+        | CmError::Full => cm_error(error),
+    }
+}
+
 /// The status of a call that connection management refused.
 pub(crate) const fn cm_error(error: CmError) -> NTSTATUS {
     match error {

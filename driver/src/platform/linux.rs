@@ -136,9 +136,16 @@ impl Provider {
             // The closer waits for it.
             let _ = sender.send(());
         });
-        self.shard.send_reserved(Control::Close { object, done: CloseDone::Signal(signal) });
+        self.shard.close(object, CloseDone::Signal(signal));
         // An error means that the thread has ended, and the adapter with it.
         let _ = closed.recv();
+    }
+}
+
+impl Provider {
+    /// Objects that exist: 0 once every adapter is closed.
+    pub fn open_objects(&self) -> usize {
+        self.shard.open_objects()
     }
 }
 
