@@ -1,5 +1,7 @@
 //! Two queue pairs over a wire that loses, repeats, reorders and damages packets.
 
+mod long;
+mod memory;
 mod requester;
 mod responder;
 mod traffic;
@@ -10,7 +12,9 @@ use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, MrKind, Registration};
-use crate::wire::{Aeth, Bth, Ext, Mac, Opcode, Syndrome, parse_unit};
+use crate::wire::{
+    Aeth, AtomicEth, Bth, Ext, Mac, NakCode, Opcode, Reth, RnrTimer, Syndrome, parse_unit,
+};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::vec;
@@ -353,4 +357,42 @@ struct Taken {
     ext: Ext,
     bth: Bth,
     payload: Vec<u8>,
+}
+
+fn read(key: Rkey, offset: u64, len: u32) -> Ext {
+    Ext::Reth(Reth { va: BASE + offset, rkey: key, len })
+}
+
+/// The second node, with `receives` of 4000 bytes posted.
+fn ready(receives: u64) -> Pair {
+    let mut pair = Pair::new(20_000, CLEAN);
+    for id in 0..receives {
+        let sgl = pair.nodes[1].sge(10_000, 4000);
+        pair.nodes[1].recv(id, sgl);
+    }
+    pair
+}
+
+const ACK: Syndrome = Syndrome::ACK;
+
+const GAP: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
+
+const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
+
+const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+
+const P: usize = 1024;
+
+/// The last packet given is refused and ends the connection, and everything posted.
+fn refused(mut pair: Pair, syndrome: Syndrome, at: i32, msn: u32, posted: usize, case: &str) {
+    assert_eq!(pair.acks(), [(syndrome, at, msn)], "{case}");
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Err, "{case}");
+    assert_eq!(pair.nodes[1].done.len(), posted, "{case}");
+    // ERR-05: nothing more is answered.
+    assert_eq!(pair.ask(at, Opcode::SendOnly, Ext::None, 1), Err(DropReason::QpState), "{case}");
+    assert_eq!(pair.acks(), [], "{case}");
+}
+
+fn write(pair: &Pair, offset: u64, len: usize) -> Ext {
+    Ext::Reth(Reth { va: BASE + offset, rkey: pair.nodes[1].key, len: len as u32 })
 }

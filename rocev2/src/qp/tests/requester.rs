@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::qp::work::SendQueue;
-use crate::wire::{NakCode, RnrTimer};
 
 #[test]
 fn rnr_08_finite_retries_end() {
@@ -233,4 +232,225 @@ fn err_07_completions_have_room_for_a_queue_that_is_filled_twice() {
         sq.flush(&mut out);
     }
     assert_eq!(out.capacity(), room);
+}
+
+/// An answer to node 0's READ.
+fn data(pair: &mut Pair, at: i32, opcode: Opcode, len: usize) -> Result<(), DropReason> {
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: crate::psn::Msn::new(0) };
+    let ext = if opcode == Opcode::ReadResponseMiddle { Ext::None } else { Ext::Aeth(aeth) };
+    let psn = pair.psn(0, at);
+    pair.hand(0, (opcode, psn), ext, &vec![0x5a; len])
+}
+
+/// Node 0 with a READ of `len` bytes out, to 1000 and on.
+fn reads(len: usize) -> Pair {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let (va, rkey) = (BASE + 7, pair.nodes[1].key);
+    let sgl = pair.nodes[0].sge(1000, len);
+    pair.nodes[0].send(1, SendOp::Read { va, rkey }, sgl);
+    assert_eq!(pair.taken(0).len(), 1);
+    pair
+}
+
+#[test]
+fn req_01_and_02_a_message_is_cut_at_the_path_mtu() {
+    use Opcode::*;
+    let mut pair = Pair::new(10_000, CLEAN);
+    let sgl = pair.nodes[0].sge(0, 3 * 1024 + 5);
+    let (id, op) = (1, SendOp::Send);
+    let wr = SendWr { id, op, sgl, solicited: true, read_fence: false, silent: false };
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.post_send(wr, out).unwrap();
+    let taken = pair.taken(0);
+    let sent: Vec<_> = taken.iter().map(|taken| (taken.opcode, taken.at)).collect();
+    assert_eq!(sent, [(SendFirst, 0), (SendMiddle, 1), (SendMiddle, 2), (SendLast, 3)]);
+    assert!(taken[..3].iter().all(|taken| !taken.bth.solicited && !taken.bth.ack_req));
+    assert!(taken[3].bth.solicited && taken[3].bth.ack_req && taken[3].bth.pad_count == 3);
+}
+
+#[test]
+fn req_03_04_and_11_acknowledgements_count_up_to_their_packet() {
+    let mut pair = sends(3, CLEAN);
+    pair.answer(2, Syndrome::ACK).unwrap();
+    let ok = WcStatus::Success;
+    assert_eq!(pair.nodes[0].statuses(), [(0, ok), (1, ok), (2, ok)]);
+    assert_eq!(pair.answer(2, Syndrome::ACK), Err(DropReason::StaleResponse));
+    let sgl = pair.nodes[0].sge(0, 3000);
+    pair.nodes[0].send(3, SendOp::Send, sgl);
+    pair.taken(0);
+    let deadline = pair.nodes[0].qp.deadline();
+    pair.now = pair.now + Duration::from_micros(100);
+    pair.answer(3, Syndrome::ACK).unwrap();
+    assert_eq!(pair.nodes[0].done.len(), 3);
+    assert!(pair.nodes[0].qp.deadline() > deadline);
+    wait(&mut pair);
+    let resent: Vec<i32> = pair.taken(0).iter().map(|taken| taken.at).collect();
+    assert_eq!(resent, [4, 5]);
+}
+
+#[test]
+fn req_09_and_10_reserved_syndromes_are_silent_and_credits_are_ignored() {
+    for byte in (0x40..=0x5f).chain(0x64..=0xff) {
+        let mut pair = sends(1, CLEAN);
+        let result = pair.answer(0, Syndrome::from_byte(byte));
+        assert_eq!(result, Err(DropReason::ReservedSyndrome), "{byte:#x}");
+        assert!(pair.nodes[0].done.is_empty() && pair.nodes[0].qp.state() == QpState::Rts);
+    }
+    for credits in 0..=0x1e {
+        let mut pair = sends(1, CLEAN);
+        pair.answer(0, Syndrome::from_byte(credits)).unwrap();
+        assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success)]);
+    }
+}
+
+#[test]
+fn req_12_17_and_18_a_hole_in_an_answer_is_asked_for_again() {
+    use Opcode::*;
+    let mut pair = reads(3 * 1024);
+    data(&mut pair, 0, ReadResponseFirst, 1024).unwrap();
+    data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
+    assert!(pair.nodes[0].done.is_empty());
+    let [again] = &pair.taken(0)[..] else { panic!("one request") };
+    let reth = again.ext.reth().unwrap();
+    assert_eq!((again.at, reth.va, reth.len), (1, BASE + 7 + 1024, 2048));
+    // The same hole is not asked for twice.
+    data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
+    assert_eq!(pair.taken(0).len(), 0);
+    assert_eq!(data(&mut pair, 0, ReadResponseFirst, 1024), Err(DropReason::StaleResponse));
+    // As rxe answers it, MIDDLE first.
+    data(&mut pair, 1, ReadResponseMiddle, 1024).unwrap();
+    data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
+    assert!(pair.nodes[0].memory.0[0][1000..4072].iter().all(|byte| *byte == 0x5a));
+    pair.nodes[0].memory.0[0].fill(0);
+    assert_eq!(data(&mut pair, 2, ReadResponseLast, 1024), Err(DropReason::StaleResponse));
+    assert!(pair.nodes[0].memory.0[0].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn req_14_to_16_an_answer_that_does_not_fit_ends_the_connection() {
+    use Opcode::*;
+    for (len, opcode, answered) in [
+        (64, ReadResponseOnly, 60),
+        (64, ReadResponseOnly, 68),
+        (64, ReadResponseFirst, 64),
+        (2048, ReadResponseFirst, 1020),
+        (2048, ReadResponseFirst, 1028),
+    ] {
+        let mut pair = reads(len);
+        let before = pair.nodes[0].memory.0[0].clone();
+        data(&mut pair, 0, opcode, answered).unwrap();
+        assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::BadResponse)]);
+        assert_eq!(pair.nodes[0].qp.state(), QpState::Err);
+        assert!(pair.nodes[0].memory.0[0] == before);
+    }
+    let mut pair = sends(1, CLEAN);
+    data(&mut pair, 0, ReadResponseOnly, 8).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::BadResponse)]);
+}
+
+#[test]
+fn req_20_and_27_what_stands_behind_a_full_window_or_depth_waits() {
+    let mut pair = Pair::new(10_000, Settings { reads: 1, ..CLEAN });
+    let rkey = pair.nodes[1].key;
+    for id in 0..3 {
+        let sgl = pair.nodes[0].sge(0, 10);
+        let op = if id < 2 { SendOp::Read { va: BASE, rkey } } else { SendOp::Send };
+        pair.nodes[0].send(id, op, sgl);
+    }
+    assert_eq!(pair.taken(0).len(), 1);
+    let mut pair = Pair::new(2_000_000, CLEAN);
+    let sgl = pair.nodes[0].sge(0, 2_000_000);
+    pair.nodes[0].send(1, SendOp::Send, sgl);
+    let taken = pair.taken(0);
+    assert_eq!(taken.len(), 512);
+    assert!(taken[511].bth.ack_req);
+    pair.answer(99, Syndrome::ACK).unwrap();
+    assert_eq!(pair.taken(0).len(), 100);
+}
+
+#[test]
+fn req_23_and_24_an_unsignalled_request_reports_only_failure() {
+    for (syndrome, statuses) in [
+        (Syndrome::ACK, [(true, WcStatus::Success), (false, WcStatus::Success)]),
+        (
+            Syndrome::Nak(NakCode::RemoteAccess),
+            [(false, WcStatus::RemoteAccess), (false, WcStatus::Flushed)],
+        ),
+    ] {
+        let mut pair = Pair::new(10_000, CLEAN);
+        let rkey = pair.nodes[1].key;
+        let sgl = pair.nodes[0].sge(0, 8);
+        let op = SendOp::Write { va: BASE, rkey };
+        let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: true };
+        let Node { qp, out, .. } = &mut pair.nodes[0];
+        qp.post_send(wr, out).unwrap();
+        let sgl = pair.nodes[0].sge(0, 8);
+        pair.nodes[0].send(2, SendOp::Send, sgl);
+        pair.taken(0);
+        let at = i32::from(syndrome == Syndrome::ACK);
+        pair.answer(at, syndrome).unwrap();
+        let done: Vec<_> = pair.nodes[0].done.iter().map(|c| (c.silent, c.status)).collect();
+        assert_eq!(done, statuses);
+    }
+}
+
+#[test]
+fn req_25_a_sink_that_goes_away_fails_its_read() {
+    let mut pair = reads(2048);
+    let key = pair.nodes[0].key;
+    pair.nodes[0].mrs.deregister(key).unwrap();
+    let before = pair.nodes[0].memory.0[0].clone();
+    data(&mut pair, 0, Opcode::ReadResponseFirst, 1024).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::LocalProtection)]);
+    assert!(pair.nodes[0].memory.0[0] == before);
+}
+
+#[test]
+fn req_30_a_resend_is_the_same_packet() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 100);
+    pair.nodes[0].send(1, SendOp::Write { va: BASE, rkey }, sgl);
+    let first = pair.taken(0);
+    wait(&mut pair);
+    assert_eq!(std::format!("{first:?}"), std::format!("{:?}", pair.taken(0)));
+}
+
+#[test]
+fn rnr_07_and_10_a_pause_lasts_what_the_peer_asked_for() {
+    for (code, micros) in [(14, 1280), (0, 655_360), (1, 10)] {
+        let mut pair = sends(2, CLEAN);
+        let start = pair.now;
+        pair.answer(0, Syndrome::RnrNak(RnrTimer::new(code))).unwrap();
+        assert_eq!(pair.taken(0).len(), 0);
+        wait(&mut pair);
+        assert_eq!(pair.now.saturating_since(start), Duration::from_micros(micros));
+        assert_eq!(pair.taken(0).len(), 2);
+    }
+}
+
+#[test]
+fn rnr_09_seven_is_without_end() {
+    let mut pair = sends(1, CLEAN);
+    for _ in 0..200 {
+        pair.answer(0, Syndrome::RnrNak(RnrTimer::new(0))).unwrap();
+        wait(&mut pair);
+        assert_eq!(pair.taken(0).len(), 1);
+    }
+    pair.answer(0, Syndrome::ACK).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success)]);
+}
+
+#[test]
+fn err_03_what_is_posted_after_an_error_comes_back() {
+    let mut pair = sends(1, CLEAN);
+    pair.answer(0, Syndrome::Nak(NakCode::InvalidRequest)).unwrap();
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(5, SendOp::Send, sgl);
+    pair.nodes[0].collect();
+    assert_eq!(
+        pair.nodes[0].statuses(),
+        [(0, WcStatus::RemoteInvalidRequest), (5, WcStatus::Flushed)]
+    );
 }

@@ -1,7 +1,6 @@
-//! What a queue pair answers.
+//! What a queue pair answers: order, duplicates, receives.
 
 use super::*;
-use crate::wire::{NakCode, Reth};
 
 #[test]
 fn seq_05_to_07_one_nak_per_gap() {
@@ -83,104 +82,219 @@ fn seq_19_a_receive_that_is_too_short_is_never_overrun() {
 }
 
 #[test]
-fn rd_09_without_depth_a_read_is_refused() {
-    let mut pair = Pair::new(10_000, CLEAN);
-    pair.nodes[1] = Node::new(3, 10_000, MrKind::Registered);
-    pair.nodes[1].connect(3, 2, Settings { reads: 0, ..CLEAN });
-    let rkey = pair.nodes[1].key;
-    let sgl = pair.nodes[0].sge(0, 10);
-    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl);
+fn seq_01_to_04_messages_complete_once_and_are_acknowledged() {
+    let mut pair = ready(20);
+    pair.ask(0, Opcode::SendOnly, Ext::None, 10).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 0, 1)]);
+    for (at, opcode) in [Opcode::SendFirst, Opcode::SendMiddle].into_iter().enumerate() {
+        pair.ask(at as i32 + 1, opcode, Ext::None, P).unwrap();
+    }
+    pair.ask(3, Opcode::SendLast, Ext::None, 1).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 3, 2)]);
+    for at in 4..14 {
+        pair.ask(at, Opcode::SendOnly, Ext::None, 0).unwrap();
+    }
+    // One acknowledgement for the burst.
+    assert_eq!(pair.acks(), [(ACK, 13, 12)]);
+    let lens: Vec<u32> = pair.nodes[1].done.iter().map(|done| done.len).collect();
+    assert_eq!(lens[..3], [10, 2049, 0]);
+    assert_eq!(lens.len(), 12);
+}
+
+#[test]
+fn seq_06_to_07_and_dup_05_a_gap_stays_until_it_is_filled() {
+    let mut pair = ready(20);
+    assert_eq!(pair.ask(0, Opcode::SendOnly, Ext::None, 1), Ok(()));
+    assert_eq!(pair.ask(2, Opcode::SendOnly, Ext::None, 1), Err(DropReason::Gap));
+    assert_eq!(pair.acks(), [(GAP, 1, 1)]);
+    for at in [3, 4, 2] {
+        assert_eq!(pair.ask(at, Opcode::SendOnly, Ext::None, 1), Err(DropReason::Gap));
+        assert_eq!(pair.acks(), []);
+    }
+    // A duplicate is acknowledged and changes nothing.
+    pair.ask(0, Opcode::SendOnly, Ext::None, 1).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 0, 1)]);
+    assert_eq!(pair.ask(2, Opcode::SendOnly, Ext::None, 1), Err(DropReason::Gap));
+    assert_eq!(pair.acks(), []);
+    pair.ask(1, Opcode::SendOnly, Ext::None, 1).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 1, 2)]);
+    assert_eq!(pair.ask(3, Opcode::SendOnly, Ext::None, 1), Err(DropReason::Gap));
+    assert_eq!(pair.acks(), [(GAP, 2, 2)]);
+    assert_eq!(pair.nodes[1].done.len(), 2);
+}
+
+#[test]
+fn seq_08_the_window_turns_around_at_half_the_space() {
+    let mut pair = ready(1);
+    assert_eq!(pair.ask(1 << 23, Opcode::SendOnly, Ext::None, 1), Ok(()));
+    assert_eq!(pair.acks(), [(ACK, -1, 0)]);
+    assert_eq!(pair.ask((1 << 23) - 1, Opcode::SendOnly, Ext::None, 1), Err(DropReason::Gap));
+    assert_eq!(pair.acks(), [(GAP, 0, 0)]);
+    assert!(pair.nodes[1].done.is_empty());
+}
+
+#[test]
+fn seq_10_to_12_a_packet_out_of_its_message_is_refused() {
+    use Opcode::*;
+    let kinds = |pair: &Pair| {
+        let reth = write(pair, 0, 3 * P);
+        let short = write(pair, 0, 8);
+        [
+            (SendFirst, Ext::None, P),
+            (SendMiddle, Ext::None, P),
+            (SendLast, Ext::None, 8),
+            (SendLastImm, Ext::Imm(1), 8),
+            (SendLastInv, Ext::Ieth(Rkey::new(1)), 8),
+            (SendOnly, Ext::None, 8),
+            (WriteFirst, reth, P),
+            (WriteMiddle, Ext::None, P),
+            (WriteLast, Ext::None, 8),
+            (WriteLastImm, Ext::Imm(1), 8),
+            (WriteOnly, short, 8),
+            (ReadRequest, short, 0),
+        ]
+    };
+    for (opcode, ext, len) in kinds(&ready(0)) {
+        if opcode.place().is_first() || opcode == ReadRequest {
+            continue;
+        }
+        let mut pair = ready(2);
+        pair.ask(0, opcode, ext, len).unwrap();
+        refused(pair, INVALID, 0, 0, 2, &std::format!("{opcode:?} alone"));
+    }
+    for open in [SendFirst, WriteFirst] {
+        let fits: &[Opcode] = match open {
+            SendFirst => &[SendMiddle, SendLast, SendLastImm, SendLastInv],
+            _ => &[WriteMiddle, WriteLast, WriteLastImm],
+        };
+        for (opcode, ext, len) in kinds(&ready(0)) {
+            if fits.contains(&opcode) {
+                continue;
+            }
+            let mut pair = ready(2);
+            let ext_of_first = if open == WriteFirst { write(&pair, 0, 3 * P) } else { Ext::None };
+            pair.ask(0, open, ext_of_first, P).unwrap();
+            pair.taken(1);
+            pair.ask(1, opcode, ext, len).unwrap();
+            refused(pair, INVALID, 1, 0, 2, &std::format!("{opcode:?} after {open:?}"));
+        }
+    }
+}
+
+#[test]
+fn seq_13_to_16_packets_have_the_length_of_their_place() {
+    use Opcode::*;
+    for (open, opcode, len) in [
+        (false, SendFirst, P - 4),
+        (false, SendFirst, P + 4),
+        (false, SendFirst, P - 1),
+        (false, SendOnly, P + 1),
+        (true, SendMiddle, P - 4),
+        (true, SendLast, 0),
+        (true, SendLast, P + 1),
+    ] {
+        let mut pair = ready(2);
+        if open {
+            pair.ask(0, SendFirst, Ext::None, P).unwrap();
+            pair.taken(1);
+        }
+        let at = i32::from(open);
+        pair.ask(at, opcode, Ext::None, len).unwrap();
+        refused(pair, INVALID, at, 0, 2, &std::format!("{opcode:?} of {len}"));
+    }
+}
+
+#[test]
+fn seq_18_every_short_length_is_placed_exactly() {
+    for len in (0..=8).chain(P - 3..=P) {
+        let mut pair = ready(1);
+        let before = pair.nodes[1].memory.0[0].clone();
+        pair.ask(0, Opcode::SendOnly, Ext::None, len).unwrap();
+        assert_eq!(pair.nodes[1].done[0].len, len as u32);
+        let mut after = before;
+        after[10_000..10_000 + len].fill(0x5a);
+        assert!(pair.nodes[1].memory.0[0] == after, "{len}");
+    }
+}
+
+#[test]
+fn seq_20_a_message_fills_its_elements_in_order() {
+    let mut pair = ready(0);
+    let mut sgl = pair.nodes[1].sge(30, 7);
+    for (offset, len) in [(3, 13), (100, 2981)] {
+        sgl.push(pair.nodes[1].sge(offset, len)[0]).unwrap();
+    }
+    pair.nodes[1].recv(1, sgl);
+    let sent = pair.nodes[0].sge(0, 3001);
+    pair.nodes[0].send(1, SendOp::Send, sent);
     pair.run_all();
-    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::RemoteInvalidRequest)]);
-    let sgl = pair.nodes[1].sge(0, 10);
-    let mut other = Pair::new(10_000, Settings { reads: 0, ..CLEAN });
-    other.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl);
-    other.run_all();
-    assert_eq!(other.nodes[0].statuses(), [(1, WcStatus::LocalQpOperation)]);
+    let [from, to] = [0, 1].map(|node| pair.nodes[node].memory.0[0].clone());
+    assert!(to[30..37] == from[..7] && to[3..16] == from[7..20] && to[100..3081] == from[20..3001]);
 }
 
 #[test]
-fn key_09_and_12_a_send_invalidates_after_its_data() {
-    for len in [10, 3000] {
-        let mut pair = Pair::with_kind(10_000, CLEAN, MrKind::FastRegister);
-        let rkey = pair.nodes[1].key;
-        let sgl = pair.nodes[1].sge(4000, len);
-        pair.nodes[1].recv(5, sgl);
-        let sgl = pair.nodes[0].sge(0, len);
-        pair.nodes[0].send(1, SendOp::SendInvalidate(rkey), sgl.clone());
-        pair.run_all();
-        assert_eq!(pair.nodes[1].done[0].kind, WcKind::ReceiveInvalidate(rkey));
-        assert!(pair.nodes[1].memory.0[0][4000..4000 + len] == pair.nodes[0].memory.0[0][..len]);
-        pair.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
-        pair.run_all();
-        assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::RemoteAccess)]);
+fn seq_21_to_23_only_the_end_of_a_message_is_solicited() {
+    let mut pair = ready(3);
+    pair.ask(0, Opcode::SendOnlyImm, Ext::Imm(7), 4).unwrap();
+    assert!(pair.nodes[1].done[0].solicited);
+    // Every packet made by hand has the bit; here the last one clears it.
+    pair.ask(1, Opcode::SendFirst, Ext::None, P).unwrap();
+    let psn = pair.psn(0, 2);
+    let mut bth = Bth::new(Opcode::SendLast, Qpn::new(3), psn);
+    bth.solicited = false;
+    let encap = pair.nodes[0].qp.peer().unwrap().encap;
+    let packet = Packet { encap, bth, ext: Ext::None, payload: &[1] };
+    let Node { qp, mrs, memory, out, .. } = &mut pair.nodes[1];
+    qp.handle_packet(pair.now, &packet, mrs, memory, out).unwrap();
+    pair.nodes[1].collect();
+    assert!(!pair.nodes[1].done[1].solicited);
+}
+
+#[test]
+fn dup_01_to_06_and_12_a_duplicate_is_acknowledged_and_not_executed() {
+    let mut pair = ready(2);
+    pair.ask(0, Opcode::SendFirst, Ext::None, P).unwrap();
+    pair.ask(1, Opcode::SendMiddle, Ext::None, P).unwrap();
+    pair.ask(2, Opcode::SendLast, Ext::None, 1).unwrap();
+    pair.acks();
+    pair.ask(0, Opcode::SendFirst, Ext::None, P).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 2, 1)]);
+    // The last opcode is unchanged: the next message is fine.
+    pair.ask(3, Opcode::SendOnly, Ext::None, 5).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 3, 2)]);
+    // A bad key or length is not looked at, nor is the empty receive queue.
+    let bad = Ext::Reth(Reth { va: 0, rkey: Rkey::new(1), len: 77 });
+    for (opcode, ext, len) in [
+        (Opcode::WriteOnly, bad, 3),
+        (Opcode::SendOnly, Ext::None, 1),
+        (Opcode::SendMiddle, Ext::None, 3),
+    ] {
+        pair.ask(2, opcode, ext, len).unwrap();
+        assert_eq!(pair.acks(), [(ACK, 3, 2)]);
     }
-}
-
-#[test]
-fn rd_11_a_region_that_goes_away_ends_its_read() {
-    let mut pair = Pair::new(300_000, CLEAN);
-    let rkey = pair.nodes[1].key;
-    let sgl = pair.nodes[0].sge(0, 200_000);
-    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl);
-    pair.transmit(0);
-    pair.deliver(1);
-    pair.nodes[1].mrs.deregister(rkey).unwrap();
-    pair.run_all();
-    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::RemoteAccess)]);
-}
-
-fn read(key: Rkey, offset: u64, len: u32) -> Ext {
-    Ext::Reth(Reth { va: BASE + offset, rkey: key, len })
-}
-
-#[test]
-fn rd_11_answers_before_a_revoked_one_still_leave() {
-    let mut pair = Pair::new(10_000, Settings { segments: 16, ..CLEAN });
-    let good = pair.nodes[1].key;
-    let access = Access::REMOTE_READ;
-    let (len, kind) = (10_000, MrKind::Registered);
-    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access, kind };
-    let doomed = pair.nodes[1].mrs.register(registration).unwrap();
-    pair.ask(0, Opcode::ReadRequest, read(good, 0, 64), 0).unwrap();
-    pair.ask(1, Opcode::ReadRequest, read(doomed, 0, 64), 0).unwrap();
-    pair.nodes[1].mrs.deregister(doomed).unwrap();
-    let sent: Vec<_> = pair.taken(1).iter().map(|taken| (taken.opcode, taken.at)).collect();
-    assert_eq!(sent, [(Opcode::ReadResponseOnly, 0), (Opcode::Acknowledge, 1)]);
-}
-
-#[test]
-fn rd_08_repeated_requests_do_not_use_up_the_depth() {
-    let mut pair = Pair::new(10_000, Settings { reads: 16, ..CLEAN });
-    let key = pair.nodes[1].key;
-    for at in 0..16 {
-        pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
+    for _ in 0..1000 {
+        pair.ask(3, Opcode::SendOnly, Ext::None, 5).unwrap();
     }
-    assert_eq!(pair.taken(1).len(), 16);
-    // Stray duplicates of requests long answered, and then a full depth of new ones.
-    for at in 0..5 {
-        pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
-    }
-    for at in 16..32 {
-        pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
-    }
-    let sent: Vec<i32> = pair.taken(1).iter().map(|taken| taken.at).collect();
-    assert!(sent.ends_with(&Vec::from_iter(16..32)), "{sent:?}");
-    assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+    assert_eq!(pair.acks(), [(ACK, 3, 2)]);
+    assert_eq!(pair.nodes[1].done.len(), 2);
 }
 
 #[test]
-fn err_05_a_failure_of_our_own_ends_our_answers_too() {
-    let mut pair = Pair::new(10_000, CLEAN);
-    let key = pair.nodes[1].key;
-    let sgl = pair.nodes[1].sge(0, 8);
-    pair.nodes[1].send(1, SendOp::Send, sgl);
-    pair.taken(1);
-    pair.ask(0, Opcode::ReadRequest, read(key, 0, 3000), 0).unwrap();
-    let psn = pair.psn(1, 0);
-    let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
-    let ext = Ext::Aeth(Aeth { syndrome, msn: crate::psn::Msn::new(0) });
-    pair.hand(1, (Opcode::Acknowledge, psn), ext, &[]).unwrap();
-    assert_eq!(pair.nodes[1].qp.state(), QpState::Err);
-    assert_eq!(pair.taken(1).len(), 0);
+fn rnr_01_to_05_a_message_without_a_receive_waits_and_the_rest_is_silent() {
+    let rnr = Syndrome::RnrNak(RnrTimer::new(12));
+    let mut pair = ready(0);
+    pair.ask(0, Opcode::SendFirst, Ext::None, P).unwrap();
+    assert_eq!(pair.acks(), [(rnr, 0, 0)]);
+    assert_eq!(pair.ask(1, Opcode::SendMiddle, Ext::None, P), Err(DropReason::Gap));
+    assert_eq!(pair.ask(2, Opcode::SendLast, Ext::None, 1), Err(DropReason::Gap));
+    assert_eq!(pair.acks(), []);
+    pair.ask(0, Opcode::WriteFirst, write(&pair, 0, P + 1), P).unwrap();
+    pair.ask(1, Opcode::WriteLastImm, Ext::Imm(1), 1).unwrap();
+    assert_eq!(pair.acks(), [(rnr, 1, 0)]);
+    assert!(pair.nodes[1].memory.0[0][..P].iter().all(|byte| *byte == 0x5a));
+    let sgl = pair.nodes[1].sge(10_000, 0);
+    pair.nodes[1].recv(1, sgl);
+    pair.ask(1, Opcode::WriteLastImm, Ext::Imm(1), 1).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 1, 1)]);
+    assert_eq!(pair.nodes[1].statuses(), [(1, WcStatus::Success)]);
 }
