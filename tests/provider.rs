@@ -604,6 +604,36 @@ fn a_provider_full_of_objects_still_flushes_and_serves_what_it_has() {
 }
 
 #[test]
+fn a_post_that_fails_ends_the_deferral_of_those_before_it() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    let qp = client.qp.as_ptr();
+    let invalidate = || {
+        // SAFETY: the QP is open; nothing is invalidated.
+        unsafe {
+            ((*(*qp).Dispatch.get().read()).NdkInvalidate)(
+                qp,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                0,
+            )
+        }
+    };
+    for context in 0..2 {
+        server.qp.receive(context, &[server.mr.sge(0..10)]).unwrap();
+        client.qp.send(context, &[], NDK_OP_FLAG_DEFER).unwrap();
+        if context == 0 {
+            assert_eq!(invalidate(), STATUS_NOT_SUPPORTED);
+        } else {
+            let long = [client.mr.sge(0..1), client.mr.sge(0..1)];
+            assert_eq!(status(client.qp.send(9, &long, 0)), STATUS_DATA_OVERRUN);
+        }
+        assert_eq!(client.statuses(1), [STATUS_SUCCESS]);
+    }
+}
+
+#[test]
 fn no_slot_of_any_table_is_null() {
     let net = Net::new();
     let connection = net.connect();

@@ -18,7 +18,7 @@ use crossbeam_queue::ArrayQueue;
 
 /// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
 /// from its creation on, so a close never fails for want of room.
-pub(crate) const OBJECTS_MAX: usize = 1 << 15;
+const OBJECTS_MAX: usize = 1 << 15;
 /// Other control messages on their way at a time. They have places of their own, so that a provider
 /// full of objects still serves those that it has.
 const REQUESTS_MAX: usize = 1 << 14;

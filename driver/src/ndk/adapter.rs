@@ -18,7 +18,12 @@ pub(crate) const MAX_CALLER_DATA: usize = 56;
 pub(crate) const MAX_CALLEE_DATA: usize = 148;
 
 /// What the adapter accepts. Memory for a queue is taken when it is created, so the depths are
-/// modest: a QP that asks for all of it takes about 6 MiB.
+/// modest: a QP that asks for all of it takes about 6 MiB, a CQ 1 MiB.
+///
+/// QPs and registrations have limits of their own, for all adapter instances of a provider together.
+/// PDs, CQs, MRs, connectors and listeners are only counted: all objects of a provider are at most
+/// 32768, each from its creation until its close has completed (`crate::ring`). Beyond any limit a
+/// creation ends with `STATUS_INSUFFICIENT_RESOURCES`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) queue_depth: u32,

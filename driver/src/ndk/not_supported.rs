@@ -6,16 +6,29 @@
 use crate::abi::*;
 
 macro_rules! not_supported {
-    ($($name:ident: fn($($argument:ident: $type:ty),* $(,)?);)*) => {
+    (
+        $($name:ident: fn($($argument:ident: $type:ty),* $(,)?);)*
+        => posts: $($post:ident: fn($qp:ident: *mut NDK_QP, $($post_argument:ident: $post_type:ty),*);)*
+    ) => {
         $(
             pub(crate) unsafe extern "system" fn $name($($argument: $type),*) -> NTSTATUS {
                 STATUS_NOT_SUPPORTED
             }
         )*
 
+        $(
+            pub(crate) unsafe extern "system" fn $post(
+                $qp: *mut NDK_QP,
+                $($post_argument: $post_type),*
+            ) -> NTSTATUS {
+                // SAFETY: the consumer keeps the QP open until this call returns.
+                unsafe { super::qp::refuse($qp) }
+            }
+        )*
+
         /// The names of the slots, for those who report on them.
         pub const NAMES: &[&str] =
-            &[$(stringify!($name),)* "release_lam", "get_privileged_memory_region_token"];
+            &[$(stringify!($name),)* $(stringify!($post),)* "release_lam", "get_privileged_memory_region_token"];
     };
 }
 
@@ -47,20 +60,22 @@ not_supported! {
     );
     resize_cq: fn(cq: *mut NDK_CQ, depth: ULONG, done: Request, context: PVOID);
     control_cq_interrupt_moderation: fn(cq: *mut NDK_CQ, interval: ULONG, count: ULONG);
-    bind: fn(
-        qp: *mut NDK_QP, context: PVOID, mr: *mut NDK_MR, mw: *mut NDK_MW, va: PVOID,
-        length: SIZE_T, flags: ULONG,
-    );
-    fast_register: fn(
-        qp: *mut NDK_QP, context: PVOID, mr: *mut NDK_MR, pages: ULONG,
-        page_array: *const NDK_LOGICAL_ADDRESS, fbo: ULONG, length: SIZE_T, va: PVOID, flags: ULONG,
-    );
-    invalidate: fn(qp: *mut NDK_QP, context: PVOID, object: *mut NDK_OBJECT_HEADER, flags: ULONG);
     connect_with_shared_endpoint: fn(
         connector: *mut NDK_CONNECTOR, qp: *mut NDK_QP, endpoint: *mut NDK_SHARED_ENDPOINT,
         address: *const SOCKADDR, len: ULONG, inbound: ULONG, outbound: ULONG,
         data: *const core::ffi::c_void, data_len: ULONG, done: Request, context: PVOID,
     );
+
+    => posts:
+    bind: fn(
+        qp: *mut NDK_QP, context: PVOID, mr: *mut NDK_MR, mw: *mut NDK_MW, va: PVOID,
+        length: SIZE_T, flags: ULONG
+    );
+    fast_register: fn(
+        qp: *mut NDK_QP, context: PVOID, mr: *mut NDK_MR, pages: ULONG,
+        page_array: *const NDK_LOGICAL_ADDRESS, fbo: ULONG, length: SIZE_T, va: PVOID, flags: ULONG
+    );
+    invalidate: fn(qp: *mut NDK_QP, context: PVOID, object: *mut NDK_OBJECT_HEADER, flags: ULONG);
 }
 
 /// There is no mapping to release while none can be built.

@@ -149,6 +149,20 @@ impl QpObject {
     }
 }
 
+/// Refuses a request of a kind that is not offered. As with every post that fails, what was deferred
+/// before it is deferred no longer.
+///
+/// # Safety
+/// `qp` is open.
+pub(crate) unsafe fn refuse(qp: *mut NDK_QP) -> NTSTATUS {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { QpObject::from_ndk(qp) };
+    let entered = qp.shared.initiator.enter();
+    qp.base.shard.ring(qp.base.id, &qp.shared.doorbell, 0);
+    drop(entered);
+    STATUS_NOT_SUPPORTED
+}
+
 /// [`NDK_FN_FLUSH`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_flush):
 /// cancels everything queued; the connection is lost with it. IRQL <= DISPATCH_LEVEL.
 ///
