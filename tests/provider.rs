@@ -257,6 +257,18 @@ fn nobody_listening_refuses() {
 }
 
 #[test]
+fn a_connect_to_the_own_address_is_refused_at_once() {
+    let net = Net::new();
+    let side = net.side(0);
+    let _listener = net.adapters[0].listen(net.at(0, PORT)).unwrap();
+    let connector = net.adapters[0].create_connector().unwrap();
+    let request = connector.connect(&side.qp, net.at(0, 0), net.at(0, PORT), LIMITS, b"");
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    let info = net.adapters[0].info().unwrap();
+    assert_eq!(info.AdapterFlags & NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED, 0);
+}
+
+#[test]
 fn a_rejection_carries_its_data_in_both_uses() {
     let net = Net::new();
     let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();

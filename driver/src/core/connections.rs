@@ -167,6 +167,10 @@ impl State {
         if !self.owns(what.local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
+        // The adapter does not offer loopback connections, and no edge would bring the frames back.
+        if self.owns(what.remote.ip()) {
+            return Err(STATUS_CONNECTION_REFUSED);
+        }
         let connector = self.connector(id).ok_or(STATUS_INVALID_PARAMETER)?;
         if connector.phase != Phase::Idle {
             return Err(STATUS_CONNECTION_ACTIVE);

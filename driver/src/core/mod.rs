@@ -73,6 +73,8 @@ pub struct Turn {
     pub busy: bool,
     /// The next turn is due then at the latest.
     pub next: Option<Instant>,
+    /// The edge failed. It is asked again with the next turn, but its descriptor tells nothing.
+    pub edge_failed: bool,
     /// The provider was asked to stop.
     pub stopped: bool,
 }
@@ -80,6 +82,7 @@ pub struct Turn {
 /// A provider on one edge.
 pub struct PollCore {
     edge: Box<dyn Edge + Send>,
+    edge_failed: bool,
     state: State,
 }
 
@@ -154,7 +157,7 @@ impl PollCore {
             max_segments: link.max_segments.max(1),
             stopped: false,
         };
-        Self { edge, state }
+        Self { edge, edge_failed: false, state }
     }
 
     pub(crate) fn shard(&self) -> &Arc<Shard> {
@@ -193,11 +196,16 @@ impl PollCore {
         busy |= self.state.call_back();
         let neighbours = self.state.neighbours.poll_timeout().map(Instant::from_nanos);
         let next = [self.state.device.poll_timeout(), neighbours].into_iter().flatten().min();
-        Turn { busy: busy || self.state.shard.has_work(), next, stopped: self.state.stopped }
+        Turn {
+            busy: busy || self.state.shard.has_work(),
+            next,
+            edge_failed: self.edge_failed,
+            stopped: self.state.stopped,
+        }
     }
 
     fn receive_burst(&mut self, now: Instant) -> bool {
-        let Self { edge, state } = self;
+        let Self { edge, state, .. } = self;
         let received = edge.receive(IO_BUDGET, &mut |unit: Received<'_>| {
             // A receive that was posted before this frame arrived must be seen with it: some
             // peers allow no "receiver not ready" at all.
@@ -208,11 +216,12 @@ impl PollCore {
             }
         });
         // An edge that fails is a link that is down: the peer's silence shows in the timers.
+        self.edge_failed = received.is_err();
         received.is_ok_and(|units| units > 0)
     }
 
     fn transmit_burst(&mut self, now: Instant) -> bool {
-        let Self { edge, state } = self;
+        let Self { edge, state, .. } = self;
         let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(now, buf));
         sent.is_ok_and(|units| units > 0)
     }

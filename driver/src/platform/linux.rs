@@ -26,6 +26,9 @@ use std::thread::{self, JoinHandle};
 /// thread looks a while longer first, and lets others run between its looks.
 const IDLE_TURNS: u32 = 200;
 
+/// How often a failed edge is asked again.
+const EDGE_RETRY: Duration = Duration::from_millis(100);
+
 /// The Linux side of [`Platform`].
 #[derive(Debug)]
 struct Linux {
@@ -203,21 +206,74 @@ fn sleep(core: &mut PollCore, shard: &Shard, wakeup: &Wakeup) {
 }
 
 fn wait(core: &PollCore, shard: &Shard, wakeup: &Wakeup, turn: &Turn) {
-    let timeout = turn.next.map(|next| to_timespec(next.saturating_since(shard.platform.now())));
+    let due = turn.next.map(|next| next.saturating_since(shard.platform.now()));
+    let timeout = patience(due, turn.edge_failed).map(to_timespec);
     let edge = core.edge();
     let interest =
         if edge.wants_writable() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     let own = PollFd::new(&wakeup.0, PollFlags::IN);
     // An interrupted or failed wait ends like one that timed out: the loop looks again.
-    let _ = match edge.fd() {
+    let _ = match edge.fd().filter(|_| !turn.edge_failed) {
         Some(fd) => poll(&mut [own, PollFd::from_borrowed_fd(fd, interest)], timeout.as_ref()),
         None => poll(&mut [own], timeout.as_ref()),
     };
+}
+
+/// How long to sleep. A failed edge's descriptor would wake us at once and for ever, so it is not
+/// waited on, and the edge is asked now and then instead.
+fn patience(due: Option<Duration>, edge_failed: bool) -> Option<Duration> {
+    if !edge_failed {
+        return due;
+    }
+    Some(due.map_or(EDGE_RETRY, |due| due.min(EDGE_RETRY)))
 }
 
 fn to_timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netadapter_glue::{EdgeError, Link, Received, Transmit};
+
+    /// A QEMU that has gone: its descriptor is readable for ever and yields nothing.
+    struct Gone;
+
+    impl Edge for Gone {
+        fn link(&self) -> Link {
+            Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518 }
+        }
+
+        fn receive(
+            &mut self,
+            _: usize,
+            _: &mut dyn FnMut(Received<'_>),
+        ) -> Result<usize, EdgeError> {
+            Err(EdgeError::Closed)
+        }
+
+        fn transmit(
+            &mut self,
+            _: usize,
+            _: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        ) -> Result<usize, EdgeError> {
+            Err(EdgeError::Closed)
+        }
+    }
+
+    #[test]
+    fn a_failed_edge_is_asked_now_and_then() {
+        let platform = Box::new(Linux { origin: std::time::Instant::now() });
+        let config = ProviderConfig::new(alloc::vec![]);
+        let mut core = PollCore::new(Box::new(Gone), platform, config, [0; 32], Waker::noop());
+        let turn = core.poll(Instant::from_nanos(1));
+        assert!(turn.edge_failed && !turn.busy);
+        assert_eq!(patience(None, turn.edge_failed), Some(EDGE_RETRY));
+        assert_eq!(patience(Some(Duration::from_secs(1)), true), Some(EDGE_RETRY));
+        assert_eq!(patience(None, false), None);
     }
 }
