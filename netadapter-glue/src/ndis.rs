@@ -16,8 +16,8 @@ use crate::{Edge, EdgeError, Link, Received, Transmit};
 use abi::{Ieee8021QNetBufferListInfo, MDL, NET_BUFFER_LIST};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use alloc::vec;
+use alloc::vec::Vec;
 use atomic_waker::AtomicWaker;
 use chain::{Chain, Frame, TAG_LEN, Tag};
 use core::ptr::{null_mut, without_provenance_mut};
@@ -182,8 +182,7 @@ impl Port {
     }
 
     fn publish(&self, arrival: Arrival, len: usize) -> Taken {
-        let taken =
-            if matches!(arrival, Arrival::Loan(_)) { Taken::Lent } else { Taken::Copied };
+        let taken = if matches!(arrival, Arrival::Loan(_)) { Taken::Lent } else { Taken::Copied };
         match self.received.push(arrival) {
             Ok(()) => {
                 self.count(RECEIVED, 1);

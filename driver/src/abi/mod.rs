@@ -20,6 +20,8 @@ macro_rules! layout {
 }
 
 mod dispatch;
+#[cfg(windows)]
+pub(crate) mod imports;
 mod ndis;
 mod ndis6;
 mod netio;
@@ -27,22 +29,20 @@ mod ntos;
 mod object;
 mod sockaddr;
 mod status;
-#[cfg(windows)]
-pub(crate) mod imports;
 #[cfg(test)]
 mod tests;
 
 pub use dispatch::*;
 pub use ndis::*;
 pub use ndis6::*;
-pub use netio::*;
-pub use ntos::*;
-pub use object::*;
-pub use sockaddr::*;
 pub use netadapter_glue::ndis::abi::{
     MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER,
     NET_BUFFER_LIST,
 };
+pub use netio::*;
+pub use ntos::*;
+pub use object::*;
+pub use sockaddr::*;
 pub use status::*;
 
 pub type BOOLEAN = u8;

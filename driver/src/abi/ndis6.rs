@@ -602,8 +602,6 @@ pub const NDIS_RECEIVE_FLAGS_RESOURCES: ULONG = 0x2;
 pub const NDIS_RETURN_FLAGS_DISPATCH_LEVEL: ULONG = 0x1;
 /// The clone shares its original's MDLs.
 pub const NDIS_CLONE_FLAGS_USE_ORIGINAL_MDLS: ULONG = 0x2;
-/// Protocol flag: this driver cannot take merged UDP datagrams.
-pub const NDIS_PROTOCOL_DRIVER_UDP_RSC_NOT_SUPPORTED: ULONG = 0x4;
 
 // ---- configuration ----------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ pub struct MIB_UNICASTIPADDRESS_TABLE {
 layout!(MIB_UNICASTIPADDRESS_TABLE, 8 { Table: 8 });
 
 /// `NL_DAD_STATE`: usable, by preference or while it expires.
+/// Any family.
+pub const AF_UNSPEC: ADDRESS_FAMILY = 0;
 pub const IpDadStateDeprecated: i32 = 3;
 pub const IpDadStatePreferred: i32 = 4;
 
@@ -100,3 +102,24 @@ pub type UNICAST_IPADDRESS_CHANGE_CALLBACK = unsafe extern "system" fn(
     row: *mut MIB_UNICASTIPADDRESS_ROW,
     notification: i32,
 );
+
+/// What is known of an interface. The members behind the MTU are not used here.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct MIB_IF_ROW2 {
+    pub InterfaceLuid: NET_LUID,
+    pub InterfaceIndex: NET_IFINDEX,
+    pub InterfaceGuid: GUID,
+    pub Alias: [u16; 257],
+    pub Description: [u16; 257],
+    pub PhysicalAddressLength: ULONG,
+    pub PhysicalAddress: [u8; 32],
+    pub PermanentPhysicalAddress: [u8; 32],
+    pub Mtu: ULONG,
+    pub Rest: [u64; 0x1C],
+}
+layout!(MIB_IF_ROW2, 1352 {
+    InterfaceIndex: 8, InterfaceGuid: 0xC, Alias: 0x1C, Description: 0x21E,
+    PhysicalAddressLength: 0x420, PhysicalAddress: 0x424, PermanentPhysicalAddress: 0x444,
+    Mtu: 0x464,
+});

@@ -130,6 +130,10 @@ fn netio_structures_are_those_of_windows() {
         PreferredLifetime Metric Protocol Loopback AutoconfigureAddress Publish Immortal Age Origin
     });
     same_layout!(iphelper: IP_ADDRESS_PREFIX { Prefix PrefixLength });
+    same_layout!(iphelper: MIB_IF_ROW2 {
+        InterfaceLuid InterfaceIndex InterfaceGuid Alias Description PhysicalAddressLength
+        PhysicalAddress PermanentPhysicalAddress Mtu
+    });
 }
 
 #[test]

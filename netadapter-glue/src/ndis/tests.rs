@@ -141,8 +141,7 @@ impl Lower for Fake {
 
 fn edge(depth: usize) -> (NdisEdge, Arc<Port>, Fake) {
     let fake = Fake::default();
-    let config =
-        NdisConfig { mac: [2; 6], mtu: MTU, receive_depth: depth, transmit_depth: depth };
+    let config = NdisConfig { mac: [2; 6], mtu: MTU, receive_depth: depth, transmit_depth: depth };
     let (edge, port) = open(Box::new(fake.clone()), config).unwrap();
     (edge, port, fake)
 }
