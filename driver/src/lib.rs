@@ -13,9 +13,13 @@ extern crate std;
 
 pub mod abi;
 mod core;
+#[cfg_attr(not(windows), allow(dead_code, reason = "other homes have the wire for themselves"))]
+mod frame;
 mod ndk;
 pub mod platform;
 mod ring;
+#[cfg(windows)]
+mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 pub use ndk::not_supported::NAMES as NOT_SUPPORTED;

@@ -275,6 +275,7 @@ impl Shard {
     }
 
     /// Objects that exist, and those on their way.
+    #[cfg(target_os = "linux")]
     pub(crate) fn open_objects(&self) -> usize {
         OBJECTS_MAX - self.objects.load(Ordering::Relaxed)
     }
