@@ -13,6 +13,8 @@ extern crate std;
 
 pub mod abi;
 mod core;
+#[cfg(windows)]
+mod image;
 mod ndk;
 pub mod platform;
 mod ring;
