@@ -13,11 +13,12 @@ extern crate std;
 
 pub mod abi;
 mod core;
-#[cfg(windows)]
+#[cfg(all(windows, target_env = "msvc"))]
 mod image;
 mod ndk;
 pub mod platform;
 mod ring;
+#[cfg(all(windows, target_env = "msvc"))]
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 pub use ndk::not_supported::NAMES as NOT_SUPPORTED;
