@@ -18,7 +18,6 @@ mod image;
 mod ndk;
 pub mod platform;
 mod ring;
-#[cfg(all(windows, target_env = "msvc"))]
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 pub use ndk::not_supported::NAMES as NOT_SUPPORTED;

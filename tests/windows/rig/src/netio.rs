@@ -9,6 +9,7 @@ use driver::abi::SOCKADDR_INET;
 use crate::ndis::vnic::{self, Vnic};
 use crate::ntos::irql::{self, PASSIVE};
 use crate::ntos::{Pointer, SUCCESS, pool};
+use crate::tcpip;
 
 const NOT_FOUND: i32 = 0xC000_0225_u32.cast_signed();
 const NO_MEMORY: i32 = 0xC000_0017_u32.cast_signed();
@@ -99,14 +100,15 @@ pub fn announce(vnic: &Vnic) {
     }
 }
 
-fn owner(address: IpAddr) -> Option<&'static Vnic> {
-    vnic::all().into_iter().find(|vnic| vnic.addresses.lock().unwrap().contains(&address))
-}
-
 fn resolve(row: &mut NeighbourRow) -> i32 {
     let Some(address) = row.address.socket_addr() else { return NOT_FOUND };
-    let Some(vnic) = owner(address.ip()) else { return UNREACHABLE };
-    row.physical[..6].copy_from_slice(&vnic.mac());
+    let Some(vnic) =
+        vnic::all().into_iter().find(|vnic| vnic.luid() == row.luid || vnic.index == row.index)
+    else {
+        return NOT_FOUND;
+    };
+    let Some(mac) = tcpip::resolve(vnic, address.ip()) else { return UNREACHABLE };
+    row.physical[..6].copy_from_slice(&mac);
     row.physical_len = 6;
     row.state = REACHABLE;
     SUCCESS

@@ -13,10 +13,10 @@ use crate::ndis::nic::{self, Nic};
 use crate::ndis::oid;
 use crate::ndis::vnic::{self, Opener, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
-use crate::netio;
 use crate::ntos::{dispatcher, dpc, mdl, misc, pool};
+use crate::{netio, rping};
 
-type Scenario = fn(&dyn Host);
+type Scenario = fn(&dyn Host, &[String]);
 
 /// By name.
 pub const ALL: &[(&str, Scenario)] = &[
@@ -29,18 +29,21 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("unbind", unbind),
     ("lossy", lossy),
     ("refused", refused),
+    ("rping-connect", rping_connect),
+    ("rping-serve", rping_serve),
 ];
 
-/// Runs a story by its name, and ends the process with the verdict.
-pub fn run(name: &str, host: &dyn Host) -> ! {
+/// Runs a story by its name, with its arguments, and ends the process with the verdict.
+pub fn run(arguments: &[String], host: &dyn Host) -> ! {
     std::panic::set_hook(Box::new(|panic| {
         crate::log::verdict(format_args!("panic: {panic}"), false);
     }));
-    let Some((_, scenario)) = ALL.iter().find(|(known, _)| *known == name) else {
+    let (name, arguments) = arguments.split_first().expect("the name of a scenario");
+    let Some((_, scenario)) = ALL.iter().find(|(known, _)| known == name) else {
         crate::log::verdict(format_args!("no such scenario: {name}"), false);
     };
     let since = Instant::now();
-    scenario(host);
+    scenario(host, arguments);
     let sound = breaches() == 0;
     crate::log::verdict(
         format_args!(
@@ -59,7 +62,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PORT: u16 = 7174;
 
 /// Loads and unloads.
-fn load(host: &dyn Host) {
+fn load(host: &dyn Host, _: &[String]) {
     for _ in 0..3 {
         host.load().expect("DriverEntry succeeds");
         let registered = registration::registered();
@@ -69,7 +72,7 @@ fn load(host: &dyn Host) {
 }
 
 /// An adapter on a NIC: link state, requests, statistics; then all away.
-fn start(host: &dyn Host) {
+fn start(host: &dyn Host, _: &[String]) {
     host.load().expect("DriverEntry succeeds");
     let nic = Nic::plug_in(9000);
     let vnic = add(0, nic);
@@ -91,7 +94,7 @@ fn start(host: &dyn Host) {
 }
 
 /// The adapter starts first, its NIC comes later, goes, and comes again.
-fn bind_late(host: &dyn Host) {
+fn bind_late(host: &dyn Host, _: &[String]) {
     host.load().expect("DriverEntry succeeds");
     let nic = Nic::plug_in(1500);
     let other = Nic::plug_in(1500);
@@ -113,7 +116,7 @@ fn bind_late(host: &dyn Host) {
 }
 
 /// TCP/IP's own frames pass in both directions; RoCE does not reach TCP/IP.
-fn pass_through(host: &dyn Host) {
+fn pass_through(host: &dyn Host, _: &[String]) {
     let pair = Net::start(host, 1500);
     let [a, b] = pair.vnics;
     for len in [60, 61, 590, 1514] {
@@ -142,7 +145,7 @@ fn is_roce(frame: &[u8]) -> bool {
 }
 
 /// Two adapters connect and exchange 10,000 verified messages of each kind.
-fn traffic(host: &dyn Host) {
+fn traffic(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 9000);
     let connection = net.connect();
     connection.exchange(10_000, 700);
@@ -159,7 +162,7 @@ fn traffic(host: &dyn Host) {
 }
 
 /// The same on a wire that loses one frame of 50.
-fn lossy(host: &dyn Host) {
+fn lossy(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);
     let connection = net.connect();
     switch::lose(50);
@@ -170,7 +173,7 @@ fn lossy(host: &dyn Host) {
 }
 
 /// NDK is switched off under an open consumer, and on again.
-fn disable(host: &dyn Host) {
+fn disable(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);
     let connection = net.connect();
     connection.exchange(50, 1000);
@@ -196,7 +199,7 @@ fn disable(host: &dyn Host) {
 }
 
 /// The NIC goes away under a connection; the connection breaks, everything closes, it comes back.
-fn unbind(host: &dyn Host) {
+fn unbind(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);
     let connection = net.connect();
     connection.exchange(50, 1000);
@@ -211,8 +214,68 @@ fn unbind(host: &dyn Host) {
     net.end(host);
 }
 
+/// `rping -c` to a peer on the other side of a UDP port: PORT PEER COUNT SIZE.
+fn rping_connect(host: &dyn Host, arguments: &[String]) {
+    let peer: IpAddr = arguments[1].parse().expect("an address");
+    let end = End::start(host, &arguments[0]);
+    let (from, to) = (SocketAddr::new(address(1), 0), SocketAddr::new(peer, PORT));
+    let options = rping_options(&arguments[2..]);
+    let pings = rping::connect(&end.adapter, from, to, options);
+    let pings = pings.unwrap_or_else(|failure| panic!("rping -c: {failure}"));
+    say!("{pings} pings verified, as their client");
+    end.stop(host);
+}
+
+/// `rping -s` for a peer on the other side of a UDP port: PORT COUNT SIZE.
+fn rping_serve(host: &dyn Host, arguments: &[String]) {
+    let end = End::start(host, &arguments[0]);
+    let options = rping_options(&arguments[1..]);
+    let listener = end.adapter.listen(SocketAddr::new(address(1), PORT)).expect("a listener");
+    say!("listening");
+    let connector = listener.next(PATIENCE).expect("a connect event");
+    let pings = rping::serve(&end.adapter, connector, options);
+    let pings = pings.unwrap_or_else(|failure| panic!("rping -s: {failure}"));
+    say!("{pings} pings verified, as their server");
+    drop(listener);
+    end.stop(host);
+}
+
+fn rping_options(arguments: &[String]) -> rping::Options {
+    rping::Options {
+        count: Some(arguments[0].parse().expect("a count")),
+        size: arguments[1].parse().expect("a size"),
+        verbose: false,
+        validate: true,
+        patience: PATIENCE,
+    }
+}
+
+/// One adapter whose wire leads out of this process.
+struct End {
+    vnic: &'static Vnic,
+    adapter: Arc<Adapter>,
+}
+
+impl End {
+    fn start(host: &dyn Host, port: &str) -> Self {
+        switch::bridge(port.parse().expect("a port"));
+        host.load().expect("DriverEntry succeeds");
+        let nic = Nic::plug_in(1500);
+        let vnic = add(1, nic);
+        expect_link(vnic, true);
+        let adapter = Adapter::open(Arc::new(Opener(vnic))).expect("an NDK adapter");
+        Self { vnic, adapter }
+    }
+
+    fn stop(self, host: &dyn Host) {
+        drop(self.adapter);
+        self.vnic.remove();
+        finish(host);
+    }
+}
+
 /// Each resource that starting asks for is refused once; each time all of it is undone.
-fn refused(host: &dyn Host) {
+fn refused(host: &dyn Host, _: &[String]) {
     let nic = Nic::plug_in(1500);
     let mut count = 0;
     loop {

@@ -41,7 +41,8 @@ pub extern "win64" fn RigStart(load: Load, unload: Load) -> i32 {
     std::thread::spawn(move || {
         crate::log::to_file(REPORT);
         let scenario = std::fs::read_to_string(SCENARIO).unwrap_or_default();
-        crate::scenarios::run(scenario.trim(), &Wine { load, unload });
+        let scenario: Vec<String> = scenario.split_whitespace().map(str::to_owned).collect();
+        crate::scenarios::run(&scenario, &Wine { load, unload });
     });
     0
 }

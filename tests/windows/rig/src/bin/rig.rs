@@ -1,11 +1,10 @@
-//! Runs one scenario against an image in this process: `rig IMAGE SCENARIO`.
+//! Runs one scenario against an image in this process: `rig IMAGE SCENARIO [ARGUMENT...]`.
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let (Some(image), Some(scenario)) = (arguments.next(), arguments.next()) else {
-        panic!("rig IMAGE SCENARIO");
-    };
+    let image = arguments.next().expect("rig IMAGE SCENARIO [ARGUMENT...]");
+    let scenario: Vec<String> = arguments.collect();
     rig::scenarios::run(&scenario, &rig::loader::Loader::new(image.into()));
 }
 

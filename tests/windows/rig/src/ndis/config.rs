@@ -16,12 +16,12 @@ static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// `NDIS_CONFIGURATION_PARAMETER`.
 #[repr(C)]
-struct Parameter {
+pub struct Parameter {
     kind: i32,
     data: Data,
 }
 #[repr(C)]
-union Data {
+pub union Data {
     number: u32,
     text: UnicodeString,
 }

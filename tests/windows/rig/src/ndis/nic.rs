@@ -106,7 +106,7 @@ impl Nic {
             wire: Mutex::new(wire),
             port: AtomicUsize::new(0),
             filter: AtomicUsize::new(0),
-            pends: AtomicBool::new(number % 2 == 0),
+            pends: AtomicBool::new(number.is_multiple_of(2)),
             bind_done: Completion::new(),
             unbind_done: Completion::new(),
             event_done: Completion::new(),
@@ -129,7 +129,7 @@ impl Nic {
     }
 
     fn find(handle: Pointer) -> Option<&'static Self> {
-        all().into_iter().find(|nic| std::ptr::from_ref(*nic) as usize == handle as usize)
+        all().into_iter().find(|nic| std::ptr::eq(std::ptr::from_ref(*nic).cast(), handle))
     }
 
     /// The NIC of a binding handle that is open.
@@ -429,7 +429,7 @@ impl Nic {
                     SUCCESS
                 }
                 oid::GEN_CURRENT_PACKET_FILTER => INVALID_LENGTH,
-                oid::ETHERNET_MULTICAST_LIST if len % 6 == 0 => SUCCESS,
+                oid::ETHERNET_MULTICAST_LIST if len.is_multiple_of(6) => SUCCESS,
                 oid::ETHERNET_MULTICAST_LIST => INVALID_LENGTH,
                 oid::TCP_OFFLOAD_PARAMETERS => SUCCESS,
                 _ => NOT_SUPPORTED,

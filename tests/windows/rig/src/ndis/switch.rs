@@ -1,5 +1,6 @@
 //! The wire: every frame goes to every other port, whose NIC filters.
 
+use std::net::UdpSocket;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,4 +45,23 @@ pub fn send(from: usize, frame: &[u8]) {
 /// Frames that passed.
 pub fn frames() -> usize {
     FRAMES.load(Ordering::Relaxed)
+}
+
+/// A port that leads out: every frame is a datagram to and from this UDP port of the machine.
+pub fn bridge(port: u16) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a UDP socket");
+    socket.connect(("127.0.0.1", port)).expect("an address of this machine");
+    // An empty datagram tells the other side where we are.
+    socket.send(&[]).expect("the other side listens");
+    let out = socket.try_clone().expect("a socket can be shared");
+    // A frame that does not get out is lost, as on any wire.
+    let number = plug(Box::new(move |frame| drop(out.send(frame))));
+    std::thread::spawn(move || {
+        let mut frame = [0; 1 << 16];
+        while let Ok(len) = socket.recv(&mut frame) {
+            if len >= 14 {
+                send(number, &frame[..len]);
+            }
+        }
+    });
 }

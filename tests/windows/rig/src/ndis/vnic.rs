@@ -13,6 +13,7 @@ use super::{
 };
 use crate::ntos::irql::{self, DISPATCH, PASSIVE};
 use crate::ntos::{Pointer, UnicodeString, lock, pool};
+use crate::tcpip;
 
 pub struct Vnic {
     pub keywords: Mutex<HashMap<String, String>>,
@@ -197,7 +198,7 @@ impl Vnic {
 
     /// The adapter of an NDIS handle.
     pub fn find(handle: Pointer) -> Option<&'static Self> {
-        all().into_iter().find(|vnic| std::ptr::from_ref(*vnic) as usize == handle as usize)
+        all().into_iter().find(|vnic| std::ptr::eq(std::ptr::from_ref(*vnic).cast(), handle))
     }
 
     fn alive(handle: Pointer, function: &str) -> Option<&'static Self> {
@@ -403,7 +404,10 @@ exports! {
         let all = nbl::chain(lists);
         if all.len() != count as usize { breach!("{count} lists are indicated, {} are in the chain", all.len()); }
         for &list in &all {
-            vnic.heard.lock().unwrap().extend(nbl::frames(list));
+            for frame in nbl::frames(list) {
+                tcpip::hear(vnic, &frame);
+                vnic.heard.lock().unwrap().push(frame);
+            }
         }
         const RESOURCES_FLAG: u32 = 2;
         if flags & RESOURCES_FLAG != 0 { return; }
@@ -418,7 +422,7 @@ exports! {
                 miniport.return_lists.expect("checked")(context as Pointer, lists as *mut Nbl, 1);
             });
         };
-        if count % 2 == 0 { give() } else { std::thread::spawn(give); }
+        if count.is_multiple_of(2) { give() } else { std::thread::spawn(give); }
     }
     fn NdisMIndicateStatusEx(handle: Pointer, indication: Pointer) {
         irql::at_most(DISPATCH, "NdisMIndicateStatusEx");

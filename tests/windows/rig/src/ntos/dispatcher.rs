@@ -147,7 +147,7 @@ fn handle_of(object: Pointer) -> Option<usize> {
     let threads = THREADS.lock().unwrap();
     threads
         .iter()
-        .find(|(_, thread)| &raw const *thread.object as usize == object as usize)
+        .find(|(_, thread)| std::ptr::eq((&raw const *thread.object).cast(), object))
         .map(|(&handle, _)| handle)
 }
 
