@@ -41,6 +41,8 @@ scenarios! {
     an_adapter_starts_and_halts: "start";
     /// Goal: the adapter may start before its NIC is bound, and outlives it.
     the_nic_may_come_late: "bind-late";
+    /// Goal: an adapter that is told to use itself as its NIC does not.
+    an_adapter_does_not_bind_to_itself: "bind-self";
     /// Goal: TCP/IP's frames pass in both directions, RoCE's do not reach it.
     ordinary_frames_pass: "pass-through";
     /// Goal: two adapters connect and exchange 10,000 verified SENDs, WRITEs and READs.

@@ -23,6 +23,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("load", load),
     ("start", start),
     ("bind-late", bind_late),
+    ("bind-self", bind_self),
     ("pass-through", pass_through),
     ("traffic", traffic),
     ("disable", disable),
@@ -111,6 +112,18 @@ fn bind_late(host: &dyn Host, _: &[String]) {
     host.load().expect("DriverEntry succeeds");
     let vnic = add(0, nic);
     expect_link(vnic, true);
+    vnic.remove();
+    finish(host);
+}
+
+/// An adapter does not bind to itself, even if it is told to.
+fn bind_self(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(1500);
+    nic.pose_as(Vnic::next_luid());
+    let vnic = add(0, nic);
+    nic::settle();
+    assert!(!nic.is_bound(), "bound to itself");
     vnic.remove();
     finish(host);
 }
@@ -299,10 +312,11 @@ fn start_once(host: &dyn Host, nic: &'static Nic) -> bool {
         say!("DriverEntry: {status:#x}");
         return true;
     }
-    let vnic = Vnic::add(&keywords(&nic.guid), address(0));
+    let vnic = Vnic::add(&keywords(nic), address(0));
     let failed = match vnic {
         Ok(vnic) => {
             netio::announce(vnic);
+            nic::settle();
             vnic.remove();
             false
         }
@@ -454,19 +468,21 @@ fn address(number: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, 1 + number as u8])
 }
 
-fn keywords(lower: &str) -> [(&'static str, &str); 6] {
+/// The keywords of a vNIC on this NIC, as the INF would write them.
+fn keywords(nic: &Nic) -> [(&'static str, String); 6] {
+    let jumbo = (nic.mtu + 14).to_string();
     [
-        ("*NetworkDirect", "1"),
-        ("*NetworkDirectTechnology", "4"),
-        ("*NetworkDirectRoCEFrameSize", "1024"),
-        ("*JumboPacket", "9014"),
-        ("LowerAdapter", lower),
-        ("LowerMode", "0"),
+        ("*NetworkDirect", "1".into()),
+        ("*NetworkDirectTechnology", "4".into()),
+        ("*NetworkDirectRoCEFrameSize", "1024".into()),
+        ("*JumboPacket", jumbo),
+        ("LowerAdapter", nic.guid.clone()),
+        ("LowerMode", "0".into()),
     ]
 }
 
 fn add(number: usize, nic: &Nic) -> &'static Vnic {
-    let vnic = Vnic::add(&keywords(&nic.guid), address(number)).expect("the adapter starts");
+    let vnic = Vnic::add(&keywords(nic), address(number)).expect("the adapter starts");
     netio::announce(vnic);
     vnic
 }

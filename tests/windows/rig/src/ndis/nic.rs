@@ -1,7 +1,7 @@
 //! A NIC on the switch, to which the image may bind as a protocol.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub struct Nic {
     bind_done: Completion,
     unbind_done: Completion,
     event_done: Completion,
-    vlan_out_of_band: AtomicBool,
-    bound_once: AtomicBool,
+    /// 0: its own.
+    luid: AtomicU64,
 }
 
 unsafe impl Send for Nic {}
@@ -69,14 +69,28 @@ pub fn all() -> Vec<&'static Nic> {
     NICS.lock().unwrap().clone()
 }
 
-/// Offers every NIC, from another thread, as NDIS does.
+/// Binds and unbinds come one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+static ENUMERATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Offers every NIC that is not bound, from another thread, as NDIS does.
 pub fn bind_all() {
-    for nic in all() {
-        nic.bind();
-    }
+    ENUMERATIONS.fetch_add(1, Ordering::SeqCst);
+    std::thread::spawn(|| {
+        for nic in all() {
+            nic.bind();
+        }
+        ENUMERATIONS.fetch_sub(1, Ordering::SeqCst);
+    });
+}
+
+/// Waits until every offer was made.
+pub fn settle() {
+    eventually("the end of binds", || ENUMERATIONS.load(Ordering::SeqCst) == 0);
 }
 
 pub fn unbind_all() {
+    settle();
     for nic in all() {
         nic.unbind();
     }
@@ -110,8 +124,7 @@ impl Nic {
             bind_done: Completion::new(),
             unbind_done: Completion::new(),
             event_done: Completion::new(),
-            vlan_out_of_band: AtomicBool::new(false),
-            bound_once: AtomicBool::new(false),
+            luid: AtomicU64::new(0),
         }));
         std::thread::spawn(move || nic.serve(&events));
         let port = switch::plug(Box::new(move |frame| nic.hear(frame)));
@@ -148,6 +161,7 @@ impl Nic {
     }
 
     pub fn bind(&self) {
+        let _turn = TURN.lock().unwrap();
         let Some((protocol, context)) = driver::registered().protocol else { return };
         {
             let mut binding = self.binding.lock().unwrap();
@@ -181,12 +195,12 @@ impl Nic {
         }
         binding.bound = true;
         drop(binding);
-        self.bound_once.store(true, Ordering::SeqCst);
         say!("NIC {}: bound", self.index);
         self.restart();
     }
 
     pub fn unbind(&self) {
+        let _turn = TURN.lock().unwrap();
         let Some((protocol, _)) = driver::registered().protocol else { return };
         {
             let binding = self.binding.lock().unwrap();
@@ -303,7 +317,15 @@ impl Nic {
     }
 
     fn luid(&self) -> u64 {
-        6 << 48 | u64::from(self.index) << 24
+        match self.luid.load(Ordering::SeqCst) {
+            0 => 6 << 48 | u64::from(self.index) << 24,
+            luid => luid,
+        }
+    }
+
+    /// Shows itself under the identifier of another interface.
+    pub fn pose_as(&self, luid: u64) {
+        self.luid.store(luid, Ordering::SeqCst);
     }
 
     /// Takes a frame off the wire if the packet filter lets it in.
@@ -364,11 +386,7 @@ impl Nic {
             .enumerate()
             .map(|(place, frame)| {
                 let piece = [usize::MAX, 600, 37, 18][place % 4].min(frame.len());
-                let list = nbl::make(frame, piece, self.handle());
-                if self.vlan_out_of_band.load(Ordering::SeqCst) {
-                    unsafe { (*list).info[nbl::VLAN] = 0 };
-                }
-                list
+                nbl::make(frame, piece, self.handle())
             })
             .collect();
         let mut flags = FLAG_DISPATCH;

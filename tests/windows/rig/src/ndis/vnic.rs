@@ -78,11 +78,9 @@ impl Vnic {
     ///
     /// # Errors
     /// What `MiniportInitializeEx` or `MiniportRestart` returned.
-    pub fn add(keywords: &[(&str, &str)], address: IpAddr) -> Result<&'static Self, i32> {
+    pub fn add(keywords: &[(&str, String)], address: IpAddr) -> Result<&'static Self, i32> {
         let vnic: &'static Self = Box::leak(Box::new(Self {
-            keywords: Mutex::new(
-                keywords.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
-            ),
+            keywords: Mutex::new(keywords.iter().map(|(k, v)| ((*k).into(), v.clone())).collect()),
             index: 10 + NEXT.fetch_add(1, Ordering::Relaxed) as u32,
             addresses: Mutex::new(vec![address]),
             context: AtomicUsize::new(0),
@@ -228,6 +226,11 @@ impl Vnic {
 
     pub fn mtu(&self) -> u32 {
         self.attributes.lock().unwrap().mtu
+    }
+
+    /// The identifier of the interface that is created next.
+    pub fn next_luid() -> u64 {
+        6 << 48 | (10 + NEXT.load(Ordering::Relaxed) as u64) << 24
     }
 
     pub fn set_filter(&self, filter: u32) {
