@@ -13,11 +13,18 @@ extern crate std;
 
 pub mod abi;
 mod core;
+#[cfg_attr(
+    not(all(windows, target_env = "msvc")),
+    allow(dead_code, reason = "other homes have the wire for themselves")
+)]
+mod frame;
 #[cfg(all(windows, target_env = "msvc"))]
 mod image;
 mod ndk;
 pub mod platform;
 mod ring;
+#[cfg(all(windows, target_env = "msvc"))]
+mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 pub use ndk::not_supported::NAMES as NOT_SUPPORTED;

@@ -19,6 +19,7 @@ pub mod fault;
 #[cfg(target_os = "linux")]
 mod inbox;
 pub mod memory;
+pub mod ndis;
 pub mod neighbour;
 #[cfg(target_os = "linux")]
 pub mod pcap;

@@ -162,6 +162,12 @@ impl Device {
         &self.config
     }
 
+    /// The adapter's addresses have changed. A connection whose address went away hears nothing
+    /// more, and ends by its timers.
+    pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.config.addresses = addresses;
+    }
+
     /// What it counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters

@@ -20,7 +20,12 @@ macro_rules! layout {
 }
 
 mod dispatch;
+#[cfg(all(windows, target_env = "msvc"))]
+pub(crate) mod imports;
 mod ndis;
+mod ndis6;
+mod netio;
+mod ntos;
 mod object;
 mod sockaddr;
 mod status;
@@ -29,6 +34,13 @@ mod tests;
 
 pub use dispatch::*;
 pub use ndis::*;
+pub use ndis6::*;
+pub use netadapter_glue::ndis::abi::{
+    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER,
+    NET_BUFFER_LIST,
+};
+pub use netio::*;
+pub use ntos::*;
 pub use object::*;
 pub use sockaddr::*;
 pub use status::*;
@@ -72,39 +84,6 @@ pub struct GROUP_AFFINITY {
     pub Reserved: [USHORT; 3],
 }
 layout!(GROUP_AFFINITY, 0x10 { Mask: 0, Group: 8, Reserved: 0xA });
-
-/// A memory descriptor list: one buffer, page by page. The page frame numbers follow it in memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct MDL {
-    pub Next: *mut MDL,
-    pub Size: i16,
-    pub MdlFlags: i16,
-    pub Process: PVOID,
-    /// Where the system reaches the first byte; valid if [`MDL_MAPPED_TO_SYSTEM_VA`] or
-    /// [`MDL_SOURCE_IS_NONPAGED_POOL`] is set.
-    pub MappedSystemVa: PVOID,
-    /// The page of the buffer's first byte, in the address space it was described from.
-    pub StartVa: PVOID,
-    pub ByteCount: ULONG,
-    pub ByteOffset: ULONG,
-}
-layout!(MDL, 0x30 {
-    Next: 0, Size: 8, MdlFlags: 0xA, Process: 0x10, MappedSystemVa: 0x18, StartVa: 0x20,
-    ByteCount: 0x28, ByteOffset: 0x2C,
-});
-
-pub const MDL_MAPPED_TO_SYSTEM_VA: i16 = 0x0001;
-pub const MDL_PAGES_LOCKED: i16 = 0x0002;
-pub const MDL_SOURCE_IS_NONPAGED_POOL: i16 = 0x0004;
-
-impl MDL {
-    /// `MmGetMdlVirtualAddress`: an index into the region, never to be dereferenced.
-    #[must_use]
-    pub fn virtual_address(&self) -> PVOID {
-        self.StartVa.wrapping_byte_add(self.ByteOffset as usize)
-    }
-}
 
 /// A bus address as the adapter sees it.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]

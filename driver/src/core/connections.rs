@@ -7,9 +7,10 @@ use crate::ndk::connector::{
     Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage,
 };
 use crate::ndk::listener::ListenerObject;
-use crate::ndk::{Context, ObjectId, RequestDone, status};
+use crate::ndk::{Context, Endpoint, ObjectId, RequestDone, status};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
 use rocev2::cm::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
@@ -149,7 +150,9 @@ impl State {
             Some(mac) => self.start_connect(now, id, Mac(mac)),
             None => {
                 self.resolving.push(id);
-                self.neighbours.resolve(now.as_nanos(), local, remote);
+                if !self.shard.platform.resolve(local, remote) {
+                    self.neighbours.resolve(now.as_nanos(), local, remote);
+                }
             }
         }
     }
@@ -210,22 +213,42 @@ impl State {
 
     pub(super) fn handle_resolutions(&mut self, now: Instant) {
         while let Some(resolution) = self.neighbours.poll_event() {
-            let mut index = 0;
-            while let Some(&id) = self.resolving.get(index) {
-                let waits = self.connector(id).is_some_and(|connector| {
-                    connector.waiting.as_ref().is_some_and(|what| what.remote.ip() == resolution.ip)
-                });
-                if !waits {
-                    index += 1;
-                    continue;
-                }
-                self.resolving.swap_remove(index);
-                match resolution.result {
-                    Ok(mac) => self.start_connect(now, id, Mac(mac)),
-                    Err(_) => self.fail_attempt(now, id, STATUS_HOST_UNREACHABLE),
-                }
+            self.finish_resolution(now, resolution.ip, resolution.result.ok());
+        }
+    }
+
+    /// The link-layer address of `remote` is known, or nobody answers for it.
+    pub(super) fn finish_resolution(&mut self, now: Instant, remote: IpAddr, mac: Option<[u8; 6]>) {
+        let mut index = 0;
+        while let Some(&id) = self.resolving.get(index) {
+            let waits = self.connector(id).is_some_and(|connector| {
+                connector.waiting.as_ref().is_some_and(|what| what.remote.ip() == remote)
+            });
+            if !waits {
+                index += 1;
+                continue;
+            }
+            self.resolving.swap_remove(index);
+            match mac {
+                Some(mac) => self.start_connect(now, id, Mac(mac)),
+                None => self.fail_attempt(now, id, STATUS_HOST_UNREACHABLE),
             }
         }
+    }
+
+    /// Who listens and who is connected.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let of = |entry: &Entry| match &entry.kind {
+            Kind::Connector(connector) if connector.phase == Phase::Established => {
+                let info = connector.object.shared.info.get()?;
+                Some(Endpoint { local: info.local, remote: Some(info.peer) })
+            }
+            Kind::Listener(listener) => {
+                listener.listening.map(|(_, local)| Endpoint { local, remote: None })
+            }
+            _ => None,
+        };
+        self.objects.values().filter_map(of).collect()
     }
 
     fn start_connect(&mut self, now: Instant, id: ObjectId, mac: Mac) {

@@ -455,6 +455,9 @@ impl State {
                 self.request_done(done, status);
             }
             Control::Pause { listener, pause } => self.pause(listener, pause),
+            Control::SetAddresses { addresses } => self.device.set_addresses(addresses),
+            Control::Resolved { remote, mac } => self.finish_resolution(now, remote, mac),
+            Control::List { listed } => listed(self.endpoints()),
             Control::Stop => self.stopped = true,
         }
     }

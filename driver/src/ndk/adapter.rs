@@ -35,7 +35,7 @@ impl Default for Limits {
 
 impl Limits {
     /// What [`NDK_FN_QUERY_ADAPTER_INFO`] answers.
-    fn info(&self) -> NDK_ADAPTER_INFO {
+    pub(crate) fn info(&self) -> NDK_ADAPTER_INFO {
         NDK_ADAPTER_INFO {
             Version: VERSION,
             // No OUI is assigned to this project.

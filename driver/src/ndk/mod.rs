@@ -19,6 +19,8 @@ use crate::abi::*;
 use crate::ring::Shard;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 use core::ptr::with_exposed_provenance_mut;
 
 slotmap::new_key_type! {
@@ -129,20 +131,84 @@ pub(crate) enum CloseDone {
 
 /// A message to the poll core.
 pub(crate) enum Control {
-    OpenAdapter { version: NDK_VERSION, opened: Box<dyn FnOnce(*mut NDK_ADAPTER) + Send> },
-    Create { parent: ObjectId, what: Box<Create>, done: CreateDone },
-    Close { object: ObjectId, done: CloseDone },
-    RegisterMr { mr: ObjectId, what: Box<mr::Register>, done: RequestDone },
-    DeregisterMr { mr: ObjectId, done: RequestDone },
-    Flush { qp: ObjectId },
-    Connect { connector: ObjectId, what: Box<connector::Connect>, done: RequestDone },
-    CompleteConnect { connector: ObjectId, event: connector::DisconnectEvent, done: RequestDone },
-    Accept { connector: ObjectId, what: Box<connector::Accept>, done: RequestDone },
-    Reject { connector: ObjectId, private_data: Box<connector::PrivateData> },
-    Disconnect { connector: ObjectId, done: RequestDone },
-    Listen { listener: ObjectId, local: core::net::SocketAddr, done: RequestDone },
-    Pause { listener: ObjectId, pause: bool },
+    OpenAdapter {
+        version: NDK_VERSION,
+        opened: Box<dyn FnOnce(*mut NDK_ADAPTER) + Send>,
+    },
+    Create {
+        parent: ObjectId,
+        what: Box<Create>,
+        done: CreateDone,
+    },
+    Close {
+        object: ObjectId,
+        done: CloseDone,
+    },
+    RegisterMr {
+        mr: ObjectId,
+        what: Box<mr::Register>,
+        done: RequestDone,
+    },
+    DeregisterMr {
+        mr: ObjectId,
+        done: RequestDone,
+    },
+    Flush {
+        qp: ObjectId,
+    },
+    Connect {
+        connector: ObjectId,
+        what: Box<connector::Connect>,
+        done: RequestDone,
+    },
+    CompleteConnect {
+        connector: ObjectId,
+        event: connector::DisconnectEvent,
+        done: RequestDone,
+    },
+    Accept {
+        connector: ObjectId,
+        what: Box<connector::Accept>,
+        done: RequestDone,
+    },
+    Reject {
+        connector: ObjectId,
+        private_data: Box<connector::PrivateData>,
+    },
+    Disconnect {
+        connector: ObjectId,
+        done: RequestDone,
+    },
+    Listen {
+        listener: ObjectId,
+        local: SocketAddr,
+        done: RequestDone,
+    },
+    Pause {
+        listener: ObjectId,
+        pause: bool,
+    },
+    /// The adapter owns these addresses from now on.
+    SetAddresses {
+        addresses: Vec<IpAddr>,
+    },
+    /// [`crate::platform::Platform::resolve`] has ended; `None`: nobody answers for the address.
+    Resolved {
+        remote: IpAddr,
+        mac: Option<[u8; 6]>,
+    },
+    /// Who listens and who is connected.
+    List {
+        listed: Box<dyn FnOnce(Vec<Endpoint>) + Send>,
+    },
     Stop,
+}
+
+/// A listener, or with a peer an established connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Endpoint {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: Option<SocketAddr>,
 }
 
 /// What to create.

@@ -4,7 +4,7 @@ use super::{
     Control, Object, RequestDone, ndk_close, ndk_query_extension, not_supported as ns, request,
 };
 use crate::abi::*;
-use crate::platform::Platform;
+use crate::platform::{Mapped, Platform};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -45,6 +45,8 @@ pub(crate) struct Register {
 pub(crate) struct Mapping {
     pieces: Vec<Piece>,
     len: u64,
+    /// What reaches the pieces, until the region is gone.
+    mapped: Vec<Mapped>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,7 @@ impl Mapping {
     /// # Safety
     /// `mdl` is null or a chain of valid MDLs whose pages stay locked while the mapping lives.
     unsafe fn new(mdl: *const MDL, len: usize, platform: &dyn Platform) -> Result<Self, NTSTATUS> {
-        let mut mapping = Self { pieces: Vec::new(), len: 0 };
+        let mut mapping = Self { pieces: Vec::new(), len: 0, mapped: Vec::new() };
         let mut next = mdl;
         let mut expected = None;
         while mapping.len < len as u64 {
@@ -80,9 +82,11 @@ impl Mapping {
             if expected.is_some_and(|expected| expected != va) {
                 return Err(STATUS_INVALID_PARAMETER);
             }
-            let address = platform.map(mdl).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+            let mapped = platform.map(mdl).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+            let address = mapped.address();
             let piece_len = (mdl.ByteCount as usize).min(len - mapping.len as usize);
             mapping.pieces.push(Piece { start: mapping.len, address, len: piece_len });
+            mapping.mapped.push(mapped);
             mapping.len += piece_len as u64;
             expected = Some(va.wrapping_add(mdl.ByteCount as usize));
             next = mdl.Next;
@@ -259,7 +263,7 @@ mod tests {
                 piece
             })
             .collect();
-        Mapping { pieces, len: start }
+        Mapping { pieces, len: start, mapped: Vec::new() }
     }
 
     #[test]

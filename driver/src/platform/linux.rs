@@ -1,6 +1,6 @@
 //! The provider in a Linux process: a thread that polls, and sleeps when there is nothing to do.
 
-use super::Platform;
+use super::{Mapped, Platform};
 use crate::abi::{
     MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_SOURCE_IS_NONPAGED_POOL, NDIS_STATUS_BAD_VERSION,
     NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
@@ -38,10 +38,10 @@ impl Platform for Linux {
     }
 
     /// In one process every mapping is a system mapping.
-    fn map(&self, mdl: &MDL) -> Option<NonNull<u8>> {
+    fn map(&self, mdl: &MDL) -> Option<Mapped> {
         let mapped = mdl.MdlFlags & (MDL_MAPPED_TO_SYSTEM_VA | MDL_SOURCE_IS_NONPAGED_POOL) != 0;
         let address = if mapped { mdl.MappedSystemVa } else { mdl.virtual_address() };
-        NonNull::new(address.cast())
+        NonNull::new(address.cast()).map(Mapped::borrowed)
     }
 }
 

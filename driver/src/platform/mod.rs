@@ -1,9 +1,18 @@
-//! What an operating system supplies: a clock and the way to the bytes of an MDL.
+//! What an operating system supplies: a clock, the way to the bytes of an MDL, and what it knows of
+//! neighbours.
 
 #[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg_attr(
+    not(all(windows, target_env = "msvc")),
+    allow(dead_code, reason = "only a kernel runs polls by token")
+)]
+mod token;
+#[cfg(all(windows, target_env = "msvc"))]
+pub(crate) mod windows;
 
-use crate::abi::MDL;
+use crate::abi::{MDL, PVOID};
+use core::net::IpAddr;
 use core::ptr::NonNull;
 use rocev2::env::Instant;
 
@@ -15,5 +24,46 @@ pub trait Platform: Send + Sync {
 
     /// A system address for the bytes that one MDL (not a chain) describes, valid while its
     /// owner keeps it locked. `None`: no mapping could be made.
-    fn map(&self, mdl: &MDL) -> Option<NonNull<u8>>;
+    fn map(&self, mdl: &MDL) -> Option<Mapped>;
+
+    /// Asks for the link-layer address of the next hop to `remote`, whose answer comes as a control
+    /// message. False: nobody here knows, and the provider has to ask the network itself.
+    fn resolve(&self, _local: IpAddr, _remote: IpAddr) -> bool {
+        false
+    }
+}
+
+/// A way to the bytes of an MDL, undone when it is dropped.
+#[derive(Debug)]
+pub struct Mapped {
+    address: NonNull<u8>,
+    undo: Option<(PVOID, Undo)>,
+}
+
+/// Undoes a mapping, given what it was made with.
+pub type Undo = fn(PVOID);
+
+impl Mapped {
+    /// A mapping that others keep alive.
+    pub const fn borrowed(address: NonNull<u8>) -> Self {
+        Self { address, undo: None }
+    }
+
+    /// A mapping of our own; `undo(owner)` ends it, at IRQL <= DISPATCH_LEVEL.
+    pub const fn owned(address: NonNull<u8>, owner: PVOID, undo: Undo) -> Self {
+        Self { address, undo: Some((owner, undo)) }
+    }
+
+    /// The first byte.
+    pub const fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if let Some((owner, undo)) = self.undo {
+            undo(owner);
+        }
+    }
 }

@@ -1,0 +1,245 @@
+//! Everything that the image imports from the kernel, NDIS and IP Helper. Nothing else does.
+//!
+//! IRQL as the documentation of each function states it; callers repeat it where it matters.
+
+use super::*;
+
+#[link(name = "NDIS.SYS", kind = "raw-dylib", modifiers = "+verbatim")]
+unsafe extern "system" {
+    pub(crate) fn NdisGetVersion() -> u32;
+    pub(crate) fn NdisMRegisterMiniportDriver(
+        driver: *mut DRIVER_OBJECT,
+        registry_path: *mut UNICODE_STRING,
+        context: NDIS_HANDLE,
+        characteristics: *mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
+        handle: *mut NDIS_HANDLE,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisMDeregisterMiniportDriver(handle: NDIS_HANDLE);
+    pub(crate) fn NdisSetOptionalHandlers(
+        handle: NDIS_HANDLE,
+        handlers: *mut NDIS_OBJECT_HEADER,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisMSetMiniportAttributes(
+        adapter: NDIS_HANDLE,
+        attributes: *mut NDIS_OBJECT_HEADER,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisMIndicateStatusEx(
+        adapter: NDIS_HANDLE,
+        indication: *mut NDIS_STATUS_INDICATION,
+    );
+    pub(crate) fn NdisMNetPnPEvent(
+        adapter: NDIS_HANDLE,
+        event: *mut NET_PNP_EVENT_NOTIFICATION,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisMIndicateReceiveNetBufferLists(
+        adapter: NDIS_HANDLE,
+        lists: *mut NET_BUFFER_LIST,
+        port: NDIS_PORT_NUMBER,
+        count: ULONG,
+        flags: ULONG,
+    );
+    pub(crate) fn NdisMSendNetBufferListsComplete(
+        adapter: NDIS_HANDLE,
+        lists: *mut NET_BUFFER_LIST,
+        flags: ULONG,
+    );
+    pub(crate) fn NdisRegisterProtocolDriver(
+        context: NDIS_HANDLE,
+        characteristics: *mut NDIS_PROTOCOL_DRIVER_CHARACTERISTICS,
+        handle: *mut NDIS_HANDLE,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisDeregisterProtocolDriver(handle: NDIS_HANDLE);
+    pub(crate) fn NdisReEnumerateProtocolBindings(protocol: NDIS_HANDLE);
+    pub(crate) fn NdisOpenAdapterEx(
+        protocol: NDIS_HANDLE,
+        binding_context: NDIS_HANDLE,
+        parameters: *mut NDIS_OPEN_PARAMETERS,
+        bind_context: NDIS_HANDLE,
+        binding: *mut NDIS_HANDLE,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisCloseAdapterEx(binding: NDIS_HANDLE) -> NDIS_STATUS;
+    pub(crate) fn NdisOidRequest(
+        binding: NDIS_HANDLE,
+        request: *mut NDIS_OID_REQUEST,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisSendNetBufferLists(
+        binding: NDIS_HANDLE,
+        lists: *mut NET_BUFFER_LIST,
+        port: NDIS_PORT_NUMBER,
+        flags: ULONG,
+    );
+    pub(crate) fn NdisReturnNetBufferLists(
+        binding: NDIS_HANDLE,
+        lists: *mut NET_BUFFER_LIST,
+        flags: ULONG,
+    );
+    pub(crate) fn NdisAllocateNetBufferListPool(
+        handle: NDIS_HANDLE,
+        parameters: *mut NET_BUFFER_LIST_POOL_PARAMETERS,
+    ) -> NDIS_HANDLE;
+    pub(crate) fn NdisFreeNetBufferListPool(pool: NDIS_HANDLE);
+    pub(crate) fn NdisAllocateNetBufferAndNetBufferList(
+        pool: NDIS_HANDLE,
+        context_size: USHORT,
+        context_back_fill: USHORT,
+        mdls: *mut MDL,
+        data_offset: ULONG,
+        data_length: SIZE_T,
+    ) -> *mut NET_BUFFER_LIST;
+    pub(crate) fn NdisFreeNetBufferList(list: *mut NET_BUFFER_LIST);
+    pub(crate) fn NdisAllocateCloneNetBufferList(
+        original: *mut NET_BUFFER_LIST,
+        list_pool: NDIS_HANDLE,
+        buffer_pool: NDIS_HANDLE,
+        flags: ULONG,
+    ) -> *mut NET_BUFFER_LIST;
+    pub(crate) fn NdisFreeCloneNetBufferList(clone: *mut NET_BUFFER_LIST, flags: ULONG);
+    pub(crate) fn NdisCopySendNetBufferListInfo(
+        to: *mut NET_BUFFER_LIST,
+        from: *mut NET_BUFFER_LIST,
+    );
+    pub(crate) fn NdisCopyReceiveNetBufferListInfo(
+        to: *mut NET_BUFFER_LIST,
+        from: *mut NET_BUFFER_LIST,
+    );
+    pub(crate) fn NdisOpenConfigurationEx(
+        object: *mut NDIS_CONFIGURATION_OBJECT,
+        configuration: *mut NDIS_HANDLE,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisReadConfiguration(
+        status: *mut NDIS_STATUS,
+        value: *mut *mut NDIS_CONFIGURATION_PARAMETER,
+        configuration: NDIS_HANDLE,
+        keyword: *mut UNICODE_STRING,
+        kind: i32,
+    );
+    pub(crate) fn NdisReadNetworkAddress(
+        status: *mut NDIS_STATUS,
+        address: *mut PVOID,
+        length: *mut u32,
+        configuration: NDIS_HANDLE,
+    );
+    pub(crate) fn NdisCloseConfiguration(configuration: NDIS_HANDLE);
+}
+
+#[link(name = "NDIS.SYS", kind = "raw-dylib", modifiers = "+verbatim")]
+unsafe extern "C" {
+    pub(crate) fn NdisWriteErrorLogEntry(adapter: NDIS_HANDLE, code: ULONG, count: ULONG, ...);
+}
+
+#[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
+unsafe extern "system" {
+    pub(crate) fn MmGetSystemRoutineAddress(name: *mut UNICODE_STRING) -> PVOID;
+    pub(crate) fn ExAllocatePoolWithTag(kind: i32, bytes: usize, tag: ULONG) -> PVOID;
+    pub(crate) fn ExFreePoolWithTag(block: PVOID, tag: ULONG);
+    #[cfg(not(test))]
+    pub(crate) fn KeBugCheckEx(code: ULONG, p1: usize, p2: usize, p3: usize, p4: usize) -> !;
+    pub(crate) fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64;
+    pub(crate) fn KeInitializeEvent(event: *mut KEVENT, kind: i32, state: BOOLEAN);
+    pub(crate) fn KeSetEvent(event: *mut KEVENT, increment: i32, wait: BOOLEAN) -> i32;
+    pub(crate) fn KeResetEvent(event: *mut KEVENT) -> i32;
+    pub(crate) fn KeWaitForSingleObject(
+        object: PVOID,
+        reason: i32,
+        mode: i8,
+        alertable: BOOLEAN,
+        timeout: *mut i64,
+    ) -> NTSTATUS;
+    pub(crate) fn KeInitializeDpc(dpc: *mut KDPC, routine: KDEFERRED_ROUTINE, context: PVOID);
+    pub(crate) fn KeInsertQueueDpc(dpc: *mut KDPC, arg1: PVOID, arg2: PVOID) -> BOOLEAN;
+    pub(crate) fn KeFlushQueuedDpcs();
+    pub(crate) fn KeInitializeTimer(timer: *mut KTIMER);
+    pub(crate) fn KeSetTimer(timer: *mut KTIMER, due: i64, dpc: *mut KDPC) -> BOOLEAN;
+    pub(crate) fn KeCancelTimer(timer: *mut KTIMER) -> BOOLEAN;
+    pub(crate) fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
+    pub(crate) fn KeReleaseSpinLock(lock: *mut usize, irql: KIRQL);
+    pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
+    pub(crate) fn KeLowerIrql(irql: KIRQL);
+    pub(crate) fn KeSetSystemAffinityThreadEx(affinity: usize) -> usize;
+    pub(crate) fn PsCreateSystemThread(
+        thread: *mut PVOID,
+        access: ULONG,
+        attributes: PVOID,
+        process: PVOID,
+        client: PVOID,
+        routine: KSTART_ROUTINE,
+        context: PVOID,
+    ) -> NTSTATUS;
+    pub(crate) fn PsTerminateSystemThread(status: NTSTATUS) -> NTSTATUS;
+    pub(crate) fn ObReferenceObjectByHandle(
+        handle: PVOID,
+        access: ULONG,
+        kind: PVOID,
+        mode: i8,
+        object: *mut PVOID,
+        information: PVOID,
+    ) -> NTSTATUS;
+    pub(crate) fn ObfDereferenceObject(object: PVOID) -> isize;
+    pub(crate) fn ZwClose(handle: PVOID) -> NTSTATUS;
+    pub(crate) fn IoAllocateMdl(
+        address: PVOID,
+        length: ULONG,
+        secondary: BOOLEAN,
+        charge: BOOLEAN,
+        irp: PVOID,
+    ) -> *mut MDL;
+    pub(crate) fn IoFreeMdl(mdl: *mut MDL);
+    pub(crate) fn IoBuildPartialMdl(
+        source: *const MDL,
+        target: *mut MDL,
+        address: PVOID,
+        length: ULONG,
+    );
+    pub(crate) fn MmBuildMdlForNonPagedPool(mdl: *mut MDL);
+    pub(crate) fn MmMapLockedPagesSpecifyCache(
+        mdl: *mut MDL,
+        mode: i8,
+        cache: i32,
+        address: PVOID,
+        bug_check: ULONG,
+        priority: ULONG,
+    ) -> PVOID;
+}
+
+#[link(name = "cng.sys", kind = "raw-dylib", modifiers = "+verbatim")]
+unsafe extern "system" {
+    pub(crate) fn BCryptGenRandom(
+        algorithm: PVOID,
+        buffer: *mut u8,
+        length: ULONG,
+        flags: ULONG,
+    ) -> NTSTATUS;
+}
+
+#[link(name = "NETIO.SYS", kind = "raw-dylib", modifiers = "+verbatim")]
+unsafe extern "system" {
+    pub(crate) fn GetUnicastIpAddressTable(
+        family: ADDRESS_FAMILY,
+        table: *mut *mut MIB_UNICASTIPADDRESS_TABLE,
+    ) -> NTSTATUS;
+    pub(crate) fn FreeMibTable(table: PVOID);
+    pub(crate) fn NotifyUnicastIpAddressChange(
+        family: ADDRESS_FAMILY,
+        callback: UNICAST_IPADDRESS_CHANGE_CALLBACK,
+        context: PVOID,
+        initial: BOOLEAN,
+        handle: *mut PVOID,
+    ) -> NTSTATUS;
+    pub(crate) fn CancelMibChangeNotify2(handle: PVOID) -> NTSTATUS;
+    pub(crate) fn GetBestRoute2(
+        luid: *const NET_LUID,
+        index: NET_IFINDEX,
+        source: *const SOCKADDR_INET,
+        destination: *const SOCKADDR_INET,
+        options: ULONG,
+        route: *mut MIB_IPFORWARD_ROW2,
+        best_source: *mut SOCKADDR_INET,
+    ) -> NTSTATUS;
+    pub(crate) fn GetIpNetEntry2(row: *mut MIB_IPNET_ROW2) -> NTSTATUS;
+    pub(crate) fn ResolveIpNetEntry2(
+        row: *mut MIB_IPNET_ROW2,
+        source: *const SOCKADDR_INET,
+    ) -> NTSTATUS;
+    pub(crate) fn ConvertInterfaceGuidToLuid(guid: *const GUID, luid: *mut NET_LUID) -> NTSTATUS;
+    pub(crate) fn GetIfEntry2(row: *mut MIB_IF_ROW2) -> NTSTATUS;
+}

@@ -1,0 +1,49 @@
+//! The kernel's own objects, as far as memory for them has to be supplied. x64 sizes.
+
+use super::*;
+
+/// A dispatcher event; the kernel knows its inside.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct KEVENT(pub [u8; 0x18]);
+layout!(KEVENT, 0x18 {});
+
+/// A deferred procedure call.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct KDPC(pub [u8; 0x40]);
+layout!(KDPC, 0x40 {});
+
+/// A timer that may queue a DPC.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct KTIMER(pub [u8; 0x40]);
+layout!(KTIMER, 0x40 {});
+
+/// `KDEFERRED_ROUTINE`. Runs at DISPATCH_LEVEL.
+pub type KDEFERRED_ROUTINE =
+    unsafe extern "system" fn(dpc: *mut KDPC, context: PVOID, arg1: PVOID, arg2: PVOID);
+/// `KSTART_ROUTINE`. Runs at PASSIVE_LEVEL.
+pub type KSTART_ROUTINE = unsafe extern "system" fn(context: PVOID);
+
+pub type KIRQL = u8;
+pub const PASSIVE_LEVEL: KIRQL = 0;
+pub const DISPATCH_LEVEL: KIRQL = 2;
+pub const NotificationEvent: i32 = 0;
+pub const SynchronizationEvent: i32 = 1;
+/// `KWAIT_REASON`.
+pub const Executive: i32 = 0;
+/// `KPROCESSOR_MODE`.
+pub const KernelMode: i8 = 0;
+/// `MEMORY_CACHING_TYPE`.
+pub const MmCached: i32 = 1;
+pub const NormalPagePriority: ULONG = 16;
+pub const MdlMappingNoExecute: ULONG = 0x4000_0000;
+/// `POOL_TYPE`.
+pub const NonPagedPoolNx: i32 = 512;
+/// Flag of `ExAllocatePool2`; the memory comes zeroed.
+pub const POOL_FLAG_NON_PAGED: u64 = 0x40;
+pub const THREAD_ALL_ACCESS: ULONG = 0x001F_FFFF;
+pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: ULONG = 2;
+/// Bug check `MANUALLY_INITIATED_CRASH1`: a driver stopped the system by itself.
+pub const MANUALLY_INITIATED_CRASH1: ULONG = 0xDEAD_DEAD;

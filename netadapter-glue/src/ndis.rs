@@ -1,0 +1,480 @@
+//! An edge over net buffer lists, as NDIS lends and takes them.
+//!
+//! Two halves share it. The [`Port`] is called by NDIS on any CPU: [`Port::receive`] takes a frame,
+//! [`Port::sent`] takes a buffer back. The [`NdisEdge`] is the poll core's. Between them lie bounded
+//! lock-free rings; all buffers exist from the start. What NDIS does for them comes by [`Lower`], so
+//! both run on any host with net buffer lists made by a test.
+//!
+//! A received frame is lent where it lies in one piece and NDIS lets us keep it; otherwise it is
+//! copied into a buffer of ours. A frame without a buffer is dropped and counted, as a NIC does.
+#![allow(unsafe_code, reason = "net buffer lists are pointers into memory that NDIS shares")]
+
+pub mod abi;
+pub mod chain;
+
+use crate::{Edge, EdgeError, Link, Received, Transmit};
+use abi::{Ieee8021QNetBufferListInfo, MDL, NET_BUFFER_LIST};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use atomic_waker::AtomicWaker;
+use chain::{Chain, Frame, TAG_LEN, Tag};
+use core::ptr::{null_mut, without_provenance_mut};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use core::task::Waker;
+use crossbeam_queue::ArrayQueue;
+
+/// What NDIS and the memory manager do for the edge. Callable at IRQL <= DISPATCH_LEVEL except
+/// where a method says otherwise.
+pub trait Lower: Send + Sync {
+    /// A list with one net buffer over the `len` bytes at `bytes`, for sending; null for want of
+    /// resources. PASSIVE_LEVEL.
+    fn allocate(&self, bytes: *mut u8, len: usize) -> *mut NET_BUFFER_LIST;
+
+    /// Frees what [`allocate`](Self::allocate) gave. PASSIVE_LEVEL.
+    fn free(&self, nbl: *mut NET_BUFFER_LIST);
+
+    /// Sends `count` lists. Each comes back by [`Port::sent`], also where there is nobody below.
+    fn send(&self, head: *mut NET_BUFFER_LIST, count: u32);
+
+    /// Gives lent lists back to the NIC below.
+    fn give_back(&self, head: *mut NET_BUFFER_LIST, count: u32);
+
+    /// A system address for an MDL that has none yet; null where none can be made.
+    fn map(&self, mdl: *mut MDL) -> *mut u8;
+}
+
+/// How much an edge may hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NdisConfig {
+    /// The Ethernet address that the edge sends from.
+    pub mac: [u8; 6],
+    /// Largest layer-3 packet in bytes.
+    pub mtu: usize,
+    /// Received frames that wait for the poll core.
+    pub receive_depth: usize,
+    /// Frames on their way out.
+    pub transmit_depth: usize,
+}
+
+/// What happened to a received list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Taken {
+    /// Nothing of it is needed any more.
+    Copied,
+    /// It is kept until [`Lower::give_back`].
+    Lent,
+    /// There was no room, or its bytes could not be reached.
+    Dropped,
+}
+
+/// What has passed a port.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Frames given to the poll core.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Frames for which there was no room.
+    pub dropped: u64,
+    /// Frames sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+}
+
+/// The half of the edge that NDIS calls.
+pub struct Port {
+    lower: Box<dyn Lower>,
+    /// Frames for the poll core, oldest first.
+    received: ArrayQueue<Arrival>,
+    /// Empty buffers for copies.
+    spare: ArrayQueue<Box<[u8]>>,
+    /// Indices of send buffers that came back.
+    returned: ArrayQueue<u32>,
+    sleeper: AtomicU8,
+    waker: AtomicWaker,
+    counters: [AtomicU64; 5],
+}
+
+enum Arrival {
+    Copy { bytes: Box<[u8]>, len: usize },
+    Loan(Loan),
+}
+
+/// A list of the NIC below, until it is given back.
+struct Loan {
+    nbl: *mut NET_BUFFER_LIST,
+    frame: *const u8,
+    len: usize,
+}
+
+// SAFETY: NDIS lends a list to the driver, not to a thread.
+unsafe impl Send for Loan {}
+
+impl Port {
+    /// What passed so far.
+    pub fn counters(&self) -> Counters {
+        let [received, received_bytes, dropped, sent, sent_bytes] =
+            [0, 1, 2, 3, 4].map(|index: usize| self.counters[index].load(Ordering::Relaxed));
+        Counters { received, received_bytes, dropped, sent, sent_bytes }
+    }
+
+    /// Takes one received list with one frame. With `keep`, the caller lets us hold the list until
+    /// [`Lower::give_back`]; without it only the call's length. Any CPU, IRQL <= DISPATCH_LEVEL.
+    ///
+    /// # Safety
+    /// `nbl` is valid, with one net buffer whose MDLs are valid and locked.
+    pub unsafe fn receive(&self, nbl: *mut NET_BUFFER_LIST, keep: bool) -> Taken {
+        // SAFETY: the caller's promise.
+        let taken = unsafe { self.take(nbl, keep) };
+        match taken {
+            Taken::Copied | Taken::Lent => self.wake_if(ASLEEP),
+            Taken::Dropped => self.count(DROPPED, 1),
+        }
+        taken
+    }
+
+    unsafe fn take(&self, nbl: *mut NET_BUFFER_LIST, keep: bool) -> Taken {
+        // SAFETY: the caller's promise.
+        let nb = unsafe { (*nbl).FirstNetBuffer };
+        if nb.is_null() {
+            return Taken::Dropped;
+        }
+        // SAFETY: as above.
+        let frame = unsafe { Frame::of(nb) };
+        // SAFETY: as above.
+        let tag = unsafe { Tag::beside(nbl) };
+        let map = |mdl| self.lower.map(mdl);
+        // SAFETY: as above.
+        let place = if keep && tag.is_none() { unsafe { frame.contiguous(&map) } } else { None };
+        let arrival = match place {
+            Some(place) => Arrival::Loan(Loan { nbl, frame: place, len: frame.len() }),
+            None => {
+                // SAFETY: as above.
+                let Some(copy) = (unsafe { self.copy(&frame, tag) }) else {
+                    return Taken::Dropped;
+                };
+                copy
+            }
+        };
+        self.publish(arrival, frame.len())
+    }
+
+    unsafe fn copy(&self, frame: &Frame, tag: Option<Tag>) -> Option<Arrival> {
+        let mut bytes = self.spare.pop()?;
+        let map = |mdl| self.lower.map(mdl);
+        // SAFETY: the caller's promise.
+        let copied = unsafe { frame.copy_to(&mut bytes, &map) };
+        let whole = (copied == frame.len()).then_some(copied);
+        let len = match tag {
+            Some(tag) => whole.and_then(|len| chain::insert_tag(&mut bytes, len, tag)),
+            None => whole,
+        };
+        match len {
+            Some(len) => Some(Arrival::Copy { bytes, len }),
+            None => {
+                self.reuse(bytes);
+                None
+            }
+        }
+    }
+
+    fn publish(&self, arrival: Arrival, len: usize) -> Taken {
+        let taken = if matches!(arrival, Arrival::Loan(_)) { Taken::Lent } else { Taken::Copied };
+        match self.received.push(arrival) {
+            Ok(()) => {
+                self.count(RECEIVED, 1);
+                self.count(RECEIVED_BYTES, len as u64);
+                taken
+            }
+            Err(Arrival::Copy { bytes, .. }) => {
+                self.reuse(bytes);
+                Taken::Dropped
+            }
+            // The caller still has the list, and gives it back itself.
+            Err(Arrival::Loan(_)) => Taken::Dropped,
+        }
+    }
+
+    fn reuse(&self, bytes: Box<[u8]>) {
+        // There is a place for each buffer.
+        let _ = self.spare.push(bytes);
+    }
+
+    /// Takes one sent list back, whether it left or not. Any CPU, IRQL <= DISPATCH_LEVEL.
+    ///
+    /// # Safety
+    /// `nbl` came from [`Lower::allocate`] of this port's edge.
+    pub unsafe fn sent(&self, nbl: *mut NET_BUFFER_LIST) {
+        // SAFETY: the caller's promise; the edge wrote its index there.
+        let index = unsafe { (*nbl).ProtocolReserved[OWNER_SLOT] }.addr();
+        // There is a place for each buffer.
+        let _ = self.returned.push(index as u32);
+        self.wake_if(STARVED);
+    }
+
+    /// Drops every frame that waits for the poll core, and gives loans back. For a pause, with the
+    /// poll core at rest or not. IRQL <= DISPATCH_LEVEL.
+    pub fn drain(&self) {
+        let mut loans = Chain::new();
+        while let Some(arrival) = self.received.pop() {
+            match arrival {
+                Arrival::Copy { bytes, .. } => self.reuse(bytes),
+                // SAFETY: a loan is nobody else's.
+                Arrival::Loan(loan) => unsafe { loans.push(loan.nbl) },
+            }
+        }
+        self.settle(&loans);
+    }
+
+    fn settle(&self, loans: &Chain) {
+        if !loans.is_empty() {
+            self.lower.give_back(loans.head(), loans.len());
+        }
+    }
+
+    fn count(&self, which: usize, by: u64) {
+        self.counters[which].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Wakes a poll core whose state is at least `state`. Called after the ring was written.
+    fn wake_if(&self, state: u8) {
+        fence(Ordering::SeqCst);
+        if self.sleeper.load(Ordering::Relaxed) >= state
+            && self.sleeper.swap(AWAKE, Ordering::Acquire) != AWAKE
+        {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The poll core's half.
+pub struct NdisEdge {
+    port: Arc<Port>,
+    link: Link,
+    buffers: Vec<SendBuffer>,
+    /// Indices of buffers that may be filled, last in first out.
+    free: Vec<u32>,
+    waker: Option<Waker>,
+    /// The last `transmit` ended for want of a buffer.
+    starved: bool,
+}
+
+struct SendBuffer {
+    bytes: Box<[u8]>,
+    nbl: *mut NET_BUFFER_LIST,
+}
+
+// SAFETY: a list belongs to the driver, not to a thread.
+unsafe impl Send for SendBuffer {}
+
+/// An edge and its port; `None` for want of lists. PASSIVE_LEVEL.
+///
+/// # Panics
+/// If a depth is 0.
+pub fn open(lower: Box<dyn Lower>, config: NdisConfig) -> Option<(NdisEdge, Arc<Port>)> {
+    assert!(config.receive_depth > 0 && config.transmit_depth > 0, "a ring needs room for a frame");
+    let unit_len = config.mtu + ETHERNET_MAX_LEN;
+    let port = Arc::new(Port {
+        lower,
+        received: ArrayQueue::new(config.receive_depth),
+        spare: ArrayQueue::new(config.receive_depth),
+        returned: ArrayQueue::new(config.transmit_depth),
+        sleeper: AtomicU8::new(AWAKE),
+        waker: AtomicWaker::new(),
+        counters: [const { AtomicU64::new(0) }; 5],
+    });
+    for _ in 0..config.receive_depth {
+        port.reuse(vec![0; unit_len].into());
+    }
+    let mut edge = NdisEdge {
+        port: Arc::clone(&port),
+        link: Link { mac: config.mac, mtu: config.mtu, max_segments: 1, max_unit_len: unit_len },
+        buffers: Vec::with_capacity(config.transmit_depth),
+        free: Vec::with_capacity(config.transmit_depth),
+        waker: None,
+        starved: false,
+    };
+    for index in 0..config.transmit_depth {
+        edge.add_buffer(index as u32, unit_len)?;
+    }
+    Some((edge, port))
+}
+
+impl NdisEdge {
+    fn add_buffer(&mut self, index: u32, len: usize) -> Option<()> {
+        let mut bytes: Box<[u8]> = vec![0; len].into();
+        let nbl = self.port.lower.allocate(bytes.as_mut_ptr(), len);
+        if nbl.is_null() {
+            return None;
+        }
+        // SAFETY: just allocated, and ours.
+        unsafe { (*nbl).ProtocolReserved[OWNER_SLOT] = without_provenance_mut(index as usize) };
+        self.buffers.push(SendBuffer { bytes, nbl });
+        self.free.push(index);
+        Some(())
+    }
+
+    fn collect(&mut self) {
+        while let Some(index) = self.port.returned.pop() {
+            self.free.push(index);
+        }
+    }
+}
+
+impl Drop for NdisEdge {
+    /// The owner has waited for all sends. A buffer that is still out is left alone.
+    fn drop(&mut self) {
+        self.port.drain();
+        self.collect();
+        let mut home = vec![false; self.buffers.len()];
+        for &index in &self.free {
+            home[index as usize] = true;
+        }
+        for (buffer, home) in self.buffers.drain(..).zip(home) {
+            if home {
+                self.port.lower.free(buffer.nbl);
+            } else {
+                debug_assert!(home, "a send outlives its edge");
+                core::mem::forget(buffer);
+            }
+        }
+    }
+}
+
+impl Edge for NdisEdge {
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, EdgeError> {
+        let mut loans = Chain::new();
+        let mut count = 0;
+        while count < budget
+            && let Some(arrival) = self.port.received.pop()
+        {
+            count += 1;
+            match arrival {
+                Arrival::Copy { bytes, len } => {
+                    sink(Received { frame: &bytes[..len], segments: None });
+                    self.port.reuse(bytes);
+                }
+                Arrival::Loan(loan) => {
+                    // SAFETY: the frame is ours to read until its list is given back.
+                    let frame = unsafe { core::slice::from_raw_parts(loan.frame, loan.len) };
+                    sink(Received { frame, segments: None });
+                    // SAFETY: the loan is nobody else's.
+                    unsafe { loans.push(loan.nbl) };
+                }
+            }
+        }
+        self.port.settle(&loans);
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+    ) -> Result<usize, EdgeError> {
+        self.collect();
+        self.starved = false;
+        let mut chain = Chain::new();
+        let mut bytes = 0;
+        while (chain.len() as usize) < budget {
+            let Some(index) = self.free.pop() else {
+                self.starved = true;
+                break;
+            };
+            let buffer = &mut self.buffers[index as usize];
+            let Some(transmit) = fill(&mut buffer.bytes) else {
+                self.free.push(index);
+                break;
+            };
+            bytes += transmit.len as u64;
+            buffer.dress(transmit.len);
+            // SAFETY: the list is ours until it is sent.
+            unsafe { chain.push(buffer.nbl) };
+        }
+        if !chain.is_empty() {
+            self.port.count(SENT, chain.len().into());
+            self.port.count(SENT_BYTES, bytes);
+            self.port.lower.send(chain.head(), chain.len());
+        }
+        Ok(chain.len() as usize)
+    }
+
+    fn backlog(&self) -> usize {
+        self.buffers.len() - self.free.len() - self.port.returned.len()
+    }
+
+    fn set_waker(&mut self, waker: &Waker) {
+        self.waker = Some(waker.clone());
+    }
+
+    fn announce_sleep(&mut self, sleeping: bool) {
+        let port = &self.port;
+        if !sleeping {
+            port.sleeper.store(AWAKE, Ordering::Relaxed);
+            return;
+        }
+        let Some(waker) = &self.waker else { return };
+        port.waker.register(waker);
+        let state = if self.starved { STARVED } else { ASLEEP };
+        // Release: whoever sees the state also finds the waker.
+        port.sleeper.store(state, Ordering::Release);
+        // Pairs with the fence in `wake_if`: either NDIS sees the state, or we see its frames.
+        fence(Ordering::SeqCst);
+        let room = self.starved && !port.returned.is_empty();
+        if room || !port.received.is_empty() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl SendBuffer {
+    /// Describes a frame of `len` bytes at the start of the buffer. A tag travels beside it, where
+    /// every NIC that inserts tags looks for it.
+    fn dress(&mut self, len: usize) {
+        assert!(len <= self.bytes.len(), "a unit fits into the buffer that was lent");
+        let tag = chain::remove_tag(&mut self.bytes[..len]);
+        let offset = if tag.is_some() { TAG_LEN } else { 0 };
+        let info = without_provenance_mut(tag.map_or(0, Tag::to_info));
+        // SAFETY: the list is ours, with the net buffer that it was allocated with.
+        let nbl = unsafe { &mut *self.nbl };
+        nbl.Next = null_mut();
+        nbl.NetBufferListInfo[Ieee8021QNetBufferListInfo] = info;
+        // SAFETY: as above.
+        let nb = unsafe { &mut *nbl.FirstNetBuffer };
+        nb.DataOffset = offset as u32;
+        nb.DataLength = len - offset;
+        nb.CurrentMdl = nb.MdlChain;
+        nb.CurrentMdlOffset = offset as u32;
+    }
+}
+
+/// The member of `ProtocolReserved` that names the buffer: the protocol's while the list is out.
+const OWNER_SLOT: usize = 0;
+/// Ethernet header with one VLAN tag.
+const ETHERNET_MAX_LEN: usize = 18;
+
+const AWAKE: u8 = 0;
+/// Sleeps until a frame or a buffer comes.
+const STARVED: u8 = 2;
+/// Sleeps until a frame comes.
+const ASLEEP: u8 = 1;
+
+const RECEIVED: usize = 0;
+const RECEIVED_BYTES: usize = 1;
+const DROPPED: usize = 2;
+const SENT: usize = 3;
+const SENT_BYTES: usize = 4;
+
+#[cfg(test)]
+mod tests;
