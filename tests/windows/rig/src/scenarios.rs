@@ -61,6 +61,9 @@ const LIMITS: ReadLimits = ReadLimits { inbound: 8, outbound: 8 };
 const ALL_ACCESS: u32 = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PORT: u16 = 7174;
+/// Whether ndkperf's consumer can call the image: elsewhere the tables that it knows have the calling
+/// convention of the host, which is not the image's.
+const IS_CONSUMER: bool = cfg!(windows);
 
 /// Loads and unloads.
 fn load(host: &dyn Host, _: &[String]) {
@@ -86,10 +89,11 @@ fn start(host: &dyn Host, _: &[String]) {
     expect_link(vnic, true);
     vnic.pause();
     assert_eq!(vnic.restart(), 0);
-    let adapter = Adapter::open(Arc::new(Opener(vnic))).expect("an NDK adapter");
-    let info = adapter.info().expect("its information");
-    assert_eq!(info.RdmaTechnology, NdkRoCEv2);
-    drop(adapter);
+    if IS_CONSUMER {
+        let adapter = Adapter::open(Arc::new(Opener(vnic))).expect("an NDK adapter");
+        let info = adapter.info().expect("its information");
+        assert_eq!(info.RdmaTechnology, NdkRoCEv2);
+    }
     vnic.remove();
     finish(host);
 }
@@ -130,7 +134,7 @@ fn bind_self(host: &dyn Host, _: &[String]) {
 
 /// TCP/IP's own frames pass in both directions; RoCE does not reach TCP/IP.
 fn pass_through(host: &dyn Host, _: &[String]) {
-    let pair = Net::start(host, 1500);
+    let pair = Net::plug(host, 1500);
     let [a, b] = pair.vnics;
     for len in [60, 61, 590, 1514] {
         let mut frame = vec![0_u8; len];
@@ -143,14 +147,21 @@ fn pass_through(host: &dyn Host, _: &[String]) {
         a.send(&frame);
         eventually("a frame of TCP/IP", || b.heard.lock().unwrap().contains(&frame));
     }
-    let connection = pair.connect();
-    connection.exchange(50, 1000);
-    drop(connection);
+    if IS_CONSUMER {
+        let pair = pair.open_adapters();
+        pair.connect().exchange(50, 1000);
+        assert_silent(&pair);
+        pair.end(host);
+    } else {
+        pair.end(host);
+    }
+}
+
+fn assert_silent(pair: &Net) {
     for vnic in pair.vnics {
         let roce = vnic.heard.lock().unwrap().iter().filter(|frame| is_roce(frame)).count();
         assert_eq!(roce, 0, "RoCE frames reached TCP/IP");
     }
-    pair.end(host);
 }
 
 fn is_roce(frame: &[u8]) -> bool {
@@ -351,6 +362,10 @@ struct Connection {
 
 impl Net {
     fn start(host: &dyn Host, mtu: u32) -> Self {
+        Self::plug(host, mtu).open_adapters()
+    }
+
+    fn plug(host: &dyn Host, mtu: u32) -> Self {
         host.load().expect("DriverEntry succeeds");
         let nics = [Nic::plug_in(mtu), Nic::plug_in(mtu)];
         let vnics = [0, 1].map(|number| {
@@ -358,7 +373,7 @@ impl Net {
             expect_link(vnic, true);
             vnic
         });
-        Self { vnics, nics, adapters: None }.open_adapters()
+        Self { vnics, nics, adapters: None }
     }
 
     fn open_adapters(self) -> Self {
