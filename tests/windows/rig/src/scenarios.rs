@@ -168,12 +168,16 @@ fn is_roce(frame: &[u8]) -> bool {
     frame.len() > 42 && frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == [0x12, 0xB7]
 }
 
-/// Two adapters connect and exchange 10,000 verified messages of each kind.
-fn traffic(host: &dyn Host, _: &[String]) {
+/// Two adapters connect and exchange 10,000 verified messages of each kind: [COUNT SIZE].
+fn traffic(host: &dyn Host, arguments: &[String]) {
     let net = Net::start(host, 9000);
     let connection = net.connect();
-    connection.exchange(10_000, 700);
-    connection.exchange(200, 60_000);
+    if let [count, size] = arguments {
+        connection.exchange(count.parse().expect("a count"), size.parse().expect("a size"));
+    } else {
+        connection.exchange(10_000, 700);
+        connection.exchange(200, 60_000);
+    }
     let mut statistics = [0_u8; 248];
     let answer = oid::ask(net.vnics[0], oid::QUERY, oid::NDK_STATISTICS, &mut statistics, true);
     assert_eq!((answer.status, answer.done), (0, 248));
