@@ -13,12 +13,15 @@ extern crate std;
 
 pub mod abi;
 mod core;
-#[cfg_attr(not(windows), allow(dead_code, reason = "other homes have the wire for themselves"))]
+#[cfg_attr(
+    not(all(windows, target_env = "msvc")),
+    allow(dead_code, reason = "other homes have the wire for themselves")
+)]
 mod frame;
 mod ndk;
 pub mod platform;
 mod ring;
-#[cfg(windows)]
+#[cfg(all(windows, target_env = "msvc"))]
 mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};

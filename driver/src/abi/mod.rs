@@ -20,7 +20,7 @@ macro_rules! layout {
 }
 
 mod dispatch;
-#[cfg(windows)]
+#[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod imports;
 mod ndis;
 mod ndis6;

@@ -3,9 +3,12 @@
 
 #[cfg(target_os = "linux")]
 pub mod linux;
-#[cfg_attr(not(windows), allow(dead_code, reason = "only a kernel runs polls by token"))]
+#[cfg_attr(
+    not(all(windows, target_env = "msvc")),
+    allow(dead_code, reason = "only a kernel runs polls by token")
+)]
 mod token;
-#[cfg(windows)]
+#[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod windows;
 
 use crate::abi::{MDL, PVOID};
