@@ -21,6 +21,7 @@ pub unsafe trait Opener: Send + Sync {
     unsafe fn close(&self, adapter: *mut NDK_ADAPTER);
 }
 
+#[cfg(target_os = "linux")]
 // SAFETY: the provider keeps an open adapter valid until it is closed.
 unsafe impl Opener for driver::Provider {
     fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {

@@ -18,6 +18,8 @@ mod core;
     allow(dead_code, reason = "other homes have the wire for themselves")
 )]
 mod frame;
+#[cfg(all(windows, target_env = "msvc"))]
+mod image;
 mod ndk;
 pub mod platform;
 mod ring;

@@ -152,7 +152,7 @@ impl Sockets {
     }
 
     /// The socket that `side` binds, and the one it sends to.
-    fn of(&self, side: Side) -> (&Path, &Path) {
+    pub(crate) fn of(&self, side: Side) -> (&Path, &Path) {
         match side {
             Side::Guest => (&self.guest, &self.ours),
             Side::Ours => (&self.ours, &self.guest),
@@ -258,7 +258,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn spawn(mut command: Command, log: PathBuf) -> Self {
+    pub(crate) fn spawn(mut command: Command, log: PathBuf) -> Self {
         let file = File::create(&log).expect("target/tmp is writable");
         command.stdout(file.try_clone().expect("a file can be shared")).stderr(file);
         match command.spawn() {

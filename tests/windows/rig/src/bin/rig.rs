@@ -1,0 +1,12 @@
+//! Runs one scenario against an image in this process: `rig IMAGE SCENARIO [ARGUMENT...]`.
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let image = arguments.next().expect("rig IMAGE SCENARIO [ARGUMENT...]");
+    let scenario: Vec<String> = arguments.collect();
+    rig::scenarios::run(&scenario, &rig::loader::Loader::new(image.into()));
+}
+
+#[cfg(not(all(unix, target_arch = "x86_64")))]
+fn main() {}

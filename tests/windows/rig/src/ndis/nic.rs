@@ -1,0 +1,596 @@
+//! A NIC on the switch, to which the image may bind as a protocol.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use super::nbl::{self, Nbl};
+use super::{
+    ADAPTER_NOT_FOUND, BUFFER_TOO_SHORT, Completion, FAILURE, Header, INVALID_LENGTH,
+    NOT_SUPPORTED, PENDING, RESOURCES, SUCCESS, driver, eventually, member, oid, set_member,
+    switch,
+};
+use crate::ntos::irql::{self, DISPATCH, PASSIVE};
+use crate::ntos::{Pointer, UnicodeString, lock, pool};
+
+pub struct Nic {
+    pub guid: String,
+    name: UnicodeString,
+    pub mac: [u8; 6],
+    pub mtu: u32,
+    pub index: u32,
+    binding: Mutex<Binding>,
+    wire: Mutex<Sender<Event>>,
+    port: AtomicUsize,
+    filter: AtomicUsize,
+    /// Calls of the image end later whenever this is set.
+    pub pends: AtomicBool,
+    bind_done: Completion,
+    unbind_done: Completion,
+    event_done: Completion,
+    /// 0: its own.
+    luid: AtomicU64,
+}
+
+unsafe impl Send for Nic {}
+unsafe impl Sync for Nic {}
+
+#[derive(Default)]
+struct Binding {
+    /// Between the call of the bind handler and its end.
+    binds: bool,
+    context: usize,
+    open: bool,
+    running: bool,
+    bound: bool,
+}
+
+enum Event {
+    Frame(Vec<u8>),
+    Sent(usize),
+    Stop,
+}
+
+static NICS: Mutex<Vec<&'static Nic>> = Mutex::new(Vec::new());
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+const MEDIUM_ETHERNET: i32 = 0;
+const SPEED: u64 = 25_000_000_000;
+const FLAG_DISPATCH: u32 = 1;
+const FLAG_RESOURCES: u32 = 2;
+const PROMISCUOUS: usize = 0x20;
+/// Frames of one indication.
+const BURST: usize = 8;
+const NET_EVENT_PAUSE: i32 = 8;
+const NET_EVENT_RESTART: i32 = 9;
+
+pub fn all() -> Vec<&'static Nic> {
+    NICS.lock().unwrap().clone()
+}
+
+/// Binds and unbinds come one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+static ENUMERATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Offers every NIC that is not bound, from another thread, as NDIS does.
+pub fn bind_all() {
+    ENUMERATIONS.fetch_add(1, Ordering::SeqCst);
+    std::thread::spawn(|| {
+        for nic in all() {
+            nic.bind();
+        }
+        ENUMERATIONS.fetch_sub(1, Ordering::SeqCst);
+    });
+}
+
+/// Waits until every offer was made.
+pub fn settle() {
+    eventually("the end of binds", || ENUMERATIONS.load(Ordering::SeqCst) == 0);
+}
+
+pub fn unbind_all() {
+    settle();
+    for nic in all() {
+        nic.unbind();
+    }
+}
+
+/// Unplugs every NIC: the next run begins with none.
+pub fn remove_all() {
+    for nic in std::mem::take(&mut *NICS.lock().unwrap()) {
+        switch::unplug(nic.port.load(Ordering::SeqCst));
+        let _ = nic.wire.lock().unwrap().send(Event::Stop);
+    }
+}
+
+impl Nic {
+    /// A new NIC on the switch, bound if the image is a protocol already.
+    pub fn plug_in(mtu: u32) -> &'static Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) as u8 + 1;
+        let guid = format!("{{6E646B72-6F63-6576-3200-0000000000{number:02X}}}");
+        let (wire, events) = channel();
+        let nic: &'static Self = Box::leak(Box::new(Self {
+            name: UnicodeString::leak(&format!("\\DEVICE\\{guid}")),
+            guid,
+            mac: [2, 0, 0, 0, 1, number],
+            mtu,
+            index: 100 + u32::from(number),
+            binding: Mutex::default(),
+            wire: Mutex::new(wire),
+            port: AtomicUsize::new(0),
+            filter: AtomicUsize::new(0),
+            pends: AtomicBool::new(number.is_multiple_of(2)),
+            bind_done: Completion::new(),
+            unbind_done: Completion::new(),
+            event_done: Completion::new(),
+            luid: AtomicU64::new(0),
+        }));
+        std::thread::spawn(move || nic.serve(&events));
+        let port = switch::plug(Box::new(move |frame| nic.hear(frame)));
+        nic.port.store(port, Ordering::SeqCst);
+        NICS.lock().unwrap().push(nic);
+        if driver::registered().protocol.is_some() {
+            nic.bind();
+        }
+        nic
+    }
+
+    pub fn is_bound(&self) -> bool {
+        let binding = self.binding.lock().unwrap();
+        binding.bound && binding.running
+    }
+
+    fn find(handle: Pointer) -> Option<&'static Self> {
+        all().into_iter().find(|nic| std::ptr::eq(std::ptr::from_ref(*nic).cast(), handle))
+    }
+
+    /// The NIC of a binding handle that is open.
+    pub fn opened(handle: Pointer, function: &str) -> Option<&'static Self> {
+        match Self::find(handle) {
+            Some(nic) if nic.binding.lock().unwrap().open => Some(nic),
+            _ => {
+                breach!("{function} with a binding handle that is not open");
+                None
+            }
+        }
+    }
+
+    fn handle(&self) -> Pointer {
+        std::ptr::from_ref(self) as Pointer
+    }
+
+    pub fn bind(&self) {
+        let _turn = TURN.lock().unwrap();
+        let Some((protocol, context)) = driver::registered().protocol else { return };
+        {
+            let mut binding = self.binding.lock().unwrap();
+            if binding.bound || binding.binds {
+                return;
+            }
+            binding.binds = true;
+        }
+        self.bind_done.begin();
+        let mut parameters = self.bind_parameters();
+        let returned = irql::run_at(PASSIVE, "ProtocolBindAdapterEx", || unsafe {
+            protocol.bind.expect("checked")(
+                context as Pointer,
+                self.handle(),
+                parameters.as_mut_ptr().cast(),
+            )
+        });
+        lock::none_held("ProtocolBindAdapterEx");
+        let status = self.bind_done.wait("ProtocolBindAdapterEx", returned);
+        let mut binding = self.binding.lock().unwrap();
+        binding.binds = false;
+        if status != SUCCESS {
+            if binding.open {
+                breach!("a bind failed with {status:#x} and left the adapter open");
+            }
+            say!("NIC {}: not bound, {status:#x}", self.index);
+            return;
+        }
+        if !binding.open {
+            breach!("a bind succeeded without an open adapter");
+        }
+        binding.bound = true;
+        drop(binding);
+        say!("NIC {}: bound", self.index);
+        self.restart();
+    }
+
+    pub fn unbind(&self) {
+        let _turn = TURN.lock().unwrap();
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        {
+            let binding = self.binding.lock().unwrap();
+            if !binding.bound {
+                return;
+            }
+        }
+        self.pause();
+        let context = self.binding.lock().unwrap().context;
+        self.unbind_done.begin();
+        let returned = irql::run_at(PASSIVE, "ProtocolUnbindAdapterEx", || unsafe {
+            protocol.unbind.expect("checked")(self.handle(), context as Pointer)
+        });
+        let status = self.unbind_done.wait("ProtocolUnbindAdapterEx", returned);
+        if status != SUCCESS {
+            breach!("ProtocolUnbindAdapterEx ended with {status:#x}");
+        }
+        let mut binding = self.binding.lock().unwrap();
+        if binding.open {
+            breach!("an unbind ended and left the adapter open");
+        }
+        *binding = Binding::default();
+        say!("NIC {}: unbound", self.index);
+    }
+
+    pub fn restart(&self) {
+        self.binding.lock().unwrap().running = true;
+        self.event(NET_EVENT_RESTART, "NetEventRestart");
+    }
+
+    /// Afterwards the image has completed every send and returned every receive.
+    pub fn pause(&self) {
+        self.event(NET_EVENT_PAUSE, "NetEventPause");
+        self.binding.lock().unwrap().running = false;
+        let edge = self.handle() as usize;
+        eventually("sends in flight after a pause", || nbl::borrowed(edge) == 0);
+        if nbl::lent(edge) > 0 {
+            breach!("{} received lists are held after a pause", nbl::lent(edge));
+        }
+    }
+
+    fn event(&self, code: i32, what: &str) {
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        // NET_PNP_EVENT_NOTIFICATION, revision 1.
+        let mut notification = [0_u64; 0xA8 / 8];
+        let start = notification.as_mut_ptr().cast::<u8>();
+        unsafe {
+            set_member(start, 0, Header::new(0x80, 1, 0xA4));
+            set_member(start, 8, code);
+        }
+        let context = self.binding.lock().unwrap().context;
+        self.event_done.begin();
+        let returned = irql::run_at(PASSIVE, what, || unsafe {
+            protocol.pnp_event.expect("checked")(context as Pointer, start)
+        });
+        lock::none_held(what);
+        let status = self.event_done.wait(what, returned);
+        if status != SUCCESS {
+            breach!("{what} ended with {status:#x}");
+        }
+    }
+
+    /// The link goes down or comes up.
+    pub fn set_link(&self, up: bool) {
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        let mut state = link_state(up);
+        let mut indication = [0_u64; 112 / 8];
+        let start = indication.as_mut_ptr().cast::<u8>();
+        unsafe {
+            set_member(start, 0, Header::new(0x98, 1, 112));
+            set_member(start, 8, self.handle());
+            set_member(start, 0x14, 0x4001_0017_i32); // NDIS_STATUS_LINK_STATE
+            set_member(start, 0x30, state.as_mut_ptr());
+            set_member(start, 0x38, 40_u32);
+        }
+        let context = self.binding.lock().unwrap().context;
+        irql::run_at(DISPATCH, "ProtocolStatusEx", || unsafe {
+            protocol.status.expect("checked")(context as Pointer, start);
+        });
+    }
+
+    /// `NDIS_BIND_PARAMETERS`, revision 1.
+    fn bind_parameters(&self) -> [u64; 0xF8 / 8] {
+        let mut parameters = [0_u64; 0xF8 / 8];
+        let start = parameters.as_mut_ptr().cast::<u8>();
+        unsafe {
+            set_member(start, 0, Header::new(0x86, 1, 0xF8));
+            set_member(start, 8, &raw const self.name);
+            set_member(start, 0x10, &raw const self.name);
+            set_member(start, 0x20, MEDIUM_ETHERNET);
+            set_member(start, 0x24, self.mtu);
+            for speed in [0x28, 0x30, 0x38, 0x40] {
+                set_member(start, speed, SPEED);
+            }
+            set_member(start, 0x48, 1_i32); // MediaConnectStateConnected
+            set_member(start, 0x4C, 2_i32); // full duplex
+            set_member(start, 0x50, self.mtu);
+            set_member(start, 0x60, 0x2F_u32);
+            set_member(start, 0x64, 32_u32);
+            set_member(start, 0x68, 6_u16);
+            set_member(start, 0x6A, self.mac);
+            set_member(start, 0x8C, 14_i32); // NdisPhysicalMedium802_3
+            set_member(start, 0x98, self.luid());
+            set_member(start, 0xA0, self.index);
+            set_member(start, 0xA8, self.luid());
+            set_member(start, 0xB0, self.index);
+            set_member(start, 0xB4, 2_i32);
+            set_member(start, 0xBC, 1_i32);
+            set_member(start, 0xC0, 6_u16);
+            set_member(start, 0xC2, 1_u8);
+            set_member(start, 0xF0, &raw const self.name);
+        }
+        parameters
+    }
+
+    pub fn luid(&self) -> u64 {
+        match self.luid.load(Ordering::SeqCst) {
+            0 => 6 << 48 | u64::from(self.index) << 24,
+            luid => luid,
+        }
+    }
+
+    /// Shows itself under the identifier of another interface.
+    pub fn pose_as(&self, luid: u64) {
+        self.luid.store(luid, Ordering::SeqCst);
+    }
+
+    /// Takes a frame off the wire if the packet filter lets it in.
+    fn hear(&self, frame: &[u8]) {
+        let filter = self.filter.load(Ordering::SeqCst);
+        let ours = frame[..6] == self.mac || frame[0] & 1 != 0;
+        if filter & PROMISCUOUS != 0 || filter != 0 && ours {
+            let _ = self.wire.lock().unwrap().send(Event::Frame(frame.to_vec()));
+        }
+    }
+
+    /// The NIC's interrupts: completes sends, indicates receives.
+    fn serve(&self, events: &Receiver<Event>) {
+        let mut resources = false;
+        while let Ok(first) = events.recv() {
+            let mut sent = Vec::new();
+            let mut frames = Vec::new();
+            for event in std::iter::once(first).chain(events.try_iter().take(BURST - 1)) {
+                match event {
+                    Event::Frame(frame) => frames.push(frame),
+                    Event::Sent(list) => sent.push(list as *mut Nbl),
+                    Event::Stop => return,
+                }
+            }
+            self.complete(&sent);
+            resources = !resources;
+            self.indicate(&frames, resources);
+        }
+    }
+
+    fn complete(&self, sent: &[*mut Nbl]) {
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        if sent.is_empty() {
+            return;
+        }
+        let context = self.binding.lock().unwrap().context;
+        let lists = unsafe { nbl::join(sent) };
+        sent.iter().for_each(|&list| nbl::give_back(list));
+        irql::run_at(DISPATCH, "ProtocolSendNetBufferListsComplete", || unsafe {
+            protocol.send_complete.expect("checked")(context as Pointer, lists, FLAG_DISPATCH);
+        });
+        lock::none_held("ProtocolSendNetBufferListsComplete");
+    }
+
+    fn indicate(&self, frames: &[Vec<u8>], resources: bool) {
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        let context = {
+            let binding = self.binding.lock().unwrap();
+            if frames.is_empty() || !binding.running {
+                return;
+            }
+            binding.context
+        };
+        let edge = self.handle() as usize;
+        // Whole, or in MDLs that end within a header.
+        let lists: Vec<_> = frames
+            .iter()
+            .enumerate()
+            .map(|(place, frame)| {
+                let piece = [usize::MAX, 600, 37, 18][place % 4].min(frame.len());
+                nbl::make(frame, piece, self.handle())
+            })
+            .collect();
+        let mut flags = FLAG_DISPATCH;
+        if resources {
+            flags |= FLAG_RESOURCES;
+        } else {
+            lists.iter().for_each(|&list| nbl::lend(list, edge));
+        }
+        let chain = unsafe { nbl::join(&lists) };
+        irql::run_at(DISPATCH, "ProtocolReceiveNetBufferLists", || unsafe {
+            protocol.receive.expect("checked")(
+                context as Pointer,
+                chain,
+                0,
+                lists.len() as u32,
+                flags,
+            );
+        });
+        lock::none_held("ProtocolReceiveNetBufferLists");
+        if resources {
+            lists.into_iter().for_each(|list| unsafe { nbl::unmake(list) });
+        }
+    }
+
+    /// Answers a request of the image, now or later.
+    pub unsafe fn oid_request(&'static self, request: Pointer) -> i32 {
+        let status = self.answer(request);
+        if !self.pends.load(Ordering::SeqCst) {
+            return status;
+        }
+        let (protocol, _) = driver::registered().protocol.expect("an open binding has a protocol");
+        let context = self.binding.lock().unwrap().context;
+        let request = request as usize;
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(2));
+            irql::run_at(DISPATCH, "ProtocolOidRequestComplete", || unsafe {
+                protocol.oid_complete.expect("checked")(
+                    context as Pointer,
+                    request as Pointer,
+                    status,
+                );
+            });
+        });
+        PENDING
+    }
+
+    unsafe fn answer(&self, request: Pointer) -> i32 {
+        let kind = member::<i32>(request, 4);
+        let code = member::<u32>(request, 0x20);
+        let buffer = member::<Pointer>(request, 0x28);
+        let len = member::<u32>(request, 0x30) as usize;
+        if kind == oid::SET {
+            set_member(request, 0x34, len as u32);
+            return match code {
+                oid::GEN_CURRENT_PACKET_FILTER if len == 4 => {
+                    self.filter
+                        .store(buffer.cast::<u32>().read_unaligned() as usize, Ordering::SeqCst);
+                    SUCCESS
+                }
+                oid::GEN_CURRENT_PACKET_FILTER => INVALID_LENGTH,
+                oid::ETHERNET_MULTICAST_LIST if len.is_multiple_of(6) => SUCCESS,
+                oid::ETHERNET_MULTICAST_LIST => INVALID_LENGTH,
+                oid::TCP_OFFLOAD_PARAMETERS => SUCCESS,
+                _ => NOT_SUPPORTED,
+            };
+        }
+        let value: Vec<u8> = match code {
+            oid::GEN_CURRENT_PACKET_FILTER => {
+                self.filter.load(Ordering::SeqCst).to_le_bytes()[..4].to_vec()
+            }
+            oid::GEN_MAXIMUM_FRAME_SIZE => self.mtu.to_le_bytes().to_vec(),
+            oid::ETHERNET_CURRENT_ADDRESS | oid::ETHERNET_PERMANENT_ADDRESS => self.mac.to_vec(),
+            oid::GEN_LINK_STATE => {
+                link_state(true).iter().flat_map(|word| word.to_le_bytes()).collect()
+            }
+            _ => return NOT_SUPPORTED,
+        };
+        set_member(request, 0x38, value.len() as u32);
+        if len < value.len() {
+            return BUFFER_TOO_SHORT;
+        }
+        buffer.copy_from(value.as_ptr(), value.len());
+        set_member(request, 0x34, value.len() as u32);
+        SUCCESS
+    }
+}
+
+/// `NDIS_LINK_STATE`.
+fn link_state(up: bool) -> [u64; 5] {
+    let mut state = [0_u64; 5];
+    let start = state.as_mut_ptr().cast::<u8>();
+    unsafe {
+        set_member(start, 0, Header::new(0x80, 1, 40));
+        set_member(start, 4, if up { 1_i32 } else { 2 });
+        set_member(start, 8, 2_i32);
+        set_member(start, 0x10, if up { SPEED } else { 0 });
+        set_member(start, 0x18, if up { SPEED } else { 0 });
+    }
+    state
+}
+
+exports! {
+    fn NdisOpenAdapterEx(protocol: Pointer, context: Pointer, parameters: Pointer, bind: Pointer, handle: *mut Pointer) -> i32 {
+        irql::at_most(PASSIVE, "NdisOpenAdapterEx");
+        if protocol != driver::PROTOCOL_HANDLE { breach!("NdisOpenAdapterEx with protocol handle {protocol:?}"); }
+        member::<Header>(parameters, 0).check("NDIS_OPEN_PARAMETERS", 0x87, &[(1, 52), (1, 56)]);
+        let Some(nic) = Nic::find(bind).filter(|nic| nic.binding.lock().unwrap().binds) else {
+            breach!("NdisOpenAdapterEx outside of ProtocolBindAdapterEx");
+            return ADAPTER_NOT_FOUND;
+        };
+        let name = (*member::<*const UnicodeString>(parameters, 8)).text();
+        if name != nic.name.text() { breach!("NdisOpenAdapterEx opens {name:?}"); }
+        let media = std::slice::from_raw_parts(member::<*const i32>(parameters, 0x10), member::<u32>(parameters, 0x18) as usize);
+        let Some(selected) = media.iter().position(|&medium| medium == MEDIUM_ETHERNET) else {
+            breach!("NdisOpenAdapterEx does not offer Ethernet");
+            return FAILURE;
+        };
+        if pool::refuses("NdisOpenAdapterEx") { return RESOURCES; }
+        member::<*mut u32>(parameters, 0x20).write(selected as u32);
+        handle.write(nic.handle());
+        {
+            let mut binding = nic.binding.lock().unwrap();
+            binding.context = context as usize;
+            binding.open = true;
+        }
+        if !nic.pends.load(Ordering::SeqCst) { return SUCCESS; }
+        let (handlers, _) = driver::registered().protocol.expect("it binds");
+        let context = context as usize;
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(2));
+            irql::run_at(PASSIVE, "ProtocolOpenAdapterCompleteEx", || unsafe {
+                handlers.open_complete.expect("checked")(context as Pointer, SUCCESS);
+            });
+        });
+        PENDING
+    }
+    fn NdisCloseAdapterEx(handle: Pointer) -> i32 {
+        irql::at_most(PASSIVE, "NdisCloseAdapterEx");
+        let Some(nic) = Nic::opened(handle, "NdisCloseAdapterEx") else { return FAILURE };
+        let edge = handle as usize;
+        if nbl::lent(edge) + nbl::borrowed(edge) > 0 {
+            breach!("an adapter is closed with lists in flight");
+        }
+        let context = {
+            let mut binding = nic.binding.lock().unwrap();
+            binding.open = false;
+            binding.context
+        };
+        nic.filter.store(0, Ordering::SeqCst);
+        if !nic.pends.load(Ordering::SeqCst) { return SUCCESS; }
+        let (handlers, _) = driver::registered().protocol.expect("it is bound");
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(2));
+            irql::run_at(PASSIVE, "ProtocolCloseAdapterCompleteEx", || unsafe {
+                handlers.close_complete.expect("checked")(context as Pointer);
+            });
+        });
+        PENDING
+    }
+    fn NdisCompleteBindAdapterEx(bind: Pointer, status: i32) {
+        match Nic::find(bind) {
+            Some(nic) => nic.bind_done.complete("ProtocolBindAdapterEx", status),
+            None => breach!("NdisCompleteBindAdapterEx of an unknown bind"),
+        }
+    }
+    fn NdisCompleteUnbindAdapterEx(unbind: Pointer) {
+        match Nic::find(unbind) {
+            Some(nic) => nic.unbind_done.complete("ProtocolUnbindAdapterEx", SUCCESS),
+            None => breach!("NdisCompleteUnbindAdapterEx of an unknown unbind"),
+        }
+    }
+    fn NdisCompleteNetPnPEvent(handle: Pointer, _event: Pointer, status: i32) {
+        if let Some(nic) = Nic::opened(handle, "NdisCompleteNetPnPEvent") {
+            nic.event_done.complete("ProtocolNetPnPEvent", status);
+        }
+    }
+    fn NdisSendNetBufferLists(handle: Pointer, lists: *mut Nbl, port: u32, flags: u32) {
+        irql::at_most(DISPATCH, "NdisSendNetBufferLists");
+        let Some(nic) = Nic::opened(handle, "NdisSendNetBufferLists") else { return };
+        if port != 0 { breach!("a send to port {port}"); }
+        if flags & FLAG_DISPATCH != 0 && irql::current() != DISPATCH {
+            breach!("a send says DISPATCH_LEVEL at IRQL {}", irql::current());
+        }
+        if !nic.binding.lock().unwrap().running { breach!("a send on a paused binding"); }
+        for list in nbl::chain(lists) {
+            nbl::borrow(list, handle as usize);
+            if (*list).source != handle { breach!("SourceHandle of a sent list is not the binding handle"); }
+            for frame in nbl::frames(list) {
+                if frame.len() < 14 || frame.len() > nic.mtu as usize + 18 {
+                    breach!("a frame of {} bytes at an MTU of {}", frame.len(), nic.mtu);
+                } else {
+                    switch::send(nic.port.load(Ordering::SeqCst), &frame);
+                }
+            }
+            (*list).status = SUCCESS;
+            let _ = nic.wire.lock().unwrap().send(Event::Sent(list as usize));
+        }
+    }
+    fn NdisReturnNetBufferLists(handle: Pointer, lists: *mut Nbl, _flags: u32) {
+        irql::at_most(DISPATCH, "NdisReturnNetBufferLists");
+        if Nic::opened(handle, "NdisReturnNetBufferLists").is_none() { return; }
+        for list in nbl::chain(lists) {
+            if nbl::returned(list, handle as usize) { nbl::unmake(list); }
+        }
+    }
+    fn NdisCancelSendNetBufferLists(_handle: Pointer, _id: Pointer) {}
+}

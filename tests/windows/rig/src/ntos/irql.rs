@@ -1,0 +1,57 @@
+//! IRQL, kept for each thread.
+
+use std::cell::Cell;
+
+pub const PASSIVE: u8 = 0;
+pub const APC: u8 = 1;
+pub const DISPATCH: u8 = 2;
+
+thread_local! {
+    static IRQL: Cell<u8> = const { Cell::new(PASSIVE) };
+}
+
+pub fn current() -> u8 {
+    IRQL.get()
+}
+
+pub fn set(irql: u8) -> u8 {
+    IRQL.replace(irql)
+}
+
+/// Reports a call above the IRQL that its page allows.
+pub fn at_most(limit: u8, function: &str) {
+    if current() > limit {
+        breach!("{function} at IRQL {}, allowed up to {limit}", current());
+    }
+}
+
+/// Runs `f` at an IRQL, and reports a callee that does not return at it.
+pub fn run_at<R>(irql: u8, what: &str, f: impl FnOnce() -> R) -> R {
+    let before = set(irql);
+    let result = f();
+    if current() != irql {
+        breach!("{what} was called at IRQL {irql} and returned at {}", current());
+    }
+    set(before);
+    result
+}
+
+exports! {
+    fn KeGetCurrentIrql() -> u8 { current() }
+    fn KfRaiseIrql(new: u8) -> u8 {
+        if new < current() {
+            breach!("KfRaiseIrql lowers {} to {new}", current());
+        }
+        set(new)
+    }
+    fn KeRaiseIrqlToDpcLevel() -> u8 {
+        at_most(DISPATCH, "KeRaiseIrqlToDpcLevel");
+        set(DISPATCH)
+    }
+    fn KeLowerIrql(new: u8) {
+        if new > current() {
+            breach!("KeLowerIrql raises {} to {new}", current());
+        }
+        set(new);
+    }
+}

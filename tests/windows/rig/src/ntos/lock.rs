@@ -1,0 +1,85 @@
+//! Spin locks, and the mutual exclusion that waits.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::irql::{self, APC, DISPATCH};
+
+thread_local! {
+    /// The spin locks that this thread holds, in order.
+    static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reports a thread that leaves a callback of the image with a lock held.
+pub fn none_held(what: &str) {
+    HELD.with_borrow(|held| {
+        if !held.is_empty() {
+            breach!("{what} returned with {} spin locks held", held.len());
+        }
+    });
+}
+
+fn acquire(lock: &AtomicUsize) {
+    let address = lock as *const _ as usize;
+    HELD.with_borrow_mut(|held| {
+        if held.contains(&address) {
+            breach!("a spin lock is acquired by its holder");
+            crate::log::verdict(format_args!("deadlock"), false);
+        }
+        held.push(address);
+    });
+    while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+fn release(lock: &AtomicUsize) {
+    let address = lock as *const _ as usize;
+    HELD.with_borrow_mut(|held| match held.iter().rposition(|&held| held == address) {
+        Some(place) => drop(held.remove(place)),
+        None => breach!("a spin lock is released by a thread that does not hold it"),
+    });
+    if irql::current() != DISPATCH {
+        breach!("a spin lock is released at IRQL {}", irql::current());
+    }
+    lock.store(0, Ordering::Release);
+}
+
+exports! {
+    fn KeInitializeSpinLock(lock: &AtomicUsize) { lock.store(0, Ordering::Relaxed); }
+    fn KeAcquireSpinLockRaiseToDpc(lock: &AtomicUsize) -> u8 {
+        irql::at_most(DISPATCH, "KeAcquireSpinLockRaiseToDpc");
+        let old = irql::set(DISPATCH);
+        acquire(lock);
+        old
+    }
+    fn KeReleaseSpinLock(lock: &AtomicUsize, old: u8) {
+        release(lock);
+        if old > DISPATCH { breach!("KeReleaseSpinLock restores IRQL {old}"); }
+        irql::set(old);
+    }
+    fn KeAcquireSpinLockAtDpcLevel(lock: &AtomicUsize) {
+        if irql::current() != DISPATCH {
+            breach!("KeAcquireSpinLockAtDpcLevel at IRQL {}", irql::current());
+        }
+        acquire(lock);
+    }
+    fn KeReleaseSpinLockFromDpcLevel(lock: &AtomicUsize) { release(lock); }
+    fn KeTryToAcquireSpinLockAtDpcLevel(lock: &AtomicUsize) -> u8 {
+        if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() { return 0; }
+        HELD.with_borrow_mut(|held| held.push(lock as *const _ as usize));
+        1
+    }
+    fn ExInitializePushLock(lock: &AtomicUsize) { lock.store(0, Ordering::Relaxed); }
+    fn ExAcquirePushLockExclusiveEx(lock: &AtomicUsize, _flags: u32) {
+        irql::at_most(APC, "ExAcquirePushLockExclusiveEx");
+        while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    fn ExReleasePushLockExclusiveEx(lock: &AtomicUsize, _flags: u32) {
+        lock.store(0, Ordering::Release);
+    }
+    fn KeEnterCriticalRegion() { irql::at_most(APC, "KeEnterCriticalRegion"); }
+    fn KeLeaveCriticalRegion() { irql::at_most(APC, "KeLeaveCriticalRegion"); }
+}

@@ -1,0 +1,190 @@
+//! Time, the processors, the registry path, tracing, and what the compiler calls.
+
+use std::ffi::CStr;
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::{Pointer, SUCCESS, UnicodeString, dpc, irql};
+
+static BOOT: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// 100 ns units since 1601.
+pub fn system_time() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() / 100;
+    since_1970 as u64 + 116_444_736_000_000_000
+}
+
+fn interrupt_time() -> u64 {
+    BOOT.elapsed().as_nanos() as u64 / 100 + 10_000_000
+}
+
+/// Ten million per second, as Windows has on most machines.
+fn counter() -> i64 {
+    interrupt_time() as i64
+}
+
+exports! {
+    fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64 {
+        if !frequency.is_null() { frequency.write(10_000_000); }
+        counter()
+    }
+    fn KeQueryInterruptTime() -> u64 { interrupt_time() }
+    fn KeQueryInterruptTimePrecise(counter_out: *mut u64) -> u64 {
+        if !counter_out.is_null() { counter_out.write(counter() as u64); }
+        interrupt_time()
+    }
+    fn KeQueryUnbiasedInterruptTime() -> u64 { interrupt_time() }
+    fn KeQueryUnbiasedInterruptTimePrecise(counter_out: *mut u64) -> u64 { KeQueryInterruptTimePrecise(counter_out) }
+    fn KeQuerySystemTimePrecise(time: *mut u64) { time.write(system_time()); }
+    fn KeQueryTimeIncrement() -> u32 { 156_250 }
+    fn KeStallExecutionProcessor(microseconds: u32) {
+        let since = Instant::now();
+        while since.elapsed().as_micros() < microseconds.into() { std::hint::spin_loop(); }
+    }
+    fn KeGetCurrentProcessorNumberEx(number: *mut u16) -> u32 {
+        let here = dpc::current_processor();
+        if !number.is_null() { number.cast::<[u16; 2]>().write([0, here as u16]); }
+        here as u32
+    }
+    fn KeGetCurrentProcessorIndex() -> u32 { dpc::current_processor() as u32 }
+    fn KeQueryActiveProcessorCountEx(_group: u16) -> u32 { dpc::PROCESSORS as u32 }
+    fn KeQueryActiveProcessorCount(affinity: *mut usize) -> u32 {
+        if !affinity.is_null() { affinity.write((1 << dpc::PROCESSORS) - 1); }
+        dpc::PROCESSORS as u32
+    }
+    fn KeQueryMaximumProcessorCountEx(_group: u16) -> u32 { dpc::PROCESSORS as u32 }
+    fn KeGetProcessorNumberFromIndex(index: u32, number: *mut [u16; 2]) -> i32 {
+        number.write([0, index as u16]);
+        SUCCESS
+    }
+    fn KeBugCheckEx(code: u32, a: usize, b: usize, c: usize, d: usize) {
+        if a != 0 && code == 0xE2 {
+            say!("bug check {code:#x}: {a:#x} {b:#x} {c:#x} {d:#x}");
+        }
+        crate::log::verdict(format_args!("BREACH: bug check {code:#x} ({a:#x}, {b:#x}, {c:#x}, {d:#x})"), false)
+    }
+    fn DbgPrint(format: *const i8) -> i32 {
+        say!("image: {}", CStr::from_ptr(format.cast()).to_string_lossy().trim_end());
+        SUCCESS
+    }
+    fn DbgPrintEx(_component: u32, _level: u32, format: *const i8) -> i32 { DbgPrint(format) }
+    fn vDbgPrintEx(_component: u32, _level: u32, format: *const i8, _list: Pointer) -> i32 { DbgPrint(format) }
+    fn RtlGetVersion(version: *mut u32) -> i32 {
+        // OSVERSIONINFOW: size, major, minor, build. Server 2022.
+        version.add(1).cast::<[u32; 3]>().write([10, 0, 20348]);
+        SUCCESS
+    }
+    fn MmGetSystemRoutineAddress(name: &UnicodeString) -> Pointer {
+        irql::at_most(irql::PASSIVE, "MmGetSystemRoutineAddress");
+        let name = name.text();
+        let found = crate::exports().find(|(export, _)| *export == name);
+        found.map_or(std::ptr::null_mut(), |(_, address)| address as Pointer)
+    }
+    fn RtlInitUnicodeString(string: *mut UnicodeString, text: *const u16) {
+        let mut length = 0;
+        while !text.is_null() && *text.add(length) != 0 { length += 1; }
+        string.write(UnicodeString { length: 2 * length as u16, maximum: 2 * length as u16 + 2, buffer: text });
+    }
+    // Entropy. The quality does not matter here.
+    fn BCryptGenRandom(_algorithm: Pointer, buffer: Pointer, len: u32, _flags: u32) -> i32 {
+        irql::at_most(irql::DISPATCH, "BCryptGenRandom");
+        random(std::slice::from_raw_parts_mut(buffer, len as usize));
+        SUCCESS
+    }
+    fn ExUuidCreate(uuid: *mut [u8; 16]) -> i32 {
+        irql::at_most(irql::APC, "ExUuidCreate");
+        random(&mut *uuid);
+        SUCCESS
+    }
+    fn SystemPrng(buffer: Pointer, len: usize) -> u8 {
+        random(std::slice::from_raw_parts_mut(buffer, len));
+        1
+    }
+    fn EtwRegister(_provider: Pointer, _callback: Pointer, _context: Pointer, handle: *mut u64) -> i32 {
+        irql::at_most(irql::PASSIVE, "EtwRegister");
+        handle.write(0xE73);
+        TRACES.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        SUCCESS
+    }
+    fn EtwUnregister(_handle: u64) -> i32 {
+        irql::at_most(irql::PASSIVE, "EtwUnregister");
+        TRACES.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        SUCCESS
+    }
+    fn EtwSetInformation(_handle: u64, _class: i32, _information: Pointer, _len: u32) -> i32 { SUCCESS }
+    fn EtwEventEnabled(_handle: u64, _event: Pointer) -> u8 { 1 }
+    fn EtwProviderEnabled(_handle: u64, _level: u8, _keyword: u64) -> u8 { 1 }
+    fn EtwWrite(_handle: u64, _event: Pointer, _activity: Pointer, _count: u32, _data: Pointer) -> i32 { SUCCESS }
+    fn EtwWriteTransfer(_handle: u64, _event: Pointer, _activity: Pointer, _related: Pointer, _count: u32, _data: Pointer) -> i32 { SUCCESS }
+}
+
+static TRACES: std::sync::atomic::AtomicIsize = std::sync::atomic::AtomicIsize::new(0);
+
+pub fn report_leaks() {
+    let left = TRACES.swap(0, std::sync::atomic::Ordering::SeqCst);
+    if left != 0 {
+        breach!("{left} trace providers are still registered");
+    }
+}
+
+fn random(bytes: &mut [u8]) {
+    use std::hash::{BuildHasher as _, RandomState};
+    for chunk in bytes.chunks_mut(8) {
+        let fresh = RandomState::new().hash_one(0).to_le_bytes();
+        chunk.copy_from_slice(&fresh[..chunk.len()]);
+    }
+}
+
+// What the compiler calls. Under these names only in the table: this process has its own.
+
+#[cfg_attr(windows, unsafe(export_name = "RigCopy"))]
+pub unsafe extern "win64" fn copy(to: Pointer, from: *const u8, len: usize) -> Pointer {
+    std::ptr::copy(from, to, len);
+    to
+}
+
+#[cfg_attr(windows, unsafe(export_name = "RigSet"))]
+pub unsafe extern "win64" fn set(to: Pointer, byte: i32, len: usize) -> Pointer {
+    to.write_bytes(byte as u8, len);
+    to
+}
+
+#[cfg_attr(windows, unsafe(export_name = "RigCompare"))]
+pub unsafe extern "win64" fn compare(left: *const u8, right: *const u8, len: usize) -> i32 {
+    let (left, right) =
+        (std::slice::from_raw_parts(left, len), std::slice::from_raw_parts(right, len));
+    left.cmp(right) as i32
+}
+
+/// Touches every page of the `rax` bytes below, so that a stack that grows by its guard page does.
+/// Keeps every register.
+#[unsafe(naked)]
+#[cfg_attr(windows, unsafe(export_name = "RigCheckStack"))]
+pub unsafe extern "win64" fn check_stack() {
+    std::arch::naked_asm!(
+        "push rcx",
+        "push rax",
+        "lea rcx, [rsp + 24]",
+        "2: cmp rax, 0x1000",
+        "jb 3f",
+        "sub rcx, 0x1000",
+        "test [rcx], rcx",
+        "sub rax, 0x1000",
+        "jmp 2b",
+        "3: sub rcx, rax",
+        "test [rcx], rcx",
+        "pop rax",
+        "pop rcx",
+        "ret",
+    )
+}
+
+pub(crate) fn runtime() -> Vec<(&'static str, usize)> {
+    vec![
+        ("memcpy", copy as *const () as usize),
+        ("memmove", copy as *const () as usize),
+        ("memset", set as *const () as usize),
+        ("memcmp", compare as *const () as usize),
+        ("__chkstk", check_stack as *const () as usize),
+    ]
+}

@@ -1,0 +1,49 @@
+//! The stand-in for ntoskrnl.exe.
+
+pub mod dispatcher;
+pub mod dpc;
+pub mod irql;
+pub mod lock;
+pub mod mdl;
+pub mod misc;
+pub mod pool;
+
+pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
+    [dispatcher::table(), dpc::table(), irql::table(), lock::table(), mdl::table()]
+        .into_iter()
+        .chain([misc::table(), misc::runtime(), pool::table()])
+        .flatten()
+}
+
+pub type Pointer = *mut u8;
+pub const SUCCESS: i32 = 0;
+pub const TIMEOUT: i32 = 0x102;
+pub const INSUFFICIENT_RESOURCES: i32 = 0xC000_009A_u32.cast_signed();
+
+/// A counted UTF-16 string.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct UnicodeString {
+    /// In bytes.
+    pub length: u16,
+    pub maximum: u16,
+    pub buffer: *const u16,
+}
+
+impl UnicodeString {
+    /// A string that lives as long as the process.
+    pub fn leak(text: &str) -> Self {
+        let units: &'static mut [u16] = text.encode_utf16().chain([0]).collect::<Vec<_>>().leak();
+        let length = (units.len() as u16 - 1) * 2;
+        Self { length, maximum: length + 2, buffer: units.as_ptr() }
+    }
+
+    /// # Safety
+    /// `buffer` is NULL or has `length` bytes.
+    pub unsafe fn text(&self) -> String {
+        if self.buffer.is_null() || self.length == 0 {
+            return String::new();
+        }
+        String::from_utf16_lossy(std::slice::from_raw_parts(self.buffer, self.length as usize / 2))
+    }
+}

@@ -1,0 +1,147 @@
+//! Pool: who holds what, what was written past its end, and what happens when there is none.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+
+use super::Pointer;
+use super::irql::{self, DISPATCH};
+
+/// Behind every block, to be found unchanged.
+const FENCE: [u8; 16] = *b"fence-behind-it!";
+const FRESH: u8 = 0xCD;
+const STALE: u8 = 0xDD;
+
+struct Block {
+    len: usize,
+    layout: Layout,
+    tag: [u8; 4],
+    number: usize,
+}
+
+static BLOCKS: Mutex<BTreeMap<usize, Block>> = Mutex::new(BTreeMap::new());
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// How many more resources can be had before one is refused; negative: all.
+static LEFT: AtomicIsize = AtomicIsize::new(-1);
+static REFUSED: AtomicBool = AtomicBool::new(false);
+/// Resources asked for since the last [`refuse_after`].
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Refuses the resource that is asked for after `count` others; none if `None`.
+pub fn refuse_after(count: Option<usize>) {
+    ASKED.store(0, Ordering::SeqCst);
+    REFUSED.store(false, Ordering::SeqCst);
+    LEFT.store(count.map_or(-1, |count| count as isize), Ordering::SeqCst);
+}
+
+/// How many resources were asked for since, and whether one was refused.
+pub fn asked() -> (usize, bool) {
+    (ASKED.load(Ordering::SeqCst), REFUSED.load(Ordering::SeqCst))
+}
+
+/// Whether this request for a resource is refused.
+pub fn refuses(what: &str) -> bool {
+    ASKED.fetch_add(1, Ordering::SeqCst);
+    let due = LEFT
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left >= 0).then_some(left - 1))
+        .is_ok_and(|left| left == 0);
+    if due {
+        REFUSED.store(true, Ordering::SeqCst);
+        say!("refused: {what}");
+    }
+    due
+}
+
+/// Blocks and bytes that are held.
+pub fn held() -> (usize, usize) {
+    let blocks = BLOCKS.lock().unwrap();
+    (blocks.len(), blocks.values().map(|block| block.len).sum())
+}
+
+/// Reports every block that is still held, and forgets it.
+pub fn report_leaks() {
+    let blocks = std::mem::take(&mut *BLOCKS.lock().unwrap());
+    for (address, block) in &blocks {
+        let tag = String::from_utf8_lossy(&block.tag);
+        breach!(
+            "{} bytes of pool leak: tag {tag:?}, allocation {} at {address:#x}",
+            block.len,
+            block.number
+        );
+    }
+}
+
+fn take(len: usize, tag: u32, zero: bool) -> Pointer {
+    irql::at_most(DISPATCH, "ExAllocatePool");
+    if len == 0 {
+        breach!("an empty pool allocation");
+    }
+    if tag == 0 {
+        breach!("a pool allocation without a tag");
+    }
+    if refuses("pool") {
+        return std::ptr::null_mut();
+    }
+    let align = if len >= 4096 { 4096 } else { 16 };
+    let layout = Layout::from_size_align(len + FENCE.len(), align).unwrap();
+    unsafe {
+        let start = alloc(layout);
+        start.write_bytes(if zero { 0 } else { FRESH }, len);
+        start.add(len).cast::<[u8; 16]>().write_unaligned(FENCE);
+        let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+        let block = Block { len, layout, tag: tag.to_le_bytes(), number };
+        BLOCKS.lock().unwrap().insert(start as usize, block);
+        start
+    }
+}
+
+/// `tag` 0: any.
+fn give(start: Pointer, tag: u32) {
+    irql::at_most(DISPATCH, "ExFreePool");
+    let Some(block) = BLOCKS.lock().unwrap().remove(&(start as usize)) else {
+        breach!("pool at {start:?} is freed, which is not held");
+        return;
+    };
+    if tag != 0 && tag.to_le_bytes() != block.tag {
+        breach!("pool of tag {:?} is freed as {:?}", block.tag, tag.to_le_bytes());
+    }
+    unsafe {
+        if start.add(block.len).cast::<[u8; 16]>().read_unaligned() != FENCE {
+            breach!("pool was written past its {} bytes, tag {:?}", block.len, block.tag);
+        }
+        start.write_bytes(STALE, block.len);
+        dealloc(start, block.layout);
+    }
+}
+
+const FLAG_UNINITIALIZED: u64 = 2;
+const FLAG_NON_PAGED: u64 = 0x40;
+const FLAG_NON_PAGED_EXECUTE: u64 = 0x80;
+
+exports! {
+    fn ExAllocatePool2(flags: u64, len: usize, tag: u32) -> Pointer {
+        if flags & FLAG_NON_PAGED_EXECUTE != 0 { breach!("executable pool"); }
+        if flags & FLAG_NON_PAGED == 0 { breach!("pool that is not non-paged: flags {flags:#x}"); }
+        take(len, tag, flags & FLAG_UNINITIALIZED == 0)
+    }
+    fn ExAllocatePool3(flags: u64, len: usize, tag: u32, _parameters: Pointer, _count: u32) -> Pointer {
+        take(len, tag, flags & FLAG_UNINITIALIZED == 0)
+    }
+    fn ExAllocatePoolWithTag(kind: u32, len: usize, tag: u32) -> Pointer {
+        if kind != 512 { breach!("pool type {kind}, not NonPagedPoolNx"); }
+        take(len, tag, false)
+    }
+    fn ExAllocatePoolZero(kind: u32, len: usize, tag: u32) -> Pointer {
+        if kind != 512 { breach!("pool type {kind}, not NonPagedPoolNx"); }
+        take(len, tag, true)
+    }
+    fn ExFreePool(start: Pointer) { give(start, 0) }
+    fn ExFreePoolWithTag(start: Pointer, tag: u32) { give(start, tag) }
+    fn ExFreePool2(start: Pointer, tag: u32, _parameters: Pointer, _count: u32) { give(start, tag) }
+    fn NdisAllocateMemoryWithTagPriority(_handle: Pointer, len: u32, tag: u32, _priority: i32) -> Pointer {
+        take(len as usize, tag, false)
+    }
+    fn NdisFreeMemory(start: Pointer, _len: u32, _flags: u32) { give(start, 0) }
+    fn NdisFreeMemoryWithTagPriority(_handle: Pointer, start: Pointer, tag: u32) { give(start, tag) }
+}

@@ -1,0 +1,210 @@
+//! The Windows image, executed: its own code, unmodified, on the stand-ins of `windows/rig`.
+//!
+//! Goal: what NDIS, the kernel and NDK consumers do with the driver works, and no rule that the
+//! stand-ins know is broken: IRQL, locks, pool, net buffer lists, structures, the order of calls.
+//! Method: each scenario runs in Wine's driver host and, as far as it needs no NDK consumer, by a
+//! loader of our own in a Linux process. Each run is a process of its own, and its report ends with a verdict.
+//!
+//! A pass means "built and executed under Wine". It says nothing of Windows.
+
+#[allow(dead_code, reason = "interop.rs uses more of it")]
+mod lab;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread;
+
+use lab::{Lab, Process, Side, judge as judge_capture, skip};
+
+/// The exit status by which a script says that this machine lacks something.
+const CANNOT: i32 = 77;
+
+macro_rules! scenarios {
+    ($run:ident: $($(#[$goal:meta])* $name:ident: $scenario:literal;)*) => {
+        $($(#[$goal])* #[test] fn $name() { super::$run($scenario); })*
+    };
+}
+
+mod in_wine {
+    scenarios! { wine:
+        /// Goal: `DriverEntry` registers a miniport, an NDK provider and a protocol; unloading undoes it.
+        loads_and_unloads: "load";
+        /// Goal: an adapter starts on its NIC, answers requests, follows the link, pauses and halts.
+        an_adapter_starts_and_halts: "start";
+        /// Goal: the adapter may start before its NIC is bound, and outlives it.
+        the_nic_may_come_late: "bind-late";
+        /// Goal: an adapter that is told to use itself as its NIC does not.
+        an_adapter_does_not_bind_to_itself: "bind-self";
+        /// Goal: TCP/IP's frames pass in both directions, RoCE's do not reach it.
+        ordinary_frames_pass: "pass-through";
+        /// Goal: two adapters connect and exchange 10,000 verified SENDs, WRITEs and READs.
+        two_adapters_exchange_data: "traffic";
+        /// Goal: the same on a wire that loses frames.
+        lost_frames_are_sent_again: "lossy";
+        /// Goal: NDK goes off under an open consumer once it has let go, and comes on again.
+        ndk_goes_off_and_on: "disable";
+        /// Goal: a NIC that goes away under a connection breaks it, and no more.
+        the_nic_may_go_under_a_connection: "unbind";
+        /// Goal: each resource that starting asks for may be refused, and all is undone.
+        every_refusal_is_undone: "refused";
+    }
+}
+
+/// Without an NDK consumer: the calling convention of its tables is this host's.
+mod in_a_process {
+    scenarios! { process:
+        loads_and_unloads: "load";
+        an_adapter_starts_and_halts: "start";
+        the_nic_may_come_late: "bind-late";
+        an_adapter_does_not_bind_to_itself: "bind-self";
+        ordinary_frames_pass: "pass-through";
+        every_refusal_is_undone: "refused";
+    }
+}
+
+/// As rping takes them; the same numbers go to the scenarios.
+const COUNT: &str = "100";
+const SIZE: &str = "65535";
+
+/// Goal: Linux's rxe and `rping`, in both roles, against the image under Wine; every packet is sound.
+/// Method: the rig's switch leads to a UDP port, and from there to the NIC of the lab's guest.
+#[test]
+fn rxe_is_a_peer_of_the_image() {
+    let Some(mut lab) = Lab::start("rxe_is_a_peer_of_the_image") else { return };
+    let port = relay(&lab).to_string();
+    let pings = format!("-p 7174 -V -C {COUNT} -S {SIZE}");
+
+    let server = lab.guest.start(&format!("rping -s -a 10.0.0.1 {pings}"));
+    lab.guest.run("until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done");
+    let mut command = in_wine();
+    command.args(["rping-connect", &port, "10.0.0.1", COUNT, SIZE]);
+    let (status, report) = Process::spawn(command, lab.path("connect.log")).wait();
+    if status == CANNOT {
+        skip(&format!("rxe and the Windows driver in Wine: {}", report.trim()));
+        return;
+    }
+    assert_eq!(status, 0, "{report}");
+    let (status, log) = server.wait();
+    assert_eq!(status, 0, "rping -s says\n{log}\nand the image\n{report}");
+
+    let mut command = in_wine();
+    command.args(["rping-serve", &port, COUNT, SIZE]);
+    let mut image = Process::spawn(command, lab.path("serve.log"));
+    image.wait_for("listening");
+    let (status, log) = lab.guest.start(&format!("rping -c -a 10.0.0.2 {pings}")).wait();
+    assert_eq!(status, 0, "rping -c says\n{log}\nand the image\n{}", image.output());
+    let (status, report) = image.wait();
+    assert_eq!(status, 0, "{report}");
+    lab.guest.end();
+    judge_capture(&lab.nic_capture(), &["icrc", "tshark"]);
+}
+
+/// Carries frames between the guest's NIC and a UDP port, which it returns.
+fn relay(lab: &Lab) -> u16 {
+    let (here, there) = lab.sockets.of(Side::Ours);
+    let guest = UnixDatagram::bind(here).expect("nobody else is our side");
+    guest.connect(there).expect("the guest is up");
+    let rig = UdpSocket::bind("127.0.0.1:0").expect("a UDP socket");
+    let port = rig.local_addr().expect("it is bound").port();
+    let peer = Arc::new(Mutex::new(None));
+    let known = Arc::clone(&peer);
+    let (to_guest, from_rig) = (guest.try_clone().unwrap(), rig.try_clone().unwrap());
+    thread::spawn(move || {
+        let mut frame = [0; 1 << 16];
+        while let Ok((len, from)) = from_rig.recv_from(&mut frame) {
+            *known.lock().unwrap() = Some(from);
+            if len > 0 && to_guest.send(&frame[..len]).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        let mut frame = [0; 1 << 16];
+        while let Ok(len) = guest.recv(&mut frame) {
+            if let Some(peer) = *peer.lock().unwrap() {
+                // A rig that has ended hears nothing.
+                let _ = rig.send_to(&frame[..len], peer);
+            }
+        }
+    });
+    port
+}
+
+/// Runs scenarios in Wine's driver host; the first argument is the scenario's name.
+fn in_wine() -> Command {
+    Command::new(tests().join("windows/wine"))
+}
+
+/// Runs scenarios in a Linux process.
+fn in_process() -> Option<Command> {
+    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(image);
+    static RIG: LazyLock<PathBuf> = LazyLock::new(rig);
+    let image = IMAGE.as_ref()?;
+    let mut command = Command::new(&*RIG);
+    command.arg(image);
+    Some(command)
+}
+
+fn wine(scenario: &str) {
+    // The script takes turns as well, but a test that waits there counts as slow.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    judge("Wine", scenario, in_wine().arg(scenario));
+}
+
+fn process(scenario: &str) {
+    if let Some(mut command) = in_process() {
+        judge("a process", scenario, command.arg(scenario));
+    }
+}
+
+fn judge(host: &str, scenario: &str, command: &mut Command) {
+    let done = command.output().expect("it starts");
+    let report = String::from_utf8_lossy(&done.stdout);
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() == Some(CANNOT) {
+        skip(&format!("the Windows driver in {host}: {}", said.trim()));
+        return;
+    }
+    let name = format!("{scenario} in {host}");
+    let sound = report.trim_end().ends_with("verdict: pass") && done.status.success();
+    assert!(sound, "{name}: {}\n{report}\n{said}", done.status);
+    let wanted = |line: &&str| line.contains("verified") || line.contains(" breaches, ");
+    for line in report.lines().filter(wanted) {
+        println!("{name}: {line}");
+    }
+}
+
+/// The image; `None` where this machine cannot build it, which is said.
+fn image() -> Option<PathBuf> {
+    let built = Command::new(tests().join("windows/build")).output().expect("bash");
+    let said = String::from_utf8_lossy(&built.stderr);
+    if built.status.code() == Some(CANNOT) {
+        skip(&format!("the Windows driver in a process: {}", said.trim()));
+        return None;
+    }
+    assert!(built.status.success(), "tests/windows/build:\n{said}");
+    let image = tests().join("..").join(String::from_utf8_lossy(&built.stdout).trim());
+    // The next build may replace it while we run.
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ndkrocev2.sys");
+    fs::copy(image, &copy).expect("target/tmp is writable");
+    Some(copy)
+}
+
+/// The program that loads the image, built as this test is.
+fn rig() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--package", "rig", "--bin", "rig", "--target-dir"]).arg(target);
+    let built = cargo.current_dir(tests()).output().expect("cargo starts");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    target.join("debug/rig")
+}
+
+fn tests() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
