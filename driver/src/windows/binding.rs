@@ -259,8 +259,12 @@ impl Binding {
     /// Sends lists that have entered the gate. IRQL <= DISPATCH_LEVEL, as `flags` say.
     pub(super) fn send(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
         let handle = self.handle();
-        // SAFETY: our lists, until they are sent.
-        unsafe { for_each(head, |nbl| (*nbl).SourceHandle = handle) };
+        let each = |nbl: *mut NET_BUFFER_LIST| {
+            // SAFETY: our list, until it is sent.
+            unsafe { (*nbl).SourceHandle = handle };
+        };
+        // SAFETY: as above.
+        unsafe { for_each(head, each) };
         // SAFETY: as above; the gate keeps the binding open.
         unsafe { NdisSendNetBufferLists(handle, head, NDIS_DEFAULT_PORT_NUMBER, flags) };
     }

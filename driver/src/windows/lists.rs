@@ -64,8 +64,10 @@ impl ListPool {
 
     /// PASSIVE_LEVEL.
     fn free(nbl: *mut NET_BUFFER_LIST) {
-        // SAFETY: from `allocate`, with one net buffer.
-        let mdl = unsafe { (*(*nbl).FirstNetBuffer).MdlChain };
+        // SAFETY: from `allocate`, and nobody else's.
+        let nb = unsafe { (*nbl).FirstNetBuffer };
+        // SAFETY: as above: it has one net buffer.
+        let mdl = unsafe { (*nb).MdlChain };
         // SAFETY: as above, and nobody else's.
         unsafe { NdisFreeNetBufferList(nbl) };
         // SAFETY: as above.
@@ -135,8 +137,12 @@ impl Attachment {
     /// A frame of the poll core that cannot leave: lost, as on a NIC without link.
     fn lose(&self, head: *mut NET_BUFFER_LIST) {
         let Some(port) = self.port.get().and_then(Weak::upgrade) else { return };
-        // SAFETY: the edge's own lists.
-        unsafe { for_each(head, |nbl| port.sent(nbl)) };
+        let each = |nbl| {
+            // SAFETY: a list of the edge.
+            unsafe { port.sent(nbl) };
+        };
+        // SAFETY: as above.
+        unsafe { for_each(head, each) };
     }
 }
 

@@ -170,8 +170,8 @@ pub(super) unsafe extern "system" fn device_pnp_event_notify(
     event: *mut core::ffi::c_void,
 ) {
     // SAFETY: valid for the call.
-    let event = unsafe { (&raw const (*event.cast::<DevicePnPEvent>()).event).read() };
-    if event == SURPRISE_REMOVED {
+    let event = unsafe { &*event.cast::<DevicePnPEvent>() };
+    if event.event == SURPRISE_REMOVED {
         // SAFETY: a started adapter.
         NdkState::request(&unsafe { counted(context) }, false);
     }

@@ -206,7 +206,7 @@ pub(super) unsafe extern "system" fn open_ndk_adapter(
     // SAFETY: an adapter is halted only after its last NDK adapter is closed.
     let this = unsafe { &*context.cast::<Adapter>() };
     // SAFETY: valid for the call; the members behind the version are not needed.
-    let version = unsafe { (&raw const (*parameters).Version).read() };
+    let version = unsafe { parameters.cast::<NDK_VERSION>().read() };
     match this.open_ndk(version) {
         Ok(opened) => {
             // SAFETY: the caller's place.

@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Pool {
         // The block is aligned to 16, so there are at least 16 bytes below the next multiple.
         let address = block.wrapping_add(layout.align() - block.addr() % layout.align());
         // SAFETY: the word below `address` lies inside the block, which is aligned for it.
-        unsafe { address.cast::<*mut u8>().sub(1).write(block) };
+        unsafe { address.cast::<*mut u8>().wrapping_sub(1).write(block) };
         address
     }
 
@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Pool {
             address
         } else {
             // SAFETY: `alloc` left the block's address there.
-            unsafe { address.cast::<*mut u8>().sub(1).read() }
+            unsafe { address.cast::<*mut u8>().wrapping_sub(1).read() }
         };
         // SAFETY: a block of the pool with this tag.
         unsafe { ExFreePoolWithTag(block.cast(), TAG) };
