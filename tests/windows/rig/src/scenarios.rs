@@ -13,6 +13,7 @@ use crate::ndis::nic::{self, Nic};
 use crate::ndis::oid;
 use crate::ndis::vnic::{self, Opener, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
+use crate::ntos::pool::Resource;
 use crate::ntos::{dispatcher, dpc, mdl, misc, pool};
 use crate::{netio, rping};
 
@@ -30,6 +31,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("unbind", unbind),
     ("lossy", lossy),
     ("refused", refused),
+    ("refused-pool", refused_pool),
     ("rping-connect", rping_connect),
     ("rping-serve", rping_serve),
 ];
@@ -302,22 +304,29 @@ impl End {
     }
 }
 
-/// Each resource that starting asks for is refused once; each time all of it is undone.
+/// Each object that starting asks for is refused once; each time all of it is undone.
 fn refused(host: &dyn Host, _: &[String]) {
+    refuse_each(host, Resource::Object);
+}
+
+/// The same for each allocation of pool.
+fn refused_pool(host: &dyn Host, _: &[String]) {
+    refuse_each(host, Resource::Pool);
+}
+
+fn refuse_each(host: &dyn Host, kind: Resource) {
     let nic = Nic::plug_in(1500);
-    let mut count = 0;
-    loop {
-        pool::refuse_after(Some(count));
+    for count in 0.. {
+        pool::refuse_after(kind, Some(count));
         let failed = start_once(host, nic);
         let (asked, was_refused) = pool::asked();
-        pool::refuse_after(None);
+        pool::refuse_after(kind, None);
         clean(&format!("with request {count} refused"));
         if !was_refused {
-            say!("{asked} resources are asked for; each was refused once");
+            say!("{asked} requests, each refused once, each time verified to be undone");
             assert!(!failed, "nothing was refused, and it failed");
             return;
         }
-        count += 1;
     }
 }
 
