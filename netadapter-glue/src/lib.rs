@@ -21,6 +21,8 @@ mod inbox;
 pub mod memory;
 pub mod ndis;
 pub mod neighbour;
+pub mod net_ring;
+pub mod netadapter;
 #[cfg(target_os = "linux")]
 pub mod pcap;
 #[cfg(target_os = "linux")]

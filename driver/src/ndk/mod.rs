@@ -137,6 +137,10 @@ pub(crate) enum CloseDone {
 }
 
 /// A message to the poll core.
+#[cfg_attr(
+    not(all(windows, target_env = "msvc")),
+    allow(dead_code, reason = "some are sent by one home only")
+)]
 pub(crate) enum Control {
     OpenAdapter {
         version: NDK_VERSION,

@@ -177,6 +177,7 @@ fn deregister_miniport() {
     let miniport = DRIVER.miniport.swap(null_mut(), Ordering::AcqRel);
     // SAFETY: registered, and not deregistered yet.
     unsafe { NdisMDeregisterMiniportDriver(miniport) };
+    DRIVER.forget_all();
 }
 
 /// Whether the processor has every instruction that this image was compiled for.

@@ -56,6 +56,13 @@ impl Driver {
         self.protocol.load(Ordering::Acquire)
     }
 
+    /// The image goes: its statics are dropped by nobody else.
+    fn forget_all(&self) {
+        let adapters = core::mem::take(&mut *self.adapters.lock());
+        let bindings = core::mem::take(&mut *self.bindings.lock());
+        debug_assert!(adapters.is_empty() && bindings.is_empty(), "NDIS halts and unbinds first");
+    }
+
     fn add_adapter(&self, adapter: Arc<Adapter>) {
         self.adapters.lock().push(adapter);
     }

@@ -138,13 +138,13 @@ mod tests {
             "paged pool"
         );
         let refused = || unsafe {
-            pool::refuse_after(Some(1));
+            pool::refuse_after(pool::Resource::Pool, Some(1));
             let first = pool::ExAllocatePool2(NON_PAGED, 8, TAG);
             assert!(!first.is_null() && pool::ExAllocatePool2(NON_PAGED, 8, TAG).is_null());
             drop_pool(pool::ExAllocatePool2(NON_PAGED, 8, TAG));
             drop_pool(first);
             assert_eq!(pool::asked(), (3, true));
-            pool::refuse_after(None);
+            pool::refuse_after(pool::Resource::Pool, None);
         };
         assert_eq!(breaches_of(refused), 0);
     }

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use driver::abi::SOCKADDR_INET;
+use driver::abi::{GUID, SOCKADDR_INET};
 
+use crate::ndis::nic;
 use crate::ndis::vnic::{self, Vnic};
 use crate::ntos::irql::{self, PASSIVE};
 use crate::ntos::{Pointer, SUCCESS, pool};
@@ -158,6 +159,27 @@ exports! {
         let before = watchers.len();
         watchers.retain(|(number, _, _)| *number != handle);
         if watchers.len() == before { breach!("an unknown notification is cancelled"); }
+        SUCCESS
+    }
+    fn ConvertInterfaceGuidToLuid(guid: &GUID, luid: *mut u64) -> i32 {
+        irql::at_most(PASSIVE, "ConvertInterfaceGuidToLuid");
+        let [a, b, rest @ ..] = guid.Data4;
+        let tail: String = rest.iter().map(|byte| format!("{byte:02X}")).collect();
+        let text = format!("{{{:08X}-{:04X}-{:04X}-{a:02X}{b:02X}-{tail}}}", guid.Data1, guid.Data2, guid.Data3);
+        let Some(nic) = nic::all().into_iter().find(|nic| nic.guid == text) else { return NOT_FOUND };
+        luid.write(nic.luid());
+        SUCCESS
+    }
+    /// MIB_IF_ROW2: the identifier 0, the physical address 0x424, its length 0x420, the MTU 0x464.
+    fn GetIfEntry2(row: Pointer) -> i32 {
+        irql::at_most(PASSIVE, "GetIfEntry2");
+        let luid = row.cast::<u64>().read();
+        let Some(nic) = nic::all().into_iter().find(|nic| nic.luid() == luid) else { return NOT_FOUND };
+        row.add(8).write_bytes(0, 1352 - 8);
+        row.add(8).cast::<u32>().write(nic.index);
+        row.add(0x420).cast::<u32>().write(6);
+        row.add(0x424).cast::<[u8; 6]>().write(nic.mac);
+        row.add(0x464).cast::<u32>().write(nic.mtu);
         SUCCESS
     }
     /// Every peer is on the link.

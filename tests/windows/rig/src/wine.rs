@@ -37,7 +37,7 @@ impl Host for Wine {
 
 /// What the driver that Wine starts calls.
 #[unsafe(no_mangle)]
-pub extern "win64" fn RigStart(load: Load, unload: Load) -> i32 {
+pub(crate) extern "win64" fn RigStart(load: Load, unload: Load) -> i32 {
     std::thread::spawn(move || {
         crate::log::to_file(REPORT);
         let scenario = std::fs::read_to_string(SCENARIO).unwrap_or_default();

@@ -316,7 +316,7 @@ impl Nic {
         parameters
     }
 
-    fn luid(&self) -> u64 {
+    pub fn luid(&self) -> u64 {
         match self.luid.load(Ordering::SeqCst) {
             0 => 6 << 48 | u64::from(self.index) << 24,
             luid => luid,

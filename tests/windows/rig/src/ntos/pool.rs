@@ -24,24 +24,43 @@ static BLOCKS: Mutex<BTreeMap<usize, Block>> = Mutex::new(BTreeMap::new());
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// How many more resources can be had before one is refused; negative: all.
 static LEFT: AtomicIsize = AtomicIsize::new(-1);
+/// Whether it is pool that is refused.
+static KIND: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// Resources asked for since the last [`refuse_after`].
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Refuses the resource that is asked for after `count` others; none if `None`.
-pub fn refuse_after(count: Option<usize>) {
+/// What a request is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Resource {
+    /// Bytes of pool.
+    Pool,
+    /// Everything else: lists, MDLs, threads, handles, registrations.
+    Object,
+}
+
+/// Refuses the resource of this kind that is asked for after `count` others of it; none if `None`.
+pub fn refuse_after(kind: Resource, count: Option<usize>) {
+    KIND.store(kind == Resource::Pool, Ordering::SeqCst);
     ASKED.store(0, Ordering::SeqCst);
     REFUSED.store(false, Ordering::SeqCst);
     LEFT.store(count.map_or(-1, |count| count as isize), Ordering::SeqCst);
 }
 
-/// How many resources were asked for since, and whether one was refused.
+/// How many resources of that kind were asked for since, and whether one was refused.
 pub fn asked() -> (usize, bool) {
     (ASKED.load(Ordering::SeqCst), REFUSED.load(Ordering::SeqCst))
 }
 
-/// Whether this request for a resource is refused.
+/// Whether this request for an object is refused.
 pub fn refuses(what: &str) -> bool {
+    is_due(Resource::Object, what)
+}
+
+fn is_due(kind: Resource, what: &str) -> bool {
+    if KIND.load(Ordering::SeqCst) != (kind == Resource::Pool) {
+        return false;
+    }
     ASKED.fetch_add(1, Ordering::SeqCst);
     let due = LEFT
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left >= 0).then_some(left - 1))
@@ -80,7 +99,7 @@ fn take(len: usize, tag: u32, zero: bool) -> Pointer {
     if tag == 0 {
         breach!("a pool allocation without a tag");
     }
-    if refuses("pool") {
+    if is_due(Resource::Pool, &format!("{len} bytes of pool")) {
         return std::ptr::null_mut();
     }
     let align = if len >= 4096 { 4096 } else { 16 };
