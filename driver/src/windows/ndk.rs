@@ -163,18 +163,14 @@ impl Adapter {
 
     /// Who listens and who is connected. PASSIVE_LEVEL.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        let (reply, listed) = Reply::new();
-        // The ring is full for moments only.
-        let mut listed = Some(listed);
-        while let Some(give) = listed.take() {
-            if self.shard().reserve().is_ok() {
-                self.shard().send_reserved(Control::List { listed: give });
-            } else {
-                listed = Some(give);
-                sleep(Duration::from_millis(1));
+        loop {
+            let (reply, listed) = Reply::new();
+            if self.shard().request(Control::List { listed }).is_ok() {
+                return reply.wait().unwrap_or_default();
             }
+            // The ring is full for moments only.
+            sleep(Duration::from_millis(1));
         }
-        reply.wait().unwrap_or_default()
     }
 
     /// The counters of RDMA traffic. IRQL <= DISPATCH_LEVEL.
