@@ -49,6 +49,8 @@ mod in_wine {
         ndk_goes_off_and_on: "disable";
         /// Goal: a NIC that goes away under a connection breaks it, and no more.
         the_nic_may_go_under_a_connection: "unbind";
+        /// Goal: an adapter that is removed under a consumer waits until it has let go.
+        a_halt_waits_for_consumers: "halt-open";
         /// Goal: each object that starting asks for may be refused, and all is undone.
         every_refusal_is_undone: "refused";
         /// Goal: the same for each allocation of pool.

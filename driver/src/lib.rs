@@ -6,6 +6,10 @@
 //! rooms: `abi` (C types), `ring` (what lies between the threads), `ndk` (the functions of the
 //! tables), `core` (the loop), `platform` (the operating system).
 #![no_std]
+#![cfg_attr(
+    not(any(target_os = "linux", all(windows, target_env = "msvc"))),
+    allow(dead_code, reason = "a program there uses the tables, and has no home for the core")
+)]
 
 extern crate alloc;
 #[cfg(any(test, target_os = "linux"))]

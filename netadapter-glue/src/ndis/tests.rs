@@ -113,9 +113,9 @@ impl Lower for Fake {
         let before = wire.sent.len();
         let each = |nbl: *mut NET_BUFFER_LIST| {
             // SAFETY: a list of the edge.
-            let first = unsafe { (*nbl).FirstNetBuffer };
+            let nb = unsafe { (*nbl).FirstNetBuffer };
             // SAFETY: as above.
-            let frame = unsafe { Frame::of(first) };
+            let frame = unsafe { Frame::of(nb) };
             let mut bytes = vec![0; frame.len()];
             // SAFETY: as above.
             assert_eq!(unsafe { frame.copy_to(&mut bytes, &|_| null_mut()) }, frame.len());

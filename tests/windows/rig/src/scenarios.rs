@@ -29,6 +29,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("traffic", traffic),
     ("disable", disable),
     ("unbind", unbind),
+    ("halt-open", halt_open),
     ("lossy", lossy),
     ("refused", refused),
     ("refused-pool", refused_pool),
@@ -351,6 +352,25 @@ fn start_once(host: &dyn Host, nic: &'static Nic) -> bool {
     };
     host.unload();
     failed
+}
+
+/// An adapter is removed under a consumer, which lets go a while later: `MiniportHaltEx` waits.
+fn halt_open(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let connection = net.connect();
+    connection.exchange(50, 1000);
+    let vnics = net.vnics;
+    let consumer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(connection);
+        drop(net);
+    });
+    let since = Instant::now();
+    vnics[0].remove();
+    assert!(since.elapsed() >= Duration::from_millis(200), "halted under an open consumer");
+    consumer.join().expect("the consumer closes");
+    vnics[1].remove();
+    finish(host);
 }
 
 /// Two adapters on two NICs of the switch.
