@@ -156,21 +156,20 @@ impl Adapter {
         let object = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
         let (reply, give) = Reply::new();
         let done = CloseDone::Signal(Box::new(move || give(())));
-        self.shard().send_reserved(Control::Close { object, done });
+        self.shard().close(object, done);
         reply.wait();
         self.ndk.open.leave(1);
     }
 
     /// Who listens and who is connected. PASSIVE_LEVEL.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        loop {
-            let (reply, listed) = Reply::new();
-            if self.shard().request(Control::List { listed }).is_ok() {
-                return reply.wait().unwrap_or_default();
-            }
-            // The ring is full for moments only.
+        let (reply, listed) = Reply::new();
+        let mut listed = Some(listed);
+        // The ring is full for moments only.
+        while self.shard().request_if(|| list(&mut listed)).is_err() {
             sleep(Duration::from_millis(1));
         }
+        reply.wait().unwrap_or_default()
     }
 
     /// The counters of RDMA traffic. IRQL <= DISPATCH_LEVEL.
@@ -230,4 +229,9 @@ pub(super) unsafe extern "system" fn close_ndk_adapter(
     let this = unsafe { Arc::from_raw(pointer) };
     // SAFETY: the caller's promise.
     unsafe { this.close_ndk(adapter) };
+}
+
+/// The message that asks for the endpoints, once.
+fn list<F: FnOnce(Vec<Endpoint>) + Send + 'static>(listed: &mut Option<F>) -> Result<Control, ()> {
+    Ok(Control::List { listed: Box::new(listed.take().ok_or(())?) })
 }
