@@ -195,8 +195,8 @@ impl Host {
 
     fn set_timer(&self, at: Instant) {
         let wait = at.saturating_since(self.clock.now());
-        // Negative: from now on, in units of 100 ns. Zero would mean the year 1601: at once as well.
-        let due = -i64::try_from(wait.as_nanos().div_ceil(100)).unwrap_or(i64::MAX);
+        // Negative: from now on, in units of 100 ns. Never zero, which is a time of day.
+        let due = -i64::try_from(wait.as_nanos().div_ceil(100)).unwrap_or(i64::MAX).max(1);
         // SAFETY: initialized objects; a timer that was set already is set anew.
         unsafe { KeSetTimer(self.timer.get(), due, self.timer_dpc.get()) };
     }
