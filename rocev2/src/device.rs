@@ -19,6 +19,7 @@ use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
     self, Bth, Deth, DropReason, Encap, Ext, Opcode, Packet, Pmtu, Unit, UnitWriter,
 };
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -121,7 +122,7 @@ struct ConnQp {
 pub struct Device {
     config: DeviceConfig,
     rng: Rng,
-    qps: Vec<Option<QpSlot>>,
+    qps: Vec<Option<Box<QpSlot>>>,
     free: VecDeque<usize>,
     /// The latest number drawn for each slot.
     last_qpns: Vec<Qpn>,
@@ -204,7 +205,7 @@ impl Device {
         let qpn = self.draw_qpn(slot);
         let qp = Qp::new(qpn, config, self.config.window);
         self.completions.reserve(config.send_depth + config.recv_depth);
-        self.qps[slot] = Some(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false });
+        self.qps[slot] = Some(Box::new(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false }));
         Some(qpn)
     }
 
@@ -476,7 +477,7 @@ impl Device {
         // Each once: a packet that does not fit `buf` leaves its queue pair ready.
         for _ in 0..self.ready.len() {
             let slot = self.ready.pop_front()?;
-            let Some(entry) = self.qps[slot].as_mut() else { continue };
+            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             entry.scheduled = false;
             let before = entry.qp.state();
             let Some(mut encap) = entry.qp.peer().map(|peer| peer.encap) else { continue };
@@ -522,7 +523,7 @@ impl Device {
     /// Acts on every deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.pop_due(now) {
-            let Some(entry) = self.qps[slot].as_mut() else { continue };
+            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             let before = entry.qp.state();
             entry.qp.handle_timeout(now, &mut self.completions);
             self.after(slot, before);
@@ -593,7 +594,7 @@ impl Device {
 
     /// Follows a call into a QP: reports a failure, keeps its deadline, and lets it send.
     fn after(&mut self, slot: usize, before: QpState) {
-        let Some(entry) = self.qps[slot].as_mut() else { return };
+        let Some(entry) = self.qps[slot].as_deref_mut() else { return };
         if before != QpState::Err && entry.qp.state() == QpState::Err {
             self.events.push_back(Event::QpFailed { qpn: entry.qp.qpn(), conn: entry.conn });
         }
@@ -604,7 +605,7 @@ impl Device {
     }
 
     fn schedule(&mut self, slot: usize) {
-        if let Some(entry) = self.qps[slot].as_mut()
+        if let Some(entry) = self.qps[slot].as_deref_mut()
             && !entry.scheduled
             && entry.qp.ready()
         {
@@ -634,7 +635,7 @@ impl Device {
 
     fn slot(&self, qpn: Qpn) -> Option<(usize, &QpSlot)> {
         let slot = self.slot_index(qpn);
-        let entry = self.qps[slot].as_ref().filter(|entry| entry.qp.qpn() == qpn)?;
+        let entry = self.qps[slot].as_deref().filter(|entry| entry.qp.qpn() == qpn)?;
         Some((slot, entry))
     }
 
@@ -646,8 +647,8 @@ impl Device {
     }
 }
 
-fn find(qps: &mut [Option<QpSlot>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
-    qps[slot].as_mut().filter(|entry| entry.qp.qpn() == qpn)
+fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
+    qps[slot].as_deref_mut().filter(|entry| entry.qp.qpn() == qpn)
 }
 
 /// What the engines need of a peer that connection management found.
