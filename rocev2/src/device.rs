@@ -205,7 +205,8 @@ impl Device {
         let qpn = self.draw_qpn(slot);
         let qp = Qp::new(qpn, config, self.config.window);
         self.completions.reserve(config.send_depth + config.recv_depth);
-        self.qps[slot] = Some(Box::new(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false }));
+        self.qps[slot] =
+            Some(Box::new(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false }));
         Some(qpn)
     }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod mdl;
 pub(crate) mod pool;
+pub(crate) mod reserve;
 pub(crate) mod runner;
 pub(crate) mod sync;
 pub(crate) mod thread;

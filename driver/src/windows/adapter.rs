@@ -18,6 +18,7 @@ use crate::core::{PollCore, ProviderConfig};
 use crate::frame::Cast;
 use crate::ndk::Control;
 use crate::ndk::adapter::Limits;
+use crate::platform::windows::reserve;
 use crate::platform::windows::runner::Runner;
 use crate::platform::windows::sync::{Gate, SpinLock, sleep};
 use crate::platform::windows::thread::{Jobs, Worker};
@@ -83,6 +84,7 @@ impl Adapter {
         handle: NDIS_HANDLE,
         parameters: &NDIS_MINIPORT_INIT_PARAMETERS,
     ) -> Result<(), NDIS_STATUS> {
+        let _reserve = reserve::open(reserve::ADAPTER_BYTES)?;
         let config = Config::read(handle)?;
         if config.lower.is_empty() {
             report(handle, Problem::NoLowerAdapter, 0, 0);

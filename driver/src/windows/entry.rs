@@ -7,7 +7,7 @@ use crate::abi::imports::{
     NdisMRegisterMiniportDriver, NdisRegisterProtocolDriver, NdisSetOptionalHandlers,
 };
 use crate::abi::*;
-use crate::platform::windows::pool;
+use crate::platform::windows::{pool, reserve};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
@@ -43,13 +43,15 @@ pub(crate) unsafe extern "system" fn driver_entry(
     registry_path: *mut UNICODE_STRING,
 ) -> NTSTATUS {
     pool::init();
-    load(driver, registry_path).into()
+    load(driver, registry_path).inspect_err(|_| drop_reserve()).into()
 }
 
 fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Result<(), NTSTATUS> {
     if !cpu_is_able() {
         return Err(STATUS_NOT_SUPPORTED);
     }
+    let standing = reserve::open(reserve::STANDING_BYTES)?;
+    *DRIVER.reserve.lock() = Some(standing);
     // SAFETY: no condition.
     let system = unsafe { NdisGetVersion() };
     let version = Version::choose(system).ok_or(NDIS_STATUS_BAD_VERSION)?;
@@ -171,6 +173,13 @@ unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
         unsafe { NdisDeregisterProtocolDriver(protocol) };
     }
     deregister_miniport();
+    drop_reserve();
+}
+
+fn drop_reserve() {
+    // Dropped here, not under the lock.
+    let standing = DRIVER.reserve.lock().take();
+    drop(standing);
 }
 
 fn deregister_miniport() {

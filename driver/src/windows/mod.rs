@@ -27,6 +27,7 @@ mod oid;
 mod protocol;
 
 use crate::abi::*;
+use crate::platform::windows::reserve;
 use crate::platform::windows::sync::SpinLock;
 use adapter::Adapter;
 use alloc::sync::Arc;
@@ -42,6 +43,8 @@ struct Driver {
     protocol: AtomicPtr<c_void>,
     adapters: SpinLock<Vec<Arc<Adapter>>>,
     bindings: SpinLock<Vec<Arc<Binding>>>,
+    /// From load to unload.
+    reserve: SpinLock<Option<reserve::Open>>,
 }
 
 static DRIVER: Driver = Driver {
@@ -49,6 +52,7 @@ static DRIVER: Driver = Driver {
     protocol: AtomicPtr::new(null_mut()),
     adapters: SpinLock::new(Vec::new()),
     bindings: SpinLock::new(Vec::new()),
+    reserve: SpinLock::new(None),
 };
 
 impl Driver {

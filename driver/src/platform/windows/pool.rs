@@ -4,6 +4,7 @@
 //! to move up, and the block's own address right below what the caller sees.
 #![allow(unsafe_code, reason = "the allocator's interface is made of raw blocks")]
 
+use super::reserve;
 use crate::abi::imports::{ExAllocatePoolWithTag, ExFreePoolWithTag, MmGetSystemRoutineAddress};
 use crate::abi::*;
 use core::alloc::{GlobalAlloc, Layout};
@@ -49,34 +50,53 @@ const fn utf16<const N: usize>(ascii: &[u8; N]) -> [u16; N] {
 // SAFETY: blocks are disjoint, aligned as asked, and live until they are freed.
 unsafe impl GlobalAlloc for Pool {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= POOL_ALIGN {
-            return allocate(layout.size());
-        }
-        let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
-        let block = allocate(size);
-        if block.is_null() {
-            return block;
-        }
-        // The block is aligned to 16, so there are at least 16 bytes below the next multiple.
-        let address = block.wrapping_add(layout.align() - block.addr() % layout.align());
-        // SAFETY: the word below `address` lies inside the block, which is aligned for it.
-        unsafe { address.cast::<*mut u8>().wrapping_sub(1).write(block) };
-        address
+        let block = aligned(layout);
+        if block.is_null() { reserve::allocate(layout) } else { block }
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        if reserve::deallocate(address) {
+            return;
+        }
         let block = if layout.align() <= POOL_ALIGN {
             address
         } else {
-            // SAFETY: `alloc` left the block's address there.
+            // SAFETY: `aligned` left the block's address there.
             unsafe { address.cast::<*mut u8>().wrapping_sub(1).read() }
         };
-        // SAFETY: a block of the pool with this tag.
-        unsafe { ExFreePoolWithTag(block.cast(), TAG) };
+        // SAFETY: a block of the pool.
+        unsafe { free(block) };
     }
 }
 
-fn allocate(bytes: usize) -> *mut u8 {
+/// A block of the pool with any alignment; null where the pool is exhausted.
+fn aligned(layout: Layout) -> *mut u8 {
+    if layout.align() <= POOL_ALIGN {
+        return allocate(layout.size());
+    }
+    let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
+    let block = allocate(size);
+    if block.is_null() {
+        return block;
+    }
+    // The block is aligned to 16, so there are at least 16 bytes below the next multiple.
+    let address = block.wrapping_add(layout.align() - block.addr() % layout.align());
+    // SAFETY: the word below `address` lies inside the block, which is aligned for it.
+    unsafe { address.cast::<*mut u8>().wrapping_sub(1).write(block) };
+    address
+}
+
+/// Gives a block back.
+///
+/// # Safety
+/// `block` came from [`allocate`] and is not used any more.
+pub(super) unsafe fn free(block: *mut u8) {
+    // SAFETY: a block of the pool with this tag.
+    unsafe { ExFreePoolWithTag(block.cast(), TAG) };
+}
+
+/// A block of the pool; null where it is exhausted. IRQL <= DISPATCH_LEVEL.
+pub(super) fn allocate(bytes: usize) -> *mut u8 {
     let pool2 = ALLOCATE_POOL2.load(Ordering::Relaxed);
     if pool2.is_null() {
         // SAFETY: any size and type may be asked for.
