@@ -45,6 +45,11 @@ impl Sub<Duration> for Instant {
     }
 }
 
+/// The duration of a 5-bit timeout code of the wire: 4.096 us * 2^code (IBTA ch. 9, Transport Timer).
+pub const fn code_duration(code: u8) -> Duration {
+    Duration::from_nanos(4096 << (code & 0x1f))
+}
+
 /// The source of every unpredictable number: QPNs, PSNs, communication IDs, keys.
 ///
 /// A stream cipher, because a peer that sees some of these numbers must not be able to tell the

@@ -12,6 +12,16 @@ pub(crate) type AdapterObject = Object<NDK_ADAPTER, ()>;
 
 /// The highest interface version that this provider runs at.
 pub(crate) const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
+/// The version to run at for a consumer that names the lowest minor version it can live with: our
+/// highest, as a minor version contains those before it. `None`: we cannot serve it.
+pub(crate) const fn negotiate(asked: NDK_VERSION) -> Option<NDK_VERSION> {
+    match asked.Major {
+        1 => Some(VERSION),
+        2 if asked.Minor <= VERSION.Minor => Some(VERSION),
+        _ => None,
+    }
+}
+
 /// Bytes of private data in a connect: the 92 of a CM REQ less the 36 of the IP CM header.
 pub(crate) const MAX_CALLER_DATA: usize = 56;
 /// Bytes of private data in an accept or a reject: the smaller of REP's 196 and REJ's 148.

@@ -6,7 +6,7 @@ use crate::abi::{
     NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
 };
 use crate::core::{PollCore, ProviderConfig, Turn};
-use crate::ndk::adapter::{AdapterObject, VERSION};
+use crate::ndk::adapter::{AdapterObject, negotiate};
 use crate::ndk::{CloseDone, Context, Control};
 use crate::ring::Shard;
 use alloc::boxed::Box;
@@ -104,21 +104,14 @@ impl Provider {
     /// # Errors
     /// `NDIS_STATUS_BAD_VERSION`, `NDIS_STATUS_RESOURCES`.
     pub fn open_adapter(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
-        let supported = match version.Major {
-            1 => true,
-            2 => version.Minor <= VERSION.Minor,
-            _ => false,
-        };
-        if !supported {
-            return Err(NDIS_STATUS_BAD_VERSION);
-        }
+        let version = negotiate(version).ok_or(NDIS_STATUS_BAD_VERSION)?;
         let (sender, opened) = mpsc::channel();
         let opened_by_core = Box::new(move |adapter: *mut NDK_ADAPTER| {
             // The opener waits for it.
             let _ = sender.send(Context::new(adapter.cast()));
         });
         self.shard
-            .request(Control::OpenAdapter { version: VERSION, opened: opened_by_core })
+            .request(Control::OpenAdapter { version, opened: opened_by_core })
             .map_err(|_| NDIS_STATUS_RESOURCES)?;
         let adapter: *mut NDK_ADAPTER =
             opened.recv().map_err(|_| NDIS_STATUS_RESOURCES)?.get().cast();

@@ -5,7 +5,7 @@ use super::adapter::Adapter;
 use super::header;
 use crate::abi::imports::NdisMNetPnPEvent;
 use crate::abi::*;
-use crate::ndk::adapter::{AdapterObject, VERSION};
+use crate::ndk::adapter::{AdapterObject, negotiate};
 use crate::ndk::{CloseDone, Context, Control, Endpoint};
 use crate::platform::windows::runner::Reply;
 use crate::platform::windows::sync::{Gate, sleep};
@@ -122,20 +122,13 @@ impl Adapter {
     /// Opens an NDK adapter: the consumer names the lowest minor version that it can live with, and
     /// gets our highest. PASSIVE_LEVEL.
     fn open_ndk(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NDIS_STATUS> {
-        let supported = match version.Major {
-            1 => true,
-            2 => version.Minor <= VERSION.Minor,
-            _ => false,
-        };
-        if !supported {
-            return Err(NDIS_STATUS_BAD_VERSION);
-        }
+        let version = negotiate(version).ok_or(NDIS_STATUS_BAD_VERSION)?;
         if !self.ndk.open.enter(1) {
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
         let (reply, give) = Reply::new();
         let opened = Box::new(move |adapter: *mut NDK_ADAPTER| give(Context::new(adapter.cast())));
-        let message = Control::OpenAdapter { version: VERSION, opened };
+        let message = Control::OpenAdapter { version, opened };
         let asked = self.shard().request(message).is_ok();
         let adapter = if asked { reply.wait() } else { None };
         let adapter: *mut NDK_ADAPTER =

@@ -1,7 +1,7 @@
 //! What a connection manager can be told: identity, limits and times.
 
 use super::ReadLimits;
-use crate::env::Duration;
+use crate::env::{Duration, code_duration};
 use crate::wire::Pmtu;
 
 /// Settings of a [`super::Cm`]. Times that end in `code` are the wire's, 4.096 us * 2^code.
@@ -87,11 +87,6 @@ impl CmConfig {
     pub(super) fn packet_lifetime(&self) -> Duration {
         code_duration(self.packet_lifetime_code)
     }
-}
-
-/// The time that a 5-bit code stands for: 4.096 us * 2^code.
-pub(super) const fn code_duration(code: u8) -> Duration {
-    Duration::from_nanos(4096 << (code & 0x1f))
 }
 
 /// The transport timer of the active side's queue pair: its own path's, with the acceptor's ACK

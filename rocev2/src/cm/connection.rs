@@ -2,13 +2,13 @@
 
 use super::ReadLimits;
 use super::api::{ConnectParams, ListenerId, Peer, PrivateData, QpSide};
-use super::config::{CmConfig, code_duration, fold_ack_delay};
+use super::config::{CmConfig, fold_ack_delay};
 use super::listener::plain;
 use super::message::Mad;
 use super::receive::Ignored;
 use super::retry::Retry;
 use super::state::{Event, State};
-use crate::env::{Duration, Instant};
+use crate::env::{Duration, Instant, code_duration};
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, Rep, Req};

@@ -1,12 +1,11 @@
 //! What each message of a peer does, but for REQ.
 
 use super::api::{CmEvent, ConnId, DisconnectReason, PrivateData};
-use super::config::code_duration;
 use super::connection::{Connection, PeerQp, RequestKey};
 use super::message::mad;
 use super::state::{Event, State};
 use super::{Cm, is_host};
-use crate::env::Instant;
+use crate::env::{Instant, code_duration};
 use crate::ids::CommId;
 use crate::wire::mad::{
     CmMessage, Drep, Dreq, MadHeader, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu,

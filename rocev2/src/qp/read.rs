@@ -92,12 +92,8 @@ impl ReadResponder {
         while self.records.len() >= self.depth.max(1) {
             self.records.pop_front();
         }
-        if let Some(oldest) = self.records.front() {
-            let oldest = oldest.first;
-            self.replies.retain(|reply| reply.first.since(oldest) >= 0);
-        } else {
-            self.replies.clear();
-        }
+        let oldest = self.records.front().map(|record| record.first);
+        self.replies.retain(|reply| oldest.is_some_and(|oldest| reply.first.since(oldest) >= 0));
         if self.replies.is_full() {
             self.replies.remove(0);
         }

@@ -1,6 +1,6 @@
 //! When to send again, and when to give up.
 
-use crate::env::{Duration, Instant};
+use crate::env::{Duration, Instant, code_duration};
 
 /// The shortest retransmission timeout: below it, a busy host's own scheduling looks like loss.
 const RTO_MIN: Duration = Duration::from_millis(1);
@@ -13,7 +13,7 @@ const RTO_INITIAL: Duration = Duration::from_millis(100);
 /// Duration of a 5-bit timeout code: 4.096 us * 2^code; `None` for 0, which means never
 /// (IBTA ch. 9, Transport Timer).
 pub fn timeout(code: u8) -> Option<Duration> {
-    (code != 0).then(|| Duration::from_nanos(4096 << u32::from(code.min(31))))
+    (code != 0).then(|| code_duration(code.min(31)))
 }
 
 /// The retransmission timer of one QP.
