@@ -22,6 +22,8 @@ macro_rules! layout {
 mod dispatch;
 #[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod imports;
+#[cfg(all(windows, target_env = "msvc"))]
+mod kernel;
 mod ndis;
 mod ndis6;
 mod netio;
