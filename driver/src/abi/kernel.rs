@@ -99,6 +99,29 @@ unsafe extern "system" {
     pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
 }
 
+// What the crate `tracelogging` calls by name, and declares for itself.
+#[expect(dead_code, reason = "no call is written here")]
+#[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
+unsafe extern "system" {
+    fn EtwRegister(
+        provider: *const GUID,
+        enable: PVOID,
+        context: PVOID,
+        handle: *mut u64,
+    ) -> NTSTATUS;
+    fn EtwUnregister(handle: u64) -> NTSTATUS;
+    fn EtwSetInformation(handle: u64, class: i32, information: PVOID, len: ULONG) -> NTSTATUS;
+    fn EtwWriteTransfer(
+        handle: u64,
+        event: PVOID,
+        activity: *const GUID,
+        related: *const GUID,
+        count: ULONG,
+        data: PVOID,
+    ) -> NTSTATUS;
+    fn EtwActivityIdControl(code: ULONG, activity: *mut GUID) -> NTSTATUS;
+}
+
 #[cfg(not(feature = "wdk"))]
 #[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "system" {

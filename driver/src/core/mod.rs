@@ -4,6 +4,7 @@
 
 mod connections;
 mod objects;
+mod trace;
 
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
@@ -11,7 +12,7 @@ use crate::ndk::connector::DisconnectEvent;
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
 use crate::ndk::mr::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
-use crate::platform::Platform;
+use crate::platform::{Platform, Trace};
 use crate::ring::{FLUSH, Shard};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -306,6 +307,7 @@ impl State {
         let id = ObjectId::from(KeyData::from_ffi(completion.owner));
         let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
         let shared = &qp.object.shared;
+        let qpn = qp.qpn;
         let (retired, cq) = if completion.kind.is_receive() {
             (&shared.receive_retired, qp.receive_cq)
         } else {
@@ -329,6 +331,9 @@ impl State {
             token,
         };
         let urgent = completion.solicited || completion.status != WcStatus::Success;
+        if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
+            self.trace(&Trace::RequestFailed { qpn, status: cqe.status });
+        }
         self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
@@ -343,11 +348,12 @@ impl State {
             cq.failed = true;
             news = NEWS_ERROR;
         }
-        let failed = cq.failed;
+        let (failed, depth) = (cq.failed, cq.ring.buffer().capacity() as u32);
         if cq.object.shared.arm.add(news) {
             self.note(cq_id);
         }
         if failed {
+            self.trace(&Trace::CqOverrun { depth });
             self.fail_qps_of(now, cq_id);
         }
     }
@@ -373,7 +379,10 @@ impl State {
             any = true;
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
-                Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
+                Event::QpFailed { conn, qpn } => {
+                    self.trace(&Trace::QpFailed { qpn });
+                    self.handle_qp_failure(now, conn);
+                }
             }
         }
         any

@@ -8,8 +8,9 @@ pub(crate) mod reserve;
 pub(crate) mod runner;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod trace;
 
-use super::{Mapped, Platform};
+use super::{Mapped, Platform, Trace};
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
 use core::net::IpAddr;
@@ -43,6 +44,10 @@ impl<R: Resolver> Platform for Windows<R> {
 
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
         self.resolver.resolve(local, remote)
+    }
+
+    fn trace(&self, event: &Trace) {
+        trace::core(event);
     }
 }
 
