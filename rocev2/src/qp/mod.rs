@@ -223,7 +223,8 @@ impl Qp {
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out };
             let verdict = self.completer.handle(now, packet, &mut cx);
             while let Some(key) = self.sq.pop_ended_key() {
-                // The last of the data went through this key, so it can only be good.
+                // It has ended already where the READ was of nothing; else the data just went
+                // through it.
                 if let Ok(Some(released)) = mrs.invalidate(self.pd, By::Owner, key) {
                     out.release(released);
                 }
