@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::env::{Duration, RegionId};
-use crate::ids::Lkey;
-use crate::mr::{Access, PdId};
+use crate::ids::{Lkey, Rkey};
+use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
 use crate::wire::{Mac, Reth, parse_unit};

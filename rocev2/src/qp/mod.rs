@@ -4,6 +4,7 @@
 //! [`Responder`] has the receive queue.
 
 pub mod completer;
+pub mod copy;
 pub mod read;
 pub mod receive;
 pub mod requester;

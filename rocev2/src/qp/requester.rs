@@ -3,9 +3,8 @@
 //! State moves only after a packet is in the buffer, so there is nothing to roll back.
 
 use super::PeerQp;
-use super::work::{
-    Completions, LocalFault, SendOp, SendQueue, SendWqe, SgList, WcStatus, check_sink, gather,
-};
+use super::copy::{LocalFault, check_sink, gather};
+use super::work::{Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
 use crate::env::Memory;
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{By, MrTable, PdId};

@@ -1,7 +1,7 @@
 //! Reserved keys over the life of queue pairs.
 
 use super::*;
-use crate::mr::{Bind, Mapping};
+use crate::mr::{Bind, Mapping, Reserve};
 
 #[test]
 fn a_window_ends_with_the_queue_pair_that_bound_it() {

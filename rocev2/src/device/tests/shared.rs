@@ -1,6 +1,7 @@
 //! Queue pairs that take their receives from one queue.
 
 use super::*;
+use crate::qp::receive::{SrqConfig, SrqError, SrqId};
 
 const OWNER: u64 = 77;
 const OK: WcStatus = WcStatus::Success;
