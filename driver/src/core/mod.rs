@@ -9,6 +9,7 @@ use crate::abi::*;
 use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
+use crate::ndk::lam::Lams;
 use crate::ndk::mr::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
 use crate::platform::Platform;
@@ -92,6 +93,7 @@ struct State {
     device: Device,
     neighbours: Neighbours,
     regions: Regions,
+    lams: Lams,
     objects: Objects,
     conns: BTreeMap<ConnId, ObjectId>,
     listeners: BTreeMap<ListenerId, ObjectId>,
@@ -146,6 +148,7 @@ impl PollCore {
             device,
             neighbours: Neighbours::new(link.mac, &config.addresses),
             regions: Regions::default(),
+            lams: Lams::default(),
             objects: Objects::default(),
             conns: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -257,6 +260,9 @@ impl State {
                 self.answer(id);
             }
         }
+        // After the posts, so that a post never meets a mapping that was built before it and is not
+        // known yet.
+        self.lams.update(&self.shard.lams);
         ringing > 0
     }
 

@@ -497,8 +497,10 @@ impl State {
 
     fn take(&mut self, id: ObjectId) -> heapless::Vec<ObjectId, 4> {
         let Some(entry) = self.objects.remove(id) else { return heapless::Vec::new() };
-        if let Kind::Qp(qp) = &entry.kind {
-            self.device.destroy_qp(qp.qpn);
+        match &entry.kind {
+            Kind::Qp(qp) => self.device.destroy_qp(qp.qpn),
+            Kind::Adapter(_) => self.lams.forget(id, &self.shard.lams),
+            Kind::Pd(..) | Kind::Cq(_) | Kind::Mr(_) | Kind::Connector(_) | Kind::Listener(_) => {}
         }
         entry.parents
     }

@@ -8,6 +8,7 @@
 pub(crate) mod adapter;
 pub(crate) mod connector;
 pub(crate) mod cq;
+pub(crate) mod lam;
 pub(crate) mod listener;
 pub(crate) mod mr;
 pub(crate) mod not_supported;
