@@ -74,7 +74,9 @@ impl Limits {
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
             AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
-                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED,
+                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED,
             RdmaTechnology: NdkRoCEv2,
         }
     }

@@ -156,6 +156,11 @@ pub(crate) enum Control {
         object: ObjectId,
         done: CloseDone,
     },
+    ResizeCq {
+        cq: ObjectId,
+        depth: u32,
+        done: RequestDone,
+    },
     RegisterMr {
         mr: ObjectId,
         what: Box<mr::Register>,

@@ -54,8 +54,6 @@ not_supported! {
     initialize_fast_register_mr: fn(
         mr: *mut NDK_MR, pages: ULONG, remote: BOOLEAN, done: Request, context: PVOID,
     );
-    resize_cq: fn(cq: *mut NDK_CQ, depth: ULONG, done: Request, context: PVOID);
-    control_cq_interrupt_moderation: fn(cq: *mut NDK_CQ, interval: ULONG, count: ULONG);
     connect_with_shared_endpoint: fn(
         connector: *mut NDK_CONNECTOR, qp: *mut NDK_QP, endpoint: *mut NDK_SHARED_ENDPOINT,
         address: *const SOCKADDR, len: ULONG, inbound: ULONG, outbound: ULONG,
