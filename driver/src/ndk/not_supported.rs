@@ -36,10 +36,6 @@ type Create = Option<NDK_FN_CREATE_COMPLETION>;
 type Request = Option<NDK_FN_REQUEST_COMPLETION>;
 
 not_supported! {
-    create_shared_endpoint: fn(
-        adapter: *mut NDK_ADAPTER, address: *const SOCKADDR, len: ULONG, done: Create, context: PVOID,
-        out: *mut *mut NDK_SHARED_ENDPOINT,
-    );
     create_mw: fn(pd: *mut NDK_PD, done: Create, context: PVOID, out: *mut *mut NDK_MW);
     create_srq: fn(
         pd: *mut NDK_PD, depth: ULONG, max_sge: ULONG, threshold: ULONG,
@@ -53,11 +49,6 @@ not_supported! {
     );
     initialize_fast_register_mr: fn(
         mr: *mut NDK_MR, pages: ULONG, remote: BOOLEAN, done: Request, context: PVOID,
-    );
-    connect_with_shared_endpoint: fn(
-        connector: *mut NDK_CONNECTOR, qp: *mut NDK_QP, endpoint: *mut NDK_SHARED_ENDPOINT,
-        address: *const SOCKADDR, len: ULONG, inbound: ULONG, outbound: ULONG,
-        data: *const core::ffi::c_void, data_len: ULONG, done: Request, context: PVOID,
     );
 
     => posts:
