@@ -157,6 +157,46 @@ fn is_allowed(instruction: &Instruction) -> bool {
         && !instruction.cpuid_features().iter().any(forbidden)
 }
 
+/// Goal: the instructions' script signs the image so that it verifies, also as it is paged in, and a
+/// changed image does not verify.
+#[test]
+fn it_can_be_signed() {
+    let Some(image) = Image::x86_64().next() else { return };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("target/tmp is writable");
+    let signed = folder.path().join("ndkrocev2.sys");
+    let script = tests.join("../inf/sign.sh");
+    let done = Command::new(script).arg(&image.path).arg(folder.path()).output().expect("sh");
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() == Some(CANNOT) {
+        let _ = writeln!(io::stderr(), "skipped: signing the Windows image: {}", said.trim());
+        return;
+    }
+    assert!(done.status.success(), "inf/sign.sh:\n{said}");
+    let mut bytes = fs::read(&signed).expect("a signed image");
+    let pe = PeFile64::parse(&*bytes).expect("a PE32+ image");
+    let security = pe.data_directories().get(IMAGE_DIRECTORY_ENTRY_SECURITY);
+    assert!(security.is_some_and(|table| table.size.get(LE) > 0), "no signature");
+    assert_eq!(pe.nt_headers().optional_header.check_sum.get(LE), {
+        checksum(&bytes, image.optional_header(&pe) + 64)
+    });
+    let code = pe.section_table().iter().next().expect("a section").pointer_to_raw_data.get(LE);
+    let verify = |file: &Path| {
+        let mut verify = Command::new("osslsigncode");
+        verify.args(["verify", "-CAfile"]).arg(folder.path().join("test.pem"));
+        verify.arg("-in").arg(file).output().expect("the script found it")
+    };
+    let sound = verify(&signed);
+    let told = String::from_utf8_lossy(&sound.stdout);
+    assert!(sound.status.success(), "{told}");
+    // SPC_PE_IMAGE_PAGE_HASHES_V2, as osslsigncode calls it.
+    assert!(told.contains("Page hash algorithm  : SHA256"), "no hashes of pages:\n{told}");
+    bytes[code as usize] ^= 1;
+    let changed = folder.path().join("changed.sys");
+    fs::write(&changed, &bytes).expect("target/tmp is writable");
+    assert!(!verify(&changed).status.success(), "a changed image verifies");
+}
+
 /// Goal: the checks above refuse an image that is wrong.
 #[test]
 fn the_checks_tell_right_from_wrong() {

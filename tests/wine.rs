@@ -245,7 +245,11 @@ fn image(build: &[&str]) -> Option<PathBuf> {
     assert!(built.status.success(), "tests/windows/build:\n{said}");
     let image = tests().join("..").join(String::from_utf8_lossy(&built.stdout).trim());
     // The next build may replace it while we run.
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if build.is_empty() { "ndkrocev2.sys" } else { "ndkrocev2-wdk.sys" });
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if build.is_empty() {
+        "ndkrocev2.sys"
+    } else {
+        "ndkrocev2-wdk.sys"
+    });
     fs::copy(image, &copy).expect("target/tmp is writable");
     Some(copy)
 }

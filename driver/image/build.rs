@@ -3,7 +3,7 @@
 use std::env;
 
 /// For link.exe and lld-link.
-const LINK: [&str; 19] = [
+const LINK: [&str; 15] = [
     "/DRIVER",
     "/SUBSYSTEM:NATIVE,10.0",
     "/ENTRY:DriverEntry",
@@ -22,12 +22,10 @@ const LINK: [&str; 19] = [
     // A section without access rights of its own ends in a bug check.
     "/MERGE:.retplne=.rdata",
     "/MERGE:.00cfg=.rdata",
-    // P: not paged. All of it may run at DISPATCH_LEVEL.
-    "/SECTION:.text,PRE",
-    "/SECTION:.rdata,PR",
-    "/SECTION:.data,PRW",
-    "/SECTION:.pdata,PR",
 ];
+/// None of them is paged: all of it may run at DISPATCH_LEVEL.
+const SECTIONS: [(&str, &str); 4] =
+    [(".text", "RE"), (".rdata", "R"), (".data", "RW"), (".pdata", "R")];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -42,5 +40,10 @@ fn main() {
     }
     for argument in LINK {
         println!("cargo::rustc-cdylib-link-arg={argument}");
+    }
+    // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.
+    let not_paged = if cfg!(windows) { "!P" } else { "P" };
+    for (section, access) in SECTIONS {
+        println!("cargo::rustc-cdylib-link-arg=/SECTION:{section},{access}{not_paged}");
     }
 }
