@@ -2,7 +2,7 @@ use super::*;
 use ndkperf::{Arm, Cq};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -73,8 +73,17 @@ fn a_resize_meets_a_poll() {
     let cq = net.adapters[0].create_cq(64).unwrap();
     let qp = dead_qp(&side, &cq);
     let done = AtomicBool::new(false);
+    // So that never more than the smallest depth are there.
+    let taken = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| complete(&qp, &side, 0..ALL));
+        scope.spawn(|| {
+            for context in 0..ALL {
+                while context - taken.load(Ordering::Relaxed) >= 64 {
+                    std::thread::yield_now();
+                }
+                complete(&qp, &side, context..context + 1);
+            }
+        });
         scope.spawn(|| {
             let mut depth = 64;
             while !done.load(Ordering::Relaxed) {
@@ -88,6 +97,7 @@ fn a_resize_meets_a_poll() {
                 assert_eq!(context, next);
                 next += 1;
             }
+            taken.store(next, Ordering::Relaxed);
         }
         done.store(true, Ordering::Relaxed);
     });

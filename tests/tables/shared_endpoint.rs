@@ -46,8 +46,8 @@ fn several_connections_leave_from_one_port() {
     };
     assert_eq!(again(PORT), STATUS_ADDRESS_ALREADY_EXISTS);
     assert_eq!(again(9), STATUS_CONNECTION_REFUSED);
-    drop(first);
-    // Its listener is gone.
+    drop((first, first_peer));
+    // Its listener has gone with it.
     assert_eq!(again(PORT), STATUS_CONNECTION_REFUSED);
 }
 
