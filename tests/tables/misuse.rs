@@ -43,6 +43,21 @@ fn a_second_close_is_refused_and_the_first_completes_once() {
 }
 
 #[test]
+fn an_adapter_is_not_closed_by_a_table() {
+    let net = Net::new();
+    let side = net.side(0);
+    // SAFETY: the domain is open.
+    let close = unsafe { (*(*side.pd.as_ptr()).Dispatch.get().read()).NdkClosePd };
+    let counter: &'static AtomicUsize = Box::leak(Box::default());
+    let context = std::ptr::from_ref(counter).cast_mut().cast();
+    // SAFETY: the adapter is open; the provider looks before it touches.
+    let status = unsafe { close(net.adapters[0].as_ptr().cast(), Some(count), context) };
+    assert_eq!(status, STATUS_INVALID_PARAMETER);
+    turn(&net.adapters[0]);
+    assert_eq!(counter.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn what_is_closed_takes_nothing_more() {
     let net = Net::new();
     let client = net.side(0);
