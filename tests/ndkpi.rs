@@ -1,0 +1,59 @@
+//! Every function and callback of `ndkpi.h`, every status that is documented for it, and the test
+//! that produced it: `cargo test -p tests --test ndkpi` runs the tests and prints the matrix.
+//!
+//! The calls of all tests go through a layer that records what the provider really returned
+//! (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
+//! if a request ends twice or never. The rows are in `driver::abi::documented`, which does not
+//! compile if it forgets a slot of a dispatch table.
+#![allow(unsafe_code, reason = "stands between the consumer and the dispatch tables")]
+#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]
+
+#[path = "ndkpi/adapter.rs"]
+mod adapter;
+#[path = "ndkpi/matrix.rs"]
+mod matrix;
+#[path = "ndkpi/record.rs"]
+mod record;
+#[path = "ndkpi/slots.rs"]
+mod slots;
+#[path = "ndkpi/world.rs"]
+mod world;
+
+use libtest_mimic::{Arguments, Trial};
+use matrix::Matrix;
+use record::Test;
+use std::process::ExitCode;
+
+/// A test: its name and what it does.
+type Entry = (&'static str, fn(Test));
+
+/// The tests of a file. One that is not listed is dead code.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident)+) => {
+        pub(crate) const TESTS: &[$crate::Entry] =
+            &[$((concat!(module_path!(), "::", stringify!($name)), $name),)+];
+    };
+}
+
+const FILES: &[&[Entry]] = &[adapter::TESTS];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let matrix: &'static Matrix = Box::leak(Box::default());
+    let trials = FILES.iter().flat_map(|file| *file).map(|&(path, run)| {
+        let name = path.strip_prefix("ndkpi::").unwrap_or(path);
+        Trial::test(name, move || {
+            run(Test { name, matrix });
+            Ok(())
+        })
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    if arguments.list {
+        return conclusion.exit_code();
+    }
+    let complete = conclusion.num_filtered_out == 0 && !conclusion.has_failed();
+    let verdict = matrix::report(matrix, complete);
+    println!("{}", verdict.text);
+    if conclusion.has_failed() || !verdict.good { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
