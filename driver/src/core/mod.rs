@@ -3,12 +3,14 @@
 //! It has no thread of its own. A Linux thread, a kernel thread or a test calls [`PollCore::poll`].
 
 mod connections;
+mod cqs;
 mod objects;
 
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
-use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
+use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
+use crate::ndk::lam::Lams;
 use crate::ndk::mr::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
 use crate::platform::Platform;
@@ -22,7 +24,7 @@ use core::sync::atomic::Ordering;
 use core::task::Waker;
 use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Edge, Received, Segments, Transmit};
-use objects::{Entry, Kind, Objects};
+use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
@@ -92,6 +94,7 @@ struct State {
     device: Device,
     neighbours: Neighbours,
     regions: Regions,
+    lams: Lams,
     objects: Objects,
     conns: BTreeMap<ConnId, ObjectId>,
     listeners: BTreeMap<ListenerId, ObjectId>,
@@ -100,6 +103,8 @@ struct State {
     upcalls: VecDeque<Upcall>,
     /// CQs whose notification may be due.
     notify: VecDeque<ObjectId>,
+    /// CQs whose notification is held back by moderation until then, each once.
+    held: Vec<(Instant, ObjectId)>,
     next_pd: u32,
     mac: [u8; 6],
     max_segments: usize,
@@ -146,12 +151,14 @@ impl PollCore {
             device,
             neighbours: Neighbours::new(link.mac, &config.addresses),
             regions: Regions::default(),
+            lams: Lams::default(),
             objects: Objects::default(),
             conns: BTreeMap::new(),
             listeners: BTreeMap::new(),
             resolving: Vec::new(),
             upcalls: VecDeque::new(),
             notify: VecDeque::new(),
+            held: Vec::new(),
             next_pd: 1,
             mac: link.mac,
             max_segments: link.max_segments.max(1),
@@ -193,9 +200,11 @@ impl PollCore {
         busy |= self.state.handle_events(now);
         // A failed connection may just have flushed a queue.
         busy |= self.state.deliver_completions(now);
-        busy |= self.state.call_back();
+        self.state.release_held(now);
+        busy |= self.state.call_back(now);
         let neighbours = self.state.neighbours.poll_timeout().map(Instant::from_nanos);
-        let next = [self.state.device.poll_timeout(), neighbours].into_iter().flatten().min();
+        let held = self.state.held.iter().map(|(until, _)| *until).min();
+        let next = [self.state.device.poll_timeout(), neighbours, held].into_iter().flatten().min();
         Turn {
             busy: busy || self.state.shard.has_work(),
             next,
@@ -257,6 +266,9 @@ impl State {
                 self.answer(id);
             }
         }
+        // After the posts, so that a post never meets a mapping that was built before it and is not
+        // known yet.
+        self.lams.update(&self.shard.lams);
         ringing > 0
     }
 
@@ -281,15 +293,6 @@ impl State {
                 self.pause(id);
             }
             Kind::Adapter(_) | Kind::Pd(..) | Kind::Mr(_) | Kind::Connector(_) => {}
-        }
-    }
-
-    /// Looks at the CQ's notification at the end of the turn, once.
-    fn note(&mut self, id: ObjectId) {
-        if let Some(Kind::Cq(cq)) = self.objects.get_mut(id).map(|entry| &mut entry.kind)
-            && !core::mem::replace(&mut cq.noted, true)
-        {
-            self.notify.push_back(id);
         }
     }
 
@@ -332,41 +335,6 @@ impl State {
         self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
-    fn push_cqe(&mut self, now: Instant, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
-        let Some(Kind::Cq(cq)) = self.objects.get_mut(cq_id).map(|entry| &mut entry.kind) else {
-            return;
-        };
-        if cq.failed {
-            return;
-        }
-        if cq.ring.push(cqe).is_err() {
-            cq.failed = true;
-            news = NEWS_ERROR;
-        }
-        let failed = cq.failed;
-        if cq.object.shared.arm.add(news) {
-            self.note(cq_id);
-        }
-        if failed {
-            self.fail_qps_of(now, cq_id);
-        }
-    }
-
-    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors), and with a QP
-    /// its connection.
-    fn fail_qps_of(&mut self, now: Instant, cq_id: ObjectId) {
-        let is_on_it = |entry: &Entry| match &entry.kind {
-            Kind::Qp(qp) => qp.receive_cq == cq_id || qp.initiator_cq == cq_id,
-            _ => false,
-        };
-        let dead: Vec<ObjectId> =
-            self.objects.iter().filter(|(_, entry)| is_on_it(entry)).map(|(id, _)| id).collect();
-        for id in dead {
-            self.flush_qp(id);
-            self.handle_dead_qp(now, id);
-        }
-    }
-
     fn handle_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.device.poll_event() {
@@ -381,7 +349,7 @@ impl State {
 
     /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
     /// callback may post, arm, close or connect.
-    fn call_back(&mut self) -> bool {
+    fn call_back(&mut self, now: Instant) -> bool {
         let due = self.upcalls.len();
         for _ in 0..due {
             if let Some(upcall) = self.upcalls.pop_front() {
@@ -391,7 +359,7 @@ impl State {
         let notified = self.notify.len();
         for _ in 0..notified {
             if let Some(id) = self.notify.pop_front() {
-                self.notify_cq(id);
+                self.notify_cq(now, id);
             }
         }
         due + notified > 0
@@ -435,22 +403,6 @@ impl State {
         }
     }
 
-    #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    fn notify_cq(&mut self, id: ObjectId) {
-        let Some(entry) = self.objects.get_mut(id) else { return };
-        let Kind::Cq(cq) = &mut entry.kind else { return };
-        cq.noted = false;
-        if entry.closing.is_some() || !cq.object.shared.arm.take() {
-            return;
-        }
-        let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
-        if let Some(callback) = cq.notification {
-            // SAFETY: the consumer's callback with the consumer's context; one at a time, as only
-            // this thread makes them.
-            unsafe { callback(cq.context.get(), status) };
-        }
-    }
-
     fn request_done(&mut self, done: RequestDone, status: NTSTATUS) {
         self.upcalls.push_back(Upcall::Requested { done, status });
     }
@@ -460,6 +412,10 @@ impl State {
             Control::OpenAdapter { version, opened } => self.open_adapter(version, opened),
             Control::Create { parent, what, done } => self.create(parent, *what, done),
             Control::Close { object, done } => self.close(now, object, done),
+            Control::ResizeCq { cq, depth, done } => {
+                let status = self.resize_cq(cq, depth);
+                self.request_done(done, status);
+            }
             Control::RegisterMr { mr, what, done } => {
                 let status = self.register_mr(mr, *what);
                 self.request_done(done, status);

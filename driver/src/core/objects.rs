@@ -5,10 +5,10 @@
 //! that callback has returned (ndkpi, Object Lifetime Requirements).
 
 use super::connections::{ConnectorCore, ListenerCore};
+use super::cqs::CqCore;
 use super::{State, Upcall, owner};
 use crate::abi::*;
 use crate::ndk::adapter::{self, AdapterObject};
-use crate::ndk::cq::{self, Arm, CqObject, CqShared, Cqe, CreateCq};
 use crate::ndk::mr::{self, MrObject, MrShared, Register};
 use crate::ndk::pd::{self, PdObject};
 use crate::ndk::qp::{self, CreateQp, QpObject, QpShared, Queue};
@@ -54,17 +54,6 @@ pub(super) enum Kind {
     Listener(ListenerCore),
 }
 
-pub(super) struct CqCore {
-    pub(super) object: Arc<CqObject>,
-    pub(super) ring: rtrb::Producer<Cqe>,
-    pub(super) notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
-    pub(super) context: Context,
-    /// It overran; nothing is added any more.
-    pub(super) failed: bool,
-    /// Its notification may be due, and will be looked at.
-    pub(super) noted: bool,
-}
-
 pub(super) struct MrCore {
     object: Arc<MrObject>,
     pd: PdId,
@@ -107,7 +96,7 @@ impl Kind {
     /// Whether a call of the consumer is still inside the object.
     fn is_entered(&self) -> bool {
         match self {
-            Self::Cq(cq) => cq.object.shared.results.is_entered(),
+            Self::Cq(cq) => cq.object.shared.is_entered(),
             Self::Qp(qp) => qp.is_entered(),
             Self::Adapter(_)
             | Self::Pd(..)
@@ -225,27 +214,6 @@ impl State {
             });
             pointer = object.as_ndk();
             Kind::Pd(object, pd)
-        });
-        Context::new(pointer.cast())
-    }
-
-    fn create_cq(&mut self, adapter: ObjectId, what: &CreateCq) -> Context {
-        let (ring, results) = rtrb::RingBuffer::new((what.depth as usize).max(1));
-        let mut pointer = core::ptr::null_mut();
-        self.insert(&[adapter], |base| {
-            let shared = CqShared {
-                results: Exclusive::new(results),
-                arm: Arm::default(),
-                doorbell: Doorbell::default(),
-            };
-            let object = Arc::new(Object {
-                ndk: NDK_CQ::new(adapter::VERSION, &cq::DISPATCH),
-                base,
-                shared,
-            });
-            pointer = object.as_ndk();
-            let CreateCq { notification, context, .. } = *what;
-            Kind::Cq(CqCore { object, ring, notification, context, failed: false, noted: false })
         });
         Context::new(pointer.cast())
     }
@@ -497,8 +465,11 @@ impl State {
 
     fn take(&mut self, id: ObjectId) -> heapless::Vec<ObjectId, 4> {
         let Some(entry) = self.objects.remove(id) else { return heapless::Vec::new() };
-        if let Kind::Qp(qp) = &entry.kind {
-            self.device.destroy_qp(qp.qpn);
+        match &entry.kind {
+            Kind::Qp(qp) => self.device.destroy_qp(qp.qpn),
+            Kind::Adapter(_) => self.lams.forget(id, &self.shard.lams),
+            Kind::Cq(_) => self.held.retain(|&(_, cq)| cq != id),
+            Kind::Pd(..) | Kind::Mr(_) | Kind::Connector(_) | Kind::Listener(_) => {}
         }
         entry.parents
     }

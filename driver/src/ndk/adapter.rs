@@ -2,7 +2,7 @@
 
 use super::cq::CreateCq;
 use super::{
-    Context, Create, CreateDone, Object, create, ndk_query_extension, not_supported as ns,
+    Context, Create, CreateDone, Object, create, lam, ndk_query_extension, not_supported as ns,
 };
 use crate::abi::*;
 use rocev2::qp::work::{MAX_MESSAGE, MAX_READS, MAX_SGE};
@@ -74,7 +74,9 @@ impl Limits {
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
             AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
-                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED,
+                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED,
             RdmaTechnology: NdkRoCEv2,
         }
     }
@@ -89,8 +91,8 @@ pub(crate) static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkCreateSharedEndpoint: ns::create_shared_endpoint,
     NdkCreateConnector: ndk_create_connector,
     NdkCreateListener: ndk_create_listener,
-    NdkBuildLAM: ns::build_lam,
-    NdkReleaseLAM: ns::release_lam,
+    NdkBuildLAM: lam::ndk_build_lam,
+    NdkReleaseLAM: lam::ndk_release_lam,
 };
 
 /// [`NDK_FN_QUERY_ADAPTER_INFO`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_query_adapter_info).

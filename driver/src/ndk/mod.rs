@@ -8,6 +8,7 @@
 pub(crate) mod adapter;
 pub(crate) mod connector;
 pub(crate) mod cq;
+pub(crate) mod lam;
 pub(crate) mod listener;
 pub(crate) mod mr;
 pub(crate) mod not_supported;
@@ -154,6 +155,11 @@ pub(crate) enum Control {
     Close {
         object: ObjectId,
         done: CloseDone,
+    },
+    ResizeCq {
+        cq: ObjectId,
+        depth: u32,
+        done: RequestDone,
     },
     RegisterMr {
         mr: ObjectId,
