@@ -10,8 +10,20 @@
 
 #[path = "ndkpi/adapter.rs"]
 mod adapter;
+#[path = "ndkpi/cq.rs"]
+mod cq;
+#[path = "ndkpi/lam.rs"]
+mod lam;
+#[path = "ndkpi/limits.rs"]
+mod limits;
 #[path = "ndkpi/matrix.rs"]
 mod matrix;
+#[path = "ndkpi/mr.rs"]
+mod mr;
+#[path = "ndkpi/pd.rs"]
+mod pd;
+#[path = "ndkpi/qp.rs"]
+mod qp;
 #[path = "ndkpi/record.rs"]
 mod record;
 #[path = "ndkpi/slots.rs"]
@@ -36,7 +48,8 @@ macro_rules! tests {
     };
 }
 
-const FILES: &[&[Entry]] = &[adapter::TESTS];
+const FILES: &[&[Entry]] =
+    &[adapter::TESTS, lam::TESTS, pd::TESTS, mr::TESTS, cq::TESTS, qp::TESTS, limits::TESTS];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
