@@ -10,12 +10,22 @@
 
 #[path = "ndkpi/adapter.rs"]
 mod adapter;
+#[path = "ndkpi/answer.rs"]
+mod answer;
+#[path = "ndkpi/completions.rs"]
+mod completions;
+#[path = "ndkpi/connector.rs"]
+mod connector;
 #[path = "ndkpi/cq.rs"]
 mod cq;
+#[path = "ndkpi/hostile.rs"]
+mod hostile;
 #[path = "ndkpi/lam.rs"]
 mod lam;
 #[path = "ndkpi/limits.rs"]
 mod limits;
+#[path = "ndkpi/listener.rs"]
+mod listener;
 #[path = "ndkpi/matrix.rs"]
 mod matrix;
 #[path = "ndkpi/mr.rs"]
@@ -48,8 +58,19 @@ macro_rules! tests {
     };
 }
 
-const FILES: &[&[Entry]] =
-    &[adapter::TESTS, lam::TESTS, pd::TESTS, mr::TESTS, cq::TESTS, qp::TESTS, limits::TESTS];
+const FILES: &[&[Entry]] = &[
+    adapter::TESTS,
+    lam::TESTS,
+    pd::TESTS,
+    mr::TESTS,
+    cq::TESTS,
+    qp::TESTS,
+    connector::TESTS,
+    answer::TESTS,
+    listener::TESTS,
+    completions::TESTS,
+    limits::TESTS,
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
