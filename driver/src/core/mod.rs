@@ -342,6 +342,8 @@ impl State {
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
                 Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
+                // No shared receive queue is created yet.
+                Event::SrqLow { .. } => {}
             }
         }
         any

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rocev2::device::Device;
 use rocev2::env::{Instant, RegionId};
 use rocev2::ids::{Qpn, Rkey};
-use rocev2::mr::{MrKind, PdId, Registration};
+use rocev2::mr::{PdId, Registration};
 use rocev2::qp::QpConfig;
 use rocev2::qp::work::{RecvWr, SendWr};
 use slotmap::SlotMap;
@@ -290,6 +290,7 @@ impl State {
             pd,
             send_depth: initiator_depth as usize,
             recv_depth: receive_depth as usize,
+            srq: None,
         };
         let Some(qpn) = self.device.create_qp(&config) else {
             self.remove(id);
@@ -351,14 +352,7 @@ impl State {
         let pd = mr.pd;
         let len = what.mapping.len();
         let region = self.regions.insert(what.mapping);
-        let registration = Registration {
-            pd,
-            region,
-            base: what.base,
-            len,
-            access: what.access,
-            kind: MrKind::Registered,
-        };
+        let registration = Registration { pd, region, base: what.base, len, access: what.access };
         let Some(key) = self.device.register(registration) else {
             self.regions.remove(region);
             return STATUS_INSUFFICIENT_RESOURCES;
