@@ -21,8 +21,8 @@ mod provider;
 
 pub use buffer::Buffer;
 pub use consumer::{
-    Adapter, Arm, ConnectionData, Connector, Cq, Listener, Mr, Pd, Qp, QpConfig, ReadLimits,
-    Remote, Request, Sge,
+    Adapter, Arm, ConnectionData, Connector, Cq, FastRegister, Frmr, Invalidate, Lam, Listener, Mr,
+    Mw, Pd, Qp, QpConfig, ReadLimits, Remote, Request, Sge, Srq, SrqConfig,
 };
 pub use error::{NdkError, Result};
 pub use mdl::Mdl;

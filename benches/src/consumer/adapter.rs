@@ -9,8 +9,8 @@ use driver::abi::{
     NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_VERSION, STATUS_INTERNAL_ERROR, ULONG,
 };
 
-use super::{Connector, Cq, Listener, Pd};
-use crate::{NdkError, Opener, Result};
+use super::{Connector, Cq, Lam, Listener, Pd};
+use crate::{Buffer, NdkError, Opener, Result};
 
 /// An open adapter.
 pub struct Adapter {
@@ -67,6 +67,14 @@ impl Adapter {
     /// No resources.
     pub fn create_pd(self: &Arc<Self>) -> Result<Arc<Pd>> {
         Pd::create(self)
+    }
+
+    /// Maps `buffer` to logical addresses.
+    ///
+    /// # Errors
+    /// No resources.
+    pub fn build_lam(self: &Arc<Self>, buffer: Buffer) -> Result<Lam> {
+        Lam::build(self, buffer)
     }
 
     /// Creates a connector for one outgoing connection.

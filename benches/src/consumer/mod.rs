@@ -4,18 +4,26 @@
 mod adapter;
 mod connector;
 mod cq;
+mod frmr;
+mod lam;
 mod listener;
 mod mr;
+mod mw;
 mod object;
 mod pd;
 mod qp;
 mod request;
+mod srq;
 
 pub use adapter::Adapter;
 pub use connector::{ConnectionData, Connector, ReadLimits};
 pub use cq::{Arm, Cq};
+pub use frmr::{FastRegister, Frmr};
+pub use lam::Lam;
 pub use listener::Listener;
 pub use mr::{Mr, Remote, Sge};
+pub use mw::Mw;
 pub use pd::Pd;
-pub use qp::{Qp, QpConfig};
+pub use qp::{Invalidate, Qp, QpConfig};
 pub use request::Request;
+pub use srq::{Srq, SrqConfig};
