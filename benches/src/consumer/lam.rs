@@ -1,61 +1,75 @@
-//! Logical addresses of a buffer: what the privileged token and fast registrations name.
+//! Logical address mappings.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use driver::abi::*;
+use driver::abi::{
+    NDK_LOGICAL_ADDRESS, NDK_LOGICAL_ADDRESS_MAPPING, NTSTATUS, STATUS_BUFFER_TOO_SMALL, ULONG,
+};
 
-use super::{Adapter, Sge};
+use super::Adapter;
 use crate::{Buffer, Mdl, NdkError, Result};
 
-/// A buffer with the logical addresses of its pages, until this is dropped.
+/// The logical addresses of a part of a buffer. Its drop releases them.
 #[derive(Debug)]
 pub struct Lam {
-    /// The C structure, of 8-byte words.
-    mapping: Box<[u64]>,
+    /// The mapping, in words, so that it is aligned.
+    words: Vec<u64>,
     fbo: u32,
-    buffer: Buffer,
-    /// Locked and unchanged as long as the mapping lasts.
-    _mdl: Mdl,
+    buffer: Arc<Buffer>,
     adapter: Arc<Adapter>,
 }
 
-// SAFETY: the MDL is only read, and names memory that `buffer` owns.
-unsafe impl Send for Lam {}
-// SAFETY: as above.
-unsafe impl Sync for Lam {}
-
 impl Lam {
-    pub(super) fn build(adapter: &Arc<Adapter>, buffer: Buffer) -> Result<Self> {
-        let call = "NdkBuildLAM";
-        let mut mdl = Mdl::new(buffer.as_ptr(), buffer.len());
-        let pages = (buffer.as_ptr().addr() % PAGE_SIZE + buffer.len()).div_ceil(PAGE_SIZE);
-        let mut size = NDK_LOGICAL_ADDRESS_MAPPING::size_for(pages) as ULONG;
-        let mut mapping = vec![0_u64; (size as usize).div_ceil(8)].into_boxed_slice();
-        let mut fbo = 0;
-        // SAFETY: the adapter is open; the MDL describes `buffer`, and both outlive the mapping; the
-        // array has `size` bytes.
-        let status = unsafe {
-            (adapter.table().NdkBuildLAM)(
-                adapter.as_ptr(),
-                mdl.as_mut_ptr(),
-                buffer.len(),
-                None,
-                std::ptr::null_mut(),
-                mapping.as_mut_ptr().cast(),
-                &raw mut size,
-                &raw mut fbo,
-            )
-        };
-        NdkError::check(call, status)?;
-        Ok(Self { mapping, fbo, buffer, _mdl: mdl, adapter: Arc::clone(adapter) })
+    pub(super) fn build(
+        adapter: &Arc<Adapter>,
+        buffer: Arc<Buffer>,
+        part: Range<usize>,
+    ) -> Result<Self> {
+        assert!(part.end <= buffer.len(), "{part:?} of {}", buffer.len());
+        let len = part.len();
+        let mut mdl = Mdl::new(buffer.as_ptr().wrapping_add(part.start), len);
+        let mut lam = Self { words: Vec::new(), fbo: 0, buffer, adapter: Arc::clone(adapter) };
+        let mut size: ULONG = 0;
+        // The first call asks for the size.
+        let status = lam.call(&mut mdl, len, &mut size);
+        if status != STATUS_BUFFER_TOO_SMALL {
+            let call = "NdkBuildLAM";
+            NdkError::check(call, status)?;
+            return Err(NdkError { status, call });
+        }
+        lam.words = vec![0; (size as usize).div_ceil(size_of::<u64>())];
+        let status = lam.call(&mut mdl, len, &mut size);
+        NdkError::check("NdkBuildLAM", status).map(|()| lam)
     }
 
-    /// The memory.
+    /// Never pends without a completion.
+    fn call(&mut self, mdl: &mut Mdl, len: usize, size: &mut ULONG) -> NTSTATUS {
+        let lam = if self.words.is_empty() { std::ptr::null_mut() } else { self.as_mut_ptr() };
+        // SAFETY: the adapter is open; the MDL describes the buffer, which is kept, and the mapping
+        // has room for `*size` bytes.
+        unsafe {
+            (self.adapter.table().NdkBuildLAM)(
+                self.adapter.as_ptr(),
+                mdl.as_mut_ptr(),
+                len,
+                None,
+                std::ptr::null_mut(),
+                lam,
+                size,
+                &raw mut self.fbo,
+            )
+        }
+    }
+
+    /// The addresses of its pages.
     #[must_use]
-    pub const fn buffer(&self) -> &Buffer {
-        &self.buffer
+    pub fn pages(&self) -> Vec<NDK_LOGICAL_ADDRESS> {
+        // The context, then the count, then the pages.
+        let first = NDK_LOGICAL_ADDRESS_MAPPING::size_for(0) / size_of::<u64>();
+        let pages = self.words.get(1).map_or(0, |word| *word as u32 as usize);
+        let pages = self.words.iter().skip(first).take(pages);
+        pages.map(|page| NDK_LOGICAL_ADDRESS { QuadPart: page.cast_signed() }).collect()
     }
 
     /// Offset of the first byte in the first page.
@@ -64,37 +78,27 @@ impl Lam {
         self.fbo
     }
 
-    /// The logical addresses of the pages.
+    /// The buffer.
     #[must_use]
-    pub fn pages(&self) -> Vec<NDK_LOGICAL_ADDRESS> {
-        let header = NDK_LOGICAL_ADDRESS_MAPPING::size_for(0) / 8;
-        let pages = (self.fbo as usize + self.buffer.len()).div_ceil(PAGE_SIZE);
-        let page = |&word: &u64| NDK_LOGICAL_ADDRESS { QuadPart: word.cast_signed() };
-        self.mapping[header..header + pages].iter().map(page).collect()
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
     }
 
-    /// An element over `range` of the buffer, for the privileged token of a domain. The pages of the
-    /// range must be neighbours.
-    ///
-    /// # Panics
-    /// If the range does not lie inside the buffer or is 4 GiB or longer.
+    /// The C structure, for calls that this wrapper does not make.
     #[must_use]
-    pub fn sge(&self, range: Range<usize>, privileged_token: u32) -> Sge<'_> {
-        assert!(range.start <= range.end && range.end <= self.buffer.len(), "{range:?}");
-        let at = self.fbo as usize + range.start;
-        // Behind the last byte there may be no page: an empty element may begin there.
-        let page = (at / PAGE_SIZE).min(self.pages().len() - 1);
-        let start = self.pages()[page].QuadPart;
-        let address = NDK_LOGICAL_ADDRESS { QuadPart: start + (at - page * PAGE_SIZE) as i64 };
-        let length = ULONG::try_from(range.len()).expect("an element is shorter than 4 GiB");
-        Sge(NDK_SGE::from_logical(address, length, privileged_token), PhantomData)
+    pub fn as_mut_ptr(&mut self) -> *mut NDK_LOGICAL_ADDRESS_MAPPING {
+        self.words.as_mut_ptr().cast()
     }
 }
 
 impl Drop for Lam {
     fn drop(&mut self) {
-        let mapping = self.mapping.as_mut_ptr().cast();
-        // SAFETY: the adapter is open, and built the mapping.
-        unsafe { (self.adapter.table().NdkReleaseLAM)(self.adapter.as_ptr(), mapping) }
+        if self.words.is_empty() {
+            return;
+        }
+        let lam = self.as_mut_ptr();
+        // SAFETY: the adapter is open; the mapping was built with it, or is all zero, which the
+        // provider takes for released.
+        unsafe { (self.adapter.table().NdkReleaseLAM)(self.adapter.as_ptr(), lam) }
     }
 }

@@ -13,6 +13,7 @@ mod object;
 mod pd;
 mod qp;
 mod request;
+mod shared_endpoint;
 mod srq;
 
 pub use adapter::Adapter;
@@ -26,4 +27,5 @@ pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{Invalidate, Qp, QpConfig};
 pub use request::Request;
+pub use shared_endpoint::SharedEndpoint;
 pub use srq::{Srq, SrqConfig};

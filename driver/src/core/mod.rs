@@ -4,6 +4,8 @@
 
 mod connections;
 mod cqs;
+mod endpoints;
+mod loopback;
 mod memory;
 mod objects;
 mod queues;
@@ -22,8 +24,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::task::Waker;
+use loopback::Loopback;
 use netadapter_glue::neighbour::Neighbours;
-use netadapter_glue::{Edge, Received, Segments, Transmit};
+use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
@@ -110,6 +113,7 @@ struct State {
     next_pd: u32,
     mac: [u8; 6],
     max_segments: usize,
+    loopback: Loopback,
     stopped: bool,
 }
 
@@ -165,6 +169,7 @@ impl PollCore {
             next_pd: 1,
             mac: link.mac,
             max_segments: link.max_segments.max(1),
+            loopback: Loopback::default(),
             stopped: false,
         };
         Self { edge, edge_failed: false, state }
@@ -235,7 +240,8 @@ impl PollCore {
     fn transmit_burst(&mut self, now: Instant) -> bool {
         let Self { edge, state, .. } = self;
         let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(now, buf));
-        sent.is_ok_and(|units| units > 0)
+        let came_back = state.loopback.restart();
+        came_back || sent.is_ok_and(|units| units > 0)
     }
 }
 
@@ -244,10 +250,7 @@ impl State {
         if let Some(len) = self.neighbours.poll_transmit(buf) {
             return Some(Transmit { len, segments: None });
         }
-        let unit = self.device.poll_transmit(now, buf, self.max_segments, &mut self.regions)?;
-        let segments = (unit.segments > 1)
-            .then_some(Segments { header_len: unit.header_len, segment_len: unit.segment_len });
-        Some(Transmit { len: unit.len, segments })
+        self.fill_from_device(now, buf)
     }
 
     fn drain_control(&mut self, now: Instant) -> bool {
@@ -299,7 +302,12 @@ impl State {
                 listener.object.shared.doorbell.answer();
                 self.pause(id);
             }
-            Kind::Adapter(_) | Kind::Pd(..) | Kind::Mr(_) | Kind::Mw(_) | Kind::Connector(_) => {}
+            Kind::Adapter(_)
+            | Kind::Pd(..)
+            | Kind::Mr(_)
+            | Kind::Mw(_)
+            | Kind::Connector(_)
+            | Kind::SharedEndpoint(_) => {}
         }
     }
 

@@ -4,17 +4,16 @@
 //! completion is the last that the consumer hears of it, and an antecedent is finished only after
 //! that callback has returned (ndkpi, Object Lifetime Requirements).
 
-use super::connections::{ConnectorCore, ListenerCore};
+use super::connections::ConnectorCore;
 use super::cqs::CqCore;
+use super::endpoints::{ListenerCore, SharedEndpointCore};
 use super::memory::{MrCore, MwCore};
 use super::queues::{QpCore, SrqCore};
 use super::{State, Upcall};
 use crate::abi::*;
 use crate::ndk::adapter::{self, AdapterObject};
 use crate::ndk::pd::PdObject;
-use crate::ndk::{
-    Base, CloseDone, Context, Create, CreateDone, Object, ObjectId, connector, listener,
-};
+use crate::ndk::{Base, CloseDone, Context, Create, CreateDone, Object, ObjectId, connector};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use rocev2::env::Instant;
@@ -48,6 +47,7 @@ pub(super) enum Kind {
     Qp(Box<QpCore>),
     Connector(Box<ConnectorCore>),
     Listener(ListenerCore),
+    SharedEndpoint(SharedEndpointCore),
 }
 
 impl Kind {
@@ -62,7 +62,8 @@ impl Kind {
             | Self::Mr(_)
             | Self::Mw(_)
             | Self::Connector(_)
-            | Self::Listener(_) => false,
+            | Self::Listener(_)
+            | Self::SharedEndpoint(_) => false,
         }
     }
 }
@@ -76,7 +77,7 @@ impl State {
     ) -> ObjectId {
         let shard = Arc::clone(&self.shard);
         let id = self.objects.insert_with_key(|id| Entry {
-            kind: make(Base { id, shard }),
+            kind: make(Base::new(id, shard)),
             parents: heapless::Vec::new(),
             children: 0,
             closing: None,
@@ -161,6 +162,7 @@ impl State {
             Create::Qp(what) => self.create_qp(parent, &what),
             Create::Connector => Ok(self.create_connector(&[parent], ConnectorCore::new).1),
             Create::Listener { event, context } => Ok(self.create_listener(parent, event, context)),
+            Create::SharedEndpoint { local } => self.create_shared_endpoint(parent, local),
         }
     }
 
@@ -180,23 +182,6 @@ impl State {
         (id, Context::new(pointer.cast()))
     }
 
-    fn create_listener(
-        &mut self,
-        adapter: ObjectId,
-        event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
-        context: Context,
-    ) -> Context {
-        let mut pointer = core::ptr::null_mut();
-        self.insert(&[adapter], |base| {
-            let ndk = NDK_LISTENER::new(adapter::VERSION, &listener::DISPATCH);
-            let object =
-                Arc::new(Object { ndk, base, shared: listener::ListenerShared::default() });
-            pointer = object.as_ndk();
-            Kind::Listener(ListenerCore { object, event, context, adapter, listening: None })
-        });
-        Context::new(pointer.cast())
-    }
-
     // ---- close --------------------------------------------------------------------------------
 
     pub(super) fn close(&mut self, now: Instant, id: ObjectId, done: CloseDone) {
@@ -212,6 +197,7 @@ impl State {
             Kind::Qp(_) => self.flush_qp(id),
             Kind::Connector(_) => self.close_connector(now, id),
             Kind::Listener(_) => self.close_listener(id),
+            Kind::SharedEndpoint(_) => self.close_shared_endpoint(id),
         }
         self.try_finish(id);
     }
@@ -265,7 +251,11 @@ impl State {
             Kind::Pd(object, _) => self.free_key(object.shared.privileged),
             Kind::Adapter(_) => self.regions.lams.forget(id, &self.shard.lams),
             Kind::Cq(_) => self.held.retain(|&(_, cq)| cq != id),
-            Kind::Mr(_) | Kind::Mw(_) | Kind::Connector(_) | Kind::Listener(_) => {}
+            Kind::Mr(_)
+            | Kind::Mw(_)
+            | Kind::Connector(_)
+            | Kind::Listener(_)
+            | Kind::SharedEndpoint(_) => {}
         }
         entry.parents
     }

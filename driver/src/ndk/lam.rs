@@ -171,7 +171,10 @@ pub(crate) unsafe extern "system" fn ndk_build_lam(
     fbo: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     // SAFETY: the consumer's promise.
     let Some(first) = (unsafe { mdl.as_ref() }) else { return STATUS_INVALID_PARAMETER };
     if size.is_null() || fbo.is_null() || length == 0 {
@@ -243,7 +246,7 @@ pub(crate) unsafe extern "system" fn ndk_release_lam(
     lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
 ) {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let Ok(adapter) = (unsafe { AdapterObject::check(adapter) }) else { return };
     // SAFETY: the consumer's promise.
     let Some(lam) = (unsafe { lam.as_mut() }) else { return };
     let context = core::mem::replace(&mut lam.AdapterContext, core::ptr::null_mut());

@@ -1,5 +1,6 @@
 //! Protection domains: the parents of memory regions and queue pairs.
 
+use super::cq::CqObject;
 use super::qp::{CreateQp, MAX_INLINE};
 use super::srq::{CreateSrq, SrqObject};
 use super::{Context, Create, CreateDone, Object, create, ndk_close, ndk_query_extension, store};
@@ -41,7 +42,10 @@ unsafe extern "system" fn ndk_create_mr(
     _mr: *mut *mut NDK_MR,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
+    let pd = match unsafe { PdObject::check(pd) } {
+        Ok(pd) => pd,
+        Err(status) => return status,
+    };
     let what = Create::Mr { fast_register: fast_register != FALSE };
     create(pd.base.shard(), pd.base.id, what, CreateDone::new(completion, context))
 }
@@ -50,7 +54,7 @@ unsafe extern "system" fn ndk_create_mr(
 /// IRQL <= DISPATCH_LEVEL. The CQs may be one object.
 ///
 /// # Safety
-/// `pd`, `receive_cq` and `initiator_cq` are open.
+/// `pd`, `receive_cq` and `initiator_cq` are null or objects.
 unsafe extern "system" fn ndk_create_qp(
     pd: *mut NDK_PD,
     receive_cq: *mut NDK_CQ,
@@ -74,14 +78,16 @@ unsafe extern "system" fn ndk_create_qp(
         inline_len: inline_size,
     };
     // SAFETY: the consumer's promise about the objects.
-    unsafe { create_qp(pd, &config, CreateDone::new(completion, context)) }
+    let created = unsafe { create_qp(pd, &config, CreateDone::new(completion, context)) };
+    created.unwrap_or_else(|status| status)
 }
 
 /// [`NDK_FN_CREATE_QP_WITH_SRQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_qp_with_srq).
-/// IRQL <= DISPATCH_LEVEL. The SRQ belongs to the same domain.
+/// IRQL <= DISPATCH_LEVEL. Receives name memory by the keys of the SRQ's domain, which need not be
+/// this one.
 ///
 /// # Safety
-/// `pd`, `receive_cq`, `initiator_cq` and `srq` are open.
+/// `pd`, `receive_cq`, `initiator_cq` and `srq` are null or objects.
 unsafe extern "system" fn ndk_create_qp_with_srq(
     pd: *mut NDK_PD,
     receive_cq: *mut NDK_CQ,
@@ -95,27 +101,24 @@ unsafe extern "system" fn ndk_create_qp_with_srq(
     context: PVOID,
     _qp: *mut *mut NDK_QP,
 ) -> NTSTATUS {
-    if srq.is_null() {
-        return STATUS_INVALID_PARAMETER;
-    }
     let config = Config {
         cqs: [receive_cq, initiator_cq],
-        // SAFETY: not null, so open by the consumer's promise.
-        srq: Some(unsafe { SrqObject::from_ndk(srq) }),
+        srq: Some(srq),
         context: qp_context,
         receive: (0, 0),
         initiator: (initiator_depth, initiator_sge),
         inline_len: inline_size,
     };
     // SAFETY: the consumer's promise about the objects.
-    unsafe { create_qp(pd, &config, CreateDone::new(completion, context)) }
+    let created = unsafe { create_qp(pd, &config, CreateDone::new(completion, context)) };
+    created.unwrap_or_else(|status| status)
 }
 
 /// What a QP is created with, as the consumer gave it.
-struct Config<'a> {
+struct Config {
     /// For receives, and for initiator requests.
     cqs: [*mut NDK_CQ; 2],
-    srq: Option<&'a SrqObject>,
+    srq: Option<*mut NDK_SRQ>,
     context: PVOID,
     /// Depth, and elements of a request.
     receive: (ULONG, ULONG),
@@ -124,18 +127,24 @@ struct Config<'a> {
 }
 
 /// # Safety
-/// `pd` is open; the CQs are null or open.
-unsafe fn create_qp(pd: *mut NDK_PD, config: &Config<'_>, done: CreateDone) -> NTSTATUS {
+/// `pd` and the CQs are null or objects.
+unsafe fn create_qp(
+    pd: *mut NDK_PD,
+    config: &Config,
+    done: CreateDone,
+) -> Result<NTSTATUS, NTSTATUS> {
     let [receive_cq, initiator_cq] = config.cqs;
-    if receive_cq.is_null() || initiator_cq.is_null() {
-        return STATUS_INVALID_PARAMETER;
-    }
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
-    // SAFETY: not null, so open by the consumer's promise.
-    let receive_cq = unsafe { super::cq::CqObject::from_ndk(receive_cq) };
+    let pd = unsafe { PdObject::check(pd) }?;
+    // SAFETY: the consumer's promise.
+    let receive_cq = unsafe { CqObject::check(receive_cq) }?;
     // SAFETY: as above.
-    let initiator_cq = unsafe { super::cq::CqObject::from_ndk(initiator_cq) };
+    let initiator_cq = unsafe { CqObject::check(initiator_cq) }?;
+    let srq = match config.srq {
+        // SAFETY: as above.
+        Some(srq) => Some(unsafe { SrqObject::check(srq) }?),
+        None => None,
+    };
     let (limits, Config { receive, initiator, .. }) = (&pd.base.shard.limits, config);
     let deep = receive.0.max(initiator.0) > limits.queue_depth;
     let wide = receive.1.max(initiator.1) as usize > MAX_SGE;
@@ -144,14 +153,14 @@ unsafe fn create_qp(pd: *mut NDK_PD, config: &Config<'_>, done: CreateDone) -> N
         || config.inline_len > MAX_INLINE
         || !pd.same_provider(receive_cq)
         || !pd.same_provider(initiator_cq)
-        || config.srq.is_some_and(|srq| !pd.same_provider(srq))
+        || srq.is_some_and(|srq| !pd.same_provider(srq))
     {
-        return STATUS_INVALID_PARAMETER;
+        return Err(STATUS_INVALID_PARAMETER);
     }
     let what = CreateQp {
         receive_cq: receive_cq.base.id,
         initiator_cq: initiator_cq.base.id,
-        srq: config.srq.map(|srq| srq.base.id),
+        srq: srq.map(|srq| srq.base.id),
         context: Context::new(config.context),
         receive_depth: receive.0,
         initiator_depth: initiator.0,
@@ -159,7 +168,7 @@ unsafe fn create_qp(pd: *mut NDK_PD, config: &Config<'_>, done: CreateDone) -> N
         initiator_sge: initiator.1,
         inline_len: config.inline_len,
     };
-    create(pd.base.shard(), pd.base.id, Create::Qp(what), done)
+    Ok(create(pd.base.shard(), pd.base.id, Create::Qp(what), done))
 }
 
 /// [`NDK_FN_CREATE_MW`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_mw).
@@ -174,7 +183,10 @@ unsafe extern "system" fn ndk_create_mw(
     _mw: *mut *mut NDK_MW,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
+    let pd = match unsafe { PdObject::check(pd) } {
+        Ok(pd) => pd,
+        Err(status) => return status,
+    };
     create(pd.base.shard(), pd.base.id, Create::Mw, CreateDone::new(completion, context))
 }
 
@@ -198,7 +210,10 @@ unsafe extern "system" fn ndk_create_srq(
     _srq: *mut *mut NDK_SRQ,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
+    let pd = match unsafe { PdObject::check(pd) } {
+        Ok(pd) => pd,
+        Err(status) => return status,
+    };
     if depth > pd.base.shard.limits.srq_depth || max_sge as usize > MAX_SGE {
         return STATUS_INVALID_PARAMETER;
     }

@@ -1,7 +1,7 @@
 //! Queue pairs: posting.
 
-use super::mr::{FastRegister, MrObject, remote_access};
-use super::mw::MwObject;
+use super::mr::{FastRegister, MrObject, MrShared, remote_access};
+use super::mw::{MwObject, MwShared};
 use super::queue::{Queue, Slots, status_of};
 use super::regions::InlineSlots;
 use super::{Context, Object, ndk_close, ndk_query_extension, slice};
@@ -99,6 +99,9 @@ impl QpObject {
         flags: ULONG,
         prepare: impl FnOnce(&Queue<SendWr>) -> Result<(SendOp, SgList), NTSTATUS>,
     ) -> Result<(), NTSTATUS> {
+        if self.base.is_closing() {
+            return Err(STATUS_INVALID_DEVICE_STATE);
+        }
         if !self.shared.connected.load(Ordering::Acquire) {
             return Err(STATUS_CONNECTION_INVALID);
         }
@@ -176,41 +179,44 @@ impl QpObject {
         let Some(mut queue) = self.shared.receive.enter() else {
             return STATUS_INVALID_DEVICE_REQUEST;
         };
+        if self.base.is_closing() {
+            return STATUS_INVALID_DEVICE_STATE;
+        }
         let posted = queue.post_receive(context, sgl, &self.shared.receive_slots);
         self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         posted
     }
 
-    /// The region of a request, which has to be of this provider and domain.
+    /// A region or window of a request, which has to be of this provider and of the domain.
     ///
     /// # Safety
-    /// `mr` is null or an open object, and stays open for `'a`.
-    unsafe fn mr<'a>(&self, mr: *mut NDK_MR) -> Result<&'a MrObject, NTSTATUS> {
-        if mr.is_null() {
+    /// `object` is null or an object that lives for `'a`.
+    unsafe fn member<'a, N: NdkObject, S>(
+        &self,
+        object: *mut N,
+        domain: impl FnOnce(&S) -> PdId,
+    ) -> Result<&'a Object<N, S>, NTSTATUS> {
+        // SAFETY: the caller's promise.
+        let object = unsafe { Object::<N, S>::check(object) }?;
+        if !self.same_provider(object) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        // SAFETY: not null, so open by the caller's promise.
-        let mr = unsafe { MrObject::from_ndk(mr) };
-        if mr.ndk.Header.ObjectType != NdkObjectTypeMr || !self.same_provider(mr) {
-            return Err(STATUS_INVALID_PARAMETER);
-        }
-        if mr.shared.pd == self.shared.pd { Ok(mr) } else { Err(STATUS_ACCESS_VIOLATION) }
+        let inside = domain(&object.shared) == self.shared.pd;
+        if inside { Ok(object) } else { Err(STATUS_ACCESS_VIOLATION) }
     }
 
-    /// As [`Self::mr`].
-    ///
     /// # Safety
-    /// As there.
+    /// As for [`Self::member`].
+    unsafe fn mr<'a>(&self, mr: *mut NDK_MR) -> Result<&'a MrObject, NTSTATUS> {
+        // SAFETY: the caller's promise.
+        unsafe { self.member(mr, |shared: &MrShared| shared.pd) }
+    }
+
+    /// # Safety
+    /// As for [`Self::member`].
     unsafe fn mw<'a>(&self, mw: *mut NDK_MW) -> Result<&'a MwObject, NTSTATUS> {
-        if mw.is_null() {
-            return Err(STATUS_INVALID_PARAMETER);
-        }
-        // SAFETY: not null, so open by the caller's promise.
-        let mw = unsafe { MwObject::from_ndk(mw) };
-        if mw.ndk.Header.ObjectType != NdkObjectTypeMw || !self.same_provider(mw) {
-            return Err(STATUS_INVALID_PARAMETER);
-        }
-        if mw.shared.pd == self.shared.pd { Ok(mw) } else { Err(STATUS_ACCESS_VIOLATION) }
+        // SAFETY: the caller's promise.
+        unsafe { self.member(mw, |shared: &MwShared| shared.pd) }
     }
 }
 

@@ -45,6 +45,9 @@ impl SrqObject {
         let Some(mut queue) = self.shared.receive.enter() else {
             return STATUS_INVALID_DEVICE_REQUEST;
         };
+        if self.base.is_closing() {
+            return STATUS_INVALID_DEVICE_STATE;
+        }
         let posted = queue.post_receive(context, sgl, &self.shared.slots);
         self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         posted
