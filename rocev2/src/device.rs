@@ -9,8 +9,9 @@ use crate::cm::{
 };
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::{Qpn, Rkey};
-use crate::mr::{AccessError, MrTable, Registration};
+use crate::mr::{AccessError, MrTable, PdId, Registration, Released, Reserve};
 use crate::psn::Psn;
+use crate::qp::receive::{SrqConfig, SrqError, SrqId, Srqs};
 use crate::qp::requester::Window;
 use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
 use crate::qp::{PeerQp, Qp, QpConfig, QpState};
@@ -42,7 +43,7 @@ pub struct DeviceConfig {
     pub mtu: usize,
     /// QPs, at most; rounded up to a power of two.
     pub max_qps: usize,
-    /// Registrations, at most.
+    /// Keys, at most: registrations, and reserved keys. Never more than 2^18.
     pub max_mrs: usize,
     /// READs in flight per QP and direction, at most.
     pub max_reads: u8,
@@ -66,6 +67,11 @@ pub enum Event {
         qpn: Qpn,
         /// Its connection.
         conn: Option<ConnId>,
+    },
+    /// A shared receive queue fell below its threshold: once for each time that it was armed.
+    SrqLow {
+        /// The caller's name for the queue.
+        owner: u64,
     },
 }
 
@@ -127,6 +133,7 @@ pub struct Device {
     /// The latest number drawn for each slot.
     last_qpns: Vec<Qpn>,
     mrs: MrTable,
+    srqs: Srqs,
     cm: Cm,
     conns: BTreeMap<ConnId, ConnQp>,
     timers: Timers,
@@ -149,6 +156,7 @@ impl Device {
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
+            srqs: Srqs::default(),
             cm: Cm::new(config.cm.clone(), rng.fork()),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
@@ -156,7 +164,7 @@ impl Device {
             conns: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
-            completions: Completions::default(),
+            completions: Completions::new(config.max_mrs),
             events: VecDeque::new(),
             counters: Counters::default(),
             ip_id: rng.u32() as u16,
@@ -189,22 +197,92 @@ impl Device {
         self.mrs.register(registration)
     }
 
-    /// Ends a registration.
+    /// Takes a key for a fast-register region, a window, or the logical addresses of a domain. It
+    /// stays the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None`
+    /// where the table is full.
+    pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
+        self.mrs.reserve(pd, what)
+    }
+
+    /// Ends a key, registered or reserved, in whatever state. The bytes of a registration are the
+    /// caller's again when this returns; those of a fast registration come out of
+    /// [`Self::poll_released`].
     ///
     /// # Errors
     /// The key names nothing.
     pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
-        self.mrs.deregister(key).map(drop)
+        if let Some(released) = self.mrs.deregister(key)? {
+            self.completions.release(released);
+        }
+        Ok(())
+    }
+
+    /// The next region of a fast registration whose bytes the device no longer uses: every region
+    /// that a posted [`SendOp::FastRegister`](crate::qp::work::SendOp::FastRegister) named comes out
+    /// here once, whether its mapping ended, its key did, or the request failed or was flushed.
+    pub fn poll_released(&mut self) -> Option<Released> {
+        self.completions.pop_released()
+    }
+
+    // ---- shared receive queues ----------------------------------------------------------------
+
+    /// Creates a shared receive queue. Its threshold is armed.
+    pub fn create_srq(&mut self, config: SrqConfig) -> SrqId {
+        self.completions.reserve(config.depth);
+        self.srqs.create(config)
+    }
+
+    /// Changes depth and threshold of a shared receive queue; `None` keeps. A threshold is armed anew:
+    /// [`Event::SrqLow`] follows at once where fewer receives are queued; 0 disarms.
+    ///
+    /// # Errors
+    /// [`SrqError`]: nothing was changed.
+    pub fn modify_srq(
+        &mut self,
+        id: SrqId,
+        depth: Option<usize>,
+        threshold: Option<usize>,
+    ) -> Result<(), SrqError> {
+        let before = self.srqs.modify(id, depth, threshold)?;
+        self.completions.reserve(depth.unwrap_or(before));
+        self.completions.unreserve(before);
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue; what is queued completes flushed, in the queue's name.
+    ///
+    /// # Errors
+    /// [`SrqError`]: unknown, or a QP uses it.
+    pub fn destroy_srq(&mut self, id: SrqId) -> Result<(), SrqError> {
+        let config = self.srqs.destroy(id, &mut self.completions)?;
+        self.completions.unreserve(config.depth);
+        Ok(())
+    }
+
+    /// Queues a receive for whichever QP needs one next. Its completion is the QP's.
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was queued.
+    pub fn post_srq_recv(&mut self, id: SrqId, wr: RecvWr) -> Result<(), PostError> {
+        self.srqs.get_mut(id).ok_or(PostError::UnknownSrq)?.push(wr)
     }
 
     // ---- queue pairs --------------------------------------------------------------------------
 
-    /// Creates a QP in INIT; `None` where the table is full.
+    /// Creates a QP in INIT; `None` where the table is full, or its shared receive queue unknown.
     pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let recv_pd = match config.srq {
+            Some(srq) => self.srqs.enter(srq)?,
+            None => config.pd,
+        };
         let slot = self.free.pop_front()?;
         let qpn = self.draw_qpn(slot);
-        let qp = Qp::new(qpn, config, self.config.window);
-        self.completions.reserve(config.send_depth + config.recv_depth);
+        let qp = Qp::new(qpn, config, recv_pd, self.config.window);
+        let (send_depth, recv_depth) = qp.depths();
+        self.completions.reserve(send_depth + recv_depth);
         self.qps[slot] =
             Some(Box::new(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false }));
         Some(qpn)
@@ -215,10 +293,15 @@ impl Device {
         self.flush_qp(qpn);
         let Some((slot, entry)) = self.slot(qpn) else { return };
         let (send_depth, recv_depth) = entry.qp.depths();
+        let srq = entry.qp.srq();
         if let Some(conn) = entry.conn {
             self.conns.remove(&conn);
         }
         self.completions.unreserve(send_depth + recv_depth);
+        if let Some(srq) = srq {
+            self.srqs.leave(srq);
+        }
+        self.mrs.unbind_qp(qpn);
         self.qps[slot] = None;
         self.free.push_back(slot);
     }
@@ -439,8 +522,13 @@ impl Device {
             _ => {}
         }
         let before = entry.qp.state();
-        let Self { mrs, completions, .. } = self;
-        let handled = entry.qp.handle_packet(now, packet, mrs, memory, completions);
+        let Self { mrs, srqs, completions, .. } = self;
+        let srq_id = entry.qp.srq();
+        let srq = srq_id.and_then(|id| srqs.get_mut(id));
+        let handled = entry.qp.handle_packet(now, packet, mrs, memory, srq, completions);
+        if let Some(id) = srq_id {
+            srqs.list(id);
+        }
         if handled.is_ok()
             && entry.awaits_rtu
             && let Some(conn) = entry.conn
@@ -486,7 +574,7 @@ impl Device {
             let mut unit = UnitWriter::new(buf, &encap);
             let written = entry.qp.fill(
                 now,
-                &self.mrs,
+                &mut self.mrs,
                 memory,
                 &mut unit,
                 max_packets,
@@ -546,7 +634,8 @@ impl Device {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pump_cm();
-        self.events.pop_front()
+        let low = self.srqs.pop_low().map(|owner| Event::SrqLow { owner });
+        low.or_else(|| self.events.pop_front())
     }
 
     // ---- inside -------------------------------------------------------------------------------

@@ -110,9 +110,16 @@ impl Drop for Mr {
 /// One element of a work request.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
-pub struct Sge<'a>(NDK_SGE, PhantomData<&'a Mr>);
+pub struct Sge<'a>(pub(super) NDK_SGE, pub(super) PhantomData<&'a [u8]>);
 
 impl Sge<'_> {
+    /// An element by its numbers. They are labels that the provider checks, good or not.
+    #[must_use]
+    pub fn at(address: u64, len: u32, token: u32) -> Self {
+        let label = std::ptr::without_provenance_mut(address as usize);
+        Self(NDK_SGE::from_virtual(label, len as ULONG, token), PhantomData)
+    }
+
     /// The C array that a slice of elements is.
     pub(super) const fn as_ptr(elements: &[Self]) -> *const NDK_SGE {
         elements.as_ptr().cast()

@@ -4,14 +4,17 @@
 
 mod connections;
 mod cqs;
+mod endpoints;
+mod loopback;
+mod memory;
 mod objects;
+mod queues;
 
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
-use crate::ndk::lam::Lams;
-use crate::ndk::mr::Regions;
+use crate::ndk::regions::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
 use crate::platform::Platform;
 use crate::ring::{FLUSH, Shard};
@@ -20,14 +23,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use core::sync::atomic::Ordering;
 use core::task::Waker;
+use loopback::Loopback;
 use netadapter_glue::neighbour::Neighbours;
-use netadapter_glue::{Edge, Received, Segments, Transmit};
+use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
+use rocev2::ids::Rkey;
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{Completion, MAX_READS, WcStatus};
 use slotmap::{Key as _, KeyData};
@@ -94,8 +98,9 @@ struct State {
     device: Device,
     neighbours: Neighbours,
     regions: Regions,
-    lams: Lams,
     objects: Objects,
+    /// The region or window of every key that a consumer knows.
+    tokens: BTreeMap<Rkey, ObjectId>,
     conns: BTreeMap<ConnId, ObjectId>,
     listeners: BTreeMap<ListenerId, ObjectId>,
     /// Connectors that wait for the peer's link-layer address.
@@ -108,6 +113,7 @@ struct State {
     next_pd: u32,
     mac: [u8; 6],
     max_segments: usize,
+    loopback: Loopback,
     stopped: bool,
 }
 
@@ -117,6 +123,7 @@ enum Upcall {
     Requested { done: RequestDone, status: NTSTATUS },
     ConnectEvent { callback: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context, connector: Context },
     Disconnected { event: DisconnectEvent },
+    SrqLow { srq: ObjectId },
     Closed { object: ObjectId },
 }
 
@@ -151,8 +158,8 @@ impl PollCore {
             device,
             neighbours: Neighbours::new(link.mac, &config.addresses),
             regions: Regions::default(),
-            lams: Lams::default(),
             objects: Objects::default(),
+            tokens: BTreeMap::new(),
             conns: BTreeMap::new(),
             listeners: BTreeMap::new(),
             resolving: Vec::new(),
@@ -162,6 +169,7 @@ impl PollCore {
             next_pd: 1,
             mac: link.mac,
             max_segments: link.max_segments.max(1),
+            loopback: Loopback::default(),
             stopped: false,
         };
         Self { edge, edge_failed: false, state }
@@ -232,7 +240,8 @@ impl PollCore {
     fn transmit_burst(&mut self, now: Instant) -> bool {
         let Self { edge, state, .. } = self;
         let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(now, buf));
-        sent.is_ok_and(|units| units > 0)
+        let came_back = state.loopback.restart();
+        came_back || sent.is_ok_and(|units| units > 0)
     }
 }
 
@@ -241,10 +250,7 @@ impl State {
         if let Some(len) = self.neighbours.poll_transmit(buf) {
             return Some(Transmit { len, segments: None });
         }
-        let unit = self.device.poll_transmit(now, buf, self.max_segments, &mut self.regions)?;
-        let segments = (unit.segments > 1)
-            .then_some(Segments { header_len: unit.header_len, segment_len: unit.segment_len });
-        Some(Transmit { len: unit.len, segments })
+        self.fill_from_device(now, buf)
     }
 
     fn drain_control(&mut self, now: Instant) -> bool {
@@ -268,7 +274,7 @@ impl State {
         }
         // After the posts, so that a post never meets a mapping that was built before it and is not
         // known yet.
-        self.lams.update(&self.shard.lams);
+        self.regions.lams.update(&self.shard.lams);
         ringing > 0
     }
 
@@ -283,16 +289,25 @@ impl State {
             }
             Kind::Qp(qp) => {
                 let reasons = qp.object.shared.doorbell.answer();
-                qp.drain(&mut self.device);
+                self.drain_qp(id);
                 if reasons & FLUSH != 0 {
                     self.flush_qp(id);
                 }
+            }
+            Kind::Srq(srq) => {
+                srq.object.shared.doorbell.answer();
+                srq.drain(&mut self.device);
             }
             Kind::Listener(listener) => {
                 listener.object.shared.doorbell.answer();
                 self.pause(id);
             }
-            Kind::Adapter(_) | Kind::Pd(..) | Kind::Mr(_) | Kind::Connector(_) => {}
+            Kind::Adapter(_)
+            | Kind::Pd(..)
+            | Kind::Mr(_)
+            | Kind::Mw(_)
+            | Kind::Connector(_)
+            | Kind::SharedEndpoint(_) => {}
         }
     }
 
@@ -302,6 +317,9 @@ impl State {
             any = true;
             self.deliver(now, &completion);
         }
+        while let Some(released) = self.device.poll_released() {
+            self.regions.release(released.region);
+        }
         any
     }
 
@@ -309,13 +327,17 @@ impl State {
         let id = ObjectId::from(KeyData::from_ffi(completion.owner));
         let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
         let shared = &qp.object.shared;
-        let (retired, cq) = if completion.kind.is_receive() {
-            (&shared.receive_retired, qp.receive_cq)
+        let (slots, cq) = if !completion.kind.is_receive() {
+            (Some(&shared.initiator_slots), qp.initiator_cq)
+        } else if let Some(srq) = qp.srq {
+            (self.srq_slots(srq), qp.receive_cq)
         } else {
-            (&shared.initiator_retired, qp.initiator_cq)
+            (Some(&shared.receive_slots), qp.receive_cq)
         };
         // The slot is free before the consumer can see why.
-        retired.fetch_add(1, Ordering::Release);
+        if let Some(slots) = slots {
+            slots.retire();
+        }
         if completion.silent {
             return;
         }
@@ -342,6 +364,7 @@ impl State {
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
                 Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
+                Event::SrqLow { owner } => self.handle_low_srq(owner),
             }
         }
         any
@@ -397,6 +420,7 @@ impl State {
                 // SAFETY: as above. 0: no reason is given.
                 unsafe { callback(context.get(), 0) };
             }
+            Upcall::SrqLow { srq } => self.notify_srq(srq),
             Upcall::Closed { object } => self.finish_close(object),
             // A callback that the consumer did not give.
             Upcall::Created { .. } | Upcall::Requested { .. } | Upcall::Disconnected { .. } => {}
@@ -418,6 +442,14 @@ impl State {
             }
             Control::RegisterMr { mr, what, done } => {
                 let status = self.register_mr(mr, *what);
+                self.request_done(done, status);
+            }
+            Control::InitializeFastRegisterMr { mr, what, done } => {
+                let status = self.initialize_mr(mr, *what);
+                self.request_done(done, status);
+            }
+            Control::ModifySrq { srq, depth, threshold, done } => {
+                let status = self.modify_srq(srq, depth, threshold);
                 self.request_done(done, status);
             }
             Control::DeregisterMr { mr, done } => {

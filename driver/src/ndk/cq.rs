@@ -230,7 +230,7 @@ impl CqObject {
 /// `cq` is open.
 unsafe extern "system" fn ndk_arm_cq(cq: *mut NDK_CQ, kind: ULONG) {
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return };
     // Entered, so that the CQ is not freed under this call by a notification that closes it.
     let entered = cq.shared.results.enter();
     if cq.shared.arm.arm(kind) {
@@ -256,7 +256,10 @@ unsafe extern "system" fn ndk_resize_cq(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let cq = match unsafe { CqObject::check(cq) } {
+        Ok(cq) => cq,
+        Err(status) => return status,
+    };
     if depth > cq.base.shard.limits.cq_depth {
         return STATUS_INVALID_PARAMETER;
     }
@@ -279,7 +282,10 @@ unsafe extern "system" fn ndk_control_cq_interrupt_moderation(
     count: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let cq = match unsafe { CqObject::check(cq) } {
+        Ok(cq) => cq,
+        Err(status) => return status,
+    };
     // MAXULONG is above any depth.
     if interval == MAXULONG && count > cq.shared.depth.load(Ordering::Acquire) {
         return STATUS_INVALID_PARAMETER_MIX;
@@ -308,7 +314,7 @@ unsafe extern "system" fn ndk_get_cq_results(
         return 0;
     }
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return 0 };
     cq.drain(count, |at, cqe| {
         let result = NDK_RESULT {
             Status: cqe.status,
@@ -337,7 +343,7 @@ unsafe extern "system" fn ndk_get_cq_results_ex(
         return 0;
     }
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return 0 };
     cq.drain(count, |at, cqe| {
         let result = NDK_RESULT_EX {
             Status: cqe.status,

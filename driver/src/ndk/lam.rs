@@ -15,7 +15,7 @@
 //!   post is known before the post is worked on, and what was released is not.
 
 use super::adapter::AdapterObject;
-use super::mr::Mapping;
+use super::regions::Mapping;
 use super::{ObjectId, store};
 use crate::abi::*;
 use alloc::boxed::Box;
@@ -137,7 +137,6 @@ impl Lams {
     ///
     /// # Errors
     /// They do not all lie inside one mapping. Nothing was called.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the privileged token is to come"))]
     pub(crate) fn pieces(
         &self,
         address: u64,
@@ -172,7 +171,10 @@ pub(crate) unsafe extern "system" fn ndk_build_lam(
     fbo: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     // SAFETY: the consumer's promise.
     let Some(first) = (unsafe { mdl.as_ref() }) else { return STATUS_INVALID_PARAMETER };
     if size.is_null() || fbo.is_null() || length == 0 {
@@ -244,7 +246,7 @@ pub(crate) unsafe extern "system" fn ndk_release_lam(
     lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
 ) {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let Ok(adapter) = (unsafe { AdapterObject::check(adapter) }) else { return };
     // SAFETY: the consumer's promise.
     let Some(lam) = (unsafe { lam.as_mut() }) else { return };
     let context = core::mem::replace(&mut lam.AdapterContext, core::ptr::null_mut());
@@ -258,7 +260,7 @@ pub(crate) unsafe extern "system" fn ndk_release_lam(
 
 #[cfg(test)]
 mod tests {
-    use super::super::mr::tests::mapping;
+    use super::super::regions::tests::mapping;
     use super::*;
     use alloc::vec;
     use alloc::vec::Vec;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::env::{Duration, RegionId};
 use crate::ids::Lkey;
-use crate::mr::{Access, MrKind, PdId};
+use crate::mr::{Access, PdId};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
 use crate::wire::{Mac, Reth, parse_unit};
@@ -60,8 +60,8 @@ impl World {
         let mut devices = [Device::new(config(v6, 0)), Device::new(config(v6, 1))];
         let keys = devices.each_mut().map(|device| {
             let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-            let (region, len, kind) = (RegionId(0), REGION as u64, MrKind::Registered);
-            let registration = Registration { pd: PD, region, base: BASE, len, access, kind };
+            let (region, len) = (RegionId(0), REGION as u64);
+            let registration = Registration { pd: PD, region, base: BASE, len, access };
             device.register(registration).unwrap()
         });
         let memory = [0, 1]
@@ -80,7 +80,8 @@ impl World {
     }
 
     fn qp(&mut self, node: usize) -> Qpn {
-        let config = QpConfig { owner: node as u64, pd: PD, send_depth: 16, recv_depth: 16 };
+        let config =
+            QpConfig { owner: node as u64, pd: PD, send_depth: 16, recv_depth: 16, srq: None };
         self.devices[node].create_qp(&config).unwrap()
     }
 
@@ -406,7 +407,7 @@ fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
 #[test]
 fn a_queue_pair_number_is_not_drawn_twice_running() {
     let mut device = Device::new(DeviceConfig { max_qps: 1 << 20, ..config(false, 0) });
-    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1 };
+    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1, srq: None };
     // All slots but one stay taken, so that each new queue pair has to use the same one.
     device.free.truncate(1);
     let mut last = None;
