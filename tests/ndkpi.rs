@@ -18,6 +18,8 @@ mod completions;
 mod connector;
 #[path = "ndkpi/cq.rs"]
 mod cq;
+#[path = "ndkpi/fast_register.rs"]
+mod fast_register;
 #[path = "ndkpi/hostile.rs"]
 mod hostile;
 #[path = "ndkpi/lam.rs"]
@@ -30,14 +32,20 @@ mod listener;
 mod matrix;
 #[path = "ndkpi/mr.rs"]
 mod mr;
+#[path = "ndkpi/mw.rs"]
+mod mw;
 #[path = "ndkpi/pd.rs"]
 mod pd;
 #[path = "ndkpi/qp.rs"]
 mod qp;
 #[path = "ndkpi/record.rs"]
 mod record;
+#[path = "ndkpi/shared_endpoint.rs"]
+mod shared_endpoint;
 #[path = "ndkpi/slots.rs"]
 mod slots;
+#[path = "ndkpi/srq.rs"]
+mod srq;
 #[path = "ndkpi/world.rs"]
 mod world;
 
@@ -63,10 +71,14 @@ const FILES: &[&[Entry]] = &[
     lam::TESTS,
     pd::TESTS,
     mr::TESTS,
+    fast_register::TESTS,
+    mw::TESTS,
     cq::TESTS,
+    srq::TESTS,
     qp::TESTS,
     connector::TESTS,
     answer::TESTS,
+    shared_endpoint::TESTS,
     listener::TESTS,
     completions::TESTS,
     limits::TESTS,

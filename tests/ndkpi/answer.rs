@@ -2,7 +2,7 @@
 //! in both.
 
 use crate::record::Test;
-use crate::world::{LIMITS, Net, PORT, Side, status};
+use crate::world::{Fate, LIMITS, Net, PORT, Side, status};
 use driver::abi::*;
 use ndkperf::{Connector, Listener, Request};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ crate::tests! {
     a_connection_is_made_and_its_end_is_told
     a_completion_needs_an_offer
     a_completion_comes_after_the_acceptor_has_gone
+    a_completion_comes_after_the_acceptor_has_given_up
     an_accept_needs_sound_arguments
     an_accept_fails_with_the_initiator
     a_close_ends_an_accept
@@ -174,6 +175,21 @@ fn a_completion_comes_after_the_acceptor_has_gone(test: Test) {
         assert_eq!(end(&accept), STATUS_CANCELLED);
         settle(&net, 0);
         assert_eq!(form.complete(&asked.active).0, STATUS_CONNECTION_ABORTED);
+    }
+}
+
+fn a_completion_comes_after_the_acceptor_has_given_up(test: Test) {
+    for form in FORMS {
+        let net = Net::impatient(test);
+        let asked = ask(&net);
+        let (accept, _) = form.accept(&asked.passive, asked.sides[1].qp.as_ptr(), 0);
+        asked.connect.wait().unwrap();
+        // Nothing that asks the acceptor for more time gets through.
+        net.wires[0].cut();
+        assert_eq!(end(&accept), STATUS_IO_TIMEOUT);
+        net.wires[0].set(|_| Fate::Pass);
+        settle(&net, 0);
+        assert_eq!(form.complete(&asked.active).0, STATUS_IO_TIMEOUT);
     }
 }
 

@@ -65,10 +65,12 @@ fn a_connect_needs_sound_arguments(test: Test) {
     let sound = Connect { qp: side.qp.as_ptr(), from, to, to_len: 16, data_len: 0 };
     let info = net.adapters[0].info().unwrap();
     let other: SocketAddr = "[fd00::2]:7174".parse().unwrap();
+    let group: SocketAddr = "224.0.0.7:7174".parse().unwrap();
     for (status, connect) in [
         (STATUS_INVALID_PARAMETER, Connect { qp: std::ptr::null_mut(), ..sound }),
-        (STATUS_INVALID_PARAMETER, Connect { to: net.at(1, 0), ..sound }),
-        (STATUS_INVALID_PARAMETER, Connect { to: other, to_len: 28, ..sound }),
+        (STATUS_CONNECTION_REFUSED, Connect { to: net.at(1, 0), ..sound }),
+        (STATUS_NETWORK_UNREACHABLE, Connect { to: other, to_len: 28, ..sound }),
+        (STATUS_NETWORK_UNREACHABLE, Connect { to: group, ..sound }),
         (STATUS_INVALID_ADDRESS, Connect { to_len: 15, ..sound }),
         (STATUS_INVALID_ADDRESS, Connect { from: to, ..sound }),
         (STATUS_INVALID_BUFFER_SIZE, Connect { data_len: info.MaxCallerData + 1, ..sound }),

@@ -125,7 +125,7 @@ impl<'a> Report<'a> {
                 "  {} (since {}.{}, {})",
                 function.name, since.Major, since.Minor, function.page
             );
-            for row in function.rows {
+            for row in rows(function) {
                 self.row(group, function, row);
             }
         }
@@ -210,14 +210,22 @@ impl<'a> Report<'a> {
             };
             let known = GROUPS.iter().filter(|known| known.name == *group);
             let functions = known.flat_map(|known| known.functions);
-            if !functions.filter(|known| known.name == *function).any(|f| f.rows.iter().any(admits))
-            {
+            if !functions.filter(|known| known.name == *function).any(|f| rows(f).any(admits)) {
                 let way = delivery_name(*delivery);
                 self.wrong
                     .push(format!("undocumented: {group}.{function}/{way}/{status} in {tests:?}"));
             }
         }
     }
+}
+
+/// The rows of a function, and those of common misuse that it does not have anyway.
+fn rows(function: &Function) -> impl Iterator<Item = &Documented> {
+    let own = |row: &&Documented| {
+        let inline = |own: &Documented| matches!(own.delivery, Delivery::Inline | Delivery::Either);
+        !function.rows.iter().any(|own| own.status == row.status && inline(own))
+    };
+    function.rows.iter().chain(function.misuse.iter().filter(own))
 }
 
 const fn delivery_name(delivery: Delivery) -> &'static str {

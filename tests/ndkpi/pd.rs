@@ -3,13 +3,15 @@
 use crate::record::Test;
 use crate::world::{Net, Side, status};
 use driver::abi::*;
-use ndkperf::QpConfig;
+use ndkperf::{Buffer, QpConfig, Remote, Sge};
+use std::sync::Arc;
 use tests::call;
 use tests::raw::{Object, create, start, wait};
 
 crate::tests! {
     a_qp_has_limits
     a_closing_domain_creates_nothing
+    the_privileged_token_names_logical_addresses
     qps_run_out
 }
 
@@ -40,9 +42,31 @@ fn a_closing_domain_creates_nothing(test: Test) {
     let closing = start(|then| pd.close(then));
     let out = std::ptr::null_mut();
     let late = create::<NDK_MR>(|done, context| call!(pd, NdkCreateMr, FALSE, done, context, out));
-    assert_eq!(late.err(), Some(STATUS_INVALID_PARAMETER));
+    assert_eq!(late.err(), Some(STATUS_INVALID_DEVICE_STATE));
     wait(|then| mr.close(then));
     closing.recv().unwrap();
+}
+
+fn the_privileged_token_names_logical_addresses(test: Test) {
+    let net = Net::new(test);
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    let buffer = Arc::new(Buffer::new(PAGE_SIZE));
+    let lam = net.adapters[0].build_lam(buffer, 0..PAGE_SIZE).unwrap();
+    lam.buffer().write(0, b"privileged");
+    let address = lam.pages()[0].QuadPart.cast_unsigned() + u64::from(lam.fbo());
+    let token = client.pd.privileged_token();
+    assert_ne!(token, 0);
+    server.qp.receive(1, &[server.mr.sge(0..10)]).unwrap();
+    client.qp.send(1, &[Sge::at(address, 10, token)], 0).unwrap();
+    assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_SUCCESS)]);
+    let mut bytes = [0; 10];
+    server.mr.buffer().read(0, &mut bytes);
+    assert_eq!(&bytes, b"privileged");
+    // Not for the peer.
+    let remote = Remote { address, token };
+    server.qp.write(1, &[server.mr.sge(0..10)], remote, 0).unwrap();
+    assert_eq!(server.ends(1), [(NdkOperationTypeWrite, STATUS_ACCESS_VIOLATION)]);
 }
 
 fn qps_run_out(test: Test) {
