@@ -60,10 +60,7 @@ fn a_window_is_bound_once_at_a_time(test: Test) {
     }
     assert_eq!(
         side.ends(2),
-        [
-            (NdkOperationTypeBind, STATUS_SUCCESS),
-            (NdkOperationTypeBind, STATUS_INVALID_DEVICE_REQUEST)
-        ]
+        [(NdkOperationTypeBind, STATUS_SUCCESS), (NdkOperationTypeBind, STATUS_ACCESS_VIOLATION)]
     );
 }
 

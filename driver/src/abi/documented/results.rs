@@ -97,7 +97,8 @@ pub(super) const COMPLETION: &[Function] = &[
             DONE,
             entry(STATUS_ACCESS_VIOLATION),
             FLUSHED,
-            entry(STATUS_INVALID_DEVICE_REQUEST),
+            entry(STATUS_INVALID_DEVICE_REQUEST)
+                .never("what the post itself does not refuse is ACCESS_VIOLATION"),
             NO_QP_FAULT,
         ],
     ),
