@@ -30,6 +30,8 @@ mod limits;
 mod listener;
 #[path = "ndkpi/matrix.rs"]
 mod matrix;
+#[path = "ndkpi/misuse.rs"]
+mod misuse;
 #[path = "ndkpi/mr.rs"]
 mod mr;
 #[path = "ndkpi/mw.rs"]
@@ -82,6 +84,7 @@ const FILES: &[&[Entry]] = &[
     listener::TESTS,
     completions::TESTS,
     limits::TESTS,
+    misuse::TESTS,
 ];
 
 fn main() -> ExitCode {

@@ -36,7 +36,7 @@ fn every_version_is_served_at_the_highest(test: Test) {
     for (major, minor) in [(1, 1), (1, 2), (2, 0), (2, 1)] {
         let opened = net.open(0, NDK_VERSION { Major: major, Minor: minor }).unwrap();
         // SAFETY: the adapter is open.
-        let version = unsafe { (*opened.adapter).Header.Version };
+        let version = unsafe { (*opened.adapter.0).Header.Version };
         assert_eq!((version.Major, version.Minor), (2, 1));
     }
     for (major, minor) in [(0, 9), (2, 2), (3, 0)] {

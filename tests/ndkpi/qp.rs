@@ -3,16 +3,13 @@
 use crate::record::Test;
 use crate::world::Net;
 use driver::abi::*;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use tests::call;
-use tests::raw::{Object, PATIENCE};
+use tests::raw::Object;
 
 crate::tests! {
     a_post_needs_a_connection
     a_queue_holds_what_it_was_made_for
     a_request_has_limits
-    posts_that_race_are_turned_away
 }
 
 type Post = fn(Object<NDK_QP>, &[NDK_SGE]) -> NTSTATUS;
@@ -81,31 +78,4 @@ fn a_request_has_limits(test: Test) {
     }
     // The queue pair is unharmed.
     assert_eq!(send(qp, &[]), STATUS_SUCCESS);
-}
-
-/// The consumer has to serialize its posts; one that does not gets a status, not a race.
-///
-/// Two threads post what is refused in any case until their calls have met.
-fn posts_that_race_are_turned_away(test: Test) {
-    let net = Net::new(test);
-    let connection = net.connect();
-    let qp = Object(connection.sides[0].qp.as_ptr());
-    for post in POSTS {
-        let met = AtomicBool::new(false);
-        let deadline = Instant::now() + PATIENCE;
-        let race = || {
-            let long = [element(1); 16];
-            while !met.load(Ordering::Relaxed) && Instant::now() < deadline {
-                match post(qp, &long) {
-                    STATUS_INVALID_DEVICE_REQUEST => met.store(true, Ordering::Relaxed),
-                    status => assert_eq!(status, STATUS_DATA_OVERRUN),
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(race);
-            scope.spawn(race);
-        });
-        assert!(met.into_inner(), "two posts have met");
-    }
 }

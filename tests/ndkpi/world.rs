@@ -176,7 +176,7 @@ impl Net {
     /// Opens another adapter instance, of any version.
     pub(crate) fn open(&self, host: usize, version: NDK_VERSION) -> Result<Raw, NTSTATUS> {
         let opener = self.openers[host].clone();
-        opener.open(version).map(|adapter| Raw { adapter, opener })
+        opener.open(version).map(|adapter| Raw { adapter: Object(adapter), opener })
     }
 
     pub(crate) fn at(&self, host: usize, port: u16) -> SocketAddr {
@@ -231,14 +231,14 @@ impl Net {
 
 /// An adapter that was opened without the wrapper.
 pub(crate) struct Raw {
-    pub(crate) adapter: *mut NDK_ADAPTER,
+    pub(crate) adapter: Object<NDK_ADAPTER>,
     opener: Arc<dyn Opener>,
 }
 
 impl Drop for Raw {
     fn drop(&mut self) {
         // SAFETY: opened by it, and closed once.
-        unsafe { self.opener.close(self.adapter) };
+        unsafe { self.opener.close(self.adapter.0) };
     }
 }
 

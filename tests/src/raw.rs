@@ -163,6 +163,8 @@ closes! {
     NDK_QP: NdkCloseQp;
     NDK_CONNECTOR: NdkCloseConnector;
     NDK_LISTENER: NdkCloseListener;
+    NDK_SRQ: NdkCloseSrq;
+    NDK_MW: NdkCloseMw;
     NDK_SHARED_ENDPOINT: NdkCloseSharedEndpoint;
 }
 

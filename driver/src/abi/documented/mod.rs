@@ -121,6 +121,11 @@ impl Function {
         Self { misuse: CHECKED, ..self }
     }
 
+    /// It looks at the type of its object, which only its closer can close.
+    const fn typed(self) -> Self {
+        Self { misuse: TYPED, ..self }
+    }
+
     /// It refuses an object that the consumer has closed.
     const fn refuses_closed(self) -> Self {
         Self { misuse: CLOSED, ..self }
@@ -163,6 +168,8 @@ const BAD_POINTER: Documented = inline(STATUS_INVALID_PARAMETER).ours();
 
 /// An object that the consumer has closed.
 const CLOSED: &[Documented] = &[inline(STATUS_INVALID_DEVICE_STATE).ours()];
+/// No object, or one of another type.
+const TYPED: &[Documented] = &[inline(STATUS_INVALID_PARAMETER).ours()];
 /// No object, one of another type, or one that the consumer has closed.
 const CHECKED: &[Documented] =
     &[inline(STATUS_INVALID_PARAMETER).ours(), inline(STATUS_INVALID_DEVICE_STATE).ours()];

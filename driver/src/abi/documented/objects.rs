@@ -9,9 +9,9 @@ pub(super) const ADAPTER: &[Function] = &[
         "nc-ndkpi-ndk_fn_query_adapter_info",
         &[inline(STATUS_SUCCESS), inline(STATUS_BUFFER_TOO_SMALL), BAD_POINTER],
     )
-    .checked(),
-    function("NdkCreateCq", "nc-ndkpi-ndk_fn_create_cq", CREATE_LIMITED).checked(),
-    function("NdkCreatePd", "nc-ndkpi-ndk_fn_create_pd", CREATE).checked(),
+    .typed(),
+    function("NdkCreateCq", "nc-ndkpi-ndk_fn_create_cq", CREATE_LIMITED).typed(),
+    function("NdkCreatePd", "nc-ndkpi-ndk_fn_create_pd", CREATE).typed(),
     function(
         "NdkCreateSharedEndpoint",
         "nc-ndkpi-ndk_fn_create_shared_endpoint",
@@ -24,9 +24,9 @@ pub(super) const ADAPTER: &[Function] = &[
             either(STATUS_TOO_MANY_ADDRESSES),
         ],
     )
-    .checked(),
-    function("NdkCreateConnector", "nc-ndkpi-ndk_fn_create_connector", CREATE).checked(),
-    function("NdkCreateListener", "nc-ndkpi-ndk_fn_create_listener", CREATE).checked(),
+    .typed(),
+    function("NdkCreateConnector", "nc-ndkpi-ndk_fn_create_connector", CREATE).typed(),
+    function("NdkCreateListener", "nc-ndkpi-ndk_fn_create_listener", CREATE).typed(),
     function(
         "NdkBuildLAM",
         "nc-ndkpi-ndk_fn_build_lam",
@@ -38,7 +38,7 @@ pub(super) const ADAPTER: &[Function] = &[
             inline(STATUS_BUFFER_TOO_SMALL),
         ],
     )
-    .checked(),
+    .typed(),
     function("NdkReleaseLAM", "nc-ndkpi-ndk_fn_release_lam", &[CALLED]),
 ];
 
