@@ -3,15 +3,12 @@
 //! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come
 //! out by `poll_*`. Nothing happens in between but what a call caused.
 
-use crate::cm::{
-    self, AcceptParams, Cm, CmConfig, CmError, CmEvent, ConnId, ConnectParams, ListenerId, QpSide,
-    ReadLimits,
-};
+use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, ReadLimits};
 use crate::env::{Instant, Memory, Rng};
-use crate::ids::{Qpn, Rkey};
-use crate::mr::{AccessError, MrTable, PdId, Registration, Released, Reserve};
+use crate::ids::Qpn;
+use crate::mr::MrTable;
 use crate::psn::Psn;
-use crate::qp::receive::{SrqConfig, SrqError, SrqId, Srqs};
+use crate::qp::receive::Srqs;
 use crate::qp::requester::Window;
 use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
 use crate::qp::{PeerQp, Qp, QpConfig, QpState};
@@ -25,6 +22,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
+mod connections;
+mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -190,83 +189,6 @@ impl Device {
         &self.counters
     }
 
-    // ---- memory -------------------------------------------------------------------------------
-
-    /// Registers memory; `None` where the table is full.
-    pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
-        self.mrs.register(registration)
-    }
-
-    /// Takes a key for a fast-register region, a window, or the logical addresses of a domain. It
-    /// stays the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None`
-    /// where the table is full.
-    pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
-        self.mrs.reserve(pd, what)
-    }
-
-    /// Ends a key, registered or reserved, in whatever state. The bytes of a registration are the
-    /// caller's again when this returns; those of a fast registration come out of
-    /// [`Self::poll_released`].
-    ///
-    /// # Errors
-    /// The key names nothing.
-    pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
-        if let Some(released) = self.mrs.deregister(key)? {
-            self.completions.release(released);
-        }
-        Ok(())
-    }
-
-    /// The next region of a fast registration whose bytes the device no longer uses: every region
-    /// that a posted [`SendOp::FastRegister`](crate::qp::work::SendOp::FastRegister) named comes out
-    /// here once, whether its mapping ended, its key did, or the request failed or was flushed.
-    pub fn poll_released(&mut self) -> Option<Released> {
-        self.completions.pop_released()
-    }
-
-    // ---- shared receive queues ----------------------------------------------------------------
-
-    /// Creates a shared receive queue. Its threshold is armed.
-    pub fn create_srq(&mut self, config: SrqConfig) -> SrqId {
-        self.completions.reserve(config.depth);
-        self.srqs.create(config)
-    }
-
-    /// Changes depth and threshold of a shared receive queue; `None` keeps. A threshold is armed anew:
-    /// [`Event::SrqLow`] follows at once where fewer receives are queued; 0 disarms.
-    ///
-    /// # Errors
-    /// [`SrqError`]: nothing was changed.
-    pub fn modify_srq(
-        &mut self,
-        id: SrqId,
-        depth: Option<usize>,
-        threshold: Option<usize>,
-    ) -> Result<(), SrqError> {
-        let before = self.srqs.modify(id, depth, threshold)?;
-        self.completions.reserve(depth.unwrap_or(before));
-        self.completions.unreserve(before);
-        Ok(())
-    }
-
-    /// Destroys a shared receive queue; what is queued completes flushed, in the queue's name.
-    ///
-    /// # Errors
-    /// [`SrqError`]: unknown, or a QP uses it.
-    pub fn destroy_srq(&mut self, id: SrqId) -> Result<(), SrqError> {
-        let config = self.srqs.destroy(id, &mut self.completions)?;
-        self.completions.unreserve(config.depth);
-        Ok(())
-    }
-
-    /// Queues a receive for whichever QP needs one next. Its completion is the QP's.
-    ///
-    /// # Errors
-    /// [`PostError`]: nothing was queued.
-    pub fn post_srq_recv(&mut self, id: SrqId, wr: RecvWr) -> Result<(), PostError> {
-        self.srqs.get_mut(id).ok_or(PostError::UnknownSrq)?.push(wr)
-    }
-
     // ---- queue pairs --------------------------------------------------------------------------
 
     /// Creates a QP in INIT; `None` where the table is full, or its shared receive queue unknown.
@@ -341,139 +263,6 @@ impl Device {
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
         entry.qp.post_recv(wr, &mut self.completions)
-    }
-
-    // ---- connections --------------------------------------------------------------------------
-
-    /// Takes a local port, 0 for any; see [`Cm::bind_port`].
-    ///
-    /// # Errors
-    /// The port is taken, or none is left.
-    pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
-        self.cm.bind_port(local, port)
-    }
-
-    /// One more user of a bound port.
-    pub fn retain_port(&mut self, local: IpAddr, port: u16) {
-        self.cm.retain_port(local, port);
-    }
-
-    /// One user of a bound port less.
-    pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
-        self.cm.unbind_port(local, port);
-    }
-
-    /// Listens on a bound port.
-    ///
-    /// # Errors
-    /// See [`Cm::listen`].
-    pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
-        self.cm.listen(local, backlog)
-    }
-
-    /// Pauses or resumes a listener: while paused, requests are refused as if nobody listened.
-    pub fn pause(&mut self, listener: ListenerId, pause: bool) {
-        self.cm.pause(listener, pause);
-    }
-
-    /// Ends a listener; requests that nobody answered are refused.
-    pub fn unlisten(&mut self, listener: ListenerId) {
-        self.cm.unlisten(listener);
-    }
-
-    /// Asks the peer for a connection. [`CmEvent::Connected`] or a failure follows.
-    ///
-    /// # Errors
-    /// See [`Cm::connect`].
-    pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
-        let recv_psn = Psn::new(self.rng.u32());
-        let conn = self.cm.connect(
-            now,
-            &ConnectParams {
-                local: request.local,
-                remote: request.remote,
-                hop: request.hop,
-                qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
-                limits: self.capped(request.limits),
-                pmtu: self.config.cm.max_pmtu,
-                rnr_retry: RNR_RETRY,
-                retry_count: self.config.retry_count,
-                private_data: request.private_data,
-            },
-        )?;
-        self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
-        self.attach(request.qpn, conn, false);
-        Ok(conn)
-    }
-
-    /// Confirms a connection that [`CmEvent::Connected`] offered.
-    ///
-    /// # Errors
-    /// The connection is no longer there.
-    pub fn confirm(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
-        self.cm.confirm(now, conn)
-    }
-
-    /// Accepts a request: the QP receives from here on, and the reply leaves.
-    ///
-    /// # Errors
-    /// The connection is no longer there, or the private data is too long.
-    pub fn accept(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        qpn: Qpn,
-        limits: ReadLimits,
-        private_data: &[u8],
-    ) -> Result<(), CmError> {
-        let recv_psn = Psn::new(self.rng.u32());
-        let limits = self.capped(limits);
-        let params = AcceptParams {
-            qp: QpSide { qpn, starting_psn: recv_psn },
-            limits,
-            rnr_retry: RNR_RETRY,
-            private_data,
-        };
-        self.cm.accept(now, conn, &params)?;
-        self.conns.insert(conn, ConnQp { qpn, recv_psn });
-        self.attach(qpn, conn, true);
-        self.bring_up(conn);
-        Ok(())
-    }
-
-    /// Refuses a request, or the terms that [`CmEvent::Connected`] offered.
-    ///
-    /// # Errors
-    /// The connection is no longer there, or the private data is too long.
-    pub fn reject(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        private_data: &[u8],
-    ) -> Result<(), CmError> {
-        self.cm.reject(now, conn, private_data)
-    }
-
-    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`] follows.
-    ///
-    /// # Errors
-    /// The connection is not established.
-    pub fn disconnect(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
-        self.cm.disconnect(now, conn)
-    }
-
-    /// Forgets a connection in whatever state; the peer is told what it is owed.
-    pub fn release(&mut self, now: Instant, conn: ConnId) {
-        if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
-            let slot = self.slot_index(qpn);
-            // The queue pair may be another connection's by now, after a refusal of this one.
-            if let Some(entry) =
-                find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
-            {
-                (entry.conn, entry.awaits_rtu) = (None, false);
-            }
-        }
-        self.cm.release(now, conn);
     }
 
     // ---- packets ------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ closes! {
     NDK_QP: NdkCloseQp;
     NDK_CONNECTOR: NdkCloseConnector;
     NDK_LISTENER: NdkCloseListener;
+    NDK_SHARED_ENDPOINT: NdkCloseSharedEndpoint;
 }
 
 fn end_creation<T>(status: NTSTATUS, context: PVOID) {
@@ -211,6 +212,32 @@ impl Object<NDK_ADAPTER> {
         let done = Some(created::<NDK_CONNECTOR> as _);
         let status = call!(self, NdkCreateConnector, done, context, out);
         end_creation::<NDK_CONNECTOR>(status, context);
+    }
+
+    /// `NdkCreateSharedEndpoint`.
+    pub fn share(self, local: SocketAddr, then: Then<Created<NDK_SHARED_ENDPOINT>>) {
+        let (out, context) = (std::ptr::null_mut(), context(then));
+        let local = SOCKADDR_INET::from(local);
+        let done = Some(created::<NDK_SHARED_ENDPOINT> as _);
+        let (address, len) = (local.as_ptr(), local.len());
+        let status = call!(self, NdkCreateSharedEndpoint, address, len, done, context, out);
+        end_creation::<NDK_SHARED_ENDPOINT>(status, context);
+    }
+
+    /// Stops the provider in a callback until the gate is dropped.
+    ///
+    /// # Panics
+    /// If the callback does not come.
+    pub fn hold(self) -> Gate {
+        let (gate, opened) = mpsc::channel::<()>();
+        let (sender, held) = mpsc::channel();
+        self.create_pd(Box::new(move |pd| {
+            sender.send(pd).unwrap();
+            // Ends when the gate is dropped.
+            let _ = opened.recv();
+        }));
+        let pd = held.recv_timeout(PATIENCE).expect("the callback comes").unwrap();
+        Gate { pd, _gate: gate }
     }
 
     /// `NdkCreateListener`.
@@ -354,6 +381,33 @@ impl Object<NDK_CONNECTOR> {
         end_request(status, context);
     }
 
+    /// `NdkConnectWithSharedEndpoint`.
+    pub fn connect_shared(
+        self,
+        qp: Object<NDK_QP>,
+        endpoint: Object<NDK_SHARED_ENDPOINT>,
+        remote: SocketAddr,
+        then: Then<NTSTATUS>,
+    ) {
+        let context = context(then);
+        let remote = SOCKADDR_INET::from(remote);
+        let status = call!(
+            self,
+            NdkConnectWithSharedEndpoint,
+            qp.0,
+            endpoint.0,
+            remote.as_ptr(),
+            remote.len(),
+            8,
+            8,
+            std::ptr::null(),
+            0,
+            Some(requested),
+            context,
+        );
+        end_request(status, context);
+    }
+
     /// `NdkCompleteConnect`.
     pub fn complete_connect(self, event: Left, then: Then<NTSTATUS>) {
         let context = context(then);
@@ -479,15 +533,7 @@ impl Host {
 
     /// Stops the provider in a callback until the gate is dropped.
     pub fn hold(&self) -> Gate {
-        let (gate, opened) = mpsc::channel::<()>();
-        let (sender, held) = mpsc::channel();
-        self.adapter.create_pd(Box::new(move |pd| {
-            sender.send(pd).unwrap();
-            // Ends when the gate is dropped.
-            let _ = opened.recv();
-        }));
-        let pd = held.recv_timeout(PATIENCE).expect("the callback comes").unwrap();
-        Gate { pd, _gate: gate }
+        self.adapter.hold()
     }
 }
 

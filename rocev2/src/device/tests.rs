@@ -2,13 +2,16 @@
 
 use super::*;
 use crate::env::{Duration, RegionId};
-use crate::ids::Lkey;
-use crate::mr::{Access, PdId};
+use crate::ids::{Lkey, Rkey};
+use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
 use crate::wire::{Mac, Reth, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
+
+mod keys;
+mod shared;
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
@@ -85,6 +88,27 @@ impl World {
         self.devices[node].create_qp(&config).unwrap()
     }
 
+    /// Accepts the request that waits at node 1 with `server`, up to the end.
+    fn accept(&mut self, server: Qpn, active: ConnId) -> ConnId {
+        self.run();
+        let Some(Event::Cm(CmEvent::ConnectRequest { conn: passive, .. })) = self.events[1].pop()
+        else {
+            panic!("no request")
+        };
+        let limits = ReadLimits { inbound: 4, outbound: 4 };
+        self.devices[1].accept(self.now, passive, server, limits, &[]).unwrap();
+        self.run();
+        let event = self.events[0].pop();
+        assert!(
+            matches!(event, Some(Event::Cm(CmEvent::Connected { conn, .. })) if conn == active)
+        );
+        self.devices[0].confirm(self.now, active).unwrap();
+        self.run();
+        let event = self.events[1].pop();
+        assert!(matches!(event, Some(Event::Cm(CmEvent::Established { .. }))));
+        passive
+    }
+
     /// Starts to connect `client` of node 0; node 1 listens.
     fn connect(&mut self, v6: bool, client: Qpn) -> ConnId {
         let (local, remote) = (address(v6, 0), address(v6, 1));
@@ -112,22 +136,7 @@ impl World {
         let qps = [world.qp(0), world.qp(1)];
         world.listen(v6);
         let active = world.connect(v6, qps[0]);
-        world.run();
-        let Some(Event::Cm(CmEvent::ConnectRequest { conn: passive, .. })) = world.events[1].pop()
-        else {
-            panic!("no request")
-        };
-        let limits = ReadLimits { inbound: 4, outbound: 4 };
-        world.devices[1].accept(world.now, passive, qps[1], limits, &[]).unwrap();
-        world.run();
-        let event = world.events[0].pop();
-        assert!(
-            matches!(event, Some(Event::Cm(CmEvent::Connected { conn, .. })) if conn == active)
-        );
-        world.devices[0].confirm(world.now, active).unwrap();
-        world.run();
-        let event = world.events[1].pop();
-        assert!(matches!(event, Some(Event::Cm(CmEvent::Established { .. }))));
+        let passive = world.accept(qps[1], active);
         world.sent = Default::default();
         (world, qps, [active, passive])
     }

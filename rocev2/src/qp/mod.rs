@@ -4,6 +4,7 @@
 //! [`Responder`] has the receive queue.
 
 pub mod completer;
+pub mod copy;
 pub mod read;
 pub mod receive;
 pub mod requester;
@@ -223,7 +224,8 @@ impl Qp {
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out };
             let verdict = self.completer.handle(now, packet, &mut cx);
             while let Some(key) = self.sq.pop_ended_key() {
-                // The last of the data went through this key, so it can only be good.
+                // It has ended already where the READ was of nothing; else the data just went
+                // through it.
                 if let Ok(Some(released)) = mrs.invalidate(self.pd, By::Owner, key) {
                     out.release(released);
                 }

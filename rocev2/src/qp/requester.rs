@@ -3,9 +3,8 @@
 //! State moves only after a packet is in the buffer, so there is nothing to roll back.
 
 use super::PeerQp;
-use super::work::{
-    Completions, LocalFault, SendOp, SendQueue, SendWqe, SgList, WcStatus, check_sink, gather,
-};
+use super::copy::{LocalFault, check_sink, gather};
+use super::work::{Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
 use crate::env::Memory;
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{By, MrTable, PdId};
@@ -119,11 +118,9 @@ impl Requester {
             let done = match self.plan(cx.sq, cx.peer) {
                 Ok(plan) if !unit.fits(plan.ext.len(), plan.payload_len) => break,
                 Ok(plan) => {
-                    written += 1;
-                    write(&plan, cx, unit).map_err(|_| {
-                        written -= 1;
-                        WcStatus::LocalProtection
-                    })
+                    let result = write(&plan, cx, unit);
+                    written += usize::from(result.is_ok());
+                    result
                 }
                 Err(Wait::Execute) => execute(cx),
                 Err(Wait::Blocked | Wait::Fault(_)) => break,
@@ -218,20 +215,21 @@ fn write<M: Memory>(
     plan: &Plan,
     cx: &mut Context<'_, M>,
     unit: &mut UnitWriter<'_>,
-) -> Result<(), LocalFault> {
+) -> Result<(), WcStatus> {
     let psn = cx.sq.next();
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
     let is_read = wqe.is_read();
     if is_read {
-        check_sink(&wqe.wr.sgl, cx.pd, cx.mrs)?;
+        check_sink(&wqe.wr.sgl, cx.pd, cx.mrs).map_err(|LocalFault| WcStatus::LocalProtection)?;
     }
     if let Some(key) = wqe.ended_key() {
-        cx.mrs.check_invalidable(cx.pd, key).map_err(|_| LocalFault)?;
+        cx.mrs.check_invalidable(cx.pd, key).map_err(|_| WcStatus::MemoryManagement)?;
     }
     let bth = plan.bth(cx.peer.qpn, psn);
     let sgl: &SgList = &wqe.wr.sgl;
     unit.push(&bth, &plan.ext, plan.payload_len, |payload| {
         gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)
+            .map_err(|LocalFault| WcStatus::LocalProtection)
     })?;
     cx.sq.sent(plan.packets, is_read);
     Ok(())

@@ -3,9 +3,10 @@
 //! PSN, then opcode order, then resources, then length, then key: the first check that fails
 //! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
 
+use super::copy::scatter;
 use super::read::{self, ReadResponder};
 use super::receive::{Received, RecvQueue, Srq};
-use super::work::{Completions, WcStatus, scatter, sg_len};
+use super::work::{Completions, WcStatus, sg_len};
 use super::{Keys, PeerQp};
 use crate::env::Memory;
 use crate::ids::{Qpn, Rkey};
