@@ -1,5 +1,6 @@
 use super::*;
 use ndkperf::{InlineData, Invalidate};
+use tests::net::PORT;
 
 const DEFER: u32 = NDK_OP_FLAG_DEFER;
 const INLINE: u32 = 64;
@@ -127,7 +128,7 @@ fn a_flush_ends_every_kind_of_request_and_gives_back_what_it_held() {
     // All lists are free for another connection.
     let client = pair.net.side(0);
     let qp = server.pd.create_qp(&server.cq, &server.cq, QpConfig::default()).unwrap();
-    let _connected = pair.net.connect_qps(&client.qp, &qp);
+    let _connected = pair.net.connect_qps_at(PORT + 1, &client.qp, &qp);
     for _ in 0..4 {
         qp.fast_register(1, &frmr, mapped.whole(), REMOTE | DEFER).unwrap();
         qp.invalidate(2, Invalidate::Region(&frmr), DEFER).unwrap();

@@ -1,6 +1,7 @@
 use super::*;
 use ndkperf::{Cq, Qp, Srq, SrqConfig};
 use std::sync::mpsc::TryRecvError;
+use tests::net::PORT;
 use tests::raw::{Object, start};
 
 /// Two connections whose servers share a receive queue. The QPs' contexts are 1 and 2.
@@ -21,8 +22,10 @@ impl Shared {
         let (clients, server) = ([net.side(0), net.side(0)], net.side(1));
         let srq = server.pd.create_srq(config).unwrap();
         let qps = [1, 2].map(|context| server.user(&server.cq, &srq, context));
-        let connect = |(client, qp): (&Side, _)| net.connect_qps(&client.qp, qp);
-        let connected = clients.iter().zip(&qps).map(connect).collect();
+        let connect = |(port, client): (u16, &Side)| {
+            net.connect_qps_at(PORT + port, &client.qp, &qps[usize::from(port)])
+        };
+        let connected = (0..).zip(&clients).map(connect).collect();
         Self { clients, server, qps, srq, connected, net }
     }
 
@@ -57,6 +60,8 @@ fn each_receive_serves_one_message_of_whichever_qp() {
     let shared = Shared::new(CONFIG);
     shared.clients[0].fill(3);
     shared.clients[1].fill(5);
+    let wide = [shared.server.mr.sge(0..1); 3];
+    assert_eq!(status(shared.srq.receive(9, &wide)), STATUS_DATA_OVERRUN);
     shared.post(0..8);
     assert_eq!(status(shared.srq.receive(9, &[])), STATUS_NO_MORE_ENTRIES);
     for (context, client) in [0, 1, 1, 0].into_iter().enumerate() {
@@ -69,8 +74,6 @@ fn each_receive_serves_one_message_of_whichever_qp() {
         // Its slot is free again.
         shared.post([context]);
     }
-    let wide = [shared.server.mr.sge(0..1); 3];
-    assert_eq!(status(shared.srq.receive(9, &wide)), STATUS_DATA_OVERRUN);
     assert_eq!(status(shared.qps[0].receive(9, &[])), STATUS_INVALID_DEVICE_REQUEST);
 }
 
@@ -167,7 +170,7 @@ fn a_qp_that_fails_leaves_the_queue_to_the_others() {
     shared.qps[1].flush();
     let third = shared.server.user(&shared.server.cq, &shared.srq, 3);
     let client = shared.net.side(0);
-    let _connected = shared.net.connect_qps(&client.qp, &third);
+    let _connected = shared.net.connect_qps_at(PORT + 2, &client.qp, &third);
     client.qp.send(1, &[client.mr.sge(0..1)], 0).unwrap();
     assert_eq!(client.statuses(1), [STATUS_SUCCESS]);
     let [got] = shared.server.results(1)[..] else { panic!("one completion") };

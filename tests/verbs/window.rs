@@ -116,6 +116,46 @@ fn what_cannot_be_bound_is_told_inline_or_ends_the_connection() {
 }
 
 #[test]
+#[allow(unsafe_code, reason = "the wrapper binds to registered regions only")]
+fn a_window_on_a_fast_registered_region_ends_with_the_mapping() {
+    for remap in [false, true] {
+        let pair = Pair::new();
+        let (mapped, frmr) = (pair.map(50, 5000), pair.server.pd.create_frmr(4, false).unwrap());
+        let (qp, mw) = (&pair.server.qp, pair.server.pd.create_mw().unwrap());
+        let bind = || {
+            let qp = qp.as_ptr();
+            let base = std::ptr::without_provenance_mut(mapped.base() as usize);
+            // SAFETY: the QP is open.
+            let table = unsafe { (*qp).Dispatch.get() };
+            // SAFETY: nobody replaces the table.
+            let table = unsafe { table.read() };
+            // SAFETY: a table lives for ever.
+            let bind = unsafe { (*table).NdkBind };
+            let (context, len) = (std::ptr::null_mut(), mapped.len);
+            // SAFETY: the objects are open, and nobody else posts.
+            unsafe { bind(qp, context, frmr.as_ptr(), mw.as_ptr(), base, len, REMOTE) }
+        };
+        assert_eq!(bind(), STATUS_ACCESS_VIOLATION, "nothing that may be written");
+        let flags = NDK_OP_FLAG_ALLOW_LOCAL_WRITE | NDK_OP_FLAG_DEFER;
+        qp.fast_register(1, &frmr, mapped.whole(), flags).unwrap();
+        assert_eq!(bind(), STATUS_SUCCESS);
+        assert_eq!(pair.server.statuses(2), [STATUS_SUCCESS; 2]);
+        pair.client.fill(3);
+        let remote = mw.remote(mapped.base());
+        assert_eq!(pair.write(remote, 5000), STATUS_SUCCESS);
+        assert_eq!(mapped.bytes(0, 5000), pair.client.bytes(0, 5000));
+        qp.invalidate(2, Invalidate::Region(&frmr), 0).unwrap();
+        assert_eq!(pair.server.statuses(1), [STATUS_SUCCESS]);
+        if remap {
+            // The same addresses again, but another mapping.
+            qp.fast_register(1, &frmr, mapped.whole(), NDK_OP_FLAG_ALLOW_LOCAL_WRITE).unwrap();
+            assert_eq!(pair.server.statuses(1), [STATUS_SUCCESS]);
+        }
+        assert_eq!(pair.write(remote, 1), STATUS_ACCESS_VIOLATION);
+    }
+}
+
+#[test]
 fn a_window_ends_with_its_region() {
     let pair = Pair::new();
     let region = pair.server.pd.register(Buffer::new(100), NDK_MR_FLAG_ALLOW_REMOTE_WRITE).unwrap();
@@ -151,6 +191,7 @@ fn a_region_is_closed_after_the_window_that_is_bound_to_it() {
     pair.client.qp.receive(1, &[]).unwrap();
     pair.server.qp.send(1, &[], 0).unwrap();
     assert_eq!(pair.server.statuses(1), [STATUS_SUCCESS]);
+    assert_eq!(pair.client.statuses(1), [STATUS_SUCCESS]);
     assert!(closed.try_recv().is_err(), "its successor is open");
     drop(mw);
     closed.recv_timeout(PATIENCE).unwrap();
