@@ -160,11 +160,11 @@ closes! {
     NDK_CQ: NdkCloseCq;
     NDK_PD: NdkClosePd;
     NDK_MR: NdkCloseMr;
+    NDK_MW: NdkCloseMw;
+    NDK_SRQ: NdkCloseSrq;
     NDK_QP: NdkCloseQp;
     NDK_CONNECTOR: NdkCloseConnector;
     NDK_LISTENER: NdkCloseListener;
-    NDK_SRQ: NdkCloseSrq;
-    NDK_MW: NdkCloseMw;
     NDK_SHARED_ENDPOINT: NdkCloseSharedEndpoint;
 }
 
@@ -318,6 +318,13 @@ impl Object<NDK_MR> {
         let flags = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
         let mdl = mdl.as_mut_ptr();
         let status = call!(self, NdkRegisterMr, mdl, len, flags, Some(requested), context);
+        end_request(status, context);
+    }
+
+    /// `NdkDeregisterMr`.
+    pub fn deregister(self, then: Then<NTSTATUS>) {
+        let context = context(then);
+        let status = call!(self, NdkDeregisterMr, Some(requested), context);
         end_request(status, context);
     }
 

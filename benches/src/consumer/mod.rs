@@ -22,7 +22,7 @@ pub use cq::{Arm, Cq};
 pub use frmr::{FastRegister, Frmr};
 pub use lam::Lam;
 pub use listener::Listener;
-pub use mr::{Mr, Remote, Sge};
+pub use mr::{InlineData, Mr, Remote, Sge};
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{Invalidate, Qp, QpConfig};

@@ -1,15 +1,14 @@
 //! Queue pairs.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{NonNull, without_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use driver::abi::{NDK_OBJECT_HEADER, NDK_OP_FLAG_INLINE, NDK_QP, NDK_SGE, NTSTATUS, PVOID, ULONG};
+use driver::abi::{NDK_OBJECT_HEADER, NDK_OP_FLAG_INLINE, NDK_QP, NTSTATUS, PVOID, ULONG};
 
 use super::object::Handle;
 use super::request::create;
-use super::{Cq, FastRegister, Frmr, Mr, Mw, Pd, Remote, Sge, Srq};
+use super::{Cq, FastRegister, Frmr, InlineData, Mr, Mw, Pd, Remote, Sge, Srq};
 use crate::{NdkError, Result};
 
 /// The size of a queue pair.
@@ -258,9 +257,8 @@ impl Qp {
     ///
     /// # Errors
     /// Not connected, queue full, more data than the queue pair takes inline.
-    pub fn send_inline(&self, context: usize, data: &[&[u8]], flags: u32) -> Result<()> {
-        let sges = inline(data);
-        self.post_send(context, &sges, flags | NDK_OP_FLAG_INLINE)
+    pub fn send_inline(&self, context: usize, data: &[InlineData<'_>], flags: u32) -> Result<()> {
+        self.post_send(context, InlineData::as_sges(data), flags | NDK_OP_FLAG_INLINE)
     }
 
     /// Posts an RDMA WRITE of `data`, which is copied meanwhile, to `remote`.
@@ -270,12 +268,11 @@ impl Qp {
     pub fn write_inline(
         &self,
         context: usize,
-        data: &[&[u8]],
+        data: &[InlineData<'_>],
         remote: Remote,
         flags: u32,
     ) -> Result<()> {
-        let sges = inline(data);
-        self.post_write(context, &sges, remote, flags | NDK_OP_FLAG_INLINE)
+        self.post_write(context, InlineData::as_sges(data), remote, flags | NDK_OP_FLAG_INLINE)
     }
 
     /// Posts a fast registration: later requests may use the region at once.
@@ -377,16 +374,6 @@ pub enum Invalidate<'a> {
     Registered(&'a Mr),
     /// A window.
     Window(&'a Mw),
-}
-
-/// The elements of an inline request.
-fn inline<'a>(data: &[&'a [u8]]) -> Vec<Sge<'a>> {
-    let sge = |piece: &&'a [u8]| {
-        let length = ULONG::try_from(piece.len()).expect("an element is shorter than 4 GiB");
-        let address = piece.as_ptr().cast_mut().cast();
-        Sge(NDK_SGE::from_virtual(address, length, 0), PhantomData)
-    };
-    data.iter().map(sge).collect()
 }
 
 /// The elements of other requests are labels, which nobody may follow as pointers.

@@ -312,13 +312,14 @@ impl State {
     }
 
     fn deliver_completions(&mut self, now: Instant) -> bool {
+        // Before the consumer sees the end of what held them, and may want them again.
+        while let Some(released) = self.device.poll_released() {
+            self.regions.release(released.region);
+        }
         let mut any = false;
         while let Some(completion) = self.device.poll_completion() {
             any = true;
             self.deliver(now, &completion);
-        }
-        while let Some(released) = self.device.poll_released() {
-            self.regions.release(released.region);
         }
         any
     }

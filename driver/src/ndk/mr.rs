@@ -152,10 +152,9 @@ impl FastRegister<'_> {
     fn check(&self, max_pages: usize) -> Result<u32, NTSTATUS> {
         let skip = self.skip()?;
         let room = (self.pages.len() * PAGE_SIZE) as u64;
-        let fits = self.len == 0 || u64::from(skip) + self.len <= room;
+        let fits = self.len == 0 || self.len <= room.saturating_sub(skip.into());
         let aligned = |page: &NDK_LOGICAL_ADDRESS| page.QuadPart % PAGE_SIZE as i64 == 0;
         if self.pages.len() > max_pages
-            || self.len > room
             || !fits
             || (self.len > 0 && self.base.checked_add(self.len - 1).is_none())
             || !self.pages.iter().all(aligned)

@@ -381,6 +381,62 @@ pub(crate) mod tests {
         Mapping { pieces, len: start, mapped: Vec::new() }
     }
 
+    fn page(address: i64) -> NDK_LOGICAL_ADDRESS {
+        NDK_LOGICAL_ADDRESS { QuadPart: address }
+    }
+
+    #[test]
+    fn page_lists_are_taken_and_come_back() {
+        let mut regions = Regions::default();
+        let lists = Arc::new(PageLists::new(2).unwrap());
+        let names = regions.insert_lists(&lists);
+        assert_eq!(lists.max_pages(), 2);
+        let taken: Vec<usize> = core::iter::from_fn(|| lists.take(&[page(4096)])).collect();
+        assert_eq!(taken, [0, 1, 2, 3]);
+        regions.release(names[2]);
+        assert_eq!(lists.take(&[page(8192), page(0)]), Some(2));
+        assert_eq!(lists.take(&[]), None);
+        // Pages of no mapping are never touched.
+        assert_eq!(regions.read(names[2], 0, &mut [0]), Err(Fault));
+        assert_eq!(regions.write(names[2], 8192, &[0]), Err(Fault));
+    }
+
+    #[test]
+    fn a_list_in_use_outlives_its_region_and_its_place_comes_back() {
+        let mut regions = Regions::default();
+        let lists = Arc::new(PageLists::new(1).unwrap());
+        let names = regions.insert_lists(&lists);
+        assert_eq!(lists.take(&[page(0)]), Some(0));
+        names.into_iter().for_each(|name| regions.remove(name));
+        assert_eq!(regions.free.len(), PAGE_LISTS - 1);
+        regions.release(names[0]);
+        assert_eq!(regions.free.len(), PAGE_LISTS);
+        // What is told twice, or of others, changes nothing.
+        regions.release(names[0]);
+        regions.remove(names[0]);
+        regions.release(LOGICAL);
+        assert_eq!(regions.free.len(), PAGE_LISTS);
+    }
+
+    #[test]
+    fn inline_data_lies_in_its_slot() {
+        let slots = Arc::new(InlineSlots::new(3, 8).unwrap());
+        let mut regions = Regions::default();
+        let region = regions.insert_inline(Arc::clone(&slots));
+        let (mut first, mut second) = (*b"abc", *b"de");
+        let sge = |bytes: &mut [u8]| {
+            NDK_SGE::from_virtual(bytes.as_mut_ptr().cast(), bytes.len() as u32, 0)
+        };
+        let empty = NDK_SGE::from_virtual(core::ptr::null_mut(), 0, 0);
+        // SAFETY: nobody else has the slot, and the elements are readable.
+        unsafe { slots.fill(1, &[sge(&mut first), empty, sge(&mut second)]) };
+        let mut out = [9; 8];
+        regions.read(region, slots.offset(1), &mut out).unwrap();
+        assert_eq!(&out, b"abcde\0\0\0");
+        assert_eq!(regions.read(region, slots.offset(2) + 1, &mut out), Err(Fault));
+        assert_eq!(regions.read(region, u64::MAX, &mut out), Err(Fault));
+    }
+
     #[test]
     fn a_range_over_several_pieces_is_one_range() {
         let mut buffers = [vec![0; 3], vec![0; 5], vec![0; 4]];
