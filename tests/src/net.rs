@@ -118,9 +118,14 @@ impl Net {
 
     /// Connects two QPs.
     pub fn connect_qps(&self, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
-        let listener = self.adapters[1].listen(self.at(1, PORT)).unwrap();
+        self.connect_qps_at(PORT, client, server)
+    }
+
+    /// Connects two QPs by a port of their own.
+    pub fn connect_qps_at(&self, port: u16, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
+        let listener = self.adapters[1].listen(self.at(1, port)).unwrap();
         let active = self.adapters[0].create_connector().unwrap();
-        let request = active.connect(client, self.at(0, 0), self.at(1, PORT), LIMITS, b"caller");
+        let request = active.connect(client, self.at(0, 0), self.at(1, port), LIMITS, b"caller");
         let passive = listener.next(PATIENCE).expect("a connect event");
         let accept = passive.accept(server, LIMITS, b"callee");
         request.wait().unwrap();

@@ -119,6 +119,8 @@ unsafe extern "system" fn left(context: PVOID) {
     callback();
 }
 
+/// Calls a slot of an object's table: `call!(object, NdkSlot, arguments)`.
+#[macro_export]
 macro_rules! call {
     ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
         let object = $object.0;
@@ -158,6 +160,8 @@ closes! {
     NDK_CQ: NdkCloseCq;
     NDK_PD: NdkClosePd;
     NDK_MR: NdkCloseMr;
+    NDK_MW: NdkCloseMw;
+    NDK_SRQ: NdkCloseSrq;
     NDK_QP: NdkCloseQp;
     NDK_CONNECTOR: NdkCloseConnector;
     NDK_LISTENER: NdkCloseListener;
@@ -177,6 +181,29 @@ fn end_request(status: NTSTATUS, context: PVOID) {
         // SAFETY: not pending: the callback does not come.
         unsafe { finish(context, status) };
     }
+}
+
+/// Makes a request by a call that takes a completion and its context; its end comes by the channel.
+pub fn request(
+    call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, PVOID) -> NTSTATUS,
+) -> mpsc::Receiver<NTSTATUS> {
+    start(|then| {
+        let context = context(then);
+        end_request(call(Some(requested), context), context);
+    })
+}
+
+/// Creates by a call that takes a completion and its context, and waits for the object.
+///
+/// # Panics
+/// If none comes within [`PATIENCE`].
+pub fn create<T: 'static>(
+    call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, PVOID) -> NTSTATUS,
+) -> Created<T> {
+    wait(|then| {
+        let context = context(then);
+        end_creation::<T>(call(Some(created::<T>), context), context);
+    })
 }
 
 impl Object<NDK_ADAPTER> {
@@ -291,6 +318,13 @@ impl Object<NDK_MR> {
         let flags = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
         let mdl = mdl.as_mut_ptr();
         let status = call!(self, NdkRegisterMr, mdl, len, flags, Some(requested), context);
+        end_request(status, context);
+    }
+
+    /// `NdkDeregisterMr`.
+    pub fn deregister(self, then: Then<NTSTATUS>) {
+        let context = context(then);
+        let status = call!(self, NdkDeregisterMr, Some(requested), context);
         end_request(status, context);
     }
 
