@@ -33,4 +33,4 @@ mod windows;
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 pub use ndk::not_supported::NAMES as NOT_SUPPORTED;
 #[cfg(target_os = "linux")]
-pub use platform::linux::Provider;
+pub use platform::{linux::Provider, stepped::Stepped};
