@@ -190,7 +190,8 @@ impl Requester {
             payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
             packets: 1,
             ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
-            solicited: last && wqe.wr.solicited,
+            // Nobody is told of a WRITE (IBTA ch. 9, Solicited Event).
+            solicited: last && wqe.wr.solicited && !matches!(wqe.wr.op, SendOp::Write { .. }),
         }
     }
 }

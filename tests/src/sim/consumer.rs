@@ -521,6 +521,7 @@ impl World {
                 require!(!requests.into_iter().any(pending), "end {end}: a request outlives its connector");
             }
             What::CloseQp => {
+                self.check_ended(end)?;
                 for which in [LOCAL, INBOUND, EXPOSED] {
                     self.check_region(end, which, Region::freeze)?;
                 }

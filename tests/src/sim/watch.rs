@@ -55,6 +55,8 @@ struct Flow {
     /// All before it have reached the responder; those behind a hole.
     arrived: u64,
     ahead: BTreeSet<u64>,
+    /// The last packet that has reached it.
+    farthest: u64,
     /// Holes that the responder complained of.
     naks: BTreeSet<u64>,
 }
@@ -179,6 +181,7 @@ impl Watch {
             paused: 0,
             arrived: 0,
             ahead: BTreeSet::new(),
+            farthest: 0,
             naks: BTreeSet::new(),
         };
         self.flows.insert(to, flow);
@@ -314,6 +317,7 @@ impl Flow {
     fn arrive(&mut self, psn: u32) {
         let Some(at) = self.place(psn, self.arrived) else { return };
         if at >= self.arrived && at < self.sent {
+            self.farthest = self.farthest.max(at);
             self.ahead.insert(at);
         }
         while self.ahead.remove(&self.arrived) {
@@ -383,7 +387,7 @@ impl Flow {
             }
             0x60 => {
                 require!(self.naks.insert(at), "a second NAK for the same gap");
-                require!(!self.ahead.is_empty(), "a NAK without a gap");
+                require!(at < self.farthest, "a NAK without a gap");
             }
             _ => {}
         }

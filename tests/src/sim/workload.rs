@@ -112,6 +112,11 @@ const REQUESTS: usize = 1;
 impl World {
     /// A turn of the consumer of an established end.
     pub fn work(&mut self, end: usize) -> Step {
+        if self.ends[end].flow.failed.contains(&true) {
+            // It is over, told or not.
+            self.ends[end].phase = Phase::Down;
+            return self.act_as(end);
+        }
         let successes = self.report.successes;
         if !self.ends[end].flow.notified || !self.ends[end].armed[0] || !self.ends[end].armed[1] {
             self.drain(end)?;
@@ -192,6 +197,23 @@ impl World {
         Ok(())
     }
 
+    /// A QP has closed: everything posted on it has ended, and the consumer was told.
+    pub fn check_ended(&mut self, end: usize) -> Step {
+        self.drain(end)?;
+        let this = &self.ends[end];
+        if this.flow.tiny_cq {
+            return Ok(());
+        }
+        let receives = if this.open_cqs[RECEIVES] { this.receives.len() } else { 0 };
+        let open = this.open_cqs[REQUESTS];
+        let requests = this.initiator.iter().filter(|request| open && !request.silent).count();
+        require!(
+            receives + requests == 0,
+            "end {end}: {receives} receives and {requests} requests outlive their QP"
+        );
+        Ok(())
+    }
+
     pub fn check_deliveries(&mut self) -> Step {
         for end in 0..self.ends.len() {
             if self.ends[end].phase == Phase::Up {
@@ -215,7 +237,7 @@ impl World {
         let depth = self.ends[end].flow.depths[RECEIVES] as usize;
         let lazy = self.part == Part::Chaos && self.rng.below(3) == 0;
         let wanted = if lazy { self.rng.below(depth as u32 + 1) as usize } else { depth };
-        while self.ends[end].receives.len() < wanted {
+        while self.ends[end].receives.len() < wanted && !self.ends[end].flow.failed[RECEIVES] {
             let id = self.new_id(end);
             let short = self.ends[end].flow.careless && self.rng.below(100) == 0;
             let region = &mut self.ends[end].regions[INBOUND];
