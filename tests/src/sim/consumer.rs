@@ -179,6 +179,9 @@ impl World {
             disconnected: false,
             to_close: Vec::new(),
         });
+        if self.ends[end].flow.tiny_cq {
+            self.ends[end].excuse("a CQ that is too small");
+        }
         // SMB Direct does, and has no RNR retry at all.
         if self.rng.below(4) > 0 {
             self.post_receives(end)?;
@@ -287,8 +290,8 @@ impl World {
         self.ends[end].phase = Phase::Requested;
         self.ends[end].peer = Some(active);
         self.ends[active].peer = Some(end);
-        if let Some(excuse) = self.ends[active].excuse {
-            self.ends[end].excuse(excuse);
+        if let Some(excuse) = self.ends[active].excuse.or(self.ends[end].excuse) {
+            self.excuse(end, excuse);
         }
         let late = if self.rng.below(10) == 0 { 2_000_000 } else { 500 };
         self.ends[end].act_at = Some(self.now + self.rng.u64() % (late * US));

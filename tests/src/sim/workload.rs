@@ -52,7 +52,8 @@ impl Flow {
     pub fn new(rng: &mut Rng, misuse: bool) -> Self {
         let depths = [1 << rng.below(5), 1 << rng.below(6)];
         let tiny_cq = misuse && rng.below(10) == 0;
-        let spare = if tiny_cq { 0 } else { depths[0] + depths[1] };
+        // A request that has ended makes room for another before its completion is read.
+        let spare = if tiny_cq { 0 } else { 2 * (depths[0] + depths[1]) };
         Self {
             slot_len: 64 << rng.below(9),
             depths,
@@ -65,7 +66,7 @@ impl Flow {
             silent: [0, 3, 8][rng.below(3) as usize],
             defer: [0, 3, 8][rng.below(3) as usize],
             careless: misuse && rng.below(2) == 0,
-            budget: 1 + rng.below(60),
+            budget: 1 + rng.below(400),
             batch: 1 + rng.below(8),
             patience: 100_000,
             finished: false,
@@ -258,7 +259,11 @@ impl World {
 
     fn post_some(&mut self, end: usize) -> Step {
         for _ in 0..self.rng.below(self.ends[end].flow.batch + 1) {
-            if self.ends[end].flow.budget > 0 && self.ends[end].phase == Phase::Up {
+            let this = &self.ends[end];
+            let told = this.initiator.iter().filter(|request| !request.silent).count();
+            // As many as its CQ holds, whatever has ended meanwhile.
+            let room = told < this.flow.depths[REQUESTS] as usize;
+            if this.flow.budget > 0 && this.phase == Phase::Up && room {
                 self.ends[end].flow.budget -= 1;
                 self.post_one(end)?;
             }

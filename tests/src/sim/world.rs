@@ -122,7 +122,7 @@ impl World {
         let patient = !upheaval && faults.lossy() <= 120;
         let calm = patient && !faults.any();
         let net = Net::new(count, faults, rng.fork());
-        let chaos_ends = MS * (5 + u64::from(rng.below(100)));
+        let chaos_ends = MS * (5 + u64::from(rng.below(300)));
         let clock = options.pcap.clone().map(|path| (path, Arc::default()));
         let mut world = Self {
             now: MS,
@@ -234,7 +234,7 @@ impl World {
     /// Draws up what will go wrong, and who connects when.
     fn plan(&mut self, count: usize, upheaval: bool) {
         let end = self.chaos_ends / MS;
-        for _ in 0..1 + self.rng.below(4) {
+        for _ in 0..1 + self.rng.below(6) {
             let from = self.rng.below(count as u32) as usize;
             let to = (from + 1 + self.rng.below(count as u32 - 1) as usize) % count;
             let at = self.some_time(end / 2);
@@ -351,8 +351,8 @@ impl World {
         self.note(|_| "healing".into());
         self.net.heal();
         for (_, act) in std::mem::take(&mut self.script) {
-            if let Act::Restart(host) = act {
-                self.start(host)?;
+            if matches!(act, Act::Restart(_)) {
+                self.act(act)?;
             }
         }
         self.settle_down("a request", |world| world.ends.iter().all(End::is_settled))?;
