@@ -7,20 +7,11 @@ use rocev2::env::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A frame on its way, and whether it is still as it was sent.
-#[derive(Clone, Debug)]
-pub struct Flying {
-    /// The bytes.
-    pub frame: Vec<u8>,
-    /// Not damaged.
-    pub intact: bool,
-}
-
 /// What a provider did with its edge, in order.
 #[derive(Debug)]
 pub enum Crossing {
     /// It took a frame.
-    Taken(Flying),
+    Taken(Vec<u8>),
     /// It sent a frame.
     Sent(Vec<u8>),
 }
@@ -29,7 +20,7 @@ pub enum Crossing {
 #[derive(Debug, Default)]
 pub struct Port {
     /// Arrived, and not taken yet.
-    pub inbox: VecDeque<Flying>,
+    pub inbox: VecDeque<Vec<u8>>,
     /// What crossed in this turn.
     pub crossed: Vec<Crossing>,
     /// Frames that a turn may send.
@@ -72,10 +63,10 @@ impl Edge for SimEdge {
         let mut port = lock(&self.port);
         let mut taken = 0;
         while taken < budget
-            && let Some(flying) = port.inbox.pop_front()
+            && let Some(frame) = port.inbox.pop_front()
         {
-            sink(Received { frame: &flying.frame, segments: None });
-            port.crossed.push(Crossing::Taken(flying));
+            sink(Received { frame: &frame, segments: None });
+            port.crossed.push(Crossing::Taken(frame));
             taken += 1;
         }
         Ok(taken)
@@ -152,7 +143,7 @@ pub struct Net {
     /// Now.
     pub faults: Faults,
     /// By arrival and number.
-    flying: BTreeMap<(u64, u64), (usize, Flying)>,
+    flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     number: u64,
     /// `cut[from][to]`: nothing gets through.
     pub cut: Vec<Vec<bool>>,
@@ -177,7 +168,7 @@ impl Net {
     }
 
     /// A frame that has arrived by `now`, and where.
-    pub fn arrive(&mut self, now: u64) -> Option<(usize, Flying)> {
+    pub fn arrive(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())
     }
@@ -202,7 +193,7 @@ impl Net {
         if self.chance(loss) {
             return;
         }
-        let mut flying = Flying { frame: frame.to_vec(), intact: true };
+        let mut flying = frame.to_vec();
         // Ethernet's own check catches the rest of what happens on a real wire; what gets past it
         // must not be an address resolution, which has no check of its own.
         let is_ip = matches!(frame[12..14], [0x08, 0x00] | [0x86, 0xdd]);
@@ -213,7 +204,7 @@ impl Net {
             }
             if self.chance(truncate) {
                 let len = 14 + self.rng.below(frame.len() as u32 - 14) as usize;
-                flying = Flying { frame: frame[..len].to_vec(), intact: false };
+                flying.truncate(len);
             }
         }
         let mut at = now + delay;
@@ -234,17 +225,16 @@ impl Net {
         self.fly(at, to, flying);
     }
 
-    fn damage(&mut self, flying: &mut Flying) {
-        flying.intact = false;
+    fn damage(&mut self, frame: &mut [u8]) {
         for _ in 0..1 + self.rng.below(8) {
-            let at = 14 + self.rng.below(flying.frame.len() as u32 - 14) as usize;
-            flying.frame[at] ^= 1 << self.rng.below(8);
+            let at = 14 + self.rng.below(frame.len() as u32 - 14) as usize;
+            frame[at] ^= 1 << self.rng.below(8);
         }
     }
 
-    fn fly(&mut self, at: u64, to: usize, flying: Flying) {
+    fn fly(&mut self, at: u64, to: usize, frame: Vec<u8>) {
         self.number += 1;
-        self.flying.insert((at, self.number), (to, flying));
+        self.flying.insert((at, self.number), (to, frame));
     }
 }
 

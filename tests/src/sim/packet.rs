@@ -20,6 +20,8 @@ pub struct Seen<'a> {
     pub ack_req: bool,
     /// Packet sequence number.
     pub psn: u32,
+    /// Congestion marks and reserved bits, which may change under way.
+    pub marks: u8,
     /// Extended headers.
     pub ext: &'a [u8],
     /// Payload, without pad.
@@ -115,13 +117,17 @@ fn look_inside<'a>(ip: &[u8], header: usize, udp: &'a [u8]) -> Result<Seen<'a>, 
     if number(udp, 4, 2) != udp.len() as u64 || udp.len() < 8 + 12 + 4 {
         return Err("UDP length");
     }
+    // The ICRC is the check; a checksum that is there has to be right, and nobody needs one.
+    if number(udp, 6, 2) != 0 {
+        return Err("UDP checksum");
+    }
     let (body, icrc) = udp[8..].split_at(udp.len() - 12);
     if icrc_of(ip, header, &udp[..udp.len() - 4]) != icrc {
         return Err("ICRC");
     }
     let ext_len = ext_len(body[0]).ok_or("opcode")?;
     let pad = usize::from(body[1] >> 4 & 3);
-    if body[1] & 0x0f != 0 || number(body, 2, 2) != 0xffff || body[4] != 0 || body[8] & 0x7f != 0 {
+    if body[1] & 0x0f != 0 || number(body, 2, 2) != 0xffff || body[8] & 0x7f != 0 {
         return Err("BTH");
     }
     let rest = body.get(12 + ext_len..).ok_or("too short for its headers")?;
@@ -134,6 +140,7 @@ fn look_inside<'a>(ip: &[u8], header: usize, udp: &'a [u8]) -> Result<Seen<'a>, 
         dst,
         opcode: body[0],
         solicited: body[1] & 0x80 != 0,
+        marks: body[4],
         qpn: number(body, 5, 3) as u32,
         ack_req: body[8] & 0x80 != 0,
         psn: number(body, 9, 3) as u32,

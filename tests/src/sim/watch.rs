@@ -52,6 +52,8 @@ struct Flow {
     acked: u64,
     /// The requester was asked to wait until then, by its own clock.
     paused: u64,
+    /// It has sent something since.
+    resumed: bool,
     /// All before it have reached the responder; those behind a hole.
     arrived: u64,
     ahead: BTreeSet<u64>,
@@ -103,6 +105,7 @@ impl Watch {
     pub fn sent(&mut self, now: u64, frame: &[u8]) -> Objection {
         let Some(seen) = look(frame) else { return Ok(()) };
         let seen = seen.map_err(|what| format!("a packet with a bad {what}"))?;
+        require!(seen.marks == 0, "a packet with marks of congestion");
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
             return Ok(());
@@ -119,14 +122,15 @@ impl Watch {
     }
 
     /// A host has taken a frame from its edge at `now`, its own clock.
-    pub fn taken(&mut self, now: u64, frame: &[u8], intact: bool) {
+    ///
+    /// One that was damaged where nothing checks it is as good as any other.
+    pub fn taken(&mut self, now: u64, frame: &[u8]) {
         let Some(Ok(seen)) = look(frame) else { return };
         if !opcode::is_response(seen.opcode) {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
                 flow.arrive(seen.psn);
             }
-        } else if intact
-            && let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
+        } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
             && peer.0 == seen.src
             && let Some(flow) = self.flows.get_mut(peer)
         {
@@ -179,6 +183,7 @@ impl Watch {
             sent: 0,
             acked: 0,
             paused: 0,
+            resumed: true,
             arrived: 0,
             ahead: BTreeSet::new(),
             farthest: 0,
@@ -194,6 +199,7 @@ impl Watch {
         require!(known, "a request to somebody else's QP");
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
+        flow.resumed = true;
         self.requests[1] += 1;
         if at == flow.sent {
             self.requests[0] += 1;
@@ -344,8 +350,10 @@ impl Flow {
             0 => self.acknowledge(at + 1),
             1 => {
                 self.acknowledge(at);
-                if at == self.acked && now >= self.paused && seen.ext[0] & 31 == 12 {
+                // Where nothing was sent since, it is the refusal that made the pause, once more.
+                if at == self.acked && self.resumed && seen.ext[0] & 31 == 12 {
                     self.paused = now + 640_000;
+                    self.resumed = false;
                 }
             }
             _ => self.acknowledge(at),

@@ -437,8 +437,8 @@ impl World {
         if let Some((_, clock)) = &self.pcap {
             clock.store(self.now, Ordering::Relaxed);
         }
-        while let Some((host, flying)) = self.net.arrive(self.now) {
-            self.deliver(host, flying);
+        while let Some((host, frame)) = self.net.arrive(self.now) {
+            self.deliver(host, frame);
         }
         while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= self.now) {
             let act = entry.remove();
@@ -463,14 +463,14 @@ impl World {
         Ok(true)
     }
 
-    fn deliver(&mut self, host: usize, flying: net::Flying) {
+    fn deliver(&mut self, host: usize, frame: Vec<u8>) {
         let this = &mut self.hosts[host];
         if this.provider.is_none() {
             return;
         }
         let mut port = lock(&this.port);
         if port.inbox.len() < this.inbox_max {
-            port.inbox.push_back(flying);
+            port.inbox.push_back(frame);
             drop(port);
             this.turn_at = Some(this.turn_at.unwrap_or(self.now).min(self.now));
         }
@@ -530,7 +530,7 @@ impl World {
         let mtu = self.hosts[host].mtu;
         for crossing in crossed {
             match crossing {
-                Crossing::Taken(flying) => self.watch.taken(clock, &flying.frame, flying.intact),
+                Crossing::Taken(frame) => self.watch.taken(clock, &frame),
                 Crossing::Sent(frame) => {
                     require!(frame.len() <= mtu + 14, "host {host} exceeds its MTU");
                     self.watch.sent(clock, &frame)?;
