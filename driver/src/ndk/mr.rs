@@ -69,7 +69,11 @@ impl Mapping {
     ///
     /// # Safety
     /// `mdl` is null or a chain of valid MDLs whose pages stay locked while the mapping lives.
-    unsafe fn new(mdl: *const MDL, len: usize, platform: &dyn Platform) -> Result<Self, NTSTATUS> {
+    pub(crate) unsafe fn new(
+        mdl: *const MDL,
+        len: usize,
+        platform: &dyn Platform,
+    ) -> Result<Self, NTSTATUS> {
         let mut mapping = Self { pieces: Vec::new(), len: 0, mapped: Vec::new() };
         let mut next = mdl;
         let mut expected = None;
@@ -99,7 +103,7 @@ impl Mapping {
     }
 
     /// Calls `each` with the pieces of `offset .. offset + len`: address, and place in the range.
-    fn pieces(
+    pub(crate) fn pieces(
         &self,
         offset: u64,
         len: usize,
@@ -245,11 +249,12 @@ unsafe extern "system" fn ndk_get_token_from_mr(mr: *mut NDK_MR) -> UINT32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use alloc::vec;
 
-    fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
+    /// A mapping of one piece after the other.
+    pub(crate) fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
         let mut start = 0;
         let pieces = buffers
             .iter_mut()
