@@ -56,8 +56,7 @@ impl Stepped {
     pub fn new(edge: Box<dyn Edge + Send>, config: ProviderConfig, seed: [u8; 32]) -> Self {
         let (clock, woken) = (Arc::<Clock>::default(), Arc::<Woken>::default());
         let platform = Box::new(Simulated(Arc::clone(&clock)));
-        let core =
-            PollCore::new(edge, platform, config, seed, &Waker::from(Arc::clone(&woken)));
+        let core = PollCore::new(edge, platform, config, seed, &Waker::from(Arc::clone(&woken)));
         Self { core, clock, woken }
     }
 

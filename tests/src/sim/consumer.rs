@@ -14,7 +14,7 @@ const US: u64 = 1000;
 
 /// What a request is for, whose end is awaited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum What {
+pub(crate) enum What {
     /// Somebody waits for it in place.
     Awaited,
     Connect,
@@ -34,14 +34,14 @@ pub enum What {
 
 impl What {
     /// Its owner is a host, not an end.
-    pub const fn is_of_host(self) -> bool {
+    pub(crate) const fn is_of_host(self) -> bool {
         matches!(self, Self::Awaited | Self::CloseStray | Self::CloseListener)
     }
 }
 
 /// How far an end is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Phase {
+pub(crate) enum Phase {
     Connecting,
     /// The peer has accepted.
     Offered,
@@ -59,39 +59,39 @@ pub enum Phase {
 }
 
 /// One end of a connection.
-pub struct End {
-    pub host: usize,
-    pub peer: Option<usize>,
-    pub phase: Phase,
-    pub pd: Object<NDK_PD>,
-    pub cqs: [Object<NDK_CQ>; 2],
-    pub qp: Object<NDK_QP>,
-    pub connector: Object<NDK_CONNECTOR>,
+pub(crate) struct End {
+    pub(crate) host: usize,
+    pub(crate) peer: Option<usize>,
+    pub(crate) phase: Phase,
+    pub(crate) pd: Object<NDK_PD>,
+    pub(crate) cqs: [Object<NDK_CQ>; 2],
+    pub(crate) qp: Object<NDK_QP>,
+    pub(crate) connector: Object<NDK_CONNECTOR>,
     /// What is sent from and read into; what is received into; what the peer may reach.
-    pub regions: [Region; 3],
-    pub flow: Flow,
-    pub initiator: VecDeque<Initiator>,
-    pub receives: VecDeque<Received>,
+    pub(crate) regions: [Region; 3],
+    pub(crate) flow: Flow,
+    pub(crate) initiator: VecDeque<Initiator>,
+    pub(crate) receives: VecDeque<Received>,
     /// Why it may fail.
-    pub excuse: Option<&'static str>,
+    pub(crate) excuse: Option<&'static str>,
     /// When its consumer does something.
-    pub act_at: Option<u64>,
+    pub(crate) act_at: Option<u64>,
     /// The CQs are open, and armed.
-    pub open_cqs: [bool; 2],
-    pub armed: [bool; 2],
-    pub exposed: bool,
+    pub(crate) open_cqs: [bool; 2],
+    pub(crate) armed: [bool; 2],
+    pub(crate) exposed: bool,
     disconnected: bool,
     to_close: Vec<What>,
 }
 
 /// The places of [`End::regions`].
-pub const LOCAL: usize = 0;
-pub const INBOUND: usize = 1;
-pub const EXPOSED: usize = 2;
+pub(crate) const LOCAL: usize = 0;
+pub(crate) const INBOUND: usize = 1;
+pub(crate) const EXPOSED: usize = 2;
 
 impl End {
     /// Nothing is outstanding but receives.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         match self.phase {
             Phase::Up => self.initiator.is_empty() && self.flow.finished,
             Phase::Closed | Phase::Crashed => true,
@@ -100,20 +100,25 @@ impl End {
     }
 
     /// For a violation's report.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let (requests, receives) = (&self.initiator, self.receives.len());
         let front: Vec<_> = requests.iter().take(3).collect();
-        format!("{:?} {:?} {front:?} {} requests {receives} receives", self.phase, self.excuse, requests.len())
+        format!(
+            "{:?} {:?} {front:?} {} requests {receives} receives",
+            self.phase,
+            self.excuse,
+            requests.len()
+        )
     }
 
-    pub fn excuse(&mut self, why: &'static str) {
+    pub(crate) fn excuse(&mut self, why: &'static str) {
         self.excuse.get_or_insert(why);
     }
 }
 
 impl World {
     /// Both ends of a connection may fail from here on.
-    pub fn excuse(&mut self, end: usize, why: &'static str) {
+    pub(crate) fn excuse(&mut self, end: usize, why: &'static str) {
         self.ends[end].excuse(why);
         if let Some(peer) = self.ends[end].peer {
             self.ends[peer].excuse(why);
@@ -142,7 +147,7 @@ impl World {
         }
         let depths = flow.depths;
         let qp = self.create(host, |token| ndk::create_qp(pd, cqs, depths, end, token))?;
-        let mut region = |world: &mut Self, which: usize, flags| -> Step<Region> {
+        let region = |world: &mut Self, which: usize, flags| -> Step<Region> {
             let label = 0x1000_0000_0000 + ((end * 4 + which) as u64) * 0x1_0000_0000;
             let slots = [6, depths[0] as usize, 4][which];
             let mut region = Region::new(slots, flow.slot_len, label, &mut world.rng);
@@ -190,7 +195,7 @@ impl World {
     }
 
     /// Starts a connection to a listener.
-    pub fn connect(&mut self, from: usize, to: usize, remote: SocketAddr) -> Step {
+    pub(crate) fn connect(&mut self, from: usize, to: usize, remote: SocketAddr) -> Step {
         let adapter = self.hosts[from].adapter;
         let connector = self.create(from, |token| ndk::create_connector(adapter, token))?;
         let end = self.new_end(from, connector)?;
@@ -230,7 +235,7 @@ impl World {
 
     // ---- what the provider tells ---------------------------------------------------------------
 
-    pub fn handle_event(&mut self, event: Event) -> Step {
+    pub(crate) fn handle_event(&mut self, event: Event) -> Step {
         match event {
             Event::Requested(token, status) => {
                 let (end, what) = self.tokens.remove(&token).ok_or("a request ends twice")?;
@@ -265,7 +270,8 @@ impl World {
         let (limits, data) = ndk::connection_data(connector)
             .map_err(|status| format!("no data in a connect event: {status}"))?;
         // The provider pads nothing: the IP CM format carries no length, so the rest is zero.
-        let active = data.get(..4).map(|data| u32::from_le_bytes(data.try_into().unwrap_or_default()));
+        let active =
+            data.get(..4).map(|data| u32::from_le_bytes(data.try_into().unwrap_or_default()));
         let active = active.map_or(usize::MAX, |active| active as usize);
         require!(active < self.ends.len(), "private data of nobody: {data:x?}");
         require!(data[4..].iter().all(|&byte| byte == 0), "private data with more: {data:x?}");
@@ -276,7 +282,10 @@ impl World {
         );
         let waits = self.ends[active].phase == Phase::Connecting;
         if let Some(before) = self.ends[active].peer {
-            let ended = matches!(self.ends[before].phase, Phase::Down | Phase::Closing | Phase::Closed | Phase::Crashed);
+            let ended = matches!(
+                self.ends[before].phase,
+                Phase::Down | Phase::Closing | Phase::Closed | Phase::Crashed
+            );
             require!(ended || !waits, "two connect events for end {active}");
         }
         if !waits || self.part == Part::Teardown || self.rng.below(12) == 0 {
@@ -340,8 +349,16 @@ impl World {
                 Ok(())
             }
             What::Disconnect => {
+                let late = status == STATUS_IO_TIMEOUT && self.calm;
+                require!(!late, "end {end}: nobody answers its disconnect");
+                if self.ends[end].phase == Phase::Down {
+                    self.soon(end);
+                }
                 let fine = matches!(status, STATUS_SUCCESS | STATUS_IO_TIMEOUT | STATUS_CANCELLED);
-                require!(fine || status == STATUS_CONNECTION_INVALID, "a disconnect ends with {status}");
+                require!(
+                    fine || status == STATUS_CONNECTION_INVALID,
+                    "a disconnect ends with {status}"
+                );
                 Ok(())
             }
             What::Deregister => {
@@ -373,7 +390,7 @@ impl World {
     // ---- what the consumer does ----------------------------------------------------------------
 
     /// The consumer of an end has its turn.
-    pub fn act_as(&mut self, end: usize) -> Step {
+    pub(crate) fn act_as(&mut self, end: usize) -> Step {
         let chaos = self.part == Part::Chaos;
         match self.ends[end].phase {
             Phase::Offered if chaos && self.rng.below(20) == 0 => {
@@ -393,10 +410,17 @@ impl World {
             Phase::Up => self.work(end),
             // Given up, unless it only waits for the rest.
             Phase::Connecting | Phase::Accepting | Phase::Completing => {
-                if self.ends[end].excuse == Some("given up") { self.begin_close(end) } else { Ok(()) }
+                if self.ends[end].excuse == Some("given up") {
+                    self.begin_close(end)
+                } else {
+                    Ok(())
+                }
             }
             Phase::Down => {
                 self.drain(end)?;
+                if self.is_open(end, What::Disconnect) && self.rng.below(4) > 0 {
+                    return Ok(());
+                }
                 if self.rng.below(2) == 0 {
                     ndk_flush(self.ends[end].qp);
                 }
@@ -426,7 +450,7 @@ impl World {
     }
 
     /// Disconnects, once.
-    pub fn disconnect(&mut self, end: usize) -> Step {
+    pub(crate) fn disconnect(&mut self, end: usize) -> Step {
         if !std::mem::replace(&mut self.ends[end].disconnected, true) {
             self.excuse(end, "disconnected by a consumer");
             let token = self.token(end, What::Disconnect);
@@ -437,7 +461,7 @@ impl World {
     }
 
     /// Takes the exposed memory away from the peer.
-    pub fn withdraw(&mut self, end: usize) -> Step {
+    pub(crate) fn withdraw(&mut self, end: usize) -> Step {
         if std::mem::take(&mut self.ends[end].exposed) {
             self.excuse(end, "the memory was deregistered");
             let token = self.token(end, What::Deregister);
@@ -448,7 +472,7 @@ impl World {
     }
 
     /// Closes everything of an end, in random order and one after the other.
-    pub fn begin_close(&mut self, end: usize) -> Step {
+    pub(crate) fn begin_close(&mut self, end: usize) -> Step {
         let phase = self.ends[end].phase;
         if matches!(phase, Phase::Closing | Phase::Closed | Phase::Crashed) {
             return Ok(());
@@ -505,7 +529,7 @@ impl World {
     }
 
     /// Closes an object of an end or a host.
-    pub fn close(&mut self, owner: usize, what: What, object: impl Close) -> Step {
+    pub(crate) fn close(&mut self, owner: usize, what: What, object: impl Close) -> Step {
         let token = self.token(owner, what);
         let status = object.close_as(token);
         require!(status == STATUS_PENDING, "{what:?} gives {status}");
@@ -521,7 +545,10 @@ impl World {
             What::CloseConnector => {
                 let pending = |pending| self.is_open(end, pending);
                 let requests = [What::Connect, What::Complete, What::Accept, What::Disconnect];
-                require!(!requests.into_iter().any(pending), "end {end}: a request outlives its connector");
+                require!(
+                    !requests.into_iter().any(pending),
+                    "end {end}: a request outlives its connector"
+                );
             }
             What::CloseQp => {
                 self.check_ended(end)?;
@@ -533,7 +560,10 @@ impl World {
             What::ClosePd => {
                 let open = |what| self.is_open(end, what);
                 let under = [What::CloseQp, What::CloseMr(0), What::CloseMr(1), What::CloseMr(2)];
-                require!(!under.into_iter().any(open), "end {end}: the PD closes before what is under it");
+                require!(
+                    !under.into_iter().any(open),
+                    "end {end}: the PD closes before what is under it"
+                );
             }
             What::CloseCq(_) => {
                 require!(!self.is_open(end, What::CloseQp), "end {end}: a CQ closes before its QP");
@@ -549,7 +579,7 @@ impl World {
     }
 
     /// The host of an end has gone.
-    pub fn crash_end(&mut self, end: usize) -> Step {
+    pub(crate) fn crash_end(&mut self, end: usize) -> Step {
         self.excuse(end, "a host went down");
         let this = &mut self.ends[end];
         if this.phase != Phase::Closed {

@@ -14,15 +14,15 @@ const GUARD: usize = 32;
 
 /// A piece of a slot that a request uses.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The slot.
-    pub slot: usize,
+    pub(crate) slot: usize,
     /// Bytes from the start of the buffer.
-    pub range: Range<usize>,
+    pub(crate) range: Range<usize>,
 }
 
 /// A registered buffer.
-pub struct Region {
+pub(crate) struct Region {
     buffer: Buffer,
     mdl: Box<MDL>,
     /// Where the buffer starts, as far as both sides know: where it really is changes from run to
@@ -35,15 +35,15 @@ pub struct Region {
     slots: usize,
     frozen: bool,
     /// Its memory region.
-    pub mr: Object<NDK_MR>,
+    pub(crate) mr: Object<NDK_MR>,
     /// The token; valid from the registration to its end.
-    pub token: u32,
+    pub(crate) token: u32,
 }
 
 impl Region {
     /// A buffer of `slots` slots, filled from `rng`; nothing is registered yet.
     /// `label` is its address, page-aligned.
-    pub fn new(slots: usize, slot_len: usize, label: u64, rng: &mut Rng) -> Self {
+    pub(crate) fn new(slots: usize, slot_len: usize, label: u64, rng: &mut Rng) -> Self {
         let len = GUARD + slots * (slot_len + GUARD);
         let mut model = vec![0; len];
         fill(&mut model, rng);
@@ -65,18 +65,19 @@ impl Region {
     }
 
     /// For the registration: all but the first and last guard.
-    pub fn mdl(&mut self) -> (*mut MDL, usize) {
+    pub(crate) fn mdl(&mut self) -> (*mut MDL, usize) {
         (&raw mut *self.mdl, self.model.len() - 2 * GUARD)
     }
 
     /// Bytes of a slot.
-    pub const fn slot_len(&self) -> usize {
+    pub(crate) const fn slot_len(&self) -> usize {
         self.slot_len
     }
 
     /// A random free slot and a place of `len` bytes in it.
-    pub fn take(&mut self, len: usize, rng: &mut Rng) -> Option<Place> {
-        let free: Vec<usize> = (0..self.slots).filter(|slot| !self.busy.contains_key(slot)).collect();
+    pub(crate) fn take(&mut self, len: usize, rng: &mut Rng) -> Option<Place> {
+        let free: Vec<usize> =
+            (0..self.slots).filter(|slot| !self.busy.contains_key(slot)).collect();
         if free.is_empty() {
             return None;
         }
@@ -88,25 +89,25 @@ impl Region {
     }
 
     /// The bytes of `place` may change into `new`, or into anything.
-    pub fn expect(&mut self, place: &Place, new: Option<Vec<u8>>) {
+    pub(crate) fn expect(&mut self, place: &Place, new: Option<Vec<u8>>) {
         if !self.frozen {
             self.busy.insert(place.slot, Some((place.range.clone(), new)));
         }
     }
 
     /// Gives a slot back whose request was never posted, or did not change it.
-    pub fn release(&mut self, place: &Place) {
+    pub(crate) fn release(&mut self, place: &Place) {
         self.busy.remove(&place.slot);
     }
 
     /// Writes into a slot that is in use, as its owner.
-    pub fn put(&mut self, place: &Place, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, place: &Place, bytes: &[u8]) {
         self.buffer.write(place.range.start, bytes);
         self.model[place.range.clone()].copy_from_slice(bytes);
     }
 
     /// What the model holds.
-    pub fn model(&self, place: &Place) -> &[u8] {
+    pub(crate) fn model(&self, place: &Place) -> &[u8] {
         &self.model[place.range.clone()]
     }
 
@@ -115,7 +116,7 @@ impl Region {
     ///
     /// # Errors
     /// It does not.
-    pub fn settle(&mut self, place: &Place, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn settle(&mut self, place: &Place, bytes: &[u8]) -> Result<(), String> {
         let start = place.range.start;
         self.model[start..start + bytes.len()].copy_from_slice(bytes);
         self.busy.insert(place.slot, None);
@@ -126,7 +127,7 @@ impl Region {
     ///
     /// # Errors
     /// As there.
-    pub fn finish(&mut self, place: &Place, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn finish(&mut self, place: &Place, bytes: &[u8]) -> Result<(), String> {
         let settled = self.settle(place, bytes);
         self.busy.remove(&place.slot);
         settled
@@ -136,7 +137,7 @@ impl Region {
     ///
     /// # Errors
     /// What is there is neither old nor new.
-    pub fn abandon(&mut self, place: &Place) -> Result<(), String> {
+    pub(crate) fn abandon(&mut self, place: &Place) -> Result<(), String> {
         self.check_busy(place.slot)?;
         self.busy.remove(&place.slot);
         self.adopt(place.range.clone());
@@ -147,7 +148,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn freeze(&mut self) -> Result<(), String> {
+    pub(crate) fn freeze(&mut self) -> Result<(), String> {
         self.check()?;
         self.frozen = true;
         for (range, _) in std::mem::take(&mut self.busy).into_values().flatten() {
@@ -189,7 +190,7 @@ impl Region {
     ///
     /// # Errors
     /// The first that differs.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let mut from = 0;
         let changing = self.busy.values().flatten().map(|(range, _)| range);
         for range in changing {
@@ -201,12 +202,12 @@ impl Region {
     }
 
     /// The address of a place, as both sides name it.
-    pub fn address(&self, place: &Place) -> u64 {
+    pub(crate) fn address(&self, place: &Place) -> u64 {
         self.label + place.range.start as u64
     }
 
     /// One to three elements over a place.
-    pub fn sgl(&self, place: &Place, rng: &mut Rng) -> Vec<NDK_SGE> {
+    pub(crate) fn sgl(&self, place: &Place, rng: &mut Rng) -> Vec<NDK_SGE> {
         let len = place.range.len();
         let mut cuts = [0, rng.below(len as u32 + 1) as usize, rng.below(len as u32 + 1) as usize];
         if rng.below(3) > 0 {
@@ -224,7 +225,7 @@ impl Region {
 }
 
 /// Fills `bytes` with noise.
-pub fn fill(bytes: &mut [u8], rng: &mut Rng) {
+pub(crate) fn fill(bytes: &mut [u8], rng: &mut Rng) {
     // xorshift: a simulation fills much, and nobody has to be unable to guess it.
     let mut state = rng.u64() | 1;
     for chunk in bytes.chunks_mut(8) {

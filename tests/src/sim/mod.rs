@@ -3,9 +3,11 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `world` | hosts, virtual time, what goes wrong and when, the phases of a run |
+//! | `world` | hosts, virtual time, the parts of a run |
+//! | `script` | what goes wrong, and when |
 //! | `consumer` | one end of a connection: what it asks for, and what it is told |
-//! | `workload` | what an established end posts, and how each request must end |
+//! | `workload` | what an established end posts |
+//! | `outcome` | how each request must end |
 //! | `memory` | registered buffers and what they must hold |
 //! | `net` | the network |
 //! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
@@ -19,7 +21,9 @@ mod consumer;
 mod memory;
 mod ndk;
 mod net;
+mod outcome;
 mod packet;
+mod script;
 mod watch;
 mod workload;
 mod world;

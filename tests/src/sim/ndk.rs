@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 /// What a provider told its consumer.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// A creation ended.
     Created(usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>),
     /// A request ended.
@@ -31,12 +31,12 @@ thread_local! {
 }
 
 /// The oldest event that was not read yet.
-pub fn next_event() -> Option<Event> {
+pub(crate) fn next_event() -> Option<Event> {
     EVENTS.with_borrow_mut(VecDeque::pop_front)
 }
 
 /// Forgets what an earlier simulation left.
-pub fn clear_events() {
+pub(crate) fn clear_events() {
     EVENTS.with_borrow_mut(VecDeque::clear);
 }
 
@@ -92,7 +92,7 @@ macro_rules! closes {
 }
 
 /// What can be closed.
-pub trait Close {
+pub(crate) trait Close {
     /// Closes it; the end comes as [`Event::Closed`].
     fn close_as(self, token: usize) -> NTSTATUS;
 }
@@ -107,24 +107,29 @@ closes! {
 }
 
 /// `NdkCreateCq`; `notify` names the CQ in [`Event::Notified`].
-pub fn create_cq(on: Object<NDK_ADAPTER>, depth: u32, notify: usize, token: usize) -> NTSTATUS {
+pub(crate) fn create_cq(
+    on: Object<NDK_ADAPTER>,
+    depth: u32,
+    notify: usize,
+    token: usize,
+) -> NTSTATUS {
     let (out, none) = (std::ptr::null_mut(), std::ptr::null());
     let (notify, token) = (context(notify), context(token));
     call!(on, NdkCreateCq, depth, Some(notified), notify, none, Some(created), token, out)
 }
 
 /// `NdkCreatePd`.
-pub fn create_pd(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
+pub(crate) fn create_pd(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
     call!(on, NdkCreatePd, Some(created), context(token), std::ptr::null_mut())
 }
 
 /// `NdkCreateMr`, for `NdkRegisterMr`.
-pub fn create_mr(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
+pub(crate) fn create_mr(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
     call!(pd, NdkCreateMr, FALSE, Some(created), context(token), std::ptr::null_mut())
 }
 
 /// `NdkCreateQp` with up to 16 elements; `name` comes back with each completion.
-pub fn create_qp(
+pub(crate) fn create_qp(
     pd: Object<NDK_PD>,
     cqs: [Object<NDK_CQ>; 2],
     depths: [u32; 2],
@@ -151,25 +156,25 @@ pub fn create_qp(
 }
 
 /// `NdkCreateConnector`.
-pub fn create_connector(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
+pub(crate) fn create_connector(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
     call!(on, NdkCreateConnector, Some(created), context(token), std::ptr::null_mut())
 }
 
 /// `NdkCreateListener`; `name` comes with each [`Event::Connecting`].
-pub fn create_listener(on: Object<NDK_ADAPTER>, name: usize, token: usize) -> NTSTATUS {
+pub(crate) fn create_listener(on: Object<NDK_ADAPTER>, name: usize, token: usize) -> NTSTATUS {
     let (name, token, out) = (context(name), context(token), std::ptr::null_mut());
     call!(on, NdkCreateListener, Some(connecting), name, Some(created), token, out)
 }
 
 /// `NdkListen`.
-pub fn listen(listener: Object<NDK_LISTENER>, local: SocketAddr, token: usize) -> NTSTATUS {
+pub(crate) fn listen(listener: Object<NDK_LISTENER>, local: SocketAddr, token: usize) -> NTSTATUS {
     let local = SOCKADDR_INET::from(local);
     let token = context(token);
     call!(listener, NdkListen, local.as_ptr(), local.len(), Some(requested), token)
 }
 
 /// `NdkRegisterMr`.
-pub fn register(
+pub(crate) fn register(
     mr: Object<NDK_MR>,
     mdl: *mut MDL,
     len: usize,
@@ -180,12 +185,12 @@ pub fn register(
 }
 
 /// `NdkDeregisterMr`.
-pub fn deregister(mr: Object<NDK_MR>, token: usize) -> NTSTATUS {
+pub(crate) fn deregister(mr: Object<NDK_MR>, token: usize) -> NTSTATUS {
     call!(mr, NdkDeregisterMr, Some(requested), context(token))
 }
 
 /// `NdkConnect`.
-pub fn connect(
+pub(crate) fn connect(
     connector: Object<NDK_CONNECTOR>,
     qp: Object<NDK_QP>,
     [local, remote]: [SocketAddr; 2],
@@ -212,13 +217,17 @@ pub fn connect(
 }
 
 /// `NdkCompleteConnect`; `name` comes with [`Event::Left`].
-pub fn complete_connect(connector: Object<NDK_CONNECTOR>, name: usize, token: usize) -> NTSTATUS {
+pub(crate) fn complete_connect(
+    connector: Object<NDK_CONNECTOR>,
+    name: usize,
+    token: usize,
+) -> NTSTATUS {
     let (name, token) = (context(name), context(token));
     call!(connector, NdkCompleteConnect, Some(left), name, Some(requested), token)
 }
 
 /// `NdkAccept`; `name` comes with [`Event::Left`].
-pub fn accept(
+pub(crate) fn accept(
     connector: Object<NDK_CONNECTOR>,
     qp: Object<NDK_QP>,
     [inbound, outbound]: [u32; 2],
@@ -242,7 +251,7 @@ pub fn accept(
 }
 
 /// `NdkDisconnect`.
-pub fn disconnect(connector: Object<NDK_CONNECTOR>, token: usize) -> NTSTATUS {
+pub(crate) fn disconnect(connector: Object<NDK_CONNECTOR>, token: usize) -> NTSTATUS {
     call!(connector, NdkDisconnect, Some(requested), context(token))
 }
 
@@ -250,7 +259,7 @@ pub fn disconnect(connector: Object<NDK_CONNECTOR>, token: usize) -> NTSTATUS {
 ///
 /// # Errors
 /// The provider's.
-pub fn connection_data(
+pub(crate) fn connection_data(
     connector: Object<NDK_CONNECTOR>,
 ) -> Result<([u32; 2], Vec<u8>), NTSTATUS> {
     let (mut inbound, mut outbound, mut data, mut len) = (0, 0, [0_u8; 256], 256);
@@ -267,7 +276,7 @@ pub fn connection_data(
 
 /// An initiator request, as the four functions take it.
 #[derive(Clone, Copy, Debug)]
-pub enum Request {
+pub(crate) enum Request {
     /// `NdkSend`.
     Send,
     /// `NdkSendAndInvalidate` of this token.
@@ -279,7 +288,7 @@ pub enum Request {
 }
 
 /// Posts an initiator request.
-pub fn post(
+pub(crate) fn post(
     qp: Object<NDK_QP>,
     request: Request,
     id: usize,
@@ -302,12 +311,12 @@ pub fn post(
 }
 
 /// `NdkArmCq`.
-pub fn arm(cq: Object<NDK_CQ>, kind: u32) {
+pub(crate) fn arm(cq: Object<NDK_CQ>, kind: u32) {
     call!(cq, NdkArmCq, kind);
 }
 
 /// `NdkGetCqResultsEx`, at most 8 of them.
-pub fn results(cq: Object<NDK_CQ>) -> Vec<NDK_RESULT_EX> {
+pub(crate) fn results(cq: Object<NDK_CQ>) -> Vec<NDK_RESULT_EX> {
     let mut results = [NDK_RESULT_EX::EMPTY; 8];
     let count = call!(cq, NdkGetCqResultsEx, results.as_mut_ptr(), 8);
     results[..count as usize].to_vec()

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a provider did with its edge, in order.
 #[derive(Debug)]
-pub enum Crossing {
+pub(crate) enum Crossing {
     /// It took a frame.
     Taken(Vec<u8>),
     /// It sent a frame.
@@ -18,19 +18,19 @@ pub enum Crossing {
 
 /// The simulation's end of an edge.
 #[derive(Debug, Default)]
-pub struct Port {
+pub(crate) struct Port {
     /// Arrived, and not taken yet.
-    pub inbox: VecDeque<Vec<u8>>,
+    pub(crate) inbox: VecDeque<Vec<u8>>,
     /// What crossed in this turn.
-    pub crossed: Vec<Crossing>,
+    pub(crate) crossed: Vec<Crossing>,
     /// Frames that a turn may send.
-    pub room: usize,
+    pub(crate) room: usize,
     /// The last turn had more to send.
-    pub lacked: bool,
+    pub(crate) lacked: bool,
 }
 
 /// An edge of the simulated network.
-pub struct SimEdge {
+pub(crate) struct SimEdge {
     link: Link,
     port: Arc<Mutex<Port>>,
     buffer: Vec<u8>,
@@ -39,14 +39,14 @@ pub struct SimEdge {
 
 impl SimEdge {
     /// An edge with a port.
-    pub fn new(link: Link, port: Arc<Mutex<Port>>) -> Self {
+    pub(crate) fn new(link: Link, port: Arc<Mutex<Port>>) -> Self {
         let (buffer, scratch) = (vec![0; link.max_unit_len], vec![0; link.max_unit_len]);
         Self { link, port, buffer, scratch }
     }
 }
 
 /// One thread uses it; a panic under the lock ends the simulation anyway.
-pub fn lock(port: &Mutex<Port>) -> MutexGuard<'_, Port> {
+pub(crate) fn lock(port: &Mutex<Port>) -> MutexGuard<'_, Port> {
     port.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -99,76 +99,76 @@ impl Edge for SimEdge {
 
 /// How the network behaves; chances are per 1000.
 #[derive(Clone, Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Lost.
-    pub loss: u32,
+    pub(crate) loss: u32,
     /// Delivered twice.
-    pub duplicate: u32,
+    pub(crate) duplicate: u32,
     /// Held back behind others.
-    pub reorder: u32,
+    pub(crate) reorder: u32,
     /// Damaged in one to eight bits.
-    pub corrupt: u32,
+    pub(crate) corrupt: u32,
     /// Cut short.
-    pub truncate: u32,
+    pub(crate) truncate: u32,
     /// Held back for long.
-    pub spike: u32,
+    pub(crate) spike: u32,
     /// Delivered once more, much later.
-    pub ghost: u32,
+    pub(crate) ghost: u32,
     /// One way, in ns.
-    pub delay: u64,
+    pub(crate) delay: u64,
     /// How far a frame is held back, in ns.
-    pub window: u64,
+    pub(crate) window: u64,
 }
 
 impl Faults {
     /// The share of frames that do not arrive as they were sent, per 1000.
-    pub const fn lossy(&self) -> u32 {
+    pub(crate) const fn lossy(&self) -> u32 {
         self.loss + self.corrupt + self.truncate
     }
 
     /// Frames arrive late, twice or not at all.
-    pub const fn any(&self) -> bool {
+    pub(crate) const fn any(&self) -> bool {
         self.lossy() + self.duplicate + self.reorder + self.spike + self.ghost > 0
     }
 
     /// A network without faults and with the same delay.
-    pub fn healed(&self) -> Self {
+    pub(crate) fn healed(&self) -> Self {
         Self { delay: self.delay, ..Self::default() }
     }
 }
 
 /// Frames on their way between `n` hosts, in the order of their arrival.
-pub struct Net {
+pub(crate) struct Net {
     rng: Rng,
     /// Now.
-    pub faults: Faults,
+    pub(crate) faults: Faults,
     /// By arrival and number.
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     number: u64,
     /// `cut[from][to]`: nothing gets through.
-    pub cut: Vec<Vec<bool>>,
+    pub(crate) cut: Vec<Vec<bool>>,
 }
 
 impl Net {
     /// A network without partitions.
-    pub fn new(hosts: usize, faults: Faults, rng: Rng) -> Self {
+    pub(crate) fn new(hosts: usize, faults: Faults, rng: Rng) -> Self {
         let cut = vec![vec![false; hosts]; hosts];
         Self { rng, faults, flying: BTreeMap::new(), number: 0, cut }
     }
 
     /// No faults from now on; what is on its way keeps its delay.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.faults = self.faults.healed();
         self.cut.iter_mut().flatten().for_each(|cut| *cut = false);
     }
 
     /// When the next frame arrives.
-    pub fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&self) -> Option<u64> {
         self.flying.first_key_value().map(|(&(at, _), _)| at)
     }
 
     /// A frame that has arrived by `now`, and where.
-    pub fn arrive(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
+    pub(crate) fn arrive(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())
     }
@@ -178,7 +178,7 @@ impl Net {
     }
 
     /// Sends a frame of `from` to whom its Ethernet address names.
-    pub fn send(&mut self, now: u64, from: usize, frame: &[u8]) {
+    pub(crate) fn send(&mut self, now: u64, from: usize, frame: &[u8]) {
         let all = frame[0] & 1 != 0;
         for to in 0..self.cut.len() {
             if to != from && (all || frame[..6] == mac(to)) && !self.cut[from][to] {
@@ -239,12 +239,12 @@ impl Net {
 }
 
 /// The Ethernet address of a host.
-pub const fn mac(host: usize) -> [u8; 6] {
+pub(crate) const fn mac(host: usize) -> [u8; 6] {
     [2, 0, 0, 0, 0, host as u8 + 1]
 }
 
 /// Connection timers and windows that a small simulation can wait for.
-pub fn config(ip: std::net::IpAddr, rng: &mut Rng, patient: bool) -> ProviderConfig {
+pub(crate) fn config(ip: std::net::IpAddr, rng: &mut Rng, patient: bool) -> ProviderConfig {
     let mut config = ProviderConfig::new(vec![ip]);
     config.ack_timeout_code = if patient { 17 } else { 10 + rng.below(5) as u8 };
     config.retry_count = if patient { 7 } else { rng.below(8) as u8 };

@@ -5,57 +5,56 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One RoCEv2 packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     /// The sender.
-    pub src: IpAddr,
+    pub(crate) src: IpAddr,
     /// The receiver.
-    pub dst: IpAddr,
+    pub(crate) dst: IpAddr,
     /// BTH opcode.
-    pub opcode: u8,
+    pub(crate) opcode: u8,
     /// Solicited event.
-    pub solicited: bool,
+    pub(crate) solicited: bool,
     /// Destination QP.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// Acknowledge request.
-    pub ack_req: bool,
+    pub(crate) ack_req: bool,
     /// Packet sequence number.
-    pub psn: u32,
+    pub(crate) psn: u32,
     /// Congestion marks and reserved bits, which may change under way.
-    pub marks: u8,
+    pub(crate) marks: u8,
     /// Extended headers.
-    pub ext: &'a [u8],
+    pub(crate) ext: &'a [u8],
     /// Payload, without pad.
-    pub payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
 }
 
 /// Operation classes of a reliable connection.
-pub mod opcode {
-    pub const READ_REQUEST: u8 = 0x0c;
-    pub const READ_FIRST: u8 = 0x0d;
-    pub const READ_LAST: u8 = 0x0f;
-    pub const READ_ONLY: u8 = 0x10;
-    pub const ACKNOWLEDGE: u8 = 0x11;
-    pub const UD_SEND_ONLY: u8 = 0x64;
+pub(crate) mod opcode {
+    pub(crate) const READ_REQUEST: u8 = 0x0c;
+    pub(crate) const READ_LAST: u8 = 0x0f;
+    pub(crate) const READ_ONLY: u8 = 0x10;
+    pub(crate) const ACKNOWLEDGE: u8 = 0x11;
+    pub(crate) const UD_SEND_ONLY: u8 = 0x64;
 
     /// Starts a message.
-    pub const fn opens(opcode: u8) -> bool {
+    pub(crate) const fn opens(opcode: u8) -> bool {
         matches!(opcode, 0x00 | 0x04 | 0x05 | 0x06 | 0x0a | 0x0b | 0x0c | 0x17)
     }
 
     /// Ends a message.
-    pub const fn ends(opcode: u8) -> bool {
+    pub(crate) const fn ends(opcode: u8) -> bool {
         matches!(opcode, 0x02..=0x05 | 0x08..=0x0c | 0x16 | 0x17)
     }
 
-    pub const fn is_send(opcode: u8) -> bool {
+    pub(crate) const fn is_send(opcode: u8) -> bool {
         matches!(opcode, 0x00..=0x05 | 0x16 | 0x17)
     }
 
-    pub const fn is_write(opcode: u8) -> bool {
+    pub(crate) const fn is_write(opcode: u8) -> bool {
         matches!(opcode, 0x06..=0x0b)
     }
 
-    pub const fn is_response(opcode: u8) -> bool {
+    pub(crate) const fn is_response(opcode: u8) -> bool {
         matches!(opcode, 0x0d..=0x11)
     }
 }
@@ -72,7 +71,7 @@ const fn ext_len(opcode: u8) -> Option<usize> {
 }
 
 /// Big-endian bytes at `at`.
-pub fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
+pub(crate) fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
@@ -80,7 +79,7 @@ pub fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn look(frame: &[u8]) -> Option<Result<Seen<'_>, &'static str>> {
+pub(crate) fn look(frame: &[u8]) -> Option<Result<Seen<'_>, &'static str>> {
     let ip = frame.get(14..)?;
     let v4 = match number(frame, 12, 2) {
         0x0800 => true,

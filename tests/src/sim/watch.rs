@@ -72,17 +72,17 @@ struct Asked {
 
 /// Sees all packets.
 #[derive(Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     asked: BTreeMap<Name, Asked>,
     flows: BTreeMap<Name, Flow>,
     peers: BTreeMap<Name, Name>,
     windows: BTreeMap<IpAddr, u64>,
     /// Request packets seen; the first time and in all.
-    pub requests: [u64; 2],
+    pub(crate) requests: [u64; 2],
 }
 
 /// What is wrong with a packet.
-pub type Objection = Result<(), String>;
+pub(crate) type Objection = Result<(), String>;
 
 macro_rules! require {
     ($holds:expr, $($why:tt)+) => {
@@ -94,7 +94,7 @@ macro_rules! require {
 
 impl Watch {
     /// A host and the bytes that it may have in flight on a connection.
-    pub fn host(&mut self, ip: IpAddr, window: u32) {
+    pub(crate) fn host(&mut self, ip: IpAddr, window: u32) {
         self.windows.insert(ip, u64::from(window));
     }
 
@@ -102,7 +102,7 @@ impl Watch {
     ///
     /// # Errors
     /// What it must not do.
-    pub fn sent(&mut self, now: u64, frame: &[u8]) -> Objection {
+    pub(crate) fn sent(&mut self, now: u64, frame: &[u8]) -> Objection {
         let Some(seen) = look(frame) else { return Ok(()) };
         let seen = seen.map_err(|what| format!("a packet with a bad {what}"))?;
         require!(seen.marks == 0, "a packet with marks of congestion");
@@ -124,7 +124,7 @@ impl Watch {
     /// A host has taken a frame from its edge at `now`, its own clock.
     ///
     /// One that was damaged where nothing checks it is as good as any other.
-    pub fn taken(&mut self, now: u64, frame: &[u8]) {
+    pub(crate) fn taken(&mut self, now: u64, frame: &[u8]) {
         let Some(Ok(seen)) = look(frame) else { return };
         if !opcode::is_response(seen.opcode) {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
@@ -195,7 +195,8 @@ impl Watch {
 
     fn request_sent(&mut self, now: u64, seen: &Seen<'_>) -> Objection {
         let flow = self.flows.get_mut(&(seen.dst, seen.qpn)).ok_or("a request to no QP")?;
-        let known = self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
+        let known =
+            self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
         require!(known, "a request to somebody else's QP");
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
@@ -214,7 +215,11 @@ impl Watch {
         require!(to.0 == seen.src, "an answer from somebody else");
         let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
         let at = flow.place(seen.psn, flow.arrived).ok_or("an answer before the first PSN")?;
-        if seen.opcode == opcode::ACKNOWLEDGE { flow.ack(at, seen) } else { flow.read_answer(at, seen) }
+        if seen.opcode == opcode::ACKNOWLEDGE {
+            flow.ack(at, seen)
+        } else {
+            flow.read_answer(at, seen)
+        }
     }
 }
 

@@ -5,28 +5,28 @@
 //! a kind in [`Kind`], a branch in [`World::post_one`] and one in [`World::succeed`].
 
 use super::consumer::{EXPOSED, INBOUND, LOCAL, Phase};
-use super::memory::{Place, Region, fill};
+use super::memory::{Place, fill};
 use super::ndk::{self, Request};
 use super::world::{Part, Step, World, require};
 use driver::abi::*;
 use rocev2::env::Rng;
 
 /// How an end works, and how far it is.
-pub struct Flow {
-    pub slot_len: usize,
+pub(crate) struct Flow {
+    pub(crate) slot_len: usize,
     /// Receives and requests.
-    pub depths: [u32; 2],
-    pub cq_depths: [u32; 2],
+    pub(crate) depths: [u32; 2],
+    pub(crate) cq_depths: [u32; 2],
     /// Its CQs are smaller than what they must hold.
-    pub tiny_cq: bool,
+    pub(crate) tiny_cq: bool,
     /// READs.
-    pub inbound: u32,
-    pub outbound: u32,
+    pub(crate) inbound: u32,
+    pub(crate) outbound: u32,
     /// Between two turns of its consumer, at most, in ns.
-    pub pace: u64,
+    pub(crate) pace: u64,
     /// It looks at its CQs only when it is notified.
-    notified: bool,
-    silent: u32,
+    pub(crate) notified: bool,
+    pub(crate) silent: u32,
     defer: u32,
     careless: bool,
     /// Requests that it still posts.
@@ -35,21 +35,21 @@ pub struct Flow {
     /// While it heals: since when nothing has happened.
     patience: u64,
     /// Its last request was posted.
-    pub finished: bool,
-    deferred: bool,
+    pub(crate) finished: bool,
+    pub(crate) deferred: bool,
     /// The payloads of its SENDs, in order.
-    sends: Vec<Vec<u8>>,
+    pub(crate) sends: Vec<Vec<u8>>,
     /// SENDs that the peer must have received.
-    acked: usize,
+    pub(crate) acked: usize,
     /// SENDs of the peer that it has received.
-    delivered: usize,
+    pub(crate) delivered: usize,
     next_id: usize,
-    failed: [bool; 2],
+    pub(crate) failed: [bool; 2],
 }
 
 impl Flow {
     /// A random one.
-    pub fn new(rng: &mut Rng, misuse: bool) -> Self {
+    pub(crate) fn new(rng: &mut Rng, misuse: bool) -> Self {
         let depths = [1 << rng.below(5), 1 << rng.below(6)];
         let tiny_cq = misuse && rng.below(10) == 0;
         // A request that has ended makes room for another before its completion is read.
@@ -82,7 +82,7 @@ impl Flow {
 
 /// What was asked for.
 #[derive(Clone, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     /// The number of the SEND.
     Send(usize),
     /// A piece of the peer's memory; `None`: memory that is not there.
@@ -93,26 +93,26 @@ enum Kind {
 
 /// An initiator request that has not ended.
 #[derive(Clone, Debug)]
-pub struct Initiator {
-    id: usize,
-    kind: Kind,
-    silent: bool,
-    place: Place,
+pub(crate) struct Initiator {
+    pub(crate) id: usize,
+    pub(crate) kind: Kind,
+    pub(crate) silent: bool,
+    pub(crate) place: Place,
 }
 
 /// A receive that has not ended.
 #[derive(Clone, Debug)]
-pub struct Received {
-    id: usize,
-    place: Place,
+pub(crate) struct Received {
+    pub(crate) id: usize,
+    pub(crate) place: Place,
 }
 
-const RECEIVES: usize = 0;
-const REQUESTS: usize = 1;
+pub(crate) const RECEIVES: usize = 0;
+pub(crate) const REQUESTS: usize = 1;
 
 impl World {
     /// A turn of the consumer of an established end.
-    pub fn work(&mut self, end: usize) -> Step {
+    pub(crate) fn work(&mut self, end: usize) -> Step {
         if self.ends[end].flow.failed.contains(&true) {
             // It is over, told or not.
             self.ends[end].phase = Phase::Down;
@@ -143,88 +143,6 @@ impl World {
         Ok(())
     }
 
-    /// Takes what the CQs hold, and arms them again.
-    pub fn drain(&mut self, end: usize) -> Step {
-        for which in 0..2 {
-            while self.ends[end].open_cqs[which] {
-                let results = ndk::results(self.ends[end].cqs[which]);
-                if results.is_empty() {
-                    break;
-                }
-                results.iter().try_for_each(|result| self.complete(end, result))?;
-            }
-            let this = &mut self.ends[end];
-            if this.open_cqs[which] && this.flow.notified && this.phase == Phase::Up {
-                this.armed[which] = true;
-                ndk::arm(this.cqs[which], NDK_CQ_NOTIFY_ANY);
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares a region with what it must hold, by way of what its owner does with it.
-    pub fn check_region(
-        &mut self,
-        end: usize,
-        which: usize,
-        how: impl FnOnce(&mut Region) -> Step,
-    ) -> Step {
-        let name = ["local", "receive", "exposed"][which];
-        how(&mut self.ends[end].regions[which])
-            .map_err(|what| format!("end {end}, {name} memory: {what}"))
-    }
-
-    pub fn check_memory(&mut self) -> Step {
-        for end in 0..self.ends.len() {
-            for which in [LOCAL, INBOUND, EXPOSED] {
-                self.check_region(end, which, |region| region.check())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whatever the peer's provider called delivered was delivered: the completion comes before the
-    /// ACK.
-    pub fn check_delivered(&self, end: usize) -> Step {
-        let this = &self.ends[end];
-        let Some(peer) = this.peer.filter(|&peer| self.ends[peer].peer == Some(end)) else {
-            return Ok(());
-        };
-        let (delivered, acked) = (this.flow.delivered, self.ends[peer].flow.acked);
-        require!(
-            delivered >= acked || this.flow.tiny_cq || !this.open_cqs[RECEIVES],
-            "end {end}: {delivered} SENDs delivered of {acked} acknowledged"
-        );
-        Ok(())
-    }
-
-    /// A QP has closed: everything posted on it has ended, and the consumer was told.
-    pub fn check_ended(&mut self, end: usize) -> Step {
-        self.drain(end)?;
-        let this = &self.ends[end];
-        if this.flow.tiny_cq {
-            return Ok(());
-        }
-        let receives = if this.open_cqs[RECEIVES] { this.receives.len() } else { 0 };
-        let open = this.open_cqs[REQUESTS];
-        let requests = this.initiator.iter().filter(|request| open && !request.silent).count();
-        require!(
-            receives + requests == 0,
-            "end {end}: {receives} receives and {requests} requests outlive their QP"
-        );
-        Ok(())
-    }
-
-    pub fn check_deliveries(&mut self) -> Step {
-        for end in 0..self.ends.len() {
-            if self.ends[end].phase == Phase::Up {
-                self.drain(end)?;
-                self.check_delivered(end)?;
-            }
-        }
-        Ok(())
-    }
-
     // ---- posting -------------------------------------------------------------------------------
 
     fn new_id(&mut self, end: usize) -> usize {
@@ -234,13 +152,13 @@ impl World {
     }
 
     /// Posts receives up to the depth, or fewer.
-    pub fn post_receives(&mut self, end: usize) -> Step {
+    pub(crate) fn post_receives(&mut self, end: usize) -> Step {
         let depth = self.ends[end].flow.depths[RECEIVES] as usize;
         let lazy = self.part == Part::Chaos && self.rng.below(3) == 0;
         let wanted = if lazy { self.rng.below(depth as u32 + 1) as usize } else { depth };
         while self.ends[end].receives.len() < wanted && !self.ends[end].flow.failed[RECEIVES] {
             let id = self.new_id(end);
-            let short = self.ends[end].flow.careless && self.rng.below(100) == 0;
+            let short = self.ends[end].flow.careless && self.rng.below(20) == 0;
             let region = &mut self.ends[end].regions[INBOUND];
             let len = if short { region.slot_len() / 2 } else { region.slot_len() };
             let Some(place) = region.take(len, &mut self.rng) else { return Ok(()) };
@@ -310,9 +228,10 @@ impl World {
     fn post_one(&mut self, end: usize) -> Step {
         let slot_len = self.ends[end].regions[LOCAL].slot_len();
         let most = if self.rng.below(3) == 0 { slot_len } else { slot_len.min(300) };
-        let len = if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
+        let len =
+            if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
         let peer = self.ends[end].peer.ok_or("established with nobody")?;
-        let careless = self.ends[end].flow.careless && self.rng.below(60) == 0;
+        let careless = self.ends[end].flow.careless && self.rng.below(30) == 0;
         let remote_len = self.ends[peer].regions[EXPOSED].slot_len();
         let remote = len.min(remote_len);
         let receivable = len.min(self.ends[peer].flow.slot_len);
@@ -385,15 +304,21 @@ impl World {
         Ok(())
     }
 
-    /// An address that is the peer's, or not.
+    /// An address that the peer offers; or if careless, one that it does not.
     fn remote(&mut self, peer: usize, place: &Place, careless: bool) -> (u64, u32) {
         let region = &self.ends[peer].regions[EXPOSED];
         let (address, token) = (region.address(place), region.token);
-        match self.rng.below(3) {
+        match self.rng.below(4) {
             _ if !careless => (address, token),
             0 => (address, token ^ 1 << self.rng.below(32)),
             1 => (address.wrapping_add(1 << 24), token),
-            _ => (u64::MAX - 3, token),
+            2 => (u64::MAX - 3, token),
+            // Registered, and not for peers.
+            _ => {
+                let region = &self.ends[peer].regions[LOCAL];
+                let first = Place { slot: 0, range: place.range.clone() };
+                (region.address(&first), region.token)
+            }
         }
     }
 
@@ -439,7 +364,8 @@ impl World {
         }
         self.ends[end].regions[LOCAL].expect(&place, Some(data.clone()));
         // Two requests, or none: the second one needs room, too.
-        let room = self.ends[end].initiator.len() + 2 <= self.ends[end].flow.depths[REQUESTS] as usize;
+        let room =
+            self.ends[end].initiator.len() + 2 <= self.ends[end].flow.depths[REQUESTS] as usize;
         let chained = chained && room;
         let kind = Kind::Read(Some(source.clone()), data.clone(), chained);
         if !self.post(end, Request::Read(address, token), kind, place.clone(), flags)? {
@@ -447,7 +373,10 @@ impl World {
         } else if chained {
             let flags = self.flags(end) | NDK_OP_FLAG_READ_FENCE;
             let sent = self.send_fenced(end, place, data, flags)?;
-            require!(sent || self.ends[end].excuse.is_some() || !self.patient, "no room for a SEND");
+            require!(
+                sent || self.ends[end].excuse.is_some() || !self.patient,
+                "no room for a SEND"
+            );
         }
         Ok(())
     }
@@ -505,123 +434,14 @@ impl World {
             require!(full, "end {end}: no room with {} requests", this.initiator.len());
             return Ok(());
         }
-        require!(status == STATUS_CONNECTION_INVALID, "end {end}: a request is refused with {status}");
+        require!(
+            status == STATUS_CONNECTION_INVALID,
+            "end {end}: a request is refused with {status}"
+        );
         let may = this.excuse.is_some() || !self.patient;
         require!(may, "end {end}: a request is refused with {status} for no reason");
         this.flow.failed[REQUESTS] = true;
         Ok(())
-    }
-
-    // ---- completions ---------------------------------------------------------------------------
-
-    fn complete(&mut self, end: usize, result: &NDK_RESULT_EX) -> Step {
-        let NDK_RESULT_EX { Status: status, Type: kind, .. } = *result;
-        let id = result.RequestContext.addr();
-        self.note(|_| format!("end {end} request {id} {kind:?} {status} {}", result.BytesTransferred));
-        self.mark(&(end, id, status.0));
-        self.report.completions += 1;
-        self.report.successes += u64::from(status == STATUS_SUCCESS);
-        require!(result.QPContext.addr() == end, "end {end}: a completion of another QP");
-        let is_receive =
-            kind == NdkOperationTypeReceive || kind == NdkOperationTypeReceiveAndInvalidate;
-        let queue = if is_receive { RECEIVES } else { REQUESTS };
-        let ended = status == STATUS_SUCCESS && self.ends[end].flow.failed[queue];
-        // A connection that was refused a request may still finish those before it.
-        require!(!ended || !is_receive, "end {end}: request {id} succeeds after one failed");
-        if status != STATUS_SUCCESS {
-            self.check_failure(end, id, status)?;
-            self.ends[end].flow.failed[queue] = true;
-        }
-        if is_receive {
-            self.complete_receive(end, id, result)
-        } else {
-            self.complete_request(end, id, result)
-        }
-    }
-
-    fn check_failure(&self, end: usize, id: usize, status: NTSTATUS) -> Step {
-        let excused = self.ends[end].excuse.is_some();
-        let may = match status {
-            STATUS_CANCELLED | STATUS_IO_TIMEOUT => excused || !self.patient,
-            // Only a consumer's mistake, or what it closed, gives these.
-            STATUS_ACCESS_VIOLATION
-            | STATUS_REMOTE_RESOURCES
-            | STATUS_BUFFER_OVERFLOW
-            | STATUS_INTERNAL_ERROR => excused,
-            _ => false,
-        };
-        require!(may, "end {end}: request {id} ends with {status} for no reason");
-        Ok(())
-    }
-
-    fn complete_receive(&mut self, end: usize, id: usize, result: &NDK_RESULT_EX) -> Step {
-        let front = self.ends[end].receives.pop_front();
-        let front = front.filter(|front| front.id == id);
-        let receive = front.ok_or_else(|| format!("end {end}: receive {id} out of order"))?;
-        if result.Status != STATUS_SUCCESS {
-            return self.check_region(end, INBOUND, |region| region.abandon(&receive.place));
-        }
-        let peer = self.ends[end].peer.ok_or("a SEND from nobody")?;
-        let number = self.ends[end].flow.delivered;
-        let sent = self.ends[peer].flow.sends.get(number).cloned();
-        let sent = sent.ok_or_else(|| format!("end {end}: SEND {number} was never sent"))?;
-        let len = result.BytesTransferred as usize;
-        require!(len == sent.len(), "end {end}: SEND {number} has {len} bytes of {}", sent.len());
-        self.ends[end].flow.delivered += 1;
-        self.check_region(end, INBOUND, |region| region.finish(&receive.place, &sent))
-    }
-
-    fn complete_request(&mut self, end: usize, id: usize, result: &NDK_RESULT_EX) -> Step {
-        let success = result.Status == STATUS_SUCCESS;
-        loop {
-            let front = self.ends[end].initiator.pop_front();
-            let request = front.ok_or_else(|| format!("end {end}: request {id} ends twice"))?;
-            if request.id != id {
-                require!(request.silent, "end {end}: {id} ends before {}", request.id);
-                self.succeed(end, request)?;
-                continue;
-            }
-            let right = match request.kind {
-                Kind::Send(_) => NdkOperationTypeSend,
-                Kind::Write(_) => NdkOperationTypeWrite,
-                Kind::Read(..) => NdkOperationTypeRead,
-            };
-            require!(result.Type == right, "end {end}: {id} ends as {:?}", result.Type);
-            require!(!success || !request.silent, "end {end}: {id} tells of its success");
-            return if success { self.succeed(end, request) } else { self.fail(end, request) };
-        }
-    }
-
-    fn succeed(&mut self, end: usize, request: Initiator) -> Step {
-        let peer = self.ends[end].peer.ok_or("a success with nobody")?;
-        let place = request.place;
-        match request.kind {
-            Kind::Send(number) => {
-                self.ends[end].flow.acked = number + 1;
-                self.check_region(end, LOCAL, |region| region.finish(&place, &[]))
-            }
-            Kind::Write(target) => {
-                let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-                let target = target.ok_or("a WRITE to nowhere succeeds")?;
-                self.check_region(peer, EXPOSED, |region| region.finish(&target, &data))?;
-                self.check_region(end, LOCAL, |region| region.finish(&place, &[]))
-            }
-            Kind::Read(source, data, chained) => {
-                let source = source.ok_or("a READ from nowhere succeeds")?;
-                self.ends[peer].regions[EXPOSED].release(&source);
-                let settle = if chained { Region::settle } else { Region::finish };
-                self.check_region(end, LOCAL, |region| settle(region, &place, &data))
-            }
-        }
-    }
-
-    fn fail(&mut self, end: usize, request: Initiator) -> Step {
-        let peer = self.ends[end].peer.ok_or("a failure with nobody")?;
-        if let Kind::Read(Some(source), ..) = &request.kind {
-            self.ends[peer].regions[EXPOSED].release(source);
-        }
-        // The target of a WRITE stays in use: what is under way may still arrive.
-        self.check_region(end, LOCAL, |region| region.abandon(&request.place))
     }
 }
 

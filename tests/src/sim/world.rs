@@ -2,7 +2,8 @@
 
 use super::consumer::{End, Phase, What};
 use super::ndk::{self, Event};
-use super::net::{self, Crossing, Faults, Net, Port, SimEdge, lock, mac};
+use super::net::{self, Crossing, Net, Port, SimEdge, lock, mac};
+use super::script::{Act, faults};
 use super::watch::Watch;
 use super::{Options, Report};
 use crate::raw::Object;
@@ -20,11 +21,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What a step ends with.
-pub type Step<T = ()> = Result<T, String>;
+pub(crate) type Step<T = ()> = Result<T, String>;
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 /// The port of every listener.
-const PORT: u16 = 5445;
+pub(crate) const PORT: u16 = 5445;
 /// Everything outstanding ends within this, once nothing fails any more: the longest is a request
 /// to a peer that asked for more time (`CmConfig::service_limit`), and a connect after it.
 const LIVENESS: u64 = 200_000 * MS;
@@ -38,15 +39,15 @@ macro_rules! require {
         }
     };
 }
-pub(super) use require;
+pub(crate) use require;
 
 /// A host, and its provider unless it is down.
-pub struct Host {
-    pub ip: IpAddr,
-    pub mtu: usize,
-    pub provider: Option<Stepped>,
-    pub adapter: Object<NDK_ADAPTER>,
-    pub listener: Option<Object<NDK_LISTENER>>,
+pub(crate) struct Host {
+    pub(crate) ip: IpAddr,
+    pub(crate) mtu: usize,
+    pub(crate) provider: Option<Stepped>,
+    pub(crate) adapter: Object<NDK_ADAPTER>,
+    pub(crate) listener: Option<Object<NDK_LISTENER>>,
     config: ProviderConfig,
     segments: usize,
     port: Arc<Mutex<Port>>,
@@ -54,57 +55,45 @@ pub struct Host {
     inbox_max: usize,
     incarnation: u64,
     /// Its clock is ahead by this.
-    ahead: u64,
+    pub(crate) ahead: u64,
     sleeping: bool,
     /// When it has its next turn.
-    pub turn_at: Option<u64>,
+    pub(crate) turn_at: Option<u64>,
     /// It runs nothing before.
-    stalled: u64,
-}
-
-/// What happens to hosts and network.
-#[derive(Clone, Copy, Debug)]
-enum Act {
-    Cut(usize, usize, bool),
-    Link(usize, bool),
-    Crash(usize),
-    Restart(usize),
-    Jump(usize, u64),
-    Stall(usize, u64),
-    Connect(usize, usize),
+    pub(crate) stalled: u64,
 }
 
 /// Which part of a run it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Part {
+pub(crate) enum Part {
     Chaos,
     Healing,
     Teardown,
 }
 
 /// The whole simulation.
-pub struct World {
-    pub rng: Rng,
-    pub now: u64,
-    pub part: Part,
-    pub hosts: Vec<Host>,
-    pub ends: Vec<End>,
-    pub tokens: BTreeMap<usize, (usize, What)>,
-    pub report: Report,
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) now: u64,
+    pub(crate) part: Part,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) ends: Vec<End>,
+    pub(crate) tokens: BTreeMap<usize, (usize, What)>,
+    pub(crate) report: Report,
     /// Nothing may fail that no consumer made fail.
-    pub calm: bool,
+    pub(crate) calm: bool,
     /// Nothing may fail that was established once, but by a consumer.
-    pub patient: bool,
+    pub(crate) patient: bool,
     /// Consumers make mistakes.
-    pub misuse: bool,
+    pub(crate) misuse: bool,
     events: VecDeque<Event>,
     created: BTreeMap<usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>>,
     ended: BTreeMap<usize, NTSTATUS>,
     next_token: usize,
-    net: Net,
+    pub(crate) net: Net,
     watch: Watch,
-    script: BTreeMap<(u64, usize), Act>,
-    chaos_ends: u64,
+    pub(crate) script: BTreeMap<(u64, usize), Act>,
+    pub(crate) chaos_ends: u64,
     hasher: DefaultHasher,
     trace: bool,
     pcap: Option<(PathBuf, Arc<AtomicU64>)>,
@@ -112,7 +101,7 @@ pub struct World {
 
 impl World {
     /// The world of a seed.
-    pub fn new(seed: u64, options: &Options) -> Step<Self> {
+    pub(crate) fn new(seed: u64, options: &Options) -> Step<Self> {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let mut rng = Rng::from_seed(bytes);
@@ -192,7 +181,7 @@ impl World {
     }
 
     /// Starts a host that is down.
-    fn start(&mut self, host: usize) -> Step {
+    pub(crate) fn start(&mut self, host: usize) -> Step {
         let this = &mut self.hosts[host];
         this.incarnation += 1;
         this.port = Arc::default();
@@ -231,56 +220,7 @@ impl World {
         Ok(())
     }
 
-    /// Draws up what will go wrong, and who connects when.
-    fn plan(&mut self, count: usize, upheaval: bool) {
-        let end = self.chaos_ends / MS;
-        for _ in 0..1 + self.rng.below(6) {
-            let from = self.rng.below(count as u32) as usize;
-            let to = (from + 1 + self.rng.below(count as u32 - 1) as usize) % count;
-            let at = self.some_time(end / 2);
-            self.schedule(at, Act::Connect(from, to));
-        }
-        for _ in 0..self.rng.below(3) {
-            let host = self.rng.below(count as u32) as usize;
-            let (at, long) = (self.some_time(end), u64::from(self.rng.below(20)) * MS);
-            self.schedule(at, Act::Stall(host, long));
-        }
-        for _ in 0..if upheaval { 1 + self.rng.below(4) } else { 0 } {
-            let host = self.rng.below(count as u32) as usize;
-            let other = (host + 1) % count;
-            let (at, long) = (self.some_time(end), 1 + u64::from(self.rng.below(300)) * MS);
-            match self.rng.below(6) {
-                0 => self.both(at, long, |on| Act::Cut(host, other, on)),
-                1 => {
-                    self.both(at, long, |on| Act::Cut(host, other, on));
-                    self.both(at, long, |on| Act::Cut(other, host, on));
-                }
-                2 => self.both(at, long, |on| Act::Link(host, on)),
-                3 => self.schedule(at, Act::Jump(host, long * 10)),
-                _ => {
-                    self.schedule(at, Act::Crash(host));
-                    self.schedule(at + long, Act::Restart(host));
-                    self.schedule(at + long + MS, Act::Connect(other, host));
-                }
-            }
-        }
-    }
-
-    fn some_time(&mut self, within_ms: u64) -> u64 {
-        self.now + self.rng.u64() % (within_ms.max(1) * MS)
-    }
-
-    fn both(&mut self, at: u64, long: u64, act: impl Fn(bool) -> Act) {
-        self.schedule(at, act(true));
-        self.schedule(at + long, act(false));
-    }
-
-    fn schedule(&mut self, at: u64, act: Act) {
-        let number = self.script.len();
-        self.script.insert((at, number), act);
-    }
-
-    pub fn note(&self, what: impl FnOnce(&Self) -> String) {
+    pub(crate) fn note(&self, what: impl FnOnce(&Self) -> String) {
         if self.trace {
             eprintln!("{:>12.3} us  {}", self.now as f64 / 1e3, what(self));
         }
@@ -288,13 +228,13 @@ impl World {
 
     // ---- requests ------------------------------------------------------------------------------
 
-    pub fn new_token(&mut self) -> usize {
+    pub(crate) fn new_token(&mut self) -> usize {
         self.next_token += 1;
         self.next_token
     }
 
     /// Creates an object and waits for it.
-    pub fn create<T>(
+    pub(crate) fn create<T>(
         &mut self,
         host: usize,
         make: impl FnOnce(usize) -> NTSTATUS,
@@ -313,7 +253,7 @@ impl World {
     }
 
     /// Makes a request and waits for its end.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         host: usize,
         make: impl FnOnce(usize) -> NTSTATUS,
@@ -334,7 +274,7 @@ impl World {
     // ---- time ----------------------------------------------------------------------------------
 
     /// Runs the seed to its end.
-    pub fn run(mut self) -> Step<Report> {
+    pub(crate) fn run(mut self) -> Step<Report> {
         let result = self.run_parts();
         self.note(|world| format!("{result:?}; requests {:?}", world.watch.requests));
         result.map_err(|what| format!("{what} (at {} us, {:?})", self.now / 1000, self.part))?;
@@ -406,7 +346,9 @@ impl World {
         let closed = Arc::new(AtomicBool::new(false));
         let tell = Arc::clone(&closed);
         // SAFETY: closed once, after everything under it.
-        unsafe { provider.close_adapter(this.adapter.0, move || tell.store(true, Ordering::Relaxed)) };
+        unsafe {
+            provider.close_adapter(this.adapter.0, move || tell.store(true, Ordering::Relaxed))
+        };
         (0..4).try_for_each(|_| self.turn(host))?;
         require!(closed.load(Ordering::Relaxed), "the adapter of host {host} does not close");
         let left = self.hosts[host].provider.as_ref().map_or(0, Stepped::open_objects);
@@ -425,7 +367,8 @@ impl World {
 
     /// Goes to the next thing that happens, at most until `limit`. False: nothing will happen.
     fn advance(&mut self, limit: u64) -> Step<bool> {
-        let turns = self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
+        let turns =
+            self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
         let acts = self.ends.iter().filter_map(|end| end.act_at);
         let script = self.script.first_key_value().map(|(&(at, _), _)| at);
         let next = turns.chain(acts).chain(script).chain(self.net.next()).min();
@@ -440,7 +383,8 @@ impl World {
         while let Some((host, frame)) = self.net.arrive(self.now) {
             self.deliver(host, frame);
         }
-        while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= self.now) {
+        while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= self.now)
+        {
             let act = entry.remove();
             self.act(act)?;
         }
@@ -486,7 +430,7 @@ impl World {
     }
 
     /// One turn of a host's provider, and what came of it.
-    pub fn turn(&mut self, host: usize) -> Step {
+    pub(crate) fn turn(&mut self, host: usize) -> Step {
         let this = &mut self.hosts[host];
         let Some(provider) = &mut this.provider else {
             this.turn_at = None;
@@ -562,7 +506,7 @@ impl World {
         Ok(())
     }
 
-    fn handle_events(&mut self) -> Step {
+    pub(crate) fn handle_events(&mut self) -> Step {
         while let Some(event) = self.events.pop_front() {
             self.note(|_| format!("{event:x?}"));
             self.handle_event(event)?;
@@ -571,76 +515,7 @@ impl World {
     }
 
     /// Mixes something into the trace.
-    pub fn mark(&mut self, what: &impl Hash) {
+    pub(crate) fn mark(&mut self, what: &impl Hash) {
         (self.now, what).hash(&mut self.hasher);
     }
-
-    // ---- what goes wrong -----------------------------------------------------------------------
-
-    fn act(&mut self, act: Act) -> Step {
-        self.note(|_| format!("{act:?}"));
-        match act {
-            Act::Cut(from, to, on) => self.net.cut[from][to] = on,
-            Act::Link(host, on) => {
-                for other in 0..self.hosts.len() {
-                    self.net.cut[host][other] = on;
-                    self.net.cut[other][host] = on;
-                }
-            }
-            Act::Crash(host) => self.crash(host)?,
-            Act::Restart(host) if self.hosts[host].provider.is_none() => self.start(host)?,
-            Act::Restart(_) => {}
-            Act::Jump(host, by) => {
-                self.hosts[host].ahead += by;
-                self.hosts[host].turn_at = Some(self.now);
-            }
-            Act::Stall(host, long) => self.hosts[host].stalled = self.now + long,
-            Act::Connect(from, to) => {
-                let up = self.hosts[from].provider.is_some();
-                if up {
-                    let remote = SocketAddr::new(self.hosts[to].ip, PORT);
-                    self.connect(from, to, remote)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything on a host is gone, without a word to anybody.
-    fn crash(&mut self, host: usize) -> Step {
-        self.handle_events()?;
-        let this = &mut self.hosts[host];
-        this.provider = None;
-        this.listener = None;
-        this.turn_at = None;
-        let ends = &self.ends;
-        self.tokens.retain(|_, (owner, what)| {
-            if what.is_of_host() { *owner != host } else { ends[*owner].host != host }
-        });
-        for end in 0..self.ends.len() {
-            if self.ends[end].host == host {
-                self.crash_end(end)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How bad the network is.
-fn faults(rng: &mut Rng) -> Faults {
-    let mut faults = Faults { delay: 1000 + u64::from(rng.below(50_000)), ..Faults::default() };
-    faults.window = faults.delay * u64::from(1 + rng.below(20));
-    if rng.below(4) == 0 {
-        return faults;
-    }
-    let mild = rng.below(2) == 0;
-    let mut some = |most: u32| if rng.below(2) == 0 { rng.below(most) } else { 0 };
-    faults.loss = some(if mild { 40 } else { 300 });
-    faults.duplicate = some(300);
-    faults.reorder = some(300);
-    faults.corrupt = some(if mild { 40 } else { 150 });
-    faults.truncate = some(if mild { 20 } else { 80 });
-    faults.spike = some(20);
-    faults.ghost = some(40);
-    faults
 }
