@@ -21,6 +21,9 @@ pub(crate) struct Place {
     pub(crate) range: Range<usize>,
 }
 
+/// Bytes that may change, and into what; `None`: anything.
+type Change = (Range<usize>, Option<Vec<u8>>);
+
 /// A registered buffer.
 pub(crate) struct Region {
     buffer: Buffer,
@@ -30,8 +33,8 @@ pub(crate) struct Region {
     label: u64,
     model: Vec<u8>,
     slot_len: usize,
-    /// Slots in use. `Some`: bytes that may change, and into what (`None`: anything).
-    busy: BTreeMap<usize, Option<(Range<usize>, Option<Vec<u8>>)>>,
+    /// Slots in use, and what may change there.
+    busy: BTreeMap<usize, Option<Change>>,
     slots: usize,
     frozen: bool,
     /// Its memory region.
