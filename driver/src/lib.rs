@@ -30,4 +30,4 @@ mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 #[cfg(target_os = "linux")]
-pub use platform::linux::Provider;
+pub use platform::{linux::Provider, stepped::Stepped};

@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg(target_os = "linux")]
+pub mod stepped;
 #[cfg_attr(
     not(all(windows, target_env = "msvc")),
     allow(dead_code, reason = "only a kernel runs polls by token")
