@@ -63,10 +63,16 @@ pub struct Connected {
     pub listener: Arc<Listener>,
 }
 
+impl Default for Net {
+    fn default() -> Self {
+        Self::with_addresses(["10.0.0.1", "10.0.0.2"])
+    }
+}
+
 impl Net {
     /// On IPv4.
     pub fn new() -> Self {
-        Self::with_addresses(["10.0.0.1", "10.0.0.2"])
+        Self::default()
     }
 
     /// With these addresses.

@@ -315,6 +315,18 @@ impl Object<NDK_CQ> {
         call!(self, NdkArmCq, NDK_CQ_NOTIFY_ANY);
     }
 
+    /// `NdkResizeCq`.
+    pub fn resize(self, depth: u32, then: Then<NTSTATUS>) {
+        let context = context(then);
+        let status = call!(self, NdkResizeCq, depth, Some(requested), context);
+        end_request(status, context);
+    }
+
+    /// `NdkControlCqInterruptModeration`.
+    pub fn moderate(self, interval_us: u32, count: u32) -> NTSTATUS {
+        call!(self, NdkControlCqInterruptModeration, interval_us, count)
+    }
+
     /// `NdkGetCqResults`.
     pub fn results(self, results: &mut [NDK_RESULT]) -> usize {
         call!(self, NdkGetCqResults, results.as_mut_ptr(), results.len() as u32) as usize

@@ -229,7 +229,7 @@ fn arming_inside_the_callback_misses_nothing_and_overlaps_nothing() {
         let raw = wait(|then| adapter.create_cq(256, notify, then)).unwrap();
         cq.set(raw).unwrap();
         if moderated {
-            assert_eq!(call!(raw.0, NdkControlCqInterruptModeration, 100, 5), STATUS_SUCCESS);
+            assert_eq!(raw.moderate(100, 5), STATUS_SUCCESS);
         }
         raw.arm();
         let pd = Object(side.pd.as_ptr());

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
-use rocev2::cm::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits, is_host};
+use rocev2::cm::{CmEvent, ConnId, Hop, Peer, ReadLimits, is_host};
 use rocev2::device;
 use rocev2::env::Instant;
 use rocev2::qp::QpState;
@@ -80,6 +80,19 @@ impl ConnectorCore {
             established: false,
             end: STATUS_CONNECTION_ABORTED,
         }
+    }
+
+    /// A connector for a request that came in. It shares the local endpoint `port`.
+    pub(super) fn requested(
+        object: Arc<ConnectorObject>,
+        conn: ConnId,
+        peer: &Peer,
+        port: SocketAddr,
+    ) -> Self {
+        let mut core = Self { conn: Some(conn), port: Some(port), ..Self::new(object) };
+        core.remember(peer);
+        core.enter(Phase::Requested);
+        core
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -385,37 +398,6 @@ impl State {
     }
 
     // ---- passive side -------------------------------------------------------------------------
-
-    fn handle_request(&mut self, now: Instant, listener_id: ListenerId, conn: ConnId, peer: &Peer) {
-        let Some(&listener) = self.listeners.get(&listener_id) else {
-            return self.device.release(now, conn);
-        };
-        let Some(Entry { kind: Kind::Listener(core), closing: None, .. }) =
-            self.objects.get(listener)
-        else {
-            return self.device.release(now, conn);
-        };
-        let (Some(callback), context, adapter) = (core.event, core.context, core.adapter) else {
-            return self.device.release(now, conn);
-        };
-        // The place of the close that must not fail.
-        if self.shard.reserve_object().is_err() {
-            return self.device.release(now, conn);
-        }
-        // The accepted connection shares the listener's port and keeps it.
-        let bound = core.listening.map_or(peer.local, |(_, local)| local);
-        self.device.retain_port(bound.ip(), bound.port());
-        let (id, connector) = self.create_connector(&[adapter, listener], |object| {
-            let mut core = ConnectorCore::new(object);
-            core.remember(peer);
-            core.conn = Some(conn);
-            core.port = Some(bound);
-            core.enter(Phase::Requested);
-            core
-        });
-        self.conns.insert(conn, id);
-        self.upcalls.push_back(Upcall::ConnectEvent { callback, context, connector });
-    }
 
     pub(super) fn accept(&mut self, now: Instant, id: ObjectId, what: &Accept, done: RequestDone) {
         match self.try_accept(now, id, what) {

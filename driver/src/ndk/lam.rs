@@ -220,9 +220,9 @@ unsafe fn fill(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, address: u64, pages: u32) 
     // The address again, not a pointer: what comes back with a release is only looked up.
     let context = without_provenance_mut(address as usize);
     // SAFETY: the caller's promise.
-    unsafe { (&raw mut (*lam).AdapterContext).write(context) };
+    unsafe { (*lam).AdapterContext = context };
     // SAFETY: as above.
-    unsafe { (&raw mut (*lam).AdapterPageCount).write(pages) };
+    unsafe { (*lam).AdapterPageCount = pages };
     // SAFETY: as above; only the address of the member is taken.
     let array = unsafe { &raw mut (*lam).AdapterPageArray }.cast::<NDK_LOGICAL_ADDRESS>();
     for page in 0..pages as usize {

@@ -339,6 +339,10 @@ pub(crate) unsafe extern "system" fn ndk_close(
 ) -> NTSTATUS {
     // SAFETY: every object begins with the prefix.
     let prefix = unsafe { Prefix::from_ndk(object.cast()) };
+    // An adapter has no close in its table; its closer has to be told when it is over.
+    if prefix.ndk.Header.ObjectType == NdkObjectTypeAdapter {
+        return STATUS_INVALID_PARAMETER;
+    }
     if prefix.base.closing.swap(true, Ordering::AcqRel) {
         return STATUS_INVALID_DEVICE_STATE;
     }
