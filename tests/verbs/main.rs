@@ -3,6 +3,7 @@
 
 mod fast_register;
 mod posts;
+mod register;
 mod srq;
 mod window;
 
