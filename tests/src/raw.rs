@@ -119,6 +119,8 @@ unsafe extern "system" fn left(context: PVOID) {
     callback();
 }
 
+/// Calls a slot of an object's table: `call!(object, NdkSlot, arguments)`.
+#[macro_export]
 macro_rules! call {
     ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
         let object = $object.0;
@@ -179,6 +181,29 @@ fn end_request(status: NTSTATUS, context: PVOID) {
         // SAFETY: not pending: the callback does not come.
         unsafe { finish(context, status) };
     }
+}
+
+/// Makes a request by a call that takes a completion and its context; its end comes by the channel.
+pub fn request(
+    call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, PVOID) -> NTSTATUS,
+) -> mpsc::Receiver<NTSTATUS> {
+    start(|then| {
+        let context = context(then);
+        end_request(call(Some(requested), context), context);
+    })
+}
+
+/// Creates by a call that takes a completion and its context, and waits for the object.
+///
+/// # Panics
+/// If none comes within [`PATIENCE`].
+pub fn create<T: 'static>(
+    call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, PVOID) -> NTSTATUS,
+) -> Created<T> {
+    wait(|then| {
+        let context = context(then);
+        end_creation::<T>(call(Some(created::<T>), context), context);
+    })
 }
 
 impl Object<NDK_ADAPTER> {
