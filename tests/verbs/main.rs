@@ -5,6 +5,7 @@ mod fast_register;
 mod posts;
 mod register;
 mod srq;
+mod together;
 mod window;
 
 use driver::abi::*;
