@@ -84,6 +84,18 @@ fn cq_calls(table: Object<NDK_CQ>, on: *mut NDK_CQ) -> Vec<NTSTATUS> {
     ]
 }
 
+fn mr_calls(table: Object<NDK_MR>, on: *mut NDK_MR) -> Vec<NTSTATUS> {
+    vec![
+        on!(table, on, NdkRegisterMr, NONE.cast(), 0, 0, None, NONE),
+        on!(table, on, NdkDeregisterMr, None, NONE),
+        on!(table, on, NdkInitializeFastRegisterMr, 1, TRUE, None, NONE),
+    ]
+}
+
+fn srq_calls(table: Object<NDK_SRQ>, on: *mut NDK_SRQ) -> Vec<NTSTATUS> {
+    vec![on!(table, on, NdkModifySrq, 0, 1, None, NONE)]
+}
+
 /// The posts, which look at their object only for whether it is closed.
 fn qp_calls(table: Object<NDK_QP>, on: *mut NDK_QP) -> Vec<NTSTATUS> {
     let (none, no_list) = (NONE, std::ptr::null());
@@ -237,7 +249,9 @@ fn an_object_of_another_type_is_refused(test: Test) {
     let net = Net::new(test);
     let adapter = Object(net.adapters[0].as_ptr());
     let objects = Objects::new(&net);
-    let (wrong, refused) = (objects.mr.0, STATUS_INVALID_PARAMETER);
+    let (wrong, refused) = (objects.mw.0, STATUS_INVALID_PARAMETER);
+    all(mr_calls(objects.mr, wrong.cast()), refused);
+    all(srq_calls(objects.srq, wrong.cast()), refused);
     all(adapter_calls(adapter, wrong.cast()), refused);
     all(pd_calls(objects.pd, wrong.cast(), objects.cq.0), refused);
     all(cq_calls(objects.cq, wrong.cast()), refused);
@@ -257,6 +271,8 @@ fn a_closed_object_is_refused(test: Test) {
     let (gate, refused) = (net.hold(0), STATUS_INVALID_DEVICE_STATE);
     let ends = closed.close();
     all(pd_calls(open.pd, closed.pd.0, open.cq.0), refused);
+    all(mr_calls(open.mr, closed.mr.0), refused);
+    all(srq_calls(open.srq, closed.srq.0), refused);
     all(cq_calls(open.cq, closed.cq.0), refused);
     all(qp_calls(open.qp, closed.qp.0), refused);
     all(connector_calls(open.connector, closed.connector.0), refused);

@@ -120,6 +120,7 @@ unsafe extern "system" fn left(context: PVOID) {
 }
 
 /// Calls a slot of an object's table: `call!(object, NdkSlot, arguments)`.
+#[allow(clippy::macro_metavars_in_unsafe, reason = "arguments of C calls")]
 #[macro_export]
 macro_rules! call {
     ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{

@@ -215,7 +215,10 @@ unsafe extern "system" fn ndk_register_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let mr = match unsafe { MrObject::check(mr) } {
+        Ok(mr) => mr,
+        Err(status) => return status,
+    };
     if mdl.is_null() {
         return STATUS_INVALID_PARAMETER;
     }
@@ -245,7 +248,10 @@ unsafe extern "system" fn ndk_deregister_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let mr = match unsafe { MrObject::check(mr) } {
+        Ok(mr) => mr,
+        Err(status) => return status,
+    };
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
 }
@@ -264,7 +270,10 @@ unsafe extern "system" fn ndk_initialize_fast_register_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let mr = match unsafe { MrObject::check(mr) } {
+        Ok(mr) => mr,
+        Err(status) => return status,
+    };
     if !mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
