@@ -1,7 +1,7 @@
 //! Memory windows.
 
 use crate::record::Test;
-use crate::world::{Connection, Net, Side, status};
+use crate::world::{Connection, Ends, Net, Side, status};
 use driver::abi::*;
 use ndkperf::{Buffer, Invalidate, Mw, QpConfig};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn a_window_lies_inside_its_region(test: Test) {
     let net = Net::new(test);
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
-    let (qp, end) = (Object(side.qp.as_ptr()), side.mr.remote(crate::world::BUFFER).address);
+    let (qp, end) = (Object(side.qp.as_ptr()), side.mr.remote(side.mr.buffer().len()).address);
     let end = std::ptr::without_provenance_mut(end as usize - 10);
     let (mr, mw, none) = (side.mr.as_ptr(), mw.as_ptr(), std::ptr::null_mut());
     assert_eq!(call!(qp, NdkBind, none, mr, mw, end, 11, READ), STATUS_SUCCESS);
