@@ -144,6 +144,8 @@ macro_rules! call_on {
     }};
 }
 
+pub(crate) use call;
+
 macro_rules! closes {
     ($($object:ident: $slot:ident;)+) => {$(
         impl Object<$object> {

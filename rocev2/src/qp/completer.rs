@@ -5,6 +5,7 @@ use super::retry::{Expiry, RetryTimer};
 use super::work::{Acked, Completions, SendQueue, WcStatus};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
+use crate::mutant::mutant;
 use crate::psn::Psn;
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
 
@@ -100,8 +101,13 @@ impl Completer {
         }
         match self.timer.expired(now) {
             Expiry::None => Verdict::Done,
-            Expiry::GiveUp => Verdict::Fail(WcStatus::TransportRetryExceeded),
-            Expiry::Resend => {
+            Expiry::GiveUp if !mutant!(NeverGivesUp) => {
+                Verdict::Fail(WcStatus::TransportRetryExceeded)
+            }
+            Expiry::Resend if mutant!(GivesUpAtOnce) => {
+                Verdict::Fail(WcStatus::TransportRetryExceeded)
+            }
+            Expiry::GiveUp | Expiry::Resend => {
                 self.restart(sq);
                 Verdict::Done
             }
@@ -142,7 +148,8 @@ impl Completer {
     ) -> Result<Verdict, DropReason> {
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
-                let acked = self.acknowledge(now, psn.add(1), sq, out);
+                let covered = if mutant!(AckCoversOneMore) { 2 } else { 1 };
+                let acked = self.acknowledge(now, psn.add(covered), sq, out);
                 if acked.lost_read {
                     self.restart_once(sq);
                 }
@@ -157,6 +164,7 @@ impl Completer {
                 Ok(self.handle_rnr(now, timer.duration(), sq))
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
+                let psn = if mutant!(NakCoversItsPacket) { psn.add(1) } else { psn };
                 self.acknowledge(now, psn, sq, out);
                 self.restart_once(sq);
                 Ok(Verdict::Done)
@@ -218,6 +226,7 @@ impl Completer {
         self.restart(sq);
         // What was sent behind the refused packet gets no answer of its own.
         self.restarted_at = None;
+        let pause = if mutant!(RnrPauseIsSkipped) { Duration::from_micros(1) } else { pause };
         self.rnr_until = Some(now + pause);
         self.timer.pause(now + pause);
         Verdict::Done
@@ -232,7 +241,7 @@ impl Completer {
         let Context { peer, keys, memory, sq, out } = cx;
         let psn = packet.bth.psn;
         let acked = self.acknowledge(now, psn, sq, out);
-        if acked.lost_read {
+        if acked.lost_read && !mutant!(LostReadDataIsAccepted) {
             self.restart_once(sq);
             return Verdict::Done;
         }
