@@ -93,7 +93,8 @@ pub(super) const MR: &[Function] = &[
             // It is registered.
             either(STATUS_INVALID_DEVICE_STATE).ours(),
         ],
-    ),
+    )
+    .checked(),
     function(
         "NdkDeregisterMr",
         "nc-ndkpi-ndk_fn_deregister_mr",
@@ -107,7 +108,8 @@ pub(super) const MR: &[Function] = &[
             either(STATUS_INVALID_DEVICE_STATE).ours(),
             NO_ROOM,
         ],
-    ),
+    )
+    .checked(),
     function(
         "NdkInitializeFastRegisterMr",
         "nc-ndkpi-ndk_fn_initialize_fast_register_mr",
@@ -121,7 +123,8 @@ pub(super) const MR: &[Function] = &[
             // It is initialised.
             either(STATUS_INVALID_DEVICE_STATE).ours(),
         ],
-    ),
+    )
+    .checked(),
     function("NdkGetRemoteTokenFromMr", "nc-ndkpi-ndk_fn_get_remote_token_from_mr", &[CALLED]),
     function("NdkGetLocalTokenFromMr", "nc-ndkpi-ndk_fn_get_local_token_from_mr", &[CALLED]),
 ];
@@ -145,7 +148,8 @@ pub(super) const SRQ: &[Function] = &[
             either(STATUS_BUFFER_OVERFLOW).sister(),
             NO_ROOM,
         ],
-    ),
+    )
+    .checked(),
     function(
         "NdkSrqReceive",
         "nc-ndkpi-ndk_fn_srq_receive",
