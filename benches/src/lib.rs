@@ -23,8 +23,9 @@ mod provider;
 
 pub use buffer::Buffer;
 pub use consumer::{
-    Adapter, Arm, ConnectionData, Connector, Cq, Lam, Listener, Mr, Pd, Qp, QpConfig, ReadLimits,
-    Remote, Request, Sge, SharedEndpoint,
+    Adapter, Arm, ConnectionData, Connector, Cq, FastRegister, Frmr, InlineData, Invalidate, Lam,
+    Listener, Mr, Mw, Pd, Qp, QpConfig, ReadLimits, Remote, Request, Sge, SharedEndpoint, Srq,
+    SrqConfig,
 };
 pub use error::{NdkError, Result};
 pub use mdl::Mdl;

@@ -22,8 +22,6 @@ mod core;
     allow(dead_code, reason = "other homes have the wire for themselves")
 )]
 mod frame;
-#[cfg(all(windows, target_env = "msvc"))]
-mod image;
 mod ndk;
 pub mod platform;
 mod ring;
@@ -31,6 +29,5 @@ mod ring;
 mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
-pub use ndk::not_supported::NAMES as NOT_SUPPORTED;
 #[cfg(target_os = "linux")]
 pub use platform::{linux::Provider, stepped::Stepped};

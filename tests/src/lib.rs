@@ -1,4 +1,5 @@
 //! Shared pieces of the test targets.
 
+pub mod net;
 pub mod raw;
 pub mod sim;

@@ -1,7 +1,8 @@
 //! Local endpoints that consumers hold: listeners and shared endpoints.
 
-use super::State;
-use super::objects::Kind;
+use super::connections::ConnectorCore;
+use super::objects::{Entry, Kind};
+use super::{State, Upcall};
 use crate::abi::*;
 use crate::ndk::listener::{self, ListenerObject};
 use crate::ndk::shared_endpoint::{self, SharedEndpointObject};
@@ -10,7 +11,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
-use rocev2::cm::ListenerId;
+use rocev2::cm::{ConnId, ListenerId, Peer};
+use rocev2::env::Instant;
 
 /// Connection requests that a listener's consumer has not answered, at most.
 const BACKLOG: usize = 256;
@@ -103,6 +105,39 @@ impl State {
             self.device.unlisten(listener_id);
             self.device.unbind_port(local.ip(), local.port());
         }
+    }
+
+    /// A request has come in: the connector for it, and the connect event.
+    pub(super) fn handle_request(
+        &mut self,
+        now: Instant,
+        listener_id: ListenerId,
+        conn: ConnId,
+        peer: &Peer,
+    ) {
+        let Some(&listener) = self.listeners.get(&listener_id) else {
+            return self.device.release(now, conn);
+        };
+        let Some(Entry { kind: Kind::Listener(core), closing: None, .. }) =
+            self.objects.get(listener)
+        else {
+            return self.device.release(now, conn);
+        };
+        let (Some(callback), context, adapter) = (core.event, core.context, core.adapter) else {
+            return self.device.release(now, conn);
+        };
+        // The place of the close that must not fail.
+        if self.shard.reserve_object().is_err() {
+            return self.device.release(now, conn);
+        }
+        // The accepted connection shares the listener's port and keeps it.
+        let bound = core.listening.map_or(peer.local, |(_, local)| local);
+        self.device.retain_port(bound.ip(), bound.port());
+        let (id, connector) = self.create_connector(&[adapter, listener], |object| {
+            ConnectorCore::requested(object, conn, peer, bound)
+        });
+        self.conns.insert(conn, id);
+        self.upcalls.push_back(Upcall::ConnectEvent { callback, context, connector });
     }
 
     // ---- shared endpoints ---------------------------------------------------------------------

@@ -6,23 +6,24 @@ mod connections;
 mod cqs;
 mod endpoints;
 mod loopback;
+mod memory;
 mod objects;
+mod queues;
+mod trace;
 
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
-use crate::ndk::lam::Lams;
-use crate::ndk::mr::Regions;
+use crate::ndk::regions::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
-use crate::platform::Platform;
+use crate::platform::{Platform, Trace};
 use crate::ring::{FLUSH, Shard};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use core::sync::atomic::Ordering;
 use core::task::Waker;
 use loopback::Loopback;
 use netadapter_glue::neighbour::Neighbours;
@@ -31,6 +32,7 @@ use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
+use rocev2::ids::Rkey;
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{Completion, MAX_READS, WcStatus};
 use slotmap::{Key as _, KeyData};
@@ -97,8 +99,9 @@ struct State {
     device: Device,
     neighbours: Neighbours,
     regions: Regions,
-    lams: Lams,
     objects: Objects,
+    /// The region or window of every key that a consumer knows.
+    tokens: BTreeMap<Rkey, ObjectId>,
     conns: BTreeMap<ConnId, ObjectId>,
     listeners: BTreeMap<ListenerId, ObjectId>,
     /// Connectors that wait for the peer's link-layer address.
@@ -121,6 +124,7 @@ enum Upcall {
     Requested { done: RequestDone, status: NTSTATUS },
     ConnectEvent { callback: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context, connector: Context },
     Disconnected { event: DisconnectEvent },
+    SrqLow { srq: ObjectId },
     Closed { object: ObjectId },
 }
 
@@ -155,8 +159,8 @@ impl PollCore {
             device,
             neighbours: Neighbours::new(link.mac, &config.addresses),
             regions: Regions::default(),
-            lams: Lams::default(),
             objects: Objects::default(),
+            tokens: BTreeMap::new(),
             conns: BTreeMap::new(),
             listeners: BTreeMap::new(),
             resolving: Vec::new(),
@@ -271,7 +275,7 @@ impl State {
         }
         // After the posts, so that a post never meets a mapping that was built before it and is not
         // known yet.
-        self.lams.update(&self.shard.lams);
+        self.regions.lams.update(&self.shard.lams);
         ringing > 0
     }
 
@@ -286,10 +290,14 @@ impl State {
             }
             Kind::Qp(qp) => {
                 let reasons = qp.object.shared.doorbell.answer();
-                qp.drain(&mut self.device);
+                self.drain_qp(id);
                 if reasons & FLUSH != 0 {
                     self.flush_qp(id);
                 }
+            }
+            Kind::Srq(srq) => {
+                srq.object.shared.doorbell.answer();
+                srq.drain(&mut self.device);
             }
             Kind::Listener(listener) => {
                 listener.object.shared.doorbell.answer();
@@ -298,12 +306,17 @@ impl State {
             Kind::Adapter(_)
             | Kind::Pd(..)
             | Kind::Mr(_)
+            | Kind::Mw(_)
             | Kind::Connector(_)
             | Kind::SharedEndpoint(_) => {}
         }
     }
 
     fn deliver_completions(&mut self, now: Instant) -> bool {
+        // Before the consumer sees the end of what held them, and may want them again.
+        while let Some(released) = self.device.poll_released() {
+            self.regions.release(released.region);
+        }
         let mut any = false;
         while let Some(completion) = self.device.poll_completion() {
             any = true;
@@ -316,13 +329,18 @@ impl State {
         let id = ObjectId::from(KeyData::from_ffi(completion.owner));
         let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
         let shared = &qp.object.shared;
-        let (retired, cq) = if completion.kind.is_receive() {
-            (&shared.receive_retired, qp.receive_cq)
+        let qpn = qp.qpn;
+        let (slots, cq) = if !completion.kind.is_receive() {
+            (Some(&shared.initiator_slots), qp.initiator_cq)
+        } else if let Some(srq) = qp.srq {
+            (self.srq_slots(srq), qp.receive_cq)
         } else {
-            (&shared.initiator_retired, qp.initiator_cq)
+            (Some(&shared.receive_slots), qp.receive_cq)
         };
         // The slot is free before the consumer can see why.
-        retired.fetch_add(1, Ordering::Release);
+        if let Some(slots) = slots {
+            slots.retire();
+        }
         if completion.silent {
             return;
         }
@@ -339,6 +357,9 @@ impl State {
             token,
         };
         let urgent = completion.solicited || completion.status != WcStatus::Success;
+        if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
+            self.trace(&Trace::RequestFailed { qpn, status: cqe.status });
+        }
         self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
@@ -348,9 +369,11 @@ impl State {
             any = true;
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
-                Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
-                // No shared receive queue is created yet.
-                Event::SrqLow { .. } => {}
+                Event::QpFailed { conn, qpn } => {
+                    self.trace(&Trace::QpFailed { qpn });
+                    self.handle_qp_failure(now, conn);
+                }
+                Event::SrqLow { owner } => self.handle_low_srq(owner),
             }
         }
         any
@@ -406,6 +429,7 @@ impl State {
                 // SAFETY: as above. 0: no reason is given.
                 unsafe { callback(context.get(), 0) };
             }
+            Upcall::SrqLow { srq } => self.notify_srq(srq),
             Upcall::Closed { object } => self.finish_close(object),
             // A callback that the consumer did not give.
             Upcall::Created { .. } | Upcall::Requested { .. } | Upcall::Disconnected { .. } => {}
@@ -427,6 +451,14 @@ impl State {
             }
             Control::RegisterMr { mr, what, done } => {
                 let status = self.register_mr(mr, *what);
+                self.request_done(done, status);
+            }
+            Control::InitializeFastRegisterMr { mr, what, done } => {
+                let status = self.initialize_mr(mr, *what);
+                self.request_done(done, status);
+            }
+            Control::ModifySrq { srq, depth, threshold, done } => {
+                let status = self.modify_srq(srq, depth, threshold);
                 self.request_done(done, status);
             }
             Control::DeregisterMr { mr, done } => {

@@ -1,6 +1,8 @@
 //! The adapter: what it offers, and the creation of everything else.
 
 use super::cq::CreateCq;
+use super::mr::MAX_PAGES;
+use super::qp::MAX_INLINE;
 use super::{
     Context, Create, CreateDone, Object, create, lam, ndk_query_extension, shared_endpoint,
 };
@@ -27,6 +29,9 @@ pub(crate) const MAX_CALLER_DATA: usize = 56;
 /// Bytes of private data in an accept or a reject: the smaller of REP's 196 and REJ's 148.
 pub(crate) const MAX_CALLEE_DATA: usize = 148;
 
+/// Bytes of one registration, and of a window, at most: far more than a machine has.
+const MAX_REGISTRATION: usize = 1 << 40;
+
 /// What the adapter accepts. Memory for a queue is taken when it is created, so the depths are
 /// modest: a QP that asks for all of it takes about 6 MiB, a CQ 1 MiB.
 ///
@@ -37,6 +42,7 @@ pub(crate) const MAX_CALLEE_DATA: usize = 148;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) queue_depth: u32,
+    pub(crate) srq_depth: u32,
     pub(crate) cq_depth: u32,
     pub(crate) qps: usize,
     pub(crate) mrs: usize,
@@ -44,7 +50,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue_depth: 4096, cq_depth: 32_768, qps: 4096, mrs: 16_384 }
+        Self { queue_depth: 4096, srq_depth: 4096, cq_depth: 32_768, qps: 4096, mrs: 16_384 }
     }
 }
 
@@ -56,24 +62,25 @@ impl Limits {
             // No OUI is assigned to this project.
             VendorId: 0,
             DeviceId: 1,
-            MaxRegistrationSize: 1 << 40,
-            MaxWindowSize: 0,
-            FRMRPageCount: 0,
+            MaxRegistrationSize: MAX_REGISTRATION,
+            MaxWindowSize: MAX_REGISTRATION,
+            FRMRPageCount: MAX_PAGES,
             MaxInitiatorRequestSge: MAX_SGE as u32,
             MaxReceiveRequestSge: MAX_SGE as u32,
             MaxReadRequestSge: MAX_SGE as u32,
             MaxTransferLength: MAX_MESSAGE as u32,
-            MaxInlineDataSize: 0,
+            MaxInlineDataSize: MAX_INLINE,
             MaxInboundReadLimit: MAX_READS as u32,
             MaxOutboundReadLimit: MAX_READS as u32,
             MaxReceiveQueueDepth: self.queue_depth,
             MaxInitiatorQueueDepth: self.queue_depth,
-            MaxSrqDepth: 0,
+            MaxSrqDepth: self.srq_depth,
             MaxCqDepth: self.cq_depth,
             LargeRequestThreshold: 8192,
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
             AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+                | NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED
                 | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED
                 | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
                 | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED

@@ -218,7 +218,9 @@ impl CqObject {
             put(taken as usize, cqe);
             taken += 1;
         }
-        self.shared.taken.fetch_add(taken, Ordering::Release);
+        if taken > 0 {
+            self.shared.taken.fetch_add(taken, Ordering::Release);
+        }
         taken
     }
 }

@@ -15,7 +15,7 @@
 //!   post is known before the post is worked on, and what was released is not.
 
 use super::adapter::AdapterObject;
-use super::mr::Mapping;
+use super::regions::Mapping;
 use super::{ObjectId, store};
 use crate::abi::*;
 use alloc::boxed::Box;
@@ -137,7 +137,6 @@ impl Lams {
     ///
     /// # Errors
     /// They do not all lie inside one mapping. Nothing was called.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the privileged token is to come"))]
     pub(crate) fn pieces(
         &self,
         address: u64,
@@ -221,9 +220,9 @@ unsafe fn fill(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, address: u64, pages: u32) 
     // The address again, not a pointer: what comes back with a release is only looked up.
     let context = without_provenance_mut(address as usize);
     // SAFETY: the caller's promise.
-    unsafe { (&raw mut (*lam).AdapterContext).write(context) };
+    unsafe { (*lam).AdapterContext = context };
     // SAFETY: as above.
-    unsafe { (&raw mut (*lam).AdapterPageCount).write(pages) };
+    unsafe { (*lam).AdapterPageCount = pages };
     // SAFETY: as above; only the address of the member is taken.
     let array = unsafe { &raw mut (*lam).AdapterPageArray }.cast::<NDK_LOGICAL_ADDRESS>();
     for page in 0..pages as usize {
@@ -261,7 +260,7 @@ pub(crate) unsafe extern "system" fn ndk_release_lam(
 
 #[cfg(test)]
 mod tests {
-    use super::super::mr::tests::mapping;
+    use super::super::regions::tests::mapping;
     use super::*;
     use alloc::vec;
     use alloc::vec::Vec;

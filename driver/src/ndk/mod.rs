@@ -11,10 +11,13 @@ pub(crate) mod cq;
 pub(crate) mod lam;
 pub(crate) mod listener;
 pub(crate) mod mr;
-pub(crate) mod not_supported;
+pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod qp;
+pub(crate) mod queue;
+pub(crate) mod regions;
 pub(crate) mod shared_endpoint;
+pub(crate) mod srq;
 pub(crate) mod status;
 
 use crate::abi::*;
@@ -204,6 +207,18 @@ pub(crate) enum Control {
         what: Box<mr::Register>,
         done: RequestDone,
     },
+    InitializeFastRegisterMr {
+        mr: ObjectId,
+        what: Box<mr::Initialize>,
+        done: RequestDone,
+    },
+    /// 0 keeps depth or threshold.
+    ModifySrq {
+        srq: ObjectId,
+        depth: u32,
+        threshold: u32,
+        done: RequestDone,
+    },
     DeregisterMr {
         mr: ObjectId,
         done: RequestDone,
@@ -269,6 +284,8 @@ pub(crate) enum Create {
     Pd,
     Cq(cq::CreateCq),
     Mr { fast_register: bool },
+    Mw,
+    Srq(srq::CreateSrq),
     Qp(qp::CreateQp),
     Connector,
     Listener { event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>, context: Context },
@@ -322,6 +339,10 @@ pub(crate) unsafe extern "system" fn ndk_close(
 ) -> NTSTATUS {
     // SAFETY: every object begins with the prefix.
     let prefix = unsafe { Prefix::from_ndk(object.cast()) };
+    // An adapter has no close in its table; its closer has to be told when it is over.
+    if prefix.ndk.Header.ObjectType == NdkObjectTypeAdapter {
+        return STATUS_INVALID_PARAMETER;
+    }
     if prefix.base.closing.swap(true, Ordering::AcqRel) {
         return STATUS_INVALID_DEVICE_STATE;
     }

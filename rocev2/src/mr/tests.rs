@@ -327,3 +327,95 @@ fn a_table_fills_up_refuses_and_serves_again() {
         assert!(mrs.is_empty());
     }
 }
+
+/// What the model knows of a key.
+#[derive(Clone, Copy)]
+struct Known {
+    key: Rkey,
+    window: bool,
+    /// The step at which it was mapped or bound, and the list of pages that it names since.
+    names: Option<(u32, u32)>,
+}
+
+/// Goal: in any order of events, a key and a checked target reach memory exactly as long as the
+/// mapping that they are of lasts, and each list of pages comes back exactly once.
+/// Method: random steps on 8 regions and 8 windows, compared with a model after each.
+#[test]
+fn keys_and_targets_live_exactly_as_long_as_their_mapping() {
+    let mut mrs = MrTable::new(Rng::from_seed([1; 32]), 16);
+    let mut rng = Rng::from_seed([2; 32]);
+    let reserve = |mrs: &mut MrTable, window| {
+        let what = if window { Reserve::Window } else { Reserve::FastRegister(ALL) };
+        Known { key: mrs.reserve(PD, what).unwrap(), window, names: None }
+    };
+    let mut known: Vec<Known> = (0..16).map(|at| reserve(&mut mrs, at >= 8)).collect();
+    let mut targets: Vec<(usize, (u32, u32), Target)> = Vec::new();
+    let (mut lists, mut released) = (0, 0);
+    for step in 0..20_000 {
+        let at = rng.below(16) as usize;
+        let Known { key, window, names } = known[at];
+        let ended = match rng.below(4) {
+            0 if window => {
+                let region = rng.below(8) as usize;
+                let bind = window_on(key, known[region].key, 16, 16, READ);
+                let expected = match (names, known[region].names) {
+                    (Some(_), _) => Err(AccessError::Valid),
+                    (None, None) => Err(AccessError::UnknownKey),
+                    (None, Some(_)) => Ok(()),
+                };
+                assert_eq!(mrs.bind(PD, QPN, &bind), expected);
+                if expected.is_ok() {
+                    known[at].names = known[region].names.map(|(_, list)| (step, list));
+                }
+                None
+            }
+            0 => {
+                let fresh = Mapping { region: RegionId(lists), ..mapping(0, 64, ALL) };
+                let expected = if names.is_some() { Err(AccessError::Valid) } else { Ok(()) };
+                assert_eq!(mrs.map(PD, key, &fresh), expected);
+                if expected.is_ok() {
+                    known[at].names = Some((step, lists));
+                    lists += 1;
+                }
+                None
+            }
+            1 => {
+                let result = mrs.invalidate(PD, By::Owner, key);
+                assert_eq!(result.is_ok(), names.is_some());
+                known[at].names = None;
+                result.ok().flatten()
+            }
+            2 if rng.below(4) == 0 => {
+                let result = mrs.deregister(key).unwrap();
+                known[at] = reserve(&mut mrs, window);
+                result
+            }
+            _ => {
+                if let Ok(target) = mrs.remote(PD, QPN, key, 16, 16, READ) {
+                    targets.push((at, names.unwrap(), target));
+                }
+                None
+            }
+        };
+        if let Some(Released { region, .. }) = ended {
+            assert!(!window && names.is_some_and(|(_, list)| list == region.0));
+            released += 1;
+        }
+        // A list of pages lives while its own region names it.
+        let lives = |list: u32| {
+            known[..8].iter().any(|known| known.names.is_some_and(|names| names.1 == list))
+        };
+        for Known { key, names, .. } in &known {
+            let reached = mrs.remote(PD, QPN, *key, 16, 16, READ).is_ok();
+            assert_eq!(reached, names.is_some_and(|(_, list)| lives(list)));
+        }
+        // A key that names the same pages once more does so by another mapping.
+        targets.retain(|(at, names, target)| {
+            let lasts = known[*at].names == Some(*names) && lives(names.1);
+            assert_eq!(mrs.region(target), lasts.then_some(RegionId(names.1)));
+            lasts
+        });
+    }
+    let mapped = known[..8].iter().filter(|known| known.names.is_some()).count();
+    assert_eq!(released + mapped, lists as usize);
+}
