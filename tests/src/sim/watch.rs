@@ -355,8 +355,10 @@ impl Flow {
             0 => self.acknowledge(at + 1),
             1 => {
                 self.acknowledge(at);
-                // Where nothing was sent since, it is the refusal that made the pause, once more.
-                if at == self.acked && self.refused != Some(at) && seen.ext[0] & 31 == 12 {
+                // Where nothing was sent since, it is the refusal that made the pause, once more;
+                // and one that comes during a pause need not make it longer.
+                let is_new = self.refused != Some(at) && now >= self.paused;
+                if at == self.acked && is_new && seen.ext[0] & 31 == 12 {
                     self.paused = now + 640_000;
                 }
                 self.refused = Some(at);
