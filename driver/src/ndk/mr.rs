@@ -205,7 +205,7 @@ const fn access(flags: ULONG) -> Access {
 /// IRQL <= DISPATCH_LEVEL. The base address is the MDL's virtual address, which is only a label.
 ///
 /// # Safety
-/// `mr` is open; `mdl` is a chain of locked MDLs that stays so until the region is deregistered.
+/// `mr` is null or an object; `mdl` is a chain of locked MDLs that stays so until the region is deregistered.
 unsafe extern "system" fn ndk_register_mr(
     mr: *mut NDK_MR,
     mdl: *mut MDL,
@@ -238,7 +238,8 @@ unsafe extern "system" fn ndk_register_mr(
 }
 
 /// [`NDK_FN_DEREGISTER_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_deregister_mr).
-/// IRQL <= DISPATCH_LEVEL.
+/// IRQL <= DISPATCH_LEVEL. Requests that still name the region fail, and windows that are bound to it
+/// end with it. A fast-register region is invalidated instead: `STATUS_INVALID_DEVICE_REQUEST`.
 ///
 /// # Safety
 /// `mr` is open.
@@ -252,6 +253,9 @@ unsafe extern "system" fn ndk_deregister_mr(
         Ok(mr) => mr,
         Err(status) => return status,
     };
+    if mr.shared.fast_register {
+        return STATUS_INVALID_DEVICE_REQUEST;
+    }
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
 }
