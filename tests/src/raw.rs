@@ -4,7 +4,6 @@
 //! An [`Object`] is a pointer and a promise: nothing here knows whether it is still open. A context
 //! that a callback is given more than once is leaked.
 #![allow(unsafe_code, reason = "calls through the tables")]
-#![allow(clippy::macro_metavars_in_unsafe, reason = "whole calls are written as arguments")]
 
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};

@@ -106,6 +106,8 @@ pub(super) const MR: &[Function] = &[
             ),
             // It is not registered.
             either(STATUS_INVALID_DEVICE_STATE).ours(),
+            // It is for fast registration.
+            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
             NO_ROOM,
         ],
     )
