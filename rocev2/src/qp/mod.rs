@@ -4,7 +4,10 @@
 //! [`Responder`] has the receive queue.
 
 pub mod completer;
+pub mod held;
 pub mod read;
+pub mod recovery;
+pub mod reorder;
 pub mod requester;
 pub mod responder;
 pub mod retry;
@@ -101,7 +104,7 @@ impl Qp {
             rq: RecvQueue::new(config.owner, config.recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
-            responder: Responder::new(),
+            responder: Responder::new(window.held as usize),
             requests_first: false,
         }
     }
@@ -130,8 +133,9 @@ impl Qp {
     pub fn connect(&mut self, peer: PeerQp) {
         self.sq.start_at(peer.send_psn);
         self.requester.connect(&peer);
+        self.sq.reserve_early(self.requester.window_packets());
         self.completer.connect(&peer);
-        self.responder.connect(peer.recv_psn, peer.inbound_reads);
+        self.responder.connect(&peer);
         self.peer = Some(peer);
         self.state = QpState::Rts;
     }
@@ -189,7 +193,7 @@ impl Qp {
             }
         } else {
             let mut cx = Context { peer, pd: self.pd, mrs, memory, rq: &mut self.rq, out };
-            match self.responder.handle(packet, &mut cx)? {
+            match self.responder.handle(now, packet, &mut cx)? {
                 responder::Verdict::Done => return Ok(()),
                 responder::Verdict::Fail => None,
             }
@@ -200,7 +204,10 @@ impl Qp {
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
-        self.completer.deadline()
+        if self.state != QpState::Rts {
+            return None;
+        }
+        [self.completer.deadline(), self.responder.deadline()].into_iter().flatten().min()
     }
 
     /// Acts on expired timers.
@@ -208,6 +215,7 @@ impl Qp {
         if self.state != QpState::Rts {
             return;
         }
+        self.responder.handle_timeout(now);
         if let completer::Verdict::Fail(status) = self.completer.handle_timeout(now, &mut self.sq) {
             self.fail(Some(status), out);
         }

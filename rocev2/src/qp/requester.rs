@@ -17,11 +17,14 @@ pub struct Window {
     /// A longer READ is cut into requests of this many bytes, so that the requester, not the
     /// responder, decides how much is in flight.
     pub read_chunk: u32,
+    /// Bytes of the peer's packets that are kept while an earlier one is missing; 0 for none. A peer
+    /// of our kind fills one window of its own.
+    pub held: u32,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { bytes: 512 << 10, read_chunk: 128 << 10 }
+        Self { bytes: 512 << 10, read_chunk: 128 << 10, held: 512 << 10 }
     }
 }
 
@@ -73,6 +76,11 @@ impl Requester {
         self.initiator_depth = usize::from(peer.outbound_reads).min(super::work::MAX_READS);
     }
 
+    /// PSNs in flight, at most.
+    pub const fn window_packets(&self) -> u32 {
+        self.window_packets
+    }
+
     /// Whether a packet could leave now.
     pub fn ready(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
         match self.plan(sq, peer) {
@@ -104,6 +112,10 @@ impl Requester {
                 if let Some((wqe, _)) = sq.at_cursor() {
                     wqe.fault = Some(WcStatus::LocalProtection);
                 }
+                // It is reported once everything before it is complete.
+                if let Some(run) = sq.run() {
+                    sq.rewind_to(run.psn);
+                }
                 break;
             }
             written += 1;
@@ -120,7 +132,7 @@ impl Requester {
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
     ) -> Result<(), LocalFault> {
-        let psn = sq.next();
+        let psn = sq.run().map_or(sq.next(), |run| run.psn);
         let Some((wqe, _)) = sq.at_cursor() else { return Ok(()) };
         let is_read = wqe.is_read();
         if is_read {
@@ -136,8 +148,15 @@ impl Requester {
     }
 
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
-        let in_flight = sq.in_flight();
-        let reads = sq.reads_in_flight();
+        let (mut in_flight, mut reads) = (sq.in_flight(), sq.reads_in_flight());
+        let window = self.window_packets.min(sq.limit());
+        let again = sq.run().map(|run| sq.run_len(run));
+        if again.is_some() {
+            // It has its place in the window, and at the peer, from the first time.
+            (in_flight, reads) = (0, 0);
+        } else if sq.stalled() {
+            return Err(Wait::Blocked);
+        }
         let (wqe, packet) = sq.at_cursor().ok_or(Wait::Blocked)?;
         if let Some(status) = wqe.fault {
             return Err(Wait::Fault(status));
@@ -145,7 +164,6 @@ impl Requester {
         if wqe.wr.read_fence && packet == 0 && reads > 0 {
             return Err(Wait::Blocked);
         }
-        let room = self.window_packets.saturating_sub(in_flight);
         let pmtu = peer.pmtu.bytes() as u64;
         match wqe.wr.op {
             SendOp::Read { va, rkey } => {
@@ -155,8 +173,11 @@ impl Requester {
                 }
                 let end = (packet / self.chunk_packets + 1)
                     .saturating_mul(self.chunk_packets)
-                    .min(wqe.packets);
+                    .min(wqe.packets)
+                    .min(packet.saturating_add(again.unwrap_or(u32::MAX)));
                 let packets = end - packet;
+                // A limit is there to waste little; answers are not wasted.
+                let room = self.window_packets.saturating_sub(in_flight);
                 if reads >= self.initiator_depth || (packets > room && in_flight > 0) {
                     return Err(Wait::Blocked);
                 }
@@ -167,31 +188,32 @@ impl Requester {
                 Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
             }
             SendOp::Send | SendOp::SendInvalidate(_) | SendOp::Write { .. } => {
+                let room = window.saturating_sub(in_flight).min(again.unwrap_or(window));
                 if room == 0 {
                     return Err(Wait::Blocked);
                 }
-                Ok(self.plan_data(wqe, packet, pmtu, room))
+                Ok(plan_data(wqe, packet, pmtu, room, window))
             }
         }
     }
+}
 
-    fn plan_data(&self, wqe: &SendWqe, packet: u32, pmtu: u64, room: u32) -> Plan {
-        let offset = u64::from(packet) * pmtu;
-        let last = packet + 1 == wqe.packets;
-        let (opcode, ext) = data_opcode(wqe, packet == 0, last);
-        // Ask at the end of a message, and often enough inside a long one that the window opens
-        // before it is used up: a train whose tail asks for nothing waits for the timer.
-        let quarter = (self.window_packets / 4).max(1);
-        Plan {
-            opcode,
-            ext,
-            offset,
-            // The length of one packet.
-            payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
-            packets: 1,
-            ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
-            solicited: last && wqe.wr.solicited,
-        }
+fn plan_data(wqe: &SendWqe, packet: u32, pmtu: u64, room: u32, window: u32) -> Plan {
+    let offset = u64::from(packet) * pmtu;
+    let last = packet + 1 == wqe.packets;
+    let (opcode, ext) = data_opcode(wqe, packet == 0, last);
+    // Ask at the end of a message, and often enough inside a long one that the window opens before
+    // it is used up: a train whose tail asks for nothing waits for the timer.
+    let quarter = (window / 4).max(1);
+    Plan {
+        opcode,
+        ext,
+        offset,
+        // The length of one packet.
+        payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
+        packets: 1,
+        ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
+        solicited: last && wqe.wr.solicited,
     }
 }
 

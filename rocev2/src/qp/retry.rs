@@ -78,6 +78,16 @@ impl RetryTimer {
         }
     }
 
+    /// Resends without progress so far.
+    pub const fn resends(&self) -> u32 {
+        self.resends
+    }
+
+    /// Something was sent again that the peer asked for: its answer takes a round trip from now.
+    pub fn restart(&mut self, now: Instant) {
+        self.rearm(now);
+    }
+
     /// The peer acknowledged something; `outstanding` tells whether more is in flight.
     pub fn progress(&mut self, now: Instant, outstanding: bool) {
         self.resends = 0;

@@ -6,6 +6,9 @@ use crate::mr::{Access, MrTable, PdId};
 use crate::psn::Psn;
 use alloc::collections::VecDeque;
 use heapless::{Deque, Vec};
+use resend::Marks;
+
+mod resend;
 
 /// Scatter/gather elements in one work request, at most.
 pub const MAX_SGE: usize = 16;
@@ -360,6 +363,7 @@ pub struct SendQueue {
     highest: Psn,
     /// One past the last response PSN of each READ request in flight, oldest first.
     read_ends: Deque<Psn, MAX_READS>,
+    marks: Marks,
 }
 
 impl SendQueue {
@@ -375,12 +379,14 @@ impl SendQueue {
             cursor: Place::default(),
             highest: Psn::default(),
             read_ends: Deque::new(),
+            marks: Marks::new(),
         }
     }
 
     /// Fixes the PSN of the first packet (the peer named it in REQ or REP).
     pub fn start_at(&mut self, psn: Psn) {
         (self.una, self.next, self.highest) = (psn, psn, psn);
+        self.marks.clear(psn);
     }
 
     /// Requests queued.
@@ -431,7 +437,7 @@ impl SendQueue {
 
     /// Whether the next packet was sent before.
     pub fn resending(&self) -> bool {
-        self.next.since(self.highest) < 0
+        self.marks.run.is_some() || self.next.since(self.highest) < 0
     }
 
     /// Whether `psn` names a packet sent and not acknowledged; anything else is stale or forged.
@@ -451,12 +457,15 @@ impl SendQueue {
 
     /// The request that the next packet belongs to, and which packet of it.
     pub fn at_cursor(&mut self) -> Option<(&mut SendWqe, u32)> {
-        let packet = self.cursor.packet;
-        self.wqes.get_mut(self.cursor.wqe).map(|wqe| (wqe, packet))
+        let Place { wqe, packet } = self.marks.run.map_or(self.cursor, |run| run.place);
+        self.wqes.get_mut(wqe).map(|wqe| (wqe, packet))
     }
 
     /// Moves the cursor over `packets` PSNs just sent; a READ request takes those of its responses.
     pub fn sent(&mut self, packets: u32, read: bool) {
+        if self.run_sent(packets) {
+            return;
+        }
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;
@@ -474,7 +483,10 @@ impl SendQueue {
 
     /// Acknowledges every packet before `psn`, but moves over a READ only by its data.
     pub fn acknowledge(&mut self, psn: Psn, out: &mut Completions) -> Acked {
-        let mut acked = Acked { progress: false, lost_read: false };
+        let mut acked = Acked { progress: psn.since(self.marks.acked) > 0, lost_read: false };
+        if acked.progress {
+            self.marks.acked = psn;
+        }
         loop {
             let ahead = psn.since(self.una);
             let Some(head) = self.wqes.front().filter(|_| ahead > 0) else { break };
@@ -485,12 +497,32 @@ impl SendQueue {
             acked.progress = true;
             self.advance(ahead.cast_unsigned().min(head.packets - self.una_packet), out);
         }
+        if acked.progress {
+            self.skip_acked();
+            self.trim_run();
+        }
         acked
+    }
+
+    /// Moves the oldest unacknowledged mark over the answer to a READ that just came, and over all
+    /// that came before it without effect: data behind it, and acknowledgements behind that.
+    pub fn answered(&mut self, out: &mut Completions) {
+        self.advance(1, out);
+        loop {
+            if self.marks.acked.since(self.una) > 0 {
+                self.acknowledge(self.marks.acked, out);
+            }
+            if !self.take_early() {
+                break;
+            }
+            self.advance(1, out);
+        }
+        self.trim_run();
     }
 
     /// Moves the oldest unacknowledged mark by packets of the oldest request, and completes it at
     /// its end.
-    pub fn advance(&mut self, packets: u32, out: &mut Completions) {
+    fn advance(&mut self, packets: u32, out: &mut Completions) {
         self.una = self.una.add(packets);
         self.una_packet += packets;
         if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
@@ -500,18 +532,14 @@ impl SendQueue {
         while self.read_ends.front().is_some_and(|end| end.since(self.una) <= 0) {
             self.read_ends.pop_front();
         }
+        if self.marks.acked.since(self.una) < 0 {
+            self.marks.acked = self.una;
+        }
         // An acknowledgement may overtake the cursor after a restart: what it covers is not resent.
         if self.next.since(self.una) < 0 {
             self.next = self.una;
             self.cursor = Place { wqe: 0, packet: self.una_packet };
         }
-    }
-
-    /// Goes back to the oldest unacknowledged packet (go-back-N).
-    pub fn rewind(&mut self) {
-        self.next = self.una;
-        self.cursor = Place { wqe: 0, packet: self.una_packet };
-        self.read_ends.clear();
     }
 
     /// Completes as flushed every request that ends before `psn`.
@@ -544,12 +572,16 @@ impl SendQueue {
         self.una_packet = 0;
         self.read_ends.clear();
         (self.una, self.next) = (self.highest, self.highest);
+        self.marks.clear(self.highest);
     }
 
     fn pop_head(&mut self) {
         self.wqes.pop_front();
         self.una_packet = 0;
         self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
+        if let Some(run) = &mut self.marks.run {
+            run.place.wqe = run.place.wqe.saturating_sub(1);
+        }
     }
 }
 
