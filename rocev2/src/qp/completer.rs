@@ -73,7 +73,8 @@ impl Completer {
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
-        self.rnr_until.or(self.timer.deadline())
+        let retry = self.rnr_until.or(self.timer.deadline());
+        [retry, self.recovery.deadline()].into_iter().flatten().min()
     }
 
     /// Stops every timer.
@@ -83,19 +84,17 @@ impl Completer {
         self.rnr_until = None;
     }
 
-    /// Notes that packets up to but excluding `next` have left.
-    pub fn sent(&mut self, now: Instant, next: Psn, first_time: bool) {
+    /// Notes that packets have left, the last of them `newest`.
+    pub fn sent(&mut self, now: Instant, newest: Psn, first_time: bool) {
         self.timer.sent(now);
         if first_time && self.probe.is_none() {
-            self.probe = Some((next, now));
+            self.probe = Some((newest, now));
         }
     }
 
     /// Acts on expired timers.
     pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> Verdict {
-        if self.recovery.handle_timeout(now, sq) {
-            self.probe = None;
-        }
+        self.recovery.handle_timeout(now, sq);
         if let Some(until) = self.rnr_until {
             if now >= until {
                 self.rnr_until = None;
@@ -136,9 +135,7 @@ impl Completer {
             // An atomic was never asked for.
             _ => Ok(self.refuse(now, psn, WcStatus::BadResponse, cx.sq, cx.out)),
         };
-        if self.recovery.watch(now, cx.sq) {
-            self.probe = None;
-        }
+        self.recovery.watch(now, cx.sq);
         result
     }
 
@@ -160,6 +157,8 @@ impl Completer {
             Syndrome::RnrNak(_) if self.paused() && psn == sq.acked() => {
                 Err(DropReason::StaleResponse)
             }
+            // The peer has taken it since.
+            Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse),
             Syndrome::RnrNak(timer) => {
                 self.acknowledge(now, psn, sq, out);
                 Ok(self.handle_rnr(now, timer.duration(), sq))
@@ -168,9 +167,9 @@ impl Completer {
                 self.acknowledge(now, psn, sq, out);
                 // A NAK may be older than what was acknowledged since.
                 if psn == sq.acked()
-                    && let Some(end) = self.recovery.named(sq)
+                    && let Some(newest) = self.recovery.named(sq)
                 {
-                    self.probe = Some((end, now));
+                    self.probe = Some((newest, now));
                     if !self.paused() {
                         self.timer.restart(now);
                     }
@@ -290,7 +289,7 @@ impl Completer {
         self.rnr_tries = 0;
         let acked = sq.acked();
         if let Some((psn, sent_at)) = self.probe
-            && acked.since(psn) >= 0
+            && acked.since(psn) > 0
         {
             self.timer.sample(now.saturating_since(sent_at));
             self.probe = None;
@@ -310,8 +309,7 @@ fn fits(packet: &Packet<'_>, wqe: &SendWqe, done: u32, peer: &PeerQp) -> bool {
     let pmtu = peer.pmtu.bytes() as u64;
     let expected = wqe.len.saturating_sub(u64::from(done) * pmtu).min(pmtu);
     let must_end = done + 1 == wqe.packets;
-    packet.payload.len() as u64 == expected
-        && (!must_end || packet.bth.opcode.place().is_last())
+    packet.payload.len() as u64 == expected && (!must_end || packet.bth.opcode.place().is_last())
 }
 
 fn place<M: Memory>(

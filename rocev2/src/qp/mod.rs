@@ -291,7 +291,7 @@ impl Qp {
         let new = !self.sq.resending();
         let written = self.requester.fill(&mut self.sq, peer, keys, memory, unit, max_packets);
         if written > 0 {
-            self.completer.sent(now, self.sq.next(), new);
+            self.completer.sent(now, self.sq.newest(), new);
         }
         if self.sq.in_flight() == 0
             && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault)

@@ -61,6 +61,9 @@ pub struct Recovery {
     /// Answers asked for again and not all there yet; and those asked for last because of a gap.
     asked_end: Option<Psn>,
     asked: Option<(Psn, Psn)>,
+    /// How many to ask for. One answer that overtakes many makes a long gap, so a gap is asked for in
+    /// growing pieces.
+    ask_packets: u32,
     patience: Patience,
 }
 
@@ -75,6 +78,7 @@ impl Recovery {
             gap: None,
             asked_end: None,
             asked: None,
+            ask_packets: 1,
             patience: Patience::new(),
         }
     }
@@ -89,20 +93,20 @@ impl Recovery {
         self.gap.map(|(_, since)| self.patience.end(since))
     }
 
-    /// Acts on a gap in the answers that lasted too long. Whether anything is sent again.
-    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
-        let due = self.deadline().is_some_and(|deadline| now >= deadline);
-        if due {
+    /// Acts on a gap in the answers that lasted too long.
+    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) {
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
             self.ask(sq);
         }
-        due
     }
 
     /// The peer has acknowledged `packets` more.
     pub fn acknowledged(&mut self, packets: u32, sq: &mut SendQueue) {
         self.grow(packets, sq);
         let acked = sq.acked();
-        let Some(resend) = self.resend.filter(|resend| acked.since(resend.end) >= 0) else { return };
+        let Some(resend) = self.resend.filter(|resend| acked.since(resend.end) >= 0) else {
+            return;
+        };
         self.resend = None;
         sq.stall(false);
         if acked.since(resend.end) > 0 {
@@ -123,8 +127,8 @@ impl Recovery {
         }
     }
 
-    /// The peer named the packet after the last one acknowledged as missing. One past what will be
-    /// resent for that; `None` if it was before, or will be anyway.
+    /// The peer named the packet after the last one acknowledged as missing. The last packet that will
+    /// be resent for that; `None` if it was before, or will be anyway.
     pub fn named(&mut self, sq: &mut SendQueue) -> Option<Psn> {
         let at = sq.acked();
         if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
@@ -135,7 +139,7 @@ impl Recovery {
         } else {
             self.resend(1, Why::Named, sq);
         }
-        self.resend.map(|resend| resend.end)
+        self.resend.map(|resend| resend.end.prev())
     }
 
     /// The peer will take the packet after the last one acknowledged later.
@@ -144,7 +148,7 @@ impl Recovery {
         if matches!(self.peer, Peer::Keeps { .. }) {
             self.resend(1, Why::Silence, sq);
         } else {
-            sq.rewind_to(sq.acked());
+            sq.rewind_to(sq.restart_at());
         }
     }
 
@@ -153,7 +157,7 @@ impl Recovery {
         sq.stall(false);
         if sq.answers_missing() {
             // Some responders answer only a request for all the rest.
-            let end = if tries > 2 { sq.resend_read() } else { Some(sq.resend_answers()) };
+            let end = if tries > 2 { sq.resend_read() } else { sq.resend_answers(u32::MAX) };
             // What comes twice now tells nothing about lateness.
             (self.asked_end, self.asked, self.gap) = (end, None, None);
         } else if sq.is_read_at(sq.una()) {
@@ -164,23 +168,27 @@ impl Recovery {
         }
     }
 
-    /// Follows each answer: opens and closes the gap in the answers to READs. Whether anything is
-    /// sent again.
-    pub fn watch(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
+    /// Follows each answer: opens and closes the gap in the answers to READs.
+    pub fn watch(&mut self, now: Instant, sq: &mut SendQueue) {
         let una = sq.una();
-        self.asked_end = self.asked_end.filter(|end| end.since(una) > 0);
+        let filled = self.asked_end.filter(|end| end.since(una) <= 0);
+        if filled.is_some() {
+            self.asked_end = None;
+        }
         if !sq.answers_missing() || self.asked_end.is_some() {
             self.gap = None;
-            return false;
+            return;
         }
         if self.gap.is_none_or(|(at, _)| at != una) {
             self.gap = Some((una, now));
+            let again = filled == Some(una);
+            self.ask_packets = if again { self.ask_packets.saturating_mul(2) } else { 1 };
         }
-        let lost = sq.early() > REORDER_PACKETS;
-        if lost {
+        // What came early came about a round trip ago, if answers were asked for since: what is missing
+        // before it is lost, not late.
+        if filled.is_some_and(|end| end != una) || sq.early() > REORDER_PACKETS {
             self.ask(sq);
         }
-        lost
     }
 
     /// An answer came that had come before.
@@ -192,9 +200,9 @@ impl Recovery {
     }
 
     fn ask(&mut self, sq: &mut SendQueue) {
-        let end = sq.resend_answers();
-        self.asked = Some((sq.una(), end));
-        (self.asked_end, self.gap) = (Some(end), None);
+        let end = sq.resend_answers(self.ask_packets);
+        self.asked = end.map(|end| (sq.una(), end));
+        (self.asked_end, self.gap) = (end, None);
         self.patience.asked();
     }
 
@@ -204,11 +212,11 @@ impl Recovery {
         let read = sq.is_read_at(at);
         if read && !keeps {
             // Requests are small, and their answers come in no case before the lost one's.
-            sq.rewind_to(at);
+            sq.rewind_to(sq.restart_at());
             self.resend = Some(Resend { at, end: at.add(1), why: Why::NotATest });
             return;
         }
-        self.resend = sq.resend_requests(at, packets).map(|end| {
+        self.resend = sq.resend_requests(sq.restart_at(), packets).map(|end| {
             let why = if read { Why::NotATest } else { why };
             Resend { at, end, why }
         });
@@ -236,7 +244,7 @@ impl Recovery {
         let limit = (sq.limit().min(in_flight) / 2).min(self.since_loss).max(LIMIT_MIN);
         sq.set_limit(limit);
         (self.since_loss, self.since_growth) = (0, 0);
-        sq.rewind_to(at);
+        sq.rewind_to(sq.restart_at());
         self.resend = Some(Resend { at, end: at.add(1), why: Why::NotATest });
         if let Peer::Drops { losses } = &mut self.peer {
             *losses += 1;

@@ -85,8 +85,12 @@ impl Requester {
     pub fn ready(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
         match self.plan(sq, peer) {
             Ok(_) => true,
-            // A faulty request at the head has to be reported.
-            Err(Wait::Fault(_)) => sq.in_flight() == 0,
+            // A faulty request has to be reported, once all before it is complete. No packet of it leaves
+            // any more, nor of what is behind it.
+            Err(Wait::Fault(_)) => {
+                sq.give_up_run();
+                sq.in_flight() == 0
+            }
             Err(Wait::Blocked) => false,
         }
     }
@@ -112,10 +116,7 @@ impl Requester {
                 if let Some((wqe, _)) = sq.at_cursor() {
                     wqe.fault = Some(WcStatus::LocalProtection);
                 }
-                // It is reported once everything before it is complete.
-                if let Some(run) = sq.run() {
-                    sq.rewind_to(run.psn);
-                }
+                sq.give_up_run();
                 break;
             }
             written += 1;

@@ -466,6 +466,7 @@ impl SendQueue {
         if self.run_sent(packets) {
             return;
         }
+        self.marks.newest = self.next;
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;

@@ -5,15 +5,14 @@ use super::{Place, SendQueue, SendWqe};
 use crate::psn::Psn;
 use crate::qp::reorder::PsnSet;
 
-/// Holes in the answers to READs that are asked for at once; a responder answers few at a time.
-const HOLES: usize = 8;
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Marks {
     /// The peer has executed every request before this. Not before `una`; after it where data of a
     /// READ is missing.
     pub(super) acked: Psn,
+    /// The packet sent last, other than those of `run`.
+    pub(super) newest: Psn,
     pub(super) run: Option<Run>,
     /// Answers to READs that came before `una` did.
     early: PsnSet,
@@ -32,14 +31,13 @@ pub struct Run {
     pub psn: Psn,
     pub(super) place: Place,
     end: Psn,
-    /// It asks for missing answers only; else it is requests as they were.
-    answers: bool,
 }
 
 impl Marks {
     pub(super) const fn new() -> Self {
         Self {
             acked: Psn::new(0),
+            newest: Psn::new(0),
             run: None,
             early: PsnSet::new(),
             early_end: Psn::new(0),
@@ -64,6 +62,11 @@ impl SendQueue {
     /// The oldest PSN whose request the peer is not known to have executed.
     pub const fn acked(&self) -> Psn {
         self.marks.acked
+    }
+
+    /// The packet sent last, other than those of a run; of a READ the request.
+    pub const fn newest(&self) -> Psn {
+        self.marks.newest
     }
 
     /// Packets in flight, at most, beside the window.
@@ -91,57 +94,38 @@ impl SendQueue {
         self.marks.run
     }
 
-    /// PSNs from the next one of `run` on that belong together.
+    /// PSNs left of `run`.
     pub fn run_len(&self, run: Run) -> u32 {
-        let left = run.end.since(run.psn).max(0).cast_unsigned();
-        if !run.answers {
-            return left;
+        run.end.since(run.psn).max(0).cast_unsigned()
+    }
+
+    /// Goes back to the run's next packet, which cannot be sent.
+    pub fn give_up_run(&mut self) {
+        if let Some(run) = self.marks.run {
+            self.rewind_to(run.psn);
         }
-        (0..left).find(|n| self.marks.early.contains(run.psn.add(*n))).unwrap_or(left)
     }
 
     /// Moves the run over `packets` PSNs just sent; whether there was one.
     pub(super) fn run_sent(&mut self, packets: u32) -> bool {
         let Some(run) = self.marks.run else { return false };
-        self.marks.run = self.run_from(run.psn.add(packets), run);
+        self.marks.run = self.run_of(run.psn.add(packets), run.end);
         true
     }
 
-    /// Drops the part of the run that the peer has answered since.
+    /// Drops the part of the run that the peer has answered since: of a READ by its data.
     pub(super) fn trim_run(&mut self) {
         let Some(run) = self.marks.run else { return };
-        let from = if run.answers { self.una } else { self.marks.acked };
-        if from.since(run.psn) > 0 || run.answers {
-            let from = if from.since(run.psn) > 0 { from } else { run.psn };
-            self.marks.run = self.run_from(from, run);
+        let data = run.psn.since(self.una) >= 0 && !self.is_read_at(run.psn);
+        let from = if data { self.marks.acked } else { self.una };
+        if from.since(run.psn) > 0 {
+            self.marks.run = self.run_of(from, run.end);
         }
     }
 
-    fn run_from(&self, psn: Psn, run: Run) -> Option<Run> {
-        if run.answers { self.hole(psn, run.end) } else { self.requests(psn, run.end) }
-    }
-
-    fn requests(&self, psn: Psn, end: Psn) -> Option<Run> {
+    fn run_of(&self, psn: Psn, end: Psn) -> Option<Run> {
         let place = self.place_of(psn).filter(|_| end.since(psn) > 0)?;
-        Some(Run { psn, place, end, answers: false })
-    }
-
-    /// The oldest missing answer in `psn..end`.
-    fn hole(&self, mut psn: Psn, end: Psn) -> Option<Run> {
-        let mut place = self.place_of(psn)?;
-        while end.since(psn) > 0 {
-            let wqe = self.wqes.get(place.wqe)?;
-            if wqe.is_read() && !self.marks.early.contains(psn) {
-                return Some(Run { psn, place, end, answers: true });
-            }
-            let step = if wqe.is_read() { 1 } else { wqe.packets - place.packet };
-            psn = psn.add(step);
-            place.packet += step;
-            if place.packet >= wqe.packets {
-                place = self.place_of(psn)?;
-            }
-        }
-        None
+        Some(Run { psn, place, end })
     }
 
     /// Sends `packets` again from `psn` on, which was sent before: those of one kind that stand
@@ -152,7 +136,7 @@ impl SendQueue {
             None => psn.add(packets.min(self.data_len(psn))),
         };
         let end = if end.since(self.next) > 0 { self.next } else { end };
-        self.marks.run = self.requests(psn, end);
+        self.marks.run = self.run_of(psn, end);
         self.marks.run.map(|run| run.end)
     }
 
@@ -161,17 +145,18 @@ impl SendQueue {
         self.resend_requests(self.una, 1)
     }
 
-    /// Asks again for the oldest answers that are known to be missing. One past the last of them.
-    pub fn resend_answers(&mut self) -> Psn {
-        let known = self.known_end();
-        let known = if known.since(self.next) > 0 { self.next } else { known };
-        let mut end = self.una;
-        for _ in 0..HOLES {
-            let Some(hole) = self.hole(end, known) else { break };
-            end = hole.psn.add(self.run_len(hole));
-        }
-        self.marks.run = self.hole(self.una, end);
-        end
+    /// Asks again for the oldest missing answers, at most `packets`, and up to the first that came
+    /// early. One past the last of them.
+    ///
+    /// Only the oldest: rxe answers no request for something older than what it was asked for again
+    /// last, in the same READ.
+    pub fn resend_answers(&mut self, packets: u32) -> Option<Psn> {
+        let end = self.resend_read()?;
+        let len = end.since(self.una).cast_unsigned().min(packets);
+        let len = (0..len).find(|n| self.marks.early.contains(self.una.add(*n))).unwrap_or(len);
+        let end = self.una.add(len);
+        self.marks.run = self.run_of(self.una, end);
+        Some(end)
     }
 
     /// Whether the peer is known to have sent answers that are missing.
@@ -198,7 +183,6 @@ impl SendQueue {
         if self.marks.early.len() == 1 || psn.since(self.marks.early_end) >= 0 {
             self.marks.early_end = psn.add(1);
         }
-        self.trim_run();
         true
     }
 
@@ -216,6 +200,15 @@ impl SendQueue {
     /// Whether `psn` belongs to a READ.
     pub fn is_read_at(&self, psn: Psn) -> bool {
         self.locate(psn).is_some_and(|(wqe, _)| wqe.is_read())
+    }
+
+    /// Where to go back to, for a peer that has executed what is acknowledged. Not into the middle of a
+    /// READ request of which older answers are missing: see [`Self::resend_answers`].
+    pub fn restart_at(&self) -> Psn {
+        let acked = self.marks.acked;
+        let inside = self.locate(acked).is_some_and(|(wqe, packet)| wqe.is_read() && packet > 0)
+            && !self.read_ends.iter().any(|end| *end == acked);
+        if inside { self.una } else { acked }
     }
 
     /// Goes back to `psn` (go-back-N).
