@@ -267,3 +267,9 @@ impl Recovery {
         }
     }
 }
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -49,6 +49,12 @@ impl Patience {
     }
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A set of PSNs, none of which is [`Self::capacity`] or more after another.
 #[derive(Debug, Default)]
 pub struct PsnSet {
