@@ -5,12 +5,14 @@
 #![allow(unsafe_code, reason = "an allocator")]
 
 use driver::abi::*;
-use netadapter_glue::memory::{MemoryConfig, pair};
+use ndkperf::{
+    Arm, Buffer, FastRegister, Frmr, Invalidate, Lam, Mw, QpConfig, Sge, Srq, SrqConfig,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Instant;
-use tests::raw::{Host, Memory, Object, PATIENCE, start, wait};
+use tests::net::{Net, PATIENCE, Side};
 
 struct Counting;
 
@@ -39,25 +41,42 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const PORT: u16 = 7174;
 /// Bytes of each message: several packets.
-const LEN: u32 = 10_000;
-const DEPTH: u32 = 16;
+const LEN: usize = 10_000;
+/// Requests of one kind in a round.
+const ROUND: usize = 5;
+const DEFER: u32 = NDK_OP_FLAG_DEFER;
 
-#[derive(Clone, Copy)]
-struct Side {
-    cq: Object<NDK_CQ>,
-    pd: Object<NDK_PD>,
-    qp: Object<NDK_QP>,
-    memory: Memory,
+/// What one host exchanges with the other.
+struct End {
+    side: Side,
+    srq: Arc<Srq>,
+    frmr: Arc<Frmr>,
+    mw: Arc<Mw>,
+    lam: Lam,
+    pages: Vec<NDK_LOGICAL_ADDRESS>,
+    privileged: u32,
 }
 
-impl Side {
-    fn new(host: &Host) -> Self {
-        let cq = wait(|then| host.adapter.create_cq(256, Box::new(|_| ()), then)).unwrap();
-        let pd = wait(|then| host.adapter.create_pd(then)).unwrap();
-        let qp = wait(|then| pd.create_qp(cq, 2 * DEPTH, then)).unwrap();
-        Self { cq, pd, qp, memory: Memory::new(pd, 1 << 20) }
+impl End {
+    fn new(net: &Net, host: usize) -> Self {
+        let mut side = net.side(host);
+        let depth = 16 * ROUND as u32;
+        let srq = SrqConfig { depth, receive_sge: 1, threshold: 2 };
+        let srq = side.pd.create_srq(srq).unwrap();
+        let config = QpConfig { initiator_depth: depth, inline_len: 64, ..QpConfig::default() };
+        side.qp = side.pd.create_qp_with_srq(&side.cq, &side.cq, &srq, config).unwrap();
+        let buffer = Arc::new(Buffer::new(LEN));
+        let lam = net.adapters[host].build_lam(buffer, 0..LEN).unwrap();
+        Self {
+            frmr: side.pd.create_frmr(8, true).unwrap(),
+            mw: side.pd.create_mw().unwrap(),
+            privileged: side.pd.privileged_token(),
+            pages: lam.pages(),
+            side,
+            srq,
+            lam,
+        }
     }
 
     /// Takes `count` completions, each of which succeeded.
@@ -66,8 +85,8 @@ impl Side {
         let mut taken = 0;
         let begin = Instant::now();
         while taken < count {
-            self.cq.arm();
-            let some = self.cq.results(&mut results);
+            self.side.cq.arm(Arm::Any);
+            let some = self.side.cq.results(&mut results);
             for result in &results[..some] {
                 assert_eq!(result.Status, STATUS_SUCCESS);
             }
@@ -76,67 +95,59 @@ impl Side {
         }
     }
 
-    fn close(self) {
-        wait(|then| self.qp.close(then));
-        wait(|then| self.memory.mr.close(then));
-        wait(|then| self.cq.close(then));
-        wait(|then| self.pd.close(then));
+    /// Makes the region and the window reachable for the peer. One completion.
+    fn open(&self) {
+        let (base, flags) = (1 << 32, NDK_OP_FLAG_ALLOW_REMOTE_WRITE);
+        let what = FastRegister { pages: &self.pages, fbo: self.lam.fbo(), len: LEN, base };
+        let silent = DEFER | NDK_OP_FLAG_SILENT_SUCCESS;
+        self.side.qp.fast_register(0, &self.frmr, what, flags | silent).unwrap();
+        self.side.qp.bind(0, &self.side.mr, &self.mw, 0..LEN, flags).unwrap();
+        self.complete(1);
     }
 }
 
-/// One round: SENDs, WRITEs and READs, as many as the queue takes.
-fn exchange(from: &Side, to: &Side) {
-    // Three kinds of request, within the queue.
-    let third = DEPTH / 2;
-    let at = |index: u32| u64::from(index) * u64::from(LEN);
-    for index in 0..third {
-        let sge = [to.memory.sge(at(index), LEN)];
-        assert_eq!(to.qp.receive(index as usize, &sge), STATUS_SUCCESS);
+/// One round of all kinds of requests.
+fn exchange(from: &End, to: &End) {
+    to.open();
+    let (local, remote) = (&from.side, &to.side);
+    for index in 0..ROUND {
+        to.srq.receive(index, &[remote.mr.sge(index * LEN..(index + 1) * LEN)]).unwrap();
+        to.srq.receive(index, &[remote.mr.sge(0..64)]).unwrap();
     }
-    for index in 0..third {
-        let sge = [from.memory.sge(at(index), LEN)];
-        let (address, token) = (to.memory.address + at(index + third), to.memory.token);
-        assert_eq!(from.qp.send(0, &sge), STATUS_SUCCESS);
-        assert_eq!(from.qp.write(0, &sge, address, token), STATUS_SUCCESS);
-        assert_eq!(from.qp.read(0, &sge, address, token), STATUS_SUCCESS);
+    // One more for the invalidation.
+    to.srq.receive(ROUND, &[]).unwrap();
+    for index in 0..ROUND {
+        let sge = [local.mr.sge(index * LEN..(index + 1) * LEN)];
+        let logical = from.pages[0].QuadPart.cast_unsigned() + u64::from(from.lam.fbo());
+        let logical = [Sge::at(logical, LEN as u32, from.privileged)];
+        let at = remote.mr.remote((index + ROUND) * LEN);
+        local.qp.send(0, &sge, DEFER).unwrap();
+        local.qp.send_inline(0, &[[7; 64][..].into()], DEFER).unwrap();
+        local.qp.write(0, &sge, at, DEFER).unwrap();
+        local.qp.write(0, &logical, to.frmr.remote(1 << 32), DEFER).unwrap();
+        local.qp.write(0, &sge, to.mw.remote(remote.mr.remote(0).address), DEFER).unwrap();
+        local.qp.read(0, &logical, at, 0).unwrap();
     }
-    from.complete(3 * third as usize);
-    to.complete(third as usize);
+    local.qp.send_and_invalidate(0, &[], 0, to.frmr.remote_token()).unwrap();
+    from.complete(6 * ROUND + 1);
+    to.complete(2 * ROUND + 1);
+    remote.qp.invalidate(0, Invalidate::Window(&to.mw), 0).unwrap();
+    to.complete(1);
 }
 
 #[test]
 fn the_data_path_does_not_allocate() {
-    let (first, second) = pair(MemoryConfig::default());
-    let hosts = [Host::new(Box::new(first), "10.0.0.1"), Host::new(Box::new(second), "10.0.0.2")];
-    let sides = [Side::new(&hosts[0]), Side::new(&hosts[1])];
-    let (sender, incoming) = mpsc::channel();
-    let event = Box::new(move |connector| sender.send(connector).unwrap());
-    let listener = wait(|then| hosts[1].adapter.create_listener(event, then)).unwrap();
-    assert_eq!(wait(|then| listener.listen(hosts[1].at(PORT), then)), STATUS_SUCCESS);
-    let active = wait(|then| hosts[0].adapter.create_connector(then)).unwrap();
-    let (local, remote) = (hosts[0].at(0), hosts[1].at(PORT));
-    let connected = start(|then| active.connect(sides[0].qp, local, remote, then));
-    let passive = incoming.recv_timeout(PATIENCE).expect("a connect event");
-    let accepted = start(|then| passive.accept(sides[1].qp, Box::new(|| ()), then));
-    assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_SUCCESS));
-    assert_eq!(wait(|then| active.complete_connect(Box::new(|| ()), then)), STATUS_SUCCESS);
-    assert_eq!(accepted.recv_timeout(PATIENCE), Ok(STATUS_SUCCESS));
-
+    let net = Net::new();
+    let ends = [End::new(&net, 0), End::new(&net, 1)];
+    let _connected = net.connect_qps(&ends[0].side.qp, &ends[1].side.qp);
     for _ in 0..4 {
-        exchange(&sides[0], &sides[1]);
-        exchange(&sides[1], &sides[0]);
+        exchange(&ends[0], &ends[1]);
+        exchange(&ends[1], &ends[0]);
     }
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     for _ in 0..100 {
-        exchange(&sides[0], &sides[1]);
-        exchange(&sides[1], &sides[0]);
+        exchange(&ends[0], &ends[1]);
+        exchange(&ends[1], &ends[0]);
     }
     assert_eq!(ALLOCATIONS.load(Ordering::SeqCst) - before, 0);
-
-    for connector in [active, passive] {
-        wait(|then| connector.close(then));
-    }
-    wait(|then| listener.close(then));
-    sides.into_iter().for_each(Side::close);
-    hosts.into_iter().for_each(Host::close);
 }

@@ -10,7 +10,7 @@ use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use tests::raw::{Host, Memory, Object, PATIENCE, start, wait};
+use tests::raw::{Host, Memory, Object, PATIENCE, Then, start, wait};
 
 const PORT: u16 = 7174;
 /// Objects of one kind that a thread has open, at most.
@@ -130,6 +130,7 @@ struct Actor<'a> {
     qps: [Vec<Object<NDK_QP>>; 2],
     pairs: Vec<Pair>,
     listeners: [Vec<Object<NDK_LISTENER>>; 2],
+    endpoints: [Vec<Object<NDK_SHARED_ENDPOINT>>; 2],
 }
 
 impl<'a> Actor<'a> {
@@ -144,6 +145,7 @@ impl<'a> Actor<'a> {
             qps: Default::default(),
             pairs: Vec::new(),
             listeners: Default::default(),
+            endpoints: Default::default(),
         }
     }
 
@@ -164,6 +166,8 @@ impl<'a> Actor<'a> {
             15 => self.close_one(host),
             16 => self.close_pair(),
             17 => self.create_and_close(host),
+            18 => self.change_cq(host),
+            19 => self.share(host),
             _ => self.post(host),
         }
     }
@@ -186,6 +190,22 @@ impl<'a> Actor<'a> {
         own.set(cq).expect("set once");
         cq.arm();
         self.cqs[host].push(cq);
+    }
+
+    /// Another depth, other moderation; the smaller depth may overrun.
+    fn change_cq(&mut self, host: usize) {
+        let (depth, interval) = (1 + self.rng.below(256) as u32, self.rng.below(300) as u32);
+        if let Some(cq) = self.rng.pick(&self.cqs[host]) {
+            self.shared.await_request(start(|then| cq.resize(depth, then)));
+            assert_eq!(cq.moderate(interval, depth / 16), STATUS_SUCCESS);
+        }
+    }
+
+    fn share(&mut self, host: usize) {
+        if self.endpoints[host].len() < 2 {
+            let (adapter, local) = (self.hosts[host].adapter, self.hosts[host].at(0));
+            self.endpoints[host].push(wait(|then| adapter.share(local, then)).unwrap());
+        }
     }
 
     fn create_pd(&mut self, host: usize) {
@@ -223,8 +243,9 @@ impl<'a> Actor<'a> {
         }
     }
 
+    /// To the second host, from the first or from itself.
     fn connect(&mut self, host: usize) {
-        if host == 1 || self.pairs.len() >= 2 * MOST {
+        if self.pairs.len() >= 2 * MOST {
             return;
         }
         let Some(qp) = self.rng.take(&mut self.qps[host]) else { return };
@@ -235,26 +256,25 @@ impl<'a> Actor<'a> {
         let (shared, target) = (Arc::clone(self.shared), Arc::clone(&slot));
         let refuses = self.rng.one_in(6);
         let (local, remote) = (self.hosts[host].at(0), self.hosts[1].at(PORT));
+        let endpoint = self.rng.one_in(3).then(|| self.rng.pick(&self.endpoints[host])).flatten();
         let request = start(|then| {
-            connector.connect(
-                qp,
-                local,
-                remote,
-                Box::new(move |status: NTSTATUS| {
-                    // Re-enters, unless someone closes the connector.
-                    if let (true, Some(connector)) = (status.is_success(), *target.lock().unwrap())
-                    {
-                        if refuses {
-                            let _ = connector.reject();
-                        } else {
-                            shared.await_request(start(|then| {
-                                connector.complete_connect(event, then);
-                            }));
-                        }
+            let then: Then<NTSTATUS> = Box::new(move |status: NTSTATUS| {
+                // Re-enters, unless someone closes the connector.
+                if let (true, Some(connector)) = (status.is_success(), *target.lock().unwrap()) {
+                    if refuses {
+                        let _ = connector.reject();
+                    } else {
+                        shared.await_request(start(|then| {
+                            connector.complete_connect(event, then);
+                        }));
                     }
-                    then(status);
-                }),
-            );
+                }
+                then(status);
+            });
+            match endpoint {
+                Some(&endpoint) => connector.connect_shared(qp, endpoint, remote, then),
+                None => connector.connect(qp, local, remote, then),
+            }
         });
         self.shared.await_request(request);
         self.pairs.push(Pair { host, connector: slot, qp: Some(qp) });
@@ -306,7 +326,7 @@ impl<'a> Actor<'a> {
     fn close_one(&mut self, host: usize) {
         let closes = &self.shared.closes;
         let mut closed = closes.lock().unwrap();
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 => closed
                 .extend(self.rng.take(&mut self.cqs[host]).map(|cq| start(|then| cq.close(then)))),
             1 => closed
@@ -320,6 +340,9 @@ impl<'a> Actor<'a> {
                 .extend(self.rng.take(&mut self.qps[host]).map(|qp| start(|then| qp.close(then)))),
             4 if self.rng.one_in(8) => closed.extend(
                 self.rng.take(&mut self.listeners[host]).map(|one| start(|then| one.close(then))),
+            ),
+            5 => closed.extend(
+                self.rng.take(&mut self.endpoints[host]).map(|one| start(|then| one.close(then))),
             ),
             _ => {}
         }
@@ -378,6 +401,9 @@ impl<'a> Actor<'a> {
         }
         for host in 0..2 {
             while let Some(one) = self.listeners[host].pop() {
+                self.shared.await_close(start(|then| one.close(then)));
+            }
+            while let Some(one) = self.endpoints[host].pop() {
                 self.shared.await_close(start(|then| one.close(then)));
             }
         }

@@ -31,6 +31,5 @@ mod ring;
 mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
-pub use ndk::not_supported::NAMES as NOT_SUPPORTED;
 #[cfg(target_os = "linux")]
 pub use platform::linux::Provider;

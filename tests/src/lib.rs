@@ -1,3 +1,4 @@
 //! Shared pieces of the test targets.
 
+pub mod net;
 pub mod raw;

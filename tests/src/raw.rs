@@ -119,6 +119,8 @@ unsafe extern "system" fn left(context: PVOID) {
     callback();
 }
 
+/// Calls a slot of an object's table: `call!(object, NdkSlot, arguments)`.
+#[macro_export]
 macro_rules! call {
     ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
         let object = $object.0;
@@ -158,9 +160,12 @@ closes! {
     NDK_CQ: NdkCloseCq;
     NDK_PD: NdkClosePd;
     NDK_MR: NdkCloseMr;
+    NDK_MW: NdkCloseMw;
+    NDK_SRQ: NdkCloseSrq;
     NDK_QP: NdkCloseQp;
     NDK_CONNECTOR: NdkCloseConnector;
     NDK_LISTENER: NdkCloseListener;
+    NDK_SHARED_ENDPOINT: NdkCloseSharedEndpoint;
 }
 
 fn end_creation<T>(status: NTSTATUS, context: PVOID) {
@@ -176,6 +181,29 @@ fn end_request(status: NTSTATUS, context: PVOID) {
         // SAFETY: not pending: the callback does not come.
         unsafe { finish(context, status) };
     }
+}
+
+/// Makes a request by a call that takes a completion and its context; its end comes by the channel.
+pub fn request(
+    call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, PVOID) -> NTSTATUS,
+) -> mpsc::Receiver<NTSTATUS> {
+    start(|then| {
+        let context = context(then);
+        end_request(call(Some(requested), context), context);
+    })
+}
+
+/// Creates by a call that takes a completion and its context, and waits for the object.
+///
+/// # Panics
+/// If none comes within [`PATIENCE`].
+pub fn create<T: 'static>(
+    call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, PVOID) -> NTSTATUS,
+) -> Created<T> {
+    wait(|then| {
+        let context = context(then);
+        end_creation::<T>(call(Some(created::<T>), context), context);
+    })
 }
 
 impl Object<NDK_ADAPTER> {
@@ -209,6 +237,32 @@ impl Object<NDK_ADAPTER> {
         let done = Some(created::<NDK_CONNECTOR> as _);
         let status = call!(self, NdkCreateConnector, done, context, out);
         end_creation::<NDK_CONNECTOR>(status, context);
+    }
+
+    /// `NdkCreateSharedEndpoint`.
+    pub fn share(self, local: SocketAddr, then: Then<Created<NDK_SHARED_ENDPOINT>>) {
+        let (out, context) = (std::ptr::null_mut(), context(then));
+        let local = SOCKADDR_INET::from(local);
+        let done = Some(created::<NDK_SHARED_ENDPOINT> as _);
+        let (address, len) = (local.as_ptr(), local.len());
+        let status = call!(self, NdkCreateSharedEndpoint, address, len, done, context, out);
+        end_creation::<NDK_SHARED_ENDPOINT>(status, context);
+    }
+
+    /// Stops the provider in a callback until the gate is dropped.
+    ///
+    /// # Panics
+    /// If the callback does not come.
+    pub fn hold(self) -> Gate {
+        let (gate, opened) = mpsc::channel::<()>();
+        let (sender, held) = mpsc::channel();
+        self.create_pd(Box::new(move |pd| {
+            sender.send(pd).unwrap();
+            // Ends when the gate is dropped.
+            let _ = opened.recv();
+        }));
+        let pd = held.recv_timeout(PATIENCE).expect("the callback comes").unwrap();
+        Gate { pd, _gate: gate }
     }
 
     /// `NdkCreateListener`.
@@ -267,6 +321,13 @@ impl Object<NDK_MR> {
         end_request(status, context);
     }
 
+    /// `NdkDeregisterMr`.
+    pub fn deregister(self, then: Then<NTSTATUS>) {
+        let context = context(then);
+        let status = call!(self, NdkDeregisterMr, Some(requested), context);
+        end_request(status, context);
+    }
+
     /// `NdkGetLocalTokenFromMr`; the remote one is the same.
     pub fn token(self) -> u32 {
         call!(self, NdkGetLocalTokenFromMr)
@@ -277,6 +338,18 @@ impl Object<NDK_CQ> {
     /// `NdkArmCq` for any completion.
     pub fn arm(self) {
         call!(self, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+    }
+
+    /// `NdkResizeCq`.
+    pub fn resize(self, depth: u32, then: Then<NTSTATUS>) {
+        let context = context(then);
+        let status = call!(self, NdkResizeCq, depth, Some(requested), context);
+        end_request(status, context);
+    }
+
+    /// `NdkControlCqInterruptModeration`.
+    pub fn moderate(self, interval_us: u32, count: u32) -> NTSTATUS {
+        call!(self, NdkControlCqInterruptModeration, interval_us, count)
     }
 
     /// `NdkGetCqResults`.
@@ -333,6 +406,33 @@ impl Object<NDK_CONNECTOR> {
             qp.0,
             local.as_ptr(),
             local.len(),
+            remote.as_ptr(),
+            remote.len(),
+            8,
+            8,
+            std::ptr::null(),
+            0,
+            Some(requested),
+            context,
+        );
+        end_request(status, context);
+    }
+
+    /// `NdkConnectWithSharedEndpoint`.
+    pub fn connect_shared(
+        self,
+        qp: Object<NDK_QP>,
+        endpoint: Object<NDK_SHARED_ENDPOINT>,
+        remote: SocketAddr,
+        then: Then<NTSTATUS>,
+    ) {
+        let context = context(then);
+        let remote = SOCKADDR_INET::from(remote);
+        let status = call!(
+            self,
+            NdkConnectWithSharedEndpoint,
+            qp.0,
+            endpoint.0,
             remote.as_ptr(),
             remote.len(),
             8,
@@ -470,15 +570,7 @@ impl Host {
 
     /// Stops the provider in a callback until the gate is dropped.
     pub fn hold(&self) -> Gate {
-        let (gate, opened) = mpsc::channel::<()>();
-        let (sender, held) = mpsc::channel();
-        self.adapter.create_pd(Box::new(move |pd| {
-            sender.send(pd).unwrap();
-            // Ends when the gate is dropped.
-            let _ = opened.recv();
-        }));
-        let pd = held.recv_timeout(PATIENCE).expect("the callback comes").unwrap();
-        Gate { pd, _gate: gate }
+        self.adapter.hold()
     }
 }
 

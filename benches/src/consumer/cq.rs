@@ -33,7 +33,7 @@ pub struct Cq {
 
 /// What the notification callback leaves behind.
 #[derive(Debug, Default)]
-struct Notice {
+pub(super) struct Notice {
     state: Mutex<NoticeState>,
     arrived: Condvar,
 }
@@ -110,7 +110,7 @@ impl Cq {
     /// How many notifications have come so far.
     #[must_use]
     pub fn notifications(&self) -> u64 {
-        self.notice.lock().count
+        self.notice.count()
     }
 
     /// Waits until more than `seen` notifications have come; false if `timeout` passes first.
@@ -118,25 +118,7 @@ impl Cq {
     /// # Errors
     /// The status of a notification that told of a fault: the queue and its QPs are dead.
     pub fn wait_notification(&self, seen: u64, timeout: Duration) -> Result<bool> {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.notice.lock();
-        loop {
-            if let Some(status) = state.fault {
-                return Err(NdkError { status, call: "CqNotification" });
-            }
-            if state.count > seen {
-                return Ok(true);
-            }
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-                return Ok(false);
-            };
-            state = self
-                .notice
-                .arrived
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
+        self.notice.wait("CqNotification", seen, timeout)
     }
 
     /// Takes completions, and waits for the first one if there is none; 0 if `timeout` passes.
@@ -209,6 +191,31 @@ impl Notice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many notifications have come so far.
+    pub(super) fn count(&self) -> u64 {
+        self.lock().count
+    }
+
+    /// Waits until more than `seen` have come; false if `timeout` passes first, the status of one
+    /// that told of a fault as the error of `call`.
+    pub(super) fn wait(&self, call: &'static str, seen: u64, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if let Some(status) = state.fault {
+                return Err(NdkError { status, call });
+            }
+            if state.count > seen {
+                return Ok(true);
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return Ok(false);
+            };
+            state =
+                self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     fn notify(&self, status: NTSTATUS) {
         let mut state = self.lock();
         state.count += 1;
@@ -220,10 +227,12 @@ impl Notice {
     }
 }
 
+/// The notification callback of a CQ or SRQ.
+///
 /// # Safety
-/// `context` is the `Notice` of an open CQ.
-unsafe extern "system" fn notified(context: PVOID, status: NTSTATUS) {
-    // SAFETY: the CQ keeps its notice until the close completion, the last callback of all.
+/// `context` is the `Notice` of an open object.
+pub(super) unsafe extern "system" fn notified(context: PVOID, status: NTSTATUS) {
+    // SAFETY: the object keeps its notice until the close completion, the last callback of all.
     let notice = unsafe { &*context.cast_const().cast::<Notice>() };
     notice.notify(status);
 }

@@ -110,12 +110,42 @@ impl Drop for Mr {
 /// One element of a work request.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
-pub struct Sge<'a>(NDK_SGE, PhantomData<&'a Mr>);
+pub struct Sge<'a>(NDK_SGE, PhantomData<&'a [u8]>);
 
 impl Sge<'_> {
+    /// An element by its numbers. They are labels that the provider checks, good or not.
+    #[must_use]
+    pub fn at(address: u64, len: u32, token: u32) -> Self {
+        let label = std::ptr::without_provenance_mut(address as usize);
+        Self(NDK_SGE::from_virtual(label, len as ULONG, token), PhantomData)
+    }
+
     /// The C array that a slice of elements is.
     pub(super) const fn as_ptr(elements: &[Self]) -> *const NDK_SGE {
         elements.as_ptr().cast()
+    }
+}
+
+/// A piece of the data of an inline request: memory of any kind, as it is copied at the post.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct InlineData<'a>(Sge<'a>);
+
+impl<'a> From<&'a [u8]> for InlineData<'a> {
+    /// # Panics
+    /// If the piece is 4 GiB or longer.
+    fn from(piece: &'a [u8]) -> Self {
+        let length = ULONG::try_from(piece.len()).expect("a piece is shorter than 4 GiB");
+        let address = piece.as_ptr().cast_mut().cast();
+        Self(Sge(NDK_SGE::from_virtual(address, length, 0), PhantomData))
+    }
+}
+
+impl<'a> InlineData<'a> {
+    /// The elements that a slice of pieces is.
+    pub(super) const fn as_sges<'s>(pieces: &'s [Self]) -> &'s [Sge<'a>] {
+        // SAFETY: the type is transparent.
+        unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast(), pieces.len()) }
     }
 }
 

@@ -50,9 +50,12 @@ objects! {
     NDK_CQ, NDK_CQ_DISPATCH, NdkCloseCq;
     NDK_PD, NDK_PD_DISPATCH, NdkClosePd;
     NDK_MR, NDK_MR_DISPATCH, NdkCloseMr;
+    NDK_MW, NDK_MW_DISPATCH, NdkCloseMw;
+    NDK_SRQ, NDK_SRQ_DISPATCH, NdkCloseSrq;
     NDK_QP, NDK_QP_DISPATCH, NdkCloseQp;
     NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NdkCloseConnector;
     NDK_LISTENER, NDK_LISTENER_DISPATCH, NdkCloseListener;
+    NDK_SHARED_ENDPOINT, NDK_SHARED_ENDPOINT_DISPATCH, NdkCloseSharedEndpoint;
 }
 
 /// An open object. Its drop closes it and waits until the provider is silent about it.

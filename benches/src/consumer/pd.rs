@@ -6,7 +6,7 @@ use driver::abi::{NDK_PD, NDK_PD_DISPATCH};
 
 use super::object::Handle;
 use super::request::create;
-use super::{Adapter, Cq, Mr, Qp, QpConfig};
+use super::{Adapter, Cq, Frmr, Mr, Mw, Qp, QpConfig, Srq, SrqConfig};
 use crate::{Buffer, Result};
 
 /// A protection domain: what memory regions and queue pairs share.
@@ -46,6 +46,54 @@ impl Pd {
         config: QpConfig,
     ) -> Result<Arc<Qp>> {
         Qp::create(self, receive_cq, initiator_cq, config)
+    }
+
+    /// Creates a queue pair that takes its receives from `srq`; the receive queue of `config` means
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Pd::create_qp`].
+    pub fn create_qp_with_srq(
+        self: &Arc<Self>,
+        receive_cq: &Arc<Cq>,
+        initiator_cq: &Arc<Cq>,
+        srq: &Arc<Srq>,
+        config: QpConfig,
+    ) -> Result<Arc<Qp>> {
+        Qp::create_with_srq(self, receive_cq, initiator_cq, srq, config)
+    }
+
+    /// Creates a fast-register region for `pages` pages at most; `remote`: peers may get access.
+    ///
+    /// # Errors
+    /// Too many pages for the adapter, no resources.
+    pub fn create_frmr(self: &Arc<Self>, pages: u32, remote: bool) -> Result<Arc<Frmr>> {
+        Frmr::create(self, pages, remote)
+    }
+
+    /// Creates a memory window.
+    ///
+    /// # Errors
+    /// No resources.
+    pub fn create_mw(self: &Arc<Self>) -> Result<Arc<Mw>> {
+        Mw::create(self)
+    }
+
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    /// A number above the adapter's limit, no resources.
+    pub fn create_srq(self: &Arc<Self>, config: SrqConfig) -> Result<Arc<Srq>> {
+        Srq::create(self, config)
+    }
+
+    /// The token that names all logical addresses in our own work requests.
+    #[must_use]
+    pub fn privileged_token(&self) -> u32 {
+        let mut token = 0;
+        // SAFETY: the PD is open.
+        unsafe { (self.table().NdkGetPrivilegedMemoryRegionToken)(self.as_ptr(), &raw mut token) };
+        token
     }
 
     /// The C object, for calls that this wrapper does not make.

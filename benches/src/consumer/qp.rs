@@ -1,13 +1,14 @@
 //! Queue pairs.
 
-use std::ptr::without_provenance_mut;
+use std::ops::Range;
+use std::ptr::{NonNull, without_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use driver::abi::{NDK_QP, NTSTATUS, PVOID, ULONG};
+use driver::abi::{NDK_OBJECT_HEADER, NDK_OP_FLAG_INLINE, NDK_QP, NTSTATUS, PVOID, ULONG};
 
 use super::object::Handle;
 use super::request::create;
-use super::{Cq, Pd, Remote, Sge};
+use super::{Cq, FastRegister, Frmr, InlineData, Mr, Mw, Pd, Remote, Sge, Srq};
 use crate::{NdkError, Result};
 
 /// The size of a queue pair.
@@ -50,6 +51,7 @@ pub struct Qp {
     object: Handle<NDK_QP>,
     initiator: Mutex<()>,
     receive: Mutex<()>,
+    _srq: Option<Arc<Srq>>,
     _cqs: [Arc<Cq>; 2],
     _pd: Arc<Pd>,
 }
@@ -78,14 +80,54 @@ impl Qp {
                 out,
             )
         })?;
-        Ok(Arc::new(Self {
-            // SAFETY: just created for us.
+        // SAFETY: just created for us.
+        Ok(unsafe { Self::new(object, pd, [receive_cq, initiator_cq], None) })
+    }
+
+    pub(super) fn create_with_srq(
+        pd: &Arc<Pd>,
+        receive_cq: &Arc<Cq>,
+        initiator_cq: &Arc<Cq>,
+        srq: &Arc<Srq>,
+        config: QpConfig,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: the PD, both CQs and the SRQ are open, and this QP keeps them so.
+        let object = create("NdkCreateQpWithSrq", |completion, context, out| unsafe {
+            (pd.table().NdkCreateQpWithSrq)(
+                pd.as_ptr(),
+                receive_cq.as_ptr(),
+                initiator_cq.as_ptr(),
+                srq.as_ptr(),
+                without_provenance_mut(config.context),
+                config.initiator_depth,
+                config.initiator_sge,
+                config.inline_len,
+                completion,
+                context,
+                out,
+            )
+        })?;
+        // SAFETY: just created for us.
+        Ok(unsafe { Self::new(object, pd, [receive_cq, initiator_cq], Some(srq)) })
+    }
+
+    /// # Safety
+    /// `object` is open, and nobody else closes it.
+    unsafe fn new(
+        object: NonNull<NDK_QP>,
+        pd: &Arc<Pd>,
+        cqs: [&Arc<Cq>; 2],
+        srq: Option<&Arc<Srq>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            // SAFETY: the caller's promise.
             object: unsafe { Handle::new(object) },
             initiator: Mutex::new(()),
             receive: Mutex::new(()),
-            _cqs: [Arc::clone(receive_cq), Arc::clone(initiator_cq)],
+            _srq: srq.cloned(),
+            _cqs: cqs.map(Arc::clone),
             _pd: Arc::clone(pd),
-        }))
+        })
     }
 
     /// Posts a receive.
@@ -110,7 +152,15 @@ impl Qp {
     ///
     /// # Errors
     /// Not connected, queue full, too many elements.
+    ///
+    /// # Panics
+    /// If the flags say inline, for which there is [`Qp::send_inline`].
     pub fn send(&self, context: usize, sges: &[Sge<'_>], flags: u32) -> Result<()> {
+        not_inline(flags);
+        self.post_send(context, sges, flags)
+    }
+
+    fn post_send(&self, context: usize, sges: &[Sge<'_>], flags: u32) -> Result<()> {
         // SAFETY: as `post` provides.
         self.post("NdkSend", || unsafe {
             (self.object.table().NdkSend)(
@@ -134,6 +184,7 @@ impl Qp {
         flags: u32,
         remote_token: u32,
     ) -> Result<()> {
+        not_inline(flags);
         // SAFETY: as `post` provides.
         self.post("NdkSendAndInvalidate", || unsafe {
             (self.object.table().NdkSendAndInvalidate)(
@@ -152,6 +203,17 @@ impl Qp {
     /// # Errors
     /// Not connected, queue full, too many elements.
     pub fn write(
+        &self,
+        context: usize,
+        sges: &[Sge<'_>],
+        remote: Remote,
+        flags: u32,
+    ) -> Result<()> {
+        not_inline(flags);
+        self.post_write(context, sges, remote, flags)
+    }
+
+    fn post_write(
         &self,
         context: usize,
         sges: &[Sge<'_>],
@@ -191,6 +253,99 @@ impl Qp {
         })
     }
 
+    /// Posts a send of `data`, which is copied meanwhile.
+    ///
+    /// # Errors
+    /// Not connected, queue full, more data than the queue pair takes inline.
+    pub fn send_inline(&self, context: usize, data: &[InlineData<'_>], flags: u32) -> Result<()> {
+        self.post_send(context, InlineData::as_sges(data), flags | NDK_OP_FLAG_INLINE)
+    }
+
+    /// Posts an RDMA WRITE of `data`, which is copied meanwhile, to `remote`.
+    ///
+    /// # Errors
+    /// As [`Qp::send_inline`].
+    pub fn write_inline(
+        &self,
+        context: usize,
+        data: &[InlineData<'_>],
+        remote: Remote,
+        flags: u32,
+    ) -> Result<()> {
+        self.post_write(context, InlineData::as_sges(data), remote, flags | NDK_OP_FLAG_INLINE)
+    }
+
+    /// Posts a fast registration: later requests may use the region at once.
+    ///
+    /// # Errors
+    /// Not connected, queue full, numbers that do not fit each other, rights that the region was not
+    /// initialized for, too many registrations of this region outstanding.
+    pub fn fast_register(
+        &self,
+        context: usize,
+        frmr: &Frmr,
+        what: FastRegister<'_>,
+        flags: u32,
+    ) -> Result<()> {
+        // SAFETY: as `post` provides; the array has that many elements.
+        self.post("NdkFastRegister", || unsafe {
+            (self.object.table().NdkFastRegister)(
+                self.as_ptr(),
+                request(context),
+                frmr.as_ptr(),
+                what.pages.len() as ULONG,
+                what.pages.as_ptr(),
+                what.fbo,
+                what.len,
+                without_provenance_mut(what.base as usize),
+                flags,
+            )
+        })
+    }
+
+    /// Posts the binding of a window to `range` of a region of our own.
+    ///
+    /// # Errors
+    /// Not connected, queue full, rights that the region does not grant.
+    pub fn bind(
+        &self,
+        context: usize,
+        mr: &Mr,
+        mw: &Mw,
+        range: Range<usize>,
+        flags: u32,
+    ) -> Result<()> {
+        let address = mr.remote(range.start).address;
+        // SAFETY: as `post` provides; region and window are open.
+        self.post("NdkBind", || unsafe {
+            (self.object.table().NdkBind)(
+                self.as_ptr(),
+                request(context),
+                mr.as_ptr(),
+                mw.as_ptr(),
+                without_provenance_mut(address as usize),
+                range.len(),
+                flags,
+            )
+        })
+    }
+
+    /// Posts an invalidation.
+    ///
+    /// # Errors
+    /// Not connected, queue full, not an object that can be invalidated.
+    pub fn invalidate(&self, context: usize, what: Invalidate<'_>, flags: u32) -> Result<()> {
+        let object: *mut NDK_OBJECT_HEADER = match what {
+            Invalidate::Region(frmr) => frmr.as_ptr().cast(),
+            Invalidate::Registered(mr) => mr.as_ptr().cast(),
+            Invalidate::Window(mw) => mw.as_ptr().cast(),
+        };
+        // SAFETY: as `post` provides; the object is open.
+        self.post("NdkInvalidate", || unsafe {
+            (self.object.table().NdkInvalidate)(self.as_ptr(), request(context), object, flags)
+        })
+    }
+
     /// Starts to cancel everything that is posted; the completions tell when it is done.
     pub fn flush(&self) {
         // SAFETY: the QP is open; a flush may run beside anything.
@@ -208,6 +363,22 @@ impl Qp {
         let _serial = lock(&self.initiator);
         NdkError::check(call, post())
     }
+}
+
+/// What [`Qp::invalidate`] ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Invalidate<'a> {
+    /// A fast-register region.
+    Region(&'a Frmr),
+    /// A registered region, which cannot be invalidated.
+    Registered(&'a Mr),
+    /// A window.
+    Window(&'a Mw),
+}
+
+/// The elements of other requests are labels, which nobody may follow as pointers.
+fn not_inline(flags: u32) {
+    assert_eq!(flags & NDK_OP_FLAG_INLINE, 0, "inline data goes by other functions");
 }
 
 /// A request context is a number to us.

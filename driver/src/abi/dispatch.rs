@@ -21,6 +21,11 @@ macro_rules! table {
             assert!(size_of::<$name>() == $size);
             $(assert!(core::mem::offset_of!($name, $member) == 8 * $slot);)+
         };
+
+        impl $name {
+            /// The names of the slots, in order.
+            pub const SLOTS: &[&str] = &[$(stringify!($member),)+];
+        }
     };
 }
 

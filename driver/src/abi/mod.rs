@@ -20,6 +20,7 @@ macro_rules! layout {
 }
 
 mod dispatch;
+pub mod documented;
 #[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod imports;
 mod ndis;

@@ -1,8 +1,10 @@
 //! The adapter: what it offers, and the creation of everything else.
 
 use super::cq::CreateCq;
+use super::mr::MAX_PAGES;
+use super::qp::MAX_INLINE;
 use super::{
-    Context, Create, CreateDone, Object, create, ndk_query_extension, not_supported as ns,
+    Context, Create, CreateDone, Object, create, lam, ndk_query_extension, shared_endpoint,
 };
 use crate::abi::*;
 use rocev2::qp::work::{MAX_MESSAGE, MAX_READS, MAX_SGE};
@@ -27,6 +29,9 @@ pub(crate) const MAX_CALLER_DATA: usize = 56;
 /// Bytes of private data in an accept or a reject: the smaller of REP's 196 and REJ's 148.
 pub(crate) const MAX_CALLEE_DATA: usize = 148;
 
+/// Bytes of one registration, and of a window, at most: far more than a machine has.
+const MAX_REGISTRATION: usize = 1 << 40;
+
 /// What the adapter accepts. Memory for a queue is taken when it is created, so the depths are
 /// modest: a QP that asks for all of it takes about 6 MiB, a CQ 1 MiB.
 ///
@@ -37,6 +42,7 @@ pub(crate) const MAX_CALLEE_DATA: usize = 148;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) queue_depth: u32,
+    pub(crate) srq_depth: u32,
     pub(crate) cq_depth: u32,
     pub(crate) qps: usize,
     pub(crate) mrs: usize,
@@ -44,7 +50,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue_depth: 4096, cq_depth: 32_768, qps: 4096, mrs: 16_384 }
+        Self { queue_depth: 4096, srq_depth: 4096, cq_depth: 32_768, qps: 4096, mrs: 16_384 }
     }
 }
 
@@ -56,25 +62,29 @@ impl Limits {
             // No OUI is assigned to this project.
             VendorId: 0,
             DeviceId: 1,
-            MaxRegistrationSize: 1 << 40,
-            MaxWindowSize: 0,
-            FRMRPageCount: 0,
+            MaxRegistrationSize: MAX_REGISTRATION,
+            MaxWindowSize: MAX_REGISTRATION,
+            FRMRPageCount: MAX_PAGES,
             MaxInitiatorRequestSge: MAX_SGE as u32,
             MaxReceiveRequestSge: MAX_SGE as u32,
             MaxReadRequestSge: MAX_SGE as u32,
             MaxTransferLength: MAX_MESSAGE as u32,
-            MaxInlineDataSize: 0,
+            MaxInlineDataSize: MAX_INLINE,
             MaxInboundReadLimit: MAX_READS as u32,
             MaxOutboundReadLimit: MAX_READS as u32,
             MaxReceiveQueueDepth: self.queue_depth,
             MaxInitiatorQueueDepth: self.queue_depth,
-            MaxSrqDepth: 0,
+            MaxSrqDepth: self.srq_depth,
             MaxCqDepth: self.cq_depth,
             LargeRequestThreshold: 8192,
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
             AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
-                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED,
+                | NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED
+                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED
+                | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
             RdmaTechnology: NdkRoCEv2,
         }
     }
@@ -86,11 +96,11 @@ pub(crate) static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkQueryAdapterInfo: ndk_query_adapter_info,
     NdkCreateCq: ndk_create_cq,
     NdkCreatePd: ndk_create_pd,
-    NdkCreateSharedEndpoint: ns::create_shared_endpoint,
+    NdkCreateSharedEndpoint: shared_endpoint::ndk_create_shared_endpoint,
     NdkCreateConnector: ndk_create_connector,
     NdkCreateListener: ndk_create_listener,
-    NdkBuildLAM: ns::build_lam,
-    NdkReleaseLAM: ns::release_lam,
+    NdkBuildLAM: lam::ndk_build_lam,
+    NdkReleaseLAM: lam::ndk_release_lam,
 };
 
 /// [`NDK_FN_QUERY_ADAPTER_INFO`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_query_adapter_info).
@@ -109,7 +119,10 @@ unsafe extern "system" fn ndk_query_adapter_info(
         return STATUS_INVALID_PARAMETER;
     }
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     // SAFETY: not null, so valid by the consumer's promise.
     let room = unsafe { size.read() } as usize;
     let len = if room >= size_of::<NDK_ADAPTER_INFO>() {
@@ -148,7 +161,10 @@ unsafe extern "system" fn ndk_create_cq(
     _cq: *mut *mut NDK_CQ,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     if depth > adapter.base.shard.limits.cq_depth {
         return STATUS_INVALID_PARAMETER;
     }
@@ -173,7 +189,10 @@ unsafe extern "system" fn ndk_create_pd(
     _pd: *mut *mut NDK_PD,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     create(adapter.base.shard(), adapter.base.id, Create::Pd, CreateDone::new(completion, context))
 }
 
@@ -189,7 +208,10 @@ unsafe extern "system" fn ndk_create_connector(
     _connector: *mut *mut NDK_CONNECTOR,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     create(
         adapter.base.shard(),
         adapter.base.id,
@@ -212,7 +234,10 @@ unsafe extern "system" fn ndk_create_listener(
     _listener: *mut *mut NDK_LISTENER,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     let what = Create::Listener { event, context: Context::new(event_context) };
     create(adapter.base.shard(), adapter.base.id, what, CreateDone::new(completion, context))
 }

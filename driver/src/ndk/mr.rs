@@ -1,25 +1,106 @@
-//! Memory regions: registration of MDL chains, and the bytes behind them.
+//! Memory regions: registration of MDL chains, and fast registration of logical pages.
+//!
+//! A region has one token, local and remote alike, never 0. That of an `NdkRegisterMr` is drawn with
+//! each registration; that of a fast-register region once, when it is initialised, and it stays for
+//! the life of the region: consumers read it once and hand it out again and again.
 
-use super::{
-    Control, Object, RequestDone, ndk_close, ndk_query_extension, not_supported as ns, request,
-};
+use super::regions::{self, PAGE_LISTS, PageLists};
+use super::{Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
-use crate::platform::{Mapped, Platform};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
-use rocev2::env::{Fault, Memory, RegionId};
-use rocev2::mr::Access;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use once_cell::race::OnceBox;
+use rocev2::env::RegionId;
+use rocev2::ids::{Lkey, Rkey};
+use rocev2::mr::{Access, Mapping, PdId};
+use rocev2::qp::work::SendOp;
+
+/// Pages of one fast registration, at most; also what the adapter reports as the size to use. Enough
+/// for 2 MiB less a page that begin anywhere in their first page.
+pub(crate) const MAX_PAGES: u32 = 512;
 
 /// A memory region.
 pub(crate) type MrObject = Object<NDK_MR, MrShared>;
 
 /// What both sides see of a region.
 pub(crate) struct MrShared {
+    pub(crate) pd: PdId,
+    /// Its kind, fixed for life.
     pub(crate) fast_register: bool,
-    /// The token, local and remote alike; 0 while nothing is registered.
+    /// 0 while nothing is registered, or the region not initialised.
     pub(crate) token: AtomicU32,
+    /// What is registered, or was fast-registered last, may be written: what a window for remote
+    /// writes needs.
+    pub(crate) local_write: AtomicBool,
+    /// A fast-register region, once it is initialised.
+    pub(crate) pages: OnceBox<Pages>,
+}
+
+impl MrShared {
+    pub(crate) const fn new(pd: PdId, fast_register: bool) -> Self {
+        Self {
+            pd,
+            fast_register,
+            token: AtomicU32::new(0),
+            local_write: AtomicBool::new(false),
+            pages: OnceBox::new(),
+        }
+    }
+
+    /// What is registered, or initialised, has this token from here on.
+    pub(crate) fn set_token(&self, key: Rkey, local_write: bool) {
+        self.local_write.store(local_write, Ordering::Relaxed);
+        self.token.store(key.get(), Ordering::Release);
+    }
+
+    /// The key of a region that a window with these rights may be bound to.
+    pub(crate) fn key_to_bind(&self, access: Access) -> Result<Lkey, NTSTATUS> {
+        let token = self.token.load(Ordering::Acquire);
+        if token == 0 {
+            return Err(STATUS_INVALID_DEVICE_STATE);
+        }
+        if access.contains(Access::REMOTE_WRITE) && !self.local_write.load(Ordering::Relaxed) {
+            return Err(STATUS_ACCESS_VIOLATION);
+        }
+        Ok(Lkey::new(token))
+    }
+
+    /// The key of an initialised fast-register region.
+    pub(crate) fn fast_register_key(&self) -> Result<Rkey, NTSTATUS> {
+        if !self.fast_register {
+            return Err(STATUS_INVALID_DEVICE_REQUEST);
+        }
+        self.pages.get().map(|pages| pages.key).ok_or(STATUS_INVALID_DEVICE_STATE)
+    }
+}
+
+impl MrObject {
+    /// A fast registration, which holds a page list from here on.
+    pub(crate) fn fast_register(&self, what: &FastRegister<'_>) -> Result<SendOp, NTSTATUS> {
+        let key = self.shared.fast_register_key()?;
+        let pages = self.shared.pages.get().ok_or(STATUS_INVALID_DEVICE_STATE)?;
+        let access = what.access();
+        if !pages.most.contains(access) {
+            return Err(STATUS_ACCESS_VIOLATION);
+        }
+        let offset = what.check(pages.lists.max_pages())?;
+        let list = pages.lists.take(what.pages).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        self.shared.local_write.store(access.contains(Access::LOCAL_WRITE), Ordering::Relaxed);
+        let region = pages.regions[list];
+        let mapping = Mapping { region, offset, base: what.base, len: what.len, access };
+        Ok(SendOp::FastRegister { key, mapping })
+    }
+}
+
+/// What a fast-register region needs to be mapped.
+pub(crate) struct Pages {
+    pub(crate) key: Rkey,
+    pub(crate) lists: Arc<PageLists>,
+    /// The names of the lists.
+    pub(crate) regions: [RegionId; PAGE_LISTS],
+    /// The rights that a mapping may grant.
+    pub(crate) most: Access,
 }
 
 /// The table of every memory region.
@@ -28,145 +109,81 @@ pub(crate) static DISPATCH: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
     NdkQueryExtension: ndk_query_extension,
     NdkRegisterMr: ndk_register_mr,
     NdkDeregisterMr: ndk_deregister_mr,
-    NdkInitializeFastRegisterMr: ns::initialize_fast_register_mr,
+    NdkInitializeFastRegisterMr: ndk_initialize_fast_register_mr,
     NdkGetRemoteTokenFromMr: ndk_get_token_from_mr,
     NdkGetLocalTokenFromMr: ndk_get_token_from_mr,
 };
 
 /// A registration on its way to the core.
 pub(crate) struct Register {
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: regions::Mapping,
     pub(crate) base: u64,
     pub(crate) access: Access,
 }
 
-/// Where the bytes of a registration are, in order.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    pieces: Vec<Piece>,
-    len: u64,
-    /// What reaches the pieces, until the region is gone.
-    mapped: Vec<Mapped>,
+/// The initialisation of a fast-register region on its way to the core.
+pub(crate) struct Initialize {
+    pub(crate) lists: Arc<PageLists>,
+    /// The rights that a mapping may grant.
+    pub(crate) most: Access,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    /// Distance of its first byte from the start of the region.
-    start: u64,
-    address: NonNull<u8>,
-    len: usize,
+/// What `NdkFastRegister` asks for.
+pub(crate) struct FastRegister<'a> {
+    pub(crate) pages: &'a [NDK_LOGICAL_ADDRESS],
+    pub(crate) fbo: u32,
+    pub(crate) len: u64,
+    pub(crate) base: u64,
+    pub(crate) flags: ULONG,
 }
 
-// SAFETY: the pointers name memory that the consumer keeps locked and mapped for every CPU.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    /// Maps the first `len` bytes of an MDL chain.
+impl FastRegister<'_> {
+    /// Bytes of the first page that are before the region.
     ///
-    /// # Errors
-    /// `STATUS_INVALID_PARAMETER`: the chain is shorter than `len`, or not virtually contiguous.
-    /// `STATUS_INSUFFICIENT_RESOURCES`: no mapping could be made.
-    ///
-    /// # Safety
-    /// `mdl` is null or a chain of valid MDLs whose pages stay locked while the mapping lives.
-    unsafe fn new(mdl: *const MDL, len: usize, platform: &dyn Platform) -> Result<Self, NTSTATUS> {
-        let mut mapping = Self { pieces: Vec::new(), len: 0, mapped: Vec::new() };
-        let mut next = mdl;
-        let mut expected = None;
-        while mapping.len < len as u64 {
-            // SAFETY: the caller's promise; null ends the chain.
-            let Some(mdl) = (unsafe { next.as_ref() }) else {
-                return Err(STATUS_INVALID_PARAMETER);
-            };
-            let va = mdl.virtual_address().addr();
-            if expected.is_some_and(|expected| expected != va) {
-                return Err(STATUS_INVALID_PARAMETER);
-            }
-            let mapped = platform.map(mdl).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-            let address = mapped.address();
-            let piece_len = (mdl.ByteCount as usize).min(len - mapping.len as usize);
-            mapping.pieces.push(Piece { start: mapping.len, address, len: piece_len });
-            mapping.mapped.push(mapped);
-            mapping.len += piece_len as u64;
-            expected = Some(va.wrapping_add(mdl.ByteCount as usize));
-            next = mdl.Next;
-        }
-        Ok(mapping)
+    /// They are the low bits of the base address. NDK wants the FBO to be the same; but Microsoft's
+    /// sample gives an FBO of 0 with any base address, so only an FBO that says something else is
+    /// refused.
+    const fn skip(&self) -> Result<u32, NTSTATUS> {
+        let skip = (self.base % PAGE_SIZE as u64) as u32;
+        if self.fbo == 0 || self.fbo == skip { Ok(skip) } else { Err(STATUS_INVALID_PARAMETER) }
     }
 
-    pub(crate) const fn len(&self) -> u64 {
-        self.len
+    /// Checks the numbers: the pages hold the length, the addresses do not wrap.
+    fn check(&self, max_pages: usize) -> Result<u32, NTSTATUS> {
+        let skip = self.skip()?;
+        let room = (self.pages.len() * PAGE_SIZE) as u64;
+        let fits = self.len == 0 || self.len <= room.saturating_sub(skip.into());
+        let aligned = |page: &NDK_LOGICAL_ADDRESS| page.QuadPart % PAGE_SIZE as i64 == 0;
+        if self.pages.len() > max_pages
+            || !fits
+            || (self.len > 0 && self.base.checked_add(self.len - 1).is_none())
+            || !self.pages.iter().all(aligned)
+        {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        Ok(skip)
     }
 
-    /// Calls `each` with the pieces of `offset .. offset + len`: address, and place in the range.
-    fn pieces(
-        &self,
-        offset: u64,
-        len: usize,
-        mut each: impl FnMut(*mut u8, usize, usize),
-    ) -> Result<(), Fault> {
-        if offset > self.len || len as u64 > self.len - offset {
-            return Err(Fault);
+    fn access(&self) -> Access {
+        let mut bits = Access::LOCAL_READ;
+        if self.flags & NDK_OP_FLAG_ALLOW_LOCAL_WRITE != 0 {
+            bits = bits.with(Access::LOCAL_WRITE);
         }
-        let first = self.pieces.partition_point(|piece| piece.start + piece.len as u64 <= offset);
-        let mut done = 0;
-        for piece in self.pieces.iter().skip(first) {
-            if done == len {
-                break;
-            }
-            let skip = (offset + done as u64 - piece.start) as usize;
-            let take = (piece.len - skip).min(len - done);
-            each(piece.address.as_ptr().wrapping_add(skip), done, take);
-            done += take;
-        }
-        Ok(())
+        bits.with(remote_access(self.flags))
     }
 }
 
-/// The bytes of all registrations: the device's [`Memory`].
-#[derive(Default)]
-pub(crate) struct Regions {
-    slots: Vec<Option<Mapping>>,
-    free: Vec<u32>,
-}
-
-impl Regions {
-    pub(crate) fn insert(&mut self, mapping: Mapping) -> RegionId {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            (self.slots.len() - 1) as u32
-        });
-        self.slots[slot as usize] = Some(mapping);
-        RegionId(slot)
+/// The remote rights of a fast-register or a bind.
+pub(crate) const fn remote_access(flags: ULONG) -> Access {
+    let mut bits = Access::LOCAL_READ;
+    if flags & NDK_OP_FLAG_ALLOW_REMOTE_READ != 0 {
+        bits = bits.with(Access::REMOTE_READ);
     }
-
-    pub(crate) fn remove(&mut self, region: RegionId) {
-        if self.slots.get_mut(region.0 as usize).and_then(Option::take).is_some() {
-            self.free.push(region.0);
-        }
+    // The flag contains ALLOW_LOCAL_WRITE, which alone must not grant it.
+    if flags & NDK_OP_FLAG_ALLOW_REMOTE_WRITE == NDK_OP_FLAG_ALLOW_REMOTE_WRITE {
+        bits = bits.with(Access::REMOTE_WRITE);
     }
-
-    fn mapping(&self, region: RegionId) -> Result<&Mapping, Fault> {
-        self.slots.get(region.0 as usize).and_then(Option::as_ref).ok_or(Fault)
-    }
-}
-
-impl Memory for Regions {
-    fn read(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
-        self.mapping(region)?.pieces(offset, out.len(), |address, at, len| {
-            // SAFETY: the piece lies inside a mapping that lives until it is removed here, and
-            // `out` is memory of ours. The consumer may write these bytes meanwhile, as with any
-            // DMA: what is read then is unspecified, and nothing else depends on it.
-            unsafe { core::ptr::copy(address, out[at..at + len].as_mut_ptr(), len) };
-        })
-    }
-
-    fn write(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.mapping(region)?.pieces(offset, data.len(), |address, at, len| {
-            // SAFETY: as for `read`.
-            unsafe { core::ptr::copy(data[at..at + len].as_ptr(), address, len) };
-        })
-    }
+    bits
 }
 
 const fn access(flags: ULONG) -> Access {
@@ -206,7 +223,7 @@ unsafe extern "system" fn ndk_register_mr(
         return STATUS_INVALID_DEVICE_REQUEST;
     }
     // SAFETY: the consumer's promise about the chain.
-    let mapping = match unsafe { Mapping::new(mdl, length, &*mr.base.shard.platform) } {
+    let mapping = match unsafe { regions::Mapping::new(mdl, length, &*mr.base.shard.platform) } {
         Ok(mapping) => mapping,
         Err(status) => return status,
     };
@@ -233,6 +250,40 @@ unsafe extern "system" fn ndk_deregister_mr(
     request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
 }
 
+/// [`NDK_FN_INITIALIZE_FAST_REGISTER_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_initialize_fast_register_mr).
+/// IRQL <= DISPATCH_LEVEL. Takes the memory of the page lists and draws the token; a region is
+/// initialised once in its life, and a second time ends with `STATUS_INVALID_DEVICE_STATE`.
+///
+/// # Safety
+/// `mr` is open.
+unsafe extern "system" fn ndk_initialize_fast_register_mr(
+    mr: *mut NDK_MR,
+    pages: ULONG,
+    remote: BOOLEAN,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: PVOID,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the region open until this call returns.
+    let mr = unsafe { MrObject::from_ndk(mr) };
+    if !mr.shared.fast_register {
+        return STATUS_INVALID_DEVICE_REQUEST;
+    }
+    if pages > MAX_PAGES {
+        return STATUS_IMPLEMENTATION_LIMIT;
+    }
+    let Some(lists) = PageLists::new(pages as usize) else {
+        return STATUS_INSUFFICIENT_RESOURCES;
+    };
+    let most = if remote == FALSE {
+        Access::LOCAL_WRITE
+    } else {
+        Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
+    };
+    let what = Box::new(Initialize { lists: Arc::new(lists), most });
+    let done = RequestDone::new(completion, context);
+    request(mr.base.shard(), Control::InitializeFastRegisterMr { mr: mr.base.id, what, done })
+}
+
 /// [`NDK_FN_GET_REMOTE_TOKEN_FROM_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_remote_token_from_mr)
 /// and its local twin: one token serves both. IRQL <= DISPATCH_LEVEL.
 ///
@@ -247,50 +298,6 @@ unsafe extern "system" fn ndk_get_token_from_mr(mr: *mut NDK_MR) -> UINT32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
-
-    fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
-        let mut start = 0;
-        let pieces = buffers
-            .iter_mut()
-            .map(|buffer| {
-                let piece = Piece {
-                    start,
-                    address: NonNull::new(buffer.as_mut_ptr()).unwrap(),
-                    len: buffer.len(),
-                };
-                start += buffer.len() as u64;
-                piece
-            })
-            .collect();
-        Mapping { pieces, len: start, mapped: Vec::new() }
-    }
-
-    #[test]
-    fn a_range_over_several_pieces_is_one_range() {
-        let mut buffers = [vec![0; 3], vec![0; 5], vec![0; 4]];
-        let mut regions = Regions::default();
-        let region = regions.insert(mapping(&mut buffers));
-        let data: Vec<u8> = (1..=8).collect();
-        regions.write(region, 2, &data).unwrap();
-        assert_eq!(buffers, [vec![0, 0, 1], vec![2, 3, 4, 5, 6], vec![7, 8, 0, 0]]);
-        let mut out = [0; 8];
-        regions.read(region, 2, &mut out).unwrap();
-        assert_eq!(out.as_slice(), data);
-    }
-
-    #[test]
-    fn nothing_outside_is_touched() {
-        let mut buffers = [vec![7; 4]];
-        let mut regions = Regions::default();
-        let region = regions.insert(mapping(&mut buffers));
-        for (offset, len) in [(0, 5), (4, 1), (5, 0), (u64::MAX, 1)] {
-            assert_eq!(regions.write(region, offset, &vec![0; len]), Err(Fault), "{offset}+{len}");
-        }
-        regions.remove(region);
-        assert_eq!(regions.write(region, 0, &[1]), Err(Fault));
-        assert_eq!(buffers, [vec![7; 4]]);
-    }
 
     #[test]
     fn remote_write_needs_both_of_its_bits() {

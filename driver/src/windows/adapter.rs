@@ -298,8 +298,8 @@ impl Adapter {
             MaxPdCount: limits.mrs as ULONG,
             MaxInboundReadLimit: 0,
             MaxOutboundReadLimit: 0,
-            MaxMwCount: 0,
-            MaxSrqCount: 0,
+            MaxMwCount: limits.mrs as ULONG,
+            MaxSrqCount: limits.qps as ULONG,
             MissingCounterMask: super::ndk::MISSING_COUNTERS,
             NdkInfo: &mut info,
         };

@@ -1,8 +1,9 @@
 //! The completer: takes the peer's answers, completes work requests, decides what is sent again.
 
+use super::copy::{LocalFault, scatter};
 use super::recovery::Recovery;
 use super::retry::{Expiry, RetryTimer};
-use super::work::{Acked, Completions, LocalFault, SendQueue, SendWqe, WcStatus, scatter};
+use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;

@@ -1,0 +1,264 @@
+//! Adapter, domain, memory, queues.
+
+use super::*;
+
+pub(super) const ADAPTER: &[Function] = &[
+    QUERY,
+    function(
+        "NdkQueryAdapterInfo",
+        "nc-ndkpi-ndk_fn_query_adapter_info",
+        &[inline(STATUS_SUCCESS), inline(STATUS_BUFFER_TOO_SMALL), BAD_POINTER],
+    )
+    .typed(),
+    function("NdkCreateCq", "nc-ndkpi-ndk_fn_create_cq", CREATE_LIMITED).typed(),
+    function("NdkCreatePd", "nc-ndkpi-ndk_fn_create_pd", CREATE).typed(),
+    function(
+        "NdkCreateSharedEndpoint",
+        "nc-ndkpi-ndk_fn_create_shared_endpoint",
+        &[
+            SUCCESS,
+            PENDING,
+            RESOURCES,
+            either(STATUS_SHARING_VIOLATION),
+            either(STATUS_INVALID_ADDRESS),
+            either(STATUS_TOO_MANY_ADDRESSES),
+        ],
+    )
+    .typed(),
+    function("NdkCreateConnector", "nc-ndkpi-ndk_fn_create_connector", CREATE).typed(),
+    function("NdkCreateListener", "nc-ndkpi-ndk_fn_create_listener", CREATE).typed(),
+    function(
+        "NdkBuildLAM",
+        "nc-ndkpi-ndk_fn_build_lam",
+        &[
+            SUCCESS,
+            PENDING.never("its completion is optional, so it always ends inline"),
+            inline(STATUS_INVALID_PARAMETER),
+            RESOURCES,
+            inline(STATUS_BUFFER_TOO_SMALL),
+        ],
+    )
+    .typed(),
+    function("NdkReleaseLAM", "nc-ndkpi-ndk_fn_release_lam", &[CALLED]),
+];
+
+pub(super) const CQ: &[Function] = &[
+    function("NdkCloseCq", CLOSE_PAGE, CLOSE),
+    QUERY,
+    function(
+        "NdkResizeCq",
+        "nc-ndkpi-ndk_fn_resize_cq",
+        &[
+            SUCCESS,
+            PENDING,
+            either(STATUS_INVALID_PARAMETER),
+            RESOURCES,
+            either(STATUS_BUFFER_OVERFLOW).sister(),
+        ],
+    )
+    .checked(),
+    function("NdkArmCq", "nc-ndkpi-ndk_fn_arm_cq", &[CALLED]),
+    function("NdkGetCqResults", "nc-ndkpi-ndk_fn_get_cq_results", &[CALLED]),
+    function(
+        "NdkControlCqInterruptModeration",
+        "nc-ndkpi-ndk_fn_control_cq_interrupt_moderation",
+        &[
+            inline(STATUS_SUCCESS),
+            inline(STATUS_INSUFFICIENT_RESOURCES)
+                .never("the settings are words of the CQ, written in place"),
+            inline(STATUS_NOT_SUPPORTED)
+                .never("reserved for adapters without the flag CQ_INTERRUPT_MODERATION_SUPPORTED"),
+            inline(STATUS_INVALID_PARAMETER_MIX),
+            // Two calls at once.
+            CONCURRENT,
+        ],
+    )
+    .checked(),
+    function("NdkGetCqResultsEx", "nc-ndkpi-ndk_fn_get_cq_results_ex", &[CALLED]).since(V1_2),
+];
+
+pub(super) const MR: &[Function] = &[
+    function("NdkCloseMr", CLOSE_PAGE, CLOSE),
+    QUERY,
+    function(
+        "NdkRegisterMr",
+        "nc-ndkpi-ndk_fn_register_mr",
+        &[
+            SUCCESS,
+            PENDING,
+            either(STATUS_INVALID_PARAMETER),
+            RESOURCES,
+            // It is for fast registration.
+            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
+            // It is registered.
+            either(STATUS_INVALID_DEVICE_STATE).ours(),
+        ],
+    ),
+    function(
+        "NdkDeregisterMr",
+        "nc-ndkpi-ndk_fn_deregister_mr",
+        &[
+            SUCCESS,
+            PENDING,
+            either(STATUS_DEVICE_BUSY).sister().never(
+                "the page names no failure: a window on the region ends with the registration",
+            ),
+            // It is not registered.
+            either(STATUS_INVALID_DEVICE_STATE).ours(),
+            NO_ROOM,
+        ],
+    ),
+    function(
+        "NdkInitializeFastRegisterMr",
+        "nc-ndkpi-ndk_fn_initialize_fast_register_mr",
+        &[
+            SUCCESS,
+            PENDING,
+            either(STATUS_IMPLEMENTATION_LIMIT),
+            RESOURCES,
+            // It is for NdkRegisterMr.
+            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
+            // It is initialised.
+            either(STATUS_INVALID_DEVICE_STATE).ours(),
+        ],
+    ),
+    function("NdkGetRemoteTokenFromMr", "nc-ndkpi-ndk_fn_get_remote_token_from_mr", &[CALLED]),
+    function("NdkGetLocalTokenFromMr", "nc-ndkpi-ndk_fn_get_local_token_from_mr", &[CALLED]),
+];
+
+pub(super) const MW: &[Function] = &[
+    function("NdkCloseMw", CLOSE_PAGE, CLOSE),
+    QUERY,
+    function("NdkGetRemoteTokenFromMw", "nc-ndkpi-ndk_fn_get_remote_token_from_mw", &[CALLED]),
+];
+
+pub(super) const SRQ: &[Function] = &[
+    function("NdkCloseSrq", CLOSE_PAGE, CLOSE),
+    QUERY,
+    function(
+        "NdkModifySrq",
+        "nc-ndkpi-ndk_fn_modify_srq",
+        &[
+            SUCCESS,
+            PENDING,
+            either(STATUS_INVALID_PARAMETER),
+            either(STATUS_BUFFER_OVERFLOW).sister(),
+            NO_ROOM,
+        ],
+    ),
+    function(
+        "NdkSrqReceive",
+        "nc-ndkpi-ndk_fn_srq_receive",
+        &[inline(STATUS_SUCCESS), QUEUE_FULL, TOO_MANY_ELEMENTS, TOO_MANY_BYTES, CONCURRENT],
+    )
+    .refuses_closed(),
+];
+
+const POST: &[Documented] = &[
+    inline(STATUS_SUCCESS),
+    NOT_CONNECTED,
+    QUEUE_FULL,
+    TOO_MANY_ELEMENTS,
+    TOO_MANY_BYTES,
+    CONCURRENT,
+];
+
+pub(super) const QP: &[Function] = &[
+    function("NdkCloseQp", CLOSE_PAGE, CLOSE),
+    QUERY,
+    function("NdkFlush", "nc-ndkpi-ndk_fn_flush", &[CALLED]),
+    function("NdkSend", "nc-ndkpi-ndk_fn_send", POST).refuses_closed(),
+    function(
+        "NdkReceive",
+        "nc-ndkpi-ndk_fn_receive",
+        &[inline(STATUS_SUCCESS), QUEUE_FULL, TOO_MANY_ELEMENTS, TOO_MANY_BYTES, CONCURRENT],
+    )
+    .refuses_closed(),
+    function(
+        "NdkBind",
+        "nc-ndkpi-ndk_fn_bind",
+        &[
+            inline(STATUS_SUCCESS),
+            NOT_CONNECTED,
+            inline(STATUS_ACCESS_VIOLATION),
+            QUEUE_FULL,
+            CONCURRENT,
+            // No region or window.
+            BAD_POINTER,
+            // The region has no token; or the queue pair is closed.
+            inline(STATUS_INVALID_DEVICE_STATE).ours(),
+        ],
+    )
+    .refuses_closed(),
+    function(
+        "NdkFastRegister",
+        "nc-ndkpi-ndk_fn_fast_register",
+        &[
+            inline(STATUS_SUCCESS),
+            NOT_CONNECTED,
+            inline(STATUS_ACCESS_VIOLATION),
+            QUEUE_FULL,
+            // Or a region for NdkRegisterMr.
+            CONCURRENT,
+            // No region; or numbers that do not fit each other.
+            BAD_POINTER,
+            // The region is not initialised; or the queue pair is closed.
+            inline(STATUS_INVALID_DEVICE_STATE).ours(),
+            // All page lists of the region are queued or in force.
+            inline(STATUS_INSUFFICIENT_RESOURCES).ours(),
+        ],
+    )
+    .refuses_closed(),
+    function(
+        "NdkInvalidate",
+        "nc-ndkpi-ndk_fn_invalidate",
+        &[
+            inline(STATUS_SUCCESS),
+            NOT_CONNECTED,
+            QUEUE_FULL,
+            // Or a region for NdkRegisterMr.
+            CONCURRENT,
+            // Neither region nor window.
+            BAD_POINTER,
+            // The region is not initialised; or the queue pair is closed.
+            inline(STATUS_INVALID_DEVICE_STATE).ours(),
+            // Of another domain.
+            inline(STATUS_ACCESS_VIOLATION).ours(),
+        ],
+    )
+    .refuses_closed(),
+    function(
+        "NdkRead",
+        "nc-ndkpi-ndk_fn_read",
+        &[
+            inline(STATUS_SUCCESS),
+            NOT_CONNECTED,
+            inline(STATUS_REMOTE_RESOURCES)
+                .never("only the peer knows its memory: its refusal comes with the completion"),
+            QUEUE_FULL,
+            TOO_MANY_ELEMENTS,
+            TOO_MANY_BYTES,
+            CONCURRENT,
+        ],
+    )
+    .refuses_closed(),
+    function("NdkWrite", "nc-ndkpi-ndk_fn_write", POST).refuses_closed(),
+    function("NdkSendAndInvalidate", "nc-ndkpi-ndk_fn_send_and_invalidate", POST)
+        .refuses_closed()
+        .since(V1_2),
+];
+
+pub(super) const PD: &[Function] = &[
+    function("NdkClosePd", CLOSE_PAGE, CLOSE),
+    QUERY,
+    function("NdkCreateMr", "nc-ndkpi-ndk_fn_create_mr", CREATE).checked(),
+    function("NdkCreateMw", "nc-ndkpi-ndk_fn_create_mw", CREATE).checked(),
+    function("NdkCreateSrq", "nc-ndkpi-ndk_fn_create_srq", CREATE_LIMITED).checked(),
+    function("NdkCreateQp", "nc-ndkpi-ndk_fn_create_qp", CREATE_LIMITED).checked(),
+    function("NdkCreateQpWithSrq", "nc-ndkpi-ndk_fn_create_qp_with_srq", CREATE_LIMITED).checked(),
+    function(
+        "NdkGetPrivilegedMemoryRegionToken",
+        "nc-ndkpi-ndk_fn_get_privileged_memory_region_token",
+        &[CALLED],
+    ),
+];

@@ -1,0 +1,331 @@
+//! What a consumer must not do, and what it is told: calls on objects of another type, on objects
+//! that it has closed, second closes, and calls that race where it should serialize.
+//!
+//! An object is closed while its provider is held inside a callback, so that it is still there.
+
+use crate::record::Test;
+use crate::world::Net;
+use driver::abi::*;
+use ndkperf::SrqConfig;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+use tests::raw::{Object, PATIENCE, create, start, wait};
+
+crate::tests! {
+    an_object_of_another_type_is_refused
+    a_closed_object_is_refused
+    calls_that_race_are_turned_away
+}
+
+const NONE: PVOID = std::ptr::null_mut();
+
+/// Calls a slot of the table of `$table` on `$on`.
+macro_rules! on {
+    ($table:expr, $on:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
+        // SAFETY: the object whose table it is is open.
+        let dispatch = unsafe { (*$table.0).Dispatch.get().read() };
+        // SAFETY: tables live for ever.
+        let slot = unsafe { (*dispatch).$slot };
+        // SAFETY: the object is there, of whatever type; all pointers are valid or null.
+        unsafe { slot($on $(, $argument)*) }
+    }};
+}
+
+fn adapter_calls(table: Object<NDK_ADAPTER>, on: *mut NDK_ADAPTER) -> Vec<NTSTATUS> {
+    let at = SOCKADDR_INET::UNSPECIFIED;
+    let mut info = NDK_ADAPTER_INFO::default();
+    let (mut size, mut fbo) = (size_of::<NDK_ADAPTER_INFO>() as u32, 0);
+    let (size, fbo, null) = (&raw mut size, &raw mut fbo, NONE);
+    vec![
+        on!(table, on, NdkQueryAdapterInfo, &raw mut info, size),
+        on!(table, on, NdkCreateCq, 1, None, null, null.cast(), None, null, null.cast()),
+        on!(table, on, NdkCreatePd, None, null, null.cast()),
+        on!(table, on, NdkCreateSharedEndpoint, at.as_ptr(), 16, None, null, null.cast()),
+        on!(table, on, NdkCreateConnector, None, null, null.cast()),
+        on!(table, on, NdkCreateListener, None, null, None, null, null.cast()),
+        on!(table, on, NdkBuildLAM, null.cast(), 1, None, null, null.cast(), size, fbo),
+    ]
+}
+
+fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTSTATUS> {
+    let (none, out) = (NONE, NONE);
+    vec![
+        on!(table, on, NdkCreateMr, FALSE, None, none, out.cast()),
+        on!(table, on, NdkCreateMw, None, none, out.cast()),
+        on!(table, on, NdkCreateSrq, 1, 1, 0, None, none, none.cast(), None, none, out.cast()),
+        on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, None, none, out.cast()),
+        on!(
+            table,
+            on,
+            NdkCreateQpWithSrq,
+            cq,
+            cq,
+            none.cast(),
+            none,
+            1,
+            1,
+            0,
+            None,
+            none,
+            out.cast()
+        ),
+    ]
+}
+
+fn cq_calls(table: Object<NDK_CQ>, on: *mut NDK_CQ) -> Vec<NTSTATUS> {
+    // Those that have no status do nothing.
+    on!(table, on, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+    assert_eq!(on!(table, on, NdkGetCqResults, NONE.cast(), 0), 0);
+    assert_eq!(on!(table, on, NdkGetCqResultsEx, NONE.cast(), 0), 0);
+    vec![
+        on!(table, on, NdkResizeCq, 1, None, NONE),
+        on!(table, on, NdkControlCqInterruptModeration, 0, 0),
+    ]
+}
+
+/// The posts, which look at their object only for whether it is closed.
+fn qp_calls(table: Object<NDK_QP>, on: *mut NDK_QP) -> Vec<NTSTATUS> {
+    let (none, no_list) = (NONE, std::ptr::null());
+    vec![
+        on!(table, on, NdkSend, none, no_list, 0, 0),
+        on!(table, on, NdkSendAndInvalidate, none, no_list, 0, 0, 7),
+        on!(table, on, NdkReceive, none, no_list, 0),
+        on!(table, on, NdkRead, none, no_list, 0, 0, 7, 0),
+        on!(table, on, NdkWrite, none, no_list, 0, 0, 7, 0),
+        on!(table, on, NdkBind, none, none.cast(), none.cast(), none, 0, 0),
+        on!(table, on, NdkFastRegister, none, none.cast(), 0, none.cast(), 0, 0, none, 0),
+        on!(table, on, NdkInvalidate, none, none.cast(), 0),
+    ]
+}
+
+fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<NTSTATUS> {
+    let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
+    let (none, qp, len) = (NONE, NONE.cast(), &raw mut len);
+    let to = at.as_ptr();
+    let out: *mut SOCKADDR = (&raw mut at).cast();
+    vec![
+        on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, None, none),
+        on!(
+            table,
+            on,
+            NdkConnectWithSharedEndpoint,
+            qp,
+            none.cast(),
+            to,
+            16,
+            1,
+            1,
+            none,
+            0,
+            None,
+            none
+        ),
+        on!(table, on, NdkCompleteConnect, None, none, None, none),
+        on!(table, on, NdkCompleteConnectEx, None, none, None, none),
+        on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, None, none),
+        on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, None, none),
+        on!(table, on, NdkReject, none, 0),
+        on!(table, on, NdkGetConnectionData, none.cast(), none.cast(), none, len),
+        on!(table, on, NdkGetLocalAddress, out, len),
+        on!(table, on, NdkGetPeerAddress, out, len),
+        on!(table, on, NdkDisconnect, None, none),
+    ]
+}
+
+fn listener_calls(table: Object<NDK_LISTENER>, on: *mut NDK_LISTENER) -> Vec<NTSTATUS> {
+    let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
+    on!(table, on, NdkControlConnectEvents, TRUE);
+    vec![
+        on!(table, on, NdkListen, at.as_ptr(), 16, None, NONE),
+        on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len),
+    ]
+}
+
+fn endpoint_calls(
+    table: Object<NDK_SHARED_ENDPOINT>,
+    on: *mut NDK_SHARED_ENDPOINT,
+) -> Vec<NTSTATUS> {
+    let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
+    vec![on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len)]
+}
+
+/// One of each that the consumer closes.
+#[derive(Clone, Copy)]
+struct Objects {
+    pd: Object<NDK_PD>,
+    mr: Object<NDK_MR>,
+    mw: Object<NDK_MW>,
+    cq: Object<NDK_CQ>,
+    srq: Object<NDK_SRQ>,
+    qp: Object<NDK_QP>,
+    connector: Object<NDK_CONNECTOR>,
+    listener: Object<NDK_LISTENER>,
+    endpoint: Object<NDK_SHARED_ENDPOINT>,
+}
+
+impl Objects {
+    fn new(net: &Net) -> Self {
+        let adapter = Object(net.adapters[0].as_ptr());
+        let pd = wait(|then| adapter.create_pd(then)).unwrap();
+        let cq = wait(|then| adapter.create_cq(8, Box::new(|_| ()), then)).unwrap();
+        let at = SOCKADDR_INET::from(net.at(0, 0));
+        let (none, out) = (NONE, NONE);
+        Self {
+            pd,
+            cq,
+            mr: wait(|then| pd.create_mr(then)).unwrap(),
+            mw: create(|done, context| on!(pd, pd.0, NdkCreateMw, done, context, out.cast()))
+                .unwrap(),
+            srq: create(|done, context| {
+                on!(
+                    pd,
+                    pd.0,
+                    NdkCreateSrq,
+                    1,
+                    1,
+                    0,
+                    None,
+                    none,
+                    none.cast(),
+                    done,
+                    context,
+                    out.cast()
+                )
+            })
+            .unwrap(),
+            qp: wait(|then| pd.create_qp(cq, 4, then)).unwrap(),
+            connector: wait(|then| adapter.create_connector(then)).unwrap(),
+            listener: wait(|then| adapter.create_listener(Box::new(|_| ()), then)).unwrap(),
+            endpoint: create(|done, context| {
+                on!(
+                    adapter,
+                    adapter.0,
+                    NdkCreateSharedEndpoint,
+                    at.as_ptr(),
+                    at.len(),
+                    done,
+                    context,
+                    out.cast()
+                )
+            })
+            .unwrap(),
+        }
+    }
+
+    /// Closes all of them; what ends comes by the channels.
+    fn close(self) -> [Receiver<()>; 9] {
+        [
+            start(|then| self.connector.close(then)),
+            start(|then| self.listener.close(then)),
+            start(|then| self.endpoint.close(then)),
+            start(|then| self.qp.close(then)),
+            start(|then| self.srq.close(then)),
+            start(|then| self.cq.close(then)),
+            start(|then| self.mw.close(then)),
+            start(|then| self.mr.close(then)),
+            start(|then| self.pd.close(then)),
+        ]
+    }
+}
+
+fn all(calls: Vec<NTSTATUS>, status: NTSTATUS) {
+    assert!(calls.iter().all(|call| *call == status), "{status}: {calls:?}");
+}
+
+fn an_object_of_another_type_is_refused(test: Test) {
+    let net = Net::new(test);
+    let adapter = Object(net.adapters[0].as_ptr());
+    let objects = Objects::new(&net);
+    let (wrong, refused) = (objects.mr.0, STATUS_INVALID_PARAMETER);
+    all(adapter_calls(adapter, wrong.cast()), refused);
+    all(pd_calls(objects.pd, wrong.cast(), objects.cq.0), refused);
+    all(cq_calls(objects.cq, wrong.cast()), refused);
+    all(connector_calls(objects.connector, wrong.cast()), refused);
+    all(listener_calls(objects.listener, wrong.cast()), refused);
+    all(endpoint_calls(objects.endpoint, wrong.cast()), refused);
+    for closed in objects.close() {
+        closed.recv_timeout(PATIENCE).unwrap();
+    }
+}
+
+fn a_closed_object_is_refused(test: Test) {
+    let net = Net::new(test);
+    // Another set, for its tables: a closed object's own is not to be read.
+    let open = Objects::new(&net);
+    let closed = Objects::new(&net);
+    let (gate, refused) = (net.hold(0), STATUS_INVALID_DEVICE_STATE);
+    let ends = closed.close();
+    all(pd_calls(open.pd, closed.pd.0, open.cq.0), refused);
+    all(cq_calls(open.cq, closed.cq.0), refused);
+    all(qp_calls(open.qp, closed.qp.0), refused);
+    all(connector_calls(open.connector, closed.connector.0), refused);
+    all(listener_calls(open.listener, closed.listener.0), refused);
+    all(endpoint_calls(open.endpoint, closed.endpoint.0), refused);
+    let received = on!(open.srq, closed.srq.0, NdkSrqReceive, NONE, std::ptr::null(), 0);
+    assert_eq!(received, refused);
+    macro_rules! close_again {
+        ($($object:ident: $slot:ident),+) => {
+            vec![$(on!(open.$object, closed.$object.0.cast(), $slot, None, NONE)),+]
+        };
+    }
+    let again = close_again!(
+        pd: NdkClosePd, mr: NdkCloseMr, mw: NdkCloseMw, cq: NdkCloseCq, srq: NdkCloseSrq,
+        qp: NdkCloseQp, connector: NdkCloseConnector, listener: NdkCloseListener,
+        endpoint: NdkCloseSharedEndpoint
+    );
+    all(again, refused);
+    drop(gate);
+    for end in ends.into_iter().chain(open.close()) {
+        end.recv_timeout(PATIENCE).unwrap();
+    }
+}
+
+/// More elements than a queue takes.
+const fn long() -> [NDK_SGE; 16] {
+    [NDK_SGE::from_virtual(NONE, 1, 7); 16]
+}
+
+/// Two threads call until their calls have met; each is answered as if alone, or turned away.
+fn race<T>(alone: NTSTATUS, object: Object<T>, call: fn(Object<T>) -> NTSTATUS) {
+    let met = AtomicBool::new(false);
+    let deadline = Instant::now() + PATIENCE;
+    let race = || {
+        while !met.load(Ordering::Relaxed) && Instant::now() < deadline {
+            match call(object) {
+                STATUS_INVALID_DEVICE_REQUEST => met.store(true, Ordering::Relaxed),
+                status => assert_eq!(status, alone),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(race);
+        scope.spawn(race);
+    });
+    assert!(met.into_inner(), "two calls have met");
+}
+
+/// The consumer has to serialize its posts; one that does not gets a status, not a race. What is
+/// posted is refused in any case.
+fn calls_that_race_are_turned_away(test: Test) {
+    let net = Net::new(test);
+    let connection = net.connect();
+    let side = &connection.sides[0];
+    let srq = SrqConfig { depth: 4, receive_sge: 1, threshold: 0 };
+    let srq = side.pd.create_srq(srq).unwrap();
+    let (qp, srq, cq) = (Object(side.qp.as_ptr()), Object(srq.as_ptr()), Object(side.cq.as_ptr()));
+    let many = STATUS_DATA_OVERRUN;
+    race(many, qp, |qp| on!(qp, qp.0, NdkSend, NONE, long().as_ptr(), 16, 0));
+    race(many, qp, |qp| on!(qp, qp.0, NdkSendAndInvalidate, NONE, long().as_ptr(), 16, 0, 7));
+    race(many, qp, |qp| on!(qp, qp.0, NdkReceive, NONE, long().as_ptr(), 16));
+    race(many, qp, |qp| on!(qp, qp.0, NdkRead, NONE, long().as_ptr(), 16, 0, 7, 0));
+    race(many, qp, |qp| on!(qp, qp.0, NdkWrite, NONE, long().as_ptr(), 16, 0, 7, 0));
+    race(many, srq, |srq| on!(srq, srq.0, NdkSrqReceive, NONE, long().as_ptr(), 16));
+    let no_object = STATUS_INVALID_PARAMETER;
+    race(no_object, qp, |qp| on!(qp, qp.0, NdkBind, NONE, NONE.cast(), NONE.cast(), NONE, 0, 0));
+    race(no_object, qp, |qp| {
+        on!(qp, qp.0, NdkFastRegister, NONE, NONE.cast(), 0, NONE.cast(), 0, 0, NONE, 0)
+    });
+    race(no_object, qp, |qp| on!(qp, qp.0, NdkInvalidate, NONE, NONE.cast(), 0));
+    race(STATUS_SUCCESS, cq, |cq| on!(cq, cq.0, NdkControlCqInterruptModeration, 0, 0));
+}

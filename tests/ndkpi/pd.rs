@@ -1,0 +1,86 @@
+//! The protection domain: what it creates.
+
+use crate::record::Test;
+use crate::world::{Net, Side, status};
+use driver::abi::*;
+use ndkperf::{Buffer, QpConfig, Remote, Sge};
+use std::sync::Arc;
+use tests::call;
+use tests::raw::{Object, create, start, wait};
+
+crate::tests! {
+    a_qp_has_limits
+    a_closing_domain_creates_nothing
+    the_privileged_token_names_logical_addresses
+    qps_run_out
+}
+
+fn a_qp_has_limits(test: Test) {
+    let net = Net::new(test);
+    let info = net.adapters[0].info().unwrap();
+    let side = net.side(0);
+    let create = |config| status(side.pd.create_qp(&side.cq, &side.cq, config));
+    let fits = QpConfig::default();
+    for config in [
+        QpConfig { receive_depth: info.MaxReceiveQueueDepth + 1, ..fits },
+        QpConfig { initiator_depth: info.MaxInitiatorQueueDepth + 1, ..fits },
+        QpConfig { receive_sge: info.MaxReceiveRequestSge + 1, ..fits },
+        QpConfig { initiator_sge: info.MaxInitiatorRequestSge + 1, ..fits },
+        QpConfig { inline_len: info.MaxInlineDataSize + 1, ..fits },
+    ] {
+        assert_eq!(create(config), STATUS_INVALID_PARAMETER, "{config:?}");
+    }
+    assert_eq!(create(fits), STATUS_SUCCESS);
+}
+
+/// A domain whose close waits for a region.
+fn a_closing_domain_creates_nothing(test: Test) {
+    let net = Net::new(test);
+    let adapter = Object(net.adapters[0].as_ptr());
+    let pd = wait(|then| adapter.create_pd(then)).unwrap();
+    let mr = wait(|then| pd.create_mr(then)).unwrap();
+    let closing = start(|then| pd.close(then));
+    let out = std::ptr::null_mut();
+    let late = create::<NDK_MR>(|done, context| call!(pd, NdkCreateMr, FALSE, done, context, out));
+    assert_eq!(late.err(), Some(STATUS_INVALID_DEVICE_STATE));
+    wait(|then| mr.close(then));
+    closing.recv().unwrap();
+}
+
+fn the_privileged_token_names_logical_addresses(test: Test) {
+    let net = Net::new(test);
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    let buffer = Arc::new(Buffer::new(PAGE_SIZE));
+    let lam = net.adapters[0].build_lam(buffer, 0..PAGE_SIZE).unwrap();
+    lam.buffer().write(0, b"privileged");
+    let address = lam.pages()[0].QuadPart.cast_unsigned() + u64::from(lam.fbo());
+    let token = client.pd.privileged_token();
+    assert_ne!(token, 0);
+    server.qp.receive(1, &[server.mr.sge(0..10)]).unwrap();
+    client.qp.send(1, &[Sge::at(address, 10, token)], 0).unwrap();
+    assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_SUCCESS)]);
+    let mut bytes = [0; 10];
+    server.mr.buffer().read(0, &mut bytes);
+    assert_eq!(&bytes, b"privileged");
+    // Not for the peer.
+    let remote = Remote { address, token };
+    server.qp.write(1, &[server.mr.sge(0..10)], remote, 0).unwrap();
+    assert_eq!(server.ends(1), [(NdkOperationTypeWrite, STATUS_ACCESS_VIOLATION)]);
+}
+
+fn qps_run_out(test: Test) {
+    let net = Net::new(test);
+    let Side { cq, pd, .. } = net.side(0);
+    let tiny = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
+    let mut qps = Vec::new();
+    let last = loop {
+        match pd.create_qp(&cq, &cq, tiny) {
+            Ok(qp) => qps.push(qp),
+            Err(error) => break error.status,
+        }
+    };
+    assert_eq!(last, STATUS_INSUFFICIENT_RESOURCES);
+    drop(qps.pop());
+    assert_eq!(status(pd.create_qp(&cq, &cq, tiny)), STATUS_SUCCESS);
+}

@@ -1,0 +1,163 @@
+//! Shared endpoints, and connecting from them.
+
+use crate::record::Test;
+use crate::world::{LIMITS, Net, PORT, Side, status};
+use driver::abi::*;
+use ndkperf::{Connector, SharedEndpoint};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tests::call;
+use tests::raw::{Object, PATIENCE, request};
+
+crate::tests! {
+    an_address_is_checked_and_taken
+    its_address_can_be_asked_for
+    several_connections_share_a_port
+    a_connect_needs_sound_arguments
+    a_connect_needs_a_free_queue_pair
+    a_connect_needs_somebody_who_answers
+    a_close_ends_a_connect
+}
+
+/// Host 0 with an endpoint.
+struct Shared {
+    side: Side,
+    endpoint: Arc<SharedEndpoint>,
+    connector: Connector,
+}
+
+fn shared(net: &Net) -> Shared {
+    let endpoint = net.adapters[0].share(net.at(0, PORT)).unwrap();
+    Shared { side: net.side(0), endpoint, connector: net.adapters[0].create_connector().unwrap() }
+}
+
+impl Shared {
+    fn connect(&self, to: SocketAddr) -> NTSTATUS {
+        let Self { side, endpoint, connector } = self;
+        status(connector.connect_shared(&side.qp, endpoint, to, LIMITS, b"").wait())
+    }
+}
+
+fn an_address_is_checked_and_taken(test: Test) {
+    let net = Net::new(test);
+    let share = |at| status(net.adapters[0].share(at));
+    assert_eq!(share(net.at(1, PORT)), STATUS_INVALID_ADDRESS);
+    let endpoint = net.adapters[0].share(net.at(0, PORT)).unwrap();
+    assert_eq!(share(net.at(0, PORT)), STATUS_SHARING_VIOLATION);
+    drop(endpoint);
+    assert_eq!(share(net.at(0, PORT)), STATUS_SUCCESS);
+}
+
+fn its_address_can_be_asked_for(test: Test) {
+    let net = Net::new(test);
+    let endpoint = net.adapters[0].share(net.at(0, 0)).unwrap();
+    let raw = Object(endpoint.as_ptr());
+    let mut address = SOCKADDR_INET::UNSPECIFIED;
+    let mut get = |mut len: u32| {
+        (call!(raw, NdkGetLocalAddress, (&raw mut address).cast(), &raw mut len), len)
+    };
+    assert_eq!(get(15), (STATUS_BUFFER_TOO_SMALL, 16));
+    assert_eq!(get(16), (STATUS_SUCCESS, 16));
+    assert!(address.socket_addr().unwrap().port() >= 49152);
+    let none = std::ptr::null_mut();
+    assert_eq!(call!(raw, NdkGetLocalAddress, none, none.cast()), STATUS_INVALID_PARAMETER);
+}
+
+fn several_connections_share_a_port(test: Test) {
+    let net = Net::new(test);
+    let shared = shared(&net);
+    let listeners = [PORT, PORT + 1].map(|port| net.adapters[1].listen(net.at(1, port)).unwrap());
+    let (first, second) = (net.side(1), net.side(1));
+    let other = net.side(0);
+    let another = net.adapters[0].create_connector().unwrap();
+    let Shared { side, endpoint, connector } = &shared;
+
+    let connect = connector.connect_shared(&side.qp, endpoint, net.at(1, PORT), LIMITS, b"");
+    let passive = listeners[0].next(PATIENCE).unwrap();
+    let accept = passive.accept(&first.qp, LIMITS, b"");
+    assert_eq!(status(connect.wait()), STATUS_SUCCESS);
+    connector.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+
+    // To the same place: that connection exists.
+    let connect = another.connect_shared(&other.qp, endpoint, net.at(1, PORT), LIMITS, b"");
+    assert_eq!(status(connect.wait()), STATUS_ADDRESS_ALREADY_EXISTS);
+    // To another.
+    let connect = another.connect_shared(&other.qp, endpoint, net.at(1, PORT + 1), LIMITS, b"");
+    let passive = listeners[1].next(PATIENCE).unwrap();
+    assert_eq!(passive.peer_address().unwrap(), net.at(0, PORT));
+    let accept = passive.accept(&second.qp, LIMITS, b"");
+    assert_eq!(status(connect.wait()), STATUS_SUCCESS);
+    another.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
+}
+
+fn a_connect_needs_sound_arguments(test: Test) {
+    let net = Net::new(test);
+    let shared = shared(&net);
+    let (qp, endpoint) = (shared.side.qp.as_ptr(), shared.endpoint.as_ptr());
+    let to = SOCKADDR_INET::from(net.at(1, PORT));
+    let connect = |qp: *mut NDK_QP, endpoint: *mut NDK_SHARED_ENDPOINT, to_len, data_len| {
+        let data = [7_u8; 256];
+        let end = request(|done, context| {
+            let connector = Object(shared.connector.as_ptr());
+            let data = data.as_ptr().cast();
+            call!(
+                connector,
+                NdkConnectWithSharedEndpoint,
+                qp,
+                endpoint,
+                to.as_ptr(),
+                to_len,
+                1,
+                1,
+                data,
+                data_len,
+                done,
+                context
+            )
+        });
+        end.recv_timeout(PATIENCE).expect("the connect ends")
+    };
+    let most = net.adapters[0].info().unwrap().MaxCallerData;
+    assert_eq!(connect(std::ptr::null_mut(), endpoint, 16, 0), STATUS_INVALID_PARAMETER);
+    assert_eq!(connect(qp, std::ptr::null_mut(), 16, 0), STATUS_INVALID_PARAMETER);
+    assert_eq!(connect(qp, endpoint, 15, 0), STATUS_INVALID_ADDRESS);
+    assert_eq!(connect(qp, endpoint, 16, most + 1), STATUS_INVALID_BUFFER_SIZE);
+    assert_eq!(connect(qp, endpoint, 16, most), STATUS_CONNECTION_REFUSED, "nobody listens");
+}
+
+fn a_connect_needs_a_free_queue_pair(test: Test) {
+    let net = Net::new(test);
+    let Shared { side: idle, endpoint, connector } = shared(&net);
+    let connection = net.connect();
+    let connect = |side: &Side| {
+        let to = net.at(1, PORT);
+        status(connector.connect_shared(&side.qp, &endpoint, to, LIMITS, b"").wait())
+    };
+    assert_eq!(connect(&connection.sides[0]), STATUS_CONNECTION_ACTIVE);
+    idle.qp.receive(1, &[]).unwrap();
+    idle.qp.flush();
+    assert_eq!(idle.ends(1), [(NdkOperationTypeReceive, STATUS_CANCELLED)]);
+    assert_eq!(connect(&idle), STATUS_INVALID_DEVICE_STATE);
+}
+
+fn a_connect_needs_somebody_who_answers(test: Test) {
+    let net = Net::impatient(test);
+    let shared = shared(&net);
+    assert_eq!(shared.connect("[fd00::2]:7174".parse().unwrap()), STATUS_NETWORK_UNREACHABLE);
+    assert_eq!(shared.connect("10.0.0.77:7174".parse().unwrap()), STATUS_HOST_UNREACHABLE);
+    assert_eq!(shared.connect(net.at(1, PORT)), STATUS_CONNECTION_REFUSED);
+    net.wires[1].cut();
+    assert_eq!(shared.connect(net.at(1, PORT)), STATUS_IO_TIMEOUT);
+}
+
+fn a_close_ends_a_connect(test: Test) {
+    let net = Net::new(test);
+    let Shared { side, endpoint, connector } = shared(&net);
+    let listener = net.listen();
+    let connect = connector.connect_shared(&side.qp, &endpoint, net.at(1, PORT), LIMITS, b"");
+    let _passive = listener.next(PATIENCE).unwrap();
+    drop(connector);
+    assert_eq!(status(connect.wait()), STATUS_CANCELLED);
+}

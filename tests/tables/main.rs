@@ -1,0 +1,64 @@
+//! The tables object by object, to the letter of the pages: what works, every status that is
+//! documented, and what becomes of a consumer's mistakes.
+#![allow(unsafe_code, reason = "looks at the tables themselves")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a table is read through two pointers")]
+
+mod adapter;
+mod connector;
+mod cq;
+mod lam;
+mod loopback;
+mod misuse;
+mod posts;
+mod shared_endpoint;
+
+use driver::abi::*;
+use ndkperf::{Adapter, Qp, QpConfig};
+use std::sync::Arc;
+use tests::net::*;
+use tests::raw::{Gate, Object, wait};
+
+/// Calls a slot of an object's table.
+macro_rules! call {
+    ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
+        let object = $object;
+        // SAFETY: the object is open and nobody replaces its table; the arguments are as the test
+        // wants them, which the provider has to stand.
+        unsafe { ((*(*object).Dispatch.get().read()).$slot)(object $(, $argument)*) }
+    }};
+}
+use call;
+
+/// When this returns, the provider has ended a turn that began after the call.
+fn turn(adapter: &Arc<Adapter>) {
+    drop(adapter.create_pd().unwrap());
+}
+
+/// A QP whose receives complete at once, cancelled: a source of completions.
+fn dead_qp(side: &Side, cq: &Arc<ndkperf::Cq>) -> Arc<Qp> {
+    let qp = side.pd.create_qp(cq, &side.cq, QpConfig::default()).unwrap();
+    qp.flush();
+    qp
+}
+
+/// Makes completions with these contexts.
+fn complete(qp: &Qp, side: &Side, contexts: std::ops::Range<usize>) {
+    for context in contexts {
+        while let Err(error) = qp.receive(context, &[side.mr.sge(0..1)]) {
+            assert_eq!(error.status, STATUS_NO_MORE_ENTRIES);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Stops a host inside a callback.
+fn hold(net: &Net, host: usize) -> Gate {
+    Object(net.adapters[host].as_ptr()).hold()
+}
+
+/// Lets it go on.
+fn go_on(gate: Gate) {
+    let pd = gate.pd;
+    drop(gate);
+    wait(|then| pd.close(then));
+}
