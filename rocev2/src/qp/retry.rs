@@ -39,7 +39,7 @@ pub struct RetryTimer {
 pub enum Expiry {
     /// Not yet.
     None,
-    /// Send again from the oldest unacknowledged packet.
+    /// Send something again: the oldest unacknowledged packet at least.
     Resend,
     /// The retries are used up.
     GiveUp,
