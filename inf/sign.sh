@@ -3,8 +3,9 @@
 #
 #   inf/sign.sh [image] [folder]    defaults: target/windows/ndkrocev2.sys, target/windows/signed
 #
-# The folder then holds the signed image, test.cer to be trusted, and test.pfx (no password) to sign
-# the catalogs with. The catalogs themselves are made on Windows: there is no inf2cat for Linux.
+# Exit status 77 says that a tool is missing. The folder then holds the signed image, test.cer to be
+# trusted, and test.pfx (no password) to sign the catalogs with. The catalogs themselves are made on
+# Windows: there is no inf2cat for Linux.
 set -eu
 
 root=$(dirname "$0")/..
@@ -13,7 +14,7 @@ folder=${2:-$root/target/windows/signed}
 signed=$folder/ndkrocev2.sys
 
 for tool in openssl osslsigncode; do
-    command -v "$tool" > /dev/null || { echo "sign.sh: $tool is not installed" >&2; exit 1; }
+    command -v "$tool" > /dev/null || { echo "missing: apt install $tool" >&2; exit 77; }
 done
 [ -f "$image" ] || { echo "sign.sh: there is no image $image" >&2; exit 1; }
 umask 077

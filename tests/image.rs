@@ -1,8 +1,8 @@
 //! The Windows image as a file: built and linked here, taken apart, never run. `wine.rs` runs it.
 //!
 //! Goal: what Windows' loader, its code integrity and a driver's IRQL demand of the file holds.
-//! Method: `windows/build` makes it; a PE reader and a disassembler that know nothing of the build
-//! look at it.
+//! Method: `windows/build` makes it, with declarations by hand and with those of `wdk-sys`; a PE reader
+//! and a disassembler that know nothing of the build look at both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,115 +24,124 @@ const IMPORTS: &str = include_str!("windows/imports");
 /// Goal: a 64-bit native image of a driver, relocatable, protected, checked, with a right checksum.
 #[test]
 fn it_is_a_kernel_image() {
-    let Some(image) = Image::x86_64() else { return };
-    let pe = image.parse();
-    check_headers(image, &pe, IMAGE_FILE_MACHINE_AMD64);
-    let sections: Vec<_> = pe
-        .section_table()
-        .iter()
-        .map(|section| format!("{} {}", name_of(section), section.virtual_size.get(LE)))
-        .collect();
-    println!("{}: {} bytes; {}", image.path.display(), image.bytes.len(), sections.join(", "));
+    for image in Image::x86_64() {
+        let pe = image.parse();
+        check_headers(image, &pe, IMAGE_FILE_MACHINE_AMD64);
+        let sections: Vec<_> = pe
+            .section_table()
+            .iter()
+            .map(|section| format!("{} {}", name_of(section), section.virtual_size.get(LE)))
+            .collect();
+        println!("{}: {} bytes; {}", image.path.display(), image.bytes.len(), sections.join(", "));
+    }
 }
 
 /// Goal: the same for ARM64, of which nothing here executes an instruction.
 #[test]
 fn it_is_a_kernel_image_on_arm64_too() {
-    let Some(image) = Image::build("aarch64") else { return };
+    let Some(image) = Image::build("aarch64", false) else { return };
     let pe = image.parse();
     check_headers(&image, &pe, IMAGE_FILE_MACHINE_ARM64);
-    assert_eq!(imports(&pe), declared());
+    assert_eq!(imports(&pe), declared(false));
     println!("{}: {} bytes", image.path.display(), image.bytes.len());
 }
 
 /// Goal: nothing can be paged out, nothing can be both written and executed.
 #[test]
 fn its_memory_is_resident_and_protected() {
-    let Some(image) = Image::x86_64() else { return };
-    for section in image.parse().section_table().iter() {
-        let (name, flags) = (name_of(section), section.characteristics.get(LE));
-        let has = |flag| flags & flag != 0;
-        assert!(!(has(IMAGE_SCN_MEM_WRITE) && has(IMAGE_SCN_MEM_EXECUTE)), "{name}: {flags:#x}");
-        assert!(has(IMAGE_SCN_MEM_READ), "{name} cannot be read: {flags:#x}");
-        // The loader is done with what is discardable before the driver runs.
-        assert!(
-            has(IMAGE_SCN_MEM_NOT_PAGED) || has(IMAGE_SCN_MEM_DISCARDABLE),
-            "{name}: {flags:#x}"
-        );
-        assert!(!name.starts_with("PAGE"), "{name} is pageable by its name");
+    for image in Image::x86_64() {
+        for section in image.parse().section_table().iter() {
+            let (name, flags) = (name_of(section), section.characteristics.get(LE));
+            let has = |flag| flags & flag != 0;
+            assert!(
+                !(has(IMAGE_SCN_MEM_WRITE) && has(IMAGE_SCN_MEM_EXECUTE)),
+                "{name}: {flags:#x}"
+            );
+            assert!(has(IMAGE_SCN_MEM_READ), "{name} cannot be read: {flags:#x}");
+            // The loader is done with what is discardable before the driver runs.
+            assert!(
+                has(IMAGE_SCN_MEM_NOT_PAGED) || has(IMAGE_SCN_MEM_DISCARDABLE),
+                "{name}: {flags:#x}"
+            );
+            assert!(!name.starts_with("PAGE"), "{name} is pageable by its name");
+        }
     }
 }
 
 /// Goal: it imports what `windows/imports` says.
 #[test]
 fn its_imports_are_the_declared_ones() {
-    let Some(image) = Image::x86_64() else { return };
-    let (found, declared) = (imports(&image.parse()), declared());
-    let added: Vec<_> = found.difference(&declared).collect();
-    let gone: Vec<_> = declared.difference(&found).collect();
-    assert!(
-        added.is_empty() && gone.is_empty(),
-        "imported but not in tests/windows/imports: {added:#?}\nlisted there but not imported: {gone:#?}"
-    );
+    for image in Image::x86_64() {
+        let (found, declared) = (imports(&image.parse()), declared(image.wdk));
+        let added: Vec<_> = found.difference(&declared).collect();
+        let gone: Vec<_> = declared.difference(&found).collect();
+        assert!(
+            added.is_empty() && gone.is_empty(),
+            "imported but not in tests/windows/imports: {added:#?}\nlisted there but not imported: {gone:#?}"
+        );
+    }
 }
 
 /// Goal: an indirect call of Windows into the image finds its target in the guard's table.
 #[test]
 fn control_flow_guard_has_its_table() {
-    let Some(image) = Image::x86_64() else { return };
-    let pe = image.parse();
-    let config = image.directory(&pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
-    let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
-    // IMAGE_LOAD_CONFIG_DIRECTORY64: function table 0x80, count 0x88, flags 0x90.
-    let flags = word(0x90) as u32;
-    for flag in [IMAGE_GUARD_CF_INSTRUMENTED, IMAGE_GUARD_CF_FUNCTION_TABLE_PRESENT] {
-        assert!(flags & flag != 0, "guard flags {flags:#x}");
+    for image in Image::x86_64() {
+        let pe = image.parse();
+        let config = image.directory(&pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
+        let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
+        // IMAGE_LOAD_CONFIG_DIRECTORY64: function table 0x80, count 0x88, flags 0x90.
+        let flags = word(0x90) as u32;
+        for flag in [IMAGE_GUARD_CF_INSTRUMENTED, IMAGE_GUARD_CF_FUNCTION_TABLE_PRESENT] {
+            assert!(flags & flag != 0, "guard flags {flags:#x}");
+        }
+        // A function is its RVA and as many bytes as the flags' top four bits tell.
+        let stride = 4 + (flags >> 28) as usize;
+        let count = word(0x88) as usize;
+        let table = image.at(&pe, pe.relative_address(word(0x80)), count * stride);
+        let functions: BTreeSet<u32> = table
+            .chunks_exact(stride)
+            .map(|entry| u32::from_le_bytes(entry[..4].try_into().unwrap()))
+            .collect();
+        assert_eq!(functions.len(), count, "the table is sorted and has no function twice");
+        let code = pe.code_range();
+        assert!(
+            functions.iter().all(|function| code.contains(function)),
+            "a function outside the code"
+        );
+        let entry = pe.nt_headers().optional_header.address_of_entry_point.get(LE);
+        assert!(functions.contains(&entry), "the loader calls the entry point indirectly");
+        // The slots that the loader fills: both must point at code until then.
+        for slot in [0x70, 0x78] {
+            let target = image.at(&pe, pe.relative_address(word(slot)), 8);
+            let target = pe.relative_address(u64::from_le_bytes(target.try_into().unwrap()));
+            assert!(code.contains(&target), "guard slot {slot:#x} holds {target:#x}");
+        }
+        println!("{count} functions may be called indirectly");
     }
-    // A function is its RVA and as many bytes as the flags' top four bits tell.
-    let stride = 4 + (flags >> 28) as usize;
-    let count = word(0x88) as usize;
-    let table = image.at(&pe, pe.relative_address(word(0x80)), count * stride);
-    let functions: BTreeSet<u32> = table
-        .chunks_exact(stride)
-        .map(|entry| u32::from_le_bytes(entry[..4].try_into().unwrap()))
-        .collect();
-    assert_eq!(functions.len(), count, "the table is sorted and has no function twice");
-    let code = pe.code_range();
-    assert!(
-        functions.iter().all(|function| code.contains(function)),
-        "a function outside the code"
-    );
-    let entry = pe.nt_headers().optional_header.address_of_entry_point.get(LE);
-    assert!(functions.contains(&entry), "the loader calls the entry point indirectly");
-    // The slots that the loader fills: both must point at code until then.
-    for slot in [0x70, 0x78] {
-        let target = image.at(&pe, pe.relative_address(word(slot)), 8);
-        let target = pe.relative_address(u64::from_le_bytes(target.try_into().unwrap()));
-        assert!(code.contains(&target), "guard slot {slot:#x} holds {target:#x}");
-    }
-    println!("{count} functions may be called indirectly");
 }
 
 /// Goal: no instruction that a kernel forbids or a CPU may lack: no x87, no MMX, no AVX.
 #[test]
 fn its_instructions_are_those_of_a_kernel() {
-    let Some(image) = Image::x86_64() else { return };
-    let pe = image.parse();
-    let code = pe.code_range();
-    let bytes = image.at(&pe, code.start, code.len());
-    let mut decoder = Decoder::with_ip(64, bytes, code.start.into(), DecoderOptions::NONE);
-    let (mut instructions, mut clmul) = (0, 0);
-    let mut features = BTreeSet::new();
-    while decoder.can_decode() {
-        let instruction = decoder.decode();
-        assert!(!instruction.is_invalid(), "no instruction at {:#x}", instruction.ip());
-        assert!(is_allowed(&instruction), "{:#x}: {instruction:?}", instruction.ip());
-        instructions += 1;
-        clmul += usize::from(instruction.cpuid_features().contains(&CpuidFeature::PCLMULQDQ));
-        features.extend(instruction.cpuid_features().iter().map(|feature| format!("{feature:?}")));
+    for image in Image::x86_64() {
+        let pe = image.parse();
+        let code = pe.code_range();
+        let bytes = image.at(&pe, code.start, code.len());
+        let mut decoder = Decoder::with_ip(64, bytes, code.start.into(), DecoderOptions::NONE);
+        let (mut instructions, mut clmul) = (0, 0);
+        let mut features = BTreeSet::new();
+        while decoder.can_decode() {
+            let instruction = decoder.decode();
+            assert!(!instruction.is_invalid(), "no instruction at {:#x}", instruction.ip());
+            assert!(is_allowed(&instruction), "{:#x}: {instruction:?}", instruction.ip());
+            instructions += 1;
+            clmul += usize::from(instruction.cpuid_features().contains(&CpuidFeature::PCLMULQDQ));
+            features
+                .extend(instruction.cpuid_features().iter().map(|feature| format!("{feature:?}")));
+        }
+        assert!(clmul > 0, "the ICRC is computed without PCLMULQDQ");
+        println!("{instructions} instructions, {clmul} PCLMULQDQ, of {features:?}");
     }
-    assert!(clmul > 0, "the ICRC is computed without PCLMULQDQ");
-    println!("{instructions} instructions, {clmul} PCLMULQDQ, of {features:?}");
 }
 
 /// Legacy encoding only: VEX, EVEX and XOP reach registers that the kernel does not save.
@@ -146,6 +155,46 @@ fn is_allowed(instruction: &Instruction) -> bool {
     };
     instruction.encoding() == EncodingKind::Legacy
         && !instruction.cpuid_features().iter().any(forbidden)
+}
+
+/// Goal: the instructions' script signs the image so that it verifies, also as it is paged in, and a
+/// changed image does not verify.
+#[test]
+fn it_can_be_signed() {
+    let Some(image) = Image::x86_64().next() else { return };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("target/tmp is writable");
+    let signed = folder.path().join("ndkrocev2.sys");
+    let script = tests.join("../inf/sign.sh");
+    let done = Command::new(script).arg(&image.path).arg(folder.path()).output().expect("sh");
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() == Some(CANNOT) {
+        let _ = writeln!(io::stderr(), "skipped: signing the Windows image: {}", said.trim());
+        return;
+    }
+    assert!(done.status.success(), "inf/sign.sh:\n{said}");
+    let mut bytes = fs::read(&signed).expect("a signed image");
+    let pe = PeFile64::parse(&*bytes).expect("a PE32+ image");
+    let security = pe.data_directories().get(IMAGE_DIRECTORY_ENTRY_SECURITY);
+    assert!(security.is_some_and(|table| table.size.get(LE) > 0), "no signature");
+    assert_eq!(pe.nt_headers().optional_header.check_sum.get(LE), {
+        checksum(&bytes, image.optional_header(&pe) + 64)
+    });
+    let code = pe.section_table().iter().next().expect("a section").pointer_to_raw_data.get(LE);
+    let verify = |file: &Path| {
+        let mut verify = Command::new("osslsigncode");
+        verify.args(["verify", "-CAfile"]).arg(folder.path().join("test.pem"));
+        verify.arg("-in").arg(file).output().expect("the script found it")
+    };
+    let sound = verify(&signed);
+    let told = String::from_utf8_lossy(&sound.stdout);
+    assert!(sound.status.success(), "{told}");
+    // SPC_PE_IMAGE_PAGE_HASHES_V2, as osslsigncode calls it.
+    assert!(told.contains("Page hash algorithm  : SHA256"), "no hashes of pages:\n{told}");
+    bytes[code as usize] ^= 1;
+    let changed = folder.path().join("changed.sys");
+    fs::write(&changed, &bytes).expect("target/tmp is writable");
+    assert!(!verify(&changed).status.success(), "a changed image verifies");
 }
 
 /// Goal: the checks above refuse an image that is wrong.
@@ -192,9 +241,12 @@ fn check_headers(image: &Image, pe: &PeFile64<'_>, machine: u16) {
     let entry = optional.address_of_entry_point.get(LE);
     assert!(pe.code_range().contains(&entry), "the entry point {entry:#x} is outside the code");
     let exports = pe.exports().expect("an export table");
-    let names: Vec<_> = exports.iter().map(|export| export.name()).collect();
-    assert_eq!(names, [b"DriverEntry"], "exports");
-    assert_eq!(exports[0].address() - optional.image_base.get(LE), entry.into());
+    let exported = |name: &str| exports.iter().find(|export| export.name() == name.as_bytes());
+    let start = exported("DriverEntry").expect("an exported entry point").address();
+    assert_eq!(start - optional.image_base.get(LE), entry.into());
+    let others = exports.iter().filter(|export| export.name() != b"DriverEntry").count();
+    // `wdk-sys` stands in for parts of a C runtime by functions that it cannot hide.
+    assert!(image.wdk || others == 0, "exports: {exports:?}");
     let at = image.optional_header(pe) + 64;
     assert_eq!(optional.check_sum.get(LE), checksum(&image.bytes, at), "checksum");
 }
@@ -235,8 +287,10 @@ fn imports(pe: &PeFile64<'_>) -> BTreeSet<String> {
     all
 }
 
-fn declared() -> BTreeSet<String> {
-    IMPORTS.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+fn declared(wdk: bool) -> BTreeSet<String> {
+    let lines = IMPORTS.lines().filter(|line| !line.starts_with('#'));
+    // What the crate `wdk` prints with.
+    lines.chain(wdk.then_some("ntoskrnl.exe!DbgPrint")).map(str::to_owned).collect()
 }
 
 fn name_of(section: &ImageSectionHeader) -> String {
@@ -246,29 +300,34 @@ fn name_of(section: &ImageSectionHeader) -> String {
 /// The file and what is in it.
 struct Image {
     path: PathBuf,
+    wdk: bool,
     bytes: Vec<u8>,
 }
 
 impl Image {
-    /// `None` where this machine cannot build it, which is said.
-    fn x86_64() -> Option<&'static Self> {
-        static IMAGE: LazyLock<Option<Image>> = LazyLock::new(|| Image::build("x86_64"));
-        IMAGE.as_ref()
+    /// Both builds for x86-64; without one that this machine cannot make, which is said.
+    fn x86_64() -> impl Iterator<Item = &'static Self> {
+        static PLAIN: LazyLock<Option<Image>> = LazyLock::new(|| Image::build("x86_64", false));
+        static WDK: LazyLock<Option<Image>> = LazyLock::new(|| Image::build("x86_64", true));
+        [&PLAIN, &WDK].into_iter().filter_map(|image| image.as_ref())
     }
 
-    fn build(arch: &str) -> Option<Self> {
+    fn build(arch: &str, wdk: bool) -> Option<Self> {
+        let arguments = if wdk { vec![arch, "wdk"] } else { vec![arch] };
+        let what = arguments.join(" ");
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let built = Command::new(tests.join("windows/build")).arg(arch).output().expect("bash");
+        let built =
+            Command::new(tests.join("windows/build")).args(arguments).output().expect("bash");
         let said = String::from_utf8_lossy(&built.stderr);
         if built.status.code() == Some(CANNOT) {
             // Past the test harness, which shows the output of failed tests only.
-            let _ = writeln!(io::stderr(), "skipped: the Windows image ({arch}): {}", said.trim());
+            let _ = writeln!(io::stderr(), "skipped: the Windows image ({what}): {}", said.trim());
             return None;
         }
-        assert!(built.status.success(), "tests/windows/build {arch}:\n{said}");
+        assert!(built.status.success(), "tests/windows/build {what}:\n{said}");
         let path = tests.join("..").join(String::from_utf8_lossy(&built.stdout).trim());
         let bytes = fs::read(&path).expect("the image was built");
-        Some(Self { path, bytes })
+        Some(Self { path, wdk, bytes })
     }
 
     fn parse(&self) -> PeFile64<'_> {

@@ -70,6 +70,15 @@ mod in_a_process {
     }
 }
 
+/// As above, with the kernel's declarations of `wdk-sys` in the image.
+mod with_wdk_in_a_process {
+    scenarios! { process_with_wdk:
+        an_adapter_starts_and_halts: "start";
+        ordinary_frames_pass: "pass-through";
+        every_refusal_is_undone: "refused";
+    }
+}
+
 /// As rping takes them; the same numbers go to the scenarios.
 const COUNT: &str = "100";
 const SIZE: &str = "65535";
@@ -145,9 +154,18 @@ fn in_wine() -> Command {
 
 /// Runs scenarios in a Linux process.
 fn in_process() -> Option<Command> {
-    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(image);
+    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(|| image(&[]));
+    rig_with(IMAGE.as_ref()?)
+}
+
+/// The same with the declarations of `wdk-sys` in the image.
+fn in_process_with_wdk() -> Option<Command> {
+    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(|| image(&["x86_64", "wdk"]));
+    rig_with(IMAGE.as_ref()?)
+}
+
+fn rig_with(image: &Path) -> Option<Command> {
     static RIG: LazyLock<PathBuf> = LazyLock::new(rig);
-    let image = IMAGE.as_ref()?;
     let mut command = Command::new(&*RIG);
     command.arg(image);
     Some(command)
@@ -166,6 +184,12 @@ fn process(scenario: &str) {
     }
 }
 
+fn process_with_wdk(scenario: &str) {
+    if let Some(mut command) = in_process_with_wdk() {
+        judge("a process, built with wdk-sys", scenario, command.arg(scenario));
+    }
+}
+
 fn judge(host: &str, scenario: &str, command: &mut Command) {
     let done = command.output().expect("it starts");
     let report = String::from_utf8_lossy(&done.stdout);
@@ -177,15 +201,42 @@ fn judge(host: &str, scenario: &str, command: &mut Command) {
     let name = format!("{scenario} in {host}");
     let sound = report.trim_end().ends_with("verdict: pass") && done.status.success();
     assert!(sound, "{name}: {}\n{report}\n{said}", done.status);
+    for event in events_of(scenario) {
+        let traced = report.lines().any(|line| line == format!("trace ndkrocev2: {event}"));
+        assert!(traced, "{name}: {event} is not in the trace\n{report}");
+    }
     let wanted = |line: &&str| line.contains("verified") || line.contains(" breaches, ");
     for line in report.lines().filter(wanted) {
         println!("{name}: {line}");
     }
 }
 
+/// What a scenario must leave in a trace, whatever else it does.
+fn events_of(scenario: &str) -> &'static [&'static str] {
+    match scenario {
+        "load" => &["DriverLoaded", "DriverUnloaded"],
+        "start" => &["DriverLoaded", "Bound", "Unbound", "DriverUnloaded"],
+        "disable" => &["NdkChanged"],
+        "traffic" => &["Connected", "Disconnected"],
+        _ => &[],
+    }
+}
+
+/// Goal: whoever collects a trace by the GUID that the instructions name gets this provider's.
+#[test]
+fn the_instructions_name_the_traces_provider() {
+    let Some(mut command) = in_process() else { return };
+    let done = command.arg("load").output().expect("it starts");
+    let report = String::from_utf8_lossy(&done.stdout);
+    let said = report.lines().find_map(|line| line.strip_prefix("trace provider ndkrocev2 is "));
+    let guid = said.expect("a provider registers");
+    let instructions = include_str!("../inf/README.md");
+    assert!(instructions.contains(guid), "inf/README.md does not name {guid}");
+}
+
 /// The image; `None` where this machine cannot build it, which is said.
-fn image() -> Option<PathBuf> {
-    let built = Command::new(tests().join("windows/build")).output().expect("bash");
+fn image(build: &[&str]) -> Option<PathBuf> {
+    let built = Command::new(tests().join("windows/build")).args(build).output().expect("bash");
     let said = String::from_utf8_lossy(&built.stderr);
     if built.status.code() == Some(CANNOT) {
         skip(&format!("the Windows driver in a process: {}", said.trim()));
@@ -194,7 +245,11 @@ fn image() -> Option<PathBuf> {
     assert!(built.status.success(), "tests/windows/build:\n{said}");
     let image = tests().join("..").join(String::from_utf8_lossy(&built.stdout).trim());
     // The next build may replace it while we run.
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ndkrocev2.sys");
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if build.is_empty() {
+        "ndkrocev2.sys"
+    } else {
+        "ndkrocev2-wdk.sys"
+    });
     fs::copy(image, &copy).expect("target/tmp is writable");
     Some(copy)
 }

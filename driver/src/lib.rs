@@ -22,8 +22,6 @@ mod core;
     allow(dead_code, reason = "other homes have the wire for themselves")
 )]
 mod frame;
-#[cfg(all(windows, target_env = "msvc"))]
-mod image;
 mod ndk;
 pub mod platform;
 mod ring;
@@ -32,4 +30,4 @@ mod windows;
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 #[cfg(target_os = "linux")]
-pub use platform::linux::Provider;
+pub use platform::{linux::Provider, stepped::Stepped};

@@ -2,3 +2,4 @@
 
 pub mod net;
 pub mod raw;
+pub mod sim;

@@ -135,6 +135,8 @@ macro_rules! call {
     }};
 }
 
+pub(crate) use call;
+
 macro_rules! closes {
     ($($object:ident: $slot:ident;)+) => {$(
         impl Object<$object> {

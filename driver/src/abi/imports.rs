@@ -1,8 +1,11 @@
-//! Everything that the image imports from the kernel, NDIS and IP Helper. Nothing else does.
+//! Everything that the image imports from NDIS and IP Helper, and by [`kernel`] from the kernel.
+//! Nothing else does. No crate binds NDIS 6 or the kernel's IP Helper.
 //!
 //! IRQL as the documentation of each function states it; callers repeat it where it matters.
 
 use super::*;
+
+pub(crate) use super::kernel::*;
 
 #[link(name = "NDIS.SYS", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "system" {
@@ -125,80 +128,6 @@ unsafe extern "system" {
 #[link(name = "NDIS.SYS", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "C" {
     pub(crate) fn NdisWriteErrorLogEntry(adapter: NDIS_HANDLE, code: ULONG, count: ULONG, ...);
-}
-
-#[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
-unsafe extern "system" {
-    pub(crate) fn MmGetSystemRoutineAddress(name: *mut UNICODE_STRING) -> PVOID;
-    pub(crate) fn ExAllocatePoolWithTag(kind: i32, bytes: usize, tag: ULONG) -> PVOID;
-    pub(crate) fn ExFreePoolWithTag(block: PVOID, tag: ULONG);
-    #[cfg(not(test))]
-    pub(crate) fn KeBugCheckEx(code: ULONG, p1: usize, p2: usize, p3: usize, p4: usize) -> !;
-    pub(crate) fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64;
-    pub(crate) fn KeInitializeEvent(event: *mut KEVENT, kind: i32, state: BOOLEAN);
-    pub(crate) fn KeSetEvent(event: *mut KEVENT, increment: i32, wait: BOOLEAN) -> i32;
-    pub(crate) fn KeResetEvent(event: *mut KEVENT) -> i32;
-    pub(crate) fn KeWaitForSingleObject(
-        object: PVOID,
-        reason: i32,
-        mode: i8,
-        alertable: BOOLEAN,
-        timeout: *mut i64,
-    ) -> NTSTATUS;
-    pub(crate) fn KeInitializeDpc(dpc: *mut KDPC, routine: KDEFERRED_ROUTINE, context: PVOID);
-    pub(crate) fn KeInsertQueueDpc(dpc: *mut KDPC, arg1: PVOID, arg2: PVOID) -> BOOLEAN;
-    pub(crate) fn KeFlushQueuedDpcs();
-    pub(crate) fn KeInitializeTimer(timer: *mut KTIMER);
-    pub(crate) fn KeSetTimer(timer: *mut KTIMER, due: i64, dpc: *mut KDPC) -> BOOLEAN;
-    pub(crate) fn KeCancelTimer(timer: *mut KTIMER) -> BOOLEAN;
-    pub(crate) fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
-    pub(crate) fn KeReleaseSpinLock(lock: *mut usize, irql: KIRQL);
-    pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
-    pub(crate) fn KeLowerIrql(irql: KIRQL);
-    pub(crate) fn KeSetSystemAffinityThreadEx(affinity: usize) -> usize;
-    pub(crate) fn PsCreateSystemThread(
-        thread: *mut PVOID,
-        access: ULONG,
-        attributes: PVOID,
-        process: PVOID,
-        client: PVOID,
-        routine: KSTART_ROUTINE,
-        context: PVOID,
-    ) -> NTSTATUS;
-    pub(crate) fn PsTerminateSystemThread(status: NTSTATUS) -> NTSTATUS;
-    pub(crate) fn ObReferenceObjectByHandle(
-        handle: PVOID,
-        access: ULONG,
-        kind: PVOID,
-        mode: i8,
-        object: *mut PVOID,
-        information: PVOID,
-    ) -> NTSTATUS;
-    pub(crate) fn ObfDereferenceObject(object: PVOID) -> isize;
-    pub(crate) fn ZwClose(handle: PVOID) -> NTSTATUS;
-    pub(crate) fn IoAllocateMdl(
-        address: PVOID,
-        length: ULONG,
-        secondary: BOOLEAN,
-        charge: BOOLEAN,
-        irp: PVOID,
-    ) -> *mut MDL;
-    pub(crate) fn IoFreeMdl(mdl: *mut MDL);
-    pub(crate) fn IoBuildPartialMdl(
-        source: *const MDL,
-        target: *mut MDL,
-        address: PVOID,
-        length: ULONG,
-    );
-    pub(crate) fn MmBuildMdlForNonPagedPool(mdl: *mut MDL);
-    pub(crate) fn MmMapLockedPagesSpecifyCache(
-        mdl: *mut MDL,
-        mode: i8,
-        cache: i32,
-        address: PVOID,
-        bug_check: ULONG,
-        priority: ULONG,
-    ) -> PVOID;
 }
 
 #[link(name = "cng.sys", kind = "raw-dylib", modifiers = "+verbatim")]

@@ -23,6 +23,8 @@ mod dispatch;
 pub mod documented;
 #[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod imports;
+#[cfg(all(windows, target_env = "msvc"))]
+mod kernel;
 mod ndis;
 mod ndis6;
 mod netio;

@@ -29,17 +29,6 @@ pub const NDIS_STATUS_MULTICAST_FULL: NDIS_STATUS = NTSTATUS(0xC001_0009_u32.cas
 /// The status code of a link state indication.
 pub const NDIS_STATUS_LINK_STATE: u32 = 0x4001_0017;
 
-/// A counted UTF-16 string.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct UNICODE_STRING {
-    /// In bytes.
-    pub Length: USHORT,
-    pub MaximumLength: USHORT,
-    pub Buffer: *mut u16,
-}
-layout!(UNICODE_STRING, 0x10 { Length: 0, MaximumLength: 2, Buffer: 8 });
-
 pub type NDIS_OID = ULONG;
 pub type NDIS_PORT_NUMBER = ULONG;
 pub type NET_IFINDEX = ULONG;
@@ -50,9 +39,6 @@ pub type NET_IFINDEX = ULONG;
 pub struct NET_LUID {
     pub Value: u64,
 }
-
-/// The service and the driver as the I/O manager hands them to `DriverEntry`; opaque here.
-pub type DRIVER_OBJECT = c_void;
 
 // ---- miniport ---------------------------------------------------------------------------------
 

@@ -2,23 +2,54 @@
 
 use super::*;
 
-/// A dispatcher event; the kernel knows its inside.
-#[derive(Debug)]
-#[repr(C, align(8))]
-pub struct KEVENT(pub [u8; 0x18]);
+/// As the headers of a WDK have them.
+#[cfg(all(feature = "wdk", windows, target_env = "msvc"))]
+pub use wdk_sys::{DRIVER_OBJECT, KDPC, KEVENT, KIRQL, KTIMER, UNICODE_STRING};
+
+#[cfg(not(all(feature = "wdk", windows, target_env = "msvc")))]
+pub use declared::*;
+
+/// By hand: what lies in memory of ours.
+#[cfg(not(all(feature = "wdk", windows, target_env = "msvc")))]
+mod declared {
+    use crate::abi::USHORT;
+    use core::ffi::c_void;
+
+    /// A dispatcher event; the kernel knows its inside.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct KEVENT([u64; 3]);
+
+    /// A deferred procedure call.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct KDPC([u64; 8]);
+
+    /// A timer that may queue a DPC.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct KTIMER([u64; 8]);
+
+    /// A counted UTF-16 string.
+    #[derive(Clone, Copy, Debug)]
+    #[repr(C)]
+    pub struct UNICODE_STRING {
+        /// In bytes.
+        pub Length: USHORT,
+        pub MaximumLength: USHORT,
+        pub Buffer: *mut u16,
+    }
+
+    /// The service and the driver as the I/O manager hands them to `DriverEntry`; opaque here.
+    pub type DRIVER_OBJECT = c_void;
+
+    pub type KIRQL = u8;
+}
+
 layout!(KEVENT, 0x18 {});
-
-/// A deferred procedure call.
-#[derive(Debug)]
-#[repr(C, align(8))]
-pub struct KDPC(pub [u8; 0x40]);
 layout!(KDPC, 0x40 {});
-
-/// A timer that may queue a DPC.
-#[derive(Debug)]
-#[repr(C, align(8))]
-pub struct KTIMER(pub [u8; 0x40]);
 layout!(KTIMER, 0x40 {});
+layout!(UNICODE_STRING, 0x10 { Length: 0, MaximumLength: 2, Buffer: 8 });
 
 /// `KDEFERRED_ROUTINE`. Runs at DISPATCH_LEVEL.
 pub type KDEFERRED_ROUTINE =
@@ -26,7 +57,6 @@ pub type KDEFERRED_ROUTINE =
 /// `KSTART_ROUTINE`. Runs at PASSIVE_LEVEL.
 pub type KSTART_ROUTINE = unsafe extern "system" fn(context: PVOID);
 
-pub type KIRQL = u8;
 pub const PASSIVE_LEVEL: KIRQL = 0;
 pub const DISPATCH_LEVEL: KIRQL = 2;
 pub const NotificationEvent: i32 = 0;

@@ -1,12 +1,14 @@
 //! Connectors and listeners, between the consumer's calls and connection management.
 
 use super::objects::{Entry, Kind};
+use super::trace::Ends;
 use super::{State, Upcall};
 use crate::abi::*;
 use crate::ndk::connector::{
     Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage,
 };
 use crate::ndk::{Endpoint, ObjectId, RequestDone, status};
+use crate::platform::{EndedBy, Trace};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -117,6 +119,11 @@ impl ConnectorCore {
             limits: peer.limits,
             private_data: peer.private_data.clone(),
         });
+    }
+
+    /// Of the connection, as far as the peer has told.
+    fn ends(&self) -> Option<Ends> {
+        self.object.shared.info.get().map(|info| (info.local, info.peer))
     }
 
     /// An accept may lower the limits that the request left.
@@ -322,8 +329,9 @@ impl State {
     fn fail_attempt(&mut self, now: Instant, id: ObjectId, status: NTSTATUS) {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Idle);
-        let pending = connector.pending.take();
+        let (pending, remote) = (connector.pending.take(), connector.remote);
         connector.waiting = None;
+        self.trace(&Trace::NotConnected { remote, status });
         // Before the QP is let go, whose close may wait for this.
         if let Some(done) = pending {
             self.request_done(done, status);
@@ -383,7 +391,8 @@ impl State {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Established);
         connector.established = true;
-        let (conn, qp_id) = (connector.conn, connector.qp);
+        let (conn, qp_id, ends) = (connector.conn, connector.qp, connector.ends());
+        self.trace_connected(ends);
         if let Some(done) = done {
             self.request_done(done, STATUS_SUCCESS);
         }
@@ -485,7 +494,8 @@ impl State {
             return;
         }
         connector.enter(Phase::Ended);
-        let (pending, qp) = (connector.pending.take(), connector.qp);
+        let (pending, qp, ends) = (connector.pending.take(), connector.qp, connector.ends());
+        self.trace_disconnected(ends, EndedBy::Consumer);
         if let Some(qp) = qp {
             self.flush_qp(qp);
         }
@@ -500,7 +510,10 @@ impl State {
         let (pending, qp) = (connector.pending.take(), connector.qp);
         connector.waiting = None;
         connector.event = None;
+        let connected = matches!(connector.phase, Phase::Established | Phase::Disconnecting);
+        let ends = connector.ends().filter(|_| connected);
         connector.enter(Phase::Ended);
+        self.trace_disconnected(ends, EndedBy::Consumer);
         self.resolving.retain(|&waiting| waiting != id);
         self.release_conn(now, id);
         if let Some(qp) = qp {
@@ -521,20 +534,21 @@ impl State {
     /// A QP failed by itself: the peer is told, and so is the consumer.
     pub(super) fn handle_qp_failure(&mut self, now: Instant, conn: Option<ConnId>) {
         let Some(conn) = conn else { return };
-        if self.lose_connection(conn) {
+        if self.lose_connection(conn, EndedBy::Failure) {
             // An attempt that was not established has nothing to end.
             let _ = self.device.disconnect(now, conn);
         }
     }
 
     /// The connection is over without the consumer's doing. True: it was established.
-    fn lose_connection(&mut self, conn: ConnId) -> bool {
+    fn lose_connection(&mut self, conn: ConnId, by: EndedBy) -> bool {
         let Some((_, connector)) = self.connector_of(conn) else { return false };
         if connector.phase != Phase::Established {
             return false;
         }
         connector.enter(Phase::Ended);
-        let (event, qp) = (connector.event.take(), connector.qp);
+        let (event, qp, ends) = (connector.event.take(), connector.qp, connector.ends());
+        self.trace_disconnected(ends, by);
         if let Some(qp) = qp.and_then(|qp| self.qp(qp)) {
             qp.object.shared.connected.store(false, Ordering::Release);
         }
@@ -552,6 +566,8 @@ impl State {
             Phase::Accepting => {
                 connector.enter(Phase::Ended);
                 let (pending, qp) = (connector.pending.take(), connector.qp);
+                let remote = connector.ends().map(|(_, remote)| remote);
+                self.trace(&Trace::NotConnected { remote, status });
                 if let Some(qp) = qp {
                     self.flush_qp(qp);
                 }
@@ -584,13 +600,13 @@ impl State {
             CmEvent::Established { conn } => self.handle_established(now, conn),
             CmEvent::Refused { conn, reason, private_data } => {
                 self.keep_refusal(conn, private_data);
-                if !self.lose_connection(conn) {
+                if !self.lose_connection(conn, EndedBy::Peer) {
                     self.fail_connecting(now, conn, status::refusal(reason));
                 }
             }
             CmEvent::TimedOut { conn } => self.fail_connecting(now, conn, STATUS_IO_TIMEOUT),
             CmEvent::PeerDisconnected { conn, .. } => {
-                if !self.lose_connection(conn) {
+                if !self.lose_connection(conn, EndedBy::Peer) {
                     self.finish_disconnect(conn, STATUS_SUCCESS);
                     self.fail_connecting(now, conn, STATUS_CONNECTION_ABORTED);
                 }

@@ -6,6 +6,7 @@ use crate::abi::*;
 use crate::ndk::adapter;
 use crate::ndk::cq::{self, Arm, CqObject, CqShared, Cqe, CreateCq, Hold, NEWS_ERROR, Results};
 use crate::ndk::{Context, Object, ObjectId};
+use crate::platform::Trace;
 use crate::ring::{Doorbell, Exclusive};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -160,11 +161,12 @@ impl State {
             cq.failed = true;
             news = NEWS_ERROR;
         }
-        let failed = cq.failed;
+        let (failed, depth) = (cq.failed, cq.depth);
         if cq.object.shared.arm.add(news) {
             self.note(id);
         }
         if failed {
+            self.trace(&Trace::CqOverrun { depth });
             self.fail_qps_of(now, id);
         }
     }

@@ -9,6 +9,7 @@ mod loopback;
 mod memory;
 mod objects;
 mod queues;
+mod trace;
 
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
@@ -16,7 +17,7 @@ use crate::ndk::connector::DisconnectEvent;
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
 use crate::ndk::regions::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
-use crate::platform::Platform;
+use crate::platform::{Platform, Trace};
 use crate::ring::{FLUSH, Shard};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -328,6 +329,7 @@ impl State {
         let id = ObjectId::from(KeyData::from_ffi(completion.owner));
         let Some(Kind::Qp(qp)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
         let shared = &qp.object.shared;
+        let qpn = qp.qpn;
         let (slots, cq) = if !completion.kind.is_receive() {
             (Some(&shared.initiator_slots), qp.initiator_cq)
         } else if let Some(srq) = qp.srq {
@@ -355,6 +357,9 @@ impl State {
             token,
         };
         let urgent = completion.solicited || completion.status != WcStatus::Success;
+        if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
+            self.trace(&Trace::RequestFailed { qpn, status: cqe.status });
+        }
         self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
@@ -364,7 +369,10 @@ impl State {
             any = true;
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
-                Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
+                Event::QpFailed { conn, qpn } => {
+                    self.trace(&Trace::QpFailed { qpn });
+                    self.handle_qp_failure(now, conn);
+                }
                 Event::SrqLow { owner } => self.handle_low_srq(owner),
             }
         }

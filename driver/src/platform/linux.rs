@@ -40,12 +40,36 @@ impl Platform for Linux {
         Instant::from_nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// In one process every mapping is a system mapping.
     fn map(&self, mdl: &MDL) -> Option<Mapped> {
-        let mapped = mdl.MdlFlags & (MDL_MAPPED_TO_SYSTEM_VA | MDL_SOURCE_IS_NONPAGED_POOL) != 0;
-        let address = if mapped { mdl.MappedSystemVa } else { mdl.virtual_address() };
-        NonNull::new(address.cast()).map(Mapped::borrowed)
+        map_in_process(mdl)
     }
+}
+
+/// In one process every mapping is a system mapping.
+pub(super) fn map_in_process(mdl: &MDL) -> Option<Mapped> {
+    let mapped = mdl.MdlFlags & (MDL_MAPPED_TO_SYSTEM_VA | MDL_SOURCE_IS_NONPAGED_POOL) != 0;
+    let address = if mapped { mdl.MappedSystemVa } else { mdl.virtual_address() };
+    NonNull::new(address.cast()).map(Mapped::borrowed)
+}
+
+/// Asks the core for an adapter instance, which comes by the channel.
+pub(super) fn open(
+    shard: &Shard,
+    version: NDK_VERSION,
+    sender: mpsc::Sender<Context>,
+) -> Result<(), NTSTATUS> {
+    let version = negotiate(version).ok_or(NDIS_STATUS_BAD_VERSION)?;
+    let opened = Box::new(move |adapter: *mut NDK_ADAPTER| {
+        // The opener waits for it.
+        let _ = sender.send(Context::new(adapter.cast()));
+    });
+    shard.request(Control::OpenAdapter { version, opened }).map_err(|_| NDIS_STATUS_RESOURCES)
+}
+
+/// Waits for what [`open`] asked for.
+pub(super) fn opened(opened: &mpsc::Receiver<Context>) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+    let adapter: *mut NDK_ADAPTER = opened.recv().map_err(|_| NDIS_STATUS_RESOURCES)?.get().cast();
+    if adapter.is_null() { Err(NDIS_STATUS_RESOURCES) } else { Ok(adapter) }
 }
 
 /// Wakes the poll thread.
@@ -104,18 +128,9 @@ impl Provider {
     /// # Errors
     /// `NDIS_STATUS_BAD_VERSION`, `NDIS_STATUS_RESOURCES`.
     pub fn open_adapter(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
-        let version = negotiate(version).ok_or(NDIS_STATUS_BAD_VERSION)?;
-        let (sender, opened) = mpsc::channel();
-        let opened_by_core = Box::new(move |adapter: *mut NDK_ADAPTER| {
-            // The opener waits for it.
-            let _ = sender.send(Context::new(adapter.cast()));
-        });
-        self.shard
-            .request(Control::OpenAdapter { version, opened: opened_by_core })
-            .map_err(|_| NDIS_STATUS_RESOURCES)?;
-        let adapter: *mut NDK_ADAPTER =
-            opened.recv().map_err(|_| NDIS_STATUS_RESOURCES)?.get().cast();
-        if adapter.is_null() { Err(NDIS_STATUS_RESOURCES) } else { Ok(adapter) }
+        let (sender, receiver) = mpsc::channel();
+        open(&self.shard, version, sender)?;
+        opened(&receiver)
     }
 
     /// Closes an adapter instance. Returns once every object under it is closed and every callback

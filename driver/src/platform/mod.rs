@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg(target_os = "linux")]
+pub mod stepped;
 #[cfg_attr(
     not(all(windows, target_env = "msvc")),
     allow(dead_code, reason = "only a kernel runs polls by token")
@@ -11,10 +13,11 @@ mod token;
 #[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod windows;
 
-use crate::abi::{MDL, PVOID};
-use core::net::IpAddr;
+use crate::abi::{MDL, NTSTATUS, PVOID};
+use core::net::{IpAddr, SocketAddr};
 use core::ptr::NonNull;
 use rocev2::env::Instant;
+use rocev2::ids::Qpn;
 
 /// The operating system, as the provider sees it. Every method is callable at IRQL <=
 /// DISPATCH_LEVEL.
@@ -30,6 +33,77 @@ pub trait Platform: Send + Sync {
     /// message. False: nobody here knows, and the provider has to ask the network itself.
     fn resolve(&self, _local: IpAddr, _remote: IpAddr) -> bool {
         false
+    }
+
+    /// Tells whoever watches the system what happened. It must cost nothing where nobody does.
+    fn trace(&self, _event: &Trace) {}
+}
+
+/// Something worth a line in a trace: once in a connection's life, or a failure. Never per packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Trace {
+    /// Data may flow.
+    Connected {
+        /// Our end.
+        local: SocketAddr,
+        /// The peer's.
+        remote: SocketAddr,
+    },
+    /// A connection that was established is over.
+    Disconnected {
+        /// Our end.
+        local: SocketAddr,
+        /// The peer's.
+        remote: SocketAddr,
+        /// Whose doing it was.
+        by: EndedBy,
+    },
+    /// A connect or an accept failed.
+    NotConnected {
+        /// Whom a connect asked.
+        remote: Option<SocketAddr>,
+        /// What the consumer is told.
+        status: NTSTATUS,
+    },
+    /// A request failed, and with it its QP.
+    RequestFailed {
+        /// The QP.
+        qpn: Qpn,
+        /// As in its completion.
+        status: NTSTATUS,
+    },
+    /// A QP went to the error state by itself, be it for the peer's doing.
+    QpFailed {
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// A CQ had no room for a completion.
+    CqOverrun {
+        /// Its room.
+        depth: u32,
+    },
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EndedBy {
+    /// Our consumer.
+    Consumer,
+    /// The peer.
+    Peer,
+    /// A QP that failed.
+    Failure,
+}
+
+impl EndedBy {
+    /// For people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Consumer => "consumer",
+            Self::Peer => "peer",
+            Self::Failure => "failure",
+        }
     }
 }
 

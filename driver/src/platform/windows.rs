@@ -8,8 +8,9 @@ pub(crate) mod reserve;
 pub(crate) mod runner;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod trace;
 
-use super::{Mapped, Platform};
+use super::{Mapped, Platform, Trace};
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
 use core::net::IpAddr;
@@ -43,6 +44,10 @@ impl<R: Resolver> Platform for Windows<R> {
 
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
         self.resolver.resolve(local, remote)
+    }
+
+    fn trace(&self, event: &Trace) {
+        trace::core(event);
     }
 }
 
@@ -88,15 +93,24 @@ pub(crate) fn entropy(bytes: &mut [u8]) -> Result<(), NTSTATUS> {
 #[panic_handler]
 #[allow(unsafe_code, reason = "calls the kernel")]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    // The debugger is told why in words. Any IRQL that this driver runs at.
+    #[cfg(feature = "wdk")]
+    wdk::println!("ndkrocev2: {info}");
     let (line, file) = info
         .location()
-        .map_or((0, 0), |at| (at.line() as usize, at.file().as_ptr().expose_provenance()));
+        .map_or((0, 0), |at| (at.line(), at.file().as_ptr().expose_provenance() as u64));
     // SAFETY: never returns. The line and the file's name tell a debugger where it was.
     unsafe {
-        crate::abi::imports::KeBugCheckEx(MANUALLY_INITIATED_CRASH1, PANIC_SIGN, line, file, 0)
+        crate::abi::imports::KeBugCheckEx(
+            MANUALLY_INITIATED_CRASH1,
+            PANIC_SIGN,
+            line.into(),
+            file,
+            0,
+        )
     }
 }
 
 /// "NDKR": this driver's bug checks.
 #[cfg(not(test))]
-const PANIC_SIGN: usize = u32::from_be_bytes(*b"NDKR") as usize;
+const PANIC_SIGN: u64 = u32::from_be_bytes(*b"NDKR") as u64;

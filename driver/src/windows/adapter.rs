@@ -22,7 +22,7 @@ use crate::platform::windows::reserve;
 use crate::platform::windows::runner::Runner;
 use crate::platform::windows::sync::{Gate, SpinLock, sleep};
 use crate::platform::windows::thread::{Jobs, Worker};
-use crate::platform::windows::{Windows, entropy};
+use crate::platform::windows::{Windows, entropy, trace};
 use crate::ring::Shard;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -180,6 +180,7 @@ impl Adapter {
         if let Some(binding) = adapter.attachment.binding() {
             binding.leave_adapter();
             drop(adapter.attachment.set_binding(None));
+            trace::unbound(adapter.luid, binding.name());
         }
         drop(runner);
     }
@@ -342,6 +343,7 @@ impl Adapter {
         })?;
         drop(self.attachment.set_binding(Some(Arc::clone(binding))));
         binding.set_adapter(Some(Arc::clone(self)));
+        trace::bound(self.luid, binding.name(), binding.link().speed);
         self.indicate_link(binding.link());
         Ok(())
     }
@@ -350,6 +352,7 @@ impl Adapter {
     pub(super) fn detach(&self, binding: &Arc<Binding>) {
         let attached = self.attachment.set_binding(None);
         debug_assert!(attached.is_none_or(|attached| Arc::ptr_eq(&attached, binding)));
+        trace::unbound(self.luid, binding.name());
         self.indicate_link(LinkState { connected: false, speed: NDIS_LINK_SPEED_UNKNOWN });
     }
 

@@ -7,7 +7,7 @@ use crate::abi::imports::{
     NdisMRegisterMiniportDriver, NdisRegisterProtocolDriver, NdisSetOptionalHandlers,
 };
 use crate::abi::*;
-use crate::platform::windows::{pool, reserve};
+use crate::platform::windows::{pool, reserve, trace};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "system" fn driver_entry(
     registry_path: *mut UNICODE_STRING,
 ) -> NTSTATUS {
     pool::init();
-    load(driver, registry_path).inspect_err(|_| drop_reserve()).into()
+    load(driver, registry_path).inspect_err(|_| let_go()).into()
 }
 
 fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Result<(), NTSTATUS> {
@@ -54,6 +54,7 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     *DRIVER.reserve.lock() = Some(standing);
     // SAFETY: no condition.
     let system = unsafe { NdisGetVersion() };
+    trace::start(system);
     let version = Version::choose(system).ok_or(NDIS_STATUS_BAD_VERSION)?;
     register_miniport(driver, registry_path, &version)?;
     // Every protocol handler may be called before this returns: nothing may be missing by then.
@@ -173,10 +174,12 @@ unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
         unsafe { NdisDeregisterProtocolDriver(protocol) };
     }
     deregister_miniport();
-    drop_reserve();
+    let_go();
 }
 
-fn drop_reserve() {
+/// Of what is there from load to unload.
+fn let_go() {
+    trace::stop();
     // Dropped here, not under the lock.
     let standing = DRIVER.reserve.lock().take();
     drop(standing);

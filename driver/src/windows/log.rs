@@ -1,8 +1,9 @@
-//! The system's event log, for what an administrator has to mend.
+//! The system's event log and the trace, for what an administrator has to mend.
 #![allow(unsafe_code, reason = "calls NDIS")]
 
 use crate::abi::imports::NdisWriteErrorLogEntry;
 use crate::abi::*;
+use crate::platform::windows::trace;
 
 /// What is wrong. The discriminant is the first value of the event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,6 +26,19 @@ pub(super) enum Problem {
 }
 
 impl Problem {
+    /// As the trace shows it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NoLowerAdapter => "NoLowerAdapter",
+            Self::LowerMtuTooSmall => "LowerMtuTooSmall",
+            Self::AddressDiffers => "AddressDiffers",
+            Self::FrameSizeReduced => "FrameSizeReduced",
+            Self::BadNetworkAddress => "BadNetworkAddress",
+            Self::FilterRefused => "FilterRefused",
+            Self::OpenFailed => "OpenFailed",
+        }
+    }
+
     const fn code(self) -> ULONG {
         match self {
             Self::NoLowerAdapter => NDIS_ERROR_CODE_MISSING_CONFIGURATION_PARAMETER,
@@ -37,8 +51,9 @@ impl Problem {
     }
 }
 
-/// Writes one event. IRQL <= DISPATCH_LEVEL.
+/// Writes one event into both. IRQL <= DISPATCH_LEVEL.
 pub(super) fn report(adapter: NDIS_HANDLE, problem: Problem, first: u32, second: u32) {
+    trace::problem(problem.name(), first, second);
     let code = problem.code();
     // SAFETY: three values follow their count.
     unsafe { NdisWriteErrorLogEntry(adapter, code, 3, problem as u32, first, second) };

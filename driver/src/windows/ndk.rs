@@ -10,6 +10,7 @@ use crate::ndk::{CloseDone, Context, Control, Endpoint};
 use crate::platform::windows::runner::Reply;
 use crate::platform::windows::sync::{Gate, sleep};
 use crate::platform::windows::thread::Jobs;
+use crate::platform::windows::trace;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -84,6 +85,7 @@ fn apply(adapter: &Weak<Adapter>) {
     if this.told.swap(wanted, Ordering::AcqRel) == wanted {
         return;
     }
+    trace::ndk(adapter.luid, wanted);
     if wanted {
         this.open.open();
         notify(&adapter, NetEventNDKEnable);

@@ -6,6 +6,7 @@ use super::retry::{Expiry, RetryTimer};
 use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
+use crate::mutant::mutant;
 use crate::psn::Psn;
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
 
@@ -104,8 +105,13 @@ impl Completer {
         }
         match self.timer.expired(now) {
             Expiry::None => Verdict::Done,
-            Expiry::GiveUp => Verdict::Fail(WcStatus::TransportRetryExceeded),
-            Expiry::Resend => {
+            Expiry::GiveUp if !mutant!(NeverGivesUp) => {
+                Verdict::Fail(WcStatus::TransportRetryExceeded)
+            }
+            Expiry::Resend if mutant!(GivesUpAtOnce) => {
+                Verdict::Fail(WcStatus::TransportRetryExceeded)
+            }
+            Expiry::GiveUp | Expiry::Resend => {
                 self.recovery.silence(self.timer.resends(), sq);
                 self.probe = None;
                 Verdict::Done
@@ -151,7 +157,8 @@ impl Completer {
         match aeth.syndrome {
             // Beyond an unfinished READ it shows that answers were lost, or are late.
             Syndrome::Ack { .. } => {
-                self.acknowledge(now, psn.add(1), sq, out);
+                let covered = if mutant!(AckCoversOneMore) { 2 } else { 1 };
+                self.acknowledge(now, psn.add(covered), sq, out);
                 Ok(Verdict::Done)
             }
             // Nothing was sent since: this is the refusal that made the pause, once more.
@@ -165,6 +172,7 @@ impl Completer {
                 Ok(self.handle_rnr(now, timer.duration(), sq))
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
+                let psn = if mutant!(NakCoversItsPacket) { psn.add(1) } else { psn };
                 self.acknowledge(now, psn, sq, out);
                 // A NAK may be older than what was acknowledged since.
                 if psn == sq.acked()
@@ -234,6 +242,7 @@ impl Completer {
         }
         self.recovery.refused(sq);
         self.probe = None;
+        let pause = if mutant!(RnrPauseIsSkipped) { Duration::from_micros(1) } else { pause };
         self.rnr_until = Some(now + pause);
         self.timer.pause(now + pause);
         Verdict::Done
@@ -246,7 +255,8 @@ impl Completer {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
-        if self.acknowledge(now, psn, cx.sq, cx.out).lost_read {
+        let early = self.acknowledge(now, psn, cx.sq, cx.out).lost_read;
+        if early && !mutant!(LostReadDataIsAccepted) {
             return self.place_early(packet, cx);
         }
         let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {

@@ -5,6 +5,7 @@ use super::work::MAX_READS;
 use super::{Keys, PeerQp};
 use crate::env::{Fault, Memory};
 use crate::mr::{Access, AccessError, Target};
+use crate::mutant::mutant;
 use crate::psn::{Msn, Psn};
 use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
 use heapless::{Deque, Vec};
@@ -119,11 +120,12 @@ impl ReadResponder {
         let end = psn.add(packets);
         let mut owed = self.replies.iter_mut();
         if let Some(reply) = owed.find(|reply| reply.covers(psn) && reply.end.since(end) >= 0)
-            && reply.rewind_to(psn, end)
+            && (mutant!(ResentReadIsNotAnsweredAgain) || reply.rewind_to(psn, end))
         {
             return true;
         }
         let Ok(target) = check(reth, keys) else { return false };
+        let psn = if mutant!(ResentReadIsAnsweredFromTheStart) { record.first } else { psn };
         self.insert(record.reply(psn, reth, target, true, packets))
     }
 
@@ -229,6 +231,9 @@ impl Reply {
         match (self.next == self.first, self.next.add(1) == self.end) {
             (true, true) => (Opcode::read_response(Place::Only), aeth),
             (true, false) => (Opcode::read_response(Place::First), aeth),
+            (false, true) if mutant!(ReadNeverEnds) => {
+                (Opcode::read_response(Place::Middle), Ext::None)
+            }
             (false, true) => (Opcode::read_response(Place::Last), aeth),
             (false, false) => (Opcode::read_response(Place::Middle), Ext::None),
         }

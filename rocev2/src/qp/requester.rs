@@ -8,6 +8,7 @@ use super::work::{Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
 use crate::env::Memory;
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{By, MrTable, PdId};
+use crate::mutant::mutant;
 use crate::psn::Psn;
 use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter};
 
@@ -161,7 +162,7 @@ impl Requester {
         if let Some(status) = wqe.fault {
             return Err(Wait::Fault(status));
         }
-        if wqe.wr.read_fence && packet == 0 && reads > 0 {
+        if wqe.wr.read_fence && packet == 0 && reads > 0 && !mutant!(FenceIsIgnored) {
             return Err(Wait::Blocked);
         }
         let pmtu = peer.pmtu.bytes() as u64;
@@ -183,13 +184,15 @@ impl Requester {
                 let packets = end - packet;
                 // A limit is there to waste little; answers are not wasted.
                 let room = self.window_packets.saturating_sub(in_flight);
-                if reads >= self.initiator_depth || (packets > room && in_flight > 0) {
+                let full = reads >= self.initiator_depth && !mutant!(ReadDepthIsIgnored);
+                if full || (packets > room && in_flight > 0) {
                     return Err(Wait::Blocked);
                 }
                 let offset = u64::from(packet) * pmtu;
                 let len = wqe.len.min(u64::from(end) * pmtu) - offset.min(wqe.len);
                 // A chunk is at most 2^31 bytes, the longest message.
-                let reth = Reth { va: va.wrapping_add(offset), rkey, len: len as u32 };
+                let skip = if mutant!(ResentReadStartsOver) { 0 } else { offset };
+                let reth = Reth { va: va.wrapping_add(skip), rkey, len: len as u32 };
                 Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
             }
             SendOp::Send => plan_data(wqe, packet, pmtu, room, Data::Send(None)),
@@ -198,7 +201,8 @@ impl Requester {
             }
             SendOp::Write { va, rkey } => {
                 // Message length was bounded to 2^31 when the request was queued.
-                let reth = Reth { va, rkey, len: wqe.len as u32 };
+                let extra = u32::from(wqe.packets > 1 && mutant!(WriteAnnouncesTooMuch));
+                let reth = Reth { va, rkey, len: wqe.len as u32 + extra };
                 plan_data(wqe, packet, pmtu, room, Data::Write(reth))
             }
         }
@@ -213,7 +217,7 @@ fn plan_data(
     (room, window): (u32, u32),
     data: Data,
 ) -> Result<Plan, Wait> {
-    if room == 0 {
+    if room == 0 && !mutant!(WindowIsIgnored) {
         return Err(Wait::Blocked);
     }
     let offset = u64::from(packet) * pmtu;
@@ -229,8 +233,13 @@ fn plan_data(
         // The length of one packet.
         payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
         packets: 1,
-        ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
-        solicited: last && wqe.wr.solicited,
+        ack_req: (last && !mutant!(LastPacketAsksForNoAck))
+            || room == 1
+            || (packet + 1).is_multiple_of(quarter),
+        // Nobody is told of a WRITE (IBTA ch. 9, Solicited Event).
+        solicited: last
+            && wqe.wr.solicited
+            && (!matches!(wqe.wr.op, SendOp::Write { .. }) || mutant!(WriteSolicits)),
     })
 }
 

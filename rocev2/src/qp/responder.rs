@@ -13,6 +13,7 @@ use super::{Keys, PeerQp};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, By, MrTable, Target};
+use crate::mutant::mutant;
 use crate::psn::{Msn, Psn};
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
@@ -180,6 +181,8 @@ impl Responder {
     ) -> Result<Verdict, DropReason> {
         match packet.bth.psn.since(self.epsn) {
             0 => Ok(self.in_order(now, packet, cx)),
+            i32::MIN..0 if mutant!(DuplicateIsExecuted) => Ok(self.expected(packet, cx)),
+            1.. if mutant!(GapIsExecuted) => Ok(self.expected(packet, cx)),
             i32::MIN..0 => self.duplicate(packet, cx),
             ahead => self.early(now, ahead.cast_unsigned(), packet),
         }
@@ -241,6 +244,9 @@ impl Responder {
         let kept = self.held.keep(ahead, packet);
         if kept == Kept::Before {
             self.repeats[0] = true;
+        }
+        if mutant!(EveryGapIsNaked) {
+            self.name_gap();
         }
         if self.told == Told::Nothing {
             if kept == Kept::Before || self.gap_since.is_none() {
@@ -368,10 +374,17 @@ impl Responder {
             Message::None | Message::Write { .. } => 0,
         };
         cx.claim();
-        let Some(wr) = cx.rq.head() else { return Err(Refusal::NotReady) };
+        let Some(wr) = cx.rq.head() else {
+            if mutant!(SendWithoutReceiveIsDropped) {
+                self.msn = if ends(packet) { self.msn.next() } else { self.msn };
+                return Ok(());
+            }
+            return Err(Refusal::NotReady);
+        };
         check_packet_len(packet, cx.pmtu()).map_err(|()| self.invalid())?;
         let total = received + packet.payload.len() as u64;
-        if total > sg_len(&wr.sgl) || total > super::work::MAX_MESSAGE {
+        let fits = total <= sg_len(&wr.sgl) || mutant!(LongSendIsNotNoticed);
+        if !fits || total > super::work::MAX_MESSAGE {
             return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
         }
         let pd = cx.rq.pd();
@@ -404,7 +417,11 @@ impl Responder {
         let done = Received {
             status: WcStatus::Success,
             // Bounded by MAX_MESSAGE.
-            len: total as u32,
+            len: if mutant!(LastLengthIsReported) {
+                packet.payload.len() as u32
+            } else {
+                total as u32
+            },
             solicited: packet.bth.solicited,
             invalidated,
         };
@@ -433,7 +450,7 @@ impl Responder {
             // The key must still be live, for each packet.
             let region = cx.mrs.region(&target).ok_or_else(|| access_error(has_imm))?;
             cx.memory
-                .write(region, target.offset + written, packet.payload)
+                .write(region, target.offset + written_at(written, cx.peer), packet.payload)
                 .map_err(|_| Refusal::Fatal(NakCode::RemoteOperational, None))?;
         }
         self.message =
@@ -467,7 +484,9 @@ impl Responder {
             .map_err(|_| Refusal::Fatal(NakCode::RemoteAccess, None))?;
         let packets = u64::from(reth.len).div_ceil(cx.pmtu()).max(1) as u32;
         // A READ counts as a message once it is accepted (C9-148).
-        self.msn = self.msn.next();
+        if !mutant!(MsnMissesReads) {
+            self.msn = self.msn.next();
+        }
         self.reads.accept(packet.bth.psn, packets, reth, target, self.msn);
         Ok(packets)
     }
@@ -486,6 +505,9 @@ impl Responder {
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
     ) -> (usize, Verdict) {
+        if mutant!(AckOvertakesRead) && self.reply.is_some() {
+            return (self.fill_reply(peer, unit), Verdict::Done);
+        }
         match self.reads.fill(peer, keys, memory, unit, max_packets) {
             Ok(0) => (self.fill_reply(peer, unit), Verdict::Done),
             Ok(written) => (written, Verdict::Done),
@@ -499,13 +521,17 @@ impl Responder {
     }
 
     fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>) -> usize {
-        let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else { return 0 };
+        let Some(syndrome) = self.reply.filter(|_| !self.reads.busy() || mutant!(AckOvertakesRead))
+        else {
+            return 0;
+        };
         let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
         if !unit.fits(ext.len(), 0) {
             return 0;
         }
         // An ACK names the newest packet executed; a NAK the one refused.
         let psn = match syndrome {
+            Syndrome::Ack { .. } if mutant!(AckNamesTheNextPacket) => self.epsn,
             Syndrome::Ack { .. } => self.epsn.prev(),
             Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
         };
@@ -528,6 +554,12 @@ const fn invalidated_key(ext: Ext) -> Option<Rkey> {
         Ext::Ieth(key) => Some(key),
         _ => None,
     }
+}
+
+/// Where the next bytes of a WRITE go.
+fn written_at(written: u64, peer: &PeerQp) -> u64 {
+    let wrong = written > 0 && mutant!(WriteGoesBack);
+    if wrong { written - peer.pmtu.bytes() as u64 } else { written }
 }
 
 fn ends(packet: &Packet<'_>) -> bool {

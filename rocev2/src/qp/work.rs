@@ -2,6 +2,7 @@
 
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Bind, Mapping, Released};
+use crate::mutant::mutant;
 use crate::psn::Psn;
 use alloc::collections::VecDeque;
 use heapless::{Deque, Vec};
@@ -315,7 +316,7 @@ impl SendWqe {
         self.wr.sgl.first().filter(|_| invalidates).map(|sge| Rkey::new(sge.lkey.get()))
     }
 
-    const fn completion(&self, owner: u64, status: WcStatus) -> Completion {
+    fn completion(&self, owner: u64, status: WcStatus) -> Completion {
         Completion {
             owner,
             id: self.wr.id,
@@ -324,7 +325,8 @@ impl SendWqe {
             len: 0,
             solicited: false,
             // An error always produces a completion (10.7.3.1).
-            silent: self.wr.silent && matches!(status, WcStatus::Success),
+            silent: self.wr.silent
+                && (matches!(status, WcStatus::Success) || mutant!(FailureIsSilent)),
         }
     }
 }
@@ -522,7 +524,7 @@ impl SendQueue {
         loop {
             let ahead = psn.since(self.una);
             let Some(head) = self.wqes.front().filter(|_| ahead > 0) else { break };
-            if head.is_read() {
+            if head.is_read() && !mutant!(AckCompletesReads) {
                 acked.lost_read = true;
                 break;
             }
@@ -596,6 +598,7 @@ impl SendQueue {
     /// Completes the oldest request with an error.
     pub fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
         if let Some(head) = self.wqes.front() {
+            let status = if mutant!(FailureSucceeds) { WcStatus::Success } else { status };
             head.end(self.owner, status, out);
             self.pop_head();
         }
@@ -603,7 +606,13 @@ impl SendQueue {
 
     /// Completes everything as flushed, in order.
     pub fn flush(&mut self, out: &mut Completions) {
+        if mutant!(FlushIsBackwards) {
+            self.wqes.make_contiguous().reverse();
+        }
         for wqe in self.wqes.drain(..) {
+            if mutant!(FlushForgets) && wqe.wr.id.is_multiple_of(2) {
+                continue;
+            }
             wqe.end(self.owner, WcStatus::Flushed, out);
         }
         self.cursor = Place::default();

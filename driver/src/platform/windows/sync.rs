@@ -33,7 +33,7 @@ impl Event {
     }
 
     fn new(kind: i32) -> Self {
-        let event = Self(Box::new(UnsafeCell::new(KEVENT([0; 0x18]))));
+        let event = Self(Box::new(UnsafeCell::new(KEVENT::default())));
         // SAFETY: memory for an event, nobody else's yet.
         unsafe { KeInitializeEvent(event.0.get(), kind, FALSE) };
         event

@@ -261,6 +261,19 @@ fn req_01_and_02_a_message_is_cut_at_the_path_mtu() {
 }
 
 #[test]
+fn a_write_solicits_nothing() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 2000);
+    let op = SendOp::Write { va: BASE, rkey };
+    let wr = SendWr { id: 1, op, sgl, solicited: true, read_fence: false, silent: false };
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.post_send(wr, out).unwrap();
+    let taken = pair.taken(0);
+    assert!(taken.len() == 2 && taken.iter().all(|taken| !taken.bth.solicited));
+}
+
+#[test]
 fn req_03_04_and_11_acknowledgements_count_up_to_their_packet() {
     let mut pair = sends(3, CLEAN);
     pair.answer(2, Syndrome::ACK).unwrap();

@@ -14,7 +14,7 @@ use crate::ndis::oid;
 use crate::ndis::vnic::{self, Opener, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
 use crate::ntos::pool::Resource;
-use crate::ntos::{dispatcher, dpc, mdl, misc, pool};
+use crate::ntos::{dispatcher, dpc, etw, mdl, pool};
 use crate::{netio, rping};
 
 type Scenario = fn(&dyn Host, &[String]);
@@ -597,7 +597,7 @@ fn clean(when: &str) {
     config::report_leaks();
     netio::report_leaks();
     registration::report_leaks();
-    misc::report_leaks();
+    etw::report_leaks();
     if breaches() == before {
         say!("nothing leaks {when}");
     }

@@ -1,4 +1,4 @@
-//! Time, the processors, the registry path, tracing, and what the compiler calls.
+//! Time, the processors, the registry path, debug prints, and what the compiler calls.
 
 use std::ffi::CStr;
 use std::sync::LazyLock;
@@ -99,31 +99,6 @@ exports! {
     fn SystemPrng(buffer: Pointer, len: usize) -> u8 {
         random(std::slice::from_raw_parts_mut(buffer, len));
         1
-    }
-    fn EtwRegister(_provider: Pointer, _callback: Pointer, _context: Pointer, handle: *mut u64) -> i32 {
-        irql::at_most(irql::PASSIVE, "EtwRegister");
-        handle.write(0xE73);
-        TRACES.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        SUCCESS
-    }
-    fn EtwUnregister(_handle: u64) -> i32 {
-        irql::at_most(irql::PASSIVE, "EtwUnregister");
-        TRACES.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-        SUCCESS
-    }
-    fn EtwSetInformation(_handle: u64, _class: i32, _information: Pointer, _len: u32) -> i32 { SUCCESS }
-    fn EtwEventEnabled(_handle: u64, _event: Pointer) -> u8 { 1 }
-    fn EtwProviderEnabled(_handle: u64, _level: u8, _keyword: u64) -> u8 { 1 }
-    fn EtwWrite(_handle: u64, _event: Pointer, _activity: Pointer, _count: u32, _data: Pointer) -> i32 { SUCCESS }
-    fn EtwWriteTransfer(_handle: u64, _event: Pointer, _activity: Pointer, _related: Pointer, _count: u32, _data: Pointer) -> i32 { SUCCESS }
-}
-
-static TRACES: std::sync::atomic::AtomicIsize = std::sync::atomic::AtomicIsize::new(0);
-
-pub fn report_leaks() {
-    let left = TRACES.swap(0, std::sync::atomic::Ordering::SeqCst);
-    if left != 0 {
-        breach!("{left} trace providers are still registered");
     }
 }
 

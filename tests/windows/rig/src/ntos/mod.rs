@@ -2,6 +2,7 @@
 
 pub mod dispatcher;
 pub mod dpc;
+pub mod etw;
 pub mod irql;
 pub mod lock;
 pub mod mdl;
@@ -11,7 +12,7 @@ pub mod pool;
 pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     [dispatcher::table(), dpc::table(), irql::table(), lock::table(), mdl::table()]
         .into_iter()
-        .chain([misc::table(), misc::runtime(), pool::table()])
+        .chain([etw::table(), misc::table(), misc::runtime(), pool::table()])
         .flatten()
 }
 

@@ -1,13 +1,18 @@
-//! What a linker of Windows images expects of a C runtime, and a kernel image has to bring itself.
+//! `ndkrocev2.sys`: the driver, and what a linker of Windows images expects of a C runtime. A kernel
+//! image has to bring that itself.
+//!
+//! Elsewhere than on Windows this is empty.
 //!
 //! Control Flow Guard: Windows' own callers check every indirect call target against the table that
 //! the load configuration names, so an image without one cannot offer callbacks to them.
+#![cfg(all(windows, target_env = "msvc"))]
+#![no_std]
 #![allow(unsafe_code, reason = "symbols that the compiler and the linker look up by name")]
 
-use core::arch::global_asm;
+// Its entry point is `DriverEntry`.
+extern crate driver as _;
 
-// The compiler refers to this one from code that uses floating point.
-global_asm!(".section .rdata,\"dr\"", ".globl _fltused", "_fltused: .long 0");
+use core::arch::global_asm;
 
 // The compiler calls these by name; the kernel exports them.
 #[expect(dead_code, reason = "no call is written in Rust")]
@@ -28,11 +33,6 @@ global_asm!(
     ".section .text,\"xr\"",
     "ndkrocev2_guard_check: ret",
     "ndkrocev2_guard_dispatch: jmp rax",
-    // Whom an exception asks on its way through a frame of the precompiled `core`. Nothing unwinds
-    // here: 1 is ExceptionContinueSearch.
-    ".globl __CxxFrameHandler3",
-    "__CxxFrameHandler3: mov eax, 1",
-    "ret",
 );
 #[cfg(target_arch = "aarch64")]
 global_asm!(
@@ -40,9 +40,6 @@ global_asm!(
     ".balign 4",
     "ndkrocev2_guard_check: ret",
     "ndkrocev2_guard_dispatch: br x9",
-    ".globl __CxxFrameHandler3",
-    "__CxxFrameHandler3: mov w0, #1",
-    "ret",
 );
 global_asm!(
     ".section .00cfg,\"dr\"",
@@ -51,6 +48,26 @@ global_asm!(
     "__guard_check_icall_fptr: .quad ndkrocev2_guard_check",
     ".globl __guard_dispatch_icall_fptr",
     "__guard_dispatch_icall_fptr: .quad ndkrocev2_guard_dispatch",
+);
+
+// What `wdk-sys` brings too. In assembly, because what Rust makes known by name it also exports.
+#[cfg(not(feature = "wdk"))]
+global_asm!(
+    // The compiler refers to it from code that uses floating point.
+    ".section .rdata,\"dr\"",
+    ".globl _fltused",
+    "_fltused: .long 0",
+    // Whom an exception asks on its way through a frame of the precompiled `core`. Nothing unwinds
+    // here: 1 is ExceptionContinueSearch.
+    ".section .text,\"xr\"",
+    ".balign 4",
+    ".globl __CxxFrameHandler3",
+    "__CxxFrameHandler3:",
+    #[cfg(target_arch = "x86_64")]
+    "mov eax, 1",
+    #[cfg(target_arch = "aarch64")]
+    "mov w0, #1",
+    "ret",
 );
 
 // `IMAGE_LOAD_CONFIG_DIRECTORY64`, up to the last member that the linker below knows of. It finds

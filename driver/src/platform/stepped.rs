@@ -1,0 +1,120 @@
+//! The provider in a simulation: no thread and no clock; whoever owns it gives each turn its time.
+
+use super::linux::{map_in_process, open};
+use super::{Mapped, Platform};
+use crate::abi::{MDL, NDK_ADAPTER, NDK_VERSION, NTSTATUS};
+use crate::core::{PollCore, ProviderConfig, Turn};
+use crate::ndk::CloseDone;
+use crate::ndk::adapter::AdapterObject;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::task::Waker;
+use netadapter_glue::Edge;
+use rocev2::device::Counters;
+use rocev2::env::Instant;
+use std::sync::mpsc;
+use std::task::Wake;
+
+/// Time stands still between two turns.
+#[derive(Debug, Default)]
+struct Clock(AtomicU64);
+
+/// [`Clock`], as the core's platform.
+struct Simulated(Arc<Clock>);
+
+impl Platform for Simulated {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.0.0.load(Ordering::Relaxed))
+    }
+
+    fn map(&self, mdl: &MDL) -> Option<Mapped> {
+        map_in_process(mdl)
+    }
+}
+
+/// Remembers that a sleeping core has work.
+#[derive(Debug, Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A provider that runs only inside [`Stepped::poll`], on the caller's thread. The same calls give
+/// the same packets. Dropping it is a crash: objects that are open are gone without a word.
+pub struct Stepped {
+    core: PollCore,
+    clock: Arc<Clock>,
+    woken: Arc<Woken>,
+}
+
+impl Stepped {
+    /// A provider on `edge`, whose randomness comes from `seed` alone.
+    pub fn new(edge: Box<dyn Edge + Send>, config: ProviderConfig, seed: [u8; 32]) -> Self {
+        let (clock, woken) = (Arc::<Clock>::default(), Arc::<Woken>::default());
+        let platform = Box::new(Simulated(Arc::clone(&clock)));
+        let core = PollCore::new(edge, platform, config, seed, &Waker::from(Arc::clone(&woken)));
+        Self { core, clock, woken }
+    }
+
+    /// One turn at `now`, which never goes back.
+    pub fn poll(&mut self, now: Instant) -> Turn {
+        self.clock.0.store(now.as_nanos(), Ordering::Relaxed);
+        self.core.poll(now)
+    }
+
+    /// The core will sleep, or has woken; see [`PollCore::announce_sleep`].
+    pub fn announce_sleep(&mut self, sleeping: bool) {
+        self.woken.0.store(false, Ordering::Relaxed);
+        self.core.announce_sleep(sleeping);
+    }
+
+    /// Whether somebody woke the core since it announced its sleep.
+    pub fn is_woken(&self) -> bool {
+        self.woken.0.load(Ordering::Relaxed)
+    }
+
+    /// What the device counted.
+    pub const fn counters(&self) -> &Counters {
+        self.core.counters()
+    }
+
+    /// Objects that exist: 0 once every adapter is closed.
+    pub fn open_objects(&self) -> usize {
+        self.core.shard().open_objects()
+    }
+
+    /// Opens an adapter instance, in one turn at `now`.
+    ///
+    /// # Errors
+    /// `NDIS_STATUS_BAD_VERSION`, `NDIS_STATUS_RESOURCES`.
+    pub fn open_adapter(
+        &mut self,
+        version: NDK_VERSION,
+        now: Instant,
+    ) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+        let (sender, opened) = mpsc::channel();
+        open(self.core.shard(), version, sender)?;
+        self.poll(now);
+        super::linux::opened(&opened)
+    }
+
+    /// Closes an adapter instance; `closed` is called in a later turn, once every object under it
+    /// is closed.
+    ///
+    /// # Safety
+    /// `adapter` was opened here and is not closed yet; nothing uses it any more.
+    #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
+    pub unsafe fn close_adapter(
+        &self,
+        adapter: *mut NDK_ADAPTER,
+        closed: impl FnOnce() + Send + 'static,
+    ) {
+        // SAFETY: the caller's promise.
+        let object = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
+        self.core.shard().close(object, CloseDone::Signal(Box::new(closed)));
+    }
+}

@@ -1,0 +1,169 @@
+//! Event tracing (ETW): what happened to the driver, an adapter or a connection. Nothing per packet.
+//!
+//! The provider is named as the service, and its GUID follows from the name (`inf/README.md` has it).
+//! An event that nobody listens to costs a comparison. Any function here: IRQL <= DISPATCH_LEVEL,
+//! unless it says otherwise.
+#![allow(
+    unsafe_code,
+    reason = "the provider must not outlive the image, and addresses are C unions"
+)]
+
+use crate::abi::*;
+use crate::platform::Trace;
+use core::net::SocketAddr;
+use tracelogging::{define_provider, write_event};
+
+define_provider!(PROVIDER, "ndkrocev2");
+
+// A keyword for each kind, to choose by.
+const DRIVER: u64 = 1;
+const ADAPTER: u64 = 2;
+const CONNECTION: u64 = 4;
+const ERROR: u64 = 8;
+
+/// From load on. Without ETW the driver works as well. PASSIVE_LEVEL.
+pub(crate) fn start(ndis_version: u32) {
+    // SAFETY: `stop` is called before the image goes.
+    let _ = unsafe { PROVIDER.register() };
+    write_event!(
+        PROVIDER,
+        "DriverLoaded",
+        level(Informational),
+        keyword(DRIVER),
+        str8("Version", env!("CARGO_PKG_VERSION")),
+        u32_hex("NdisVersion", &ndis_version),
+    );
+}
+
+/// Before the image goes. PASSIVE_LEVEL.
+pub(crate) fn stop() {
+    write_event!(PROVIDER, "DriverUnloaded", level(Informational), keyword(DRIVER));
+    let _ = PROVIDER.unregister();
+}
+
+/// An adapter was joined to its NIC.
+pub(crate) fn bound(luid: NET_LUID, nic: &[u16], speed: u64) {
+    write_event!(
+        PROVIDER,
+        "Bound",
+        level(Informational),
+        keyword(ADAPTER),
+        u64_hex("Luid", &luid.Value),
+        str16("Nic", nic),
+        u64("BitsPerSecond", &speed),
+    );
+}
+
+/// The NIC left its adapter, or the adapter its NIC.
+pub(crate) fn unbound(luid: NET_LUID, nic: &[u16]) {
+    write_event!(
+        PROVIDER,
+        "Unbound",
+        level(Informational),
+        keyword(ADAPTER),
+        u64_hex("Luid", &luid.Value),
+        str16("Nic", nic),
+    );
+}
+
+/// NDK of an adapter came on or went off.
+pub(crate) fn ndk(luid: NET_LUID, enabled: bool) {
+    write_event!(
+        PROVIDER,
+        "NdkChanged",
+        level(Informational),
+        keyword(ADAPTER),
+        u64_hex("Luid", &luid.Value),
+        bool8("Enabled", &enabled),
+    );
+}
+
+/// Something that an administrator has to mend; also in the system's event log.
+pub(crate) fn problem(name: &str, first: u32, second: u32) {
+    write_event!(
+        PROVIDER,
+        "Misconfigured",
+        level(Error),
+        keyword(ADAPTER | ERROR),
+        str8("Problem", name),
+        u32("First", &first),
+        u32("Second", &second),
+    );
+}
+
+/// What the core tells.
+pub(super) fn core(event: &Trace) {
+    match *event {
+        Trace::Connected { local, remote } => {
+            write_event!(
+                PROVIDER,
+                "Connected",
+                level(Informational),
+                keyword(CONNECTION),
+                socketaddress("Local", bytes(&local.into())),
+                socketaddress("Remote", bytes(&remote.into())),
+            );
+        }
+        Trace::Disconnected { local, remote, by } => {
+            write_event!(
+                PROVIDER,
+                "Disconnected",
+                level(Informational),
+                keyword(CONNECTION),
+                socketaddress("Local", bytes(&local.into())),
+                socketaddress("Remote", bytes(&remote.into())),
+                str8("By", by.name()),
+            );
+        }
+        Trace::NotConnected { remote, status } => {
+            let none = SOCKADDR_INET::UNSPECIFIED;
+            let remote = remote.map_or(none, SOCKADDR_INET::from);
+            write_event!(
+                PROVIDER,
+                "NotConnected",
+                level(Warning),
+                keyword(CONNECTION),
+                socketaddress("Remote", bytes(&remote)),
+                win_ntstatus("Status", &status.0),
+            );
+        }
+        Trace::RequestFailed { qpn, status } => {
+            write_event!(
+                PROVIDER,
+                "RequestFailed",
+                level(Error),
+                keyword(CONNECTION | ERROR),
+                u32_hex("Qpn", &qpn.get()),
+                win_ntstatus("Status", &status.0),
+            );
+        }
+        Trace::QpFailed { qpn } => {
+            write_event!(
+                PROVIDER,
+                "QpFailed",
+                level(Error),
+                keyword(CONNECTION | ERROR),
+                u32_hex("Qpn", &qpn.get()),
+            );
+        }
+        Trace::CqOverrun { depth } => {
+            write_event!(
+                PROVIDER,
+                "CqOverrun",
+                level(Error),
+                keyword(CONNECTION | ERROR),
+                u32("Depth", &depth),
+            );
+        }
+    }
+}
+
+/// A socket address as decoders expect it: as long as its family's.
+fn bytes(address: &SOCKADDR_INET) -> &[u8] {
+    let len = match address.socket_addr() {
+        Some(SocketAddr::V4(_)) => size_of::<SOCKADDR_IN>(),
+        Some(SocketAddr::V6(_)) | None => size_of::<SOCKADDR_INET>(),
+    };
+    // SAFETY: the union is zero where its member does not reach, and has no padding.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(address).cast(), len) }
+}

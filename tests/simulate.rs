@@ -1,0 +1,143 @@
+//! The simulator's seeds: each a small world of its own (`tests::sim`).
+//!
+//! ```text
+//! cargo test -p tests --test simulate                                  2,000 seeds
+//! SIM_SEEDS=100000 cargo test --release -p tests --test simulate seeds -- --nocapture
+//! SIM_SEED=17 cargo test -p tests --test simulate -- replay --nocapture
+//! SIM_SEED=17 SIM_PCAP=/tmp cargo test -p tests --test simulate -- replay --nocapture
+//! ```
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tests::sim::{Options, Report, run};
+
+fn environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// What many seeds came to.
+#[derive(Default)]
+struct Sum {
+    seeds: u64,
+    total: Report,
+    /// The seeds that failed, and why.
+    violations: Vec<(u64, String)>,
+}
+
+/// Runs `seeds`, on every processor, until `enough` of them failed.
+fn run_all(seeds: std::ops::Range<u64>, enough: usize) -> Sum {
+    let (next, sum) = (AtomicU64::new(seeds.start), Mutex::new(Sum::default()));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || sum.lock().unwrap().violations.len() >= enough {
+                        return;
+                    }
+                    let result = run(seed, &Options::default());
+                    let mut sum = sum.lock().unwrap();
+                    sum.seeds += 1;
+                    match result {
+                        Ok(report) => add(&mut sum.total, &report),
+                        Err(what) => sum.violations.push((seed, what)),
+                    }
+                }
+            });
+        }
+    });
+    let mut sum = sum.into_inner().unwrap();
+    sum.violations.sort();
+    sum
+}
+
+fn add(total: &mut Report, report: &Report) {
+    total.turns += report.turns;
+    total.frames += report.frames;
+    total.connections += report.connections;
+    total.completions += report.completions;
+    total.successes += report.successes;
+    total.elapsed += report.elapsed;
+}
+
+// A deliberate bug is one for all threads, so the others do not run beside that test.
+/// Goal: no seed violates a rule.
+/// Method: `SIM_SEEDS` seeds from `SIM_FIRST` on; each failure prints how to see it again.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn seeds() {
+    let first = environment("SIM_FIRST").unwrap_or(0);
+    let count = environment("SIM_SEEDS").unwrap_or(2000);
+    let start = std::time::Instant::now();
+    let sum = run_all(first..first + count, 20);
+    let Report { turns, frames, connections, completions, successes, elapsed, .. } = sum.total;
+    println!(
+        "{} seeds in {:.1} s: {} violations; {connections} connected ends, {frames} frames, \
+         {successes} of {completions} completions successful, {turns} turns, {} s simulated",
+        sum.seeds,
+        start.elapsed().as_secs_f64(),
+        sum.violations.len(),
+        elapsed / 1_000_000_000,
+    );
+    for (seed, what) in &sum.violations {
+        println!("seed {seed}: {what}");
+        println!("  SIM_SEED={seed} cargo test -p tests --test simulate -- replay --nocapture");
+    }
+    assert!(sum.violations.is_empty(), "{} seeds fail", sum.violations.len());
+    let busy = connections > count / 2 && successes > 10 * count;
+    assert!(busy || count < 100, "the seeds do something");
+}
+
+/// Goal: a seed says everything.
+/// Method: the same seed twice; the traces have the same hash, and another seed has another.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn same_seed_same_trace() {
+    let reports: Vec<_> = (0..24).map(|seed| run(seed, &Options::default())).collect();
+    for (seed, report) in reports.iter().enumerate() {
+        assert_eq!(*report, run(seed as u64, &Options::default()), "seed {seed}");
+    }
+    let mut hashes: Vec<_> = reports.iter().flatten().map(|report| report.hash).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), 24);
+}
+
+/// Runs `SIM_SEED` with a trace, and with captures into the directory `SIM_PCAP`.
+#[test]
+fn replay() {
+    let Some(seed) = environment("SIM_SEED") else { return };
+    let options = Options { trace: true, pcap: std::env::var_os("SIM_PCAP").map(Into::into) };
+    match run(seed, &options) {
+        Ok(report) => println!("seed {seed}: {report:?}"),
+        Err(what) => panic!("seed {seed}: {what}"),
+    }
+}
+
+/// Goal: the simulator sees what is wrong.
+/// Method: `SIM_SEEDS` seeds, 1,000 by default, for each deliberate bug of `rocev2::mutant`, until
+/// one fails. `cargo test -p tests --features mutants --test simulate -- mutants --nocapture`
+#[cfg(feature = "mutants")]
+mod mutants {
+    use super::*;
+    use rocev2::mutant::Mutant;
+
+    #[test]
+    fn mutants_are_caught() {
+        let count = environment("SIM_SEEDS").unwrap_or(1000);
+        let mut caught = 0;
+        for &mutant in Mutant::ALL {
+            Mutant::activate(Some(mutant));
+            let sum = run_all(0..count, 1);
+            caught += usize::from(!sum.violations.is_empty());
+            match sum.violations.first() {
+                Some((seed, what)) => println!("{mutant:?}: seed {seed}: {what:.120}"),
+                None => println!("{mutant:?}: NOT CAUGHT"),
+            }
+        }
+        Mutant::activate(None);
+        println!("{caught} of {} caught within {count} seeds", Mutant::ALL.len());
+        assert!(Mutant::ALL.len() >= 30 && caught * 30 >= Mutant::ALL.len() * 28, "too few");
+    }
+}

@@ -1,0 +1,76 @@
+//! The deterministic simulator: providers stepped by hand, a network that fails, consumers that
+//! know what must come of it. Everything follows from one seed.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `world` | hosts, virtual time, the parts of a run |
+//! | `script` | what goes wrong, and when |
+//! | `consumer` | one end of a connection: what it asks for, and what it is told |
+//! | `workload` | what an established end posts |
+//! | `outcome` | how each request must end |
+//! | `memory` | registered buffers and what they must hold |
+//! | `net` | the network |
+//! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
+//! | `ndk` | the dispatch tables |
+//!
+//! A run goes through chaos, healing (no faults: all that is outstanding must end in bounded
+//! virtual time), teardown (everything is closed in random order) and silence (no object and no
+//! timer is left). The first thing that is wrong ends it.
+
+mod consumer;
+mod memory;
+mod ndk;
+mod net;
+mod outcome;
+mod packet;
+mod script;
+mod watch;
+mod workload;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+/// What to keep of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Print what happens.
+    pub trace: bool,
+    /// Capture each host's frames into this directory.
+    pub pcap: Option<PathBuf>,
+}
+
+/// What a run was.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// Of every frame and completion, with their times.
+    pub hash: u64,
+    /// Turns of all providers.
+    pub turns: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Connections that were established.
+    pub connections: u64,
+    /// Completions read.
+    pub completions: u64,
+    /// Those of them that were successful.
+    pub successes: u64,
+    /// Virtual time, in ns.
+    pub elapsed: u64,
+}
+
+/// Simulates a seed.
+///
+/// # Errors
+/// The first violation.
+pub fn run(seed: u64, options: &Options) -> Result<Report, String> {
+    let run = AssertUnwindSafe(|| {
+        ndk::clear_events();
+        world::World::new(seed, options).and_then(world::World::run)
+    });
+    catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of a panic");
+        Err(format!("panic: {text}"))
+    })
+}

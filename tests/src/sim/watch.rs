@@ -1,0 +1,432 @@
+//! A watcher on the network that knows the protocol and nothing of the provider: it sees what each
+//! host sends and takes, learns connections from their management datagrams, and objects.
+//!
+//! A flow is the requests that go to one QP. PSNs count from the flow's first one.
+
+use super::packet::{Seen, look, number, opcode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+
+/// A QP on the network.
+type Name = (IpAddr, u32);
+
+/// A request packet, as it left for the first time.
+struct Record {
+    opcode: u8,
+    hash: u64,
+    ext: Vec<u8>,
+    /// PSN after it.
+    end: u64,
+    /// Messages that ended with it or before.
+    msn: u64,
+    /// READ: PSNs answered, in order.
+    answered: u64,
+}
+
+impl Record {
+    const fn is_read(&self) -> bool {
+        self.opcode == opcode::READ_REQUEST
+    }
+}
+
+/// The message that is being sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Open {
+    No,
+    Send,
+    Write(u64),
+}
+
+struct Flow {
+    first: u32,
+    pmtu: u64,
+    window: u64,
+    depth: usize,
+    records: BTreeMap<u64, Record>,
+    /// READs whose answer has not left completely.
+    owed: BTreeSet<u64>,
+    open: Open,
+    sent: u64,
+    /// What the requester knows to be done.
+    acked: u64,
+    /// The requester was asked to wait until then, by its own clock.
+    paused: u64,
+    /// It has sent something since.
+    resumed: bool,
+    /// All before it have reached the responder; those behind a hole.
+    arrived: u64,
+    ahead: BTreeSet<u64>,
+    /// The last packet that has reached it.
+    farthest: u64,
+    /// Holes that the responder complained of.
+    naks: BTreeSet<u64>,
+}
+
+/// Half a connection, from REQ.
+struct Asked {
+    qpn: u32,
+    psn: u32,
+    pmtu: u64,
+}
+
+/// Sees all packets.
+#[derive(Default)]
+pub(crate) struct Watch {
+    asked: BTreeMap<Name, Asked>,
+    flows: BTreeMap<Name, Flow>,
+    peers: BTreeMap<Name, Name>,
+    windows: BTreeMap<IpAddr, u64>,
+    /// Request packets seen; the first time and in all.
+    pub(crate) requests: [u64; 2],
+}
+
+/// What is wrong with a packet.
+pub(crate) type Objection = Result<(), String>;
+
+macro_rules! require {
+    ($holds:expr, $($why:tt)+) => {
+        if !$holds {
+            return Err(format!($($why)+));
+        }
+    };
+}
+
+impl Watch {
+    /// A host and the bytes that it may have in flight on a connection.
+    pub(crate) fn host(&mut self, ip: IpAddr, window: u32) {
+        self.windows.insert(ip, u64::from(window));
+    }
+
+    /// A host has sent a frame at `now`, its own clock.
+    ///
+    /// # Errors
+    /// What it must not do.
+    pub(crate) fn sent(&mut self, now: u64, frame: &[u8]) -> Objection {
+        let Some(seen) = look(frame) else { return Ok(()) };
+        let seen = seen.map_err(|what| format!("a packet with a bad {what}"))?;
+        require!(seen.marks == 0, "a packet with marks of congestion");
+        if seen.opcode == opcode::UD_SEND_ONLY {
+            self.learn(&seen);
+            return Ok(());
+        }
+        let result = if opcode::is_response(seen.opcode) {
+            self.response_sent(&seen)
+        } else {
+            self.request_sent(now, &seen)
+        };
+        result.map_err(|what| {
+            let Seen { src, dst, opcode, qpn, psn, .. } = seen;
+            format!("{what} ({src} to {dst} QP {qpn:#x}: opcode {opcode:#04x} PSN {psn:#x})")
+        })
+    }
+
+    /// A host has taken a frame from its edge at `now`, its own clock.
+    ///
+    /// One that was damaged where nothing checks it is as good as any other.
+    pub(crate) fn taken(&mut self, now: u64, frame: &[u8]) {
+        let Some(Ok(seen)) = look(frame) else { return };
+        if !opcode::is_response(seen.opcode) {
+            if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
+                flow.arrive(seen.psn);
+            }
+        } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
+            && peer.0 == seen.src
+            && let Some(flow) = self.flows.get_mut(peer)
+        {
+            flow.answer(now, &seen);
+        }
+    }
+
+    /// REQ and REP tell who is connected with whom (IBTA ch. 12, Message Formats).
+    fn learn(&mut self, seen: &Seen<'_>) {
+        let Some(mad) = seen.payload.get(..256) else { return };
+        let body = &mad[24..];
+        match number(mad, 16, 2) {
+            0x10 => {
+                let asked = Asked {
+                    qpn: number(body, 32, 3) as u32,
+                    psn: number(body, 44, 3) as u32,
+                    pmtu: 128 << (body[50] >> 4),
+                };
+                self.asked.insert((seen.src, number(body, 0, 4) as u32), asked);
+            }
+            0x13 => {
+                let active = (seen.dst, number(body, 4, 4) as u32);
+                let Some(asked) = self.asked.get(&active) else { return };
+                let passive = (seen.src, number(body, 12, 3) as u32);
+                let active = (seen.dst, asked.qpn);
+                let (pmtu, psn) = (asked.pmtu, asked.psn);
+                let reads = [usize::from(body[24]), usize::from(body[25])];
+                self.connect(passive, active, number(body, 20, 3) as u32, pmtu, reads[0]);
+                self.connect(active, passive, psn, pmtu, reads[1]);
+            }
+            _ => {}
+        }
+    }
+
+    /// `from` may send to `to`, from this PSN on.
+    fn connect(&mut self, to: Name, from: Name, first: u32, pmtu: u64, depth: usize) {
+        // A repeated REP.
+        if self.peers.get(&from) == Some(&to) && self.flows.contains_key(&to) {
+            return;
+        }
+        let window = (self.windows.get(&from.0).copied().unwrap_or_default() / pmtu).max(1);
+        let flow = Flow {
+            first,
+            pmtu,
+            window,
+            depth,
+            records: BTreeMap::new(),
+            owed: BTreeSet::new(),
+            open: Open::No,
+            sent: 0,
+            acked: 0,
+            paused: 0,
+            resumed: true,
+            arrived: 0,
+            ahead: BTreeSet::new(),
+            farthest: 0,
+            naks: BTreeSet::new(),
+        };
+        self.flows.insert(to, flow);
+        self.peers.insert(from, to);
+    }
+
+    fn request_sent(&mut self, now: u64, seen: &Seen<'_>) -> Objection {
+        let flow = self.flows.get_mut(&(seen.dst, seen.qpn)).ok_or("a request to no QP")?;
+        let known =
+            self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
+        require!(known, "a request to somebody else's QP");
+        require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
+        let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
+        flow.resumed = true;
+        self.requests[1] += 1;
+        if at == flow.sent {
+            self.requests[0] += 1;
+            return flow.first_time(at, seen);
+        }
+        require!(at < flow.sent, "a hole of {} before a new request", at - flow.sent);
+        flow.again(at, seen)
+    }
+
+    fn response_sent(&mut self, seen: &Seen<'_>) -> Objection {
+        let to = self.peers.get(&(seen.dst, seen.qpn)).ok_or("an answer to no QP")?;
+        require!(to.0 == seen.src, "an answer from somebody else");
+        let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
+        let at = flow.place(seen.psn, flow.arrived).ok_or("an answer before the first PSN")?;
+        if seen.opcode == opcode::ACKNOWLEDGE {
+            flow.ack(at, seen)
+        } else {
+            flow.read_answer(at, seen)
+        }
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Flow {
+    /// The place of a PSN, next to a known one.
+    fn place(&self, psn: u32, near: u64) -> Option<u64> {
+        let expected = self.first.wrapping_add(near as u32) & 0xff_ffff;
+        let distance = (psn.wrapping_sub(expected) << 8).cast_signed() >> 8;
+        near.checked_add_signed(i64::from(distance))
+    }
+
+    fn first_time(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
+        self.check_order(seen)?;
+        let len = seen.payload.len() as u64;
+        let mut end = at + 1;
+        if seen.opcode == opcode::READ_REQUEST {
+            end = at + number(seen.ext, 12, 4).div_ceil(self.pmtu).max(1);
+            let from = self.records.range(..=self.acked).next_back().map_or(0, |(&at, _)| at);
+            let reads = self.records.range(from..).filter(|(_, record)| record.is_read());
+            let open = reads.filter(|(_, record)| record.end > self.acked).count();
+            require!(open < self.depth, "more than {} READs in flight", self.depth);
+            require!(len == 0, "a READ request with payload");
+        } else {
+            let full = !opcode::ends(seen.opcode);
+            require!(!full || len == self.pmtu, "{len} bytes where {} belong", self.pmtu);
+            require!(len <= self.pmtu, "{len} bytes, more than {}", self.pmtu);
+            require!(len > 0 || opcode::opens(seen.opcode), "a last packet without payload");
+        }
+        let inside = end - self.acked <= self.window;
+        require!(inside || at == self.acked, "beyond the window of {} packets", self.window);
+        require!(seen.ack_req || !opcode::ends(seen.opcode), "a last packet that asks for no ACK");
+        let allowed = opcode::is_send(seen.opcode) && opcode::ends(seen.opcode);
+        require!(!seen.solicited || allowed, "a solicited event inside a message");
+        let msn = self.msn_before(at) + u64::from(opcode::ends(seen.opcode));
+        let (hash, ext) = (hash(seen.payload), seen.ext.to_vec());
+        let record = Record { opcode: seen.opcode, hash, ext, end, msn, answered: at };
+        if record.is_read() {
+            self.owed.insert(at);
+        }
+        self.records.insert(at, record);
+        self.sent = end;
+        Ok(())
+    }
+
+    /// Opcodes follow each other, and a WRITE carries what it announced.
+    fn check_order(&mut self, seen: &Seen<'_>) -> Objection {
+        let len = seen.payload.len() as u64;
+        let opens = opcode::opens(seen.opcode);
+        self.open = match self.open {
+            Open::No => {
+                require!(opens, "the middle of a message that nobody began");
+                match seen.opcode {
+                    0x06 | 0x0a | 0x0b => Open::Write(number(seen.ext, 12, 4)),
+                    opcode::READ_REQUEST => Open::No,
+                    _ => Open::Send,
+                }
+            }
+            open => {
+                let same = opcode::is_send(seen.opcode) == (open == Open::Send)
+                    && (opcode::is_send(seen.opcode) || opcode::is_write(seen.opcode));
+                require!(!opens && same, "a message inside another");
+                open
+            }
+        };
+        if let Open::Write(left) = self.open {
+            let last = opcode::ends(seen.opcode);
+            require!(if last { len == left } else { len < left }, "{len} bytes of {left}");
+            self.open = Open::Write(left - len);
+        }
+        if opcode::ends(seen.opcode) {
+            self.open = Open::No;
+        }
+        Ok(())
+    }
+
+    /// What is sent again is what was sent, and was not acknowledged.
+    fn again(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
+        require!(at >= self.acked, "sent again after it was acknowledged");
+        let (&start, record) = self.records.range(..=at).next_back().ok_or("never sent")?;
+        require!(record.opcode == seen.opcode && at < record.end, "another opcode than before");
+        if record.is_read() {
+            let skipped = (at - start) * self.pmtu;
+            let field = |ext: &[u8], from, len| number(ext, from, len);
+            let same = field(seen.ext, 0, 8) == field(&record.ext, 0, 8).wrapping_add(skipped)
+                && field(seen.ext, 8, 4) == field(&record.ext, 8, 4)
+                && field(seen.ext, 12, 4) + skipped == field(&record.ext, 12, 4);
+            require!(same, "not the rest of the READ that began {} packets before", at - start);
+        } else {
+            let same = record.ext == seen.ext && record.hash == hash(seen.payload);
+            require!(same, "other bytes than before");
+        }
+        Ok(())
+    }
+
+    fn msn_before(&self, at: u64) -> u64 {
+        self.records.range(..at).next_back().map_or(0, |(_, record)| record.msn)
+    }
+
+    /// The responder has seen a packet.
+    fn arrive(&mut self, psn: u32) {
+        let Some(at) = self.place(psn, self.arrived) else { return };
+        if at >= self.arrived && at < self.sent {
+            self.farthest = self.farthest.max(at);
+            self.ahead.insert(at);
+        }
+        while self.ahead.remove(&self.arrived) {
+            self.arrived = self.records.get(&self.arrived).map_or(self.arrived + 1, |r| r.end);
+        }
+        self.ahead = self.ahead.split_off(&self.arrived);
+    }
+
+    /// The requester has seen an answer.
+    fn answer(&mut self, now: u64, seen: &Seen<'_>) {
+        let Some(at) = self.place(seen.psn, self.acked) else { return };
+        if at < self.acked || at >= self.sent {
+            return;
+        }
+        if seen.opcode != opcode::ACKNOWLEDGE {
+            self.acknowledge(at);
+            let read = self.records.range(..=at).next_back();
+            if at == self.acked && read.is_some_and(|(_, record)| record.is_read()) {
+                self.acked = at + 1;
+            }
+            return;
+        }
+        match seen.ext[0] >> 5 {
+            0 => self.acknowledge(at + 1),
+            1 => {
+                self.acknowledge(at);
+                // Where nothing was sent since, it is the refusal that made the pause, once more.
+                if at == self.acked && self.resumed && seen.ext[0] & 31 == 12 {
+                    self.paused = now + 640_000;
+                    self.resumed = false;
+                }
+            }
+            _ => self.acknowledge(at),
+        }
+    }
+
+    /// All requests before `to` are done, but for READs.
+    fn acknowledge(&mut self, to: u64) {
+        while self.acked < to
+            && self.records.get(&self.acked).is_some_and(|record| !record.is_read())
+        {
+            self.acked += 1;
+        }
+    }
+
+    fn ack(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
+        let syndrome = seen.ext[0];
+        let (done, what) = match syndrome >> 5 {
+            0 => (at + 1, "an ACK"),
+            1 => (at, "an RNR NAK"),
+            3 => (at, "a NAK"),
+            _ => return Err(format!("a reserved syndrome {syndrome:#04x}")),
+        };
+        require!(done <= self.arrived, "{what} for what has not arrived");
+        // A READ that lost its key ends in the middle.
+        if syndrome <= 0x60 {
+            let msn = number(seen.ext, 1, 3);
+            let right = self.msn_before(done) & 0xff_ffff;
+            require!(msn == right, "{what} with MSN {msn} instead of {right}");
+            let overtakes = self.owed.range(..done).next().is_some();
+            require!(!overtakes, "{what} that overtakes the answer of a READ");
+        }
+        match syndrome {
+            0x20..=0x3f => {
+                require!(at < self.arrived, "an RNR NAK for what has not arrived");
+                // Refused, and all behind it with it.
+                self.arrived = at;
+                self.ahead.clear();
+            }
+            0x60 => {
+                require!(self.naks.insert(at), "a second NAK for the same gap");
+                require!(at < self.farthest, "a NAK without a gap");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_answer(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
+        let msn = (seen.ext.len() == 4).then(|| number(seen.ext, 1, 3));
+        let read = self.records.range_mut(..=at).next_back();
+        let read = read.filter(|(_, record)| record.is_read() && at < record.end);
+        let (&start, record) = read.ok_or("READ data that nobody asked for")?;
+        require!(start < self.arrived, "READ data before the request has arrived");
+        let last = at + 1 == record.end;
+        let ends = matches!(seen.opcode, opcode::READ_LAST | opcode::READ_ONLY);
+        require!(last == ends, "READ data that ends in the wrong place");
+        let total = number(&record.ext, 12, 4);
+        let right = (total - (at - start) * self.pmtu).min(self.pmtu);
+        require!(seen.payload.len() as u64 == right, "{} bytes for {right}", seen.payload.len());
+        let right = record.msn & 0xff_ffff;
+        require!(msn.is_none_or(|msn| msn == right), "READ data with MSN {msn:?}, not {right}");
+        if record.answered == at {
+            record.answered = at + 1;
+            if last {
+                self.owed.remove(&start);
+            }
+        }
+        Ok(())
+    }
+}
