@@ -55,6 +55,8 @@ mod in_wine {
         every_refusal_is_undone: "refused";
         /// Goal: the same for each allocation of pool.
         every_refusal_of_pool_is_undone: "refused-pool";
+        /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
+        an_exhausted_pool_is_a_status: "exhausted";
     }
 }
 

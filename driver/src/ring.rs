@@ -5,9 +5,10 @@
 //! * Control: one bounded MPSC ring per shard for everything else.
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
+use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::ndk::adapter::Limits;
 use crate::ndk::{CloseDone, Control, ObjectId};
-use crate::platform::Platform;
+use crate::platform::{Platform, with_memory};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -237,6 +238,13 @@ impl Shard {
             sleep: Sleep::default(),
             waker,
         }
+    }
+
+    /// Boxes a part of a message; an error where there is no memory for it.
+    pub(crate) fn boxed<T>(&self, value: T) -> Result<Box<T>, NTSTATUS> {
+        let bytes = size_of::<T>() + align_of::<T>();
+        let boxed = with_memory(&*self.platform, bytes, || Box::new(value));
+        boxed.ok_or(STATUS_INSUFFICIENT_RESOURCES)
     }
 
     /// Sends a message that takes a place of its own.

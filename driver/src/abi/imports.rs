@@ -68,6 +68,7 @@ unsafe extern "system" {
         port: NDIS_PORT_NUMBER,
         flags: ULONG,
     );
+    pub(crate) fn NdisCancelSendNetBufferLists(binding: NDIS_HANDLE, id: PVOID);
     pub(crate) fn NdisReturnNetBufferLists(
         binding: NDIS_HANDLE,
         lists: *mut NET_BUFFER_LIST,
@@ -153,6 +154,7 @@ unsafe extern "system" {
     pub(crate) fn KeCancelTimer(timer: *mut KTIMER) -> BOOLEAN;
     pub(crate) fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
     pub(crate) fn KeReleaseSpinLock(lock: *mut usize, irql: KIRQL);
+    pub(crate) fn KeGetCurrentProcessorNumberEx(number: PVOID) -> ULONG;
     pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
     pub(crate) fn KeLowerIrql(irql: KIRQL);
     pub(crate) fn KeSetSystemAffinityThreadEx(affinity: usize) -> usize;

@@ -8,6 +8,7 @@ use crate::ndk::connector::{
 };
 use crate::ndk::listener::ListenerObject;
 use crate::ndk::{Context, Endpoint, ObjectId, RequestDone, status};
+use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -443,6 +444,25 @@ impl State {
         }
         // The accepted connection shares the listener's port and keeps it.
         let bound = core.listening.map_or(peer.local, |(_, local)| local);
+        let (shard, bytes) = (Arc::clone(&self.shard), self.request_bytes());
+        let entered = with_memory(&*shard.platform, bytes, || {
+            self.enter_request((adapter, listener), conn, peer, bound)
+        });
+        let Some(connector) = entered else {
+            shard.release_object();
+            return self.device.release(now, conn);
+        };
+        self.upcalls.push_back(Upcall::ConnectEvent { callback, context, connector });
+    }
+
+    /// Makes the connector of an incoming request, on the listener's address `bound`.
+    fn enter_request(
+        &mut self,
+        (adapter, listener): (ObjectId, ObjectId),
+        conn: ConnId,
+        peer: &Peer,
+        bound: SocketAddr,
+    ) -> Context {
         self.device.retain_port(bound.ip(), bound.port());
         let (id, connector) = self.create_connector(&[adapter, listener], |object| {
             let mut core = ConnectorCore::new(object);
@@ -453,7 +473,7 @@ impl State {
             core
         });
         self.conns.insert(conn, id);
-        self.upcalls.push_back(Upcall::ConnectEvent { callback, context, connector });
+        connector
     }
 
     pub(super) fn accept(&mut self, now: Instant, id: ObjectId, what: &Accept, done: RequestDone) {

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::abi::*;
 use crate::ring::Latest;
-use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -174,11 +173,12 @@ unsafe extern "system" fn ndk_connect(
     }
     let what =
         Connect { qp: qp.base.id, local, remote, limits: limits(inbound, outbound), private_data };
+    let what = match connector.base.shard.boxed(what) {
+        Ok(what) => what,
+        Err(status) => return status,
+    };
     let done = RequestDone::new(completion, context);
-    request(
-        connector.base.shard(),
-        Control::Connect { connector: connector.base.id, what: Box::new(what), done },
-    )
+    request(connector.base.shard(), Control::Connect { connector: connector.base.id, what, done })
 }
 
 /// [`NDK_FN_COMPLETE_CONNECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_complete_connect).
@@ -252,7 +252,11 @@ impl ConnectorObject {
         if !self.same_provider(qp) {
             return STATUS_INVALID_PARAMETER;
         }
-        let what = Box::new(Accept { qp: qp.base.id, limits, private_data, event });
+        let what = Accept { qp: qp.base.id, limits, private_data, event };
+        let what = match self.base.shard.boxed(what) {
+            Ok(what) => what,
+            Err(status) => return status,
+        };
         request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
     }
 }
@@ -324,8 +328,10 @@ unsafe extern "system" fn ndk_reject(
     // SAFETY: the consumer keeps the connector open until this call returns.
     let connector = unsafe { ConnectorObject::from_ndk(connector) };
     // SAFETY: the consumer's promise about the data.
-    let private_data = match unsafe { private_data(data, data_len, MAX_CALLEE_DATA) } {
-        Ok(private_data) => Box::new(private_data),
+    let private_data = unsafe { private_data(data, data_len, MAX_CALLEE_DATA) };
+    let boxed = private_data.and_then(|private_data| connector.base.shard.boxed(private_data));
+    let private_data = match boxed {
+        Ok(private_data) => private_data,
         Err(status) => return status,
     };
     let sent = connector.base.shard().request_if(|| {

@@ -206,7 +206,8 @@ pub(crate) enum Control {
     /// Who listens and who is connected.
     #[cfg_attr(not(windows), expect(dead_code, reason = "only NDIS asks"))]
     List {
-        listed: Box<dyn FnOnce(Vec<Endpoint>) + Send>,
+        /// Gets nothing where there is no memory for them.
+        listed: Box<dyn FnOnce(Option<Vec<Endpoint>>) + Send>,
     },
     Stop,
 }
@@ -235,11 +236,15 @@ pub(crate) fn create(
     what: Create,
     done: CreateDone,
 ) -> NTSTATUS {
+    let what = match shard.boxed(what) {
+        Ok(what) => what,
+        Err(status) => return status,
+    };
     // The place of the close that must not fail.
     if shard.reserve_object().is_err() {
         return STATUS_INSUFFICIENT_RESOURCES;
     }
-    match shard.request(Control::Create { parent, what: Box::new(what), done }) {
+    match shard.request(Control::Create { parent, what, done }) {
         Ok(()) => STATUS_PENDING,
         Err(_) => {
             shard.release_object();

@@ -4,8 +4,7 @@ use super::{
     Control, Object, RequestDone, ndk_close, ndk_query_extension, not_supported as ns, request,
 };
 use crate::abi::*;
-use crate::platform::{Mapped, Platform};
-use alloc::boxed::Box;
+use crate::platform::{Mapped, Platform, with_memory};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -61,6 +60,24 @@ struct Piece {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
+    /// What [`Self::new`] allocates, at most: two lists that grow by doubling, so that each copy is
+    /// at most as large as all before it.
+    ///
+    /// # Safety
+    /// As for [`Self::new`].
+    unsafe fn bytes(mdl: *const MDL, len: usize) -> usize {
+        let (mut count, mut reached, mut next) = (4, 0, mdl);
+        // SAFETY: the caller's promise; null ends the chain.
+        while let Some(mdl) = unsafe { next.as_ref() }
+            && reached < len
+        {
+            count += 1;
+            reached = reached.saturating_add(mdl.ByteCount as usize);
+            next = mdl.Next;
+        }
+        4 * count * (size_of::<Piece>() + size_of::<Mapped>())
+    }
+
     /// Maps the first `len` bytes of an MDL chain.
     ///
     /// # Errors
@@ -205,14 +222,21 @@ unsafe extern "system" fn ndk_register_mr(
     if mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
+    let platform = &*mr.base.shard.platform;
     // SAFETY: the consumer's promise about the chain.
-    let mapping = match unsafe { Mapping::new(mdl, length, &*mr.base.shard.platform) } {
+    let bytes = unsafe { Mapping::bytes(mdl, length) };
+    // SAFETY: as above.
+    let mapping = with_memory(platform, bytes, || unsafe { Mapping::new(mdl, length, platform) });
+    let mapping = match mapping.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)) {
         Ok(mapping) => mapping,
         Err(status) => return status,
     };
     // SAFETY: not null, so valid by the consumer's promise.
     let base = unsafe { &*mdl }.virtual_address().addr() as u64;
-    let what = Box::new(Register { mapping, base, access: access(flags) });
+    let what = match mr.base.shard.boxed(Register { mapping, base, access: access(flags) }) {
+        Ok(what) => what,
+        Err(status) => return status,
+    };
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::RegisterMr { mr: mr.base.id, what, done })
 }

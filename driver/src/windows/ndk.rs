@@ -154,15 +154,15 @@ impl Adapter {
         self.ndk.open.leave(1);
     }
 
-    /// Who listens and who is connected. PASSIVE_LEVEL.
-    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+    /// Who listens and who is connected; `None` where there is no memory for the list. PASSIVE_LEVEL.
+    pub(super) fn endpoints(&self) -> Option<Vec<Endpoint>> {
         let (reply, listed) = Reply::new();
         let mut listed = Some(listed);
         // The ring is full for moments only.
         while self.shard().request_if(|| list(&mut listed)).is_err() {
             sleep(Duration::from_millis(1));
         }
-        reply.wait().unwrap_or_default()
+        reply.wait().flatten()
     }
 
     /// The counters of RDMA traffic. IRQL <= DISPATCH_LEVEL.
@@ -225,6 +225,8 @@ pub(super) unsafe extern "system" fn close_ndk_adapter(
 }
 
 /// The message that asks for the endpoints, once.
-fn list<F: FnOnce(Vec<Endpoint>) + Send + 'static>(listed: &mut Option<F>) -> Result<Control, ()> {
+fn list<F: FnOnce(Option<Vec<Endpoint>>) + Send + 'static>(
+    listed: &mut Option<F>,
+) -> Result<Control, ()> {
     Ok(Control::List { listed: Box::new(listed.take().ok_or(())?) })
 }

@@ -6,7 +6,6 @@ use super::header;
 use super::ndk::NdkState;
 use crate::abi::*;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// All that is answered here. NDIS answers others out of the attributes.
@@ -221,54 +220,46 @@ fn ndk_statistics(adapter: &Adapter) -> NDIS_NDK_STATISTICS_INFO {
 }
 
 fn connections(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
-    let entries: Vec<NDIS_NDK_CONNECTION_ENTRY> = adapter
-        .endpoints()
-        .iter()
-        .filter_map(|endpoint| {
-            Some(NDIS_NDK_CONNECTION_ENTRY {
-                Local: endpoint.local.into(),
-                Remote: endpoint.remote?.into(),
-                UserModeOwner: FALSE,
-                OwnerPid: 0,
-            })
+    let Some(endpoints) = adapter.endpoints() else { return NDIS_STATUS_RESOURCES };
+    let entries = endpoints.iter().filter_map(|endpoint| {
+        Some(NDIS_NDK_CONNECTION_ENTRY {
+            Local: endpoint.local.into(),
+            Remote: endpoint.remote?.into(),
+            UserModeOwner: FALSE,
+            OwnerPid: 0,
         })
-        .collect();
-    answer_list(request, &entries)
+    });
+    answer_list(request, entries)
 }
 
 fn local_endpoints(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
-    let entries: Vec<NDIS_NDK_LOCAL_ENDPOINT_ENTRY> = adapter
-        .endpoints()
-        .iter()
-        .filter(|endpoint| endpoint.remote.is_none())
-        .map(|endpoint| NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
-            Local: endpoint.local.into(),
-            UserModeOwner: FALSE,
-            Listener: TRUE,
-            OwnerPid: 0,
-        })
-        .collect();
-    answer_list(request, &entries)
+    let Some(endpoints) = adapter.endpoints() else { return NDIS_STATUS_RESOURCES };
+    let listeners = endpoints.iter().filter(|endpoint| endpoint.remote.is_none());
+    let entries = listeners.map(|endpoint| NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
+        Local: endpoint.local.into(),
+        UserModeOwner: FALSE,
+        Listener: TRUE,
+        OwnerPid: 0,
+    });
+    answer_list(request, entries)
 }
 
 /// Both lists begin alike: header, flags, count, "mapped to TCP".
-fn answer_list<T: Copy>(request: &mut NDIS_OID_REQUEST, entries: &[T]) -> NDIS_STATUS {
-    let len = size_of::<NDIS_NDK_CONNECTIONS>() + size_of_val(entries);
+fn answer_list<T: Copy>(
+    request: &mut NDIS_OID_REQUEST,
+    entries: impl Iterator<Item = T> + Clone,
+) -> NDIS_STATUS {
+    let count = entries.clone().count();
+    let len = size_of::<NDIS_NDK_CONNECTIONS>() + count * size_of::<T>();
     let head = NDIS_NDK_CONNECTIONS {
         Header: header(NDIS_OBJECT_TYPE_DEFAULT, 1, len.min(usize::from(u16::MAX))),
         Flags: 0,
-        Count: entries.len() as ULONG,
+        Count: count as ULONG,
         NDConnectionsMappedtoTCPConnections: FALSE,
         Connections: [],
     };
-    let mut bytes = Vec::with_capacity(len);
-    // SAFETY: a structure of plain numbers; its padding is zero or unread.
-    bytes.extend_from_slice(unsafe { bytes_of(&head) });
-    for entry in entries {
-        // SAFETY: as above.
-        bytes.extend_from_slice(unsafe { bytes_of(entry) });
-    }
-    answer_bytes(request, &bytes)
+    // SAFETY: structures of plain numbers; their padding is zero or unread.
+    answer_pieces(request, len, unsafe { bytes_of(&head) }, entries)
 }
 
 fn answer<T: Copy>(request: &mut NDIS_OID_REQUEST, value: &T) -> NDIS_STATUS {
@@ -277,16 +268,31 @@ fn answer<T: Copy>(request: &mut NDIS_OID_REQUEST, value: &T) -> NDIS_STATUS {
 }
 
 fn answer_bytes(request: &mut NDIS_OID_REQUEST, bytes: &[u8]) -> NDIS_STATUS {
-    let len = bytes.len() as u32;
-    request.BytesNeeded = len;
-    if request.InformationBufferLength < len {
+    answer_pieces(request, bytes.len(), bytes, core::iter::empty::<u8>())
+}
+
+/// Answers with `head` and what follows it, `len` bytes in all, which are plain numbers.
+fn answer_pieces<T: Copy>(
+    request: &mut NDIS_OID_REQUEST,
+    len: usize,
+    head: &[u8],
+    rest: impl Iterator<Item = T>,
+) -> NDIS_STATUS {
+    request.BytesNeeded = len as u32;
+    if (request.InformationBufferLength as usize) < len {
         request.BytesWritten = 0;
         return NDIS_STATUS_BUFFER_TOO_SHORT;
     }
     let to = request.InformationBuffer.cast::<u8>();
     // SAFETY: the buffer of a query is writable for its length during the request.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    request.BytesWritten = len;
+    unsafe { core::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len()) };
+    let mut to = to.wrapping_add(head.len()).cast::<T>();
+    for entry in rest {
+        // SAFETY: as above; the length counts every entry.
+        unsafe { to.write_unaligned(entry) };
+        to = to.wrapping_add(1);
+    }
+    request.BytesWritten = len as u32;
     NDIS_STATUS_SUCCESS
 }
 
