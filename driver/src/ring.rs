@@ -7,6 +7,7 @@
 
 use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::ndk::adapter::Limits;
+use crate::ndk::counters::Counters;
 use crate::ndk::{CloseDone, Control, ObjectId};
 use crate::platform::{Platform, with_memory};
 use alloc::boxed::Box;
@@ -211,6 +212,7 @@ pub(crate) mod modelled {
 pub(crate) struct Shard {
     pub(crate) platform: Box<dyn Platform>,
     pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
     control: ArrayQueue<Control>,
     /// Objects that may still be created.
     objects: AtomicUsize,
@@ -231,6 +233,7 @@ impl Shard {
         Self {
             platform,
             limits,
+            counters: Counters::default(),
             control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
             objects: AtomicUsize::new(OBJECTS_MAX),
             requests: AtomicUsize::new(REQUESTS_MAX),

@@ -46,6 +46,13 @@ enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// Whether there is a connection, if only until it is taken down.
+    const fn is_connected(&self) -> bool {
+        matches!(self, Self::Established | Self::Disconnecting)
+    }
+}
+
 pub(super) struct ConnectorCore {
     object: Arc<ConnectorObject>,
     phase: Phase,
@@ -100,6 +107,12 @@ impl ConnectorCore {
             | Phase::Established
             | Phase::Disconnecting => Stage::Busy,
         });
+        let active = &self.object.base.shard.counters.active;
+        match (self.phase.is_connected(), phase.is_connected()) {
+            (false, true) => active.add(),
+            (true, false) => active.subtract(),
+            (false, false) | (true, true) => {}
+        }
         self.phase = phase;
     }
 
@@ -295,6 +308,7 @@ impl State {
     fn fail_attempt(&mut self, now: Instant, id: ObjectId, status: NTSTATUS) {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Idle);
+        connector.object.base.shard.counters.failures.add();
         let pending = connector.pending.take();
         connector.waiting = None;
         // Before the QP is let go, whose close may wait for this.
@@ -353,6 +367,8 @@ impl State {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Established);
         connector.established = true;
+        let counters = &connector.object.base.shard.counters;
+        if connector.remote.is_some() { &counters.connects } else { &counters.accepts }.add();
         let (conn, qp_id) = (connector.conn, connector.qp);
         if let Some(done) = done {
             self.request_done(done, STATUS_SUCCESS);
@@ -519,6 +535,7 @@ impl State {
         }
         let conn = connector.conn;
         connector.enter(Phase::Ended);
+        connector.object.base.shard.counters.failures.add();
         if let Some(conn) = conn {
             // A peer that has gone meanwhile needs no refusal.
             let _ = self.device.reject(now, conn, private_data);
@@ -597,10 +614,19 @@ impl State {
     /// A QP failed by itself: the peer is told, and so is the consumer.
     pub(super) fn handle_qp_failure(&mut self, now: Instant, conn: Option<ConnId>) {
         let Some(conn) = conn else { return };
-        if self.lose_connection(conn) {
+        if self.break_connection(conn) {
             // An attempt that was not established has nothing to end.
             let _ = self.device.disconnect(now, conn);
         }
+    }
+
+    /// [`Self::lose_connection`], and not by the peer's orderly end.
+    fn break_connection(&mut self, conn: ConnId) -> bool {
+        let broke = self.lose_connection(conn);
+        if broke {
+            self.shard.counters.errors.add();
+        }
+        broke
     }
 
     /// The connection is over without the consumer's doing. True: it was established.
@@ -623,9 +649,11 @@ impl State {
     /// A connection that was not established failed with `status`.
     fn fail_connecting(&mut self, now: Instant, conn: ConnId, status: NTSTATUS) {
         let Some((id, connector)) = self.connector_of(conn) else { return };
+        let failures = &connector.object.base.shard.counters.failures;
         match connector.phase {
             Phase::Connecting => self.fail_attempt(now, id, status),
             Phase::Accepting => {
+                failures.add();
                 connector.enter(Phase::Ended);
                 let (pending, qp) = (connector.pending.take(), connector.qp);
                 if let Some(qp) = qp {
@@ -635,7 +663,10 @@ impl State {
                     self.request_done(done, status);
                 }
             }
-            Phase::Offered | Phase::Requested => connector.enter(Phase::Ended),
+            Phase::Offered | Phase::Requested => {
+                failures.add();
+                connector.enter(Phase::Ended);
+            }
             Phase::Idle
             | Phase::Resolving
             | Phase::Established
@@ -653,7 +684,7 @@ impl State {
             CmEvent::Established { conn } => self.handle_established(now, conn),
             CmEvent::Refused { conn, reason, private_data } => {
                 self.keep_refusal(conn, private_data);
-                if !self.lose_connection(conn) {
+                if !self.break_connection(conn) {
                     self.fail_connecting(now, conn, status::refusal(reason));
                 }
             }

@@ -346,6 +346,7 @@ impl State {
         }
         if cq.ring.push(cqe).is_err() {
             cq.failed = true;
+            self.shard.counters.cq_errors.add();
             news = NEWS_ERROR;
         }
         let failed = cq.failed;

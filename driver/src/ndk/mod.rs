@@ -7,6 +7,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod connector;
+pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod listener;
 pub(crate) mod mr;

@@ -5,7 +5,7 @@ use super::DRIVER;
 use super::binding::{Binding, LinkState};
 use super::config::{Config, Mode};
 use super::ip::{self, AddressWatch, Neighbourhood};
-use super::lists::{Attachment, ListPool, LowerSide};
+use super::lists::{Attachment, ListPool, LowerSide, retag};
 use super::log::{Problem, report};
 use super::ndk::NdkState;
 use super::{header, oid};
@@ -15,7 +15,7 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::core::{PollCore, ProviderConfig};
-use crate::frame::Cast;
+use crate::frame::{Cast, destination};
 use crate::ndk::Control;
 use crate::ndk::adapter::Limits;
 use crate::platform::windows::reserve;
@@ -90,12 +90,13 @@ impl Adapter {
             report(handle, Problem::NoLowerAdapter, 0, 0);
         }
         let mac = choose_mac(&config)?;
+        let attachment = Attachment::new(ListPool::new(handle)?, config.tagging);
         let adapter = Arc::new(Self {
             handle,
             luid: parameters.NetLuid,
             config,
             mac,
-            attachment: Arc::new(Attachment::new(ListPool::new(handle)?)),
+            attachment: Arc::new(attachment),
             up: Gate::shut(),
             filter: AtomicU32::new(0),
             multicast: SpinLock::new(MulticastList::new()),
@@ -144,7 +145,8 @@ impl Adapter {
         self.attachment.set_port(&port);
         let worker = Worker::start()?;
         let state_worker = Worker::start()?;
-        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, worker.jobs()));
+        let remote_subnets = self.config.remote_subnets;
+        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets, worker.jobs()));
         let platform = Box::new(Windows::new(Arc::clone(&neighbourhood)));
         let config = ProviderConfig::new(Vec::new());
         let runner = Runner::start(POLL_PROCESSOR, |waker| {
@@ -210,6 +212,11 @@ impl Adapter {
         self.config.mtu
     }
 
+    /// What joins it to its NIC, and how its frames are tagged.
+    pub(super) fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
     pub(super) const fn network_direct(&self) -> bool {
         self.config.network_direct
     }
@@ -226,8 +233,10 @@ impl Adapter {
         let mut attributes = NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
             Header: header(NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, 1, size),
             MiniportAdapterContext: Arc::as_ptr(self).cast_mut().cast(),
+            // A halt would wait for NDK consumers, who do not go because the system sleeps.
             AttributeFlags: NDIS_MINIPORT_ATTRIBUTES_NDIS_WDM
-                | NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK,
+                | NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK
+                | NDIS_MINIPORT_ATTRIBUTES_NO_HALT_ON_SUSPEND,
             CheckForHangTimeInSeconds: 0,
             InterfaceType: NdisInterfaceInternal,
         };
@@ -235,7 +244,7 @@ impl Adapter {
     }
 
     fn set_general(&self) -> Result<(), NDIS_STATUS> {
-        let (mac_options, filters) = (oid::MAC_OPTIONS, oid::PACKET_FILTERS);
+        let (mac_options, filters) = (oid::mac_options(self.config.tagging), oid::PACKET_FILTERS);
         let mut address = [0; NDIS_MAX_PHYS_ADDRESS_LENGTH];
         address[..6].copy_from_slice(&self.mac);
         let mut oids = oid::SUPPORTED;
@@ -439,8 +448,12 @@ impl Adapter {
 
     // ---- frames -------------------------------------------------------------------------------
 
-    /// Whether a frame to this address is for TCP/IP or us. IRQL <= DISPATCH_LEVEL.
-    pub(super) fn accepts(&self, to: [u8; 6]) -> bool {
+    /// Whether the frame that begins so is for TCP/IP or us. IRQL <= DISPATCH_LEVEL.
+    pub(super) fn takes(&self, frame: &[u8]) -> bool {
+        !self.attachment.is_asleep() && destination(frame).is_some_and(|to| self.accepts(to))
+    }
+
+    fn accepts(&self, to: [u8; 6]) -> bool {
         let filter = self.filter.load(Ordering::Relaxed);
         if filter & NDIS_PACKET_TYPE_PROMISCUOUS != 0 {
             return true;
@@ -471,6 +484,14 @@ impl Adapter {
 
     pub(super) fn set_multicast(&self, list: MulticastList) {
         *self.multicast.lock() = list;
+    }
+
+    /// Passes on that sends with this mark are not wanted any more: ours are with the NIC at once.
+    /// IRQL <= DISPATCH_LEVEL.
+    pub(super) fn cancel_sends(&self, id: PVOID) {
+        if let Some(binding) = self.attachment.binding() {
+            binding.cancel_sends(id);
+        }
     }
 
     /// Sends frames of TCP/IP as clones. IRQL <= DISPATCH_LEVEL.
@@ -509,7 +530,7 @@ impl Adapter {
         binding: Option<&Binding>,
         nbl: *mut NET_BUFFER_LIST,
     ) -> Result<*mut NET_BUFFER_LIST, NDIS_STATUS> {
-        if !self.up.enter(1) {
+        if self.attachment.is_asleep() || !self.up.enter(1) {
             return Err(NDIS_STATUS_PAUSED);
         }
         let Some(binding) = binding.filter(|binding| binding.io.enter(1)) else {
@@ -525,6 +546,9 @@ impl Adapter {
         }
         // SAFETY: both are valid.
         unsafe { NdisCopySendNetBufferListInfo(clone, nbl) };
+        let tagging = self.attachment.tagging();
+        // SAFETY: just made, and ours.
+        unsafe { retag(clone, |tag| tagging.outgoing(tag)) };
         // SAFETY: the caller's promise.
         unsafe { self.stats.sent(nbl) };
         Ok(clone)

@@ -5,11 +5,12 @@ use super::adapter::{Adapter, MulticastList};
 use super::header;
 use super::ndk::NdkState;
 use crate::abi::*;
+use crate::frame::Tagging;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// All that is answered here. NDIS answers others out of the attributes.
-pub(super) const SUPPORTED: [NDIS_OID; 27] = [
+pub(super) const SUPPORTED: [NDIS_OID; 30] = [
     OID_GEN_SUPPORTED_LIST,
     OID_GEN_HARDWARE_STATUS,
     OID_GEN_TRANSMIT_BUFFER_SPACE,
@@ -33,6 +34,9 @@ pub(super) const SUPPORTED: [NDIS_OID; 27] = [
     OID_802_3_CURRENT_ADDRESS,
     OID_802_3_MULTICAST_LIST,
     OID_802_3_MAXIMUM_LIST_SIZE,
+    OID_GEN_VLAN_ID,
+    OID_PNP_SET_POWER,
+    OID_PNP_QUERY_POWER,
     OID_NDK_SET_STATE,
     OID_NDK_STATISTICS,
     OID_NDK_CONNECTIONS,
@@ -46,11 +50,20 @@ pub(super) const PACKET_FILTERS: ULONG = NDIS_PACKET_TYPE_DIRECTED
     | NDIS_PACKET_TYPE_ALL_MULTICAST
     | NDIS_PACKET_TYPE_BROADCAST
     | NDIS_PACKET_TYPE_PROMISCUOUS;
-pub(super) const MAC_OPTIONS: ULONG = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
-    | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
-    | NDIS_MAC_OPTION_NO_LOOPBACK
-    | NDIS_MAC_OPTION_8021P_PRIORITY
-    | NDIS_MAC_OPTION_8021Q_VLAN;
+/// With what of tags is honoured.
+pub(super) const fn mac_options(tagging: Tagging) -> ULONG {
+    let mut options = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
+        | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
+        | NDIS_MAC_OPTION_NO_LOOPBACK;
+    if tagging.priority {
+        options |= NDIS_MAC_OPTION_8021P_PRIORITY;
+    }
+    if tagging.vlan {
+        options |= NDIS_MAC_OPTION_8021Q_VLAN;
+    }
+    options
+}
+
 pub(super) const STATISTICS: ULONG = NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES_RCV
     | NDIS_STATISTICS_FLAGS_VALID_MULTICAST_FRAMES_RCV
     | NDIS_STATISTICS_FLAGS_VALID_BROADCAST_FRAMES_RCV
@@ -106,6 +119,11 @@ fn query(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
         OID_GEN_VENDOR_DRIVER_VERSION => DRIVER_VERSION,
         OID_GEN_DRIVER_VERSION => return answer(request, &0x0600_u16),
         OID_GEN_CURRENT_PACKET_FILTER => adapter.filter(),
+        OID_GEN_VLAN_ID if adapter.attachment().tagging().vlan => {
+            u32::from(adapter.attachment().tagging().own)
+        }
+        // Any state will do: there is no hardware.
+        OID_PNP_QUERY_POWER => return NDIS_STATUS_SUCCESS,
         OID_802_3_MAXIMUM_LIST_SIZE => MULTICAST_MAX as u32,
         OID_802_3_PERMANENT_ADDRESS | OID_802_3_CURRENT_ADDRESS => {
             return answer_bytes(request, &adapter.mac);
@@ -142,6 +160,21 @@ fn set(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
         // Whole frames are indicated, whatever the look-ahead.
         OID_GEN_CURRENT_LOOKAHEAD => read::<u32>(request).map(drop).into(),
         OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
+        OID_GEN_VLAN_ID if adapter.attachment().tagging().vlan => match read::<u32>(request) {
+            Ok(vlan @ 0..=0xfff) => {
+                adapter.attachment().set_vlan(vlan as u16);
+                NDIS_STATUS_SUCCESS
+            }
+            Ok(_) => STATUS_INVALID_PARAMETER,
+            Err(status) => status,
+        },
+        OID_PNP_SET_POWER => match read::<i32>(request) {
+            Ok(state) => {
+                adapter.attachment().set_asleep(state != NdisDeviceStateD0);
+                NDIS_STATUS_SUCCESS
+            }
+            Err(status) => status,
+        },
         OID_NDK_SET_STATE => match read::<u8>(request) {
             Ok(enable) => {
                 NdkState::request(adapter, enable != 0);

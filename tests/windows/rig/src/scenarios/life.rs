@@ -1,6 +1,7 @@
 //! Loading, starting, binding, and their ends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use driver::abi::*;
@@ -161,4 +162,33 @@ fn requests(vnic: &Vnic) {
     if answer.status != crate::ndis::NOT_SUPPORTED {
         breach!("an unknown OID: {answer:x?}");
     }
+}
+
+/// The NIC ends what it is asked at once, later, or before its call has returned; and it may abort
+/// what it is asked, and then is not bound.
+pub(super) fn pending(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(1500);
+    let vnic = add(0, nic);
+    expect_link(vnic, true);
+    eventually("the NIC is bound", || nic.is_bound());
+    for ends in [nic::AT_ONCE, nic::LATER, nic::WITHIN] {
+        nic.ends.store(ends, Ordering::SeqCst);
+        for _ in 0..5 {
+            nic.unbind();
+            expect_link(vnic, false);
+            nic.bind();
+            assert!(nic.is_bound(), "not bound, calls end {ends}");
+            expect_link(vnic, true);
+        }
+        nic.unbind();
+        nic.aborts.store(nic::ABORTED, Ordering::SeqCst);
+        nic.bind();
+        assert!(!nic.is_bound(), "bound to a NIC that took no packet filter");
+        nic.aborts.store(0, Ordering::SeqCst);
+        nic.bind();
+        assert!(nic.is_bound(), "not bound after an abort, calls end {ends}");
+    }
+    vnic.remove();
+    finish(host);
 }

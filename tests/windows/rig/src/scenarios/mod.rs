@@ -1,8 +1,10 @@
 //! What is done with the image, one story each. A story begins and ends with nothing loaded.
 
+mod frames;
 mod life;
 mod net;
 mod outside;
+mod power;
 mod refuse;
 mod traffic;
 
@@ -31,7 +33,19 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("halt-open", life::halt_open),
     ("pass-through", traffic::pass_through),
     ("traffic", traffic::traffic),
+    ("traffic-v6", traffic::traffic_v6),
     ("lossy", traffic::lossy),
+    ("subnets", traffic::subnets),
+    ("counters", traffic::counters),
+    ("own-address", frames::own_address),
+    ("tags", frames::tags),
+    ("vlan", frames::vlan),
+    ("unmapped", frames::unmapped),
+    ("cancel", frames::cancel),
+    ("pending", life::pending),
+    ("sleep-below", power::sleep_below),
+    ("sleep", power::sleep),
+    ("sleep-long", power::sleep_long),
     ("refused", refuse::refused),
     ("refused-pool", refuse::refused_pool),
     ("exhausted", refuse::exhausted),
@@ -70,21 +84,34 @@ fn address(number: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, 1 + number as u8])
 }
 
-/// The keywords of a vNIC on this NIC, as the INF would write them.
-fn keywords(nic: &Nic) -> [(&'static str, String); 6] {
+fn address6(number: usize) -> IpAddr {
+    IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 1 + number as u16])
+}
+
+/// The keywords of a vNIC on this NIC, as the INF would write them, but for these.
+fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     let jumbo = (nic.mtu + 14).to_string();
-    [
+    let mut keywords = vec![
         ("*NetworkDirect", "1".into()),
         ("*NetworkDirectTechnology", "4".into()),
         ("*NetworkDirectRoCEFrameSize", "1024".into()),
         ("*JumboPacket", jumbo),
+        ("*PriorityVLANTag", "3".into()),
         ("LowerAdapter", nic.guid.clone()),
         ("LowerMode", "0".into()),
-    ]
+    ];
+    keywords.retain(|(known, _)| others.iter().all(|(name, _)| name != known));
+    keywords.extend(others.iter().map(|&(name, value)| (name, value.to_owned())));
+    keywords
 }
 
 fn add(number: usize, nic: &Nic) -> &'static Vnic {
-    let vnic = Vnic::add(&keywords(nic), address(number)).expect("the adapter starts");
+    add_with(number, nic, &[])
+}
+
+fn add_with(number: usize, nic: &Nic, others: &[(&'static str, &str)]) -> &'static Vnic {
+    let vnic = Vnic::add(&keywords(nic, others), &[address(number), address6(number)]);
+    let vnic = vnic.expect("the adapter starts");
     netio::announce(vnic);
     vnic
 }

@@ -34,7 +34,7 @@ pub(super) struct Side {
 
 pub(super) struct Connection {
     pub(super) sides: [Side; 2],
-    _connectors: [Connector; 2],
+    pub(super) connectors: [Connector; 2],
     _listener: Arc<Listener>,
 }
 
@@ -44,10 +44,15 @@ impl Net {
     }
 
     pub(super) fn plug(host: &dyn Host, mtu: u32) -> Self {
+        Self::plug_with(host, mtu, &[])
+    }
+
+    /// The adapters have these keywords.
+    pub(super) fn plug_with(host: &dyn Host, mtu: u32, others: &[(&'static str, &str)]) -> Self {
         host.load().expect("DriverEntry succeeds");
         let nics = [Nic::plug_in(mtu), Nic::plug_in(mtu)];
         let vnics = [0, 1].map(|number| {
-            let vnic = add(number, nics[number]);
+            let vnic = add_with(number, nics[number], others);
             expect_link(vnic, true);
             vnic
         });
@@ -66,8 +71,13 @@ impl Net {
     }
 
     pub(super) fn side(&self, number: usize) -> Side {
+        self.side_with(number, 512)
+    }
+
+    /// With a CQ of this depth.
+    pub(super) fn side_with(&self, number: usize, depth: u32) -> Side {
         let adapter = &self.adapters.as_ref().expect("open")[number];
-        let cq = adapter.create_cq(512).expect("a CQ");
+        let cq = adapter.create_cq(depth).expect("a CQ");
         let pd = adapter.create_pd().expect("a PD");
         let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).expect("an MR");
         let qp = pd.create_qp(&cq, &cq, QpConfig::default()).expect("a QP");
@@ -75,20 +85,40 @@ impl Net {
     }
 
     pub(super) fn connect(&self) -> Connection {
+        self.try_connect(address(0), address(1)).expect("the connect succeeds")
+    }
+
+    /// Connects the first adapter to the second, by these addresses.
+    pub(super) fn try_connect(&self, from: IpAddr, to: IpAddr) -> Result<Connection, NdkError> {
+        self.connect_sides([self.side(0), self.side(1)], from, to)
+    }
+
+    pub(super) fn connect_sides(
+        &self,
+        sides: [Side; 2],
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<Connection, NdkError> {
         let adapters = self.adapters.as_ref().expect("open");
-        let listener = adapters[1].listen(SocketAddr::new(address(1), PORT)).expect("a listener");
-        let sides = [self.side(0), self.side(1)];
+        let (from, to) = (SocketAddr::new(from, 0), SocketAddr::new(to, PORT));
+        let listener = adapters[1].listen(to).expect("a listener");
         let active = adapters[0].create_connector().expect("a connector");
-        let (from, to) = (SocketAddr::new(address(0), 0), SocketAddr::new(address(1), PORT));
         let request = active.connect(&sides[0].qp, from, to, LIMITS, b"caller");
-        let passive = listener.next(PATIENCE).expect("a connect event");
+        let passive = loop {
+            if let Some(Err(error)) = request.poll() {
+                return Err(error);
+            }
+            if let Some(passive) = listener.next(Duration::from_millis(10)) {
+                break passive;
+            }
+        };
         assert_eq!(passive.connection_data().expect("its data").private_data[..6], *b"caller");
         let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
-        request.wait().expect("the connect succeeds");
-        active.complete_connect().wait().expect("the connection completes");
-        accept.wait().expect("the accept succeeds");
+        request.wait()?;
+        active.complete_connect().wait()?;
+        accept.wait()?;
         say!("connected");
-        Connection { sides, _connectors: [active, passive], _listener: listener }
+        Ok(Connection { sides, connectors: [active, passive], _listener: listener })
     }
 
     pub(super) fn end(self, host: &dyn Host) {

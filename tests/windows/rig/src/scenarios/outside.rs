@@ -14,7 +14,8 @@ use crate::rping;
 pub(super) fn rping_connect(host: &dyn Host, arguments: &[String]) {
     let peer: IpAddr = arguments[1].parse().expect("an address");
     let end = End::start(host, &arguments[0]);
-    let (from, to) = (SocketAddr::new(address(1), 0), SocketAddr::new(peer, PORT));
+    let local = if peer.is_ipv4() { address(1) } else { address6(1) };
+    let (from, to) = (SocketAddr::new(local, 0), SocketAddr::new(peer, PORT));
     let options = rping_options(&arguments[2..]);
     let pings = rping::connect(&end.adapter, from, to, options);
     let pings = pings.unwrap_or_else(|failure| panic!("rping -c: {failure}"));
@@ -22,11 +23,12 @@ pub(super) fn rping_connect(host: &dyn Host, arguments: &[String]) {
     end.stop(host);
 }
 
-/// `rping -s` for a peer on the other side of a UDP port: PORT COUNT SIZE.
+/// `rping -s` for a peer on the other side of a UDP port: PORT ADDRESS COUNT SIZE.
 pub(super) fn rping_serve(host: &dyn Host, arguments: &[String]) {
     let end = End::start(host, &arguments[0]);
-    let options = rping_options(&arguments[1..]);
-    let listener = end.adapter.listen(SocketAddr::new(address(1), PORT)).expect("a listener");
+    let local: IpAddr = arguments[1].parse().expect("an address");
+    let options = rping_options(&arguments[2..]);
+    let listener = end.adapter.listen(SocketAddr::new(local, PORT)).expect("a listener");
     say!("listening");
     let connector = listener.next(PATIENCE).expect("a connect event");
     let pings = rping::serve(&end.adapter, connector, options);

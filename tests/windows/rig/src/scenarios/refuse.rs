@@ -44,7 +44,7 @@ fn start_once(host: &dyn Host, nic: &'static Nic) -> bool {
         say!("DriverEntry: {status:#x}");
         return true;
     }
-    let vnic = Vnic::add(&keywords(nic), address(0));
+    let vnic = Vnic::add(&keywords(nic, &[]), &[address(0)]);
     let failed = match vnic {
         Ok(vnic) => {
             netio::announce(vnic);
