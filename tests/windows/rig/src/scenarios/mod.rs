@@ -18,7 +18,7 @@ use crate::ndis::oid;
 use crate::ndis::vnic::{self, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
 use crate::netio;
-use crate::ntos::{dispatcher, dpc, mdl, misc, pool};
+use crate::ntos::{dispatcher, dpc, lock, mdl, misc, pool};
 
 type Scenario = fn(&dyn Host, &[String]);
 
@@ -67,9 +67,10 @@ pub fn run(arguments: &[String], host: &dyn Host) -> ! {
     let sound = breaches() == 0;
     crate::log::verdict(
         format_args!(
-            "{name}: {} breaches, {} frames, {} ms",
+            "{name}: {} breaches, {} frames, {} nestings of locks, {} ms",
             breaches(),
             switch::frames(),
+            lock::nestings(),
             since.elapsed().as_millis()
         ),
         sound,
