@@ -16,7 +16,7 @@ use rocev2::cm::{CmConfig, CmEvent, ConnId, Hop, ReadLimits};
 use rocev2::device::{Connect, Device, DeviceConfig, Event};
 use rocev2::env::{Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
-use rocev2::mr::{Access, MrKind, PdId, Registration};
+use rocev2::mr::{Access, PdId, Registration};
 use rocev2::psn::Psn;
 use rocev2::qp::QpConfig;
 use rocev2::qp::requester::Window;
@@ -265,14 +265,13 @@ impl Node {
             window: Window::default(),
             cm: CmConfig { ca_guid: u64::from(address == CLIENT) + 1, ..CmConfig::default() },
         });
-        let config = QpConfig { owner: 0, pd: PD, send_depth: RING, recv_depth: 1 };
+        let config = QpConfig { owner: 0, pd: PD, send_depth: RING, recv_depth: 1, srq: None };
         let registration = Registration {
             pd: PD,
             region: RegionId(0),
             base: 0,
             len: len as u64,
             access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-            kind: MrKind::Registered,
         };
         Self {
             qpn: device.create_qp(&config).expect("there is room for a queue pair"),

@@ -10,7 +10,9 @@
 //! Opener ─> Adapter ─> Cq
 //!              ├─────> Pd ─> Mr, Qp
 //!              ├─────> Listener ─> Connector (incoming)
-//!              └─────> Connector (outgoing)
+//!              ├─────> Connector (outgoing)
+//!              ├─────> SharedEndpoint
+//!              └─────> Lam
 //! ```
 
 mod buffer;
@@ -21,8 +23,8 @@ mod provider;
 
 pub use buffer::Buffer;
 pub use consumer::{
-    Adapter, Arm, ConnectionData, Connector, Cq, Listener, Mr, Pd, Qp, QpConfig, ReadLimits,
-    Remote, Request, Sge,
+    Adapter, Arm, ConnectionData, Connector, Cq, Lam, Listener, Mr, Pd, Qp, QpConfig, ReadLimits,
+    Remote, Request, Sge, SharedEndpoint,
 };
 pub use error::{NdkError, Result};
 pub use mdl::Mdl;

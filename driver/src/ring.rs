@@ -3,11 +3,13 @@
 //! * Work: one SPSC ring per initiator queue, per receive queue and per CQ (`rtrb`), because NDKPI
 //!   obliges the consumer to serialize its calls on each.
 //! * Control: one bounded MPSC ring per shard for everything else.
+//! * Mappings of logical addresses: one bounded ring per shard (`crate::ndk::lam`).
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
 use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::ndk::adapter::Limits;
 use crate::ndk::counters::Counters;
+use crate::ndk::lam::LamRing;
 use crate::ndk::{CloseDone, Control, ObjectId};
 use crate::platform::{Platform, with_memory};
 use alloc::boxed::Box;
@@ -219,6 +221,7 @@ pub(crate) struct Shard {
     /// Free places of `control` that belong to no object.
     requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
+    pub(crate) lams: LamRing,
     sleep: Sleep,
     waker: Waker,
 }
@@ -238,6 +241,7 @@ impl Shard {
             objects: AtomicUsize::new(OBJECTS_MAX),
             requests: AtomicUsize::new(REQUESTS_MAX),
             doorbells: ArrayQueue::new(OBJECTS_MAX),
+            lams: LamRing::default(),
             sleep: Sleep::default(),
             waker,
         }
@@ -334,7 +338,7 @@ impl Shard {
 
     /// Whether a message or a doorbell waits.
     pub(crate) fn has_work(&self) -> bool {
-        !self.control.is_empty() || !self.doorbells.is_empty()
+        !self.control.is_empty() || !self.doorbells.is_empty() || !self.lams.is_empty()
     }
 
     /// The core is about to sleep. It must look at [`Self::has_work`] once more after this.
@@ -344,7 +348,7 @@ impl Shard {
 
     /// Wakes the core if it sleeps; a running core sees the ring by itself, so the busy path makes
     /// no system call.
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if self.sleep.must_wake() {
             self.waker.wake_by_ref();
         }

@@ -3,14 +3,12 @@
 //! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come
 //! out by `poll_*`. Nothing happens in between but what a call caused.
 
-use crate::cm::{
-    self, AcceptParams, Cm, CmConfig, CmError, CmEvent, ConnId, ConnectParams, ListenerId, QpSide,
-    ReadLimits,
-};
+use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, ReadLimits};
 use crate::env::{Instant, Memory, Rng};
-use crate::ids::{Qpn, Rkey};
-use crate::mr::{AccessError, MrTable, Registration};
+use crate::ids::Qpn;
+use crate::mr::MrTable;
 use crate::psn::Psn;
+use crate::qp::receive::Srqs;
 use crate::qp::requester::Window;
 use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
 use crate::qp::{PeerQp, Qp, QpConfig, QpState};
@@ -24,6 +22,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
+mod connections;
+mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -42,7 +42,7 @@ pub struct DeviceConfig {
     pub mtu: usize,
     /// QPs, at most; rounded up to a power of two.
     pub max_qps: usize,
-    /// Registrations, at most.
+    /// Keys, at most: registrations, and reserved keys. Never more than 2^18.
     pub max_mrs: usize,
     /// READs in flight per QP and direction, at most.
     pub max_reads: u8,
@@ -66,6 +66,11 @@ pub enum Event {
         qpn: Qpn,
         /// Its connection.
         conn: Option<ConnId>,
+    },
+    /// A shared receive queue fell below its threshold: once for each time that it was armed.
+    SrqLow {
+        /// The caller's name for the queue.
+        owner: u64,
     },
 }
 
@@ -127,6 +132,7 @@ pub struct Device {
     /// The latest number drawn for each slot.
     last_qpns: Vec<Qpn>,
     mrs: MrTable,
+    srqs: Srqs,
     cm: Cm,
     conns: BTreeMap<ConnId, ConnQp>,
     timers: Timers,
@@ -149,6 +155,7 @@ impl Device {
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
+            srqs: Srqs::default(),
             cm: Cm::new(config.cm.clone(), rng.fork()),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
@@ -156,7 +163,7 @@ impl Device {
             conns: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
-            completions: Completions::default(),
+            completions: Completions::new(config.max_mrs),
             events: VecDeque::new(),
             counters: Counters::default(),
             ip_id: rng.u32() as u16,
@@ -182,29 +189,22 @@ impl Device {
         &self.counters
     }
 
-    // ---- memory -------------------------------------------------------------------------------
-
-    /// Registers memory; `None` where the table is full.
-    pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
-        self.mrs.register(registration)
-    }
-
-    /// Ends a registration.
-    ///
-    /// # Errors
-    /// The key names nothing.
-    pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
-        self.mrs.deregister(key).map(drop)
-    }
-
     // ---- queue pairs --------------------------------------------------------------------------
 
-    /// Creates a QP in INIT; `None` where the table is full.
+    /// Creates a QP in INIT; `None` where the table is full, or its shared receive queue unknown.
     pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let recv_pd = match config.srq {
+            Some(srq) => self.srqs.enter(srq)?,
+            None => config.pd,
+        };
         let slot = self.free.pop_front()?;
         let qpn = self.draw_qpn(slot);
-        let qp = Qp::new(qpn, config, self.config.window);
-        self.completions.reserve(config.send_depth + config.recv_depth);
+        let qp = Qp::new(qpn, config, recv_pd, self.config.window);
+        let (send_depth, recv_depth) = qp.depths();
+        self.completions.reserve(send_depth + recv_depth);
         self.qps[slot] =
             Some(Box::new(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false }));
         Some(qpn)
@@ -215,10 +215,15 @@ impl Device {
         self.flush_qp(qpn);
         let Some((slot, entry)) = self.slot(qpn) else { return };
         let (send_depth, recv_depth) = entry.qp.depths();
+        let srq = entry.qp.srq();
         if let Some(conn) = entry.conn {
             self.conns.remove(&conn);
         }
         self.completions.unreserve(send_depth + recv_depth);
+        if let Some(srq) = srq {
+            self.srqs.leave(srq);
+        }
+        self.mrs.unbind_qp(qpn);
         self.qps[slot] = None;
         self.free.push_back(slot);
     }
@@ -258,139 +263,6 @@ impl Device {
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
         entry.qp.post_recv(wr, &mut self.completions)
-    }
-
-    // ---- connections --------------------------------------------------------------------------
-
-    /// Takes a local port, 0 for any; see [`Cm::bind_port`].
-    ///
-    /// # Errors
-    /// The port is taken, or none is left.
-    pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
-        self.cm.bind_port(local, port)
-    }
-
-    /// One more user of a bound port.
-    pub fn retain_port(&mut self, local: IpAddr, port: u16) {
-        self.cm.retain_port(local, port);
-    }
-
-    /// One user of a bound port less.
-    pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
-        self.cm.unbind_port(local, port);
-    }
-
-    /// Listens on a bound port.
-    ///
-    /// # Errors
-    /// See [`Cm::listen`].
-    pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
-        self.cm.listen(local, backlog)
-    }
-
-    /// Pauses or resumes a listener: while paused, requests are refused as if nobody listened.
-    pub fn pause(&mut self, listener: ListenerId, pause: bool) {
-        self.cm.pause(listener, pause);
-    }
-
-    /// Ends a listener; requests that nobody answered are refused.
-    pub fn unlisten(&mut self, listener: ListenerId) {
-        self.cm.unlisten(listener);
-    }
-
-    /// Asks the peer for a connection. [`CmEvent::Connected`] or a failure follows.
-    ///
-    /// # Errors
-    /// See [`Cm::connect`].
-    pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
-        let recv_psn = Psn::new(self.rng.u32());
-        let conn = self.cm.connect(
-            now,
-            &ConnectParams {
-                local: request.local,
-                remote: request.remote,
-                hop: request.hop,
-                qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
-                limits: self.capped(request.limits),
-                pmtu: self.config.cm.max_pmtu,
-                rnr_retry: RNR_RETRY,
-                retry_count: self.config.retry_count,
-                private_data: request.private_data,
-            },
-        )?;
-        self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
-        self.attach(request.qpn, conn, false);
-        Ok(conn)
-    }
-
-    /// Confirms a connection that [`CmEvent::Connected`] offered.
-    ///
-    /// # Errors
-    /// The connection is no longer there.
-    pub fn confirm(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
-        self.cm.confirm(now, conn)
-    }
-
-    /// Accepts a request: the QP receives from here on, and the reply leaves.
-    ///
-    /// # Errors
-    /// The connection is no longer there, or the private data is too long.
-    pub fn accept(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        qpn: Qpn,
-        limits: ReadLimits,
-        private_data: &[u8],
-    ) -> Result<(), CmError> {
-        let recv_psn = Psn::new(self.rng.u32());
-        let limits = self.capped(limits);
-        let params = AcceptParams {
-            qp: QpSide { qpn, starting_psn: recv_psn },
-            limits,
-            rnr_retry: RNR_RETRY,
-            private_data,
-        };
-        self.cm.accept(now, conn, &params)?;
-        self.conns.insert(conn, ConnQp { qpn, recv_psn });
-        self.attach(qpn, conn, true);
-        self.bring_up(conn);
-        Ok(())
-    }
-
-    /// Refuses a request, or the terms that [`CmEvent::Connected`] offered.
-    ///
-    /// # Errors
-    /// The connection is no longer there, or the private data is too long.
-    pub fn reject(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        private_data: &[u8],
-    ) -> Result<(), CmError> {
-        self.cm.reject(now, conn, private_data)
-    }
-
-    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`] follows.
-    ///
-    /// # Errors
-    /// The connection is not established.
-    pub fn disconnect(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
-        self.cm.disconnect(now, conn)
-    }
-
-    /// Forgets a connection in whatever state; the peer is told what it is owed.
-    pub fn release(&mut self, now: Instant, conn: ConnId) {
-        if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
-            let slot = self.slot_index(qpn);
-            // The queue pair may be another connection's by now, after a refusal of this one.
-            if let Some(entry) =
-                find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
-            {
-                (entry.conn, entry.awaits_rtu) = (None, false);
-            }
-        }
-        self.cm.release(now, conn);
     }
 
     // ---- packets ------------------------------------------------------------------------------
@@ -439,8 +311,13 @@ impl Device {
             _ => {}
         }
         let before = entry.qp.state();
-        let Self { mrs, completions, .. } = self;
-        let handled = entry.qp.handle_packet(now, packet, mrs, memory, completions);
+        let Self { mrs, srqs, completions, .. } = self;
+        let srq_id = entry.qp.srq();
+        let srq = srq_id.and_then(|id| srqs.get_mut(id));
+        let handled = entry.qp.handle_packet(now, packet, mrs, memory, srq, completions);
+        if let Some(id) = srq_id {
+            srqs.list(id);
+        }
         if handled.is_ok()
             && entry.awaits_rtu
             && let Some(conn) = entry.conn
@@ -486,7 +363,7 @@ impl Device {
             let mut unit = UnitWriter::new(buf, &encap);
             let written = entry.qp.fill(
                 now,
-                &self.mrs,
+                &mut self.mrs,
                 memory,
                 &mut unit,
                 max_packets,
@@ -546,7 +423,8 @@ impl Device {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pump_cm();
-        self.events.pop_front()
+        let low = self.srqs.pop_low().map(|owner| Event::SrqLow { owner });
+        low.or_else(|| self.events.pop_front())
     }
 
     // ---- inside -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use driver::abi::{
     NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_VERSION, STATUS_INTERNAL_ERROR, ULONG,
 };
 
-use super::{Connector, Cq, Listener, Pd};
-use crate::{NdkError, Opener, Result};
+use super::{Connector, Cq, Lam, Listener, Pd, SharedEndpoint};
+use crate::{Buffer, NdkError, Opener, Result};
 
 /// An open adapter.
 pub struct Adapter {
@@ -83,6 +84,25 @@ impl Adapter {
     /// Address not of this adapter, port in use, no resources.
     pub fn listen(self: &Arc<Self>, local: SocketAddr) -> Result<Arc<Listener>> {
         Listener::create(self, local)
+    }
+
+    /// Takes `local` for several outgoing connections; port 0 lets the provider choose.
+    ///
+    /// # Errors
+    /// Address not of this adapter, port in use, no resources.
+    pub fn share(self: &Arc<Self>, local: SocketAddr) -> Result<Arc<SharedEndpoint>> {
+        SharedEndpoint::create(self, local)
+    }
+
+    /// Gives logical addresses to a part of `buffer`.
+    ///
+    /// # Errors
+    /// An empty part, no resources.
+    ///
+    /// # Panics
+    /// If the part is not inside the buffer.
+    pub fn build_lam(self: &Arc<Self>, buffer: Arc<Buffer>, part: Range<usize>) -> Result<Lam> {
+        Lam::build(self, buffer, part)
     }
 
     /// The object itself, for calls that have no wrapper.

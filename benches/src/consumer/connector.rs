@@ -8,7 +8,7 @@ use driver::abi::*;
 
 use super::object::Handle;
 use super::request::{Outcome, Request, create};
-use super::{Adapter, Listener, Qp};
+use super::{Adapter, Listener, Qp, SharedEndpoint};
 use crate::{NdkError, Result};
 
 /// How many RDMA READs may be in flight: those we serve, and those we issue.
@@ -36,6 +36,8 @@ pub struct Connector {
     disconnected: Arc<Outcome<()>>,
     /// The QP that the connection uses.
     qp: Mutex<Option<Arc<Qp>>>,
+    /// The shared endpoint that it connected from.
+    endpoint: Mutex<Option<Arc<SharedEndpoint>>>,
     _listener: Option<Arc<Listener>>,
     _adapter: Arc<Adapter>,
 }
@@ -57,8 +59,8 @@ impl Connector {
         adapter: Arc<Adapter>,
     ) -> Self {
         let disconnected = Outcome::new();
-        let qp = Mutex::new(None);
-        Self { object, disconnected, qp, _listener: listener, _adapter: adapter }
+        let (qp, endpoint) = (Mutex::new(None), Mutex::new(None));
+        Self { object, disconnected, qp, endpoint, _listener: listener, _adapter: adapter }
     }
 
     /// Connects `qp` from `local` (port 0 lets the provider choose) to `remote`. When the request
@@ -80,6 +82,37 @@ impl Connector {
                 qp.as_ptr(),
                 local.as_ptr(),
                 local.len(),
+                remote.as_ptr(),
+                remote.len(),
+                limits.inbound,
+                limits.outbound,
+                private_data.as_ptr().cast(),
+                private_data.len() as ULONG,
+                completion,
+                context,
+            )
+        })
+    }
+
+    /// As [`Connector::connect`], from the address and port of `endpoint`.
+    pub fn connect_shared(
+        &self,
+        qp: &Arc<Qp>,
+        endpoint: &Arc<SharedEndpoint>,
+        remote: SocketAddr,
+        limits: ReadLimits,
+        private_data: &[u8],
+    ) -> Request {
+        self.keep(qp);
+        let kept = Some(Arc::clone(endpoint));
+        *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        let remote = SOCKADDR_INET::from(remote);
+        // SAFETY: connector, QP and endpoint are open; address and private data outlive the call.
+        Request::start("NdkConnectWithSharedEndpoint", |completion, context| unsafe {
+            (self.object.table().NdkConnectWithSharedEndpoint)(
+                self.as_ptr(),
+                qp.as_ptr(),
+                endpoint.as_ptr(),
                 remote.as_ptr(),
                 remote.len(),
                 limits.inbound,

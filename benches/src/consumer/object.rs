@@ -53,6 +53,7 @@ objects! {
     NDK_QP, NDK_QP_DISPATCH, NdkCloseQp;
     NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NdkCloseConnector;
     NDK_LISTENER, NDK_LISTENER_DISPATCH, NdkCloseListener;
+    NDK_SHARED_ENDPOINT, NDK_SHARED_ENDPOINT_DISPATCH, NdkCloseSharedEndpoint;
 }
 
 /// An open object. Its drop closes it and waits until the provider is silent about it.

@@ -56,6 +56,15 @@ unsafe impl Send for NDK_OBJECT_HEADER {}
 // SAFETY: as above.
 unsafe impl Sync for NDK_OBJECT_HEADER {}
 
+/// A C object of one type.
+///
+/// # Safety
+/// It begins with an [`NDK_OBJECT_HEADER`].
+pub unsafe trait NdkObject {
+    /// What its header says.
+    const TYPE: NDK_OBJECT_TYPE;
+}
+
 macro_rules! objects {
     ($($(#[$doc:meta])* $name:ident: $kind:ident, $dispatch:ident;)+) => {$(
         $(#[$doc])*
@@ -67,6 +76,11 @@ macro_rules! objects {
             pub Dispatch: UnsafeCell<*const $dispatch>,
         }
         layout!($name, 0x30 { Header: 0, Dispatch: 0x28 });
+
+        // SAFETY: as the layout says.
+        unsafe impl NdkObject for $name {
+            const TYPE: NDK_OBJECT_TYPE = $kind;
+        }
 
         impl $name {
             /// A new object at `version` with the provider's table.

@@ -6,7 +6,6 @@ use crate::abi::*;
 use crate::ndk::connector::{
     Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage,
 };
-use crate::ndk::listener::ListenerObject;
 use crate::ndk::{Context, Endpoint, ObjectId, RequestDone, status};
 use crate::platform::with_memory;
 use alloc::boxed::Box;
@@ -14,14 +13,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
-use rocev2::cm::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
+use rocev2::cm::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits, is_host};
 use rocev2::device;
 use rocev2::env::Instant;
 use rocev2::qp::QpState;
 use rocev2::wire::Mac;
-
-/// Connection requests that a listener's consumer has not answered, at most.
-const BACKLOG: usize = 256;
 
 /// How far a connector is.
 #[derive(Debug, Eq, PartialEq)]
@@ -58,6 +54,8 @@ pub(super) struct ConnectorCore {
     phase: Phase,
     conn: Option<ConnId>,
     qp: Option<ObjectId>,
+    /// The shared endpoint that it connects from.
+    endpoint: Option<ObjectId>,
     /// The local port that it holds.
     port: Option<SocketAddr>,
     /// Whom a connect asks.
@@ -69,14 +67,8 @@ pub(super) struct ConnectorCore {
     event: Option<DisconnectEvent>,
     /// Data could flow once.
     established: bool,
-}
-
-pub(super) struct ListenerCore {
-    pub(super) object: Arc<ListenerObject>,
-    pub(super) event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
-    pub(super) context: Context,
-    pub(super) adapter: ObjectId,
-    pub(super) listening: Option<(ListenerId, SocketAddr)>,
+    /// What an answer to an attempt that the peer has ended meanwhile is told.
+    end: NTSTATUS,
 }
 
 impl ConnectorCore {
@@ -87,12 +79,14 @@ impl ConnectorCore {
             phase: Phase::Idle,
             conn: None,
             qp: None,
+            endpoint: None,
             port: None,
             remote: None,
             waiting: None,
             pending: None,
             event: None,
             established: false,
+            end: STATUS_CONNECTION_ABORTED,
         }
     }
 
@@ -126,6 +120,13 @@ impl ConnectorCore {
         });
     }
 
+    /// An accept may lower the limits that the request left.
+    fn agree(&self, limits: ReadLimits) {
+        if let Some(info) = self.object.shared.info.get() {
+            self.publish(Info { limits: info.limits.min(limits), ..info });
+        }
+    }
+
     #[allow(unsafe_code, reason = "the one writer")]
     fn publish(&self, info: Info) {
         // SAFETY: only the core's thread comes here.
@@ -146,7 +147,7 @@ impl State {
         self.connector(id).map(|connector| (id, connector))
     }
 
-    fn owns(&self, address: IpAddr) -> bool {
+    pub(super) fn owns(&self, address: IpAddr) -> bool {
         self.device.config().addresses.contains(&address)
     }
 
@@ -168,7 +169,9 @@ impl State {
         connector.pending = Some(done);
         connector.waiting = Some(what);
         connector.enter(Phase::Resolving);
-        match self.neighbours.lookup(now.as_nanos(), remote) {
+        // What is sent to an own address comes back here (`super::loopback`).
+        let own = self.owns(remote).then_some(self.mac);
+        match own.or_else(|| self.neighbours.lookup(now.as_nanos(), remote)) {
             Some(mac) => self.start_connect(now, id, Mac(mac)),
             None => {
                 self.resolving.push(id);
@@ -184,21 +187,29 @@ impl State {
         if !self.owns(what.local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
-        // The adapter does not offer loopback connections, and no edge would bring the frames back.
-        if self.owns(what.remote.ip()) {
-            return Err(STATUS_CONNECTION_REFUSED);
+        if !is_host(what.remote.ip()) {
+            return Err(STATUS_NETWORK_UNREACHABLE);
         }
         let connector = self.connector(id).ok_or(STATUS_INVALID_PARAMETER)?;
         if connector.phase != Phase::Idle {
             return Err(STATUS_CONNECTION_ACTIVE);
         }
-        let bound = self.device.bind_port(what.local.ip(), what.local.port());
-        what.local.set_port(bound.map_err(status::cm_error)?);
+        match what.endpoint {
+            Some(endpoint) => what.local = self.share_endpoint(endpoint)?,
+            None => {
+                let bound = self.device.bind_port(what.local.ip(), what.local.port());
+                what.local.set_port(bound.map_err(status::cm_error)?);
+            }
+        }
         if let Err(status) = self.claim_qp(id, what.qp) {
             self.device.unbind_port(what.local.ip(), what.local.port());
             return Err(status);
         }
+        if let Some(endpoint) = what.endpoint {
+            self.add_parent(id, endpoint);
+        }
         if let Some(connector) = self.connector(id) {
+            connector.endpoint = what.endpoint;
             connector.port = Some(what.local);
             connector.remote = Some(what.remote);
         }
@@ -263,15 +274,19 @@ impl State {
         }
     }
 
-    /// Who listens and who is connected.
+    /// Who listens, what is shared, and who is connected.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let of = |entry: &Entry| match &entry.kind {
             Kind::Connector(connector) if connector.phase == Phase::Established => {
                 let info = connector.object.shared.info.get()?;
-                Some(Endpoint { local: info.local, remote: Some(info.peer) })
+                Some(Endpoint { local: info.local, remote: Some(info.peer), listener: false })
             }
             Kind::Listener(listener) => {
-                listener.listening.map(|(_, local)| Endpoint { local, remote: None })
+                let (_, local) = listener.listening?;
+                Some(Endpoint { local, remote: None, listener: true })
+            }
+            Kind::SharedEndpoint(endpoint) => {
+                Some(Endpoint { local: endpoint.local?, remote: None, listener: false })
             }
             _ => None,
         };
@@ -317,6 +332,9 @@ impl State {
         }
         self.release_conn(now, id);
         self.release_qp(id);
+        if let Some(endpoint) = self.connector(id).and_then(|connector| connector.endpoint.take()) {
+            self.remove_parent(id, endpoint);
+        }
     }
 
     /// Gives the connection and the port back.
@@ -354,7 +372,7 @@ impl State {
         let connector = self.connector(id).ok_or(STATUS_INVALID_PARAMETER)?;
         match connector.phase {
             Phase::Offered => {}
-            Phase::Ended => return Err(STATUS_CONNECTION_ABORTED),
+            Phase::Ended => return Err(connector.end),
             _ => return Err(STATUS_CONNECTION_INVALID),
         }
         let conn = connector.conn.ok_or(STATUS_CONNECTION_INVALID)?;
@@ -384,63 +402,6 @@ impl State {
     }
 
     // ---- passive side -------------------------------------------------------------------------
-
-    pub(super) fn listen(&mut self, id: ObjectId, local: SocketAddr) -> NTSTATUS {
-        let Some(Kind::Listener(listener)) = self.objects.get(id).map(|entry| &entry.kind) else {
-            return STATUS_INVALID_PARAMETER;
-        };
-        if listener.listening.is_some() {
-            return STATUS_INVALID_DEVICE_STATE;
-        }
-        if !local.ip().is_unspecified() && !self.owns(local.ip()) {
-            return STATUS_INVALID_ADDRESS;
-        }
-        let mut local = local;
-        match self.device.bind_port(local.ip(), local.port()) {
-            Ok(port) => local.set_port(port),
-            Err(error) => return status::cm_error(error),
-        }
-        let listener_id = match self.device.listen(local, BACKLOG) {
-            Ok(listener_id) => listener_id,
-            Err(error) => {
-                self.device.unbind_port(local.ip(), local.port());
-                return status::cm_error(error);
-            }
-        };
-        self.listeners.insert(listener_id, id);
-        if let Some(Kind::Listener(listener)) =
-            self.objects.get_mut(id).map(|entry| &mut entry.kind)
-        {
-            listener.listening = Some((listener_id, local));
-            // It listens once in its life.
-            let _ = listener.object.shared.local.set(Box::new(local));
-        }
-        // It may have been paused before it listened.
-        self.pause(id);
-        STATUS_SUCCESS
-    }
-
-    /// Does what the consumer last asked for.
-    pub(super) fn pause(&mut self, id: ObjectId) {
-        if let Some(Kind::Listener(ListenerCore {
-            object, listening: Some((listener, _)), ..
-        })) = self.objects.get(id).map(|entry| &entry.kind)
-        {
-            self.device.pause(*listener, object.shared.paused.load(Ordering::Acquire));
-        }
-    }
-
-    pub(super) fn close_listener(&mut self, id: ObjectId) {
-        let Some(Kind::Listener(listener)) = self.objects.get_mut(id).map(|entry| &mut entry.kind)
-        else {
-            return;
-        };
-        if let Some((listener_id, local)) = listener.listening.take() {
-            self.listeners.remove(&listener_id);
-            self.device.unlisten(listener_id);
-            self.device.unbind_port(local.ip(), local.port());
-        }
-    }
 
     fn handle_request(&mut self, now: Instant, listener_id: ListenerId, conn: ConnId, peer: &Peer) {
         let Some(&listener) = self.listeners.get(&listener_id) else {
@@ -499,6 +460,7 @@ impl State {
                     connector.pending = Some(done);
                     connector.event = Some(what.event);
                     connector.enter(Phase::Accepting);
+                    connector.agree(what.limits);
                 }
             }
             Err(status) => {
@@ -663,7 +625,15 @@ impl State {
                     self.request_done(done, status);
                 }
             }
-            Phase::Offered | Phase::Requested => {
+            Phase::Offered => {
+                failures.add();
+                // The acceptor gave up; if for want of our confirmation, the page has a status.
+                if status == STATUS_IO_TIMEOUT {
+                    connector.end = status;
+                }
+                connector.enter(Phase::Ended);
+            }
+            Phase::Requested => {
                 failures.add();
                 connector.enter(Phase::Ended);
             }

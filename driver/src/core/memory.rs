@@ -51,6 +51,7 @@ impl State {
             | Control::Listen { .. }
             | Control::List { .. } => 0,
             Control::Create { what, .. } => queue_bytes(what),
+            Control::ResizeCq { depth, .. } => *depth as usize * size_of::<Cqe>(),
             Control::Close { .. }
             | Control::DeregisterMr { .. }
             | Control::Reject { .. }
@@ -72,7 +73,8 @@ impl State {
                 let object = Context::new(null_mut());
                 self.upcalls.push_back(Upcall::Created { done, status, object });
             }
-            Control::RegisterMr { done, .. }
+            Control::ResizeCq { done, .. }
+            | Control::RegisterMr { done, .. }
             | Control::Connect { done, .. }
             | Control::CompleteConnect { done, .. }
             | Control::Accept { done, .. }
@@ -98,6 +100,10 @@ fn queue_bytes(what: &Create) -> usize {
             qp.initiator_depth as usize * 3 * size_of::<SendWr>()
                 + qp.receive_depth as usize * 3 * size_of::<RecvWr>()
         }
-        Create::Pd | Create::Mr { .. } | Create::Connector | Create::Listener { .. } => 0,
+        Create::Pd
+        | Create::Mr { .. }
+        | Create::Connector
+        | Create::Listener { .. }
+        | Create::SharedEndpoint { .. } => 0,
     }
 }

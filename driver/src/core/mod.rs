@@ -3,13 +3,17 @@
 //! It has no thread of its own. A Linux thread, a kernel thread or a test calls [`PollCore::poll`].
 
 mod connections;
+mod cqs;
+mod endpoints;
+mod loopback;
 mod memory;
 mod objects;
 
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
-use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_ERROR, NEWS_SOLICITED};
+use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
+use crate::ndk::lam::Lams;
 use crate::ndk::mr::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
 use crate::platform::Platform;
@@ -21,9 +25,10 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
+use loopback::Loopback;
 use netadapter_glue::neighbour::Neighbours;
-use netadapter_glue::{Edge, Received, Segments, Transmit};
-use objects::{Entry, Kind, Objects};
+use netadapter_glue::{Edge, Received, Transmit};
+use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
@@ -96,6 +101,7 @@ struct State {
     device: Device,
     neighbours: Neighbours,
     regions: Regions,
+    lams: Lams,
     objects: Objects,
     conns: BTreeMap<ConnId, ObjectId>,
     listeners: BTreeMap<ListenerId, ObjectId>,
@@ -104,9 +110,12 @@ struct State {
     upcalls: VecDeque<Upcall>,
     /// CQs whose notification may be due.
     notify: VecDeque<ObjectId>,
+    /// CQs whose notification is held back by moderation until then, each once.
+    held: Vec<(Instant, ObjectId)>,
     next_pd: u32,
     mac: [u8; 6],
     max_segments: usize,
+    loopback: Loopback,
     stopped: bool,
 }
 
@@ -150,6 +159,7 @@ impl PollCore {
             device,
             neighbours: Neighbours::new(link.mac, &config.addresses),
             regions: Regions::default(),
+            lams: Lams::default(),
             objects: Objects::default(),
             conns: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -157,9 +167,11 @@ impl PollCore {
             // More than a turn usually makes.
             upcalls: VecDeque::with_capacity(UPCALLS),
             notify: VecDeque::new(),
+            held: Vec::new(),
             next_pd: 1,
             mac: link.mac,
             max_segments: link.max_segments.max(1),
+            loopback: Loopback::default(),
             stopped: false,
         };
         Self { edge, edge_failed: false, state }
@@ -198,9 +210,11 @@ impl PollCore {
         busy |= self.state.handle_events(now);
         // A failed connection may just have flushed a queue.
         busy |= self.state.deliver_completions(now);
-        busy |= self.state.call_back();
+        self.state.release_held(now);
+        busy |= self.state.call_back(now);
         let neighbours = self.state.neighbours.poll_timeout().map(Instant::from_nanos);
-        let next = [self.state.device.poll_timeout(), neighbours].into_iter().flatten().min();
+        let held = self.state.held.iter().map(|(until, _)| *until).min();
+        let next = [self.state.device.poll_timeout(), neighbours, held].into_iter().flatten().min();
         Turn {
             busy: busy || self.state.shard.has_work(),
             next,
@@ -228,7 +242,8 @@ impl PollCore {
     fn transmit_burst(&mut self, now: Instant) -> bool {
         let Self { edge, state, .. } = self;
         let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(now, buf));
-        sent.is_ok_and(|units| units > 0)
+        let came_back = state.loopback.restart();
+        came_back || sent.is_ok_and(|units| units > 0)
     }
 }
 
@@ -237,10 +252,7 @@ impl State {
         if let Some(len) = self.neighbours.poll_transmit(buf) {
             return Some(Transmit { len, segments: None });
         }
-        let unit = self.device.poll_transmit(now, buf, self.max_segments, &mut self.regions)?;
-        let segments = (unit.segments > 1)
-            .then_some(Segments { header_len: unit.header_len, segment_len: unit.segment_len });
-        Some(Transmit { len: unit.len, segments })
+        self.fill_from_device(now, buf)
     }
 
     fn drain_control(&mut self, now: Instant) -> bool {
@@ -262,6 +274,9 @@ impl State {
                 self.answer(id);
             }
         }
+        // After the posts, so that a post never meets a mapping that was built before it and is not
+        // known yet.
+        self.lams.update(&self.shard.lams);
         ringing > 0
     }
 
@@ -285,16 +300,11 @@ impl State {
                 listener.object.shared.doorbell.answer();
                 self.pause(id);
             }
-            Kind::Adapter(_) | Kind::Pd(..) | Kind::Mr(_) | Kind::Connector(_) => {}
-        }
-    }
-
-    /// Looks at the CQ's notification at the end of the turn, once.
-    fn note(&mut self, id: ObjectId) {
-        if let Some(Kind::Cq(cq)) = self.objects.get_mut(id).map(|entry| &mut entry.kind)
-            && !core::mem::replace(&mut cq.noted, true)
-        {
-            self.notify.push_back(id);
+            Kind::Adapter(_)
+            | Kind::Pd(..)
+            | Kind::Mr(_)
+            | Kind::Connector(_)
+            | Kind::SharedEndpoint(_) => {}
         }
     }
 
@@ -337,42 +347,6 @@ impl State {
         self.push_cqe(now, cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY });
     }
 
-    fn push_cqe(&mut self, now: Instant, cq_id: ObjectId, cqe: Cqe, mut news: u8) {
-        let Some(Kind::Cq(cq)) = self.objects.get_mut(cq_id).map(|entry| &mut entry.kind) else {
-            return;
-        };
-        if cq.failed {
-            return;
-        }
-        if cq.ring.push(cqe).is_err() {
-            cq.failed = true;
-            self.shard.counters.cq_errors.add();
-            news = NEWS_ERROR;
-        }
-        let failed = cq.failed;
-        if cq.object.shared.arm.add(news) {
-            self.note(cq_id);
-        }
-        if failed {
-            self.fail_qps_of(now, cq_id);
-        }
-    }
-
-    /// A CQ overran: it is dead, and so is every QP on it (IBTA ch. 10, CQ errors), and with a QP
-    /// its connection.
-    fn fail_qps_of(&mut self, now: Instant, cq_id: ObjectId) {
-        let is_on_it = |entry: &Entry| match &entry.kind {
-            Kind::Qp(qp) => qp.receive_cq == cq_id || qp.initiator_cq == cq_id,
-            _ => false,
-        };
-        let dead: Vec<ObjectId> =
-            self.objects.iter().filter(|(_, entry)| is_on_it(entry)).map(|(id, _)| id).collect();
-        for id in dead {
-            self.flush_qp(id);
-            self.handle_dead_qp(now, id);
-        }
-    }
-
     fn handle_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.device.poll_event() {
@@ -380,6 +354,8 @@ impl State {
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
                 Event::QpFailed { conn, .. } => self.handle_qp_failure(now, conn),
+                // No shared receive queue is created yet.
+                Event::SrqLow { .. } => {}
             }
         }
         any
@@ -387,7 +363,7 @@ impl State {
 
     /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
     /// callback may post, arm, close or connect.
-    fn call_back(&mut self) -> bool {
+    fn call_back(&mut self, now: Instant) -> bool {
         let due = self.upcalls.len();
         for _ in 0..due {
             if let Some(upcall) = self.upcalls.pop_front() {
@@ -397,7 +373,7 @@ impl State {
         let notified = self.notify.len();
         for _ in 0..notified {
             if let Some(id) = self.notify.pop_front() {
-                self.notify_cq(id);
+                self.notify_cq(now, id);
             }
         }
         due + notified > 0
@@ -441,22 +417,6 @@ impl State {
         }
     }
 
-    #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    fn notify_cq(&mut self, id: ObjectId) {
-        let Some(entry) = self.objects.get_mut(id) else { return };
-        let Kind::Cq(cq) = &mut entry.kind else { return };
-        cq.noted = false;
-        if entry.closing.is_some() || !cq.object.shared.arm.take() {
-            return;
-        }
-        let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
-        if let Some(callback) = cq.notification {
-            // SAFETY: the consumer's callback with the consumer's context; one at a time, as only
-            // this thread makes them.
-            unsafe { callback(cq.context.get(), status) };
-        }
-    }
-
     fn request_done(&mut self, done: RequestDone, status: NTSTATUS) {
         self.upcalls.push_back(Upcall::Requested { done, status });
     }
@@ -466,6 +426,10 @@ impl State {
             Control::OpenAdapter { version, opened } => self.open_adapter(version, opened),
             Control::Create { parent, what, done } => self.create(parent, *what, done),
             Control::Close { object, done } => self.close(now, object, done),
+            Control::ResizeCq { cq, depth, done } => {
+                let status = self.resize_cq(cq, depth);
+                self.request_done(done, status);
+            }
             Control::RegisterMr { mr, what, done } => {
                 let status = self.register_mr(mr, *what);
                 self.request_done(done, status);

@@ -4,17 +4,16 @@
 //! completion is the last that the consumer hears of it, and an antecedent is finished only after
 //! that callback has returned (ndkpi, Object Lifetime Requirements).
 
-use super::connections::{ConnectorCore, ListenerCore};
+use super::connections::ConnectorCore;
+use super::cqs::CqCore;
+use super::endpoints::{ListenerCore, SharedEndpointCore};
 use super::{State, Upcall, owner};
 use crate::abi::*;
 use crate::ndk::adapter::{self, AdapterObject};
-use crate::ndk::cq::{self, Arm, CqObject, CqShared, Cqe, CreateCq};
 use crate::ndk::mr::{self, MrObject, MrShared, Register};
 use crate::ndk::pd::{self, PdObject};
 use crate::ndk::qp::{self, CreateQp, QpObject, QpShared, Queue};
-use crate::ndk::{
-    Base, CloseDone, Context, Create, CreateDone, Object, ObjectId, connector, listener,
-};
+use crate::ndk::{Base, CloseDone, Context, Create, CreateDone, Object, ObjectId, connector};
 use crate::ring::{Doorbell, Exclusive};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rocev2::device::Device;
 use rocev2::env::{Instant, RegionId};
 use rocev2::ids::{Qpn, Rkey};
-use rocev2::mr::{MrKind, PdId, Registration};
+use rocev2::mr::{PdId, Registration};
 use rocev2::qp::QpConfig;
 use rocev2::qp::work::{RecvWr, SendWr};
 use slotmap::SlotMap;
@@ -52,17 +51,7 @@ pub(super) enum Kind {
     Qp(Box<QpCore>),
     Connector(Box<ConnectorCore>),
     Listener(ListenerCore),
-}
-
-pub(super) struct CqCore {
-    pub(super) object: Arc<CqObject>,
-    pub(super) ring: rtrb::Producer<Cqe>,
-    pub(super) notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
-    pub(super) context: Context,
-    /// It overran; nothing is added any more.
-    pub(super) failed: bool,
-    /// Its notification may be due, and will be looked at.
-    pub(super) noted: bool,
+    SharedEndpoint(SharedEndpointCore),
 }
 
 pub(super) struct MrCore {
@@ -107,13 +96,14 @@ impl Kind {
     /// Whether a call of the consumer is still inside the object.
     fn is_entered(&self) -> bool {
         match self {
-            Self::Cq(cq) => cq.object.shared.results.is_entered(),
+            Self::Cq(cq) => cq.object.shared.is_entered(),
             Self::Qp(qp) => qp.is_entered(),
             Self::Adapter(_)
             | Self::Pd(..)
             | Self::Mr(_)
             | Self::Connector(_)
-            | Self::Listener(_) => false,
+            | Self::Listener(_)
+            | Self::SharedEndpoint(_) => false,
         }
     }
 }
@@ -127,7 +117,7 @@ impl State {
     ) -> ObjectId {
         let shard = Arc::clone(&self.shard);
         let id = self.objects.insert_with_key(|id| Entry {
-            kind: make(Base { id, shard }),
+            kind: make(Base::new(id, shard)),
             parents: heapless::Vec::new(),
             children: 0,
             closing: None,
@@ -210,6 +200,7 @@ impl State {
             Create::Qp(what) => self.create_qp(parent, &what),
             Create::Connector => Ok(self.create_connector(&[parent], ConnectorCore::new).1),
             Create::Listener { event, context } => Ok(self.create_listener(parent, event, context)),
+            Create::SharedEndpoint { local } => self.create_shared_endpoint(parent, local),
         }
     }
 
@@ -225,27 +216,6 @@ impl State {
             });
             pointer = object.as_ndk();
             Kind::Pd(object, pd)
-        });
-        Context::new(pointer.cast())
-    }
-
-    fn create_cq(&mut self, adapter: ObjectId, what: &CreateCq) -> Context {
-        let (ring, results) = rtrb::RingBuffer::new((what.depth as usize).max(1));
-        let mut pointer = core::ptr::null_mut();
-        self.insert(&[adapter], |base| {
-            let shared = CqShared {
-                results: Exclusive::new(results),
-                arm: Arm::default(),
-                doorbell: Doorbell::default(),
-            };
-            let object = Arc::new(Object {
-                ndk: NDK_CQ::new(adapter::VERSION, &cq::DISPATCH),
-                base,
-                shared,
-            });
-            pointer = object.as_ndk();
-            let CreateCq { notification, context, .. } = *what;
-            Kind::Cq(CqCore { object, ring, notification, context, failed: false, noted: false })
         });
         Context::new(pointer.cast())
     }
@@ -322,6 +292,7 @@ impl State {
             pd,
             send_depth: initiator_depth as usize,
             recv_depth: receive_depth as usize,
+            srq: None,
         };
         let Some(qpn) = self.device.create_qp(&config) else {
             self.remove(id);
@@ -349,23 +320,6 @@ impl State {
         (id, Context::new(pointer.cast()))
     }
 
-    fn create_listener(
-        &mut self,
-        adapter: ObjectId,
-        event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
-        context: Context,
-    ) -> Context {
-        let mut pointer = core::ptr::null_mut();
-        self.insert(&[adapter], |base| {
-            let ndk = NDK_LISTENER::new(adapter::VERSION, &listener::DISPATCH);
-            let object =
-                Arc::new(Object { ndk, base, shared: listener::ListenerShared::default() });
-            pointer = object.as_ndk();
-            Kind::Listener(ListenerCore { object, event, context, adapter, listening: None })
-        });
-        Context::new(pointer.cast())
-    }
-
     // ---- memory regions -----------------------------------------------------------------------
 
     fn mr(&mut self, id: ObjectId) -> Option<&mut MrCore> {
@@ -383,14 +337,7 @@ impl State {
         let pd = mr.pd;
         let len = what.mapping.len();
         let region = self.regions.insert(what.mapping);
-        let registration = Registration {
-            pd,
-            region,
-            base: what.base,
-            len,
-            access: what.access,
-            kind: MrKind::Registered,
-        };
+        let registration = Registration { pd, region, base: what.base, len, access: what.access };
         let Some(key) = self.device.register(registration) else {
             self.regions.remove(region);
             return STATUS_INSUFFICIENT_RESOURCES;
@@ -450,6 +397,7 @@ impl State {
             Kind::Qp(_) => self.flush_qp(id),
             Kind::Connector(_) => self.close_connector(now, id),
             Kind::Listener(_) => self.close_listener(id),
+            Kind::SharedEndpoint(_) => self.close_shared_endpoint(id),
         }
         self.try_finish(id);
     }
@@ -497,8 +445,15 @@ impl State {
 
     fn take(&mut self, id: ObjectId) -> heapless::Vec<ObjectId, 4> {
         let Some(entry) = self.objects.remove(id) else { return heapless::Vec::new() };
-        if let Kind::Qp(qp) = &entry.kind {
-            self.device.destroy_qp(qp.qpn);
+        match &entry.kind {
+            Kind::Qp(qp) => self.device.destroy_qp(qp.qpn),
+            Kind::Adapter(_) => self.lams.forget(id, &self.shard.lams),
+            Kind::Cq(_) => self.held.retain(|&(_, cq)| cq != id),
+            Kind::Pd(..)
+            | Kind::Mr(_)
+            | Kind::Connector(_)
+            | Kind::Listener(_)
+            | Kind::SharedEndpoint(_) => {}
         }
         entry.parents
     }

@@ -2,7 +2,7 @@
 
 use super::cq::CreateCq;
 use super::{
-    Context, Create, CreateDone, Object, create, ndk_query_extension, not_supported as ns,
+    Context, Create, CreateDone, Object, create, lam, ndk_query_extension, shared_endpoint,
 };
 use crate::abi::*;
 use rocev2::qp::work::{MAX_MESSAGE, MAX_READS, MAX_SGE};
@@ -74,7 +74,10 @@ impl Limits {
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
             AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
-                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED,
+                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
+                | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED
+                | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
             RdmaTechnology: NdkRoCEv2,
         }
     }
@@ -86,11 +89,11 @@ pub(crate) static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkQueryAdapterInfo: ndk_query_adapter_info,
     NdkCreateCq: ndk_create_cq,
     NdkCreatePd: ndk_create_pd,
-    NdkCreateSharedEndpoint: ns::create_shared_endpoint,
+    NdkCreateSharedEndpoint: shared_endpoint::ndk_create_shared_endpoint,
     NdkCreateConnector: ndk_create_connector,
     NdkCreateListener: ndk_create_listener,
-    NdkBuildLAM: ns::build_lam,
-    NdkReleaseLAM: ns::release_lam,
+    NdkBuildLAM: lam::ndk_build_lam,
+    NdkReleaseLAM: lam::ndk_release_lam,
 };
 
 /// [`NDK_FN_QUERY_ADAPTER_INFO`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_query_adapter_info).
@@ -109,7 +112,10 @@ unsafe extern "system" fn ndk_query_adapter_info(
         return STATUS_INVALID_PARAMETER;
     }
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     // SAFETY: not null, so valid by the consumer's promise.
     let room = unsafe { size.read() } as usize;
     let len = if room >= size_of::<NDK_ADAPTER_INFO>() {
@@ -148,7 +154,10 @@ unsafe extern "system" fn ndk_create_cq(
     _cq: *mut *mut NDK_CQ,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     if depth > adapter.base.shard.limits.cq_depth {
         return STATUS_INVALID_PARAMETER;
     }
@@ -173,7 +182,10 @@ unsafe extern "system" fn ndk_create_pd(
     _pd: *mut *mut NDK_PD,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     create(adapter.base.shard(), adapter.base.id, Create::Pd, CreateDone::new(completion, context))
 }
 
@@ -189,7 +201,10 @@ unsafe extern "system" fn ndk_create_connector(
     _connector: *mut *mut NDK_CONNECTOR,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     create(
         adapter.base.shard(),
         adapter.base.id,
@@ -212,7 +227,10 @@ unsafe extern "system" fn ndk_create_listener(
     _listener: *mut *mut NDK_LISTENER,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = unsafe { AdapterObject::from_ndk(adapter) };
+    let adapter = match unsafe { AdapterObject::check(adapter) } {
+        Ok(adapter) => adapter,
+        Err(status) => return status,
+    };
     let what = Create::Listener { event, context: Context::new(event_context) };
     create(adapter.base.shard(), adapter.base.id, what, CreateDone::new(completion, context))
 }

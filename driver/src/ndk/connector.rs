@@ -2,9 +2,10 @@
 
 use super::adapter::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
 use super::qp::QpObject;
+use super::shared_endpoint::SharedEndpointObject;
 use super::{
-    Context, Control, Object, ObjectId, RequestDone, ndk_close, ndk_query_extension,
-    not_supported as ns, request, slice, store,
+    Context, Control, Object, ObjectId, RequestDone, ndk_close, ndk_query_extension, request,
+    slice, store,
 };
 use crate::abi::*;
 use crate::ring::Latest;
@@ -78,7 +79,10 @@ pub(crate) enum DisconnectEvent {
 /// A connect on its way to the core.
 pub(crate) struct Connect {
     pub(crate) qp: ObjectId,
+    /// The port is 0 for any.
     pub(crate) local: SocketAddr,
+    /// The shared endpoint that has `local` for the connection.
+    pub(crate) endpoint: Option<ObjectId>,
     pub(crate) remote: SocketAddr,
     pub(crate) limits: ReadLimits,
     pub(crate) private_data: PrivateData,
@@ -97,7 +101,7 @@ pub(crate) static DISPATCH: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkCloseConnector: ndk_close,
     NdkQueryExtension: ndk_query_extension,
     NdkConnect: ndk_connect,
-    NdkConnectWithSharedEndpoint: ns::connect_with_shared_endpoint,
+    NdkConnectWithSharedEndpoint: ndk_connect_with_shared_endpoint,
     NdkCompleteConnect: ndk_complete_connect,
     NdkAccept: ndk_accept,
     NdkReject: ndk_reject,
@@ -127,16 +131,35 @@ unsafe fn private_data(
     if len as usize > max {
         return Err(STATUS_INVALID_BUFFER_SIZE);
     }
+    if data.is_null() && len > 0 {
+        return Err(STATUS_INVALID_PARAMETER);
+    }
     // SAFETY: the caller's promise.
     let bytes = unsafe { slice(data.cast::<u8>(), len) };
     PrivateData::from_slice(bytes).map_err(|_| STATUS_INVALID_BUFFER_SIZE)
 }
 
+/// What a connect is given beside its connector and its own end.
+struct ConnectArguments {
+    qp: *mut NDK_QP,
+    destination: *const SOCKADDR,
+    destination_len: ULONG,
+    limits: ReadLimits,
+    data: *const c_void,
+    data_len: ULONG,
+    done: RequestDone,
+}
+
 /// [`NDK_FN_CONNECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_connect).
-/// IRQL <= DISPATCH_LEVEL.
+/// IRQL <= DISPATCH_LEVEL. Both addresses may be the adapter's own.
+///
+/// Inline: `STATUS_INVALID_ADDRESS` for what is no IPv4 or IPv6 address, `STATUS_INVALID_BUFFER_SIZE`
+/// for too much private data, `STATUS_NETWORK_UNREACHABLE` for a destination of the other family,
+/// `STATUS_CONNECTION_REFUSED` for port 0, where nobody listens. All else comes later.
 ///
 /// # Safety
-/// `connector` and `qp` are open; addresses and private data are readable for their lengths.
+/// `connector` and `qp` are null or objects; addresses and private data are null or readable for
+/// their lengths.
 unsafe extern "system" fn ndk_connect(
     connector: *mut NDK_CONNECTOR,
     qp: *mut NDK_QP,
@@ -151,34 +174,62 @@ unsafe extern "system" fn ndk_connect(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: PVOID,
 ) -> NTSTATUS {
-    if qp.is_null() {
-        return STATUS_INVALID_PARAMETER;
-    }
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
-    // SAFETY: not null, so open by the consumer's promise.
-    let qp = unsafe { QpObject::from_ndk(qp) };
-    // SAFETY: the consumer's promise about the addresses.
-    let local = unsafe { parse_sockaddr(source, source_len) };
-    // SAFETY: as above.
-    let remote = unsafe { parse_sockaddr(destination, destination_len) };
-    let (Some(local), Some(remote)) = (local, remote) else { return STATUS_INVALID_ADDRESS };
-    // SAFETY: the consumer's promise about the data.
-    let private_data = match unsafe { private_data(data, data_len, MAX_CALLER_DATA) } {
-        Ok(private_data) => private_data,
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
         Err(status) => return status,
     };
-    if !connector.same_provider(qp) || local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
-        return STATUS_INVALID_PARAMETER;
-    }
-    let what =
-        Connect { qp: qp.base.id, local, remote, limits: limits(inbound, outbound), private_data };
-    let what = match connector.base.shard.boxed(what) {
-        Ok(what) => what,
-        Err(status) => return status,
+    // SAFETY: the consumer's promise about the address.
+    let Some(local) = (unsafe { parse_sockaddr(source, source_len) }) else {
+        return STATUS_INVALID_ADDRESS;
     };
     let done = RequestDone::new(completion, context);
-    request(connector.base.shard(), Control::Connect { connector: connector.base.id, what, done })
+    let limits = limits(inbound, outbound);
+    let arguments =
+        ConnectArguments { qp, destination, destination_len, limits, data, data_len, done };
+    // SAFETY: the consumer's promise.
+    unsafe { connector.connect(local, None, arguments) }.unwrap_or_else(|status| status)
+}
+
+/// [`NDK_FN_CONNECT_WITH_SHARED_ENDPOINT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_connect_with_shared_endpoint).
+/// IRQL <= DISPATCH_LEVEL. As [`ndk_connect`], from the endpoint's address and port.
+///
+/// # Safety
+/// `connector`, `qp` and `endpoint` are null or objects; address and private data are null or
+/// readable for their lengths.
+unsafe extern "system" fn ndk_connect_with_shared_endpoint(
+    connector: *mut NDK_CONNECTOR,
+    qp: *mut NDK_QP,
+    endpoint: *mut NDK_SHARED_ENDPOINT,
+    destination: *const SOCKADDR,
+    destination_len: ULONG,
+    inbound: ULONG,
+    outbound: ULONG,
+    data: *const c_void,
+    data_len: ULONG,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: PVOID,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the connector open until this call returns.
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
+    // SAFETY: as above.
+    let endpoint = match unsafe { SharedEndpointObject::check(endpoint) } {
+        Ok(endpoint) => endpoint,
+        Err(status) => return status,
+    };
+    if !connector.same_provider(endpoint) {
+        return STATUS_INVALID_PARAMETER;
+    }
+    let done = RequestDone::new(completion, context);
+    let limits = limits(inbound, outbound);
+    let arguments =
+        ConnectArguments { qp, destination, destination_len, limits, data, data_len, done };
+    let (local, id) = (endpoint.shared.local, endpoint.base.id);
+    // SAFETY: the consumer's promise.
+    unsafe { connector.connect(local, Some(id), arguments) }.unwrap_or_else(|status| status)
 }
 
 /// [`NDK_FN_COMPLETE_CONNECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_complete_connect).
@@ -194,7 +245,10 @@ unsafe extern "system" fn ndk_complete_connect(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let event = DisconnectEvent::Plain(event, Context::new(event_context));
     connector.complete_connect(event, RequestDone::new(completion, context))
 }
@@ -212,7 +266,10 @@ unsafe extern "system" fn ndk_complete_connect_ex(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let event = DisconnectEvent::WithReason(event, Context::new(event_context));
     connector.complete_connect(event, RequestDone::new(completion, context))
 }
@@ -228,6 +285,39 @@ struct AcceptArguments {
 }
 
 impl ConnectorObject {
+    /// # Safety
+    /// The QP is null or an object; destination and private data are null or readable for their
+    /// lengths.
+    unsafe fn connect(
+        &self,
+        local: SocketAddr,
+        endpoint: Option<ObjectId>,
+        arguments: ConnectArguments,
+    ) -> Result<NTSTATUS, NTSTATUS> {
+        let ConnectArguments { qp, destination, destination_len, limits, data, data_len, done } =
+            arguments;
+        // SAFETY: the caller's promise.
+        let qp = unsafe { QpObject::check(qp) }?;
+        // SAFETY: the caller's promise about the address.
+        let remote = unsafe { parse_sockaddr(destination, destination_len) };
+        let remote = remote.ok_or(STATUS_INVALID_ADDRESS)?;
+        // SAFETY: the caller's promise about the data.
+        let private_data = unsafe { private_data(data, data_len, MAX_CALLER_DATA) }?;
+        if !self.same_provider(qp) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(STATUS_NETWORK_UNREACHABLE);
+        }
+        if remote.port() == 0 {
+            return Err(STATUS_CONNECTION_REFUSED);
+        }
+        let qp = qp.base.id;
+        let what = Connect { qp, local, endpoint, remote, limits, private_data };
+        let what = self.base.shard.boxed(what)?;
+        Ok(request(self.base.shard(), Control::Connect { connector: self.base.id, what, done }))
+    }
+
     fn complete_connect(&self, event: DisconnectEvent, done: RequestDone) -> NTSTATUS {
         request(
             self.base.shard(),
@@ -236,28 +326,19 @@ impl ConnectorObject {
     }
 
     /// # Safety
-    /// The QP is open; the private data is readable for its length.
-    unsafe fn accept(&self, arguments: AcceptArguments) -> NTSTATUS {
+    /// The QP is null or an object; the private data is null or readable for its length.
+    unsafe fn accept(&self, arguments: AcceptArguments) -> Result<NTSTATUS, NTSTATUS> {
         let AcceptArguments { qp, limits, data, data_len, event, done } = arguments;
-        if qp.is_null() {
-            return STATUS_INVALID_PARAMETER;
-        }
-        // SAFETY: not null, so open by the caller's promise.
-        let qp = unsafe { QpObject::from_ndk(qp) };
+        // SAFETY: the caller's promise.
+        let qp = unsafe { QpObject::check(qp) }?;
         // SAFETY: the caller's promise about the data.
-        let private_data = match unsafe { private_data(data, data_len, MAX_CALLEE_DATA) } {
-            Ok(private_data) => private_data,
-            Err(status) => return status,
-        };
+        let private_data = unsafe { private_data(data, data_len, MAX_CALLEE_DATA) }?;
         if !self.same_provider(qp) {
-            return STATUS_INVALID_PARAMETER;
+            return Err(STATUS_INVALID_PARAMETER);
         }
         let what = Accept { qp: qp.base.id, limits, private_data, event };
-        let what = match self.base.shard.boxed(what) {
-            Ok(what) => what,
-            Err(status) => return status,
-        };
-        request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
+        let what = self.base.shard.boxed(what)?;
+        Ok(request(self.base.shard(), Control::Accept { connector: self.base.id, what, done }))
     }
 }
 
@@ -279,13 +360,16 @@ unsafe extern "system" fn ndk_accept(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let event = DisconnectEvent::Plain(event, Context::new(event_context));
     let done = RequestDone::new(completion, context);
     let arguments =
         AcceptArguments { qp, limits: limits(inbound, outbound), data, data_len, event, done };
     // SAFETY: the consumer's promise.
-    unsafe { connector.accept(arguments) }
+    unsafe { connector.accept(arguments) }.unwrap_or_else(|status| status)
 }
 
 /// [`NDK_FN_ACCEPT_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_accept_ex).
@@ -306,13 +390,16 @@ unsafe extern "system" fn ndk_accept_ex(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let event = DisconnectEvent::WithReason(event, Context::new(event_context));
     let done = RequestDone::new(completion, context);
     let arguments =
         AcceptArguments { qp, limits: limits(inbound, outbound), data, data_len, event, done };
     // SAFETY: the consumer's promise.
-    unsafe { connector.accept(arguments) }
+    unsafe { connector.accept(arguments) }.unwrap_or_else(|status| status)
 }
 
 /// [`NDK_FN_REJECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_reject).
@@ -326,7 +413,10 @@ unsafe extern "system" fn ndk_reject(
     data_len: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     // SAFETY: the consumer's promise about the data.
     let private_data = unsafe { private_data(data, data_len, MAX_CALLEE_DATA) };
     let boxed = private_data.and_then(|private_data| connector.base.shard.boxed(private_data));
@@ -354,7 +444,10 @@ unsafe extern "system" fn ndk_get_connection_data(
     data_len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let Some(info) = connector.shared.info.get() else { return STATUS_CONNECTION_INVALID };
     if data_len.is_null() {
         return STATUS_INVALID_PARAMETER;
@@ -392,7 +485,10 @@ unsafe extern "system" fn ndk_get_local_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let Some(info) = connector.shared.info.get() else { return STATUS_CONNECTION_INVALID };
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(info.local, address, len) }
@@ -409,7 +505,10 @@ unsafe extern "system" fn ndk_get_peer_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let Some(info) = connector.shared.info.get() else { return STATUS_CONNECTION_INVALID };
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(info.peer, address, len) }
@@ -426,7 +525,10 @@ unsafe extern "system" fn ndk_disconnect(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = unsafe { ConnectorObject::from_ndk(connector) };
+    let connector = match unsafe { ConnectorObject::check(connector) } {
+        Ok(connector) => connector,
+        Err(status) => return status,
+    };
     let done = RequestDone::new(completion, context);
     request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
 }

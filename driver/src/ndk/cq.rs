@@ -1,10 +1,11 @@
 //! Completion queues: results, arming and the notification.
 
-use super::{Context, Object, ndk_close, ndk_query_extension, not_supported as ns};
+use super::{Context, Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
 use crate::ring::modelled::{AtomicU8, fence};
 use crate::ring::{Doorbell, Exclusive};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rocev2::env::{Duration, Instant};
 
 /// A completion queue.
 pub(crate) type CqObject = Object<NDK_CQ, CqShared>;
@@ -30,9 +31,95 @@ pub(crate) struct CreateCq {
 /// What both sides see of a CQ.
 pub(crate) struct CqShared {
     /// The consumer serializes its calls; see [`Exclusive`].
-    pub(crate) results: Exclusive<rtrb::Consumer<Cqe>>,
+    pub(crate) results: Exclusive<Results>,
+    /// Entries ever taken.
+    pub(crate) taken: AtomicU32,
+    /// Entries that it may hold.
+    pub(crate) depth: AtomicU32,
+    /// Interval and count; see [`hold`].
+    pub(crate) moderation: AtomicU64,
+    /// Entered while moderation is changed.
+    pub(crate) moderating: Exclusive<()>,
     pub(crate) arm: Arm,
     pub(crate) doorbell: Doorbell,
+}
+
+impl CqShared {
+    /// Whether a call is inside that touches the CQ after the core may have seen it.
+    pub(crate) fn is_entered(&self) -> bool {
+        self.results.is_entered() || self.moderating.is_entered()
+    }
+}
+
+/// Rings that may wait to take the place of the one before: each is at least twice as deep, so that
+/// no CQ has more in its life.
+pub(crate) const SUCCESSORS: usize = u32::BITS as usize;
+
+/// The consumer's end of a CQ: a ring, and the deeper ones that a resize has put behind it.
+pub(crate) struct Results {
+    ring: rtrb::Consumer<Cqe>,
+    successors: rtrb::Consumer<rtrb::Consumer<Cqe>>,
+}
+
+impl Results {
+    pub(crate) const fn new(
+        ring: rtrb::Consumer<Cqe>,
+        successors: rtrb::Consumer<rtrb::Consumer<Cqe>>,
+    ) -> Self {
+        Self { ring, successors }
+    }
+
+    /// The oldest entry.
+    fn pop(&mut self) -> Option<Cqe> {
+        loop {
+            if let Ok(cqe) = self.ring.pop() {
+                return Some(cqe);
+            }
+            if self.successors.is_empty() {
+                return None;
+            }
+            // A ring with a successor gets nothing more; what it got before is seen now.
+            if let Ok(cqe) = self.ring.pop() {
+                return Some(cqe);
+            }
+            self.ring = self.successors.pop().ok()?;
+        }
+    }
+}
+
+/// What moderation makes of a notification that is due.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Hold {
+    /// It is made.
+    No,
+    /// It waits until then, or for completions.
+    Until(Instant),
+    /// It waits for completions alone.
+    ForCount,
+}
+
+const fn pack(interval: ULONG, count: ULONG) -> u64 {
+    (interval as u64) << 32 | count as u64
+}
+
+/// Whether a notification waits, with `fresh` completions since the last one, the first of them at
+/// `since`.
+///
+/// It waits until `count` completions are there or the oldest is `interval` microseconds old. An
+/// interval of 0, or a count of 0 or 1, turns moderation off. An interval of `MAXULONG` leaves it to
+/// the count; a count of `MAXULONG` or above the depth leaves it to the interval. Should a resize
+/// have left neither, nothing waits.
+pub(crate) fn hold(settings: u64, depth: u32, fresh: u32, since: Instant, now: Instant) -> Hold {
+    let (interval, count) = ((settings >> 32) as ULONG, settings as ULONG);
+    let by_count = count <= depth;
+    if interval == 0 || count <= 1 || (by_count && fresh >= count) {
+        return Hold::No;
+    }
+    if interval == MAXULONG {
+        return if by_count { Hold::ForCount } else { Hold::No };
+    }
+    let until = since + Duration::from_micros(u64::from(interval));
+    if until <= now { Hold::No } else { Hold::Until(until) }
 }
 
 /// The agreement about the next notification.
@@ -82,9 +169,14 @@ impl Arm {
         satisfied(self.armed.load(Ordering::Relaxed), self.news.load(Ordering::Relaxed))
     }
 
+    /// Whether a notification is due.
+    pub(crate) fn is_due(&self) -> bool {
+        satisfied(self.armed.load(Ordering::Acquire), self.news.load(Ordering::Acquire))
+    }
+
     /// Disarms if a notification is due; the caller then makes it.
     pub(crate) fn take(&self) -> bool {
-        let due = satisfied(self.armed.load(Ordering::Acquire), self.news.load(Ordering::Acquire));
+        let due = self.is_due();
         if due {
             // News first: what is added from here on belongs to the next notification.
             self.news.store(0, Ordering::Relaxed);
@@ -107,10 +199,10 @@ const fn satisfied(armed: u8, news: u8) -> bool {
 pub(crate) static DISPATCH: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
     NdkCloseCq: ndk_close,
     NdkQueryExtension: ndk_query_extension,
-    NdkResizeCq: ns::resize_cq,
+    NdkResizeCq: ndk_resize_cq,
     NdkArmCq: ndk_arm_cq,
     NdkGetCqResults: ndk_get_cq_results,
-    NdkControlCqInterruptModeration: ns::control_cq_interrupt_moderation,
+    NdkControlCqInterruptModeration: ndk_control_cq_interrupt_moderation,
     NdkGetCqResultsEx: ndk_get_cq_results_ex,
 };
 
@@ -121,11 +213,12 @@ impl CqObject {
         let Some(mut results) = self.shared.results.enter() else { return 0 };
         let mut taken = 0;
         while taken < count
-            && let Ok(cqe) = results.pop()
+            && let Some(cqe) = results.pop()
         {
             put(taken as usize, cqe);
             taken += 1;
         }
+        self.shared.taken.fetch_add(taken, Ordering::Release);
         taken
     }
 }
@@ -137,7 +230,7 @@ impl CqObject {
 /// `cq` is open.
 unsafe extern "system" fn ndk_arm_cq(cq: *mut NDK_CQ, kind: ULONG) {
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return };
     // Entered, so that the CQ is not freed under this call by a notification that closes it.
     let entered = cq.shared.results.enter();
     if cq.shared.arm.arm(kind) {
@@ -146,18 +239,82 @@ unsafe extern "system" fn ndk_arm_cq(cq: *mut NDK_CQ, kind: ULONG) {
     drop(entered);
 }
 
+/// [`NDK_FN_RESIZE_CQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_resize_cq).
+/// IRQL <= DISPATCH_LEVEL.
+///
+/// `STATUS_INVALID_PARAMETER` for a depth above the adapter's limit. Otherwise it pends, and ends
+/// with `STATUS_BUFFER_OVERFLOW` if more completions than `depth` wait for the consumer, with
+/// `STATUS_INVALID_DEVICE_STATE` if the CQ has failed, and nothing has changed then. No completion
+/// is lost or overtaken by another, and polling goes on meanwhile. As on creation, 0 counts as 1.
+///
+/// # Safety
+/// `cq` is open.
+unsafe extern "system" fn ndk_resize_cq(
+    cq: *mut NDK_CQ,
+    depth: ULONG,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: PVOID,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the CQ open until this call returns.
+    let cq = match unsafe { CqObject::check(cq) } {
+        Ok(cq) => cq,
+        Err(status) => return status,
+    };
+    if depth > cq.base.shard.limits.cq_depth {
+        return STATUS_INVALID_PARAMETER;
+    }
+    let done = RequestDone::new(completion, context);
+    request(cq.base.shard(), Control::ResizeCq { cq: cq.base.id, depth, done })
+}
+
+/// [`NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_control_cq_interrupt_moderation).
+/// IRQL <= DISPATCH_LEVEL.
+///
+/// Delays notifications only, never what polling sees, and never the news that the CQ has failed;
+/// [`hold`] has the rules. Settings hold from the core's next turn on, for a notification that
+/// already waits too. `STATUS_INVALID_PARAMETER_MIX` if neither interval nor count would end a wait.
+///
+/// # Safety
+/// `cq` is open.
+unsafe extern "system" fn ndk_control_cq_interrupt_moderation(
+    cq: *mut NDK_CQ,
+    interval: ULONG,
+    count: ULONG,
+) -> NTSTATUS {
+    // SAFETY: the consumer keeps the CQ open until this call returns.
+    let cq = match unsafe { CqObject::check(cq) } {
+        Ok(cq) => cq,
+        Err(status) => return status,
+    };
+    // MAXULONG is above any depth.
+    if interval == MAXULONG && count > cq.shared.depth.load(Ordering::Acquire) {
+        return STATUS_INVALID_PARAMETER_MIX;
+    }
+    // Entered, so that the CQ is not freed under this call by a notification that closes it.
+    let Some(entered) = cq.shared.moderating.enter() else { return STATUS_INVALID_DEVICE_REQUEST };
+    cq.shared.moderation.store(pack(interval, count), Ordering::Release);
+    cq.base.shard.ring(cq.base.id, &cq.shared.doorbell, 0);
+    drop(entered);
+    STATUS_SUCCESS
+}
+
 /// [`NDK_FN_GET_CQ_RESULTS`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_cq_results).
 /// IRQL <= DISPATCH_LEVEL.
 ///
+/// A null array takes nothing.
+///
 /// # Safety
-/// `cq` is open; `results` is writable for `count` elements.
+/// `cq` is open; `results` is null or writable for `count` elements.
 unsafe extern "system" fn ndk_get_cq_results(
     cq: *mut NDK_CQ,
     results: *mut NDK_RESULT,
     count: ULONG,
 ) -> ULONG {
+    if results.is_null() {
+        return 0;
+    }
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return 0 };
     cq.drain(count, |at, cqe| {
         let result = NDK_RESULT {
             Status: cqe.status,
@@ -173,15 +330,20 @@ unsafe extern "system" fn ndk_get_cq_results(
 /// [`NDK_FN_GET_CQ_RESULTS_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_cq_results_ex).
 /// IRQL <= DISPATCH_LEVEL.
 ///
+/// A null array takes nothing.
+///
 /// # Safety
-/// `cq` is open; `results` is writable for `count` elements.
+/// `cq` is open; `results` is null or writable for `count` elements.
 unsafe extern "system" fn ndk_get_cq_results_ex(
     cq: *mut NDK_CQ,
     results: *mut NDK_RESULT_EX,
     count: ULONG,
 ) -> ULONG {
+    if results.is_null() {
+        return 0;
+    }
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = unsafe { CqObject::from_ndk(cq) };
+    let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return 0 };
     cq.drain(count, |at, cqe| {
         let result = NDK_RESULT_EX {
             Status: cqe.status,
@@ -223,6 +385,64 @@ mod tests {
         assert!(!arm.take());
         assert!(!arm.arm(NDK_CQ_NOTIFY_ANY));
         assert!(arm.add(NEWS_ANY));
+    }
+
+    #[test]
+    fn moderation_waits_for_the_count_or_the_interval() {
+        let at = Instant::from_nanos;
+        let hold = |interval, count, fresh, now| {
+            hold(pack(interval, count), 100, fresh, at(1_000), at(now))
+        };
+        let until = Hold::Until(at(21_000));
+        // Off.
+        for (interval, count) in [(0, 50), (20, 0), (20, 1), (0, MAXULONG), (MAXULONG, 1)] {
+            assert_eq!(hold(interval, count, 1, 1_000), Hold::No, "{interval} {count}");
+        }
+        // Both.
+        assert_eq!(hold(20, 5, 4, 20_999), until);
+        assert_eq!(hold(20, 5, 5, 1_000), Hold::No);
+        assert_eq!(hold(20, 5, 4, 21_000), Hold::No);
+        // The interval alone.
+        for count in [MAXULONG, 101] {
+            assert_eq!(hold(20, count, 100, 1_000), until);
+        }
+        // The count alone.
+        assert_eq!(hold(MAXULONG, 100, 99, u64::MAX), Hold::ForCount);
+        assert_eq!(hold(MAXULONG, 100, 100, 1_000), Hold::No);
+        // Neither, after a resize.
+        assert_eq!(hold(MAXULONG, 101, 1, 1_000), Hold::No);
+    }
+
+    #[test]
+    fn entries_stay_in_order_over_successors() {
+        let entry = |bytes| Cqe {
+            status: STATUS_SUCCESS,
+            bytes,
+            qp_context: Context::from_u64(0),
+            request_context: Context::from_u64(0),
+            operation: NdkOperationTypeSend,
+            token: 0,
+        };
+        let (mut ring, results) = rtrb::RingBuffer::new(2);
+        let (mut rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+        let mut results = Results::new(results, successors);
+        let mut taken = || results.pop().map(|cqe| cqe.bytes);
+        ring.push(entry(0)).unwrap();
+        assert_eq!(taken(), Some(0));
+        for (capacity, first) in [(4, 1), (8, 3), (16, 5)] {
+            ring.push(entry(first)).unwrap();
+            ring.push(entry(first + 1)).unwrap();
+            let (next, consumer) = rtrb::RingBuffer::new(capacity);
+            rings.push(consumer).unwrap();
+            ring = next;
+        }
+        ring.push(entry(7)).unwrap();
+        for bytes in 1..=7 {
+            assert_eq!(taken(), Some(bytes));
+        }
+        assert_eq!(taken(), None);
+        ring.push(entry(8)).unwrap();
+        assert_eq!(taken(), Some(8));
     }
 
     #[test]

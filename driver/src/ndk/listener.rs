@@ -42,7 +42,10 @@ unsafe extern "system" fn ndk_listen(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the listener open until this call returns.
-    let listener = unsafe { ListenerObject::from_ndk(listener) };
+    let listener = match unsafe { ListenerObject::check(listener) } {
+        Ok(listener) => listener,
+        Err(status) => return status,
+    };
     // SAFETY: the consumer's promise about the address.
     let Some(local) = (unsafe { parse_sockaddr(address, address_len) }) else {
         return STATUS_INVALID_ADDRESS;
@@ -62,7 +65,10 @@ unsafe extern "system" fn ndk_get_listener_local_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the listener open until this call returns.
-    let listener = unsafe { ListenerObject::from_ndk(listener) };
+    let listener = match unsafe { ListenerObject::check(listener) } {
+        Ok(listener) => listener,
+        Err(status) => return status,
+    };
     let Some(local) = listener.shared.local.get() else { return STATUS_INVALID_DEVICE_STATE };
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(*local, address, len) }
@@ -75,7 +81,7 @@ unsafe extern "system" fn ndk_get_listener_local_address(
 /// `listener` is open.
 unsafe extern "system" fn ndk_control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
     // SAFETY: the consumer keeps the listener open until this call returns.
-    let listener = unsafe { ListenerObject::from_ndk(listener) };
+    let Ok(listener) = (unsafe { ListenerObject::check(listener) }) else { return };
     listener.shared.paused.store(pause != FALSE, Ordering::Release);
     // By the doorbell, which always has room, and which the core answers before each frame: a
     // request that is sent after this call has returned meets what was asked for.

@@ -9,11 +9,13 @@ pub(crate) mod adapter;
 pub(crate) mod connector;
 pub(crate) mod counters;
 pub(crate) mod cq;
+pub(crate) mod lam;
 pub(crate) mod listener;
 pub(crate) mod mr;
 pub(crate) mod not_supported;
 pub(crate) mod pd;
 pub(crate) mod qp;
+pub(crate) mod shared_endpoint;
 pub(crate) mod status;
 
 use crate::abi::*;
@@ -23,6 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 slotmap::new_key_type! {
     /// Names an object; never another one after it was freed.
@@ -41,9 +44,20 @@ pub(crate) struct Object<N, S> {
 pub(crate) struct Base {
     pub(crate) id: ObjectId,
     pub(crate) shard: Arc<Shard>,
+    /// The consumer has closed it, and what it asks of it now is a mistake.
+    closing: AtomicBool,
 }
 
 impl Base {
+    pub(crate) const fn new(id: ObjectId, shard: Arc<Shard>) -> Self {
+        Self { id, shard, closing: AtomicBool::new(false) }
+    }
+
+    /// Whether the consumer has closed the object.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
     /// The shard, to use beyond the object's life.
     pub(crate) fn shard(&self) -> Arc<Shard> {
         Arc::clone(&self.shard)
@@ -67,6 +81,31 @@ impl<N, S> Object<N, S> {
     pub(crate) unsafe fn from_ndk<'a>(pointer: *mut N) -> &'a Self {
         // SAFETY: the caller's promise; the C part is the first field.
         unsafe { &*pointer.cast::<Self>() }
+    }
+
+    /// The object behind a pointer that a consumer passes, as far as a mistake can be seen.
+    ///
+    /// # Errors
+    /// `STATUS_INVALID_PARAMETER`: a null pointer, or an object of another type.
+    /// `STATUS_INVALID_DEVICE_STATE`: the consumer has closed it.
+    ///
+    /// # Safety
+    /// `pointer` is null or an object of this provider, of whatever type, that lives for `'a`.
+    pub(crate) unsafe fn check<'a>(pointer: *mut N) -> Result<&'a Self, NTSTATUS>
+    where
+        N: NdkObject,
+    {
+        // SAFETY: the caller's promise; every object begins with the prefix.
+        let prefix = unsafe { pointer.cast::<Prefix>().as_ref() };
+        let prefix = prefix.ok_or(STATUS_INVALID_PARAMETER)?;
+        if prefix.ndk.Header.ObjectType != N::TYPE {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        if prefix.base.is_closing() {
+            return Err(STATUS_INVALID_DEVICE_STATE);
+        }
+        // SAFETY: of this type, by its header.
+        Ok(unsafe { Self::from_ndk(pointer) })
     }
 
     /// The consumer's pointer to the object.
@@ -156,6 +195,11 @@ pub(crate) enum Control {
         object: ObjectId,
         done: CloseDone,
     },
+    ResizeCq {
+        cq: ObjectId,
+        depth: u32,
+        done: RequestDone,
+    },
     RegisterMr {
         mr: ObjectId,
         what: Box<mr::Register>,
@@ -213,11 +257,13 @@ pub(crate) enum Control {
     Stop,
 }
 
-/// A listener, or with a peer an established connection.
+/// A local endpoint, or with a peer an established connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Endpoint {
     pub(crate) local: SocketAddr,
     pub(crate) remote: Option<SocketAddr>,
+    /// It takes requests; otherwise it is shared by outgoing connections.
+    pub(crate) listener: bool,
 }
 
 /// What to create.
@@ -228,6 +274,7 @@ pub(crate) enum Create {
     Qp(qp::CreateQp),
     Connector,
     Listener { event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>, context: Context },
+    SharedEndpoint { local: SocketAddr },
 }
 
 /// Sends a creation: `STATUS_PENDING`, or why not. See [`request`].
@@ -269,8 +316,11 @@ pub(crate) fn request(shard: Arc<Shard>, message: Control) -> NTSTATUS {
 /// [`NDK_FN_CLOSE_OBJECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_close_object):
 /// closes any object. Never fails. IRQL <= DISPATCH_LEVEL.
 ///
+/// A second close of an object that still closes is a mistake of the consumer: it is told
+/// `STATUS_INVALID_DEVICE_STATE`, and the completion comes once, to the first.
+///
 /// # Safety
-/// `object` is an open object of this provider.
+/// `object` is an object of this provider that was not freed.
 pub(crate) unsafe extern "system" fn ndk_close(
     object: *mut NDK_OBJECT_HEADER,
     completion: Option<NDK_FN_CLOSE_COMPLETION>,
@@ -278,6 +328,9 @@ pub(crate) unsafe extern "system" fn ndk_close(
 ) -> NTSTATUS {
     // SAFETY: every object begins with the prefix.
     let prefix = unsafe { Prefix::from_ndk(object.cast()) };
+    if prefix.base.closing.swap(true, Ordering::AcqRel) {
+        return STATUS_INVALID_DEVICE_STATE;
+    }
     let shard = prefix.base.shard();
     let done = CloseDone::Callback(completion, Context::new(context));
     shard.close(prefix.base.id, done);

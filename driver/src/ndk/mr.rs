@@ -65,7 +65,7 @@ impl Mapping {
     ///
     /// # Safety
     /// As for [`Self::new`].
-    unsafe fn bytes(mdl: *const MDL, len: usize) -> usize {
+    pub(super) unsafe fn bytes(mdl: *const MDL, len: usize) -> usize {
         let (mut count, mut reached, mut next) = (4, 0, mdl);
         // SAFETY: the caller's promise; null ends the chain.
         while let Some(mdl) = unsafe { next.as_ref() }
@@ -86,7 +86,11 @@ impl Mapping {
     ///
     /// # Safety
     /// `mdl` is null or a chain of valid MDLs whose pages stay locked while the mapping lives.
-    unsafe fn new(mdl: *const MDL, len: usize, platform: &dyn Platform) -> Result<Self, NTSTATUS> {
+    pub(crate) unsafe fn new(
+        mdl: *const MDL,
+        len: usize,
+        platform: &dyn Platform,
+    ) -> Result<Self, NTSTATUS> {
         let mut mapping = Self { pieces: Vec::new(), len: 0, mapped: Vec::new() };
         let mut next = mdl;
         let mut expected = None;
@@ -116,7 +120,7 @@ impl Mapping {
     }
 
     /// Calls `each` with the pieces of `offset .. offset + len`: address, and place in the range.
-    fn pieces(
+    pub(crate) fn pieces(
         &self,
         offset: u64,
         len: usize,
@@ -269,11 +273,12 @@ unsafe extern "system" fn ndk_get_token_from_mr(mr: *mut NDK_MR) -> UINT32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use alloc::vec;
 
-    fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
+    /// A mapping of one piece after the other.
+    pub(crate) fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
         let mut start = 0;
         let pieces = buffers
             .iter_mut()

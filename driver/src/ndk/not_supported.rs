@@ -28,7 +28,7 @@ macro_rules! not_supported {
 
         /// The names of the slots, for those who report on them.
         pub const NAMES: &[&str] =
-            &[$(stringify!($name),)* $(stringify!($post),)* "release_lam", "get_privileged_memory_region_token"];
+            &[$(stringify!($name),)* $(stringify!($post),)* "get_privileged_memory_region_token"];
     };
 }
 
@@ -36,14 +36,6 @@ type Create = Option<NDK_FN_CREATE_COMPLETION>;
 type Request = Option<NDK_FN_REQUEST_COMPLETION>;
 
 not_supported! {
-    create_shared_endpoint: fn(
-        adapter: *mut NDK_ADAPTER, address: *const SOCKADDR, len: ULONG, done: Create, context: PVOID,
-        out: *mut *mut NDK_SHARED_ENDPOINT,
-    );
-    build_lam: fn(
-        adapter: *mut NDK_ADAPTER, mdl: *mut MDL, length: SIZE_T, done: Request, context: PVOID,
-        lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, lam_size: *mut ULONG, fbo: *mut ULONG,
-    );
     create_mw: fn(pd: *mut NDK_PD, done: Create, context: PVOID, out: *mut *mut NDK_MW);
     create_srq: fn(
         pd: *mut NDK_PD, depth: ULONG, max_sge: ULONG, threshold: ULONG,
@@ -58,13 +50,6 @@ not_supported! {
     initialize_fast_register_mr: fn(
         mr: *mut NDK_MR, pages: ULONG, remote: BOOLEAN, done: Request, context: PVOID,
     );
-    resize_cq: fn(cq: *mut NDK_CQ, depth: ULONG, done: Request, context: PVOID);
-    control_cq_interrupt_moderation: fn(cq: *mut NDK_CQ, interval: ULONG, count: ULONG);
-    connect_with_shared_endpoint: fn(
-        connector: *mut NDK_CONNECTOR, qp: *mut NDK_QP, endpoint: *mut NDK_SHARED_ENDPOINT,
-        address: *const SOCKADDR, len: ULONG, inbound: ULONG, outbound: ULONG,
-        data: *const core::ffi::c_void, data_len: ULONG, done: Request, context: PVOID,
-    );
 
     => posts:
     bind: fn(
@@ -76,13 +61,6 @@ not_supported! {
         page_array: *const NDK_LOGICAL_ADDRESS, fbo: ULONG, length: SIZE_T, va: PVOID, flags: ULONG
     );
     invalidate: fn(qp: *mut NDK_QP, context: PVOID, object: *mut NDK_OBJECT_HEADER, flags: ULONG);
-}
-
-/// There is no mapping to release while none can be built.
-pub(crate) unsafe extern "system" fn release_lam(
-    adapter: *mut NDK_ADAPTER,
-    lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
-) {
 }
 
 /// Gives the token 0, which no region has.

@@ -1,5 +1,6 @@
 //! Protection domains: the parents of memory regions and queue pairs.
 
+use super::cq::CqObject;
 use super::qp::CreateQp;
 use super::{
     Create, CreateDone, Object, create, ndk_close, ndk_query_extension, not_supported as ns,
@@ -35,7 +36,10 @@ unsafe extern "system" fn ndk_create_mr(
     _mr: *mut *mut NDK_MR,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
+    let pd = match unsafe { PdObject::check(pd) } {
+        Ok(pd) => pd,
+        Err(status) => return status,
+    };
     let what = Create::Mr { fast_register: fast_register != FALSE };
     create(pd.base.shard(), pd.base.id, what, CreateDone::new(completion, context))
 }
@@ -44,7 +48,7 @@ unsafe extern "system" fn ndk_create_mr(
 /// IRQL <= DISPATCH_LEVEL. The CQs may be one object.
 ///
 /// # Safety
-/// `pd`, `receive_cq` and `initiator_cq` are open.
+/// `pd`, `receive_cq` and `initiator_cq` are null or objects.
 unsafe extern "system" fn ndk_create_qp(
     pd: *mut NDK_PD,
     receive_cq: *mut NDK_CQ,
@@ -59,15 +63,21 @@ unsafe extern "system" fn ndk_create_qp(
     context: PVOID,
     _qp: *mut *mut NDK_QP,
 ) -> NTSTATUS {
-    if receive_cq.is_null() || initiator_cq.is_null() {
-        return STATUS_INVALID_PARAMETER;
-    }
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
-    // SAFETY: not null, so open by the consumer's promise.
-    let receive_cq = unsafe { super::cq::CqObject::from_ndk(receive_cq) };
+    let pd = match unsafe { PdObject::check(pd) } {
+        Ok(pd) => pd,
+        Err(status) => return status,
+    };
+    // SAFETY: the consumer's promise.
+    let receive_cq = match unsafe { CqObject::check(receive_cq) } {
+        Ok(cq) => cq,
+        Err(status) => return status,
+    };
     // SAFETY: as above.
-    let initiator_cq = unsafe { super::cq::CqObject::from_ndk(initiator_cq) };
+    let initiator_cq = match unsafe { CqObject::check(initiator_cq) } {
+        Ok(cq) => cq,
+        Err(status) => return status,
+    };
     let limits = &pd.base.shard.limits;
     let deep = receive_depth.max(initiator_depth) > limits.queue_depth;
     let wide = receive_sge.max(initiator_sge) as usize > MAX_SGE;

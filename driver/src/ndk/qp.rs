@@ -114,6 +114,9 @@ impl QpObject {
         sgl: &[NDK_SGE],
         flags: ULONG,
     ) -> Result<(), NTSTATUS> {
+        if self.base.is_closing() {
+            return Err(STATUS_INVALID_DEVICE_STATE);
+        }
         if !self.shared.connected.load(Ordering::Acquire) {
             return Err(STATUS_CONNECTION_INVALID);
         }
@@ -137,6 +140,9 @@ impl QpObject {
         let Some(mut queue) = self.shared.receive.enter() else {
             return STATUS_INVALID_DEVICE_REQUEST;
         };
+        if self.base.is_closing() {
+            return STATUS_INVALID_DEVICE_STATE;
+        }
         let posted = queue.sg_list(sgl).and_then(|sgl| {
             let request = RecvWr { id: Context::new(context).as_u64(), sgl };
             queue.push(request, &self.shared.receive_retired)

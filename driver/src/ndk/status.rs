@@ -11,9 +11,11 @@ pub(crate) const fn completion(kind: WcKind, status: WcStatus) -> NTSTATUS {
         WcStatus::Success => STATUS_SUCCESS,
         WcStatus::LocalLength if kind.is_receive() => STATUS_BUFFER_OVERFLOW,
         WcStatus::LocalLength => STATUS_DATA_OVERRUN,
-        WcStatus::LocalProtection | WcStatus::LocalAccess | WcStatus::RemoteAccess => {
-            STATUS_ACCESS_VIOLATION
-        }
+        WcStatus::LocalProtection
+        | WcStatus::LocalAccess
+        | WcStatus::MemoryBind
+        | WcStatus::RemoteAccess => STATUS_ACCESS_VIOLATION,
+        WcStatus::MemoryManagement => STATUS_INVALID_DEVICE_REQUEST,
         WcStatus::Flushed => STATUS_CANCELLED,
         WcStatus::RemoteInvalidRequest | WcStatus::RemoteOperation => STATUS_REMOTE_RESOURCES,
         WcStatus::TransportRetryExceeded | WcStatus::RnrRetryExceeded => STATUS_IO_TIMEOUT,
@@ -27,6 +29,9 @@ pub(crate) const fn operation(kind: WcKind) -> NDK_OPERATION_TYPE {
         WcKind::Send => NdkOperationTypeSend,
         WcKind::Write => NdkOperationTypeWrite,
         WcKind::Read => NdkOperationTypeRead,
+        WcKind::FastRegister => NdkOperationTypeFastRegister,
+        WcKind::Invalidate => NdkOperationTypeInvalidate,
+        WcKind::Bind => NdkOperationTypeBind,
         WcKind::Receive => NdkOperationTypeReceive,
         WcKind::ReceiveInvalidate(_) => NdkOperationTypeReceiveAndInvalidate,
     }

@@ -271,7 +271,7 @@ fn local_endpoints(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_ST
     let entries = listeners.map(|endpoint| NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
         Local: endpoint.local.into(),
         UserModeOwner: FALSE,
-        Listener: TRUE,
+        Listener: endpoint.listener.into(),
         OwnerPid: 0,
     });
     answer_list(request, entries)

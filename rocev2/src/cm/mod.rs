@@ -342,7 +342,7 @@ fn held(conns: &mut Connections, id: ConnId) -> Result<&mut Connection, CmError>
 }
 
 /// Whether an address can be that of one host on a link.
-const fn is_host(address: IpAddr) -> bool {
+pub const fn is_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
 }

@@ -4,7 +4,7 @@ use super::CmError;
 use crate::env::Rng;
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// First port of the ephemeral range, which reaches to the last port there is.
 pub(super) const EPHEMERAL_FIRST: u16 = 49152;
@@ -13,9 +13,12 @@ pub(super) const EPHEMERAL_FIRST: u16 = 49152;
 const EPHEMERAL_COUNT: u32 = (u16::MAX - EPHEMERAL_FIRST) as u32 + 1;
 
 /// The users of each local endpoint. A port space apart from that of TCP.
+///
+/// An unspecified address stands for all of its family, so a port is either its, or free for each
+/// address to take.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    users: BTreeMap<(IpAddr, u16), usize>,
+    users: BTreeMap<(u16, IpAddr), usize>,
 }
 
 impl Ports {
@@ -24,13 +27,24 @@ impl Ports {
         if port == 0 {
             return self.bind_ephemeral(local, rng);
         }
-        match self.users.entry((local, port)) {
-            Entry::Occupied(_) => Err(CmError::AddressInUse),
-            Entry::Vacant(entry) => {
-                entry.insert(1);
-                Ok(port)
-            }
+        if !self.is_free(local, port) {
+            return Err(CmError::AddressInUse);
         }
+        self.users.insert((port, local), 1);
+        Ok(port)
+    }
+
+    fn is_free(&self, local: IpAddr, port: u16) -> bool {
+        let any = match local {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        if local != any {
+            return ![local, any].iter().any(|&ip| self.users.contains_key(&(port, ip)));
+        }
+        // IPv4 addresses come before all of IPv6, and the unspecified one before all of its family.
+        let mut users = self.users.range((port, any)..).map(|(key, _)| *key);
+        !users.next().is_some_and(|(used, ip)| used == port && ip.is_ipv4() == local.is_ipv4())
     }
 
     /// Starts anywhere, so that a restarted host does not offer its peers the ports of before.
@@ -38,21 +52,21 @@ impl Ports {
         let start = rng.below(EPHEMERAL_COUNT);
         let port = (0..EPHEMERAL_COUNT)
             .map(|i| EPHEMERAL_FIRST + ((start + i) % EPHEMERAL_COUNT) as u16)
-            .find(|port| !self.users.contains_key(&(local, *port)))
+            .find(|port| self.is_free(local, *port))
             .ok_or(CmError::NoPorts)?;
-        self.users.insert((local, port), 1);
+        self.users.insert((port, local), 1);
         Ok(port)
     }
 
     /// One user more of a bound endpoint. False where it is not bound.
     pub(super) fn retain(&mut self, local: IpAddr, port: u16) -> bool {
-        let users = self.users.get_mut(&(local, port));
+        let users = self.users.get_mut(&(port, local));
         users.map(|users| *users += 1).is_some()
     }
 
     /// One user less; the last one frees the endpoint. An endpoint that is not bound is left alone.
     pub(super) fn unbind(&mut self, local: IpAddr, port: u16) {
-        let Entry::Occupied(mut entry) = self.users.entry((local, port)) else { return };
+        let Entry::Occupied(mut entry) = self.users.entry((port, local)) else { return };
         *entry.get_mut() -= 1;
         if *entry.get() == 0 {
             entry.remove();
@@ -82,6 +96,23 @@ mod tests {
         assert_eq!(ports.bind(OTHER, 445, &mut rng), Ok(445));
         ports.unbind(LOCAL, 445);
         assert_eq!(ports.bind(LOCAL, 445, &mut rng), Ok(445));
+    }
+
+    #[test]
+    fn an_unspecified_address_stands_for_all_of_its_family() {
+        let (mut ports, mut rng) = (Ports::default(), rng());
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let six = IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        let taken = Err(CmError::AddressInUse);
+        assert_eq!(ports.bind(LOCAL, 445, &mut rng), Ok(445));
+        assert_eq!(ports.bind(any[0], 445, &mut rng), taken);
+        assert_eq!(ports.bind(any[1], 445, &mut rng), Ok(445));
+        assert_eq!(ports.bind(six, 445, &mut rng), taken);
+        assert_eq!(ports.bind(any[1], 446, &mut rng), Ok(446));
+        assert_eq!(ports.bind(any[0], 446, &mut rng), Ok(446));
+        assert_eq!(ports.bind(OTHER, 446, &mut rng), taken);
+        assert_eq!(ports.bind(six, 444, &mut rng), Ok(444));
+        assert_eq!(ports.bind(any[0], 444, &mut rng), Ok(444));
     }
 
     #[test]

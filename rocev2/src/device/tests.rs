@@ -2,13 +2,16 @@
 
 use super::*;
 use crate::env::{Duration, RegionId};
-use crate::ids::Lkey;
-use crate::mr::{Access, MrKind, PdId};
+use crate::ids::{Lkey, Rkey};
+use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
 use crate::wire::{Mac, Reth, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
+
+mod keys;
+mod shared;
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
@@ -60,8 +63,8 @@ impl World {
         let mut devices = [Device::new(config(v6, 0)), Device::new(config(v6, 1))];
         let keys = devices.each_mut().map(|device| {
             let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-            let (region, len, kind) = (RegionId(0), REGION as u64, MrKind::Registered);
-            let registration = Registration { pd: PD, region, base: BASE, len, access, kind };
+            let (region, len) = (RegionId(0), REGION as u64);
+            let registration = Registration { pd: PD, region, base: BASE, len, access };
             device.register(registration).unwrap()
         });
         let memory = [0, 1]
@@ -80,8 +83,30 @@ impl World {
     }
 
     fn qp(&mut self, node: usize) -> Qpn {
-        let config = QpConfig { owner: node as u64, pd: PD, send_depth: 16, recv_depth: 16 };
+        let config =
+            QpConfig { owner: node as u64, pd: PD, send_depth: 16, recv_depth: 16, srq: None };
         self.devices[node].create_qp(&config).unwrap()
+    }
+
+    /// Accepts the request that waits at node 1 with `server`, up to the end.
+    fn accept(&mut self, server: Qpn, active: ConnId) -> ConnId {
+        self.run();
+        let Some(Event::Cm(CmEvent::ConnectRequest { conn: passive, .. })) = self.events[1].pop()
+        else {
+            panic!("no request")
+        };
+        let limits = ReadLimits { inbound: 4, outbound: 4 };
+        self.devices[1].accept(self.now, passive, server, limits, &[]).unwrap();
+        self.run();
+        let event = self.events[0].pop();
+        assert!(
+            matches!(event, Some(Event::Cm(CmEvent::Connected { conn, .. })) if conn == active)
+        );
+        self.devices[0].confirm(self.now, active).unwrap();
+        self.run();
+        let event = self.events[1].pop();
+        assert!(matches!(event, Some(Event::Cm(CmEvent::Established { .. }))));
+        passive
     }
 
     /// Starts to connect `client` of node 0; node 1 listens.
@@ -111,22 +136,7 @@ impl World {
         let qps = [world.qp(0), world.qp(1)];
         world.listen(v6);
         let active = world.connect(v6, qps[0]);
-        world.run();
-        let Some(Event::Cm(CmEvent::ConnectRequest { conn: passive, .. })) = world.events[1].pop()
-        else {
-            panic!("no request")
-        };
-        let limits = ReadLimits { inbound: 4, outbound: 4 };
-        world.devices[1].accept(world.now, passive, qps[1], limits, &[]).unwrap();
-        world.run();
-        let event = world.events[0].pop();
-        assert!(
-            matches!(event, Some(Event::Cm(CmEvent::Connected { conn, .. })) if conn == active)
-        );
-        world.devices[0].confirm(world.now, active).unwrap();
-        world.run();
-        let event = world.events[1].pop();
-        assert!(matches!(event, Some(Event::Cm(CmEvent::Established { .. }))));
+        let passive = world.accept(qps[1], active);
         world.sent = Default::default();
         (world, qps, [active, passive])
     }
@@ -406,7 +416,7 @@ fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
 #[test]
 fn a_queue_pair_number_is_not_drawn_twice_running() {
     let mut device = Device::new(DeviceConfig { max_qps: 1 << 20, ..config(false, 0) });
-    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1 };
+    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1, srq: None };
     // All slots but one stay taken, so that each new queue pair has to use the same one.
     device.free.truncate(1);
     let mut last = None;

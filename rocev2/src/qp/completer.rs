@@ -1,7 +1,8 @@
 //! The completer: takes the peer's answers, completes work requests, decides what is sent again.
 
+use super::copy::scatter;
 use super::retry::{Expiry, RetryTimer};
-use super::work::{Acked, Completions, SendQueue, WcStatus, scatter};
+use super::work::{Acked, Completions, SendQueue, WcStatus};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;

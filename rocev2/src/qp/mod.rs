@@ -4,7 +4,9 @@
 //! [`Responder`] has the receive queue.
 
 pub mod completer;
+pub mod copy;
 pub mod read;
+pub mod receive;
 pub mod requester;
 pub mod responder;
 pub mod retry;
@@ -14,23 +16,42 @@ pub(crate) mod tests;
 pub mod work;
 
 use crate::env::{Instant, Memory};
-use crate::ids::Qpn;
-use crate::mr::{MrTable, PdId};
+use crate::ids::{Qpn, Rkey};
+use crate::mr::{Access, AccessError, By, MrTable, PdId, Target};
 use crate::psn::Psn;
 use crate::wire::{DropReason, Encap, Packet, Pmtu, UnitWriter};
 use completer::Completer;
+use receive::{RecvQueue, Srq, SrqId};
 use requester::{Requester, Window};
 use responder::{Context, Responder};
 pub use state::QpState;
-use work::{Completions, PostError, RecvQueue, RecvWr, SendQueue, SendWr, WcStatus};
+use work::{Completions, PostError, RecvWr, SendQueue, SendWr, WcStatus};
 
-/// The domain of a QP and the table that its keys are looked up in.
+/// Whose keys a QP may use, and the table that they are looked up in.
 #[derive(Clone, Copy)]
 pub struct Keys<'a> {
     /// The QP's protection domain.
     pub pd: PdId,
+    /// The QP: windows are of one QP.
+    pub qpn: Qpn,
     /// All registrations.
     pub mrs: &'a MrTable,
+}
+
+impl Keys<'_> {
+    /// Checks a peer's access to `len > 0` bytes at `va`.
+    ///
+    /// # Errors
+    /// As [`MrTable::remote`].
+    pub fn remote(
+        &self,
+        key: Rkey,
+        va: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<Target, AccessError> {
+        self.mrs.remote(self.pd, self.qpn, key, va, len, needed)
+    }
 }
 
 /// The connection, as the engines need it.
@@ -67,8 +88,10 @@ pub struct QpConfig {
     pub pd: PdId,
     /// Initiator requests outstanding, at most.
     pub send_depth: usize,
-    /// Receives outstanding, at most.
+    /// Receives outstanding, at most. Not looked at with a shared queue.
     pub recv_depth: usize,
+    /// The shared queue that receives are taken from, instead of one of its own.
+    pub srq: Option<SrqId>,
 }
 
 /// A queue pair.
@@ -79,6 +102,7 @@ pub struct Qp {
     state: QpState,
     peer: Option<PeerQp>,
     depths: (usize, usize),
+    srq: Option<SrqId>,
     sq: SendQueue,
     rq: RecvQueue,
     requester: Requester,
@@ -89,16 +113,20 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// A QP in INIT.
-    pub fn new(qpn: Qpn, config: &QpConfig, window: Window) -> Self {
+    /// A QP in INIT. The keys of its receives are those of `recv_pd`: its own domain, or that of the
+    /// shared queue.
+    pub fn new(qpn: Qpn, config: &QpConfig, recv_pd: PdId, window: Window) -> Self {
+        // Of a shared queue, it holds the one receive that a message is arriving in.
+        let recv_depth = if config.srq.is_some() { 1 } else { config.recv_depth };
         Self {
             qpn,
             pd: config.pd,
             state: QpState::Init,
             peer: None,
-            depths: (config.send_depth, config.recv_depth),
+            depths: (config.send_depth, recv_depth),
+            srq: config.srq,
             sq: SendQueue::new(config.owner, config.send_depth),
-            rq: RecvQueue::new(config.owner, config.recv_depth),
+            rq: RecvQueue::new(config.owner, recv_pd, recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
             responder: Responder::new(),
@@ -119,6 +147,11 @@ impl Qp {
     /// The connection, once there is one.
     pub const fn peer(&self) -> Option<&PeerQp> {
         self.peer.as_ref()
+    }
+
+    /// The shared queue that it takes its receives from.
+    pub const fn srq(&self) -> Option<SrqId> {
+        self.srq
     }
 
     /// Depths of send and receive queue.
@@ -155,8 +188,12 @@ impl Qp {
     /// Queues a receive; in the error state it completes flushed at once.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`]: nothing was queued and no completion follows.
+    /// [`PostError::QueueFull`] or [`PostError::SharedReceives`]: nothing was queued and no completion
+    /// follows.
     pub fn post_recv(&mut self, wr: RecvWr, out: &mut Completions) -> Result<(), PostError> {
+        if self.srq.is_some() {
+            return Err(PostError::SharedReceives);
+        }
         self.rq.push(wr)?;
         if self.state == QpState::Err {
             self.rq.flush(out);
@@ -164,7 +201,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Acts on a packet whose ICRC, QPN and opcode are good.
+    /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
+    /// names.
     ///
     /// # Errors
     /// [`DropReason`]: the packet changed nothing.
@@ -174,6 +212,7 @@ impl Qp {
         packet: &Packet<'_>,
         mrs: &mut MrTable,
         memory: &mut M,
+        srq: Option<&mut Srq>,
         out: &mut Completions,
     ) -> Result<(), DropReason> {
         let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
@@ -181,14 +220,23 @@ impl Qp {
         };
         check_addresses(peer, &packet.encap)?;
         let failure = if packet.bth.opcode.is_response() {
-            let keys = Keys { pd: self.pd, mrs };
+            let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out };
-            match self.completer.handle(now, packet, &mut cx)? {
+            let verdict = self.completer.handle(now, packet, &mut cx);
+            while let Some(key) = self.sq.pop_ended_key() {
+                // It has ended already where the READ was of nothing; else the data just went
+                // through it.
+                if let Ok(Some(released)) = mrs.invalidate(self.pd, By::Owner, key) {
+                    out.release(released);
+                }
+            }
+            match verdict? {
                 completer::Verdict::Done => return Ok(()),
                 completer::Verdict::Fail(status) => Some(status),
             }
         } else {
-            let mut cx = Context { peer, pd: self.pd, mrs, memory, rq: &mut self.rq, out };
+            let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
+            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out };
             match self.responder.handle(packet, &mut cx)? {
                 responder::Verdict::Done => return Ok(()),
                 responder::Verdict::Fail => None,
@@ -230,20 +278,20 @@ impl Qp {
     pub fn fill<M: Memory>(
         &mut self,
         now: Instant,
-        mrs: &MrTable,
+        mrs: &mut MrTable,
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
         out: &mut Completions,
     ) -> usize {
         self.requests_first = !self.requests_first;
-        let keys = Keys { pd: self.pd, mrs };
         let mut written = 0;
         for requests in [self.requests_first, !self.requests_first] {
             if written == 0 {
                 written = if requests {
-                    self.fill_requests(now, &keys, memory, unit, max_packets, out)
+                    self.fill_requests(now, mrs, memory, unit, max_packets, out)
                 } else {
+                    let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
                     self.fill_answers(&keys, memory, unit, max_packets, out)
                 };
             }
@@ -270,7 +318,7 @@ impl Qp {
     fn fill_requests<M: Memory>(
         &mut self,
         now: Instant,
-        keys: &Keys<'_>,
+        mrs: &mut MrTable,
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
@@ -281,7 +329,9 @@ impl Qp {
         }
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
-        let written = self.requester.fill(&mut self.sq, peer, keys, memory, unit, max_packets);
+        let (pd, qpn, sq) = (self.pd, self.qpn, &mut self.sq);
+        let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out };
+        let written = self.requester.fill(&mut cx, unit, max_packets);
         if written > 0 {
             self.completer.sent(now, self.sq.next(), new);
         }

@@ -247,14 +247,14 @@ pub fn check(reth: Reth, keys: &Keys<'_>) -> Result<Option<Target>, AccessError>
     if reth.len == 0 {
         return Ok(None);
     }
-    keys.mrs.remote(keys.pd, reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_READ).map(Some)
+    keys.remote(reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_READ).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::env::Rng;
-    use crate::ids::Rkey;
+    use crate::ids::{Qpn, Rkey};
     use crate::mr::{MrTable, PdId};
 
     /// A duplicate that starts an answer again does not use up the depth: the READ that follows
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn an_answer_given_again_makes_room_for_a_new_read() {
         let mrs = MrTable::new(Rng::from_seed([1; 32]), 1);
-        let keys = Keys { pd: PdId(1), mrs: &mrs };
+        let keys = Keys { pd: PdId(1), qpn: Qpn::new(2), mrs: &mrs };
         let nothing = Reth { va: 0, rkey: Rkey::new(1), len: 0 };
         let mut reads = ReadResponder::new();
         reads.connect(2);

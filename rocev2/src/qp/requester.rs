@@ -2,10 +2,12 @@
 //!
 //! State moves only after a packet is in the buffer, so there is nothing to roll back.
 
-use super::work::{LocalFault, SendOp, SendQueue, SendWqe, SgList, WcStatus, check_sink, gather};
-use super::{Keys, PeerQp};
+use super::PeerQp;
+use super::copy::{LocalFault, check_sink, gather};
+use super::work::{Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
 use crate::env::Memory;
-use crate::ids::Qpn;
+use crate::ids::{Qpn, Rkey};
+use crate::mr::{By, MrTable, PdId};
 use crate::psn::Psn;
 use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter};
 
@@ -55,8 +57,28 @@ struct Plan {
 enum Wait {
     /// Nothing to send, or something must arrive first.
     Blocked,
+    /// The request at the cursor needs no packet, and may take effect.
+    Execute,
     /// The request at the cursor is faulty.
     Fault(WcStatus),
+}
+
+/// What sending needs beside the requester's own state.
+pub struct Context<'a, M> {
+    /// The connection.
+    pub peer: &'a PeerQp,
+    /// The QP's domain.
+    pub pd: PdId,
+    /// The QP.
+    pub qpn: Qpn,
+    /// All keys; some requests change the table.
+    pub mrs: &'a mut MrTable,
+    /// Registered bytes.
+    pub memory: &'a mut M,
+    /// The send queue.
+    pub sq: &'a mut SendQueue,
+    /// Where completions go.
+    pub out: &'a mut Completions,
 }
 
 impl Requester {
@@ -73,71 +95,47 @@ impl Requester {
         self.initiator_depth = usize::from(peer.outbound_reads).min(super::work::MAX_READS);
     }
 
-    /// Whether a packet could leave now.
+    /// Whether a packet could leave, or a request take effect, now.
     pub fn ready(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
         match self.plan(sq, peer) {
-            Ok(_) => true,
+            Ok(_) | Err(Wait::Execute) => true,
             // A faulty request at the head has to be reported.
             Err(Wait::Fault(_)) => sq.in_flight() == 0,
             Err(Wait::Blocked) => false,
         }
     }
 
-    /// Writes as many packets as may leave and fit `unit`; returns how many.
+    /// Writes as many packets as may leave and fit `unit`, and executes the requests between them that
+    /// need none; returns how many packets.
     pub fn fill<M: Memory>(
         &self,
-        sq: &mut SendQueue,
-        peer: &PeerQp,
-        keys: &Keys<'_>,
-        memory: &mut M,
+        cx: &mut Context<'_, M>,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
     ) -> usize {
         let mut written = 0;
-        while written < max_packets
-            && let Ok(plan) = self.plan(sq, peer)
-        {
-            if !unit.fits(plan.ext.len(), plan.payload_len) {
-                break;
-            }
-            if self.write(&plan, sq, peer, keys, memory, unit).is_err() {
-                if let Some((wqe, _)) = sq.at_cursor() {
-                    wqe.fault = Some(WcStatus::LocalProtection);
+        while written < max_packets {
+            let done = match self.plan(cx.sq, cx.peer) {
+                Ok(plan) if !unit.fits(plan.ext.len(), plan.payload_len) => break,
+                Ok(plan) => {
+                    let result = write(&plan, cx, unit);
+                    written += usize::from(result.is_ok());
+                    result
                 }
-                break;
+                Err(Wait::Execute) => execute(cx),
+                Err(Wait::Blocked | Wait::Fault(_)) => break,
+            };
+            if let (Err(status), Some((wqe, _))) = (done, cx.sq.at_cursor()) {
+                wqe.fault = Some(status);
             }
-            written += 1;
         }
         written
-    }
-
-    fn write<M: Memory>(
-        &self,
-        plan: &Plan,
-        sq: &mut SendQueue,
-        peer: &PeerQp,
-        keys: &Keys<'_>,
-        memory: &mut M,
-        unit: &mut UnitWriter<'_>,
-    ) -> Result<(), LocalFault> {
-        let psn = sq.next();
-        let Some((wqe, _)) = sq.at_cursor() else { return Ok(()) };
-        let is_read = wqe.is_read();
-        if is_read {
-            check_sink(&wqe.wr.sgl, keys.pd, keys.mrs)?;
-        }
-        let bth = plan.bth(peer.qpn, psn);
-        let sgl: &SgList = &wqe.wr.sgl;
-        unit.push(&bth, &plan.ext, plan.payload_len, |payload| {
-            gather(sgl, plan.offset, payload, keys.pd, keys.mrs, memory)
-        })?;
-        sq.sent(plan.packets, is_read);
-        Ok(())
     }
 
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
         let in_flight = sq.in_flight();
         let reads = sq.reads_in_flight();
+        let all_complete = sq.cursor_at_head();
         let (wqe, packet) = sq.at_cursor().ok_or(Wait::Blocked)?;
         if let Some(status) = wqe.fault {
             return Err(Wait::Fault(status));
@@ -148,7 +146,11 @@ impl Requester {
         let room = self.window_packets.saturating_sub(in_flight);
         let pmtu = peer.pmtu.bytes() as u64;
         match wqe.wr.op {
-            SendOp::Read { va, rkey } => {
+            SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
+            // What came before may use the key (10.6.5.1).
+            SendOp::Invalidate(_) if all_complete => Err(Wait::Execute),
+            SendOp::Invalidate(_) => Err(Wait::Blocked),
+            SendOp::Read { va, rkey } | SendOp::ReadInvalidate { va, rkey } => {
                 if self.initiator_depth == 0 {
                     wqe.fault = Some(WcStatus::LocalQpOperation);
                     return Err(Wait::Fault(WcStatus::LocalQpOperation));
@@ -166,23 +168,36 @@ impl Requester {
                 let reth = Reth { va: va.wrapping_add(offset), rkey, len: len as u32 };
                 Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
             }
-            SendOp::Send | SendOp::SendInvalidate(_) | SendOp::Write { .. } => {
-                if room == 0 {
-                    return Err(Wait::Blocked);
-                }
-                Ok(self.plan_data(wqe, packet, pmtu, room))
+            SendOp::Send => self.plan_data(wqe, packet, pmtu, room, Data::Send(None)),
+            SendOp::SendInvalidate(key) => {
+                self.plan_data(wqe, packet, pmtu, room, Data::Send(Some(key)))
+            }
+            SendOp::Write { va, rkey } => {
+                // Message length was bounded to 2^31 when the request was queued.
+                let reth = Reth { va, rkey, len: wqe.len as u32 };
+                self.plan_data(wqe, packet, pmtu, room, Data::Write(reth))
             }
         }
     }
 
-    fn plan_data(&self, wqe: &SendWqe, packet: u32, pmtu: u64, room: u32) -> Plan {
+    fn plan_data(
+        &self,
+        wqe: &SendWqe,
+        packet: u32,
+        pmtu: u64,
+        room: u32,
+        data: Data,
+    ) -> Result<Plan, Wait> {
+        if room == 0 {
+            return Err(Wait::Blocked);
+        }
         let offset = u64::from(packet) * pmtu;
         let last = packet + 1 == wqe.packets;
-        let (opcode, ext) = data_opcode(wqe, packet == 0, last);
+        let (opcode, ext) = data.header(packet == 0, last);
         // Ask at the end of a message, and often enough inside a long one that the window opens
         // before it is used up: a train whose tail asks for nothing waits for the timer.
         let quarter = (self.window_packets / 4).max(1);
-        Plan {
+        Ok(Plan {
             opcode,
             ext,
             offset,
@@ -191,8 +206,60 @@ impl Requester {
             packets: 1,
             ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
             solicited: last && wqe.wr.solicited,
-        }
+        })
     }
+}
+
+/// Writes one packet.
+fn write<M: Memory>(
+    plan: &Plan,
+    cx: &mut Context<'_, M>,
+    unit: &mut UnitWriter<'_>,
+) -> Result<(), WcStatus> {
+    let psn = cx.sq.next();
+    let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
+    let is_read = wqe.is_read();
+    if is_read {
+        check_sink(&wqe.wr.sgl, cx.pd, cx.mrs).map_err(|LocalFault| WcStatus::LocalProtection)?;
+    }
+    if let Some(key) = wqe.ended_key() {
+        cx.mrs.check_invalidable(cx.pd, key).map_err(|_| WcStatus::MemoryManagement)?;
+    }
+    let bth = plan.bth(cx.peer.qpn, psn);
+    let sgl: &SgList = &wqe.wr.sgl;
+    unit.push(&bth, &plan.ext, plan.payload_len, |payload| {
+        gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)
+            .map_err(|LocalFault| WcStatus::LocalProtection)
+    })?;
+    cx.sq.sent(plan.packets, is_read);
+    Ok(())
+}
+
+/// Does what the request at the cursor asks for, none of which needs a packet.
+fn execute<M>(cx: &mut Context<'_, M>) -> Result<(), WcStatus> {
+    let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
+    match &wqe.wr.op {
+        SendOp::FastRegister { key, mapping } => {
+            cx.mrs.map(cx.pd, *key, mapping).map_err(|_| WcStatus::MemoryManagement)?;
+        }
+        SendOp::Invalidate(key) => {
+            let released = cx.mrs.invalidate(cx.pd, By::Owner, *key);
+            if let Some(released) = released.map_err(|_| WcStatus::MemoryManagement)? {
+                cx.out.release(released);
+            }
+        }
+        SendOp::Bind(bind) => {
+            cx.mrs.bind(cx.pd, cx.qpn, bind).map_err(|_| WcStatus::MemoryBind)?;
+        }
+        // These leave as packets.
+        SendOp::Send
+        | SendOp::SendInvalidate(_)
+        | SendOp::Write { .. }
+        | SendOp::Read { .. }
+        | SendOp::ReadInvalidate { .. } => return Ok(()),
+    }
+    cx.sq.executed(cx.out);
+    Ok(())
 }
 
 impl Plan {
@@ -208,24 +275,28 @@ impl Plan {
     }
 }
 
-/// Opcode and extended header of a SEND or WRITE packet by its place in the message.
-const fn data_opcode(wqe: &SendWqe, first: bool, last: bool) -> (Opcode, Ext) {
-    let place = match (first, last) {
-        (true, true) => Place::Only,
-        (true, false) => Place::First,
-        (false, false) => Place::Middle,
-        (false, true) => Place::Last,
-    };
-    match wqe.wr.op {
-        SendOp::SendInvalidate(rkey) if last => (Opcode::send(place).with_inv(), Ext::Ieth(rkey)),
-        SendOp::Send | SendOp::SendInvalidate(_) => (Opcode::send(place), Ext::None),
-        // Message length was bounded to 2^31 when the request was queued.
-        SendOp::Write { va, rkey } if first => {
-            (Opcode::write(place), Ext::Reth(Reth { va, rkey, len: wqe.len as u32 }))
-        }
-        SendOp::Write { .. } => (Opcode::write(place), Ext::None),
-        SendOp::Read { va, rkey } => {
-            (Opcode::ReadRequest, Ext::Reth(Reth { va, rkey, len: wqe.len as u32 }))
+/// A message that carries our data.
+#[derive(Clone, Copy)]
+enum Data {
+    /// SEND, and the key that it invalidates.
+    Send(Option<Rkey>),
+    Write(Reth),
+}
+
+impl Data {
+    /// Opcode and extended header of a packet by its place in the message.
+    const fn header(self, first: bool, last: bool) -> (Opcode, Ext) {
+        let place = match (first, last) {
+            (true, true) => Place::Only,
+            (true, false) => Place::First,
+            (false, false) => Place::Middle,
+            (false, true) => Place::Last,
+        };
+        match self {
+            Self::Send(Some(key)) if last => (Opcode::send(place).with_inv(), Ext::Ieth(key)),
+            Self::Send(_) => (Opcode::send(place), Ext::None),
+            Self::Write(reth) if first => (Opcode::write(place), Ext::Reth(reth)),
+            Self::Write(_) => (Opcode::write(place), Ext::None),
         }
     }
 }

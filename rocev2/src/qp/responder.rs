@@ -3,12 +3,14 @@
 //! PSN, then opcode order, then resources, then length, then key: the first check that fails
 //! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
 
+use super::copy::scatter;
 use super::read::{self, ReadResponder};
-use super::work::{Completions, Received, RecvQueue, WcStatus, scatter, sg_len};
+use super::receive::{Received, RecvQueue, Srq};
+use super::work::{Completions, WcStatus, sg_len};
 use super::{Keys, PeerQp};
 use crate::env::Memory;
-use crate::ids::Rkey;
-use crate::mr::{Access, MrTable, Target};
+use crate::ids::{Qpn, Rkey};
+use crate::mr::{Access, By, MrTable, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
@@ -65,19 +67,28 @@ pub struct Context<'a, M> {
     pub peer: &'a PeerQp,
     /// Domain and table of keys; invalidation changes the table.
     pub pd: crate::mr::PdId,
+    /// The QP.
+    pub qpn: Qpn,
     /// All registrations.
     pub mrs: &'a mut MrTable,
     /// Registered bytes.
     pub memory: &'a mut M,
     /// The receive queue.
     pub rq: &'a mut RecvQueue,
+    /// The shared queue that it is filled from.
+    pub srq: Option<&'a mut Srq>,
     /// Where completions go.
     pub out: &'a mut Completions,
 }
 
 impl<M> Context<'_, M> {
     const fn keys(&self) -> Keys<'_> {
-        Keys { pd: self.pd, mrs: self.mrs }
+        Keys { pd: self.pd, qpn: self.qpn, mrs: self.mrs }
+    }
+
+    /// Whether there is a receive for the next message.
+    fn claim(&mut self) -> bool {
+        self.rq.claim(self.srq.as_deref_mut())
     }
 
     const fn pmtu(&self) -> u64 {
@@ -232,14 +243,15 @@ impl Responder {
             Message::Send { received } => received,
             Message::None | Message::Write { .. } => 0,
         };
+        cx.claim();
         let Some(wr) = cx.rq.head() else { return Err(Refusal::NotReady) };
         check_packet_len(packet, cx.pmtu()).map_err(|()| self.invalid())?;
         let total = received + packet.payload.len() as u64;
         if total > sg_len(&wr.sgl) || total > super::work::MAX_MESSAGE {
             return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
         }
-        let keys = Keys { pd: cx.pd, mrs: cx.mrs };
-        scatter(&wr.sgl, received, packet.payload, keys.pd, keys.mrs, cx.memory).map_err(|_| {
+        let pd = cx.rq.pd();
+        scatter(&wr.sgl, received, packet.payload, pd, cx.mrs, cx.memory).map_err(|_| {
             Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection))
         })?;
         self.message = Message::Send { received: total };
@@ -258,9 +270,12 @@ impl Responder {
         let invalidated = invalidated_key(packet.ext);
         if let Some(key) = invalidated {
             // Payload placed, key ended, completion last: that order is the contract.
-            cx.mrs.invalidate(cx.pd, key).map_err(|_| {
+            let released = cx.mrs.invalidate(cx.pd, By::Peer(cx.qpn), key).map_err(|_| {
                 Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalQpOperation))
             })?;
+            if let Some(released) = released {
+                cx.out.release(released);
+            }
         }
         let done = Received {
             status: WcStatus::Success,
@@ -281,7 +296,7 @@ impl Responder {
         cx: &mut Context<'_, M>,
     ) -> Result<(), Refusal> {
         let has_imm = matches!(ext, Ext::Imm(_) | Ext::RethImm(..));
-        if has_imm && cx.rq.is_empty() {
+        if has_imm && !cx.claim() {
             return Err(Refusal::NotReady);
         }
         let (written, len, target) = match (self.message, reth(ext)) {
@@ -419,8 +434,8 @@ fn check_write<M>(
         // Nothing is written, so no key is looked at (C9-88).
         return Ok(None);
     }
-    cx.mrs
-        .remote(cx.pd, reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
+    cx.keys()
+        .remote(reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
         .map(Some)
         .map_err(|_| access_error(has_imm))
 }

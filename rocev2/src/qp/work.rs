@@ -1,8 +1,7 @@
 //! Work requests, their completions, and the two queues of a QP.
 
-use crate::env::Memory;
 use crate::ids::{Lkey, Rkey};
-use crate::mr::{Access, MrTable, PdId};
+use crate::mr::{Bind, Mapping, Released};
 use crate::psn::Psn;
 use alloc::collections::VecDeque;
 use heapless::{Deque, Vec};
@@ -34,6 +33,10 @@ pub fn sg_len(sgl: &[Sge]) -> u64 {
 }
 
 /// What an initiator request asks for.
+///
+/// The last three touch only our own keys: no packet leaves, and their [`SendWr::sgl`] is not looked
+/// at. They take effect in the order of the queue, so a request posted behind one already finds its
+/// effect. One that fails fails the QP (IBTA ch. 10, Memory Management Operation Error).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SendOp {
     /// SEND into a receive of the peer.
@@ -54,9 +57,35 @@ pub enum SendOp {
         /// The peer's key.
         rkey: Rkey,
     },
+    /// READ, and invalidate the key of the first element of the sink once the data is there. That
+    /// key must be one that can be invalidated. A request behind it that maps the key again has to be
+    /// fenced.
+    ReadInvalidate {
+        /// The peer's address.
+        va: u64,
+        /// The peer's key.
+        rkey: Rkey,
+    },
+    /// Makes a fast-register region name memory. Takes effect once every earlier request has been
+    /// sent. It must not name any yet.
+    FastRegister {
+        /// The region's key.
+        key: Rkey,
+        /// What it will name.
+        mapping: Mapping,
+    },
+    /// Ends what a fast-register region or window names, which must be something. Waits until every
+    /// earlier request is complete, as those may use the key (10.6.5.1), fenced or not.
+    Invalidate(Rkey),
+    /// Binds a window. Takes effect once every earlier request has been sent.
+    Bind(Bind),
 }
 
 /// A request on the initiator (send) queue.
+///
+/// Inline data needs nothing of its own here: the poster copies the bytes into a registration that
+/// it keeps for that, and names them by an ordinary element; they are its own again with the
+/// completion.
 #[derive(Clone, Debug)]
 pub struct SendWr {
     /// The caller's name for it, returned in the completion.
@@ -67,7 +96,7 @@ pub struct SendWr {
     pub sgl: SgList,
     /// Ask the peer for a solicited event.
     pub solicited: bool,
-    /// Do not start before earlier READs are complete (10.8.3.3).
+    /// Do not start before earlier READs are complete (10.8.3.3). Any request may ask for it.
     pub read_fence: bool,
     /// Report only failure.
     pub silent: bool,
@@ -93,6 +122,10 @@ pub enum WcStatus {
     LocalQpOperation,
     /// A scatter/gather element failed its key, rights or bounds.
     LocalProtection,
+    /// A fast registration or an invalidation that the key's state, kind or rights forbid.
+    MemoryManagement,
+    /// A window could not be bound.
+    MemoryBind,
     /// Cancelled: the QP is in the error state.
     Flushed,
     /// The peer answered with something that does not fit the request.
@@ -118,8 +151,14 @@ pub enum WcKind {
     Send,
     /// WRITE.
     Write,
-    /// READ.
+    /// READ, with or without invalidation of the sink.
     Read,
+    /// Fast registration.
+    FastRegister,
+    /// Local invalidation.
+    Invalidate,
+    /// Binding of a window.
+    Bind,
     /// A receive.
     Receive,
     /// A receive whose message invalidated this key.
@@ -161,22 +200,37 @@ pub enum PostError {
     NotConnected,
     /// The queue holds as many requests as it was created for.
     QueueFull,
+    /// No such shared receive queue.
+    UnknownSrq,
+    /// The QP takes its receives from a shared queue.
+    SharedReceives,
 }
 
-/// Completions on their way out. It holds room for every request that is posted, and as much again
-/// for those that were posted in place of completed ones since the owner last took them all: so
-/// completing never allocates.
+/// Completions on their way out, and regions that fast registrations give back. It holds room for
+/// every request that is posted, and as much again for those that were posted in place of completed
+/// ones since the owner last took them all: so completing never allocates.
 #[derive(Debug, Default)]
 pub struct Completions {
     queue: VecDeque<Completion>,
+    released: VecDeque<Released>,
     reserved: usize,
+    mappings: usize,
 }
 
 impl Completions {
+    /// No room for requests yet, and for `mappings` keys that may be mapped, which they can be
+    /// without a request outstanding.
+    pub fn new(mappings: usize) -> Self {
+        let released = VecDeque::with_capacity(mappings);
+        Self { released, mappings, ..Self::default() }
+    }
+
     /// Makes room for `requests` more outstanding requests.
     pub fn reserve(&mut self, requests: usize) {
         self.reserved += requests;
         self.queue.reserve((2 * self.reserved).saturating_sub(self.queue.len()));
+        let room = 2 * self.reserved + self.mappings;
+        self.released.reserve(room.saturating_sub(self.released.len()));
     }
 
     /// Gives the room of `requests` back.
@@ -189,101 +243,26 @@ impl Completions {
         self.queue.push_back(completion);
     }
 
-    /// How many fit without allocating.
+    /// Notes that the bytes of a region are no longer in use.
+    pub fn release(&mut self, released: Released) {
+        self.released.push_back(released);
+    }
+
+    /// Removes the oldest region given back.
+    pub fn pop_released(&mut self) -> Option<Released> {
+        self.released.pop_front()
+    }
+
+    /// How many completions, and how many regions given back, fit without allocating.
     #[cfg(test)]
-    pub(crate) fn capacity(&self) -> usize {
-        self.queue.capacity()
+    pub(crate) fn capacity(&self) -> (usize, usize) {
+        (self.queue.capacity(), self.released.capacity())
     }
 
     /// Removes the oldest.
     pub fn pop(&mut self) -> Option<Completion> {
         self.queue.pop_front()
     }
-}
-
-/// A scatter/gather list did not cover a range, or an element of it failed its check.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct LocalFault;
-
-/// Copies `out.len()` bytes, from `offset` of the list on, into `out`.
-///
-/// # Errors
-/// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
-pub fn gather<M: Memory>(
-    sgl: &[Sge],
-    offset: u64,
-    out: &mut [u8],
-    pd: PdId,
-    mrs: &MrTable,
-    memory: &mut M,
-) -> Result<(), LocalFault> {
-    let mut filled = 0;
-    for piece in pieces(sgl, offset, out.len()) {
-        let target = mrs
-            .local(pd, piece.lkey, piece.addr, u64::from(piece.len), Access::LOCAL_READ)
-            .map_err(|_| LocalFault)?;
-        let region = mrs.region(&target).ok_or(LocalFault)?;
-        let end = filled + piece.len as usize;
-        memory.read(region, target.offset, &mut out[filled..end]).map_err(|_| LocalFault)?;
-        filled = end;
-    }
-    if filled == out.len() { Ok(()) } else { Err(LocalFault) }
-}
-
-/// Copies `data` to `offset` of the list.
-///
-/// # Errors
-/// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
-pub fn scatter<M: Memory>(
-    sgl: &[Sge],
-    offset: u64,
-    data: &[u8],
-    pd: PdId,
-    mrs: &MrTable,
-    memory: &mut M,
-) -> Result<(), LocalFault> {
-    let mut written = 0;
-    for piece in pieces(sgl, offset, data.len()) {
-        let target = mrs
-            .local(pd, piece.lkey, piece.addr, u64::from(piece.len), Access::LOCAL_WRITE)
-            .map_err(|_| LocalFault)?;
-        let region = mrs.region(&target).ok_or(LocalFault)?;
-        let end = written + piece.len as usize;
-        memory.write(region, target.offset, &data[written..end]).map_err(|_| LocalFault)?;
-        written = end;
-    }
-    if written == data.len() { Ok(()) } else { Err(LocalFault) }
-}
-
-/// Checks that every element may take inbound data.
-///
-/// # Errors
-/// [`LocalFault`]: an element's key, rights or bounds.
-pub fn check_sink(sgl: &[Sge], pd: PdId, mrs: &MrTable) -> Result<(), LocalFault> {
-    for sge in sgl.iter().filter(|sge| sge.len > 0) {
-        mrs.local(pd, sge.lkey, sge.addr, u64::from(sge.len), Access::LOCAL_WRITE)
-            .map_err(|_| LocalFault)?;
-    }
-    Ok(())
-}
-
-/// The parts of the elements that cover `len` bytes from `offset` on.
-fn pieces(sgl: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = Sge> + '_ {
-    let mut skip = offset;
-    let mut left = len as u64;
-    sgl.iter().filter_map(move |sge| {
-        let sge_len = u64::from(sge.len);
-        if left == 0 || skip >= sge_len {
-            skip = skip.saturating_sub(sge_len);
-            return None;
-        }
-        let take = left.min(sge_len - skip);
-        // `take` is at most the element's own 32-bit length.
-        let piece = Sge { addr: sge.addr.wrapping_add(skip), len: take as u32, lkey: sge.lkey };
-        skip = 0;
-        left -= take;
-        Some(piece)
-    })
 }
 
 /// A request on the send queue, with its place in PSN space.
@@ -293,28 +272,47 @@ pub struct SendWqe {
     pub wr: SendWr,
     /// Message length in bytes.
     pub len: u64,
-    /// PSNs that it takes: packets sent, or for a READ packets received.
+    /// PSNs that it takes: packets sent, or for a READ packets received. None for one that touches
+    /// only our own keys.
     pub packets: u32,
     /// A local failure found while sending; reported once all earlier requests are done.
     pub fault: Option<WcStatus>,
+    /// A request that touches only our own keys has taken effect, and must not again.
+    pub executed: bool,
 }
 
 impl SendWqe {
     /// Whether the peer answers with data.
     pub const fn is_read(&self) -> bool {
-        matches!(self.wr.op, SendOp::Read { .. })
+        matches!(self.wr.op, SendOp::Read { .. } | SendOp::ReadInvalidate { .. })
     }
 
     const fn kind(&self) -> WcKind {
         match self.wr.op {
             SendOp::Send | SendOp::SendInvalidate(_) => WcKind::Send,
             SendOp::Write { .. } => WcKind::Write,
-            SendOp::Read { .. } => WcKind::Read,
+            SendOp::Read { .. } | SendOp::ReadInvalidate { .. } => WcKind::Read,
+            SendOp::FastRegister { .. } => WcKind::FastRegister,
+            SendOp::Invalidate(_) => WcKind::Invalidate,
+            SendOp::Bind(_) => WcKind::Bind,
         }
     }
 
-    /// Its completion with `status`.
-    pub const fn completion(&self, owner: u64, status: WcStatus) -> Completion {
+    /// Completes it with `status`; a mapping that was never made gives its bytes back.
+    fn end(&self, owner: u64, status: WcStatus, out: &mut Completions) {
+        if let (SendOp::FastRegister { key, mapping }, false) = (&self.wr.op, self.executed) {
+            out.release(Released { key: *key, region: mapping.region });
+        }
+        out.push(self.completion(owner, status));
+    }
+
+    /// The key that it invalidates as a READ, once it is complete.
+    pub fn ended_key(&self) -> Option<Rkey> {
+        let invalidates = matches!(self.wr.op, SendOp::ReadInvalidate { .. });
+        self.wr.sgl.first().filter(|_| invalidates).map(|sge| Rkey::new(sge.lkey.get()))
+    }
+
+    const fn completion(&self, owner: u64, status: WcStatus) -> Completion {
         Completion {
             owner,
             id: self.wr.id,
@@ -360,6 +358,8 @@ pub struct SendQueue {
     highest: Psn,
     /// One past the last response PSN of each READ request in flight, oldest first.
     read_ends: Deque<Psn, MAX_READS>,
+    /// Keys that completed READs invalidate; their data and their end are one step to the owner.
+    ended_keys: Deque<Rkey, MAX_READS>,
 }
 
 impl SendQueue {
@@ -375,6 +375,7 @@ impl SendQueue {
             cursor: Place::default(),
             highest: Psn::default(),
             read_ends: Deque::new(),
+            ended_keys: Deque::new(),
         }
     }
 
@@ -401,11 +402,16 @@ impl SendQueue {
         if self.wqes.len() == self.depth {
             return Err(PostError::QueueFull);
         }
-        let len = sg_len(&wr.sgl);
+        let (len, packets) = match wr.op {
+            SendOp::FastRegister { .. } | SendOp::Invalidate(_) | SendOp::Bind(_) => (0, 0),
+            _ => {
+                let len = sg_len(&wr.sgl);
+                // At most 2^31 / 256 = 2^23 packets; an over-long message is never sent.
+                (len, len.min(MAX_MESSAGE).div_ceil(pmtu).max(1) as u32)
+            }
+        };
         let fault = (len > MAX_MESSAGE).then_some(WcStatus::LocalLength);
-        // At most 2^31 / 256 = 2^23 packets; an over-long message is never sent.
-        let packets = len.min(MAX_MESSAGE).div_ceil(pmtu).max(1) as u32;
-        self.wqes.push_back(SendWqe { wr, len, packets, fault });
+        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false });
         Ok(())
     }
 
@@ -449,8 +455,12 @@ impl SendQueue {
         self.wqes.front().map(|wqe| (wqe, self.una_packet))
     }
 
-    /// The request that the next packet belongs to, and which packet of it.
+    /// The request that the next packet belongs to, and which packet of it; or the next request that
+    /// has no packets and has not taken effect.
     pub fn at_cursor(&mut self) -> Option<(&mut SendWqe, u32)> {
+        while self.wqes.get(self.cursor.wqe).is_some_and(|wqe| wqe.executed) {
+            self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
+        }
         let packet = self.cursor.packet;
         self.wqes.get_mut(self.cursor.wqe).map(|wqe| (wqe, packet))
     }
@@ -470,6 +480,24 @@ impl SendQueue {
         if self.wqes.get(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= wqe.packets) {
             self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
         }
+    }
+
+    /// Whether everything before the request at the cursor is complete.
+    pub fn cursor_at_head(&self) -> bool {
+        self.cursor == Place::default()
+    }
+
+    /// The request at the cursor, which has no packets, has taken effect.
+    pub fn executed(&mut self, out: &mut Completions) {
+        if let Some((wqe, _)) = self.at_cursor() {
+            wqe.executed = true;
+        }
+        self.complete_executed(out);
+    }
+
+    /// The next key that a completed READ invalidates.
+    pub fn pop_ended_key(&mut self) -> Option<Rkey> {
+        self.ended_keys.pop_front()
     }
 
     /// Acknowledges every packet before `psn`, but moves over a READ only by its data.
@@ -494,8 +522,14 @@ impl SendQueue {
         self.una = self.una.add(packets);
         self.una_packet += packets;
         if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
-            out.push(head.completion(self.owner, WcStatus::Success));
+            head.end(self.owner, WcStatus::Success, out);
+            if let Some(key) = head.ended_key() {
+                // At most MAX_READS are in flight, and the QP takes these after each packet.
+                let pushed = self.ended_keys.push_back(key);
+                debug_assert!(pushed.is_ok());
+            }
             self.pop_head();
+            self.complete_executed(out);
         }
         while self.read_ends.front().is_some_and(|end| end.since(self.una) <= 0) {
             self.read_ends.pop_front();
@@ -521,7 +555,7 @@ impl SendQueue {
             if i64::from(psn.since(self.una)) < i64::from(left) {
                 return;
             }
-            out.push(head.completion(self.owner, WcStatus::Flushed));
+            head.end(self.owner, WcStatus::Flushed, out);
             self.una = self.una.add(left);
             self.pop_head();
         }
@@ -530,7 +564,7 @@ impl SendQueue {
     /// Completes the oldest request with an error.
     pub fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
         if let Some(head) = self.wqes.front() {
-            out.push(head.completion(self.owner, status));
+            head.end(self.owner, status, out);
             self.pop_head();
         }
     }
@@ -538,7 +572,7 @@ impl SendQueue {
     /// Completes everything as flushed, in order.
     pub fn flush(&mut self, out: &mut Completions) {
         for wqe in self.wqes.drain(..) {
-            out.push(wqe.completion(self.owner, WcStatus::Flushed));
+            wqe.end(self.owner, WcStatus::Flushed, out);
         }
         self.cursor = Place::default();
         self.una_packet = 0;
@@ -546,93 +580,17 @@ impl SendQueue {
         (self.una, self.next) = (self.highest, self.highest);
     }
 
+    /// Completes the oldest requests that have taken effect without a packet.
+    fn complete_executed(&mut self, out: &mut Completions) {
+        while let Some(head) = self.wqes.front().filter(|head| head.executed) {
+            head.end(self.owner, WcStatus::Success, out);
+            self.pop_head();
+        }
+    }
+
     fn pop_head(&mut self) {
         self.wqes.pop_front();
         self.una_packet = 0;
         self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
-    }
-}
-
-/// The receive queue.
-#[derive(Debug)]
-pub struct RecvQueue {
-    owner: u64,
-    wrs: VecDeque<RecvWr>,
-    depth: usize,
-}
-
-impl RecvQueue {
-    /// An empty queue for `depth` requests.
-    pub fn new(owner: u64, depth: usize) -> Self {
-        Self { owner, wrs: VecDeque::with_capacity(depth), depth }
-    }
-
-    /// Appends a request.
-    ///
-    /// # Errors
-    /// `depth` requests are queued.
-    pub fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
-        if self.wrs.len() == self.depth {
-            return Err(PostError::QueueFull);
-        }
-        self.wrs.push_back(wr);
-        Ok(())
-    }
-
-    /// The receive that takes the next message.
-    pub fn head(&self) -> Option<&RecvWr> {
-        self.wrs.front()
-    }
-
-    /// Requests queued.
-    pub fn len(&self) -> usize {
-        self.wrs.len()
-    }
-
-    /// Whether nothing is queued.
-    pub fn is_empty(&self) -> bool {
-        self.wrs.is_empty()
-    }
-
-    /// Completes the oldest receive.
-    pub fn complete(&mut self, done: Received, out: &mut Completions) {
-        if let Some(wr) = self.wrs.pop_front() {
-            out.push(Completion {
-                owner: self.owner,
-                id: wr.id,
-                kind: done.invalidated.map_or(WcKind::Receive, WcKind::ReceiveInvalidate),
-                status: done.status,
-                len: done.len,
-                solicited: done.solicited,
-                silent: false,
-            });
-        }
-    }
-
-    /// Completes everything as flushed, in order.
-    pub fn flush(&mut self, out: &mut Completions) {
-        while !self.wrs.is_empty() {
-            self.complete(Received::failed(WcStatus::Flushed), out);
-        }
-    }
-}
-
-/// How a receive ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Received {
-    /// Status.
-    pub status: WcStatus,
-    /// Bytes of the message.
-    pub len: u32,
-    /// The peer asked for a solicited event.
-    pub solicited: bool,
-    /// The key that the message invalidated.
-    pub invalidated: Option<Rkey>,
-}
-
-impl Received {
-    /// A receive that ends with an error.
-    pub const fn failed(status: WcStatus) -> Self {
-        Self { status, len: 0, solicited: false, invalidated: None }
     }
 }

@@ -40,14 +40,14 @@ fn turn(now: Instant, from: &mut Node, to: &mut Node, memory: [&mut Pattern; 2])
     let mut buf = vec![0; 65_000];
     let encap = from.qp.peer().unwrap().encap;
     let mut unit = UnitWriter::new(&mut buf, &encap);
-    let written = from.qp.fill(now, &from.mrs, source, &mut unit, 16, &mut from.out);
+    let written = from.qp.fill(now, &mut from.mrs, source, &mut unit, 16, &mut from.out);
     let unit = unit.finish();
     if written == 0 {
         return false;
     }
     for packet in parse_unit(&buf[..unit.len], Some(unit.segment_len)) {
         let packet = packet.unwrap();
-        to.qp.handle_packet(now, &packet, &mut to.mrs, sink, &mut to.out).unwrap();
+        to.qp.handle_packet(now, &packet, &mut to.mrs, sink, None, &mut to.out).unwrap();
     }
     from.collect();
     to.collect();
@@ -58,8 +58,8 @@ fn carries(kind: WcKind, pmtu: Pmtu, len: u64) {
     let settings = Settings { pmtu, psn: Psn::new(0xff_f000), ..CLEAN };
     let mut pair = Pair::new(0, settings);
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let (region, mr_kind) = (RegionId(0), MrKind::Registered);
-    let registration = Registration { pd: PD, region, base: BASE, len, access, kind: mr_kind };
+    let region = RegionId(0);
+    let registration = Registration { pd: PD, region, base: BASE, len, access };
     for node in &mut pair.nodes {
         node.key = node.mrs.register(registration).unwrap();
     }

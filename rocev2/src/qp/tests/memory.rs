@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The second node's QP.
+const QPN: Qpn = Qpn::new(3);
+
 #[test]
 fn rd_09_without_depth_a_read_is_refused() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -55,8 +58,8 @@ fn rd_11_answers_before_a_revoked_one_still_leave() {
     let mut pair = Pair::new(10_000, Settings { segments: 16, ..CLEAN });
     let good = pair.nodes[1].key;
     let access = Access::REMOTE_READ;
-    let (len, kind) = (10_000, MrKind::Registered);
-    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access, kind };
+    let len = 10_000;
+    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access };
     let doomed = pair.nodes[1].mrs.register(registration).unwrap();
     pair.ask(0, Opcode::ReadRequest, read(good, 0, 64), 0).unwrap();
     pair.ask(1, Opcode::ReadRequest, read(doomed, 0, 64), 0).unwrap();
@@ -226,8 +229,8 @@ fn rd_02_to_06_and_dup_11_answers_keep_the_order_of_their_numbers() {
 fn rd_10_and_12_a_read_needs_its_right_and_carries_nothing() {
     let mut pair = ready(0);
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-    let (len, kind) = (64, MrKind::Registered);
-    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access, kind };
+    let len = 64;
+    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access };
     let key = pair.nodes[1].mrs.register(registration).unwrap();
     pair.ask(0, Opcode::ReadRequest, read(key, 0, 64), 0).unwrap();
     refused(pair, ACCESS, 0, 0, 0, "no right");
@@ -262,7 +265,7 @@ fn key_10_and_11_a_key_that_cannot_be_invalidated_ends_the_connection() {
         pair.ask(0, Opcode::SendOnlyInv, Ext::Ieth(key), 1).unwrap();
         let statuses: Vec<_> = pair.nodes[1].done.iter().map(|done| done.status).collect();
         assert_eq!(statuses, [WcStatus::LocalQpOperation, WcStatus::Flushed]);
-        assert!(pair.nodes[1].mrs.remote(PD, good, BASE, 1, Access::REMOTE_WRITE).is_ok());
+        assert!(pair.nodes[1].mrs.remote(PD, QPN, good, BASE, 1, Access::REMOTE_WRITE).is_ok());
     }
 }
 
@@ -274,7 +277,7 @@ fn dup_13_a_duplicate_invalidates_nothing() {
     pair.nodes[1].recv(1, sgl);
     pair.ask(0, Opcode::SendOnly, Ext::None, 0).unwrap();
     pair.ask(0, Opcode::SendOnlyInv, Ext::Ieth(key), 0).unwrap();
-    assert!(pair.nodes[1].mrs.remote(PD, key, BASE, 1, Access::REMOTE_WRITE).is_ok());
+    assert!(pair.nodes[1].mrs.remote(PD, QPN, key, BASE, 1, Access::REMOTE_WRITE).is_ok());
 }
 
 #[test]

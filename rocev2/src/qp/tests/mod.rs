@@ -1,5 +1,6 @@
 //! Two queue pairs over a wire that loses, repeats, reorders and damages packets.
 
+mod keys;
 mod long;
 mod memory;
 mod requester;
@@ -11,7 +12,7 @@ use super::work::{Completion, Completions, RecvWr, SendOp, SendWr, SgList, Sge, 
 use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
-use crate::mr::{Access, MrKind, Registration};
+use crate::mr::{Access, Mapping, Registration, Reserve};
 use crate::wire::{
     Aeth, AtomicEth, Bth, Ext, Mac, NakCode, Opcode, Reth, RnrTimer, Syndrome, parse_unit,
 };
@@ -22,6 +23,13 @@ use std::vec::Vec;
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
+
+/// How a node's memory is named.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum MrKind {
+    Registered,
+    FastRegister,
+}
 
 /// Regions that are vectors.
 #[derive(Default)]
@@ -60,14 +68,22 @@ impl Node {
     fn new(number: u8, bytes: usize, kind: MrKind) -> Self {
         let mut mrs = MrTable::new(Rng::from_seed([number; 32]), 64);
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let len = bytes as u64;
-        let registration =
-            Registration { pd: PD, region: RegionId(0), base: BASE, len, access, kind };
-        let key = mrs.register(registration).unwrap();
-        let config = QpConfig { owner: number.into(), pd: PD, send_depth: 64, recv_depth: 64 };
+        let (region, len) = (RegionId(0), bytes as u64);
+        let key = match kind {
+            MrKind::Registered => {
+                mrs.register(Registration { pd: PD, region, base: BASE, len, access }).unwrap()
+            }
+            MrKind::FastRegister => {
+                let key = mrs.reserve(PD, Reserve::FastRegister(access)).unwrap();
+                mrs.map(PD, key, &Mapping { region, offset: 0, base: BASE, len, access }).unwrap();
+                key
+            }
+        };
+        let config =
+            QpConfig { owner: number.into(), pd: PD, send_depth: 64, recv_depth: 64, srq: None };
         let mut out = Completions::default();
         out.reserve(128);
-        let qp = Qp::new(Qpn::new(number.into()), &config, Window::default());
+        let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default());
         Self { qp, mrs, memory: Bytes(vec![vec![0; bytes]]), out, done: Vec::new(), key }
     }
 
@@ -248,7 +264,7 @@ impl Pair {
         for packet in parse_unit(frame, segment_len) {
             let Ok(packet) = packet else { continue };
             let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
-            let _ = qp.handle_packet(self.now, &packet, mrs, memory, out);
+            let _ = qp.handle_packet(self.now, &packet, mrs, memory, None, out);
             self.nodes[to].collect();
         }
     }
@@ -307,7 +323,7 @@ impl Pair {
         let len = unit.finish().len;
         let packet = Packet::parse(&buf[..len]).unwrap();
         let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
-        let result = qp.handle_packet(self.now, &packet, mrs, memory, out);
+        let result = qp.handle_packet(self.now, &packet, mrs, memory, None, out);
         self.nodes[to].collect();
         result
     }

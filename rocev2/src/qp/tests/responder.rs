@@ -245,7 +245,7 @@ fn seq_21_to_23_only_the_end_of_a_message_is_solicited() {
     let encap = pair.nodes[0].qp.peer().unwrap().encap;
     let packet = Packet { encap, bth, ext: Ext::None, payload: &[1] };
     let Node { qp, mrs, memory, out, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &packet, mrs, memory, out).unwrap();
+    qp.handle_packet(pair.now, &packet, mrs, memory, None, out).unwrap();
     pair.nodes[1].collect();
     assert!(!pair.nodes[1].done[1].solicited);
 }

@@ -1,0 +1,141 @@
+//! What the caller asks of connection management, and what it means for a connection's queue pair.
+
+use super::{ConnQp, Connect, Device, RNR_RETRY, find};
+use crate::cm::{AcceptParams, CmError, ConnId, ConnectParams, ListenerId, QpSide, ReadLimits};
+use crate::env::Instant;
+use crate::ids::Qpn;
+use crate::psn::Psn;
+use core::net::{IpAddr, SocketAddr};
+
+impl Device {
+    /// Takes a local port, 0 for any; see [`Cm::bind_port`].
+    ///
+    /// # Errors
+    /// The port is taken, or none is left.
+    pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
+        self.cm.bind_port(local, port)
+    }
+
+    /// One more user of a bound port.
+    pub fn retain_port(&mut self, local: IpAddr, port: u16) {
+        self.cm.retain_port(local, port);
+    }
+
+    /// One user of a bound port less.
+    pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
+        self.cm.unbind_port(local, port);
+    }
+
+    /// Listens on a bound port.
+    ///
+    /// # Errors
+    /// See [`Cm::listen`].
+    pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
+        self.cm.listen(local, backlog)
+    }
+
+    /// Pauses or resumes a listener: while paused, requests are refused as if nobody listened.
+    pub fn pause(&mut self, listener: ListenerId, pause: bool) {
+        self.cm.pause(listener, pause);
+    }
+
+    /// Ends a listener; requests that nobody answered are refused.
+    pub fn unlisten(&mut self, listener: ListenerId) {
+        self.cm.unlisten(listener);
+    }
+
+    /// Asks the peer for a connection. [`CmEvent::Connected`] or a failure follows.
+    ///
+    /// # Errors
+    /// See [`Cm::connect`].
+    pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
+        let recv_psn = Psn::new(self.rng.u32());
+        let conn = self.cm.connect(
+            now,
+            &ConnectParams {
+                local: request.local,
+                remote: request.remote,
+                hop: request.hop,
+                qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
+                limits: self.capped(request.limits),
+                pmtu: self.config.cm.max_pmtu,
+                rnr_retry: RNR_RETRY,
+                retry_count: self.config.retry_count,
+                private_data: request.private_data,
+            },
+        )?;
+        self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
+        self.attach(request.qpn, conn, false);
+        Ok(conn)
+    }
+
+    /// Confirms a connection that [`CmEvent::Connected`] offered.
+    ///
+    /// # Errors
+    /// The connection is no longer there.
+    pub fn confirm(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
+        self.cm.confirm(now, conn)
+    }
+
+    /// Accepts a request: the QP receives from here on, and the reply leaves.
+    ///
+    /// # Errors
+    /// The connection is no longer there, or the private data is too long.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        qpn: Qpn,
+        limits: ReadLimits,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let recv_psn = Psn::new(self.rng.u32());
+        let limits = self.capped(limits);
+        let params = AcceptParams {
+            qp: QpSide { qpn, starting_psn: recv_psn },
+            limits,
+            rnr_retry: RNR_RETRY,
+            private_data,
+        };
+        self.cm.accept(now, conn, &params)?;
+        self.conns.insert(conn, ConnQp { qpn, recv_psn });
+        self.attach(qpn, conn, true);
+        self.bring_up(conn);
+        Ok(())
+    }
+
+    /// Refuses a request, or the terms that [`CmEvent::Connected`] offered.
+    ///
+    /// # Errors
+    /// The connection is no longer there, or the private data is too long.
+    pub fn reject(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        self.cm.reject(now, conn, private_data)
+    }
+
+    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`] follows.
+    ///
+    /// # Errors
+    /// The connection is not established.
+    pub fn disconnect(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
+        self.cm.disconnect(now, conn)
+    }
+
+    /// Forgets a connection in whatever state; the peer is told what it is owed.
+    pub fn release(&mut self, now: Instant, conn: ConnId) {
+        if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
+            let slot = self.slot_index(qpn);
+            // The queue pair may be another connection's by now, after a refusal of this one.
+            if let Some(entry) =
+                find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
+            {
+                (entry.conn, entry.awaits_rtu) = (None, false);
+            }
+        }
+        self.cm.release(now, conn);
+    }
+}

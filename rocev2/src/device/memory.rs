@@ -1,0 +1,82 @@
+//! Keys, and queues of receives that several queue pairs share.
+
+use super::Device;
+use crate::ids::Rkey;
+use crate::mr::{AccessError, PdId, Registration, Released, Reserve};
+use crate::qp::receive::{SrqConfig, SrqError, SrqId};
+use crate::qp::work::{PostError, RecvWr};
+
+impl Device {
+    /// Registers memory; `None` where the table is full.
+    pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
+        self.mrs.register(registration)
+    }
+
+    /// Takes a key for a fast-register region, a window, or the logical addresses of a domain. It
+    /// stays the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None`
+    /// where the table is full.
+    pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
+        self.mrs.reserve(pd, what)
+    }
+
+    /// Ends a key, registered or reserved, in whatever state. The bytes of a registration are the
+    /// caller's again when this returns; those of a fast registration come out of
+    /// [`Self::poll_released`].
+    ///
+    /// # Errors
+    /// The key names nothing.
+    pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
+        if let Some(released) = self.mrs.deregister(key)? {
+            self.completions.release(released);
+        }
+        Ok(())
+    }
+
+    /// The next region of a fast registration whose bytes the device no longer uses: every region
+    /// that a posted [`SendOp::FastRegister`](crate::qp::work::SendOp::FastRegister) named comes out
+    /// here once, whether its mapping ended, its key did, or the request failed or was flushed.
+    pub fn poll_released(&mut self) -> Option<Released> {
+        self.completions.pop_released()
+    }
+
+    /// Creates a shared receive queue. Its threshold is armed.
+    pub fn create_srq(&mut self, config: SrqConfig) -> SrqId {
+        self.completions.reserve(config.depth);
+        self.srqs.create(config)
+    }
+
+    /// Changes depth and threshold of a shared receive queue; `None` keeps. A threshold is armed anew:
+    /// [`Event::SrqLow`] follows at once where fewer receives are queued; 0 disarms.
+    ///
+    /// # Errors
+    /// [`SrqError`]: nothing was changed.
+    pub fn modify_srq(
+        &mut self,
+        id: SrqId,
+        depth: Option<usize>,
+        threshold: Option<usize>,
+    ) -> Result<(), SrqError> {
+        let before = self.srqs.modify(id, depth, threshold)?;
+        self.completions.reserve(depth.unwrap_or(before));
+        self.completions.unreserve(before);
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue; what is queued completes flushed, in the queue's name.
+    ///
+    /// # Errors
+    /// [`SrqError`]: unknown, or a QP uses it.
+    pub fn destroy_srq(&mut self, id: SrqId) -> Result<(), SrqError> {
+        let config = self.srqs.destroy(id, &mut self.completions)?;
+        self.completions.unreserve(config.depth);
+        Ok(())
+    }
+
+    /// Queues a receive for whichever QP needs one next. Its completion is the QP's.
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was queued.
+    pub fn post_srq_recv(&mut self, id: SrqId, wr: RecvWr) -> Result<(), PostError> {
+        self.srqs.get_mut(id).ok_or(PostError::UnknownSrq)?.push(wr)
+    }
+}

@@ -1,0 +1,540 @@
+//! The protection table: which key names which bytes, and what may be done with them.
+//!
+//! Every access of a peer and every scatter/gather element passes [`MrTable::remote`] or
+//! [`MrTable::local`] before [`Memory`](crate::env::Memory) is touched (IBTA ch. 10, Memory
+//! Management).
+//!
+//! | key | made by | names memory | ended by |
+//! | --- | --- | --- | --- |
+//! | registered region | [`MrTable::register`] | for its whole life | [`MrTable::deregister`] |
+//! | fast-register region | [`MrTable::reserve`] | from [`MrTable::map`] on | [`MrTable::invalidate`] |
+//! | window | [`MrTable::reserve`] | from [`MrTable::bind`] on | [`MrTable::invalidate`], or with its region |
+//! | privileged | [`MrTable::reserve`] | for its whole life | [`MrTable::deregister`] |
+//!
+//! A reserved key is the same number for its object's whole life, because NDK consumers read a
+//! token once and use it for every mapping that follows. In between it names nothing.
+
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use crate::env::{RegionId, Rng};
+use crate::ids::{Lkey, Qpn, Rkey};
+use alloc::vec::Vec;
+use core::ops::BitOr;
+use keys::KeyIndex;
+
+/// A protection domain: keys work only for the QPs of their own domain.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct PdId(pub u32);
+
+/// What a key permits. Local read is always granted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Access(u8);
+
+impl Access {
+    /// Local read only.
+    pub const LOCAL_READ: Self = Self(0);
+    /// Receives and READ responses may be placed.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// A peer may READ.
+    pub const REMOTE_READ: Self = Self(2);
+    /// A peer may WRITE.
+    pub const REMOTE_WRITE: Self = Self(4);
+
+    /// These rights and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether every right of `needed` is granted.
+    pub const fn contains(self, needed: Self) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+/// What is registered.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration {
+    /// The owning domain.
+    pub pd: PdId,
+    /// The bytes behind the region.
+    pub region: RegionId,
+    /// Address of the first byte, as scatter/gather elements and peers name it.
+    pub base: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Rights granted.
+    pub access: Access,
+}
+
+/// What a reserved key is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reserve {
+    /// A fast-register region; no mapping of it grants more than these rights.
+    FastRegister(Access),
+    /// A memory window.
+    ///
+    /// NDK's windows are type 2 in the terms of the IBTA: bound by a work request; a peer uses and
+    /// invalidates one only through the QP that bound it; free before it is bound again.
+    Window,
+    /// All logical addresses of a domain (NDK's privileged token), for scatter/gather elements
+    /// only: a peer can never use it, and no window can be bound to it. The address of an element
+    /// is the offset in this region, and [`Memory`](crate::env::Memory) is who checks it.
+    Privileged(RegionId),
+}
+
+/// What a fast registration maps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Mapping {
+    /// The bytes, a list of pages say. They belong to the device until
+    /// [`Device::poll_released`](crate::device::Device::poll_released) gives them back.
+    pub region: RegionId,
+    /// Distance of the first mapped byte from the start of `region`.
+    pub offset: u32,
+    /// Address of the first mapped byte, as scatter/gather elements and peers name it.
+    pub base: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Rights granted. Remote write needs local write.
+    pub access: Access,
+}
+
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Bind {
+    /// The window.
+    pub window: Rkey,
+    /// The region, registered or fast-registered. There is no right to bind: NDK has none, so every
+    /// region permits it but the privileged.
+    pub region: Lkey,
+    /// Address of the first byte, inside the region. The window keeps the region's addresses.
+    pub va: u64,
+    /// Length in bytes, not 0.
+    pub len: u64,
+    /// Remote rights. Remote write needs a region with local write; the region itself need not
+    /// grant any remote right.
+    pub access: Access,
+}
+
+/// A region whose bytes are no longer in use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Released {
+    /// The key that named it, or was to name it.
+    pub key: Rkey,
+    /// As in [`Mapping::region`].
+    pub region: RegionId,
+}
+
+/// Why a key did not serve.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AccessError {
+    /// No live key, or one that names no memory now.
+    UnknownKey,
+    /// The key belongs to another protection domain, or the window to another QP.
+    Domain,
+    /// The right is not granted.
+    Rights,
+    /// The range does not lie inside the memory that the key names.
+    Bounds,
+    /// The key is not of the kind that the operation is for.
+    Kind,
+    /// The key names memory already.
+    Valid,
+}
+
+/// A checked place. It stays valid only while [`MrTable::region`] says so.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Target {
+    slot: u32,
+    generation: u32,
+    /// Distance in bytes from the start of the region.
+    pub offset: u64,
+}
+
+/// Who asks for an invalidation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum By {
+    /// The owner. Any QP of the domain will do: the one that bound a window may be gone.
+    Owner,
+    /// A peer, through this QP.
+    Peer(Qpn),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Registered,
+    FastRegister(Access),
+    Window,
+    Privileged,
+}
+
+/// The memory that a key names.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    region: RegionId,
+    /// Distance of the first byte from the start of `region`.
+    offset: u64,
+    base: u64,
+    len: u64,
+    access: Access,
+    /// What a window hangs on.
+    bound: Option<Bound>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    qpn: Qpn,
+    /// The region's slot and generation.
+    slot: u32,
+    generation: u32,
+}
+
+struct Slot {
+    /// 0 where the slot is free.
+    key: u32,
+    /// Another number each time that the key ceases to name its memory.
+    generation: u32,
+    pd: PdId,
+    kind: Kind,
+    span: Option<Span>,
+}
+
+/// All keys of a device.
+pub struct MrTable {
+    keys: KeyIndex,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    limit: usize,
+    windows: usize,
+}
+
+impl MrTable {
+    /// An empty table for at most `limit` keys, and never more than 2^18. All memory is taken here.
+    pub fn new(rng: Rng, limit: usize) -> Self {
+        let limit = limit.clamp(1, keys::MAX_KEYS);
+        Self {
+            keys: KeyIndex::new(rng, limit),
+            slots: Vec::with_capacity(limit),
+            free: Vec::with_capacity(limit),
+            limit,
+            windows: 0,
+        }
+    }
+
+    /// Enters a registration under a new, unpredictable key that is never 0.
+    /// The one key serves as lkey and rkey. `None` where the table is full.
+    pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
+        let Registration { pd, region, base, len, access } = registration;
+        let span = Span { region, offset: 0, base, len, access, bound: None };
+        self.enter(pd, Kind::Registered, Some(span))
+    }
+
+    /// Takes a key for an object that keeps it for life; unpredictable, never 0, lkey and rkey in
+    /// one. `None` where the table is full.
+    pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
+        let (kind, span) = match what {
+            Reserve::FastRegister(most) => (Kind::FastRegister(most), None),
+            Reserve::Window => (Kind::Window, None),
+            Reserve::Privileged(region) => {
+                let (len, access) = (u64::MAX, Access::LOCAL_WRITE);
+                let span = Span { region, offset: 0, base: 0, len, access, bound: None };
+                (Kind::Privileged, Some(span))
+            }
+        };
+        let key = self.enter(pd, kind, span)?;
+        self.windows += usize::from(kind == Kind::Window);
+        Some(key)
+    }
+
+    /// Makes a fast-register region name memory.
+    ///
+    /// # Errors
+    /// The first rule that failed: key, kind, domain, not mapped already, rights, bounds.
+    pub fn map(&mut self, pd: PdId, key: Rkey, mapping: &Mapping) -> Result<(), AccessError> {
+        let Mapping { region, offset, base, len, access } = *mapping;
+        let at = self.find(key.get())?;
+        let slot = &mut self.slots[at];
+        let Kind::FastRegister(most) = slot.kind else { return Err(AccessError::Kind) };
+        slot.idle(pd)?;
+        if !most.contains(access) || !writable(access, access) {
+            return Err(AccessError::Rights);
+        }
+        // The last byte of all is a good one.
+        let addressable = base.checked_add(len.saturating_sub(1)).is_some();
+        if !addressable || u64::from(offset).checked_add(len).is_none() {
+            return Err(AccessError::Bounds);
+        }
+        slot.span = Some(Span { region, offset: offset.into(), base, len, access, bound: None });
+        Ok(())
+    }
+
+    /// Binds a window on behalf of a QP.
+    ///
+    /// # Errors
+    /// The first rule that failed: the window's key, kind, domain and not bound already (o10-37.2.30);
+    /// length (o10-37.2.40); the region's key, kind, domain (C10-72), rights (C10-74) and
+    /// bounds (C10-75).
+    pub fn bind(&mut self, pd: PdId, qpn: Qpn, bind: &Bind) -> Result<(), AccessError> {
+        let window = self.find(bind.window.get())?;
+        if self.slots[window].kind != Kind::Window {
+            return Err(AccessError::Kind);
+        }
+        self.slots[window].idle(pd)?;
+        if bind.len == 0 {
+            return Err(AccessError::Bounds);
+        }
+        let at = self.find(bind.region.get())?;
+        let region = &self.slots[at];
+        match region.kind {
+            Kind::Registered | Kind::FastRegister(_) => {}
+            Kind::Window | Kind::Privileged => return Err(AccessError::Kind),
+        }
+        let span = region.span_of(pd)?;
+        if !writable(bind.access, span.access) {
+            return Err(AccessError::Rights);
+        }
+        let inside = span.at(bind.va, bind.len)?;
+        // A slot number, at most 2^18.
+        let bound = Bound { qpn, slot: at as u32, generation: region.generation };
+        self.slots[window].span = Some(Span {
+            region: span.region,
+            offset: inside,
+            base: bind.va,
+            len: bind.len,
+            access: bind.access,
+            bound: Some(bound),
+        });
+        Ok(())
+    }
+
+    /// Ends what a fast-register region or a window names; its key stays reserved. Returns the
+    /// bytes of a mapping that ended.
+    ///
+    /// # Errors
+    /// Only a mapped region or a bound window of the same domain can be invalidated, and by a peer
+    /// only through the QP that bound it; rxe checks none of it, which lets a peer end any region of
+    /// the machine.
+    pub fn invalidate(
+        &mut self,
+        pd: PdId,
+        by: By,
+        key: Rkey,
+    ) -> Result<Option<Released>, AccessError> {
+        let at = self.invalidable(pd, key)?;
+        if let (Some(Bound { qpn, .. }), By::Peer(peer)) = (self.slots[at].span_of(pd)?.bound, by)
+            && qpn != peer
+        {
+            return Err(AccessError::Domain);
+        }
+        Ok(self.slots[at].end())
+    }
+
+    /// Whether the key is of a kind that can be invalidated.
+    ///
+    /// # Errors
+    /// Why not: key, domain, kind.
+    pub fn check_invalidable(&self, pd: PdId, key: Rkey) -> Result<(), AccessError> {
+        self.invalidable(pd, key).map(drop)
+    }
+
+    fn invalidable(&self, pd: PdId, key: Rkey) -> Result<usize, AccessError> {
+        let at = self.find(key.get())?;
+        if self.slots[at].pd != pd {
+            return Err(AccessError::Domain);
+        }
+        match self.slots[at].kind {
+            Kind::FastRegister(_) | Kind::Window => Ok(at),
+            Kind::Registered | Kind::Privileged => Err(AccessError::Kind),
+        }
+    }
+
+    /// Ends a key of whatever kind. Later uses of it, targets already checked, and windows on it
+    /// fail. Returns the bytes of a mapping that ended with it; those of a registered region are
+    /// the caller's again when this returns.
+    ///
+    /// # Errors
+    /// [`AccessError::UnknownKey`] where the key names nothing.
+    pub fn deregister(&mut self, key: Rkey) -> Result<Option<Released>, AccessError> {
+        let at = self.find(key.get())?;
+        let slot = &mut self.slots[at];
+        let released = slot.end();
+        slot.key = 0;
+        self.windows -= usize::from(slot.kind == Kind::Window);
+        self.keys.retire(key.get());
+        // A slot number, at most 2^18.
+        self.free.push(at as u32);
+        Ok(released)
+    }
+
+    /// Ends every window that a QP has bound: the QP is destroyed, and another may get its number.
+    pub fn unbind_qp(&mut self, qpn: Qpn) {
+        if self.windows == 0 {
+            return;
+        }
+        let bound_here = |slot: &&mut Slot| {
+            slot.span.and_then(|span| span.bound).is_some_and(|bound| bound.qpn == qpn)
+        };
+        for slot in self.slots.iter_mut().filter(bound_here) {
+            slot.end();
+        }
+    }
+
+    /// Checks a peer's access, through the QP `qpn`, to `len > 0` bytes at `va`.
+    ///
+    /// # Errors
+    /// The first rule that failed: key, domain, QP of a window, rights, bounds.
+    pub fn remote(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Rkey,
+        va: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<Target, AccessError> {
+        let at = self.find(key.get())?;
+        let span = self.slots[at].span_of(pd)?;
+        if let Some(bound) = span.bound {
+            if bound.qpn != qpn {
+                return Err(AccessError::Domain);
+            }
+            if !self.lives(&bound) {
+                return Err(AccessError::UnknownKey);
+            }
+        }
+        self.target(at, span, va, len, needed)
+    }
+
+    /// Checks a scatter/gather element of `len` bytes at `addr`.
+    ///
+    /// # Errors
+    /// The first rule that failed: key, domain, kind (a window is for peers only), rights, bounds.
+    pub fn local(
+        &self,
+        pd: PdId,
+        key: Lkey,
+        addr: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<Target, AccessError> {
+        let at = self.find(key.get())?;
+        let span = self.slots[at].span_of(pd)?;
+        if span.bound.is_some() {
+            return Err(AccessError::Kind);
+        }
+        self.target(at, span, addr, len, needed)
+    }
+
+    /// The region behind a checked target, or `None` once its key, or the region that its window is
+    /// bound to, has ceased to name it.
+    pub fn region(&self, target: &Target) -> Option<RegionId> {
+        let slot = self.slots.get(target.slot as usize)?;
+        let span = slot.span.filter(|_| slot.generation == target.generation)?;
+        span.bound.is_none_or(|bound| self.lives(&bound)).then_some(span.region)
+    }
+
+    /// KeyIndex in use.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether no key is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a window's region still names what it named when the window was bound.
+    fn lives(&self, bound: &Bound) -> bool {
+        self.slots
+            .get(bound.slot as usize)
+            .is_some_and(|slot| slot.span.is_some() && slot.generation == bound.generation)
+    }
+
+    fn find(&self, key: u32) -> Result<usize, AccessError> {
+        let at = self.keys.candidate(key);
+        let lives = key != 0 && self.slots.get(at).is_some_and(|slot| slot.key == key);
+        if lives { Ok(at) } else { Err(AccessError::UnknownKey) }
+    }
+
+    fn target(
+        &self,
+        at: usize,
+        span: &Span,
+        va: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<Target, AccessError> {
+        if !span.access.contains(needed) {
+            return Err(AccessError::Rights);
+        }
+        let offset = span.at(va, len)?;
+        // A slot number, at most 2^18.
+        Ok(Target { slot: at as u32, generation: self.slots[at].generation, offset })
+    }
+
+    fn enter(&mut self, pd: PdId, kind: Kind, span: Option<Span>) -> Option<Rkey> {
+        if self.len() >= self.limit {
+            return None;
+        }
+        // A slot number, at most 2^18.
+        let at = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let key = self.keys.draw(at);
+        let generation = self.slots.get(at as usize).map_or(0, |slot| slot.generation);
+        let slot = Slot { key, generation, pd, kind, span };
+        match self.slots.get_mut(at as usize) {
+            Some(free) => *free = slot,
+            None => self.slots.push(slot),
+        }
+        Some(Rkey::new(key))
+    }
+}
+
+impl Slot {
+    /// Whether a work request of `pd` may make this key name memory.
+    fn idle(&self, pd: PdId) -> Result<(), AccessError> {
+        match self.span {
+            _ if self.pd != pd => Err(AccessError::Domain),
+            Some(_) => Err(AccessError::Valid),
+            None => Ok(()),
+        }
+    }
+
+    fn span_of(&self, pd: PdId) -> Result<&Span, AccessError> {
+        let span = self.span.as_ref().ok_or(AccessError::UnknownKey)?;
+        if self.pd == pd { Ok(span) } else { Err(AccessError::Domain) }
+    }
+
+    /// The key names nothing from here on.
+    fn end(&mut self) -> Option<Released> {
+        self.generation = self.generation.wrapping_add(1);
+        let span = self.span.take()?;
+        let mapped = matches!(self.kind, Kind::FastRegister(_));
+        mapped.then_some(Released { key: Rkey::new(self.key), region: span.region })
+    }
+}
+
+impl Span {
+    /// The offset in the region of `len` bytes at `va`.
+    fn at(&self, va: u64, len: u64) -> Result<u64, AccessError> {
+        // Subtractions only: `va + len` overflows for an address near the top, which was a remote
+        // memory corruption in another stack twice (CVE-2016-8636).
+        let inside = va >= self.base && len <= self.len && va - self.base <= self.len - len;
+        if inside { Ok(self.offset + (va - self.base)) } else { Err(AccessError::Bounds) }
+    }
+}
+
+/// Whether rights may be granted on memory with the rights `memory`: a remote write is a local
+/// write too (C10-74).
+const fn writable(granted: Access, memory: Access) -> bool {
+    !granted.contains(Access::REMOTE_WRITE) || memory.contains(Access::LOCAL_WRITE)
+}

@@ -1,0 +1,90 @@
+//! Copying between packets and scatter/gather lists, with each element checked each time.
+
+use super::work::Sge;
+use crate::env::Memory;
+use crate::mr::{Access, MrTable, PdId};
+
+/// A scatter/gather list did not cover a range, or an element of it failed its check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LocalFault;
+
+/// Copies `out.len()` bytes, from `offset` of the list on, into `out`.
+///
+/// # Errors
+/// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
+pub fn gather<M: Memory>(
+    sgl: &[Sge],
+    offset: u64,
+    out: &mut [u8],
+    pd: PdId,
+    mrs: &MrTable,
+    memory: &mut M,
+) -> Result<(), LocalFault> {
+    let mut filled = 0;
+    for piece in pieces(sgl, offset, out.len()) {
+        let target = mrs
+            .local(pd, piece.lkey, piece.addr, u64::from(piece.len), Access::LOCAL_READ)
+            .map_err(|_| LocalFault)?;
+        let region = mrs.region(&target).ok_or(LocalFault)?;
+        let end = filled + piece.len as usize;
+        memory.read(region, target.offset, &mut out[filled..end]).map_err(|_| LocalFault)?;
+        filled = end;
+    }
+    if filled == out.len() { Ok(()) } else { Err(LocalFault) }
+}
+
+/// Copies `data` to `offset` of the list.
+///
+/// # Errors
+/// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
+pub fn scatter<M: Memory>(
+    sgl: &[Sge],
+    offset: u64,
+    data: &[u8],
+    pd: PdId,
+    mrs: &MrTable,
+    memory: &mut M,
+) -> Result<(), LocalFault> {
+    let mut written = 0;
+    for piece in pieces(sgl, offset, data.len()) {
+        let target = mrs
+            .local(pd, piece.lkey, piece.addr, u64::from(piece.len), Access::LOCAL_WRITE)
+            .map_err(|_| LocalFault)?;
+        let region = mrs.region(&target).ok_or(LocalFault)?;
+        let end = written + piece.len as usize;
+        memory.write(region, target.offset, &data[written..end]).map_err(|_| LocalFault)?;
+        written = end;
+    }
+    if written == data.len() { Ok(()) } else { Err(LocalFault) }
+}
+
+/// Checks that every element may take inbound data.
+///
+/// # Errors
+/// [`LocalFault`]: an element's key, rights or bounds.
+pub fn check_sink(sgl: &[Sge], pd: PdId, mrs: &MrTable) -> Result<(), LocalFault> {
+    for sge in sgl.iter().filter(|sge| sge.len > 0) {
+        mrs.local(pd, sge.lkey, sge.addr, u64::from(sge.len), Access::LOCAL_WRITE)
+            .map_err(|_| LocalFault)?;
+    }
+    Ok(())
+}
+
+/// The parts of the elements that cover `len` bytes from `offset` on.
+fn pieces(sgl: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = Sge> + '_ {
+    let mut skip = offset;
+    let mut left = len as u64;
+    sgl.iter().filter_map(move |sge| {
+        let sge_len = u64::from(sge.len);
+        if left == 0 || skip >= sge_len {
+            skip = skip.saturating_sub(sge_len);
+            return None;
+        }
+        let take = left.min(sge_len - skip);
+        // `take` is at most the element's own 32-bit length.
+        let piece = Sge { addr: sge.addr.wrapping_add(skip), len: take as u32, lkey: sge.lkey };
+        skip = 0;
+        left -= take;
+        Some(piece)
+    })
+}

@@ -1,0 +1,316 @@
+//! Receives: the queue of a QP, and queues that several QPs share.
+
+use super::work::{Completion, Completions, PostError, RecvWr, WcKind, WcStatus};
+use crate::ids::Rkey;
+use crate::mr::PdId;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// The receive queue.
+#[derive(Debug)]
+pub struct RecvQueue {
+    owner: u64,
+    /// Of the keys of its requests.
+    pd: PdId,
+    wrs: VecDeque<RecvWr>,
+    depth: usize,
+}
+
+impl RecvQueue {
+    /// An empty queue for `depth` requests, whose keys are those of `pd`.
+    pub fn new(owner: u64, pd: PdId, depth: usize) -> Self {
+        Self { owner, pd, wrs: VecDeque::with_capacity(depth), depth }
+    }
+
+    /// The domain of its requests' keys.
+    pub const fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Appends a request.
+    ///
+    /// # Errors
+    /// `depth` requests are queued.
+    pub fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
+        if self.wrs.len() == self.depth {
+            return Err(PostError::QueueFull);
+        }
+        self.wrs.push_back(wr);
+        Ok(())
+    }
+
+    /// Takes the receive for the next message from a shared queue, unless one was taken before. Whether
+    /// there is one. From here on it is the QP's own: it ends with the message, or with the QP.
+    pub fn claim(&mut self, shared: Option<&mut Srq>) -> bool {
+        if let Some(srq) = shared
+            && self.wrs.is_empty()
+            && let Some(wr) = srq.claim()
+        {
+            self.wrs.push_back(wr);
+        }
+        !self.wrs.is_empty()
+    }
+
+    /// The receive that takes the next message.
+    pub fn head(&self) -> Option<&RecvWr> {
+        self.wrs.front()
+    }
+
+    /// Requests queued.
+    pub fn len(&self) -> usize {
+        self.wrs.len()
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.wrs.is_empty()
+    }
+
+    /// Completes the oldest receive.
+    pub fn complete(&mut self, done: Received, out: &mut Completions) {
+        if let Some(wr) = self.wrs.pop_front() {
+            out.push(Completion {
+                owner: self.owner,
+                id: wr.id,
+                kind: done.invalidated.map_or(WcKind::Receive, WcKind::ReceiveInvalidate),
+                status: done.status,
+                len: done.len,
+                solicited: done.solicited,
+                silent: false,
+            });
+        }
+    }
+
+    /// Completes everything as flushed, in order.
+    pub fn flush(&mut self, out: &mut Completions) {
+        while !self.wrs.is_empty() {
+            self.complete(Received::failed(WcStatus::Flushed), out);
+        }
+    }
+}
+
+/// How a receive ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Status.
+    pub status: WcStatus,
+    /// Bytes of the message.
+    pub len: u32,
+    /// The peer asked for a solicited event.
+    pub solicited: bool,
+    /// The key that the message invalidated.
+    pub invalidated: Option<Rkey>,
+}
+
+impl Received {
+    /// A receive that ends with an error.
+    pub const fn failed(status: WcStatus) -> Self {
+        Self { status, len: 0, solicited: false, invalidated: None }
+    }
+}
+
+/// Names a shared receive queue of a device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SrqId {
+    slot: u32,
+    serial: u32,
+}
+
+/// What a shared receive queue is created with.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqConfig {
+    /// The caller's name for it, returned in its events.
+    pub owner: u64,
+    /// The domain of the keys in its receives.
+    pub pd: PdId,
+    /// Receives queued, at most. One that a QP has taken for a message counts no longer.
+    pub depth: usize,
+    /// Tell once, when a message leaves fewer than this many queued. 0 for never.
+    pub threshold: usize,
+}
+
+/// Why a shared receive queue could not be changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SrqError {
+    /// No such queue.
+    Unknown,
+    /// QPs take their receives from it.
+    InUse,
+    /// More receives are queued than the new depth.
+    Outstanding,
+}
+
+/// A receive queue that several QPs take their receives from, in order.
+#[derive(Debug)]
+pub struct Srq {
+    config: SrqConfig,
+    wrs: VecDeque<RecvWr>,
+    /// The threshold was not yet fallen below since it was set.
+    armed: bool,
+    /// Times that it was and nobody has been told.
+    due: u32,
+    /// In the list of queues with something to tell.
+    listed: bool,
+    users: usize,
+}
+
+impl Srq {
+    fn new(config: SrqConfig) -> Self {
+        let wrs = VecDeque::with_capacity(config.depth);
+        Self { config, wrs, armed: config.threshold > 0, due: 0, listed: false, users: 0 }
+    }
+
+    /// Appends a receive.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`]: nothing was queued and no completion follows.
+    pub fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
+        if self.wrs.len() >= self.config.depth {
+            return Err(PostError::QueueFull);
+        }
+        self.wrs.push_back(wr);
+        Ok(())
+    }
+
+    /// Changes depth and threshold; `None` keeps. A threshold is armed anew, and fires at once where
+    /// fewer receives are queued already; 0 disarms.
+    ///
+    /// # Errors
+    /// [`SrqError::Outstanding`]: nothing was changed.
+    fn modify(&mut self, depth: Option<usize>, threshold: Option<usize>) -> Result<(), SrqError> {
+        if let Some(depth) = depth {
+            if depth < self.wrs.len() {
+                return Err(SrqError::Outstanding);
+            }
+            self.wrs.reserve(depth - self.wrs.len());
+            self.config.depth = depth;
+        }
+        if let Some(threshold) = threshold {
+            self.config.threshold = threshold;
+            self.armed = threshold > 0;
+            self.look();
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self) -> Option<RecvWr> {
+        let wr = self.wrs.pop_front()?;
+        self.look();
+        Some(wr)
+    }
+
+    fn look(&mut self) {
+        if self.armed && self.wrs.len() < self.config.threshold {
+            self.armed = false;
+            self.due += 1;
+        }
+    }
+
+    fn flush(self, out: &mut Completions) {
+        let Self { config: SrqConfig { owner, pd, depth, .. }, wrs, .. } = self;
+        RecvQueue { owner, pd, wrs, depth }.flush(out);
+    }
+}
+
+/// All shared receive queues of a device.
+#[derive(Debug, Default)]
+pub struct Srqs {
+    slots: Vec<(u32, Option<Srq>)>,
+    /// Those with something to tell, each once.
+    listed: VecDeque<SrqId>,
+}
+
+impl Srqs {
+    /// Creates a queue; all its memory is taken here.
+    pub fn create(&mut self, config: SrqConfig) -> SrqId {
+        let free = self.slots.iter().position(|(_, srq)| srq.is_none());
+        let slot = free.unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() - 1
+        });
+        let (serial, srq) = &mut self.slots[slot];
+        *serial = serial.wrapping_add(1);
+        *srq = Some(Srq::new(config));
+        // There are never 2^32 queues.
+        let id = SrqId { slot: slot as u32, serial: *serial };
+        self.listed.reserve(self.slots.len() - self.listed.len());
+        id
+    }
+
+    /// Destroys a queue. Its receives complete flushed, in the name of the queue: no QP has them.
+    /// Returns what it was made with.
+    ///
+    /// # Errors
+    /// [`SrqError::Unknown`] or [`SrqError::InUse`].
+    pub fn destroy(&mut self, id: SrqId, out: &mut Completions) -> Result<SrqConfig, SrqError> {
+        let entry = self.entry(id).ok_or(SrqError::Unknown)?;
+        let srq = entry.take_if(|srq| srq.users == 0).ok_or(SrqError::InUse)?;
+        let config = srq.config;
+        srq.flush(out);
+        self.listed.retain(|&listed| listed != id);
+        Ok(config)
+    }
+
+    /// Changes a queue; see [`Srq::modify`]. Returns the depth that it had.
+    ///
+    /// # Errors
+    /// [`SrqError::Unknown`] or [`SrqError::Outstanding`].
+    pub fn modify(
+        &mut self,
+        id: SrqId,
+        depth: Option<usize>,
+        threshold: Option<usize>,
+    ) -> Result<usize, SrqError> {
+        let srq = self.get_mut(id).ok_or(SrqError::Unknown)?;
+        let before = srq.config.depth;
+        srq.modify(depth, threshold)?;
+        self.list(id);
+        Ok(before)
+    }
+
+    /// A queue.
+    pub fn get_mut(&mut self, id: SrqId) -> Option<&mut Srq> {
+        self.entry(id)?.as_mut()
+    }
+
+    /// The domain of a queue's keys, for one more QP that uses it.
+    pub fn enter(&mut self, id: SrqId) -> Option<PdId> {
+        let srq = self.get_mut(id)?;
+        srq.users += 1;
+        Some(srq.config.pd)
+    }
+
+    /// One QP less that uses it.
+    pub fn leave(&mut self, id: SrqId) {
+        if let Some(srq) = self.get_mut(id) {
+            srq.users -= 1;
+        }
+    }
+
+    /// Lists the queue if there is something to tell of it.
+    pub fn list(&mut self, id: SrqId) {
+        if let Some(srq) = self.get_mut(id).filter(|srq| srq.due > 0 && !srq.listed) {
+            srq.listed = true;
+            self.listed.push_back(id);
+        }
+    }
+
+    /// The owner of the next queue that fell below its threshold: once for each time that it was
+    /// armed.
+    pub fn pop_low(&mut self) -> Option<u64> {
+        let &id = self.listed.front()?;
+        let srq = self.get_mut(id)?;
+        srq.due -= 1;
+        let (owner, last) = (srq.config.owner, srq.due == 0);
+        if last {
+            srq.listed = false;
+            self.listed.pop_front();
+        }
+        Some(owner)
+    }
+
+    fn entry(&mut self, id: SrqId) -> Option<&mut Option<Srq>> {
+        let (serial, srq) = self.slots.get_mut(id.slot as usize)?;
+        (*serial == id.serial && srq.is_some()).then_some(srq)
+    }
+}
