@@ -7,6 +7,7 @@
 use super::regions::{self, PAGE_LISTS, PageLists};
 use super::{Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
+use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -225,14 +226,22 @@ unsafe extern "system" fn ndk_register_mr(
     if mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
+    let platform = &*mr.base.shard.platform;
     // SAFETY: the consumer's promise about the chain.
-    let mapping = match unsafe { regions::Mapping::new(mdl, length, &*mr.base.shard.platform) } {
+    let bytes = unsafe { regions::Mapping::bytes(mdl, length) };
+    // SAFETY: as above.
+    let map = || unsafe { regions::Mapping::new(mdl, length, platform) };
+    let mapping = with_memory(platform, bytes, map);
+    let mapping = match mapping.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)) {
         Ok(mapping) => mapping,
         Err(status) => return status,
     };
     // SAFETY: not null, so valid by the consumer's promise.
     let base = unsafe { &*mdl }.virtual_address().addr() as u64;
-    let what = Box::new(Register { mapping, base, access: access(flags) });
+    let what = match mr.base.shard.boxed(Register { mapping, base, access: access(flags) }) {
+        Ok(what) => what,
+        Err(status) => return status,
+    };
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::RegisterMr { mr: mr.base.id, what, done })
 }
