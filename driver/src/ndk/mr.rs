@@ -21,6 +21,9 @@ use rocev2::qp::work::SendOp;
 /// for 2 MiB less a page that begin anywhere in their first page.
 pub(crate) const MAX_PAGES: u32 = 512;
 
+/// What the counts of an `Arc` and the alignment of two blocks may take.
+const HEADERS: usize = 64;
+
 /// A memory region.
 pub(crate) type MrObject = Object<NDK_MR, MrShared>;
 
@@ -301,7 +304,11 @@ unsafe extern "system" fn ndk_initialize_fast_register_mr(
     } else {
         Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
     };
-    let what = Box::new(Initialize { lists: Arc::new(lists), most });
+    let bytes = size_of::<Initialize>() + size_of::<PageLists>() + HEADERS;
+    let make = || Box::new(Initialize { lists: Arc::new(lists), most });
+    let Some(what) = with_memory(&*mr.base.shard.platform, bytes, make) else {
+        return STATUS_INSUFFICIENT_RESOURCES;
+    };
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::InitializeFastRegisterMr { mr: mr.base.id, what, done })
 }
