@@ -5,14 +5,24 @@
 //! `every_case_has_its_test` finds each by its name, and prints where it is
 //! (`cargo test -p tests --test conformance every_case -- --nocapture`).
 
+#[path = "conformance/atm.rs"]
+mod atm;
+#[path = "conformance/atm.rs"]
+mod atm;
 #[path = "conformance/catalogue.rs"]
 mod catalogue;
+#[path = "conformance/dup.rs"]
+mod dup;
+#[path = "conformance/err.rs"]
+mod err;
 #[path = "wire/frames.rs"]
 #[allow(dead_code, reason = "the tests of the codecs need more of it")]
 mod frames;
 #[path = "wire/golden.rs"]
 #[allow(dead_code, reason = "only the captured REQ is needed here")]
 mod golden;
+#[path = "conformance/key.rs"]
+mod key;
 #[path = "src/sim/packet.rs"]
 #[allow(dead_code, reason = "the simulator needs more of it")]
 mod packet;
@@ -20,5 +30,13 @@ mod packet;
 mod peer;
 #[path = "conformance/pkt.rs"]
 mod pkt;
+#[path = "conformance/rd.rs"]
+mod rd;
+#[path = "conformance/req.rs"]
+mod req;
+#[path = "conformance/rnr.rs"]
+mod rnr;
 #[path = "conformance/seq.rs"]
 mod seq;
+#[path = "conformance/wrt.rs"]
+mod wrt;

@@ -4,11 +4,11 @@
 
 use crate::golden::vectors;
 use crate::packet::{look, number, opcode};
-use rocev2::cm::{CmConfig, CmEvent, ConnId, ReadLimits};
+use rocev2::cm::{CmConfig, CmEvent, ReadLimits};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{CommId, Lkey, Qpn, Rkey};
-use rocev2::mr::{Access, PdId, Registration};
+use rocev2::mr::{Access, Mapping, PdId, Registration, Reserve};
 use rocev2::psn::{Msn, Psn};
 use rocev2::qp::receive::SrqId;
 use rocev2::qp::requester::Window;
@@ -111,7 +111,6 @@ pub(crate) struct Sent {
 pub(crate) struct End {
     /// D's queue pair.
     pub(crate) qpn: Qpn,
-    pub(crate) conn: ConnId,
     /// The first PSN of P, and of D.
     pub(crate) first: [Psn; 2],
 }
@@ -359,6 +358,27 @@ impl World {
         self.post_wr(SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false });
     }
 
+    /// Posts a request that touches no memory of its own.
+    pub(crate) fn post_bare(&mut self, id: u64, op: SendOp) {
+        let sgl = SgList::new();
+        self.post_wr(SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false });
+    }
+
+    /// A fast-register region, mapped to the first `len` bytes of the first region.
+    pub(crate) fn mapped(&mut self, base: u64, len: u64) -> Rkey {
+        let key = self.d.reserve(PD, Reserve::FastRegister(ALL)).unwrap();
+        self.map(key, base, len);
+        assert_eq!(self.sent(), []);
+        assert_eq!(self.done.pop().map(|done| done.status), Some(OK));
+        key
+    }
+
+    /// Posts such a mapping, as request 50.
+    pub(crate) fn map(&mut self, key: Rkey, base: u64, len: u64) {
+        let mapping = Mapping { region: RegionId(0), offset: 0, base, len, access: ALL };
+        self.post_bare(50, SendOp::FastRegister { key, mapping });
+    }
+
     pub(crate) fn post_wr(&mut self, wr: SendWr) {
         self.d.post_send(self.end.qpn, wr).unwrap();
     }
@@ -498,7 +518,7 @@ fn connect(
     let rtu = Rtu { local_comm_id, remote_comm_id, private_data: [0; 224] };
     d.handle_frame(now, &mad(encap, &CmMessage::Rtu(rtu)), None, &mut memory);
     assert!(matches!(d.poll_event(), Some(Event::Cm(CmEvent::Established { .. }))));
-    End { qpn, conn, first: [first_of_p, first_of_d] }
+    End { qpn, first: [first_of_p, first_of_d] }
 }
 
 fn number_of(bytes: &[u8], at: usize, len: usize) -> u32 {
