@@ -7,8 +7,6 @@
 
 #[path = "conformance/atm.rs"]
 mod atm;
-#[path = "conformance/atm.rs"]
-mod atm;
 #[path = "conformance/catalogue.rs"]
 mod catalogue;
 #[path = "conformance/dup.rs"]
@@ -38,5 +36,7 @@ mod req;
 mod rnr;
 #[path = "conformance/seq.rs"]
 mod seq;
+#[path = "conformance/sys.rs"]
+mod sys;
 #[path = "conformance/wrt.rs"]
 mod wrt;

@@ -87,12 +87,23 @@ pub(crate) struct Terms {
     pub(crate) outbound: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry: u8,
+    /// The path MTU's code.
+    pub(crate) path_mtu: u8,
+    /// Bytes of an IP packet that D's port carries.
+    pub(crate) mtu: usize,
     /// Of D's first region.
     pub(crate) bytes: usize,
 }
 
-pub(crate) const TERMS: Terms =
-    Terms { inbound: 4, outbound: 4, retry_count: 7, rnr_retry: 7, bytes: REGION };
+pub(crate) const TERMS: Terms = Terms {
+    inbound: 4,
+    outbound: 4,
+    retry_count: 7,
+    rnr_retry: 7,
+    path_mtu: 3,
+    mtu: 1500,
+    bytes: REGION,
+};
 
 /// A packet of D.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -179,6 +190,7 @@ fn req(encap: &Encap, number: u32, terms: Terms) -> Req {
     req.local_qpn = Qpn::new(P_QPN + number);
     req.starting_psn = Psn::new(0xff_fff0);
     (req.initiator_depth, req.responder_resources) = (terms.inbound, terms.outbound);
+    req.path_mtu = terms.path_mtu;
     (req.retry_count, req.rnr_retry) = (terms.retry_count, terms.rnr_retry);
     (req.primary.local_gid, req.primary.remote_gid) = (gid(encap.src), gid(encap.dst));
     let ip_cm = IpCm { src_port: 50_000 + number as u16, src: encap.src, dst: encap.dst };
@@ -201,7 +213,7 @@ impl World {
         let mut d = Device::new(DeviceConfig {
             seed: [7; 32],
             addresses: vec![d_ip, other],
-            mtu: 1500,
+            mtu: terms.mtu,
             max_qps: 8,
             max_mrs: 64,
             max_reads: 8,
