@@ -5,9 +5,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use driver::{Provider, ProviderConfig};
+use ndkperf::Adapter;
+use netadapter_glue::pcap::Capture;
+use netadapter_glue::qemu::QemuDgram;
 
 /// Longer than any one step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -57,6 +62,33 @@ impl Lab {
             .arg(capture);
         self.processes += 1;
         Process::spawn(command, self.dir.join(format!("ndkperf-{}.log", self.processes)))
+    }
+
+    /// Opens an adapter of a provider of this very process at the other end of the guest's link.
+    pub(crate) fn adapter(&self, capture: &Path) -> Arc<Adapter> {
+        let (here, there) = self.sockets.of(Side::Ours);
+        let edge =
+            QemuDgram::bind(here, there, [2, 0, 0, 0, 0, 2], 1500).expect("the link is there");
+        let edge = Capture::create(edge, capture).expect("target/tmp is writable");
+        let addresses = ["10.0.0.2", "fd00::2"].map(|ip| ip.parse().expect("an address"));
+        let config = ProviderConfig::new(addresses.to_vec());
+        let provider = Provider::start(Box::new(edge), config).expect("the provider starts");
+        Adapter::open(Arc::new(provider)).expect("the adapter opens")
+    }
+
+    /// Compiles a C program of this directory and puts it into `/lab`. False, which is said, where this machine
+    /// cannot.
+    pub(crate) fn compile(&self, name: &str) -> bool {
+        let mut command = Command::new("python3");
+        command.arg(lab_file("lab")).arg("cc").arg(lab_file(&format!("{name}.c")));
+        match run(command.arg(self.guest.dir.join(name))) {
+            Verdict::Sound(_) => true,
+            Verdict::Skipped(reason) => {
+                skip(&reason);
+                false
+            }
+            Verdict::Wrong(said) => panic!("tests/lab/{name}.c:\n{said}"),
+        }
     }
 
     /// Ends the guest and judges all that passed its NIC, as QEMU saw it.
@@ -246,6 +278,11 @@ impl Job {
             panic!("in the guest, without end: {}\n{log}", self.script)
         };
         (status.trim().parse().expect("a status is a number"), log)
+    }
+
+    /// What it has printed so far.
+    pub(crate) fn output(&self) -> String {
+        read(&self.log)
     }
 }
 
