@@ -11,6 +11,8 @@
 #[path = "interop/invalidate.rs"]
 mod invalidate;
 mod lab;
+#[path = "interop/loss.rs"]
+mod loss;
 
 use std::fs;
 use std::path::Path;
