@@ -15,6 +15,21 @@ fn changed(world: &World, change: impl FnOnce(&mut Encap, &mut Bth)) -> Vec<u8> 
 }
 
 #[test]
+fn pkt_09_a_packet_to_another_port_moves_no_counter_of_ours() {
+    each(|mut world| {
+        let mut frame = changed(&world, |_, _| ());
+        let udp = l4(&frame);
+        frame[udp + 2..udp + 4].copy_from_slice(&4790_u16.to_be_bytes());
+        seal(&mut frame);
+        let before = world.d.counters().rx_packets;
+        world.silent(0, DropReason::NotRoce, |world| {
+            world.give(&frame);
+            assert_eq!(world.d.counters().rx_packets, before);
+        });
+    });
+}
+
+#[test]
 fn pkt_13_pad_that_is_not_zero_is_not_delivered() {
     each(|mut world| {
         world.receive(1, 100);
@@ -141,12 +156,14 @@ fn pkt_18_another_transport_is_silent() {
 #[test]
 fn pkt_19_a_packet_between_other_addresses_is_silent() {
     each(|mut world| {
-        let other = world.d.config().addresses[1];
-        for frame in [
-            changed(&world, |encap, _| encap.src = other),
-            changed(&world, |encap, _| encap.dst = other),
-        ] {
-            world.is_dropped(DropReason::AddressMismatch, |world| world.give(&frame));
+        let stranger = if world.encap.dst.is_ipv6() { "fd00::9" } else { "10.0.0.9" };
+        for other in [world.d.config().addresses[1], stranger.parse().unwrap()] {
+            for frame in [
+                changed(&world, |encap, _| encap.src = other),
+                changed(&world, |encap, _| encap.dst = other),
+            ] {
+                world.is_dropped(DropReason::AddressMismatch, |world| world.give(&frame));
+            }
         }
         world.works(0);
     });
