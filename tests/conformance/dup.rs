@@ -107,6 +107,14 @@ fn dup_07_a_duplicate_read_is_answered_in_full_again() {
         assert_eq!(first.len(), 4);
         world.read(0, key, BASE + 100, 3 * P as u32 + 1);
         assert_eq!(world.sent(), first);
+        // The rest of it, behind a hole: the same bytes under the same numbers.
+        world.read(2, key, BASE + 100 + 2 * P as u64, P as u32 + 1);
+        let rest = world.sent();
+        assert!(
+            rest.iter()
+                .map(|sent| (sent.at, &sent.payload))
+                .eq(first[2..].iter().map(|sent| (sent.at, &sent.payload)))
+        );
         world.works(4);
     });
 }
