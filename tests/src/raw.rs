@@ -5,12 +5,16 @@
 //! that a callback is given more than once is leaked.
 #![allow(unsafe_code, reason = "calls through the tables")]
 
+mod verbs;
+
+pub use verbs::{Post, QpSize};
+
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
 use ndkperf::{Buffer, Mdl};
 use netadapter_glue::Edge;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Long enough for a busy machine; every wait ends by an event.
@@ -536,7 +540,7 @@ impl Memory {
 /// A provider with one open adapter.
 pub struct Host {
     /// The provider.
-    pub provider: Provider,
+    pub provider: Arc<Provider>,
     /// The adapter.
     pub adapter: Object<NDK_ADAPTER>,
     /// Its address.
@@ -550,7 +554,7 @@ impl Host {
     /// For want of threads or descriptors.
     pub fn new(edge: Box<dyn Edge + Send>, ip: &str) -> Self {
         let ip = ip.parse().unwrap();
-        let provider = Provider::start(edge, ProviderConfig::new(vec![ip])).unwrap();
+        let provider = Arc::new(Provider::start(edge, ProviderConfig::new(vec![ip])).unwrap());
         let adapter = Object(provider.open_adapter(NDK_VERSION { Major: 2, Minor: 1 }).unwrap());
         Self { provider, adapter, ip }
     }
