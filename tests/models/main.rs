@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "calls through the tables")]
 
 mod sample;
+mod smb;
 
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
@@ -16,6 +17,7 @@ use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
 use rocev2::wire::{Aeth, Ext, Packet, Syndrome};
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use tests::raw::{Created, Notify, Object, PATIENCE, QpSize, wait};
 
@@ -23,6 +25,8 @@ const PORT: u16 = 445;
 const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 /// Transfers of one test.
 const TRANSFERS: usize = 10_000;
+/// Connections that share them.
+const SOCKETS: usize = 2;
 /// What memory holds where no transfer may write.
 const GUARD: u8 = 0xa5;
 /// Bytes of it on either side, at least.
@@ -80,7 +84,8 @@ impl Counter {
 
     fn wait_for_one(&self) {
         let count = self.0.lock().unwrap();
-        let (_count, late) = self.1.wait_timeout_while(count, PATIENCE, |count| *count == 0).unwrap();
+        let (_count, late) =
+            self.1.wait_timeout_while(count, PATIENCE, |count| *count == 0).unwrap();
         assert!(!late.timed_out(), "nobody was refused for want of receives");
     }
 }
@@ -107,10 +112,10 @@ impl Net {
     ) -> (Arc<Provider>, Arc<FaultCounters>, Arc<Counter>) {
         let faults = Faults {
             seed,
-            loss: 0.004,
-            duplicate: 0.004,
-            corrupt: 0.004,
-            reorder: 0.008,
+            loss: 0.01,
+            duplicate: 0.01,
+            corrupt: 0.01,
+            reorder: 0.02,
             ..Faults::default()
         };
         let rnr_naks = Arc::<Counter>::default();
@@ -152,6 +157,35 @@ impl Net {
             }
         }
     }
+}
+
+/// Runs clients and servers, whose listener has an adapter instance of its own.
+fn connections(
+    client: fn(&Net, Range<u64>, u64),
+    server: fn(&Net, Object<NDK_CONNECTOR>, u64),
+) -> Net {
+    let seed = seed();
+    let net = Net::new(seed);
+    let adapter = net.open(1);
+    let (sender, incoming) = channel();
+    let event = Box::new(move |connector| sender.send(connector).expect("somebody accepts"));
+    let listener = wait(|then| Object(adapter.as_ptr()).create_listener(event, then)).unwrap();
+    assert_eq!(wait(|then| listener.listen(at(1, PORT), then)), STATUS_SUCCESS);
+    std::thread::scope(|scope| {
+        let net = &net;
+        let count = (TRANSFERS / SOCKETS) as u64;
+        for number in 0..SOCKETS as u64 {
+            let ids = number * count..(number + 1) * count;
+            scope.spawn(move || client(net, ids, seed ^ (number + 1) << 8));
+        }
+        for number in 0..SOCKETS as u64 {
+            let connector = incoming.recv_timeout(PATIENCE).expect("a connect event");
+            scope.spawn(move || server(net, connector, seed ^ (number + 1) << 16));
+        }
+    });
+    wait(|then| listener.close(then));
+    drop(adapter);
+    net
 }
 
 fn at(host: usize, port: u16) -> SocketAddr {
@@ -278,8 +312,7 @@ impl Socket {
     ) -> Self {
         let object = Object(adapter.as_ptr());
         let pd = wait(|then| object.create_pd(then)).unwrap();
-        let cqs =
-            [0, 1].map(|which| create_cq(object, size.depths[which], notify[which]).unwrap());
+        let cqs = [0, 1].map(|which| create_cq(object, size.depths[which], notify[which]).unwrap());
         for cq in cqs {
             // Every notification at once, or after 20 us.
             assert_eq!(cq.moderate(20, u32::MAX), STATUS_SUCCESS);
@@ -287,10 +320,6 @@ impl Socket {
         }
         let qp = pd.create_qp_of(cqs, size).unwrap();
         Self { qp, cqs, pd, token: pd.privileged_token(), adapter }
-    }
-
-    fn object(&self) -> Object<NDK_ADAPTER> {
-        Object(self.adapter.as_ptr())
     }
 
     fn close(self, connector: Object<NDK_CONNECTOR>, regions: &[Object<NDK_MR>]) {

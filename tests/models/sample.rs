@@ -14,9 +14,8 @@ use super::*;
 use ndkperf::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use tests::raw::{Left, PATIENCE, Post};
+use tests::raw::{Left, Post};
 
-const SOCKETS: usize = 2;
 const REGIONS: usize = 512;
 /// Transfers of a socket at once.
 const SLOTS: usize = 16;
@@ -96,7 +95,8 @@ impl End {
         let depth = |limit: u32| limit.min(info.MaxCqDepth).min(65_535);
         let size = QpSize {
             depths: [depth(info.MaxReceiveQueueDepth), depth(info.MaxInitiatorQueueDepth)],
-            sges: [info.MaxReceiveRequestSge, info.MaxInitiatorRequestSge].map(|most| most.min(128)),
+            sges: [info.MaxReceiveRequestSge, info.MaxInitiatorRequestSge]
+                .map(|most| most.min(128)),
             inline: 0,
         };
         let (sender, events) = channel();
@@ -228,7 +228,7 @@ struct Client {
 }
 
 impl Client {
-    fn run(net: &Net, number: u64, seed: u64) {
+    fn run(net: &Net, ids: Range<u64>, seed: u64) {
         let end = End::new(net, 0, seed);
         let pages = end.socket.adapter.info().unwrap().FRMRPageCount;
         let region = |_| {
@@ -236,13 +236,12 @@ impl Client {
             Region { mr, token: mr.token() }
         };
         let regions: Vec<Region> = (0..REGIONS).map(region).collect();
-        let connector = wait(|then| end.socket.object().create_connector(then)).unwrap();
+        let connector =
+            wait(|then| Object(end.socket.adapter.as_ptr()).create_connector(then)).unwrap();
         let (qp, left) = (end.socket.qp, end.left());
         let connected = wait(|then| connector.connect(qp, at(0, 0), at(1, PORT), then));
         assert_eq!(connected, STATUS_SUCCESS);
         assert_eq!(wait(|then| connector.complete_connect(left, then)), STATUS_SUCCESS);
-        let count = (TRANSFERS / SOCKETS) as u64;
-        let ids = number * count..(number + 1) * count;
         let (free, last) = ((0..REGIONS).collect(), ids.end);
         let mut client = Self { end, regions, free, transfers: BTreeMap::new(), ids, last };
         (0..RECEIVES).for_each(|index| client.end.post_receive(index));
@@ -443,25 +442,7 @@ impl Server {
 
 #[test]
 fn a_consumer_like_the_kernel_sample() {
-    let seed = seed();
-    let net = Net::new(seed);
-    let adapter = net.open(1);
-    let (sender, incoming) = channel();
-    let event = Box::new(move |connector| sender.send(connector).expect("somebody accepts"));
-    let listener = wait(|then| Object(adapter.as_ptr()).create_listener(event, then)).unwrap();
-    assert_eq!(wait(|then| listener.listen(at(1, PORT), then)), STATUS_SUCCESS);
-    std::thread::scope(|scope| {
-        let net = &net;
-        for number in 0..SOCKETS as u64 {
-            scope.spawn(move || Client::run(net, number, seed ^ number << 8));
-        }
-        for number in 0..SOCKETS as u64 {
-            let connector = incoming.recv_timeout(PATIENCE).expect("a connect event");
-            scope.spawn(move || Server::run(net, connector, seed ^ number << 16));
-        }
-    });
-    wait(|then| listener.close(then));
-    drop(adapter);
+    let net = connections(Client::run, Server::run);
     assert!(net.rnr_naks[1].count() > 0);
     net.finish();
 }
