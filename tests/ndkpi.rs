@@ -85,6 +85,7 @@ const FILES: &[&[Entry]] = &[
     completions::TESTS,
     limits::TESTS,
     misuse::TESTS,
+    matrix::TESTS,
 ];
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a table is read through two pointers")]
 
 use driver::abi::*;
-use ndkperf::{Arm, QpConfig, ReadLimits};
+use ndkperf::{Arm, QpConfig, ReadLimits, SrqConfig};
 use std::time::{Duration, Instant};
 use tests::net::*;
 
@@ -523,8 +523,13 @@ fn no_slot_of_any_table_is_null() {
         };
         assert!(slots.iter().all(|&slot| slot != 0));
     }
+    let mw = side.pd.create_mw().unwrap();
+    let srq = SrqConfig { depth: 1, receive_sge: 1, threshold: 0 };
+    let srq = side.pd.create_srq(srq).unwrap();
     // SAFETY: each `Dispatch` is read while its object is open.
     unsafe {
+        full(mw.as_ptr(), |object| *object.Dispatch.get());
+        full(srq.as_ptr(), |object| *object.Dispatch.get());
         full(net.adapters[0].as_ptr(), |object| *object.Dispatch.get());
         full(side.cq.as_ptr(), |object| *object.Dispatch.get());
         full(side.pd.as_ptr(), |object| *object.Dispatch.get());

@@ -45,6 +45,30 @@ mod in_wine {
         two_adapters_exchange_data: "traffic";
         /// Goal: the same on a wire that loses frames.
         lost_frames_are_sent_again: "lossy";
+        /// Goal: the same over IPv6.
+        two_adapters_exchange_data_over_ipv6: "traffic-v6";
+        /// Goal: a peer behind a router is reached only where `*NetworkDirectGlobalFlags` allows it.
+        remote_subnets_are_allowed_or_not: "subnets";
+        /// Goal: the NDK counters tell connections, refusals, breaks and CQ errors.
+        ndk_counters_count: "counters";
+        /// Goal: an adapter with an address of its own takes its own frames and no others.
+        an_adapter_has_its_own_address: "own-address";
+        /// Goal: tags pass beside frames in both directions, as `*PriorityVLANTag` says.
+        tags_pass_beside_frames: "tags";
+        /// Goal: an adapter lives in its VLAN, with RoCE and all.
+        an_adapter_lives_in_a_vlan: "vlan";
+        /// Goal: frames and regions without system addresses are mapped, and unmapped again.
+        what_is_not_mapped_gets_mapped: "unmapped";
+        /// Goal: cancelled sends end aborted, the others sent, and all come back.
+        sends_may_be_cancelled: "cancel";
+        /// Goal: opens, closes and requests of the NIC may end whenever they like, or be aborted.
+        calls_to_the_nic_may_pend: "pending";
+        /// Goal: the NIC sleeps and wakes under traffic, which stops and goes on.
+        the_nic_may_sleep: "sleep-below";
+        /// Goal: so does the adapter.
+        the_adapter_may_sleep: "sleep";
+        /// Goal: a sleep that is too long for a connection ends it by an event and flushed requests.
+        a_long_sleep_ends_connections: "sleep-long";
         /// Goal: NDK goes off under an open consumer once it has let go, and comes on again.
         ndk_goes_off_and_on: "disable";
         /// Goal: a NIC that goes away under a connection breaks it, and no more.
@@ -55,6 +79,8 @@ mod in_wine {
         every_refusal_is_undone: "refused";
         /// Goal: the same for each allocation of pool.
         every_refusal_of_pool_is_undone: "refused-pool";
+        /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
+        an_exhausted_pool_is_a_status: "exhausted";
     }
 }
 
@@ -66,6 +92,12 @@ mod in_a_process {
         the_nic_may_come_late: "bind-late";
         an_adapter_does_not_bind_to_itself: "bind-self";
         ordinary_frames_pass: "pass-through";
+        an_adapter_has_its_own_address: "own-address";
+        tags_pass_beside_frames: "tags";
+        an_adapter_lives_in_a_vlan: "vlan";
+        what_is_not_mapped_gets_mapped: "unmapped";
+        sends_may_be_cancelled: "cancel";
+        calls_to_the_nic_may_pend: "pending";
         every_refusal_is_undone: "refused";
     }
 }
@@ -83,37 +115,52 @@ mod with_wdk_in_a_process {
 const COUNT: &str = "100";
 const SIZE: &str = "65535";
 
-/// Goal: Linux's rxe and `rping`, in both roles, against the image under Wine; every packet is sound.
+/// Goal: Linux's rxe and `rping`, in both roles, over both families, against the image under Wine; every
+/// packet is sound.
 /// Method: the rig's switch leads to a UDP port, and from there to the NIC of the lab's guest.
 #[test]
 fn rxe_is_a_peer_of_the_image() {
     let Some(mut lab) = Lab::start("rxe_is_a_peer_of_the_image") else { return };
     let port = relay(&lab).to_string();
-    let pings = format!("-p 7174 -V -C {COUNT} -S {SIZE}");
-
-    let server = lab.guest.start(&format!("rping -s -a 10.0.0.1 {pings}"));
-    lab.guest.run("until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done");
-    let mut command = in_wine();
-    command.args(["rping-connect", &port, "10.0.0.1", COUNT, SIZE]);
-    let (status, report) = Process::spawn(command, lab.path("connect.log")).wait();
-    if status == CANNOT {
-        skip(&format!("rxe and the Windows driver in Wine: {}", report.trim()));
-        return;
+    for (family, theirs, ours) in FAMILIES {
+        if !pings_over(&mut lab, &port, family, theirs, ours) {
+            return;
+        }
     }
-    assert_eq!(status, 0, "{report}");
-    let (status, log) = server.wait();
-    assert_eq!(status, 0, "rping -s says\n{log}\nand the image\n{report}");
-
-    let mut command = in_wine();
-    command.args(["rping-serve", &port, COUNT, SIZE]);
-    let mut image = Process::spawn(command, lab.path("serve.log"));
-    image.wait_for("listening");
-    let (status, log) = lab.guest.start(&format!("rping -c -a 10.0.0.2 {pings}")).wait();
-    assert_eq!(status, 0, "rping -c says\n{log}\nand the image\n{}", image.output());
-    let (status, report) = image.wait();
-    assert_eq!(status, 0, "{report}");
     lab.guest.end();
     judge_capture(&lab.nic_capture(), &["icrc", "tshark"]);
+}
+
+/// The guest's address, and the image's.
+const FAMILIES: [(&str, &str, &str); 2] =
+    [("ipv4", "10.0.0.1", "10.0.0.2"), ("ipv6", "fd00::1", "fd00::2")];
+
+/// `rping` in both roles; false where this machine cannot, which is said.
+fn pings_over(lab: &mut Lab, port: &str, family: &str, theirs: &str, ours: &str) -> bool {
+    let pings = format!("-p 7174 -V -C {COUNT} -S {SIZE}");
+    let server = lab.guest.start(&format!("rping -s -a {theirs} {pings}"));
+    lab.guest.run("until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done");
+    let mut command = in_wine();
+    command.args(["rping-connect", port, theirs, COUNT, SIZE]);
+    let log = lab.path(&format!("connect-{family}.log"));
+    let (status, report) = Process::spawn(command, log).wait();
+    if status == CANNOT {
+        skip(&format!("rxe and the Windows driver in Wine: {}", report.trim()));
+        return false;
+    }
+    assert_eq!(status, 0, "{family}: {report}");
+    let (status, log) = server.wait();
+    assert_eq!(status, 0, "{family}: rping -s says\n{log}\nand the image\n{report}");
+
+    let mut command = in_wine();
+    command.args(["rping-serve", port, ours, COUNT, SIZE]);
+    let mut image = Process::spawn(command, lab.path(&format!("serve-{family}.log")));
+    image.wait_for("listening");
+    let (status, log) = lab.guest.start(&format!("rping -c -a {ours} {pings}")).wait();
+    assert_eq!(status, 0, "{family}: rping -c says\n{log}\nand the image\n{}", image.output());
+    let (status, report) = image.wait();
+    assert_eq!(status, 0, "{family}: {report}");
+    true
 }
 
 /// Carries frames between the guest's NIC and a UDP port, which it returns.

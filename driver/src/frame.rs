@@ -1,6 +1,7 @@
 //! Which received frames are whose: RoCE is the provider's, the rest TCP/IP's.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use netadapter_glue::ndis::chain::Tag;
 
 /// Bytes from which [`roce_destination`] can tell any frame: one tag, the longest IPv4 header, UDP.
 pub(crate) const PEEK_LEN: usize = 14 + 4 + 60 + 8;
@@ -60,6 +61,63 @@ fn number(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (value, rest) = bytes.split_first_chunk()?;
     Some((u16::from_be_bytes(*value), rest))
 }
+
+/// How an adapter treats the tags of IEEE 802.1Q that travel beside its frames.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Tagging {
+    /// Priorities are honoured.
+    pub(crate) priority: bool,
+    /// VLANs are honoured.
+    pub(crate) vlan: bool,
+    /// The VLAN that the adapter lives in, unseen by whoever is above it; 0: all of them.
+    pub(crate) own: u16,
+}
+
+impl Tagging {
+    /// The values of `*PriorityVLANTag`, 0 to 3, and of `VlanId`.
+    pub(crate) const fn new(keyword: u32, own: u32) -> Self {
+        let vlan = keyword & 2 != 0;
+        Self { priority: keyword & 1 != 0, vlan, own: if vlan { own as u16 & VLAN } else { 0 } }
+    }
+
+    /// The tag to send with, from the one that the sender gave.
+    pub(crate) fn outgoing(self, tag: Option<Tag>) -> Option<Tag> {
+        let tci = tag.map_or(0, Tag::tci);
+        let vlan = match tci & VLAN {
+            _ if !self.vlan => 0,
+            0 => self.own,
+            vlan => vlan,
+        };
+        nonzero(self.priority_of(tci) | vlan)
+    }
+
+    /// The tag to show of a received one; an error: the frame belongs to another VLAN.
+    pub(crate) fn incoming(self, tag: Option<Tag>) -> Result<Option<Tag>, OtherVlan> {
+        let tci = tag.map_or(0, Tag::tci);
+        let vlan = match tci & VLAN {
+            0 if self.own == 0 => 0,
+            vlan if self.own != 0 && vlan == self.own => 0,
+            vlan if self.own == 0 && self.vlan => vlan,
+            _ => return Err(OtherVlan),
+        };
+        Ok(nonzero(self.priority_of(tci) | vlan))
+    }
+
+    const fn priority_of(self, tci: u16) -> u16 {
+        if self.priority { tci & !VLAN } else { 0 }
+    }
+}
+
+fn nonzero(tci: u16) -> Option<Tag> {
+    (tci != 0).then(|| Tag::from_tci(tci))
+}
+
+/// A frame is not of the adapter's VLAN.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct OtherVlan;
+
+/// The VLAN in the control information of a tag.
+const VLAN: u16 = 0xfff;
 
 /// Whom a frame is sent to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -136,6 +194,36 @@ mod tests {
         for len in 0..14 + 20 + 4 {
             assert_eq!(roce_destination(&frame[..len]), None, "{len}");
         }
+    }
+
+    #[test]
+    fn tags_are_honoured_as_the_keyword_says() {
+        let tag = |tci: u16| (tci != 0).then(|| Tag::from_tci(tci));
+        let sent = |keyword, own, tci| Tagging::new(keyword, own).outgoing(tag(tci));
+        let shown = |keyword, own, tci| Tagging::new(keyword, own).incoming(tag(tci));
+        const BOTH: u16 = 0x6007;
+        for (keyword, tci) in [(0, 0), (1, 0x6000), (2, 7), (3, BOTH)] {
+            assert_eq!(sent(keyword, 0, BOTH), tag(tci), "keyword {keyword}");
+        }
+        for (keyword, tci) in [(2, Ok(tag(7))), (3, Ok(tag(BOTH)))] {
+            assert_eq!(shown(keyword, 0, BOTH), tci, "keyword {keyword}");
+        }
+        // Who knows no VLANs gets no frame of one, but priorities of the untagged.
+        assert_eq!([shown(0, 0, BOTH), shown(1, 0, BOTH)], [Err(OtherVlan); 2]);
+        assert_eq!([shown(0, 0, 0x6000), shown(1, 0, 0x6000)], [Ok(None), Ok(tag(0x6000))]);
+    }
+
+    #[test]
+    fn an_adapter_lives_in_its_vlan_without_knowing() {
+        let own = Tagging::new(3, 7);
+        let tag = |tci: u16| Some(Tag::from_tci(tci));
+        assert_eq!(own.outgoing(None), tag(7));
+        assert_eq!(own.outgoing(tag(0x6000)), tag(0x6007));
+        assert_eq!(own.outgoing(tag(9)), tag(9));
+        assert_eq!(own.incoming(tag(0x6007)), Ok(tag(0x6000)));
+        assert_eq!(own.incoming(tag(7)), Ok(None));
+        assert_eq!([own.incoming(None), own.incoming(tag(9))], [Err(OtherVlan); 2]);
+        assert_eq!(Tagging::new(1, 7).outgoing(None), None, "VLANs are off");
     }
 
     #[test]

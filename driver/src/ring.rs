@@ -6,10 +6,12 @@
 //! * Mappings of logical addresses: one bounded ring per shard (`crate::ndk::lam`).
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
+use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::ndk::adapter::Limits;
+use crate::ndk::counters::Counters;
 use crate::ndk::lam::LamRing;
 use crate::ndk::{CloseDone, Control, ObjectId};
-use crate::platform::Platform;
+use crate::platform::{Platform, with_memory};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -212,6 +214,7 @@ pub(crate) mod modelled {
 pub(crate) struct Shard {
     pub(crate) platform: Box<dyn Platform>,
     pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
     control: ArrayQueue<Control>,
     /// Objects that may still be created.
     objects: AtomicUsize,
@@ -233,6 +236,7 @@ impl Shard {
         Self {
             platform,
             limits,
+            counters: Counters::default(),
             control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
             objects: AtomicUsize::new(OBJECTS_MAX),
             requests: AtomicUsize::new(REQUESTS_MAX),
@@ -241,6 +245,13 @@ impl Shard {
             sleep: Sleep::default(),
             waker,
         }
+    }
+
+    /// Boxes a part of a message; an error where there is no memory for it.
+    pub(crate) fn boxed<T>(&self, value: T) -> Result<Box<T>, NTSTATUS> {
+        let bytes = size_of::<T>() + align_of::<T>();
+        let boxed = with_memory(&*self.platform, bytes, || Box::new(value));
+        boxed.ok_or(STATUS_INSUFFICIENT_RESOURCES)
     }
 
     /// Sends a message that takes a place of its own.

@@ -13,7 +13,7 @@ pub mod abi;
 pub mod chain;
 
 use crate::{Edge, EdgeError, Link, Received, Transmit};
-use abi::{Ieee8021QNetBufferListInfo, MDL, NET_BUFFER_LIST};
+use abi::{MDL, NET_BUFFER_LIST};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -122,13 +122,14 @@ impl Port {
     }
 
     /// Takes one received list with one frame. With `keep`, the caller lets us hold the list until
-    /// [`Lower::give_back`]; without it only the call's length. Any CPU, IRQL <= DISPATCH_LEVEL.
+    /// [`Lower::give_back`]; without it only the call's length. `tag` is what the poll core shall see
+    /// of the tag beside the frame. Any CPU, IRQL <= DISPATCH_LEVEL.
     ///
     /// # Safety
     /// `nbl` is valid, with one net buffer whose MDLs are valid and locked.
-    pub unsafe fn receive(&self, nbl: *mut NET_BUFFER_LIST, keep: bool) -> Taken {
+    pub unsafe fn receive(&self, nbl: *mut NET_BUFFER_LIST, tag: Option<Tag>, keep: bool) -> Taken {
         // SAFETY: the caller's promise.
-        let taken = unsafe { self.take(nbl, keep) };
+        let taken = unsafe { self.take(nbl, tag, keep) };
         match taken {
             Taken::Copied | Taken::Lent => self.wake_if(ASLEEP),
             Taken::Dropped => self.count(DROPPED, 1),
@@ -136,7 +137,7 @@ impl Port {
         taken
     }
 
-    unsafe fn take(&self, nbl: *mut NET_BUFFER_LIST, keep: bool) -> Taken {
+    unsafe fn take(&self, nbl: *mut NET_BUFFER_LIST, tag: Option<Tag>, keep: bool) -> Taken {
         // SAFETY: the caller's promise.
         let nb = unsafe { (*nbl).FirstNetBuffer };
         if nb.is_null() {
@@ -144,8 +145,6 @@ impl Port {
         }
         // SAFETY: as above.
         let frame = unsafe { Frame::of(nb) };
-        // SAFETY: as above.
-        let tag = unsafe { Tag::beside(nbl) };
         let map = |mdl| self.lower.map(mdl);
         // SAFETY: as above.
         let place = if keep && tag.is_none() { unsafe { frame.contiguous(&map) } } else { None };
@@ -445,11 +444,11 @@ impl SendBuffer {
         assert!(len <= self.bytes.len(), "a unit fits into the buffer that was lent");
         let tag = chain::remove_tag(&mut self.bytes[..len]);
         let offset = if tag.is_some() { TAG_LEN } else { 0 };
-        let info = without_provenance_mut(tag.map_or(0, Tag::to_info));
         // SAFETY: the list is ours, with the net buffer that it was allocated with.
+        unsafe { chain::put_beside(self.nbl, tag) };
+        // SAFETY: as above.
         let nbl = unsafe { &mut *self.nbl };
         nbl.Next = null_mut();
-        nbl.NetBufferListInfo[Ieee8021QNetBufferListInfo] = info;
         // SAFETY: as above.
         let nb = unsafe { &mut *nbl.FirstNetBuffer };
         nb.DataOffset = offset as u32;

@@ -64,7 +64,7 @@ fn no_extension_is_offered(test: Test) {
         })+};
     }
     refused!(net.adapters[0], side.pd, side.mr, side.cq, side.qp);
-    refused!(connection.connectors[0], connection._listener);
+    refused!(connection.connectors[0], connection.listener);
     let srq = SrqConfig { depth: 1, receive_sge: 1, threshold: 0 };
     let (srq, mw) = (side.pd.create_srq(srq).unwrap(), side.pd.create_mw().unwrap());
     let endpoint = net.adapters[0].share(net.at(0, 0)).unwrap();

@@ -2,7 +2,7 @@
 //! in both.
 
 use crate::record::Test;
-use crate::world::{Fate, LIMITS, Net, PORT, Side, status};
+use crate::world::{Ends, Fate, LIMITS, Net, PORT, Side, status};
 use driver::abi::*;
 use ndkperf::{Connector, Listener, Request};
 use std::sync::Arc;
@@ -205,7 +205,7 @@ fn an_accept_needs_sound_arguments(test: Test) {
         let sides = [net.side(0), net.side(1)];
         let active = net.adapters[0].create_connector().unwrap();
         let connect = active.connect(&sides[0].qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
-        let passive = used._listener.next(PATIENCE).unwrap();
+        let passive = used.listener.next(PATIENCE).unwrap();
         let info = net.adapters[1].info().unwrap();
         let sound = sides[1].qp.as_ptr();
         for (status, connector, qp, data_len) in [
@@ -299,11 +299,10 @@ fn a_disconnect_times_out(test: Test) {
 
 fn a_close_ends_a_disconnect(test: Test) {
     let net = Net::new(test);
-    let crate::world::Connection { connectors: [active, passive], sides, _listener } =
-        net.connect();
+    let crate::world::Connection { connectors: [active, passive], sides, listener } = net.connect();
     net.wires[1].cut();
     let disconnect = active.disconnect();
     drop(active);
     assert_eq!(status(disconnect.wait()), STATUS_CANCELLED);
-    drop((passive, sides));
+    drop((passive, listener, sides));
 }

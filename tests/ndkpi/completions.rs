@@ -2,7 +2,7 @@
 
 use crate::hostile;
 use crate::record::Test;
-use crate::world::{BUFFER, Connection, Fate, Net, Side};
+use crate::world::{Connection, Ends, Fate, Net, Side};
 use driver::abi::*;
 use ndkperf::{NdkError, Remote, Sge};
 use rocev2::wire::NakCode;
@@ -55,7 +55,7 @@ impl Op {
 fn connected(net: &Net) -> Connection {
     let connection = net.connect();
     let server = &connection.sides[1];
-    server.qp.receive(7, &[server.mr.sge(0..BUFFER)]).unwrap();
+    server.qp.receive(7, &[server.mr.sge(0..10_000)]).unwrap();
     connection
 }
 
@@ -105,7 +105,7 @@ fn remote_memory_is_checked(test: Test) {
         let connection = connected(&Net::new(test));
         let [client, server] = &connection.sides;
         // One byte beyond the region.
-        let remote = server.mr.remote(BUFFER - 99);
+        let remote = server.mr.remote(server.mr.buffer().len() - 99);
         op.post(client, &[client.mr.sge(0..100)], remote).unwrap();
         assert_eq!(client.ends(1), [(op.kind(), STATUS_ACCESS_VIOLATION)]);
         assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_CANCELLED)]);

@@ -1,7 +1,7 @@
 //! Connectors: connecting.
 
 use crate::record::Test;
-use crate::world::{LIMITS, Net, PORT, status};
+use crate::world::{Ends, LIMITS, Net, PORT, status};
 use driver::abi::*;
 use ndkperf::Connector;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Fast registration and invalidation: what the calls and posts answer, and how the requests end.
 
 use crate::record::Test;
-use crate::world::{ALL_ACCESS, Net, Side, status};
+use crate::world::{ALL_ACCESS, Ends, Net, Side, status};
 use driver::abi::*;
 use ndkperf::{Buffer, FastRegister, Frmr, Invalidate, Lam, Qp, QpConfig};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The matrix: documented statuses against what the tests have seen.
 
-use driver::abi::NTSTATUS;
+use crate::record::Test;
 use driver::abi::documented::{Delivery, Documented, Function, GROUPS, Group, Source};
+use driver::abi::{NTSTATUS, STATUS_CONNECTION_INVALID, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -237,4 +238,77 @@ const fn delivery_name(delivery: Delivery) -> &'static str {
         Delivery::Argument => "argument",
         Delivery::Entry => "entry",
     }
+}
+
+crate::tests! {
+    a_row_without_a_test_is_wrong
+    a_status_without_a_row_is_wrong
+    a_status_that_was_said_never_to_come_is_wrong
+    a_request_ends_once
+}
+
+const SEEN: Seen = Seen {
+    group: "NDK_QP_DISPATCH",
+    function: "NdkSend",
+    delivery: Delivery::Inline,
+    status: STATUS_SUCCESS,
+};
+
+/// What a run with just this would say, without the first rows' absence.
+fn judged(seen: Seen) -> Verdict {
+    let matrix = Matrix::default();
+    matrix.record("test", seen);
+    report(&matrix, false)
+}
+
+fn a_row_without_a_test_is_wrong(_: Test) {
+    let matrix = Matrix::default();
+    let every = GROUPS.iter().flat_map(|group| group.functions.iter().map(move |f| (group, f)));
+    let every = every.flat_map(|(group, f)| rows(f).map(move |row| (group, f, row)));
+    let skipped = Seen { status: STATUS_CONNECTION_INVALID, ..SEEN };
+    for (group, function, row) in every.filter(|(.., row)| row.never.is_none()) {
+        let delivery = match row.delivery {
+            Delivery::Either => Delivery::Asynchronous,
+            delivery => delivery,
+        };
+        let (group, function, status) = (group.name, function.name, row.status);
+        let seen = Seen { group, function, delivery, status };
+        if seen != skipped {
+            matrix.record("test", seen);
+        }
+    }
+    let verdict = report(&matrix, true);
+    assert!(!verdict.good);
+    assert!(
+        verdict.text.contains("no test: NDK_QP_DISPATCH.NdkSend/inline/STATUS_CONNECTION_INVALID")
+    );
+    assert!(report(&matrix, false).good, "a part of the tests is no failure");
+    matrix.record("test", skipped);
+    assert!(report(&matrix, true).good, "{}", report(&matrix, true).text);
+}
+
+fn a_status_without_a_row_is_wrong(_: Test) {
+    assert!(judged(SEEN).good);
+    for seen in [
+        Seen { status: STATUS_NOT_SUPPORTED, ..SEEN },
+        Seen { delivery: Delivery::Asynchronous, ..SEEN },
+        Seen { function: "NdkNothing", ..SEEN },
+    ] {
+        assert!(!judged(seen).good, "{seen:?}");
+    }
+}
+
+fn a_status_that_was_said_never_to_come_is_wrong(_: Test) {
+    let seen = Seen { function: "NdkQueryExtension", ..SEEN };
+    assert!(!judged(seen).good);
+}
+
+fn a_request_ends_once(_: Test) {
+    let matrix = Matrix::default();
+    matrix.begin();
+    assert!(!report(&matrix, false).good, "it has not ended");
+    matrix.end();
+    assert!(report(&matrix, false).good);
+    matrix.complain("twice".to_owned());
+    assert!(!report(&matrix, false).good);
 }

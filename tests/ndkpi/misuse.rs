@@ -10,6 +10,7 @@ use ndkperf::SrqConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
+use tests::call_on;
 use tests::raw::{Object, PATIENCE, create, start, wait};
 
 crate::tests! {
@@ -20,42 +21,30 @@ crate::tests! {
 
 const NONE: PVOID = std::ptr::null_mut();
 
-/// Calls a slot of the table of `$table` on `$on`.
-macro_rules! on {
-    ($table:expr, $on:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
-        // SAFETY: the object whose table it is is open.
-        let dispatch = unsafe { (*$table.0).Dispatch.get().read() };
-        // SAFETY: tables live for ever.
-        let slot = unsafe { (*dispatch).$slot };
-        // SAFETY: the object is there, of whatever type; all pointers are valid or null.
-        unsafe { slot($on $(, $argument)*) }
-    }};
-}
-
 fn adapter_calls(table: Object<NDK_ADAPTER>, on: *mut NDK_ADAPTER) -> Vec<NTSTATUS> {
     let at = SOCKADDR_INET::UNSPECIFIED;
     let mut info = NDK_ADAPTER_INFO::default();
     let (mut size, mut fbo) = (size_of::<NDK_ADAPTER_INFO>() as u32, 0);
     let (size, fbo, null) = (&raw mut size, &raw mut fbo, NONE);
     vec![
-        on!(table, on, NdkQueryAdapterInfo, &raw mut info, size),
-        on!(table, on, NdkCreateCq, 1, None, null, null.cast(), None, null, null.cast()),
-        on!(table, on, NdkCreatePd, None, null, null.cast()),
-        on!(table, on, NdkCreateSharedEndpoint, at.as_ptr(), 16, None, null, null.cast()),
-        on!(table, on, NdkCreateConnector, None, null, null.cast()),
-        on!(table, on, NdkCreateListener, None, null, None, null, null.cast()),
-        on!(table, on, NdkBuildLAM, null.cast(), 1, None, null, null.cast(), size, fbo),
+        call_on!(table, on, NdkQueryAdapterInfo, &raw mut info, size),
+        call_on!(table, on, NdkCreateCq, 1, None, null, null.cast(), None, null, null.cast()),
+        call_on!(table, on, NdkCreatePd, None, null, null.cast()),
+        call_on!(table, on, NdkCreateSharedEndpoint, at.as_ptr(), 16, None, null, null.cast()),
+        call_on!(table, on, NdkCreateConnector, None, null, null.cast()),
+        call_on!(table, on, NdkCreateListener, None, null, None, null, null.cast()),
+        call_on!(table, on, NdkBuildLAM, null.cast(), 1, None, null, null.cast(), size, fbo),
     ]
 }
 
 fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTSTATUS> {
     let (none, out) = (NONE, NONE);
     vec![
-        on!(table, on, NdkCreateMr, FALSE, None, none, out.cast()),
-        on!(table, on, NdkCreateMw, None, none, out.cast()),
-        on!(table, on, NdkCreateSrq, 1, 1, 0, None, none, none.cast(), None, none, out.cast()),
-        on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, None, none, out.cast()),
-        on!(
+        call_on!(table, on, NdkCreateMr, FALSE, None, none, out.cast()),
+        call_on!(table, on, NdkCreateMw, None, none, out.cast()),
+        call_on!(table, on, NdkCreateSrq, 1, 1, 0, None, none, none.cast(), None, none, out.cast()),
+        call_on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, None, none, out.cast()),
+        call_on!(
             table,
             on,
             NdkCreateQpWithSrq,
@@ -75,27 +64,39 @@ fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTST
 
 fn cq_calls(table: Object<NDK_CQ>, on: *mut NDK_CQ) -> Vec<NTSTATUS> {
     // Those that have no status do nothing.
-    on!(table, on, NdkArmCq, NDK_CQ_NOTIFY_ANY);
-    assert_eq!(on!(table, on, NdkGetCqResults, NONE.cast(), 0), 0);
-    assert_eq!(on!(table, on, NdkGetCqResultsEx, NONE.cast(), 0), 0);
+    call_on!(table, on, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+    assert_eq!(call_on!(table, on, NdkGetCqResults, NONE.cast(), 0), 0);
+    assert_eq!(call_on!(table, on, NdkGetCqResultsEx, NONE.cast(), 0), 0);
     vec![
-        on!(table, on, NdkResizeCq, 1, None, NONE),
-        on!(table, on, NdkControlCqInterruptModeration, 0, 0),
+        call_on!(table, on, NdkResizeCq, 1, None, NONE),
+        call_on!(table, on, NdkControlCqInterruptModeration, 0, 0),
     ]
+}
+
+fn mr_calls(table: Object<NDK_MR>, on: *mut NDK_MR) -> Vec<NTSTATUS> {
+    vec![
+        call_on!(table, on, NdkRegisterMr, NONE.cast(), 0, 0, None, NONE),
+        call_on!(table, on, NdkDeregisterMr, None, NONE),
+        call_on!(table, on, NdkInitializeFastRegisterMr, 1, TRUE, None, NONE),
+    ]
+}
+
+fn srq_calls(table: Object<NDK_SRQ>, on: *mut NDK_SRQ) -> Vec<NTSTATUS> {
+    vec![call_on!(table, on, NdkModifySrq, 0, 1, None, NONE)]
 }
 
 /// The posts, which look at their object only for whether it is closed.
 fn qp_calls(table: Object<NDK_QP>, on: *mut NDK_QP) -> Vec<NTSTATUS> {
     let (none, no_list) = (NONE, std::ptr::null());
     vec![
-        on!(table, on, NdkSend, none, no_list, 0, 0),
-        on!(table, on, NdkSendAndInvalidate, none, no_list, 0, 0, 7),
-        on!(table, on, NdkReceive, none, no_list, 0),
-        on!(table, on, NdkRead, none, no_list, 0, 0, 7, 0),
-        on!(table, on, NdkWrite, none, no_list, 0, 0, 7, 0),
-        on!(table, on, NdkBind, none, none.cast(), none.cast(), none, 0, 0),
-        on!(table, on, NdkFastRegister, none, none.cast(), 0, none.cast(), 0, 0, none, 0),
-        on!(table, on, NdkInvalidate, none, none.cast(), 0),
+        call_on!(table, on, NdkSend, none, no_list, 0, 0),
+        call_on!(table, on, NdkSendAndInvalidate, none, no_list, 0, 0, 7),
+        call_on!(table, on, NdkReceive, none, no_list, 0),
+        call_on!(table, on, NdkRead, none, no_list, 0, 0, 7, 0),
+        call_on!(table, on, NdkWrite, none, no_list, 0, 0, 7, 0),
+        call_on!(table, on, NdkBind, none, none.cast(), none.cast(), none, 0, 0),
+        call_on!(table, on, NdkFastRegister, none, none.cast(), 0, none.cast(), 0, 0, none, 0),
+        call_on!(table, on, NdkInvalidate, none, none.cast(), 0),
     ]
 }
 
@@ -105,8 +106,8 @@ fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<
     let to = at.as_ptr();
     let out: *mut SOCKADDR = (&raw mut at).cast();
     vec![
-        on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, None, none),
-        on!(
+        call_on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, None, none),
+        call_on!(
             table,
             on,
             NdkConnectWithSharedEndpoint,
@@ -121,24 +122,24 @@ fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<
             None,
             none
         ),
-        on!(table, on, NdkCompleteConnect, None, none, None, none),
-        on!(table, on, NdkCompleteConnectEx, None, none, None, none),
-        on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, None, none),
-        on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, None, none),
-        on!(table, on, NdkReject, none, 0),
-        on!(table, on, NdkGetConnectionData, none.cast(), none.cast(), none, len),
-        on!(table, on, NdkGetLocalAddress, out, len),
-        on!(table, on, NdkGetPeerAddress, out, len),
-        on!(table, on, NdkDisconnect, None, none),
+        call_on!(table, on, NdkCompleteConnect, None, none, None, none),
+        call_on!(table, on, NdkCompleteConnectEx, None, none, None, none),
+        call_on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, None, none),
+        call_on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, None, none),
+        call_on!(table, on, NdkReject, none, 0),
+        call_on!(table, on, NdkGetConnectionData, none.cast(), none.cast(), none, len),
+        call_on!(table, on, NdkGetLocalAddress, out, len),
+        call_on!(table, on, NdkGetPeerAddress, out, len),
+        call_on!(table, on, NdkDisconnect, None, none),
     ]
 }
 
 fn listener_calls(table: Object<NDK_LISTENER>, on: *mut NDK_LISTENER) -> Vec<NTSTATUS> {
     let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
-    on!(table, on, NdkControlConnectEvents, TRUE);
+    call_on!(table, on, NdkControlConnectEvents, TRUE);
     vec![
-        on!(table, on, NdkListen, at.as_ptr(), 16, None, NONE),
-        on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len),
+        call_on!(table, on, NdkListen, at.as_ptr(), 16, None, NONE),
+        call_on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len),
     ]
 }
 
@@ -147,7 +148,7 @@ fn endpoint_calls(
     on: *mut NDK_SHARED_ENDPOINT,
 ) -> Vec<NTSTATUS> {
     let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
-    vec![on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len)]
+    vec![call_on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len)]
 }
 
 /// One of each that the consumer closes.
@@ -175,10 +176,10 @@ impl Objects {
             pd,
             cq,
             mr: wait(|then| pd.create_mr(then)).unwrap(),
-            mw: create(|done, context| on!(pd, pd.0, NdkCreateMw, done, context, out.cast()))
+            mw: create(|done, context| call_on!(pd, pd.0, NdkCreateMw, done, context, out.cast()))
                 .unwrap(),
             srq: create(|done, context| {
-                on!(
+                call_on!(
                     pd,
                     pd.0,
                     NdkCreateSrq,
@@ -198,7 +199,7 @@ impl Objects {
             connector: wait(|then| adapter.create_connector(then)).unwrap(),
             listener: wait(|then| adapter.create_listener(Box::new(|_| ()), then)).unwrap(),
             endpoint: create(|done, context| {
-                on!(
+                call_on!(
                     adapter,
                     adapter.0,
                     NdkCreateSharedEndpoint,
@@ -237,7 +238,9 @@ fn an_object_of_another_type_is_refused(test: Test) {
     let net = Net::new(test);
     let adapter = Object(net.adapters[0].as_ptr());
     let objects = Objects::new(&net);
-    let (wrong, refused) = (objects.mr.0, STATUS_INVALID_PARAMETER);
+    let (wrong, refused) = (objects.mw.0, STATUS_INVALID_PARAMETER);
+    all(mr_calls(objects.mr, wrong.cast()), refused);
+    all(srq_calls(objects.srq, wrong.cast()), refused);
     all(adapter_calls(adapter, wrong.cast()), refused);
     all(pd_calls(objects.pd, wrong.cast(), objects.cq.0), refused);
     all(cq_calls(objects.cq, wrong.cast()), refused);
@@ -257,16 +260,18 @@ fn a_closed_object_is_refused(test: Test) {
     let (gate, refused) = (net.hold(0), STATUS_INVALID_DEVICE_STATE);
     let ends = closed.close();
     all(pd_calls(open.pd, closed.pd.0, open.cq.0), refused);
+    all(mr_calls(open.mr, closed.mr.0), refused);
+    all(srq_calls(open.srq, closed.srq.0), refused);
     all(cq_calls(open.cq, closed.cq.0), refused);
     all(qp_calls(open.qp, closed.qp.0), refused);
     all(connector_calls(open.connector, closed.connector.0), refused);
     all(listener_calls(open.listener, closed.listener.0), refused);
     all(endpoint_calls(open.endpoint, closed.endpoint.0), refused);
-    let received = on!(open.srq, closed.srq.0, NdkSrqReceive, NONE, std::ptr::null(), 0);
+    let received = call_on!(open.srq, closed.srq.0, NdkSrqReceive, NONE, std::ptr::null(), 0);
     assert_eq!(received, refused);
     macro_rules! close_again {
         ($($object:ident: $slot:ident),+) => {
-            vec![$(on!(open.$object, closed.$object.0.cast(), $slot, None, NONE)),+]
+            vec![$(call_on!(open.$object, closed.$object.0.cast(), $slot, None, NONE)),+]
         };
     }
     let again = close_again!(
@@ -315,17 +320,19 @@ fn calls_that_race_are_turned_away(test: Test) {
     let srq = side.pd.create_srq(srq).unwrap();
     let (qp, srq, cq) = (Object(side.qp.as_ptr()), Object(srq.as_ptr()), Object(side.cq.as_ptr()));
     let many = STATUS_DATA_OVERRUN;
-    race(many, qp, |qp| on!(qp, qp.0, NdkSend, NONE, long().as_ptr(), 16, 0));
-    race(many, qp, |qp| on!(qp, qp.0, NdkSendAndInvalidate, NONE, long().as_ptr(), 16, 0, 7));
-    race(many, qp, |qp| on!(qp, qp.0, NdkReceive, NONE, long().as_ptr(), 16));
-    race(many, qp, |qp| on!(qp, qp.0, NdkRead, NONE, long().as_ptr(), 16, 0, 7, 0));
-    race(many, qp, |qp| on!(qp, qp.0, NdkWrite, NONE, long().as_ptr(), 16, 0, 7, 0));
-    race(many, srq, |srq| on!(srq, srq.0, NdkSrqReceive, NONE, long().as_ptr(), 16));
+    race(many, qp, |qp| call_on!(qp, qp.0, NdkSend, NONE, long().as_ptr(), 16, 0));
+    race(many, qp, |qp| call_on!(qp, qp.0, NdkSendAndInvalidate, NONE, long().as_ptr(), 16, 0, 7));
+    race(many, qp, |qp| call_on!(qp, qp.0, NdkReceive, NONE, long().as_ptr(), 16));
+    race(many, qp, |qp| call_on!(qp, qp.0, NdkRead, NONE, long().as_ptr(), 16, 0, 7, 0));
+    race(many, qp, |qp| call_on!(qp, qp.0, NdkWrite, NONE, long().as_ptr(), 16, 0, 7, 0));
+    race(many, srq, |srq| call_on!(srq, srq.0, NdkSrqReceive, NONE, long().as_ptr(), 16));
     let no_object = STATUS_INVALID_PARAMETER;
-    race(no_object, qp, |qp| on!(qp, qp.0, NdkBind, NONE, NONE.cast(), NONE.cast(), NONE, 0, 0));
     race(no_object, qp, |qp| {
-        on!(qp, qp.0, NdkFastRegister, NONE, NONE.cast(), 0, NONE.cast(), 0, 0, NONE, 0)
+        call_on!(qp, qp.0, NdkBind, NONE, NONE.cast(), NONE.cast(), NONE, 0, 0)
     });
-    race(no_object, qp, |qp| on!(qp, qp.0, NdkInvalidate, NONE, NONE.cast(), 0));
-    race(STATUS_SUCCESS, cq, |cq| on!(cq, cq.0, NdkControlCqInterruptModeration, 0, 0));
+    race(no_object, qp, |qp| {
+        call_on!(qp, qp.0, NdkFastRegister, NONE, NONE.cast(), 0, NONE.cast(), 0, 0, NONE, 0)
+    });
+    race(no_object, qp, |qp| call_on!(qp, qp.0, NdkInvalidate, NONE, NONE.cast(), 0));
+    race(STATUS_SUCCESS, cq, |cq| call_on!(cq, cq.0, NdkControlCqInterruptModeration, 0, 0));
 }

@@ -76,6 +76,7 @@ fn a_region_is_of_one_kind_and_in_one_state(test: Test) {
     let fast = create::<NDK_MR>(|done, context| call!(pd, NdkCreateMr, TRUE, done, context, out));
     let fast = fast.unwrap();
     assert_eq!(register(fast, &mut mdl, 100), STATUS_INVALID_DEVICE_REQUEST);
+    assert_eq!(deregister(fast), STATUS_INVALID_DEVICE_REQUEST);
     wait(|then| fast.close(then));
     close(pd, mr);
 }

@@ -1,16 +1,17 @@
 //! Memory windows.
 
 use crate::record::Test;
-use crate::world::{Connection, Net, Side, status};
+use crate::world::{Connection, Ends, Net, Side, status};
 use driver::abi::*;
 use ndkperf::{Buffer, Invalidate, Mw, QpConfig};
 use std::sync::Arc;
 use tests::call;
-use tests::raw::{Object, wait};
+use tests::raw::{Object, PATIENCE, request, wait};
 
 crate::tests! {
     a_window_is_bound_and_invalidated
     a_window_lies_inside_its_region
+    a_window_ends_with_its_region
     a_window_is_bound_once_at_a_time
     a_post_names_a_region_and_a_window
     a_post_needs_a_connection_and_room
@@ -44,11 +45,27 @@ fn a_window_lies_inside_its_region(test: Test) {
     let net = Net::new(test);
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
-    let (qp, end) = (Object(side.qp.as_ptr()), side.mr.remote(crate::world::BUFFER).address);
+    let (qp, end) = (Object(side.qp.as_ptr()), side.mr.remote(side.mr.buffer().len()).address);
     let end = std::ptr::without_provenance_mut(end as usize - 10);
     let (mr, mw, none) = (side.mr.as_ptr(), mw.as_ptr(), std::ptr::null_mut());
     assert_eq!(call!(qp, NdkBind, none, mr, mw, end, 11, READ), STATUS_SUCCESS);
     assert_eq!(side.ends(1), [(NdkOperationTypeBind, STATUS_ACCESS_VIOLATION)]);
+}
+
+/// What the page of the deregistration, which names no failure, makes of a bound window.
+fn a_window_ends_with_its_region(test: Test) {
+    let net = Net::new(test);
+    let connection = net.connect();
+    let client = &connection.sides[0];
+    let (server, mw) = windowed(&connection, 1);
+    server.qp.bind(1, &server.mr, &mw, 0..100, READ).unwrap();
+    assert_eq!(server.ends(1), [(NdkOperationTypeBind, STATUS_SUCCESS)]);
+    let remote = mw.remote(server.mr.remote(0).address);
+    let mr = Object(server.mr.as_ptr());
+    let end = request(|done, context| call!(mr, NdkDeregisterMr, done, context));
+    assert_eq!(end.recv_timeout(PATIENCE).unwrap(), STATUS_SUCCESS);
+    client.qp.read(1, &[client.mr.sge(0..100)], remote, 0).unwrap();
+    assert_eq!(client.ends(1), [(NdkOperationTypeRead, STATUS_ACCESS_VIOLATION)]);
 }
 
 fn a_window_is_bound_once_at_a_time(test: Test) {

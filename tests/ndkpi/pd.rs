@@ -1,7 +1,7 @@
 //! The protection domain: what it creates.
 
 use crate::record::Test;
-use crate::world::{Net, Side, status};
+use crate::world::{Ends, Net, Side, status};
 use driver::abi::*;
 use ndkperf::{Buffer, QpConfig, Remote, Sge};
 use std::sync::Arc;

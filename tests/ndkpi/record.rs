@@ -83,8 +83,10 @@ pub(crate) unsafe fn replace<T>(
     table: &'static T,
     test: &'static Test,
 ) {
-    // SAFETY: the caller's promise; tables live for ever.
-    let theirs = unsafe { &**dispatch };
+    // SAFETY: the caller's promise.
+    let theirs = unsafe { dispatch.read() };
+    // SAFETY: tables live for ever.
+    let theirs = unsafe { &*theirs };
     let known = original.get_or_init(|| theirs);
     assert!(std::ptr::eq(*known, theirs), "one table for all objects of a type");
     // SAFETY: as above.

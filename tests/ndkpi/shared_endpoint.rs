@@ -1,7 +1,7 @@
 //! Shared endpoints, and connecting from them.
 
 use crate::record::Test;
-use crate::world::{LIMITS, Net, PORT, Side, status};
+use crate::world::{Ends, LIMITS, Net, PORT, Side, status};
 use driver::abi::*;
 use ndkperf::{Connector, SharedEndpoint};
 use std::net::SocketAddr;

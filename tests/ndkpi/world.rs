@@ -3,27 +3,15 @@
 use crate::record::Test;
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
-use ndkperf::{
-    Adapter, Buffer, Connector, Cq, Listener, Mr, NdkError, Opener, Pd, Qp, QpConfig, ReadLimits,
-};
+use ndkperf::{Adapter, Listener, Opener, QpConfig};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
 use netadapter_glue::{Edge, EdgeError, Link, Received, Transmit};
 use rocev2::env::Duration as Nanos;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
-use std::time::Instant;
+pub(crate) use tests::net::{ALL_ACCESS, Connection, LIMITS, PORT, Side, status};
 use tests::raw::{Object, PATIENCE, wait};
-
-pub(crate) const PORT: u16 = 7174;
-pub(crate) const LIMITS: ReadLimits = ReadLimits { inbound: 8, outbound: 8 };
-pub(crate) const ALL_ACCESS: u32 = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
-pub(crate) const BUFFER: usize = 1 << 16;
-
-/// The status of a call through the wrapper.
-pub(crate) fn status<T>(result: Result<T, NdkError>) -> NTSTATUS {
-    result.map_or_else(|error| error.status, |_| STATUS_SUCCESS)
-}
 
 /// A provider whose adapters are recorded.
 struct Recorded {
@@ -126,21 +114,6 @@ pub(crate) struct Net {
     addresses: [IpAddr; 2],
 }
 
-/// What a consumer makes before it connects.
-pub(crate) struct Side {
-    pub(crate) cq: Arc<Cq>,
-    pub(crate) mr: Arc<Mr>,
-    pub(crate) qp: Arc<Qp>,
-    pub(crate) pd: Arc<Pd>,
-}
-
-/// A connection and both of its ends.
-pub(crate) struct Connection {
-    pub(crate) sides: [Side; 2],
-    pub(crate) connectors: [Connector; 2],
-    pub(crate) _listener: Arc<Listener>,
-}
-
 impl Net {
     pub(crate) fn new(test: Test) -> Self {
         Self::with(test, |_| ())
@@ -184,15 +157,14 @@ impl Net {
     }
 
     pub(crate) fn side(&self, host: usize) -> Side {
-        self.side_with(host, QpConfig::default())
+        Side::new(&self.adapters[host])
     }
 
+    /// With another queue pair than the usual.
     pub(crate) fn side_with(&self, host: usize, config: QpConfig) -> Side {
-        let cq = self.adapters[host].create_cq(256).unwrap();
-        let pd = self.adapters[host].create_pd().unwrap();
-        let mr = pd.register(Buffer::new(BUFFER), ALL_ACCESS).unwrap();
-        let qp = pd.create_qp(&cq, &cq, config).unwrap();
-        Side { cq, mr, qp, pd }
+        let side = self.side(host);
+        let qp = side.pd.create_qp(&side.cq, &side.cq, config).unwrap();
+        Side { qp, ..side }
     }
 
     pub(crate) fn listen(&self) -> Arc<Listener> {
@@ -212,7 +184,7 @@ impl Net {
         request.wait().unwrap();
         active.complete_connect().wait().unwrap();
         accept.wait().unwrap();
-        Connection { sides, connectors: [active, passive], _listener: listener }
+        Connection { sides, connectors: [active, passive], listener }
     }
 
     /// Keeps a provider inside a callback until the gate is dropped.
@@ -255,22 +227,14 @@ impl Drop for Gate {
     }
 }
 
-impl Side {
-    /// Waits for that many completions.
-    pub(crate) fn results(&self, count: usize) -> Vec<NDK_RESULT_EX> {
-        let mut all = Vec::new();
-        let deadline = Instant::now() + PATIENCE;
-        while all.len() < count {
-            assert!(Instant::now() < deadline, "{} of {count} completions came", all.len());
-            let mut results = [NDK_RESULT_EX::EMPTY; 16];
-            let taken = self.cq.wait_results_ex(&mut results, PATIENCE).unwrap();
-            all.extend_from_slice(&results[..taken]);
-        }
-        all
-    }
+/// How requests of a side end.
+pub(crate) trait Ends {
+    /// The types and statuses of the next completions, which have to come.
+    fn ends(&self, count: usize) -> Vec<(NDK_OPERATION_TYPE, NTSTATUS)>;
+}
 
-    /// The types and statuses of that many completions.
-    pub(crate) fn ends(&self, count: usize) -> Vec<(NDK_OPERATION_TYPE, NTSTATUS)> {
+impl Ends for Side {
+    fn ends(&self, count: usize) -> Vec<(NDK_OPERATION_TYPE, NTSTATUS)> {
         self.results(count).iter().map(|result| (result.Type, result.Status)).collect()
     }
 }

@@ -1,4 +1,5 @@
 //! Shared pieces of the test targets.
+#![allow(clippy::macro_metavars_in_unsafe, reason = "whole C calls are arguments of `call`")]
 
 pub mod net;
 pub mod raw;

@@ -127,15 +127,23 @@ unsafe extern "system" fn left(context: PVOID) {
 #[macro_export]
 macro_rules! call {
     ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
-        let object = $object.0;
+        let object = $object;
+        $crate::call_on!(object, object.0, $slot $(, $argument)*)
+    }};
+}
+
+/// Calls a slot of the table of `$table` on `$on`, which may be something else.
+#[macro_export]
+macro_rules! call_on {
+    ($table:expr, $on:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
         // SAFETY: the object is open.
-        let dispatch = unsafe { (*object).Dispatch.get() };
-        // SAFETY: nobody replaces the table.
+        let dispatch = unsafe { (*$table.0).Dispatch.get() };
+        // SAFETY: nobody replaces the table meanwhile.
         let table = unsafe { dispatch.read() };
         // SAFETY: tables live for ever.
         let slot = unsafe { (*table).$slot };
-        // SAFETY: the arguments are as the contract wants them.
-        unsafe { slot(object $(, $argument)*) }
+        // SAFETY: the arguments are as the contract wants them, or as a test wants them.
+        unsafe { slot($on $(, $argument)*) }
     }};
 }
 

@@ -3,7 +3,9 @@
 
 mod fast_register;
 mod posts;
+mod register;
 mod srq;
+mod together;
 mod window;
 
 use driver::abi::*;

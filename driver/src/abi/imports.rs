@@ -71,6 +71,7 @@ unsafe extern "system" {
         port: NDIS_PORT_NUMBER,
         flags: ULONG,
     );
+    pub(crate) fn NdisCancelSendNetBufferLists(binding: NDIS_HANDLE, id: PVOID);
     pub(crate) fn NdisReturnNetBufferLists(
         binding: NDIS_HANDLE,
         lists: *mut NET_BUFFER_LIST,

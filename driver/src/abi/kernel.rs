@@ -50,6 +50,7 @@ functions! {
     fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
     fn KeReleaseSpinLock(lock: *mut usize, irql: KIRQL);
     fn KeLowerIrql(irql: KIRQL);
+    fn KeGetCurrentProcessorNumberEx(number: PVOID) -> ULONG;
     fn KeSetSystemAffinityThreadEx(affinity: usize) -> usize;
     fn PsCreateSystemThread(
         thread: *mut PVOID,
@@ -179,6 +180,7 @@ mod same {
         PVOID => *mut kit::IRP: |pointer| pointer.cast();
         PVOID => *mut kit::OBJECT_ATTRIBUTES: |pointer| pointer.cast();
         PVOID => *mut kit::CLIENT_ID: |pointer| pointer.cast();
+        PVOID => *mut kit::PROCESSOR_NUMBER: |pointer| pointer.cast();
         PVOID => *mut kit::_OBJECT_TYPE: |pointer| pointer.cast();
         PVOID => *mut kit::OBJECT_HANDLE_INFORMATION: |pointer| pointer.cast();
         // SAFETY: 64-bit Windows has one calling convention, whatever it is called.

@@ -147,6 +147,7 @@ layout!(NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, 0x20 {
 pub const NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1: usize = 28;
 pub const NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK: ULONG = 0x0000_0002;
 pub const NDIS_MINIPORT_ATTRIBUTES_NDIS_WDM: ULONG = 0x0000_0008;
+pub const NDIS_MINIPORT_ATTRIBUTES_NO_HALT_ON_SUSPEND: ULONG = 0x0000_0020;
 /// `NDIS_INTERFACE_TYPE`: no bus (`NdisInterfaceInternal`).
 pub const NdisInterfaceInternal: i32 = 0;
 
@@ -286,6 +287,7 @@ pub const OID_GEN_CURRENT_LOOKAHEAD: NDIS_OID = 0x0001_010F;
 pub const OID_GEN_DRIVER_VERSION: NDIS_OID = 0x0001_0110;
 pub const OID_GEN_MAXIMUM_TOTAL_SIZE: NDIS_OID = 0x0001_0111;
 pub const OID_GEN_VENDOR_DRIVER_VERSION: NDIS_OID = 0x0001_0116;
+pub const OID_GEN_VLAN_ID: NDIS_OID = 0x0001_021C;
 pub const OID_GEN_STATISTICS: NDIS_OID = 0x0002_0106;
 pub const OID_GEN_XMIT_OK: NDIS_OID = 0x0002_0101;
 pub const OID_GEN_RCV_OK: NDIS_OID = 0x0002_0102;
@@ -511,6 +513,9 @@ pub struct NET_PNP_EVENT_NOTIFICATION {
 layout!(NET_PNP_EVENT_NOTIFICATION, 0xA8 { PortNumber: 4, NetPnPEvent: 8, Flags: 0xA0 });
 /// Through `Flags`, without the padding behind it.
 pub const NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1: usize = 0xA4;
+
+/// `NDIS_DEVICE_POWER_STATE`: full power. Higher values mean less.
+pub const NdisDeviceStateD0: i32 = 1;
 
 // `NET_PNP_EVENT_CODE`, as far as a protocol meets them.
 pub const NetEventSetPower: i32 = 0;

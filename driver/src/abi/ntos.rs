@@ -71,8 +71,10 @@ pub const NormalPagePriority: ULONG = 16;
 pub const MdlMappingNoExecute: ULONG = 0x4000_0000;
 /// `POOL_TYPE`.
 pub const NonPagedPoolNx: i32 = 512;
-/// Flag of `ExAllocatePool2`; the memory comes zeroed.
+/// Flag of `ExAllocatePool2`.
 pub const POOL_FLAG_NON_PAGED: u64 = 0x40;
+/// Flag of `ExAllocatePool2`; without it the memory comes zeroed.
+pub const POOL_FLAG_UNINITIALIZED: u64 = 0x02;
 pub const THREAD_ALL_ACCESS: ULONG = 0x001F_FFFF;
 pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: ULONG = 2;
 /// Bug check `MANUALLY_INITIATED_CRASH1`: a driver stopped the system by itself.

@@ -43,6 +43,13 @@ enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// Whether there is a connection, if only until it is taken down.
+    const fn is_connected(&self) -> bool {
+        matches!(self, Self::Established | Self::Disconnecting)
+    }
+}
+
 pub(super) struct ConnectorCore {
     object: Arc<ConnectorObject>,
     phase: Phase,
@@ -108,6 +115,12 @@ impl ConnectorCore {
             | Phase::Established
             | Phase::Disconnecting => Stage::Busy,
         });
+        let active = &self.object.base.shard.counters.active;
+        match (self.phase.is_connected(), phase.is_connected()) {
+            (false, true) => active.add(),
+            (true, false) => active.subtract(),
+            (false, false) | (true, true) => {}
+        }
         self.phase = phase;
     }
 
@@ -329,6 +342,7 @@ impl State {
     fn fail_attempt(&mut self, now: Instant, id: ObjectId, status: NTSTATUS) {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Idle);
+        connector.object.base.shard.counters.failures.add();
         let (pending, remote) = (connector.pending.take(), connector.remote);
         connector.waiting = None;
         self.trace(&Trace::NotConnected { remote, status });
@@ -391,6 +405,8 @@ impl State {
         let Some(connector) = self.connector(id) else { return };
         connector.enter(Phase::Established);
         connector.established = true;
+        let counters = &connector.object.base.shard.counters;
+        if connector.remote.is_some() { &counters.connects } else { &counters.accepts }.add();
         let (conn, qp_id, ends) = (connector.conn, connector.qp, connector.ends());
         self.trace_connected(ends);
         if let Some(done) = done {
@@ -452,6 +468,7 @@ impl State {
         }
         let conn = connector.conn;
         connector.enter(Phase::Ended);
+        connector.object.base.shard.counters.failures.add();
         if let Some(conn) = conn {
             // A peer that has gone meanwhile needs no refusal.
             let _ = self.device.reject(now, conn, private_data);
@@ -534,10 +551,19 @@ impl State {
     /// A QP failed by itself: the peer is told, and so is the consumer.
     pub(super) fn handle_qp_failure(&mut self, now: Instant, conn: Option<ConnId>) {
         let Some(conn) = conn else { return };
-        if self.lose_connection(conn, EndedBy::Failure) {
+        if self.break_connection(conn, EndedBy::Failure) {
             // An attempt that was not established has nothing to end.
             let _ = self.device.disconnect(now, conn);
         }
+    }
+
+    /// [`Self::lose_connection`], and not by the peer's orderly end.
+    fn break_connection(&mut self, conn: ConnId, by: EndedBy) -> bool {
+        let broke = self.lose_connection(conn, by);
+        if broke {
+            self.shard.counters.errors.add();
+        }
+        broke
     }
 
     /// The connection is over without the consumer's doing. True: it was established.
@@ -561,9 +587,11 @@ impl State {
     /// A connection that was not established failed with `status`.
     fn fail_connecting(&mut self, now: Instant, conn: ConnId, status: NTSTATUS) {
         let Some((id, connector)) = self.connector_of(conn) else { return };
+        let failures = &connector.object.base.shard.counters.failures;
         match connector.phase {
             Phase::Connecting => self.fail_attempt(now, id, status),
             Phase::Accepting => {
+                failures.add();
                 connector.enter(Phase::Ended);
                 let (pending, qp) = (connector.pending.take(), connector.qp);
                 let remote = connector.ends().map(|(_, remote)| remote);
@@ -576,13 +604,17 @@ impl State {
                 }
             }
             Phase::Offered => {
+                failures.add();
                 // The acceptor gave up; if for want of our confirmation, the page has a status.
                 if status == STATUS_IO_TIMEOUT {
                     connector.end = status;
                 }
                 connector.enter(Phase::Ended);
             }
-            Phase::Requested => connector.enter(Phase::Ended),
+            Phase::Requested => {
+                failures.add();
+                connector.enter(Phase::Ended);
+            }
             Phase::Idle
             | Phase::Resolving
             | Phase::Established
@@ -600,7 +632,7 @@ impl State {
             CmEvent::Established { conn } => self.handle_established(now, conn),
             CmEvent::Refused { conn, reason, private_data } => {
                 self.keep_refusal(conn, private_data);
-                if !self.lose_connection(conn, EndedBy::Peer) {
+                if !self.break_connection(conn, EndedBy::Peer) {
                     self.fail_connecting(now, conn, status::refusal(reason));
                 }
             }

@@ -159,6 +159,7 @@ impl State {
         }
         if cq.push(now, cqe).is_err() {
             cq.failed = true;
+            cq.object.base.shard.counters.cq_errors.add();
             news = NEWS_ERROR;
         }
         let (failed, depth) = (cq.failed, cq.depth);

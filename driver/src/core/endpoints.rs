@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::ndk::listener::{self, ListenerObject};
 use crate::ndk::shared_endpoint::{self, SharedEndpointObject};
 use crate::ndk::{Context, Object, ObjectId, adapter, status};
+use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
@@ -132,11 +133,19 @@ impl State {
         }
         // The accepted connection shares the listener's port and keeps it.
         let bound = core.listening.map_or(peer.local, |(_, local)| local);
-        self.device.retain_port(bound.ip(), bound.port());
-        let (id, connector) = self.create_connector(&[adapter, listener], |object| {
-            ConnectorCore::requested(object, conn, peer, bound)
+        let (shard, bytes) = (Arc::clone(&self.shard), self.request_bytes());
+        let entered = with_memory(&*shard.platform, bytes, || {
+            self.device.retain_port(bound.ip(), bound.port());
+            let (id, connector) = self.create_connector(&[adapter, listener], |object| {
+                ConnectorCore::requested(object, conn, peer, bound)
+            });
+            self.conns.insert(conn, id);
+            connector
         });
-        self.conns.insert(conn, id);
+        let Some(connector) = entered else {
+            shard.release_object();
+            return self.device.release(now, conn);
+        };
         self.upcalls.push_back(Upcall::ConnectEvent { callback, context, connector });
     }
 

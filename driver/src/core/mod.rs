@@ -9,6 +9,7 @@ mod loopback;
 mod memory;
 mod objects;
 mod queues;
+mod reserve;
 mod trace;
 
 use crate::abi::*;
@@ -41,6 +42,9 @@ use slotmap::{Key as _, KeyData};
 const IO_BUDGET: usize = 64;
 /// Control messages taken in one turn.
 const CONTROL_BUDGET: usize = 64;
+
+/// Calls into the consumer for which there is room from the start.
+const UPCALLS: usize = 1024;
 
 /// What a provider is started with.
 #[derive(Clone, Debug)]
@@ -164,7 +168,8 @@ impl PollCore {
             conns: BTreeMap::new(),
             listeners: BTreeMap::new(),
             resolving: Vec::new(),
-            upcalls: VecDeque::new(),
+            // More than a turn usually makes.
+            upcalls: VecDeque::with_capacity(UPCALLS),
             notify: VecDeque::new(),
             held: Vec::new(),
             next_pd: 1,
@@ -440,7 +445,7 @@ impl State {
         self.upcalls.push_back(Upcall::Requested { done, status });
     }
 
-    fn handle_control(&mut self, now: Instant, message: Control) {
+    fn obey(&mut self, now: Instant, message: Control) {
         match message {
             Control::OpenAdapter { version, opened } => self.open_adapter(version, opened),
             Control::Create { parent, what, done } => self.create(parent, *what, done),
@@ -480,7 +485,7 @@ impl State {
             }
             Control::SetAddresses { addresses } => self.device.set_addresses(addresses),
             Control::Resolved { remote, mac } => self.finish_resolution(now, remote, mac),
-            Control::List { listed } => listed(self.endpoints()),
+            Control::List { listed } => listed(Some(self.endpoints())),
             Control::Stop => self.stopped = true,
         }
     }

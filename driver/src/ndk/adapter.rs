@@ -33,12 +33,14 @@ pub(crate) const MAX_CALLEE_DATA: usize = 148;
 const MAX_REGISTRATION: usize = 1 << 40;
 
 /// What the adapter accepts. Memory for a queue is taken when it is created, so the depths are
-/// modest: a QP that asks for all of it takes about 6 MiB, a CQ 1 MiB.
+/// modest: a QP that asks for all of it takes about 7 MiB, an SRQ of any depth 2.5 MiB, a CQ 1 MiB, a
+/// fast-register region up to 16 KiB.
 ///
-/// QPs and registrations have limits of their own, for all adapter instances of a provider together.
-/// PDs, CQs, MRs, connectors and listeners are only counted: all objects of a provider are at most
+/// QPs and keys have limits of their own, for all adapter instances of a provider together. A key
+/// goes to each registration, initialised fast-register region, window and domain, and to each QP
+/// that takes inline data. Everything else is only counted: all objects of a provider are at most
 /// 32768, each from its creation until its close has completed (`crate::ring`). Beyond any limit a
-/// creation ends with `STATUS_INSUFFICIENT_RESOURCES`.
+/// creation or registration ends with `STATUS_INSUFFICIENT_RESOURCES`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) queue_depth: u32,

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::abi::*;
 use crate::ring::Latest;
-use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -314,7 +313,8 @@ impl ConnectorObject {
             return Err(STATUS_CONNECTION_REFUSED);
         }
         let qp = qp.base.id;
-        let what = Box::new(Connect { qp, local, endpoint, remote, limits, private_data });
+        let what = Connect { qp, local, endpoint, remote, limits, private_data };
+        let what = self.base.shard.boxed(what)?;
         Ok(request(self.base.shard(), Control::Connect { connector: self.base.id, what, done }))
     }
 
@@ -336,7 +336,8 @@ impl ConnectorObject {
         if !self.same_provider(qp) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let what = Box::new(Accept { qp: qp.base.id, limits, private_data, event });
+        let what = Accept { qp: qp.base.id, limits, private_data, event };
+        let what = self.base.shard.boxed(what)?;
         Ok(request(self.base.shard(), Control::Accept { connector: self.base.id, what, done }))
     }
 }
@@ -417,8 +418,10 @@ unsafe extern "system" fn ndk_reject(
         Err(status) => return status,
     };
     // SAFETY: the consumer's promise about the data.
-    let private_data = match unsafe { private_data(data, data_len, MAX_CALLEE_DATA) } {
-        Ok(private_data) => Box::new(private_data),
+    let private_data = unsafe { private_data(data, data_len, MAX_CALLEE_DATA) };
+    let boxed = private_data.and_then(|private_data| connector.base.shard.boxed(private_data));
+    let private_data = match boxed {
+        Ok(private_data) => private_data,
         Err(status) => return status,
     };
     let sent = connector.base.shard().request_if(|| {

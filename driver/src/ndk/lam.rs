@@ -18,6 +18,7 @@ use super::adapter::AdapterObject;
 use super::regions::Mapping;
 use super::{ObjectId, store};
 use crate::abi::*;
+use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::ptr::without_provenance_mut;
@@ -190,13 +191,19 @@ pub(crate) unsafe extern "system" fn ndk_build_lam(
         return STATUS_BUFFER_TOO_SMALL;
     }
     let shard = &adapter.base.shard;
+    let platform = &*shard.platform;
     // SAFETY: the consumer's promise about the chain.
-    let mapping = match unsafe { Mapping::new(mdl, length, &*shard.platform) } {
-        Ok(mapping) => mapping,
-        Err(status) => return status,
+    let bytes = unsafe { Mapping::bytes(mdl, length) } + 2 * size_of::<Lam>();
+    let build = || {
+        // SAFETY: as above.
+        let mapping = unsafe { Mapping::new(mdl, length, platform) }?;
+        let address = shard.lams.build(adapter.base.id, offset, pages, mapping);
+        address.ok_or(STATUS_INSUFFICIENT_RESOURCES)
     };
-    let Some(address) = shard.lams.build(adapter.base.id, offset, pages, mapping) else {
-        return STATUS_INSUFFICIENT_RESOURCES;
+    let built = with_memory(platform, bytes, build);
+    let address = match built.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)) {
+        Ok(address) => address,
+        Err(status) => return status,
     };
     // SAFETY: the consumer's buffer has room for the header and `pages` entries.
     unsafe { fill(lam, address, pages) };

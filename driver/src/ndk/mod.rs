@@ -7,6 +7,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod connector;
+pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod lam;
 pub(crate) mod listener;
@@ -265,7 +266,8 @@ pub(crate) enum Control {
     /// Who listens and who is connected.
     #[cfg_attr(not(windows), expect(dead_code, reason = "only NDIS asks"))]
     List {
-        listed: Box<dyn FnOnce(Vec<Endpoint>) + Send>,
+        /// Gets nothing where there is no memory for them.
+        listed: Box<dyn FnOnce(Option<Vec<Endpoint>>) + Send>,
     },
     Stop,
 }
@@ -299,11 +301,15 @@ pub(crate) fn create(
     what: Create,
     done: CreateDone,
 ) -> NTSTATUS {
+    let what = match shard.boxed(what) {
+        Ok(what) => what,
+        Err(status) => return status,
+    };
     // The place of the close that must not fail.
     if shard.reserve_object().is_err() {
         return STATUS_INSUFFICIENT_RESOURCES;
     }
-    match shard.request(Control::Create { parent, what: Box::new(what), done }) {
+    match shard.request(Control::Create { parent, what, done }) {
         Ok(()) => STATUS_PENDING,
         Err(_) => {
             shard.release_object();

@@ -7,6 +7,7 @@
 use super::regions::{self, PAGE_LISTS, PageLists};
 use super::{Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
+use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,6 +20,9 @@ use rocev2::qp::work::SendOp;
 /// Pages of one fast registration, at most; also what the adapter reports as the size to use. Enough
 /// for 2 MiB less a page that begin anywhere in their first page.
 pub(crate) const MAX_PAGES: u32 = 512;
+
+/// What the counts of an `Arc` and the alignment of two blocks may take.
+const HEADERS: usize = 64;
 
 /// A memory region.
 pub(crate) type MrObject = Object<NDK_MR, MrShared>;
@@ -205,7 +209,7 @@ const fn access(flags: ULONG) -> Access {
 /// IRQL <= DISPATCH_LEVEL. The base address is the MDL's virtual address, which is only a label.
 ///
 /// # Safety
-/// `mr` is open; `mdl` is a chain of locked MDLs that stays so until the region is deregistered.
+/// `mr` is null or an object; `mdl` is a chain of locked MDLs that stays so until the region is deregistered.
 unsafe extern "system" fn ndk_register_mr(
     mr: *mut NDK_MR,
     mdl: *mut MDL,
@@ -215,27 +219,39 @@ unsafe extern "system" fn ndk_register_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let mr = match unsafe { MrObject::check(mr) } {
+        Ok(mr) => mr,
+        Err(status) => return status,
+    };
     if mdl.is_null() {
         return STATUS_INVALID_PARAMETER;
     }
     if mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
+    let platform = &*mr.base.shard.platform;
     // SAFETY: the consumer's promise about the chain.
-    let mapping = match unsafe { regions::Mapping::new(mdl, length, &*mr.base.shard.platform) } {
+    let bytes = unsafe { regions::Mapping::bytes(mdl, length) };
+    // SAFETY: as above.
+    let map = || unsafe { regions::Mapping::new(mdl, length, platform) };
+    let mapping = with_memory(platform, bytes, map);
+    let mapping = match mapping.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)) {
         Ok(mapping) => mapping,
         Err(status) => return status,
     };
     // SAFETY: not null, so valid by the consumer's promise.
     let base = unsafe { &*mdl }.virtual_address().addr() as u64;
-    let what = Box::new(Register { mapping, base, access: access(flags) });
+    let what = match mr.base.shard.boxed(Register { mapping, base, access: access(flags) }) {
+        Ok(what) => what,
+        Err(status) => return status,
+    };
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::RegisterMr { mr: mr.base.id, what, done })
 }
 
 /// [`NDK_FN_DEREGISTER_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_deregister_mr).
-/// IRQL <= DISPATCH_LEVEL.
+/// IRQL <= DISPATCH_LEVEL. Requests that still name the region fail, and windows that are bound to it
+/// end with it. A fast-register region is invalidated instead: `STATUS_INVALID_DEVICE_REQUEST`.
 ///
 /// # Safety
 /// `mr` is open.
@@ -245,7 +261,13 @@ unsafe extern "system" fn ndk_deregister_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let mr = match unsafe { MrObject::check(mr) } {
+        Ok(mr) => mr,
+        Err(status) => return status,
+    };
+    if mr.shared.fast_register {
+        return STATUS_INVALID_DEVICE_REQUEST;
+    }
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
 }
@@ -264,7 +286,10 @@ unsafe extern "system" fn ndk_initialize_fast_register_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let mr = match unsafe { MrObject::check(mr) } {
+        Ok(mr) => mr,
+        Err(status) => return status,
+    };
     if !mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
@@ -279,7 +304,11 @@ unsafe extern "system" fn ndk_initialize_fast_register_mr(
     } else {
         Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
     };
-    let what = Box::new(Initialize { lists: Arc::new(lists), most });
+    let bytes = size_of::<Initialize>() + size_of::<PageLists>() + HEADERS;
+    let make = || Box::new(Initialize { lists: Arc::new(lists), most });
+    let Some(what) = with_memory(&*mr.base.shard.platform, bytes, make) else {
+        return STATUS_INSUFFICIENT_RESOURCES;
+    };
     let done = RequestDone::new(completion, context);
     request(mr.base.shard(), Control::InitializeFastRegisterMr { mr: mr.base.id, what, done })
 }

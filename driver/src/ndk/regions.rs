@@ -39,6 +39,24 @@ struct Piece {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
+    /// What [`Self::new`] allocates, at most: two lists that grow by doubling, so that each copy is
+    /// at most as large as all before it.
+    ///
+    /// # Safety
+    /// As for [`Self::new`].
+    pub(super) unsafe fn bytes(mdl: *const MDL, len: usize) -> usize {
+        let (mut count, mut reached, mut next) = (4, 0, mdl);
+        // SAFETY: the caller's promise; null ends the chain.
+        while let Some(mdl) = unsafe { next.as_ref() }
+            && reached < len
+        {
+            count += 1;
+            reached = reached.saturating_add(mdl.ByteCount as usize);
+            next = mdl.Next;
+        }
+        4 * count * (size_of::<Piece>() + size_of::<Mapped>())
+    }
+
     /// Maps the first `len` bytes of an MDL chain.
     ///
     /// # Errors

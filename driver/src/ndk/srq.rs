@@ -69,7 +69,10 @@ unsafe extern "system" fn ndk_modify_srq(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the SRQ open until this call returns.
-    let srq = unsafe { SrqObject::from_ndk(srq) };
+    let srq = match unsafe { SrqObject::check(srq) } {
+        Ok(srq) => srq,
+        Err(status) => return status,
+    };
     if depth > srq.base.shard.limits.srq_depth {
         return STATUS_INVALID_PARAMETER;
     }

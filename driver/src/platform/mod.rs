@@ -29,6 +29,13 @@ pub trait Platform: Send + Sync {
     /// owner keeps it locked. `None`: no mapping could be made.
     fn map(&self, mdl: &MDL) -> Option<Mapped>;
 
+    /// Runs `work` with `bytes` of memory set aside for what it allocates; false where they cannot be
+    /// had, and nothing was run. Where a refused allocation ends the process anyway, it just runs.
+    fn with_memory(&self, _bytes: usize, work: &mut dyn FnMut()) -> bool {
+        work();
+        true
+    }
+
     /// Asks for the link-layer address of the next hop to `remote`, whose answer comes as a control
     /// message. False: nobody here knows, and the provider has to ask the network itself.
     fn resolve(&self, _local: IpAddr, _remote: IpAddr) -> bool {
@@ -105,6 +112,17 @@ impl EndedBy {
             Self::Failure => "failure",
         }
     }
+}
+
+/// What `work` gives, run by [`Platform::with_memory`]; `None` where there is no memory.
+pub(crate) fn with_memory<T>(
+    platform: &dyn Platform,
+    bytes: usize,
+    work: impl FnOnce() -> T,
+) -> Option<T> {
+    let (mut work, mut value) = (Some(work), None);
+    platform.with_memory(bytes, &mut || value = work.take().map(|work| work()));
+    value
 }
 
 /// A way to the bytes of an MDL, undone when it is dropped.

@@ -42,6 +42,10 @@ impl<R: Resolver> Platform for Windows<R> {
         mdl::map(mdl)
     }
 
+    fn with_memory(&self, bytes: usize, work: &mut dyn FnMut()) -> bool {
+        reserve::with(bytes, work)
+    }
+
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
         self.resolver.resolve(local, remote)
     }

@@ -1,6 +1,9 @@
 //! The upper half: one virtual adapter.
 #![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
 
+mod attributes;
+mod frames;
+
 use super::DRIVER;
 use super::binding::{Binding, LinkState};
 use super::config::{Config, Mode};
@@ -9,15 +12,10 @@ use super::lists::{Attachment, ListPool, LowerSide};
 use super::log::{Problem, report};
 use super::ndk::NdkState;
 use super::{header, oid};
-use crate::abi::imports::{
-    NdisCopySendNetBufferListInfo, NdisMIndicateReceiveNetBufferLists, NdisMIndicateStatusEx,
-    NdisMSendNetBufferListsComplete, NdisMSetMiniportAttributes, NdisReEnumerateProtocolBindings,
-};
+use crate::abi::imports::{NdisMIndicateStatusEx, NdisReEnumerateProtocolBindings};
 use crate::abi::*;
 use crate::core::{PollCore, ProviderConfig};
-use crate::frame::Cast;
 use crate::ndk::Control;
-use crate::ndk::adapter::Limits;
 use crate::platform::windows::reserve;
 use crate::platform::windows::runner::Runner;
 use crate::platform::windows::sync::{Gate, SpinLock, sleep};
@@ -29,9 +27,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::AtomicU32;
 use core::time::Duration;
-use netadapter_glue::ndis::chain::{Chain, for_each};
+use frames::Stats;
 use netadapter_glue::ndis::{self as edge, Lower as _, NdisConfig, Port};
 use once_cell::race::OnceBox;
 
@@ -90,12 +88,13 @@ impl Adapter {
             report(handle, Problem::NoLowerAdapter, 0, 0);
         }
         let mac = choose_mac(&config)?;
+        let attachment = Attachment::new(ListPool::new(handle)?, config.tagging);
         let adapter = Arc::new(Self {
             handle,
             luid: parameters.NetLuid,
             config,
             mac,
-            attachment: Arc::new(Attachment::new(ListPool::new(handle)?)),
+            attachment: Arc::new(attachment),
             up: Gate::shut(),
             filter: AtomicU32::new(0),
             multicast: SpinLock::new(MulticastList::new()),
@@ -144,7 +143,8 @@ impl Adapter {
         self.attachment.set_port(&port);
         let worker = Worker::start()?;
         let state_worker = Worker::start()?;
-        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, worker.jobs()));
+        let remote_subnets = self.config.remote_subnets;
+        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets, worker.jobs()));
         let platform = Box::new(Windows::new(Arc::clone(&neighbourhood)));
         let config = ProviderConfig::new(Vec::new());
         let runner = Runner::start(POLL_PROCESSOR, |waker| {
@@ -211,6 +211,11 @@ impl Adapter {
         self.config.mtu
     }
 
+    /// What joins it to its NIC, and how its frames are tagged.
+    pub(super) fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
     pub(super) const fn network_direct(&self) -> bool {
         self.config.network_direct
     }
@@ -218,108 +223,6 @@ impl Adapter {
     /// Whether this is the name of its NIC.
     pub(super) fn wants(&self, name: &[u16]) -> bool {
         self.config.names(name)
-    }
-
-    // ---- attributes ---------------------------------------------------------------------------
-
-    fn set_registration(self: &Arc<Self>) -> Result<(), NDIS_STATUS> {
-        let size = NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1;
-        let mut attributes = NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
-            Header: header(NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, 1, size),
-            MiniportAdapterContext: Arc::as_ptr(self).cast_mut().cast(),
-            AttributeFlags: NDIS_MINIPORT_ATTRIBUTES_NDIS_WDM
-                | NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK,
-            CheckForHangTimeInSeconds: 0,
-            InterfaceType: NdisInterfaceInternal,
-        };
-        self.set_attributes((&raw mut attributes).cast())
-    }
-
-    fn set_general(&self) -> Result<(), NDIS_STATUS> {
-        let (mac_options, filters) = (oid::MAC_OPTIONS, oid::PACKET_FILTERS);
-        let mut address = [0; NDIS_MAX_PHYS_ADDRESS_LENGTH];
-        address[..6].copy_from_slice(&self.mac);
-        let mut oids = oid::SUPPORTED;
-        let mut attributes = NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES {
-            Header: header(
-                NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
-                2,
-                size_of::<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>(),
-            ),
-            Flags: 0,
-            MediaType: NdisMedium802_3,
-            PhysicalMediumType: NdisPhysicalMedium802_3,
-            MtuSize: self.config.mtu as ULONG,
-            MaxXmitLinkSpeed: MAX_SPEED,
-            XmitLinkSpeed: NDIS_LINK_SPEED_UNKNOWN,
-            MaxRcvLinkSpeed: MAX_SPEED,
-            RcvLinkSpeed: NDIS_LINK_SPEED_UNKNOWN,
-            // Until the first restart, which tells the state of the NIC.
-            MediaConnectState: MediaConnectStateDisconnected,
-            MediaDuplexState: MediaDuplexStateFull,
-            LookaheadSize: self.config.mtu as ULONG,
-            PowerManagementCapabilities: null_mut(),
-            MacOptions: mac_options,
-            SupportedPacketFilters: filters,
-            MaxMulticastListSize: oid::MULTICAST_MAX as ULONG,
-            MacAddressLength: 6,
-            PermanentMacAddress: address,
-            CurrentMacAddress: address,
-            RecvScaleCapabilities: null_mut(),
-            AccessType: NET_IF_ACCESS_BROADCAST,
-            DirectionType: NET_IF_DIRECTION_SENDRECEIVE,
-            ConnectionType: NET_IF_CONNECTION_DEDICATED,
-            IfType: IF_TYPE_ETHERNET_CSMACD,
-            IfConnectorPresent: FALSE,
-            SupportedStatistics: oid::STATISTICS,
-            SupportedPauseFunctions: 0,
-            DataBackFillSize: 0,
-            ContextBackFillSize: 0,
-            SupportedOidList: oids.as_mut_ptr(),
-            SupportedOidListLength: size_of_val(&oids) as ULONG,
-            AutoNegotiationFlags: 0,
-            PowerManagementCapabilitiesEx: null_mut(),
-        };
-        self.set_attributes((&raw mut attributes).cast())
-    }
-
-    fn set_ndk(&self) -> Result<(), NDIS_STATUS> {
-        let limits = Limits::default();
-        let mut info = limits.info();
-        let mut capabilities = NDIS_NDK_CAPABILITIES {
-            Header: header(
-                NDIS_OBJECT_TYPE_DEFAULT,
-                NDIS_NDK_CAPABILITIES_REVISION_1,
-                size_of::<NDIS_NDK_CAPABILITIES>(),
-            ),
-            Flags: 0,
-            MaxQpCount: limits.qps as ULONG,
-            MaxCqCount: limits.qps as ULONG,
-            MaxMrCount: limits.mrs as ULONG,
-            MaxPdCount: limits.mrs as ULONG,
-            MaxInboundReadLimit: 0,
-            MaxOutboundReadLimit: 0,
-            MaxMwCount: limits.mrs as ULONG,
-            MaxSrqCount: limits.qps as ULONG,
-            MissingCounterMask: super::ndk::MISSING_COUNTERS,
-            NdkInfo: &mut info,
-        };
-        let mut attributes = NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
-            Header: header(
-                NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
-                NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
-                size_of::<NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES>(),
-            ),
-            Enabled: self.config.network_direct.into(),
-            NdkCapabilities: &mut capabilities,
-        };
-        self.set_attributes((&raw mut attributes).cast())
-    }
-
-    /// `attributes` begins with its header, and lives during the call.
-    fn set_attributes(&self, attributes: *mut NDIS_OBJECT_HEADER) -> Result<(), NDIS_STATUS> {
-        // SAFETY: the callers above.
-        unsafe { NdisMSetMiniportAttributes(self.handle, attributes) }.ok()
     }
 
     // ---- the NIC below ------------------------------------------------------------------------
@@ -439,164 +342,6 @@ impl Adapter {
             }
         }
     }
-
-    // ---- frames -------------------------------------------------------------------------------
-
-    /// Whether a frame to this address is for TCP/IP or us. IRQL <= DISPATCH_LEVEL.
-    pub(super) fn accepts(&self, to: [u8; 6]) -> bool {
-        let filter = self.filter.load(Ordering::Relaxed);
-        if filter & NDIS_PACKET_TYPE_PROMISCUOUS != 0 {
-            return true;
-        }
-        match Cast::of(to) {
-            // Also without a filter: RoCE does not wait for TCP/IP.
-            Cast::Unicast => to == self.mac,
-            Cast::Broadcast => filter & NDIS_PACKET_TYPE_BROADCAST != 0,
-            Cast::Multicast => {
-                filter & NDIS_PACKET_TYPE_ALL_MULTICAST != 0
-                    || filter & NDIS_PACKET_TYPE_MULTICAST != 0
-                        && self.multicast.lock().contains(&to)
-            }
-        }
-    }
-
-    pub(super) fn filter(&self) -> u32 {
-        self.filter.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_filter(&self, filter: u32) {
-        self.filter.store(filter, Ordering::Relaxed);
-    }
-
-    pub(super) fn multicast(&self) -> MulticastList {
-        self.multicast.lock().clone()
-    }
-
-    pub(super) fn set_multicast(&self, list: MulticastList) {
-        *self.multicast.lock() = list;
-    }
-
-    /// Sends frames of TCP/IP as clones. IRQL <= DISPATCH_LEVEL.
-    ///
-    /// # Safety
-    /// `head` is a chain of lists that are ours until they are completed.
-    pub(super) unsafe fn send(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
-        let binding = self.attachment.binding();
-        let (mut clones, mut failed) = (Chain::new(), Chain::new());
-        let each = |nbl: *mut NET_BUFFER_LIST| {
-            // SAFETY: the caller's promise.
-            match unsafe { self.clone_for(binding.as_deref(), nbl) } {
-                // SAFETY: just made.
-                Ok(clone) => unsafe { clones.push(clone) },
-                Err(status) => {
-                    self.stats.out_discarded();
-                    // SAFETY: the caller's promise.
-                    unsafe { (*nbl).Status = status.0 };
-                    // SAFETY: as above.
-                    unsafe { failed.push(nbl) };
-                }
-            }
-        };
-        // SAFETY: as above.
-        unsafe { for_each(head, each) };
-        if let Some(binding) = binding.filter(|_| !clones.is_empty()) {
-            binding.send(clones.head(), flags & NDIS_SEND_FLAGS_DISPATCH_LEVEL);
-        }
-        // A list that has not entered does not leave: it is completed as it is.
-        self.complete(failed.head(), flags);
-    }
-
-    /// Enters both gates and clones; what fails has entered neither.
-    unsafe fn clone_for(
-        &self,
-        binding: Option<&Binding>,
-        nbl: *mut NET_BUFFER_LIST,
-    ) -> Result<*mut NET_BUFFER_LIST, NDIS_STATUS> {
-        if !self.up.enter(1) {
-            return Err(NDIS_STATUS_PAUSED);
-        }
-        let Some(binding) = binding.filter(|binding| binding.io.enter(1)) else {
-            self.up.leave(1);
-            return Err(NDIS_STATUS_MEDIA_DISCONNECTED);
-        };
-        // SAFETY: the caller's promise: the original is ours until the clone is freed.
-        let clone = unsafe { self.lists().clone_of(nbl) };
-        if clone.is_null() {
-            binding.io.leave(1);
-            self.up.leave(1);
-            return Err(NDIS_STATUS_RESOURCES);
-        }
-        // SAFETY: both are valid.
-        unsafe { NdisCopySendNetBufferListInfo(clone, nbl) };
-        // SAFETY: the caller's promise.
-        unsafe { self.stats.sent(nbl) };
-        Ok(clone)
-    }
-
-    /// The NIC has sent these originals, or not. IRQL <= DISPATCH_LEVEL.
-    pub(super) fn complete_sends(&self, originals: &Chain, flags: ULONG) {
-        if !originals.is_empty() {
-            self.complete(originals.head(), flags);
-            self.up.leave(originals.len() as usize);
-        }
-    }
-
-    fn complete(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
-        if !head.is_null() {
-            let flags = flags & NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL;
-            // SAFETY: lists that were given to `send`.
-            unsafe { NdisMSendNetBufferListsComplete(self.handle, head, flags) };
-        }
-    }
-
-    /// Shows TCP/IP the clones of received frames. IRQL <= DISPATCH_LEVEL.
-    pub(super) fn indicate(&self, clones: Chain, flags: ULONG) {
-        let count = clones.len();
-        if count == 0 {
-            return;
-        }
-        let kept = NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL | NDIS_RECEIVE_FLAGS_RESOURCES;
-        // SAFETY: our clones; with RESOURCES they are still ours after the call.
-        unsafe {
-            NdisMIndicateReceiveNetBufferLists(
-                self.handle,
-                clones.head(),
-                NDIS_DEFAULT_PORT_NUMBER,
-                count,
-                flags & kept,
-            );
-        }
-        if flags & NDIS_RECEIVE_FLAGS_RESOURCES != 0 {
-            let free = |clone| {
-                // SAFETY: as above.
-                let _ = unsafe { ListPool::free_clone(clone) };
-            };
-            // SAFETY: as above.
-            unsafe { for_each(clones.head(), free) };
-            self.up.leave(count as usize);
-        }
-    }
-
-    /// TCP/IP has done with these clones. IRQL <= DISPATCH_LEVEL.
-    ///
-    /// # Safety
-    /// `head` is a chain of clones that were indicated without RESOURCES.
-    pub(super) unsafe fn take_back(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
-        let mut originals = Chain::new();
-        let each = |clone| {
-            // SAFETY: the caller's promise.
-            let original = unsafe { ListPool::free_clone(clone) };
-            // SAFETY: the NIC's list, ours until it is given back.
-            unsafe { originals.push(original) };
-        };
-        // SAFETY: as above.
-        unsafe { for_each(head, each) };
-        // The NIC waits for these at its gate, so it is still attached.
-        if let Some(binding) = self.attachment.binding() {
-            binding.give_back(originals.head(), originals.len(), flags);
-        }
-        self.up.leave(originals.len() as usize);
-    }
 }
 
 /// The address that an adapter starts with. PASSIVE_LEVEL.
@@ -627,56 +372,6 @@ const fn local([first, rest @ ..]: [u8; 6]) -> [u8; 6] {
     [first & 0xfc | 2, b, c, d, e, f]
 }
 
-/// Frames of TCP/IP.
-#[derive(Default)]
-pub(super) struct Stats {
-    /// Received, by [`Cast`]: frames and bytes.
-    pub(super) in_frames: [AtomicU64; 3],
-    pub(super) in_bytes: [AtomicU64; 3],
-    pub(super) in_discards: AtomicU64,
-    pub(super) out_frames: [AtomicU64; 3],
-    pub(super) out_bytes: [AtomicU64; 3],
-    pub(super) out_discards: AtomicU64,
-}
-
-impl Stats {
-    pub(super) fn received(&self, to: Option<[u8; 6]>, len: usize) {
-        let kind = to.map_or(Cast::Unicast, Cast::of) as usize;
-        self.in_frames[kind].fetch_add(1, Ordering::Relaxed);
-        self.in_bytes[kind].fetch_add(len as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn in_discarded(&self) {
-        self.in_discards.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn out_discarded(&self) {
-        self.out_discards.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// # Safety
-    /// `nbl` is valid with its net buffers.
-    unsafe fn sent(&self, nbl: *const NET_BUFFER_LIST) {
-        // SAFETY: the caller's promise.
-        let mut next = unsafe { (*nbl).FirstNetBuffer };
-        while !next.is_null() {
-            // SAFETY: as above.
-            let frame = unsafe { netadapter_glue::ndis::chain::Frame::of(next) };
-            let mut to = [0; 6];
-            // An address that is not mapped yet counts as unicast.
-            // SAFETY: as above.
-            let whole = unsafe { frame.copy_to(&mut to, &|_| null_mut()) } == to.len();
-            let kind = if whole { Cast::of(to) } else { Cast::Unicast } as usize;
-            self.out_frames[kind].fetch_add(1, Ordering::Relaxed);
-            self.out_bytes[kind].fetch_add(frame.len() as u64, Ordering::Relaxed);
-            // SAFETY: as above.
-            next = unsafe { (*next).Next };
-        }
-    }
-}
-
-/// The fastest that is said of the adapter before its NIC is known: 100 Gbit/s.
-const MAX_SPEED: u64 = 100_000_000_000;
 const RECEIVE_DEPTH: usize = 1024;
 const TRANSMIT_DEPTH: usize = 512;
 const ADDRESSES_MAX: usize = 32;

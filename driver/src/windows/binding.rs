@@ -7,8 +7,8 @@ use super::header;
 use super::lists::{ListPool, return_lists};
 use super::log::{Problem, report};
 use crate::abi::imports::{
-    NdisCloseAdapterEx, NdisCopyReceiveNetBufferListInfo, NdisOidRequest, NdisOpenAdapterEx,
-    NdisSendNetBufferLists,
+    NdisCancelSendNetBufferLists, NdisCloseAdapterEx, NdisCopyReceiveNetBufferListInfo,
+    NdisOidRequest, NdisOpenAdapterEx, NdisSendNetBufferLists,
 };
 use crate::abi::*;
 use crate::frame::{PEEK_LEN, destination, roce_destination};
@@ -20,7 +20,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use netadapter_glue::ndis::Taken;
-use netadapter_glue::ndis::chain::{Chain, Frame, for_each};
+use netadapter_glue::ndis::chain::{Chain, Frame, Tag, for_each, put_beside};
 
 /// An open NIC, or one that is being opened or closed.
 pub(super) struct Binding {
@@ -32,6 +32,8 @@ pub(super) struct Binding {
     pub(super) io: Gate,
     /// Whether NDIS has restarted it; it starts paused.
     running: AtomicBool,
+    /// Whether the NIC has power.
+    awake: AtomicBool,
     adapter: SpinLock<Option<Arc<Adapter>>>,
     /// Set when NDIS completes an open or a close.
     completed: Event,
@@ -75,6 +77,7 @@ impl Binding {
             handle: AtomicPtr::new(null_mut()),
             io: Gate::shut(),
             running: AtomicBool::new(false),
+            awake: AtomicBool::new(true),
             adapter: SpinLock::new(None),
             completed: Event::notification(),
             completion: AtomicI32::new(0),
@@ -169,7 +172,26 @@ impl Binding {
 
     pub(super) fn restart(&self) {
         self.running.store(true, Ordering::Release);
-        self.io.open();
+        self.open_io();
+    }
+
+    /// The NIC loses its power, or has it again. Without it nothing new begins, and nothing is under
+    /// way when this returns. PASSIVE_LEVEL.
+    pub(super) fn set_power(&self, awake: bool) {
+        self.awake.store(awake, Ordering::Release);
+        if awake {
+            self.open_io();
+        } else {
+            self.io.close();
+            self.io.wait_empty();
+        }
+    }
+
+    /// Opens the gate, unless something else keeps it shut.
+    fn open_io(&self) {
+        if self.running.load(Ordering::Acquire) && self.awake.load(Ordering::Acquire) {
+            self.io.open();
+        }
     }
 
     /// The adapter goes away while the NIC stays: nothing of it is under way when this returns.
@@ -180,9 +202,7 @@ impl Binding {
         self.set_adapter(None);
         // What a NIC sends to nobody is not worth its while.
         let _ = self.set_filter(0);
-        if self.running.load(Ordering::Acquire) {
-            self.io.open();
-        }
+        self.open_io();
     }
 
     pub(super) fn name(&self) -> &[u16] {
@@ -267,6 +287,16 @@ impl Binding {
         unsafe { for_each(head, each) };
         // SAFETY: as above; the gate keeps the binding open.
         unsafe { NdisSendNetBufferLists(handle, head, NDIS_DEFAULT_PORT_NUMBER, flags) };
+    }
+
+    /// Tells the NIC that it may drop what it has not sent of those with this mark.
+    /// IRQL <= DISPATCH_LEVEL.
+    pub(super) fn cancel_sends(&self, id: PVOID) {
+        if self.io.enter(1) {
+            // SAFETY: the gate keeps the binding open.
+            unsafe { NdisCancelSendNetBufferLists(self.handle(), id) };
+            self.io.leave(1);
+        }
     }
 
     /// Lists came back from the NIC: frames of the poll core, and clones of frames from above.
@@ -370,17 +400,24 @@ impl Batch {
         // SAFETY: as above.
         let peeked = unsafe { frame.copy_to(&mut peek, &map) };
         let peek = &peek[..peeked];
-        let accepted = destination(peek).is_some_and(|to| adapter.accepts(to));
+        // SAFETY: as above.
+        let tag = adapter.attachment().tagging().incoming(unsafe { Tag::beside(nbl) });
+        let Some(tag) = tag.ok().filter(|_| adapter.takes(peek)) else {
+            return self.finish(nbl, false);
+        };
         let roce = roce_destination(peek).is_some_and(|to| addresses.contains(&to));
-        let kept = if !accepted {
-            false
-        } else if roce {
+        let kept = if roce {
             // SAFETY: as above.
-            unsafe { adapter.port().receive(nbl, self.keep) == Taken::Lent }
+            unsafe { adapter.port().receive(nbl, tag, self.keep) == Taken::Lent }
         } else {
             // SAFETY: as above.
-            unsafe { self.pass(adapter, nbl, peek, frame.len()) }
+            unsafe { self.pass(adapter, nbl, tag, peek, frame.len()) }
         };
+        self.finish(nbl, kept);
+    }
+
+    /// A list goes back at once, unless it is kept for a while.
+    fn finish(&mut self, nbl: *mut NET_BUFFER_LIST, kept: bool) {
         if self.keep && !kept {
             // SAFETY: ours until it is returned.
             unsafe { self.done.push(nbl) };
@@ -392,6 +429,7 @@ impl Batch {
         &mut self,
         adapter: &Adapter,
         nbl: *mut NET_BUFFER_LIST,
+        tag: Option<Tag>,
         peek: &[u8],
         len: usize,
     ) -> bool {
@@ -408,6 +446,8 @@ impl Batch {
         }
         // SAFETY: both are valid.
         unsafe { NdisCopyReceiveNetBufferListInfo(clone, nbl) };
+        // SAFETY: just made, and ours.
+        unsafe { put_beside(clone, tag) };
         // SAFETY: just made, and ours.
         unsafe { (*clone).SourceHandle = adapter.handle };
         adapter.stats.received(destination(peek), len);

@@ -7,6 +7,7 @@ use crate::abi::imports::{
     NdisCloseConfiguration, NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
 };
 use crate::abi::*;
+use crate::frame::Tagging;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
 
@@ -30,6 +31,9 @@ pub(super) struct Config {
     /// RoCE payload of a full packet.
     pub(super) frame_size: usize,
     pub(super) network_direct: bool,
+    /// Peers may be behind a router.
+    pub(super) remote_subnets: bool,
+    pub(super) tagging: Tagging,
     pub(super) network_address: Option<[u8; 6]>,
 }
 
@@ -48,6 +52,13 @@ impl Config {
             mtu: jumbo.clamp(ETHERNET_HEADER_LEN + 576, 9014) - ETHERNET_HEADER_LEN,
             frame_size: open.integer("*NetworkDirectRoCEFrameSize").unwrap_or(1024) as usize,
             network_direct: open.integer("*NetworkDirect").unwrap_or(1) != 0,
+            remote_subnets: open.integer("*NetworkDirectGlobalFlags").is_none_or(|flags| {
+                flags & NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET != 0
+            }),
+            tagging: Tagging::new(
+                open.integer("*PriorityVLANTag").unwrap_or(3),
+                open.integer("VlanId").unwrap_or(0),
+            ),
             network_address: network_address.filter(|&address| is_station(address)),
         })
     }

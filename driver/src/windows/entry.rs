@@ -50,7 +50,7 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     if !cpu_is_able() {
         return Err(STATUS_NOT_SUPPORTED);
     }
-    let standing = reserve::open(reserve::STANDING_BYTES)?;
+    let standing = reserve::standing()?;
     *DRIVER.reserve.lock() = Some(standing);
     // SAFETY: no condition.
     let system = unsafe { NdisGetVersion() };

@@ -119,13 +119,15 @@ fn addresses_of(luid: NET_LUID) -> Vec<IpAddr> {
 /// Resolves neighbours of an adapter.
 pub(super) struct Neighbourhood {
     luid: NET_LUID,
+    /// Whether peers may be behind a router.
+    remote_subnets: bool,
     jobs: Jobs,
     shard: OnceBox<Weak<Shard>>,
 }
 
 impl Neighbourhood {
-    pub(super) fn new(luid: NET_LUID, jobs: Jobs) -> Self {
-        Self { luid, jobs, shard: OnceBox::new() }
+    pub(super) fn new(luid: NET_LUID, remote_subnets: bool, jobs: Jobs) -> Self {
+        Self { luid, remote_subnets, jobs, shard: OnceBox::new() }
     }
 
     pub(super) fn set_shard(&self, shard: &Arc<Shard>) {
@@ -137,9 +139,9 @@ impl Neighbourhood {
 impl Resolver for Arc<Neighbourhood> {
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
         let Some(shard) = self.shard.get().map(Weak::clone) else { return false };
-        let luid = self.luid;
+        let (luid, remote_subnets) = (self.luid, self.remote_subnets);
         let job = Box::new(move || {
-            let mac = neighbour(luid, local, remote);
+            let mac = neighbour(luid, local, remote, remote_subnets);
             while let Some(shard) = shard.upgrade()
                 && shard.request(Control::Resolved { remote, mac }).is_err()
             {
@@ -151,9 +153,18 @@ impl Resolver for Arc<Neighbourhood> {
 }
 
 /// The Ethernet address of the next hop. What is cached comes first, because resolving flushes it.
-fn neighbour(luid: NET_LUID, local: IpAddr, remote: IpAddr) -> Option<[u8; 6]> {
+fn neighbour(
+    luid: NET_LUID,
+    local: IpAddr,
+    remote: IpAddr,
+    remote_subnets: bool,
+) -> Option<[u8; 6]> {
     let source = SOCKADDR_INET::from(SocketAddr::new(local, 0));
-    let hop = next_hop(luid, &source, remote)?;
+    let router = router(luid, &source, remote)?;
+    if router.is_some() && !remote_subnets {
+        return None;
+    }
+    let hop = router.unwrap_or_else(|| SOCKADDR_INET::from(SocketAddr::new(remote, 0)));
     let mut row = MIB_IPNET_ROW2 {
         Address: hop,
         InterfaceIndex: 0,
@@ -175,7 +186,8 @@ fn neighbour(luid: NET_LUID, local: IpAddr, remote: IpAddr) -> Option<[u8; 6]> {
     if resolved.is_success() { mac(&row) } else { None }
 }
 
-fn next_hop(luid: NET_LUID, source: &SOCKADDR_INET, remote: IpAddr) -> Option<SOCKADDR_INET> {
+/// The router on the way to `remote`, if one is needed; the outer `None`: there is no way.
+fn router(luid: NET_LUID, source: &SOCKADDR_INET, remote: IpAddr) -> Option<Option<SOCKADDR_INET>> {
     let destination = SOCKADDR_INET::from(SocketAddr::new(remote, 0));
     // SAFETY: all zero is an empty route.
     let mut route: MIB_IPFORWARD_ROW2 = unsafe { core::mem::zeroed() };
@@ -184,7 +196,7 @@ fn next_hop(luid: NET_LUID, source: &SOCKADDR_INET, remote: IpAddr) -> Option<SO
     let found = unsafe { GetBestRoute2(&luid, 0, source, &destination, 0, &mut route, &mut best) };
     found.ok().ok()?;
     let hop = route.NextHop.socket_addr().filter(|hop| !hop.ip().is_unspecified());
-    Some(hop.map_or(destination, SOCKADDR_INET::from))
+    Some(hop.map(SOCKADDR_INET::from))
 }
 
 fn mac(row: &MIB_IPNET_ROW2) -> Option<[u8; 6]> {

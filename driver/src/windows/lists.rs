@@ -10,12 +10,14 @@ use crate::abi::imports::{
     NdisReturnNetBufferLists,
 };
 use crate::abi::*;
+use crate::frame::Tagging;
 use crate::platform::windows::pool::TAG;
 use crate::platform::windows::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::ptr::null_mut;
-use netadapter_glue::ndis::chain::for_each;
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use netadapter_glue::ndis::chain::{Tag, for_each, put_beside};
 use netadapter_glue::ndis::{Lower, Port};
 use once_cell::race::OnceBox;
 
@@ -114,11 +116,39 @@ pub(super) struct Attachment {
     pub(super) lists: ListPool,
     binding: SpinLock<Option<Arc<Binding>>>,
     port: OnceBox<Weak<Port>>,
+    tagging: Tagging,
+    /// The VLAN of `tagging`, which may change.
+    vlan: AtomicU16,
+    /// The adapter has no power: nothing leaves or arrives.
+    asleep: AtomicBool,
 }
 
 impl Attachment {
-    pub(super) fn new(lists: ListPool) -> Self {
-        Self { lists, binding: SpinLock::new(None), port: OnceBox::new() }
+    pub(super) fn new(lists: ListPool, tagging: Tagging) -> Self {
+        Self {
+            lists,
+            binding: SpinLock::new(None),
+            port: OnceBox::new(),
+            tagging,
+            vlan: AtomicU16::new(tagging.own),
+            asleep: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn tagging(&self) -> Tagging {
+        Tagging { own: self.vlan.load(Ordering::Relaxed), ..self.tagging }
+    }
+
+    pub(super) fn set_vlan(&self, vlan: u16) {
+        self.vlan.store(vlan, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::Relaxed);
     }
 
     pub(super) fn set_port(&self, port: &Arc<Port>) {
@@ -159,8 +189,16 @@ impl Lower for LowerSide {
     }
 
     fn send(&self, head: *mut NET_BUFFER_LIST, count: u32) {
-        match self.0.binding() {
+        let binding = self.0.binding().filter(|_| !self.0.is_asleep());
+        match binding {
             Some(binding) if binding.io.enter(count as usize) => {
+                let tagging = self.0.tagging();
+                let tag = |nbl| {
+                    // SAFETY: a list of the edge, which is ours until it is sent.
+                    unsafe { retag(nbl, |tag| tagging.outgoing(tag)) };
+                };
+                // SAFETY: as above.
+                unsafe { for_each(head, tag) };
                 binding.send(head, NDIS_SEND_FLAGS_DISPATCH_LEVEL);
             }
             _ => self.0.lose(head),
@@ -189,6 +227,20 @@ impl Lower for LowerSide {
         }
         .cast()
     }
+}
+
+/// Changes the tag beside a list's frames.
+///
+/// # Safety
+/// `nbl` is valid, and the caller's.
+pub(super) unsafe fn retag(
+    nbl: *mut NET_BUFFER_LIST,
+    change: impl FnOnce(Option<Tag>) -> Option<Tag>,
+) {
+    // SAFETY: the caller's promise.
+    let tag = unsafe { Tag::beside(nbl) };
+    // SAFETY: as above.
+    unsafe { put_beside(nbl, change(tag)) };
 }
 
 /// Gives lists back to a NIC. IRQL <= DISPATCH_LEVEL.

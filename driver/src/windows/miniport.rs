@@ -142,12 +142,14 @@ pub(super) unsafe extern "system" fn return_net_buffer_lists(
     unsafe { adapter.take_back(lists, flags) };
 }
 
-/// `MiniportCancelSend`: a list goes to the NIC at once, so there is none to cancel.
-/// IRQL <= DISPATCH_LEVEL.
+/// `MiniportCancelSend`. IRQL <= DISPATCH_LEVEL.
 ///
 /// # Safety
-/// None: nothing is touched.
-pub(super) unsafe extern "system" fn cancel_send(_context: NDIS_HANDLE, _id: PVOID) {}
+/// Called by NDIS for a started adapter.
+pub(super) unsafe extern "system" fn cancel_send(context: NDIS_HANDLE, id: PVOID) {
+    // SAFETY: a started adapter.
+    unsafe { adapter(context) }.cancel_sends(id);
+}
 
 /// `NET_DEVICE_PNP_EVENT`, as far as it is read.
 #[repr(C)]

@@ -156,32 +156,39 @@ impl Adapter {
         self.ndk.open.leave(1);
     }
 
-    /// Who listens and who is connected. PASSIVE_LEVEL.
-    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+    /// Who listens and who is connected; `None` where there is no memory for the list. PASSIVE_LEVEL.
+    pub(super) fn endpoints(&self) -> Option<Vec<Endpoint>> {
         let (reply, listed) = Reply::new();
         let mut listed = Some(listed);
         // The ring is full for moments only.
         while self.shard().request_if(|| list(&mut listed)).is_err() {
             sleep(Duration::from_millis(1));
         }
-        reply.wait().unwrap_or_default()
+        reply.wait().flatten()
     }
 
     /// The counters of RDMA traffic. IRQL <= DISPATCH_LEVEL.
     pub(super) fn ndk_counters(&self) -> NDIS_NDK_PERFORMANCE_COUNTERS {
-        let counters = self.port().counters();
+        let frames = self.port().counters();
+        let connections = &self.shard().counters;
         NDIS_NDK_PERFORMANCE_COUNTERS {
-            RDMAInOctets: counters.received_bytes,
-            RDMAOutOctets: counters.sent_bytes,
-            RDMAInFrames: counters.received,
-            RDMAOutFrames: counters.sent,
-            ..NDIS_NDK_PERFORMANCE_COUNTERS::default()
+            Connect: connections.connects.get(),
+            Accept: connections.accepts.get(),
+            ConnectFailure: connections.failures.get(),
+            ConnectionError: connections.errors.get(),
+            ActiveConnection: connections.active.get(),
+            Reserved: [0; 20],
+            CQError: connections.cq_errors.get(),
+            RDMAInOctets: frames.received_bytes,
+            RDMAOutOctets: frames.sent_bytes,
+            RDMAInFrames: frames.received,
+            RDMAOutFrames: frames.sent,
         }
     }
 }
 
-/// All but the last four: the core counts connections for itself, and does not share that yet.
-pub(super) const MISSING_COUNTERS: ULONG64 = (1 << 26) - 1;
+/// The reserved ones, numbers 5 to 24: they mean nothing.
+pub(super) const MISSING_COUNTERS: ULONG64 = ((1 << 20) - 1) << 5;
 
 /// [`OPEN_NDK_ADAPTER_HANDLER`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndisndk/nc-ndisndk-open_ndk_adapter_handler).
 /// PASSIVE_LEVEL, synchronous.
@@ -227,6 +234,8 @@ pub(super) unsafe extern "system" fn close_ndk_adapter(
 }
 
 /// The message that asks for the endpoints, once.
-fn list<F: FnOnce(Vec<Endpoint>) + Send + 'static>(listed: &mut Option<F>) -> Result<Control, ()> {
+fn list<F: FnOnce(Option<Vec<Endpoint>>) + Send + 'static>(
+    listed: &mut Option<F>,
+) -> Result<Control, ()> {
     Ok(Control::List { listed: Box::new(listed.take().ok_or(())?) })
 }

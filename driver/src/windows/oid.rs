@@ -5,12 +5,12 @@ use super::adapter::{Adapter, MulticastList};
 use super::header;
 use super::ndk::NdkState;
 use crate::abi::*;
+use crate::frame::Tagging;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// All that is answered here. NDIS answers others out of the attributes.
-pub(super) const SUPPORTED: [NDIS_OID; 27] = [
+pub(super) const SUPPORTED: [NDIS_OID; 30] = [
     OID_GEN_SUPPORTED_LIST,
     OID_GEN_HARDWARE_STATUS,
     OID_GEN_TRANSMIT_BUFFER_SPACE,
@@ -34,6 +34,9 @@ pub(super) const SUPPORTED: [NDIS_OID; 27] = [
     OID_802_3_CURRENT_ADDRESS,
     OID_802_3_MULTICAST_LIST,
     OID_802_3_MAXIMUM_LIST_SIZE,
+    OID_GEN_VLAN_ID,
+    OID_PNP_SET_POWER,
+    OID_PNP_QUERY_POWER,
     OID_NDK_SET_STATE,
     OID_NDK_STATISTICS,
     OID_NDK_CONNECTIONS,
@@ -47,11 +50,20 @@ pub(super) const PACKET_FILTERS: ULONG = NDIS_PACKET_TYPE_DIRECTED
     | NDIS_PACKET_TYPE_ALL_MULTICAST
     | NDIS_PACKET_TYPE_BROADCAST
     | NDIS_PACKET_TYPE_PROMISCUOUS;
-pub(super) const MAC_OPTIONS: ULONG = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
-    | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
-    | NDIS_MAC_OPTION_NO_LOOPBACK
-    | NDIS_MAC_OPTION_8021P_PRIORITY
-    | NDIS_MAC_OPTION_8021Q_VLAN;
+/// With what of tags is honoured.
+pub(super) const fn mac_options(tagging: Tagging) -> ULONG {
+    let mut options = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
+        | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
+        | NDIS_MAC_OPTION_NO_LOOPBACK;
+    if tagging.priority {
+        options |= NDIS_MAC_OPTION_8021P_PRIORITY;
+    }
+    if tagging.vlan {
+        options |= NDIS_MAC_OPTION_8021Q_VLAN;
+    }
+    options
+}
+
 pub(super) const STATISTICS: ULONG = NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES_RCV
     | NDIS_STATISTICS_FLAGS_VALID_MULTICAST_FRAMES_RCV
     | NDIS_STATISTICS_FLAGS_VALID_BROADCAST_FRAMES_RCV
@@ -107,6 +119,11 @@ fn query(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
         OID_GEN_VENDOR_DRIVER_VERSION => DRIVER_VERSION,
         OID_GEN_DRIVER_VERSION => return answer(request, &0x0600_u16),
         OID_GEN_CURRENT_PACKET_FILTER => adapter.filter(),
+        OID_GEN_VLAN_ID if adapter.attachment().tagging().vlan => {
+            u32::from(adapter.attachment().tagging().own)
+        }
+        // Any state will do: there is no hardware.
+        OID_PNP_QUERY_POWER => return NDIS_STATUS_SUCCESS,
         OID_802_3_MAXIMUM_LIST_SIZE => MULTICAST_MAX as u32,
         OID_802_3_PERMANENT_ADDRESS | OID_802_3_CURRENT_ADDRESS => {
             return answer_bytes(request, &adapter.mac);
@@ -143,6 +160,21 @@ fn set(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
         // Whole frames are indicated, whatever the look-ahead.
         OID_GEN_CURRENT_LOOKAHEAD => read::<u32>(request).map(drop).into(),
         OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
+        OID_GEN_VLAN_ID if adapter.attachment().tagging().vlan => match read::<u32>(request) {
+            Ok(vlan @ 0..=0xfff) => {
+                adapter.attachment().set_vlan(vlan as u16);
+                NDIS_STATUS_SUCCESS
+            }
+            Ok(_) => STATUS_INVALID_PARAMETER,
+            Err(status) => status,
+        },
+        OID_PNP_SET_POWER => match read::<i32>(request) {
+            Ok(state) => {
+                adapter.attachment().set_asleep(state != NdisDeviceStateD0);
+                NDIS_STATUS_SUCCESS
+            }
+            Err(status) => status,
+        },
         OID_NDK_SET_STATE => match read::<u8>(request) {
             Ok(enable) => {
                 NdkState::request(adapter, enable != 0);
@@ -221,54 +253,46 @@ fn ndk_statistics(adapter: &Adapter) -> NDIS_NDK_STATISTICS_INFO {
 }
 
 fn connections(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
-    let entries: Vec<NDIS_NDK_CONNECTION_ENTRY> = adapter
-        .endpoints()
-        .iter()
-        .filter_map(|endpoint| {
-            Some(NDIS_NDK_CONNECTION_ENTRY {
-                Local: endpoint.local.into(),
-                Remote: endpoint.remote?.into(),
-                UserModeOwner: FALSE,
-                OwnerPid: 0,
-            })
+    let Some(endpoints) = adapter.endpoints() else { return NDIS_STATUS_RESOURCES };
+    let entries = endpoints.iter().filter_map(|endpoint| {
+        Some(NDIS_NDK_CONNECTION_ENTRY {
+            Local: endpoint.local.into(),
+            Remote: endpoint.remote?.into(),
+            UserModeOwner: FALSE,
+            OwnerPid: 0,
         })
-        .collect();
-    answer_list(request, &entries)
+    });
+    answer_list(request, entries)
 }
 
 fn local_endpoints(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
-    let entries: Vec<NDIS_NDK_LOCAL_ENDPOINT_ENTRY> = adapter
-        .endpoints()
-        .iter()
-        .filter(|endpoint| endpoint.remote.is_none())
-        .map(|endpoint| NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
-            Local: endpoint.local.into(),
-            UserModeOwner: FALSE,
-            Listener: endpoint.listener.into(),
-            OwnerPid: 0,
-        })
-        .collect();
-    answer_list(request, &entries)
+    let Some(endpoints) = adapter.endpoints() else { return NDIS_STATUS_RESOURCES };
+    let listeners = endpoints.iter().filter(|endpoint| endpoint.remote.is_none());
+    let entries = listeners.map(|endpoint| NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
+        Local: endpoint.local.into(),
+        UserModeOwner: FALSE,
+        Listener: endpoint.listener.into(),
+        OwnerPid: 0,
+    });
+    answer_list(request, entries)
 }
 
 /// Both lists begin alike: header, flags, count, "mapped to TCP".
-fn answer_list<T: Copy>(request: &mut NDIS_OID_REQUEST, entries: &[T]) -> NDIS_STATUS {
-    let len = size_of::<NDIS_NDK_CONNECTIONS>() + size_of_val(entries);
+fn answer_list<T: Copy>(
+    request: &mut NDIS_OID_REQUEST,
+    entries: impl Iterator<Item = T> + Clone,
+) -> NDIS_STATUS {
+    let count = entries.clone().count();
+    let len = size_of::<NDIS_NDK_CONNECTIONS>() + count * size_of::<T>();
     let head = NDIS_NDK_CONNECTIONS {
         Header: header(NDIS_OBJECT_TYPE_DEFAULT, 1, len.min(usize::from(u16::MAX))),
         Flags: 0,
-        Count: entries.len() as ULONG,
+        Count: count as ULONG,
         NDConnectionsMappedtoTCPConnections: FALSE,
         Connections: [],
     };
-    let mut bytes = Vec::with_capacity(len);
-    // SAFETY: a structure of plain numbers; its padding is zero or unread.
-    bytes.extend_from_slice(unsafe { bytes_of(&head) });
-    for entry in entries {
-        // SAFETY: as above.
-        bytes.extend_from_slice(unsafe { bytes_of(entry) });
-    }
-    answer_bytes(request, &bytes)
+    // SAFETY: structures of plain numbers; their padding is zero or unread.
+    answer_pieces(request, len, unsafe { bytes_of(&head) }, entries)
 }
 
 fn answer<T: Copy>(request: &mut NDIS_OID_REQUEST, value: &T) -> NDIS_STATUS {
@@ -277,16 +301,31 @@ fn answer<T: Copy>(request: &mut NDIS_OID_REQUEST, value: &T) -> NDIS_STATUS {
 }
 
 fn answer_bytes(request: &mut NDIS_OID_REQUEST, bytes: &[u8]) -> NDIS_STATUS {
-    let len = bytes.len() as u32;
-    request.BytesNeeded = len;
-    if request.InformationBufferLength < len {
+    answer_pieces(request, bytes.len(), bytes, core::iter::empty::<u8>())
+}
+
+/// Answers with `head` and what follows it, `len` bytes in all, which are plain numbers.
+fn answer_pieces<T: Copy>(
+    request: &mut NDIS_OID_REQUEST,
+    len: usize,
+    head: &[u8],
+    rest: impl Iterator<Item = T>,
+) -> NDIS_STATUS {
+    request.BytesNeeded = len as u32;
+    if (request.InformationBufferLength as usize) < len {
         request.BytesWritten = 0;
         return NDIS_STATUS_BUFFER_TOO_SHORT;
     }
     let to = request.InformationBuffer.cast::<u8>();
     // SAFETY: the buffer of a query is writable for its length during the request.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    request.BytesWritten = len;
+    unsafe { core::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len()) };
+    let mut to = to.wrapping_add(head.len()).cast::<T>();
+    for entry in rest {
+        // SAFETY: as above; the length counts every entry.
+        unsafe { to.write_unaligned(entry) };
+        to = to.wrapping_add(1);
+    }
+    request.BytesWritten = len as u32;
     NDIS_STATUS_SUCCESS
 }
 

@@ -82,11 +82,16 @@ pub(super) unsafe extern "system" fn net_pnp_event(
     event: *mut NET_PNP_EVENT_NOTIFICATION,
 ) -> NDIS_STATUS {
     // SAFETY: valid for the call.
-    let event = unsafe { (*event).NetPnPEvent.NetEvent };
+    let event = unsafe { &(*event).NetPnPEvent };
     if !context.is_null() {
         // SAFETY: an open binding.
         let binding = unsafe { binding(context) };
-        match event {
+        match event.NetEvent {
+            NetEventSetPower if event.BufferLength as usize >= size_of::<i32>() => {
+                // SAFETY: an `NDIS_DEVICE_POWER_STATE` comes with the code.
+                let state = unsafe { event.Buffer.cast::<i32>().read_unaligned() };
+                binding.set_power(state == NdisDeviceStateD0);
+            }
             NetEventPause => binding.pause(),
             NetEventRestart => binding.restart(),
             _ => {}

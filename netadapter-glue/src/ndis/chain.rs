@@ -1,7 +1,7 @@
 //! Walks over chains of net buffer lists, and over the bytes of one frame.
 
 use super::abi::{Ieee8021QNetBufferListInfo, MDL, NET_BUFFER, NET_BUFFER_LIST};
-use core::ptr::null_mut;
+use core::ptr::{null_mut, without_provenance_mut};
 
 /// A chain of lists under construction, in order.
 #[derive(Debug)]
@@ -205,6 +205,16 @@ impl Tag {
         let info = unsafe { (*nbl).NetBufferListInfo[Ieee8021QNetBufferListInfo] };
         Self::from_info(info.addr())
     }
+}
+
+/// Puts `tag` beside a list's frames, in the place of the one that is there.
+///
+/// # Safety
+/// `nbl` is valid, and the caller's.
+pub unsafe fn put_beside(nbl: *mut NET_BUFFER_LIST, tag: Option<Tag>) {
+    let info = without_provenance_mut(tag.map_or(0, Tag::to_info));
+    // SAFETY: the caller's promise.
+    unsafe { (*nbl).NetBufferListInfo[Ieee8021QNetBufferListInfo] = info };
 }
 
 /// Puts `tag` into the untagged frame of `len` bytes at the start of `buffer`; returns the new

@@ -1,6 +1,6 @@
 //! The edge over net buffer lists that a test made.
 
-use super::abi::{MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER};
+use super::abi::{Ieee8021QNetBufferListInfo, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER};
 use super::chain::{for_each, insert_tag, remove_tag};
 use super::*;
 use core::mem::zeroed;
@@ -167,7 +167,7 @@ fn one_piece_is_lent_and_given_back_once_read() {
     let (mut edge, port, fake) = edge(4);
     let mut list = FakeList::new(&[7; 100], &[], 10);
     // SAFETY: the list outlives its loan.
-    assert_eq!(unsafe { port.receive(list.pointer(), true) }, Taken::Lent);
+    assert_eq!(unsafe { port.receive(list.pointer(), None, true) }, Taken::Lent);
     assert!(fake.0.lock().unwrap().given_back.is_empty());
     assert_eq!(receive_all(&mut edge), [vec![7; 100]]);
     assert_eq!(fake.0.lock().unwrap().given_back, [list.pointer().addr()]);
@@ -178,7 +178,7 @@ fn without_leave_to_keep_it_a_frame_is_copied() {
     let (mut edge, port, fake) = edge(4);
     let mut list = FakeList::new(&[7; 100], &[], 0);
     // SAFETY: the list is valid for the call.
-    assert_eq!(unsafe { port.receive(list.pointer(), false) }, Taken::Copied);
+    assert_eq!(unsafe { port.receive(list.pointer(), None, false) }, Taken::Copied);
     drop(list);
     assert_eq!(receive_all(&mut edge), [vec![7; 100]]);
     assert!(fake.0.lock().unwrap().given_back.is_empty());
@@ -188,10 +188,12 @@ fn without_leave_to_keep_it_a_frame_is_copied() {
 fn a_tag_beside_the_frame_is_put_into_the_copy() {
     let (mut edge, port, _fake) = edge(4);
     let mut list = FakeList::new(&(0..60).collect::<Vec<u8>>(), &[], 0);
-    let tag = Tag::from_tci(0x6005);
-    list.nbl.NetBufferListInfo[Ieee8021QNetBufferListInfo] = without_provenance_mut(tag.to_info());
-    // SAFETY: the list is valid for the call.
-    assert_eq!(unsafe { port.receive(list.pointer(), true) }, Taken::Copied);
+    // SAFETY: the list is valid.
+    unsafe { chain::put_beside(list.pointer(), Some(Tag::from_tci(0x6005))) };
+    // SAFETY: as above.
+    let tag = unsafe { Tag::beside(list.pointer()) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { port.receive(list.pointer(), tag, true) }, Taken::Copied);
     let frame = receive_all(&mut edge).remove(0);
     assert_eq!(frame[..18], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x81, 0, 0x60, 5, 12, 13]);
     assert_eq!(frame.len(), 64);
@@ -233,7 +235,7 @@ fn a_full_ring_drops_and_counts() {
     let mut lists: Vec<FakeList> = (0..3).map(|_| FakeList::new(&[1; 60], &[], 0)).collect();
     let taken: Vec<Taken> =
         // SAFETY: the lists outlive their loans.
-        lists.iter_mut().map(|list| unsafe { port.receive(list.pointer(), true) }).collect();
+        lists.iter_mut().map(|list| unsafe { port.receive(list.pointer(), None, true) }).collect();
     assert_eq!(taken, [Taken::Lent, Taken::Lent, Taken::Dropped]);
     let counters = port.counters();
     assert_eq!((counters.received, counters.dropped), (2, 1));
@@ -247,7 +249,7 @@ fn a_frame_longer_than_a_buffer_is_dropped() {
     let (mut edge, port, _fake) = edge(2);
     let mut list = FakeList::new(&[1; MTU + 100], &[500], 0);
     // SAFETY: the list is valid for the call.
-    assert_eq!(unsafe { port.receive(list.pointer(), true) }, Taken::Dropped);
+    assert_eq!(unsafe { port.receive(list.pointer(), None, true) }, Taken::Dropped);
     assert!(receive_all(&mut edge).is_empty());
 }
 
@@ -267,7 +269,7 @@ fn a_sleeper_is_woken_by_a_frame_and_a_starved_one_by_a_buffer() {
     let wakes = || count.0.load(Ordering::Relaxed);
     let mut list = FakeList::new(&[1; 60], &[], 0);
     // SAFETY: the list outlives the loan.
-    unsafe { port.receive(list.pointer(), true) };
+    unsafe { port.receive(list.pointer(), None, true) };
     assert_eq!(wakes(), 0);
     edge.announce_sleep(true);
     assert_eq!(wakes(), 1);
@@ -275,7 +277,7 @@ fn a_sleeper_is_woken_by_a_frame_and_a_starved_one_by_a_buffer() {
     receive_all(&mut edge);
     edge.announce_sleep(true);
     // SAFETY: as above.
-    unsafe { port.receive(list.pointer(), true) };
+    unsafe { port.receive(list.pointer(), None, true) };
     assert_eq!(wakes(), 2);
     receive_all(&mut edge);
     let mut fill = |_: &mut [u8]| Some(Transmit { len: 60, segments: None });
@@ -297,7 +299,7 @@ proptest! {
         let (mut edge, port, _fake) = edge(2);
         let mut list = FakeList::new(&frame, &cuts, skip);
         // SAFETY: the list outlives the loan.
-        let taken = unsafe { port.receive(list.pointer(), keep) };
+        let taken = unsafe { port.receive(list.pointer(), None, keep) };
         prop_assert!(taken != Taken::Dropped);
         prop_assert_eq!(receive_all(&mut edge), [frame]);
     }

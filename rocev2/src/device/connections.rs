@@ -8,7 +8,7 @@ use crate::psn::Psn;
 use core::net::{IpAddr, SocketAddr};
 
 impl Device {
-    /// Takes a local port, 0 for any; see [`Cm::bind_port`].
+    /// Takes a local port, 0 for any; see [`Cm::bind_port`](crate::cm::Cm::bind_port).
     ///
     /// # Errors
     /// The port is taken, or none is left.
@@ -29,7 +29,7 @@ impl Device {
     /// Listens on a bound port.
     ///
     /// # Errors
-    /// See [`Cm::listen`].
+    /// See [`Cm::listen`](crate::cm::Cm::listen).
     pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
         self.cm.listen(local, backlog)
     }
@@ -44,10 +44,10 @@ impl Device {
         self.cm.unlisten(listener);
     }
 
-    /// Asks the peer for a connection. [`CmEvent::Connected`] or a failure follows.
+    /// Asks the peer for a connection. [`CmEvent::Connected`](crate::cm::CmEvent::Connected) or a failure follows.
     ///
     /// # Errors
-    /// See [`Cm::connect`].
+    /// See [`Cm::connect`](crate::cm::Cm::connect).
     pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
         let recv_psn = Psn::new(self.rng.u32());
         let conn = self.cm.connect(
@@ -69,7 +69,7 @@ impl Device {
         Ok(conn)
     }
 
-    /// Confirms a connection that [`CmEvent::Connected`] offered.
+    /// Confirms a connection that [`CmEvent::Connected`](crate::cm::CmEvent::Connected) offered.
     ///
     /// # Errors
     /// The connection is no longer there.
@@ -104,7 +104,7 @@ impl Device {
         Ok(())
     }
 
-    /// Refuses a request, or the terms that [`CmEvent::Connected`] offered.
+    /// Refuses a request, or the terms that [`CmEvent::Connected`](crate::cm::CmEvent::Connected) offered.
     ///
     /// # Errors
     /// The connection is no longer there, or the private data is too long.
@@ -117,7 +117,7 @@ impl Device {
         self.cm.reject(now, conn, private_data)
     }
 
-    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`] follows.
+    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`](crate::cm::CmEvent::DisconnectDone) follows.
     ///
     /// # Errors
     /// The connection is not established.

@@ -46,7 +46,7 @@ impl Device {
     }
 
     /// Changes depth and threshold of a shared receive queue; `None` keeps. A threshold is armed anew:
-    /// [`Event::SrqLow`] follows at once where fewer receives are queued; 0 disarms.
+    /// [`Event::SrqLow`](super::Event::SrqLow) follows at once where fewer receives are queued; 0 disarms.
     ///
     /// # Errors
     /// [`SrqError`]: nothing was changed.

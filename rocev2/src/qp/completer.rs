@@ -1,8 +1,9 @@
 //! The completer: takes the peer's answers, completes work requests, decides what is sent again.
 
-use super::copy::scatter;
+use super::copy::{LocalFault, scatter};
+use super::recovery::Recovery;
 use super::retry::{Expiry, RetryTimer};
-use super::work::{Acked, Completions, SendQueue, WcStatus};
+use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
 use crate::mutant::mutant;
@@ -19,9 +20,9 @@ pub struct Completer {
     rnr_retry: u8,
     rnr_tries: u8,
     rnr_until: Option<Instant>,
-    /// The packet that the last restart began at; a second NAK for it adds nothing.
-    restarted_at: Option<Psn>,
-    /// A packet sent once whose round trip is being measured.
+    recovery: Recovery,
+    /// A packet whose round trip is being measured: sent once, or again because the peer named it as
+    /// missing, which is the same to the peer.
     probe: Option<(Psn, Instant)>,
 }
 
@@ -56,7 +57,7 @@ impl Completer {
             rnr_retry: 0,
             rnr_tries: 0,
             rnr_until: None,
-            restarted_at: None,
+            recovery: Recovery::new(),
             probe: None,
         }
     }
@@ -74,25 +75,28 @@ impl Completer {
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
-        self.rnr_until.or(self.timer.deadline())
+        let retry = self.rnr_until.or(self.timer.deadline());
+        [retry, self.recovery.deadline()].into_iter().flatten().min()
     }
 
     /// Stops every timer.
     pub fn stop(&mut self) {
         self.timer.stop();
+        self.recovery.stop();
         self.rnr_until = None;
     }
 
-    /// Notes that packets up to but excluding `next` have left.
-    pub fn sent(&mut self, now: Instant, next: Psn, first_time: bool) {
+    /// Notes that packets have left, the last of them `newest`.
+    pub fn sent(&mut self, now: Instant, newest: Psn, first_time: bool) {
         self.timer.sent(now);
         if first_time && self.probe.is_none() {
-            self.probe = Some((next, now));
+            self.probe = Some((newest, now));
         }
     }
 
     /// Acts on expired timers.
     pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> Verdict {
+        self.recovery.handle_timeout(now, sq);
         if let Some(until) = self.rnr_until {
             if now >= until {
                 self.rnr_until = None;
@@ -108,7 +112,8 @@ impl Completer {
                 Verdict::Fail(WcStatus::TransportRetryExceeded)
             }
             Expiry::GiveUp | Expiry::Resend => {
-                self.restart(sq);
+                self.recovery.silence(self.timer.resends(), sq);
+                self.probe = None;
                 Verdict::Done
             }
         }
@@ -126,16 +131,19 @@ impl Completer {
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
         if !cx.sq.expects(psn) {
+            self.recovery.repeated(psn);
             return Err(DropReason::StaleResponse);
         }
-        match (packet.bth.opcode.operation(), packet.ext) {
+        let result = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::Acknowledge, Ext::Aeth(aeth)) => {
                 self.handle_aeth(now, psn, aeth, cx.sq, cx.out)
             }
-            (Operation::ReadResponse, _) => Ok(self.handle_read_data(now, packet, cx)),
+            (Operation::ReadResponse, _) => self.handle_read_data(now, packet, cx),
             // An atomic was never asked for.
             _ => Ok(self.refuse(now, psn, WcStatus::BadResponse, cx.sq, cx.out)),
-        }
+        };
+        self.recovery.watch(now, cx.sq);
+        result
     }
 
     fn handle_aeth(
@@ -147,18 +155,18 @@ impl Completer {
         out: &mut Completions,
     ) -> Result<Verdict, DropReason> {
         match aeth.syndrome {
+            // Beyond an unfinished READ it shows that answers were lost, or are late.
             Syndrome::Ack { .. } => {
                 let covered = if mutant!(AckCoversOneMore) { 2 } else { 1 };
-                let acked = self.acknowledge(now, psn.add(covered), sq, out);
-                if acked.lost_read {
-                    self.restart_once(sq);
-                }
+                self.acknowledge(now, psn.add(covered), sq, out);
                 Ok(Verdict::Done)
             }
             // Nothing was sent since: this is the refusal that made the pause, once more.
-            Syndrome::RnrNak(_) if self.paused() && psn == sq.una() => {
+            Syndrome::RnrNak(_) if self.paused() && psn == sq.acked() => {
                 Err(DropReason::StaleResponse)
             }
+            // The peer has taken it since.
+            Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse),
             Syndrome::RnrNak(timer) => {
                 self.acknowledge(now, psn, sq, out);
                 Ok(self.handle_rnr(now, timer.duration(), sq))
@@ -166,7 +174,15 @@ impl Completer {
             Syndrome::Nak(NakCode::PsnSequence) => {
                 let psn = if mutant!(NakCoversItsPacket) { psn.add(1) } else { psn };
                 self.acknowledge(now, psn, sq, out);
-                self.restart_once(sq);
+                // A NAK may be older than what was acknowledged since.
+                if psn == sq.acked()
+                    && let Some(newest) = self.recovery.named(sq)
+                {
+                    self.probe = Some((newest, now));
+                    if !self.paused() {
+                        self.timer.restart(now);
+                    }
+                }
                 Ok(Verdict::Done)
             }
             Syndrome::Nak(NakCode::InvalidRequest) => {
@@ -193,9 +209,10 @@ impl Completer {
         sq: &mut SendQueue,
         out: &mut Completions,
     ) -> Acked {
+        let before = sq.acked();
         let acked = sq.acknowledge(psn, out);
         if acked.progress {
-            self.progress(now, sq);
+            self.progress(now, before, sq);
         }
         acked
     }
@@ -223,9 +240,8 @@ impl Completer {
             }
             self.rnr_tries += 1;
         }
-        self.restart(sq);
-        // What was sent behind the refused packet gets no answer of its own.
-        self.restarted_at = None;
+        self.recovery.refused(sq);
+        self.probe = None;
         let pause = if mutant!(RnrPauseIsSkipped) { Duration::from_micros(1) } else { pause };
         self.rnr_until = Some(now + pause);
         self.timer.pause(now + pause);
@@ -237,57 +253,54 @@ impl Completer {
         now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
-    ) -> Verdict {
-        let Context { peer, keys, memory, sq, out } = cx;
+    ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
-        let acked = self.acknowledge(now, psn, sq, out);
-        if acked.lost_read && !mutant!(LostReadDataIsAccepted) {
-            self.restart_once(sq);
-            return Verdict::Done;
+        let early = self.acknowledge(now, psn, cx.sq, cx.out).lost_read;
+        if early && !mutant!(LostReadDataIsAccepted) {
+            return self.place_early(packet, cx);
         }
-        let Some((wqe, done)) = sq.head().filter(|(wqe, _)| wqe.is_read()) else {
-            return Verdict::Fail(WcStatus::BadResponse);
+        let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {
+            return Ok(Verdict::Fail(WcStatus::BadResponse));
         };
-        let pmtu = peer.pmtu.bytes() as u64;
-        let offset = u64::from(done) * pmtu;
-        let expected = wqe.len.saturating_sub(offset).min(pmtu);
-        let ends = packet.bth.opcode.place().is_last();
-        // The last packet of the message must end a response; earlier ones may, where a long READ
-        // was cut into several requests. A resent READ is answered with FIRST by some peers and
-        // with MIDDLE by rxe, so the two are not told apart.
-        let must_end = done + 1 == wqe.packets;
-        if packet.payload.len() as u64 != expected || (must_end && !ends) {
-            return Verdict::Fail(WcStatus::BadResponse);
+        if !fits(packet, wqe, done, cx.peer) {
+            return Ok(Verdict::Fail(WcStatus::BadResponse));
         }
-        match scatter(&wqe.wr.sgl, offset, packet.payload, keys.pd, keys.mrs, *memory) {
-            Ok(()) => {
-                sq.advance(1, out);
-                self.progress(now, sq);
-                Verdict::Done
-            }
-            Err(_) => Verdict::Fail(WcStatus::LocalProtection),
+        if place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_err() {
+            return Ok(Verdict::Fail(WcStatus::LocalProtection));
         }
+        let before = cx.sq.acked();
+        cx.sq.answered(cx.out);
+        self.progress(now, before, cx.sq);
+        Ok(Verdict::Done)
     }
 
-    /// Starts over at the oldest unacknowledged packet, unless that was done already and nothing
-    /// has moved since: a NAK may arrive twice.
-    fn restart_once(&mut self, sq: &mut SendQueue) {
-        if self.restarted_at != Some(sq.una()) {
-            self.restart(sq);
+    /// Places data that came before older data did: the sink is the READ's alone until it completes.
+    /// What does not fit is dropped, to be judged in its turn.
+    fn place_early<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let psn = packet.bth.psn;
+        if cx.sq.is_early(psn) {
+            self.recovery.repeated(psn);
+            return Err(DropReason::StaleResponse);
         }
+        let read = cx.sq.locate(psn).filter(|(wqe, _)| wqe.is_read());
+        let placed = read.is_some_and(|(wqe, done)| {
+            fits(packet, wqe, done, cx.peer)
+                && place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_ok()
+        });
+        let noted = placed && cx.sq.mark_early(psn);
+        if noted { Ok(Verdict::Done) } else { Err(DropReason::StaleResponse) }
     }
 
-    fn restart(&mut self, sq: &mut SendQueue) {
-        sq.rewind();
-        self.restarted_at = Some(sq.una());
-        self.probe = None;
-    }
-
-    fn progress(&mut self, now: Instant, sq: &SendQueue) {
+    /// Something older than before is acknowledged now, the oldest at `before` until here.
+    fn progress(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
         self.rnr_tries = 0;
-        self.restarted_at = None;
+        let acked = sq.acked();
         if let Some((psn, sent_at)) = self.probe
-            && sq.una().since(psn) >= 0
+            && acked.since(psn) > 0
         {
             self.timer.sample(now.saturating_since(sent_at));
             self.probe = None;
@@ -295,7 +308,31 @@ impl Completer {
         if self.rnr_until.is_none() {
             self.timer.progress(now, sq.outstanding());
         }
+        self.recovery.acknowledged(acked.since(before).cast_unsigned(), sq);
     }
+}
+
+/// Whether an answer has the length and the place of packet `done` of a READ. The last packet of the
+/// message must end a response; earlier ones may, where a long READ was cut into several requests. A
+/// resent READ is answered with FIRST by some peers and with MIDDLE by rxe, so the two are not told
+/// apart.
+fn fits(packet: &Packet<'_>, wqe: &SendWqe, done: u32, peer: &PeerQp) -> bool {
+    let pmtu = peer.pmtu.bytes() as u64;
+    let expected = wqe.len.saturating_sub(u64::from(done) * pmtu).min(pmtu);
+    let must_end = done + 1 == wqe.packets;
+    packet.payload.len() as u64 == expected && (!must_end || packet.bth.opcode.place().is_last())
+}
+
+fn place<M: Memory>(
+    packet: &Packet<'_>,
+    wqe: &SendWqe,
+    done: u32,
+    peer: &PeerQp,
+    keys: &Keys<'_>,
+    memory: &mut M,
+) -> Result<(), LocalFault> {
+    let offset = u64::from(done) * peer.pmtu.bytes() as u64;
+    scatter(&wqe.wr.sgl, offset, packet.payload, keys.pd, keys.mrs, memory)
 }
 
 impl Default for Completer {

@@ -5,8 +5,11 @@
 
 pub mod completer;
 pub mod copy;
+pub mod held;
 pub mod read;
 pub mod receive;
+pub mod recovery;
+pub mod reorder;
 pub mod requester;
 pub mod responder;
 pub mod retry;
@@ -129,7 +132,7 @@ impl Qp {
             rq: RecvQueue::new(config.owner, recv_pd, recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
-            responder: Responder::new(),
+            responder: Responder::new(window.held as usize),
             requests_first: false,
         }
     }
@@ -163,8 +166,9 @@ impl Qp {
     pub fn connect(&mut self, peer: PeerQp) {
         self.sq.start_at(peer.send_psn);
         self.requester.connect(&peer);
+        self.sq.reserve_early(self.requester.window_packets());
         self.completer.connect(&peer);
-        self.responder.connect(peer.recv_psn, peer.inbound_reads);
+        self.responder.connect(&peer);
         self.peer = Some(peer);
         self.state = QpState::Rts;
     }
@@ -237,7 +241,7 @@ impl Qp {
         } else {
             let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
             let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out };
-            match self.responder.handle(packet, &mut cx)? {
+            match self.responder.handle(now, packet, &mut cx)? {
                 responder::Verdict::Done => return Ok(()),
                 responder::Verdict::Fail => None,
             }
@@ -248,7 +252,10 @@ impl Qp {
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
-        self.completer.deadline()
+        if self.state != QpState::Rts {
+            return None;
+        }
+        [self.completer.deadline(), self.responder.deadline()].into_iter().flatten().min()
     }
 
     /// Acts on expired timers.
@@ -256,6 +263,7 @@ impl Qp {
         if self.state != QpState::Rts {
             return;
         }
+        self.responder.handle_timeout(now);
         if let completer::Verdict::Fail(status) = self.completer.handle_timeout(now, &mut self.sq) {
             self.fail(Some(status), out);
         }
@@ -333,7 +341,7 @@ impl Qp {
         let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out };
         let written = self.requester.fill(&mut cx, unit, max_packets);
         if written > 0 {
-            self.completer.sent(now, self.sq.next(), new);
+            self.completer.sent(now, self.sq.newest(), new);
         }
         if self.sq.in_flight() == 0
             && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault)

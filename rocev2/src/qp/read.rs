@@ -116,14 +116,15 @@ impl ReadResponder {
         if reth.rkey != record.reth.rkey || !inside {
             return false;
         }
-        if let Some(reply) = self.replies.iter_mut().find(|reply| reply.covers(psn)) {
-            if !mutant!(ResentReadIsNotAnsweredAgain) {
-                reply.rewind_to(psn);
-            }
+        let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
+        let end = psn.add(packets);
+        let mut owed = self.replies.iter_mut();
+        if let Some(reply) = owed.find(|reply| reply.covers(psn) && reply.end.since(end) >= 0)
+            && (mutant!(ResentReadIsNotAnsweredAgain) || reply.rewind_to(psn, end))
+        {
             return true;
         }
         let Ok(target) = check(reth, keys) else { return false };
-        let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
         let psn = if mutant!(ResentReadIsAnsweredFromTheStart) { record.first } else { psn };
         self.insert(record.reply(psn, reth, target, true, packets))
     }
@@ -208,11 +209,16 @@ impl Reply {
         psn.since(self.first) >= 0 && psn.since(self.end) < 0
     }
 
-    /// Goes back to `psn` if it was answered already; what is still to come comes anyway.
-    fn rewind_to(&mut self, psn: Psn) {
+    /// Goes back to `psn` if it was answered already; what is still to come comes anyway. Not if all
+    /// up to `end` was answered already: that is given again by itself, and the rest only once.
+    fn rewind_to(&mut self, psn: Psn, end: Psn) -> bool {
+        if end.since(self.next) < 0 {
+            return false;
+        }
         if psn.since(self.next) < 0 {
             self.next = psn;
         }
+        true
     }
 
     /// Bytes of this answer before `next`.

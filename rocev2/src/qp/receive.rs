@@ -251,7 +251,7 @@ impl Srqs {
         Ok(config)
     }
 
-    /// Changes a queue; see [`Srq::modify`]. Returns the depth that it had.
+    /// Changes depth and threshold of a queue; `None` keeps. Returns the depth that it had.
     ///
     /// # Errors
     /// [`SrqError::Unknown`] or [`SrqError::Outstanding`].

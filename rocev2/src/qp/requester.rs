@@ -20,11 +20,15 @@ pub struct Window {
     /// A longer READ is cut into requests of this many bytes, so that the requester, not the
     /// responder, decides how much is in flight.
     pub read_chunk: u32,
+    /// Bytes of the peer's packets that are kept while an earlier one is missing; 0 for none. A peer
+    /// of our kind fills one window of its own. A QP takes this memory, and about a tenth more, when it
+    /// is connected.
+    pub held: u32,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { bytes: 512 << 10, read_chunk: 128 << 10 }
+        Self { bytes: 512 << 10, read_chunk: 128 << 10, held: 512 << 10 }
     }
 }
 
@@ -96,12 +100,21 @@ impl Requester {
         self.initiator_depth = usize::from(peer.outbound_reads).min(super::work::MAX_READS);
     }
 
+    /// PSNs in flight, at most.
+    pub const fn window_packets(&self) -> u32 {
+        self.window_packets
+    }
+
     /// Whether a packet could leave, or a request take effect, now.
     pub fn ready(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
         match self.plan(sq, peer) {
             Ok(_) | Err(Wait::Execute) => true,
-            // A faulty request at the head has to be reported.
-            Err(Wait::Fault(_)) => sq.in_flight() == 0,
+            // A faulty request has to be reported, once all before it is complete. No packet of it leaves
+            // any more, nor of what is behind it.
+            Err(Wait::Fault(_)) => {
+                sq.give_up_run();
+                sq.in_flight() == 0
+            }
             Err(Wait::Blocked) => false,
         }
     }
@@ -128,15 +141,23 @@ impl Requester {
             };
             if let (Err(status), Some((wqe, _))) = (done, cx.sq.at_cursor()) {
                 wqe.fault = Some(status);
+                cx.sq.give_up_run();
             }
         }
         written
     }
 
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
-        let in_flight = sq.in_flight();
-        let reads = sq.reads_in_flight();
+        let (mut in_flight, mut reads) = (sq.in_flight(), sq.reads_in_flight());
+        let window = self.window_packets.min(sq.limit());
         let all_complete = sq.cursor_at_head();
+        let again = sq.run().map(|run| sq.run_len(run));
+        if again.is_some() {
+            // It has its place in the window, and at the peer, from the first time.
+            (in_flight, reads) = (0, 0);
+        } else if sq.stalled() {
+            return Err(Wait::Blocked);
+        }
         let (wqe, packet) = sq.at_cursor().ok_or(Wait::Blocked)?;
         if let Some(status) = wqe.fault {
             return Err(Wait::Fault(status));
@@ -144,8 +165,8 @@ impl Requester {
         if wqe.wr.read_fence && packet == 0 && reads > 0 && !mutant!(FenceIsIgnored) {
             return Err(Wait::Blocked);
         }
-        let room = self.window_packets.saturating_sub(in_flight);
         let pmtu = peer.pmtu.bytes() as u64;
+        let room = (window.saturating_sub(in_flight).min(again.unwrap_or(window)), window);
         match wqe.wr.op {
             SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
             // What came before may use the key (10.6.5.1).
@@ -158,8 +179,11 @@ impl Requester {
                 }
                 let end = (packet / self.chunk_packets + 1)
                     .saturating_mul(self.chunk_packets)
-                    .min(wqe.packets);
+                    .min(wqe.packets)
+                    .min(packet.saturating_add(again.unwrap_or(u32::MAX)));
                 let packets = end - packet;
+                // A limit is there to waste little; answers are not wasted.
+                let room = self.window_packets.saturating_sub(in_flight);
                 let full = reads >= self.initiator_depth && !mutant!(ReadDepthIsIgnored);
                 if full || (packets > room && in_flight > 0) {
                     return Err(Wait::Blocked);
@@ -171,52 +195,52 @@ impl Requester {
                 let reth = Reth { va: va.wrapping_add(skip), rkey, len: len as u32 };
                 Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
             }
-            SendOp::Send => self.plan_data(wqe, packet, pmtu, room, Data::Send(None)),
+            SendOp::Send => plan_data(wqe, packet, pmtu, room, Data::Send(None)),
             SendOp::SendInvalidate(key) => {
-                self.plan_data(wqe, packet, pmtu, room, Data::Send(Some(key)))
+                plan_data(wqe, packet, pmtu, room, Data::Send(Some(key)))
             }
             SendOp::Write { va, rkey } => {
                 // Message length was bounded to 2^31 when the request was queued.
                 let extra = u32::from(wqe.packets > 1 && mutant!(WriteAnnouncesTooMuch));
                 let reth = Reth { va, rkey, len: wqe.len as u32 + extra };
-                self.plan_data(wqe, packet, pmtu, room, Data::Write(reth))
+                plan_data(wqe, packet, pmtu, room, Data::Write(reth))
             }
         }
     }
+}
 
-    fn plan_data(
-        &self,
-        wqe: &SendWqe,
-        packet: u32,
-        pmtu: u64,
-        room: u32,
-        data: Data,
-    ) -> Result<Plan, Wait> {
-        if room == 0 && !mutant!(WindowIsIgnored) {
-            return Err(Wait::Blocked);
-        }
-        let offset = u64::from(packet) * pmtu;
-        let last = packet + 1 == wqe.packets;
-        let (opcode, ext) = data.header(packet == 0, last);
-        // Ask at the end of a message, and often enough inside a long one that the window opens
-        // before it is used up: a train whose tail asks for nothing waits for the timer.
-        let quarter = (self.window_packets / 4).max(1);
-        Ok(Plan {
-            opcode,
-            ext,
-            offset,
-            // The length of one packet.
-            payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
-            packets: 1,
-            ack_req: (last && !mutant!(LastPacketAsksForNoAck))
-                || room == 1
-                || (packet + 1).is_multiple_of(quarter),
-            // Nobody is told of a WRITE (IBTA ch. 9, Solicited Event).
-            solicited: last
-                && wqe.wr.solicited
-                && (!matches!(wqe.wr.op, SendOp::Write { .. }) || mutant!(WriteSolicits)),
-        })
+/// The next packet of a message; `room` packets may leave of a window of as many as `window`.
+fn plan_data(
+    wqe: &SendWqe,
+    packet: u32,
+    pmtu: u64,
+    (room, window): (u32, u32),
+    data: Data,
+) -> Result<Plan, Wait> {
+    if room == 0 && !mutant!(WindowIsIgnored) {
+        return Err(Wait::Blocked);
     }
+    let offset = u64::from(packet) * pmtu;
+    let last = packet + 1 == wqe.packets;
+    let (opcode, ext) = data.header(packet == 0, last);
+    // Ask at the end of a message, and often enough inside a long one that the window opens before
+    // it is used up: a train whose tail asks for nothing waits for the timer.
+    let quarter = (window / 4).max(1);
+    Ok(Plan {
+        opcode,
+        ext,
+        offset,
+        // The length of one packet.
+        payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
+        packets: 1,
+        ack_req: (last && !mutant!(LastPacketAsksForNoAck))
+            || room == 1
+            || (packet + 1).is_multiple_of(quarter),
+        // Nobody is told of a WRITE (IBTA ch. 9, Solicited Event).
+        solicited: last
+            && wqe.wr.solicited
+            && (!matches!(wqe.wr.op, SendOp::Write { .. }) || mutant!(WriteSolicits)),
+    })
 }
 
 /// Writes one packet.
@@ -225,7 +249,7 @@ fn write<M: Memory>(
     cx: &mut Context<'_, M>,
     unit: &mut UnitWriter<'_>,
 ) -> Result<(), WcStatus> {
-    let psn = cx.sq.next();
+    let psn = cx.sq.run().map_or(cx.sq.next(), |run| run.psn);
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
     let is_read = wqe.is_read();
     if is_read {

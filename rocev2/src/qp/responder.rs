@@ -4,11 +4,13 @@
 //! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
 
 use super::copy::scatter;
+use super::held::{Held, Kept};
 use super::read::{self, ReadResponder};
 use super::receive::{Received, RecvQueue, Srq};
+use super::reorder::{Patience, REORDER_PACKETS};
 use super::work::{Completions, WcStatus, sg_len};
 use super::{Keys, PeerQp};
-use crate::env::Memory;
+use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, By, MrTable, Target};
 use crate::mutant::mutant;
@@ -27,8 +29,18 @@ pub struct Responder {
     epsn: Psn,
     msn: Msn,
     message: Message,
-    /// A NAK or RNR NAK for `epsn` is out; further packets ahead of it are silent.
-    nak_sent: bool,
+    /// What the peer was told about `epsn`; further packets ahead of it are silent.
+    told: Told,
+    held: Held,
+    held_bytes: usize,
+    /// Since when `epsn` is missing.
+    gap_since: Option<Instant>,
+    patience: Patience,
+    /// The packet last named as missing.
+    named: Option<Psn>,
+    /// Packets that are held came again since a gap was named last, and before that: the peer sends
+    /// everything behind a gap again, so that naming the next gap at once would do it twice.
+    repeats: [bool; 2],
     /// What is owed once no READ answer is owed before it.
     reply: Option<Syndrome>,
     reads: ReadResponder,
@@ -40,6 +52,16 @@ enum Message {
     None,
     Send { received: u64 },
     Write { written: u64, len: u32, target: Option<Target> },
+}
+
+/// What the peer was told about the expected packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Told {
+    Nothing,
+    /// That it is missing.
+    Missing,
+    /// That no receive is posted for it.
+    NotReady,
 }
 
 /// Why an expected request is refused.
@@ -98,22 +120,41 @@ impl<M> Context<'_, M> {
 }
 
 impl Responder {
-    /// A responder that expects nothing until [`Self::connect`].
-    pub const fn new() -> Self {
+    /// A responder that expects nothing until [`Self::connect`]; it will hold `held_bytes`.
+    pub const fn new(held_bytes: usize) -> Self {
         Self {
             epsn: Psn::new(0),
             msn: Msn::new(0),
             message: Message::None,
-            nak_sent: false,
+            told: Told::Nothing,
+            held: Held::new(),
+            held_bytes,
+            gap_since: None,
+            patience: Patience::new(),
+            named: None,
+            repeats: [false; 2],
             reply: None,
             reads: ReadResponder::new(),
         }
     }
 
-    /// Sets the first PSN expected and the read depth agreed on.
-    pub fn connect(&mut self, epsn: Psn, inbound_reads: u8) {
-        self.epsn = epsn;
-        self.reads.connect(inbound_reads);
+    /// Sets what the connection agreed on, and takes the memory that it decides the size of.
+    pub fn connect(&mut self, peer: &PeerQp) {
+        self.epsn = peer.recv_psn;
+        self.reads.connect(peer.inbound_reads);
+        self.held.reserve(self.held_bytes, peer.pmtu);
+    }
+
+    /// The next instant at which [`Self::handle_timeout`] has work.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.gap_since.map(|since| self.patience.end(since))
+    }
+
+    /// Tells the peer about a gap that has lasted too long to be mere reordering.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
+            self.name_gap();
+        }
     }
 
     /// Whether a packet is owed to the peer.
@@ -124,38 +165,119 @@ impl Responder {
     /// Forgets everything owed: the QP was flushed by its owner, or failed on its other side.
     pub fn clear(&mut self) {
         self.reply = None;
+        self.gap_since = None;
         self.reads.clear();
     }
 
     /// Acts on a request packet.
     ///
     /// # Errors
-    /// [`DropReason`]: a duplicate that is not answered, or a packet behind a gap.
+    /// [`DropReason`]: a duplicate that is not answered, or a packet behind a gap that cannot be held.
     pub fn handle<M: Memory>(
         &mut self,
+        now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         match packet.bth.psn.since(self.epsn) {
-            0 => Ok(self.expected(packet, cx)),
+            0 => Ok(self.in_order(now, packet, cx)),
             i32::MIN..0 if mutant!(DuplicateIsExecuted) => Ok(self.expected(packet, cx)),
-            i32::MIN..0 => self.duplicate(packet, cx),
-            // One NAK per gap: a second would send the requester back twice.
             1.. if mutant!(GapIsExecuted) => Ok(self.expected(packet, cx)),
-            1.. if self.nak_sent && !mutant!(EveryGapIsNaked) => Err(DropReason::Gap),
-            1.. => {
-                self.nak_sent = true;
-                self.reply = Some(Syndrome::Nak(NakCode::PsnSequence));
-                Err(DropReason::Gap)
+            i32::MIN..0 => self.duplicate(packet, cx),
+            ahead => self.early(now, ahead.cast_unsigned(), packet),
+        }
+    }
+
+    /// The expected packet, and those held that it was the last to be missing for. They are judged
+    /// and executed as if they came now.
+    fn in_order<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Verdict {
+        let (told, first) = (self.told, self.epsn);
+        let mut verdict = self.expected(packet, cx);
+        if self.held.is_empty() {
+            self.gap_since = None;
+            return verdict;
+        }
+        let mut held = core::mem::take(&mut self.held);
+        let (mut from, mut released) = (first, false);
+        while verdict == Verdict::Done && self.epsn != from {
+            // A READ takes PSNs in which a peer may not send anything else.
+            held.forget(from, self.epsn.since(from).cast_unsigned());
+            from = self.epsn;
+            if let Some(packet) = held.take(from, cx.peer.encap) {
+                released = true;
+                verdict = self.expected(&packet, cx);
             }
         }
+        self.held = held;
+        if self.epsn != first && verdict == Verdict::Done && self.told != Told::NotReady {
+            self.next_gap(now, told, released);
+        }
+        verdict
+    }
+
+    /// Part of what was held is executed, and of the rest something is missing.
+    fn next_gap(&mut self, now: Instant, told: Told, released: bool) {
+        if released {
+            self.reply = Some(Syndrome::ACK);
+        }
+        self.gap_since = (!self.held.is_empty()).then_some(now);
+        // What is held came about a round trip ago: what is missing before it is lost, not late.
+        if released && told == Told::Missing && self.repeats == [false; 2] && !self.held.is_empty()
+        {
+            self.name_gap();
+        }
+    }
+
+    /// A packet whose predecessors have not come. It is held; the peer is told, once per gap, if they
+    /// do not come after all: most often they are only late.
+    fn early(
+        &mut self,
+        now: Instant,
+        ahead: u32,
+        packet: &Packet<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let kept = self.held.keep(ahead, packet);
+        if kept == Kept::Before {
+            self.repeats[0] = true;
+        }
+        if mutant!(EveryGapIsNaked) {
+            self.name_gap();
+        }
+        if self.told == Told::Nothing {
+            if kept == Kept::Before || self.gap_since.is_none() {
+                self.gap_since = Some(now);
+            }
+            let lost = kept == Kept::No || self.held.len() > REORDER_PACKETS;
+            if lost || self.deadline().is_some_and(|deadline| now >= deadline) {
+                self.name_gap();
+            }
+        }
+        match kept {
+            Kept::Yes => Ok(Verdict::Done),
+            Kept::Before => Err(DropReason::Duplicate),
+            Kept::No => Err(DropReason::Gap),
+        }
+    }
+
+    /// One NAK per gap: a second would send the requester back twice.
+    fn name_gap(&mut self) {
+        (self.told, self.gap_since) = (Told::Missing, None);
+        self.named = Some(self.epsn);
+        self.reply = Some(Syndrome::Nak(NakCode::PsnSequence));
+        self.patience.asked();
+        self.repeats = [false, self.repeats[0]];
     }
 
     fn expected<M: Memory>(&mut self, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
         match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
             Ok(packets) => {
                 self.epsn = self.epsn.add(packets);
-                self.nak_sent = false;
+                self.told = Told::Nothing;
                 // A NAK that has not left yet is out of date.
                 if packet.bth.ack_req && packet.bth.opcode != Opcode::ReadRequest
                     || self.reply.is_some()
@@ -165,7 +287,7 @@ impl Responder {
                 Verdict::Done
             }
             Err(Refusal::NotReady) => {
-                self.nak_sent = true;
+                (self.told, self.gap_since) = (Told::NotReady, None);
                 self.reply = Some(Syndrome::RnrNak(RNR_TIMER));
                 Verdict::Done
             }
@@ -185,6 +307,11 @@ impl Responder {
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
+        if self.named == Some(packet.bth.psn) {
+            // It came twice, so it was late and not lost.
+            self.named = None;
+            self.patience.was_short();
+        }
         let answered = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::ReadRequest, Ext::Reth(reth)) => {
                 self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys())
@@ -412,12 +539,6 @@ impl Responder {
         let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
         self.reply = None;
         1
-    }
-}
-
-impl Default for Responder {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -39,7 +39,7 @@ pub struct RetryTimer {
 pub enum Expiry {
     /// Not yet.
     None,
-    /// Send again from the oldest unacknowledged packet.
+    /// Send something again: the oldest unacknowledged packet at least.
     Resend,
     /// The retries are used up.
     GiveUp,
@@ -76,6 +76,16 @@ impl RetryTimer {
             self.progress_at = now;
             self.rearm(now);
         }
+    }
+
+    /// Resends without progress so far.
+    pub const fn resends(&self) -> u32 {
+        self.resends
+    }
+
+    /// Something was sent again that the peer asked for: its answer takes a round trip from now.
+    pub fn restart(&mut self, now: Instant) {
+        self.rearm(now);
     }
 
     /// The peer acknowledged something; `outstanding` tells whether more is in flight.

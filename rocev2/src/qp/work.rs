@@ -6,6 +6,9 @@ use crate::mutant::mutant;
 use crate::psn::Psn;
 use alloc::collections::VecDeque;
 use heapless::{Deque, Vec};
+use resend::Marks;
+
+mod resend;
 
 /// Scatter/gather elements in one work request, at most.
 pub const MAX_SGE: usize = 16;
@@ -360,6 +363,7 @@ pub struct SendQueue {
     highest: Psn,
     /// One past the last response PSN of each READ request in flight, oldest first.
     read_ends: Deque<Psn, MAX_READS>,
+    marks: Marks,
     /// Keys that completed READs invalidate; their data and their end are one step to the owner.
     ended_keys: Deque<Rkey, MAX_READS>,
 }
@@ -377,6 +381,7 @@ impl SendQueue {
             cursor: Place::default(),
             highest: Psn::default(),
             read_ends: Deque::new(),
+            marks: Marks::new(),
             ended_keys: Deque::new(),
         }
     }
@@ -384,6 +389,7 @@ impl SendQueue {
     /// Fixes the PSN of the first packet (the peer named it in REQ or REP).
     pub fn start_at(&mut self, psn: Psn) {
         (self.una, self.next, self.highest) = (psn, psn, psn);
+        self.marks.clear(psn);
     }
 
     /// Requests queued.
@@ -439,7 +445,7 @@ impl SendQueue {
 
     /// Whether the next packet was sent before.
     pub fn resending(&self) -> bool {
-        self.next.since(self.highest) < 0
+        self.marks.run.is_some() || self.next.since(self.highest) < 0
     }
 
     /// Whether `psn` names a packet sent and not acknowledged; anything else is stale or forged.
@@ -460,6 +466,9 @@ impl SendQueue {
     /// The request that the next packet belongs to, and which packet of it; or the next request that
     /// has no packets and has not taken effect.
     pub fn at_cursor(&mut self) -> Option<(&mut SendWqe, u32)> {
+        if let Some(run) = self.marks.run {
+            return self.wqes.get_mut(run.place.wqe).map(|wqe| (wqe, run.place.packet));
+        }
         while self.wqes.get(self.cursor.wqe).is_some_and(|wqe| wqe.executed) {
             self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
         }
@@ -469,6 +478,10 @@ impl SendQueue {
 
     /// Moves the cursor over `packets` PSNs just sent; a READ request takes those of its responses.
     pub fn sent(&mut self, packets: u32, read: bool) {
+        if self.run_sent(packets) {
+            return;
+        }
+        self.marks.newest = self.next;
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;
@@ -504,7 +517,10 @@ impl SendQueue {
 
     /// Acknowledges every packet before `psn`, but moves over a READ only by its data.
     pub fn acknowledge(&mut self, psn: Psn, out: &mut Completions) -> Acked {
-        let mut acked = Acked { progress: false, lost_read: false };
+        let mut acked = Acked { progress: psn.since(self.marks.acked) > 0, lost_read: false };
+        if acked.progress {
+            self.marks.acked = psn;
+        }
         loop {
             let ahead = psn.since(self.una);
             let Some(head) = self.wqes.front().filter(|_| ahead > 0) else { break };
@@ -515,12 +531,32 @@ impl SendQueue {
             acked.progress = true;
             self.advance(ahead.cast_unsigned().min(head.packets - self.una_packet), out);
         }
+        if acked.progress {
+            self.skip_acked();
+            self.trim_run();
+        }
         acked
+    }
+
+    /// Moves the oldest unacknowledged mark over the answer to a READ that just came, and over all
+    /// that came before it without effect: data behind it, and acknowledgements behind that.
+    pub fn answered(&mut self, out: &mut Completions) {
+        self.advance(1, out);
+        loop {
+            if self.marks.acked.since(self.una) > 0 {
+                self.acknowledge(self.marks.acked, out);
+            }
+            if !self.take_early() {
+                break;
+            }
+            self.advance(1, out);
+        }
+        self.trim_run();
     }
 
     /// Moves the oldest unacknowledged mark by packets of the oldest request, and completes it at
     /// its end.
-    pub fn advance(&mut self, packets: u32, out: &mut Completions) {
+    fn advance(&mut self, packets: u32, out: &mut Completions) {
         self.una = self.una.add(packets);
         self.una_packet += packets;
         if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
@@ -536,22 +572,13 @@ impl SendQueue {
         while self.read_ends.front().is_some_and(|end| end.since(self.una) <= 0) {
             self.read_ends.pop_front();
         }
+        if self.marks.acked.since(self.una) < 0 {
+            self.marks.acked = self.una;
+        }
         // An acknowledgement may overtake the cursor after a restart: what it covers is not resent.
         if self.next.since(self.una) < 0 {
             self.next = self.una;
             self.cursor = Place { wqe: 0, packet: self.una_packet };
-        }
-    }
-
-    /// Goes back to the oldest unacknowledged packet (go-back-N).
-    pub fn rewind(&mut self) {
-        self.next = self.una;
-        self.cursor = Place { wqe: 0, packet: self.una_packet };
-        self.read_ends.clear();
-        let head = self.wqes.front().filter(|head| head.packets > self.una_packet + 1);
-        if head.is_some_and(|head| !head.is_read()) && mutant!(ResendSkipsAPacket) {
-            self.cursor.packet += 1;
-            self.next = self.next.add(1);
         }
     }
 
@@ -592,6 +619,7 @@ impl SendQueue {
         self.una_packet = 0;
         self.read_ends.clear();
         (self.una, self.next) = (self.highest, self.highest);
+        self.marks.clear(self.highest);
     }
 
     /// Completes the oldest requests that have taken effect without a packet.
@@ -606,5 +634,8 @@ impl SendQueue {
         self.wqes.pop_front();
         self.una_packet = 0;
         self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
+        if let Some(run) = &mut self.marks.run {
+            run.place.wqe = run.place.wqe.saturating_sub(1);
+        }
     }
 }

@@ -59,11 +59,11 @@ drop_reasons! {
     PKey,
     /// The Q_Key does not match.
     QKey,
-    /// A request ahead of the one expected, or one that is not executed behind it.
+    /// A request so far ahead of the one expected that it cannot be held.
     Gap,
-    /// A request that was executed before and is not answered again.
+    /// A request that was executed before and is not answered again, or that is held already.
     Duplicate,
-    /// A response to nothing that is in flight.
+    /// A response to nothing that is in flight, or one that came early and fits nothing or twice.
     StaleResponse,
     /// A response with a reserved syndrome.
     ReservedSyndrome,

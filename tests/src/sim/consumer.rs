@@ -373,7 +373,7 @@ impl World {
         if status != STATUS_SUCCESS {
             self.ends[end].phase = Phase::Down;
             let excused = self.ends[end].excuse.is_some();
-            require!(excused || !self.calm, "end {end}: a connect fails with {status}");
+            require!(excused || !self.reliable, "end {end}: a connect fails with {status}");
             self.excuse(end, "not connected");
         } else {
             self.ends[end].phase = Phase::Offered;

@@ -52,8 +52,8 @@ struct Flow {
     acked: u64,
     /// The requester was asked to wait until then, by its own clock.
     paused: u64,
-    /// It has sent something since.
-    resumed: bool,
+    /// What was refused last, if nothing was sent since.
+    refused: Option<u64>,
     /// All before it have reached the responder; those behind a hole.
     arrived: u64,
     ahead: BTreeSet<u64>,
@@ -183,7 +183,7 @@ impl Watch {
             sent: 0,
             acked: 0,
             paused: 0,
-            resumed: true,
+            refused: None,
             arrived: 0,
             ahead: BTreeSet::new(),
             farthest: 0,
@@ -200,7 +200,7 @@ impl Watch {
         require!(known, "a request to somebody else's QP");
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
-        flow.resumed = true;
+        flow.refused = None;
         self.requests[1] += 1;
         if at == flow.sent {
             self.requests[0] += 1;
@@ -355,11 +355,13 @@ impl Flow {
             0 => self.acknowledge(at + 1),
             1 => {
                 self.acknowledge(at);
-                // Where nothing was sent since, it is the refusal that made the pause, once more.
-                if at == self.acked && self.resumed && seen.ext[0] & 31 == 12 {
+                // Where nothing was sent since, it is the refusal that made the pause, once more;
+                // and one that comes during a pause need not make it longer.
+                let is_new = self.refused != Some(at) && now >= self.paused;
+                if at == self.acked && is_new && seen.ext[0] & 31 == 12 {
                     self.paused = now + 640_000;
-                    self.resumed = false;
                 }
+                self.refused = Some(at);
             }
             _ => self.acknowledge(at),
         }

@@ -82,6 +82,8 @@ pub(crate) struct World {
     pub(crate) report: Report,
     /// Nothing may fail that no consumer made fail.
     pub(crate) calm: bool,
+    /// So little is lost that a connect that is sent again gets through.
+    pub(crate) reliable: bool,
     /// Nothing may fail that was established once, but by a consumer.
     pub(crate) patient: bool,
     /// Consumers make mistakes.
@@ -110,6 +112,7 @@ impl World {
         let upheaval = rng.below(3) == 0;
         let patient = !upheaval && faults.lossy() <= 120;
         let calm = patient && !faults.any();
+        let reliable = patient && faults.lossy() <= 40;
         let net = Net::new(count, faults, rng.fork());
         let chaos_ends = MS * (5 + u64::from(rng.below(300)));
         let clock = options.pcap.clone().map(|path| (path, Arc::default()));
@@ -121,6 +124,7 @@ impl World {
             tokens: BTreeMap::new(),
             report: Report::default(),
             calm,
+            reliable,
             patient,
             misuse: rng.below(4) == 0,
             events: VecDeque::new(),

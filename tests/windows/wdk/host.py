@@ -27,6 +27,19 @@ def edit(path, text, *edits):
     write(path, text)
 
 
+def mirror(crate, edited):
+    """Copies a crate; what is `edited` is left to others, and what is gone goes."""
+    wanted = {path.relative_to(repository) for path in (repository / crate).rglob("*") if path.is_file()}
+    for path in wanted - set(map(pathlib.Path, edited)):
+        copy, bytes_now = tree / path, (repository / path).read_bytes()
+        if not copy.exists() or copy.read_bytes() != bytes_now:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(bytes_now)
+    for copy in [path for path in (tree / crate).rglob("*") if path.is_file()]:
+        if copy.relative_to(tree) not in wanted:
+            copy.unlink()
+
+
 def wdk_build():
     copy = tree / "wdk-build"
     if not copy.exists():
@@ -58,13 +71,14 @@ def workspace():
         (r"\ndefault-members = [^\n]*", "", 1),
         (r"\Z", '\n[patch.crates-io]\nwdk-build = { path = "wdk-build" }\n', 1),
     )
-    image = "driver/image/Cargo.toml"
+    image, script = "driver/image/Cargo.toml", "driver/image/build.rs"
+    for crate in "rocev2", "netadapter-glue", "driver":
+        mirror(crate, [image, script])
     edit(
         tree / image,
         (repository / image).read_text(),
         (r"\[target\.'cfg\(windows\)'\.build-dependencies\]", "[build-dependencies]", 1),
     )
-    script = "driver/image/build.rs"
     edit(tree / script, (repository / script).read_text(), (r"#\[cfg\(windows\)\]\n", "\n", 1))
     # cargo drops from it what the copy does not need; begun anew only where the original changed.
     lock = (repository / "Cargo.lock").read_text()

@@ -93,7 +93,8 @@ pub(super) const MR: &[Function] = &[
             // It is registered.
             either(STATUS_INVALID_DEVICE_STATE).ours(),
         ],
-    ),
+    )
+    .checked(),
     function(
         "NdkDeregisterMr",
         "nc-ndkpi-ndk_fn_deregister_mr",
@@ -105,9 +106,12 @@ pub(super) const MR: &[Function] = &[
             ),
             // It is not registered.
             either(STATUS_INVALID_DEVICE_STATE).ours(),
+            // It is for fast registration.
+            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
             NO_ROOM,
         ],
-    ),
+    )
+    .checked(),
     function(
         "NdkInitializeFastRegisterMr",
         "nc-ndkpi-ndk_fn_initialize_fast_register_mr",
@@ -121,7 +125,8 @@ pub(super) const MR: &[Function] = &[
             // It is initialised.
             either(STATUS_INVALID_DEVICE_STATE).ours(),
         ],
-    ),
+    )
+    .checked(),
     function("NdkGetRemoteTokenFromMr", "nc-ndkpi-ndk_fn_get_remote_token_from_mr", &[CALLED]),
     function("NdkGetLocalTokenFromMr", "nc-ndkpi-ndk_fn_get_local_token_from_mr", &[CALLED]),
 ];
@@ -145,7 +150,8 @@ pub(super) const SRQ: &[Function] = &[
             either(STATUS_BUFFER_OVERFLOW).sister(),
             NO_ROOM,
         ],
-    ),
+    )
+    .checked(),
     function(
         "NdkSrqReceive",
         "nc-ndkpi-ndk_fn_srq_receive",

@@ -105,7 +105,7 @@ pub(super) fn allocate(bytes: usize) -> *mut u8 {
     // SAFETY: the system's function has this signature.
     let pool2 = unsafe { core::mem::transmute::<PVOID, AllocatePool2>(pool2) };
     // SAFETY: any size may be asked for.
-    unsafe { pool2(POOL_FLAG_NON_PAGED, bytes, TAG) }.cast()
+    unsafe { pool2(POOL_FLAG_NON_PAGED | POOL_FLAG_UNINITIALIZED, bytes, TAG) }.cast()
 }
 
 /// What the pool aligns every block to.

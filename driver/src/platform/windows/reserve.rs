@@ -3,87 +3,215 @@
 //! Rust's collections answer a refused allocation with a bug check. So whoever starts something asks
 //! the pool first, in one piece, for as much as it may need: if that is refused, the start fails and
 //! nothing has happened; if it is granted, what the pool refuses meanwhile comes out of the reserve.
+//!
+//! Three kinds: [`standing`], from load to unload, for the small things that cannot fail; [`open`],
+//! for work at PASSIVE_LEVEL that several threads share; [`with`], for work that nothing can
+//! interrupt, whose reserve nobody else can take from.
 #![allow(unsafe_code, reason = "hands out parts of a raw block")]
 
 use super::pool;
-use super::sync::SpinLock;
+use super::sync::{SpinLock, at_dispatch, processor};
 use crate::abi::{NDIS_STATUS_RESOURCES, NTSTATUS};
 use core::alloc::Layout;
+use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Reserves at once: starts of adapters and bindings under way, and those whose parts are in use.
-const RESERVES_MAX: usize = 16;
-
-/// Kept from load to unload, for the small things that run-time calls box.
-pub(crate) const STANDING_BYTES: usize = 256 << 10;
+/// What the standing reserve holds.
+const STANDING_BYTES: usize = 256 << 10;
 /// What an adapter's start may need: a poll core takes 4 MiB, its frame buffers 2 MiB.
 pub(crate) const ADAPTER_BYTES: usize = 8 << 20;
 
-#[derive(Clone, Copy)]
+/// The head of a block; its parts follow.
 struct Reserve {
-    /// Address of the block; 0: none.
-    base: usize,
+    /// The next block.
+    next: *mut Self,
+    /// Bytes of the block.
     len: usize,
+    /// Bytes handed out, with this head.
     used: usize,
     /// Parts that are not given back.
     live: usize,
-    /// Its work goes on.
-    open: bool,
+    owner: Owner,
 }
 
-const NONE: Reserve = Reserve { base: 0, len: 0, used: 0, live: 0, open: false };
+/// Whose allocations a reserve serves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Owner {
+    /// Everybody's, and small ones last of all.
+    Standing,
+    /// Everybody's.
+    Shared,
+    /// Those that this processor makes, which runs one piece of work until it is done.
+    Processor(u32),
+    /// Nobody's any more: the work is done.
+    Closed,
+}
 
-static RESERVES: SpinLock<[Reserve; RESERVES_MAX]> = SpinLock::new([NONE; RESERVES_MAX]);
+/// All blocks, newest first.
+struct Blocks(*mut Reserve);
+
+// SAFETY: a block belongs to no thread.
+unsafe impl Send for Blocks {}
+
+static BLOCKS: SpinLock<Blocks> = SpinLock::new(Blocks(null_mut()));
 /// Blocks that exist; without one the allocator needs no look.
-static BLOCKS: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A block.
+pub(crate) struct Block(*mut Reserve);
 
 /// An open reserve; closed when it is dropped.
-pub(crate) struct Open(usize);
+pub(crate) enum Open {
+    /// Whatever block it is by then.
+    Standing,
+    One(Block),
+}
+
+// SAFETY: as above.
+unsafe impl Send for Open {}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        change(|reserve| reserve.base == self.0, |reserve| reserve.open = false);
+        let is = |reserve: &Reserve| match *self {
+            Self::Standing => reserve.owner == Owner::Standing,
+            Self::One(Block(block)) => core::ptr::eq(reserve, block),
+        };
+        change(is, |reserve| reserve.owner = Owner::Closed);
     }
 }
 
-/// Sets `bytes` aside. IRQL <= DISPATCH_LEVEL.
+/// Sets aside what run-time calls need that cannot fail. IRQL <= DISPATCH_LEVEL.
+///
+/// # Errors
+/// `NDIS_STATUS_RESOURCES` where the pool refuses it.
+pub(crate) fn standing() -> Result<Open, NTSTATUS> {
+    let block = allocate_block(STANDING_BYTES).ok_or(NDIS_STATUS_RESOURCES)?;
+    BLOCKS.lock().link(block, STANDING_BYTES, Owner::Standing);
+    Ok(Open::Standing)
+}
+
+/// Sets `bytes` aside for work of several threads. IRQL <= DISPATCH_LEVEL.
 ///
 /// # Errors
 /// `NDIS_STATUS_RESOURCES` where the pool refuses them.
 pub(crate) fn open(bytes: usize) -> Result<Open, NTSTATUS> {
-    let base = pool::allocate(bytes).expose_provenance();
-    if base == 0 {
-        return Err(NDIS_STATUS_RESOURCES);
-    }
-    if enter(Reserve { base, len: bytes, used: 0, live: 0, open: true }) {
-        return Ok(Open(base));
-    }
-    free(base);
-    Err(NDIS_STATUS_RESOURCES)
+    take(bytes, Owner::Shared).ok_or(NDIS_STATUS_RESOURCES)
 }
 
-fn enter(reserve: Reserve) -> bool {
-    let mut reserves = RESERVES.lock();
-    let Some(free) = reserves.iter_mut().find(|reserve| reserve.base == 0) else { return false };
-    *free = reserve;
-    BLOCKS.fetch_add(1, Ordering::Release);
+/// Runs `work` with `bytes` set aside that only it can take, at DISPATCH_LEVEL; false where the pool
+/// refuses them, and nothing has happened. IRQL <= DISPATCH_LEVEL.
+pub(crate) fn with(bytes: usize, work: &mut dyn FnMut()) -> bool {
+    // Nobody else allocates on this processor until the level is lowered.
+    at_dispatch(|| {
+        let reserve = take(bytes, Owner::Processor(processor()));
+        if reserve.is_some() {
+            work();
+        }
+        reserve.is_some()
+    })
+}
+
+fn take(bytes: usize, owner: Owner) -> Option<Open> {
+    if BLOCKS.lock().low().is_some() && !renew() {
+        return None;
+    }
+    let bytes = bytes.checked_add(size_of::<Reserve>())?;
+    let block = allocate_block(bytes)?;
+    BLOCKS.lock().link(block, bytes, owner);
+    Some(Open::One(Block(block)))
+}
+
+/// Puts a new standing reserve in the place of one that is nearly used up; false where the pool
+/// refuses it. What is in use of the old one keeps its block.
+fn renew() -> bool {
+    let Some(block) = allocate_block(STANDING_BYTES) else { return false };
+    let mut blocks = BLOCKS.lock();
+    let Some(old) = blocks.low() else {
+        drop(blocks);
+        // Another processor was faster.
+        // SAFETY: just allocated, and nobody else's.
+        unsafe { pool::free(block.cast()) };
+        return true;
+    };
+    // SAFETY: a block of the list, which is locked. Something of it is in use, or it were not low:
+    // whoever gives that back frees it.
+    unsafe { (*old).owner = Owner::Closed };
+    blocks.link(block, STANDING_BYTES, Owner::Standing);
     true
+}
+
+fn allocate_block(bytes: usize) -> Option<*mut Reserve> {
+    let block = pool::allocate(bytes).cast::<Reserve>();
+    (!block.is_null()).then_some(block)
+}
+
+impl Blocks {
+    /// Finds a block and calls `what` with it.
+    fn find<T>(
+        &mut self,
+        is: impl Fn(&Reserve) -> bool,
+        what: impl FnOnce(&mut Reserve) -> T,
+    ) -> Option<T> {
+        let mut next = self.0;
+        // SAFETY: a block of the list, which is locked.
+        while let Some(reserve) = unsafe { next.as_mut() } {
+            if is(reserve) {
+                return Some(what(reserve));
+            }
+            next = reserve.next;
+        }
+        None
+    }
+
+    /// Enters a block of `len` bytes that is nobody else's.
+    fn link(&mut self, block: *mut Reserve, len: usize, owner: Owner) {
+        let reserve = Reserve { next: self.0, len, used: size_of::<Reserve>(), live: 0, owner };
+        // SAFETY: the caller's block, which the pool aligned.
+        unsafe { block.write(reserve) };
+        self.0 = block;
+        COUNT.fetch_add(1, Ordering::Release);
+    }
+
+    /// The standing reserve if so much of it is in use that nothing new shall begin.
+    fn low(&mut self) -> Option<*mut Reserve> {
+        let low =
+            |reserve: &Reserve| reserve.owner == Owner::Standing && reserve.used > reserve.len / 2;
+        self.find(low, core::ptr::from_mut)
+    }
+
+    /// Takes a block out of the list.
+    fn unlink(&mut self, block: *mut Reserve) {
+        // SAFETY: a block of the list, which is locked.
+        let next = unsafe { (*block).next };
+        if core::ptr::eq(self.0, block) {
+            self.0 = next;
+        } else {
+            self.find(|reserve| core::ptr::eq(reserve.next, block), |before| before.next = next);
+        }
+    }
 }
 
 /// A part of an open reserve; null where none has room.
 pub(super) fn allocate(layout: Layout) -> *mut u8 {
-    if BLOCKS.load(Ordering::Acquire) == 0 {
-        return core::ptr::null_mut();
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return null_mut();
     }
-    let mut reserves = RESERVES.lock();
-    let part =
-        reserves.iter_mut().filter(|reserve| reserve.open).find_map(|reserve| reserve.part(layout));
-    part.map_or(core::ptr::null_mut(), core::ptr::with_exposed_provenance_mut)
+    let mut blocks = BLOCKS.lock();
+    // The lock holds this thread on its processor.
+    let own = Owner::Processor(processor());
+    for owner in [own, Owner::Shared, Owner::Standing] {
+        let fits = |reserve: &Reserve| reserve.owner == owner && reserve.place(layout).is_some();
+        let part = blocks.find(fits, |reserve| reserve.part(layout));
+        if let Some(Some(part)) = part {
+            return with_exposed_provenance_mut(part);
+        }
+    }
+    null_mut()
 }
 
 /// Takes a part back. False: the address is not of a reserve.
 pub(super) fn deallocate(address: *mut u8) -> bool {
-    if BLOCKS.load(Ordering::Acquire) == 0 {
+    if COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
     let address = address.addr();
@@ -92,46 +220,49 @@ pub(super) fn deallocate(address: *mut u8) -> bool {
 
 /// Changes the reserve that `is` finds, and frees its block if nobody needs it any more.
 fn change(is: impl Fn(&Reserve) -> bool, what: impl FnOnce(&mut Reserve)) -> bool {
-    let mut reserves = RESERVES.lock();
-    let Some(reserve) = reserves.iter_mut().find(|reserve| reserve.base != 0 && is(reserve)) else {
-        return false;
-    };
-    what(reserve);
-    if reserve.open || reserve.live > 0 {
-        return true;
+    let mut blocks = BLOCKS.lock();
+    let changed = blocks.find(is, |reserve| {
+        what(reserve);
+        let over = reserve.owner == Owner::Closed && reserve.live == 0;
+        (core::ptr::from_mut(reserve), over)
+    });
+    if let Some((block, true)) = changed {
+        blocks.unlink(block);
+        drop(blocks);
+        COUNT.fetch_sub(1, Ordering::Release);
+        // SAFETY: a block that `take` took from the pool, and no part of it is in use.
+        unsafe { pool::free(block.cast()) };
     }
-    let base = reserve.base;
-    *reserve = NONE;
-    drop(reserves);
-    BLOCKS.fetch_sub(1, Ordering::Release);
-    free(base);
-    true
-}
-
-fn free(base: usize) {
-    // SAFETY: a block that `with` took from the pool, and no part of it is in use.
-    unsafe { pool::free(core::ptr::with_exposed_provenance_mut(base)) };
+    changed.is_some()
 }
 
 impl Reserve {
+    fn base(&self) -> usize {
+        core::ptr::from_ref(self).expose_provenance()
+    }
+
     fn holds(&self, address: usize) -> bool {
-        address.wrapping_sub(self.base) < self.len
+        address.wrapping_sub(self.base()) < self.len
     }
 
     fn give_back(&mut self) {
         self.live -= 1;
         if self.live == 0 {
-            self.used = 0;
+            self.used = size_of::<Self>();
         }
     }
 
-    fn part(&mut self, layout: Layout) -> Option<usize> {
-        let start = (self.base + self.used).checked_next_multiple_of(layout.align())?;
+    /// Where a part would lie, and what would be used then.
+    fn place(&self, layout: Layout) -> Option<(usize, usize)> {
+        let base = self.base();
+        let start = (base + self.used).checked_next_multiple_of(layout.align())?;
         let end = start.checked_add(layout.size())?;
-        if end > self.base + self.len {
-            return None;
-        }
-        self.used = end - self.base;
+        (end <= base + self.len).then(|| (start, end - base))
+    }
+
+    fn part(&mut self, layout: Layout) -> Option<usize> {
+        let (start, used) = self.place(layout)?;
+        self.used = used;
         self.live += 1;
         Some(start)
     }

@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "calls the kernel")]
 
 use crate::abi::imports::{
-    KeAcquireSpinLockRaiseToDpc, KeInitializeEvent, KeLowerIrql, KeRaiseIrqlToDpcLevel,
-    KeReleaseSpinLock, KeResetEvent, KeSetEvent, KeWaitForSingleObject,
+    KeAcquireSpinLockRaiseToDpc, KeGetCurrentProcessorNumberEx, KeInitializeEvent, KeLowerIrql,
+    KeRaiseIrqlToDpcLevel, KeReleaseSpinLock, KeResetEvent, KeSetEvent, KeWaitForSingleObject,
 };
 use crate::abi::*;
 use alloc::boxed::Box;
@@ -76,7 +76,13 @@ pub(crate) fn sleep(time: Duration) {
     Event::notification().wait_for(time);
 }
 
-/// Runs `work` at DISPATCH_LEVEL. From PASSIVE_LEVEL.
+/// The number of the processor, which is that of the caller as long as it stays at DISPATCH_LEVEL.
+pub(crate) fn processor() -> u32 {
+    // SAFETY: the group's place is optional.
+    unsafe { KeGetCurrentProcessorNumberEx(null_mut()) }
+}
+
+/// Runs `work` at DISPATCH_LEVEL. IRQL <= DISPATCH_LEVEL.
 pub(crate) fn at_dispatch<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: raised from below, and lowered to where it was.
     let irql = unsafe { KeRaiseIrqlToDpcLevel() };

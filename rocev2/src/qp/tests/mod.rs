@@ -341,6 +341,14 @@ impl Pair {
         self.hand(0, (Opcode::Acknowledge, psn), ext, &[])
     }
 
+    /// Lets the next deadline of `node` pass.
+    fn wait(&mut self, node: usize) {
+        self.now = self.nodes[node].qp.deadline().unwrap();
+        let Node { qp, out, .. } = &mut self.nodes[node];
+        qp.handle_timeout(self.now, out);
+        self.nodes[node].collect();
+    }
+
     /// What `from` sends now, none of which arrives.
     fn taken(&mut self, from: usize) -> Vec<Taken> {
         self.transmit(from);
@@ -352,6 +360,11 @@ impl Pair {
             Taken { opcode: bth.opcode, at, ext, bth, payload: payload.to_vec() }
         };
         frames.into_iter().map(take).collect()
+    }
+
+    /// Places of the packets that node 0 sends now, none of which arrives.
+    fn places(&mut self) -> Vec<i32> {
+        self.taken(0).iter().map(|taken| taken.at).collect()
     }
 
     /// Syndrome, place and MSN of the acknowledgements that node 1 sends now.

@@ -148,23 +148,15 @@ fn sends(count: u64, settings: Settings) -> Pair {
     pair
 }
 
-/// Lets node 0's next deadline pass.
-fn wait(pair: &mut Pair) {
-    pair.now = pair.nodes[0].qp.deadline().unwrap();
-    let Node { qp, out, .. } = &mut pair.nodes[0];
-    qp.handle_timeout(pair.now, out);
-    pair.nodes[0].collect();
-}
-
 #[test]
 fn req_07_a_nak_repeated_restarts_once() {
     let mut pair = sends(10, CLEAN);
     let nak = Syndrome::Nak(NakCode::PsnSequence);
     pair.answer(3, nak).unwrap();
     assert_eq!(pair.nodes[0].done.len(), 3);
-    assert_eq!(pair.taken(0).len(), 7);
+    assert_eq!(pair.places(), [3]);
     pair.answer(3, nak).unwrap();
-    assert_eq!(pair.taken(0).len(), 0);
+    assert_eq!(pair.places(), []);
 }
 
 #[test]
@@ -173,7 +165,7 @@ fn rnr_08_the_first_refusal_counts_even_if_it_acknowledges() {
     let rnr = Syndrome::RnrNak(RnrTimer::new(1));
     for _ in 0..2 {
         pair.answer(1, rnr).unwrap();
-        wait(&mut pair);
+        pair.wait(0);
         assert_eq!(pair.taken(0).len(), 1);
     }
     pair.answer(1, rnr).unwrap();
@@ -296,9 +288,11 @@ fn req_03_04_and_11_acknowledgements_count_up_to_their_packet() {
     pair.answer(3, Syndrome::ACK).unwrap();
     assert_eq!(pair.nodes[0].done.len(), 3);
     assert!(pair.nodes[0].qp.deadline() > deadline);
-    wait(&mut pair);
-    let resent: Vec<i32> = pair.taken(0).iter().map(|taken| taken.at).collect();
-    assert_eq!(resent, [4, 5]);
+    pair.wait(0);
+    // One packet tells whether the peer or only its answer is missing something.
+    assert_eq!(pair.places(), [4]);
+    pair.answer(4, Syndrome::ACK).unwrap();
+    assert_eq!(pair.places(), [5]);
 }
 
 #[test]
@@ -323,16 +317,19 @@ fn req_12_17_and_18_a_hole_in_an_answer_is_asked_for_again() {
     data(&mut pair, 0, ReadResponseFirst, 1024).unwrap();
     data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
     assert!(pair.nodes[0].done.is_empty());
+    // It may only be late.
+    assert_eq!(pair.places(), []);
+    pair.wait(0);
     let [again] = &pair.taken(0)[..] else { panic!("one request") };
     let reth = again.ext.reth().unwrap();
-    assert_eq!((again.at, reth.va, reth.len), (1, BASE + 7 + 1024, 2048));
+    assert_eq!((again.at, reth.va, reth.len), (1, BASE + 7 + 1024, 1024));
     // The same hole is not asked for twice.
-    data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
-    assert_eq!(pair.taken(0).len(), 0);
-    assert_eq!(data(&mut pair, 0, ReadResponseFirst, 1024), Err(DropReason::StaleResponse));
-    // As rxe answers it, MIDDLE first.
+    let stale = Err(DropReason::StaleResponse);
+    assert_eq!(data(&mut pair, 2, ReadResponseLast, 1024), stale);
+    assert_eq!(data(&mut pair, 0, ReadResponseFirst, 1024), stale);
+    assert_eq!(pair.places(), []);
+    // As rxe answers it, neither FIRST nor ONLY.
     data(&mut pair, 1, ReadResponseMiddle, 1024).unwrap();
-    data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
     assert!(pair.nodes[0].memory.0[0][1000..4072].iter().all(|byte| *byte == 0x5a));
     pair.nodes[0].memory.0[0].fill(0);
@@ -426,7 +423,7 @@ fn req_30_a_resend_is_the_same_packet() {
     let sgl = pair.nodes[0].sge(0, 100);
     pair.nodes[0].send(1, SendOp::Write { va: BASE, rkey }, sgl);
     let first = pair.taken(0);
-    wait(&mut pair);
+    pair.wait(0);
     assert_eq!(std::format!("{first:?}"), std::format!("{:?}", pair.taken(0)));
 }
 
@@ -437,7 +434,7 @@ fn rnr_07_and_10_a_pause_lasts_what_the_peer_asked_for() {
         let start = pair.now;
         pair.answer(0, Syndrome::RnrNak(RnrTimer::new(code))).unwrap();
         assert_eq!(pair.taken(0).len(), 0);
-        wait(&mut pair);
+        pair.wait(0);
         assert_eq!(pair.now.saturating_since(start), Duration::from_micros(micros));
         assert_eq!(pair.taken(0).len(), 2);
     }
@@ -448,7 +445,7 @@ fn rnr_09_seven_is_without_end() {
     let mut pair = sends(1, CLEAN);
     for _ in 0..200 {
         pair.answer(0, Syndrome::RnrNak(RnrTimer::new(0))).unwrap();
-        wait(&mut pair);
+        pair.wait(0);
         assert_eq!(pair.taken(0).len(), 1);
     }
     pair.answer(0, Syndrome::ACK).unwrap();
@@ -466,4 +463,126 @@ fn err_03_what_is_posted_after_an_error_comes_back() {
         pair.nodes[0].statuses(),
         [(0, WcStatus::RemoteInvalidRequest), (5, WcStatus::Flushed)]
     );
+}
+
+/// Node 0 with one SEND of `packets` packets out, and another behind it.
+fn long_send(packets: usize) -> Pair {
+    let mut pair = Pair::new(1_000_000, CLEAN);
+    let sgl = pair.nodes[0].sge(0, packets * P);
+    pair.nodes[0].send(1, SendOp::Send, sgl);
+    assert_eq!(pair.taken(0).len(), packets);
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    pair
+}
+
+#[test]
+fn a_peer_that_keeps_gets_only_what_it_names() {
+    let mut pair = long_send(40);
+    pair.answer(3, GAP).unwrap();
+    let [again] = &pair.taken(0)[..] else { panic!("nothing new before the peer is known") };
+    assert!(again.at == 3 && again.bth.ack_req);
+    // The answer skips what was not resent.
+    pair.answer(8, GAP).unwrap();
+    assert_eq!(pair.places(), [8, 40]);
+    // Losses in a row double what is resent.
+    pair.answer(9, GAP).unwrap();
+    assert_eq!(pair.places(), [9, 10]);
+    pair.answer(10, ACK).unwrap();
+    assert_eq!(pair.places(), [11, 12, 13, 14]);
+    pair.answer(40, ACK).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert_eq!(pair.places(), []);
+}
+
+#[test]
+fn a_peer_that_drops_gets_everything_from_the_gap_on_once() {
+    let mut pair = long_send(40);
+    pair.answer(10, GAP).unwrap();
+    assert_eq!(pair.places(), [10]);
+    pair.answer(10, ACK).unwrap();
+    assert_eq!(pair.places(), [11, 12]);
+    // Nothing behind either resend: it drops. The window is what passed between the losses.
+    pair.answer(12, ACK).unwrap();
+    assert_eq!(pair.places(), Vec::from_iter(13..26));
+    pair.answer(20, GAP).unwrap();
+    assert_eq!(pair.places(), Vec::from_iter(20..23));
+    pair.answer(20, GAP).unwrap();
+    assert_eq!(pair.places(), []);
+    pair.answer(22, ACK).unwrap();
+    assert_eq!(pair.places(), Vec::from_iter(23..27));
+}
+
+#[test]
+fn after_silence_one_packet_tells_how_much_is_missing() {
+    let mut pair = long_send(10);
+    pair.wait(0);
+    assert_eq!(pair.places(), [0]);
+    // Only the answers were lost.
+    pair.answer(9, ACK).unwrap();
+    assert_eq!(pair.places(), [10]);
+    pair.wait(0);
+    assert_eq!(pair.places(), [10]);
+    pair.answer(10, ACK).unwrap();
+    assert!(pair.nodes[0].done.len() == 2 && pair.nodes[0].qp.deadline().is_none());
+}
+
+#[test]
+fn req_06_an_answer_beyond_an_unfinished_read_is_remembered() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(1000, 2048);
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
+    pair.taken(0);
+    data(&mut pair, 1, Opcode::ReadResponseLast, 1024).unwrap();
+    pair.answer(3, ACK).unwrap();
+    assert!(pair.nodes[0].done.is_empty());
+    data(&mut pair, 0, Opcode::ReadResponseFirst, 1024).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert!(pair.nodes[0].qp.deadline().is_none());
+    assert!(pair.nodes[0].memory.0[0][1000..3048].iter().all(|byte| *byte == 0x5a));
+}
+
+#[test]
+fn rnr_11_a_pause_asked_for_by_what_was_taken_since_is_stale() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    pair.taken(0);
+    pair.answer(1, ACK).unwrap();
+    let stale = Err(DropReason::StaleResponse);
+    assert_eq!(pair.answer(1, Syndrome::RnrNak(RnrTimer::new(14))), stale);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 8).unwrap();
+    assert_eq!(pair.nodes[0].done.len(), 2);
+}
+
+/// A message whose source goes away half sent still fails as itself when a packet of its first half
+/// has to be sent again.
+#[test]
+fn a_fault_found_while_sending_again_fails_its_own_request() {
+    for named in [0, 2] {
+        let mut pair = long_send(40);
+        let key = pair.nodes[0].key;
+        pair.nodes[0].mrs.deregister(key).unwrap();
+        pair.answer(named, GAP).unwrap();
+        assert_eq!(pair.places(), []);
+        let first = (1, WcStatus::LocalProtection);
+        assert_eq!(pair.nodes[0].statuses(), [first, (2, WcStatus::Flushed)]);
+    }
+}
+
+#[test]
+fn a_hole_that_a_peer_does_not_answer_alone_is_asked_for_with_the_rest() {
+    use Opcode::*;
+    let mut pair = reads(4 * 1024);
+    data(&mut pair, 2, ReadResponseMiddle, 1024).unwrap();
+    let mut lens = Vec::new();
+    for _ in 0..4 {
+        pair.wait(0);
+        lens.extend(pair.taken(0).iter().map(|taken| taken.ext.reth().unwrap().len));
+    }
+    assert_eq!(lens, [1024, 2048, 2048, 4096]);
 }

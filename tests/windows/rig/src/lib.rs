@@ -169,6 +169,20 @@ mod tests {
             lock::KeReleaseSpinLock(&word, old);
         };
         assert_eq!(breaches_of(held), 1, "a lock held over a return");
+        let words = [const { std::sync::atomic::AtomicUsize::new(0) }; 3];
+        let nest = |outer: usize, inner: usize| unsafe {
+            let old = lock::KeAcquireSpinLockRaiseToDpc(&words[outer]);
+            lock::KeAcquireSpinLockAtDpcLevel(&words[inner]);
+            lock::KeReleaseSpinLockFromDpcLevel(&words[inner]);
+            lock::KeReleaseSpinLock(&words[outer], old);
+        };
+        let one_way = || [(0, 1), (1, 2), (0, 2), (0, 1)].into_iter().for_each(|(a, b)| nest(a, b));
+        assert_eq!(breaches_of(one_way), 0);
+        assert_eq!(breaches_of(|| nest(2, 0)), 1, "the other order, over a third lock");
+        assert_eq!(breaches_of(|| nest(2, 0)), 0, "told once");
+        let start = words.as_ptr().addr();
+        lock::forget(start..start + size_of_val(&words));
+        assert_eq!(breaches_of(|| nest(1, 0)), 0, "other locks at the same place");
         assert_eq!(
             breaches_of(|| unsafe { lock::KeReleaseSpinLockFromDpcLevel(&word) }),
             2,

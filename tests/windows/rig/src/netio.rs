@@ -182,8 +182,8 @@ exports! {
         row.add(0x464).cast::<u32>().write(nic.mtu);
         SUCCESS
     }
-    /// Every peer is on the link.
-    fn GetBestRoute2(luid: *const u64, index: u32, source: *const SOCKADDR_INET, _destination: *const SOCKADDR_INET,
+    /// What is not on the link is behind the router.
+    fn GetBestRoute2(luid: *const u64, index: u32, source: *const SOCKADDR_INET, destination: &SOCKADDR_INET,
         _options: u32, route: Pointer, best: *mut SOCKADDR_INET) -> i32 {
         irql::at_most(PASSIVE, "GetBestRoute2");
         let found = vnic::all().into_iter().find(|vnic| if luid.is_null() { vnic.index == index } else { vnic.luid() == *luid });
@@ -191,6 +191,11 @@ exports! {
         route.write_bytes(0, 0x68);
         route.cast::<u64>().write(vnic.luid());
         route.add(8).cast::<u32>().write(vnic.index);
+        // MIB_IPFORWARD_ROW2.NextHop; left zero where there is none.
+        let destination = destination.socket_addr().map(|address| address.ip());
+        if let Some(router) = destination.and_then(tcpip::router) {
+            route.add(0x2C).cast::<SOCKADDR_INET>().write(std::net::SocketAddr::new(router, 0).into());
+        }
         if !source.is_null() {
             best.write(*source);
         } else if let Some(&address) = vnic.addresses.lock().unwrap().first() {

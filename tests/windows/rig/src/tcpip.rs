@@ -1,80 +1,92 @@
-//! As much of TCP/IP as a vNIC needs to be found: ARP, by ordinary frames through the image.
+//! As much of TCP/IP as a vNIC needs to be found: ARP and neighbour discovery, by ordinary frames
+//! through the image.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use netadapter_glue::neighbour::Neighbours;
 
 use crate::ndis::vnic::Vnic;
 
-type Neighbours = HashMap<(u32, IpAddr), [u8; 6]>;
-static NEIGHBOURS: LazyLock<Mutex<Neighbours>> = LazyLock::new(Mutex::default);
+/// By the index of the interface.
+type Stacks = HashMap<u32, Neighbours>;
+static STACKS: LazyLock<Mutex<Stacks>> = LazyLock::new(Mutex::default);
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-const ARP: [u8; 2] = [0x08, 0x06];
-const REQUEST: u8 = 1;
-const REPLY: u8 = 2;
-const BROADCAST: [u8; 6] = [0xFF; 6];
+const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Answers a request for an address of the vNIC; remembers who asks and who answers.
+fn now() -> u64 {
+    START.elapsed().as_nanos() as u64
+}
+
+fn with<T>(vnic: &Vnic, work: impl FnOnce(&mut Neighbours) -> T) -> T {
+    let mut stacks: MutexGuard<'_, Stacks> = STACKS.lock().unwrap();
+    let addresses = vnic.addresses.lock().unwrap().clone();
+    work(stacks.entry(vnic.index).or_insert_with(|| Neighbours::new(vnic.mac(), &addresses)))
+}
+
+/// Answers who asks for an address of the vNIC; remembers who asks and who answers.
 pub fn hear(vnic: &'static Vnic, frame: &[u8]) {
-    if frame.len() < 42 || frame[12..14] != ARP {
-        return;
-    }
-    let mac: [u8; 6] = frame[22..28].try_into().unwrap();
-    let sender = ip(&frame[28..32]);
-    NEIGHBOURS.lock().unwrap().insert((vnic.index, sender), mac);
-    let target = ip(&frame[38..42]);
-    if frame[21] == REQUEST && vnic.addresses.lock().unwrap().contains(&target) {
-        let reply = arp(vnic, REPLY, mac, mac, target, sender);
+    let answers = with(vnic, |stack| {
+        stack.handle_frame(now(), frame);
+        frames(stack)
+    });
+    if !answers.is_empty() {
         // TCP/IP does not send from within an indication.
-        std::thread::spawn(move || vnic.send(&reply));
+        std::thread::spawn(move || answers.iter().for_each(|frame| vnic.send(frame)));
     }
 }
 
-/// Asks for the link-layer address of a neighbour, three times a second apart.
+/// Asks for the link-layer address of a neighbour.
 pub fn resolve(vnic: &Vnic, target: IpAddr) -> Option<[u8; 6]> {
-    let source = *vnic.addresses.lock().unwrap().iter().find(|address| address.is_ipv4())?;
-    for _ in 0..3 {
-        vnic.send(&arp(vnic, REQUEST, BROADCAST, [0; 6], source, target));
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_secs(1) {
-            if let Some(mac) = NEIGHBOURS.lock().unwrap().get(&(vnic.index, target)) {
-                return Some(*mac);
-            }
-            std::thread::sleep(Duration::from_millis(1));
+    let addresses = vnic.addresses.lock().unwrap().clone();
+    let local = addresses.into_iter().find(|local| local.is_ipv4() == target.is_ipv4())?;
+    with(vnic, |stack| stack.resolve(now(), local, target));
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
+        let (known, asks) = with(vnic, |stack| {
+            stack.handle_timeout(now());
+            (stack.lookup(now(), target), frames(stack))
+        });
+        if known.is_some() {
+            return known;
         }
+        asks.iter().for_each(|frame| vnic.send(frame));
+        std::thread::sleep(Duration::from_millis(1));
     }
     None
 }
 
-fn arp(
-    vnic: &Vnic,
-    operation: u8,
-    to: [u8; 6],
-    mac: [u8; 6],
-    from: IpAddr,
-    target: IpAddr,
-) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(60);
-    frame.extend(to);
-    frame.extend(vnic.mac());
-    frame.extend(ARP);
-    frame.extend([0, 1, 8, 0, 6, 4, 0, operation]);
-    frame.extend(vnic.mac());
-    frame.extend(octets(from));
-    frame.extend(mac);
-    frame.extend(octets(target));
-    frame.resize(60, 0);
-    frame
+/// What the stack wants to send.
+fn frames(stack: &mut Neighbours) -> Vec<Vec<u8>> {
+    let mut buffer = [0; 1600];
+    std::iter::from_fn(|| {
+        let len = stack.poll_transmit(&mut buffer)?;
+        Some(buffer[..len].to_vec())
+    })
+    .collect()
 }
 
-fn ip(bytes: &[u8]) -> IpAddr {
-    IpAddr::from(<[u8; 4]>::try_from(bytes).unwrap())
-}
-
-fn octets(address: IpAddr) -> [u8; 4] {
-    match address {
-        IpAddr::V4(address) => address.octets(),
-        IpAddr::V6(_) => [0; 4],
+/// The router on the way to an address that is not on the link: the second adapter plays it.
+pub fn router(destination: IpAddr) -> Option<IpAddr> {
+    match destination {
+        IpAddr::V4(address) if address.octets()[..3] != [10, 0, 0] => {
+            Some(IpAddr::from([10, 0, 0, 2]))
+        }
+        _ => None,
     }
+}
+
+/// The Ethernet groups by which neighbour discovery asks for these addresses (RFC 4291, 2.7.1).
+pub fn multicast_of(addresses: &[IpAddr]) -> Vec<[u8; 6]> {
+    let group = |address: &IpAddr| match address {
+        IpAddr::V6(address) => {
+            let [.., a, b, c] = address.octets();
+            Some([0x33, 0x33, 0xFF, a, b, c])
+        }
+        IpAddr::V4(_) => None,
+    };
+    addresses.iter().filter_map(group).collect()
 }

@@ -15,10 +15,17 @@ pub mod work;
 use crate::ntos::Pointer;
 
 pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
-    [config::table(), driver::table(), nbl::table(), nic::table(), oid::table(), vnic::table()]
-        .into_iter()
-        .chain([work::table()])
-        .flatten()
+    [
+        config::table(),
+        driver::table(),
+        nbl::table(),
+        nic::calls::table(),
+        oid::table(),
+        vnic::table(),
+    ]
+    .into_iter()
+    .chain([work::table()])
+    .flatten()
 }
 
 pub const SUCCESS: i32 = 0;

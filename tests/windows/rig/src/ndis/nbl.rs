@@ -31,8 +31,10 @@ pub struct NetBuffer {
 const _: () = assert!(size_of::<NetBuffer>() == 0xB0);
 
 const INFO_COUNT: usize = 32;
-/// Place of the VLAN tag among the out-of-band values.
+/// Place of the VLAN tag among the out-of-band values: priority in bits 0 to 2, VLAN from bit 4 on.
 pub const VLAN: usize = 4;
+/// Place of the mark by which a send is cancelled.
+pub const CANCEL: usize = 5;
 
 /// `NET_BUFFER_LIST`.
 #[repr(C, align(16))]
@@ -173,27 +175,29 @@ unsafe fn bytes(buffer: &NetBuffer) -> Vec<u8> {
             breach!("a net buffer of {} bytes has MDLs for {}", buffer.len, frame.len());
             break;
         }
-        if (*mdl).mapped.is_null() {
+        // Who reads a frame that a NIC lent may map what is not mapped yet; ours always is.
+        if (*mdl).mapped.is_null() && (*mdl).flags & mdl::PARTIAL == 0 {
             breach!("a net buffer's MDL has no system address: flags {:#x}", (*mdl).flags);
             break;
         }
         let count = ((*mdl).count as usize).saturating_sub(offset).min(buffer.len - frame.len());
-        frame.extend_from_slice(std::slice::from_raw_parts((*mdl).mapped.add(offset), count));
+        frame.extend_from_slice(std::slice::from_raw_parts(mdl::bytes_of(mdl).add(offset), count));
         offset = offset.saturating_sub((*mdl).count as usize);
         mdl = (*mdl).next;
     }
     frame
 }
 
-/// A list of ours with one frame, which lies in pieces of at most `piece` bytes, and a headroom.
-pub fn make(frame: &[u8], piece: usize, source: Pointer) -> *mut Nbl {
+/// A list of ours with one frame, which lies in pieces of at most `piece` bytes, and a headroom. The
+/// MDLs have these flags: `NON_PAGED` with a system address, `PARTIAL` without.
+pub fn make(frame: &[u8], piece: usize, flags: i16, source: Pointer) -> *mut Nbl {
     const HEADROOM: usize = 6;
     unsafe {
         let mut pieces = Vec::new();
         for (place, part) in frame.chunks(piece).enumerate() {
             let headroom = if place == 0 { HEADROOM } else { 0 };
             let memory: &'static mut [u8] = [&vec![0xEE; headroom], part].concat().leak();
-            pieces.push(mdl::make(memory.as_mut_ptr(), memory.len(), NON_PAGED));
+            pieces.push(mdl::make(memory.as_mut_ptr(), memory.len(), flags));
         }
         for pair in pieces.windows(2) {
             (*pair[0]).next = pair[1];
@@ -212,7 +216,7 @@ pub unsafe fn unmake(list: *mut Nbl) {
     while !mdl.is_null() {
         let next = (*mdl).next;
         let len = (*mdl).count as usize;
-        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut((*mdl).mapped, len)));
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(mdl::bytes_of(mdl), len)));
         mdl::free(mdl);
         mdl = next;
     }

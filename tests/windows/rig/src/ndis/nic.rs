@@ -1,7 +1,9 @@
 //! A NIC on the switch, to which the image may bind as a protocol.
 
+pub mod calls;
+
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use super::{
     switch,
 };
 use crate::ntos::irql::{self, DISPATCH, PASSIVE};
-use crate::ntos::{Pointer, UnicodeString, lock, pool};
+use crate::ntos::{Pointer, UnicodeString, lock, mdl, pool};
 
 pub struct Nic {
     pub guid: String,
@@ -24,11 +26,25 @@ pub struct Nic {
     wire: Mutex<Sender<Event>>,
     port: AtomicUsize,
     filter: AtomicUsize,
-    /// Calls of the image end later whenever this is set.
-    pub pends: AtomicBool,
+    /// When calls of the image end: at once, later, or before they return although they pend.
+    pub ends: AtomicU8,
+    /// Requests of the image end with this status; 0: as they would.
+    pub aborts: AtomicI32,
+    /// Sends stay in its queue until this is over.
+    holds: AtomicBool,
+    held: Mutex<Vec<usize>>,
+    /// Received frames lie in MDLs that nobody has mapped.
+    pub unmapped: AtomicBool,
+    /// Tags travel beside received frames, not in them.
+    pub strips: AtomicBool,
+    /// Lists that it put on the wire.
+    sent: AtomicUsize,
+    /// Indications so far: those that the image may keep, and those that it may not.
+    pub indications: [AtomicUsize; 2],
     bind_done: Completion,
     unbind_done: Completion,
     event_done: Completion,
+    powered: AtomicBool,
     /// 0: its own.
     luid: AtomicU64,
 }
@@ -55,6 +71,10 @@ enum Event {
 static NICS: Mutex<Vec<&'static Nic>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
+pub const AT_ONCE: u8 = 0;
+pub const LATER: u8 = 1;
+pub const WITHIN: u8 = 2;
+
 const MEDIUM_ETHERNET: i32 = 0;
 const SPEED: u64 = 25_000_000_000;
 const FLAG_DISPATCH: u32 = 1;
@@ -62,6 +82,8 @@ const FLAG_RESOURCES: u32 = 2;
 const PROMISCUOUS: usize = 0x20;
 /// Frames of one indication.
 const BURST: usize = 8;
+const NET_EVENT_SET_POWER: i32 = 0;
+const NET_EVENT_QUERY_POWER: i32 = 1;
 const NET_EVENT_PAUSE: i32 = 8;
 const NET_EVENT_RESTART: i32 = 9;
 
@@ -120,10 +142,18 @@ impl Nic {
             wire: Mutex::new(wire),
             port: AtomicUsize::new(0),
             filter: AtomicUsize::new(0),
-            pends: AtomicBool::new(number.is_multiple_of(2)),
+            ends: AtomicU8::new(if number.is_multiple_of(2) { LATER } else { AT_ONCE }),
+            aborts: AtomicI32::new(0),
+            holds: AtomicBool::new(false),
+            held: Mutex::default(),
+            unmapped: AtomicBool::new(false),
+            strips: AtomicBool::new(true),
+            sent: AtomicUsize::new(0),
+            indications: [const { AtomicUsize::new(0) }; 2],
             bind_done: Completion::new(),
             unbind_done: Completion::new(),
             event_done: Completion::new(),
+            powered: AtomicBool::new(true),
             luid: AtomicU64::new(0),
         }));
         std::thread::spawn(move || nic.serve(&events));
@@ -228,12 +258,81 @@ impl Nic {
 
     pub fn restart(&self) {
         self.binding.lock().unwrap().running = true;
-        self.event(NET_EVENT_RESTART, "NetEventRestart");
+        self.event(NET_EVENT_RESTART, "NetEventRestart", 0);
+    }
+
+    /// The system sleeps or wakes. Without power nothing may be asked of the NIC.
+    pub fn set_power(&self, awake: bool) {
+        let state = if awake { 1 } else { 4 };
+        if awake {
+            self.powered.store(true, Ordering::SeqCst);
+        } else {
+            self.event(NET_EVENT_QUERY_POWER, "NetEventQueryPower", state);
+        }
+        self.event(NET_EVENT_SET_POWER, "NetEventSetPower", state);
+        self.powered.store(awake, Ordering::SeqCst);
+        let edge = self.handle() as usize;
+        if !awake {
+            let rests = || nbl::borrowed(edge) + nbl::lent(edge) == 0;
+            eventually("the end of lists in flight on a NIC without power", rests);
+        }
+    }
+
+    /// Keeps sends in its queue from now on, or lets them go.
+    pub fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::SeqCst);
+        if !holds {
+            let held = std::mem::take(&mut *self.held.lock().unwrap());
+            held.into_iter().for_each(|list| unsafe { self.put_on_wire(list as *mut Nbl) });
+        }
+    }
+
+    pub fn held(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    unsafe fn put_on_wire(&self, list: *mut Nbl) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        for frame in nbl::frames(list) {
+            let info = (*list).info[nbl::VLAN];
+            let frame = if info == 0 { frame } else { tagged(&frame, info) };
+            switch::send(self.port.load(Ordering::SeqCst), &frame);
+        }
+        (*list).status = SUCCESS;
+        let _ = self.wire.lock().unwrap().send(Event::Sent(list as usize));
+    }
+
+    unsafe fn cancel(&self, id: usize) {
+        let (cancelled, left): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.held.lock().unwrap())
+            .into_iter()
+            .partition(|&list| (*(list as *mut Nbl)).info[nbl::CANCEL] == id);
+        self.held.lock().unwrap().extend(left);
+        for list in cancelled {
+            (*(list as *mut Nbl)).status = ABORTED;
+            let _ = self.wire.lock().unwrap().send(Event::Sent(list));
+        }
+    }
+
+    /// Ends a call of the image: now, later, or before it returns.
+    fn end(&self, status: i32, complete: impl FnOnce() + Send + 'static) -> i32 {
+        match self.ends.load(Ordering::SeqCst) {
+            AT_ONCE => return status,
+            WITHIN => complete(),
+            _ => drop(std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                complete();
+            })),
+        }
+        PENDING
     }
 
     /// Afterwards the image has completed every send and returned every receive.
     pub fn pause(&self) {
-        self.event(NET_EVENT_PAUSE, "NetEventPause");
+        self.event(NET_EVENT_PAUSE, "NetEventPause", 0);
         self.binding.lock().unwrap().running = false;
         let edge = self.handle() as usize;
         eventually("sends in flight after a pause", || nbl::borrowed(edge) == 0);
@@ -242,7 +341,7 @@ impl Nic {
         }
     }
 
-    fn event(&self, code: i32, what: &str) {
+    fn event(&self, code: i32, what: &str, mut value: i32) {
         let Some((protocol, _)) = driver::registered().protocol else { return };
         // NET_PNP_EVENT_NOTIFICATION, revision 1.
         let mut notification = [0_u64; 0xA8 / 8];
@@ -250,6 +349,10 @@ impl Nic {
         unsafe {
             set_member(start, 0, Header::new(0x80, 1, 0xA4));
             set_member(start, 8, code);
+            if value != 0 {
+                set_member(start, 0x10, &raw mut value);
+                set_member(start, 0x18, 4_u32);
+            }
         }
         let context = self.binding.lock().unwrap().context;
         self.event_done.begin();
@@ -332,7 +435,8 @@ impl Nic {
     fn hear(&self, frame: &[u8]) {
         let filter = self.filter.load(Ordering::SeqCst);
         let ours = frame[..6] == self.mac || frame[0] & 1 != 0;
-        if filter & PROMISCUOUS != 0 || filter != 0 && ours {
+        let powered = self.powered.load(Ordering::SeqCst);
+        if powered && (filter & PROMISCUOUS != 0 || filter != 0 && ours) {
             let _ = self.wire.lock().unwrap().send(Event::Frame(frame.to_vec()));
         }
     }
@@ -374,7 +478,7 @@ impl Nic {
         let Some((protocol, _)) = driver::registered().protocol else { return };
         let context = {
             let binding = self.binding.lock().unwrap();
-            if frames.is_empty() || !binding.running {
+            if frames.is_empty() || !binding.running || !self.powered.load(Ordering::SeqCst) {
                 return;
             }
             binding.context
@@ -386,9 +490,16 @@ impl Nic {
             .enumerate()
             .map(|(place, frame)| {
                 let piece = [usize::MAX, 600, 37, 18][place % 4].min(frame.len());
-                nbl::make(frame, piece, self.handle())
+                let unmapped = self.unmapped.load(Ordering::SeqCst);
+                let flags = if unmapped { mdl::PARTIAL } else { mdl::NON_PAGED };
+                let strips = self.strips.load(Ordering::SeqCst);
+                let (frame, info) = if strips { untagged(frame) } else { (frame.clone(), 0) };
+                let list = nbl::make(&frame, piece.min(frame.len()), flags, self.handle());
+                unsafe { (*list).info[nbl::VLAN] = info };
+                list
             })
             .collect();
+        self.indications[usize::from(resources)].fetch_add(1, Ordering::Relaxed);
         let mut flags = FLAG_DISPATCH;
         if resources {
             flags |= FLAG_RESOURCES;
@@ -413,15 +524,17 @@ impl Nic {
 
     /// Answers a request of the image, now or later.
     pub unsafe fn oid_request(&'static self, request: Pointer) -> i32 {
-        let status = self.answer(request);
-        if !self.pends.load(Ordering::SeqCst) {
-            return status;
+        if !self.powered.load(Ordering::SeqCst) {
+            breach!("a request to a NIC without power");
         }
+        let status = match self.aborts.load(Ordering::SeqCst) {
+            SUCCESS => self.answer(request),
+            status => status,
+        };
         let (protocol, _) = driver::registered().protocol.expect("an open binding has a protocol");
         let context = self.binding.lock().unwrap().context;
         let request = request as usize;
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(2));
+        self.end(status, move || {
             irql::run_at(DISPATCH, "ProtocolOidRequestComplete", || unsafe {
                 protocol.oid_complete.expect("checked")(
                     context as Pointer,
@@ -429,8 +542,7 @@ impl Nic {
                     status,
                 );
             });
-        });
-        PENDING
+        })
     }
 
     unsafe fn answer(&self, request: Pointer) -> i32 {
@@ -488,109 +600,21 @@ fn link_state(up: bool) -> [u64; 5] {
     state
 }
 
-exports! {
-    fn NdisOpenAdapterEx(protocol: Pointer, context: Pointer, parameters: Pointer, bind: Pointer, handle: *mut Pointer) -> i32 {
-        irql::at_most(PASSIVE, "NdisOpenAdapterEx");
-        if protocol != driver::PROTOCOL_HANDLE { breach!("NdisOpenAdapterEx with protocol handle {protocol:?}"); }
-        member::<Header>(parameters, 0).check("NDIS_OPEN_PARAMETERS", 0x87, &[(1, 52), (1, 56)]);
-        let Some(nic) = Nic::find(bind).filter(|nic| nic.binding.lock().unwrap().binds) else {
-            breach!("NdisOpenAdapterEx outside of ProtocolBindAdapterEx");
-            return ADAPTER_NOT_FOUND;
-        };
-        let name = (*member::<*const UnicodeString>(parameters, 8)).text();
-        if name != nic.name.text() { breach!("NdisOpenAdapterEx opens {name:?}"); }
-        let media = std::slice::from_raw_parts(member::<*const i32>(parameters, 0x10), member::<u32>(parameters, 0x18) as usize);
-        let Some(selected) = media.iter().position(|&medium| medium == MEDIUM_ETHERNET) else {
-            breach!("NdisOpenAdapterEx does not offer Ethernet");
-            return FAILURE;
-        };
-        if pool::refuses("NdisOpenAdapterEx") { return RESOURCES; }
-        member::<*mut u32>(parameters, 0x20).write(selected as u32);
-        handle.write(nic.handle());
-        {
-            let mut binding = nic.binding.lock().unwrap();
-            binding.context = context as usize;
-            binding.open = true;
-        }
-        if !nic.pends.load(Ordering::SeqCst) { return SUCCESS; }
-        let (handlers, _) = driver::registered().protocol.expect("it binds");
-        let context = context as usize;
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(2));
-            irql::run_at(PASSIVE, "ProtocolOpenAdapterCompleteEx", || unsafe {
-                handlers.open_complete.expect("checked")(context as Pointer, SUCCESS);
-            });
-        });
-        PENDING
+/// `NDIS_STATUS_REQUEST_ABORTED`, also of a send.
+pub const ABORTED: i32 = 0xC001_000C_u32.cast_signed();
+
+/// The frame with the tag that travels beside it.
+fn tagged(frame: &[u8], info: usize) -> Vec<u8> {
+    let tci = ((info & 7) << 13 | (info >> 3 & 1) << 12 | info >> 4 & 0xFFF) as u16;
+    [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
+}
+
+/// The frame without its tag, and what travels beside it.
+fn untagged(frame: &[u8]) -> (Vec<u8>, usize) {
+    if frame[12..14] != [0x81, 0] {
+        return (frame.to_vec(), 0);
     }
-    fn NdisCloseAdapterEx(handle: Pointer) -> i32 {
-        irql::at_most(PASSIVE, "NdisCloseAdapterEx");
-        let Some(nic) = Nic::opened(handle, "NdisCloseAdapterEx") else { return FAILURE };
-        let edge = handle as usize;
-        if nbl::lent(edge) + nbl::borrowed(edge) > 0 {
-            breach!("an adapter is closed with lists in flight");
-        }
-        let context = {
-            let mut binding = nic.binding.lock().unwrap();
-            binding.open = false;
-            binding.context
-        };
-        nic.filter.store(0, Ordering::SeqCst);
-        if !nic.pends.load(Ordering::SeqCst) { return SUCCESS; }
-        let (handlers, _) = driver::registered().protocol.expect("it is bound");
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(2));
-            irql::run_at(PASSIVE, "ProtocolCloseAdapterCompleteEx", || unsafe {
-                handlers.close_complete.expect("checked")(context as Pointer);
-            });
-        });
-        PENDING
-    }
-    fn NdisCompleteBindAdapterEx(bind: Pointer, status: i32) {
-        match Nic::find(bind) {
-            Some(nic) => nic.bind_done.complete("ProtocolBindAdapterEx", status),
-            None => breach!("NdisCompleteBindAdapterEx of an unknown bind"),
-        }
-    }
-    fn NdisCompleteUnbindAdapterEx(unbind: Pointer) {
-        match Nic::find(unbind) {
-            Some(nic) => nic.unbind_done.complete("ProtocolUnbindAdapterEx", SUCCESS),
-            None => breach!("NdisCompleteUnbindAdapterEx of an unknown unbind"),
-        }
-    }
-    fn NdisCompleteNetPnPEvent(handle: Pointer, _event: Pointer, status: i32) {
-        if let Some(nic) = Nic::opened(handle, "NdisCompleteNetPnPEvent") {
-            nic.event_done.complete("ProtocolNetPnPEvent", status);
-        }
-    }
-    fn NdisSendNetBufferLists(handle: Pointer, lists: *mut Nbl, port: u32, flags: u32) {
-        irql::at_most(DISPATCH, "NdisSendNetBufferLists");
-        let Some(nic) = Nic::opened(handle, "NdisSendNetBufferLists") else { return };
-        if port != 0 { breach!("a send to port {port}"); }
-        if flags & FLAG_DISPATCH != 0 && irql::current() != DISPATCH {
-            breach!("a send says DISPATCH_LEVEL at IRQL {}", irql::current());
-        }
-        if !nic.binding.lock().unwrap().running { breach!("a send on a paused binding"); }
-        for list in nbl::chain(lists) {
-            nbl::borrow(list, handle as usize);
-            if (*list).source != handle { breach!("SourceHandle of a sent list is not the binding handle"); }
-            for frame in nbl::frames(list) {
-                if frame.len() < 14 || frame.len() > nic.mtu as usize + 18 {
-                    breach!("a frame of {} bytes at an MTU of {}", frame.len(), nic.mtu);
-                } else {
-                    switch::send(nic.port.load(Ordering::SeqCst), &frame);
-                }
-            }
-            (*list).status = SUCCESS;
-            let _ = nic.wire.lock().unwrap().send(Event::Sent(list as usize));
-        }
-    }
-    fn NdisReturnNetBufferLists(handle: Pointer, lists: *mut Nbl, _flags: u32) {
-        irql::at_most(DISPATCH, "NdisReturnNetBufferLists");
-        if Nic::opened(handle, "NdisReturnNetBufferLists").is_none() { return; }
-        for list in nbl::chain(lists) {
-            if nbl::returned(list, handle as usize) { nbl::unmake(list); }
-        }
-    }
-    fn NdisCancelSendNetBufferLists(_handle: Pointer, _id: Pointer) {}
+    let tci = usize::from(u16::from_be_bytes([frame[14], frame[15]]));
+    let info = tci >> 13 | (tci >> 12 & 1) << 3 | (tci & 0xFFF) << 4;
+    ([&frame[..12], &frame[16..]].concat(), info)
 }

@@ -9,6 +9,9 @@ pub const SET: i32 = 1;
 pub const METHOD: i32 = 12;
 
 pub const GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010E;
+pub const GEN_VLAN_ID: u32 = 0x0001_021C;
+pub const PNP_SET_POWER: u32 = 0xFD01_0101;
+pub const PNP_QUERY_POWER: u32 = 0xFD01_0102;
 pub const GEN_LINK_STATE: u32 = 0x0001_0207;
 pub const GEN_STATISTICS: u32 = 0x0002_0106;
 pub const GEN_MAXIMUM_FRAME_SIZE: u32 = 0x0001_0106;

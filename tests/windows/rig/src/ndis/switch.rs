@@ -9,6 +9,7 @@ type Deliver = Box<dyn Fn(&[u8]) + Send + Sync>;
 static PORTS: Mutex<Vec<(usize, &'static Deliver)>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 static FRAMES: AtomicUsize = AtomicUsize::new(0);
+static TAGGED: AtomicUsize = AtomicUsize::new(0);
 /// Drops one frame of so many; 0: none.
 static LOSS: AtomicUsize = AtomicUsize::new(0);
 
@@ -30,6 +31,9 @@ pub fn lose(every: usize) {
 
 pub fn send(from: usize, frame: &[u8]) {
     let count = FRAMES.fetch_add(1, Ordering::Relaxed);
+    if frame[12..14] == [0x81, 0] {
+        TAGGED.fetch_add(1, Ordering::Relaxed);
+    }
     let loss = LOSS.load(Ordering::Relaxed);
     if loss > 0 && count % loss == loss - 1 {
         return;
@@ -45,6 +49,11 @@ pub fn send(from: usize, frame: &[u8]) {
 /// Frames that passed.
 pub fn frames() -> usize {
     FRAMES.load(Ordering::Relaxed)
+}
+
+/// Frames that passed with a VLAN tag.
+pub fn tagged_frames() -> usize {
+    TAGGED.load(Ordering::Relaxed)
 }
 
 /// A port that leads out: every frame is a datagram to and from this UDP port of the machine.

@@ -12,7 +12,7 @@ use super::{
     Completion, FAILURE, Header, PENDING, RESOURCES, SUCCESS, driver, member, oid, set_member,
 };
 use crate::ntos::irql::{self, DISPATCH, PASSIVE};
-use crate::ntos::{Pointer, UnicodeString, lock, pool};
+use crate::ntos::{Pointer, UnicodeString, lock, mdl, pool};
 use crate::tcpip;
 
 pub struct Vnic {
@@ -26,6 +26,10 @@ pub struct Vnic {
     restart_done: Completion,
     /// What TCP/IP heard.
     pub heard: Mutex<Vec<Vec<u8>>>,
+    /// What travelled beside the last frame of each content.
+    pub tags: Mutex<HashMap<Vec<u8>, usize>>,
+    /// How sends with a mark have ended.
+    pub ended: Mutex<Vec<(usize, i32)>>,
     /// 1 connected, 2 disconnected.
     pub link: AtomicI32,
     ndk_adapters: AtomicUsize,
@@ -42,6 +46,7 @@ struct Attributes {
     order: Vec<u8>,
     mac: [u8; 6],
     mtu: u32,
+    mac_options: u32,
     ndk_enabled: bool,
 }
 
@@ -78,17 +83,19 @@ impl Vnic {
     ///
     /// # Errors
     /// What `MiniportInitializeEx` or `MiniportRestart` returned.
-    pub fn add(keywords: &[(&str, String)], address: IpAddr) -> Result<&'static Self, i32> {
+    pub fn add(keywords: &[(&str, String)], addresses: &[IpAddr]) -> Result<&'static Self, i32> {
         let vnic: &'static Self = Box::leak(Box::new(Self {
             keywords: Mutex::new(keywords.iter().map(|(k, v)| ((*k).into(), v.clone())).collect()),
             index: 10 + NEXT.fetch_add(1, Ordering::Relaxed) as u32,
-            addresses: Mutex::new(vec![address]),
+            addresses: Mutex::new(addresses.to_vec()),
             context: AtomicUsize::new(0),
             state: AtomicU8::new(INITIALIZING),
             attributes: Mutex::default(),
             pause_done: Completion::new(),
             restart_done: Completion::new(),
             heard: Mutex::default(),
+            tags: Mutex::default(),
+            ended: Mutex::default(),
             link: AtomicI32::new(0),
             ndk_adapters: AtomicUsize::new(0),
             ndk_disables: AtomicUsize::new(0),
@@ -106,7 +113,13 @@ impl Vnic {
             vnic.halt();
             return Err(status);
         }
+        // Directed, multicast, broadcast.
         vnic.set_filter(0x0B);
+        let mut list = tcpip::multicast_of(addresses).concat();
+        let answer = oid::ask(vnic, oid::SET, oid::ETHERNET_MULTICAST_LIST, &mut list, false);
+        if answer.status != SUCCESS {
+            breach!("the multicast list was refused: {answer:x?}");
+        }
         Ok(vnic)
     }
 
@@ -177,6 +190,11 @@ impl Vnic {
         self.halt();
     }
 
+    /// Halts an adapter that is paused.
+    pub fn remove_paused(&self) {
+        self.halt();
+    }
+
     fn halt(&self) {
         let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
         irql::run_at(PASSIVE, "MiniportHaltEx", || unsafe {
@@ -224,6 +242,10 @@ impl Vnic {
         self.attributes.lock().unwrap().mac
     }
 
+    pub fn mac_options(&self) -> u32 {
+        self.attributes.lock().unwrap().mac_options
+    }
+
     pub fn mtu(&self) -> u32 {
         self.attributes.lock().unwrap().mtu
     }
@@ -243,15 +265,43 @@ impl Vnic {
 
     /// TCP/IP sends a frame; returns when the image has completed it.
     pub fn send(&self, frame: &[u8]) {
-        let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
-        let list = nbl::make(frame, 20, self.handle());
+        self.post(frame, 0, 0);
         let edge = self.handle() as usize;
-        nbl::lend(list, edge);
+        super::eventually("the completion of a send", || nbl::lent(edge) == 0);
+    }
+
+    /// TCP/IP sends a frame with this beside it, and a mark by which it may be cancelled.
+    pub fn post(&self, frame: &[u8], tag: usize, mark: usize) {
+        let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
+        let list = nbl::make(frame, 20, mdl::NON_PAGED, self.handle());
+        unsafe {
+            (*list).info[nbl::VLAN] = tag;
+            (*list).info[nbl::CANCEL] = mark;
+        }
+        nbl::lend(list, self.handle() as usize);
         irql::run_at(DISPATCH, "MiniportSendNetBufferLists", || unsafe {
             miniport.send.expect("checked")(self.context(), list, 0, 1);
         });
         lock::none_held("MiniportSendNetBufferLists");
-        super::eventually("the completion of a send", || nbl::lent(edge) == 0);
+    }
+
+    /// TCP/IP wants no more of the sends with this mark.
+    pub fn cancel_sends(&self, mark: usize) {
+        let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
+        irql::run_at(DISPATCH, "MiniportCancelSend", || unsafe {
+            miniport.cancel_send.expect("checked")(self.context(), mark as Pointer);
+        });
+        lock::none_held("MiniportCancelSend");
+    }
+
+    /// Cancels requests with this mark, whether there are any or not.
+    pub fn cancel_requests(&self, mark: usize) {
+        let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
+        for cancel in [miniport.cancel_oid, miniport.cancel_direct_oid] {
+            irql::run_at(DISPATCH, "MiniportCancelOidRequest", || unsafe {
+                cancel.expect("checked")(self.context(), mark as Pointer);
+            });
+        }
     }
 
     /// An NDK adapter, as WSK opens it for a consumer.
@@ -310,6 +360,7 @@ impl Vnic {
                 header.check("general attributes", GENERAL, &[(1, 216), (2, 224)]);
                 attributes.mac = member(start, 0x7E);
                 attributes.mtu = member(start, 0x10);
+                attributes.mac_options = member(start, 0x50);
                 let medium: [i32; 2] = member(start, 8);
                 if medium != [0, 14] {
                     breach!("medium and physical medium are {medium:?}");
@@ -393,8 +444,12 @@ exports! {
     fn NdisMSendNetBufferListsComplete(handle: Pointer, lists: *mut Nbl, _flags: u32) {
         irql::at_most(DISPATCH, "NdisMSendNetBufferListsComplete");
         if Vnic::alive(handle, "NdisMSendNetBufferListsComplete").is_none() { return; }
+        let Some(vnic) = Vnic::find(handle) else { return };
         for list in nbl::chain(lists) {
-            if nbl::returned(list, handle as usize) { nbl::unmake(list); }
+            if !nbl::returned(list, handle as usize) { continue; }
+            let mark = (*list).info[nbl::CANCEL];
+            if mark != 0 { vnic.ended.lock().unwrap().push((mark, (*list).status)); }
+            nbl::unmake(list);
         }
     }
     fn NdisMIndicateReceiveNetBufferLists(handle: Pointer, lists: *mut Nbl, port: u32, count: u32, flags: u32) {
@@ -409,6 +464,7 @@ exports! {
         for &list in &all {
             for frame in nbl::frames(list) {
                 tcpip::hear(vnic, &frame);
+                vnic.tags.lock().unwrap().insert(frame.clone(), (*list).info[nbl::VLAN]);
                 vnic.heard.lock().unwrap().push(frame);
             }
         }

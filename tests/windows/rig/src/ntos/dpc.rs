@@ -1,6 +1,7 @@
 //! DPCs and timers. Each processor of the stand-in is a thread that runs DPCs one by one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, Once};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,16 @@ thread_local! {
 
 pub fn current_processor() -> usize {
     PROCESSOR.get().unwrap_or(0)
+}
+
+/// A number that no other thread has at the same time: a thread of this process at DISPATCH_LEVEL
+/// keeps no other from running, so that each has to pass for a processor of its own.
+pub fn current_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(PROCESSORS);
+    thread_local! {
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    PROCESSOR.get().unwrap_or_else(|| OWN.with(|&own| own))
 }
 
 fn start() {

@@ -25,6 +25,13 @@ pub fn at_most(limit: u8, function: &str) {
     }
 }
 
+/// Reports a call whose answer means nothing below this IRQL.
+pub fn at_least(limit: u8, function: &str) {
+    if current() < limit {
+        breach!("{function} at IRQL {}: its answer may be wrong before it is used", current());
+    }
+}
+
 /// Runs `f` at an IRQL, and reports a callee that does not return at it.
 pub fn run_at<R>(irql: u8, what: &str, f: impl FnOnce() -> R) -> R {
     let before = set(irql);

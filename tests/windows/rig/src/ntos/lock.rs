@@ -1,6 +1,9 @@
 //! Spin locks, and the mutual exclusion that waits.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::irql::{self, APC, DISPATCH};
@@ -19,6 +22,46 @@ pub fn none_held(what: &str) {
     });
 }
 
+/// Which locks were taken while this one was held, by whomever. Two threads that take two locks in
+/// opposite orders wait for each other one day, even if they did not this time.
+static ORDER: Mutex<BTreeMap<usize, BTreeSet<usize>>> = Mutex::new(BTreeMap::new());
+
+/// Notes that `inner` is taken while `outer` is held.
+fn note(outer: usize, inner: usize) {
+    let mut order = ORDER.lock().unwrap();
+    if !order.entry(outer).or_default().insert(inner) {
+        return;
+    }
+    NESTINGS.fetch_add(1, Ordering::Relaxed);
+    // Whether there is a way back, over any number of locks.
+    let (mut seen, mut next) = (BTreeSet::new(), vec![inner]);
+    while let Some(lock) = next.pop() {
+        if lock == outer {
+            breach!("the spin locks at {outer:#x} and {inner:#x} are taken in both orders");
+            return;
+        }
+        if seen.insert(lock) {
+            next.extend(order.get(&lock).into_iter().flatten());
+        }
+    }
+}
+
+/// The memory is another's from now on: what it held of locks is over.
+pub fn forget(memory: Range<usize>) {
+    let mut order = ORDER.lock().unwrap();
+    order.retain(|lock, _| !memory.contains(lock));
+    for inner in order.values_mut() {
+        inner.retain(|lock| !memory.contains(lock));
+    }
+}
+
+/// How often a lock was taken while another was held, and those two for the first time.
+pub fn nestings() -> usize {
+    NESTINGS.load(Ordering::Relaxed)
+}
+
+static NESTINGS: AtomicUsize = AtomicUsize::new(0);
+
 fn acquire(lock: &AtomicUsize) {
     let address = lock as *const _ as usize;
     HELD.with_borrow_mut(|held| {
@@ -26,6 +69,7 @@ fn acquire(lock: &AtomicUsize) {
             breach!("a spin lock is acquired by its holder");
             crate::log::verdict(format_args!("deadlock"), false);
         }
+        held.iter().for_each(|&outer| note(outer, address));
         held.push(address);
     });
     while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {

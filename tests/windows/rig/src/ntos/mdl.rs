@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::irql::{self, APC, DISPATCH};
 use super::{Pointer, pool};
@@ -23,14 +24,26 @@ pub struct Mdl {
 const _: () = assert!(size_of::<Mdl>() == 0x30);
 
 const MAPPED: i16 = 1;
-const LOCKED: i16 = 2;
+pub const LOCKED: i16 = 2;
 pub const NON_PAGED: i16 = 4;
-const PARTIAL: i16 = 0x10;
+pub const PARTIAL: i16 = 0x10;
 const PARTIAL_MAPPED: i16 = 0x20;
 const PAGE: usize = 4096;
 
 static LISTS: Mutex<BTreeMap<usize, Layout>> = Mutex::new(BTreeMap::new());
 static MAPPINGS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Mappings that were made so far.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+pub fn mappings_made() -> usize {
+    MADE.load(Ordering::Relaxed)
+}
+
+/// Where the bytes are, whoever may know it.
+pub unsafe fn bytes_of(mdl: *const Mdl) -> Pointer {
+    (*mdl).start.add((*mdl).offset as usize)
+}
 
 pub fn report_leaks() {
     for (mdl, _) in std::mem::take(&mut *LISTS.lock().unwrap()) {
@@ -67,6 +80,9 @@ pub fn make(address: Pointer, len: usize, flags: i16) -> *mut Mdl {
 }
 
 pub unsafe fn free(mdl: *mut Mdl) {
+    if (*mdl).flags & PARTIAL_MAPPED != 0 {
+        unmap((*mdl).mapped);
+    }
     let pages = ((*mdl).offset as usize + (*mdl).count as usize).div_ceil(PAGE).max(1);
     dealloc(mdl.cast(), layout(pages));
 }
@@ -123,6 +139,7 @@ unsafe fn map(mdl: &mut Mdl, kernel: i8) -> Pointer {
     // One address space: every mapping is the memory itself.
     mdl.mapped = mdl.start.add(mdl.offset as usize);
     mdl.flags |= MAPPED | if mdl.flags & PARTIAL != 0 { PARTIAL_MAPPED } else { 0 };
+    MADE.fetch_add(1, Ordering::Relaxed);
     *MAPPINGS.lock().unwrap().entry(mdl.mapped as usize).or_insert(0) += 1;
     mdl.mapped
 }

@@ -42,7 +42,8 @@ exports! {
         while since.elapsed().as_micros() < microseconds.into() { std::hint::spin_loop(); }
     }
     fn KeGetCurrentProcessorNumberEx(number: *mut u16) -> u32 {
-        let here = dpc::current_processor();
+        irql::at_least(irql::DISPATCH, "KeGetCurrentProcessorNumberEx");
+        let here = dpc::current_number();
         if !number.is_null() { number.cast::<[u16; 2]>().write([0, here as u16]); }
         here as u32
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
-use super::Pointer;
 use super::irql::{self, DISPATCH};
+use super::{Pointer, lock};
 
 /// Behind every block, to be found unchanged.
 const FENCE: [u8; 16] = *b"fence-behind-it!";
@@ -24,6 +24,8 @@ static BLOCKS: Mutex<BTreeMap<usize, Block>> = Mutex::new(BTreeMap::new());
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// How many more resources can be had before one is refused; negative: all.
 static LEFT: AtomicIsize = AtomicIsize::new(-1);
+/// Whether everything after the first that is refused is refused too.
+static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 /// Whether it is pool that is refused.
 static KIND: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
@@ -41,6 +43,17 @@ pub enum Resource {
 
 /// Refuses the resource of this kind that is asked for after `count` others of it; none if `None`.
 pub fn refuse_after(kind: Resource, count: Option<usize>) {
+    EXHAUSTED.store(false, Ordering::SeqCst);
+    set(kind, count);
+}
+
+/// The pool is exhausted after `count` more allocations.
+pub fn exhaust_after(count: usize) {
+    EXHAUSTED.store(true, Ordering::SeqCst);
+    set(Resource::Pool, Some(count));
+}
+
+fn set(kind: Resource, count: Option<usize>) {
     KIND.store(kind == Resource::Pool, Ordering::SeqCst);
     ASKED.store(0, Ordering::SeqCst);
     REFUSED.store(false, Ordering::SeqCst);
@@ -62,11 +75,14 @@ fn is_due(kind: Resource, what: &str) -> bool {
         return false;
     }
     ASKED.fetch_add(1, Ordering::SeqCst);
+    let exhausted = EXHAUSTED.load(Ordering::SeqCst);
     let due = LEFT
-        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left >= 0).then_some(left - 1))
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
+            0 if exhausted => Some(0),
+            left => (left >= 0).then_some(left - 1),
+        })
         .is_ok_and(|left| left == 0);
-    if due {
-        REFUSED.store(true, Ordering::SeqCst);
+    if due && !REFUSED.swap(true, Ordering::SeqCst) {
         say!("refused: {what}");
     }
     due
@@ -122,6 +138,7 @@ fn give(start: Pointer, tag: u32) {
         breach!("pool at {start:?} is freed, which is not held");
         return;
     };
+    lock::forget(start as usize..start as usize + block.len);
     if tag != 0 && tag.to_le_bytes() != block.tag {
         breach!("pool of tag {:?} is freed as {:?}", block.tag, tag.to_le_bytes());
     }

@@ -1,0 +1,275 @@
+//! What the requester sends again after a loss, and how it learns what its peer keeps.
+//!
+//! The standard has a responder name the first missing packet and no other. Some responders keep
+//! what comes behind it (ours does), others drop it (rxe, and most hardware), and nothing on the wire
+//! tells them apart but what follows a resend. So the first time only the missing packet is resent,
+//! and the peer's answer is waited for: one that names a later packet than was resent shows a peer
+//! that keeps. From such a peer's gaps only what it names is resent, twice as much each time it names
+//! the very next packet. A peer that drops gets everything from the gap on, once per gap, in a window
+//! that shrinks to the distance between losses, so that little is dropped with each.
+
+use super::reorder::{Patience, REORDER_PACKETS};
+use super::work::SendQueue;
+use crate::env::Instant;
+use crate::psn::Psn;
+
+/// Losses after which a peer that drops is tested again.
+const LOSSES_BEFORE_TEST: u8 = 32;
+/// Resends in a row, after which the peer named the very next packet, that show a peer that drops:
+/// until it is known to keep, and after.
+const MISSES_UNKNOWN: u8 = 2;
+const MISSES_KEEPS: u8 = 3;
+/// The least window towards a peer that drops.
+const LIMIT_MIN: u32 = 2;
+
+/// What the peer does with packets behind a gap.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Peer {
+    Unknown { misses: u8 },
+    Keeps { misses: u8 },
+    Drops { losses: u8 },
+}
+
+/// A resend that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Resend {
+    at: Psn,
+    end: Psn,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Why {
+    /// The peer named `at` as missing, so it has seen something after it.
+    Named,
+    /// Nothing came.
+    Silence,
+    /// Everything from `at` on is resent, or only a READ request: its answer tells nothing.
+    NotATest,
+}
+
+/// Loss recovery of one QP's requester.
+#[derive(Debug)]
+pub struct Recovery {
+    peer: Peer,
+    resend: Option<Resend>,
+    /// Packets acknowledged since the last loss, and since the limit grew.
+    since_loss: u32,
+    since_growth: u32,
+    /// The oldest answer that is missing though later ones came, and since when.
+    gap: Option<(Psn, Instant)>,
+    /// Answers asked for again and not all there yet; and those asked for last because of a gap.
+    asked_end: Option<Psn>,
+    asked: Option<(Psn, Psn)>,
+    /// How many to ask for. One answer that overtakes many makes a long gap, so a gap is asked for in
+    /// growing pieces.
+    ask_packets: u32,
+    patience: Patience,
+}
+
+impl Recovery {
+    /// Nothing is lost, nothing is known.
+    pub const fn new() -> Self {
+        Self {
+            peer: Peer::Unknown { misses: 0 },
+            resend: None,
+            since_loss: 0,
+            since_growth: 0,
+            gap: None,
+            asked_end: None,
+            asked: None,
+            ask_packets: 1,
+            patience: Patience::new(),
+        }
+    }
+
+    /// Ends what is under way.
+    pub fn stop(&mut self) {
+        (self.resend, self.gap) = (None, None);
+    }
+
+    /// When [`Self::handle_timeout`] has work.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.gap.map(|(_, since)| self.patience.end(since))
+    }
+
+    /// Acts on a gap in the answers that lasted too long.
+    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) {
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
+            self.ask(sq);
+        }
+    }
+
+    /// The peer has acknowledged `packets` more.
+    pub fn acknowledged(&mut self, packets: u32, sq: &mut SendQueue) {
+        self.grow(packets, sq);
+        let acked = sq.acked();
+        let Some(resend) = self.resend.filter(|resend| acked.since(resend.end) >= 0) else {
+            return;
+        };
+        self.resend = None;
+        sq.stall(false);
+        if acked.since(resend.end) > 0 {
+            if resend.why == Why::Named {
+                self.peer = Peer::Keeps { misses: 0 };
+                sq.set_limit(u32::MAX);
+            }
+        } else if sq.next().since(acked) > 0 && resend.why != Why::NotATest {
+            if resend.why == Why::Named {
+                self.missed();
+            }
+            if matches!(self.peer, Peer::Drops { .. }) {
+                self.go_back(sq);
+            } else {
+                let packets = resend.end.since(resend.at).cast_unsigned();
+                self.resend(packets.saturating_mul(2), resend.why, sq);
+            }
+        }
+    }
+
+    /// The peer named the packet after the last one acknowledged as missing. The last packet that will
+    /// be resent for that; `None` if it was before, or will be anyway.
+    pub fn named(&mut self, sq: &mut SendQueue) -> Option<Psn> {
+        let at = sq.acked();
+        if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
+            return None;
+        }
+        if matches!(self.peer, Peer::Drops { .. }) {
+            self.go_back(sq);
+        } else {
+            self.resend(1, Why::Named, sq);
+        }
+        self.resend.map(|resend| resend.end.prev())
+    }
+
+    /// The peer will take the packet after the last one acknowledged later.
+    pub fn refused(&mut self, sq: &mut SendQueue) {
+        self.resend = None;
+        if matches!(self.peer, Peer::Keeps { .. }) {
+            self.resend(1, Why::Silence, sq);
+        } else {
+            sq.rewind_to(sq.restart_at());
+        }
+    }
+
+    /// Nothing came for a retransmission timeout, `tries` times in a row.
+    pub fn silence(&mut self, tries: u32, sq: &mut SendQueue) {
+        sq.stall(false);
+        if sq.answers_missing() {
+            // Some responders answer only a request for all the rest.
+            let end = if tries > 2 { sq.resend_read() } else { sq.resend_answers(u32::MAX) };
+            // What comes twice now tells nothing about lateness.
+            (self.asked_end, self.asked, self.gap) = (end, None, None);
+        } else if sq.is_read_at(sq.una()) {
+            self.resend = None;
+            sq.rewind_to(sq.una());
+        } else {
+            self.resend(1, Why::Silence, sq);
+        }
+    }
+
+    /// Follows each answer: opens and closes the gap in the answers to READs.
+    pub fn watch(&mut self, now: Instant, sq: &mut SendQueue) {
+        let una = sq.una();
+        let filled = self.asked_end.filter(|end| end.since(una) <= 0);
+        if filled.is_some() {
+            self.asked_end = None;
+        }
+        if !sq.answers_missing() || self.asked_end.is_some() {
+            self.gap = None;
+            return;
+        }
+        if self.gap.is_none_or(|(at, _)| at != una) {
+            self.gap = Some((una, now));
+            let again = filled == Some(una);
+            self.ask_packets = if again { self.ask_packets.saturating_mul(2) } else { 1 };
+        }
+        // What came early came about a round trip ago, if answers were asked for since: what is missing
+        // before it is lost, not late.
+        if filled.is_some_and(|end| end != una) || sq.early() > REORDER_PACKETS {
+            self.ask(sq);
+        }
+    }
+
+    /// An answer came that had come before.
+    pub fn repeated(&mut self, psn: Psn) {
+        if self.asked.is_some_and(|(from, end)| psn.since(from) >= 0 && end.since(psn) > 0) {
+            self.patience.was_short();
+            self.asked = None;
+        }
+    }
+
+    fn ask(&mut self, sq: &mut SendQueue) {
+        let end = sq.resend_answers(self.ask_packets);
+        self.asked = end.map(|end| (sq.una(), end));
+        (self.asked_end, self.gap) = (end, None);
+        self.patience.asked();
+    }
+
+    fn resend(&mut self, packets: u32, why: Why, sq: &mut SendQueue) {
+        let at = sq.acked();
+        let keeps = matches!(self.peer, Peer::Keeps { .. });
+        let read = sq.is_read_at(at);
+        if read && !keeps {
+            // Requests are small, and their answers come in no case before the lost one's.
+            sq.rewind_to(sq.restart_at());
+            self.resend = Some(Resend { at, end: at.add(1), why: Why::NotATest });
+            return;
+        }
+        self.resend = sq.resend_requests(sq.restart_at(), packets).map(|end| {
+            let why = if read { Why::NotATest } else { why };
+            Resend { at, end, why }
+        });
+        sq.stall(!keeps && self.resend.is_some());
+    }
+
+    /// The peer has nothing behind what was resent.
+    fn missed(&mut self) {
+        let (next, drops) = match self.peer {
+            Peer::Unknown { misses } => {
+                (Peer::Unknown { misses: misses + 1 }, misses + 1 >= MISSES_UNKNOWN)
+            }
+            Peer::Keeps { misses } => {
+                (Peer::Keeps { misses: misses + 1 }, misses + 1 >= MISSES_KEEPS)
+            }
+            Peer::Drops { .. } => (self.peer, true),
+        };
+        self.peer = if drops { Peer::Drops { losses: 0 } } else { next };
+    }
+
+    /// Sends everything again that the peer has not acknowledged, and less at a time from here on.
+    fn go_back(&mut self, sq: &mut SendQueue) {
+        let at = sq.acked();
+        let in_flight = sq.next().since(at).max(0).cast_unsigned();
+        let limit = (sq.limit().min(in_flight) / 2).min(self.since_loss).max(LIMIT_MIN);
+        sq.set_limit(limit);
+        (self.since_loss, self.since_growth) = (0, 0);
+        sq.rewind_to(sq.restart_at());
+        self.resend = Some(Resend { at, end: at.add(1), why: Why::NotATest });
+        if let Peer::Drops { losses } = &mut self.peer {
+            *losses += 1;
+            if *losses == LOSSES_BEFORE_TEST {
+                self.peer = Peer::Unknown { misses: 0 };
+            }
+        }
+    }
+
+    /// One packet more per window acknowledged.
+    fn grow(&mut self, packets: u32, sq: &mut SendQueue) {
+        self.since_loss = self.since_loss.saturating_add(packets);
+        if sq.limit() == u32::MAX {
+            return;
+        }
+        self.since_growth += packets;
+        if self.since_growth >= sq.limit() {
+            self.since_growth = 0;
+            sq.set_limit(sq.limit() + 1);
+        }
+    }
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,194 @@
+//! Loading, starting, binding, and their ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use driver::abi::*;
+use ndkperf::Adapter;
+
+use super::net::Net;
+use super::*;
+use crate::ndis::vnic::Opener;
+
+/// Loads and unloads.
+pub(super) fn load(host: &dyn Host, _: &[String]) {
+    for _ in 0..3 {
+        host.load().expect("DriverEntry succeeds");
+        let registered = registration::registered();
+        assert!(registered.miniport.is_some() && registered.protocol.is_some());
+        finish(host);
+    }
+}
+
+/// An adapter on a NIC: link state, requests, statistics; then all away.
+pub(super) fn start(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(9000);
+    let vnic = add(0, nic);
+    expect_link(vnic, true);
+    // The driver tells the link before it has answered the offer of the NIC.
+    eventually("the NIC is bound", || nic.is_bound());
+    requests(vnic);
+    nic.set_link(false);
+    expect_link(vnic, false);
+    nic.set_link(true);
+    expect_link(vnic, true);
+    vnic.pause();
+    assert_eq!(vnic.restart(), 0);
+    if IS_CONSUMER {
+        let adapter = Adapter::open(Arc::new(Opener(vnic))).expect("an NDK adapter");
+        let info = adapter.info().expect("its information");
+        assert_eq!(info.RdmaTechnology, NdkRoCEv2);
+    }
+    vnic.remove();
+    finish(host);
+}
+
+/// The adapter starts first, its NIC comes later, goes, and comes again.
+pub(super) fn bind_late(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(1500);
+    let other = Nic::plug_in(1500);
+    let vnic = add(0, nic);
+    expect_link(vnic, true);
+    assert!(!other.is_bound(), "bound to a NIC that LowerAdapter does not name");
+    nic.unbind();
+    expect_link(vnic, false);
+    nic.bind();
+    expect_link(vnic, true);
+    // And the other way round: the NIC is there before the driver is.
+    vnic.remove();
+    host.unload();
+    host.load().expect("DriverEntry succeeds");
+    let vnic = add(0, nic);
+    expect_link(vnic, true);
+    vnic.remove();
+    finish(host);
+}
+
+/// An adapter does not bind to itself, even if it is told to.
+pub(super) fn bind_self(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(1500);
+    nic.pose_as(Vnic::next_luid());
+    let vnic = add(0, nic);
+    nic::settle();
+    assert!(!nic.is_bound(), "bound to itself");
+    vnic.remove();
+    finish(host);
+}
+
+/// NDK is switched off under an open consumer, and on again.
+pub(super) fn disable(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let connection = net.connect();
+    connection.exchange(50, 1000);
+    let vnic = net.vnics[0];
+    set_ndk(vnic, false);
+    eventually("NetEventNDKDisable", || {
+        vnic.ndk_disables.load(std::sync::atomic::Ordering::SeqCst) == 1
+    });
+    let refused = vnic.open_ndk(NDK_VERSION { Major: 1, Minor: 2 });
+    assert_eq!(refused.err(), Some(NDIS_STATUS_ADAPTER_NOT_READY));
+    // The consumers let go; only then is it off.
+    drop(connection);
+    let net = net.close_adapters();
+    set_ndk(vnic, true);
+    eventually("NetEventNDKEnable", || {
+        vnic.ndk_enables.load(std::sync::atomic::Ordering::SeqCst) == 1
+    });
+    let net = net.open_adapters();
+    let connection = net.connect();
+    connection.exchange(50, 1000);
+    drop(connection);
+    net.end(host);
+}
+
+/// The NIC goes away under a connection; the connection breaks, everything closes, it comes back.
+pub(super) fn unbind(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let connection = net.connect();
+    connection.exchange(50, 1000);
+    net.nics[0].unbind();
+    expect_link(net.vnics[0], false);
+    drop(connection);
+    net.nics[0].bind();
+    expect_link(net.vnics[0], true);
+    let connection = net.connect();
+    connection.exchange(50, 1000);
+    drop(connection);
+    net.end(host);
+}
+
+/// An adapter is removed under a consumer, which lets go a while later: `MiniportHaltEx` waits.
+pub(super) fn halt_open(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let connection = net.connect();
+    connection.exchange(50, 1000);
+    let vnics = net.vnics;
+    let consumer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(connection);
+        drop(net);
+    });
+    let since = Instant::now();
+    vnics[0].remove();
+    assert!(since.elapsed() >= Duration::from_millis(200), "halted under an open consumer");
+    consumer.join().expect("the consumer closes");
+    vnics[1].remove();
+    finish(host);
+}
+
+/// Mandatory requests, and rooms that are too small for their answers.
+fn requests(vnic: &Vnic) {
+    for (code, len) in [
+        (oid::GEN_STATISTICS, 0x98),
+        (oid::ETHERNET_CURRENT_ADDRESS, 6),
+        (oid::ETHERNET_PERMANENT_ADDRESS, 6),
+        (oid::GEN_CURRENT_PACKET_FILTER, 4),
+    ] {
+        let mut room = vec![0; 512];
+        let answer = oid::ask(vnic, oid::QUERY, code, &mut room, false);
+        if (answer.status, answer.done) != (0, len) {
+            breach!("OID {code:#x}: {answer:x?}, {len:#x} bytes expected");
+        }
+        let answer = oid::ask(vnic, oid::QUERY, code, &mut room[..2], false);
+        if answer.status == 0 || answer.needed != len {
+            breach!("OID {code:#x} with 2 bytes of room: {answer:x?}");
+        }
+    }
+    let answer = oid::ask(vnic, oid::QUERY, 0x0BAD_0BAD, &mut [0; 8], false);
+    if answer.status != crate::ndis::NOT_SUPPORTED {
+        breach!("an unknown OID: {answer:x?}");
+    }
+}
+
+/// The NIC ends what it is asked at once, later, or before its call has returned; and it may abort
+/// what it is asked, and then is not bound.
+pub(super) fn pending(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(1500);
+    let vnic = add(0, nic);
+    expect_link(vnic, true);
+    eventually("the NIC is bound", || nic.is_bound());
+    for ends in [nic::AT_ONCE, nic::LATER, nic::WITHIN] {
+        nic.ends.store(ends, Ordering::SeqCst);
+        for _ in 0..5 {
+            nic.unbind();
+            expect_link(vnic, false);
+            nic.bind();
+            assert!(nic.is_bound(), "not bound, calls end {ends}");
+            expect_link(vnic, true);
+        }
+        nic.unbind();
+        nic.aborts.store(nic::ABORTED, Ordering::SeqCst);
+        nic.bind();
+        assert!(!nic.is_bound(), "bound to a NIC that took no packet filter");
+        nic.aborts.store(0, Ordering::SeqCst);
+        nic.bind();
+        assert!(nic.is_bound(), "not bound after an abort, calls end {ends}");
+    }
+    vnic.remove();
+    finish(host);
+}

@@ -1,0 +1,161 @@
+//! What is done with the image, one story each. A story begins and ends with nothing loaded.
+
+mod frames;
+mod life;
+mod net;
+mod outside;
+mod power;
+mod refuse;
+mod traffic;
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use crate::Host;
+use crate::log::breaches;
+use crate::ndis::nic::{self, Nic};
+use crate::ndis::oid;
+use crate::ndis::vnic::{self, Vnic};
+use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
+use crate::netio;
+use crate::ntos::{dispatcher, dpc, etw, lock, mdl, pool};
+
+type Scenario = fn(&dyn Host, &[String]);
+
+/// By name.
+pub const ALL: &[(&str, Scenario)] = &[
+    ("load", life::load),
+    ("start", life::start),
+    ("bind-late", life::bind_late),
+    ("bind-self", life::bind_self),
+    ("disable", life::disable),
+    ("unbind", life::unbind),
+    ("halt-open", life::halt_open),
+    ("pass-through", traffic::pass_through),
+    ("traffic", traffic::traffic),
+    ("traffic-v6", traffic::traffic_v6),
+    ("lossy", traffic::lossy),
+    ("subnets", traffic::subnets),
+    ("counters", traffic::counters),
+    ("own-address", frames::own_address),
+    ("tags", frames::tags),
+    ("vlan", frames::vlan),
+    ("unmapped", frames::unmapped),
+    ("cancel", frames::cancel),
+    ("pending", life::pending),
+    ("sleep-below", power::sleep_below),
+    ("sleep", power::sleep),
+    ("sleep-long", power::sleep_long),
+    ("refused", refuse::refused),
+    ("refused-pool", refuse::refused_pool),
+    ("exhausted", refuse::exhausted),
+    ("rping-connect", outside::rping_connect),
+    ("rping-serve", outside::rping_serve),
+];
+
+/// Runs a story by its name, with its arguments, and ends the process with the verdict.
+pub fn run(arguments: &[String], host: &dyn Host) -> ! {
+    std::panic::set_hook(Box::new(|panic| {
+        crate::log::verdict(format_args!("panic: {panic}"), false);
+    }));
+    let (name, arguments) = arguments.split_first().expect("the name of a scenario");
+    let Some((_, scenario)) = ALL.iter().find(|(known, _)| known == name) else {
+        crate::log::verdict(format_args!("no such scenario: {name}"), false);
+    };
+    let since = Instant::now();
+    scenario(host, arguments);
+    let sound = breaches() == 0;
+    crate::log::verdict(
+        format_args!(
+            "{name}: {} breaches, {} frames, {} nestings of locks, {} ms",
+            breaches(),
+            switch::frames(),
+            lock::nestings(),
+            since.elapsed().as_millis()
+        ),
+        sound,
+    )
+}
+
+/// Whether ndkperf's consumer can call the image: elsewhere the tables that it knows have the calling
+/// convention of the host, which is not the image's.
+const IS_CONSUMER: bool = cfg!(windows);
+
+fn address(number: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, 1 + number as u8])
+}
+
+fn address6(number: usize) -> IpAddr {
+    IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 1 + number as u16])
+}
+
+/// The keywords of a vNIC on this NIC, as the INF would write them, but for these.
+fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    let jumbo = (nic.mtu + 14).to_string();
+    let mut keywords = vec![
+        ("*NetworkDirect", "1".into()),
+        ("*NetworkDirectTechnology", "4".into()),
+        ("*NetworkDirectRoCEFrameSize", "1024".into()),
+        ("*JumboPacket", jumbo),
+        ("*PriorityVLANTag", "3".into()),
+        ("LowerAdapter", nic.guid.clone()),
+        ("LowerMode", "0".into()),
+    ];
+    keywords.retain(|(known, _)| others.iter().all(|(name, _)| name != known));
+    keywords.extend(others.iter().map(|&(name, value)| (name, value.to_owned())));
+    keywords
+}
+
+fn add(number: usize, nic: &Nic) -> &'static Vnic {
+    add_with(number, nic, &[])
+}
+
+fn add_with(number: usize, nic: &Nic, others: &[(&'static str, &str)]) -> &'static Vnic {
+    let vnic = Vnic::add(&keywords(nic, others), &[address(number), address6(number)]);
+    let vnic = vnic.expect("the adapter starts");
+    netio::announce(vnic);
+    vnic
+}
+
+fn expect_link(vnic: &Vnic, up: bool) {
+    let wanted = if up { 1 } else { 2 };
+    eventually("the link state", || vnic.link.load(std::sync::atomic::Ordering::SeqCst) == wanted);
+}
+
+fn set_ndk(vnic: &Vnic, enable: bool) {
+    let answer = oid::ask(vnic, oid::SET, oid::NDK_SET_STATE, &mut [u8::from(enable)], false);
+    assert_eq!(answer.status, 0, "OID_NDK_SET_STATE");
+}
+
+/// Unloads, unplugs every NIC, and looks at what is left.
+fn finish(host: &dyn Host) {
+    if vnic::count() > 0 {
+        vnic::halt_all();
+    }
+    host.unload();
+    nic::remove_all();
+    clean("after unload");
+}
+
+fn clean(when: &str) {
+    eventually("the end of work items", || work::busy() == 0);
+    eventually("the end of system threads", || dispatcher::running() == 0);
+    let before = breaches();
+    let (blocks, bytes) = pool::held();
+    if blocks > 0 {
+        breach!("{blocks} blocks of pool, {bytes} bytes, are held {when}");
+    }
+    pool::report_leaks();
+    mdl::report_leaks();
+    nbl::report_leaks();
+    dispatcher::report_leaks();
+    dpc::report_leaks();
+    work::report_leaks();
+    config::report_leaks();
+    netio::report_leaks();
+    registration::report_leaks();
+    etw::report_leaks();
+    if breaches() == before {
+        say!("nothing leaks {when}");
+    }
+}

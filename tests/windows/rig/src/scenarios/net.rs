@@ -1,0 +1,229 @@
+//! Two adapters, a connection between them, and what is sent over it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use driver::abi::*;
+use ndkperf::{
+    Adapter, Buffer, Connector, Cq, Listener, Mr, NdkError, Pd, Qp, QpConfig, ReadLimits,
+};
+
+use super::*;
+use crate::ndis::vnic::Opener;
+
+pub(super) const LIMITS: ReadLimits = ReadLimits { inbound: 8, outbound: 8 };
+pub(super) const ALL_ACCESS: u32 = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PORT: u16 = 7174;
+
+/// Two adapters on two NICs of the switch.
+pub(super) struct Net {
+    pub(super) vnics: [&'static Vnic; 2],
+    pub(super) nics: [&'static Nic; 2],
+    pub(super) adapters: Option<[Arc<Adapter>; 2]>,
+}
+
+pub(super) struct Side {
+    pub(super) cq: Arc<Cq>,
+    pub(super) mr: Arc<Mr>,
+    pub(super) qp: Arc<Qp>,
+    _pd: Arc<Pd>,
+}
+
+pub(super) struct Connection {
+    pub(super) sides: [Side; 2],
+    pub(super) connectors: [Connector; 2],
+    _listener: Arc<Listener>,
+}
+
+impl Net {
+    pub(super) fn start(host: &dyn Host, mtu: u32) -> Self {
+        Self::plug(host, mtu).open_adapters()
+    }
+
+    pub(super) fn plug(host: &dyn Host, mtu: u32) -> Self {
+        Self::plug_with(host, mtu, &[])
+    }
+
+    /// The adapters have these keywords.
+    pub(super) fn plug_with(host: &dyn Host, mtu: u32, others: &[(&'static str, &str)]) -> Self {
+        host.load().expect("DriverEntry succeeds");
+        let nics = [Nic::plug_in(mtu), Nic::plug_in(mtu)];
+        let vnics = [0, 1].map(|number| {
+            let vnic = add_with(number, nics[number], others);
+            expect_link(vnic, true);
+            vnic
+        });
+        Self { vnics, nics, adapters: None }
+    }
+
+    pub(super) fn open_adapters(self) -> Self {
+        let adapters =
+            self.vnics.map(|vnic| Adapter::open(Arc::new(Opener(vnic))).expect("an NDK adapter"));
+        Self { adapters: Some(adapters), ..self }
+    }
+
+    pub(super) fn close_adapters(mut self) -> Self {
+        self.adapters = None;
+        self
+    }
+
+    pub(super) fn side(&self, number: usize) -> Side {
+        self.side_with(number, 512)
+    }
+
+    /// With a CQ of this depth.
+    pub(super) fn side_with(&self, number: usize, depth: u32) -> Side {
+        let adapter = &self.adapters.as_ref().expect("open")[number];
+        let cq = adapter.create_cq(depth).expect("a CQ");
+        let pd = adapter.create_pd().expect("a PD");
+        let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).expect("an MR");
+        let qp = pd.create_qp(&cq, &cq, QpConfig::default()).expect("a QP");
+        Side { cq, mr, qp, _pd: pd }
+    }
+
+    pub(super) fn connect(&self) -> Connection {
+        self.try_connect(address(0), address(1)).expect("the connect succeeds")
+    }
+
+    /// Connects the first adapter to the second, by these addresses.
+    pub(super) fn try_connect(&self, from: IpAddr, to: IpAddr) -> Result<Connection, NdkError> {
+        self.connect_sides([self.side(0), self.side(1)], from, to)
+    }
+
+    pub(super) fn connect_sides(
+        &self,
+        sides: [Side; 2],
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<Connection, NdkError> {
+        let adapters = self.adapters.as_ref().expect("open");
+        let (from, to) = (SocketAddr::new(from, 0), SocketAddr::new(to, PORT));
+        let listener = adapters[1].listen(to).expect("a listener");
+        let active = adapters[0].create_connector().expect("a connector");
+        let request = active.connect(&sides[0].qp, from, to, LIMITS, b"caller");
+        let passive = loop {
+            if let Some(Err(error)) = request.poll() {
+                return Err(error);
+            }
+            if let Some(passive) = listener.next(Duration::from_millis(10)) {
+                break passive;
+            }
+        };
+        assert_eq!(passive.connection_data().expect("its data").private_data[..6], *b"caller");
+        let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
+        request.wait()?;
+        active.complete_connect().wait()?;
+        accept.wait()?;
+        say!("connected");
+        Ok(Connection { sides, connectors: [active, passive], _listener: listener })
+    }
+
+    pub(super) fn end(self, host: &dyn Host) {
+        let vnics = self.vnics;
+        drop(self.adapters);
+        vnics.into_iter().for_each(Vnic::remove);
+        finish(host);
+    }
+}
+
+impl Connection {
+    /// SENDs, WRITEs and READs, `count` of each, of up to `len` bytes, every one verified.
+    pub(super) fn exchange(&self, count: usize, len: usize) {
+        let since = Instant::now();
+        let [here, there] = &self.sides;
+        // Where each kind lies in both regions.
+        const SEND: usize = 0;
+        const WRITE: usize = 1 << 18;
+        const READ: usize = 1 << 19;
+        for number in 0..count {
+            let len = 1 + number * 7919 % len;
+            let bytes: Vec<u8> = (0..len).map(|place| (place * 31 + number * 17) as u8).collect();
+            here.mr.buffer().write(SEND, &bytes);
+            here.mr.buffer().write(WRITE, &bytes);
+            there.mr.buffer().write(READ, &bytes);
+            there.qp.receive(2, &[there.mr.sge(SEND..SEND + len)]).expect("a receive");
+            here.qp
+                .write(3, &[here.mr.sge(WRITE..WRITE + len)], there.mr.remote(WRITE), 0)
+                .expect("a write");
+            here.qp
+                .read(4, &[here.mr.sge(READ..READ + len)], there.mr.remote(READ), 0)
+                .expect("a read");
+            here.qp.send(1, &[here.mr.sge(SEND..SEND + len)], 0).expect("a send");
+            assert_eq!(here.finished(3), [3, 4, 1], "round {number}");
+            assert_eq!(there.finished(1), [2], "round {number}");
+            for (what, side, at) in
+                [("SEND", there, SEND), ("WRITE", there, WRITE), ("READ", here, READ)]
+            {
+                let mut arrived = vec![0; len];
+                side.mr.buffer().read(at, &mut arrived);
+                assert!(arrived == bytes, "round {number}: {what} of {len} bytes arrived changed");
+            }
+        }
+        let elapsed = since.elapsed().as_secs_f64();
+        say!(
+            "{count} SENDs, {count} WRITEs, {count} READs verified, {:.0} us per round",
+            elapsed / count as f64 * 1e6
+        );
+    }
+}
+
+impl Side {
+    /// The contexts of the next completions, all of them successes.
+    pub(super) fn finished(&self, count: usize) -> Vec<usize> {
+        let mut contexts = Vec::new();
+        while contexts.len() < count {
+            let mut results = [NDK_RESULT_EX::EMPTY; 8];
+            let taken = self.cq.wait_results_ex(&mut results, PATIENCE).expect("the CQ works");
+            assert!(taken > 0, "no completion in {PATIENCE:?}");
+            for result in &results[..taken] {
+                assert_eq!(result.Status, STATUS_SUCCESS);
+                contexts.push(result.RequestContext as usize);
+            }
+        }
+        contexts
+    }
+}
+
+/// Registers the memory of `mr` anew, by a chain of MDLs of `piece` bytes without system addresses,
+/// which the image has to map by itself. The chain is never freed.
+pub(super) fn register_again(mr: &Mr, piece: usize) -> Result<(), NdkError> {
+    // SAFETY: open; nobody replaces the table.
+    let table = unsafe { *(*(*mr.as_ptr()).Dispatch.get()) };
+    let gone =
+        wait_for(|done, context| unsafe { (table.NdkDeregisterMr)(mr.as_ptr(), done, context) });
+    // It may have failed to come back before.
+    if gone != STATUS_SUCCESS && gone != STATUS_INVALID_DEVICE_STATE {
+        return Err(NdkError { status: gone, call: "NdkDeregisterMr" });
+    }
+    let (start, len) = (mr.buffer().as_ptr(), mr.buffer().len());
+    let mut next = std::ptr::null_mut();
+    for at in (0..len).step_by(piece).rev() {
+        let mdl = mdl::make(start.wrapping_add(at), piece.min(len - at), mdl::LOCKED);
+        unsafe { (*mdl).next = next };
+        next = mdl;
+    }
+    let status = wait_for(|done, context| unsafe {
+        (table.NdkRegisterMr)(mr.as_ptr(), next.cast(), len, ALL_ACCESS, done, context)
+    });
+    NdkError::check("NdkRegisterMr", status)
+}
+
+/// Makes a call that may pend, and waits for its end.
+fn wait_for(call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, PVOID) -> NTSTATUS) -> NTSTATUS {
+    unsafe extern "system" fn done(context: PVOID, status: NTSTATUS) {
+        let ended = unsafe { Box::from_raw(context.cast::<Sender<NTSTATUS>>()) };
+        ended.send(status).expect("somebody waits");
+    }
+    let (ended, end) = channel();
+    let context = Box::into_raw(Box::new(ended));
+    let status = call(Some(done), context.cast());
+    if status == STATUS_PENDING {
+        return end.recv_timeout(PATIENCE).expect("the call ends");
+    }
+    // It did not pend, so the context is still ours.
+    drop(unsafe { Box::from_raw(context) });
+    status
+}

@@ -1,0 +1,204 @@
+//! Resources that the system refuses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver::abi::*;
+use ndkperf::{Adapter, Buffer, Listener, NdkError, QpConfig};
+
+use super::net::{ALL_ACCESS, LIMITS, Net, PATIENCE, PORT, Side, register_again};
+use super::*;
+use crate::ndis::vnic::Opener;
+use crate::ntos::pool::Resource;
+
+/// Each object that starting asks for is refused once; each time all of it is undone.
+pub(super) fn refused(host: &dyn Host, _: &[String]) {
+    refuse_each(host, Resource::Object);
+}
+
+/// The same for each allocation of pool.
+pub(super) fn refused_pool(host: &dyn Host, _: &[String]) {
+    refuse_each(host, Resource::Pool);
+}
+
+fn refuse_each(host: &dyn Host, kind: Resource) {
+    let nic = Nic::plug_in(1500);
+    for count in 0.. {
+        pool::refuse_after(kind, Some(count));
+        let failed = start_once(host, nic);
+        let (asked, was_refused) = pool::asked();
+        pool::refuse_after(kind, None);
+        clean(&format!("with request {count} refused"));
+        if !was_refused {
+            say!("{asked} requests, each refused once, each time verified to be undone");
+            assert!(!failed, "nothing was refused, and it failed");
+            return;
+        }
+    }
+}
+
+/// True if something did not start.
+fn start_once(host: &dyn Host, nic: &'static Nic) -> bool {
+    if let Err(status) = host.load() {
+        say!("DriverEntry: {status:#x}");
+        return true;
+    }
+    let vnic = Vnic::add(&keywords(nic, &[]), &[address(0)]);
+    let failed = match vnic {
+        Ok(vnic) => {
+            netio::announce(vnic);
+            nic::settle();
+            vnic.remove();
+            false
+        }
+        Err(status) => {
+            say!("MiniportInitializeEx: {status:#x}");
+            true
+        }
+    };
+    host.unload();
+    failed
+}
+
+/// The pool refuses, once or from then on, each allocation that the making of each object leads to:
+/// it fails with one status, or works all the same; and afterwards everything works.
+pub(super) fn exhausted(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let [here, _] = net.adapters.as_ref().expect("open");
+    each("an adapter", || Adapter::open(Arc::new(Opener(net.vnics[0]))));
+    each("a CQ", || here.create_cq(64));
+    each("a CQ of full depth", || here.create_cq(32_768));
+    each("a PD", || here.create_pd());
+    each("a connector", || here.create_connector());
+    let from = SocketAddr::new(address(0), 0);
+    each("a listener", || here.listen(from));
+    let (cq, pd) = (here.create_cq(64).expect("a CQ"), here.create_pd().expect("a PD"));
+    each("an MR", || pd.register(Buffer::new(1 << 16), ALL_ACCESS));
+    let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).expect("an MR");
+    each("a registration of pieces without mapping", || register_again(&mr, 5000));
+    each("a QP", || pd.create_qp(&cq, &cq, QpConfig::default()));
+    let deep = QpConfig { receive_depth: 4096, initiator_depth: 4096, ..QpConfig::default() };
+    each("a QP of full depth", || pd.create_qp(&cq, &cq, deep));
+    // The core's tables grow on the way, each at its time.
+    let before = pool::held();
+    pool::exhaust_after(usize::MAX >> 1);
+    let many: Vec<_> =
+        (0..3000).map(|_| grow(|| pd.register(Buffer::new(1), ALL_ACCESS))).collect();
+    say!("3000 MRs made, {before:?} -> {:?} of pool", pool::held());
+    drop(many);
+    each_step_of_a_connection(&net);
+    say!("refusals of run-time pool verified");
+    let connection = net.connect();
+    connection.exchange(100, 5000);
+    drop(connection);
+    drop((mr, pd, cq));
+    net.end(host);
+}
+
+/// Makes an object with nothing but what is set aside for it: all but the first allocations, which
+/// are those of the reserves, are refused.
+fn grow<T>(make: impl Fn() -> Result<T, NdkError>) -> T {
+    for granted in 1.. {
+        pool::exhaust_after(granted);
+        let made = make();
+        pool::refuse_after(Resource::Pool, None);
+        match made {
+            Ok(made) => return made,
+            Err(error) => assert_eq!(error.status, STATUS_INSUFFICIENT_RESOURCES, "{error}"),
+        }
+    }
+    unreachable!("there is always one more")
+}
+
+/// Makes an object with each allocation refused, alone and with all that follow; also its close then
+/// finds the pool empty.
+fn each<T>(what: &str, make: impl Fn() -> Result<T, NdkError>) {
+    let mut refused = 0;
+    for exhausts in [false, true] {
+        for count in 0.. {
+            if exhausts {
+                pool::exhaust_after(count);
+            } else {
+                pool::refuse_after(Resource::Pool, Some(count));
+            }
+            let made = make();
+            let (_, was_refused) = pool::asked();
+            match made {
+                Ok(made) => drop(made),
+                Err(error) if error.status == STATUS_INSUFFICIENT_RESOURCES => refused += 1,
+                Err(error) => breach!("{what} with allocation {count} refused: {error}"),
+            }
+            pool::refuse_after(Resource::Pool, None);
+            if !was_refused {
+                break;
+            }
+        }
+    }
+    if refused == 0 {
+        breach!("{what} was never refused");
+    }
+    say!("{what}: refused {refused} times");
+}
+
+/// A connection is made with the pool exhausted after each number of allocations.
+fn each_step_of_a_connection(net: &Net) {
+    let adapters = net.adapters.as_ref().expect("open");
+    let listener = adapters[1].listen(SocketAddr::new(address(1), PORT)).expect("a listener");
+    let mut refused = 0;
+    for count in 0.. {
+        let sides = [net.side(0), net.side(1)];
+        let made = connect_exhausted(net, &listener, &sides, count);
+        let (_, was_refused) = pool::asked();
+        pool::refuse_after(Resource::Pool, None);
+        match made {
+            Ok(()) => {}
+            // The second is how this side hears of the other's want.
+            Err(NdkError {
+                status: STATUS_INSUFFICIENT_RESOURCES | STATUS_CONNECTION_REFUSED,
+                ..
+            }) => refused += 1,
+            Err(error) => breach!("a connection with {count} allocations granted: {error}"),
+        }
+        if !was_refused {
+            break;
+        }
+    }
+    if refused == 0 {
+        breach!("no connection was refused");
+    }
+    say!("connections: refused {refused} times");
+}
+
+fn connect_exhausted(
+    net: &Net,
+    listener: &Arc<Listener>,
+    sides: &[Side; 2],
+    count: usize,
+) -> Result<(), NdkError> {
+    let adapters = net.adapters.as_ref().expect("open");
+    let active = adapters[0].create_connector().expect("a connector");
+    let (from, to) = (SocketAddr::new(address(0), 0), SocketAddr::new(address(1), PORT));
+    pool::exhaust_after(count);
+    let request = active.connect(&sides[0].qp, from, to, LIMITS, b"caller");
+    let passive = match listener.next(Duration::from_millis(200)) {
+        Some(passive) => passive,
+        None => {
+            if let Some(Err(error)) = request.poll() {
+                return Err(error);
+            }
+            // The request was dropped for want of memory: it comes again.
+            pool::refuse_after(Resource::Pool, None);
+            let passive = listener.next(PATIENCE).expect("a request that comes again");
+            pool::exhaust_after(0);
+            passive
+        }
+    };
+    let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
+    if let Some(Err(error)) = accept.wait_timeout(Duration::from_millis(1)) {
+        return Err(error);
+    }
+    request.wait()?;
+    active.complete_connect().wait()?;
+    accept.wait()
+}
