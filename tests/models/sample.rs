@@ -72,7 +72,7 @@ impl Order {
 
     /// The server answers such a transfer without an invalidation.
     const fn keeps_region(&self) -> bool {
-        self.id % 16 == 0
+        self.id.is_multiple_of(16)
     }
 }
 
