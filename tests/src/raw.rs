@@ -7,11 +7,11 @@
 
 mod verbs;
 
-pub use verbs::{Post, QpSize};
+pub use verbs::{Memory, Post, QpSize};
 
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
-use ndkperf::{Buffer, Mdl};
+use ndkperf::Mdl;
 use netadapter_glue::Edge;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -511,37 +511,6 @@ impl Object<NDK_LISTENER> {
     /// `NdkControlConnectEvents`.
     pub fn pause(self, pause: bool) {
         call!(self, NdkControlConnectEvents, pause.into());
-    }
-}
-
-/// Registered memory that outlives every use of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// The region.
-    pub mr: Object<NDK_MR>,
-    /// Its first byte.
-    pub address: u64,
-    /// Its token.
-    pub token: u32,
-}
-
-impl Memory {
-    /// Registers `len` bytes.
-    ///
-    /// # Panics
-    /// If the provider refuses.
-    pub fn new(pd: Object<NDK_PD>, len: usize) -> Self {
-        let buffer: &'static Buffer = Box::leak(Box::new(Buffer::new(len)));
-        let mdl = Box::leak(Box::new(Mdl::new(buffer.as_ptr(), len)));
-        let mr = wait(|then| pd.create_mr(then)).unwrap();
-        assert_eq!(wait(|then| mr.register(mdl, len, then)), STATUS_SUCCESS);
-        Self { mr, address: buffer.as_ptr().addr() as u64, token: mr.token() }
-    }
-
-    /// An element over a part of it.
-    pub fn sge(&self, offset: u64, len: u32) -> NDK_SGE {
-        let address = std::ptr::without_provenance_mut((self.address + offset) as usize);
-        NDK_SGE::from_virtual(address, len, self.token)
     }
 }
 

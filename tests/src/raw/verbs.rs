@@ -1,8 +1,54 @@
-//! Fast-register regions, windows, shared receive queues, queue pairs of any size, and every kind
+//! Memory, fast-register regions, windows, shared receive queues, queue pairs of any size, and every kind
 //! of post.
 
 use super::*;
-use ndkperf::Remote;
+use ndkperf::{Buffer, Remote};
+
+/// Registered memory that outlives every use of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// The region.
+    pub mr: Object<NDK_MR>,
+    /// Its first byte.
+    pub address: u64,
+    /// Its token.
+    pub token: u32,
+}
+
+impl Memory {
+    /// Registers `len` bytes.
+    ///
+    /// # Panics
+    /// If the provider refuses.
+    pub fn new(pd: Object<NDK_PD>, len: usize) -> Self {
+        Self::over(pd, Box::leak(Box::new(Buffer::new(len))))
+    }
+
+    /// Registers a buffer, which has to outlive the region.
+    ///
+    /// # Panics
+    /// If the provider refuses.
+    pub fn over(pd: Object<NDK_PD>, buffer: &Buffer) -> Self {
+        Self::register(wait(|then| pd.create_mr(then)).unwrap(), buffer)
+    }
+
+    /// Registers a buffer by a region, which it has to outlive.
+    ///
+    /// # Panics
+    /// If the provider refuses.
+    pub fn register(mr: Object<NDK_MR>, buffer: &Buffer) -> Self {
+        let (at, len) = (buffer.as_ptr(), buffer.len());
+        let mdl = Box::leak(Box::new(Mdl::new(at, len)));
+        assert_eq!(wait(|then| mr.register(mdl, len, then)), STATUS_SUCCESS);
+        Self { mr, address: at.addr() as u64, token: mr.token() }
+    }
+
+    /// An element over a part of it.
+    pub fn sge(&self, offset: u64, len: u32) -> NDK_SGE {
+        let address = std::ptr::without_provenance_mut((self.address + offset) as usize);
+        NDK_SGE::from_virtual(address, len, self.token)
+    }
+}
 
 /// A work request.
 #[derive(Clone, Copy, Debug)]
