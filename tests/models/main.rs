@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use tests::raw::{Created, Notify, Object, PATIENCE, QpSize, wait};
+use tests::rng::Rng;
 
 const PORT: u16 = 445;
 const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
@@ -38,26 +39,9 @@ fn seed() -> u64 {
     seed
 }
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    /// Mostly short, sometimes long.
-    fn length(&mut self) -> usize {
-        1 + if self.below(32) == 0 { self.below(128 << 10) } else { self.below(8 << 10) }
-    }
+/// The length of a transfer: mostly short, sometimes long.
+fn length(rng: &mut Rng) -> usize {
+    1 + if rng.one_in(32) { rng.below(128 << 10) } else { rng.below(8 << 10) }
 }
 
 /// What transfer `id` carries.

@@ -100,8 +100,14 @@ impl End {
             inline: 0,
         };
         let (sender, events) = channel();
-        let received = |cq: Object<NDK_CQ>| notify_received(cq, sender.clone());
-        let sent = |cq: Object<NDK_CQ>| notify_sent(cq, sender.clone());
+        let received = |cq: Object<NDK_CQ>| {
+            let (none, take) = (|| [NDK_RESULT_EX::EMPTY; 16], Object::<NDK_CQ>::results_ex);
+            notify(cq, sender.clone(), none, take, |result| Event::Received(result.into()))
+        };
+        let sent = |cq: Object<NDK_CQ>| {
+            let (none, take) = (|| [NDK_RESULT::EMPTY; 16], Object::<NDK_CQ>::results);
+            notify(cq, sender.clone(), none, take, |result| Event::Sent(result.into()))
+        };
         let socket = Socket::new(adapter, size, [&received, &sent]);
         let mut rng = Rng(seed);
         let message = |_| Area::new(&socket.adapter, &mut rng, HEADER + DATA);
@@ -157,36 +163,25 @@ impl End {
     }
 }
 
-fn notify_received(cq: Object<NDK_CQ>, to: Sender<Event>) -> Notify {
+/// Takes what there is into `to`, and arms again.
+fn notify<R: 'static>(
+    cq: Object<NDK_CQ>,
+    to: Sender<Event>,
+    none: fn() -> [R; 16],
+    take: fn(Object<NDK_CQ>, &mut [R]) -> usize,
+    event: fn(&R) -> Event,
+) -> Notify {
     Box::new(move |status| {
         assert_eq!(status, STATUS_SUCCESS);
-        let mut results = [NDK_RESULT_EX::EMPTY; 16];
+        let mut results = none();
         loop {
-            let taken = cq.results_ex(&mut results);
+            let taken = take(cq, &mut results);
             if taken == 0 {
                 break;
             }
             for result in &results[..taken] {
                 // Nobody listens after the end.
-                let _ = to.send(Event::Received(result.into()));
-            }
-        }
-        cq.arm();
-    })
-}
-
-fn notify_sent(cq: Object<NDK_CQ>, to: Sender<Event>) -> Notify {
-    Box::new(move |status| {
-        assert_eq!(status, STATUS_SUCCESS);
-        let mut results = [NDK_RESULT::EMPTY; 16];
-        loop {
-            let taken = cq.results(&mut results);
-            if taken == 0 {
-                break;
-            }
-            for result in &results[..taken] {
-                // Nobody listens after the end.
-                let _ = to.send(Event::Sent(result.into()));
+                let _ = to.send(event(result));
             }
         }
         cq.arm();
@@ -286,7 +281,7 @@ impl Client {
             let len = end.rng.below(DATA);
             (Area::with(&adapter, &mut end.rng, &pattern(id, len.max(1))), None)
         } else {
-            let len = end.rng.length();
+            let len = length(&mut end.rng);
             let bytes = if kind == Kind::Fetch { pattern(id, len) } else { vec![0; len] };
             let area = Area::with(&adapter, &mut end.rng, &bytes);
             (area, Some(free.pop_front().expect("more regions than transfers")))

@@ -120,7 +120,7 @@ impl<'a> Actor<'a> {
 
     /// Another depth, other moderation; the smaller depth may overrun.
     fn change_cq(&mut self, host: usize) {
-        let least = if self.rng.seldom() { 1 } else { 128 };
+        let least = if seldom(&mut self.rng) { 1 } else { 128 };
         let (depth, interval) = (least + self.rng.below(256) as u32, self.rng.below(300) as u32);
         if let Some(cq) = self.rng.pick(&self.things[host].cqs) {
             self.shared.await_request(start(|then| cq.resize(depth, then)));

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tests::call;
 use tests::raw::{Host, Left, Memory, Object, PATIENCE, Post, QpSize, Then, request, start, wait};
+use tests::rng::Rng;
 
 const PORT: u16 = 7174;
 /// Objects of one kind that a thread has open, at most.
@@ -39,39 +40,9 @@ const MOST: usize = 12;
 const BUFFERS: usize = 4;
 const BUFFER: usize = 32_768;
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
-
-    /// For what ends a connection, so that there is time for something else too.
-    fn seldom(&mut self) -> bool {
-        self.one_in(2048)
-    }
-
-    /// Takes one out.
-    fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
-        if from.is_empty() { None } else { Some(from.swap_remove(self.below(from.len()))) }
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { Some(&from[self.below(from.len())]) }
-    }
+/// For what ends a connection, so that there is time for something else too.
+fn seldom(rng: &mut Rng) -> bool {
+    rng.one_in(2048)
 }
 
 /// A connector that a thread or a callback closes: whoever takes it.

@@ -34,7 +34,7 @@ const fn whole(pages: usize, fbo: u32) -> usize {
 /// Up to `len` bytes inside a range; seldom beside it.
 fn part(rng: &mut Rng, (first, room): (u64, usize), len: usize) -> (u64, usize) {
     let len = len.min(room);
-    let reach = if rng.seldom() { room + 1 } else { room - len + 1 };
+    let reach = if seldom(rng) { room + 1 } else { room - len + 1 };
     (first + rng.below(reach) as u64, len)
 }
 
@@ -57,7 +57,7 @@ impl Actor<'_> {
                 let address = NDK_LOGICAL_ADDRESS { QuadPart: address.cast_signed() };
                 NDK_SGE::from_logical(address, len as u32, pd.privileged_token())
             }
-            3 if rng.seldom() => {
+            3 if seldom(rng) => {
                 NDK_SGE::from_virtual(label(rng.next()), rng.next() as u32, rng.next() as u32)
             }
             _ => match rng.pick(&things.mrs) {
@@ -81,7 +81,7 @@ impl Actor<'_> {
             1 if let Some(&Named { token, range: Some(range), .. }) = rng.pick(&things.mws) => {
                 Remote { address: part(rng, range, len).0, token }
             }
-            2 if rng.seldom() => Remote { address: rng.next(), token: rng.next() as u32 },
+            2 if seldom(rng) => Remote { address: rng.next(), token: rng.next() as u32 },
             _ => match rng.pick(&things.mrs) {
                 Some(memory) => {
                     let (address, _) = part(rng, (memory.address, BUFFER), len);
@@ -129,7 +129,7 @@ impl Actor<'_> {
         let kind = self.rng.below(16);
         if kind < 6 {
             let mut sgl = self.sgl(host, 32_000);
-            if sgl.is_empty() && !self.rng.seldom() {
+            if sgl.is_empty() && !seldom(&mut self.rng) {
                 sgl.push(self.sge(host, 32_000));
             }
             let srq =
@@ -169,7 +169,7 @@ impl Actor<'_> {
                 NDK_SGE::from_virtual(label(address), len.min(1000) as u32, token)
             }
             // Not one that can be invalidated.
-            None if self.rng.seldom() => self.sge(host, 100),
+            None if seldom(&mut self.rng) => self.sge(host, 100),
             None => return STATUS_SUCCESS,
         };
         qp.post(5, Post::Read(&[sge], remote), flags)
@@ -187,7 +187,7 @@ impl Actor<'_> {
         let named = |frmr: &mut Named<NDK_MR>| frmr.range.take().map(|_| frmr.token);
         let token = match things[peer].frmrs.iter_mut().find_map(named) {
             Some(token) => token,
-            None if rng.seldom() => rng.next() as u32,
+            None if seldom(rng) => rng.next() as u32,
             None => return STATUS_SUCCESS,
         };
         qp.post(3, Post::SendAndInvalidate(sgl, token), flags)
@@ -213,7 +213,7 @@ impl Actor<'_> {
         let Self { rng, things, .. } = self;
         let things = &mut things[host];
         let rights = RIGHTS[rng.below(16).min(3)];
-        let wrong = rng.seldom();
+        let wrong = seldom(rng);
         if rng.one_in(2) {
             let index = rng.below(things.frmrs.len().max(1));
             let (Some(frmr), Some(lam)) = (things.frmrs.get_mut(index), rng.pick(&things.lams))
