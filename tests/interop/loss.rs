@@ -10,7 +10,7 @@ use pcap_file::pcap::PcapReader;
 use rocev2::wire::{Operation, Packet};
 
 use crate::LISTENING;
-use crate::lab::{Guest, Job, Lab, Process, Side, Sockets, ndkperf};
+use crate::lab::{Guest, Job, Lab, Process, Side, Sockets, judge, ndkperf};
 
 /// Each direction loses 3 %, and lets 5 % overtake what came within the 2 ms before.
 const NETEM: &str = "limit 20000 delay 2ms reorder 5% loss 3%";
@@ -34,7 +34,7 @@ fn loss_table() {
     println!("requester responder  WRITE sent/needed  READ sent/needed  lost %  seconds");
 
     // Linux with itself is the measure; what it makes of the network is not ours to assert.
-    let _ =
+    let linux =
         measure(&switch, End::Rxe(Side::Ours, &mut other), End::Rxe(Side::Guest, &mut lab.guest));
     other.end();
     let ours = |side| match side {
@@ -44,12 +44,18 @@ fn loss_table() {
     measure(&switch, ours(Side::Ours), End::Rxe(Side::Guest, &mut lab.guest)).unwrap();
     measure(&switch, End::Rxe(Side::Guest, &mut lab.guest), ours(Side::Ours)).unwrap();
     lab.guest.end();
-    measure(&switch, ours(Side::Ours), ours(Side::Guest)).unwrap();
+    let both = measure(&switch, ours(Side::Ours), ours(Side::Guest)).unwrap();
+    if let Ok(linux) = linux {
+        assert!(both.writes < linux.writes && both.reads < linux.reads, "{both:?}, {linux:?}");
+    }
     switch.end();
+    for nic in [0, 1] {
+        judge(&switch.nic_capture(nic), &["icrc", "tshark"]);
+    }
 }
 
 /// Prints a row of the table. An error is what the side that failed says.
-fn measure(switch: &Guest, mut requester: End<'_>, mut responder: End<'_>) -> Result<(), String> {
+fn measure(switch: &Guest, mut requester: End<'_>, mut responder: End<'_>) -> Result<Sent, String> {
     let sides = [requester.side(), responder.side()];
     let before = sides.map(|side| Traffic::of(switch, side));
     let began = Instant::now();
@@ -60,20 +66,28 @@ fn measure(switch: &Guest, mut requester: End<'_>, mut responder: End<'_>) -> Re
     let served = if connected.is_ok() { serving.end() } else { Ok(()) };
     let seconds = began.elapsed().as_secs_f64();
     let [requests, responses] = [0, 1].map(|end| Traffic::of(switch, sides[end]) - before[end]);
+    let sent = Sent { writes: requests.writes, reads: responses.reads };
     let ratio = |sent: usize| sent as f64 / NEEDED as f64;
     let (came, left) = (requests.came + responses.came, requests.left + responses.left);
     println!(
         "{:9} {:9}  {:17.3}  {:16.3}  {:6.2}  {seconds:7.1}",
         requester.name(),
         responder.name(),
-        ratio(requests.writes),
-        ratio(responses.reads),
+        ratio(sent.writes),
+        ratio(sent.reads),
         100.0 * (1.0 - left as f64 / came as f64),
     );
     connected.and(served)?;
     assert!(left < came, "nothing was lost");
-    assert!(requests.writes >= NEEDED && responses.reads >= NEEDED, "the captures are not whole");
-    Ok(())
+    assert!(sent.writes >= NEEDED && sent.reads >= NEEDED, "the captures are not whole");
+    Ok(sent)
+}
+
+/// Packets of data that a row took: the requester's of its WRITEs, the responder's of READs.
+#[derive(Debug)]
+struct Sent {
+    writes: usize,
+    reads: usize,
 }
 
 /// Who is at an end of the link.
