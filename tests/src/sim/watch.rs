@@ -22,6 +22,8 @@ struct Record {
     msn: u64,
     /// READ: PSNs answered, in order.
     answered: u64,
+    /// READ: where the requests for it, or for a part of it, end that have arrived.
+    ends: BTreeSet<u64>,
 }
 
 impl Record {
@@ -48,15 +50,21 @@ struct Flow {
     owed: BTreeSet<u64>,
     open: Open,
     sent: u64,
-    /// What the requester knows to be done.
+    /// All before it is done: the requester has been told, and has the data of READs.
     acked: u64,
+    /// The requester was told that all before it is executed, and has this data of READs beyond
+    /// `acked`.
+    executed: u64,
+    early: BTreeSet<u64>,
     /// The requester was asked to wait until then, by its own clock.
     paused: u64,
     /// What was refused last, if nothing was sent since.
     refused: Option<u64>,
-    /// All before it have reached the responder; those behind a hole.
+    /// All before it have reached the responder; those behind a hole, which it may keep if they are
+    /// less than `held` packets behind.
     arrived: u64,
     ahead: BTreeSet<u64>,
+    held: u64,
     /// The last packet that has reached it.
     farthest: u64,
     /// Holes that the responder complained of.
@@ -76,7 +84,8 @@ pub(crate) struct Watch {
     asked: BTreeMap<Name, Asked>,
     flows: BTreeMap<Name, Flow>,
     peers: BTreeMap<Name, Name>,
-    windows: BTreeMap<IpAddr, u64>,
+    /// Bytes in flight; bytes kept behind a hole.
+    windows: BTreeMap<IpAddr, [u64; 2]>,
     /// Request packets seen; the first time and in all.
     pub(crate) requests: [u64; 2],
 }
@@ -93,9 +102,10 @@ macro_rules! require {
 }
 
 impl Watch {
-    /// A host and the bytes that it may have in flight on a connection.
-    pub(crate) fn host(&mut self, ip: IpAddr, window: u32) {
-        self.windows.insert(ip, u64::from(window));
+    /// A host and the bytes that it may have in flight on a connection, and keep of its peer's behind
+    /// a hole.
+    pub(crate) fn host(&mut self, ip: IpAddr, window: u32, held: u32) {
+        self.windows.insert(ip, [u64::from(window), u64::from(held)]);
     }
 
     /// A host has sent a frame at `now`, its own clock.
@@ -128,7 +138,7 @@ impl Watch {
         let Some(Ok(seen)) = look(frame) else { return };
         if !opcode::is_response(seen.opcode) {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
-                flow.arrive(seen.psn);
+                flow.arrive(&seen);
             }
         } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
             && peer.0 == seen.src
@@ -171,7 +181,11 @@ impl Watch {
         if self.peers.get(&from) == Some(&to) && self.flows.contains_key(&to) {
             return;
         }
-        let window = (self.windows.get(&from.0).copied().unwrap_or_default() / pmtu).max(1);
+        let bytes = |host| self.windows.get(&host).copied().unwrap_or_default();
+        let window = (bytes(from.0)[0] / pmtu).max(1);
+        // A power of two, and not less than 64.
+        let held = bytes(to.0)[1];
+        let held = if held == 0 { 0 } else { (held / pmtu).next_power_of_two().max(64) };
         let flow = Flow {
             first,
             pmtu,
@@ -182,10 +196,13 @@ impl Watch {
             open: Open::No,
             sent: 0,
             acked: 0,
+            executed: 0,
+            early: BTreeSet::new(),
             paused: 0,
             refused: None,
             arrived: 0,
             ahead: BTreeSet::new(),
+            held,
             farthest: 0,
             naks: BTreeSet::new(),
         };
@@ -261,7 +278,8 @@ impl Flow {
         require!(!seen.solicited || allowed, "a solicited event inside a message");
         let msn = self.msn_before(at) + u64::from(opcode::ends(seen.opcode));
         let (hash, ext) = (hash(seen.payload), seen.ext.to_vec());
-        let record = Record { opcode: seen.opcode, hash, ext, end, msn, answered: at };
+        let ends = BTreeSet::new();
+        let record = Record { opcode: seen.opcode, hash, ext, end, msn, answered: at, ends };
         if record.is_read() {
             self.owed.insert(at);
         }
@@ -309,11 +327,24 @@ impl Flow {
         if record.is_read() {
             let skipped = (at - start) * self.pmtu;
             let field = |ext: &[u8], from, len| number(ext, from, len);
-            let same = field(seen.ext, 0, 8) == field(&record.ext, 0, 8).wrapping_add(skipped)
-                && field(seen.ext, 8, 4) == field(&record.ext, 8, 4)
-                && field(seen.ext, 12, 4) + skipped == field(&record.ext, 12, 4);
-            require!(same, "not the rest of the READ that began {} packets before", at - start);
+            let (len, total) = (field(seen.ext, 12, 4), field(&record.ext, 12, 4));
+            let place = field(seen.ext, 0, 8) == field(&record.ext, 0, 8).wrapping_add(skipped)
+                && field(seen.ext, 8, 4) == field(&record.ext, 8, 4);
+            let rest = len + skipped == total;
+            let part = len > 0 && len.is_multiple_of(self.pmtu) && len + skipped < total;
+            let began = at - start;
+            require!(
+                place && (rest || part),
+                "not a part of the READ begun {began} packets before"
+            );
+            // A responder that has not seen the whole would take the part for it.
+            let seen_whole = start < self.executed || self.early.range(start..).next().is_some();
+            require!(
+                rest && at == start || seen_whole,
+                "a part of a READ that may not have arrived"
+            );
         } else {
+            require!(at >= self.executed, "sent again after it was acknowledged behind a READ");
             let same = record.ext == seen.ext && record.hash == hash(seen.payload);
             require!(same, "other bytes than before");
         }
@@ -325,11 +356,18 @@ impl Flow {
     }
 
     /// The responder has seen a packet.
-    fn arrive(&mut self, psn: u32) {
-        let Some(at) = self.place(psn, self.arrived) else { return };
+    fn arrive(&mut self, seen: &Seen<'_>) {
+        let Some(at) = self.place(seen.psn, self.arrived) else { return };
+        if seen.opcode == opcode::READ_REQUEST
+            && let Some((_, read)) = self.records.range_mut(..=at).next_back()
+        {
+            read.ends.insert(at + number(seen.ext, 12, 4).div_ceil(self.pmtu).max(1));
+        }
         if at >= self.arrived && at < self.sent {
             self.farthest = self.farthest.max(at);
-            self.ahead.insert(at);
+            if at == self.arrived || at - self.arrived < self.held {
+                self.ahead.insert(at);
+            }
         }
         while self.ahead.remove(&self.arrived) {
             self.arrived = self.records.get(&self.arrived).map_or(self.arrived + 1, |r| r.end);
@@ -344,35 +382,46 @@ impl Flow {
             return;
         }
         if seen.opcode != opcode::ACKNOWLEDGE {
-            self.acknowledge(at);
-            let read = self.records.range(..=at).next_back();
-            if at == self.acked && read.is_some_and(|(_, record)| record.is_read()) {
-                self.acked = at + 1;
+            if self.is_read(at) {
+                self.early.insert(at);
             }
+            self.acknowledge(at);
             return;
         }
         match seen.ext[0] >> 5 {
             0 => self.acknowledge(at + 1),
             1 => {
-                self.acknowledge(at);
-                // Where nothing was sent since, it is the refusal that made the pause, once more.
-                let is_new = self.refused != Some(at);
-                if at == self.acked && is_new && seen.ext[0] & 31 == 12 {
-                    self.paused = now + 640_000;
+                // Where nothing was sent since, it is the refusal that made the pause, once more, or an
+                // older one.
+                let is_new = self.refused.is_none_or(|refused| at > refused);
+                if at >= self.executed && is_new {
+                    if seen.ext[0] & 31 == 12 {
+                        self.paused = now + 640_000;
+                    }
+                    self.refused = Some(at);
                 }
-                self.refused = Some(at);
+                self.acknowledge(at);
             }
             _ => self.acknowledge(at),
         }
     }
 
-    /// All requests before `to` are done, but for READs.
+    /// Whether a PSN belongs to a READ.
+    fn is_read(&self, at: u64) -> bool {
+        self.records.range(..=at).next_back().is_some_and(|(_, record)| record.is_read())
+    }
+
+    /// All requests before `to` are executed; of READs only those are done whose data came.
     fn acknowledge(&mut self, to: u64) {
-        while self.acked < to
-            && self.records.get(&self.acked).is_some_and(|record| !record.is_read())
-        {
+        self.executed = self.executed.max(to);
+        while if self.is_read(self.acked) {
+            self.early.remove(&self.acked)
+        } else {
+            self.acked < self.executed
+        } {
             self.acked += 1;
         }
+        self.executed = self.executed.max(self.acked);
     }
 
     fn ack(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
@@ -395,9 +444,10 @@ impl Flow {
         match syndrome {
             0x20..=0x3f => {
                 require!(at < self.arrived, "an RNR NAK for what has not arrived");
-                // Refused, and all behind it with it.
+                // Refused; what is behind it is kept.
+                let behind = self.records.range(at + 1..self.arrived).map(|(&behind, _)| behind);
+                self.ahead.extend(behind);
                 self.arrived = at;
-                self.ahead.clear();
             }
             0x60 => {
                 require!(self.naks.insert(at), "a second NAK for the same gap");
@@ -416,7 +466,8 @@ impl Flow {
         require!(start < self.arrived, "READ data before the request has arrived");
         let last = at + 1 == record.end;
         let ends = matches!(seen.opcode, opcode::READ_LAST | opcode::READ_ONLY);
-        require!(last == ends, "READ data that ends in the wrong place");
+        let right = if last { ends } else { !ends || record.ends.contains(&(at + 1)) };
+        require!(right, "READ data that ends in the wrong place");
         let total = number(&record.ext, 12, 4);
         let right = (total - (at - start) * self.pmtu).min(self.pmtu);
         require!(seen.payload.len() as u64 == right, "{} bytes for {right}", seen.payload.len());

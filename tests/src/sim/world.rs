@@ -162,7 +162,7 @@ impl World {
                 IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1))
             };
             let config = net::config(ip, &mut self.rng, self.patient);
-            self.watch.host(ip, config.window.bytes);
+            self.watch.host(ip, config.window.bytes, config.window.held);
             let none = Object(std::ptr::null_mut());
             self.hosts.push(Host {
                 ip,
