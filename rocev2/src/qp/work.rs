@@ -495,6 +495,8 @@ impl SendQueue {
         if self.wqes.get(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= wqe.packets) {
             self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
         }
+        // Behind a READ that was asked for again.
+        self.skip_acked();
     }
 
     /// Whether everything before the request at the cursor is complete.

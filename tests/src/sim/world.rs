@@ -391,6 +391,8 @@ impl World {
         {
             let act = entry.remove();
             self.act(act)?;
+            // While it waited for objects others were called back, and must hear of it before they act.
+            self.handle_events()?;
         }
         for host in 0..self.hosts.len() {
             let this = &self.hosts[host];

@@ -559,6 +559,23 @@ fn req_06_an_answer_beyond_an_unfinished_read_is_remembered() {
     assert!(pair.nodes[0].memory.0[0][1000..3048].iter().all(|byte| *byte == 0x5a));
 }
 
+/// READ, READ, WRITE; the first answer is lost, and the peer's ACK comes when the first READ was asked
+/// for again.
+#[test]
+fn what_is_acknowledged_behind_a_read_is_not_sent_again() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(1000, 8);
+    for id in 0..2 {
+        pair.nodes[0].send(id, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    }
+    pair.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
+    assert_eq!(pair.places(), [0, 1, 2]);
+    pair.wait(0);
+    pair.answer(2, ACK).unwrap();
+    assert_eq!(pair.places(), [0, 1]);
+}
+
 #[test]
 fn rnr_11_a_pause_asked_for_by_what_was_taken_since_is_stale() {
     let mut pair = Pair::new(10_000, CLEAN);
