@@ -15,8 +15,9 @@ use crate::wire::{Bth, Opcode};
 pub const CNP_INTERVAL: Duration = Duration::from_micros(50);
 /// For this long after a CNP marks are taken to tell of all congestion, and loss of something else.
 const ECN_SPEAKS: Duration = Duration::from_millis(100);
-/// PSNs are compared no later than this: far less than half of them, one after the other.
-const EPISODE_MAX: Duration = Duration::from_millis(100);
+/// A loss so long after a cut tells that the cut was too small, even if the packet was under way at
+/// the time: fast recovery is over by then.
+const EPISODE_MAX: Duration = Duration::from_micros(275);
 
 /// The two low bits of a traffic class.
 const ECN_MASK: u8 = 0b11;
