@@ -80,10 +80,6 @@ mod tests {
         outcome
     }
 
-    fn is_good(outcome: &Outcome) {
-        assert!(outcome.utilization() >= 0.8 && outcome.jain() >= 0.9);
-    }
-
     #[test]
     fn with_notifications_it_uses_the_link_and_shares_it() {
         for holds in [false, true] {
@@ -95,6 +91,17 @@ mod tests {
                 with.dropped * 5 < without.dropped && with.mean_queue * 2.0 < without.mean_queue
             );
             assert_eq!((without.cnps, without.marked), (0, 0));
+        }
+    }
+
+    #[test]
+    fn with_loss_as_the_only_signal_too() {
+        for holds in [false, true] {
+            let without = outcome(false, Wire::OnlyDrops, holds);
+            let with = outcome(true, Wire::OnlyDrops, holds);
+            assert!(with.utilization() >= 0.8 && with.jain() >= 0.9);
+            assert!(with.utilization() > without.utilization() && with.dropped < without.dropped);
+            assert_eq!((with.cnps, with.marked), (0, 0));
         }
     }
 

@@ -150,7 +150,7 @@ impl Congestion {
             *episode = Some((end, now));
         }
         if self.enabled && !self.cnp_came_at.is_some_and(|at| recent(at, ECN_SPEAKS)) {
-            self.rate.cut(now);
+            self.rate.cut_by_loss(now);
         }
     }
 

@@ -28,6 +28,9 @@ const DEPTH: Duration = Duration::from_micros(100);
 /// What may leave at once though the bucket has just filled: a unit of several packets costs less.
 const QUANTUM: Duration = Duration::from_micros(8);
 
+/// What a QP really sends is measured over at least this long.
+const MEASURE: Duration = Duration::from_millis(1);
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// How fast a QP may send. Rates are bytes of packets per second.
@@ -50,6 +53,10 @@ pub struct Rate {
     /// When the bucket has a token.
     next: Instant,
     blocked: bool,
+    /// Bytes sent since then, and what the time before came to per second.
+    measured_from: Instant,
+    measured_bytes: u64,
+    measured: u64,
 }
 
 impl Rate {
@@ -70,6 +77,9 @@ impl Rate {
             byte_rises: 0,
             next: Instant::default(),
             blocked: false,
+            measured_from: Instant::default(),
+            measured_bytes: 0,
+            measured: line,
         }
     }
 
@@ -77,6 +87,29 @@ impl Rate {
     pub fn current(&mut self, now: Instant) -> Option<u64> {
         self.catch_up(now);
         self.active.then_some(self.current)
+    }
+
+    /// Something was lost. What held the QP back until now may have been its window, and there is no
+    /// stream of marks to come down from the link's rate by: the cut is one of what it really sent.
+    pub fn cut_by_loss(&mut self, now: Instant) {
+        let sent = self.measured.max(self.min);
+        self.cut(now);
+        if self.cut_at == now && sent < self.target {
+            self.target = sent;
+            self.current = self.current.min((sent - sent * self.alpha / ONE / 2).max(self.min));
+        }
+    }
+
+    fn measure(&mut self, now: Instant, bytes: u64) {
+        self.measured_bytes += bytes;
+        let ns = now.saturating_since(self.measured_from).as_nanos() as u64;
+        if ns >= MEASURE.as_nanos() as u64 {
+            let bytes = u128::from(self.measured_bytes) * u128::from(SECOND_NS);
+            // A pause says nothing of what the path carries.
+            let pause = ns >= 10 * MEASURE.as_nanos() as u64;
+            self.measured = if pause { self.line } else { (bytes / u128::from(ns)) as u64 };
+            (self.measured_from, self.measured_bytes) = (now, 0);
+        }
     }
 
     /// Congestion was signalled.
@@ -121,10 +154,11 @@ impl Rate {
 
     /// Notes that `bytes` of packets have left.
     pub fn sent(&mut self, now: Instant, bytes: usize) {
+        let bytes = bytes as u64;
+        self.measure(now, bytes);
         if self.current(now).is_none() {
             return;
         }
-        let bytes = bytes as u64;
         let cost = Duration::from_nanos((bytes * SECOND_NS).div_ceil(self.current));
         self.next = self.next.max(now - DEPTH) + cost;
         self.blocked = self.next > now;
@@ -288,6 +322,21 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_cuts_what_was_really_sent_unless_that_is_long_ago() {
+        let mut rate = rate();
+        let send = |rate: &mut Rate, us: u64| rate.sent(at(us * 1000), 1250);
+        (10_000..14_000).step_by(10).for_each(|us| send(&mut rate, us));
+        rate.cut_by_loss(at(14_000_000));
+        let tenth = LINE / 10;
+        assert!((tenth - 1000..tenth + 1000).contains(&rate.target), "{}", rate.target);
+        assert_eq!(rate.current, rate.target - rate.target / 2);
+        rate.release();
+        send(&mut rate, 1_000_000);
+        rate.cut_by_loss(at(SECOND_NS));
+        assert_eq!(rate.current, LINE / 2);
+    }
+
+    #[test]
     fn sys_11_a_signal_every_50_us_brings_the_least_rate_and_silence_the_link_back() {
         let mut rate = rate();
         let mut now = 0;
@@ -333,6 +382,7 @@ mod tests {
     enum Step {
         Wait(u64),
         Cut,
+        Lose,
         Send(usize),
     }
 
@@ -341,6 +391,7 @@ mod tests {
             (0..200_000_u64).prop_map(Step::Wait),
             (0..100_000_000_u64).prop_map(Step::Wait),
             Just(Step::Cut),
+            Just(Step::Lose),
             (1..65_536_usize).prop_map(Step::Send),
         ];
         proptest::collection::vec(step, 1..300)
@@ -357,6 +408,7 @@ mod tests {
                 match step {
                     Step::Wait(ns) => now = now + Duration::from_nanos(ns),
                     Step::Cut => rate.cut(now),
+                    Step::Lose => rate.cut_by_loss(now),
                     Step::Send(bytes) => rate.sent(now, bytes),
                 }
                 let current = rate.current(now).unwrap_or(rate.line);
