@@ -2,12 +2,17 @@
 //!
 //! Goal: what Linux's own RDMA users do with us works, over IPv4 and IPv6, whichever side connects,
 //! and each packet on the wire is one that others accept.
-//! Method: the guest's NIC is joined to our process by a Unix datagram socket. The guest runs rping; the
-//! captures are judged by tools that share no code with us.
+//! Method: the guest's NIC is joined to our process by a Unix datagram socket. The guest runs rping, or a program
+//! of ours on its libraries, and the process is then the test itself; the captures are judged by tools that share
+//! no code with us.
 //!
 //! What a run leaves (guest console, logs, captures) stays under `target/tmp/interop`.
 
+#[path = "interop/invalidate.rs"]
+mod invalidate;
 mod lab;
+#[path = "interop/loss.rs"]
+mod loss;
 
 use std::fs;
 use std::path::Path;

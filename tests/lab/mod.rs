@@ -5,9 +5,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use driver::{Provider, ProviderConfig};
+use ndkperf::Adapter;
+use netadapter_glue::pcap::Capture;
+use netadapter_glue::qemu::QemuDgram;
 
 /// Longer than any one step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -46,17 +51,37 @@ impl Lab {
 
     /// Starts `ndkperf rping` with these arguments at the other end of the guest's link.
     pub(crate) fn ndkperf(&mut self, arguments: &str, capture: &Path) -> Process {
-        // QEMU finds a socket that is bound anew, but a name that was left would refuse the bind.
-        let _ = fs::remove_file(&self.sockets.ours);
-        let (here, there) = self.sockets.of(Side::Ours);
-        let mut command = Command::new(NDKPERF.as_path());
-        command.arg("rping").args(arguments.split(' '));
-        command.arg("--edge").arg(format!("qemu-dgram:{}:{}", here.display(), there.display()));
-        command
-            .args(["--address", "10.0.0.2/24", "--address", "fd00::2/64", "--pcap"])
-            .arg(capture);
+        let arguments = format!("{arguments} --pcap {}", capture.display());
         self.processes += 1;
-        Process::spawn(command, self.dir.join(format!("ndkperf-{}.log", self.processes)))
+        let log = self.path(&format!("ndkperf-{}.log", self.processes));
+        ndkperf(&arguments, &self.sockets, Side::Ours, log)
+    }
+
+    /// Opens an adapter of a provider of this very process at the other end of the guest's link.
+    pub(crate) fn adapter(&self, capture: &Path) -> Arc<Adapter> {
+        let (here, there) = self.sockets.of(Side::Ours);
+        let edge =
+            QemuDgram::bind(here, there, [2, 0, 0, 0, 0, 2], 1500).expect("the link is there");
+        let edge = Capture::create(edge, capture).expect("target/tmp is writable");
+        let addresses = ["10.0.0.2", "fd00::2"].map(|ip| ip.parse().expect("an address"));
+        let config = ProviderConfig::new(addresses.to_vec());
+        let provider = Provider::start(Box::new(edge), config).expect("the provider starts");
+        Adapter::open(Arc::new(provider)).expect("the adapter opens")
+    }
+
+    /// Compiles a C program of this directory and puts it into `/lab`. False, which is said, where this machine
+    /// cannot.
+    pub(crate) fn compile(&self, name: &str) -> bool {
+        let mut command = Command::new("python3");
+        command.arg(lab_file("lab")).arg("cc").arg(lab_file(&format!("{name}.c")));
+        match run(command.arg(self.guest.dir.join(name))) {
+            Verdict::Sound(_) => true,
+            Verdict::Skipped(reason) => {
+                skip(&reason);
+                false
+            }
+            Verdict::Wrong(said) => panic!("tests/lab/{name}.c:\n{said}"),
+        }
     }
 
     /// Ends the guest and judges all that passed its NIC, as QEMU saw it.
@@ -66,7 +91,7 @@ impl Lab {
     }
 
     pub(crate) fn nic_capture(&self) -> PathBuf {
-        self.guest.nic_capture()
+        self.guest.nic_capture(0)
     }
 }
 
@@ -86,6 +111,21 @@ fn fetch() -> Result<(), String> {
         Verdict::Skipped(reason) => Err(reason),
         Verdict::Wrong(said) => panic!("tests/lab/lab fetch:\n{said}"),
     }
+}
+
+/// Starts `ndkperf rping` with these arguments at an end of a link.
+pub(crate) fn ndkperf(arguments: &str, sockets: &Sockets, side: Side, log: PathBuf) -> Process {
+    let (here, there) = sockets.of(side);
+    // QEMU finds a socket that is bound anew, but a name that was left would refuse the bind.
+    let _ = fs::remove_file(here);
+    let number = side.number();
+    let mut command = Command::new(NDKPERF.as_path());
+    command.arg("rping").args(arguments.split(' '));
+    command.arg("--edge").arg(format!("qemu-dgram:{}:{}", here.display(), there.display()));
+    command.arg("--mac").arg(format!("02:00:00:00:00:0{number}"));
+    command.arg("--address").arg(format!("10.0.0.{number}/24"));
+    command.arg("--address").arg(format!("fd00::{number}/64"));
+    Process::spawn(command, log)
 }
 
 /// Our program, built as this test is, unless `NDKPERF` names another.
@@ -121,7 +161,7 @@ pub(crate) fn skip(reason: &str) {
 // --- the link ------------------------------------------------------------------------------------
 
 /// An end of the link.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum Side {
     Guest,
     Ours,
@@ -129,7 +169,7 @@ pub(crate) enum Side {
 
 impl Side {
     /// The last digit of its MAC, IPv4 and IPv6 addresses.
-    fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             Self::Guest => 1,
             Self::Ours => 2,
@@ -145,7 +185,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("ndk-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).expect("the temporary directory is writable");
         Self { guest: dir.join("guest"), ours: dir.join("ours"), dir }
@@ -178,15 +218,8 @@ pub(crate) struct Guest {
 impl Guest {
     /// Boots a guest at `side` of the link, with rxe on its NIC.
     pub(crate) fn boot(dir: &Path, sockets: &Sockets, side: Side) -> Self {
-        fs::create_dir_all(dir).expect("target/tmp is writable");
-        let (number, (here, there)) = (side.number(), sockets.of(side));
-        let mut command = Command::new("python3");
-        command.arg(lab_file("lab")).arg("boot");
-        command.arg("--net").arg(format!("{}:{}", here.display(), there.display()));
-        command.arg("--mac").arg(format!("02:00:00:00:00:0{number}"));
-        command.arg("--dump").arg(dir.join("nic.pcap")).arg(dir);
-        let process = Process::spawn(command, dir.join("console.log"));
-        let mut guest = Self { dir: dir.into(), process, jobs: 0 };
+        let number = side.number();
+        let mut guest = Self::bare(dir, number, &[(sockets, side)]);
         // Without duplicate address detection the link-local address, from which the guest
         // solicits its neighbours, is of use at once.
         guest.run(&format!(
@@ -198,6 +231,39 @@ impl Guest {
              ibv_devinfo"
         ));
         guest
+    }
+
+    /// Boots a guest that forwards between two links, and does to each frame it forwards what `netem` says (see
+    /// tc-netem(8)). It stands at the first link's side `Ours` and at the second's side `Guest`.
+    pub(crate) fn boot_switch(dir: &Path, links: [&Sockets; 2], netem: &str) -> Self {
+        let ends = [(links[0], Side::Ours), (links[1], Side::Guest)];
+        // Nobody else's address: it would keep what is sent there.
+        let mut guest = Self::bare(dir, 8, &ends);
+        guest.run(&format!(
+            "ip link add br0 type bridge forward_delay 0
+             for nic in eth0 eth1; do
+                 echo 1 >/proc/sys/net/ipv6/conf/$nic/disable_ipv6
+                 ip link set $nic master br0 up
+                 tc qdisc add dev $nic root netem {netem}
+             done
+             ip link set br0 up"
+        ));
+        guest
+    }
+
+    /// Boots a guest that has a NIC at each of these ends of links, the first with `number` in its address.
+    fn bare(dir: &Path, number: u8, ends: &[(&Sockets, Side)]) -> Self {
+        fs::create_dir_all(dir).expect("target/tmp is writable");
+        let mut command = Command::new("python3");
+        command.arg(lab_file("lab")).arg("boot");
+        for (index, (sockets, side)) in ends.iter().enumerate() {
+            let (here, there) = sockets.of(*side);
+            command.arg("--net").arg(format!("{}:{}", here.display(), there.display()));
+            command.arg("--dump").arg(nic_capture(dir, index));
+        }
+        command.arg("--mac").arg(format!("02:00:00:00:00:0{number}")).arg(dir);
+        let process = Process::spawn(command, dir.join("console.log"));
+        Self { dir: dir.into(), process, jobs: 0 }
     }
 
     /// Starts a shell script in the guest, beside those already running.
@@ -224,10 +290,14 @@ impl Guest {
         assert_eq!(status, 0, "the guest's console:\n{console}");
     }
 
-    /// All that passed its NIC, as QEMU saw it.
-    pub(crate) fn nic_capture(&self) -> PathBuf {
-        self.dir.join("nic.pcap")
+    /// All that passed a NIC of it, as QEMU saw it.
+    pub(crate) fn nic_capture(&self, index: usize) -> PathBuf {
+        nic_capture(&self.dir, index)
     }
+}
+
+fn nic_capture(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("nic{index}.pcap"))
 }
 
 /// A shell script that runs in a guest.
@@ -246,6 +316,11 @@ impl Job {
             panic!("in the guest, without end: {}\n{log}", self.script)
         };
         (status.trim().parse().expect("a status is a number"), log)
+    }
+
+    /// What it has printed so far.
+    pub(crate) fn output(&self) -> String {
+        read(&self.log)
     }
 }
 

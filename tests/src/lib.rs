@@ -3,4 +3,5 @@
 
 pub mod net;
 pub mod raw;
+pub mod rng;
 pub mod sim;

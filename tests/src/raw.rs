@@ -5,12 +5,16 @@
 //! that a callback is given more than once is leaked.
 #![allow(unsafe_code, reason = "calls through the tables")]
 
+mod verbs;
+
+pub use verbs::{Memory, Post, QpSize};
+
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
-use ndkperf::{Buffer, Mdl};
+use ndkperf::Mdl;
 use netadapter_glue::Edge;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Long enough for a busy machine; every wait ends by an event.
@@ -510,41 +514,10 @@ impl Object<NDK_LISTENER> {
     }
 }
 
-/// Registered memory that outlives every use of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// The region.
-    pub mr: Object<NDK_MR>,
-    /// Its first byte.
-    pub address: u64,
-    /// Its token.
-    pub token: u32,
-}
-
-impl Memory {
-    /// Registers `len` bytes.
-    ///
-    /// # Panics
-    /// If the provider refuses.
-    pub fn new(pd: Object<NDK_PD>, len: usize) -> Self {
-        let buffer: &'static Buffer = Box::leak(Box::new(Buffer::new(len)));
-        let mdl = Box::leak(Box::new(Mdl::new(buffer.as_ptr(), len)));
-        let mr = wait(|then| pd.create_mr(then)).unwrap();
-        assert_eq!(wait(|then| mr.register(mdl, len, then)), STATUS_SUCCESS);
-        Self { mr, address: buffer.as_ptr().addr() as u64, token: mr.token() }
-    }
-
-    /// An element over a part of it.
-    pub fn sge(&self, offset: u64, len: u32) -> NDK_SGE {
-        let address = std::ptr::without_provenance_mut((self.address + offset) as usize);
-        NDK_SGE::from_virtual(address, len, self.token)
-    }
-}
-
 /// A provider with one open adapter.
 pub struct Host {
     /// The provider.
-    pub provider: Provider,
+    pub provider: Arc<Provider>,
     /// The adapter.
     pub adapter: Object<NDK_ADAPTER>,
     /// Its address.
@@ -558,7 +531,7 @@ impl Host {
     /// For want of threads or descriptors.
     pub fn new(edge: Box<dyn Edge + Send>, ip: &str) -> Self {
         let ip = ip.parse().unwrap();
-        let provider = Provider::start(edge, ProviderConfig::new(vec![ip])).unwrap();
+        let provider = Arc::new(Provider::start(edge, ProviderConfig::new(vec![ip])).unwrap());
         let adapter = Object(provider.open_adapter(NDK_VERSION { Major: 2, Minor: 1 }).unwrap());
         Self { provider, adapter, ip }
     }

@@ -2,7 +2,7 @@ use super::*;
 
 /// Both ends of every operation on one adapter, with nothing else on the wire.
 #[test]
-fn an_adapter_connects_to_itself() {
+fn sys_14_an_adapter_connects_to_itself() {
     for addresses in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
         let net = Net::with_addresses(addresses);
         let flags = net.adapters[0].info().unwrap().AdapterFlags;

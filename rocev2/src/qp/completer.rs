@@ -20,7 +20,8 @@ pub struct Completer {
     timer: RetryTimer,
     rnr_retry: u8,
     rnr_tries: u8,
-    rnr_until: Option<Instant>,
+    /// The pause that the peer asked for: the packet that it refused, and the end.
+    pause: Option<(Psn, Instant)>,
     recovery: Recovery,
     /// A packet whose round trip is being measured: sent once, or again because the peer named it as
     /// missing, which is the same to the peer.
@@ -59,7 +60,7 @@ impl Completer {
             timer: RetryTimer::new(),
             rnr_retry: 0,
             rnr_tries: 0,
-            rnr_until: None,
+            pause: None,
             recovery: Recovery::new(),
             probe: None,
             loss: None,
@@ -74,12 +75,12 @@ impl Completer {
 
     /// Whether the peer asked for a pause that is not over.
     pub const fn paused(&self) -> bool {
-        self.rnr_until.is_some()
+        self.pause.is_some()
     }
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
-        let retry = self.rnr_until.or(self.timer.deadline());
+        let retry = self.pause.map(|(_, until)| until).or(self.timer.deadline());
         [retry, self.recovery.deadline()].into_iter().flatten().min()
     }
 
@@ -92,7 +93,7 @@ impl Completer {
     pub fn stop(&mut self) {
         self.timer.stop();
         self.recovery.stop();
-        self.rnr_until = None;
+        self.pause = None;
     }
 
     /// Notes that packets have left, the last of them `newest`.
@@ -106,9 +107,9 @@ impl Completer {
     /// Acts on expired timers.
     pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> Verdict {
         self.recovery.handle_timeout(now, sq);
-        if let Some(until) = self.rnr_until {
+        if let Some((_, until)) = self.pause {
             if now >= until {
-                self.rnr_until = None;
+                self.pause = None;
             }
             return Verdict::Done;
         }
@@ -171,15 +172,18 @@ impl Completer {
                 self.acknowledge(now, psn.add(covered), sq, out);
                 Ok(Verdict::Done)
             }
-            // Nothing was sent since: this is the refusal that made the pause, once more.
-            Syndrome::RnrNak(_) if self.paused() && psn == sq.acked() => {
+            // Nothing was sent since: this is the refusal that made the pause, once more, or an older
+            // one. A later packet can be refused meanwhile, where a late copy of that one was taken.
+            Syndrome::RnrNak(_)
+                if self.pause.is_some_and(|(refused, _)| psn.since(refused) <= 0) =>
+            {
                 Err(DropReason::StaleResponse)
             }
             // The peer has taken it since.
             Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse),
             Syndrome::RnrNak(timer) => {
                 self.acknowledge(now, psn, sq, out);
-                Ok(self.handle_rnr(now, timer.duration(), sq))
+                Ok(self.handle_rnr(now, psn, timer.duration(), sq))
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 let psn = if mutant!(NakCoversItsPacket) { psn.add(1) } else { psn };
@@ -244,7 +248,13 @@ impl Completer {
         Verdict::Fail(status)
     }
 
-    fn handle_rnr(&mut self, now: Instant, pause: Duration, sq: &mut SendQueue) -> Verdict {
+    fn handle_rnr(
+        &mut self,
+        now: Instant,
+        refused: Psn,
+        pause: Duration,
+        sq: &mut SendQueue,
+    ) -> Verdict {
         if self.rnr_retry != RNR_RETRY_FOREVER {
             if self.rnr_tries == self.rnr_retry {
                 return Verdict::Fail(WcStatus::RnrRetryExceeded);
@@ -254,7 +264,7 @@ impl Completer {
         self.recovery.refused(sq);
         self.probe = None;
         let pause = if mutant!(RnrPauseIsSkipped) { Duration::from_micros(1) } else { pause };
-        self.rnr_until = Some(now + pause);
+        self.pause = Some((refused, now + pause));
         self.timer.pause(now + pause);
         Verdict::Done
     }
@@ -316,7 +326,7 @@ impl Completer {
             self.timer.sample(now.saturating_since(sent_at));
             self.probe = None;
         }
-        if self.rnr_until.is_none() {
+        if self.pause.is_none() {
             self.timer.progress(now, sq.outstanding());
         }
         self.recovery.acknowledged(acked.since(before).cast_unsigned(), sq);

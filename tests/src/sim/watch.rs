@@ -355,9 +355,8 @@ impl Flow {
             0 => self.acknowledge(at + 1),
             1 => {
                 self.acknowledge(at);
-                // Where nothing was sent since, it is the refusal that made the pause, once more;
-                // and one that comes during a pause need not make it longer.
-                let is_new = self.refused != Some(at) && now >= self.paused;
+                // Where nothing was sent since, it is the refusal that made the pause, once more.
+                let is_new = self.refused != Some(at);
                 if at == self.acked && is_new && seen.ext[0] & 31 == 12 {
                     self.paused = now + 640_000;
                 }

@@ -109,6 +109,17 @@ fn ipc_06_longer_data_is_refused_and_nothing_sent() {
 
 /// IPC-07 is that all of this runs for link-local addresses, too.
 #[test]
+fn ipc_07_each_kind_of_address_connects_both_ways() {
+    each_family(|bench| {
+        bench.each_side(|mut bench, conn, d_id| {
+            bench.deliver(&dreq(d_id));
+            let reason = DisconnectReason::Dreq;
+            assert_eq!(bench.event(), CmEvent::PeerDisconnected { conn, reason });
+        });
+    });
+}
+
+#[test]
 fn ipc_08_sources_that_are_no_host() {
     for src in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "127.0.0.1"] {
         // In the header alone, the packet's source differs.

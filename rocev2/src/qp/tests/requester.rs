@@ -184,6 +184,21 @@ fn a_refusal_repeated_during_its_pause_counts_once() {
     assert!(pair.nodes[0].done.is_empty());
 }
 
+/// A late copy of the refused packet was taken meanwhile, and the next one refused.
+#[test]
+fn rnr_07_a_new_refusal_during_a_pause_makes_it_longer() {
+    let mut pair = sends(3, CLEAN);
+    let rnr = Syndrome::RnrNak(RnrTimer::new(14));
+    pair.answer(0, rnr).unwrap();
+    pair.now = pair.now + Duration::from_micros(900);
+    pair.answer(0, Syndrome::ACK).unwrap();
+    pair.answer(1, rnr).unwrap();
+    assert_eq!(pair.nodes[0].qp.deadline(), Some(pair.now + RnrTimer::new(14).duration()));
+    assert_eq!(pair.answer(1, rnr), Err(DropReason::StaleResponse));
+    pair.wait(0);
+    assert_eq!(pair.places()[0], 1);
+}
+
 #[test]
 fn req_08_a_refusal_past_an_unanswered_read_names_its_own_request() {
     let mut pair = Pair::new(10_000, CLEAN);

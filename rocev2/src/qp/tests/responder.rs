@@ -242,6 +242,22 @@ fn seq_08_the_window_turns_around_at_half_the_space() {
 }
 
 #[test]
+fn seq_09_psns_go_on_at_zero() {
+    // The first PSN of node 0 is 2000 above that of the settings.
+    let psn = Psn::new(0xff_ffff - 2000);
+    let mut pair = Pair::new(10_000, Settings { psn, ..CLEAN });
+    for at in 0..3 {
+        let sgl = pair.nodes[1].sge(0, 8);
+        pair.nodes[1].recv(at, sgl);
+        pair.ask(at as i32, Opcode::SendOnly, Ext::None, 8).unwrap();
+        let [ack] = &pair.taken(1)[..] else { panic!("one acknowledgement") };
+        assert_eq!(ack.bth.psn.get(), [0xff_ffff, 0, 1][at as usize]);
+    }
+    let ok = WcStatus::Success;
+    assert_eq!(pair.nodes[1].statuses(), [(0, ok), (1, ok), (2, ok)]);
+}
+
+#[test]
 fn seq_10_to_12_a_packet_out_of_its_message_is_refused() {
     use Opcode::*;
     let kinds = |pair: &Pair| {

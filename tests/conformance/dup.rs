@@ -1,0 +1,192 @@
+//! Duplicates at the responder.
+
+use crate::peer::*;
+use rocev2::ids::Rkey;
+use rocev2::qp::QpState;
+use rocev2::qp::work::WcKind;
+use rocev2::wire::Opcode::*;
+use rocev2::wire::{DropReason, Ext, Reth};
+
+#[test]
+fn dup_01_a_duplicate_send_is_acknowledged_again() {
+    each(|mut world| {
+        (0..2).for_each(|id| world.receive(id, 100));
+        for _ in 0..2 {
+            world.send(0, 100);
+            assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        }
+        assert_eq!(world.statuses(), [(0, OK)]);
+    });
+}
+
+#[test]
+fn dup_02_a_duplicate_write_is_not_executed() {
+    each(|mut world| {
+        let key = world.key;
+        world.write(0, key, BASE, &[0xaa; 64]);
+        world.acks();
+        world.bytes()[..64].fill(0xee);
+        world.write(0, key, BASE, &[0xaa; 64]);
+        assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        assert!(world.bytes()[..64] == [0xee; 64]);
+    });
+}
+
+#[test]
+fn dup_03_the_first_packet_of_a_finished_message_changes_nothing() {
+    each(|mut world| {
+        world.receive(1, 3 * P);
+        for (at, opcode) in [SendFirst, SendMiddle, SendLast].into_iter().enumerate() {
+            world.ask(at as i32, opcode, Ext::None, &pattern(P));
+        }
+        world.acks();
+        world.ask(0, SendFirst, Ext::None, &pattern(P));
+        assert_eq!(world.acks(), [(ACK, 2, 1)]);
+        assert_eq!(world.statuses(), [(1, OK)]);
+        world.works(3);
+    });
+}
+
+#[test]
+fn dup_04_what_a_duplicate_asks_for_is_not_looked_at() {
+    each(|mut world| {
+        let key = world.key;
+        world.write(0, key, BASE, &pattern(64));
+        world.acks();
+        let bad = Reth { va: 1, rkey: Rkey::new(key.get() ^ 0xff00), len: 77 };
+        for (opcode, ext, len) in [
+            (WriteOnly, Ext::Reth(bad), 77),
+            (WriteOnly, Ext::Reth(bad), 3),
+            (WriteFirst, Ext::Reth(bad), P + 4),
+            (WriteMiddle, Ext::None, 3),
+        ] {
+            world.ask(0, opcode, ext, &vec![0xaa; len]);
+            assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        }
+        world.guarded(0);
+        world.works(1);
+    });
+}
+
+#[test]
+fn dup_05_a_duplicate_leaves_a_gap_as_it_is() {
+    each(|mut world| {
+        (0..3).for_each(|id| world.receive(id, 10));
+        world.send(0, 10);
+        world.send(2, 10);
+        world.acks();
+        world.wait();
+        assert_eq!(world.acks(), [(NAK0, 1, 1)]);
+        world.send(0, 10);
+        assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        world.send(2, 10);
+        assert_eq!(world.acks(), []);
+        world.send(1, 10);
+        assert_eq!(world.acks(), [(ACK, 2, 3)]);
+    });
+}
+
+#[test]
+fn dup_06_a_duplicate_needs_no_receive() {
+    each(|mut world| {
+        world.receive(1, 10);
+        for _ in 0..2 {
+            world.send(0, 10);
+            assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        }
+        assert_eq!(world.statuses(), [(1, OK)]);
+    });
+}
+
+#[test]
+fn dup_07_a_duplicate_read_is_answered_in_full_again() {
+    each(|mut world| {
+        let key = world.key;
+        world.read(0, key, BASE + 100, 3 * P as u32 + 1);
+        let first = world.sent();
+        assert_eq!(first.len(), 4);
+        world.read(0, key, BASE + 100, 3 * P as u32 + 1);
+        assert_eq!(world.sent(), first);
+        world.works(4);
+    });
+}
+
+#[test]
+fn dup_08_a_duplicate_read_of_something_else_is_silent() {
+    each(|mut world| {
+        let (key, other) = (world.key, world.region(PD, REGION, ALL));
+        world.read(0, key, BASE + 100, 64);
+        world.sent();
+        for (key, va, len) in [(other, BASE + 100, 64), (key, BASE + 99, 64), (key, BASE + 100, 65)]
+        {
+            world.is_dropped(DropReason::Duplicate, |world| world.read(0, key, va, len));
+        }
+        world.works(1);
+    });
+}
+
+#[test]
+fn dup_09_a_read_older_than_the_depth_is_silent() {
+    each(|mut world| {
+        let key = world.key;
+        for at in 0..5 {
+            world.read(at, key, BASE, 64);
+            assert_eq!(world.sent().len(), 1);
+        }
+        world.silent(5, DropReason::Duplicate, |world| world.read(0, key, BASE, 64));
+    });
+}
+
+#[test]
+fn dup_10_a_duplicate_read_of_a_region_that_is_gone_is_silent() {
+    each(|mut world| {
+        let key = world.region(PD, 64, ALL);
+        world.read(0, key, base(1), 64);
+        assert_eq!(world.sent().len(), 1);
+        world.d.deregister(key).unwrap();
+        world.silent(1, DropReason::Duplicate, |world| world.read(0, key, base(1), 64));
+    });
+}
+
+#[test]
+fn dup_11_an_acknowledgement_does_not_overtake_the_answer_of_a_read() {
+    each(|mut world| {
+        let key = world.key;
+        world.works(0);
+        world.read(1, key, BASE, 2 * P as u32);
+        world.send(0, 10);
+        let sent = world.sent();
+        let ack = sent.iter().position(|sent| sent.opcode == Acknowledge as u8);
+        assert!(ack.is_none_or(|ack| ack == 2), "{sent:?}");
+        assert_eq!(sent[1].at, 2);
+    });
+}
+
+#[test]
+fn dup_12_a_thousand_duplicates_complete_nothing() {
+    each(|mut world| {
+        world.receive(0, 10);
+        for _ in 0..1000 {
+            world.send(0, 10);
+            assert!(world.acks().len() <= 1);
+        }
+        assert_eq!(world.statuses(), [(0, OK)]);
+        world.works(1);
+    });
+}
+
+#[test]
+fn dup_13_a_duplicate_does_not_end_the_mapping_that_followed() {
+    each(|mut world| {
+        let key = world.mapped(0x9000, 64);
+        world.receive(2, 0);
+        world.ask(0, SendOnlyInv, Ext::Ieth(key), &[]);
+        world.map(key, 0x9000, 64);
+        world.acks();
+        assert_eq!(world.done[0].kind, WcKind::ReceiveInvalidate(key));
+        world.ask(0, SendOnlyInv, Ext::Ieth(key), &[]);
+        world.write(1, key, 0x9000, &[0xaa; 64]);
+        assert_eq!(world.acks(), [(ACK, 1, 2)]);
+        assert_eq!((world.bytes()[..64] == [0xaa; 64], world.state()), (true, QpState::Rts));
+    });
+}
