@@ -29,7 +29,7 @@ fn off() -> [DeviceConfig; 2] {
 fn notify(world: &mut World, node: usize, from: Qpn, to: Qpn) {
     let encap = world.devices[1 - node].slot(from).unwrap().1.qp.peer().unwrap().encap;
     let bth = Bth::new(Opcode::Cnp, to, Psn::default());
-    world.wires[node].push_back(made(encap, bth, Ext::Cnp, &[]));
+    world.wires[node].push_back(emit(&Packet { encap, bth, ext: Ext::Cnp, payload: &[] }));
     world.deliver(node);
 }
 
@@ -212,11 +212,13 @@ fn a_notification_by_a_stranger_or_to_one_who_does_not_care_is_silent() {
         ([config(false, 0), config(false, 1)], 9, DropReason::AddressMismatch),
     ] {
         let (mut world, qps, _) = World::of(configs).join(false);
-        let (mut encap, bth) = packet(&world, qps, Opcode::Cnp, 0);
+        let mut encap = world.devices[0].slot(qps[0]).unwrap().1.qp.peer().unwrap().encap;
         encap.src = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-        let frame = made(encap, bth, Ext::Cnp, &[]);
+        let bth = Bth::new(Opcode::Cnp, qps[1], Psn::default());
+        world.wires[1].push_back(emit(&Packet { encap, bth, ext: Ext::Cnp, payload: &[] }));
+        world.run();
         assert_eq!(world.devices[1].qp_rate(qps[1], world.now), None);
-        is_silent(world, qps[0], &frame, reason);
+        assert_eq!((world.drops(1), world.sent[1].len()), (vec![(reason, 1)], 0));
     }
 }
 
