@@ -43,6 +43,8 @@ mod in_wine {
         ordinary_frames_pass: "pass-through";
         /// Goal: two adapters connect and exchange 10,000 verified SENDs, WRITEs and READs.
         two_adapters_exchange_data: "traffic";
+        /// Goal: what SMB Direct uses works: FRMR over built pages, inline SEND, SEND with invalidate.
+        smb_direct_gets_what_it_uses: "traffic-smb";
         /// Goal: the same on a wire that loses frames.
         lost_frames_are_sent_again: "lossy";
         /// Goal: the same over IPv6.

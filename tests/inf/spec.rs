@@ -1,15 +1,7 @@
 //! What our two INFs must say. The reasons are in Microsoft's pages on INF files, and in
 //! [INF requirements for NDKPI](https://learn.microsoft.com/windows-hardware/drivers/network/inf-requirements-for-ndkpi).
 
-/// The service, by the name under which the driver registers its protocol.
-///
-/// `NdisRegisterProtocolDriver` must be given this name, letter by letter: NDIS joins the protocol
-/// to the network component whose `Ndi\Service` it equals.
-/// It belongs into the driver crate: once that has the constant, take it from there.
-pub(crate) const SERVICE: &str = "ndkrocev2";
-
-/// The image that the workspace builds.
-pub(crate) const IMAGE: &str = "ndkrocev2.sys";
+pub(crate) use driver::{IMAGE, SERVICE};
 
 /// What one INF is for.
 pub(crate) struct Spec {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use driver::abi::*;
-use ndkperf::{Adapter, Buffer, Listener, NdkError, QpConfig};
+use ndkperf::{Adapter, Buffer, Listener, NdkError, QpConfig, SrqConfig};
 
 use super::net::{ALL_ACCESS, LIMITS, Net, PATIENCE, PORT, Side, register_again};
 use super::*;
@@ -134,6 +134,20 @@ pub(super) fn exhausted(host: &dyn Host, _: &[String]) {
     each("a QP", || pd.create_qp(&cq, &cq, QpConfig::default()));
     let deep = QpConfig { receive_depth: 4096, initiator_depth: 4096, ..QpConfig::default() };
     each("a QP of full depth", || pd.create_qp(&cq, &cq, deep));
+    let inline = QpConfig { inline_len: 256, initiator_depth: 1024, ..QpConfig::default() };
+    each("a QP with inline data", || pd.create_qp(&cq, &cq, inline));
+    each("a larger CQ", || here.create_cq(64).and_then(|cq| cq.resize(32_768)));
+    each("a memory window", || pd.create_mw());
+    each("a fast-register region", || pd.create_frmr(16, true));
+    let srq = SrqConfig { depth: 4096, receive_sge: 1, threshold: 0 };
+    each("an SRQ", || pd.create_srq(srq));
+    each("a larger SRQ", || {
+        let small = pd.create_srq(SrqConfig { depth: 16, ..srq })?;
+        small.modify(4096, 0).wait()
+    });
+    each("a shared endpoint", || here.share(from));
+    let buffer = Arc::new(Buffer::new(1 << 20));
+    each("logical addresses", || here.build_lam(Arc::clone(&buffer), 100..1 << 19));
     // The core's tables grow on the way, each at its time.
     let before = pool::held();
     pool::exhaust_after(usize::MAX >> 1);
