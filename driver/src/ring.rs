@@ -48,7 +48,8 @@ impl<T> Exclusive<T> {
 
     /// The value, unless another call is using it.
     pub(crate) fn enter(&self) -> Option<Entered<'_, T>> {
-        let first = self.entered.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        let first =
+            self.entered.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         // Lazily: a guard that is made for a caller turned away would free the place of the first.
         first.is_ok().then(|| Entered(self, PhantomData))
     }

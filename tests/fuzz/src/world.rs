@@ -6,6 +6,7 @@ use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration, Reserve};
 use rocev2::qp::QpConfig;
+use rocev2::qp::congestion::DcqcnConfig;
 use rocev2::qp::receive::{SrqConfig, SrqId};
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{Completion, SgList, Sge, WcStatus};
@@ -133,6 +134,7 @@ impl Node {
             max_mrs: 16,
             max_reads: 4,
             retry_count: 7,
+            dcqcn: Some(DcqcnConfig::default()),
             window: Window { bytes: 8 << 10, read_chunk: 2 << 10, held: 8 << 10 },
             cm: CmConfig {
                 ca_guid: u64::from(number) + 1,
