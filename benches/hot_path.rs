@@ -19,6 +19,7 @@ use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::psn::Psn;
 use rocev2::qp::QpConfig;
+use rocev2::qp::congestion::DcqcnConfig;
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{SendOp, SendWr, SgList, Sge, WcStatus};
 use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, UnitWriter};
@@ -263,6 +264,7 @@ impl Node {
             max_reads: 1,
             retry_count: 7,
             window: Window::default(),
+            dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig { ca_guid: u64::from(address == CLIENT) + 1, ..CmConfig::default() },
         });
         let config = QpConfig { owner: 0, pd: PD, send_depth: RING, recv_depth: 1, srq: None };

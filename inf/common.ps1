@@ -9,6 +9,23 @@ $VnicInf     = 'ndkrocev2'
 $LowerInf    = 'ndkrocev2-lower'
 $StateFile   = Join-Path $env:ProgramData 'ndkrocev2\install.json'
 
+# What the processor is called: in a PE header, by stampinf, as a folder of the WDK, by inf2cat.
+function Get-Machine {
+    # Not PROCESSOR_ARCHITECTURE: that is the process', which may be emulated.
+    $key = 'HKLM:\SYSTEM\CurrentControlSet\Control\Session Manager\Environment'
+    $name = (Get-ItemProperty $key).PROCESSOR_ARCHITECTURE
+    switch ($name) {
+        'AMD64' {
+            return @{ Name = 'x64'; Code = 0x8664; Stamp = 'amd64'; Tools = '\\x64$'; Catalog = '10_X64' }
+        }
+        'ARM64' {
+            $catalog = 'Server10_ARM64'
+            return @{ Name = 'ARM64'; Code = 0xAA64; Stamp = 'arm64'; Tools = '\\arm64$'; Catalog = $catalog }
+        }
+    }
+    throw "The driver exists for x64 and ARM64, not for $name."
+}
+
 # Does one thing, unless -WhatIf forbids it, and remembers how to undo it, also if it stops half way.
 # $Undo runs when the caller's variables are gone, and finds what it needs of them in $With.
 # $PSCmdlet is the calling script's: this function is deliberately not an advanced one.
@@ -77,11 +94,13 @@ function Find-Tool([string[]] $Names) {
             Select-Object -First 1
         if ($command) { return $command.Source }
     }
+    # Windows installs devices for programs of its own processor only. Inf2cat has one build for all.
+    $folder = (Get-Machine).Tools
     $kits = Join-Path ${env:ProgramFiles(x86)} 'Windows Kits\10'
     foreach ($name in $Names) {
         $found = Get-ChildItem -Path (Join-Path $kits 'bin'), (Join-Path $kits 'Tools') -Filter $name `
                 -Recurse -File -ErrorAction SilentlyContinue |
-            Where-Object { $_.DirectoryName -match '\\x64$' -or $name -eq 'inf2cat.exe' } |
+            Where-Object { $_.DirectoryName -match $folder -or $name -eq 'inf2cat.exe' } |
             Sort-Object FullName -Descending | Select-Object -First 1
         if ($found) { return $found.FullName }
     }

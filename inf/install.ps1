@@ -18,6 +18,9 @@ A folder with the two .inf, the two signed .cat and ndkrocev2.sys. With -Image i
 ndkrocev2.sys. The package is then made out of it and the .inx files next to this script, and signed
 with a certificate of its own. This needs the WDK: stampinf, inf2cat, signtool.
 
+.PARAMETER CatalogOs
+What inf2cat is told with /os; by default 10_X64, on ARM64 Server10_ARM64.
+
 .PARAMETER Mode
 Inherit: the adapter takes the NIC's place, address included, and TCP/IP is unbound from the NIC.
 Own: it has an address of its own beside the NIC; in a guest, MAC spoofing must be allowed.
@@ -36,7 +39,7 @@ param(
     [string] $Package = (Join-Path $PSScriptRoot 'package'),
     [string] $Image,
     [string] $DriverVersion = '0.1.0.0',
-    [string] $CatalogOs = '10_X64',
+    [string] $CatalogOs,
     [ValidateSet('Inherit', 'Own')] [string] $Mode = 'Inherit',
     [string] $Name = 'RoCEv2',
     [string] $IPAddress,
@@ -69,9 +72,16 @@ function Save-State {
 
 # ---- The machine
 
+# The Machine field of an image's header.
+function Get-ImageMachine([string] $File) {
+    $bytes = [IO.File]::ReadAllBytes((Resolve-Path $File).ProviderPath)
+    [BitConverter]::ToUInt16($bytes, [BitConverter]::ToInt32($bytes, 0x3C) + 4)
+}
+
 function Assert-Machine {
-    if ($env:PROCESSOR_ARCHITECTURE -ne 'AMD64') {
-        throw "The image is for x64; this PowerShell runs as $env:PROCESSOR_ARCHITECTURE."
+    $machine = Get-Machine
+    if ($Image -and (Test-Path $Image) -and (Get-ImageMachine $Image) -ne $machine.Code) {
+        throw "'$Image' is not for $($machine.Name), which this machine is."
     }
     $build = [Environment]::OSVersion.Version.Build
     if ($build -lt 17763) { throw "Windows Server 2019 (build 17763) or newer is needed, not $build." }
@@ -115,6 +125,7 @@ function New-Package {
     $stampinf = Find-Tool @('stampinf.exe')
     $inf2cat = Find-Tool @('inf2cat.exe')
     $signtool = Find-Tool @('signtool.exe')
+    $machine = Get-Machine
     if (-not ($stampinf -and $inf2cat -and $signtool)) {
         throw 'stampinf, inf2cat or signtool is missing. Install the WDK, or pass a signed -Package.'
     }
@@ -125,8 +136,9 @@ function New-Package {
         $file = Join-Path $Package "$inf.inf"
         # Line by line, for Windows line ends.
         Get-Content (Join-Path $PSScriptRoot "$inf.inx") | Set-Content $file -Encoding Ascii
-        Invoke-Native $stampinf @('-f', $file, '-d', '*', '-a', 'amd64', '-v', $DriverVersion)
+        Invoke-Native $stampinf @('-f', $file, '-d', '*', '-a', $machine.Stamp, '-v', $DriverVersion)
     }
+    if (-not $CatalogOs) { $CatalogOs = $machine.Catalog }
     $certificate = Get-TestCertificate
     $sign = @('sign', '/v', '/fd', 'sha256', '/sm', '/s', 'My', '/sha1', $certificate.Thumbprint)
     # The image before the catalogs, which hold its hash.

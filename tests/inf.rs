@@ -15,7 +15,7 @@ mod spec;
 
 use lint::{Finding, Rule, lint};
 use parse::Inf;
-use spec::{IMAGE, LOWER, SERVICE, VNIC};
+use spec::{GLOBAL_KEYWORD, IMAGE, LOWER, READ_BY_NDIS, SERVICE, VNIC};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,21 @@ fn the_scripts_speak_of_the_same_things() {
         assert!(VNIC.keywords.iter().any(|keyword| keyword.name == name));
         assert!(install.contains(name), "install.ps1 does not set {name}");
     }
+}
+
+/// Goal: the adapter's INF offers what the driver reads, and nothing else.
+#[test]
+fn the_driver_reads_what_is_offered() {
+    let driver = read("driver/src/windows/config.rs");
+    let read: BTreeSet<_> = ["integer(\"", "string(\""]
+        .into_iter()
+        .flat_map(|call| driver.split(call).skip(1))
+        .map(|rest| rest.split('"').next().expect("a name"))
+        .collect();
+    let offered = VNIC.keywords.iter().map(|keyword| keyword.name);
+    let expected: BTreeSet<_> =
+        offered.filter(|name| !READ_BY_NDIS.contains(name)).chain([GLOBAL_KEYWORD]).collect();
+    assert_eq!(read, expected);
 }
 
 /// Goal: the lint finds each mistake that it is there for, and points at its line.

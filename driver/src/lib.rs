@@ -28,6 +28,12 @@ mod ring;
 #[cfg(all(windows, target_env = "msvc"))]
 mod windows;
 
+/// The service, the names of its network component and of its trace provider. NDIS joins the protocol
+/// to the network component whose `Ndi\Service` is the name under which it registers, letter by letter.
+pub const SERVICE: &str = "ndkrocev2";
+/// The file that Windows loads.
+pub const IMAGE: &str = "ndkrocev2.sys";
+
 pub use crate::core::{PollCore, ProviderConfig, Turn};
 #[cfg(target_os = "linux")]
 pub use platform::{linux::Provider, stepped::Stepped};

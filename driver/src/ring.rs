@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
@@ -33,7 +33,7 @@ const REQUESTS_MAX: usize = 1 << 14;
 /// It is also the sign that a call is inside: an object is not freed while it is entered.
 #[derive(Debug)]
 pub(crate) struct Exclusive<T> {
-    entered: AtomicBool,
+    entered: modelled::AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -42,15 +42,16 @@ pub(crate) struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self { entered: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    pub(crate) fn new(value: T) -> Self {
+        Self { entered: modelled::AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// The value, unless another call is using it.
     pub(crate) fn enter(&self) -> Option<Entered<'_, T>> {
-        let entered = self.entered.swap(true, Ordering::Acquire);
+        let first =
+            self.entered.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         // Lazily: a guard that is made for a caller turned away would free the place of the first.
-        (!entered).then(|| Entered(self, PhantomData))
+        first.is_ok().then(|| Entered(self, PhantomData))
     }
 
     /// Whether a call is inside.
@@ -160,7 +161,7 @@ unsafe fn free<T>(mut chain: *mut Node<T>) {
 
 /// An object's own half of its doorbell: whether it rings, and what for.
 #[derive(Debug, Default)]
-pub(crate) struct Doorbell(AtomicU8);
+pub(crate) struct Doorbell(modelled::AtomicU8);
 
 /// The object is in the ring of doorbells.
 const RINGING: u8 = 1;
@@ -414,6 +415,7 @@ mod tests {
 mod loom_model {
     use super::*;
     use alloc::sync::Arc;
+    use loom::sync::atomic::AtomicUsize as Counter;
 
     /// Work that is added while the core goes to sleep is found by the core, or wakes it.
     #[test]
@@ -430,6 +432,60 @@ mod loom_model {
             sleep.announce(true);
             let found = work.load(Ordering::Relaxed);
             assert!(woken.join().unwrap() || found);
+        });
+    }
+
+    /// What is put in before a doorbell rings is seen when it is answered, or it rings again; an
+    /// object is never in the ring of doorbells twice.
+    #[test]
+    fn no_ring_of_a_doorbell_is_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Doorbell::default(), Counter::new(0), Counter::new(0)));
+            let adder = Arc::clone(&shared);
+            let added = loom::thread::spawn(move || {
+                let (doorbell, items, rung) = &*adder;
+                for _ in 0..2 {
+                    items.fetch_add(1, Ordering::Relaxed);
+                    if doorbell.ring(0) {
+                        assert_eq!(rung.fetch_add(1, Ordering::Release), 0, "in the ring twice");
+                    }
+                }
+            });
+            let (doorbell, items, rung) = &*shared;
+            let mut seen = 0;
+            let mut answer = || {
+                if rung.load(Ordering::Acquire) > 0 {
+                    rung.fetch_sub(1, Ordering::Relaxed);
+                    doorbell.answer();
+                    seen = items.load(Ordering::Relaxed);
+                }
+                seen
+            };
+            answer();
+            answer();
+            added.join().unwrap();
+            assert_eq!(answer(), 2);
+        });
+    }
+
+    /// Of callers that meet, one is let in; where both are, the second sees what the first left.
+    #[test]
+    fn one_caller_is_let_in() {
+        loom::model(|| {
+            // loom objects to two that are inside.
+            let exclusive = Arc::new(Exclusive::new(loom::cell::UnsafeCell::new(0)));
+            let other = Arc::clone(&exclusive);
+            let call = |exclusive: &Exclusive<loom::cell::UnsafeCell<usize>>| {
+                let Some(entered) = exclusive.enter() else { return 0 };
+                #[allow(unsafe_code, reason = "what the model is about")]
+                // SAFETY: loom checks that nobody else is inside.
+                entered.with_mut(|value| unsafe { *value += 1 });
+                1
+            };
+            let calls = loom::thread::spawn(move || call(&other));
+            let mine = call(&exclusive);
+            assert!(mine + calls.join().unwrap() > 0);
+            assert!(!exclusive.is_entered());
         });
     }
 }

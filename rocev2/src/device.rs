@@ -8,6 +8,7 @@ use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
 use crate::psn::Psn;
+use crate::qp::congestion::DcqcnConfig;
 use crate::qp::receive::Srqs;
 use crate::qp::requester::Window;
 use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
@@ -50,6 +51,8 @@ pub struct DeviceConfig {
     pub retry_count: u8,
     /// The send window of each QP.
     pub window: Window,
+    /// Congestion control; `None` marks nothing, notifies nobody and slows down for nothing.
+    pub dcqcn: Option<DcqcnConfig>,
     /// Connection management.
     pub cm: CmConfig,
 }
@@ -81,13 +84,17 @@ pub struct Counters {
     pub rx_packets: u64,
     /// RoCE packets sent.
     pub tx_packets: u64,
+    /// Congestion notifications received and heeded: what we sent was marked.
+    pub rx_cnps: u64,
+    /// Congestion notifications sent: what we received was marked.
+    pub tx_cnps: u64,
     /// Silent drops, by [`DropReason::index`].
     pub drops: [u64; DropReason::COUNT],
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { rx_packets: 0, tx_packets: 0, drops: [0; DropReason::COUNT] }
+        Self { rx_packets: 0, tx_packets: 0, rx_cnps: 0, tx_cnps: 0, drops: [0; DropReason::COUNT] }
     }
 }
 
@@ -202,7 +209,7 @@ impl Device {
         };
         let slot = self.free.pop_front()?;
         let qpn = self.draw_qpn(slot);
-        let qp = Qp::new(qpn, config, recv_pd, self.config.window);
+        let qp = Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn);
         let (send_depth, recv_depth) = qp.depths();
         self.completions.reserve(send_depth + recv_depth);
         self.qps[slot] =
@@ -241,6 +248,13 @@ impl Device {
     /// The state of a QP.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         self.slot(qpn).map(|(_, entry)| entry.qp.state())
+    }
+
+    /// Bytes of packets per second that congestion control leaves to a QP; `None` where nothing limits
+    /// them.
+    pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
+        let slot = self.slot_index(qpn);
+        find(&mut self.qps, slot, qpn)?.qp.rate(now)
     }
 
     /// Queues an initiator request.
@@ -304,11 +318,9 @@ impl Device {
         let qpn = packet.bth.dest_qpn;
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
-        match packet.bth.opcode {
-            // Congestion notifications are counted as unused until rate control exists.
-            Opcode::Cnp => return Err(DropReason::Congestion),
-            opcode if !opcode.is_rc() => return Err(DropReason::TransportMismatch),
-            _ => {}
+        let cnp = packet.bth.opcode == Opcode::Cnp;
+        if !cnp && !packet.bth.opcode.is_rc() {
+            return Err(DropReason::TransportMismatch);
         }
         let before = entry.qp.state();
         let Self { mrs, srqs, completions, .. } = self;
@@ -318,6 +330,7 @@ impl Device {
         if let Some(id) = srq_id {
             srqs.list(id);
         }
+        self.counters.rx_cnps += u64::from(cnp && handled.is_ok());
         if handled.is_ok()
             && entry.awaits_rtu
             && let Some(conn) = entry.conn
@@ -358,8 +371,9 @@ impl Device {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             entry.scheduled = false;
             let before = entry.qp.state();
-            let Some(mut encap) = entry.qp.peer().map(|peer| peer.encap) else { continue };
+            let Some(mut encap) = entry.qp.encap() else { continue };
             encap.ip_id = self.ip_id;
+            let cnp = entry.qp.owes_cnp();
             let mut unit = UnitWriter::new(buf, &encap);
             let written = entry.qp.fill(
                 now,
@@ -374,6 +388,7 @@ impl Device {
             if written > 0 {
                 self.ip_id = self.ip_id.wrapping_add(written as u16);
                 self.counters.tx_packets += written as u64;
+                self.counters.tx_cnps += u64::from(cnp);
                 return Some(unit);
             }
         }

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`wire`] | bytes and nothing else: Ethernet to ICRC, and the connection management datagrams |
 //! | [`mr`] | which key names which memory, with which rights: regions, windows, logical addresses |
-//! | [`qp`] | a reliable connected queue pair: requester, completer, responder, READ responder; shared receives |
+//! | [`qp`] | a reliable connected queue pair: requester, completer, responder, READ responder; shared receives; congestion control |
 //! | [`cm`] | connections by communication ID: connect, accept, reject, disconnect, resend |
 //! | [`device`] | demultiplexes by QPN and joins the others |
 //! | [`timer`] | deadlines of all queue pairs |

@@ -218,6 +218,7 @@ impl World {
             max_mrs: 64,
             max_reads: 8,
             retry_count: 7,
+            dcqcn: None,
             window: Window { bytes: 64 << 10, ..Window::default() },
             cm: CmConfig { ca_guid: 1, ..CmConfig::default() },
         });

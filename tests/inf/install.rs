@@ -115,11 +115,18 @@ impl<'a> Lint<'a> {
             let text = format!("{} has no ParamDesc", keyword.name);
             self.report(install.line, Rule::Keyword, text);
         }
-        let (kind, optional) =
-            if keyword.values.is_empty() { ("edit", "1") } else { ("enum", "0") };
+        let (kind, optional) = match keyword {
+            Keyword { max: "", values: [], .. } => ("edit", "1"),
+            Keyword { max: "", .. } => ("enum", "0"),
+            Keyword { .. } => ("int", "0"),
+        };
         self.expect_registry(install, registry, (&key, "Type"), kind, Rule::Keyword);
         self.expect_registry(install, registry, (&key, "Optional"), optional, Rule::Keyword);
-        if keyword.values.is_empty() {
+        if !keyword.max.is_empty() {
+            for (name, wanted) in [("Min", "0"), ("Max", keyword.max), ("Step", "1")] {
+                self.expect_registry(install, registry, (&key, name), wanted, Rule::Keyword);
+            }
+        } else if keyword.values.is_empty() {
             let limit = (key.as_str(), "LimitText");
             self.expect_registry(install, registry, limit, keyword.limit, Rule::Keyword);
         } else {

@@ -1,15 +1,7 @@
 //! What our two INFs must say. The reasons are in Microsoft's pages on INF files, and in
 //! [INF requirements for NDKPI](https://learn.microsoft.com/windows-hardware/drivers/network/inf-requirements-for-ndkpi).
 
-/// The service, by the name under which the driver registers its protocol.
-///
-/// `NdisRegisterProtocolDriver` must be given this name, letter by letter: NDIS joins the protocol
-/// to the network component whose `Ndi\Service` it equals.
-/// It belongs into the driver crate: once that has the constant, take it from there.
-pub(crate) const SERVICE: &str = "ndkrocev2";
-
-/// The image that the workspace builds.
-pub(crate) const IMAGE: &str = "ndkrocev2.sys";
+pub(crate) use driver::{IMAGE, SERVICE};
 
 /// What one INF is for.
 pub(crate) struct Spec {
@@ -28,13 +20,32 @@ pub(crate) struct Spec {
     pub(crate) keywords: &'static [Keyword],
 }
 
-/// An advanced property: an enum of `values`, or without values a text of at most `limit`.
+/// An advanced property: an enum of `values`, or without values a text of at most `limit` or a number
+/// up to `max`.
 pub(crate) struct Keyword {
     pub(crate) name: &'static str,
     pub(crate) values: &'static [&'static str],
     pub(crate) default: &'static str,
     pub(crate) limit: &'static str,
+    pub(crate) max: &'static str,
 }
+
+const fn one_of(
+    name: &'static str,
+    values: &'static [&'static str],
+    default: &'static str,
+) -> Keyword {
+    Keyword { name, values, default, limit: "", max: "" }
+}
+
+const fn text(name: &'static str, limit: &'static str) -> Keyword {
+    Keyword { name, values: &[], default: "", limit, max: "" }
+}
+
+/// What the driver reads, but the adapter's INF must not offer: the value is the system's.
+pub(crate) const GLOBAL_KEYWORD: &str = "*NetworkDirectGlobalFlags";
+/// What NDIS and its tools read for the driver.
+pub(crate) const READ_BY_NDIS: [&str; 2] = ["*NetworkDirectTechnology", "NetworkAddress"];
 
 /// The virtual adapter.
 pub(crate) const VNIC: Spec = Spec {
@@ -54,29 +65,15 @@ pub(crate) const VNIC: Spec = Spec {
     service_flags: 2,
     removal: false,
     keywords: &[
-        Keyword { name: "*NetworkDirect", values: &["0", "1"], default: "1", limit: "" },
-        Keyword { name: "*NetworkDirectTechnology", values: &["4"], default: "4", limit: "" },
-        Keyword {
-            name: "*NetworkDirectRoCEFrameSize",
-            values: &["256", "512", "1024", "2048", "4096"],
-            default: "1024",
-            limit: "",
-        },
-        Keyword {
-            name: "*JumboPacket",
-            values: &["1514", "4088", "9014"],
-            default: "1514",
-            limit: "",
-        },
-        Keyword {
-            name: "*PriorityVLANTag",
-            values: &["0", "1", "2", "3"],
-            default: "3",
-            limit: "",
-        },
-        Keyword { name: "NetworkAddress", values: &[], default: "", limit: "12" },
-        Keyword { name: "LowerAdapter", values: &[], default: "", limit: "38" },
-        Keyword { name: "LowerMode", values: &["0", "1"], default: "0", limit: "" },
+        one_of("*NetworkDirect", &["0", "1"], "1"),
+        one_of("*NetworkDirectTechnology", &["4"], "4"),
+        one_of("*NetworkDirectRoCEFrameSize", &["256", "512", "1024", "2048", "4096"], "1024"),
+        one_of("*JumboPacket", &["1514", "4088", "9014"], "1514"),
+        one_of("*PriorityVLANTag", &["0", "1", "2", "3"], "3"),
+        Keyword { name: "VlanId", values: &[], default: "0", limit: "", max: "4094" },
+        text("NetworkAddress", "12"),
+        text("LowerAdapter", "38"),
+        one_of("LowerMode", &["0", "1"], "0"),
     ],
 };
 

@@ -34,6 +34,7 @@ use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
 use rocev2::env::Instant;
 use rocev2::ids::Rkey;
+use rocev2::qp::congestion::DcqcnConfig;
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{Completion, MAX_READS, WcStatus};
 use slotmap::{Key as _, KeyData};
@@ -59,6 +60,8 @@ pub struct ProviderConfig {
     pub retry_count: u8,
     /// The send window of each QP.
     pub window: Window,
+    /// Congestion control; `None` turns it off.
+    pub dcqcn: Option<DcqcnConfig>,
     /// Timers of connection management.
     pub cm: CmConfig,
 }
@@ -72,6 +75,7 @@ impl ProviderConfig {
             ack_timeout_code: 17,
             retry_count: 7,
             window: Window::default(),
+            dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig::default(),
         }
     }
@@ -156,6 +160,7 @@ impl PollCore {
             max_reads: MAX_READS as u8,
             retry_count: config.retry_count,
             window: config.window,
+            dcqcn: config.dcqcn,
             cm,
         });
         let state = State {

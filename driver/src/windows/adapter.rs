@@ -82,8 +82,9 @@ impl Adapter {
         handle: NDIS_HANDLE,
         parameters: &NDIS_MINIPORT_INIT_PARAMETERS,
     ) -> Result<(), NDIS_STATUS> {
-        let _reserve = reserve::open(reserve::ADAPTER_BYTES)?;
+        // A few names and texts, for which the standing reserve is there.
         let config = Config::read(handle)?;
+        let _reserve = reserve::open(bytes_to_start(&config))?;
         if config.lower.is_empty() {
             report(handle, Problem::NoLowerAdapter, 0, 0);
         }
@@ -374,6 +375,15 @@ const fn local([first, rest @ ..]: [u8; 6]) -> [u8; 6] {
 
 const RECEIVE_DEPTH: usize = 1024;
 const TRANSMIT_DEPTH: usize = 512;
+/// What a poll core takes: tables of keys, objects, queue pairs and timers, and its rings.
+const CORE_BYTES: usize = 8 << 20;
+/// What a frame may take beside its payload: headers, its place in a ring, alignment.
+const FRAME_BYTES: usize = 128;
+
+/// What starting may take of the allocator.
+fn bytes_to_start(config: &Config) -> usize {
+    CORE_BYTES + (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES)
+}
 const ADDRESSES_MAX: usize = 32;
 /// The processor of the thread that takes over from DPCs.
 const POLL_PROCESSOR: u32 = 0;

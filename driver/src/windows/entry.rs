@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls NDIS, which calls back")]
 
 use super::{DRIVER, header, miniport, ndk, protocol};
+use crate::SERVICE;
 use crate::abi::imports::{
     NdisDeregisterProtocolDriver, NdisGetVersion, NdisMDeregisterMiniportDriver,
     NdisMRegisterMiniportDriver, NdisRegisterProtocolDriver, NdisSetOptionalHandlers,
@@ -206,8 +207,8 @@ fn cpu_is_able() -> bool {
 }
 
 /// The service's name, as NDIS demands.
-const PROTOCOL_NAME: [u16; 9] = {
-    let (ascii, mut units, mut index) = (b"ndkrocev2", [0; 9], 0);
+const PROTOCOL_NAME: [u16; SERVICE.len()] = {
+    let (ascii, mut units, mut index) = (SERVICE.as_bytes(), [0; SERVICE.len()], 0);
     while index < units.len() {
         units[index] = ascii[index] as u16;
         index += 1;

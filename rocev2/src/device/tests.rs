@@ -10,6 +10,7 @@ use crate::wire::{Mac, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
 
+mod congestion;
 mod keys;
 mod loss;
 mod shared;
@@ -55,6 +56,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
         max_reads: 4,
         retry_count: 7,
         window: Window::default(),
+        dcqcn: Some(DcqcnConfig::default()),
         cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
     }
 }

@@ -1,5 +1,6 @@
 //! The completer: takes the peer's answers, completes work requests, decides what is sent again.
 
+use super::congestion::Loss;
 use super::copy::{LocalFault, scatter};
 use super::recovery::Recovery;
 use super::retry::{Expiry, RetryTimer};
@@ -25,6 +26,8 @@ pub struct Completer {
     /// A packet whose round trip is being measured: sent once, or again because the peer named it as
     /// missing, which is the same to the peer.
     probe: Option<(Psn, Instant)>,
+    /// For congestion control to hear of.
+    loss: Option<Loss>,
 }
 
 /// What the QP has to do about an answer.
@@ -60,6 +63,7 @@ impl Completer {
             pause: None,
             recovery: Recovery::new(),
             probe: None,
+            loss: None,
         }
     }
 
@@ -78,6 +82,11 @@ impl Completer {
     pub fn deadline(&self) -> Option<Instant> {
         let retry = self.pause.map(|(_, until)| until).or(self.timer.deadline());
         [retry, self.recovery.deadline()].into_iter().flatten().min()
+    }
+
+    /// What the last packet or timeout showed to be lost.
+    pub const fn take_loss(&mut self) -> Option<Loss> {
+        self.loss.take()
     }
 
     /// Stops every timer.
@@ -114,6 +123,7 @@ impl Completer {
             }
             Expiry::GiveUp | Expiry::Resend => {
                 self.recovery.silence(self.timer.resends(), sq);
+                self.loss = Some(Loss::Silence);
                 self.probe = None;
                 Verdict::Done
             }
@@ -183,6 +193,7 @@ impl Completer {
                     && let Some(newest) = self.recovery.named(sq)
                 {
                     self.probe = Some((newest, now));
+                    self.loss = Some(Loss::Request { at: psn, end: sq.next() });
                     if !self.paused() {
                         self.timer.restart(now);
                     }

@@ -4,8 +4,10 @@
 //! [`Responder`] has the receive queue.
 
 pub mod completer;
+pub mod congestion;
 pub mod copy;
 pub mod held;
+pub mod rate;
 pub mod read;
 pub mod receive;
 pub mod recovery;
@@ -22,8 +24,9 @@ use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, By, MrTable, PdId, Target};
 use crate::psn::Psn;
-use crate::wire::{DropReason, Encap, Packet, Pmtu, UnitWriter};
+use crate::wire::{DropReason, Encap, Ext, Opcode, Packet, Pmtu, UnitWriter};
 use completer::Completer;
+use congestion::{Congestion, DcqcnConfig};
 use receive::{RecvQueue, Srq, SrqId};
 use requester::{Requester, Window};
 use responder::{Context, Responder};
@@ -111,6 +114,7 @@ pub struct Qp {
     requester: Requester,
     completer: Completer,
     responder: Responder,
+    congestion: Congestion,
     /// Answers and requests take turns, so that a long READ does not starve our own sends.
     requests_first: bool,
 }
@@ -118,7 +122,13 @@ pub struct Qp {
 impl Qp {
     /// A QP in INIT. The keys of its receives are those of `recv_pd`: its own domain, or that of the
     /// shared queue.
-    pub fn new(qpn: Qpn, config: &QpConfig, recv_pd: PdId, window: Window) -> Self {
+    pub fn new(
+        qpn: Qpn,
+        config: &QpConfig,
+        recv_pd: PdId,
+        window: Window,
+        dcqcn: Option<DcqcnConfig>,
+    ) -> Self {
         // Of a shared queue, it holds the one receive that a message is arriving in.
         let recv_depth = if config.srq.is_some() { 1 } else { config.recv_depth };
         Self {
@@ -133,6 +143,7 @@ impl Qp {
             requester: Requester::new(window),
             completer: Completer::new(),
             responder: Responder::new(window.held as usize),
+            congestion: Congestion::new(dcqcn),
             requests_first: false,
         }
     }
@@ -223,6 +234,14 @@ impl Qp {
             return Err(DropReason::QpState);
         };
         check_addresses(peer, &packet.encap)?;
+        if packet.bth.opcode == Opcode::Cnp {
+            let heeded = self.congestion.handle_cnp(now);
+            return if heeded { Ok(()) } else { Err(DropReason::Congestion) };
+        }
+        // Whatever becomes of it, it was in a queue that was too long. What has no data made none so.
+        if !packet.payload.is_empty() {
+            self.congestion.received(now, packet.encap.traffic_class);
+        }
         let failure = if packet.bth.opcode.is_response() {
             let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out };
@@ -234,6 +253,9 @@ impl Qp {
                     out.release(released);
                 }
             }
+            if let Some(loss) = self.completer.take_loss() {
+                self.congestion.handle_loss(now, loss);
+            }
             match verdict? {
                 completer::Verdict::Done => return Ok(()),
                 completer::Verdict::Fail(status) => Some(status),
@@ -241,7 +263,11 @@ impl Qp {
         } else {
             let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
             let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out };
-            match self.responder.handle(now, packet, &mut cx)? {
+            let verdict = self.responder.handle(now, packet, &mut cx);
+            if let Some(loss) = self.responder.take_loss() {
+                self.congestion.handle_loss(now, loss);
+            }
+            match verdict? {
                 responder::Verdict::Done => return Ok(()),
                 responder::Verdict::Fail => None,
             }
@@ -255,7 +281,8 @@ impl Qp {
         if self.state != QpState::Rts {
             return None;
         }
-        [self.completer.deadline(), self.responder.deadline()].into_iter().flatten().min()
+        let pace = self.congestion.rate().deadline();
+        [self.completer.deadline(), self.responder.deadline(), pace].into_iter().flatten().min()
     }
 
     /// Acts on expired timers.
@@ -263,23 +290,54 @@ impl Qp {
         if self.state != QpState::Rts {
             return;
         }
+        self.congestion.rate_mut().handle_timeout(now);
         self.responder.handle_timeout(now);
-        if let completer::Verdict::Fail(status) = self.completer.handle_timeout(now, &mut self.sq) {
+        let verdict = self.completer.handle_timeout(now, &mut self.sq);
+        if let Some(loss) = self.completer.take_loss() {
+            self.congestion.handle_loss(now, loss);
+        }
+        if let completer::Verdict::Fail(status) = verdict {
             self.fail(Some(status), out);
         }
     }
 
     /// Whether a packet could leave now.
     pub fn ready(&mut self) -> bool {
-        self.responder.ready() || self.requests_ready()
+        self.congestion.owes_cnp() || self.answers_ready() || self.requests_ready()
+    }
+
+    /// An acknowledgement is owed behind the answers to READs, which are paced.
+    fn answers_ready(&self) -> bool {
+        let paced = self.congestion.rate().blocked() && self.responder.answers_reads();
+        self.responder.ready() && !paced
     }
 
     fn requests_ready(&mut self) -> bool {
+        if self.congestion.rate().blocked() {
+            return false;
+        }
         let Self { state: QpState::Rts, peer: Some(peer), sq, requester, completer, .. } = self
         else {
             return false;
         };
         !completer.paused() && requester.ready(sq, peer)
+    }
+
+    /// Layers 2 to 4 of the unit that [`Self::fill`] writes next; `None` without a peer.
+    pub fn encap(&self) -> Option<Encap> {
+        let encap = self.peer.as_ref()?.encap;
+        let traffic_class = self.congestion.traffic_class(encap.traffic_class);
+        Some(Encap { traffic_class, ..encap })
+    }
+
+    /// Bytes of packets per second that it sends at most; `None` where nothing limits them.
+    pub fn rate(&mut self, now: Instant) -> Option<u64> {
+        self.congestion.rate_mut().current(now)
+    }
+
+    /// Whether [`Self::fill`] writes a congestion notification next.
+    pub const fn owes_cnp(&self) -> bool {
+        self.congestion.owes_cnp()
     }
 
     /// Writes packets of one direction into `unit`; returns how many.
@@ -292,7 +350,12 @@ impl Qp {
         max_packets: usize,
         out: &mut Completions,
     ) -> usize {
+        if self.congestion.owes_cnp() {
+            return self.fill_cnp(unit);
+        }
         self.requests_first = !self.requests_first;
+        let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
+        let max_packets = max_packets.min(self.congestion.rate_mut().allowed(now, pmtu));
         let mut written = 0;
         for requests in [self.requests_first, !self.requests_first] {
             if written == 0 {
@@ -300,23 +363,41 @@ impl Qp {
                     self.fill_requests(now, mrs, memory, unit, max_packets, out)
                 } else {
                     let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
-                    self.fill_answers(&keys, memory, unit, max_packets, out)
+                    self.fill_answers(now, &keys, memory, unit, max_packets, out)
                 };
             }
         }
         written
     }
 
+    fn fill_cnp(&mut self, unit: &mut UnitWriter<'_>) -> usize {
+        if !unit.fits(Ext::Cnp.len(), 0) {
+            return 0;
+        }
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let Some(bth) = self.congestion.take_cnp(peer.qpn) else { return 0 };
+        let Ok(()) = unit.push(&bth, &Ext::Cnp, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        1
+    }
+
     fn fill_answers<M: Memory>(
         &mut self,
+        now: Instant,
         keys: &Keys<'_>,
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
         out: &mut Completions,
     ) -> usize {
+        if !self.answers_ready() {
+            return 0;
+        }
+        let paced = self.responder.answers_reads();
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let (written, verdict) = self.responder.fill(peer, keys, memory, unit, max_packets);
+        if paced && written > 0 {
+            self.congestion.rate_mut().sent(now, unit.wire_len());
+        }
         if verdict == responder::Verdict::Fail {
             self.fail(None, out);
         }
@@ -342,6 +423,7 @@ impl Qp {
         let written = self.requester.fill(&mut cx, unit, max_packets);
         if written > 0 {
             self.completer.sent(now, self.sq.newest(), new);
+            self.congestion.rate_mut().sent(now, unit.wire_len());
         }
         if self.sq.in_flight() == 0
             && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault)
@@ -372,6 +454,7 @@ impl Qp {
     fn enter_error(&mut self, out: &mut Completions) {
         self.state = QpState::Err;
         self.completer.stop();
+        self.congestion.stop();
         self.sq.flush(out);
         self.rq.flush(out);
     }

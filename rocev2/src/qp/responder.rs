@@ -3,6 +3,7 @@
 //! PSN, then opcode order, then resources, then length, then key: the first check that fails
 //! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
 
+use super::congestion::Loss;
 use super::copy::scatter;
 use super::held::{Held, Kept};
 use super::read::{self, ReadResponder};
@@ -44,6 +45,8 @@ pub struct Responder {
     /// What is owed once no READ answer is owed before it.
     reply: Option<Syndrome>,
     reads: ReadResponder,
+    /// For congestion control to hear of.
+    loss: Option<Loss>,
 }
 
 /// The message whose packets are arriving.
@@ -135,6 +138,7 @@ impl Responder {
             repeats: [false; 2],
             reply: None,
             reads: ReadResponder::new(),
+            loss: None,
         }
     }
 
@@ -160,6 +164,16 @@ impl Responder {
     /// Whether a packet is owed to the peer.
     pub fn ready(&self) -> bool {
         self.reply.is_some() || self.reads.busy()
+    }
+
+    /// Whether an answer to a READ is owed.
+    pub fn answers_reads(&self) -> bool {
+        self.reads.busy()
+    }
+
+    /// What the last packet showed to be lost.
+    pub const fn take_loss(&mut self) -> Option<Loss> {
+        self.loss.take()
     }
 
     /// Forgets everything owed: the QP was flushed by its owner, or failed on its other side.
@@ -314,7 +328,9 @@ impl Responder {
         }
         let answered = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::ReadRequest, Ext::Reth(reth)) => {
-                self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys())
+                let replayed = self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys());
+                self.loss = replayed.then_some(Loss::Answer { at: packet.bth.psn, end: self.epsn });
+                replayed
             }
             (Operation::Send | Operation::Write, _) if packet.bth.ack_req => {
                 // An owed NAK acknowledges as much.

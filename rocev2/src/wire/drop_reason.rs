@@ -67,7 +67,7 @@ drop_reasons! {
     StaleResponse,
     /// A response with a reserved syndrome.
     ReservedSyndrome,
-    /// A congestion notification: not acted on yet.
+    /// A congestion notification to a device whose congestion control is off.
     Congestion,
     /// Not a connection management datagram of a known version.
     Mad,

@@ -189,6 +189,11 @@ impl<'b> UnitWriter<'b> {
         self.segments
     }
 
+    /// Bytes of the packets written so far, each with headers of its own.
+    pub fn wire_len(&self) -> usize {
+        self.len + self.segments.saturating_sub(1) * self.header_len
+    }
+
     /// Whether a segment with these lengths may follow: there is room, and all segments but a
     /// shorter last one are equally long.
     pub fn fits(&self, ext_len: usize, payload_len: usize) -> bool {

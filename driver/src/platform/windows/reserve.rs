@@ -18,8 +18,6 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the standing reserve holds.
 const STANDING_BYTES: usize = 256 << 10;
-/// What an adapter's start may need: a poll core takes 4 MiB, its frame buffers 2 MiB.
-pub(crate) const ADAPTER_BYTES: usize = 8 << 20;
 
 /// The head of a block; its parts follow.
 struct Reserve {

@@ -83,7 +83,7 @@ impl Node {
             QpConfig { owner: number.into(), pd: PD, send_depth: 64, recv_depth: 64, srq: None };
         let mut out = Completions::default();
         out.reserve(128);
-        let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default());
+        let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None);
         Self { qp, mrs, memory: Bytes(vec![vec![0; bytes]]), out, done: Vec::new(), key }
     }
 

@@ -31,6 +31,8 @@ static KIND: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// Resources asked for since the last [`refuse_after`].
 static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// What was asked for since [`record`].
+static RECORD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,6 +67,17 @@ pub fn asked() -> (usize, bool) {
     (ASKED.load(Ordering::SeqCst), REFUSED.load(Ordering::SeqCst))
 }
 
+/// Writes down what is asked for of this kind, and refuses nothing.
+pub fn record(kind: Resource) {
+    refuse_after(kind, None);
+    *RECORD.lock().unwrap() = Some(Vec::new());
+}
+
+/// What was asked for since [`record`], in its order.
+pub fn recorded() -> Vec<String> {
+    RECORD.lock().unwrap().take().unwrap_or_default()
+}
+
 /// Whether this request for an object is refused.
 pub fn refuses(what: &str) -> bool {
     is_due(Resource::Object, what)
@@ -75,6 +88,9 @@ fn is_due(kind: Resource, what: &str) -> bool {
         return false;
     }
     ASKED.fetch_add(1, Ordering::SeqCst);
+    if let Some(record) = &mut *RECORD.lock().unwrap() {
+        record.push(what.to_owned());
+    }
     let exhausted = EXHAUSTED.load(Ordering::SeqCst);
     let due = LEFT
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {

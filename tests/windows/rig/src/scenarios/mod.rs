@@ -33,6 +33,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("halt-open", life::halt_open),
     ("pass-through", traffic::pass_through),
     ("traffic", traffic::traffic),
+    ("traffic-smb", traffic::traffic_smb),
     ("traffic-v6", traffic::traffic_v6),
     ("lossy", traffic::lossy),
     ("subnets", traffic::subnets),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use driver::abi::*;
 use ndkperf::{
-    Adapter, Buffer, Connector, Cq, Listener, Mr, NdkError, Pd, Qp, QpConfig, ReadLimits,
+    Adapter, Buffer, Connector, Cq, FastRegister, Listener, Mr, NdkError, Pd, Qp, QpConfig,
+    ReadLimits, Remote,
 };
 
 use super::*;
@@ -29,7 +30,7 @@ pub(super) struct Side {
     pub(super) cq: Arc<Cq>,
     pub(super) mr: Arc<Mr>,
     pub(super) qp: Arc<Qp>,
-    _pd: Arc<Pd>,
+    pd: Arc<Pd>,
 }
 
 pub(super) struct Connection {
@@ -76,12 +77,21 @@ impl Net {
 
     /// With a CQ of this depth.
     pub(super) fn side_with(&self, number: usize, depth: u32) -> Side {
+        self.side_of(number, depth, QpConfig::default())
+    }
+
+    fn side_of(&self, number: usize, depth: u32, config: QpConfig) -> Side {
         let adapter = &self.adapters.as_ref().expect("open")[number];
         let cq = adapter.create_cq(depth).expect("a CQ");
         let pd = adapter.create_pd().expect("a PD");
         let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).expect("an MR");
-        let qp = pd.create_qp(&cq, &cq, QpConfig::default()).expect("a QP");
-        Side { cq, mr, qp, _pd: pd }
+        let qp = pd.create_qp(&cq, &cq, config).expect("a QP");
+        Side { cq, mr, qp, pd }
+    }
+
+    /// Whose QP takes small messages inline.
+    pub(super) fn side_inline(&self, number: usize) -> Side {
+        self.side_of(number, 512, QpConfig { inline_len: 64, ..QpConfig::default() })
     }
 
     pub(super) fn connect(&self) -> Connection {
@@ -170,20 +180,77 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// `count` requests of the client, each for up to `len` bytes, which the server writes into a
+    /// region that is registered for that request alone.
+    pub(super) fn serve_requests(&self, client: &Arc<Adapter>, count: usize, len: usize) {
+        let [here, there] = &self.sides;
+        let target = Arc::new(Buffer::new(len + 8192));
+        let frmr = here.pd.create_frmr((len >> 12) as u32 + 3, true).expect("a region");
+        for number in 0..count {
+            let (offset, len) = (number * 521 % 8192, 1 + number * 7919 % len);
+            let bytes: Vec<u8> = (0..len).map(|place| (place * 29 + number * 13) as u8).collect();
+            let part = offset..offset + len;
+            let lam = client.build_lam(Arc::clone(&target), part).expect("logical addresses");
+            let base = target.as_ptr().addr() as u64 + offset as u64;
+            let pages = lam.pages();
+            let what = FastRegister { pages: &pages, fbo: lam.fbo(), len, base };
+            here.qp
+                .fast_register(1, &frmr, what, NDK_OP_FLAG_ALLOW_REMOTE_WRITE)
+                .expect("a registration");
+            here.qp.receive(2, &[here.mr.sge(0..64)]).expect("a receive");
+            there.qp.receive(3, &[there.mr.sge(0..64)]).expect("a receive");
+            let Remote { address, token } = frmr.remote(base);
+            let request = [&address.to_le_bytes()[..], &token.to_le_bytes()].concat();
+            here.qp.send_inline(4, &[request[..].into()], 0).expect("a request");
+            assert_eq!(there.finished(1), [3], "round {number}");
+            let mut asked = [0; 12];
+            there.mr.buffer().read(0, &mut asked);
+            assert_eq!(asked[..], request, "round {number}");
+            there.mr.buffer().write(64, &bytes);
+            let data = [there.mr.sge(64..64 + len)];
+            there.qp.write(5, &data, Remote { address, token }, 0).expect("a write");
+            let answer = [there.mr.sge(0..8)];
+            there.qp.send_and_invalidate(6, &answer, 0, token).expect("an answer");
+            let (mine, mut theirs) = (here.results(3), there.finished(2));
+            theirs.sort_unstable();
+            assert_eq!(theirs, [5, 6], "round {number}");
+            let mut contexts: Vec<_> =
+                mine.iter().map(|result| result.RequestContext as usize).collect();
+            contexts.sort_unstable();
+            assert_eq!(contexts, [1, 2, 4], "round {number}");
+            let invalidated = mine.iter().any(|result| {
+                result.Type == NdkOperationTypeReceiveAndInvalidate
+                    && result.TypeSpecificCompletionOutput == token as usize
+            });
+            assert!(invalidated, "round {number}: {mine:?}");
+            let mut arrived = vec![0; len];
+            target.read(offset, &mut arrived);
+            assert!(arrived == bytes, "round {number}: {len} bytes arrived changed");
+        }
+        say!("{count} requests verified: FRMR, inline SEND, WRITE, SEND that invalidates");
+    }
+}
+
 impl Side {
     /// The contexts of the next completions, all of them successes.
     pub(super) fn finished(&self, count: usize) -> Vec<usize> {
-        let mut contexts = Vec::new();
-        while contexts.len() < count {
+        self.results(count).iter().map(|result| result.RequestContext as usize).collect()
+    }
+
+    /// The next completions, all of them successes.
+    fn results(&self, count: usize) -> Vec<NDK_RESULT_EX> {
+        let mut all = Vec::new();
+        while all.len() < count {
             let mut results = [NDK_RESULT_EX::EMPTY; 8];
             let taken = self.cq.wait_results_ex(&mut results, PATIENCE).expect("the CQ works");
             assert!(taken > 0, "no completion in {PATIENCE:?}");
             for result in &results[..taken] {
                 assert_eq!(result.Status, STATUS_SUCCESS);
-                contexts.push(result.RequestContext as usize);
+                all.push(*result);
             }
         }
-        contexts
+        all
     }
 }
 

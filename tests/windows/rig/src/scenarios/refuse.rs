@@ -1,50 +1,104 @@
 //! Resources that the system refuses.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use driver::abi::*;
-use ndkperf::{Adapter, Buffer, Listener, NdkError, QpConfig};
+use ndkperf::{Adapter, Buffer, Listener, NdkError, QpConfig, SrqConfig};
 
 use super::net::{ALL_ACCESS, LIMITS, Net, PATIENCE, PORT, Side, register_again};
 use super::*;
 use crate::ndis::vnic::Opener;
+use crate::ntos::misc;
 use crate::ntos::pool::Resource;
 
-/// Each object that starting asks for is refused once; each time all of it is undone.
-pub(super) fn refused(host: &dyn Host, _: &[String]) {
-    refuse_each(host, Resource::Object);
+/// Each object that starting asks for is refused once; each time all of it is undone. Of those that
+/// are asked for very often a sample, another one each time: [OFFSET], or "all" for each of them.
+pub(super) fn refused(host: &dyn Host, arguments: &[String]) {
+    refuse_each(host, Resource::Object, arguments);
 }
 
-/// The same for each allocation of pool.
-pub(super) fn refused_pool(host: &dyn Host, _: &[String]) {
-    refuse_each(host, Resource::Pool);
+/// The same for allocations of pool; and starting needs no more of it than it sets aside first.
+pub(super) fn refused_pool(host: &dyn Host, arguments: &[String]) {
+    exhaust_while_starting(host, 1500, "1024");
+    exhaust_while_starting(host, 9000, "4096");
+    refuse_each(host, Resource::Pool, arguments);
 }
 
-fn refuse_each(host: &dyn Host, kind: Resource) {
-    let nic = Nic::plug_in(1500);
-    for count in 0.. {
+fn refuse_each(host: &dyn Host, kind: Resource, arguments: &[String]) {
+    let keywords = keywords(Nic::plug_in(1500), &[]);
+    pool::record(kind);
+    assert!(!start_once(host, &keywords), "nothing was refused, and it failed");
+    let requests = pool::recorded();
+    clean("with no request refused");
+    let chosen = match arguments {
+        [all] if all == "all" => (0..requests.len()).collect(),
+        [offset] => sample(&requests, offset.parse().expect("an offset")),
+        _ => sample(&requests, misc::system_time() as usize / 10_000_000),
+    };
+    let mut missed = 0;
+    for &count in &chosen {
         pool::refuse_after(kind, Some(count));
-        let failed = start_once(host, nic);
-        let (asked, was_refused) = pool::asked();
+        start_once(host, &keywords);
+        let (_, was_refused) = pool::asked();
         pool::refuse_after(kind, None);
         clean(&format!("with request {count} refused"));
-        if !was_refused {
-            say!("{asked} requests, each refused once, each time verified to be undone");
-            assert!(!failed, "nothing was refused, and it failed");
+        missed += usize::from(!was_refused);
+    }
+    // How often a worker asks depends on its turns; all but the last few requests are always made.
+    assert!(missed < 10, "{missed} of {} requests were not made", chosen.len());
+    say!(
+        "{} of {} requests refused, each time verified to be undone",
+        chosen.len() - missed,
+        requests.len()
+    );
+}
+
+/// Every [`STRIDE`]th of what is asked for again and again, the frames' parts above all, beginning at
+/// `offset`; each of the others.
+fn sample(requests: &[String], offset: usize) -> Vec<usize> {
+    const STRIDE: usize = 32;
+    let offset = offset % STRIDE;
+    say!("a sample of what is asked for again and again: {offset}");
+    let mut seen = BTreeMap::<&str, usize>::new();
+    let mut chosen = Vec::new();
+    for (at, request) in requests.iter().enumerate() {
+        let before = seen.entry(request).or_default();
+        if *before < 8 || *before % STRIDE == offset {
+            chosen.push(at);
+        }
+        *before += 1;
+    }
+    chosen
+}
+
+/// The pool is exhausted after each number of allocations, until what is set aside is enough.
+fn exhaust_while_starting(host: &dyn Host, mtu: u32, frame_size: &str) {
+    let nic = Nic::plug_in(mtu);
+    let keywords = keywords(nic, &[("*NetworkDirectRoCEFrameSize", frame_size)]);
+    for count in 0.. {
+        pool::exhaust_after(count);
+        let failed = start_once(host, &keywords);
+        let (asked, was_refused) = pool::asked();
+        pool::refuse_after(Resource::Pool, None);
+        clean(&format!("with the pool exhausted after {count} allocations"));
+        assert!(was_refused, "{asked} allocations were granted, and none was refused");
+        if !failed {
+            say!("{count} of {asked} allocations granted: they set enough aside, MTU {mtu}");
             return;
         }
     }
 }
 
 /// True if something did not start.
-fn start_once(host: &dyn Host, nic: &'static Nic) -> bool {
+fn start_once(host: &dyn Host, keywords: &[(&'static str, String)]) -> bool {
     if let Err(status) = host.load() {
         say!("DriverEntry: {status:#x}");
         return true;
     }
-    let vnic = Vnic::add(&keywords(nic, &[]), &[address(0)]);
+    let vnic = Vnic::add(keywords, &[address(0)]);
     let failed = match vnic {
         Ok(vnic) => {
             netio::announce(vnic);
@@ -80,6 +134,20 @@ pub(super) fn exhausted(host: &dyn Host, _: &[String]) {
     each("a QP", || pd.create_qp(&cq, &cq, QpConfig::default()));
     let deep = QpConfig { receive_depth: 4096, initiator_depth: 4096, ..QpConfig::default() };
     each("a QP of full depth", || pd.create_qp(&cq, &cq, deep));
+    let inline = QpConfig { inline_len: 256, initiator_depth: 1024, ..QpConfig::default() };
+    each("a QP with inline data", || pd.create_qp(&cq, &cq, inline));
+    each("a larger CQ", || here.create_cq(64).and_then(|cq| cq.resize(32_768)));
+    each("a memory window", || pd.create_mw());
+    each("a fast-register region", || pd.create_frmr(16, true));
+    let srq = SrqConfig { depth: 4096, receive_sge: 1, threshold: 0 };
+    each("an SRQ", || pd.create_srq(srq));
+    each("a larger SRQ", || {
+        let small = pd.create_srq(SrqConfig { depth: 16, ..srq })?;
+        small.modify(4096, 0).wait()
+    });
+    each("a shared endpoint", || here.share(from));
+    let buffer = Arc::new(Buffer::new(1 << 20));
+    each("logical addresses", || here.build_lam(Arc::clone(&buffer), 100..1 << 19));
     // The core's tables grow on the way, each at its time.
     let before = pool::held();
     pool::exhaust_after(usize::MAX >> 1);

@@ -62,6 +62,18 @@ pub(super) fn traffic(host: &dyn Host, arguments: &[String]) {
     net.end(host);
 }
 
+/// What SMB Direct does: the client registers the pages of a buffer anew for each request and tells
+/// the server their token; the server fills them and answers by a SEND that invalidates the token.
+pub(super) fn traffic_smb(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let sides = [net.side_inline(0), net.side_inline(1)];
+    let connection = net.connect_sides(sides, address(0), address(1)).expect("a connection");
+    let client = &net.adapters.as_ref().expect("open")[0];
+    connection.serve_requests(client, 500, 60_000);
+    drop(connection);
+    net.end(host);
+}
+
 /// The same on a wire that loses one frame of 50.
 pub(super) fn lossy(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);

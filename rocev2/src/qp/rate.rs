@@ -1,0 +1,444 @@
+//! The rate of one QP: DCQCN's reaction point, and the token bucket that paces to it.
+//!
+//! A QP sends without any pace until congestion is signalled; from then on it has a rate, which each
+//! signal cuts and time and bytes without one raise again, until it is the link's and the pace ends
+//! (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015). Nothing here
+//! runs by a timer: what the time since the last look is worth is made up for at the next. All
+//! arithmetic is on integers, because a kernel has no others.
+
+use super::congestion::DcqcnConfig;
+use crate::env::{Duration, Instant};
+
+/// The fraction 1 of alpha.
+const ONE: u64 = 1 << 20;
+/// The gain g of alpha's average, as a shift: 1/256.
+const GAIN: u32 = 8;
+/// Without a signal for this long alpha falls once and the rate rises once (K and T of the paper).
+const TICK: Duration = Duration::from_micros(55);
+/// Rises towards the rate before the cut, before the rate goes beyond it (F of the paper).
+const FAST_RECOVERY: u32 = 5;
+/// The link's rate over the additive rise of the target, and that over a step of the hyper rise.
+const ADDITIVE: u64 = 1000;
+const HYPER: u64 = 10;
+/// Signals closer together cut once: hardware may send notifications every 4 us.
+const CUT_INTERVAL: Duration = Duration::from_micros(4);
+/// How late a sender may be and still catch up: the bucket's depth. A host's timer is late by so
+/// much, and a link's buffers hold it.
+const DEPTH: Duration = Duration::from_micros(100);
+/// What may leave at once though the bucket has just filled: a unit of several packets costs less.
+const QUANTUM: Duration = Duration::from_micros(8);
+
+/// What a QP really sends is measured over at least this long.
+const MEASURE: Duration = Duration::from_millis(1);
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How fast a QP may send. Rates are bytes of packets per second.
+#[derive(Debug)]
+pub struct Rate {
+    line: u64,
+    min: u64,
+    /// Packets are paced; else there is no congestion to speak of and nothing below counts.
+    active: bool,
+    current: u64,
+    target: u64,
+    /// How congested the path was lately, 0 to [`ONE`].
+    alpha: u64,
+    cut_at: Instant,
+    ticked_at: Instant,
+    /// Bytes sent since `byte_rises` grew.
+    bytes: u64,
+    tick_rises: u32,
+    byte_rises: u32,
+    /// When the bucket has a token.
+    next: Instant,
+    blocked: bool,
+    /// Bytes sent since then, and what the time before came to per second.
+    measured_from: Instant,
+    measured_bytes: u64,
+    measured: u64,
+}
+
+impl Rate {
+    /// No pace. `config` is made sense of: no rate is 0 or above 2^40.
+    pub fn new(config: DcqcnConfig) -> Self {
+        let line = config.line_rate.clamp(ADDITIVE, 1 << 40);
+        Self {
+            line,
+            min: config.min_rate.clamp(1, line),
+            active: false,
+            current: line,
+            target: line,
+            alpha: ONE,
+            cut_at: Instant::default(),
+            ticked_at: Instant::default(),
+            bytes: 0,
+            tick_rises: 0,
+            byte_rises: 0,
+            next: Instant::default(),
+            blocked: false,
+            measured_from: Instant::default(),
+            measured_bytes: 0,
+            measured: line,
+        }
+    }
+
+    /// Bytes per second now; `None` where nothing limits them.
+    pub fn current(&mut self, now: Instant) -> Option<u64> {
+        self.catch_up(now);
+        self.active.then_some(self.current)
+    }
+
+    /// Something was lost. What held the QP back until now may have been its window, and there is no
+    /// stream of marks to come down from the link's rate by: the cut is one of what it really sent.
+    pub fn cut_by_loss(&mut self, now: Instant) {
+        let sent = self.measured.max(self.min);
+        self.cut(now);
+        if self.cut_at == now && sent < self.target {
+            self.target = sent;
+            self.current = self.current.min((sent - sent * self.alpha / ONE / 2).max(self.min));
+        }
+    }
+
+    fn measure(&mut self, now: Instant, bytes: u64) {
+        self.measured_bytes += bytes;
+        let ns = now.saturating_since(self.measured_from).as_nanos() as u64;
+        if ns >= MEASURE.as_nanos() as u64 {
+            let bytes = u128::from(self.measured_bytes) * u128::from(SECOND_NS);
+            // A pause says nothing of what the path carries.
+            let pause = ns >= 10 * MEASURE.as_nanos() as u64;
+            self.measured = if pause { self.line } else { (bytes / u128::from(ns)) as u64 };
+            (self.measured_from, self.measured_bytes) = (now, 0);
+        }
+    }
+
+    /// Congestion was signalled.
+    pub fn cut(&mut self, now: Instant) {
+        self.catch_up(now);
+        if self.active && now.saturating_since(self.cut_at) < CUT_INTERVAL {
+            return;
+        }
+        if !self.active {
+            self.active = true;
+            (self.current, self.alpha, self.next) = (self.line, ONE, now);
+        }
+        self.target = self.current;
+        self.current = (self.current - self.current * self.alpha / ONE / 2).max(self.min);
+        self.alpha += (ONE - self.alpha) >> GAIN;
+        (self.cut_at, self.ticked_at) = (now, now);
+        (self.bytes, self.tick_rises, self.byte_rises) = (0, 0, 0);
+    }
+
+    /// Whether a paced packet has to wait for [`Self::deadline`].
+    pub const fn blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// When [`Self::handle_timeout`] has work.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.blocked.then_some(self.next)
+    }
+
+    /// Lets packets leave once there is a token.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.blocked &= self.next > now;
+    }
+
+    /// How many packets of `packet_len` bytes may leave in one unit.
+    pub fn allowed(&mut self, now: Instant, packet_len: usize) -> usize {
+        let Some(current) = self.current(now) else { return usize::MAX };
+        let saved = now.saturating_since(self.next).min(DEPTH) + QUANTUM;
+        let bytes = u128::from(current) * saved.as_nanos() / u128::from(SECOND_NS);
+        (bytes as usize / packet_len.max(1)).max(1)
+    }
+
+    /// Notes that `bytes` of packets have left.
+    pub fn sent(&mut self, now: Instant, bytes: usize) {
+        let bytes = bytes as u64;
+        self.measure(now, bytes);
+        if self.current(now).is_none() {
+            return;
+        }
+        let cost = Duration::from_nanos((bytes * SECOND_NS).div_ceil(self.current));
+        self.next = self.next.max(now - DEPTH) + cost;
+        self.blocked = self.next > now;
+        self.bytes += bytes;
+        if self.bytes >= self.byte_reset() {
+            self.bytes = 0;
+            self.byte_rises += 1;
+            self.rise();
+        }
+    }
+
+    /// Ends the pace for good or until the next signal.
+    pub fn release(&mut self) {
+        (self.active, self.blocked) = (false, false);
+    }
+
+    /// Bytes that are worth a rise: 2 ms of the link (B of the paper), and more than a unit has.
+    const fn byte_reset(&self) -> u64 {
+        let bytes = self.line / 500;
+        if bytes > 1 << 16 { bytes } else { 1 << 16 }
+    }
+
+    /// Ends at the link's rate at the latest, which is some thousand ticks away at most.
+    fn catch_up(&mut self, now: Instant) {
+        while self.active && now.saturating_since(self.ticked_at) >= TICK {
+            self.ticked_at = self.ticked_at + TICK;
+            self.alpha -= self.alpha >> GAIN;
+            self.tick_rises += 1;
+            self.rise();
+        }
+    }
+
+    fn rise(&mut self) {
+        let additive = self.line / ADDITIVE;
+        let (ticks, bytes) = (self.tick_rises, self.byte_rises);
+        let step = if ticks.max(bytes) < FAST_RECOVERY {
+            0
+        } else if ticks.min(bytes) > FAST_RECOVERY {
+            u64::from(ticks.min(bytes) - FAST_RECOVERY).saturating_mul(HYPER * additive)
+        } else {
+            additive
+        };
+        self.target = self.target.saturating_add(step).min(self.line);
+        self.current = (self.current + self.target).div_ceil(2);
+        if self.current + additive >= self.line {
+            self.release();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: u64 = 1_250_000_000;
+    const MIN: u64 = 1_250_000;
+    const CNP_INTERVAL: u64 = 50_000;
+    const TICK_NS: u64 = TICK.as_nanos() as u64;
+
+    fn rate() -> Rate {
+        Rate::new(DcqcnConfig { line_rate: LINE, min_rate: MIN })
+    }
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    #[test]
+    fn without_a_signal_there_is_no_pace() {
+        let mut rate = rate();
+        for step in 0..1000 {
+            assert_eq!(rate.allowed(at(step), 4096), usize::MAX);
+            rate.sent(at(step), 65_000);
+            assert!(!rate.blocked() && rate.deadline().is_none());
+        }
+        assert_eq!(rate.current(at(1000)), None);
+    }
+
+    #[test]
+    fn the_first_signal_halves_and_each_further_one_cuts_by_half_of_alpha() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        assert_eq!((rate.current, rate.target, rate.alpha), (LINE / 2, LINE, ONE));
+        rate.alpha = ONE / 4;
+        rate.cut(at(CNP_INTERVAL));
+        assert_eq!(rate.target, LINE / 2);
+        assert_eq!(rate.current, LINE / 2 - LINE / 16);
+        assert_eq!(rate.alpha, ONE / 4 + ONE * 3 / 4 / 256);
+    }
+
+    #[test]
+    fn signals_at_once_are_one_signal() {
+        let mut rate = rate();
+        for ns in [0, 1, 3_999] {
+            rate.cut(at(ns));
+        }
+        assert_eq!(rate.current, LINE / 2);
+        rate.cut(at(4_000));
+        assert_eq!(rate.current, LINE / 4);
+    }
+
+    #[test]
+    fn alpha_falls_by_its_gain_each_tick_without_a_signal() {
+        let mut rate = rate();
+        rate.cut(at(7));
+        assert!(rate.current(at(7 + TICK_NS - 1)).is_some());
+        assert_eq!(rate.alpha, ONE);
+        assert!(rate.current(at(7 + 2 * TICK_NS)).is_some());
+        let once = ONE - ONE / 256;
+        assert_eq!(rate.alpha, once - once / 256);
+    }
+
+    #[test]
+    fn fast_recovery_halves_the_distance_to_the_rate_before_the_cut() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        rate.cut(at(CNP_INTERVAL));
+        let mut expected = LINE / 4;
+        for tick in 1..u64::from(FAST_RECOVERY) {
+            expected = (expected + LINE / 2).div_ceil(2);
+            assert_eq!(rate.current(at(CNP_INTERVAL + tick * TICK_NS)), Some(expected));
+            assert_eq!(rate.target, LINE / 2);
+        }
+    }
+
+    #[test]
+    fn then_the_target_rises_by_addition() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        rate.cut(at(CNP_INTERVAL));
+        for tick in u64::from(FAST_RECOVERY)..100 {
+            rate.catch_up(at(CNP_INTERVAL + tick * TICK_NS));
+            let steps = tick - u64::from(FAST_RECOVERY) + 1;
+            assert_eq!(rate.target, LINE / 2 + steps * (LINE / ADDITIVE));
+        }
+    }
+
+    /// Ticks alone rise by addition only; bytes as well, and each step is longer than the last.
+    #[test]
+    fn then_by_more_and_more_where_both_time_and_bytes_say_so() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        rate.cut(at(CNP_INTERVAL));
+        let now = at(CNP_INTERVAL + 6 * TICK_NS);
+        rate.catch_up(now);
+        let send = |rate: &mut Rate| {
+            let before = (rate.target, rate.byte_rises);
+            while rate.byte_rises == before.1 {
+                rate.sent(now, 50_000);
+            }
+            rate.target - before.0
+        };
+        let additive = LINE / ADDITIVE;
+        for _ in 0..5 {
+            assert_eq!(send(&mut rate), additive);
+        }
+        assert_eq!(send(&mut rate), HYPER * additive);
+        rate.catch_up(at(CNP_INTERVAL + 7 * TICK_NS));
+        assert_eq!(send(&mut rate), 2 * HYPER * additive);
+    }
+
+    #[test]
+    fn a_loss_cuts_what_was_really_sent_unless_that_is_long_ago() {
+        let mut rate = rate();
+        let send = |rate: &mut Rate, us: u64| rate.sent(at(us * 1000), 1250);
+        (10_000..14_000).step_by(10).for_each(|us| send(&mut rate, us));
+        rate.cut_by_loss(at(14_000_000));
+        let tenth = LINE / 10;
+        assert!((tenth - 1000..tenth + 1000).contains(&rate.target), "{}", rate.target);
+        assert_eq!(rate.current, rate.target - rate.target / 2);
+        rate.release();
+        send(&mut rate, 1_000_000);
+        rate.cut_by_loss(at(SECOND_NS));
+        assert_eq!(rate.current, LINE / 2);
+    }
+
+    #[test]
+    fn sys_11_a_signal_every_50_us_brings_the_least_rate_and_silence_the_link_back() {
+        let mut rate = rate();
+        let mut now = 0;
+        for _ in 0..20 {
+            rate.cut(at(now));
+            now += CNP_INTERVAL;
+        }
+        assert_eq!(rate.current(at(now)), Some(MIN));
+        let mut last = MIN;
+        while let Some(current) = rate.current(at(now)) {
+            assert!(current >= last && current <= LINE);
+            last = current;
+            now += TICK_NS;
+            assert!(now < SECOND_NS / 10, "still at {current}");
+        }
+        assert_eq!(rate.allowed(at(now), 1), usize::MAX);
+    }
+
+    #[test]
+    fn what_leaves_keeps_to_the_rate_and_a_late_sender_catches_up_a_little() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        // 5000 bytes at 625 MB/s take 8 us.
+        rate.sent(at(0), 5000);
+        assert_eq!(rate.deadline(), Some(at(8_000)));
+        rate.handle_timeout(at(7_999));
+        assert!(rate.blocked());
+        rate.handle_timeout(at(8_000));
+        assert!(!rate.blocked());
+        // 200 us later the bucket has what 100 us are worth, and 8 us of a unit, and no more.
+        let now = at(208_000);
+        rate.cut(now);
+        rate.cut(now + CUT_INTERVAL);
+        let current = rate.current(now + CUT_INTERVAL).unwrap();
+        let packets = rate.allowed(now + CUT_INTERVAL, 1000);
+        assert_eq!(packets as u64, current * 108 / 1_000_000 / 1000);
+        rate.sent(now + CUT_INTERVAL, packets * 1000);
+        assert!(rate.blocked());
+    }
+
+    /// Whatever happens, a rate is within its bounds, and once paced no more leaves than it allows.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Wait(u64),
+        Cut,
+        Lose,
+        Send(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = std::vec::Vec<Step>> {
+        let step = prop_oneof![
+            (0..200_000_u64).prop_map(Step::Wait),
+            (0..100_000_000_u64).prop_map(Step::Wait),
+            Just(Step::Cut),
+            Just(Step::Lose),
+            (1..65_536_usize).prop_map(Step::Send),
+        ];
+        proptest::collection::vec(step, 1..300)
+    }
+
+    proptest! {
+        #[test]
+        fn the_rate_stays_between_least_and_link(
+            line in 0..u64::MAX, min in 0..u64::MAX, steps in steps(),
+        ) {
+            let mut rate = Rate::new(DcqcnConfig { line_rate: line, min_rate: min });
+            let mut now = at(0);
+            for step in steps {
+                match step {
+                    Step::Wait(ns) => now = now + Duration::from_nanos(ns),
+                    Step::Cut => rate.cut(now),
+                    Step::Lose => rate.cut_by_loss(now),
+                    Step::Send(bytes) => rate.sent(now, bytes),
+                }
+                let current = rate.current(now).unwrap_or(rate.line);
+                prop_assert!((rate.min..=rate.line).contains(&current));
+                prop_assert!(current <= rate.target.max(rate.line) && rate.alpha <= ONE);
+            }
+        }
+
+        #[test]
+        fn a_paced_sender_never_exceeds_the_link(gaps in proptest::collection::vec(0..300_000_u64, 1..300)) {
+            let mut rate = rate();
+            let (mut now, mut sent) = (0, 0);
+            for (i, gap) in gaps.iter().enumerate() {
+                now += gap;
+                if i % 10 == 0 {
+                    rate.cut(at(now));
+                }
+                rate.handle_timeout(at(now));
+                while !rate.blocked() {
+                    let packets = rate.allowed(at(now), 4096);
+                    if packets == usize::MAX {
+                        break;
+                    }
+                    rate.sent(at(now), packets * 4096);
+                    sent += packets as u64 * 4096;
+                }
+                let slack = DEPTH + QUANTUM + QUANTUM;
+                let most = (now + slack.as_nanos() as u64) as u128 * u128::from(LINE) / u128::from(SECOND_NS);
+                prop_assert!(u128::from(sent) <= most + 2 * 4096);
+            }
+        }
+    }
+}

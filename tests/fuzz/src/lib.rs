@@ -1,0 +1,38 @@
+//! The bodies of the fuzz targets. Each takes any bytes, and panics where a promise is broken.
+//!
+//! | target | takes the bytes for | promises |
+//! | --- | --- | --- |
+//! | [`packet`] | a received unit | it parses or is dropped; what parses is written again as the same packet |
+//! | [`packet_icrc`] | a frame whose lengths, checksums and ICRC are then made right | the same, behind the ICRC; its ICRC is the one computed here |
+//! | [`mad`] | a CM datagram | the same |
+//! | [`responder`] | calls, time, and altered and forged requests, on two connected devices | every work request completes once; memory is touched inside live regions and rights only; no storm; nothing is left at the end |
+//! | [`completer`] | the same, and forged responses | the same |
+//! | [`cm`] | calls of two consumers, time, and altered and repeated CM datagrams | every kind of event comes once for a connection, none after the last; no storm; nothing is left at the end |
+//!
+//! The bytes of the last three are a sequence of structured operations. `../corpus` keeps inputs that
+//! reach all that has been reached; `../fuzz_corpus.rs` runs them, and random ones, in every test run.
+
+mod datagrams;
+#[allow(dead_code, reason = "shared with the tests of the codecs, which use all of it")]
+#[path = "../../wire/frames.rs"]
+mod frames;
+mod packets;
+mod transport;
+mod world;
+
+pub use datagrams::cm;
+pub use packets::{mad, packet, packet_icrc};
+pub use transport::{completer, responder};
+
+/// A target's name, which is that of its corpus, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 6] = [
+    ("packet", packet),
+    ("packet_icrc", packet_icrc),
+    ("mad", mad),
+    ("responder", responder),
+    ("completer", completer),
+    ("cm", cm),
+];
