@@ -228,7 +228,7 @@ SYS-07 loss and reordering cost little
 SYS-08 SMB Direct against ksmbd
 SYS-09 many queue pairs come and go, and nothing is left
 SYS-10 a long READ under loss costs at most half as much again
-SYS-11 congestion notifications lower the rate
+SYS-11 congestion notifications lower the rate, and silence raises it
 SYS-12 path MTUs of different ports
 SYS-13 a link that is down for a second
 SYS-14 an adapter's connection with itself
@@ -242,7 +242,6 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("SYS-06", "the laboratory: cargo test -p tests --test interop"),
     ("SYS-08", "needs a Windows host: nothing of ours has run on one"),
     ("SYS-09", "cargo test -p tests --test lifetime --test stress"),
-    ("SYS-11", "there is no rate control: a notification is counted, and dropped (PKT-14)"),
     ("SYS-13", "one of the simulator's scripts: cargo test -p tests --test simulate"),
 ];
 
