@@ -110,6 +110,11 @@ impl Completer {
         if let Some((_, until)) = self.pause {
             if now >= until {
                 self.pause = None;
+                // An answer asked for meanwhile took the place of what was to be sent again, and no timer
+                // runs until something leaves.
+                if !sq.resending() && sq.outstanding() {
+                    self.recovery.refused(sq);
+                }
             }
             return Verdict::Done;
         }

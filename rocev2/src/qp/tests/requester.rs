@@ -591,6 +591,27 @@ fn rnr_11_a_pause_asked_for_by_what_was_taken_since_is_stale() {
     assert_eq!(pair.nodes[0].done.len(), 2);
 }
 
+#[test]
+fn rnr_12_what_was_refused_is_sent_again_though_an_answer_was_missing_in_the_pause() {
+    let mut pair = long_send(40);
+    for at in [3, 8] {
+        pair.answer(at, GAP).unwrap();
+        pair.places();
+    }
+    pair.answer(40, ACK).unwrap();
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(3, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(4, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [41, 42]);
+    pair.answer(42, Syndrome::RnrNak(RnrTimer::new(12))).unwrap();
+    // The answer counts as lost, and comes.
+    pair.wait(0);
+    data(&mut pair, 41, Opcode::ReadResponseOnly, 8).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [42]);
+}
+
 /// A message whose source goes away half sent still fails as itself when a packet of its first half
 /// has to be sent again.
 #[test]
