@@ -612,6 +612,23 @@ fn rnr_12_what_was_refused_is_sent_again_though_an_answer_was_missing_in_the_pau
     assert_eq!(pair.places(), [42]);
 }
 
+#[test]
+fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
+    let mut sq = SendQueue::new(0, 4);
+    let (va, rkey) = (BASE, Rkey::new(1));
+    for (id, op) in [(0, SendOp::Send), (1, SendOp::Read { va, rkey }), (2, SendOp::Send)] {
+        let sgl = SgList::new();
+        let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
+        sq.push(wr, 1024).unwrap();
+        sq.sent(1, matches!(op, SendOp::Read { .. }));
+    }
+    let start = sq.una();
+    sq.rewind_to(start);
+    assert_eq!(sq.reads_in_flight(), 0);
+    sq.rewind_to(start.add(2));
+    assert_eq!((sq.next(), sq.at_cursor().unwrap().0.wr.id), (start, 0));
+}
+
 /// A message whose source goes away half sent still fails as itself when a packet of its first half
 /// has to be sent again.
 #[test]

@@ -214,17 +214,20 @@ impl SendQueue {
         if inside { self.una } else { acked }
     }
 
-    /// Goes back to `psn` (go-back-N).
+    /// Goes back to `psn` (go-back-N), and never on: between here and there may be a READ that is no
+    /// longer counted as in flight and has to be asked for again, which a fence waits for.
     pub fn rewind_to(&mut self, psn: Psn) {
         let Some(place) = self.place_of(psn) else { return };
-        (self.next, self.cursor) = (psn, place);
+        if psn.since(self.next) <= 0 {
+            (self.next, self.cursor) = (psn, place);
+        }
         let more = self.wqes.get(place.wqe).filter(|wqe| wqe.packets > place.packet + 1);
         if more.is_some_and(|wqe| !wqe.is_read()) && mutant!(ResendSkipsAPacket) {
             self.cursor.packet += 1;
             self.next = self.next.add(1);
         }
         (self.marks.run, self.marks.stalled) = (None, false);
-        while self.read_ends.back().is_some_and(|end| end.since(psn) > 0) {
+        while self.read_ends.back().is_some_and(|end| end.since(self.next) > 0) {
             self.read_ends.pop_back();
         }
     }
