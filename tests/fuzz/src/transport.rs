@@ -396,7 +396,7 @@ fn ext(opcode: Opcode, rkey: Rkey, forged: &Forged) -> Ext {
         va: BASE.wrapping_add_signed(forged.at.into()),
         rkey,
         // Most are no longer than what is there.
-        len: if forged.dma_len % 4 == 0 { forged.dma_len } else { forged.dma_len % 2048 },
+        len: if forged.dma_len.is_multiple_of(4) { forged.dma_len } else { forged.dma_len % 2048 },
     };
     let aeth =
         Aeth { syndrome: Syndrome::from_byte(forged.syndrome), msn: Msn::new(forged.msn.into()) };
