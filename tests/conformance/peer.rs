@@ -523,7 +523,7 @@ pub(crate) fn aeth(syndrome: u8) -> Ext {
     Ext::Aeth(Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::new(0x12_3456) })
 }
 
-const fn qp(owner: u64, pd: PdId, srq: Option<SrqId>) -> QpConfig {
+pub(crate) const fn qp(owner: u64, pd: PdId, srq: Option<SrqId>) -> QpConfig {
     QpConfig { owner, pd, send_depth: 32, recv_depth: 32, srq }
 }
 
