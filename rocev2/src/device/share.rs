@@ -61,3 +61,52 @@ impl CmShare {
         self.units = self.units.saturating_add(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Duration;
+
+    /// Messages that are worked on, of `count` that come at once.
+    fn worked_on(share: &mut CmShare, now: Instant, count: u32) -> u32 {
+        let mut worked_on = 0;
+        for _ in 0..count {
+            if share.admits(now) {
+                share.received();
+                worked_on += 1;
+            }
+        }
+        worked_on
+    }
+
+    #[test]
+    fn a_burst_then_the_rate() {
+        let config = CmConfig { max_rate: 1000, max_burst: 10, ..CmConfig::default() };
+        let mut share = CmShare::new(&config);
+        let mut now = Instant::from_nanos(5);
+        assert_eq!(worked_on(&mut share, now, 100), 10);
+        for _ in 0..20 {
+            now = now + Duration::from_micros(2_500);
+            // Two, and every other time the half that was left makes a third.
+            assert!((2..=3).contains(&worked_on(&mut share, now, 100)));
+        }
+        // Silence saves up no more than a burst, and a clock that goes back nothing.
+        assert_eq!(worked_on(&mut share, now + Duration::from_secs(100), 100), 10);
+        assert_eq!(worked_on(&mut share, now, 100), 0);
+    }
+
+    #[test]
+    fn one_message_between_units() {
+        let mut share = CmShare::new(&CmConfig::default());
+        let mut sent = std::vec::Vec::new();
+        for _ in 0..20 {
+            sent.push(share.sends_first());
+            if share.sends_first() { share.sent() } else { share.passed() }
+        }
+        let messages = [0, 9, 18];
+        assert!(
+            sent.iter().enumerate().all(|(i, first)| *first == messages.contains(&i)),
+            "{sent:?}"
+        );
+    }
+}
