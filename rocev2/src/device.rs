@@ -497,6 +497,10 @@ impl Device {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
             (entry.conn, entry.awaits_rtu) = (Some(conn), awaits_rtu);
+            // Who only asked may be nobody: its RTU, or its data, shows that it is there.
+            if !awaits_rtu {
+                entry.qp.hold_early();
+            }
         }
     }
 
@@ -510,6 +514,9 @@ impl Device {
             find(&mut self.qps, slot, qpn).filter(|entry| entry.qp.state() == QpState::Init)
         {
             entry.qp.connect(peer_qp);
+            if !entry.awaits_rtu {
+                entry.qp.hold_early();
+            }
         }
     }
 

@@ -23,8 +23,8 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 /// In one second.
 const REQUESTS: u32 = 100_000;
 /// What the device may hold more for any flood: 4096 ended connections that it remembers, 1024
-/// messages to send, the backlog.
-const MEMORY: isize = 8 << 20;
+/// messages to send, the backlog. What is not confirmed yet has none of a connection's larger stores.
+const MEMORY: isize = 4 << 20;
 
 /// Makes forged requests.
 struct Forger {
@@ -189,6 +189,36 @@ fn cm_30_a_flood_of_requests_is_bounded_in_memory_and_in_time() {
         let left = tests::alloc::held() - empty;
         assert!(left < 1 << 20, "{left} bytes");
         eprintln!("{worked_on} of {REQUESTS} worked on, at most {most} bytes, {left} bytes left");
+    });
+}
+
+/// The store for packets that come early is the largest thing that a connection has: who asks for
+/// connections in the name of others does not get it, as only who hears D's REP can confirm.
+#[test]
+fn a_connection_has_its_store_once_it_is_confirmed() {
+    each(|mut world| {
+        let store = world.d.config().window.held as isize;
+        let request = Forger::new(&world).request(0);
+        let qpn = world.d.create_qp(&qp(9, PD, None)).unwrap();
+        world.events.clear();
+        let before = tests::alloc::held();
+        world.give(&request);
+        let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = world.events.pop() else {
+            panic!("no request")
+        };
+        let limits = ReadLimits { inbound: 4, outbound: 4 };
+        world.d.accept(world.now, conn, qpn, limits, b"").unwrap();
+        let half_open = tests::alloc::held() - before;
+        assert!(half_open < 16 << 10, "{half_open} bytes");
+        assert_eq!(transmit(&mut world, usize::MAX).2, 1, "REP");
+        world.end = world.another(3, PD, None);
+        let confirmed = tests::alloc::held() - before - half_open;
+        assert!((store..2 * store).contains(&confirmed), "{confirmed} bytes");
+        // It keeps what comes early.
+        (0..2).for_each(|id| world.receive(id, 10));
+        world.send(1, 10);
+        world.send(0, 10);
+        assert_eq!(world.acks().last().map(|ack| (ack.0, ack.1)), Some((ACK, 1)));
     });
 }
 

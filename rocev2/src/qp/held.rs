@@ -26,8 +26,9 @@ pub enum Kept {
 }
 
 /// A store of fixed size: as many PSNs as one send window of ours takes, with the payload of each.
-/// It is taken when the QP is connected; where memory is short then, nothing is ever kept, and the
-/// peer sends everything behind a gap again.
+/// It is taken when the peer has shown that it is there, as who only asks for connections shall not get
+/// it; where memory is short then, nothing is ever kept, and the peer sends everything behind a gap
+/// again.
 #[derive(Debug, Default)]
 pub struct Held {
     present: PsnSet,
@@ -43,22 +44,23 @@ impl Held {
         Self { present: PsnSet::new(), slots: Vec::new(), payloads: Vec::new(), pmtu: 0 }
     }
 
-    /// Takes memory for `bytes` of payload, and 64 packets at least. Nothing for 0.
+    /// Takes memory for `bytes` of payload, and 64 packets at least, once. Nothing for 0.
     pub fn reserve(&mut self, bytes: usize, pmtu: Pmtu) {
-        if bytes == 0 {
+        if bytes == 0 || self.present.capacity() > 0 {
             return;
         }
-        let mut present = PsnSet::new();
-        present.reserve((bytes / pmtu.bytes()) as u32);
-        let slots = present.capacity();
-        let enough = self.slots.try_reserve_exact(slots).is_ok()
-            && self.payloads.try_reserve_exact(slots * pmtu.bytes()).is_ok();
+        let mut store = Self { pmtu: pmtu.bytes(), ..Self::new() };
+        store.present.reserve((bytes / pmtu.bytes()) as u32);
+        let slots = store.present.capacity();
+        // The largest first: what is refused leaves nothing taken.
+        let enough = store.payloads.try_reserve_exact(slots * pmtu.bytes()).is_ok()
+            && store.slots.try_reserve_exact(slots).is_ok();
         if enough {
             let bth = Bth::new(Opcode::SendOnly, Qpn::default(), Psn::default());
             let none = Slot { bth, ext: Ext::None, payload_len: 0 };
-            self.slots.resize(slots, none);
-            self.payloads.resize(slots * pmtu.bytes(), 0);
-            (self.present, self.pmtu) = (present, pmtu.bytes());
+            store.slots.resize(slots, none);
+            store.payloads.resize(slots * pmtu.bytes(), 0);
+            *self = store;
         }
     }
 

@@ -173,7 +173,8 @@ impl Qp {
         self.depths
     }
 
-    /// Ties the QP to a peer and moves it to RTS. A QP is connected once in its life.
+    /// Ties the QP to a peer and moves it to RTS. A QP is connected once in its life. The memory for
+    /// packets that come early is still to be taken ([`Self::hold_early`]).
     pub fn connect(&mut self, peer: PeerQp) {
         self.sq.start_at(peer.send_psn);
         self.requester.connect(&peer);
@@ -182,6 +183,14 @@ impl Qp {
         self.responder.connect(&peer);
         self.peer = Some(peer);
         self.state = QpState::Rts;
+    }
+
+    /// Takes memory for packets that come early, if the QP is connected. Not before the peer has shown
+    /// that it is there: it is much more than all else that a connection takes.
+    pub fn hold_early(&mut self) {
+        if let Some(peer) = self.peer.as_ref().filter(|_| self.state == QpState::Rts) {
+            self.responder.hold_early(peer.pmtu);
+        }
     }
 
     /// Queues an initiator request; in the error state it completes flushed at once.

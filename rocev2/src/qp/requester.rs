@@ -21,8 +21,8 @@ pub struct Window {
     /// responder, decides how much is in flight.
     pub read_chunk: u32,
     /// Bytes of the peer's packets that are kept while an earlier one is missing; 0 for none. A peer
-    /// of our kind fills one window of its own. A QP takes this memory, and about a tenth more, when it
-    /// is connected.
+    /// of our kind fills one window of its own. A QP takes this memory, and about a tenth more, when its
+    /// connection is established.
     pub held: u32,
 }
 

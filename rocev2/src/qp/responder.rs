@@ -17,7 +17,7 @@ use crate::mr::{Access, By, MrTable, Target};
 use crate::mutant::mutant;
 use crate::psn::{Msn, Psn};
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
+    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Pmtu, Reth, RnrTimer,
     Syndrome, UnitWriter,
 };
 
@@ -142,11 +142,15 @@ impl Responder {
         }
     }
 
-    /// Sets what the connection agreed on, and takes the memory that it decides the size of.
+    /// Sets what the connection agreed on.
     pub fn connect(&mut self, peer: &PeerQp) {
         self.epsn = peer.recv_psn;
         self.reads.connect(peer.inbound_reads);
-        self.held.reserve(self.held_bytes, peer.pmtu);
+    }
+
+    /// Takes the memory for packets that come early; until then none is kept.
+    pub fn hold_early(&mut self, pmtu: Pmtu) {
+        self.held.reserve(self.held_bytes, pmtu);
     }
 
     /// The next instant at which [`Self::handle_timeout`] has work.

@@ -113,6 +113,7 @@ impl Node {
             retry_count: 7,
             rnr_retry: settings.rnr_retry,
         });
+        self.qp.hold_early();
     }
 
     fn sge(&self, offset: usize, len: usize) -> SgList {
