@@ -257,7 +257,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Names of the tests in a source file.
-fn tests(source: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn tests(source: &str) -> impl Iterator<Item = &str> {
     let mut marked = false;
     source.lines().map(str::trim).filter_map(move |line| {
         marked |= line == "#[test]";

@@ -17,12 +17,14 @@
 //! | CVE-2023-53539 | what was sent is wrong after a send had to be put off | `cve_2023_53539_…` |
 //! | CVE-2022-49929 | a region that is kept for ever after RNR | `cve_2022_49929_…` |
 //! | CVE-2022-50543 | a region that is released twice | `cve_2022_50543_…` |
-//! | CVE-2022-50671, CVE-2022-50885, CVE-2021-47078, CVE-2025-38024 | what is left of an object that could not be created | `cve_2022_50671_50885_…` |
+//! | CVE-2021-47078, CVE-2022-50671, CVE-2022-50885, CVE-2023-53528, CVE-2023-54028, CVE-2025-38024 | what is left of an object that could not be created | `cve_2021_47078_…` |
 //! | CVE-2025-68379 | a shared receive queue after a change of size that failed | `cve_2025_68379_…` |
+//! | CVE-2026-46325 | an address in a mapping that names another byte | `cve_2026_46325_…`; of pages: `tests/verbs/fast_register.rs` |
+//! | CVE-2026-64268 (of `siw`) | an answer that goes on beyond the end of its sink | `cve_2026_64268_…` |
 //! | CVE-2024-57795 | an interface that goes away under the adapter | `cve_2024_57795_…` |
 //! | commit de32953 (2026) | READ resources by another depth than they were made with | `rxe_de32953_…` |
 //! | commit fbbe1d5 (2026) | a window across protection domains | `rxe_fbbe1d5_…` |
-//! | CVE-2026-74377, CVE-2026-74378 | a receive that its poster changes while it is used | in `tests/lifetime.rs` |
+//! | CVE-2026-74377, CVE-2026-74378 | a receive that its poster changes while it is used | `cve_2026_74377_…` of `tests/lifetime.rs` |
 //!
 //! Two kinds have no counterpart: what the kernel shares with a process through `mmap` (commit 35744ab),
 //! and the teardown of its own tasks.
@@ -31,13 +33,29 @@ use crate::frames::{l4, seal};
 use crate::peer::*;
 use rocev2::env::{Duration, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
-use rocev2::mr::{Access, Bind, PdId, Registration, Reserve};
+use rocev2::mr::{Access, Bind, Mapping, PdId, Registration, Reserve};
 use rocev2::qp::QpState;
 use rocev2::qp::receive::{SrqConfig, SrqError};
 use rocev2::qp::work::{RecvWr, SendOp, SendWr, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::mad::GSI_QKEY;
 use rocev2::wire::{Bth, Deth, DropReason, Ext, Opcode, Reth};
+
+/// The table above names tests that there are, and all of them.
+#[test]
+fn every_record_has_its_test() {
+    let sources = [include_str!("cve.rs"), include_str!("../lifetime/many.rs")];
+    let tests = || sources.into_iter().flat_map(crate::catalogue::tests);
+    let rows = sources[0].lines().filter_map(|line| line.strip_prefix("//! | "));
+    let named: Vec<_> =
+        rows.filter_map(|row| row.split('`').find_map(|part| part.strip_suffix('…'))).collect();
+    for name in &named {
+        assert!(tests().any(|test| test.starts_with(name)), "{name}");
+    }
+    for test in tests().filter(|test| test.starts_with("cve_") || test.starts_with("rxe_")) {
+        assert_eq!(named.iter().filter(|name| test.starts_with(**name)).count(), 1, "{test}");
+    }
+}
 
 /// Ranges that end beyond 2^64, or just at it: refused, whether written or read, whatever the region.
 #[test]
@@ -401,7 +419,7 @@ fn cve_2022_50543_a_region_is_released_once() {
 /// Creations that cannot be done, many times: each is refused, and takes nothing with it. As many objects
 /// fit afterwards as before.
 #[test]
-fn cve_2022_50671_50885_2021_47078_2025_38024_a_failed_creation_leaves_nothing() {
+fn cve_2021_47078_2022_50671_50885_2023_53528_54028_2025_38024_a_failed_creation_leaves_nothing() {
     each(|mut world| {
         let room = |world: &mut World| {
             let create = || world.d.create_qp(&qp(3, PD, None));
@@ -455,6 +473,57 @@ fn cve_2025_68379_a_shared_queue_survives_a_change_that_failed() {
         world.send(4, 10);
         assert_eq!(world.acks(), [(ACK, 4, 5)]);
     });
+}
+
+/// A mapping that begins anywhere in its region, under addresses that begin anywhere in a page: each byte
+/// has its place, and the first and last have no neighbours.
+#[test]
+fn cve_2026_46325_an_address_in_a_mapping_names_its_byte() {
+    const PLACE: usize = 0x123;
+    const LEN: usize = 0x2345;
+    each(|mut world| {
+        let start = 0x18_1800;
+        let key = world.d.reserve(PD, Reserve::FastRegister(ALL)).unwrap();
+        let (region, offset, len) = (RegionId(0), PLACE as u32, LEN as u64);
+        let mapping = Mapping { region, offset, base: start, len, access: ALL };
+        world.post_bare(1, SendOp::FastRegister { key, mapping });
+        assert_eq!((world.sent(), world.statuses()), (vec![], vec![(1, OK)]));
+        let mut right = pattern(REGION);
+        let places = [0, 1, 0x7ff, 0x800, 0x801, 0xfff, 0x1000, 0x17ff, 0x1800, LEN - 1];
+        for (at, place) in places.into_iter().enumerate() {
+            right[PLACE + place] ^= 0xff;
+            world.write(at as i32, key, start + place as u64, &[right[PLACE + place]]);
+            assert_eq!(world.acks().len(), 1);
+            assert!(*world.bytes() == right, "{place:#x}");
+        }
+        world.read(places.len() as i32, key, start + 0x7f0, 0x20);
+        assert!(world.sent()[0].payload == right[PLACE + 0x7f0..][..0x20]);
+        world.write(places.len() as i32 + 1, key, start + LEN as u64, &[1]);
+        assert_eq!(world.acks()[0].0, NAK2);
+        assert!(*world.bytes() == right);
+    });
+}
+
+/// The answer to a READ of two packets that does not end: its second packet is not a last one, or is longer
+/// than what is left; what follows is of no READ. Nothing is placed behind the sink.
+#[test]
+fn cve_2026_64268_an_answer_ends_with_its_sink() {
+    for (second, len) in [(ReadResponseMiddle, P), (ReadResponseLast, P), (ReadResponseLast, 60)] {
+        each(|mut world| {
+            world.post(1, SendOp::Read { va: 0, rkey: Rkey::new(5) }, P + 56);
+            world.sent();
+            world.data(0, ReadResponseFirst, &pattern(P));
+            for at in 2..5 {
+                world.is_dropped(DropReason::StaleResponse, |world| {
+                    world.data(at, ReadResponseMiddle, &[0xaa; P]);
+                });
+            }
+            world.data(1, second, &vec![0xaa; len]);
+            assert_eq!(world.statuses(), [(1, WcStatus::BadResponse)]);
+            assert_eq!(world.state(), QpState::Err);
+            world.received(P);
+        });
+    }
 }
 
 /// The adapter's addresses go away while a connection is in use, and come back: what arrives meanwhile is
