@@ -31,9 +31,9 @@ pub(super) fn rping_serve(host: &dyn Host, arguments: &[String]) {
     let listener = end.adapter.listen(SocketAddr::new(local, PORT)).expect("a listener");
     say!("listening");
     let connector = listener.next(PATIENCE).expect("a connect event");
-    let pings = rping::serve(&end.adapter, connector, options);
-    let pings = pings.unwrap_or_else(|failure| panic!("rping -s: {failure}"));
-    say!("{pings} pings verified, as their server");
+    let served = rping::serve(&end.adapter, connector, options);
+    let served = served.unwrap_or_else(|failure| panic!("rping -s: {failure}"));
+    say!("{} pings verified, as their server", served.pings);
     drop(listener);
     end.stop(host);
 }
