@@ -108,6 +108,10 @@ impl Lower for Fake {
         self.0.lock().unwrap().freed += 1;
     }
 
+    fn speed(&self) -> Option<u64> {
+        self.0.lock().unwrap().speed
+    }
+
     fn send(&self, head: *mut NET_BUFFER_LIST, count: u32) {
         let mut wire = self.0.lock().unwrap();
         let before = wire.sent.len();
