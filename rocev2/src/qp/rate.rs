@@ -34,7 +34,7 @@ const MEASURE: Duration = Duration::from_millis(1);
 /// Time in which nothing is sent says nothing of what the path carries, up to so much of it.
 const PAUSE: Duration = Duration::from_millis(10);
 /// A loss takes this part off the rate that is returned to.
-const LOSS_CUT: u64 = 8;
+const LOSS_CUT: u64 = 4;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
