@@ -42,16 +42,19 @@ fn with_control_the_link_is_used_and_shared() {
 }
 
 /// Goal: where all wait for the last of a round, a lost tail waits for the timer of one, and the link
-/// stands still; with control few are lost.
+/// stands still; with control few are lost. Losses alone say too late which round was too much: they
+/// spare the link, not the waiting.
 #[test]
 fn rounds_collapse_without_control_and_not_with_it() {
     let round = |load, holds| Scenario { load, holds, message: 64 << 10, ..Scenario::default() };
     let cases = [(Load::WriteRounds, false), (Load::WriteRounds, true), (Load::ReadRounds, true)];
     for (case, [off, marks, losses]) in results(&cases.map(|(load, holds)| round(load, holds))) {
         assert!(off.most(|run| run.goodput) < 0.5, "{case:?}");
-        assert!(marks.least(|run| run.goodput) >= 0.6, "{case:?}");
-        assert!(losses.least(|run| run.goodput) > off.most(|run| run.goodput), "{case:?}");
-        assert!(marks.most(|run| run.dropped) * 5.0 < off.least(|run| run.dropped), "{case:?}");
+        assert!(marks.least(|run| run.goodput) >= 0.75, "{case:?}");
+        for control in [marks, losses] {
+            let most = control.most(|run| run.dropped);
+            assert!(most * 4.0 < off.least(|run| run.dropped), "{case:?}");
+        }
     }
 }
 
