@@ -146,7 +146,9 @@ fn bars(out: &mut String, top: f64, table: &[(Scenario, Seeds)]) {
         let ((x, y), (right, bottom)) = (axes.at(from, goodput), axes.at(from + 0.22, 0.0));
         rectangle(out, (x, y), (right - x, bottom - y), BAR_COLORS[control]);
         let ends = [seeds.least(|run| run.goodput), seeds.most(|run| run.goodput)];
-        line(out, "black", &ends.map(|end| axes.at(from + 0.11, 100.0 * end)));
+        let ends = ends.map(|end| axes.at(from + 0.11, 100.0 * end));
+        line(out, "black", &ends);
+        let y = ends[1].1;
         text(out, ((x + right) / 2.0, y - 4.0), "middle", &format!("{goodput:.0}"));
         if control == 0 {
             let peer = if case.holds { "receiver keeps" } else { "receiver drops" };

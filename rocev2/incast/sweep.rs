@@ -65,7 +65,11 @@ impl Seeds {
     pub(crate) fn median(&self, figure: fn(&Figures) -> f64) -> f64 {
         let sorted = self.sorted(figure);
         let at = sorted.len() / 2;
-        if sorted.len() % 2 == 0 { (sorted[at - 1] + sorted[at]) / 2.0 } else { sorted[at] }
+        if sorted.len().is_multiple_of(2) {
+            (sorted[at - 1] + sorted[at]) / 2.0
+        } else {
+            sorted[at]
+        }
     }
 }
 

@@ -5,6 +5,11 @@
 //! (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015). Nothing here
 //! runs by a timer: what the time since the last look is worth is made up for at the next. All
 //! arithmetic is on integers, because a kernel has no others.
+//!
+//! Two things are not the paper's. Where many answer one, each is idle between its answers: so a rate
+//! does not rise, and the bucket does not fill, while nothing is sent. And a loss is rarer than a mark,
+//! so that alpha, an average of marks, says nothing of it: it halves the rate, and takes its part off
+//! the one that is returned to.
 
 use super::congestion::DcqcnConfig;
 use crate::env::{Duration, Instant};
