@@ -5,7 +5,7 @@ use super::*;
 const LINE: u64 = 1_250_000_000;
 const MIN: u64 = 1_250_000;
 /// What the first loss leaves.
-const AFTER_LOSS: u64 = LINE / 16 * 7;
+const AFTER_LOSS: u64 = LINE / 8 * 3;
 
 /// As a switch marks it.
 fn marked(frame: &[u8]) -> Vec<u8> {
