@@ -11,6 +11,7 @@ use crate::inbox::Inbox;
 use crate::queue::Queue;
 use crate::segment::{Segments, fold, layer_3, patch, sum};
 use crate::{Drops, Edge, EdgeError, Link, Received, Transmit, sys};
+use alloc::string::String;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
 use std::io;
@@ -23,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub struct AfPacket {
     link: Link,
+    interface: String,
     socket: OwnedFd,
     /// Whether a virtio header precedes each frame, both ways.
     offload: bool,
@@ -74,6 +76,7 @@ impl AfPacket {
         let message_len = VNET_LEN + link.max_unit_len;
         Ok(Self {
             link,
+            interface: interface.into(),
             socket,
             offload,
             inbox: Inbox::new(message_len),
@@ -108,6 +111,10 @@ impl AfPacket {
 impl Edge for AfPacket {
     fn link(&self) -> Link {
         self.link
+    }
+
+    fn speed(&mut self) -> Option<u64> {
+        sys::interface_speed(self.socket.as_fd(), &self.interface)
     }
 
     fn receive(
@@ -422,6 +429,18 @@ pub(crate) mod tests {
             frame[40..42].fill(0);
             assert_eq!(frame, [segment.header(), segment.payload()].concat());
         }
+    }
+
+    /// A veth pair says 10 Gb/s, and its file says the same.
+    #[test]
+    fn a_link_has_its_speed() {
+        let Some(veth) = veth("s") else { return };
+        let mut edge = AfPacket::open(&veth.0[0]).unwrap();
+        let file = std::format!("/sys/class/net/{}/speed", veth.0[0]);
+        let Ok(mbit) = std::fs::read_to_string(&file) else { return println!("skipped: {file}") };
+        let mbit: u64 = mbit.trim().parse().unwrap();
+        assert_eq!(edge.speed(), Some(mbit * 1_000_000));
+        assert_eq!(AfPacket::open("lo").unwrap().speed(), None, "who does not say");
     }
 
     #[test]

@@ -234,6 +234,10 @@ impl<E: Edge> Edge for FaultInjector<E> {
         self.edge.link()
     }
 
+    fn speed(&mut self) -> Option<u64> {
+        self.edge.speed()
+    }
+
     fn receive(
         &mut self,
         budget: usize,

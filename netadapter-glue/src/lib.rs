@@ -119,6 +119,14 @@ pub trait Edge {
     /// What this edge can carry.
     fn link(&self) -> Link;
 
+    /// Bits per second that the link sends at now; it may change at any time. `None` where nobody
+    /// knows: over a TAP device, a QEMU netdev or memory there is none, and a NIC may have no link.
+    ///
+    /// It may take a system call: to be asked now and then, not for each packet.
+    fn speed(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Lends up to `budget` received units to `sink`, oldest first; returns how many. Never waits.
     ///
     /// # Errors
@@ -176,6 +184,10 @@ pub trait Edge {
 impl<E: Edge + ?Sized> Edge for Box<E> {
     fn link(&self) -> Link {
         (**self).link()
+    }
+
+    fn speed(&mut self) -> Option<u64> {
+        (**self).speed()
     }
 
     fn receive(

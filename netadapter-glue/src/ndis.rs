@@ -41,6 +41,9 @@ pub trait Lower: Send + Sync {
     /// Gives lent lists back to the NIC below.
     fn give_back(&self, head: *mut NET_BUFFER_LIST, count: u32);
 
+    /// Bits per second that the NIC sends at; `None` where it does not say, or has no link.
+    fn speed(&self) -> Option<u64>;
+
     /// A system address for an MDL that has none yet; null where none can be made.
     fn map(&self, mdl: *mut MDL) -> *mut u8;
 }
@@ -346,6 +349,10 @@ impl Drop for NdisEdge {
 impl Edge for NdisEdge {
     fn link(&self) -> Link {
         self.link
+    }
+
+    fn speed(&mut self) -> Option<u64> {
+        self.port.lower.speed()
     }
 
     fn receive(

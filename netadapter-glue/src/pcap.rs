@@ -71,6 +71,10 @@ impl<E: Edge, W: Write> Edge for Capture<E, W> {
         self.edge.link()
     }
 
+    fn speed(&mut self) -> Option<u64> {
+        self.edge.speed()
+    }
+
     fn receive(
         &mut self,
         budget: usize,

@@ -99,6 +99,42 @@ pub(crate) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<usize>
     usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
+/// Bits per second that the named interface sends at (ethtool); `None` where its driver does not say,
+/// or it has no link. `fd` is any socket.
+pub(crate) fn interface_speed(fd: BorrowedFd<'_>, name: &str) -> Option<u64> {
+    let mut request = interface_request(name).ok()?;
+    let mut command = EthtoolCmd { cmd: ETHTOOL_GSET, ..EthtoolCmd::default() };
+    request.ifr_ifru.ifru_data = from_mut(&mut command).cast();
+    // SAFETY: SIOCETHTOOL reads the name of an `ifreq`, and ETHTOOL_GSET writes the command that
+    // `ifru_data` points to; both live during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) }).ok()?;
+    let mbit = u32::from(command.speed_hi) << 16 | u32::from(command.speed);
+    (![0, SPEED_UNKNOWN].contains(&mbit)).then(|| u64::from(mbit) * 1_000_000)
+}
+
+/// `ethtool_cmd` of linux/ethtool.h.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolCmd {
+    cmd: u32,
+    supported: u32,
+    advertising: u32,
+    /// Megabits per second, the lower half.
+    speed: u16,
+    ports: [u8; 6],
+    limits: [u32; 2],
+    /// The upper half.
+    speed_hi: u16,
+    mdix: [u8; 2],
+    lp_advertising: u32,
+    reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<EthtoolCmd>() == 44);
+
+const ETHTOOL_GSET: u32 = 1;
+const SPEED_UNKNOWN: u32 = u32::MAX;
+
 /// Makes an open `/dev/net/tun` the other end of the named TAP interface, which is created if it
 /// does not exist.
 pub(crate) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {

@@ -1,8 +1,10 @@
-//! The network: nine devices, a link each, and the switch port that eight of them share.
+//! The network: a device for each sender and one receiver, a link each, and the switch port that all
+//! senders share.
 
+use crate::outcome::Outcome;
 use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
 use rocev2::device::{Connect, Device, DeviceConfig, Event};
-use rocev2::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
+use rocev2::env::{Fault, Instant, Memory, RegionId, Rng};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::qp::QpConfig;
@@ -10,22 +12,55 @@ use rocev2::qp::congestion::DcqcnConfig;
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{SendOp, SendWr, SgList, Sge, WcStatus};
 use rocev2::wire::Mac;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// Senders; node 0 is the receiver.
-pub(crate) const SENDERS: usize = 8;
-/// Milliseconds simulated, from the first packet of data.
-pub(crate) const MILLISECONDS: usize = 200;
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
+    /// Nodes 1 and up; node 0 is the receiver.
+    pub senders: usize,
+    /// Bytes that the port keeps.
+    pub buffer: u64,
+    pub load: Load,
+    /// Bytes of a message.
+    pub message: u32,
     /// Congestion control is on at all nodes.
     pub control: bool,
     pub wire: Wire,
-    /// The receiver keeps what comes behind a loss.
+    /// The receiver keeps what comes behind a loss. Hardware and rxe drop it.
     pub holds: bool,
+    pub seed: u8,
+    /// Simulated, from the first packet of data.
+    pub milliseconds: usize,
+}
+
+impl Default for Scenario {
+    /// Eight senders of long WRITEs, for 200 ms, without control, to a receiver that drops.
+    fn default() -> Self {
+        Self {
+            senders: 8,
+            buffer: 128 << 10,
+            load: Load::Streams,
+            message: 128 << 10,
+            control: false,
+            wire: Wire::Marks,
+            holds: false,
+            seed: 7,
+            milliseconds: 200,
+        }
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Load {
+    /// Each sender has eight WRITEs posted at any time.
+    Streams,
+    /// Each sender WRITEs one message; when all have arrived, the next round begins.
+    WriteRounds,
+    /// The same by READs of the receiver.
+    ReadRounds,
 }
 
 /// What the switch does before it drops.
@@ -37,81 +72,45 @@ pub(crate) enum Wire {
     OnlyDrops,
 }
 
-/// What came of it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    /// Bytes of completed WRITEs, by sender.
-    pub bytes: [u64; SENDERS],
-    /// The same in each millisecond.
-    pub each_ms: Vec<[u64; SENDERS]>,
-    /// Packets that reached the port, and of these dropped, and marked.
-    pub packets: u64,
-    pub dropped: u64,
-    pub marked: u64,
-    /// Notifications that the receiver sent.
-    pub cnps: u64,
-    /// Bytes waiting at the port, as an arriving packet finds them.
-    pub mean_queue: f64,
-}
-
-impl Outcome {
-    /// Data that arrived for good, over what the link can carry.
-    pub(crate) fn utilization(&self) -> f64 {
-        let seconds = MILLISECONDS as f64 / 1000.0;
-        self.bytes.iter().sum::<u64>() as f64 / (LINK as f64 * seconds)
-    }
-
-    /// Jain's fairness index: 1 where all got the same, 1/8 where one got all.
-    pub(crate) fn jain(&self) -> f64 {
-        let sum = self.bytes.iter().sum::<u64>() as f64;
-        let squares: f64 = self.bytes.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
-        sum * sum / (SENDERS as f64 * squares)
-    }
-
-    /// Of the packets that left the port, those that were of no use.
-    pub(crate) fn wasted(&self) -> f64 {
-        let useful = self.bytes.iter().sum::<u64>() as f64 / 4096.0;
-        1.0 - useful / (self.packets - self.dropped) as f64
-    }
-}
-
 /// Runs one scenario.
 pub(crate) fn run(scenario: Scenario) -> Outcome {
     let mut net = Net::new(scenario);
     net.connect();
     net.start = net.now;
-    let end = net.start + MILLISECONDS as u64 * 1_000_000;
-    for sender in 1..=SENDERS {
-        for _ in 0..DEPTH {
+    net.outcome = Outcome::new(&scenario);
+    let end = net.start + scenario.milliseconds as u64 * 1_000_000;
+    let posts = if scenario.load == Load::Streams { DEPTH } else { 1 };
+    for sender in 1..=scenario.senders {
+        for _ in 0..posts {
             net.post(sender);
         }
     }
     while net.step(end) {}
-    net.outcome.mean_queue /= net.outcome.packets as f64;
     net.outcome.cnps = net.nodes[0].device.counters().tx_cnps;
     net.outcome
 }
 
 /// Bytes per second of every link, and of the port.
-const LINK: u64 = 1_250_000_000;
+pub(crate) const LINK: u64 = 1_250_000_000;
 /// From a node to the switch, and from the switch to a node.
 const DELAY_NS: u64 = 5_000;
-/// Bytes that the port keeps; below the lower threshold it marks nothing, above the higher
-/// everything, and at the higher one in so many before that.
-const BUFFER: u64 = 128 << 10;
-const MARK_FROM: u64 = 20_000;
-const MARK_ALL: u64 = 100_000;
+/// With fewer bytes waiting than the first the port marks nothing, with more than the second
+/// everything, and just before that one packet in so many. In a small buffer the two are these parts
+/// of it, in hundredths.
+const MARK_FROM: (u64, u64) = (20_000, 15);
+const MARK_ALL: (u64, u64) = (100_000, 75);
 const MARK_ONE_IN: u64 = 20;
 /// How irregular a host's packets are, at most.
 const JITTER_NS: u32 = 1_000;
 /// Preamble, FCS and gap of an Ethernet frame.
 const ETHERNET: u64 = 24;
 
-const MESSAGE: u32 = 128 << 10;
+/// No message is longer.
+const MESSAGE_MAX: u32 = 1 << 20;
 const DEPTH: usize = 8;
 const PORT: u16 = 18515;
 const PD: PdId = PdId(1);
-const LIMITS: ReadLimits = ReadLimits { inbound: 1, outbound: 1 };
+const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
 /// Registered bytes that nobody looks at.
 struct Nothing;
@@ -129,8 +128,9 @@ impl Memory for Nothing {
 struct Node {
     device: Device,
     key: Rkey,
-    /// Of a sender.
+    /// Of a sender, and of the receiver for it.
     qpn: Qpn,
+    peer: Qpn,
     /// When its link to the switch is free.
     free_at: u64,
     /// Nothing left to send, until something happens to it.
@@ -153,6 +153,8 @@ struct Net {
     port_free_at: u64,
     rng: Rng,
     buf: Vec<u8>,
+    /// When what is under way was posted, oldest first, by sender.
+    posted: Vec<VecDeque<u64>>,
     outcome: Outcome,
 }
 
@@ -168,22 +170,22 @@ impl Node {
     fn new(node: usize, scenario: Scenario) -> Self {
         let held = if scenario.holds { Window::default().held } else { 0 };
         let mut device = Device::new(DeviceConfig {
-            seed: [node as u8; 32],
+            seed: [node as u8 ^ scenario.seed.rotate_left(4); 32],
             addresses: vec![address(node)],
             mtu: 4200,
-            max_qps: 16,
+            max_qps: scenario.senders + 8,
             max_mrs: 16,
-            max_reads: 1,
+            max_reads: LIMITS.inbound,
             retry_count: 7,
             window: Window { held, ..Window::default() },
             dcqcn: scenario.control.then(DcqcnConfig::default),
             cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
         });
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let registration =
-            Registration { pd: PD, region: RegionId(0), base: 0, len: u64::from(MESSAGE), access };
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let len = u64::from(MESSAGE_MAX);
+        let registration = Registration { pd: PD, region: RegionId(0), base: 0, len, access };
         let key = device.register(registration).expect("there is room for a registration");
-        Self { device, key, qpn: Qpn::default(), free_at: 0, idle: false }
+        Self { device, key, qpn: Qpn::default(), peer: Qpn::default(), free_at: 0, idle: false }
     }
 
     fn create_qp(&mut self) -> Qpn {
@@ -195,16 +197,17 @@ impl Node {
 impl Net {
     fn new(scenario: Scenario) -> Self {
         Self {
-            nodes: (0..=SENDERS).map(|node| Node::new(node, scenario)).collect(),
+            nodes: (0..=scenario.senders).map(|node| Node::new(node, scenario)).collect(),
             scenario,
             now: 1,
             start: 0,
             arrivals: BTreeMap::new(),
             departures: 0,
             port_free_at: 0,
-            rng: Rng::from_seed([7; 32]),
+            rng: Rng::from_seed([scenario.seed; 32]),
             buf: vec![0; 65_553],
-            outcome: Outcome { each_ms: vec![[0; SENDERS]; MILLISECONDS], ..Outcome::default() },
+            posted: vec![VecDeque::new(); scenario.senders],
+            outcome: Outcome::new(&scenario),
         }
     }
 
@@ -212,9 +215,11 @@ impl Net {
     fn connect(&mut self) {
         let receiver = &mut self.nodes[0].device;
         receiver.bind_port(address(0), PORT).expect("the port is free");
-        receiver.listen(SocketAddr::new(address(0), PORT), 8).expect("nobody listens yet");
+        receiver
+            .listen(SocketAddr::new(address(0), PORT), self.scenario.senders)
+            .expect("nobody listens yet");
         let mut established = 0;
-        for sender in 1..=SENDERS {
+        for sender in 1..=self.scenario.senders {
             let qpn = self.nodes[sender].create_qp();
             let node = &mut self.nodes[sender];
             let port = node.device.bind_port(address(sender), 0).expect("a port is free");
@@ -230,9 +235,9 @@ impl Net {
             node.device.connect(now, &request).expect("nothing stands against it");
             (node.qpn, node.idle) = (qpn, false);
         }
-        while established < SENDERS {
+        while established < self.scenario.senders {
             assert!(self.step(u64::MAX), "nobody has anything to say");
-            for node in 0..=SENDERS {
+            for node in 0..=self.scenario.senders {
                 while let Some(event) = self.nodes[node].device.poll_event() {
                     established += usize::from(self.agree(node, &event));
                 }
@@ -246,9 +251,11 @@ impl Net {
         let node = &mut self.nodes[node];
         node.idle = false;
         match event {
-            Event::Cm(CmEvent::ConnectRequest { conn, .. }) => {
+            Event::Cm(CmEvent::ConnectRequest { conn, peer, .. }) => {
                 let qpn = node.create_qp();
                 node.device.accept(now, *conn, qpn, LIMITS, &[]).expect("the peer waits");
+                let IpAddr::V4(ip) = peer.remote.ip() else { panic!("{peer:?}") };
+                self.nodes[usize::from(ip.octets()[3])].peer = qpn;
             }
             Event::Cm(CmEvent::Connected { conn, .. }) => {
                 node.device.confirm(now, *conn).expect("the peer waits");
@@ -259,25 +266,42 @@ impl Net {
         false
     }
 
+    /// Posts a sender's next message: at the sender a WRITE, or at the receiver a READ.
     fn post(&mut self, sender: usize) {
-        let rkey = self.nodes[0].key;
-        let node = &mut self.nodes[sender];
-        let sge = Sge { addr: 0, len: MESSAGE, lkey: Lkey::new(node.key.get()) };
+        let reads = self.scenario.load == Load::ReadRounds;
+        let (poster, other) = if reads { (0, sender) } else { (sender, 0) };
+        let rkey = self.nodes[other].key;
+        let qpn = if reads { self.nodes[sender].peer } else { self.nodes[sender].qpn };
+        let node = &mut self.nodes[poster];
+        let (len, lkey) = (self.scenario.message, Lkey::new(node.key.get()));
         let wr = SendWr {
-            id: 0,
-            op: SendOp::Write { va: 0, rkey },
-            sgl: SgList::from_slice(&[sge]).expect("one element fits"),
+            id: sender as u64,
+            op: if reads { SendOp::Read { va: 0, rkey } } else { SendOp::Write { va: 0, rkey } },
+            sgl: SgList::from_slice(&[Sge { addr: 0, len, lkey }]).expect("one element fits"),
             solicited: false,
             read_fence: false,
             silent: false,
         };
-        node.device.post_send(node.qpn, wr).expect("the queue has room");
+        node.device.post_send(qpn, wr).expect("the queue has room");
         node.idle = false;
+        self.posted[sender - 1].push_back(self.now);
+    }
+
+    /// A message of a sender has arrived and is acknowledged.
+    fn complete(&mut self, sender: usize) {
+        let posted = self.posted[sender - 1].pop_front().expect("it was posted");
+        let ms = (self.now - self.start) as usize / 1_000_000;
+        self.outcome.complete(sender - 1, ms, self.now - posted);
+        if self.scenario.load == Load::Streams {
+            self.post(sender);
+        } else if self.posted.iter().all(VecDeque::is_empty) {
+            (1..=self.scenario.senders).for_each(|sender| self.post(sender));
+        }
     }
 
     /// Goes to the next instant at which something happens; false where there is none before `end`.
     fn step(&mut self, end: u64) -> bool {
-        for node in 0..=SENDERS {
+        for node in 0..=self.scenario.senders {
             self.transmit(node);
         }
         let arrival = self.arrivals.first_key_value().map(|((at, _), _)| *at);
@@ -334,10 +358,10 @@ impl Net {
     /// A packet comes to the port towards the receiver: it waits there, perhaps marked, or is dropped.
     fn queue(&mut self, mut frame: Vec<u8>) {
         let waiting = self.port_free_at.saturating_sub(self.now) * LINK / 1_000_000_000;
-        self.outcome.packets += 1;
-        self.outcome.mean_queue += waiting as f64;
-        if waiting + frame.len() as u64 > BUFFER {
-            self.outcome.dropped += 1;
+        let drop = waiting + frame.len() as u64 > self.scenario.buffer;
+        let ms = self.now.saturating_sub(self.start) as usize / 1_000_000;
+        self.outcome.arrive(ms, waiting, drop, packet_of(&frame));
+        if drop {
             return;
         }
         if self.marks(waiting) {
@@ -349,10 +373,13 @@ impl Net {
 
     /// Random early detection, without an average.
     fn marks(&mut self, waiting: u64) -> bool {
-        let above = waiting.saturating_sub(MARK_FROM);
-        let chance = (MARK_ALL - MARK_FROM) * MARK_ONE_IN;
+        let buffer = self.scenario.buffer;
+        let part = |(bytes, percent): (u64, u64)| bytes.min(buffer * percent / 100);
+        let (from, all) = (part(MARK_FROM), part(MARK_ALL));
+        let above = waiting.saturating_sub(from);
+        let chance = (all - from) * MARK_ONE_IN;
         self.scenario.wire == Wire::Marks
-            && (waiting >= MARK_ALL || u64::from(self.rng.below(chance as u32)) < above)
+            && (waiting >= all || u64::from(self.rng.below(chance as u32)) < above)
     }
 
     fn deliver(&mut self, to: usize, frame: &[u8]) {
@@ -361,17 +388,20 @@ impl Net {
         node.device.handle_frame(now, frame, None, &mut Nothing);
         node.idle = false;
         while let Some(completion) = self.nodes[to].device.poll_completion() {
-            assert_eq!(completion.status, WcStatus::Success, "to sender {to}");
-            let ms = (self.now - self.start) as usize / 1_000_000;
-            self.outcome.bytes[to - 1] += u64::from(MESSAGE);
-            self.outcome.each_ms[ms][to - 1] += u64::from(MESSAGE);
-            self.post(to);
+            assert_eq!(completion.status, WcStatus::Success, "of sender {}", completion.id);
+            self.complete(completion.id as usize);
         }
     }
 }
 
+/// The time that a frame takes on a link.
 fn wire_ns(frame: &[u8]) -> u64 {
-    Duration::from_nanos((frame.len() as u64 + ETHERNET) * 1_000_000_000 / LINK).as_nanos() as u64
+    (frame.len() as u64 + ETHERNET) * 1_000_000_000 / LINK
+}
+
+/// Whose packet it is, and its PSN: what tells a packet from one that is sent again.
+fn packet_of(frame: &[u8]) -> (u8, [u8; 3]) {
+    (frame[IP_SOURCE_END], [frame[PSN], frame[PSN + 1], frame[PSN + 2]])
 }
 
 /// Marks an IPv4 packet that may be marked, and corrects the checksum of its header (RFC 1624).
@@ -387,6 +417,8 @@ fn mark(frame: &mut [u8]) -> bool {
     true
 }
 
+const IP_SOURCE_END: usize = 14 + 15;
+const PSN: usize = 14 + 20 + 8 + 9;
 const TOS: usize = 14 + 1;
 const CHECKSUM: usize = 14 + 10;
 const IP_DESTINATION_END: usize = 14 + 19;

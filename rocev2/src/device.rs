@@ -195,6 +195,15 @@ impl Device {
         self.config.addresses = addresses;
     }
 
+    /// The link has another rate now, in bytes per second: queue pairs that are slowed down go up to
+    /// it. Without congestion control it is of no use.
+    pub fn set_line_rate(&mut self, line_rate: u64) {
+        let Some(dcqcn) = &mut self.config.dcqcn else { return };
+        if core::mem::replace(&mut dcqcn.line_rate, line_rate) != line_rate {
+            self.qps.iter_mut().flatten().for_each(|entry| entry.qp.set_line_rate(line_rate));
+        }
+    }
+
     /// What it counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -507,6 +516,14 @@ impl Device {
             if !awaits_rtu {
                 entry.qp.hold_early();
             }
+        }
+    }
+
+    /// The peer is asked for the connection of a QP, or granted it.
+    fn handshake(&mut self, now: Instant, qpn: Qpn) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            entry.qp.handshake(now);
         }
     }
 

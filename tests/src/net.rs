@@ -7,6 +7,7 @@ use driver::{Provider, ProviderConfig};
 use ndkperf::{
     Adapter, Buffer, Connector, Cq, Listener, Mr, NdkError, Opener, Pd, Qp, QpConfig, ReadLimits,
 };
+use netadapter_glue::Edge;
 use netadapter_glue::memory::{MemoryConfig, pair};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -82,13 +83,23 @@ impl Net {
 
     /// With these addresses, and configurations changed by `change`.
     pub fn with_config(addresses: [&str; 2], change: impl Fn(&mut ProviderConfig)) -> Self {
-        let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
         let (first, second) = pair(MemoryConfig::default());
+        Self::over([Box::new(first), Box::new(second)], addresses, change)
+    }
+
+    /// On edges that reach each other.
+    pub fn over(
+        edges: [Box<dyn Edge + Send>; 2],
+        addresses: [&str; 2],
+        change: impl Fn(&mut ProviderConfig),
+    ) -> Self {
+        let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
         let start = |edge, address| {
             let mut config = ProviderConfig::new(vec![address]);
             change(&mut config);
-            Arc::new(Provider::start(Box::new(edge), config).unwrap())
+            Arc::new(Provider::start(edge, config).unwrap())
         };
+        let [first, second] = edges;
         let providers = [start(first, addresses[0]), start(second, addresses[1])];
         let adapters = [0, 1].map(|host| Adapter::open(opener(&providers[host])).unwrap());
         Self { adapters, providers, addresses }

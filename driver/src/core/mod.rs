@@ -32,7 +32,7 @@ use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::device::{Device, DeviceConfig, Event};
-use rocev2::env::Instant;
+use rocev2::env::{Duration, Instant};
 use rocev2::ids::Rkey;
 use rocev2::qp::congestion::DcqcnConfig;
 use rocev2::qp::requester::Window;
@@ -41,6 +41,8 @@ use slotmap::{Key as _, KeyData};
 
 /// Units received, and units sent, in one turn.
 const IO_BUDGET: usize = 64;
+/// How often the edge is asked for the link's speed, at most.
+const SPEED_INTERVAL: Duration = Duration::from_secs(1);
 /// Control messages taken in one turn.
 const CONTROL_BUDGET: usize = 64;
 
@@ -60,7 +62,8 @@ pub struct ProviderConfig {
     pub retry_count: u8,
     /// The send window of each QP.
     pub window: Window,
-    /// Congestion control; `None` turns it off.
+    /// Congestion control; `None` turns it off. The line rate is that of an edge that does not know
+    /// its own.
     pub dcqcn: Option<DcqcnConfig>,
     /// Timers of connection management.
     pub cm: CmConfig,
@@ -98,6 +101,8 @@ pub struct Turn {
 pub struct PollCore {
     edge: Box<dyn Edge + Send>,
     edge_failed: bool,
+    /// When the edge is asked for its speed next.
+    speed_due: Instant,
     state: State,
 }
 
@@ -183,7 +188,7 @@ impl PollCore {
             loopback: Loopback::default(),
             stopped: false,
         };
-        Self { edge, edge_failed: false, state }
+        Self { edge, edge_failed: false, speed_due: Instant::default(), state }
     }
 
     pub(crate) fn shard(&self) -> &Arc<Shard> {
@@ -208,6 +213,7 @@ impl PollCore {
 
     /// One bounded turn. Never blocks. IRQL <= DISPATCH_LEVEL, never two at once.
     pub fn poll(&mut self, now: Instant) -> Turn {
+        self.follow_speed(now);
         let mut busy = self.receive_burst(now);
         self.state.device.handle_timeout(now);
         self.state.neighbours.handle_timeout(now.as_nanos());
@@ -230,6 +236,22 @@ impl PollCore {
             edge_failed: self.edge_failed,
             stopped: self.state.stopped,
         }
+    }
+
+    /// Makes the link's speed the upper bound of congestion control. It may change, and a core that
+    /// sleeps need not know.
+    fn follow_speed(&mut self, now: Instant) {
+        if now >= self.speed_due {
+            self.speed_due = now + SPEED_INTERVAL;
+            if let Some(bits) = self.edge.speed() {
+                self.state.device.set_line_rate(bits / 8);
+            }
+        }
+    }
+
+    /// Bytes per second that congestion control takes for the link's; `None` where it is off.
+    pub fn line_rate(&self) -> Option<u64> {
+        self.state.device.config().dcqcn.map(|dcqcn| dcqcn.line_rate)
     }
 
     fn receive_burst(&mut self, now: Instant) -> bool {

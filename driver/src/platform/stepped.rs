@@ -118,3 +118,62 @@ impl Stepped {
         self.core.shard().close(object, CloseDone::Signal(Box::new(closed)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netadapter_glue::{EdgeError, Link, Received, Transmit};
+    use rocev2::qp::congestion::DcqcnConfig;
+
+    /// A link that is as fast as the test says, in bits per second; 0: nobody knows.
+    struct Changing(Arc<AtomicU64>);
+
+    impl Edge for Changing {
+        fn link(&self) -> Link {
+            Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518 }
+        }
+
+        fn speed(&mut self) -> Option<u64> {
+            Some(self.0.load(Ordering::Relaxed)).filter(|speed| *speed > 0)
+        }
+
+        fn receive(
+            &mut self,
+            _: usize,
+            _: &mut dyn FnMut(Received<'_>),
+        ) -> Result<usize, EdgeError> {
+            Ok(0)
+        }
+
+        fn transmit(
+            &mut self,
+            _: usize,
+            _: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        ) -> Result<usize, EdgeError> {
+            Ok(0)
+        }
+    }
+
+    /// Goal: congestion control knows the link's speed, soon after that changes; where nobody knows it,
+    /// what it knew last, and at first what the configuration says.
+    #[test]
+    fn the_speed_of_the_link_is_followed() {
+        let speed = Arc::<AtomicU64>::default();
+        let start = |config| Stepped::new(Box::new(Changing(Arc::clone(&speed))), config, [0; 32]);
+        let mut on = start(ProviderConfig::new(alloc::vec![]));
+        let mut seconds = 0;
+        let mut follow = |bits| {
+            speed.store(bits, Ordering::Relaxed);
+            seconds += 1;
+            on.poll(Instant::from_nanos(seconds * 1_000_000_000));
+            on.core.line_rate()
+        };
+        assert_eq!(follow(0), Some(DcqcnConfig::default().line_rate));
+        assert_eq!(follow(25_000_000_000), Some(3_125_000_000));
+        assert_eq!(follow(1_000_000_000), Some(125_000_000));
+        assert_eq!(follow(0), Some(125_000_000));
+        let mut off = start(ProviderConfig { dcqcn: None, ..ProviderConfig::new(alloc::vec![]) });
+        off.poll(Instant::from_nanos(1));
+        assert_eq!(off.core.line_rate(), None);
+    }
+}

@@ -147,7 +147,10 @@ impl Adapter {
         let remote_subnets = self.config.remote_subnets;
         let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets, worker.jobs()));
         let platform = Box::new(Windows::new(Arc::clone(&neighbourhood)));
-        let config = ProviderConfig::new(Vec::new());
+        let mut config = ProviderConfig::new(Vec::new());
+        if !self.config.congestion_control {
+            config.dcqcn = None;
+        }
         let runner = Runner::start(POLL_PROCESSOR, |waker| {
             PollCore::new(Box::new(edge), platform, config, seed, waker)
         })?;

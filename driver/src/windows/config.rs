@@ -34,6 +34,7 @@ pub(super) struct Config {
     /// Peers may be behind a router.
     pub(super) remote_subnets: bool,
     pub(super) tagging: Tagging,
+    pub(super) congestion_control: bool,
     pub(super) network_address: Option<[u8; 6]>,
 }
 
@@ -59,6 +60,7 @@ impl Config {
                 open.integer("*PriorityVLANTag").unwrap_or(3),
                 open.integer("VlanId").unwrap_or(0),
             ),
+            congestion_control: open.integer("CongestionControl").unwrap_or(1) != 0,
             network_address: network_address.filter(|&address| is_station(address)),
         })
     }

@@ -211,6 +211,12 @@ impl Lower for LowerSide {
         binding.give_back(head, count, 0);
     }
 
+    fn speed(&self) -> Option<u64> {
+        let link = self.0.binding()?.link();
+        let known = link.connected && ![0, NDIS_LINK_SPEED_UNKNOWN].contains(&link.speed);
+        known.then_some(link.speed)
+    }
+
     fn map(&self, mdl: *mut MDL) -> *mut u8 {
         use crate::abi::imports::MmMapLockedPagesSpecifyCache;
         let priority = NormalPagePriority | MdlMappingNoExecute;

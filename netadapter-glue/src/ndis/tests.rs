@@ -73,6 +73,7 @@ struct Wire {
     sent: Vec<(Vec<u8>, usize, usize)>,
     given_back: Vec<usize>,
     freed: usize,
+    speed: Option<u64>,
 }
 
 /// Keeps sent lists until the test completes them.
@@ -106,6 +107,10 @@ impl Lower for Fake {
         // SAFETY: as above.
         drop(unsafe { Box::from_raw(nb.MdlChain) });
         self.0.lock().unwrap().freed += 1;
+    }
+
+    fn speed(&self) -> Option<u64> {
+        self.0.lock().unwrap().speed
     }
 
     fn send(&self, head: *mut NET_BUFFER_LIST, count: u32) {
@@ -171,6 +176,15 @@ fn one_piece_is_lent_and_given_back_once_read() {
     assert!(fake.0.lock().unwrap().given_back.is_empty());
     assert_eq!(receive_all(&mut edge), [vec![7; 100]]);
     assert_eq!(fake.0.lock().unwrap().given_back, [list.pointer().addr()]);
+}
+
+#[test]
+fn the_speed_is_that_of_the_nic_below() {
+    let (mut edge, _port, fake) = edge(1);
+    for speed in [None, Some(25_000_000_000), Some(1_000_000_000)] {
+        fake.0.lock().unwrap().speed = speed;
+        assert_eq!(edge.speed(), speed);
+    }
 }
 
 #[test]

@@ -66,6 +66,7 @@ impl Device {
         )?;
         self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
         self.attach(request.qpn, conn, false);
+        self.handshake(now, request.qpn);
         Ok(conn)
     }
 
@@ -100,6 +101,7 @@ impl Device {
         self.cm.accept(now, conn, &params)?;
         self.conns.insert(conn, ConnQp { qpn, recv_psn });
         self.attach(qpn, conn, true);
+        self.handshake(now, qpn);
         self.bring_up(conn);
         Ok(())
     }

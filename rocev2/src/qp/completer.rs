@@ -73,6 +73,11 @@ impl Completer {
         self.rnr_retry = peer.rnr_retry.min(RNR_RETRY_FOREVER);
     }
 
+    /// The peer was asked for the connection, or granted it.
+    pub fn handshake(&mut self, now: Instant) {
+        self.timer.handshake(now);
+    }
+
     /// Whether the peer asked for a pause that is not over.
     pub const fn paused(&self) -> bool {
         self.pause.is_some()

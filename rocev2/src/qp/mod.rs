@@ -193,6 +193,11 @@ impl Qp {
         }
     }
 
+    /// The peer was asked for the connection, or granted it: nothing is sent before its answer.
+    pub fn handshake(&mut self, now: Instant) {
+        self.completer.handshake(now);
+    }
+
     /// Queues an initiator request; in the error state it completes flushed at once.
     ///
     /// # Errors
@@ -337,6 +342,11 @@ impl Qp {
         let encap = self.peer.as_ref()?.encap;
         let traffic_class = self.congestion.traffic_class(encap.traffic_class);
         Some(Encap { traffic_class, ..encap })
+    }
+
+    /// The link has another rate now, in bytes per second.
+    pub fn set_line_rate(&mut self, line_rate: u64) {
+        self.congestion.set_line_rate(line_rate);
     }
 
     /// Bytes of packets per second that it sends at most; `None` where nothing limits them.

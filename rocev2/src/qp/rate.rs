@@ -5,6 +5,11 @@
 //! (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015). Nothing here
 //! runs by a timer: what the time since the last look is worth is made up for at the next. All
 //! arithmetic is on integers, because a kernel has no others.
+//!
+//! Two things are not the paper's. Where many answer one, each is idle between its answers: so a rate
+//! does not rise, and the bucket does not fill, while nothing is sent. And a loss is rarer than a mark,
+//! so that alpha, an average of marks, says nothing of it: it halves the rate, and takes its part off
+//! the one that is returned to.
 
 use super::congestion::DcqcnConfig;
 use crate::env::{Duration, Instant};
@@ -31,6 +36,11 @@ const QUANTUM: Duration = Duration::from_micros(8);
 /// What a QP really sends is measured over at least this long.
 const MEASURE: Duration = Duration::from_millis(1);
 
+/// Time in which nothing is sent says nothing of what the path carries, up to so much of it.
+const PAUSE: Duration = Duration::from_millis(10);
+/// A loss takes this part off the rate that is returned to.
+const LOSS_CUT: u64 = 4;
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// How fast a QP may send. Rates are bytes of packets per second.
@@ -38,6 +48,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub struct Rate {
     line: u64,
     min: u64,
+    /// As asked for; of a link that is slower than it, it is the link's.
+    config_min: u64,
     /// Packets are paced; else there is no congestion to speak of and nothing below counts.
     active: bool,
     current: u64,
@@ -53,6 +65,9 @@ pub struct Rate {
     /// When the bucket has a token.
     next: Instant,
     blocked: bool,
+    /// When the wait for the bucket last ended: who sends then waited, and may catch up.
+    freed_at: Instant,
+    sent_at: Instant,
     /// Bytes sent since then, and what the time before came to per second.
     measured_from: Instant,
     measured_bytes: u64,
@@ -62,10 +77,11 @@ pub struct Rate {
 impl Rate {
     /// No pace. `config` is made sense of: no rate is 0 or above 2^40.
     pub fn new(config: DcqcnConfig) -> Self {
-        let line = config.line_rate.clamp(ADDITIVE, 1 << 40);
+        let line = sensible(config.line_rate);
         Self {
             line,
             min: config.min_rate.clamp(1, line),
+            config_min: config.min_rate,
             active: false,
             current: line,
             target: line,
@@ -77,10 +93,23 @@ impl Rate {
             byte_rises: 0,
             next: Instant::default(),
             blocked: false,
+            freed_at: Instant::default(),
+            sent_at: Instant::default(),
             measured_from: Instant::default(),
             measured_bytes: 0,
             measured: line,
         }
+    }
+
+    /// The link has another rate now, in bytes per second. A pace goes on, within it.
+    pub fn set_line(&mut self, line_rate: u64) {
+        self.line = sensible(line_rate);
+        self.min = self.config_min.clamp(1, self.line);
+        for rate in [&mut self.current, &mut self.target] {
+            *rate = (*rate).clamp(self.min, self.line);
+        }
+        // What was measured below the old rate says nothing of the new one.
+        (self.measured, self.measured_bytes) = (self.line, 0);
     }
 
     /// Bytes per second now; `None` where nothing limits them.
@@ -92,11 +121,10 @@ impl Rate {
     /// Something was lost. What held the QP back until now may have been its window, and there is no
     /// stream of marks to come down from the link's rate by: the cut is one of what it really sent.
     pub fn cut_by_loss(&mut self, now: Instant) {
-        let sent = self.measured.max(self.min);
-        self.cut(now);
-        if self.cut_at == now && sent < self.target {
-            self.target = sent;
-            self.current = self.current.min((sent - sent * self.alpha / ONE / 2).max(self.min));
+        if self.cut(now) {
+            let sent = self.measured.clamp(self.min, self.target);
+            self.target = (sent - sent / LOSS_CUT).max(self.min);
+            self.current = (self.target / 2).max(self.min);
         }
     }
 
@@ -112,11 +140,11 @@ impl Rate {
         }
     }
 
-    /// Congestion was signalled.
-    pub fn cut(&mut self, now: Instant) {
+    /// Congestion was signalled. `false`: together with something else, for which it was cut.
+    pub fn cut(&mut self, now: Instant) -> bool {
         self.catch_up(now);
         if self.active && now.saturating_since(self.cut_at) < CUT_INTERVAL {
-            return;
+            return false;
         }
         if !self.active {
             self.active = true;
@@ -127,6 +155,7 @@ impl Rate {
         self.alpha += (ONE - self.alpha) >> GAIN;
         (self.cut_at, self.ticked_at) = (now, now);
         (self.bytes, self.tick_rises, self.byte_rises) = (0, 0, 0);
+        true
     }
 
     /// Whether a paced packet has to wait for [`Self::deadline`].
@@ -141,13 +170,15 @@ impl Rate {
 
     /// Lets packets leave once there is a token.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.blocked &= self.next > now;
+        if self.blocked && self.next <= now {
+            (self.blocked, self.freed_at) = (false, now);
+        }
     }
 
     /// How many packets of `packet_len` bytes may leave in one unit.
     pub fn allowed(&mut self, now: Instant, packet_len: usize) -> usize {
         let Some(current) = self.current(now) else { return usize::MAX };
-        let saved = now.saturating_since(self.next).min(DEPTH) + QUANTUM;
+        let saved = now.saturating_since(self.next).min(self.lateness(now)) + QUANTUM;
         let bytes = u128::from(current) * saved.as_nanos() / u128::from(SECOND_NS);
         (bytes as usize / packet_len.max(1)).max(1)
     }
@@ -156,11 +187,14 @@ impl Rate {
     pub fn sent(&mut self, now: Instant, bytes: usize) {
         let bytes = bytes as u64;
         self.measure(now, bytes);
-        if self.current(now).is_none() {
+        let paced = self.current(now).is_some();
+        let cap = self.lateness(now);
+        self.sent_at = now;
+        if !paced {
             return;
         }
         let cost = Duration::from_nanos((bytes * SECOND_NS).div_ceil(self.current));
-        self.next = self.next.max(now - DEPTH) + cost;
+        self.next = self.next.max(now - cap) + cost;
         self.blocked = self.next > now;
         self.bytes += bytes;
         if self.bytes >= self.byte_reset() {
@@ -175,6 +209,12 @@ impl Rate {
         (self.active, self.blocked) = (false, false);
     }
 
+    /// What a sender may have saved. One that had nothing to send has saved nothing: many that begin
+    /// at once would else fill the queue at once.
+    fn lateness(&self, now: Instant) -> Duration {
+        if self.freed_at == now { DEPTH } else { Duration::ZERO }
+    }
+
     /// Bytes that are worth a rise: 2 ms of the link (B of the paper), and more than a unit has.
     const fn byte_reset(&self) -> u64 {
         let bytes = self.line / 500;
@@ -184,7 +224,12 @@ impl Rate {
     /// Ends at the link's rate at the latest, which is some thousand ticks away at most.
     fn catch_up(&mut self, now: Instant) {
         while self.active && now.saturating_since(self.ticked_at) >= TICK {
+            let busy_until = self.sent_at.max(self.next);
+            let idle = self.ticked_at.saturating_since(busy_until);
             self.ticked_at = self.ticked_at + TICK;
+            if idle > Duration::ZERO && idle < PAUSE {
+                continue;
+            }
             self.alpha -= self.alpha >> GAIN;
             self.tick_rises += 1;
             self.rise();
@@ -209,6 +254,11 @@ impl Rate {
     }
 }
 
+/// No rate is 0 or above 2^40.
+fn sensible(line_rate: u64) -> u64 {
+    line_rate.clamp(ADDITIVE, 1 << 40)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +275,11 @@ mod tests {
 
     fn at(ns: u64) -> Instant {
         Instant::from_nanos(ns)
+    }
+
+    /// There is something to send all the time.
+    fn always_sends(rate: &mut Rate) {
+        rate.next = at(SECOND_NS);
     }
 
     #[test]
@@ -265,6 +320,7 @@ mod tests {
     fn alpha_falls_by_its_gain_each_tick_without_a_signal() {
         let mut rate = rate();
         rate.cut(at(7));
+        always_sends(&mut rate);
         assert!(rate.current(at(7 + TICK_NS - 1)).is_some());
         assert_eq!(rate.alpha, ONE);
         assert!(rate.current(at(7 + 2 * TICK_NS)).is_some());
@@ -277,6 +333,7 @@ mod tests {
         let mut rate = rate();
         rate.cut(at(0));
         rate.cut(at(CNP_INTERVAL));
+        always_sends(&mut rate);
         let mut expected = LINE / 4;
         for tick in 1..u64::from(FAST_RECOVERY) {
             expected = (expected + LINE / 2).div_ceil(2);
@@ -290,6 +347,7 @@ mod tests {
         let mut rate = rate();
         rate.cut(at(0));
         rate.cut(at(CNP_INTERVAL));
+        always_sends(&mut rate);
         for tick in u64::from(FAST_RECOVERY)..100 {
             rate.catch_up(at(CNP_INTERVAL + tick * TICK_NS));
             let steps = tick - u64::from(FAST_RECOVERY) + 1;
@@ -303,6 +361,7 @@ mod tests {
         let mut rate = rate();
         rate.cut(at(0));
         rate.cut(at(CNP_INTERVAL));
+        always_sends(&mut rate);
         let now = at(CNP_INTERVAL + 6 * TICK_NS);
         rate.catch_up(now);
         let send = |rate: &mut Rate| {
@@ -327,13 +386,73 @@ mod tests {
         let send = |rate: &mut Rate, us: u64| rate.sent(at(us * 1000), 1250);
         (10_000..14_000).step_by(10).for_each(|us| send(&mut rate, us));
         rate.cut_by_loss(at(14_000_000));
-        let tenth = LINE / 10;
-        assert!((tenth - 1000..tenth + 1000).contains(&rate.target), "{}", rate.target);
-        assert_eq!(rate.current, rate.target - rate.target / 2);
+        let sent = LINE / 10 / LOSS_CUT * (LOSS_CUT - 1);
+        assert!((sent - 1000..sent + 1000).contains(&rate.target), "{}", rate.target);
+        assert_eq!(rate.current, rate.target / 2);
         rate.release();
         send(&mut rate, 1_000_000);
         rate.cut_by_loss(at(SECOND_NS));
-        assert_eq!(rate.current, LINE / 2);
+        assert_eq!(rate.target, LINE - LINE / LOSS_CUT);
+    }
+
+    #[test]
+    fn a_link_that_changes_bounds_the_rate_anew() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        rate.set_line(MIN / 2);
+        assert_eq!(rate.current(at(1)), Some(MIN / 2), "the link is slower than the least rate");
+        rate.set_line(10 * LINE);
+        assert_eq!(rate.current(at(1)), Some(MIN), "it goes on from there");
+        always_sends(&mut rate);
+        assert_eq!(rate.current(at(SECOND_NS / 2)), None, "up to the link's rate");
+        rate.cut(at(SECOND_NS));
+        assert_eq!(rate.current, 5 * LINE);
+    }
+
+    #[test]
+    fn a_loss_cuts_as_much_however_long_ago_the_last_one_was() {
+        let mut rate = rate();
+        rate.cut_by_loss(at(0));
+        always_sends(&mut rate);
+        let now = at(100 * TICK_NS);
+        rate.catch_up(now);
+        assert!(rate.alpha < ONE / 4 * 3);
+        let before = rate.current;
+        rate.cut_by_loss(now);
+        assert_eq!(rate.current, (before - before / LOSS_CUT) / 2);
+        rate.cut_by_loss(now);
+        assert_eq!(rate.current, (before - before / LOSS_CUT) / 2, "losses at once are one");
+    }
+
+    /// Who waits for an answer learns nothing of the path. Where many ask one at the same time, as in
+    /// each round of an incast, it would be full at once again.
+    #[test]
+    fn a_rate_does_not_rise_while_nothing_is_sent_unless_for_long() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        rate.cut(at(CNP_INTERVAL));
+        rate.sent(at(CNP_INTERVAL), 1000);
+        let pause = PAUSE.as_nanos() as u64;
+        let risen = rate.current(at(CNP_INTERVAL + 2 * TICK_NS)).unwrap();
+        assert!(risen > LINE / 4);
+        assert_eq!(rate.current(at(pause)), Some(risen));
+        assert!(rate.current(at(2 * pause)).unwrap() > risen);
+        assert_eq!(rate.current(at(10 * pause)), None);
+    }
+
+    #[test]
+    fn who_had_nothing_to_send_has_saved_nothing() {
+        let mut rate = rate();
+        rate.cut(at(0));
+        rate.cut(at(CNP_INTERVAL));
+        rate.sent(at(CNP_INTERVAL), 1000);
+        rate.handle_timeout(at(CNP_INTERVAL + 10_000));
+        assert!(!rate.blocked());
+        let now = at(CNP_INTERVAL + 90_000);
+        let quantum = rate.current(now).unwrap() * QUANTUM.as_nanos() as u64 / SECOND_NS;
+        assert_eq!(rate.allowed(now, 100) as u64, quantum / 100);
+        rate.sent(now, quantum as usize);
+        assert!(rate.blocked());
     }
 
     #[test]
@@ -367,13 +486,13 @@ mod tests {
         rate.handle_timeout(at(8_000));
         assert!(!rate.blocked());
         // 200 us later the bucket has what 100 us are worth, and 8 us of a unit, and no more.
-        let now = at(208_000);
-        rate.cut(now);
-        rate.cut(now + CUT_INTERVAL);
-        let current = rate.current(now + CUT_INTERVAL).unwrap();
-        let packets = rate.allowed(now + CUT_INTERVAL, 1000);
+        rate.sent(at(8_000), 5000);
+        let now = at(216_000);
+        rate.handle_timeout(now);
+        let current = rate.current(now).unwrap();
+        let packets = rate.allowed(now, 1000);
         assert_eq!(packets as u64, current * 108 / 1_000_000 / 1000);
-        rate.sent(now + CUT_INTERVAL, packets * 1000);
+        rate.sent(now, packets * 1000);
         assert!(rate.blocked());
     }
 
@@ -383,6 +502,7 @@ mod tests {
         Wait(u64),
         Cut,
         Lose,
+        Line(u64),
         Send(usize),
     }
 
@@ -392,6 +512,7 @@ mod tests {
             (0..100_000_000_u64).prop_map(Step::Wait),
             Just(Step::Cut),
             Just(Step::Lose),
+            any::<u64>().prop_map(Step::Line),
             (1..65_536_usize).prop_map(Step::Send),
         ];
         proptest::collection::vec(step, 1..300)
@@ -407,7 +528,8 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Wait(ns) => now = now + Duration::from_nanos(ns),
-                    Step::Cut => rate.cut(now),
+                    Step::Cut => drop(rate.cut(now)),
+                    Step::Line(line) => rate.set_line(line),
                     Step::Lose => rate.cut_by_loss(now),
                     Step::Send(bytes) => rate.sent(now, bytes),
                 }

@@ -7,8 +7,11 @@ const RTO_MIN: Duration = Duration::from_millis(1);
 /// The measured timeout doubles at most this often without an answer. A resend that is lost leaves
 /// nothing but the timer (the peer says only one NAK per gap), and giving up does not depend on it.
 const BACKOFF_MAX: u32 = 2;
-/// The timeout before the first round trip is measured.
+/// The timeout before the first round trip is measured, at most.
 const RTO_INITIAL: Duration = Duration::from_millis(100);
+/// That timeout over the time in which the connection was made, which took a round trip at least: as
+/// long as the first one measured would make it.
+const HANDSHAKES: u32 = 3;
 
 /// Duration of a 5-bit timeout code: 4.096 us * 2^code; `None` for 0, which means never
 /// (IBTA ch. 9, Transport Timer).
@@ -26,6 +29,9 @@ pub fn timeout(code: u8) -> Option<Duration> {
 pub struct RetryTimer {
     negotiated: Option<Duration>,
     retries: u32,
+    /// When the connection was asked for or granted, until the first packet leaves.
+    handshake_at: Option<Instant>,
+    initial: Duration,
     smoothed: Option<Duration>,
     variation: Duration,
     /// Resends without progress.
@@ -51,6 +57,8 @@ impl RetryTimer {
         Self {
             negotiated: None,
             retries: 0,
+            handshake_at: None,
+            initial: RTO_INITIAL,
             smoothed: None,
             variation: Duration::ZERO,
             resends: 0,
@@ -65,6 +73,11 @@ impl RetryTimer {
         self.retries = u32::from(retries.min(7));
     }
 
+    /// The peer was asked for the connection, or granted it, and nothing is sent before its answer.
+    pub fn handshake(&mut self, now: Instant) {
+        self.handshake_at = Some(now);
+    }
+
     /// When [`Self::expired`] is worth asking.
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -72,6 +85,10 @@ impl RetryTimer {
 
     /// A packet left; starts the timer if it does not run.
     pub fn sent(&mut self, now: Instant) {
+        if let Some(began) = self.handshake_at.take() {
+            let took = now.saturating_since(began);
+            self.initial = took.saturating_mul(HANDSHAKES).min(RTO_INITIAL);
+        }
         if self.deadline.is_none() {
             self.progress_at = now;
             self.rearm(now);
@@ -137,7 +154,7 @@ impl RetryTimer {
     }
 
     fn rearm(&mut self, now: Instant) {
-        let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| smoothed + self.variation * 4);
+        let base = self.smoothed.map_or(self.initial, |smoothed| smoothed + self.variation * 4);
         let ceiling = self.negotiated.unwrap_or(Duration::from_secs(1)).max(RTO_MIN);
         let backoff = 1 << self.resends.min(BACKOFF_MAX);
         let rto = base.max(RTO_MIN).saturating_mul(backoff).min(ceiling);
@@ -223,6 +240,21 @@ mod tests {
         assert_eq!(timer.expired(at(9_901)), Expiry::None);
         timer.progress(at(10_000), false);
         assert_eq!(timer.deadline(), None);
+    }
+
+    #[test]
+    fn the_handshake_says_how_long_a_round_trip_may_be() {
+        for (took_ms, expected_ms) in [(0, 1), (1, 3), (20, 60), (50, 100), (90_000, 100)] {
+            let mut timer = RetryTimer::new();
+            timer.connect(17, 7);
+            timer.handshake(at(5));
+            timer.sent(at(5 + took_ms));
+            timer.sent(at(9_000_000));
+            assert_eq!(timer.deadline(), Some(at(5 + took_ms + expected_ms)));
+            timer.sample(Duration::from_millis(7));
+            timer.restart(at(100));
+            assert_eq!(timer.deadline(), Some(at(121)), "a measure is better");
+        }
     }
 
     #[test]

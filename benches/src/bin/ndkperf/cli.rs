@@ -59,6 +59,8 @@ pub(crate) struct Loopback {
     /// Use IPv6
     #[arg(long)]
     pub(crate) ip6: bool,
+    #[command(flatten)]
+    pub(crate) congestion: Congestion,
     /// Record the client's frames
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
@@ -253,6 +255,16 @@ impl FaultArgs {
     }
 }
 
+/// Whether marks and losses slow a queue pair down.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Congestion {
+    /// Turn congestion control (DCQCN) off: nothing that we send can be marked, and no mark, CNP or
+    /// loss slows us down. It is on by default, with the speed of the interface, or 10 Gb/s where
+    /// that is not known
+    #[arg(long)]
+    pub(crate) no_congestion_control: bool,
+}
+
 /// The network that a command uses.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EdgeArgs {
@@ -278,6 +290,8 @@ pub(crate) struct EdgeArgs {
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) faults: FaultArgs,
+    #[command(flatten)]
+    pub(crate) congestion: Congestion,
 }
 
 impl EdgeArgs {

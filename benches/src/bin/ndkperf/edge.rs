@@ -17,7 +17,7 @@ use netadapter_glue::qemu::{QemuDgram, QemuStream};
 use netadapter_glue::tap::Tap;
 use serde_json::{Value, json};
 
-use crate::cli::{EdgeArgs, EdgeSpec, FaultArgs, Loopback};
+use crate::cli::{Congestion, EdgeArgs, EdgeSpec, FaultArgs, Loopback};
 use crate::failure::Failure;
 
 type BoxEdge = Box<dyn Edge + Send>;
@@ -50,9 +50,14 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
     let server = faulty(server, &args.faults, seed.wrapping_add(1));
     let provider_seed = args.run.seed;
     Ok([
-        Side { adapter: open(client, &ips[..1], provider_seed)?, ip: ips[0] },
+        Side { adapter: open(client, &ips[..1], provider_seed, args.congestion)?, ip: ips[0] },
         Side {
-            adapter: open(server, &ips[1..], provider_seed.map(|seed| seed.wrapping_add(1)))?,
+            adapter: open(
+                server,
+                &ips[1..],
+                provider_seed.map(|seed| seed.wrapping_add(1)),
+                args.congestion,
+            )?,
             ip: ips[1],
         },
     ])
@@ -69,6 +74,7 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
         "duplicate_percent": faults.duplicate,
         "reorder_percent": faults.reorder,
         "corrupt_percent": faults.corrupt,
+        "congestion_control": !args.congestion.no_congestion_control,
     })
 }
 
@@ -78,11 +84,19 @@ pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Arc<Adapter>
     let failed = |source| Failure::Edge { edge: args.edge.to_string(), source };
     let edge = build(args).map_err(explain).map_err(failed)?;
     let edge = faulty(edge, &args.faults, seed.unwrap_or_else(random_seed));
-    open(captured(edge, args.pcap.as_deref())?, &args.ips(), seed)
+    open(captured(edge, args.pcap.as_deref())?, &args.ips(), seed, args.congestion)
 }
 
-fn open(edge: BoxEdge, ips: &[IpAddr], seed: Option<u64>) -> Result<Arc<Adapter>, Failure> {
+fn open(
+    edge: BoxEdge,
+    ips: &[IpAddr],
+    seed: Option<u64>,
+    congestion: Congestion,
+) -> Result<Arc<Adapter>, Failure> {
     let mut config = ProviderConfig::new(ips.to_vec());
+    if congestion.no_congestion_control {
+        config.dcqcn = None;
+    }
     config.seed = seed.map(|seed| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -235,7 +249,7 @@ mod tests {
             let side = |edge, host| {
                 let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
                 let liar = Box::new(Liar { edge, packets: 0 });
-                Side { adapter: open(liar, &[ip], Some(host.into())).unwrap(), ip }
+                Side { adapter: open(liar, &[ip], Some(host.into()), args.congestion).unwrap(), ip }
             };
             let (client, server) = (side(client, 1), side(server, 2));
             let listener = server.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();

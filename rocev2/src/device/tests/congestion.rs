@@ -4,6 +4,8 @@ use super::*;
 
 const LINE: u64 = 1_250_000_000;
 const MIN: u64 = 1_250_000;
+/// What the first loss leaves.
+const AFTER_LOSS: u64 = LINE / 8 * 3;
 
 /// As a switch marks it.
 fn marked(frame: &[u8]) -> Vec<u8> {
@@ -133,6 +135,24 @@ fn a_notified_queue_pair_keeps_its_pace_and_others_go_on() {
     assert_eq!(world.sent[0].len(), 2 * 48, "and nothing twice");
 }
 
+/// Goal: a new rate of the link is that of old queue pairs and of new ones.
+#[test]
+fn the_link_may_change_its_rate() {
+    let (mut world, [client, server], _) = World::connected(false);
+    world.devices[0].set_line_rate(LINE / 10);
+    notify(&mut world, 0, server, client);
+    assert_eq!(world.devices[0].qp_rate(client, world.now), Some(LINE / 20));
+    let others = [world.qp(0), world.qp(1)];
+    let active = world.connect(false, others[0]);
+    world.accept(others[1], active);
+    notify(&mut world, 0, others[1], others[0]);
+    assert_eq!(world.devices[0].qp_rate(others[0], world.now), Some(LINE / 20));
+    let (mut world, [client, server], _) = World::of(off()).join(false);
+    world.devices[0].set_line_rate(LINE / 10);
+    notify(&mut world, 0, server, client);
+    assert_eq!(world.devices[0].qp_rate(client, world.now), None);
+}
+
 #[test]
 fn acknowledgements_do_not_wait_for_a_pace() {
     let (mut world, [client, server], _) = World::connected(false);
@@ -177,7 +197,8 @@ fn marked_answers_slow_who_gives_them() {
 #[test]
 fn loss_slows_down_where_nothing_is_marked() {
     for kind in [SendOp::Write { va: BASE, rkey: Rkey::new(0) }, SendOp::Send] {
-        for (dcqcn, expected) in [(off()[0].dcqcn, None), (config(false, 0).dcqcn, Some(LINE / 2))]
+        for (dcqcn, expected) in
+            [(off()[0].dcqcn, None), (config(false, 0).dcqcn, Some(AFTER_LOSS))]
         {
             let configs = [0, 1].map(|node| DeviceConfig { dcqcn, ..config(false, node) });
             let (mut world, [client, server], _) = World::of(configs).join(false);
@@ -202,7 +223,7 @@ fn answers_asked_for_again_slow_who_gives_them() {
     world.transmit(1);
     world.wires[0].remove(3);
     finish(&mut world);
-    assert_eq!(world.devices[1].qp_rate(server, world.now), Some(LINE / 2));
+    assert_eq!(world.devices[1].qp_rate(server, world.now), Some(AFTER_LOSS));
 }
 
 #[test]

@@ -68,7 +68,9 @@ impl Run {
         if !peer_holds {
             configs[1].window.held = 0;
         }
-        let (world, [client, server], _) = World::of(configs).join(false);
+        let (mut world, [client, server], _) = World::of(configs).join(false);
+        // The handshake took a round trip, too.
+        world.now = world.now + Duration::from_micros(2 * faults.delay_us);
         let rng = Rng::from_seed([seed; 32]);
         let mut run = Self { world, links: Default::default(), rng, faults, reads: Vec::new() };
         let mut posted = 0;

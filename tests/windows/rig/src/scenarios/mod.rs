@@ -98,6 +98,7 @@ fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, St
         ("*NetworkDirectTechnology", "4".into()),
         ("*NetworkDirectRoCEFrameSize", "1024".into()),
         ("*JumboPacket", jumbo),
+        ("CongestionControl", "1".into()),
         ("*PriorityVLANTag", "3".into()),
         ("LowerAdapter", nic.guid.clone()),
         ("LowerMode", "0".into()),
