@@ -16,16 +16,16 @@ use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use core::task::Waker;
-use crossbeam_queue::ArrayQueue;
+use modelled::{ArrayQueue, AtomicPtr, AtomicUsize, fence};
 
 /// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
 /// from its creation on, so a close never fails for want of room.
-const OBJECTS_MAX: usize = 1 << 15;
+const OBJECTS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 15 };
 /// Other control messages on their way at a time. They have places of their own, so that a provider
 /// full of objects still serves those that it has.
-const REQUESTS_MAX: usize = 1 << 14;
+const REQUESTS_MAX: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 14 };
 
 /// A value that one caller at a time may use, by the consumer's own promise. A consumer that breaks
 /// the promise is turned away instead of racing.
@@ -104,7 +104,7 @@ struct Node<T> {
 
 impl<T> Default for Latest<T> {
     fn default() -> Self {
-        Self { current: AtomicPtr::default(), readers: AtomicUsize::new(0) }
+        Self { current: AtomicPtr::new(core::ptr::null_mut()), readers: AtomicUsize::new(0) }
     }
 }
 
@@ -112,10 +112,11 @@ impl<T> Default for Latest<T> {
 impl<T: Clone> Latest<T> {
     /// A copy; `None` while there is no value.
     pub(crate) fn get(&self) -> Option<T> {
-        self.readers.fetch_add(1, Ordering::SeqCst);
-        let current = self.current.load(Ordering::SeqCst);
-        // SAFETY: in the one order of all `SeqCst` steps, a writer that replaced `current` before
-        // this load either saw this reader and frees nothing, or was seen by it.
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: of the two fences one is first. If it is this one, the writer sees this reader and
+        // frees nothing; else this load saw what the writer put in place of what it frees.
         let value = unsafe { current.as_ref() }.map(|node| node.value.clone());
         self.readers.fetch_sub(1, Ordering::Release);
         value
@@ -128,8 +129,9 @@ impl<T: Clone> Latest<T> {
     pub(crate) unsafe fn set(&self, value: T) {
         let older = self.current.load(Ordering::Relaxed);
         let node = Box::into_raw(Box::new(Node { value, older: AtomicPtr::new(older) }));
-        self.current.store(node, Ordering::SeqCst);
-        if self.readers.load(Ordering::SeqCst) == 0 {
+        self.current.store(node, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.readers.load(Ordering::Acquire) == 0 {
             // SAFETY: ours, and only we look at `older`.
             let older = unsafe { &(*node).older }.swap(core::ptr::null_mut(), Ordering::Relaxed);
             // SAFETY: nobody reads what was replaced, and nobody can begin to.
@@ -142,7 +144,7 @@ impl<T> Drop for Latest<T> {
     #[allow(unsafe_code, reason = "the last owner frees")]
     fn drop(&mut self) {
         // SAFETY: nobody else has the value any more.
-        unsafe { free(*self.current.get_mut()) };
+        unsafe { free(self.current.load(Ordering::Relaxed)) };
     }
 }
 
@@ -192,24 +194,42 @@ impl Sleep {
     /// The core is about to sleep and must look for work once more after this, or is awake.
     fn announce(&self, sleeping: bool) {
         self.0.store(sleeping, Ordering::Relaxed);
-        modelled::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// After work was added: whether the core has to be woken.
     fn must_wake(&self) -> bool {
-        modelled::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The atomics of the agreements that loom explores:
-/// `RUSTFLAGS="--cfg loom" cargo test -p driver --lib loom`.
+/// What lies between the threads, as loom can look into it:
+/// `RUSTFLAGS="--cfg loom" cargo test -p driver --lib -- loom token`.
 pub(crate) mod modelled {
-    #[cfg(not(all(loom, test)))]
-    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, fence};
     #[cfg(all(loom, test))]
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, fence};
+    pub(crate) use super::loom_queues::{ArrayQueue, rtrb};
+    #[cfg(not(all(loom, test)))]
+    pub(crate) use core::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, fence,
+    };
+    #[cfg(not(all(loom, test)))]
+    pub(crate) use crossbeam_queue::ArrayQueue;
+    #[cfg(all(loom, test))]
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, fence,
+    };
+    #[cfg(not(all(loom, test)))]
+    pub(crate) mod rtrb {
+        pub(crate) use ::rtrb::{Consumer, Producer, RingBuffer};
+    }
 }
+
+#[cfg(all(loom, test))]
+mod loom_queues;
+
+#[cfg(all(loom, test))]
+pub(crate) mod loom_model;
 
 /// The consumer's side of one poll core.
 pub(crate) struct Shard {
@@ -274,7 +294,7 @@ impl Shard {
                 Ok(())
             }
             Err(error) => {
-                self.requests.fetch_add(1, Ordering::Relaxed);
+                self.requests.fetch_add(1, Ordering::Release);
                 Err(error)
             }
         })
@@ -287,7 +307,7 @@ impl Shard {
 
     /// Gives the place of an object back: it is freed, or was never created.
     pub(crate) fn release_object(&self) {
-        self.objects.fetch_add(1, Ordering::Relaxed);
+        self.objects.fetch_add(1, Ordering::Release);
     }
 
     /// Objects that exist, and those on their way.
@@ -311,7 +331,7 @@ impl Shard {
     pub(crate) fn next_control(&self) -> Option<Control> {
         let message = self.control.pop()?;
         if !matches!(message, Control::Close { .. }) {
-            self.requests.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Release);
         }
         Some(message)
     }
@@ -356,10 +376,10 @@ impl Shard {
     }
 }
 
-/// Takes one of `places`.
-fn take(places: &AtomicUsize) -> Result<(), Full> {
+/// Takes one of `places`. Who takes one that was given back also sees that the ring has room again.
+pub(crate) fn take(places: &AtomicUsize) -> Result<(), Full> {
     let less = |places: usize| places.checked_sub(1);
-    places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop).map_err(|_| Full)
+    places.fetch_update(Ordering::Acquire, Ordering::Relaxed, less).map(drop).map_err(|_| Full)
 }
 
 #[cfg(test)]
@@ -408,84 +428,5 @@ mod tests {
         assert!(exclusive.enter().is_none() && exclusive.is_entered());
         drop(first);
         assert_eq!(*exclusive.enter().unwrap(), 2);
-    }
-}
-
-#[cfg(all(loom, test))]
-mod loom_model {
-    use super::*;
-    use alloc::sync::Arc;
-    use loom::sync::atomic::AtomicUsize as Counter;
-
-    /// Work that is added while the core goes to sleep is found by the core, or wakes it.
-    #[test]
-    fn no_wake_is_lost() {
-        loom::model(|| {
-            let shared = Arc::new((Sleep::default(), modelled::AtomicBool::new(false)));
-            let adder = Arc::clone(&shared);
-            let woken = loom::thread::spawn(move || {
-                let (sleep, work) = &*adder;
-                work.store(true, Ordering::Relaxed);
-                sleep.must_wake()
-            });
-            let (sleep, work) = &*shared;
-            sleep.announce(true);
-            let found = work.load(Ordering::Relaxed);
-            assert!(woken.join().unwrap() || found);
-        });
-    }
-
-    /// What is put in before a doorbell rings is seen when it is answered, or it rings again; an
-    /// object is never in the ring of doorbells twice.
-    #[test]
-    fn no_ring_of_a_doorbell_is_lost() {
-        loom::model(|| {
-            let shared = Arc::new((Doorbell::default(), Counter::new(0), Counter::new(0)));
-            let adder = Arc::clone(&shared);
-            let added = loom::thread::spawn(move || {
-                let (doorbell, items, rung) = &*adder;
-                for _ in 0..2 {
-                    items.fetch_add(1, Ordering::Relaxed);
-                    if doorbell.ring(0) {
-                        assert_eq!(rung.fetch_add(1, Ordering::Release), 0, "in the ring twice");
-                    }
-                }
-            });
-            let (doorbell, items, rung) = &*shared;
-            let mut seen = 0;
-            let mut answer = || {
-                if rung.load(Ordering::Acquire) > 0 {
-                    rung.fetch_sub(1, Ordering::Relaxed);
-                    doorbell.answer();
-                    seen = items.load(Ordering::Relaxed);
-                }
-                seen
-            };
-            answer();
-            answer();
-            added.join().unwrap();
-            assert_eq!(answer(), 2);
-        });
-    }
-
-    /// Of callers that meet, one is let in; where both are, the second sees what the first left.
-    #[test]
-    fn one_caller_is_let_in() {
-        loom::model(|| {
-            // loom objects to two that are inside.
-            let exclusive = Arc::new(Exclusive::new(loom::cell::UnsafeCell::new(0)));
-            let other = Arc::clone(&exclusive);
-            let call = |exclusive: &Exclusive<loom::cell::UnsafeCell<usize>>| {
-                let Some(entered) = exclusive.enter() else { return 0 };
-                #[allow(unsafe_code, reason = "what the model is about")]
-                // SAFETY: loom checks that nobody else is inside.
-                entered.with_mut(|value| unsafe { *value += 1 });
-                1
-            };
-            let calls = loom::thread::spawn(move || call(&other));
-            let mine = call(&exclusive);
-            assert!(mine + calls.join().unwrap() > 0);
-            assert!(!exclusive.is_entered());
-        });
     }
 }

@@ -30,6 +30,7 @@ pub mod qemu;
 #[cfg(target_os = "linux")]
 mod queue;
 pub mod segment;
+mod sleeper;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]

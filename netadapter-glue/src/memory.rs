@@ -4,10 +4,9 @@
 //! empty buffers back. All buffers exist from the start: `depth` per direction, so the ring always
 //! has room for a buffer, and a sender without a buffer meets back-pressure, never loss.
 
+use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Edge, EdgeError, Link, Received, Segments, Transmit};
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
-use atomic_waker::AtomicWaker;
-use core::sync::atomic::{AtomicU8, Ordering, fence};
 use core::task::Waker;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -133,16 +132,12 @@ impl Edge for MemoryEdge {
 
     fn announce_sleep(&mut self, sleeping: bool) {
         if !sleeping {
-            self.own.state.store(AWAKE, Ordering::Relaxed);
+            self.own.rise();
             return;
         }
         let Some(waker) = &self.waker else { return };
-        self.own.waker.register(waker);
-        let state = if self.tx.starved { STARVED } else { ASLEEP };
-        // Release: whoever sees the state also finds the waker.
-        self.own.state.store(state, Ordering::Release);
-        // Pairs with the fence in `wake_if`: either the peer sees the state, or we see its units.
-        fence(Ordering::SeqCst);
+        self.own.announce(waker, if self.tx.starved { STARVED } else { ASLEEP });
+        // Either the peer sees that, or we see its units.
         let room = self.tx.starved && self.tx.has_room();
         if room || !self.rx.full.is_empty() {
             waker.wake_by_ref();
@@ -266,27 +261,6 @@ impl Buffer {
     }
 }
 
-/// Whether the owner of an edge sleeps, and how to wake it.
-#[derive(Debug, Default)]
-struct Sleeper {
-    state: AtomicU8,
-    waker: AtomicWaker,
-}
-
-impl Sleeper {
-    /// Wakes a sleeper whose state is at least `state`. Called after the ring was published.
-    ///
-    /// A poller that is awake costs one fence and one load of a line that nobody writes.
-    fn wake_if(&self, state: u8) {
-        fence(Ordering::SeqCst);
-        if self.state.load(Ordering::Relaxed) >= state
-            && self.state.swap(AWAKE, Ordering::Acquire) != AWAKE
-        {
-            self.waker.wake();
-        }
-    }
-}
-
 fn direction(config: &MemoryConfig) -> (Tx, Rx) {
     let (full_tx, full_rx) = RingBuffer::new(config.depth);
     let (empty_tx, empty_rx) = RingBuffer::new(config.depth);
@@ -301,17 +275,11 @@ fn direction(config: &MemoryConfig) -> (Tx, Rx) {
 const ETHERNET_MAX_LEN: usize = 18;
 /// Units per publication: enough to hide its cost, few enough that the other core starts early.
 const BURST: usize = 32;
-/// Sleeper states, in the order in which more events wake.
-const AWAKE: u8 = 0;
-/// Asleep: a unit wakes.
-const ASLEEP: u8 = 1;
-/// Asleep with units to send and no buffer: a unit or a buffer wakes.
-const STARVED: u8 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
     use std::thread::{self, Thread};
 

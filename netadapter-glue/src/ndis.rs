@@ -12,16 +12,16 @@
 pub mod abi;
 pub mod chain;
 
+use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Edge, EdgeError, Link, Received, Transmit};
 use abi::{MDL, NET_BUFFER_LIST};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use atomic_waker::AtomicWaker;
 use chain::{Chain, Frame, TAG_LEN, Tag};
 use core::ptr::{null_mut, without_provenance_mut};
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
@@ -96,8 +96,7 @@ pub struct Port {
     spare: ArrayQueue<Box<[u8]>>,
     /// Indices of send buffers that came back.
     returned: ArrayQueue<u32>,
-    sleeper: AtomicU8,
-    waker: AtomicWaker,
+    sleeper: Sleeper,
     counters: [AtomicU64; 5],
 }
 
@@ -134,7 +133,7 @@ impl Port {
         // SAFETY: the caller's promise.
         let taken = unsafe { self.take(nbl, tag, keep) };
         match taken {
-            Taken::Copied | Taken::Lent => self.wake_if(ASLEEP),
+            Taken::Copied | Taken::Lent => self.sleeper.wake_if(ASLEEP),
             Taken::Dropped => self.count(DROPPED, 1),
         }
         taken
@@ -214,7 +213,7 @@ impl Port {
         let index = unsafe { (*nbl).ProtocolReserved[OWNER_SLOT] }.addr();
         // There is a place for each buffer.
         let _ = self.returned.push(index as u32);
-        self.wake_if(STARVED);
+        self.sleeper.wake_if(STARVED);
     }
 
     /// Drops every frame that waits for the poll core, and gives loans back. For a pause, with the
@@ -239,16 +238,6 @@ impl Port {
 
     fn count(&self, which: usize, by: u64) {
         self.counters[which].fetch_add(by, Ordering::Relaxed);
-    }
-
-    /// Wakes a poll core whose state is at least `state`. Called after the ring was written.
-    fn wake_if(&self, state: u8) {
-        fence(Ordering::SeqCst);
-        if self.sleeper.load(Ordering::Relaxed) >= state
-            && self.sleeper.swap(AWAKE, Ordering::Acquire) != AWAKE
-        {
-            self.waker.wake();
-        }
     }
 }
 
@@ -284,8 +273,7 @@ pub fn open(lower: Box<dyn Lower>, config: NdisConfig) -> Option<(NdisEdge, Arc<
         received: ArrayQueue::new(config.receive_depth),
         spare: ArrayQueue::new(config.receive_depth),
         returned: ArrayQueue::new(config.transmit_depth),
-        sleeper: AtomicU8::new(AWAKE),
-        waker: AtomicWaker::new(),
+        sleeper: Sleeper::default(),
         counters: [const { AtomicU64::new(0) }; 5],
     });
     for _ in 0..config.receive_depth {
@@ -427,16 +415,12 @@ impl Edge for NdisEdge {
     fn announce_sleep(&mut self, sleeping: bool) {
         let port = &self.port;
         if !sleeping {
-            port.sleeper.store(AWAKE, Ordering::Relaxed);
+            port.sleeper.rise();
             return;
         }
         let Some(waker) = &self.waker else { return };
-        port.waker.register(waker);
-        let state = if self.starved { STARVED } else { ASLEEP };
-        // Release: whoever sees the state also finds the waker.
-        port.sleeper.store(state, Ordering::Release);
-        // Pairs with the fence in `wake_if`: either NDIS sees the state, or we see its frames.
-        fence(Ordering::SeqCst);
+        port.sleeper.announce(waker, if self.starved { STARVED } else { ASLEEP });
+        // Either NDIS sees that, or we see its frames.
         let room = self.starved && !port.returned.is_empty();
         if room || !port.received.is_empty() {
             waker.wake_by_ref();
@@ -469,12 +453,6 @@ impl SendBuffer {
 const OWNER_SLOT: usize = 0;
 /// Ethernet header with one VLAN tag.
 const ETHERNET_MAX_LEN: usize = 18;
-
-const AWAKE: u8 = 0;
-/// Sleeps until a frame or a buffer comes.
-const STARVED: u8 = 2;
-/// Sleeps until a frame comes.
-const ASLEEP: u8 = 1;
 
 const RECEIVED: usize = 0;
 const RECEIVED_BYTES: usize = 1;

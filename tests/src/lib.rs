@@ -1,4 +1,13 @@
 //! Shared pieces of the test targets.
+//!
+//! Beside `cargo test`, four tools look at the crates from elsewhere; `.ci/run` calls them all:
+//!
+//! ```text
+//! .ci/coverage                                                    lines of rocev2's code that its tests run
+//! RUSTFLAGS="--cfg loom" cargo test -p driver -p netadapter-glue --lib --target-dir target/loom -- loom token
+//! MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p driver --lib -- ring:: ndk:: abi::
+//! cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none packet    or another target of tests/fuzz/src/lib.rs
+//! ```
 #![allow(clippy::macro_metavars_in_unsafe, reason = "whole C calls are arguments of `call`")]
 
 pub mod alloc;

@@ -7,10 +7,11 @@ use crate::ndk::adapter;
 use crate::ndk::cq::{self, Arm, CqObject, CqShared, Cqe, CreateCq, Hold, NEWS_ERROR, Results};
 use crate::ndk::{Context, Object, ObjectId};
 use crate::platform::Trace;
+use crate::ring::modelled::{AtomicU32, rtrb};
 use crate::ring::{Doorbell, Exclusive};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use rocev2::env::Instant;
 
 pub(super) struct CqCore {

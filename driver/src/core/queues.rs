@@ -8,6 +8,7 @@ use crate::ndk::queue::{Queue, Slots};
 use crate::ndk::regions::InlineSlots;
 use crate::ndk::srq::{self, CreateSrq, SrqObject, SrqShared};
 use crate::ndk::{Context, Object, ObjectId, adapter};
+use crate::ring::modelled::rtrb;
 use crate::ring::{Doorbell, Exclusive};
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::{Context, Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
-use crate::ring::modelled::{AtomicU8, fence};
+use crate::ring::modelled::{AtomicU8, AtomicU32, fence, rtrb};
 use crate::ring::{Doorbell, Exclusive};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use rocev2::env::{Duration, Instant};
 
 /// A completion queue.
@@ -62,7 +62,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         ring: rtrb::Consumer<Cqe>,
         successors: rtrb::Consumer<rtrb::Consumer<Cqe>>,
     ) -> Self {
@@ -365,6 +365,17 @@ unsafe extern "system" fn ndk_get_cq_results_ex(
 mod tests {
     use super::*;
 
+    pub(super) fn entry(bytes: u32) -> Cqe {
+        Cqe {
+            status: STATUS_SUCCESS,
+            bytes,
+            qp_context: Context::from_u64(0),
+            request_context: Context::from_u64(0),
+            operation: NdkOperationTypeSend,
+            token: 0,
+        }
+    }
+
     #[test]
     fn arms_merge_to_the_strongest() {
         let kinds = [NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_CQ_NOTIFY_ANY];
@@ -417,14 +428,6 @@ mod tests {
 
     #[test]
     fn entries_stay_in_order_over_successors() {
-        let entry = |bytes| Cqe {
-            status: STATUS_SUCCESS,
-            bytes,
-            qp_context: Context::from_u64(0),
-            request_context: Context::from_u64(0),
-            operation: NdkOperationTypeSend,
-            token: 0,
-        };
         let (mut ring, results) = rtrb::RingBuffer::new(2);
         let (mut rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
         let mut results = Results::new(results, successors);
@@ -459,6 +462,7 @@ mod tests {
 #[cfg(all(loom, test))]
 mod loom_model {
     use super::*;
+    use crate::ring::loom_model::Bell;
     use crate::ring::modelled::AtomicBool;
     use alloc::sync::Arc;
     use loom::cell::UnsafeCell;
@@ -503,6 +507,84 @@ mod loom_model {
                 object.with_mut(|_| ());
             }
             call.join().unwrap();
+        });
+    }
+
+    /// Completions come in order over rings that a resize puts behind one another.
+    #[test]
+    fn no_completion_is_overtaken_by_a_resize() {
+        loom::model(|| {
+            let (mut ring, results) = rtrb::RingBuffer::new(2);
+            let (mut rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+            let consumer = loom::thread::spawn(move || {
+                let mut results = Results::new(results, successors);
+                for bytes in 0..3 {
+                    let cqe = loop {
+                        match results.pop() {
+                            Some(cqe) => break cqe,
+                            None => loom::thread::yield_now(),
+                        }
+                    };
+                    assert_eq!(cqe.bytes, bytes);
+                }
+            });
+            ring.push(tests::entry(0)).unwrap();
+            ring.push(tests::entry(1)).unwrap();
+            let (mut deeper, results) = rtrb::RingBuffer::new(4);
+            rings.push(results).map_err(drop).unwrap();
+            deeper.push(tests::entry(2)).unwrap();
+            consumer.join().unwrap();
+        });
+    }
+
+    /// A consumer that takes what is there, arms, and then waits for the notification gets every
+    /// completion: its own look after the arm is not needed.
+    #[test]
+    fn who_arms_and_waits_misses_no_completion() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let (mut ring, results) = rtrb::RingBuffer::new(2);
+            let (_rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+            let (arm, done) = (Arm::default(), AtomicBool::new(false));
+            let cq = Arc::new((arm, done, Bell::default(), Bell::default()));
+            let its_cq = Arc::clone(&cq);
+            let consumer = loom::thread::spawn(move || {
+                let (arm, done, doorbell, notified) = &*its_cq;
+                let mut results = Results::new(results, successors);
+                let mut taken = 0;
+                loop {
+                    while results.pop().is_some() {
+                        taken += 1;
+                    }
+                    if taken == 2 {
+                        break;
+                    }
+                    if arm.arm(NDK_CQ_NOTIFY_ANY) {
+                        doorbell.ring();
+                    }
+                    notified.wait();
+                }
+                done.store(true, Ordering::Relaxed);
+                doorbell.ring();
+            });
+            let (arm, done, doorbell, notified) = &*cq;
+            let notify = || {
+                if arm.take() {
+                    notified.ring();
+                }
+            };
+            for bytes in 0..2 {
+                ring.push(tests::entry(bytes)).unwrap();
+                if arm.add(NEWS_ANY) {
+                    notify();
+                }
+            }
+            while !done.load(Ordering::Relaxed) {
+                doorbell.wait();
+                notify();
+            }
+            consumer.join().unwrap();
         });
     }
 }

@@ -19,15 +19,16 @@ use super::regions::Mapping;
 use super::{ObjectId, store};
 use crate::abi::*;
 use crate::platform::with_memory;
+use crate::ring::modelled::{ArrayQueue, AtomicUsize};
+use crate::ring::take;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::ptr::without_provenance_mut;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crossbeam_queue::ArrayQueue;
+use core::sync::atomic::{AtomicU64, Ordering};
 use rocev2::env::Fault;
 
 /// Mappings at a time, per shard.
-const LAMS_MAX: usize = 1 << 14;
+const LAMS_MAX: usize = if cfg!(miri) { 1 << 4 } else { 1 << 14 };
 /// The first page that is given out: far above any small number and any physical address, so that
 /// what a consumer passes by mistake names nothing.
 const FIRST_PAGE: u64 = 1 << 36;
@@ -74,15 +75,14 @@ impl LamRing {
     /// Gives `pages` logical pages to a mapping whose first byte is `fbo` bytes into them. Returns
     /// the address of the first page; `None`: there is no room for another mapping.
     fn build(&self, adapter: ObjectId, fbo: u32, pages: u32, mapping: Mapping) -> Option<u64> {
-        let less = |free: usize| free.checked_sub(1);
-        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        take(&self.free).ok()?;
         // One more than asked for, so that two mappings are never neighbours.
         let page = self.next.fetch_add(u64::from(pages) + 1, Ordering::Relaxed);
         let address = page * PAGE_SIZE as u64;
         let lam = Box::new(Lam { adapter, start: address + u64::from(fbo), mapping });
         if self.messages.push(Message::Built(lam)).is_err() {
             // Only releases of what never was can have filled it.
-            self.free.fetch_add(1, Ordering::Relaxed);
+            self.free.fetch_add(1, Ordering::Release);
             return None;
         }
         Some(address)
@@ -121,7 +121,7 @@ impl Lams {
         let on_page = address..address.saturating_add(PAGE_SIZE as u64);
         if let Some((&start, _)) = self.by_start.range(on_page).next() {
             self.by_start.remove(&start);
-            ring.free.fetch_add(1, Ordering::Relaxed);
+            ring.free.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -130,7 +130,7 @@ impl Lams {
         self.update(ring);
         let before = self.by_start.len();
         self.by_start.retain(|_, lam| lam.adapter != adapter);
-        ring.free.fetch_add(before - self.by_start.len(), Ordering::Relaxed);
+        ring.free.fetch_add(before - self.by_start.len(), Ordering::Release);
     }
 
     /// Calls `each` with the pieces of the `len` bytes from logical address `address`: where they

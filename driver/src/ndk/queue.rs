@@ -2,7 +2,8 @@
 
 use super::Context;
 use crate::abi::*;
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::ring::modelled::{AtomicU32, rtrb};
+use core::sync::atomic::Ordering;
 use rocev2::ids::Lkey;
 use rocev2::qp::work::{MAX_MESSAGE, RecvWr, SgList, Sge, sg_len};
 
@@ -13,7 +14,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) const fn new(depth: u32) -> Self {
+    pub(crate) fn new(depth: u32) -> Self {
         Self { depth: AtomicU32::new(depth), retired: AtomicU32::new(0) }
     }
 

@@ -10,11 +10,8 @@
 //! Who makes Idle into Scheduled brings a runner along (a DPC); nobody else does. A producer first
 //! puts its work where the runner looks, then schedules.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU8, Ordering};
-
-#[cfg(not(loom))]
-use core::sync::atomic::{AtomicU8, Ordering};
+use crate::ring::modelled::AtomicU8;
+use core::sync::atomic::Ordering;
 
 const IDLE: u8 = 0;
 const SCHEDULED: u8 = 1;

@@ -11,6 +11,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
 
 mod congestion;
+mod connections;
+mod door;
 mod keys;
 mod loss;
 mod shared;

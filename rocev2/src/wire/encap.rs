@@ -390,6 +390,8 @@ const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec;
+    use std::vec::Vec;
 
     /// QP numbers, and REQ labels with the ports that Linux then used.
     #[test]
@@ -407,6 +409,158 @@ mod tests {
         ];
         for (label, port) in ports {
             assert_eq!(source_port(label, Qpn::new(1), Qpn::new(2)), port, "label {label:#x}");
+        }
+    }
+
+    const PAYLOAD: [u8; 20] = [0x5a; 20];
+
+    fn encap(v6: bool, vlan: Option<u16>) -> Encap {
+        let address = |last: u8| match v6 {
+            true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
+            false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
+        };
+        Encap {
+            src_mac: Mac([2, 0, 0, 0, 0, 1]),
+            dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+            vlan,
+            src: address(1),
+            dst: address(2),
+            traffic_class: 0x6a,
+            hop_limit: 63,
+            ip_id: if v6 { 0 } else { 0x1234 },
+            flow_label: if v6 { 0xa_bcde } else { 0 },
+            src_port: 0xc132,
+        }
+    }
+
+    fn frame(encap: &Encap) -> Vec<u8> {
+        let mut frame = [vec![0; encap.header_len()], PAYLOAD.into()].concat();
+        encap.emit(PAYLOAD.len(), &mut frame[..encap.header_len()]);
+        frame
+    }
+
+    /// Why a frame is dropped after `damage` to what is behind its Ethernet header.
+    fn dropped(v6: bool, damage: impl Fn(&mut [u8])) -> Option<DropReason> {
+        let mut frame = frame(&encap(v6, None));
+        let ip = &mut frame[Ethernet2Header::LEN..];
+        damage(ip);
+        if !v6 {
+            let header = ip.first_chunk_mut::<{ Ipv4Header::MIN_LEN }>().unwrap();
+            header[10..12].fill(0);
+            let sum = Sum16BitWords::new().add_slice(header).ones_complement();
+            header[10..12].copy_from_slice(&sum.to_ne_bytes());
+        }
+        Decapsulated::parse(&frame, None).err()
+    }
+
+    #[test]
+    fn headers_survive_and_none_may_be_cut() {
+        for (v6, vlan) in [(false, None), (true, None), (false, Some(0x6005)), (true, Some(0xefff))]
+        {
+            let encap = encap(v6, vlan);
+            let frame = frame(&encap);
+            let parsed = Decapsulated::parse(&frame, None).unwrap();
+            assert_eq!((parsed.encap, parsed.payload), (encap, &PAYLOAD[..]));
+            assert_eq!(encap.reply().reply(), encap);
+            assert_eq!((encap.reply().src, encap.reply().dst_mac), (encap.dst, encap.src_mac));
+            for len in 0..frame.len() {
+                let cut = Decapsulated::parse(&frame[..len], None).err();
+                assert_eq!(cut, Some(DropReason::Truncated), "{encap:?}: {len} bytes");
+            }
+        }
+    }
+
+    /// Annex A17: no options, no extension headers, no fragments; lengths and sums agree.
+    #[test]
+    fn other_packets_are_told_from_bad_ones() {
+        use DropReason::{Fragment, IpHeader, NotRoce, Truncated, UdpChecksum, UdpLength};
+        assert!([false, true].iter().all(|v6| dropped(*v6, |_| ()).is_none()));
+        let tcp = 6;
+        // Byte of the IPv4 packet, its value, what that leads to.
+        let v4 = [
+            (0, 0x46, IpHeader),
+            (0, 0x65, IpHeader),
+            (3, 19, IpHeader),
+            (3, 49, Truncated),
+            (3, 47, UdpLength),
+            (6, 0x20, Fragment),
+            (9, tcp, NotRoce),
+            (23, 0xb8, NotRoce),
+            (25, 23, UdpLength),
+            (25, 29, UdpLength),
+            (27, 1, UdpChecksum),
+        ];
+        for (at, value, reason) in v4 {
+            assert_eq!(dropped(false, |ip| ip[at] = value), Some(reason), "{at}: {value}");
+        }
+        let v6 = [
+            (0, 0x50, IpHeader),
+            (5, 29, Truncated),
+            (5, 27, UdpLength),
+            (6, tcp, NotRoce),
+            (43, 0xb8, NotRoce),
+            (45, 23, UdpLength),
+            (47, 1, UdpChecksum),
+        ];
+        for (at, value, reason) in v6 {
+            assert_eq!(dropped(true, |ip| ip[at] = value), Some(reason), "{at}: {value}");
+        }
+        // An extension header is ours to count only where UDP follows it.
+        for (next, reason) in [(0, IpHeader), (43, IpHeader), (60, IpHeader), (44, Fragment)] {
+            let before = |protocol| move |ip: &mut [u8]| (ip[6], ip[40]) = (next, protocol);
+            assert_eq!(dropped(true, before(17)), Some(reason), "{next}");
+            assert_eq!(dropped(true, before(tcp)), Some(NotRoce), "{next}");
+        }
+        // The IPv4 header's own checksum.
+        let mut frame = frame(&encap(false, None));
+        frame[Ethernet2Header::LEN + 8] -= 1;
+        assert_eq!(Decapsulated::parse(&frame, None).err(), Some(IpHeader));
+        // Neither IP version, and a second tag.
+        frame[12..14].copy_from_slice(&[0x08, 0x06]);
+        assert_eq!(Decapsulated::parse(&frame, None).err(), Some(NotRoce));
+        frame[12..18].copy_from_slice(&[0x81, 0, 0, 5, 0x81, 0]);
+        assert_eq!(Decapsulated::parse(&frame, None).err(), Some(NotRoce));
+    }
+
+    /// A sender may use the UDP checksum (annex A17): then it has to be right.
+    #[test]
+    fn a_udp_checksum_is_checked_where_there_is_one() {
+        for v6 in [false, true] {
+            let with_sum = |xor: u16| {
+                dropped(v6, |ip| {
+                    let (ip, udp) = ip.split_at_mut(if v6 { 40 } else { 20 });
+                    let addresses = &ip[if v6 { 8 } else { 12 }..];
+                    let (header, payload) = udp.split_first_chunk_mut::<8>().unwrap();
+                    let sum = Sum16BitWords::new()
+                        .add_slice(addresses)
+                        .add_2bytes([0, 17])
+                        .add_2bytes([header[4], header[5]])
+                        .add_slice(header)
+                        .add_slice(payload)
+                        .ones_complement();
+                    header[6..].copy_from_slice(&(sum ^ xor).to_ne_bytes());
+                })
+            };
+            assert_eq!(with_sum(0), None);
+            assert_eq!(with_sum(1), Some(DropReason::UdpChecksum));
+        }
+    }
+
+    /// One set of headers stands before several segments: its lengths are those of the first or of
+    /// the whole.
+    #[test]
+    fn the_lengths_of_a_unit_are_of_its_first_segment_or_of_all() {
+        for v6 in [false, true] {
+            let encap = encap(v6, None);
+            let lengths = |of_headers: usize| {
+                let mut frame = [vec![0; encap.header_len()], vec![0x5a; 3 * 20]].concat();
+                encap.emit(of_headers, &mut frame[..encap.header_len()]);
+                Decapsulated::parse(&frame, Some(20)).map(|parsed| parsed.payload.len())
+            };
+            assert_eq!((lengths(20), lengths(60)), (Ok(60), Ok(60)));
+            for other in [16, 40, 61] {
+                assert_eq!(lengths(other), Err(DropReason::UdpLength), "{other}");
+            }
         }
     }
 }

@@ -363,3 +363,104 @@ pub(super) fn put<const N: usize>(out: &mut [u8], bytes: [u8; N]) -> &mut [u8] {
     *head = bytes;
     rest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const RETH: Reth =
+        Reth { va: 0x0102_0304_0506_0708, rkey: Rkey::new(0x090a_0b0c), len: 0x0d0e_0f10 };
+    const RETH_BYTES: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+    const DETH: Deth = Deth { qkey: 0x8001_0000, src_qpn: Qpn::new(0x12_3456) };
+    const DETH_BYTES: [u8; 8] = [0x80, 1, 0, 0, 0, 0x12, 0x34, 0x56];
+
+    /// Each header beside its bytes, as the figures of IBTA ch. 9, annexes A17 and A19 place them.
+    fn layouts() -> [(Opcode, Ext, Vec<u8>); 12] {
+        let aeth = Aeth::parse(&[0x1f, 0x11, 0x22, 0x33]);
+        let ack = [0x1f, 0x11, 0x22, 0x33];
+        let imm = [0xa1, 0xa2, 0xa3, 0xa4];
+        let value = u32::from_be_bytes(imm);
+        let atomic = AtomicEth {
+            va: RETH.va,
+            rkey: RETH.rkey,
+            swap_or_add: 0x1112_1314_1516_1718,
+            compare: 0x191a_1b1c_1d1e_1f20,
+        };
+        let atomic_bytes: Vec<u8> = (1..=12).chain(0x11..=0x20).collect();
+        let feth = Feth { placement: 0x3, selectivity: 0x2 };
+        [
+            (Opcode::SendOnly, Ext::None, [].into()),
+            (Opcode::WriteFirst, Ext::Reth(RETH), RETH_BYTES.into()),
+            (Opcode::WriteOnlyImm, Ext::RethImm(RETH, value), [&RETH_BYTES[..], &imm].concat()),
+            (Opcode::SendLastImm, Ext::Imm(value), imm.into()),
+            (Opcode::SendOnlyInv, Ext::Ieth(Rkey::new(value)), imm.into()),
+            (Opcode::Acknowledge, Ext::Aeth(aeth), ack.into()),
+            (Opcode::CompareSwap, Ext::AtomicEth(atomic), atomic_bytes),
+            (
+                Opcode::AtomicAcknowledge,
+                Ext::AtomicAck(aeth, RETH.va),
+                [&ack[..], &RETH_BYTES[..8]].concat(),
+            ),
+            (Opcode::UdSendOnly, Ext::Deth(DETH), DETH_BYTES.into()),
+            (Opcode::UdSendOnlyImm, Ext::DethImm(DETH, value), [&DETH_BYTES[..], &imm].concat()),
+            (Opcode::Flush, Ext::Flush(feth, RETH), [&[0, 0, 0, 0x23], &RETH_BYTES[..]].concat()),
+            (Opcode::Cnp, Ext::Cnp, [0; 16].into()),
+        ]
+    }
+
+    #[test]
+    fn every_header_has_its_layout() {
+        for (opcode, ext, bytes) in layouts() {
+            assert_eq!(ext.len(), bytes.len(), "{ext:?}");
+            let mut out = [0xee; 40];
+            assert_eq!(ext.emit(&mut out).len(), 40 - bytes.len());
+            assert_eq!(out[..bytes.len()], bytes, "{ext:?}");
+            assert!(out[bytes.len()..].iter().all(|byte| *byte == 0xee), "{ext:?}");
+            // What follows the headers is left alone.
+            let followed = [&bytes[..], b"payload"].concat();
+            assert_eq!(Ext::parse(opcode, &followed), Ok((ext, &b"payload"[..])));
+            for len in 0..bytes.len() {
+                let parsed = Ext::parse(opcode, &bytes[..len]);
+                assert_eq!(parsed, Err(DropReason::Truncated), "{ext:?} of {len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn headers_follow_their_opcodes_only() {
+        let layouts = layouts();
+        for (at, (opcode, ..)) in layouts.iter().enumerate() {
+            for (other, (_, ext, _)) in layouts.iter().enumerate() {
+                assert_eq!(ext.matches(*opcode), at == other, "{ext:?} after {opcode:?}");
+            }
+        }
+    }
+
+    /// Reserved bits are zero when sent and ignored when received.
+    #[test]
+    fn reserved_bits_are_ignored() {
+        let mut flush = [0xff; 20];
+        flush[4..].copy_from_slice(&RETH_BYTES);
+        let feth = Feth { placement: 0xf, selectivity: 3 };
+        assert_eq!(Ext::parse(Opcode::Flush, &flush), Ok((Ext::Flush(feth, RETH), &[][..])));
+        let mut deth = DETH_BYTES;
+        deth[4] = 0xff;
+        assert_eq!(Ext::parse(Opcode::UdSendOnly, &deth), Ok((Ext::Deth(DETH), &[][..])));
+        assert_eq!(Ext::parse(Opcode::Cnp, &[0xff; 16]), Ok((Ext::Cnp, &[][..])));
+    }
+
+    #[test]
+    fn a_part_is_found_in_whatever_carries_it() {
+        for (_, ext, bytes) in layouts() {
+            let (reth, deth) = (ext.reth().is_some(), ext.deth().is_some());
+            assert_eq!(reth, matches!(bytes.len(), 16 | 20) && ext != Ext::Cnp, "{ext:?}");
+            assert_eq!(deth, matches!(ext, Ext::Deth(_) | Ext::DethImm(..)));
+            let answers = matches!(ext, Ext::Aeth(_) | Ext::AtomicAck(..));
+            assert_eq!(ext.aeth().is_some(), answers, "{ext:?}");
+            let carries = bytes.ends_with(&[0xa1, 0xa2, 0xa3, 0xa4]);
+            let imm = (carries && !matches!(ext, Ext::Ieth(_))).then_some(0xa1a2_a3a4);
+            assert_eq!(ext.imm(), imm, "{ext:?}");
+        }
+    }
+}

@@ -320,7 +320,11 @@ impl Chaos {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 400 },
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     /// Whatever consumer and peer do, nothing panics, all limits hold, each kind of event comes once
     /// for a connection, and released connections leave nothing behind.

@@ -112,7 +112,7 @@ fn sgl_of(node: &Node, offset: usize, len: usize) -> SgList {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
     /// A peer's packet, whatever it says, never panics and never writes outside the region.
     #[test]

@@ -1,0 +1,125 @@
+//! What a consumer asks of connection management, and what its queue pair has of it.
+
+use super::*;
+use crate::cm::CmError;
+use crate::wire::mad::RejReason;
+
+const LIMITS: ReadLimits = ReadLimits { inbound: 4, outbound: 4 };
+
+/// The connection that node 1 was asked for.
+fn asked(world: &mut World) -> ConnId {
+    world.run();
+    match world.events[1].pop() {
+        Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) => conn,
+        other => panic!("no request: {other:?}"),
+    }
+}
+
+/// Why node 0 was refused.
+fn refused(world: &mut World, conn: ConnId) -> (RejReason, usize) {
+    world.run();
+    match world.events[0].pop() {
+        Some(Event::Cm(CmEvent::Refused { conn: of, reason, private_data })) if of == conn => {
+            (reason, private_data.len())
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// A paused listener, or one that ended, refuses like none (IBTA ch. 12, Rejection Reasons).
+#[test]
+fn a_listener_that_pauses_or_ends_refuses_as_if_there_was_none() {
+    for v6 in [false, true] {
+        let mut world = World::new(v6);
+        let local = SocketAddr::new(address(v6, 1), PORT);
+        world.devices[1].bind_port(local.ip(), PORT).unwrap();
+        let listener = world.devices[1].listen(local, 4).unwrap();
+        assert_eq!(world.devices[1].listen(local, 4), Err(CmError::AddressInUse));
+        let client = world.qp(0);
+
+        world.devices[1].pause(listener, true);
+        let conn = world.connect(v6, client);
+        // RejReason::CONSUMER would say that someone listens.
+        assert_eq!(refused(&mut world, conn).0, RejReason::INVALID_SERVICE_ID);
+        assert!(world.events[1].is_empty());
+
+        world.devices[1].pause(listener, false);
+        let conn = world.connect(v6, client);
+        // What the consumer was told of stays its own when the listener ends.
+        let passive = asked(&mut world);
+        world.devices[1].unlisten(listener);
+        world.devices[1].reject(world.now, passive, b"no").unwrap();
+        let (reason, len) = refused(&mut world, conn);
+        assert!(reason == RejReason::CONSUMER && len >= 2);
+
+        let conn = world.connect(v6, client);
+        assert_eq!(refused(&mut world, conn).0, RejReason::INVALID_SERVICE_ID);
+    }
+}
+
+/// A bound port is free again when its last user has gone.
+#[test]
+fn a_port_lives_as_long_as_its_last_user() {
+    let mut device = Device::new(config(false, 0));
+    let local = address(false, 0);
+    assert_eq!(device.bind_port(local, PORT), Ok(PORT));
+    device.retain_port(local, PORT);
+    device.unbind_port(local, PORT);
+    assert_eq!(device.bind_port(local, PORT), Err(CmError::AddressInUse));
+    device.unbind_port(local, PORT);
+    assert_eq!(device.bind_port(local, PORT), Ok(PORT));
+    let any = device.bind_port(local, 0).unwrap();
+    assert!(any != 0 && any != PORT);
+}
+
+/// The terms of a reply may be refused too; then neither queue pair is connected, and the peer's is
+/// told why (IBTA ch. 12, REJ).
+#[test]
+fn a_reply_can_be_refused() {
+    let mut world = World::new(false);
+    let qps = [world.qp(0), world.qp(1)];
+    world.listen(false);
+    let active = world.connect(false, qps[0]);
+    let passive = asked(&mut world);
+    world.devices[1].accept(world.now, passive, qps[1], LIMITS, b"terms").unwrap();
+    world.run();
+    assert!(matches!(world.events[0].pop(), Some(Event::Cm(CmEvent::Connected { .. }))));
+    let too_long = [0; 149];
+    assert_eq!(world.devices[0].reject(world.now, active, &too_long), Err(CmError::PrivateData));
+    world.devices[0].reject(world.now, active, b"no").unwrap();
+    world.run();
+    let event = world.events[1].pop();
+    assert!(
+        matches!(&event, Some(Event::Cm(CmEvent::Refused { conn, reason, .. }))
+            if *conn == passive && *reason == RejReason::CONSUMER),
+        "{event:?}"
+    );
+    assert_eq!(world.devices[0].confirm(world.now, active), Err(CmError::State));
+}
+
+/// Both sides learn that a connection ends: one asked for it, the other was left (IBTA ch. 12, DREQ).
+#[test]
+fn a_disconnect_ends_the_connection_at_both_sides() {
+    for v6 in [false, true] {
+        let (mut world, _, [active, passive]) = World::connected(v6);
+        world.devices[0].disconnect(world.now, active).unwrap();
+        assert_eq!(world.devices[0].disconnect(world.now, active), Err(CmError::State));
+        world.run();
+        let left = world.events[1].remove(0);
+        assert!(
+            matches!(left, Event::Cm(CmEvent::PeerDisconnected { conn, .. }) if conn == passive)
+        );
+        world.devices[1].disconnect(world.now, passive).ok();
+        world.run_for(Duration::from_secs(60));
+        let done = |event: &Event| {
+            let Event::Cm(event) = event else { return false };
+            *event == CmEvent::DisconnectDone { conn: active, timed_out: false }
+        };
+        assert_eq!(world.events[0].iter().filter(|event| done(event)).count(), 1);
+        for (node, conn) in [(0, active), (1, passive)] {
+            world.devices[node].release(world.now, conn);
+        }
+        world.run_for(Duration::from_secs(60));
+        assert!(world.devices.iter().all(|device| device.poll_timeout().is_none()));
+    }
+}
