@@ -89,7 +89,12 @@ pub(super) fn bind_halt(host: &dyn Host, _: &[String]) {
         nic.ends.store([nic::AT_ONCE, nic::LATER][number % 2], Ordering::SeqCst);
         let vnic = add(0, nic);
         bound += usize::from(vnic.link.load(Ordering::SeqCst) == 1);
-        vnic.remove();
+        // Its NIC may go at the same time, and has to: it is offered only if it is not bound.
+        std::thread::scope(|scope| {
+            scope.spawn(|| nic.unbind());
+            vnic.remove();
+        });
+        nic.unbind();
     }
     say!("{bound} of 100 were bound before they halted");
     finish(host);
