@@ -42,6 +42,8 @@ mod in_wine {
         the_nic_may_come_late: "bind-late";
         /// Goal: an adapter that is told to use itself as its NIC does not.
         an_adapter_does_not_bind_to_itself: "bind-self";
+        /// Goal: an adapter that halts while its NIC is being bound is bound before, or not at all.
+        an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
         /// Goal: TCP/IP's frames pass in both directions, RoCE's do not reach it.
         ordinary_frames_pass: "pass-through";
         /// Goal: two adapters connect and exchange 10,000 verified SENDs, WRITEs and READs.
@@ -70,6 +72,8 @@ mod in_wine {
         calls_to_the_nic_may_pend: "pending";
         /// Goal: the NIC sleeps and wakes under traffic, which stops and goes on.
         the_nic_may_sleep: "sleep-below";
+        /// Goal: the same where threads rest at random, as on a machine under load.
+        the_nic_may_sleep_on_a_busy_machine: "sleep-below jitter=200";
         /// Goal: so does the adapter.
         the_adapter_may_sleep: "sleep";
         /// Goal: a sleep that is too long for a connection ends it by an event and flushed requests.
@@ -96,7 +100,9 @@ mod in_a_process {
         an_adapter_starts_and_halts: "start";
         the_nic_may_come_late: "bind-late";
         an_adapter_does_not_bind_to_itself: "bind-self";
+        an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
         ordinary_frames_pass: "pass-through";
+        tags_pass_on_a_busy_machine: "tags jitter=200";
         an_adapter_has_its_own_address: "own-address";
         tags_pass_beside_frames: "tags";
         an_adapter_lives_in_a_vlan: "vlan";
@@ -228,22 +234,24 @@ fn wine(scenario: &str) {
     // The script takes turns as well, but a test that waits there counts as slow.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    judge("Wine", scenario, in_wine().arg(scenario));
+    judge("Wine", scenario, &mut in_wine());
 }
 
 fn process(scenario: &str) {
     if let Some(mut command) = in_process() {
-        judge("a process", scenario, command.arg(scenario));
+        judge("a process", scenario, &mut command);
     }
 }
 
 fn process_with_wdk(scenario: &str) {
     if let Some(mut command) = in_process_with_wdk() {
-        judge("a process, built with wdk-sys", scenario, command.arg(scenario));
+        judge("a process, built with wdk-sys", scenario, &mut command);
     }
 }
 
+/// Runs a scenario, named with its arguments.
 fn judge(host: &str, scenario: &str, command: &mut Command) {
+    command.args(scenario.split(' '));
     if scenario.starts_with("refused") && env::var_os("REFUSE_ALL").is_some() {
         command.arg("all");
     }
@@ -256,15 +264,42 @@ fn judge(host: &str, scenario: &str, command: &mut Command) {
     }
     let name = format!("{scenario} in {host}");
     let sound = report.trim_end().ends_with("verdict: pass") && done.status.success();
-    assert!(sound, "{name}: {}\n{report}\n{said}", done.status);
+    assert!(sound, "{name}: {}\n{}\n{}", done.status, digest(&report), digest(&said));
     for event in events_of(scenario) {
         let traced = report.lines().any(|line| line == format!("trace ndkrocev2: {event}"));
-        assert!(traced, "{name}: {event} is not in the trace\n{report}");
+        assert!(traced, "{name}: {event} is not in the trace\n{}", digest(&report));
     }
     let wanted = |line: &&str| line.contains("verified") || line.contains(" breaches, ");
     for line in report.lines().filter(wanted) {
         println!("{name}: {line}");
     }
+}
+
+/// What a failure is read from: the end of a report, and before it the first breaches.
+fn digest(report: &str) -> String {
+    const END: usize = 60;
+    const BREACHES: usize = 20;
+    let lines: Vec<_> = report.lines().collect();
+    let (before, end) = lines.split_at(lines.len().saturating_sub(END));
+    let breaches = before.iter().filter(|line| line.starts_with("BREACH")).take(BREACHES);
+    let left_out = format!("[{} lines, of them these breaches:]", before.len());
+    let head: Vec<_> = std::iter::once(&*left_out).chain(breaches.copied()).collect();
+    if before.is_empty() {
+        end.join("\n")
+    } else {
+        [&head[..], &["[the end:]"], end].concat().join("\n")
+    }
+}
+
+#[test]
+fn a_digest_has_the_end_and_the_breaches() {
+    assert_eq!(digest("a\nb"), "a\nb");
+    let long = format!("first\nBREACH: one\n{}verdict: fail", "more\n".repeat(100));
+    let digest = digest(&long);
+    assert!(
+        digest.starts_with("[43 lines, of them these breaches:]\nBREACH: one\n[the end:]\nmore")
+    );
+    assert!(digest.ends_with("more\nverdict: fail") && digest.lines().count() == 63);
 }
 
 /// What a scenario must leave in a trace, whatever else it does.

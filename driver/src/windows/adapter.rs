@@ -111,13 +111,15 @@ impl Adapter {
         if adapter.config.network_direct {
             adapter.ndk.open();
         }
-        if let Some(binding) = DRIVER.binding_for(&adapter) {
-            // A NIC that cannot serve it is reported; the adapter lives without link.
-            let _ = adapter.attach(&binding);
-        }
         // The context's count, which `halt` takes back.
         let _ = Arc::into_raw(Arc::clone(&adapter));
-        DRIVER.add_adapter(adapter);
+        DRIVER.in_turn(|| {
+            if let Some(binding) = DRIVER.binding_for(&adapter) {
+                // A NIC that cannot serve it is reported; the adapter lives without link.
+                let _ = adapter.attach(&binding);
+            }
+            DRIVER.add_adapter(adapter);
+        });
         Ok(())
     }
 
@@ -173,7 +175,8 @@ impl Adapter {
     pub(super) unsafe fn halt(context: NDIS_HANDLE) {
         // SAFETY: the count that `start` left.
         let adapter = unsafe { Arc::from_raw(context.cast::<Self>()) };
-        DRIVER.remove_adapter(&adapter);
+        // A NIC that is being bound is bound before, or finds no adapter.
+        DRIVER.in_turn(|| DRIVER.remove_adapter(&adapter));
         adapter.ndk.close_and_wait();
         let parts = adapter.running().parts.lock().take();
         let Some(Parts { watch, worker, state_worker, runner }) = parts else { return };
@@ -181,11 +184,12 @@ impl Adapter {
         drop(worker);
         drop(state_worker);
         // The core is still there to give back what the NIC lent it.
-        if let Some(binding) = adapter.attachment.binding() {
-            binding.leave_adapter();
-            drop(adapter.attachment.set_binding(None));
-            trace::unbound(adapter.luid, binding.name());
-        }
+        DRIVER.in_turn(|| {
+            if let Some(binding) = adapter.attachment.binding() {
+                binding.leave_adapter();
+                trace::unbound(adapter.luid, binding.name());
+            }
+        });
         drop(runner);
     }
 
@@ -235,7 +239,7 @@ impl Adapter {
         self.attachment.binding().is_some()
     }
 
-    /// Joins the adapter to its NIC. PASSIVE_LEVEL.
+    /// Joins the adapter to its NIC. PASSIVE_LEVEL, in turn.
     pub(super) fn attach(self: &Arc<Self>, binding: &Arc<Binding>) -> Result<(), NDIS_STATUS> {
         if binding.mtu() < self.mtu() {
             let (theirs, ours) = (binding.mtu() as u32, self.mtu() as u32);
@@ -249,13 +253,13 @@ impl Adapter {
             report(self.handle, Problem::FilterRefused, status.0.cast_unsigned(), 0);
         })?;
         drop(self.attachment.set_binding(Some(Arc::clone(binding))));
-        binding.set_adapter(Some(Arc::clone(self)));
+        binding.set_adapter(Arc::clone(self));
         trace::bound(self.luid, binding.name(), binding.link().speed);
         self.indicate_link(binding.link());
         Ok(())
     }
 
-    /// The NIC goes away; nothing of it is under way any more. PASSIVE_LEVEL.
+    /// The NIC goes away; nothing of it is under way any more. PASSIVE_LEVEL, in turn.
     pub(super) fn detach(&self, binding: &Arc<Binding>) {
         let attached = self.attachment.set_binding(None);
         debug_assert!(attached.is_none_or(|attached| Arc::ptr_eq(&attached, binding)));

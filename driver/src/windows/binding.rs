@@ -35,6 +35,8 @@ pub(super) struct Binding {
     /// Whether the NIC has power.
     awake: AtomicBool,
     adapter: SpinLock<Option<Arc<Adapter>>>,
+    /// Calls that use the adapter; shut while there is none.
+    calls: Gate,
     /// Set when NDIS completes an open or a close.
     completed: Event,
     completion: AtomicI32,
@@ -50,7 +52,7 @@ pub(super) struct LinkState {
 }
 
 impl Binding {
-    /// Opens the NIC for the adapter that wants it. PASSIVE_LEVEL, inside `ProtocolBindAdapterEx`.
+    /// Opens the NIC for the adapter that wants it. PASSIVE_LEVEL, inside `ProtocolBindAdapterEx`, in turn.
     pub(super) fn open(
         bind_context: NDIS_HANDLE,
         parameters: &NDIS_BIND_PARAMETERS,
@@ -79,6 +81,7 @@ impl Binding {
             running: AtomicBool::new(false),
             awake: AtomicBool::new(true),
             adapter: SpinLock::new(None),
+            calls: Gate::shut(),
             completed: Event::notification(),
             completion: AtomicI32::new(0),
             connected: AtomicI32::new(parameters.MediaConnectState),
@@ -148,11 +151,10 @@ impl Binding {
         self.completed.set();
     }
 
-    /// Closes the NIC. NDIS has paused the binding before. PASSIVE_LEVEL.
+    /// Closes the NIC. NDIS has paused the binding before. PASSIVE_LEVEL, in turn.
     pub(super) fn close(self: &Arc<Self>) {
         self.pause();
-        let adapter = self.adapter.lock().take();
-        if let Some(adapter) = adapter {
+        if let Some(adapter) = self.take_adapter() {
             adapter.detach(self);
         }
         DRIVER.remove_binding(self);
@@ -163,20 +165,21 @@ impl Binding {
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
     }
 
-    /// Nothing new from now on; returns when nothing is under way. PASSIVE_LEVEL.
+    /// Nothing new from now on; returns when nothing is under way. PASSIVE_LEVEL, in turn.
     pub(super) fn pause(&self) {
         self.running.store(false, Ordering::Release);
         self.io.close();
         self.io.wait_empty();
     }
 
+    /// PASSIVE_LEVEL, in turn.
     pub(super) fn restart(&self) {
         self.running.store(true, Ordering::Release);
         self.open_io();
     }
 
     /// The NIC loses its power, or has it again. Without it nothing new begins, and nothing is under
-    /// way when this returns. PASSIVE_LEVEL.
+    /// way when this returns. PASSIVE_LEVEL, in turn.
     pub(super) fn set_power(&self, awake: bool) {
         self.awake.store(awake, Ordering::Release);
         if awake {
@@ -195,13 +198,18 @@ impl Binding {
     }
 
     /// The adapter goes away while the NIC stays: nothing of it is under way when this returns.
-    /// PASSIVE_LEVEL.
+    /// PASSIVE_LEVEL, in turn.
     pub(super) fn leave_adapter(&self) {
         self.io.close();
         self.io.wait_empty();
-        self.set_adapter(None);
-        // What a NIC sends to nobody is not worth its while.
-        let _ = self.set_filter(0);
+        if let Some(adapter) = self.take_adapter() {
+            // Before the gate opens again: the poll core has frames to send as long as it runs.
+            drop(adapter.attachment().set_binding(None));
+        }
+        // What a NIC sends to nobody is not worth its while. Asleep it cannot be told.
+        if self.awake.load(Ordering::Acquire) {
+            let _ = self.set_filter(0);
+        }
         self.open_io();
     }
 
@@ -217,10 +225,33 @@ impl Binding {
         self.handle.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_adapter(&self, adapter: Option<Arc<Adapter>>) {
-        let before = core::mem::replace(&mut *self.adapter.lock(), adapter);
-        // Dropped here, not under the lock.
-        drop(before);
+    /// PASSIVE_LEVEL, in turn.
+    pub(super) fn set_adapter(&self, adapter: Arc<Adapter>) {
+        let before = self.adapter.lock().replace(adapter);
+        debug_assert!(before.is_none(), "one adapter at a time");
+        self.calls.open();
+    }
+
+    /// Parts from the adapter, which no call uses any more when this returns. PASSIVE_LEVEL, in turn.
+    fn take_adapter(&self) -> Option<Arc<Adapter>> {
+        self.calls.close();
+        self.calls.wait_empty();
+        self.adapter.lock().take()
+    }
+
+    /// A call to the adapter, which cannot be halted before the call has let go of it.
+    /// IRQL <= DISPATCH_LEVEL.
+    fn with_adapter<T>(&self, call: impl FnOnce(&Arc<Adapter>) -> T) -> Option<T> {
+        if !self.calls.enter(1) {
+            return None;
+        }
+        // Not under the lock: it may call NDIS.
+        let adapter = self.adapter.lock().clone();
+        let value = adapter.as_ref().map(call);
+        // The last count would be dropped at DISPATCH_LEVEL if the halt could go on before.
+        drop(adapter);
+        self.calls.leave(1);
+        value
     }
 
     pub(super) fn link(&self) -> LinkState {
@@ -240,10 +271,7 @@ impl Binding {
         let state = unsafe { indication.StatusBuffer.cast::<NDIS_LINK_STATE>().read_unaligned() };
         self.connected.store(state.MediaConnectState, Ordering::Relaxed);
         self.speed.store(state.XmitLinkSpeed, Ordering::Relaxed);
-        let adapter = self.adapter.lock().clone();
-        if let Some(adapter) = adapter {
-            adapter.indicate_link(self.link());
-        }
+        let _ = self.with_adapter(|adapter| adapter.indicate_link(self.link()));
     }
 
     // ---- requests -----------------------------------------------------------------------------
@@ -304,7 +332,20 @@ impl Binding {
     /// # Safety
     /// `head` is a chain of lists that this binding sent.
     pub(super) unsafe fn sent(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
-        let adapter = self.adapter.lock().clone();
+        let count = self.with_adapter(|adapter| {
+            // SAFETY: the caller's promise.
+            unsafe { Self::take_back(adapter, head, flags) }
+        });
+        // What was sent keeps the gate, and the gate the adapter.
+        debug_assert!(count.is_some(), "a send outlives its adapter");
+        self.io.leave(count.unwrap_or(0));
+    }
+
+    /// Completes sends of the adapter; their number.
+    ///
+    /// # Safety
+    /// As for [`sent`](Self::sent).
+    unsafe fn take_back(adapter: &Adapter, head: *mut NET_BUFFER_LIST, flags: ULONG) -> usize {
         let (mut count, mut originals) = (0, Chain::new());
         let each = |nbl: *mut NET_BUFFER_LIST| {
             count += 1;
@@ -319,17 +360,15 @@ impl Binding {
                 unsafe { (*original).Status = status };
                 // SAFETY: as above.
                 unsafe { originals.push(original) };
-            } else if let Some(adapter) = &adapter {
+            } else {
                 // SAFETY: a list of the edge.
                 unsafe { adapter.port().sent(nbl) };
             }
         };
         // SAFETY: the caller's promise.
         unsafe { for_each(head, each) };
-        if let Some(adapter) = &adapter {
-            adapter.complete_sends(&originals, flags);
-        }
-        self.io.leave(count);
+        adapter.complete_sends(&originals, flags);
+        count
     }
 
     /// Gives received lists back that were kept. IRQL <= DISPATCH_LEVEL.
@@ -343,20 +382,31 @@ impl Binding {
     /// # Safety
     /// `head` is a chain of `count` received lists with one net buffer each.
     pub(super) unsafe fn receive(&self, head: *mut NET_BUFFER_LIST, count: u32, flags: ULONG) {
+        let taken = self.with_adapter(|adapter| {
+            let enters = self.io.enter(count as usize);
+            if enters {
+                // SAFETY: the caller's promise.
+                unsafe { self.take(adapter, head, count, flags) };
+            }
+            enters
+        });
+        if taken != Some(true) && flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0 {
+            return_lists(self.handle(), head, flags & NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL);
+        }
+    }
+
+    /// Sorts received lists that have entered the gate.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive).
+    unsafe fn take(&self, adapter: &Adapter, head: *mut NET_BUFFER_LIST, count: u32, flags: ULONG) {
         let keep = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
         let return_flags = flags & NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL;
-        let adapter = self.adapter.lock().clone();
-        let Some(adapter) = adapter.filter(|_| self.io.enter(count as usize)) else {
-            if keep {
-                return_lists(self.handle(), head, return_flags);
-            }
-            return;
-        };
         let mut batch = Batch { done: Chain::new(), up: Chain::new(), keep };
         let addresses = adapter.addresses();
         let each = |nbl| {
             // SAFETY: the caller's promise.
-            unsafe { batch.sort(&adapter, &addresses, nbl) };
+            unsafe { batch.sort(adapter, &addresses, nbl) };
         };
         // SAFETY: as above.
         unsafe { for_each(head, each) };

@@ -8,7 +8,9 @@ use crate::abi::imports::{
     NdisMRegisterMiniportDriver, NdisRegisterProtocolDriver, NdisSetOptionalHandlers,
 };
 use crate::abi::*;
+use crate::platform::windows::sync::Turn;
 use crate::platform::windows::{pool, reserve, trace};
+use alloc::sync::Arc;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
@@ -53,6 +55,8 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     }
     let standing = reserve::standing()?;
     *DRIVER.reserve.lock() = Some(standing);
+    let turn = Arc::new(Turn::new());
+    *DRIVER.turn.lock() = Some(turn);
     // SAFETY: no condition.
     let system = unsafe { NdisGetVersion() };
     trace::start(system);
@@ -181,7 +185,9 @@ unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
 /// Of what is there from load to unload.
 fn let_go() {
     trace::stop();
-    // Dropped here, not under the lock.
+    // Dropped here, not under the locks.
+    let turn = DRIVER.turn.lock().take();
+    drop(turn);
     let standing = DRIVER.reserve.lock().take();
     drop(standing);
 }

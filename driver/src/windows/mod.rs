@@ -11,7 +11,8 @@
 //! Ordinary frames pass in both directions as clones; RoCEv2 frames to our addresses end in the poll
 //! core. Either half may come first and go first. A [`Gate`](crate::platform::windows::sync::Gate)
 //! at each half counts what is under way, and its owner waits for the last of it before it answers
-//! NDIS.
+//! NDIS. What joins and parts the halves, and what stops and starts the lower one, takes turns:
+//! NDIS serializes it for one NIC or one adapter, not for both.
 #![allow(non_upper_case_globals, reason = "C names in patterns")]
 
 mod adapter;
@@ -28,7 +29,7 @@ mod protocol;
 
 use crate::abi::*;
 use crate::platform::windows::reserve;
-use crate::platform::windows::sync::SpinLock;
+use crate::platform::windows::sync::{SpinLock, Turn};
 use adapter::Adapter;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -45,6 +46,8 @@ struct Driver {
     bindings: SpinLock<Vec<Arc<Binding>>>,
     /// From load to unload.
     reserve: SpinLock<Option<reserve::Open>>,
+    /// Of joining and parting; from load to unload.
+    turn: SpinLock<Option<Arc<Turn>>>,
 }
 
 static DRIVER: Driver = Driver {
@@ -53,11 +56,22 @@ static DRIVER: Driver = Driver {
     adapters: SpinLock::new(Vec::new()),
     bindings: SpinLock::new(Vec::new()),
     reserve: SpinLock::new(None),
+    turn: SpinLock::new(None),
 };
 
 impl Driver {
     fn protocol(&self) -> NDIS_HANDLE {
         self.protocol.load(Ordering::Acquire)
+    }
+
+    /// Runs `work` while nobody else joins or parts adapters and NICs, or stops or starts a NIC.
+    /// PASSIVE_LEVEL, not from within `work`.
+    fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        let turn = self.turn.lock().clone();
+        match turn {
+            Some(turn) => turn.run(work),
+            None => unreachable!("NDIS calls between load and unload only"),
+        }
     }
 
     /// The image goes: its statics are dropped by nobody else.

@@ -1,6 +1,7 @@
 //! The handlers of the protocol half: each converts and calls.
 #![allow(unsafe_code, reason = "functions that NDIS calls with pointers")]
 
+use super::DRIVER;
 use super::binding::{Binding, Request};
 use super::config::text_of;
 use crate::abi::*;
@@ -32,7 +33,7 @@ pub(super) unsafe extern "system" fn bind_adapter(
     };
     // SAFETY: as above.
     let name = unsafe { text_of(name) };
-    Binding::open(bind_context, parameters, name).into()
+    DRIVER.in_turn(|| Binding::open(bind_context, parameters, name)).into()
 }
 
 /// `ProtocolUnbindAdapterEx`: PASSIVE_LEVEL. Completes at once.
@@ -48,7 +49,7 @@ pub(super) unsafe extern "system" fn unbind_adapter(
     unsafe { Arc::increment_strong_count(pointer) };
     // SAFETY: the count taken above.
     let binding = unsafe { Arc::from_raw(pointer) };
-    binding.close();
+    DRIVER.in_turn(|| binding.close());
     NDIS_STATUS_SUCCESS
 }
 
@@ -90,10 +91,10 @@ pub(super) unsafe extern "system" fn net_pnp_event(
             NetEventSetPower if event.BufferLength as usize >= size_of::<i32>() => {
                 // SAFETY: an `NDIS_DEVICE_POWER_STATE` comes with the code.
                 let state = unsafe { event.Buffer.cast::<i32>().read_unaligned() };
-                binding.set_power(state == NdisDeviceStateD0);
+                DRIVER.in_turn(|| binding.set_power(state == NdisDeviceStateD0));
             }
-            NetEventPause => binding.pause(),
-            NetEventRestart => binding.restart(),
+            NetEventPause => DRIVER.in_turn(|| binding.pause()),
+            NetEventRestart => DRIVER.in_turn(|| binding.restart()),
             _ => {}
         }
     }

@@ -62,6 +62,25 @@ impl Event {
     }
 }
 
+/// Lets one thread in at a time, which may wait while it is inside.
+pub(crate) struct Turn(Event);
+
+impl Turn {
+    pub(crate) fn new() -> Self {
+        let free = Event::synchronization();
+        free.set();
+        Self(free)
+    }
+
+    /// Waits for its turn, and runs `work`. PASSIVE_LEVEL, not from within `work`.
+    pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.0.wait();
+        let value = work();
+        self.0.set();
+        value
+    }
+}
+
 /// Waits for any dispatcher object. PASSIVE_LEVEL.
 pub(super) fn wait(object: PVOID, time: Option<Duration>) {
     // Negative: from now on, in units of 100 ns.
@@ -181,7 +200,9 @@ impl Gate {
 
     /// Lets nobody in any more. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn close(&self) {
-        if self.state.fetch_or(SHUT, Ordering::AcqRel) & !SHUT == 0 {
+        // A gate that is shut already is empty, or its last is about to say so: whoever waits must not
+        // go on before, as it may free the gate.
+        if self.state.fetch_or(SHUT, Ordering::AcqRel) == 0 {
             self.empty.set();
         }
     }

@@ -31,7 +31,10 @@ macro_rules! exports {
         $(
             $(#[$meta])*
             #[cfg_attr(windows, unsafe(no_mangle))]
-            pub unsafe extern "win64" fn $name($($arg: $ty),*) $(-> $ret)? $body
+            pub unsafe extern "win64" fn $name($($arg: $ty),*) $(-> $ret)? {
+                let _rest = $crate::jitter::Rest::here();
+                $body
+            }
         )*
         pub(crate) fn table() -> Vec<(&'static str, usize)> {
             vec![$((stringify!($name), $name as *const () as usize)),*]
@@ -41,6 +44,7 @@ macro_rules! exports {
 
 #[macro_use]
 pub mod log;
+pub mod jitter;
 #[cfg(unix)]
 pub mod loader;
 pub mod ndis;

@@ -15,11 +15,13 @@ pub fn to_file(path: &str) {
 }
 
 pub fn line(arguments: Arguments<'_>) {
+    // In one piece: it may be read at any time, and this process may end between two.
+    let line = format!("{arguments}\n");
     let mut file = FILE.lock().unwrap_or_else(|e| e.into_inner());
     // A report that cannot be written is missed by who reads it.
     let _ = match &mut *file {
-        Some(file) => writeln!(file, "{arguments}"),
-        None => writeln!(std::io::stdout(), "{arguments}"),
+        Some(file) => file.write_all(line.as_bytes()),
+        None => std::io::stdout().write_all(line.as_bytes()),
     };
 }
 

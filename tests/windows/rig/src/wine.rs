@@ -35,11 +35,37 @@ impl Host for Wine {
     }
 }
 
+/// `EXCEPTION_RECORD`, as far as it is read.
+#[repr(C)]
+struct Exception {
+    code: u32,
+    flags: u32,
+    next: usize,
+    address: usize,
+    count: u32,
+    information: [usize; 2],
+}
+
+#[link(name = "kernel32")]
+unsafe extern "system" {
+    fn SetUnhandledExceptionFilter(filter: extern "system" fn(&&Exception) -> i32) -> usize;
+}
+
+/// Tells a fault, after which there would be no verdict.
+extern "system" fn fault(exception: &&Exception) -> i32 {
+    let Exception { code, address, information, .. } = **exception;
+    crate::log::verdict(
+        format_args!("BREACH: fault {code:#x} at {address:#x}, {information:x?}"),
+        false,
+    )
+}
+
 /// What the driver that Wine starts calls.
 #[unsafe(no_mangle)]
 pub(crate) extern "win64" fn RigStart(load: Load, unload: Load) -> i32 {
     std::thread::spawn(move || {
         crate::log::to_file(REPORT);
+        unsafe { SetUnhandledExceptionFilter(fault) };
         let scenario = std::fs::read_to_string(SCENARIO).unwrap_or_default();
         let scenario: Vec<String> = scenario.split_whitespace().map(str::to_owned).collect();
         crate::scenarios::run(&scenario, &Wine { load, unload });

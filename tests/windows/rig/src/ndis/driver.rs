@@ -260,7 +260,7 @@ exports! {
     }
     fn NdisReEnumerateProtocolBindings(_handle: Pointer) {
         irql::at_most(PASSIVE, "NdisReEnumerateProtocolBindings");
-        nic::bind_all();
+        nic::ask();
     }
 }
 

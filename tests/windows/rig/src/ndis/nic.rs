@@ -45,6 +45,10 @@ pub struct Nic {
     unbind_done: Completion,
     event_done: Completion,
     powered: AtomicBool,
+    /// Held over calls that bring frames or sends that are over.
+    serving: Mutex<()>,
+    /// Calls that end later and have not returned.
+    later: AtomicUsize,
     /// 0: its own.
     luid: AtomicU64,
 }
@@ -94,6 +98,7 @@ pub fn all() -> Vec<&'static Nic> {
 /// Binds and unbinds come one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 static ENUMERATIONS: AtomicUsize = AtomicUsize::new(0);
+static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 /// Offers every NIC that is not bound, from another thread, as NDIS does.
 pub fn bind_all() {
@@ -111,10 +116,30 @@ pub fn settle() {
     eventually("the end of binds", || ENUMERATIONS.load(Ordering::SeqCst) == 0);
 }
 
+/// How often the image has asked to be offered the NICs.
+pub fn asked() -> usize {
+    ASKED.load(Ordering::SeqCst)
+}
+
+/// Waits until the image has asked more often than that, and every offer was made.
+pub fn settle_after(before: usize) {
+    eventually("a request for offers", || asked() > before);
+    settle();
+}
+
+/// The image asks to be offered the NICs.
+pub fn ask() {
+    bind_all();
+    ASKED.fetch_add(1, Ordering::SeqCst);
+}
+
 pub fn unbind_all() {
     settle();
     for nic in all() {
         nic.unbind();
+        // The image is unloaded next: no call may be on its way back.
+        eventually("the return of late calls", || nic.later.load(Ordering::SeqCst) == 0);
+        nic.rest();
     }
 }
 
@@ -154,6 +179,8 @@ impl Nic {
             unbind_done: Completion::new(),
             event_done: Completion::new(),
             powered: AtomicBool::new(true),
+            serving: Mutex::new(()),
+            later: AtomicUsize::new(0),
             luid: AtomicU64::new(0),
         }));
         std::thread::spawn(move || nic.serve(&events));
@@ -166,6 +193,7 @@ impl Nic {
         nic
     }
 
+    /// Whether the offer of it was accepted, and frames may pass.
     pub fn is_bound(&self) -> bool {
         let binding = self.binding.lock().unwrap();
         binding.bound && binding.running
@@ -223,10 +251,10 @@ impl Nic {
         if !binding.open {
             breach!("a bind succeeded without an open adapter");
         }
-        binding.bound = true;
         drop(binding);
-        say!("NIC {}: bound", self.index);
         self.restart();
+        self.binding.lock().unwrap().bound = true;
+        say!("NIC {}: bound", self.index);
     }
 
     pub fn unbind(&self) {
@@ -271,6 +299,7 @@ impl Nic {
         }
         self.event(NET_EVENT_SET_POWER, "NetEventSetPower", state);
         self.powered.store(awake, Ordering::SeqCst);
+        self.rest();
         let edge = self.handle() as usize;
         if !awake {
             let rests = || nbl::borrowed(edge) + nbl::lent(edge) == 0;
@@ -318,22 +347,33 @@ impl Nic {
     }
 
     /// Ends a call of the image: now, later, or before it returns.
-    fn end(&self, status: i32, complete: impl FnOnce() + Send + 'static) -> i32 {
+    fn end(&'static self, status: i32, complete: impl FnOnce() + Send + 'static) -> i32 {
         match self.ends.load(Ordering::SeqCst) {
             AT_ONCE => return status,
             WITHIN => complete(),
-            _ => drop(std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(2));
-                complete();
-            })),
+            _ => {
+                self.later.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(2));
+                    complete();
+                    self.later.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
         }
         PENDING
+    }
+
+    /// Waits for a call with frames that has begun. One that begins later sees why it must not.
+    fn rest(&self) {
+        drop(self.serving.lock().unwrap());
     }
 
     /// Afterwards the image has completed every send and returned every receive.
     pub fn pause(&self) {
         self.event(NET_EVENT_PAUSE, "NetEventPause", 0);
         self.binding.lock().unwrap().running = false;
+        // What was on its way to the image when it was told comes back at once.
+        self.rest();
         let edge = self.handle() as usize;
         eventually("sends in flight after a pause", || nbl::borrowed(edge) == 0);
         if nbl::lent(edge) > 0 {
@@ -454,6 +494,7 @@ impl Nic {
                     Event::Stop => return,
                 }
             }
+            let _serving = self.serving.lock().unwrap();
             self.complete(&sent);
             resources = !resources;
             self.indicate(&frames, resources);

@@ -63,6 +63,8 @@ const NDK: u8 = 0xB3;
 
 static VNICS: Mutex<Vec<&'static Vnic>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(1);
+/// Calls that return lists to the image and are not over.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
 
 pub fn all() -> Vec<&'static Vnic> {
     VNICS.lock().unwrap().clone()
@@ -196,6 +198,7 @@ impl Vnic {
     }
 
     fn halt(&self) {
+        super::eventually("the end of returns", || RETURNING.load(Ordering::SeqCst) == 0);
         let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
         irql::run_at(PASSIVE, "MiniportHaltEx", || unsafe {
             miniport.halt.expect("checked")(self.context(), 0);
@@ -475,11 +478,13 @@ exports! {
         let (miniport, _) = driver::registered().miniport.expect("an adapter has a driver");
         let context = vnic.context() as usize;
         let lists = lists as usize;
+        RETURNING.fetch_add(1, Ordering::SeqCst);
         let give = move || {
             for list in unsafe { nbl::chain(lists as *mut Nbl) } { nbl::give_back(list); }
             irql::run_at(DISPATCH, "MiniportReturnNetBufferLists", || unsafe {
                 miniport.return_lists.expect("checked")(context as Pointer, lists as *mut Nbl, 1);
             });
+            RETURNING.fetch_sub(1, Ordering::SeqCst);
         };
         if count.is_multiple_of(2) { give() } else { std::thread::spawn(give); }
     }

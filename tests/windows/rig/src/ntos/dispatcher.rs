@@ -164,8 +164,9 @@ fn end(handle: usize) {
     if let Some(thread) = THREADS.lock().unwrap().get(&handle) {
         thread.object.set();
     }
-    RUNNING.fetch_sub(1, Ordering::SeqCst);
     release(handle);
+    // Last: whoever sees it looks for handles that are left.
+    RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
 exports! {

@@ -34,6 +34,7 @@ pub fn at_least(limit: u8, function: &str) {
 
 /// Runs `f` at an IRQL, and reports a callee that does not return at it.
 pub fn run_at<R>(irql: u8, what: &str, f: impl FnOnce() -> R) -> R {
+    let _rest = crate::jitter::Rest::here();
     let before = set(irql);
     let result = f();
     if current() != irql {

@@ -57,7 +57,7 @@ pub(super) fn tags(host: &dyn Host, _: &[String]) {
         let nics = [Nic::plug_in(1500), Nic::plug_in(1500)];
         let a = add_with(0, nics[0], &[("*PriorityVLANTag", keyword)]);
         let b = add_with(1, nics[1], &[]);
-        [a, b].into_iter().for_each(|vnic| expect_link(vnic, true));
+        [a, b].into_iter().zip(nics).for_each(|(vnic, nic)| expect_ready(vnic, nic));
         assert_eq!(a.mac_options() & (PRIORITY | VLAN), options, "keyword {keyword}");
         // From the one with the keyword: `sent` of the tag is on the wire.
         let out = frame(b.mac(), a.mac(), 1);

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::Host;
+use crate::jitter;
 use crate::log::breaches;
 use crate::ndis::nic::{self, Nic};
 use crate::ndis::oid;
@@ -28,6 +29,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("start", life::start),
     ("bind-late", life::bind_late),
     ("bind-self", life::bind_self),
+    ("bind-halt", life::bind_halt),
     ("disable", life::disable),
     ("unbind", life::unbind),
     ("halt-open", life::halt_open),
@@ -54,15 +56,24 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("rping-serve", outside::rping_serve),
 ];
 
+/// With the odds behind it, the last argument of a story whose threads shall rest at random.
+const JITTER: &str = "jitter=";
+
 /// Runs a story by its name, with its arguments, and ends the process with the verdict.
 pub fn run(arguments: &[String], host: &dyn Host) -> ! {
     std::panic::set_hook(Box::new(|panic| {
         crate::log::verdict(format_args!("panic: {panic}"), false);
     }));
+    let (odds, arguments) = match arguments.split_last() {
+        Some((last, others)) if last.starts_with(JITTER) => (&last[JITTER.len()..], others),
+        _ => ("0", arguments),
+    };
+    let odds = odds.parse().expect("jitter=ODDS");
     let (name, arguments) = arguments.split_first().expect("the name of a scenario");
     let Some((_, scenario)) = ALL.iter().find(|(known, _)| known == name) else {
         crate::log::verdict(format_args!("no such scenario: {name}"), false);
     };
+    jitter::set(odds);
     let since = Instant::now();
     scenario(host, arguments);
     let sound = breaches() == 0;
@@ -117,6 +128,13 @@ fn add_with(number: usize, nic: &Nic, others: &[(&'static str, &str)]) -> &'stat
     let vnic = vnic.expect("the adapter starts");
     netio::announce(vnic);
     vnic
+}
+
+/// The adapter has its NIC, and frames may pass. Its link alone comes up before the offer of the NIC is
+/// answered.
+fn expect_ready(vnic: &Vnic, nic: &Nic) {
+    expect_link(vnic, true);
+    eventually("the NIC is bound", || nic.is_bound());
 }
 
 fn expect_link(vnic: &Vnic, up: bool) {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Net {
         let nics = [Nic::plug_in(mtu), Nic::plug_in(mtu)];
         let vnics = [0, 1].map(|number| {
             let vnic = add_with(number, nics[number], others);
-            expect_link(vnic, true);
+            expect_ready(vnic, nics[number]);
             vnic
         });
         Self { vnics, nics, adapters: None }
@@ -143,40 +144,63 @@ impl Connection {
     /// SENDs, WRITEs and READs, `count` of each, of up to `len` bytes, every one verified.
     pub(super) fn exchange(&self, count: usize, len: usize) {
         let since = Instant::now();
-        let [here, there] = &self.sides;
-        // Where each kind lies in both regions.
-        const SEND: usize = 0;
-        const WRITE: usize = 1 << 18;
-        const READ: usize = 1 << 19;
-        for number in 0..count {
-            let len = 1 + number * 7919 % len;
-            let bytes: Vec<u8> = (0..len).map(|place| (place * 31 + number * 17) as u8).collect();
-            here.mr.buffer().write(SEND, &bytes);
-            here.mr.buffer().write(WRITE, &bytes);
-            there.mr.buffer().write(READ, &bytes);
-            there.qp.receive(2, &[there.mr.sge(SEND..SEND + len)]).expect("a receive");
-            here.qp
-                .write(3, &[here.mr.sge(WRITE..WRITE + len)], there.mr.remote(WRITE), 0)
-                .expect("a write");
-            here.qp
-                .read(4, &[here.mr.sge(READ..READ + len)], there.mr.remote(READ), 0)
-                .expect("a read");
-            here.qp.send(1, &[here.mr.sge(SEND..SEND + len)], 0).expect("a send");
-            assert_eq!(here.finished(3), [3, 4, 1], "round {number}");
-            assert_eq!(there.finished(1), [2], "round {number}");
-            for (what, side, at) in
-                [("SEND", there, SEND), ("WRITE", there, WRITE), ("READ", here, READ)]
-            {
-                let mut arrived = vec![0; len];
-                side.mr.buffer().read(at, &mut arrived);
-                assert!(arrived == bytes, "round {number}: {what} of {len} bytes arrived changed");
-            }
-        }
+        (0..count).for_each(|number| self.round(number, len));
         let elapsed = since.elapsed().as_secs_f64();
         say!(
             "{count} SENDs, {count} WRITEs, {count} READs verified, {:.0} us per round",
             elapsed / count as f64 * 1e6
         );
+    }
+
+    /// Exchanges while `meanwhile` runs, and a while before and after.
+    pub(super) fn exchange_during(&self, len: usize, meanwhile: impl FnOnce()) {
+        const MORE: usize = 100;
+        let (over, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let exchange = scope.spawn(|| {
+                let mut left = MORE;
+                while left > 0 {
+                    self.round(rounds.fetch_add(1, Ordering::Relaxed), len);
+                    left -= usize::from(over.load(Ordering::Acquire));
+                }
+            });
+            eventually("traffic", || rounds.load(Ordering::Relaxed) > MORE);
+            meanwhile();
+            over.store(true, Ordering::Release);
+            exchange.join().expect("the exchange survives");
+        });
+        say!("{} rounds verified", rounds.into_inner());
+    }
+
+    /// One SEND, one WRITE and one READ of up to `len` bytes.
+    fn round(&self, number: usize, len: usize) {
+        let [here, there] = &self.sides;
+        // Where each kind lies in both regions.
+        const SEND: usize = 0;
+        const WRITE: usize = 1 << 18;
+        const READ: usize = 1 << 19;
+        let len = 1 + number * 7919 % len;
+        let bytes: Vec<u8> = (0..len).map(|place| (place * 31 + number * 17) as u8).collect();
+        here.mr.buffer().write(SEND, &bytes);
+        here.mr.buffer().write(WRITE, &bytes);
+        there.mr.buffer().write(READ, &bytes);
+        there.qp.receive(2, &[there.mr.sge(SEND..SEND + len)]).expect("a receive");
+        here.qp
+            .write(3, &[here.mr.sge(WRITE..WRITE + len)], there.mr.remote(WRITE), 0)
+            .expect("a write");
+        here.qp
+            .read(4, &[here.mr.sge(READ..READ + len)], there.mr.remote(READ), 0)
+            .expect("a read");
+        here.qp.send(1, &[here.mr.sge(SEND..SEND + len)], 0).expect("a send");
+        assert_eq!(here.finished(3), [3, 4, 1], "round {number}");
+        assert_eq!(there.finished(1), [2], "round {number}");
+        for (what, side, at) in
+            [("SEND", there, SEND), ("WRITE", there, WRITE), ("READ", here, READ)]
+        {
+            let mut arrived = vec![0; len];
+            side.mr.buffer().read(at, &mut arrived);
+            assert!(arrived == bytes, "round {number}: {what} of {len} bytes arrived changed");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driver::abi::*;
 
-use super::net::{Connection, Net, PATIENCE};
+use super::net::{Net, PATIENCE};
 use super::*;
 
 /// Shorter than a connection endures.
@@ -18,24 +18,13 @@ fn set_power(vnic: &Vnic, awake: bool) {
     }
 }
 
-/// Exchanges while `nap` is taken, which stops the frames.
-fn exchange_over(connection: &Connection, nap: impl FnOnce()) {
-    std::thread::scope(|scope| {
-        let exchange = scope.spawn(|| connection.exchange(1500, 3000));
-        let before = switch::frames();
-        eventually("traffic", || switch::frames() > before + 200);
-        nap();
-        exchange.join().expect("the exchange survives");
-    });
-}
-
 /// The NIC below is put to sleep and wakes, with and without the pause that NDIS makes before.
 pub(super) fn sleep_below(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);
     let connection = net.connect();
     let nic = net.nics[0];
     for pauses in [false, true] {
-        exchange_over(&connection, || {
+        connection.exchange_during(3000, || {
             if pauses {
                 nic.pause();
             }
@@ -59,7 +48,7 @@ pub(super) fn sleep_below(host: &dyn Host, _: &[String]) {
     expect_link(net.vnics[0], false);
     nic.set_power(true);
     nic.bind();
-    expect_link(net.vnics[0], true);
+    expect_ready(net.vnics[0], nic);
     drop(net.connect());
     net.end(host);
 }
@@ -69,7 +58,7 @@ pub(super) fn sleep(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);
     let connection = net.connect();
     let [vnic, _] = net.vnics;
-    exchange_over(&connection, || {
+    connection.exchange_during(3000, || {
         vnic.pause();
         set_power(vnic, false);
         let before = net.nics[0].sent();

@@ -98,11 +98,13 @@ fn start_once(host: &dyn Host, keywords: &[(&'static str, String)]) -> bool {
         say!("DriverEntry: {status:#x}");
         return true;
     }
+    let before = nic::asked();
     let vnic = Vnic::add(keywords, &[address(0)]);
     let failed = match vnic {
         Ok(vnic) => {
             netio::announce(vnic);
-            nic::settle();
+            // What it asks for while its NIC is offered is always asked for.
+            nic::settle_after(before);
             vnic.remove();
             false
         }
@@ -216,8 +218,9 @@ fn each_step_of_a_connection(net: &Net) {
     let mut refused = 0;
     for count in 0.. {
         let sides = [net.side(0), net.side(1)];
-        let made = connect_exhausted(net, &listener, &sides, count);
-        let (_, was_refused) = pool::asked();
+        let mut was_refused = false;
+        let made = connect_exhausted(net, &listener, &sides, count, &mut was_refused);
+        was_refused |= pool::asked().1;
         pool::refuse_after(Resource::Pool, None);
         match made {
             Ok(()) => {}
@@ -243,25 +246,33 @@ fn connect_exhausted(
     listener: &Arc<Listener>,
     sides: &[Side; 2],
     count: usize,
+    was_refused: &mut bool,
 ) -> Result<(), NdkError> {
     let adapters = net.adapters.as_ref().expect("open");
     let active = adapters[0].create_connector().expect("a connector");
     let (from, to) = (SocketAddr::new(address(0), 0), SocketAddr::new(address(1), PORT));
     pool::exhaust_after(count);
     let request = active.connect(&sides[0].qp, from, to, LIMITS, b"caller");
-    let passive = match listener.next(Duration::from_millis(200)) {
-        Some(passive) => passive,
-        None => {
-            if let Some(Err(error)) = request.poll() {
-                return Err(error);
-            }
-            // The request was dropped for want of memory: it comes again.
+    let since = Instant::now();
+    let passive = loop {
+        if let Some(passive) = listener.next(Duration::from_millis(20)) {
+            break passive;
+        }
+        if let Some(Err(error)) = request.poll() {
+            return Err(error);
+        }
+        let waited = since.elapsed();
+        assert!(waited < PATIENCE, "no request and no refusal within {PATIENCE:?}");
+        // Dropped for want of memory, it comes again, for which there has to be some. One that is only
+        // slow does no harm.
+        if waited > Duration::from_millis(200) && pool::asked().1 {
+            *was_refused = true;
             pool::refuse_after(Resource::Pool, None);
-            let passive = listener.next(PATIENCE).expect("a request that comes again");
-            pool::exhaust_after(0);
-            passive
         }
     };
+    if *was_refused {
+        pool::exhaust_after(0);
+    }
     let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
     if let Some(Err(error)) = accept.wait_timeout(Duration::from_millis(1)) {
         return Err(error);
