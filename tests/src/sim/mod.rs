@@ -5,8 +5,10 @@
 //! | --- | --- |
 //! | `world` | hosts, virtual time, the parts of a run |
 //! | `script` | what goes wrong, and when |
-//! | `consumer` | one end of a connection: what it asks for, and what it is told |
+//! | `end` | one end of a connection: its objects, made and closed |
+//! | `consumer` | what it asks for to be connected, and what it is told |
 //! | `workload` | what an established end posts |
+//! | `pool` | what the ends of a host share: a receive queue, an endpoint |
 //! | `outcome` | how each request must end |
 //! | `memory` | registered buffers and what they must hold |
 //! | `net` | the network |
@@ -18,11 +20,13 @@
 //! timer is left). The first thing that is wrong ends it.
 
 mod consumer;
+mod end;
 mod memory;
 mod ndk;
 mod net;
 mod outcome;
 mod packet;
+mod pool;
 mod script;
 mod watch;
 mod workload;
@@ -40,6 +44,35 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
 }
 
+/// What a seed may do, beyond what every seed does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Deed {
+    /// A SEND or WRITE with inline data has succeeded.
+    Inline,
+    /// A shared receive has succeeded.
+    SharedReceive,
+    /// Shared receives ran low.
+    Low,
+    /// A connection from a shared endpoint was established.
+    SharedEndpoint,
+    /// A connection of a host with itself was established.
+    Loopback,
+    /// An access to what may not be accessed was refused.
+    Refused,
+}
+
+impl Deed {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Inline,
+        Self::SharedReceive,
+        Self::Low,
+        Self::SharedEndpoint,
+        Self::Loopback,
+        Self::Refused,
+    ];
+}
+
 /// What a run was.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Report {
@@ -55,6 +88,8 @@ pub struct Report {
     pub completions: u64,
     /// Those of them that were successful.
     pub successes: u64,
+    /// How often each [`Deed`] was done.
+    pub deeds: [u64; Deed::ALL.len()],
     /// Virtual time, in ns.
     pub elapsed: u64,
 }

@@ -250,5 +250,6 @@ pub(crate) fn config(ip: std::net::IpAddr, rng: &mut Rng, patient: bool) -> Prov
     config.retry_count = if patient { 7 } else { rng.below(8) as u8 };
     config.window.bytes = 1 << (10 + rng.below(7));
     config.window.read_chunk = 1 << (10 + rng.below(6));
+    config.window.held = [0, 1 << (10 + rng.below(10)), 512 << 10][rng.below(3) as usize];
     config
 }

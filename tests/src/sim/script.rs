@@ -1,5 +1,6 @@
 //! What goes wrong, and when: drawn up before a run begins.
 
+use super::memory::Region;
 use super::net::Faults;
 use super::world::{MS, PORT, Step, World};
 use rocev2::env::Rng;
@@ -23,7 +24,10 @@ impl World {
         let end = self.chaos_ends / MS;
         for _ in 0..1 + self.rng.below(6) {
             let from = self.rng.below(count as u32) as usize;
-            let to = (from + 1 + self.rng.below(count as u32 - 1) as usize) % count;
+            // Now and then with itself, which no packet leaves the host for.
+            let step =
+                if self.rng.below(6) == 0 { 0 } else { 1 + self.rng.below(count as u32 - 1) };
+            let to = (from + step as usize) % count;
             let at = self.some_time(end / 2);
             self.schedule(at, Act::Connect(from, to));
         }
@@ -101,8 +105,10 @@ impl World {
         self.handle_events()?;
         let this = &mut self.hosts[host];
         this.provider = None;
-        this.listener = None;
+        (this.listener, this.endpoint) = (None, None);
         this.turn_at = None;
+        self.check_pool(host, Region::freeze)?;
+        self.hosts[host].pool = None;
         let ends = &self.ends;
         self.tokens.retain(|_, (owner, what)| {
             if what.is_of_host() { *owner != host } else { ends[*owner].host != host }

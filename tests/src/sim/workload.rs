@@ -1,19 +1,22 @@
 //! What an established end posts, and how each request must end: once, in order, with the right
 //! bytes, and never with a failure that nobody caused.
 //!
-//! Fast registration, memory windows, shared receive queues and inline data have their place here:
-//! a kind in [`Kind`], a branch in [`World::post_one`] and one in [`World::succeed`].
+//! A new kind of request is a kind in [`Kind`], a branch in [`World::post_one`] and one in
+//! [`World::succeed`].
 
-use super::consumer::{EXPOSED, INBOUND, LOCAL, Phase};
+use super::end::{EXPOSED, INBOUND, LOCAL, Phase};
 use super::memory::{Place, fill};
-use super::ndk::{self, Request};
 use super::world::{Part, Step, World, require};
+use crate::raw::Post;
 use driver::abi::*;
+use ndkperf::Remote;
 use rocev2::env::Rng;
 
 /// How an end works, and how far it is.
 pub(crate) struct Flow {
     pub(crate) slot_len: usize,
+    /// Bytes of inline data, at most.
+    pub(crate) inline_len: usize,
     /// Receives and requests.
     pub(crate) depths: [u32; 2],
     pub(crate) cq_depths: [u32; 2],
@@ -56,6 +59,7 @@ impl Flow {
         let spare = if tiny_cq { 0 } else { 2 * (depths[0] + depths[1]) };
         Self {
             slot_len: 64 << rng.below(9),
+            inline_len: [0, 1, 64, 256][rng.below(4) as usize],
             depths,
             cq_depths: [1 + spare, 1 + spare],
             tiny_cq,
@@ -78,6 +82,13 @@ impl Flow {
             failed: [false; 2],
         }
     }
+
+    /// Its receives come from a pool, of which it may be given this many before it reads of any.
+    pub(crate) const fn use_pool(&mut self, slots: usize) {
+        self.tiny_cq = false;
+        self.depths[RECEIVES] = 1;
+        self.cq_depths = [1 + slots as u32, 1 + 2 * (1 + self.depths[REQUESTS])];
+    }
 }
 
 /// What was asked for.
@@ -85,10 +96,13 @@ impl Flow {
 pub(crate) enum Kind {
     /// The number of the SEND.
     Send(usize),
-    /// A piece of the peer's memory; `None`: memory that is not there.
-    Write(Option<Place>),
-    /// As above, what it holds, and whether a SEND of the same bytes follows.
-    Read(Option<Place>, Vec<u8>, bool),
+    /// Region and piece of the peer's memory, and what it will hold.
+    Write(usize, Place, Vec<u8>),
+    /// Region and piece of the peer's memory, what it holds, and whether a SEND of the same bytes
+    /// follows.
+    Read(usize, Place, Vec<u8>, bool),
+    /// What must be refused.
+    Refused(NDK_OPERATION_TYPE),
 }
 
 /// An initiator request that has not ended.
@@ -97,8 +111,35 @@ pub(crate) struct Initiator {
     pub(crate) id: usize,
     pub(crate) kind: Kind,
     pub(crate) silent: bool,
+    /// Its data was inline.
+    pub(crate) inline: bool,
+    /// Its own memory: region and place.
+    pub(crate) region: usize,
     pub(crate) place: Place,
 }
+
+/// A request with data.
+#[derive(Clone, Copy, Debug)]
+enum Data {
+    Send,
+    SendInvalidate(u32),
+    Write(Remote),
+    Read(Remote),
+}
+
+impl Data {
+    const fn over(self, sgl: &[NDK_SGE]) -> Post<'_> {
+        match self {
+            Self::Send => Post::Send(sgl),
+            Self::SendInvalidate(token) => Post::SendAndInvalidate(sgl, token),
+            Self::Write(remote) => Post::Write(sgl, remote),
+            Self::Read(remote) => Post::Read(sgl, remote),
+        }
+    }
+}
+
+/// No place of any region.
+const NOWHERE: Place = Place { slot: usize::MAX, range: 0..0 };
 
 /// A receive that has not ended.
 #[derive(Clone, Debug)]
@@ -155,6 +196,9 @@ impl World {
     pub(crate) fn post_receives(&mut self, end: usize) -> Step {
         let depth = self.ends[end].flow.depths[RECEIVES] as usize;
         let lazy = self.part == Part::Chaos && self.rng.below(3) == 0;
+        if self.ends[end].pooled {
+            return self.fill_some(self.ends[end].host, lazy);
+        }
         let wanted = if lazy { self.rng.below(depth as u32 + 1) as usize } else { depth };
         while self.ends[end].receives.len() < wanted && !self.ends[end].flow.failed[RECEIVES] {
             let id = self.new_id(end);
@@ -215,13 +259,19 @@ impl World {
             let told = self.ends[end].initiator.back().is_some_and(|last| !last.silent);
             self.ends[end].flow.finished = told && !self.ends[end].flow.deferred;
             if !self.ends[end].flow.finished {
-                let far = Place { slot: usize::MAX, range: 0..0 };
-                self.ends[end].flow.finished = self.send(end, far, Vec::new(), 0)?;
+                self.ends[end].flow.finished = self.send(end, NOWHERE, Vec::new(), 0)?;
             }
             return Ok(());
         };
         self.ends[end].flow.finished = self.send(end, place, Vec::new(), 0)?;
         Ok(())
+    }
+
+    /// Bytes of a receive of an end, at most.
+    fn receive_len(&self, end: usize) -> usize {
+        let this = &self.ends[end];
+        let pool = self.hosts[this.host].pool.as_ref().filter(|_| this.pooled);
+        pool.map_or(this.flow.slot_len, super::pool::Pool::slot_len)
     }
 
     /// Posts a random request.
@@ -234,8 +284,10 @@ impl World {
         let careless = self.ends[end].flow.careless && self.rng.below(30) == 0;
         let remote_len = self.ends[peer].regions[EXPOSED].slot_len();
         let remote = len.min(remote_len);
-        let receivable = len.min(self.ends[peer].flow.slot_len);
+        let receivable = len.min(self.receive_len(peer));
+        let inline = self.rng.below(3) == 0;
         match self.rng.below(10) {
+            0..4 if inline && !careless => self.send_inline(end, receivable),
             0..4 => {
                 let Some(place) = self.take_local(end, receivable) else { return Ok(()) };
                 let flags = self.flags(end);
@@ -246,12 +298,13 @@ impl World {
                 }
                 self.send(end, place, data, flags).map(drop)
             }
+            4..7 if inline && !careless => self.write_inline(end, peer, remote),
             4..7 => {
                 let Some(place) = self.take_local(end, remote) else { return Ok(()) };
                 self.write(end, peer, place, careless)
             }
             roll => {
-                let chained = roll == 9 && remote <= self.ends[peer].flow.slot_len;
+                let chained = roll == 9 && remote <= self.receive_len(peer);
                 let Some(place) = self.ends[end].regions[LOCAL].take(remote, &mut self.rng) else {
                     return Ok(());
                 };
@@ -288,7 +341,7 @@ impl World {
     /// Posts a SEND; false: there is no room.
     fn send(&mut self, end: usize, place: Place, data: Vec<u8>, flags: u32) -> Step<bool> {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
-        let posted = self.post(end, Request::Send, kind, place, flags)?;
+        let posted = self.post(end, Data::Send, kind, place, flags)?;
         if posted {
             self.ends[end].flow.sends.push(data);
         }
@@ -297,47 +350,131 @@ impl World {
 
     fn send_invalidate(&mut self, end: usize, place: Place, data: Vec<u8>, flags: u32) -> Step {
         let token = self.ends[end].peer.map_or(0, |peer| self.ends[peer].regions[EXPOSED].token);
-        let kind = Kind::Send(self.ends[end].flow.sends.len());
-        if self.post(end, Request::SendInvalidate(token), kind, place, flags)? {
+        let kind = Kind::Refused(NdkOperationTypeSend);
+        if self.post(end, Data::SendInvalidate(token), kind, place, flags)? {
             self.ends[end].flow.sends.push(data);
         }
         Ok(())
     }
 
-    /// An address that the peer offers; or if careless, one that it does not.
-    fn remote(&mut self, peer: usize, place: &Place, careless: bool) -> (u64, u32) {
-        let region = &self.ends[peer].regions[EXPOSED];
-        let (address, token) = (region.address(place), region.token);
+    fn send_inline(&mut self, end: usize, len: usize) -> Step {
+        let kind = Kind::Send(self.ends[end].flow.sends.len());
+        if let Some(data) = self.post_inline(end, Data::Send, len, |_| kind)? {
+            self.ends[end].flow.sends.push(data);
+        }
+        Ok(())
+    }
+
+    fn write_inline(&mut self, end: usize, peer: usize, len: usize) -> Step {
+        let len = len.min(self.ends[end].flow.inline_len);
+        let Some(target) = self.ends[peer].regions[EXPOSED].take(len, &mut self.rng) else {
+            return Ok(());
+        };
+        let remote = self.remote(peer, EXPOSED, &target);
+        let kind = |data: &[u8]| Kind::Write(EXPOSED, target.clone(), data.to_vec());
+        let region = &mut self.ends[peer].regions[EXPOSED];
+        region.release(&target);
+        let posted = self.post_inline(end, Data::Write(remote), len, kind)?;
+        if let Some(data) = posted {
+            self.ends[peer].regions[EXPOSED].expect(&target, Some(data));
+        }
+        Ok(())
+    }
+
+    /// Posts a request with inline data, from memory that changes at once: the bytes, if it was
+    /// accepted. More than the queue pair was made for is refused.
+    fn post_inline(
+        &mut self,
+        end: usize,
+        request: Data,
+        len: usize,
+        kind: impl FnOnce(&[u8]) -> Kind,
+    ) -> Step<Option<Vec<u8>>> {
+        let most = self.ends[end].flow.inline_len;
+        let mut bytes = vec![0; len];
+        fill(&mut bytes, &mut self.rng);
+        let data = bytes.clone();
+        // As many elements as it likes, with tokens that mean nothing.
+        let piece = 1 + self.rng.below(len as u32 + 1) as usize;
+        let sgl: Vec<_> = bytes
+            .chunks_mut(piece.max(len.div_ceil(20)))
+            .map(|piece| NDK_SGE::from_virtual(piece.as_mut_ptr().cast(), piece.len() as u32, 7))
+            .collect();
+        let flags = self.flags(end) | NDK_OP_FLAG_INLINE;
+        let id = self.new_id(end);
+        let status = self.ends[end].qp.post(id, request.over(&sgl), flags);
+        fill(&mut bytes, &mut self.rng);
+        if len > most && status == STATUS_BUFFER_OVERFLOW {
+            // What fails lets go of what was deferred.
+            self.ends[end].flow.deferred = false;
+            return Ok(None);
+        }
+        if status != STATUS_SUCCESS {
+            return self.refused(end, status).map(|()| None);
+        }
+        require!(len <= most, "end {end}: {len} bytes inline, and only {most} were asked for");
+        let (silent, place) = (is_silent(flags), NOWHERE);
+        self.accepted(
+            end,
+            Initiator { id, kind: kind(&data), silent, inline: true, region: LOCAL, place },
+            flags,
+        );
+        Ok(Some(data))
+    }
+
+    /// How the peer's memory is named.
+    fn remote(&self, peer: usize, region: usize, place: &Place) -> Remote {
+        let region = &self.ends[peer].regions[region];
+        Remote { address: region.address(place), token: region.token }
+    }
+
+    /// An address that the peer does not offer.
+    fn forbidden(&mut self, peer: usize, place: &Place) -> Remote {
+        let Remote { address, token } = self.remote(peer, EXPOSED, place);
         match self.rng.below(4) {
-            _ if !careless => (address, token),
-            0 => (address, token ^ 1 << self.rng.below(32)),
-            1 => (address.wrapping_add(1 << 24), token),
-            2 => (u64::MAX - 3, token),
+            0 => Remote { address, token: token ^ 1 << self.rng.below(32) },
+            1 => Remote { address: address.wrapping_add(1 << 24), token },
+            2 => Remote { address: u64::MAX - 3, token },
             // Registered, and not for peers.
-            _ => {
-                let region = &self.ends[peer].regions[LOCAL];
-                let first = Place { slot: 0, range: place.range.clone() };
-                (region.address(&first), region.token)
-            }
+            _ => self.remote(peer, LOCAL, &Place { slot: 0, range: place.range.clone() }),
         }
     }
 
+    /// Posts an access to what may not be accessed, unless it is one of no bytes, which is granted.
+    fn intrude(
+        &mut self,
+        end: usize,
+        place: Place,
+        remote: Remote,
+        kind: NDK_OPERATION_TYPE,
+    ) -> Step {
+        if place.range.is_empty() {
+            self.ends[end].regions[LOCAL].release(&place);
+            return Ok(());
+        }
+        let flags = self.flags(end);
+        self.excuse(end, "an access to where it may not");
+        let writes = kind == NdkOperationTypeWrite;
+        let request = if writes { Data::Write(remote) } else { Data::Read(remote) };
+        self.post(end, request, Kind::Refused(kind), place, flags).map(drop)
+    }
+
     fn write(&mut self, end: usize, peer: usize, place: Place, careless: bool) -> Step {
+        if careless {
+            let remote = self.forbidden(peer, &place);
+            return self.intrude(end, place, remote, NdkOperationTypeWrite);
+        }
         let flags = self.flags(end);
         let Some(target) = self.ends[peer].regions[EXPOSED].take(place.range.len(), &mut self.rng)
         else {
             self.ends[end].regions[LOCAL].release(&place);
             return Ok(());
         };
-        let (address, token) = self.remote(peer, &target, careless);
+        let remote = self.remote(peer, EXPOSED, &target);
         let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-        if careless {
-            self.excuse(end, "a WRITE to where it may not");
-        } else {
-            self.ends[peer].regions[EXPOSED].expect(&target, Some(data));
-        }
-        let kind = Kind::Write(Some(target.clone()));
-        if !self.post(end, Request::Write(address, token), kind, place, flags)? {
+        self.ends[peer].regions[EXPOSED].expect(&target, Some(data.clone()));
+        let kind = Kind::Write(EXPOSED, target.clone(), data);
+        if !self.post(end, Data::Write(remote), kind, place, flags)? {
             self.ends[peer].regions[EXPOSED].release(&target);
         }
         Ok(())
@@ -351,24 +488,25 @@ impl World {
         careless: bool,
         chained: bool,
     ) -> Step {
+        if careless {
+            let remote = self.forbidden(peer, &place);
+            return self.intrude(end, place, remote, NdkOperationTypeRead);
+        }
         let flags = self.flags(end);
         let Some(source) = self.ends[peer].regions[EXPOSED].take(place.range.len(), &mut self.rng)
         else {
             self.ends[end].regions[LOCAL].release(&place);
             return Ok(());
         };
-        let (address, token) = self.remote(peer, &source, careless);
+        let remote = self.remote(peer, EXPOSED, &source);
         let data = self.ends[peer].regions[EXPOSED].model(&source).to_vec();
-        if careless {
-            self.excuse(end, "a READ from where it may not");
-        }
         self.ends[end].regions[LOCAL].expect(&place, Some(data.clone()));
         // Two requests, or none: the second one needs room, too.
         let room =
             self.ends[end].initiator.len() + 2 <= self.ends[end].flow.depths[REQUESTS] as usize;
         let chained = chained && room;
-        let kind = Kind::Read(Some(source.clone()), data.clone(), chained);
-        if !self.post(end, Request::Read(address, token), kind, place.clone(), flags)? {
+        let kind = Kind::Read(EXPOSED, source.clone(), data.clone(), chained);
+        if !self.post(end, Data::Read(remote), kind, place.clone(), flags)? {
             self.ends[peer].regions[EXPOSED].release(&source);
         } else if chained {
             let flags = self.flags(end) | NDK_OP_FLAG_READ_FENCE;
@@ -386,11 +524,16 @@ impl World {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
         let id = self.new_id(end);
         let sgl = self.ends[end].regions[LOCAL].sgl(&place, &mut self.rng);
-        let status = ndk::post(self.ends[end].qp, Request::Send, id, &sgl, flags);
+        let status = self.ends[end].qp.post(id, Post::Send(&sgl), flags);
         if status != STATUS_SUCCESS {
             return self.refused(end, status).map(|()| false);
         }
-        self.accepted(end, Initiator { id, kind, silent: is_silent(flags), place }, flags);
+        let silent = is_silent(flags);
+        self.accepted(
+            end,
+            Initiator { id, kind, silent, inline: false, region: LOCAL, place },
+            flags,
+        );
         self.ends[end].flow.sends.push(data);
         Ok(true)
     }
@@ -399,7 +542,7 @@ impl World {
     fn post(
         &mut self,
         end: usize,
-        request: Request,
+        request: Data,
         kind: Kind,
         place: Place,
         flags: u32,
@@ -410,12 +553,17 @@ impl World {
         } else {
             self.ends[end].regions[LOCAL].sgl(&place, &mut self.rng)
         };
-        let status = ndk::post(self.ends[end].qp, request, id, &sgl, flags);
+        let status = self.ends[end].qp.post(id, request.over(&sgl), flags);
         if status != STATUS_SUCCESS {
             self.ends[end].regions[LOCAL].release(&place);
             return self.refused(end, status).map(|()| false);
         }
-        self.accepted(end, Initiator { id, kind, silent: is_silent(flags), place }, flags);
+        let silent = is_silent(flags);
+        self.accepted(
+            end,
+            Initiator { id, kind, silent, inline: false, region: LOCAL, place },
+            flags,
+        );
         Ok(true)
     }
 

@@ -1,11 +1,12 @@
 //! Hosts, virtual time, and what goes wrong when.
 
-use super::consumer::{End, Phase, What};
+use super::end::{End, Phase, What};
 use super::ndk::{self, Event};
 use super::net::{self, Crossing, Net, Port, SimEdge, lock, mac};
+use super::pool::Pool;
 use super::script::{Act, faults};
 use super::watch::Watch;
-use super::{Options, Report};
+use super::{Deed, Options, Report};
 use crate::raw::Object;
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
@@ -48,6 +49,9 @@ pub(crate) struct Host {
     pub(crate) provider: Option<Stepped>,
     pub(crate) adapter: Object<NDK_ADAPTER>,
     pub(crate) listener: Option<Object<NDK_LISTENER>>,
+    /// What connections leave from, and its port.
+    pub(crate) endpoint: Option<(Object<NDK_SHARED_ENDPOINT>, u16)>,
+    pub(crate) pool: Option<Pool>,
     config: ProviderConfig,
     segments: usize,
     port: Arc<Mutex<Port>>,
@@ -170,6 +174,8 @@ impl World {
                 provider: None,
                 adapter: none,
                 listener: None,
+                endpoint: None,
+                pool: None,
                 config,
                 segments: [1, 1, 2, 8][self.rng.below(4) as usize],
                 port: Arc::default(),
@@ -221,7 +227,7 @@ impl World {
         let status = self.request(host, |token| ndk::listen(listener, local, token))?;
         require!(status == STATUS_SUCCESS, "a listen ended with {status}");
         self.hosts[host].listener = Some(listener);
-        Ok(())
+        self.share(host)
     }
 
     pub(crate) fn note(&self, what: impl FnOnce(&Self) -> String) {
@@ -302,6 +308,7 @@ impl World {
         self.settle_down("a request", |world| world.ends.iter().all(End::is_settled))?;
         self.check_memory()?;
         self.check_deliveries()?;
+        self.check_pools()?;
         self.teardown()?;
         self.silence()
     }
@@ -329,8 +336,9 @@ impl World {
         }
         for host in 0..self.hosts.len() {
             if let Some(listener) = self.hosts[host].listener.take() {
-                self.close(host, What::CloseListener, listener)?;
+                self.close(host, What::CloseStray, listener)?;
             }
+            self.unshare(host)?;
         }
         self.settle_down("a close", |world| world.tokens.is_empty() && world.all_closed())?;
         for host in 0..self.hosts.len() {
@@ -374,8 +382,9 @@ impl World {
         let turns =
             self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
         let acts = self.ends.iter().filter_map(|end| end.act_at);
+        let refills = self.hosts.iter().filter_map(|host| host.pool.as_ref()?.act_at);
         let script = self.script.first_key_value().map(|(&(at, _), _)| at);
-        let next = turns.chain(acts).chain(script).chain(self.net.next()).min();
+        let next = turns.chain(acts).chain(refills).chain(script).chain(self.net.next()).min();
         let Some(next) = next else {
             self.now = limit;
             return Ok(false);
@@ -398,6 +407,12 @@ impl World {
             let this = &self.hosts[host];
             if this.turn_at.is_some_and(|at| at.max(this.stalled) <= self.now) {
                 self.turn(host)?;
+                self.handle_events()?;
+            }
+        }
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].pool.as_ref().is_some_and(|pool| pool.is_due(self.now)) {
+                self.refill(host)?;
                 self.handle_events()?;
             }
         }
@@ -518,6 +533,10 @@ impl World {
             self.handle_event(event)?;
         }
         Ok(())
+    }
+
+    pub(crate) const fn did(&mut self, deed: Deed) {
+        self.report.deeds[deed as usize] += 1;
     }
 
     /// Mixes something into the trace.
