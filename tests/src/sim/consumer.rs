@@ -254,7 +254,8 @@ impl World {
             require!(!taken || excused, "end {end}: its addresses are free, and it gets {status}");
             self.excuse(end, "not connected");
         } else {
-            let twice = self.same_ends(end).any(|other| self.ends[other].phase == Phase::Up);
+            let lives = |other: &End| other.phase == Phase::Up && !other.disconnected;
+            let twice = self.same_ends(end).any(|other| lives(&self.ends[other]));
             require!(!twice, "end {end}: the second connection of its addresses and ports");
             self.ends[end].phase = Phase::Offered;
             let (_, data) = ndk::connection_data(self.ends[end].connector)

@@ -1,8 +1,9 @@
 //! One end of a connection: its objects, and how they are made and closed.
 
+use super::flow::{Flow, Initiator, Received};
+use super::grant::{GRANTS, Grant};
 use super::memory::Region;
 use super::ndk::{self, Close};
-use super::workload::{Flow, Initiator, Received};
 use super::world::{Step, World, require};
 use crate::raw::Object;
 use driver::abi::*;
@@ -23,6 +24,7 @@ pub(crate) enum What {
     CloseCq(usize),
     ClosePd,
     CloseMr(usize),
+    CloseMw(usize),
     /// Something of a host: a connector that nobody wants, a listener, what ends share.
     CloseStray,
     /// A shared receive queue.
@@ -72,6 +74,8 @@ pub(crate) struct End {
     pub(crate) connector: Object<NDK_CONNECTOR>,
     /// What is sent from and read into; what is received into; what the peer may reach.
     pub(crate) regions: Vec<Region>,
+    /// What lies in the regions behind those.
+    pub(crate) grants: Vec<Grant>,
     pub(crate) flow: Flow,
     pub(crate) initiator: VecDeque<Initiator>,
     pub(crate) receives: VecDeque<Received>,
@@ -150,7 +154,9 @@ impl World {
             self.register(host, pd, &mut region, flags)?;
             regions.push(region);
         }
+        let grants = self.new_grants(end, host, pd, &mut regions, flow.slot_len)?;
         self.ends.push(End {
+            grants,
             host,
             to: None,
             shares: false,
@@ -185,7 +191,13 @@ impl World {
     }
 
     /// Memory of an end: where it lies is said by its label, which no two have in common.
-    fn new_region(&mut self, end: usize, which: usize, slots: usize, slot_len: usize) -> Region {
+    pub(crate) fn new_region(
+        &mut self,
+        end: usize,
+        which: usize,
+        slots: usize,
+        slot_len: usize,
+    ) -> Region {
         let label = 0x1000_0000_0000 + ((end * 8 + which) as u64) * 0x1_0000_0000;
         Region::new(slots, slot_len, label, &mut self.rng)
     }
@@ -223,10 +235,11 @@ impl World {
             What::CloseCq(0),
             What::CloseCq(1),
             What::ClosePd,
-            What::CloseMr(LOCAL),
-            What::CloseMr(INBOUND),
-            What::CloseMr(EXPOSED),
         ];
+        let this = &self.ends[end];
+        rest.extend((0..this.regions.len()).map(What::CloseMr));
+        let windows = this.grants.iter().enumerate().filter(|(_, grant)| grant.window.is_some());
+        rest.extend(windows.map(|(at, _)| What::CloseMw(at)));
         while !rest.is_empty() {
             let next = rest.swap_remove(self.rng.below(rest.len() as u32) as usize);
             self.ends[end].to_close.push(next);
@@ -261,6 +274,10 @@ impl World {
                 this.exposed &= which != EXPOSED;
                 self.close(end, what, self.ends[end].regions[which].mr)
             }
+            What::CloseMw(at) => match this.grants[at].window {
+                Some(window) => self.close(end, what, window),
+                None => Err(format!("end {end}: {what:?} of no window")),
+            },
             what => Err(format!("{what:?} is no close")),
         }?;
         if !self.ends[end].to_close.is_empty() {
@@ -298,12 +315,19 @@ impl World {
                 self.check_ended(end)?;
                 self.freeze_all(end)?;
             }
-            What::CloseMr(which) => self.check_region(end, which, Region::freeze)?,
+            What::CloseMr(which) => {
+                self.check_region(end, which, Region::freeze)?;
+                self.forget_pages(end, which);
+            }
+            // The only way into the memory under it.
+            What::CloseMw(at) => self.check_region(end, GRANTS + at, Region::freeze)?,
             What::ClosePd => {
-                let open = |what| self.is_open(end, what);
-                let under = [What::CloseQp, What::CloseMr(0), What::CloseMr(1), What::CloseMr(2)];
+                let this = &self.ends[end];
+                let regions = (0..this.regions.len()).map(What::CloseMr);
+                let windows = (0..this.grants.len()).map(What::CloseMw);
+                let mut under = regions.chain(windows).chain([What::CloseQp]);
                 require!(
-                    !under.into_iter().any(open),
+                    !under.any(|what| self.is_open(end, what)),
                     "end {end}: the PD closes before what is under it"
                 );
             }

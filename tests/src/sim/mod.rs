@@ -7,7 +7,8 @@
 //! | `script` | what goes wrong, and when |
 //! | `end` | one end of a connection: its objects, made and closed |
 //! | `consumer` | what it asks for to be connected, and what it is told |
-//! | `workload` | what an established end posts |
+//! | `flow`, `workload` | what an established end posts |
+//! | `grant` | memory that a peer may reach for a while: fast registration, windows |
 //! | `pool` | what the ends of a host share: a receive queue, an endpoint |
 //! | `outcome` | how each request must end |
 //! | `memory` | registered buffers and what they must hold |
@@ -21,6 +22,8 @@
 
 mod consumer;
 mod end;
+mod flow;
+mod grant;
 mod memory;
 mod ndk;
 mod net;
@@ -59,17 +62,32 @@ pub enum Deed {
     Loopback,
     /// An access to what may not be accessed was refused.
     Refused,
+    /// A fast-register region was mapped.
+    FastRegister,
+    /// A window was bound.
+    Bind,
+    /// Either was invalidated by its owner.
+    Invalidate,
+    /// By a SEND of the peer.
+    PeerInvalidates,
+    /// By a READ into it.
+    ReadInvalidates,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
         Self::SharedEndpoint,
         Self::Loopback,
         Self::Refused,
+        Self::FastRegister,
+        Self::Bind,
+        Self::Invalidate,
+        Self::PeerInvalidates,
+        Self::ReadInvalidates,
     ];
 }
 

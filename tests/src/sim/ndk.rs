@@ -138,6 +138,43 @@ pub(crate) fn create_mr(pd: Object<NDK_PD>, fast_register: bool, token: usize) -
     call!(pd, NdkCreateMr, kind, Some(created), context(token), out)
 }
 
+/// `NdkInitializeFastRegisterMr`, for peers too.
+pub(crate) fn initialize(mr: Object<NDK_MR>, pages: u32, token: usize) -> NTSTATUS {
+    let (remote, token) = (TRUE, context(token));
+    call!(mr, NdkInitializeFastRegisterMr, pages, remote, Some(requested), token)
+}
+
+/// `NdkBuildLAM`: the logical addresses of the pages, and what [`release_lam`] takes.
+///
+/// # Errors
+/// The provider's.
+pub(crate) fn build_lam(
+    on: Object<NDK_ADAPTER>,
+    mdl: *mut MDL,
+    len: usize,
+) -> Result<(Vec<NDK_LOGICAL_ADDRESS>, Vec<u64>), NTSTATUS> {
+    let (mut size, mut fbo) = (0, 0);
+    let mut build = |lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, size: &mut u32| {
+        let null = std::ptr::null_mut();
+        call!(on, NdkBuildLAM, mdl, len, Some(requested), null, lam, size, &raw mut fbo)
+    };
+    let status = build(std::ptr::null_mut(), &mut size);
+    if status != STATUS_BUFFER_TOO_SMALL {
+        return Err(status);
+    }
+    let mut lam = vec![0_u64; size.div_ceil(8) as usize];
+    build(lam.as_mut_ptr().cast(), &mut size).ok()?;
+    // Its header is as long as two pages.
+    let page = |&page: &u64| NDK_LOGICAL_ADDRESS { QuadPart: page.cast_signed() };
+    let pages = lam[NDK_LOGICAL_ADDRESS_MAPPING::size_for(0) / 8..].iter().map(page).collect();
+    Ok((pages, lam))
+}
+
+/// `NdkReleaseLAM`.
+pub(crate) fn release_lam(on: Object<NDK_ADAPTER>, mut lam: Vec<u64>) {
+    call!(on, NdkReleaseLAM, lam.as_mut_ptr().cast());
+}
+
 /// `NdkCreateMw`.
 pub(crate) fn create_mw(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
     call!(pd, NdkCreateMw, Some(created), context(token), std::ptr::null_mut())

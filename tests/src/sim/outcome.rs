@@ -2,9 +2,9 @@
 
 use super::Deed;
 use super::end::{INBOUND, Phase};
+use super::flow::{Initiator, Kind, RECEIVES, REQUESTS};
 use super::memory::{Place, Region};
 use super::ndk;
-use super::workload::{Initiator, Kind, RECEIVES, REQUESTS};
 use super::world::{Step, World, require};
 use driver::abi::*;
 
@@ -35,7 +35,7 @@ impl World {
         which: usize,
         how: impl FnOnce(&mut Region) -> Step,
     ) -> Step {
-        let name = ["local", "receive", "exposed"][which];
+        let name = ["local", "receive", "exposed"].get(which).copied().unwrap_or("granted");
         how(&mut self.ends[end].regions[which])
             .map_err(|what| format!("end {end}, {name} memory: {what}"))
     }
@@ -155,6 +155,8 @@ impl World {
         let len = result.BytesTransferred as usize;
         require!(len == sent.len(), "end {end}: SEND {number} has {len} bytes of {}", sent.len());
         self.ends[end].flow.delivered += 1;
+        let peer = peer.ok_or("received from nobody")?;
+        self.hear(end, peer, number, result)?;
         if self.ends[end].pooled {
             self.did(Deed::SharedReceive);
         }
@@ -198,6 +200,11 @@ impl World {
                 Kind::Write(..) => NdkOperationTypeWrite,
                 Kind::Read(..) => NdkOperationTypeRead,
                 Kind::Refused(kind) => kind,
+                Kind::Map(at, _) if self.ends[end].grants[at].window.is_some() => {
+                    NdkOperationTypeBind
+                }
+                Kind::Map(..) => NdkOperationTypeFastRegister,
+                Kind::End(..) => NdkOperationTypeInvalidate,
             };
             require!(result.Type == right, "end {end}: {id} ends as {:?}", result.Type);
             require!(!success || !request.silent, "end {end}: {id} tells of its success");
@@ -207,10 +214,11 @@ impl World {
 
     fn succeed(&mut self, end: usize, request: Initiator) -> Step {
         let peer = self.ends[end].peer.ok_or("a success with nobody")?;
-        let Initiator { region, place, inline, .. } = request;
+        let Initiator { region, place, inline, ends, .. } = request;
         if inline {
             self.did(Deed::Inline);
         }
+        self.stop_own_use(end, region);
         match request.kind {
             Kind::Send(number) => {
                 self.ends[end].flow.acked = number + 1;
@@ -218,12 +226,26 @@ impl World {
             }
             Kind::Write(which, target, data) => {
                 self.check_region(peer, which, |region| region.finish(&target, &data))?;
+                self.stop_use(peer, which);
                 self.check_region(end, region, |region| region.finish(&place, &[]))
             }
             Kind::Read(which, source, data, chained) => {
-                self.ends[peer].regions[which].release(&source);
+                self.let_go(peer, which, &source);
                 let settle = if chained { Region::settle } else { Region::finish };
-                self.check_region(end, region, |region| settle(region, &place, &data))
+                self.check_region(end, region, |region| settle(region, &place, &data))?;
+                if let Some(at) = ends {
+                    self.did(Deed::ReadInvalidates);
+                    self.close_grant(end, at)?;
+                }
+                Ok(())
+            }
+            Kind::Map(at, time) => {
+                self.open_grant(end, at, time);
+                Ok(())
+            }
+            Kind::End(at, time) => {
+                self.did(Deed::Invalidate);
+                self.close_grant(end, (at, time))
             }
             Kind::Refused(kind) => Err(format!("end {end}: {kind:?} of what may not be succeeds")),
         }
@@ -234,8 +256,11 @@ impl World {
         if matches!(request.kind, Kind::Refused(_)) {
             self.did(Deed::Refused);
         }
-        if let Kind::Read(which, source, ..) = &request.kind {
-            self.ends[peer].regions[*which].release(source);
+        self.stop_own_use(end, request.region);
+        match &request.kind {
+            Kind::Read(which, source, ..) => self.let_go(peer, *which, source),
+            Kind::Write(which, ..) => self.stop_use(peer, *which),
+            Kind::Send(_) | Kind::Refused(_) | Kind::Map(..) | Kind::End(..) => {}
         }
         // The target of a WRITE stays in use: what is under way may still arrive.
         self.check_region(end, request.region, |region| region.abandon(&request.place))

@@ -86,6 +86,8 @@ pub(crate) struct Watch {
     peers: BTreeMap<Name, Name>,
     /// Bytes in flight; bytes kept behind a hole.
     windows: BTreeMap<IpAddr, [u64; 2]>,
+    /// Who has taken a packet of whom that was marked under way: damage does it, too.
+    marked: BTreeSet<(IpAddr, IpAddr)>,
     /// Request packets seen; the first time and in all.
     pub(crate) requests: [u64; 2],
 }
@@ -115,6 +117,12 @@ impl Watch {
     pub(crate) fn sent(&mut self, now: u64, frame: &[u8]) -> Objection {
         let Some(seen) = look(frame) else { return Ok(()) };
         let seen = seen.map_err(|what| format!("a packet with a bad {what}"))?;
+        if seen.opcode == opcode::CNP {
+            let why = self.marked.contains(&(seen.src, seen.dst));
+            let plain = seen.ext.iter().all(|&byte| byte == 0) && seen.payload.is_empty();
+            require!(why && plain && seen.marks == 0x40, "a notification of no congestion");
+            return Ok(());
+        }
         require!(seen.marks == 0, "a packet with marks of congestion");
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
@@ -136,6 +144,12 @@ impl Watch {
     /// One that was damaged where nothing checks it is as good as any other.
     pub(crate) fn taken(&mut self, now: u64, frame: &[u8]) {
         let Some(Ok(seen)) = look(frame) else { return };
+        if seen.congested {
+            self.marked.insert((seen.dst, seen.src));
+        }
+        if seen.opcode == opcode::CNP {
+            return;
+        }
         if !opcode::is_response(seen.opcode) {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
                 flow.arrive(&seen);

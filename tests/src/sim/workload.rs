@@ -5,151 +5,12 @@
 //! [`World::succeed`].
 
 use super::end::{EXPOSED, INBOUND, LOCAL, Phase};
+use super::flow::{Data, Initiator, Kind, NOWHERE, RECEIVES, REQUESTS, Received};
+use super::grant::{READ, WRITE};
 use super::memory::{Place, fill};
 use super::world::{Part, Step, World, require};
 use crate::raw::Post;
 use driver::abi::*;
-use ndkperf::Remote;
-use rocev2::env::Rng;
-
-/// How an end works, and how far it is.
-pub(crate) struct Flow {
-    pub(crate) slot_len: usize,
-    /// Bytes of inline data, at most.
-    pub(crate) inline_len: usize,
-    /// Receives and requests.
-    pub(crate) depths: [u32; 2],
-    pub(crate) cq_depths: [u32; 2],
-    /// Its CQs are smaller than what they must hold.
-    pub(crate) tiny_cq: bool,
-    /// READs.
-    pub(crate) inbound: u32,
-    pub(crate) outbound: u32,
-    /// Between two turns of its consumer, at most, in ns.
-    pub(crate) pace: u64,
-    /// It looks at its CQs only when it is notified.
-    pub(crate) notified: bool,
-    pub(crate) silent: u32,
-    defer: u32,
-    careless: bool,
-    /// Requests that it still posts.
-    budget: u32,
-    batch: u32,
-    /// While it heals: since when nothing has happened.
-    patience: u64,
-    /// Its last request was posted.
-    pub(crate) finished: bool,
-    pub(crate) deferred: bool,
-    /// The payloads of its SENDs, in order.
-    pub(crate) sends: Vec<Vec<u8>>,
-    /// SENDs that the peer must have received.
-    pub(crate) acked: usize,
-    /// SENDs of the peer that it has received.
-    pub(crate) delivered: usize,
-    next_id: usize,
-    pub(crate) failed: [bool; 2],
-}
-
-impl Flow {
-    /// A random one.
-    pub(crate) fn new(rng: &mut Rng, misuse: bool) -> Self {
-        let depths = [1 << rng.below(5), 1 << rng.below(6)];
-        let tiny_cq = misuse && rng.below(10) == 0;
-        // A request that has ended makes room for another before its completion is read.
-        let spare = if tiny_cq { 0 } else { 2 * (depths[0] + depths[1]) };
-        Self {
-            slot_len: 64 << rng.below(9),
-            inline_len: [0, 1, 64, 256][rng.below(4) as usize],
-            depths,
-            cq_depths: [1 + spare, 1 + spare],
-            tiny_cq,
-            inbound: 1 + rng.below(18),
-            outbound: 1 + rng.below(18),
-            pace: [5_000, 50_000, 2_000_000][rng.below(3) as usize],
-            notified: rng.below(3) > 0,
-            silent: [0, 3, 8][rng.below(3) as usize],
-            defer: [0, 3, 8][rng.below(3) as usize],
-            careless: misuse && rng.below(2) == 0,
-            budget: 1 + rng.below(400),
-            batch: 1 + rng.below(8),
-            patience: 100_000,
-            finished: false,
-            deferred: false,
-            sends: Vec::new(),
-            acked: 0,
-            delivered: 0,
-            next_id: 0,
-            failed: [false; 2],
-        }
-    }
-
-    /// Its receives come from a pool, of which it may be given this many before it reads of any.
-    pub(crate) const fn use_pool(&mut self, slots: usize) {
-        self.tiny_cq = false;
-        self.depths[RECEIVES] = 1;
-        self.cq_depths = [1 + slots as u32, 1 + 2 * (1 + self.depths[REQUESTS])];
-    }
-}
-
-/// What was asked for.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// The number of the SEND.
-    Send(usize),
-    /// Region and piece of the peer's memory, and what it will hold.
-    Write(usize, Place, Vec<u8>),
-    /// Region and piece of the peer's memory, what it holds, and whether a SEND of the same bytes
-    /// follows.
-    Read(usize, Place, Vec<u8>, bool),
-    /// What must be refused.
-    Refused(NDK_OPERATION_TYPE),
-}
-
-/// An initiator request that has not ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Initiator {
-    pub(crate) id: usize,
-    pub(crate) kind: Kind,
-    pub(crate) silent: bool,
-    /// Its data was inline.
-    pub(crate) inline: bool,
-    /// Its own memory: region and place.
-    pub(crate) region: usize,
-    pub(crate) place: Place,
-}
-
-/// A request with data.
-#[derive(Clone, Copy, Debug)]
-enum Data {
-    Send,
-    SendInvalidate(u32),
-    Write(Remote),
-    Read(Remote),
-}
-
-impl Data {
-    const fn over(self, sgl: &[NDK_SGE]) -> Post<'_> {
-        match self {
-            Self::Send => Post::Send(sgl),
-            Self::SendInvalidate(token) => Post::SendAndInvalidate(sgl, token),
-            Self::Write(remote) => Post::Write(sgl, remote),
-            Self::Read(remote) => Post::Read(sgl, remote),
-        }
-    }
-}
-
-/// No place of any region.
-const NOWHERE: Place = Place { slot: usize::MAX, range: 0..0 };
-
-/// A receive that has not ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Received {
-    pub(crate) id: usize,
-    pub(crate) place: Place,
-}
-
-pub(crate) const RECEIVES: usize = 0;
-pub(crate) const REQUESTS: usize = 1;
 
 impl World {
     /// A turn of the consumer of an established end.
@@ -259,16 +120,17 @@ impl World {
             let told = self.ends[end].initiator.back().is_some_and(|last| !last.silent);
             self.ends[end].flow.finished = told && !self.ends[end].flow.deferred;
             if !self.ends[end].flow.finished {
-                self.ends[end].flow.finished = self.send(end, NOWHERE, Vec::new(), 0)?;
+                let from = (LOCAL, NOWHERE);
+                self.ends[end].flow.finished = self.send(end, Data::Send, from, Vec::new(), 0)?;
             }
             return Ok(());
         };
-        self.ends[end].flow.finished = self.send(end, place, Vec::new(), 0)?;
+        self.ends[end].flow.finished = self.send(end, Data::Send, (LOCAL, place), Vec::new(), 0)?;
         Ok(())
     }
 
     /// Bytes of a receive of an end, at most.
-    fn receive_len(&self, end: usize) -> usize {
+    pub(crate) fn receive_len(&self, end: usize) -> usize {
         let this = &self.ends[end];
         let pool = self.hosts[this.host].pool.as_ref().filter(|_| this.pooled);
         pool.map_or(this.flow.slot_len, super::pool::Pool::slot_len)
@@ -282,34 +144,23 @@ impl World {
             if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
         let peer = self.ends[end].peer.ok_or("established with nobody")?;
         let careless = self.ends[end].flow.careless && self.rng.below(30) == 0;
-        let remote_len = self.ends[peer].regions[EXPOSED].slot_len();
-        let remote = len.min(remote_len);
+        let remote = len.min(self.ends[peer].regions[EXPOSED].slot_len());
         let receivable = len.min(self.receive_len(peer));
         let inline = self.rng.below(3) == 0;
-        match self.rng.below(10) {
-            0..4 if inline && !careless => self.send_inline(end, receivable),
-            0..4 => {
-                let Some(place) = self.take_local(end, receivable) else { return Ok(()) };
-                let flags = self.flags(end);
-                let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-                if careless {
-                    self.excuse(end, "an invalidation of what cannot be invalidated");
-                    return self.send_invalidate(end, place, data, flags);
-                }
-                self.send(end, place, data, flags).map(drop)
-            }
-            4..7 if inline && !careless => self.write_inline(end, peer, remote),
-            4..7 => {
-                let Some(place) = self.take_local(end, remote) else { return Ok(()) };
-                self.write(end, peer, place, careless)
-            }
-            roll => {
+        match self.rng.below(12) {
+            0..4 if careless => self.send_invalidate(end, peer),
+            0..4 if inline => self.send_inline(end, receivable),
+            0..4 => self.send_new(end, receivable, 0).map(drop),
+            4..7 if careless => self.intrude(end, peer, remote, NdkOperationTypeWrite),
+            4..7 if inline => self.write_inline(end, peer, remote),
+            4..7 => self.write(end, peer, remote),
+            7..10 if careless => self.intrude(end, peer, remote, NdkOperationTypeRead),
+            roll @ 7..10 => {
                 let chained = roll == 9 && remote <= self.receive_len(peer);
-                let Some(place) = self.ends[end].regions[LOCAL].take(remote, &mut self.rng) else {
-                    return Ok(());
-                };
-                self.read(end, peer, place, careless, chained)
+                self.read(end, peer, remote, chained)
             }
+            10 => self.end_of_peer(end, peer),
+            _ => self.tend(end, peer),
         }
     }
 
@@ -322,7 +173,7 @@ impl World {
         Some(place)
     }
 
-    fn flags(&mut self, end: usize) -> u32 {
+    pub(crate) fn flags(&mut self, end: usize) -> u32 {
         let (silent, defer) = (self.ends[end].flow.silent, self.ends[end].flow.defer);
         let mut flags = 0;
         for (flag, chance) in [
@@ -338,21 +189,38 @@ impl World {
         flags
     }
 
-    /// Posts a SEND; false: there is no room.
-    fn send(&mut self, end: usize, place: Place, data: Vec<u8>, flags: u32) -> Step<bool> {
+    /// Posts a SEND of something new; false: there is no room.
+    pub(crate) fn send_new(&mut self, end: usize, len: usize, flags: u32) -> Step<bool> {
+        let Some(place) = self.take_local(end, len) else { return Ok(false) };
+        let flags = self.flags(end) | flags;
+        let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
+        self.send(end, Data::Send, (LOCAL, place), data, flags)
+    }
+
+    /// Posts a SEND of what lies in a region; false: there is no room.
+    pub(crate) fn send(
+        &mut self,
+        end: usize,
+        how: Data,
+        from: (usize, Place),
+        data: Vec<u8>,
+        flags: u32,
+    ) -> Step<bool> {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
-        let posted = self.post(end, Data::Send, kind, place, flags)?;
+        let posted = self.post(end, how, kind, from, flags)?;
         if posted {
             self.ends[end].flow.sends.push(data);
         }
         Ok(posted)
     }
 
-    fn send_invalidate(&mut self, end: usize, place: Place, data: Vec<u8>, flags: u32) -> Step {
-        let token = self.ends[end].peer.map_or(0, |peer| self.ends[peer].regions[EXPOSED].token);
-        let kind = Kind::Refused(NdkOperationTypeSend);
-        if self.post(end, Data::SendInvalidate(token), kind, place, flags)? {
-            self.ends[end].flow.sends.push(data);
+    /// Posts the end of a key that no peer can end.
+    fn send_invalidate(&mut self, end: usize, peer: usize) -> Step {
+        let (kind, flags) = (Kind::Refused(NdkOperationTypeSend), self.flags(end));
+        let how = Data::SendInvalidate(self.ends[peer].regions[EXPOSED].token);
+        self.excuse(end, "an invalidation of what cannot be invalidated");
+        if self.post(end, how, kind, (LOCAL, NOWHERE), flags)? {
+            self.ends[end].flow.sends.push(Vec::new());
         }
         Ok(())
     }
@@ -367,16 +235,12 @@ impl World {
 
     fn write_inline(&mut self, end: usize, peer: usize, len: usize) -> Step {
         let len = len.min(self.ends[end].flow.inline_len);
-        let Some(target) = self.ends[peer].regions[EXPOSED].take(len, &mut self.rng) else {
-            return Ok(());
-        };
-        let remote = self.remote(peer, EXPOSED, &target);
-        let kind = |data: &[u8]| Kind::Write(EXPOSED, target.clone(), data.to_vec());
-        let region = &mut self.ends[peer].regions[EXPOSED];
-        region.release(&target);
-        let posted = self.post_inline(end, Data::Write(remote), len, kind)?;
-        if let Some(data) = posted {
-            self.ends[peer].regions[EXPOSED].expect(&target, Some(data));
+        let Some((which, target)) = self.reach(peer, len, WRITE) else { return Ok(()) };
+        let how = Data::Write(self.remote(peer, which, &target));
+        let kind = |data: &[u8]| Kind::Write(which, target.clone(), data.to_vec());
+        match self.post_inline(end, how, len, kind)? {
+            Some(data) => self.ends[peer].regions[which].expect(&target, Some(data)),
+            None => self.let_go(peer, which, &target),
         }
         Ok(())
     }
@@ -386,7 +250,7 @@ impl World {
     fn post_inline(
         &mut self,
         end: usize,
-        request: Data,
+        how: Data,
         len: usize,
         kind: impl FnOnce(&[u8]) -> Kind,
     ) -> Step<Option<Vec<u8>>> {
@@ -402,7 +266,7 @@ impl World {
             .collect();
         let flags = self.flags(end) | NDK_OP_FLAG_INLINE;
         let id = self.new_id(end);
-        let status = self.ends[end].qp.post(id, request.over(&sgl), flags);
+        let status = self.ends[end].qp.post(id, how.over(&sgl), flags);
         fill(&mut bytes, &mut self.rng);
         if len > most && status == STATUS_BUFFER_OVERFLOW {
             // What fails lets go of what was deferred.
@@ -413,101 +277,53 @@ impl World {
             return self.refused(end, status).map(|()| None);
         }
         require!(len <= most, "end {end}: {len} bytes inline, and only {most} were asked for");
-        let (silent, place) = (is_silent(flags), NOWHERE);
-        self.accepted(
-            end,
-            Initiator { id, kind: kind(&data), silent, inline: true, region: LOCAL, place },
-            flags,
-        );
+        self.accepted(end, Initiator::new(id, kind(&data), flags), flags);
         Ok(Some(data))
     }
 
-    /// How the peer's memory is named.
-    fn remote(&self, peer: usize, region: usize, place: &Place) -> Remote {
-        let region = &self.ends[peer].regions[region];
-        Remote { address: region.address(place), token: region.token }
-    }
-
-    /// An address that the peer does not offer.
-    fn forbidden(&mut self, peer: usize, place: &Place) -> Remote {
-        let Remote { address, token } = self.remote(peer, EXPOSED, place);
-        match self.rng.below(4) {
-            0 => Remote { address, token: token ^ 1 << self.rng.below(32) },
-            1 => Remote { address: address.wrapping_add(1 << 24), token },
-            2 => Remote { address: u64::MAX - 3, token },
-            // Registered, and not for peers.
-            _ => self.remote(peer, LOCAL, &Place { slot: 0, range: place.range.clone() }),
-        }
-    }
-
-    /// Posts an access to what may not be accessed, unless it is one of no bytes, which is granted.
-    fn intrude(
-        &mut self,
-        end: usize,
-        place: Place,
-        remote: Remote,
-        kind: NDK_OPERATION_TYPE,
-    ) -> Step {
-        if place.range.is_empty() {
-            self.ends[end].regions[LOCAL].release(&place);
-            return Ok(());
-        }
+    /// Posts an access to what may not be accessed. One of no bytes would be granted.
+    fn intrude(&mut self, end: usize, peer: usize, len: usize, kind: NDK_OPERATION_TYPE) -> Step {
+        let Some(place) = self.take_local(end, len.max(1)) else { return Ok(()) };
+        let writes = kind == NdkOperationTypeWrite;
+        let remote = self.forbidden(peer, &place, if writes { WRITE } else { READ });
         let flags = self.flags(end);
         self.excuse(end, "an access to where it may not");
-        let writes = kind == NdkOperationTypeWrite;
-        let request = if writes { Data::Write(remote) } else { Data::Read(remote) };
-        self.post(end, request, Kind::Refused(kind), place, flags).map(drop)
+        let how = if writes { Data::Write(remote) } else { Data::Read(remote) };
+        self.post(end, how, Kind::Refused(kind), (LOCAL, place), flags).map(drop)
     }
 
-    fn write(&mut self, end: usize, peer: usize, place: Place, careless: bool) -> Step {
-        if careless {
-            let remote = self.forbidden(peer, &place);
-            return self.intrude(end, place, remote, NdkOperationTypeWrite);
-        }
-        let flags = self.flags(end);
-        let Some(target) = self.ends[peer].regions[EXPOSED].take(place.range.len(), &mut self.rng)
-        else {
-            self.ends[end].regions[LOCAL].release(&place);
+    fn write(&mut self, end: usize, peer: usize, len: usize) -> Step {
+        let Some((which, target)) = self.reach(peer, len, WRITE) else { return Ok(()) };
+        let Some(place) = self.take_local(end, len) else {
+            self.let_go(peer, which, &target);
             return Ok(());
         };
-        let remote = self.remote(peer, EXPOSED, &target);
+        let (flags, how) = (self.flags(end), Data::Write(self.remote(peer, which, &target)));
         let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-        self.ends[peer].regions[EXPOSED].expect(&target, Some(data.clone()));
-        let kind = Kind::Write(EXPOSED, target.clone(), data);
-        if !self.post(end, Data::Write(remote), kind, place, flags)? {
-            self.ends[peer].regions[EXPOSED].release(&target);
+        self.ends[peer].regions[which].expect(&target, Some(data.clone()));
+        let kind = Kind::Write(which, target.clone(), data);
+        if !self.post(end, how, kind, (LOCAL, place), flags)? {
+            self.let_go(peer, which, &target);
         }
         Ok(())
     }
 
-    fn read(
-        &mut self,
-        end: usize,
-        peer: usize,
-        place: Place,
-        careless: bool,
-        chained: bool,
-    ) -> Step {
-        if careless {
-            let remote = self.forbidden(peer, &place);
-            return self.intrude(end, place, remote, NdkOperationTypeRead);
-        }
-        let flags = self.flags(end);
-        let Some(source) = self.ends[peer].regions[EXPOSED].take(place.range.len(), &mut self.rng)
-        else {
-            self.ends[end].regions[LOCAL].release(&place);
+    fn read(&mut self, end: usize, peer: usize, len: usize, chained: bool) -> Step {
+        let Some((which, source)) = self.reach(peer, len, READ) else { return Ok(()) };
+        let Some(place) = self.ends[end].regions[LOCAL].take(len, &mut self.rng) else {
+            self.let_go(peer, which, &source);
             return Ok(());
         };
-        let remote = self.remote(peer, EXPOSED, &source);
-        let data = self.ends[peer].regions[EXPOSED].model(&source).to_vec();
+        let (flags, how) = (self.flags(end), Data::Read(self.remote(peer, which, &source)));
+        let data = self.ends[peer].regions[which].model(&source).to_vec();
         self.ends[end].regions[LOCAL].expect(&place, Some(data.clone()));
         // Two requests, or none: the second one needs room, too.
         let room =
             self.ends[end].initiator.len() + 2 <= self.ends[end].flow.depths[REQUESTS] as usize;
         let chained = chained && room;
-        let kind = Kind::Read(EXPOSED, source.clone(), data.clone(), chained);
-        if !self.post(end, Data::Read(remote), kind, place.clone(), flags)? {
-            self.ends[peer].regions[EXPOSED].release(&source);
+        let kind = Kind::Read(which, source.clone(), data.clone(), chained);
+        if !self.post(end, how, kind, (LOCAL, place.clone()), flags)? {
+            self.let_go(peer, which, &source);
         } else if chained {
             let flags = self.flags(end) | NDK_OP_FLAG_READ_FENCE;
             let sent = self.send_fenced(end, place, data, flags)?;
@@ -528,42 +344,49 @@ impl World {
         if status != STATUS_SUCCESS {
             return self.refused(end, status).map(|()| false);
         }
-        let silent = is_silent(flags);
-        self.accepted(
-            end,
-            Initiator { id, kind, silent, inline: false, region: LOCAL, place },
-            flags,
-        );
+        self.accepted(end, Initiator { place, ..Initiator::new(id, kind, flags) }, flags);
         self.ends[end].flow.sends.push(data);
         Ok(true)
     }
 
     /// Posts a request; false: there is no room, or no connection any more. Its slot is free then.
-    fn post(
+    pub(crate) fn post(
         &mut self,
         end: usize,
-        request: Data,
+        how: Data,
         kind: Kind,
-        place: Place,
+        (region, place): (usize, Place),
         flags: u32,
     ) -> Step<bool> {
         let id = self.new_id(end);
         let sgl = if place.range.is_empty() {
             Vec::new()
         } else {
-            self.ends[end].regions[LOCAL].sgl(&place, &mut self.rng)
+            self.ends[end].regions[region].sgl(&place, &mut self.rng)
         };
-        let status = self.ends[end].qp.post(id, request.over(&sgl), flags);
+        let status = self.ends[end].qp.post(id, how.over(&sgl), flags);
         if status != STATUS_SUCCESS {
-            self.ends[end].regions[LOCAL].release(&place);
+            self.ends[end].regions[region].release(&place);
             return self.refused(end, status).map(|()| false);
         }
-        let silent = is_silent(flags);
-        self.accepted(
-            end,
-            Initiator { id, kind, silent, inline: false, region: LOCAL, place },
-            flags,
-        );
+        self.accepted(end, Initiator { region, place, ..Initiator::new(id, kind, flags) }, flags);
+        Ok(true)
+    }
+
+    /// Posts a request without data; false: as with [`Self::post`].
+    pub(crate) fn post_plain(
+        &mut self,
+        end: usize,
+        what: Post<'_>,
+        kind: Kind,
+        flags: u32,
+    ) -> Step<bool> {
+        let id = self.new_id(end);
+        let status = self.ends[end].qp.post(id, what, flags);
+        if status != STATUS_SUCCESS {
+            return self.refused(end, status).map(|()| false);
+        }
+        self.accepted(end, Initiator::new(id, kind, flags), flags);
         Ok(true)
     }
 
@@ -591,8 +414,4 @@ impl World {
         this.flow.failed[REQUESTS] = true;
         Ok(())
     }
-}
-
-const fn is_silent(flags: u32) -> bool {
-    flags & NDK_OP_FLAG_SILENT_SUCCESS != 0
 }
