@@ -6,14 +6,70 @@
 //! SIM_SEED=17 cargo test -p tests --test simulate -- replay --nocapture
 //! SIM_SEED=17 SIM_PCAP=/tmp cargo test -p tests --test simulate -- replay --nocapture
 //! ```
+#![allow(unsafe_code, reason = "an allocator")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tests::sim::{Deed, Options, Report, run};
+use tests::sim::{Allocated, Deed, Options, Report};
+
+/// The system's allocator, which counts for each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATED: Cell<Allocated> =
+        const { Cell::new(Allocated { count: 0, bytes: 0 }) };
+}
+
+fn allocated() -> Allocated {
+    ALLOCATED.get()
+}
+
+fn count(allocations: u64, bytes: i64) {
+    // A thread that ends may free after its counts are gone.
+    let _ = ALLOCATED.try_with(|allocated| {
+        let Allocated { count, bytes: before } = allocated.get();
+        allocated.set(Allocated { count: count + allocations, bytes: before + bytes });
+    });
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as i64);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(0, -(layout.size() as i64));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        count(1, len as i64 - layout.size() as i64);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, len) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// Runs a seed; a run that ends well has given back all that it took.
+fn run(seed: u64, options: &Options) -> Result<Report, String> {
+    let options = Options { meter: Some(allocated), ..options.clone() };
+    let before = allocated();
+    let report = tests::sim::run(seed, &options)?;
+    let left = allocated().bytes - before.bytes;
+    if left == 0 { Ok(report) } else { Err(format!("{left} bytes are left")) }
 }
 
 /// What many seeds came to.
@@ -59,6 +115,7 @@ fn add(total: &mut Report, report: &Report) {
     total.connections += report.connections;
     total.completions += report.completions;
     total.successes += report.successes;
+    total.quiet += report.quiet;
     total.elapsed += report.elapsed;
     for (total, deeds) in total.deeds.iter_mut().zip(report.deeds) {
         *total += deeds;
@@ -84,6 +141,7 @@ fn seeds() {
         sum.violations.len(),
         elapsed / 1_000_000_000,
     );
+    println!("{} turns with nothing but data allocated nothing", sum.total.quiet);
     let deeds = sum.total.deeds;
     println!("{:?}", Deed::ALL.map(|deed| (deed, deeds[deed as usize])));
     for (seed, what) in &sum.violations {
@@ -91,7 +149,8 @@ fn seeds() {
         println!("  SIM_SEED={seed} cargo test -p tests --test simulate -- replay --nocapture");
     }
     assert!(sum.violations.is_empty(), "{} seeds fail", sum.violations.len());
-    let busy = connections > count / 2 && successes > 10 * count && !deeds.contains(&0);
+    let busy = connections > count / 2 && successes > 10 * count;
+    let busy = busy && sum.total.quiet > 10 * count && !deeds.contains(&0);
     assert!(busy || count < 100, "the seeds do something of everything");
 }
 
@@ -118,7 +177,7 @@ fn replay() {
     if let Some(directory) = &pcap {
         std::fs::create_dir_all(directory).unwrap();
     }
-    let options = Options { trace: true, pcap };
+    let options = Options { trace: true, pcap, ..Options::default() };
     match run(seed, &options) {
         Ok(report) => println!("seed {seed}: {report:?}"),
         Err(what) => panic!("seed {seed}: {what}"),

@@ -11,6 +11,7 @@
 //! | `grant` | memory that a peer may reach for a while: fast registration, windows |
 //! | `pool` | what the ends of a host share: a receive queue, an endpoint |
 //! | `outcome` | how each request must end |
+//! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
 //! | `net` | the network |
 //! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
@@ -25,6 +26,7 @@ mod end;
 mod flow;
 mod grant;
 mod memory;
+mod meter;
 mod ndk;
 mod net;
 mod outcome;
@@ -34,6 +36,8 @@ mod script;
 mod watch;
 mod workload;
 mod world;
+
+pub use meter::{Allocated, Meter};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -45,6 +49,8 @@ pub struct Options {
     pub trace: bool,
     /// Capture each host's frames into this directory.
     pub pcap: Option<PathBuf>,
+    /// Reads what this thread has allocated, so that a run can tell what the provider has.
+    pub meter: Option<Meter>,
 }
 
 /// What a seed may do, beyond what every seed does.
@@ -108,6 +114,8 @@ pub struct Report {
     pub successes: u64,
     /// How often each [`Deed`] was done.
     pub deeds: [u64; Deed::ALL.len()],
+    /// Turns with nothing but data, in which the provider allocates nothing.
+    pub quiet: u64,
     /// Virtual time, in ns.
     pub elapsed: u64,
 }
@@ -119,7 +127,10 @@ pub struct Report {
 pub fn run(seed: u64, options: &Options) -> Result<Report, String> {
     let run = AssertUnwindSafe(|| {
         ndk::clear_events();
-        world::World::new(seed, options).and_then(world::World::run)
+        meter::count_with(options.meter);
+        let result = world::World::new(seed, options).and_then(world::World::run);
+        ndk::clear_events();
+        result
     });
     catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "calls through the tables")]
 
+use super::meter::apart;
 use crate::raw::{Object, call};
 use driver::abi::*;
 use std::cell::RefCell;
@@ -39,11 +40,11 @@ pub(crate) fn next_event() -> Option<Event> {
 
 /// Forgets what an earlier simulation left.
 pub(crate) fn clear_events() {
-    EVENTS.with_borrow_mut(VecDeque::clear);
+    EVENTS.take();
 }
 
 fn tell(event: Event) {
-    EVENTS.with_borrow_mut(|events| events.push_back(event));
+    apart(|| EVENTS.with_borrow_mut(|events| events.push_back(event)));
 }
 
 unsafe extern "system" fn created(

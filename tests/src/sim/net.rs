@@ -1,5 +1,7 @@
 //! The network between the providers: what it loses, repeats, delays and damages.
 
+use super::meter::apart;
+use super::packet::{look, opcode};
 use driver::ProviderConfig;
 use netadapter_glue::segment::split;
 use netadapter_glue::{Edge, EdgeError, Link, Received, Transmit};
@@ -14,6 +16,14 @@ pub(crate) enum Crossing {
     Taken(Vec<u8>),
     /// It sent a frame.
     Sent(Vec<u8>),
+}
+
+impl Crossing {
+    /// It belongs to a connection that is established.
+    pub(crate) fn is_data(&self) -> bool {
+        let (Self::Taken(frame) | Self::Sent(frame)) = self;
+        matches!(look(frame), Some(Ok(seen)) if seen.opcode != opcode::UD_SEND_ONLY)
+    }
 }
 
 /// The simulation's end of an edge.
@@ -66,7 +76,7 @@ impl Edge for SimEdge {
             && let Some(frame) = port.inbox.pop_front()
         {
             sink(Received { frame: &frame, segments: None });
-            port.crossed.push(Crossing::Taken(frame));
+            apart(|| port.crossed.push(Crossing::Taken(frame)));
             taken += 1;
         }
         Ok(taken)
@@ -89,7 +99,7 @@ impl Edge for SimEdge {
             port.room -= 1;
             for segment in split(&self.buffer[..transmit.len], transmit.segments) {
                 let len = segment.copy_to(&mut self.scratch);
-                port.crossed.push(Crossing::Sent(self.scratch[..len].to_vec()));
+                apart(|| port.crossed.push(Crossing::Sent(self.scratch[..len].to_vec())));
             }
             sent += 1;
         }

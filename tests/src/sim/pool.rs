@@ -3,6 +3,7 @@
 use super::Deed;
 use super::end::What;
 use super::memory::{Place, Region};
+use super::meter::counted;
 use super::ndk;
 use super::world::{Step, World, require};
 use crate::raw::Object;
@@ -110,7 +111,8 @@ impl World {
             let Some(place) = pool.region.take(len, &mut self.rng) else { return Ok(()) };
             let sgl = pool.region.sgl(&place, &mut self.rng);
             let id = pool.posted + 1;
-            let status = pool.srq.receive(id, &sgl);
+            let (status, allocations) = counted(|| pool.srq.receive(id, &sgl));
+            require!(allocations == 0, "host {host}: a receive makes {allocations} allocations");
             if status == STATUS_NO_MORE_ENTRIES {
                 let queued = pool.receives.len();
                 require!(queued >= pool.depth, "host {host}: no room with {queued} receives");

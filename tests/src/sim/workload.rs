@@ -8,6 +8,7 @@ use super::end::{EXPOSED, INBOUND, LOCAL, Phase};
 use super::flow::{Data, Initiator, Kind, NOWHERE, RECEIVES, REQUESTS, Received};
 use super::grant::{READ, WRITE};
 use super::memory::{Place, fill};
+use super::meter::counted;
 use super::world::{Part, Step, World, require};
 use crate::raw::Post;
 use driver::abi::*;
@@ -72,8 +73,7 @@ impl World {
             if short {
                 self.excuse(end, "a receive that is too short");
             }
-            let qp = self.ends[end].qp;
-            let status = qp.receive(id, &sgl);
+            let status = self.post_counted(end, id, Post::Receive(&sgl), 0)?;
             require!(status == STATUS_SUCCESS, "end {end}: a receive is refused with {status}");
             self.ends[end].receives.push_back(Received { id, place });
         }
@@ -266,7 +266,7 @@ impl World {
             .collect();
         let flags = self.flags(end) | NDK_OP_FLAG_INLINE;
         let id = self.new_id(end);
-        let status = self.ends[end].qp.post(id, how.over(&sgl), flags);
+        let status = self.post_counted(end, id, how.over(&sgl), flags)?;
         fill(&mut bytes, &mut self.rng);
         if len > most && status == STATUS_BUFFER_OVERFLOW {
             // What fails lets go of what was deferred.
@@ -340,7 +340,7 @@ impl World {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
         let id = self.new_id(end);
         let sgl = self.ends[end].regions[LOCAL].sgl(&place, &mut self.rng);
-        let status = self.ends[end].qp.post(id, Post::Send(&sgl), flags);
+        let status = self.post_counted(end, id, Post::Send(&sgl), flags)?;
         if status != STATUS_SUCCESS {
             return self.refused(end, status).map(|()| false);
         }
@@ -364,7 +364,7 @@ impl World {
         } else {
             self.ends[end].regions[region].sgl(&place, &mut self.rng)
         };
-        let status = self.ends[end].qp.post(id, how.over(&sgl), flags);
+        let status = self.post_counted(end, id, how.over(&sgl), flags)?;
         if status != STATUS_SUCCESS {
             self.ends[end].regions[region].release(&place);
             return self.refused(end, status).map(|()| false);
@@ -382,12 +382,19 @@ impl World {
         flags: u32,
     ) -> Step<bool> {
         let id = self.new_id(end);
-        let status = self.ends[end].qp.post(id, what, flags);
+        let status = self.post_counted(end, id, what, flags)?;
         if status != STATUS_SUCCESS {
             return self.refused(end, status).map(|()| false);
         }
         self.accepted(end, Initiator::new(id, kind, flags), flags);
         Ok(true)
+    }
+
+    /// Posts, which allocates nothing.
+    fn post_counted(&self, end: usize, id: usize, what: Post<'_>, flags: u32) -> Step<NTSTATUS> {
+        let (status, allocations) = counted(|| self.ends[end].qp.post(id, what, flags));
+        require!(allocations == 0, "end {end}: a post makes {allocations} allocations");
+        Ok(status)
     }
 
     fn accepted(&mut self, end: usize, request: Initiator, flags: u32) {

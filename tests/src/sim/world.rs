@@ -1,6 +1,7 @@
 //! Hosts, virtual time, and what goes wrong when.
 
 use super::end::{End, Phase, What};
+use super::meter::counted;
 use super::ndk::{self, Event};
 use super::net::{self, Crossing, Net, Port, SimEdge, lock, mac};
 use super::pool::Pool;
@@ -96,6 +97,8 @@ pub(crate) struct World {
     created: BTreeMap<usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>>,
     ended: BTreeMap<usize, NTSTATUS>,
     next_token: usize,
+    /// A turn is made for something that is created or closed.
+    asking: bool,
     pub(crate) net: Net,
     watch: Watch,
     pub(crate) script: BTreeMap<(u64, usize), Act>,
@@ -135,6 +138,7 @@ impl World {
             created: BTreeMap::new(),
             ended: BTreeMap::new(),
             next_token: 1 << 32,
+            asking: false,
             net,
             watch: Watch::default(),
             script: BTreeMap::new(),
@@ -253,7 +257,7 @@ impl World {
         let status = make(token);
         require!(status == STATUS_PENDING, "a creation gives {status}");
         for _ in 0..4 {
-            self.turn(host)?;
+            self.turn_asking(host)?;
             if let Some(created) = self.created.remove(&token) {
                 let created = created.map_err(|status| format!("a creation ends with {status}"));
                 return created.map(|object| Object(object.cast()));
@@ -273,12 +277,19 @@ impl World {
         let status = make(token);
         require!(status == STATUS_PENDING, "a request gives {status}");
         for _ in 0..4 {
-            self.turn(host)?;
+            self.turn_asking(host)?;
             if let Some(status) = self.ended.remove(&token) {
                 return Ok(status);
             }
         }
         Err("a request does not end".into())
+    }
+
+    fn turn_asking(&mut self, host: usize) -> Step {
+        self.asking = true;
+        let result = self.turn(host);
+        self.asking = false;
+        result
     }
 
     // ---- time ----------------------------------------------------------------------------------
@@ -361,7 +372,7 @@ impl World {
         unsafe {
             provider.close_adapter(this.adapter.0, move || tell.store(true, Ordering::Relaxed))
         };
-        (0..4).try_for_each(|_| self.turn(host))?;
+        (0..4).try_for_each(|_| self.turn_asking(host))?;
         require!(closed.load(Ordering::Relaxed), "the adapter of host {host} does not close");
         let left = self.hosts[host].provider.as_ref().map_or(0, Stepped::open_objects);
         require!(left == 0, "host {host} has {left} objects left");
@@ -468,7 +479,7 @@ impl World {
             provider.announce_sleep(false);
             this.sleeping = false;
         }
-        let turn = provider.poll(Instant::from_nanos(clock));
+        let (turn, allocations) = counted(|| provider.poll(Instant::from_nanos(clock)));
         let (crossed, lacked) = {
             let mut port = lock(&this.port);
             (std::mem::take(&mut port.crossed), port.lacked)
@@ -487,8 +498,30 @@ impl World {
             this.sleeping = false;
             provider.announce_sleep(false);
         }
+        let only_data = crossed.iter().all(Crossing::is_data);
         self.cross(host, clock, crossed)?;
-        self.sort_events()
+        self.sort_events()?;
+        let quiet = only_data && !self.asking && self.is_quiet(host);
+        require!(
+            !quiet || allocations == 0,
+            "host {host}: {allocations} allocations in a turn with nothing but data"
+        );
+        self.report.quiet += u64::from(quiet);
+        Ok(())
+    }
+
+    /// Nothing is being created, connected or closed on a host, as far as can be seen: what it does
+    /// with itself cannot. A CQ that overruns takes others with it, and is not data.
+    fn is_quiet(&self, host: usize) -> bool {
+        let steady = |end: &End| end.host != host || end.to != Some(host) && !end.flow.tiny_cq;
+        let of_host = |&(owner, what): &(usize, What)| match what.is_of_host() {
+            true => owner == host,
+            false => self.ends[owner].host == host,
+        };
+        let told = |event: &Event| matches!(event, Event::Notified(..) | Event::Low(..));
+        !self.tokens.values().any(of_host)
+            && self.events.iter().all(told)
+            && self.ends.iter().all(steady)
     }
 
     fn cross(&mut self, host: usize, clock: u64, crossed: Vec<Crossing>) -> Step {
