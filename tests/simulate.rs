@@ -13,7 +13,9 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tests::sim::{Allocated, Deed, Options, Report};
+use tests::sim::{Allocated, Options, Report};
+#[cfg(not(feature = "mutants"))]
+use tests::sim::{Deed, Moment, Trial, Work};
 
 /// The system's allocator, which counts for each thread.
 struct Counting;
@@ -181,6 +183,70 @@ fn replay() {
     match run(seed, &options) {
         Ok(report) => println!("seed {seed}: {report:?}"),
         Err(what) => panic!("seed {seed}: {what}"),
+    }
+}
+
+/// Runs `seeds` seeds of a trial, and gives what came of those in which something went wrong.
+#[cfg(not(feature = "mutants"))]
+fn try_all(trial: Trial, seeds: u64) -> Vec<Report> {
+    let options = Options { trial: Some(trial), ..Options::default() };
+    let report = |seed| run(seed, &options).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    (0..seeds).map(report).filter(|report| report.trial.began.is_some()).collect()
+}
+
+/// Goal: whatever is outstanding when the network parts for ever ends, with an error, in bounded
+/// time, and so does what is posted later.
+/// Method: the partition in the middle of the work, the default retries. The longest is a connect
+/// whose peer asked for time.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn sys_02_a_partition_for_ever_ends_everything() {
+    let reports = try_all(Trial::Partition, 60);
+    let took: Vec<_> = reports.iter().map(|report| report.trial.took / 1_000_000).collect();
+    println!("{} partitions, over after {took:?} ms", reports.len());
+    assert!(reports.len() > 20 && took.iter().all(|&took| took < 120_000));
+    assert!(reports.iter().all(|report| report.trial.outstanding > 0));
+}
+
+/// Goal: frames that are only late cost no more than their data once again.
+/// Method: each connection's packets are counted, where its peer always had a receive.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn sys_04_reordering_alone_at_most_doubles_the_packets() {
+    let options = Options { trial: Some(Trial::Reordering), ..Options::default() };
+    let (mut first, mut all) = (0, 0);
+    for seed in 0..150 {
+        let report = run(seed, &options).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        first += report.requests[0];
+        all += report.requests[1];
+    }
+    println!("{all} packets for {first}");
+    assert!(first > 5000 && all > first);
+}
+
+/// Goal: a peer that restarts takes nothing down but its connections, and can be connected to again.
+/// Method: it goes down, and up again, at each moment of a connection's life.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn sys_05_a_peer_restarts_at_any_moment() {
+    for moment in Moment::ALL {
+        let reports = try_all(Trial::Restart(moment), 20);
+        let again = reports.iter().filter(|report| report.trial.connections > 0).count();
+        println!("{moment:?}: {} restarts, {again} times connected again", reports.len());
+        assert!(reports.len() >= 10 && 2 * again > reports.len(), "{moment:?}");
+    }
+}
+
+/// Goal: with the default retries, a second without a link is no error to anybody.
+/// Method: the link goes down in the middle of each kind of work.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn sys_13_a_second_without_a_link_is_no_error() {
+    for work in Work::ALL {
+        let reports = try_all(Trial::LinkDown(work), 40);
+        let outstanding: u64 = reports.iter().map(|report| report.trial.outstanding).sum();
+        println!("{work:?}: {} times down, {outstanding} requests under way", reports.len());
+        assert!(reports.len() >= 10 && outstanding > 40, "{work:?}");
     }
 }
 

@@ -237,12 +237,9 @@ SYS-14 an adapter's connection with itself
 /// Cases without a test of their number, and why.
 const OUTSIDE: &[(&str, &str)] = &[
     ("ATM-06", "no atomic is ever executed: NDK has none, and ATM-01 shows the refusal"),
-    ("SYS-02", "one of the simulator's scripts: cargo test -p tests --test simulate"),
-    ("SYS-05", "one of the simulator's scripts: cargo test -p tests --test simulate"),
     ("SYS-06", "the laboratory: cargo test -p tests --test interop"),
     ("SYS-08", "needs a Windows host: nothing of ours has run on one"),
     ("SYS-09", "cargo test -p tests --test lifetime --test stress"),
-    ("SYS-13", "one of the simulator's scripts: cargo test -p tests --test simulate"),
 ];
 
 const FAMILIES: [&str; 13] =

@@ -210,6 +210,9 @@ impl World {
                     self.ends[end].phase = Phase::Up;
                     self.report.connections += 1;
                     let End { shares, host, to, .. } = self.ends[end];
+                    if self.hosts[host].incarnation > 1 {
+                        self.report.trial.connections += 1;
+                    }
                     if shares {
                         self.did(Deed::SharedEndpoint);
                     }

@@ -35,6 +35,8 @@ pub(crate) struct Flow {
     pub(crate) patience: u64,
     /// Its last request was posted.
     pub(crate) finished: bool,
+    /// It has posted one to find out whether the peer is still there.
+    pub(crate) asked: bool,
     pub(crate) deferred: bool,
     /// The payloads of its SENDs, in order.
     pub(crate) sends: Vec<Vec<u8>>,
@@ -74,6 +76,7 @@ impl Flow {
             batch: 1 + rng.below(8),
             patience: 100_000,
             finished: false,
+            asked: false,
             deferred: false,
             sends: Vec::new(),
             acked: 0,
@@ -93,16 +96,26 @@ impl Flow {
     }
 }
 
+/// Bytes that a trace does not show.
+#[derive(Clone)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     /// The number of the SEND.
     Send(usize),
     /// Region and piece of the peer's memory, and what it will hold.
-    Write(usize, Place, Vec<u8>),
+    Write(usize, Place, Bytes),
     /// Region and piece of the peer's memory, what it holds, and whether a SEND of the same bytes
     /// follows.
-    Read(usize, Place, Vec<u8>, bool),
+    Read(usize, Place, Bytes, bool),
     /// What must be refused.
     Refused(NDK_OPERATION_TYPE),
     /// A grant is mapped or bound, for the time of this number.

@@ -6,7 +6,7 @@
 
 use super::Deed;
 use super::end::{EXPOSED, LOCAL};
-use super::flow::{Data, Kind, NOWHERE};
+use super::flow::{Bytes, Data, Kind, NOWHERE};
 use super::memory::{Place, Region};
 use super::ndk;
 use super::world::{Step, World, require};
@@ -374,7 +374,7 @@ impl World {
         let data = self.ends[peer].regions[EXPOSED].model(&source).to_vec();
         self.ends[end].regions[GRANTS + at].expect(&place, Some(data.clone()));
         let how = Data::Read(self.remote(peer, EXPOSED, &source));
-        let kind = Kind::Read(EXPOSED, source.clone(), data, false);
+        let kind = Kind::Read(EXPOSED, source.clone(), Bytes(data), false);
         let flags = self.flags(end) | NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE;
         if !self.post(end, how, kind, (GRANTS + at, place), flags)? {
             self.ends[peer].regions[EXPOSED].release(&source);

@@ -3,9 +3,11 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `world` | hosts, virtual time, the parts of a run |
+//! | `world` | hosts, and how they start |
+//! | `run` | the parts of a run, virtual time |
 //! | `script` | what goes wrong, and when |
 //! | `end` | one end of a connection: its objects, made and closed |
+//! | `trial` | one thing that goes wrong at a chosen moment |
 //! | `consumer` | what it asks for to be connected, and what it is told |
 //! | `flow`, `workload` | what an established end posts |
 //! | `grant` | memory that a peer may reach for a while: fast registration, windows |
@@ -32,12 +34,15 @@ mod net;
 mod outcome;
 mod packet;
 mod pool;
+mod run;
 mod script;
+mod trial;
 mod watch;
 mod workload;
 mod world;
 
 pub use meter::{Allocated, Meter};
+pub use trial::{Moment, Outcome, Trial, Work};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -51,6 +56,8 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
     /// Reads what this thread has allocated, so that a run can tell what the provider has.
     pub meter: Option<Meter>,
+    /// What goes wrong, in place of what the seed says.
+    pub trial: Option<Trial>,
 }
 
 /// What a seed may do, beyond what every seed does.
@@ -116,6 +123,10 @@ pub struct Report {
     pub deeds: [u64; Deed::ALL.len()],
     /// Turns with nothing but data, in which the provider allocates nothing.
     pub quiet: u64,
+    /// Request packets: sent for the first time, and in all.
+    pub requests: [u64; 2],
+    /// What came of [`Options::trial`].
+    pub trial: Outcome,
     /// Virtual time, in ns.
     pub elapsed: u64,
 }

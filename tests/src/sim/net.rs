@@ -141,6 +141,11 @@ impl Faults {
         self.lossy() + self.duplicate + self.reorder + self.spike + self.ghost > 0
     }
 
+    /// With this window.
+    pub(crate) const fn within(self, window: u64) -> Self {
+        Self { window, ..self }
+    }
+
     /// A network without faults and with the same delay.
     pub(crate) fn healed(&self) -> Self {
         Self { delay: self.delay, ..Self::default() }
@@ -157,19 +162,27 @@ pub(crate) struct Net {
     number: u64,
     /// `cut[from][to]`: nothing gets through.
     pub(crate) cut: Vec<Vec<bool>>,
+    parted: bool,
 }
 
 impl Net {
     /// A network without partitions.
     pub(crate) fn new(hosts: usize, faults: Faults, rng: Rng) -> Self {
         let cut = vec![vec![false; hosts]; hosts];
-        Self { rng, faults, flying: BTreeMap::new(), number: 0, cut }
+        Self { rng, faults, flying: BTreeMap::new(), number: 0, cut, parted: false }
     }
 
     /// No faults from now on; what is on its way keeps its delay.
     pub(crate) fn heal(&mut self) {
         self.faults = self.faults.healed();
-        self.cut.iter_mut().flatten().for_each(|cut| *cut = false);
+        self.cut.iter_mut().flatten().for_each(|cut| *cut = self.parted);
+    }
+
+    /// Nothing gets through any more, whatever heals.
+    pub(crate) fn part_for_ever(&mut self) {
+        self.parted = true;
+        self.flying.clear();
+        self.heal();
     }
 
     /// When the next frame arrives.

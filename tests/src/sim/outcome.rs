@@ -2,7 +2,7 @@
 
 use super::Deed;
 use super::end::{INBOUND, Phase};
-use super::flow::{Initiator, Kind, RECEIVES, REQUESTS};
+use super::flow::{Bytes, Initiator, Kind, RECEIVES, REQUESTS};
 use super::memory::{Place, Region};
 use super::ndk;
 use super::world::{Step, World, require};
@@ -126,6 +126,7 @@ impl World {
             STATUS_ACCESS_VIOLATION
             | STATUS_REMOTE_RESOURCES
             | STATUS_BUFFER_OVERFLOW
+            | STATUS_INVALID_DEVICE_REQUEST
             | STATUS_INTERNAL_ERROR => excused,
             _ => false,
         };
@@ -224,12 +225,12 @@ impl World {
                 self.ends[end].flow.acked = number + 1;
                 self.check_region(end, region, |region| region.finish(&place, &[]))
             }
-            Kind::Write(which, target, data) => {
+            Kind::Write(which, target, Bytes(data)) => {
                 self.check_region(peer, which, |region| region.finish(&target, &data))?;
                 self.stop_use(peer, which);
                 self.check_region(end, region, |region| region.finish(&place, &[]))
             }
-            Kind::Read(which, source, data, chained) => {
+            Kind::Read(which, source, Bytes(data), chained) => {
                 self.let_go(peer, which, &source);
                 let settle = if chained { Region::settle } else { Region::finish };
                 self.check_region(end, region, |region| settle(region, &place, &data))?;

@@ -2,6 +2,7 @@
 
 use super::memory::Region;
 use super::net::Faults;
+use super::trial::Trial;
 use super::world::{MS, PORT, Step, World};
 use rocev2::env::Rng;
 use std::net::SocketAddr;
@@ -31,7 +32,8 @@ impl World {
             let at = self.some_time(end / 2);
             self.schedule(at, Act::Connect(from, to));
         }
-        for _ in 0..self.rng.below(3) {
+        let stalls = if self.trial == Some(Trial::Reordering) { 0 } else { self.rng.below(3) };
+        for _ in 0..stalls {
             let host = self.rng.below(count as u32) as usize;
             let (at, long) = (self.some_time(end), u64::from(self.rng.below(20)) * MS);
             self.schedule(at, Act::Stall(host, long));
@@ -66,9 +68,10 @@ impl World {
         self.schedule(at + long, act(false));
     }
 
-    fn schedule(&mut self, at: u64, act: Act) {
-        let number = self.script.len();
-        self.script.insert((at, number), act);
+    pub(crate) fn schedule(&mut self, at: u64, act: Act) {
+        // Acts of the same time come in the order of their planning.
+        self.acts += 1;
+        self.script.insert((at, self.acts), act);
     }
 
     pub(crate) fn act(&mut self, act: Act) -> Step {

@@ -69,6 +69,10 @@ struct Flow {
     farthest: u64,
     /// Holes that the responder complained of.
     naks: BTreeSet<u64>,
+    /// Packets, the first time and in all.
+    requests: [u64; 2],
+    /// The responder had no receive for one.
+    unready: bool,
 }
 
 /// Half a connection, from REQ.
@@ -162,6 +166,19 @@ impl Watch {
         }
     }
 
+    /// Where nothing is lost, little is sent again: on no connection as much as its data once more,
+    /// unless there was no receive for it.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn check_resends(&self) -> Objection {
+        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| !flow.unready) {
+            let [first, all] = flow.requests;
+            require!(all <= 2 * first, "{all} packets to {host} QP {qpn:#x} for {first}");
+        }
+        Ok(())
+    }
+
     /// REQ and REP tell who is connected with whom (IBTA ch. 12, Message Formats).
     fn learn(&mut self, seen: &Seen<'_>) {
         let Some(mad) = seen.payload.get(..256) else { return };
@@ -219,6 +236,8 @@ impl Watch {
             held,
             farthest: 0,
             naks: BTreeSet::new(),
+            requests: [0; 2],
+            unready: false,
         };
         self.flows.insert(to, flow);
         self.peers.insert(from, to);
@@ -233,8 +252,10 @@ impl Watch {
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
         flow.refused = None;
         self.requests[1] += 1;
+        flow.requests[1] += 1;
         if at == flow.sent {
             self.requests[0] += 1;
+            flow.requests[0] += 1;
             return flow.first_time(at, seen);
         }
         require!(at < flow.sent, "a hole of {} before a new request", at - flow.sent);
@@ -458,6 +479,7 @@ impl Flow {
         match syndrome {
             0x20..=0x3f => {
                 require!(at < self.arrived, "an RNR NAK for what has not arrived");
+                self.unready = true;
                 // Refused; what is behind it is kept.
                 let behind = self.records.range(at + 1..self.arrived).map(|(&behind, _)| behind);
                 self.ahead.extend(behind);

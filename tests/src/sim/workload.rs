@@ -5,10 +5,11 @@
 //! [`World::succeed`].
 
 use super::end::{EXPOSED, INBOUND, LOCAL, Phase};
-use super::flow::{Data, Initiator, Kind, NOWHERE, RECEIVES, REQUESTS, Received};
+use super::flow::{Bytes, Data, Initiator, Kind, NOWHERE, RECEIVES, REQUESTS, Received};
 use super::grant::{READ, WRITE};
 use super::memory::{Place, fill};
 use super::meter::counted;
+use super::trial::{Trial, Work};
 use super::world::{Part, Step, World, require};
 use crate::raw::Post;
 use driver::abi::*;
@@ -110,11 +111,14 @@ impl World {
         if flow.finished {
             return Ok(());
         }
-        let idle = !flow.deferred && self.ends[end].initiator.is_empty();
+        // To learn that a peer is gone takes a request.
+        let asks = self.trial.is_some_and(Trial::breaks) && !flow.asked;
+        let idle = !flow.deferred && self.ends[end].initiator.is_empty() && !asks;
         if idle || flow.failed[REQUESTS] {
             self.ends[end].flow.finished = true;
             return Ok(());
         }
+        self.ends[end].flow.asked = true;
         let Some(place) = self.ends[end].regions[LOCAL].take(0, &mut self.rng) else {
             // Others that are under way will tell.
             let told = self.ends[end].initiator.back().is_some_and(|last| !last.silent);
@@ -147,7 +151,11 @@ impl World {
         let remote = len.min(self.ends[peer].regions[EXPOSED].slot_len());
         let receivable = len.min(self.receive_len(peer));
         let inline = self.rng.below(3) == 0;
-        match self.rng.below(12) {
+        let rolls = match self.trial {
+            Some(Trial::LinkDown(work)) => work.rolls(),
+            _ => Work::All.rolls(),
+        };
+        match rolls.start + self.rng.below(rolls.end - rolls.start) {
             0..4 if careless => self.send_invalidate(end, peer),
             0..4 if inline => self.send_inline(end, receivable),
             0..4 => self.send_new(end, receivable, 0).map(drop),
@@ -237,7 +245,7 @@ impl World {
         let len = len.min(self.ends[end].flow.inline_len);
         let Some((which, target)) = self.reach(peer, len, WRITE) else { return Ok(()) };
         let how = Data::Write(self.remote(peer, which, &target));
-        let kind = |data: &[u8]| Kind::Write(which, target.clone(), data.to_vec());
+        let kind = |data: &[u8]| Kind::Write(which, target.clone(), Bytes(data.to_vec()));
         match self.post_inline(end, how, len, kind)? {
             Some(data) => self.ends[peer].regions[which].expect(&target, Some(data)),
             None => self.let_go(peer, which, &target),
@@ -301,7 +309,7 @@ impl World {
         let (flags, how) = (self.flags(end), Data::Write(self.remote(peer, which, &target)));
         let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
         self.ends[peer].regions[which].expect(&target, Some(data.clone()));
-        let kind = Kind::Write(which, target.clone(), data);
+        let kind = Kind::Write(which, target.clone(), Bytes(data));
         if !self.post(end, how, kind, (LOCAL, place), flags)? {
             self.let_go(peer, which, &target);
         }
@@ -321,7 +329,7 @@ impl World {
         let room =
             self.ends[end].initiator.len() + 2 <= self.ends[end].flow.depths[REQUESTS] as usize;
         let chained = chained && room;
-        let kind = Kind::Read(which, source.clone(), data.clone(), chained);
+        let kind = Kind::Read(which, source.clone(), Bytes(data.clone()), chained);
         if !self.post(end, how, kind, (LOCAL, place.clone()), flags)? {
             self.let_go(peer, which, &source);
         } else if chained {
