@@ -252,7 +252,8 @@ fn sys_13_a_second_without_a_link_is_no_error() {
 
 /// Goal: the simulator sees what is wrong.
 /// Method: `SIM_SEEDS` seeds, 1,000 by default, for each deliberate bug of `rocev2::mutant`, until
-/// one fails. `cargo test -p tests --features mutants --test simulate -- mutants --nocapture`
+/// one fails; `SIM_MUTANT` is a part of the names of some.
+/// `cargo test -p tests --features mutants --test simulate -- mutants --nocapture`
 #[cfg(feature = "mutants")]
 mod mutants {
     use super::*;
@@ -261,10 +262,12 @@ mod mutants {
     #[test]
     fn mutants_are_caught() {
         let count = environment("SIM_SEEDS").unwrap_or(1000);
-        let mut caught = 0;
-        for &mutant in Mutant::ALL {
+        let only = std::env::var("SIM_MUTANT").unwrap_or_default();
+        let (mut caught, mut tried) = (0, 0);
+        for &mutant in Mutant::ALL.iter().filter(|mutant| format!("{mutant:?}").contains(&only)) {
             Mutant::activate(Some(mutant));
             let sum = run_all(0..count, 1);
+            tried += 1;
             caught += usize::from(!sum.violations.is_empty());
             match sum.violations.first() {
                 Some((seed, what)) => println!("{mutant:?}: seed {seed}: {what:.120}"),
@@ -272,7 +275,7 @@ mod mutants {
             }
         }
         Mutant::activate(None);
-        println!("{caught} of {} caught within {count} seeds", Mutant::ALL.len());
-        assert!(Mutant::ALL.len() >= 30 && caught * 30 >= Mutant::ALL.len() * 28, "too few");
+        println!("{caught} of {tried} caught within {count} seeds");
+        assert!(Mutant::ALL.len() >= 50 && caught * 30 >= tried * 28, "too few");
     }
 }

@@ -158,23 +158,19 @@ impl World {
         Remote { address: region.address(place), token: grant.unwrap_or(region.token) }
     }
 
-    /// An address that a peer does not offer for this.
-    pub(crate) fn forbidden(&mut self, peer: usize, place: &Place, right: usize) -> Remote {
+    /// An address that a peer does not offer for this, if there is one of the kind that it chose.
+    pub(crate) fn forbidden(&mut self, peer: usize, place: &Place, right: usize) -> Option<Remote> {
         let first = Place { slot: 0, range: place.range.clone() };
-        let offered = self.remote(peer, EXPOSED, &first);
-        let Remote { address, token } = offered;
-        let grants = self.ends[peer].grants.len();
-        match self.rng.below(8) {
-            0 => Remote { address, token: token ^ 1 << self.rng.below(32) },
+        let Remote { address, token } = self.remote(peer, EXPOSED, &first);
+        let grants = self.ends[peer].grants.len() as u32;
+        Some(match self.rng.below(8 + 8 * grants) {
+            0 => Remote { address: u64::MAX - 3, token },
             1 => Remote { address: address.wrapping_add(1 << 24), token },
-            2 => Remote { address: u64::MAX - 3, token },
-            3.. if grants > 0 => {
-                let at = self.rng.below(grants as u32) as usize;
-                self.misuse(peer, at, right).unwrap_or(Remote { token: 0, ..offered })
-            }
+            2..4 => Remote { address, token: token ^ 1 << self.rng.below(32) },
             // Registered, and not for peers.
-            _ => self.remote(peer, LOCAL, &first),
-        }
+            4..8 => self.remote(peer, LOCAL, &first),
+            grant => return self.misuse(peer, grant as usize % grants as usize, right),
+        })
     }
 
     /// A use of a grant that is against the rules, now and as long as nobody maps it again.
@@ -185,8 +181,8 @@ impl World {
         let place = |range| Place { slot: 0, range };
         let start = match grant.stage {
             Stage::Closed if grant.times > 0 => span.start,
-            Stage::Open if !grant.rights[right] => span.start,
             Stage::Open if self.rng.below(2) == 0 => span.end,
+            Stage::Open if !grant.rights[right] => span.start,
             // A window whose bounds are not those of its region.
             Stage::Open => span.start - 1,
             Stage::Closed | Stage::Mapping | Stage::Ending => return None,
@@ -251,7 +247,7 @@ impl World {
         let at = self.rng.below(this.grants.len() as u32) as usize;
         let grant = &this.grants[at];
         let fast = grant.window.is_none();
-        let rude = this.flow.careless && self.rng.below(8) == 0;
+        let rude = this.flow.careless && self.rng.below(2) == 0;
         match grant.stage {
             Stage::Closed => self.map(end, at, 0),
             Stage::Open if grant.users[PEER] == 0 => match self.rng.below(4) {
@@ -265,21 +261,38 @@ impl World {
                 }
                 _ => self.end_grant(end, at).map(drop),
             },
-            Stage::Open if rude => {
-                self.excuse(end, "an invalidation under way");
-                let grant = &mut self.ends[end].grants[at];
-                (grant.spoiled, grant.rude) = (true, true);
-                self.end_grant(end, at).map(drop)
-            }
+            Stage::Open if rude => self.end_under_way(end, at),
             Stage::Open | Stage::Mapping | Stage::Ending => Ok(()),
         }
     }
 
+    /// Ends a grant that the peer uses, and maps it again for nobody: from the end on nothing may
+    /// change, whatever the key names then.
+    fn end_under_way(&mut self, end: usize, at: usize) -> Step {
+        self.excuse(end, "an invalidation under way");
+        if self.end_grant(end, at)? {
+            self.post_map(end, at, 0)?;
+        }
+        let grant = &mut self.ends[end].grants[at];
+        (grant.spoiled, grant.rude, grant.stage) = (true, true, Stage::Ending);
+        Ok(())
+    }
+
     /// Maps a grant, and tells the peer.
     fn map(&mut self, end: usize, at: usize, fence: u32) -> Step {
-        if self.ends[end].grants[at].spoiled {
+        if self.ends[end].grants[at].spoiled || !self.post_map(end, at, fence)? {
             return Ok(());
         }
+        let time = self.ends[end].grants[at].times;
+        let number = self.ends[end].flow.sends.len();
+        if self.send_new(end, 1, 0)? {
+            self.ends[end].flow.announced.insert(number, (at, time));
+        }
+        Ok(())
+    }
+
+    /// Maps a grant to something else than before; false: there is no room.
+    fn post_map(&mut self, end: usize, at: usize, fence: u32) -> Step<bool> {
         let first = self.rng.below(4) as usize;
         let slots = first..first + 1 + self.rng.below(4 - first as u32) as usize;
         let (rights, sink) = (1 + self.rng.below(3), self.rng.below(2) == 0);
@@ -316,17 +329,12 @@ impl World {
             }
             posted
         };
-        if !posted {
-            return Ok(());
+        if posted {
+            let grant = &mut self.ends[end].grants[at];
+            (grant.times, grant.stage) = (time, Stage::Mapping);
+            (grant.slots, grant.rights, grant.sink) = (slots, rights, sink);
         }
-        let grant = &mut self.ends[end].grants[at];
-        (grant.times, grant.stage) = (time, Stage::Mapping);
-        (grant.slots, grant.rights, grant.sink) = (slots, rights, sink);
-        let number = self.ends[end].flow.sends.len();
-        if self.send_new(end, 1, 0)? {
-            self.ends[end].flow.announced.insert(number, (at, time));
-        }
-        Ok(())
+        Ok(posted)
     }
 
     /// Ends a grant; false: there is no room.

@@ -147,7 +147,7 @@ impl World {
         let len =
             if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
         let peer = self.ends[end].peer.ok_or("established with nobody")?;
-        let careless = self.ends[end].flow.careless && self.rng.below(30) == 0;
+        let careless = self.ends[end].flow.careless && self.rng.below(20) == 0;
         let remote = len.min(self.ends[peer].regions[EXPOSED].slot_len());
         let receivable = len.min(self.receive_len(peer));
         let inline = self.rng.below(3) == 0;
@@ -293,7 +293,11 @@ impl World {
     fn intrude(&mut self, end: usize, peer: usize, len: usize, kind: NDK_OPERATION_TYPE) -> Step {
         let Some(place) = self.take_local(end, len.max(1)) else { return Ok(()) };
         let writes = kind == NdkOperationTypeWrite;
-        let remote = self.forbidden(peer, &place, if writes { WRITE } else { READ });
+        let right = if writes { WRITE } else { READ };
+        let Some(remote) = self.forbidden(peer, &place, right) else {
+            self.ends[end].regions[LOCAL].release(&place);
+            return Ok(());
+        };
         let flags = self.flags(end);
         self.excuse(end, "an access to where it may not");
         let how = if writes { Data::Write(remote) } else { Data::Read(remote) };
