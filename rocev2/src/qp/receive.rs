@@ -195,13 +195,11 @@ impl Srq {
     }
 
     fn claim(&mut self) -> Option<RecvWr> {
-        let wr = if mutant!(SharedReceivesComeNewestFirst) {
-            self.wrs.pop_back()?
-        } else if mutant!(SharedReceiveStays) {
-            self.wrs.front().cloned()?
-        } else {
-            self.wrs.pop_front()?
-        };
+        let (newest, again) = (mutant!(SharedReceivesComeNewestFirst), mutant!(SharedReceiveStays));
+        let wr = if newest { self.wrs.pop_back() } else { self.wrs.pop_front() }?;
+        if again {
+            self.wrs.push_front(wr.clone());
+        }
         self.look();
         Some(wr)
     }

@@ -28,6 +28,8 @@ pub(crate) struct Flow {
     pub(crate) silent: u32,
     pub(crate) defer: u32,
     pub(crate) careless: bool,
+    /// It is so with keys that are mapped and ended, and with nothing else.
+    pub(crate) careless_keys: bool,
     /// Requests that it still posts.
     pub(crate) budget: u32,
     pub(crate) batch: u32,
@@ -55,6 +57,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// A random one.
     pub(crate) fn new(rng: &mut Rng, misuse: bool) -> Self {
+        let careless = rng.below(3);
         let depths = [1 << rng.below(5), 1 << rng.below(6)];
         let tiny_cq = misuse && rng.below(10) == 0;
         // A request that has ended makes room for another before its completion is read.
@@ -71,7 +74,8 @@ impl Flow {
             notified: rng.below(3) > 0,
             silent: [0, 3, 8][rng.below(3) as usize],
             defer: [0, 3, 8][rng.below(3) as usize],
-            careless: misuse && rng.below(2) == 0,
+            careless: misuse && careless == 0,
+            careless_keys: misuse && careless == 1,
             budget: 1 + rng.below(400),
             batch: 1 + rng.below(8),
             patience: 100_000,

@@ -119,7 +119,7 @@ impl World {
         let open = |grant: &Grant| grant.stage == Stage::Open && grant.rights[right];
         let grants = &self.ends[peer].grants;
         let choices: Vec<usize> = (0..grants.len()).filter(|&at| open(&grants[at])).collect();
-        let choice = self.rng.below(2 * choices.len() as u32 + 1) as usize;
+        let choice = self.rng.below(choices.len() as u32 + 1) as usize;
         let Some(&grant) = choices.get(choice) else {
             let place = self.ends[peer].regions[EXPOSED].take(len, &mut self.rng)?;
             return Some((EXPOSED, place));
@@ -158,23 +158,23 @@ impl World {
         Remote { address: region.address(place), token: grant.unwrap_or(region.token) }
     }
 
-    /// An address that a peer does not offer for this, if there is one of the kind that it chose.
-    pub(crate) fn forbidden(&mut self, peer: usize, place: &Place, right: usize) -> Option<Remote> {
+    /// An address that a peer does not offer.
+    pub(crate) fn forbidden(&mut self, peer: usize, place: &Place) -> Remote {
         let first = Place { slot: 0, range: place.range.clone() };
         let Remote { address, token } = self.remote(peer, EXPOSED, &first);
-        let grants = self.ends[peer].grants.len() as u32;
-        Some(match self.rng.below(8 + 8 * grants) {
-            0 => Remote { address: u64::MAX - 3, token },
+        match self.rng.below(4) {
+            0 => Remote { address, token: token ^ 1 << self.rng.below(32) },
             1 => Remote { address: address.wrapping_add(1 << 24), token },
-            2..4 => Remote { address, token: token ^ 1 << self.rng.below(32) },
+            2 => Remote { address: u64::MAX - 3, token },
             // Registered, and not for peers.
-            4..8 => self.remote(peer, LOCAL, &first),
-            grant => return self.misuse(peer, grant as usize % grants as usize, right),
-        })
+            _ => self.remote(peer, LOCAL, &first),
+        }
     }
 
     /// A use of a grant that is against the rules, now and as long as nobody maps it again.
-    fn misuse(&mut self, peer: usize, at: usize, right: usize) -> Option<Remote> {
+    pub(crate) fn misuse(&mut self, peer: usize, right: usize) -> Option<Remote> {
+        let grants = self.ends[peer].grants.len() as u32;
+        let at = if grants > 0 { self.rng.below(grants) as usize } else { return None };
         let region = &self.ends[peer].regions[GRANTS + at];
         let grant = &self.ends[peer].grants[at];
         let span = region.span(grant.slots.clone());
@@ -247,7 +247,6 @@ impl World {
         let at = self.rng.below(this.grants.len() as u32) as usize;
         let grant = &this.grants[at];
         let fast = grant.window.is_none();
-        let rude = this.flow.careless && self.rng.below(2) == 0;
         match grant.stage {
             Stage::Closed => self.map(end, at, 0),
             Stage::Open if grant.users[PEER] == 0 => match self.rng.below(4) {
@@ -261,8 +260,16 @@ impl World {
                 }
                 _ => self.end_grant(end, at).map(drop),
             },
-            Stage::Open if rude => self.end_under_way(end, at),
             Stage::Open | Stage::Mapping | Stage::Ending => Ok(()),
+        }
+    }
+
+    /// Whether a grant was there that the peer uses, and was ended.
+    pub(crate) fn end_used(&mut self, end: usize) -> Step<bool> {
+        let used = |grant: &Grant| grant.stage == Stage::Open && grant.users[PEER] > 0;
+        match self.ends[end].grants.iter().position(used) {
+            Some(at) => self.end_under_way(end, at).map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -270,6 +277,7 @@ impl World {
     /// change, whatever the key names then.
     fn end_under_way(&mut self, end: usize, at: usize) -> Step {
         self.excuse(end, "an invalidation under way");
+        self.did(Deed::EndUnderWay);
         if self.end_grant(end, at)? {
             self.post_map(end, at, 0)?;
         }

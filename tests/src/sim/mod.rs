@@ -85,11 +85,13 @@ pub enum Deed {
     PeerInvalidates,
     /// By a READ into it.
     ReadInvalidates,
+    /// By its owner, under a request of the peer.
+    EndUnderWay,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -101,6 +103,7 @@ impl Deed {
         Self::Invalidate,
         Self::PeerInvalidates,
         Self::ReadInvalidates,
+        Self::EndUnderWay,
     ];
 }
 

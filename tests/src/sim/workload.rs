@@ -13,6 +13,7 @@ use super::trial::{Trial, Work};
 use super::world::{Part, Step, World, require};
 use crate::raw::Post;
 use driver::abi::*;
+use ndkperf::Remote;
 
 impl World {
     /// A turn of the consumer of an established end.
@@ -148,7 +149,16 @@ impl World {
             if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
         let peer = self.ends[end].peer.ok_or("established with nobody")?;
         let careless = self.ends[end].flow.careless && self.rng.below(20) == 0;
-        let remote = len.min(self.ends[peer].regions[EXPOSED].slot_len());
+        let remote_len = self.ends[peer].regions[EXPOSED].slot_len();
+        if self.ends[end].flow.careless_keys {
+            let right = self.rng.below(2) as usize;
+            let rude = self.rng.below(2) == 0 && self.end_used(end)?;
+            let strays = self.rng.below(6) == 0;
+            if rude || strays && self.intrude_grant(end, peer, remote_len.min(len), right)? {
+                return Ok(());
+            }
+        }
+        let remote = len.min(remote_len);
         let receivable = len.min(self.receive_len(peer));
         let inline = self.rng.below(3) == 0;
         let rolls = match self.trial {
@@ -159,10 +169,10 @@ impl World {
             0..4 if careless => self.send_invalidate(end, peer),
             0..4 if inline => self.send_inline(end, receivable),
             0..4 => self.send_new(end, receivable, 0).map(drop),
-            4..7 if careless => self.intrude(end, peer, remote, NdkOperationTypeWrite),
+            4..7 if careless => self.intrude(end, peer, remote, WRITE),
             4..7 if inline => self.write_inline(end, peer, remote),
             4..7 => self.write(end, peer, remote),
-            7..10 if careless => self.intrude(end, peer, remote, NdkOperationTypeRead),
+            7..10 if careless => self.intrude(end, peer, remote, READ),
             roll @ 7..10 => {
                 let chained = roll == 9 && remote <= self.receive_len(peer);
                 self.read(end, peer, remote, chained)
@@ -289,18 +299,34 @@ impl World {
         Ok(Some(data))
     }
 
-    /// Posts an access to what may not be accessed. One of no bytes would be granted.
-    fn intrude(&mut self, end: usize, peer: usize, len: usize, kind: NDK_OPERATION_TYPE) -> Step {
+    /// Posts an access to what a peer never offers.
+    fn intrude(&mut self, end: usize, peer: usize, len: usize, right: usize) -> Step {
         let Some(place) = self.take_local(end, len.max(1)) else { return Ok(()) };
-        let writes = kind == NdkOperationTypeWrite;
-        let right = if writes { WRITE } else { READ };
-        let Some(remote) = self.forbidden(peer, &place, right) else {
-            self.ends[end].regions[LOCAL].release(&place);
-            return Ok(());
-        };
+        let remote = self.forbidden(peer, &place);
+        self.post_intrusion(end, place, remote, right)
+    }
+
+    /// Posts an access to a grant of the peer that is none, or none for this; false: there is none.
+    fn intrude_grant(&mut self, end: usize, peer: usize, len: usize, right: usize) -> Step<bool> {
+        let Some(place) = self.take_local(end, len.max(1)) else { return Ok(false) };
+        match self.misuse(peer, right) {
+            Some(remote) => self.post_intrusion(end, place, remote, right).map(|()| true),
+            None => {
+                self.ends[end].regions[LOCAL].release(&place);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Posts what must be refused. An access to no bytes would be granted.
+    fn post_intrusion(&mut self, end: usize, place: Place, remote: Remote, right: usize) -> Step {
         let flags = self.flags(end);
         self.excuse(end, "an access to where it may not");
-        let how = if writes { Data::Write(remote) } else { Data::Read(remote) };
+        let (how, kind) = if right == WRITE {
+            (Data::Write(remote), NdkOperationTypeWrite)
+        } else {
+            (Data::Read(remote), NdkOperationTypeRead)
+        };
         self.post(end, how, Kind::Refused(kind), (LOCAL, place), flags).map(drop)
     }
 

@@ -143,7 +143,7 @@ impl World {
             patient,
             trial,
             trial_after: u64::from(rng.below(20)),
-            misuse: rng.below(4) == 0 && trial.is_none(),
+            misuse: rng.below(3) == 0 && trial.is_none(),
             events: VecDeque::new(),
             created: BTreeMap::new(),
             ended: BTreeMap::new(),
