@@ -2,41 +2,15 @@
 //! poll threads of either side.
 //! Method: an allocator that counts, and one test in the process, so that whatever is counted in the
 //! window is the data path's.
-#![allow(unsafe_code, reason = "an allocator")]
 
 use driver::abi::*;
 use ndkperf::{
     Arm, Buffer, FastRegister, Frmr, Invalidate, Lam, Mw, QpConfig, Sge, Srq, SrqConfig,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
+use tests::alloc::{Counting, all};
 use tests::net::{Net, PATIENCE, Side};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(pointer, layout, len) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -144,10 +118,10 @@ fn the_data_path_does_not_allocate() {
         exchange(&ends[0], &ends[1]);
         exchange(&ends[1], &ends[0]);
     }
-    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    let before = all();
     for _ in 0..100 {
         exchange(&ends[0], &ends[1]);
         exchange(&ends[1], &ends[0]);
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::SeqCst) - before, 0);
+    assert_eq!(all() - before, 0);
 }

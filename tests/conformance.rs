@@ -4,21 +4,29 @@
 //! Cases that this crate's other tests or another crate's own prove are not written again:
 //! `every_case_has_its_test` finds each by its name, and prints where it is
 //! (`cargo test -p tests --test conformance every_case -- --nocapture`).
+//!
+//! Each call into the device that a case makes on the data path is counted: none may allocate.
 
 #[path = "conformance/atm.rs"]
 mod atm;
 #[path = "conformance/catalogue.rs"]
 mod catalogue;
+#[path = "conformance/cve.rs"]
+mod cve;
 #[path = "conformance/dup.rs"]
 mod dup;
 #[path = "conformance/err.rs"]
 mod err;
+#[path = "conformance/flood.rs"]
+mod flood;
 #[path = "wire/frames.rs"]
 #[allow(dead_code, reason = "the tests of the codecs need more of it")]
 mod frames;
 #[path = "wire/golden.rs"]
 #[allow(dead_code, reason = "only the captured REQ is needed here")]
 mod golden;
+#[path = "conformance/hostile.rs"]
+mod hostile;
 #[path = "conformance/key.rs"]
 mod key;
 #[path = "src/sim/packet.rs"]
@@ -40,3 +48,6 @@ mod seq;
 mod sys;
 #[path = "conformance/wrt.rs"]
 mod wrt;
+
+#[global_allocator]
+static ALLOCATOR: tests::alloc::Counting = tests::alloc::Counting;

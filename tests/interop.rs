@@ -32,7 +32,7 @@ const LISTENING: &str = "until rdma resource show cm_id | grep -q LISTEN; do usl
 
 /// Goal: the guest's `rping -c` connects to our listener; all its pings come back intact; both sides see the end.
 #[test]
-fn rxe_connects_to_us() {
+fn sys_06_rxe_connects_to_us() {
     let Some(mut lab) = Lab::start("rxe_connects_to_us") else { return };
     for (family, _, ours) in FAMILIES {
         let capture = lab.path(&format!("{family}.pcap"));
@@ -50,7 +50,7 @@ fn rxe_connects_to_us() {
 
 /// Goal: our connector reaches the guest's `rping -s`; all our pings come back intact; both sides see the end.
 #[test]
-fn we_connect_to_rxe() {
+fn sys_06_we_connect_to_rxe() {
     let Some(mut lab) = Lab::start("we_connect_to_rxe") else { return };
     for (family, theirs, _) in FAMILIES {
         let capture = lab.path(&format!("{family}.pcap"));

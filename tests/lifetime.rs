@@ -4,11 +4,15 @@
 //! A provider is held inside a callback ([`Host::hold`]) where a test needs two things to reach it
 //! at once; nothing here depends on how long anything takes.
 
+#[path = "lifetime/many.rs"]
+mod many;
+
 use driver::abi::*;
+use ndkperf::Buffer;
 use netadapter_glue::memory::{MemoryConfig, pair};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use tests::raw::{Host, Memory, Object, PATIENCE, Then, start, wait};
+use tests::raw::{Host, Memory, Object, PATIENCE, QpSize, Then, start, wait};
 
 const PORT: u16 = 7174;
 

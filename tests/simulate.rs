@@ -6,57 +6,14 @@
 //! SIM_SEED=17 cargo test -p tests --test simulate -- replay --nocapture
 //! SIM_SEED=17 SIM_PCAP=/tmp cargo test -p tests --test simulate -- replay --nocapture
 //! ```
-#![allow(unsafe_code, reason = "an allocator")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tests::sim::{Allocated, Options, Report};
+use tests::alloc::{Counting, held};
 #[cfg(not(feature = "mutants"))]
 use tests::sim::{Deed, Moment, Trial, Work};
-
-/// The system's allocator, which counts for each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATED: Cell<Allocated> =
-        const { Cell::new(Allocated { count: 0, bytes: 0 }) };
-}
-
-fn allocated() -> Allocated {
-    ALLOCATED.get()
-}
-
-fn count(allocations: u64, bytes: i64) {
-    // A thread that ends may free after its counts are gone.
-    let _ = ALLOCATED.try_with(|allocated| {
-        let Allocated { count, bytes: before } = allocated.get();
-        allocated.set(Allocated { count: count + allocations, bytes: before + bytes });
-    });
-}
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(1, layout.size() as i64);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(0, -(layout.size() as i64));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        count(1, len as i64 - layout.size() as i64);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(pointer, layout, len) }
-    }
-}
+use tests::sim::{Options, Report};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -67,10 +24,9 @@ fn environment(name: &str) -> Option<u64> {
 
 /// Runs a seed; a run that ends well has given back all that it took.
 fn run(seed: u64, options: &Options) -> Result<Report, String> {
-    let options = Options { meter: Some(allocated), ..options.clone() };
-    let before = allocated();
-    let report = tests::sim::run(seed, &options)?;
-    let left = allocated().bytes - before.bytes;
+    let before = held();
+    let report = tests::sim::run(seed, options)?;
+    let left = held() - before;
     if left == 0 { Ok(report) } else { Err(format!("{left} bytes are left")) }
 }
 

@@ -22,9 +22,11 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use share::CmShare;
 
 mod connections;
 mod memory;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -141,6 +143,7 @@ pub struct Device {
     mrs: MrTable,
     srqs: Srqs,
     cm: Cm,
+    cm_share: CmShare,
     conns: BTreeMap<ConnId, ConnQp>,
     timers: Timers,
     ready: VecDeque<usize>,
@@ -164,6 +167,7 @@ impl Device {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
             srqs: Srqs::default(),
             cm: Cm::new(config.cm.clone(), rng.fork()),
+            cm_share: CmShare::new(&config.cm),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
@@ -289,7 +293,10 @@ impl Device {
         segment_len: Option<usize>,
         memory: &mut M,
     ) {
-        for packet in wire::parse_unit(frame, segment_len) {
+        let mut packets = wire::parse_unit(frame, segment_len);
+        loop {
+            packets.take_gsi(self.cm_share.admits(now));
+            let Some(packet) = packets.next() else { break };
             let result = packet.and_then(|packet| self.handle_packet(now, &packet, memory));
             self.counters.rx_packets += u64::from(result != Err(DropReason::NotRoce));
             if let Err(reason) = result {
@@ -346,6 +353,7 @@ impl Device {
     fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         match packet.ext {
             Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
+                self.cm_share.received();
                 self.cm.handle_packet(now, packet);
                 Ok(())
             }
@@ -354,7 +362,14 @@ impl Device {
         }
     }
 
+    /// Whether messages of connection management that arrive are worked on. They are what lets strangers
+    /// take memory: who has none left drops them, counted, and their senders repeat them.
+    pub fn admit_messages(&mut self, admitted: bool) {
+        self.cm_share.shut(!admitted);
+    }
+
     /// Writes the next unit of at most `max_packets` packets into `buf`. `None`: nothing to send.
+    /// Queue pairs take turns; connection management goes before them, but not all the time.
     pub fn poll_transmit<M: Memory>(
         &mut self,
         now: Instant,
@@ -362,9 +377,26 @@ impl Device {
         max_packets: usize,
         memory: &mut M,
     ) -> Option<Unit> {
-        if let Some(unit) = self.transmit_cm(buf) {
+        if self.cm_share.sends_first()
+            && let Some(unit) = self.transmit_cm(buf)
+        {
             return Some(unit);
         }
+        let unit = self.transmit_qp(now, buf, max_packets, memory);
+        if unit.is_some() {
+            self.cm_share.passed();
+            return unit;
+        }
+        self.transmit_cm(buf)
+    }
+
+    fn transmit_qp<M: Memory>(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        max_packets: usize,
+        memory: &mut M,
+    ) -> Option<Unit> {
         // Each once: a packet that does not fit `buf` leaves its queue pair ready.
         for _ in 0..self.ready.len() {
             let slot = self.ready.pop_front()?;
@@ -408,6 +440,7 @@ impl Device {
             Ok::<(), core::convert::Infallible>(())
         });
         self.counters.tx_packets += 1;
+        self.cm_share.sent();
         Some(unit.finish())
     }
 

@@ -10,6 +10,7 @@ use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{CommId, Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, Mapping, PdId, Registration, Reserve};
 use rocev2::psn::{Msn, Psn};
+use rocev2::qp::congestion::DcqcnConfig;
 use rocev2::qp::receive::SrqId;
 use rocev2::qp::requester::Window;
 use rocev2::qp::work::{Completion, RecvWr, SendOp, SendWr, SgList, Sge, WcStatus};
@@ -93,6 +94,8 @@ pub(crate) struct Terms {
     pub(crate) mtu: usize,
     /// Of D's first region.
     pub(crate) bytes: usize,
+    /// D marks its data, and heeds congestion notifications.
+    pub(crate) dcqcn: bool,
 }
 
 pub(crate) const TERMS: Terms = Terms {
@@ -103,6 +106,7 @@ pub(crate) const TERMS: Terms = Terms {
     path_mtu: 3,
     mtu: 1500,
     bytes: REGION,
+    dcqcn: false,
 };
 
 /// A packet of D.
@@ -180,7 +184,7 @@ fn addresses(v6: bool) -> [IpAddr; 3] {
 }
 
 /// P's REQ: a captured one, with other addresses and terms.
-fn req(encap: &Encap, number: u32, terms: Terms) -> Req {
+pub(crate) fn req(encap: &Encap, number: u32, terms: Terms) -> Req {
     let captured = vectors().into_iter().find(|(name, _)| *name == "W8").unwrap().1;
     let Ok((_, CmMessage::Req(mut req))) = parse_mad(Packet::parse(&captured).unwrap().payload)
     else {
@@ -218,7 +222,7 @@ impl World {
             max_mrs: 64,
             max_reads: 8,
             retry_count: 7,
-            dcqcn: None,
+            dcqcn: terms.dcqcn.then(DcqcnConfig::default),
             window: Window { bytes: 64 << 10, ..Window::default() },
             cm: CmConfig { ca_guid: 1, ..CmConfig::default() },
         });
@@ -264,12 +268,30 @@ impl World {
 
     /// Gives D a frame.
     pub(crate) fn give(&mut self, frame: &[u8]) {
-        self.d.handle_frame(self.now, frame, None, &mut self.memory);
-        self.collect();
+        let manages = Packet::parse(frame).is_ok_and(|packet| packet.bth.dest_qpn == Qpn::GSI);
+        self.counted(manages, |world| {
+            world.d.handle_frame(world.now, frame, None, &mut world.memory);
+        });
     }
 
-    fn collect(&mut self) {
-        self.done.extend(std::iter::from_fn(|| self.d.poll_completion()));
+    /// Makes a call that is the data path's, which allocates nothing; but connection management does,
+    /// and an event may, as there is one where a connection fails.
+    fn counted<R>(&mut self, may_allocate: bool, call: impl FnOnce(&mut Self) -> R) -> R {
+        let (events, before) = (self.events.len(), tests::alloc::made());
+        let result = call(self);
+        let allocations = tests::alloc::made() - before;
+        self.collect();
+        if !may_allocate && self.events.len() == events {
+            assert_eq!(allocations, 0, "allocations on the data path");
+        }
+        result
+    }
+
+    /// Takes what D has to tell.
+    pub(crate) fn collect(&mut self) {
+        while let Some(done) = self.d.poll_completion() {
+            self.done.push(done);
+        }
         self.events.extend(std::iter::from_fn(|| self.d.poll_event()));
     }
 
@@ -322,10 +344,13 @@ impl World {
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
         let mut buf = vec![0; 10_000];
         let mut sent = Vec::new();
-        while let Some(unit) = self.d.poll_transmit(self.now, &mut buf, 1, &mut self.memory) {
+        let marks = if self.d.config().dcqcn.is_some() { 2 } else { 0 };
+        while let Some(unit) = self.counted(false, |world| {
+            world.d.poll_transmit(world.now, &mut buf, 1, &mut world.memory)
+        }) {
             let seen = look(&buf[..unit.len]).expect("RoCE").expect("a good packet");
             assert_eq!((seen.src, seen.dst), (self.encap.dst, self.encap.src));
-            assert_eq!(seen.marks, 0);
+            assert_eq!(seen.marks, marks);
             let first = self.end.first[usize::from(!opcode::is_response(seen.opcode))];
             sent.push(Sent {
                 opcode: seen.opcode,
@@ -336,7 +361,6 @@ impl World {
                 payload: seen.payload.to_vec(),
             });
         }
-        self.collect();
         sent
     }
 
@@ -361,7 +385,9 @@ impl World {
     /// Posts a receive of `len` bytes at [`SINK`].
     pub(crate) fn receive(&mut self, id: u64, len: usize) {
         let sgl = self.sgl(SINK, len);
-        self.d.post_recv(self.end.qpn, RecvWr { id, sgl }).unwrap();
+        self.counted(false, |world| {
+            world.d.post_recv(world.end.qpn, RecvWr { id, sgl }).unwrap();
+        });
     }
 
     /// Posts a request of the region's first `len` bytes, a READ into [`SINK`].
@@ -393,7 +419,7 @@ impl World {
     }
 
     pub(crate) fn post_wr(&mut self, wr: SendWr) {
-        self.d.post_send(self.end.qpn, wr).unwrap();
+        self.counted(false, |world| world.d.post_send(world.end.qpn, wr).unwrap());
     }
 
     // ---- what comes of it ---------------------------------------------------------------------
@@ -401,14 +427,12 @@ impl World {
     /// Lets D's next deadline pass.
     pub(crate) fn wait(&mut self) {
         self.now = self.d.poll_timeout().expect("a deadline");
-        self.d.handle_timeout(self.now);
-        self.collect();
+        self.counted(false, |world| world.d.handle_timeout(world.now));
     }
 
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
-        self.d.handle_timeout(self.now);
-        self.collect();
+        self.counted(false, |world| world.d.handle_timeout(world.now));
     }
 
     pub(crate) fn state(&self) -> QpState {
@@ -499,7 +523,7 @@ pub(crate) fn aeth(syndrome: u8) -> Ext {
     Ext::Aeth(Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::new(0x12_3456) })
 }
 
-const fn qp(owner: u64, pd: PdId, srq: Option<SrqId>) -> QpConfig {
+pub(crate) const fn qp(owner: u64, pd: PdId, srq: Option<SrqId>) -> QpConfig {
     QpConfig { owner, pd, send_depth: 32, recv_depth: 32, srq }
 }
 

@@ -24,7 +24,7 @@ const NEEDED: usize = 8 * 64;
 /// Method: a guest between the two ends forwards, loses and reorders (netem), and its NICs' captures tell what
 /// each end sent. The server of rping is the requester: it READs from the client, then WRITEs to it.
 #[test]
-fn loss_table() {
+fn sys_07_loss_table() {
     let Some(mut lab) = Lab::start("loss_table") else { return };
     let right = Sockets::new("loss_table_right");
     let mut switch = Guest::boot_switch(&lab.path("switch"), [&lab.sockets, &right], NETEM);

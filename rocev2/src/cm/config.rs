@@ -49,6 +49,12 @@ pub struct CmConfig {
     /// Messages that wait to be taken by [`super::Cm::poll_transmit`]. One that finds no room is
     /// lost, as on the wire, and made up for by resends.
     pub max_transmits: usize,
+    /// Messages of peers that are worked on per second, at most. Those beyond are dropped unread
+    /// ([`DropReason::CmShare`](crate::wire::DropReason::CmShare)), so that a flood of them does not
+    /// take the time that connections need. One message and its answer cost a few microseconds.
+    pub max_rate: u32,
+    /// Messages that may come at once after silence, on top of that.
+    pub max_burst: u32,
 }
 
 impl Default for CmConfig {
@@ -74,6 +80,8 @@ impl Default for CmConfig {
             max_connections: 8192,
             max_time_wait: 4096,
             max_transmits: 1024,
+            max_rate: 20_000,
+            max_burst: 2048,
         }
     }
 }

@@ -174,8 +174,13 @@ impl ReadResponder {
         Ok(written)
     }
 
-    /// Keeps answers in PSN order: a requester takes a later one as the loss of an earlier.
+    /// Keeps answers in PSN order: a requester takes a later one as the loss of an earlier. At most
+    /// two per READ that may be in flight, its answer and a part of it again: no number of
+    /// duplicates makes more owed.
     fn insert(&mut self, reply: Reply) -> bool {
+        if self.replies.len() >= 2 * self.depth {
+            return false;
+        }
         let place = self.replies.iter().position(|other| other.next.since(reply.next) > 0);
         self.replies.insert(place.unwrap_or(self.replies.len()), reply).is_ok()
     }

@@ -69,6 +69,9 @@ drop_reasons! {
     ReservedSyndrome,
     /// A congestion notification to a device whose congestion control is off.
     Congestion,
+    /// A connection management datagram beyond the share of work that those may take, or that came while
+    /// there was no memory for what it may lead to.
+    CmShare,
     /// Not a connection management datagram of a known version.
     Mad,
     /// A connection management message that is not implemented.

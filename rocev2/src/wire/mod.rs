@@ -50,7 +50,7 @@ impl<'a> Packet<'a> {
     /// protocol's.
     pub fn parse(frame: &'a [u8]) -> Result<Self, DropReason> {
         let Decapsulated { encap, mut covered, payload } = Decapsulated::parse(frame, None)?;
-        Self::parse_transport(encap, &mut covered, payload)
+        Self::parse_transport(encap, &mut covered, payload, true)
     }
 
     /// Takes apart what stands between UDP header and frame end. Cheap checks come first; all that
@@ -59,10 +59,14 @@ impl<'a> Packet<'a> {
         encap: Encap,
         covered: &mut Covered,
         bytes: &'a [u8],
+        takes_gsi: bool,
     ) -> Result<Self, DropReason> {
         let (covered_bytes, icrc) = bytes.split_last_chunk().ok_or(DropReason::Truncated)?;
         let (header, rest) = covered_bytes.split_first_chunk().ok_or(DropReason::Truncated)?;
         let bth = Bth::parse(header)?;
+        if bth.dest_qpn == Qpn::GSI && !takes_gsi {
+            return Err(DropReason::CmShare);
+        }
         let (ext, body) = Ext::parse(bth.opcode, rest)?;
         let payload_len =
             body.len().checked_sub(usize::from(bth.pad_count)).ok_or(DropReason::BadPad)?;
@@ -91,6 +95,7 @@ pub fn parse_unit(frame: &[u8], segment_len: Option<usize>) -> Segments<'_> {
     Segments {
         rest: unit.map(Some),
         segment_len: segment_len.filter(|segment_len| *segment_len < payload_len),
+        takes_gsi: true,
     }
 }
 
@@ -100,6 +105,7 @@ pub struct Segments<'a> {
     /// What is left, under the headers of its first segment.
     rest: Result<Option<Decapsulated<'a>>, DropReason>,
     segment_len: Option<usize>,
+    takes_gsi: bool,
 }
 
 impl<'a> Iterator for Segments<'a> {
@@ -115,17 +121,28 @@ impl<'a> Iterator for Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
+    /// Whether packets for QP 1 are taken from here on. If not, each is a [`DropReason::CmShare`] and
+    /// costs no more than its headers: neither its other bytes nor its ICRC are looked at.
+    pub const fn take_gsi(&mut self, takes_gsi: bool) {
+        self.takes_gsi = takes_gsi;
+    }
+
     /// Parses the first segment of `unit` and keeps the others for the next call.
     fn split(&mut self, mut unit: Decapsulated<'a>) -> Result<Packet<'a>, DropReason> {
         let Some(segment_len) = self.segment_len else {
-            return Packet::parse_transport(unit.encap, &mut unit.covered, unit.payload);
+            return Packet::parse_transport(
+                unit.encap,
+                &mut unit.covered,
+                unit.payload,
+                self.takes_gsi,
+            );
         };
         let (segment, rest) =
             unit.payload.split_at_checked(segment_len).unwrap_or((unit.payload, &[]));
         let encap = unit.encap;
         let udp_len = u16::try_from(UDP_HEADER_LEN + segment.len());
         unit.covered.set_segment(encap.ip_id, udp_len.map_err(|_| DropReason::UdpLength)?);
-        let packet = Packet::parse_transport(encap, &mut unit.covered, segment);
+        let packet = Packet::parse_transport(encap, &mut unit.covered, segment, self.takes_gsi);
         if !rest.is_empty() {
             unit.payload = rest;
             unit.encap.ip_id = next_ip_id(&encap);

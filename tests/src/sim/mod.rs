@@ -41,7 +41,6 @@ mod watch;
 mod workload;
 mod world;
 
-pub use meter::{Allocated, Meter};
 pub use trial::{Moment, Outcome, Trial, Work};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,8 +53,6 @@ pub struct Options {
     pub trace: bool,
     /// Capture each host's frames into this directory.
     pub pcap: Option<PathBuf>,
-    /// Reads what this thread has allocated, so that a run can tell what the provider has.
-    pub meter: Option<Meter>,
     /// What goes wrong, in place of what the seed says.
     pub trial: Option<Trial>,
 }
@@ -141,7 +138,6 @@ pub struct Report {
 pub fn run(seed: u64, options: &Options) -> Result<Report, String> {
     let run = AssertUnwindSafe(|| {
         ndk::clear_events();
-        meter::count_with(options.meter);
         let result = world::World::new(seed, options).and_then(world::World::run);
         ndk::clear_events();
         result

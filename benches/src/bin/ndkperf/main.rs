@@ -24,6 +24,7 @@ use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingS
 use edge::Side;
 use failure::Failure;
 use perf::{Outcome, Plan};
+use rping::Served;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -144,7 +145,12 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
         let peer = connector.peer_address()?;
         let result = rping::serve(&adapter, connector, args.ping.options());
         match result {
-            Ok(pings) => eprintln!("{peer}: {pings} pings, then it disconnected"),
+            Ok(Served { pings, disconnected: true }) => {
+                eprintln!("{peer}: {pings} pings, then it disconnected");
+            }
+            Ok(Served { pings, disconnected: false }) => {
+                eprintln!("{peer}: {pings} pings, then nothing more: its end was not seen");
+            }
             Err(failure) if args.persistent => eprintln!("ndkperf: {peer}: {failure}"),
             Err(failure) => return Err(failure.during(peer.to_string())),
         }
@@ -281,7 +287,34 @@ mod tests {
         let remote = SocketAddr::new(server.ip, rping::PORT);
         let pings = rping::connect(&client.adapter, SocketAddr::new(client.ip, 0), remote, options);
         assert_eq!(pings.unwrap(), 70);
-        assert_eq!(serving.join().unwrap().unwrap(), 70);
+        let served = serving.join().unwrap().unwrap();
+        assert_eq!(served, Served { pings: 70, disconnected: true });
+    }
+
+    /// Goal: a client that has had its pings and whose end is not seen has been served; one that owes pings has not.
+    #[test]
+    fn rping_serves_a_client_whose_end_is_lost() {
+        let [client, server] = edge::loopback(&arguments("ndkperf --seed 8"), 8).unwrap();
+        let options = rping::Options {
+            count: Some(3),
+            size: 100,
+            verbose: false,
+            validate: true,
+            patience: Duration::from_secs(3),
+        };
+        for (sent, served) in [(3, Some(Served { pings: 3, disconnected: false })), (2, None)] {
+            let remote = SocketAddr::new(server.ip, rping::PORT);
+            let listener = server.adapter.listen(remote).unwrap();
+            let adapter = Arc::clone(&server.adapter);
+            let serving =
+                std::thread::spawn(move || rping::serve(&adapter, any(&[listener]), options));
+            let local = SocketAddr::new(client.ip, 0);
+            let pings =
+                rping::Options { count: Some(sent), patience: Duration::from_secs(20), ..options };
+            let silent = rping::connect_and_ping(&client.adapter, local, remote, pings).unwrap();
+            assert_eq!(serving.join().unwrap().ok(), served);
+            drop(silent);
+        }
     }
 
     #[test]

@@ -49,6 +49,18 @@ pub(crate) fn connect(
     remote: SocketAddr,
     options: Options,
 ) -> Result<u64, Failure> {
+    let (peer, pings) = connect_and_ping(adapter, local, remote, options)?;
+    peer.session.disconnect().map_err(|failure| failure.during("disconnecting"))?;
+    Ok(pings)
+}
+
+/// A client with all its pings behind it, still connected.
+pub(crate) fn connect_and_ping(
+    adapter: &Arc<Adapter>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    options: Options,
+) -> Result<(Peer, u64), Failure> {
     let connector = adapter.create_connector()?;
     let mut peer = Peer::new(adapter, connector, options)?;
     peer.session
@@ -59,31 +71,44 @@ pub(crate) fn connect(
         peer.ping(pings).map_err(|failure| failure.during(format!("ping {pings}")))?;
         pings += 1;
     }
-    peer.session.disconnect().map_err(|failure| failure.during("disconnecting"))?;
-    Ok(pings)
+    Ok((peer, pings))
 }
 
-/// Serves one client; returns how many pings it sent.
+/// What a client did that was served to its end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Served {
+    pub(crate) pings: u64,
+    /// Its end was seen.
+    pub(crate) disconnected: bool,
+}
+
+/// Serves one client.
+///
+/// A client that has sent all its pings and then says nothing has been served too: Linux sends its DREQ
+/// once when the process that disconnects exits, so that one lost packet keeps the end from us.
 pub(crate) fn serve(
     adapter: &Arc<Adapter>,
     connector: Connector,
     options: Options,
-) -> Result<u64, Failure> {
+) -> Result<Served, Failure> {
     let mut peer = Peer::new(adapter, connector, options)?;
     peer.session.accept(LIMITS)?;
     let mut pings = 0;
-    loop {
+    let disconnected = loop {
         // Between two pings is where a client ends.
         let source = match peer.next_message() {
-            Err(Failure::Disconnected) => break,
+            Err(Failure::Disconnected) => break true,
+            Err(Failure::Stalled(_)) if options.count.is_some_and(|count| pings >= count) => {
+                break false;
+            }
             other => Info::decode(&other?),
         };
         peer.pong(pings, source).map_err(|failure| failure.during(format!("ping {pings}")))?;
         pings += 1;
-    }
+    };
     match options.count {
         Some(count) if pings < count => Err(Failure::Disconnected.during(format!("ping {pings}"))),
-        _ => Ok(pings),
+        _ => Ok(Served { pings, disconnected }),
     }
 }
 
@@ -122,7 +147,7 @@ fn ping_data(number: u64, size: usize) -> Vec<u8> {
 }
 
 /// One connection: the session, and the memory it uses.
-struct Peer {
+pub(crate) struct Peer {
     session: Session,
     options: Options,
     /// Messages that came and were not looked at yet.
