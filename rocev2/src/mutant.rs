@@ -5,6 +5,8 @@
 
 /// Whether a bug is turned on.
 #[cfg(feature = "mutants")]
+#[doc(hidden)]
+#[macro_export]
 macro_rules! mutant {
     ($name:ident) => {
         $crate::mutant::Mutant::$name.is_active()
@@ -13,6 +15,8 @@ macro_rules! mutant {
 
 /// Whether a bug is turned on: never.
 #[cfg(not(feature = "mutants"))]
+#[doc(hidden)]
+#[macro_export]
 macro_rules! mutant {
     ($name:ident) => {
         false
@@ -84,12 +88,25 @@ mod switch {
         NakCoversItsPacket
         PadIsNotZero
         ReadNeverEnds
-        ResentReadIsNotAnsweredAgain
+        ResentReadIsNotAnswered
         WriteGoesBack
+        SharedReceivesComeNewestFirst
+        SharedReceiveStays
+        LowReceivesAreNotTold
+        LowReceivesAreToldAgain
+        PeerInvalidatesNothing
+        PeerInvalidatesAnything
+        InvalidationKeepsTargets
+        InvalidateDoesNotWait
+        ReadInvalidatesNothing
+        WindowIsAsWideAsItsRegion
+        MappingForgetsItsOffset
+        InlineDataShareASlot
     }
 
     impl Mutant {
-        pub(crate) fn is_active(self) -> bool {
+        /// Whether it is turned on.
+        pub fn is_active(self) -> bool {
             ACTIVE.load(Ordering::Relaxed) == 1 + self as u32
         }
 

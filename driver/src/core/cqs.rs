@@ -104,9 +104,11 @@ impl State {
                 noted: false,
             })
         });
-        // Every CQ may be held at once, and holding one must not allocate.
+        // Every CQ may be noted or held at once, and neither may allocate.
         let cqs = self.objects.len();
         self.held.reserve(cqs.saturating_sub(self.held.len()));
+        // What is noted may be closed already.
+        self.notify.reserve(cqs);
         Context::new(pointer.cast())
     }
 

@@ -275,6 +275,7 @@ impl MrTable {
         if !addressable || u64::from(offset).checked_add(len).is_none() {
             return Err(AccessError::Bounds);
         }
+        let offset = if mutant!(MappingForgetsItsOffset) { 0 } else { offset };
         slot.span = Some(Span { region, offset: offset.into(), base, len, access, bound: None });
         Ok(())
     }
@@ -307,11 +308,13 @@ impl MrTable {
         let inside = span.at(bind.va, bind.len)?;
         // A slot number, at most 2^18.
         let bound = Bound { qpn, slot: at as u32, generation: region.generation };
+        let wider = span.len - (bind.va - span.base);
+        let wide = mutant!(WindowIsAsWideAsItsRegion);
         self.slots[window].span = Some(Span {
             region: span.region,
             offset: inside,
             base: bind.va,
-            len: bind.len,
+            len: if wide { wider } else { bind.len },
             access: bind.access,
             bound: Some(bound),
         });
@@ -355,6 +358,7 @@ impl MrTable {
         }
         match self.slots[at].kind {
             Kind::FastRegister(_) | Kind::Window => Ok(at),
+            Kind::Registered if mutant!(PeerInvalidatesAnything) => Ok(at),
             Kind::Registered | Kind::Privileged => Err(AccessError::Kind),
         }
     }
@@ -517,7 +521,9 @@ impl Slot {
 
     /// The key names nothing from here on.
     fn end(&mut self) -> Option<Released> {
-        self.generation = self.generation.wrapping_add(1);
+        if !mutant!(InvalidationKeepsTargets) {
+            self.generation = self.generation.wrapping_add(1);
+        }
         let span = self.span.take()?;
         let mapped = matches!(self.kind, Kind::FastRegister(_));
         mapped.then_some(Released { key: Rkey::new(self.key), region: span.region })

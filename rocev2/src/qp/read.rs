@@ -113,14 +113,14 @@ impl ReadResponder {
         let skipped = u64::from(psn.since(record.first).cast_unsigned()) * pmtu;
         let left = u64::from(record.reth.len).saturating_sub(skipped);
         let inside = u64::from(reth.len) <= left && reth.va == record.reth.va.wrapping_add(skipped);
-        if reth.rkey != record.reth.rkey || !inside {
+        if reth.rkey != record.reth.rkey || !inside || mutant!(ResentReadIsNotAnswered) {
             return false;
         }
         let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
         let end = psn.add(packets);
         let mut owed = self.replies.iter_mut();
         if let Some(reply) = owed.find(|reply| reply.covers(psn) && reply.end.since(end) >= 0)
-            && (mutant!(ResentReadIsNotAnsweredAgain) || reply.rewind_to(psn, end))
+            && reply.rewind_to(psn, end)
         {
             return true;
         }

@@ -170,7 +170,9 @@ impl Requester {
         match wqe.wr.op {
             SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
             // What came before may use the key (10.6.5.1).
-            SendOp::Invalidate(_) if all_complete => Err(Wait::Execute),
+            SendOp::Invalidate(_) if all_complete || mutant!(InvalidateDoesNotWait) => {
+                Err(Wait::Execute)
+            }
             SendOp::Invalidate(_) => Err(Wait::Blocked),
             SendOp::Read { va, rkey } | SendOp::ReadInvalidate { va, rkey } => {
                 if self.initiator_depth == 0 {

@@ -425,7 +425,7 @@ impl Responder {
         cx: &mut Context<'_, M>,
     ) -> Result<(), Refusal> {
         let invalidated = invalidated_key(packet.ext);
-        if let Some(key) = invalidated {
+        if let Some(key) = invalidated.filter(|_| !mutant!(PeerInvalidatesNothing)) {
             // Payload placed, key ended, completion last: that order is the contract.
             let released = cx.mrs.invalidate(cx.pd, By::Peer(cx.qpn), key).map_err(|_| {
                 Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalQpOperation))

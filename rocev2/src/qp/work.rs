@@ -563,7 +563,7 @@ impl SendQueue {
         self.una_packet += packets;
         if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
             head.end(self.owner, WcStatus::Success, out);
-            if let Some(key) = head.ended_key() {
+            if let Some(key) = head.ended_key().filter(|_| !mutant!(ReadInvalidatesNothing)) {
                 // At most MAX_READS are in flight, and the QP takes these after each packet.
                 let pushed = self.ended_keys.push_back(key);
                 debug_assert!(pushed.is_ok());

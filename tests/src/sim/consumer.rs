@@ -1,120 +1,14 @@
-//! One end of a connection: its objects, its life from connect or accept to the last close, and
-//! what it may be told on the way.
+//! The life of an end from connect or accept to its close, and what it may be told on the way.
 
-use super::memory::Region;
-use super::ndk::{self, Close, Event};
-use super::workload::{Flow, Initiator, Received};
+use super::Deed;
+use super::end::{EXPOSED, End, Phase, What};
+use super::ndk::{self, Event, From};
 use super::world::{Part, Step, World, require};
 use crate::raw::Object;
 use driver::abi::*;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 const US: u64 = 1000;
-
-/// What a request is for, whose end is awaited.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum What {
-    /// Somebody waits for it in place.
-    Awaited,
-    Connect,
-    Complete,
-    Accept,
-    Disconnect,
-    Deregister,
-    CloseConnector,
-    CloseQp,
-    CloseCq(usize),
-    ClosePd,
-    CloseMr(usize),
-    /// A connector that nobody wants.
-    CloseStray,
-    CloseListener,
-}
-
-impl What {
-    /// Its owner is a host, not an end.
-    pub(crate) const fn is_of_host(self) -> bool {
-        matches!(self, Self::Awaited | Self::CloseStray | Self::CloseListener)
-    }
-}
-
-/// How far an end is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Phase {
-    Connecting,
-    /// The peer has accepted.
-    Offered,
-    Completing,
-    /// The peer has asked.
-    Requested,
-    Accepting,
-    Up,
-    /// Over, or never begun.
-    Down,
-    Closing,
-    Closed,
-    /// Its host went down under it.
-    Crashed,
-}
-
-/// One end of a connection.
-pub(crate) struct End {
-    pub(crate) host: usize,
-    pub(crate) peer: Option<usize>,
-    pub(crate) phase: Phase,
-    pub(crate) pd: Object<NDK_PD>,
-    pub(crate) cqs: [Object<NDK_CQ>; 2],
-    pub(crate) qp: Object<NDK_QP>,
-    pub(crate) connector: Object<NDK_CONNECTOR>,
-    /// What is sent from and read into; what is received into; what the peer may reach.
-    pub(crate) regions: [Region; 3],
-    pub(crate) flow: Flow,
-    pub(crate) initiator: VecDeque<Initiator>,
-    pub(crate) receives: VecDeque<Received>,
-    /// Why it may fail.
-    pub(crate) excuse: Option<&'static str>,
-    /// When its consumer does something.
-    pub(crate) act_at: Option<u64>,
-    /// The CQs are open, and armed.
-    pub(crate) open_cqs: [bool; 2],
-    pub(crate) armed: [bool; 2],
-    pub(crate) exposed: bool,
-    disconnected: bool,
-    to_close: Vec<What>,
-}
-
-/// The places of [`End::regions`].
-pub(crate) const LOCAL: usize = 0;
-pub(crate) const INBOUND: usize = 1;
-pub(crate) const EXPOSED: usize = 2;
-
-impl End {
-    /// Nothing is outstanding but receives.
-    pub(crate) fn is_settled(&self) -> bool {
-        match self.phase {
-            Phase::Up => self.initiator.is_empty() && self.flow.finished,
-            Phase::Closed | Phase::Crashed => true,
-            _ => false,
-        }
-    }
-
-    /// For a violation's report.
-    pub(crate) fn describe(&self) -> String {
-        let (requests, receives) = (&self.initiator, self.receives.len());
-        let front: Vec<_> = requests.iter().take(3).collect();
-        format!(
-            "{:?} {:?} {front:?} {} requests {receives} receives",
-            self.phase,
-            self.excuse,
-            requests.len()
-        )
-    }
-
-    pub(crate) fn excuse(&mut self, why: &'static str) {
-        self.excuse.get_or_insert(why);
-    }
-}
 
 impl World {
     /// Both ends of a connection may fail from here on.
@@ -133,67 +27,6 @@ impl World {
         Ok(())
     }
 
-    /// Creates what an end needs, but for its connector.
-    fn new_end(&mut self, host: usize, connector: Object<NDK_CONNECTOR>) -> Step<usize> {
-        let end = self.ends.len();
-        let adapter = self.hosts[host].adapter;
-        let flow = Flow::new(&mut self.rng, self.misuse);
-        let pd = self.create(host, |token| ndk::create_pd(adapter, token))?;
-        let mut cqs = [Object(std::ptr::null_mut()); 2];
-        for (which, cq) in cqs.iter_mut().enumerate() {
-            let name = end * 2 + which;
-            let depth = flow.cq_depths[which];
-            *cq = self.create(host, |token| ndk::create_cq(adapter, depth, name, token))?;
-        }
-        let depths = flow.depths;
-        let qp = self.create(host, |token| ndk::create_qp(pd, cqs, depths, end, token))?;
-        let region = |world: &mut Self, which: usize, flags| -> Step<Region> {
-            let label = 0x1000_0000_0000 + ((end * 4 + which) as u64) * 0x1_0000_0000;
-            let slots = [6, depths[0] as usize, 4][which];
-            let mut region = Region::new(slots, flow.slot_len, label, &mut world.rng);
-            let mr: Object<NDK_MR> = world.create(host, |token| ndk::create_mr(pd, token))?;
-            let (mdl, len) = region.mdl();
-            let status = world.request(host, |token| ndk::register(mr, mdl, len, flags, token))?;
-            require!(status == STATUS_SUCCESS, "a registration ends with {status}");
-            (region.mr, region.token) = (mr, mr.token());
-            Ok(region)
-        };
-        let remote = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
-        let regions = [
-            region(self, LOCAL, NDK_MR_FLAG_ALLOW_LOCAL_WRITE)?,
-            region(self, INBOUND, NDK_MR_FLAG_ALLOW_LOCAL_WRITE)?,
-            region(self, EXPOSED, remote)?,
-        ];
-        self.ends.push(End {
-            host,
-            peer: None,
-            phase: Phase::Connecting,
-            pd,
-            cqs,
-            qp,
-            connector,
-            regions,
-            flow,
-            initiator: VecDeque::new(),
-            receives: VecDeque::new(),
-            excuse: None,
-            act_at: None,
-            open_cqs: [true; 2],
-            armed: [false; 2],
-            exposed: true,
-            disconnected: false,
-            to_close: Vec::new(),
-        });
-        if self.ends[end].flow.tiny_cq {
-            self.ends[end].excuse("a CQ that is too small");
-        }
-        // SMB Direct does, and has no RNR retry at all.
-        if self.rng.below(4) > 0 {
-            self.post_receives(end)?;
-        }
-        Ok(end)
-    }
-
     /// Starts a connection to a listener.
     pub(crate) fn connect(&mut self, from: usize, to: usize, remote: SocketAddr) -> Step {
         let adapter = self.hosts[from].adapter;
@@ -202,19 +35,49 @@ impl World {
         if self.hosts[from].mtu > self.hosts[to].mtu {
             self.ends[end].excuse("the path MTU is too large for the peer");
         }
-        let addresses = [SocketAddr::new(self.hosts[from].ip, 0), remote];
-        let qp = self.ends[end].qp;
+        let (qp, source) = (self.ends[end].qp, self.source(end, to));
         let limits = [self.ends[end].flow.inbound, self.ends[end].flow.outbound];
         let data = (end as u32).to_le_bytes();
         let token = self.token(end, What::Connect);
-        let status = ndk::connect(connector, qp, addresses, limits, &data, token);
+        let status = ndk::connect(connector, qp, source, remote, limits, &data, token);
         require!(status == STATUS_PENDING, "a connect gives {status}");
-        self.note(|_| format!("end {end} on host {from} connects to host {to}"));
+        self.note(|_| format!("end {end} on host {from} connects to host {to} from {source:?}"));
         self.maybe_give_up(end);
         Ok(())
     }
 
-    fn token(&mut self, end: usize, what: What) -> usize {
+    /// Where an end connects from: any port, or one that others of its host connect from too.
+    fn source(&mut self, end: usize, to: usize) -> From {
+        let host = self.ends[end].host;
+        self.ends[end].to = Some(to);
+        let Some((endpoint, _)) = self.hosts[host].endpoint.filter(|_| self.rng.below(2) == 0)
+        else {
+            return From::Address(SocketAddr::new(self.hosts[host].ip, 0));
+        };
+        self.ends[end].shares = true;
+        let same: Vec<usize> = self.same_ends(end).collect();
+        // Whichever asks first; the peer's link-layer address may be known to one only.
+        let asks = |&other: &usize| self.ends[other].phase == Phase::Connecting;
+        let excused: Vec<usize> = same.iter().copied().filter(asks).collect();
+        for other in excused.into_iter().chain((!same.is_empty()).then_some(end)) {
+            self.ends[other].excuse("another connection has the same addresses and ports");
+        }
+        From::Endpoint(endpoint)
+    }
+
+    /// Ends whose connection has, or may still have, the same addresses and ports.
+    fn same_ends(&self, end: usize) -> impl Iterator<Item = usize> {
+        let this = &self.ends[end];
+        let same = move |&at: &usize| {
+            let other = &self.ends[at];
+            let gone = matches!(other.phase, Phase::Closed | Phase::Crashed);
+            let both = at != end && other.shares && this.shares && !gone;
+            both && (other.host, other.to) == (this.host, this.to)
+        };
+        (0..self.ends.len()).filter(same)
+    }
+
+    pub(crate) fn token(&mut self, end: usize, what: What) -> usize {
         let token = self.new_token();
         self.tokens.insert(token, (end, what));
         token
@@ -228,7 +91,7 @@ impl World {
         }
     }
 
-    fn soon(&mut self, end: usize) {
+    pub(crate) fn soon(&mut self, end: usize) {
         let pace = self.ends[end].flow.pace;
         self.ends[end].act_at = Some(self.now + 1 + self.rng.u64() % pace);
     }
@@ -248,6 +111,7 @@ impl World {
             Event::Notified(name, status) => self.handle_notification(name / 2, name % 2, status),
             Event::Connecting(host, connector) => self.handle_connecting(host, connector),
             Event::Left(end) => self.handle_left(end),
+            Event::Low(host, status) => self.handle_low(host, status),
             Event::Created(..) => Err("a creation that nobody waits for".into()),
         }
     }
@@ -280,6 +144,11 @@ impl World {
             limits == [flow.outbound.min(16), flow.inbound.min(16)],
             "a request with other read limits: {limits:?}"
         );
+        let host_of = &self.hosts[self.ends[active].host];
+        let asks = ndk::peer_address(connector).ok_or("a connect event from nowhere")?;
+        let port = host_of.endpoint.map(|(_, port)| port);
+        let right = !self.ends[active].shares || port.is_none_or(|port| port == asks.port());
+        require!(asks.ip() == host_of.ip && right, "a connect event from {asks}");
         let waits = self.ends[active].phase == Phase::Connecting;
         if let Some(before) = self.ends[active].peer {
             let ended = matches!(
@@ -322,7 +191,7 @@ impl World {
         }
     }
 
-    fn is_open(&self, end: usize, what: What) -> bool {
+    pub(crate) fn is_open(&self, end: usize, what: What) -> bool {
         self.ends[end].to_close.contains(&what)
             || self.tokens.values().any(|pending| *pending == (end, what))
     }
@@ -340,6 +209,16 @@ impl World {
                 if status == STATUS_SUCCESS {
                     self.ends[end].phase = Phase::Up;
                     self.report.connections += 1;
+                    let End { shares, host, to, .. } = self.ends[end];
+                    if self.hosts[host].incarnation > 1 {
+                        self.report.trial.connections += 1;
+                    }
+                    if shares {
+                        self.did(Deed::SharedEndpoint);
+                    }
+                    if to == Some(host) {
+                        self.did(Deed::Loopback);
+                    }
                 } else {
                     self.ends[end].phase = Phase::Down;
                     self.require_excuse(end, "no connection", status)?;
@@ -374,8 +253,13 @@ impl World {
             self.ends[end].phase = Phase::Down;
             let excused = self.ends[end].excuse.is_some();
             require!(excused || !self.reliable, "end {end}: a connect fails with {status}");
+            let taken = status == STATUS_ADDRESS_ALREADY_EXISTS;
+            require!(!taken || excused, "end {end}: its addresses are free, and it gets {status}");
             self.excuse(end, "not connected");
         } else {
+            let lives = |other: &End| other.phase == Phase::Up && !other.disconnected;
+            let twice = self.same_ends(end).any(|other| lives(&self.ends[other]));
+            require!(!twice, "end {end}: the second connection of its addresses and ports");
             self.ends[end].phase = Phase::Offered;
             let (_, data) = ndk::connection_data(self.ends[end].connector)
                 .map_err(|status| format!("no data of an acceptance: {status}"))?;
@@ -469,124 +353,6 @@ impl World {
             require!(status == STATUS_PENDING, "a deregistration gives {status}");
         }
         Ok(())
-    }
-
-    /// Closes everything of an end, in random order and one after the other.
-    pub(crate) fn begin_close(&mut self, end: usize) -> Step {
-        let phase = self.ends[end].phase;
-        if matches!(phase, Phase::Closing | Phase::Closed | Phase::Crashed) {
-            return Ok(());
-        }
-        if phase == Phase::Up && self.rng.below(3) == 0 {
-            self.disconnect(end)?;
-        }
-        self.excuse(end, "closed");
-        self.note(|_| format!("end {end} closes"));
-        let mut rest = vec![
-            What::CloseConnector,
-            What::CloseQp,
-            What::CloseCq(0),
-            What::CloseCq(1),
-            What::ClosePd,
-            What::CloseMr(LOCAL),
-            What::CloseMr(INBOUND),
-            What::CloseMr(EXPOSED),
-        ];
-        while !rest.is_empty() {
-            let next = rest.swap_remove(self.rng.below(rest.len() as u32) as usize);
-            self.ends[end].to_close.push(next);
-        }
-        self.ends[end].phase = Phase::Closing;
-        self.soon(end);
-        Ok(())
-    }
-
-    fn close_next(&mut self, end: usize) -> Step {
-        self.drain(end)?;
-        let Some(what) = self.ends[end].to_close.pop() else { return Ok(()) };
-        let this = &mut self.ends[end];
-        match what {
-            What::CloseConnector => self.close(end, what, self.ends[end].connector),
-            What::CloseQp => self.close(end, what, self.ends[end].qp),
-            What::CloseCq(which) => {
-                let cq = this.cqs[which];
-                self.check_delivered(end)?;
-                self.ends[end].open_cqs[which] = false;
-                self.close(end, what, cq)
-            }
-            What::ClosePd => self.close(end, what, self.ends[end].pd),
-            What::CloseMr(which) => {
-                // A deregistration that is under way comes first.
-                this.exposed &= which != EXPOSED;
-                self.close(end, what, self.ends[end].regions[which].mr)
-            }
-            what => Err(format!("{what:?} is no close")),
-        }?;
-        if !self.ends[end].to_close.is_empty() {
-            self.soon(end);
-        }
-        Ok(())
-    }
-
-    /// Closes an object of an end or a host.
-    pub(crate) fn close(&mut self, owner: usize, what: What, object: impl Close) -> Step {
-        let token = self.token(owner, what);
-        let status = object.close_as(token);
-        require!(status == STATUS_PENDING, "{what:?} gives {status}");
-        Ok(())
-    }
-
-    fn handle_closed(&mut self, end: usize, what: What) -> Step {
-        if what.is_of_host() {
-            return Ok(());
-        }
-        self.mark(&(end, format!("{what:?}")));
-        match what {
-            What::CloseConnector => {
-                let pending = |pending| self.is_open(end, pending);
-                let requests = [What::Connect, What::Complete, What::Accept, What::Disconnect];
-                require!(
-                    !requests.into_iter().any(pending),
-                    "end {end}: a request outlives its connector"
-                );
-            }
-            What::CloseQp => {
-                self.check_ended(end)?;
-                for which in [LOCAL, INBOUND, EXPOSED] {
-                    self.check_region(end, which, Region::freeze)?;
-                }
-            }
-            What::CloseMr(which) => self.check_region(end, which, Region::freeze)?,
-            What::ClosePd => {
-                let open = |what| self.is_open(end, what);
-                let under = [What::CloseQp, What::CloseMr(0), What::CloseMr(1), What::CloseMr(2)];
-                require!(
-                    !under.into_iter().any(open),
-                    "end {end}: the PD closes before what is under it"
-                );
-            }
-            What::CloseCq(_) => {
-                require!(!self.is_open(end, What::CloseQp), "end {end}: a CQ closes before its QP");
-            }
-            _ => {}
-        }
-        let idle = !self.tokens.values().any(|(owner, what)| *owner == end && !what.is_of_host());
-        if idle && self.ends[end].to_close.is_empty() {
-            self.ends[end].phase = Phase::Closed;
-            self.ends[end].act_at = None;
-        }
-        Ok(())
-    }
-
-    /// The host of an end has gone.
-    pub(crate) fn crash_end(&mut self, end: usize) -> Step {
-        self.excuse(end, "a host went down");
-        let this = &mut self.ends[end];
-        if this.phase != Phase::Closed {
-            this.phase = Phase::Crashed;
-        }
-        this.act_at = None;
-        (LOCAL..=EXPOSED).try_for_each(|which| self.check_region(end, which, Region::freeze))
     }
 }
 

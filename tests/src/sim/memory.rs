@@ -79,16 +79,36 @@ impl Region {
 
     /// A random free slot and a place of `len` bytes in it.
     pub(crate) fn take(&mut self, len: usize, rng: &mut Rng) -> Option<Place> {
-        let free: Vec<usize> =
-            (0..self.slots).filter(|slot| !self.busy.contains_key(slot)).collect();
+        self.take_of(0..self.slots, len, rng)
+    }
+
+    /// As [`Self::take`], of some slots.
+    pub(crate) fn take_of(
+        &mut self,
+        slots: Range<usize>,
+        len: usize,
+        rng: &mut Rng,
+    ) -> Option<Place> {
+        let free: Vec<usize> = slots.filter(|slot| !self.busy.contains_key(slot)).collect();
         if free.is_empty() {
             return None;
         }
         let slot = free[rng.below(free.len() as u32) as usize];
         let spare = (self.slot_len - len) as u32;
-        let start = GUARD + slot * (self.slot_len + GUARD) + rng.below(spare + 1) as usize;
+        let start = self.span(slot..slot + 1).start + rng.below(spare + 1) as usize;
         self.busy.insert(slot, None);
         Some(Place { slot, range: start..start + len })
+    }
+
+    /// All bytes of some slots, from the start of the buffer.
+    pub(crate) const fn span(&self, slots: Range<usize>) -> Range<usize> {
+        let stride = self.slot_len + GUARD;
+        GUARD + slots.start * stride..slots.end * stride
+    }
+
+    /// From here on `base` is the address of the byte `start` of the buffer.
+    pub(crate) const fn rename(&mut self, base: u64, start: usize) {
+        self.label = base.wrapping_sub(start as u64);
     }
 
     /// The bytes of `place` may change into `new`, or into anything.
@@ -206,7 +226,7 @@ impl Region {
 
     /// The address of a place, as both sides name it.
     pub(crate) fn address(&self, place: &Place) -> u64 {
-        self.label + place.range.start as u64
+        self.label.wrapping_add(place.range.start as u64)
     }
 
     /// One to three elements over a place.

@@ -3,11 +3,17 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `world` | hosts, virtual time, the parts of a run |
+//! | `world` | hosts, and how they start |
+//! | `run` | the parts of a run, virtual time |
 //! | `script` | what goes wrong, and when |
-//! | `consumer` | one end of a connection: what it asks for, and what it is told |
-//! | `workload` | what an established end posts |
+//! | `end` | one end of a connection: its objects, made and closed |
+//! | `trial` | one thing that goes wrong at a chosen moment |
+//! | `consumer` | what it asks for to be connected, and what it is told |
+//! | `flow`, `workload` | what an established end posts |
+//! | `grant` | memory that a peer may reach for a while: fast registration, windows |
+//! | `pool` | what the ends of a host share: a receive queue, an endpoint |
 //! | `outcome` | how each request must end |
+//! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
 //! | `net` | the network |
 //! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
@@ -18,15 +24,24 @@
 //! timer is left). The first thing that is wrong ends it.
 
 mod consumer;
+mod end;
+mod flow;
+mod grant;
 mod memory;
+mod meter;
 mod ndk;
 mod net;
 mod outcome;
 mod packet;
+mod pool;
+mod run;
 mod script;
+mod trial;
 mod watch;
 mod workload;
 mod world;
+
+pub use trial::{Moment, Outcome, Trial, Work};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -38,6 +53,55 @@ pub struct Options {
     pub trace: bool,
     /// Capture each host's frames into this directory.
     pub pcap: Option<PathBuf>,
+    /// What goes wrong, in place of what the seed says.
+    pub trial: Option<Trial>,
+}
+
+/// What a seed may do, beyond what every seed does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Deed {
+    /// A SEND or WRITE with inline data has succeeded.
+    Inline,
+    /// A shared receive has succeeded.
+    SharedReceive,
+    /// Shared receives ran low.
+    Low,
+    /// A connection from a shared endpoint was established.
+    SharedEndpoint,
+    /// A connection of a host with itself was established.
+    Loopback,
+    /// An access to what may not be accessed was refused.
+    Refused,
+    /// A fast-register region was mapped.
+    FastRegister,
+    /// A window was bound.
+    Bind,
+    /// Either was invalidated by its owner.
+    Invalidate,
+    /// By a SEND of the peer.
+    PeerInvalidates,
+    /// By a READ into it.
+    ReadInvalidates,
+    /// By its owner, under a request of the peer.
+    EndUnderWay,
+}
+
+impl Deed {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Inline,
+        Self::SharedReceive,
+        Self::Low,
+        Self::SharedEndpoint,
+        Self::Loopback,
+        Self::Refused,
+        Self::FastRegister,
+        Self::Bind,
+        Self::Invalidate,
+        Self::PeerInvalidates,
+        Self::ReadInvalidates,
+        Self::EndUnderWay,
+    ];
 }
 
 /// What a run was.
@@ -55,6 +119,14 @@ pub struct Report {
     pub completions: u64,
     /// Those of them that were successful.
     pub successes: u64,
+    /// How often each [`Deed`] was done.
+    pub deeds: [u64; Deed::ALL.len()],
+    /// Turns with nothing but data, in which the provider allocates nothing.
+    pub quiet: u64,
+    /// Request packets: sent for the first time, and in all.
+    pub requests: [u64; 2],
+    /// What came of [`Options::trial`].
+    pub trial: Outcome,
     /// Virtual time, in ns.
     pub elapsed: u64,
 }
@@ -66,7 +138,9 @@ pub struct Report {
 pub fn run(seed: u64, options: &Options) -> Result<Report, String> {
     let run = AssertUnwindSafe(|| {
         ndk::clear_events();
-        world::World::new(seed, options).and_then(world::World::run)
+        let result = world::World::new(seed, options).and_then(world::World::run);
+        ndk::clear_events();
+        result
     });
     catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

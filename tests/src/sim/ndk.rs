@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "calls through the tables")]
 
+use super::meter::apart;
 use crate::raw::{Object, call};
 use driver::abi::*;
 use std::cell::RefCell;
@@ -24,6 +25,8 @@ pub(crate) enum Event {
     Connecting(usize, Object<NDK_CONNECTOR>),
     /// A disconnect event.
     Left(usize),
+    /// A shared receive queue fell below its threshold.
+    Low(usize, NTSTATUS),
 }
 
 thread_local! {
@@ -37,11 +40,11 @@ pub(crate) fn next_event() -> Option<Event> {
 
 /// Forgets what an earlier simulation left.
 pub(crate) fn clear_events() {
-    EVENTS.with_borrow_mut(VecDeque::clear);
+    EVENTS.take();
 }
 
 fn tell(event: Event) {
-    EVENTS.with_borrow_mut(|events| events.push_back(event));
+    apart(|| EVENTS.with_borrow_mut(|events| events.push_back(event)));
 }
 
 unsafe extern "system" fn created(
@@ -73,6 +76,10 @@ unsafe extern "system" fn left(context: PVOID) {
     tell(Event::Left(context.addr()));
 }
 
+unsafe extern "system" fn low(context: PVOID, status: NTSTATUS) {
+    tell(Event::Low(context.addr(), status));
+}
+
 fn context(number: usize) -> PVOID {
     std::ptr::without_provenance_mut(number)
 }
@@ -101,9 +108,12 @@ closes! {
     NDK_CQ: NdkCloseCq;
     NDK_PD: NdkClosePd;
     NDK_MR: NdkCloseMr;
+    NDK_MW: NdkCloseMw;
+    NDK_SRQ: NdkCloseSrq;
     NDK_QP: NdkCloseQp;
     NDK_CONNECTOR: NdkCloseConnector;
     NDK_LISTENER: NdkCloseListener;
+    NDK_SHARED_ENDPOINT: NdkCloseSharedEndpoint;
 }
 
 /// `NdkCreateCq`; `notify` names the CQ in [`Event::Notified`].
@@ -123,36 +133,127 @@ pub(crate) fn create_pd(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
     call!(on, NdkCreatePd, Some(created), context(token), std::ptr::null_mut())
 }
 
-/// `NdkCreateMr`, for `NdkRegisterMr`.
-pub(crate) fn create_mr(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
-    call!(pd, NdkCreateMr, FALSE, Some(created), context(token), std::ptr::null_mut())
+/// `NdkCreateMr`, for `NdkRegisterMr` or for fast registration.
+pub(crate) fn create_mr(pd: Object<NDK_PD>, fast_register: bool, token: usize) -> NTSTATUS {
+    let (kind, out) = (fast_register.into(), std::ptr::null_mut());
+    call!(pd, NdkCreateMr, kind, Some(created), context(token), out)
 }
 
-/// `NdkCreateQp` with up to 16 elements; `name` comes back with each completion.
-pub(crate) fn create_qp(
+/// `NdkInitializeFastRegisterMr`, for peers too.
+pub(crate) fn initialize(mr: Object<NDK_MR>, pages: u32, token: usize) -> NTSTATUS {
+    let (remote, token) = (TRUE, context(token));
+    call!(mr, NdkInitializeFastRegisterMr, pages, remote, Some(requested), token)
+}
+
+/// `NdkBuildLAM`: the logical addresses of the pages, and what [`release_lam`] takes.
+///
+/// # Errors
+/// The provider's.
+pub(crate) fn build_lam(
+    on: Object<NDK_ADAPTER>,
+    mdl: *mut MDL,
+    len: usize,
+) -> Result<(Vec<NDK_LOGICAL_ADDRESS>, Vec<u64>), NTSTATUS> {
+    let (mut size, mut fbo) = (0, 0);
+    let mut build = |lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, size: &mut u32| {
+        let null = std::ptr::null_mut();
+        call!(on, NdkBuildLAM, mdl, len, Some(requested), null, lam, size, &raw mut fbo)
+    };
+    let status = build(std::ptr::null_mut(), &mut size);
+    if status != STATUS_BUFFER_TOO_SMALL {
+        return Err(status);
+    }
+    let mut lam = vec![0_u64; size.div_ceil(8) as usize];
+    build(lam.as_mut_ptr().cast(), &mut size).ok()?;
+    // Its header is as long as two pages.
+    let page = |&page: &u64| NDK_LOGICAL_ADDRESS { QuadPart: page.cast_signed() };
+    let pages = lam[NDK_LOGICAL_ADDRESS_MAPPING::size_for(0) / 8..].iter().map(page).collect();
+    Ok((pages, lam))
+}
+
+/// `NdkReleaseLAM`.
+pub(crate) fn release_lam(on: Object<NDK_ADAPTER>, mut lam: Vec<u64>) {
+    call!(on, NdkReleaseLAM, lam.as_mut_ptr().cast());
+}
+
+/// `NdkCreateMw`.
+pub(crate) fn create_mw(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
+    call!(pd, NdkCreateMw, Some(created), context(token), std::ptr::null_mut())
+}
+
+/// `NdkCreateSrq` with up to 4 elements; `name` comes with each [`Event::Low`].
+pub(crate) fn create_srq(
     pd: Object<NDK_PD>,
-    cqs: [Object<NDK_CQ>; 2],
-    depths: [u32; 2],
+    depth: u32,
+    threshold: u32,
     name: usize,
     token: usize,
 ) -> NTSTATUS {
-    let ([receive, initiator], name, sge) = (cqs, context(name), 4);
-    let [receives, requests] = depths;
-    call!(
-        pd,
-        NdkCreateQp,
-        receive.0,
-        initiator.0,
-        name,
-        receives,
-        requests,
-        sge,
-        sge,
-        0,
-        Some(created),
-        context(token),
-        std::ptr::null_mut(),
-    )
+    let (name, token) = (context(name), context(token));
+    let (none, out) = (std::ptr::null(), std::ptr::null_mut());
+    call!(pd, NdkCreateSrq, depth, 4, threshold, Some(low), name, none, Some(created), token, out)
+}
+
+/// `NdkModifySrq` of the threshold.
+pub(crate) fn arm_srq(srq: Object<NDK_SRQ>, threshold: u32, token: usize) -> NTSTATUS {
+    call!(srq, NdkModifySrq, 0, threshold, Some(requested), context(token))
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpParts {
+    /// For receives, and for initiator requests.
+    pub(crate) cqs: [Object<NDK_CQ>; 2],
+    pub(crate) depths: [u32; 2],
+    /// Takes the place of the receive queue.
+    pub(crate) srq: Option<Object<NDK_SRQ>>,
+    /// Bytes of inline data.
+    pub(crate) inline: u32,
+}
+
+/// `NdkCreateQp` or `NdkCreateQpWithSrq` with up to 4 elements; `name` comes back with each
+/// completion.
+pub(crate) fn create_qp(
+    pd: Object<NDK_PD>,
+    parts: &QpParts,
+    name: usize,
+    token: usize,
+) -> NTSTATUS {
+    let ([receive, initiator], [receives, requests]) = (parts.cqs, parts.depths);
+    let (name, token, out) = (context(name), context(token), std::ptr::null_mut());
+    let (sge, inline, done) = (4, parts.inline, Some(created as NDK_FN_CREATE_COMPLETION));
+    let [receive, initiator] = [receive.0, initiator.0];
+    match parts.srq.map(|srq| srq.0) {
+        Some(srq) => call!(
+            pd,
+            NdkCreateQpWithSrq,
+            receive,
+            initiator,
+            srq,
+            name,
+            requests,
+            sge,
+            inline,
+            done,
+            token,
+            out,
+        ),
+        None => call!(
+            pd,
+            NdkCreateQp,
+            receive,
+            initiator,
+            name,
+            receives,
+            requests,
+            sge,
+            sge,
+            inline,
+            done,
+            token,
+            out,
+        ),
+    }
 }
 
 /// `NdkCreateConnector`.
@@ -164,6 +265,30 @@ pub(crate) fn create_connector(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATU
 pub(crate) fn create_listener(on: Object<NDK_ADAPTER>, name: usize, token: usize) -> NTSTATUS {
     let (name, token, out) = (context(name), context(token), std::ptr::null_mut());
     call!(on, NdkCreateListener, Some(connecting), name, Some(created), token, out)
+}
+
+/// `NdkCreateSharedEndpoint` on any port.
+pub(crate) fn share(on: Object<NDK_ADAPTER>, local: SocketAddr, token: usize) -> NTSTATUS {
+    let (local, out) = (SOCKADDR_INET::from(local), std::ptr::null_mut());
+    let (done, token) = (Some(created as NDK_FN_CREATE_COMPLETION), context(token));
+    call!(on, NdkCreateSharedEndpoint, local.as_ptr(), local.len(), done, token, out)
+}
+
+/// The address that a query tells.
+fn address(query: impl FnOnce(*mut SOCKADDR, *mut u32) -> NTSTATUS) -> Option<SocketAddr> {
+    let (mut inet, mut len) = (SOCKADDR_INET::UNSPECIFIED, size_of::<SOCKADDR_INET>() as u32);
+    let status = query((&raw mut inet).cast(), &raw mut len);
+    inet.socket_addr().filter(|_| status == STATUS_SUCCESS)
+}
+
+/// `NdkGetLocalAddress` of a shared endpoint.
+pub(crate) fn shared_address(endpoint: Object<NDK_SHARED_ENDPOINT>) -> Option<SocketAddr> {
+    address(|address, len| call!(endpoint, NdkGetLocalAddress, address, len))
+}
+
+/// `NdkGetPeerAddress`.
+pub(crate) fn peer_address(connector: Object<NDK_CONNECTOR>) -> Option<SocketAddr> {
+    address(|address, len| call!(connector, NdkGetPeerAddress, address, len))
 }
 
 /// `NdkListen`.
@@ -189,31 +314,62 @@ pub(crate) fn deregister(mr: Object<NDK_MR>, token: usize) -> NTSTATUS {
     call!(mr, NdkDeregisterMr, Some(requested), context(token))
 }
 
-/// `NdkConnect`.
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    /// Any port of an address.
+    Address(SocketAddr),
+    Endpoint(Object<NDK_SHARED_ENDPOINT>),
+}
+
+/// `NdkConnect` or `NdkConnectWithSharedEndpoint`.
 pub(crate) fn connect(
     connector: Object<NDK_CONNECTOR>,
     qp: Object<NDK_QP>,
-    [local, remote]: [SocketAddr; 2],
+    from: From,
+    remote: SocketAddr,
     [inbound, outbound]: [u32; 2],
     data: &[u8],
     token: usize,
 ) -> NTSTATUS {
-    let (local, remote) = (SOCKADDR_INET::from(local), SOCKADDR_INET::from(remote));
-    call!(
-        connector,
-        NdkConnect,
-        qp.0,
-        local.as_ptr(),
-        local.len(),
-        remote.as_ptr(),
-        remote.len(),
-        inbound,
-        outbound,
-        data.as_ptr().cast(),
-        data.len() as u32,
-        Some(requested),
-        context(token),
-    )
+    let (address, done) =
+        (SOCKADDR_INET::from(remote), Some(requested as NDK_FN_REQUEST_COMPLETION));
+    let (remote, remote_len) = (address.as_ptr(), address.len());
+    let (data, data_len, token) = (data.as_ptr().cast(), data.len() as u32, context(token));
+    match from {
+        From::Address(local) => {
+            let local = SOCKADDR_INET::from(local);
+            call!(
+                connector,
+                NdkConnect,
+                qp.0,
+                local.as_ptr(),
+                local.len(),
+                remote,
+                remote_len,
+                inbound,
+                outbound,
+                data,
+                data_len,
+                done,
+                token,
+            )
+        }
+        From::Endpoint(endpoint) => call!(
+            connector,
+            NdkConnectWithSharedEndpoint,
+            qp.0,
+            endpoint.0,
+            remote,
+            remote_len,
+            inbound,
+            outbound,
+            data,
+            data_len,
+            done,
+            token,
+        ),
+    }
 }
 
 /// `NdkCompleteConnect`; `name` comes with [`Event::Left`].
@@ -272,42 +428,6 @@ pub(crate) fn connection_data(
         &mut len,
     );
     status.ok().map(|()| ([inbound, outbound], data[..len as usize].to_vec()))
-}
-
-/// An initiator request, as the four functions take it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
-    /// `NdkSend`.
-    Send,
-    /// `NdkSendAndInvalidate` of this token.
-    SendInvalidate(u32),
-    /// `NdkWrite` to address and token.
-    Write(u64, u32),
-    /// `NdkRead` from address and token.
-    Read(u64, u32),
-}
-
-/// Posts an initiator request.
-pub(crate) fn post(
-    qp: Object<NDK_QP>,
-    request: Request,
-    id: usize,
-    sgl: &[NDK_SGE],
-    flags: u32,
-) -> NTSTATUS {
-    let (id, list, count) = (context(id), sgl.as_ptr(), sgl.len() as u32);
-    match request {
-        Request::Send => call!(qp, NdkSend, id, list, count, flags),
-        Request::SendInvalidate(token) => {
-            call!(qp, NdkSendAndInvalidate, id, list, count, flags, token)
-        }
-        Request::Write(address, token) => {
-            call!(qp, NdkWrite, id, list, count, address, token, flags)
-        }
-        Request::Read(address, token) => {
-            call!(qp, NdkRead, id, list, count, address, token, flags)
-        }
-    }
 }
 
 /// `NdkArmCq`.

@@ -1,5 +1,7 @@
 //! The network between the providers: what it loses, repeats, delays and damages.
 
+use super::meter::apart;
+use super::packet::{look, opcode};
 use driver::ProviderConfig;
 use netadapter_glue::segment::split;
 use netadapter_glue::{Edge, EdgeError, Link, Received, Transmit};
@@ -14,6 +16,14 @@ pub(crate) enum Crossing {
     Taken(Vec<u8>),
     /// It sent a frame.
     Sent(Vec<u8>),
+}
+
+impl Crossing {
+    /// It belongs to a connection that is established.
+    pub(crate) fn is_data(&self) -> bool {
+        let (Self::Taken(frame) | Self::Sent(frame)) = self;
+        matches!(look(frame), Some(Ok(seen)) if seen.opcode != opcode::UD_SEND_ONLY)
+    }
 }
 
 /// The simulation's end of an edge.
@@ -66,7 +76,7 @@ impl Edge for SimEdge {
             && let Some(frame) = port.inbox.pop_front()
         {
             sink(Received { frame: &frame, segments: None });
-            port.crossed.push(Crossing::Taken(frame));
+            apart(|| port.crossed.push(Crossing::Taken(frame)));
             taken += 1;
         }
         Ok(taken)
@@ -89,7 +99,7 @@ impl Edge for SimEdge {
             port.room -= 1;
             for segment in split(&self.buffer[..transmit.len], transmit.segments) {
                 let len = segment.copy_to(&mut self.scratch);
-                port.crossed.push(Crossing::Sent(self.scratch[..len].to_vec()));
+                apart(|| port.crossed.push(Crossing::Sent(self.scratch[..len].to_vec())));
             }
             sent += 1;
         }
@@ -131,6 +141,11 @@ impl Faults {
         self.lossy() + self.duplicate + self.reorder + self.spike + self.ghost > 0
     }
 
+    /// With this window.
+    pub(crate) const fn within(self, window: u64) -> Self {
+        Self { window, ..self }
+    }
+
     /// A network without faults and with the same delay.
     pub(crate) fn healed(&self) -> Self {
         Self { delay: self.delay, ..Self::default() }
@@ -147,19 +162,27 @@ pub(crate) struct Net {
     number: u64,
     /// `cut[from][to]`: nothing gets through.
     pub(crate) cut: Vec<Vec<bool>>,
+    parted: bool,
 }
 
 impl Net {
     /// A network without partitions.
     pub(crate) fn new(hosts: usize, faults: Faults, rng: Rng) -> Self {
         let cut = vec![vec![false; hosts]; hosts];
-        Self { rng, faults, flying: BTreeMap::new(), number: 0, cut }
+        Self { rng, faults, flying: BTreeMap::new(), number: 0, cut, parted: false }
     }
 
     /// No faults from now on; what is on its way keeps its delay.
     pub(crate) fn heal(&mut self) {
         self.faults = self.faults.healed();
-        self.cut.iter_mut().flatten().for_each(|cut| *cut = false);
+        self.cut.iter_mut().flatten().for_each(|cut| *cut = self.parted);
+    }
+
+    /// Nothing gets through any more, whatever heals.
+    pub(crate) fn part_for_ever(&mut self) {
+        self.parted = true;
+        self.flying.clear();
+        self.heal();
     }
 
     /// When the next frame arrives.
@@ -250,5 +273,6 @@ pub(crate) fn config(ip: std::net::IpAddr, rng: &mut Rng, patient: bool) -> Prov
     config.retry_count = if patient { 7 } else { rng.below(8) as u8 };
     config.window.bytes = 1 << (10 + rng.below(7));
     config.window.read_chunk = 1 << (10 + rng.below(6));
+    config.window.held = [0, 1 << (10 + rng.below(10)), 512 << 10][rng.below(3) as usize];
     config
 }

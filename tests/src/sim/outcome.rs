@@ -1,9 +1,10 @@
 //! How requests end, and what must be true then.
 
-use super::consumer::{EXPOSED, INBOUND, LOCAL, Phase};
-use super::memory::Region;
+use super::Deed;
+use super::end::{INBOUND, Phase};
+use super::flow::{Bytes, Initiator, Kind, RECEIVES, REQUESTS};
+use super::memory::{Place, Region};
 use super::ndk;
-use super::workload::{Initiator, Kind, RECEIVES, REQUESTS};
 use super::world::{Step, World, require};
 use driver::abi::*;
 
@@ -34,18 +35,18 @@ impl World {
         which: usize,
         how: impl FnOnce(&mut Region) -> Step,
     ) -> Step {
-        let name = ["local", "receive", "exposed"][which];
+        let name = ["local", "receive", "exposed"].get(which).copied().unwrap_or("granted");
         how(&mut self.ends[end].regions[which])
             .map_err(|what| format!("end {end}, {name} memory: {what}"))
     }
 
     pub(crate) fn check_memory(&mut self) -> Step {
         for end in 0..self.ends.len() {
-            for which in [LOCAL, INBOUND, EXPOSED] {
+            for which in 0..self.ends[end].regions.len() {
                 self.check_region(end, which, |region| region.check())?;
             }
         }
-        Ok(())
+        (0..self.hosts.len()).try_for_each(|host| self.check_pool(host, |region| region.check()))
     }
 
     /// Whatever the peer's provider called delivered was delivered: the completion comes before the
@@ -125,6 +126,7 @@ impl World {
             STATUS_ACCESS_VIOLATION
             | STATUS_REMOTE_RESOURCES
             | STATUS_BUFFER_OVERFLOW
+            | STATUS_INVALID_DEVICE_REQUEST
             | STATUS_INTERNAL_ERROR => excused,
             _ => false,
         };
@@ -133,15 +135,14 @@ impl World {
     }
 
     fn complete_receive(&mut self, end: usize, id: usize, result: &NDK_RESULT_EX) -> Step {
-        let front = self.ends[end].receives.pop_front();
-        let front = front.filter(|front| front.id == id);
-        let receive = front.ok_or_else(|| format!("end {end}: receive {id} out of order"))?;
+        let place = self.take_receive(end, id)?;
         let number = self.ends[end].flow.delivered;
         let peer = self.ends[end].peer;
         let sent = peer.and_then(|peer| self.ends[peer].flow.sends.get(number).cloned());
         if result.Status != STATUS_SUCCESS {
             let status = result.Status;
-            let long = sent.is_some_and(|sent| sent.len() > receive.place.range.len());
+            let long = sent.is_some_and(|sent| sent.len() > place.range.len());
+            require!(!long || !self.ends[end].pooled, "end {end}: receive {id} is too short");
             let told = status == STATUS_BUFFER_OVERFLOW;
             require!(
                 long || !told,
@@ -149,13 +150,40 @@ impl World {
             );
             let short = status == STATUS_CANCELLED || !long || told;
             require!(short, "end {end}: receive {id} is too short, and ends with {status}");
-            return self.check_region(end, INBOUND, |region| region.abandon(&receive.place));
+            return self.check_inbound(end, |region| region.abandon(&place));
         }
         let sent = sent.ok_or_else(|| format!("end {end}: SEND {number} was never sent"))?;
         let len = result.BytesTransferred as usize;
         require!(len == sent.len(), "end {end}: SEND {number} has {len} bytes of {}", sent.len());
         self.ends[end].flow.delivered += 1;
-        self.check_region(end, INBOUND, |region| region.finish(&receive.place, &sent))
+        let peer = peer.ok_or("received from nobody")?;
+        self.hear(end, peer, number, result)?;
+        if self.ends[end].pooled {
+            self.did(Deed::SharedReceive);
+        }
+        self.check_inbound(end, |region| region.finish(&place, &sent))
+    }
+
+    /// The place of a receive that has ended: those of a queue end in the order of their posts.
+    fn take_receive(&mut self, end: usize, id: usize) -> Step<Place> {
+        let this = &mut self.ends[end];
+        if !this.pooled {
+            let front = this.receives.pop_front().filter(|front| front.id == id);
+            let front = front.ok_or_else(|| format!("end {end}: receive {id} out of order"))?;
+            return Ok(front.place);
+        }
+        require!(id > this.last_pooled, "end {end}: shared receive {id} out of order");
+        this.last_pooled = id;
+        let place = self.hosts[this.host].pool.as_mut().and_then(|pool| pool.take(id));
+        place.ok_or_else(|| format!("end {end}: shared receive {id} ends twice"))
+    }
+
+    /// As [`Self::check_region`], of where an end receives.
+    fn check_inbound(&mut self, end: usize, how: impl FnOnce(&mut Region) -> Step) -> Step {
+        if self.ends[end].pooled {
+            return self.check_pool(self.ends[end].host, how);
+        }
+        self.check_region(end, INBOUND, how)
     }
 
     fn complete_request(&mut self, end: usize, id: usize, result: &NDK_RESULT_EX) -> Step {
@@ -170,8 +198,14 @@ impl World {
             }
             let right = match request.kind {
                 Kind::Send(_) => NdkOperationTypeSend,
-                Kind::Write(_) => NdkOperationTypeWrite,
+                Kind::Write(..) => NdkOperationTypeWrite,
                 Kind::Read(..) => NdkOperationTypeRead,
+                Kind::Refused(kind) => kind,
+                Kind::Map(at, _) if self.ends[end].grants[at].window.is_some() => {
+                    NdkOperationTypeBind
+                }
+                Kind::Map(..) => NdkOperationTypeFastRegister,
+                Kind::End(..) => NdkOperationTypeInvalidate,
             };
             require!(result.Type == right, "end {end}: {id} ends as {:?}", result.Type);
             require!(!success || !request.silent, "end {end}: {id} tells of its success");
@@ -181,33 +215,55 @@ impl World {
 
     fn succeed(&mut self, end: usize, request: Initiator) -> Step {
         let peer = self.ends[end].peer.ok_or("a success with nobody")?;
-        let place = request.place;
+        let Initiator { region, place, inline, ends, .. } = request;
+        if inline {
+            self.did(Deed::Inline);
+        }
+        self.stop_own_use(end, region);
         match request.kind {
             Kind::Send(number) => {
                 self.ends[end].flow.acked = number + 1;
-                self.check_region(end, LOCAL, |region| region.finish(&place, &[]))
+                self.check_region(end, region, |region| region.finish(&place, &[]))
             }
-            Kind::Write(target) => {
-                let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-                let target = target.ok_or("a WRITE to nowhere succeeds")?;
-                self.check_region(peer, EXPOSED, |region| region.finish(&target, &data))?;
-                self.check_region(end, LOCAL, |region| region.finish(&place, &[]))
+            Kind::Write(which, target, Bytes(data)) => {
+                self.check_region(peer, which, |region| region.finish(&target, &data))?;
+                self.stop_use(peer, which);
+                self.check_region(end, region, |region| region.finish(&place, &[]))
             }
-            Kind::Read(source, data, chained) => {
-                let source = source.ok_or("a READ from nowhere succeeds")?;
-                self.ends[peer].regions[EXPOSED].release(&source);
+            Kind::Read(which, source, Bytes(data), chained) => {
+                self.let_go(peer, which, &source);
                 let settle = if chained { Region::settle } else { Region::finish };
-                self.check_region(end, LOCAL, |region| settle(region, &place, &data))
+                self.check_region(end, region, |region| settle(region, &place, &data))?;
+                if let Some(at) = ends {
+                    self.did(Deed::ReadInvalidates);
+                    self.close_grant(end, at)?;
+                }
+                Ok(())
             }
+            Kind::Map(at, time) => {
+                self.open_grant(end, at, time);
+                Ok(())
+            }
+            Kind::End(at, time) => {
+                self.did(Deed::Invalidate);
+                self.close_grant(end, (at, time))
+            }
+            Kind::Refused(kind) => Err(format!("end {end}: {kind:?} of what may not be succeeds")),
         }
     }
 
     fn fail(&mut self, end: usize, request: Initiator) -> Step {
         let peer = self.ends[end].peer.ok_or("a failure with nobody")?;
-        if let Kind::Read(Some(source), ..) = &request.kind {
-            self.ends[peer].regions[EXPOSED].release(source);
+        if matches!(request.kind, Kind::Refused(_)) {
+            self.did(Deed::Refused);
+        }
+        self.stop_own_use(end, request.region);
+        match &request.kind {
+            Kind::Read(which, source, ..) => self.let_go(peer, *which, source),
+            Kind::Write(which, ..) => self.stop_use(peer, *which),
+            Kind::Send(_) | Kind::Refused(_) | Kind::Map(..) | Kind::End(..) => {}
         }
         // The target of a WRITE stays in use: what is under way may still arrive.
-        self.check_region(end, LOCAL, |region| region.abandon(&request.place))
+        self.check_region(end, request.region, |region| region.abandon(&request.place))
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) psn: u32,
     /// Congestion marks and reserved bits, which may change under way.
     pub(crate) marks: u8,
+    /// The network says that it is congested (RFC 3168: CE).
+    pub(crate) congested: bool,
     /// Extended headers.
     pub(crate) ext: &'a [u8],
     /// Payload, without pad.
@@ -35,6 +37,7 @@ pub(crate) mod opcode {
     pub(crate) const READ_ONLY: u8 = 0x10;
     pub(crate) const ACKNOWLEDGE: u8 = 0x11;
     pub(crate) const UD_SEND_ONLY: u8 = 0x64;
+    pub(crate) const CNP: u8 = 0x81;
 
     /// Starts a message.
     pub(crate) const fn opens(opcode: u8) -> bool {
@@ -66,6 +69,7 @@ const fn ext_len(opcode: u8) -> Option<usize> {
         0x06 | 0x0a | 0x0c => 16,
         0x0b => 20,
         0x64 => 8,
+        opcode::CNP => 16,
         _ => return None,
     })
 }
@@ -140,6 +144,7 @@ fn look_inside<'a>(ip: &[u8], header: usize, udp: &'a [u8]) -> Result<Seen<'a>, 
         opcode: body[0],
         solicited: body[1] & 0x80 != 0,
         marks: body[4],
+        congested: if v4 { ip[1] & 3 == 3 } else { ip[1] >> 4 & 3 == 3 },
         qpn: number(body, 5, 3) as u32,
         ack_req: body[8] & 0x80 != 0,
         psn: number(body, 9, 3) as u32,

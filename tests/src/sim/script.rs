@@ -1,6 +1,8 @@
 //! What goes wrong, and when: drawn up before a run begins.
 
+use super::memory::Region;
 use super::net::Faults;
+use super::trial::Trial;
 use super::world::{MS, PORT, Step, World};
 use rocev2::env::Rng;
 use std::net::SocketAddr;
@@ -23,11 +25,15 @@ impl World {
         let end = self.chaos_ends / MS;
         for _ in 0..1 + self.rng.below(6) {
             let from = self.rng.below(count as u32) as usize;
-            let to = (from + 1 + self.rng.below(count as u32 - 1) as usize) % count;
+            // Now and then with itself, which no packet leaves the host for.
+            let step =
+                if self.rng.below(6) == 0 { 0 } else { 1 + self.rng.below(count as u32 - 1) };
+            let to = (from + step as usize) % count;
             let at = self.some_time(end / 2);
             self.schedule(at, Act::Connect(from, to));
         }
-        for _ in 0..self.rng.below(3) {
+        let stalls = if self.trial == Some(Trial::Reordering) { 0 } else { self.rng.below(3) };
+        for _ in 0..stalls {
             let host = self.rng.below(count as u32) as usize;
             let (at, long) = (self.some_time(end), u64::from(self.rng.below(20)) * MS);
             self.schedule(at, Act::Stall(host, long));
@@ -62,9 +68,10 @@ impl World {
         self.schedule(at + long, act(false));
     }
 
-    fn schedule(&mut self, at: u64, act: Act) {
-        let number = self.script.len();
-        self.script.insert((at, number), act);
+    pub(crate) fn schedule(&mut self, at: u64, act: Act) {
+        // Acts of the same time come in the order of their planning.
+        self.acts += 1;
+        self.script.insert((at, self.acts), act);
     }
 
     pub(crate) fn act(&mut self, act: Act) -> Step {
@@ -101,8 +108,10 @@ impl World {
         self.handle_events()?;
         let this = &mut self.hosts[host];
         this.provider = None;
-        this.listener = None;
+        (this.listener, this.endpoint) = (None, None);
         this.turn_at = None;
+        self.check_pool(host, Region::freeze)?;
+        self.hosts[host].pool = None;
         let ends = &self.ends;
         self.tokens.retain(|_, (owner, what)| {
             if what.is_of_host() { *owner != host } else { ends[*owner].host != host }

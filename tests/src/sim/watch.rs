@@ -69,6 +69,10 @@ struct Flow {
     farthest: u64,
     /// Holes that the responder complained of.
     naks: BTreeSet<u64>,
+    /// Packets, the first time and in all.
+    requests: [u64; 2],
+    /// The responder had no receive for one.
+    unready: bool,
 }
 
 /// Half a connection, from REQ.
@@ -86,6 +90,8 @@ pub(crate) struct Watch {
     peers: BTreeMap<Name, Name>,
     /// Bytes in flight; bytes kept behind a hole.
     windows: BTreeMap<IpAddr, [u64; 2]>,
+    /// Who has taken a packet of whom that was marked under way: damage does it, too.
+    marked: BTreeSet<(IpAddr, IpAddr)>,
     /// Request packets seen; the first time and in all.
     pub(crate) requests: [u64; 2],
 }
@@ -115,6 +121,12 @@ impl Watch {
     pub(crate) fn sent(&mut self, now: u64, frame: &[u8]) -> Objection {
         let Some(seen) = look(frame) else { return Ok(()) };
         let seen = seen.map_err(|what| format!("a packet with a bad {what}"))?;
+        if seen.opcode == opcode::CNP {
+            let why = self.marked.contains(&(seen.src, seen.dst));
+            let plain = seen.ext.iter().all(|&byte| byte == 0) && seen.payload.is_empty();
+            require!(why && plain && seen.marks == 0x40, "a notification of no congestion");
+            return Ok(());
+        }
         require!(seen.marks == 0, "a packet with marks of congestion");
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
@@ -136,6 +148,12 @@ impl Watch {
     /// One that was damaged where nothing checks it is as good as any other.
     pub(crate) fn taken(&mut self, now: u64, frame: &[u8]) {
         let Some(Ok(seen)) = look(frame) else { return };
+        if seen.congested {
+            self.marked.insert((seen.dst, seen.src));
+        }
+        if seen.opcode == opcode::CNP {
+            return;
+        }
         if !opcode::is_response(seen.opcode) {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
                 flow.arrive(&seen);
@@ -146,6 +164,19 @@ impl Watch {
         {
             flow.answer(now, &seen);
         }
+    }
+
+    /// Where nothing is lost, little is sent again: on no connection as much as its data once more,
+    /// unless there was no receive for it.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn check_resends(&self) -> Objection {
+        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| !flow.unready) {
+            let [first, all] = flow.requests;
+            require!(all <= 2 * first, "{all} packets to {host} QP {qpn:#x} for {first}");
+        }
+        Ok(())
     }
 
     /// REQ and REP tell who is connected with whom (IBTA ch. 12, Message Formats).
@@ -205,6 +236,8 @@ impl Watch {
             held,
             farthest: 0,
             naks: BTreeSet::new(),
+            requests: [0; 2],
+            unready: false,
         };
         self.flows.insert(to, flow);
         self.peers.insert(from, to);
@@ -219,8 +252,10 @@ impl Watch {
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
         flow.refused = None;
         self.requests[1] += 1;
+        flow.requests[1] += 1;
         if at == flow.sent {
             self.requests[0] += 1;
+            flow.requests[0] += 1;
             return flow.first_time(at, seen);
         }
         require!(at < flow.sent, "a hole of {} before a new request", at - flow.sent);
@@ -444,6 +479,7 @@ impl Flow {
         match syndrome {
             0x20..=0x3f => {
                 require!(at < self.arrived, "an RNR NAK for what has not arrived");
+                self.unready = true;
                 // Refused; what is behind it is kept.
                 let behind = self.records.range(at + 1..self.arrived).map(|(&behind, _)| behind);
                 self.ahead.extend(behind);

@@ -1,114 +1,19 @@
 //! What an established end posts, and how each request must end: once, in order, with the right
 //! bytes, and never with a failure that nobody caused.
 //!
-//! Fast registration, memory windows, shared receive queues and inline data have their place here:
-//! a kind in [`Kind`], a branch in [`World::post_one`] and one in [`World::succeed`].
+//! A new kind of request is a kind in [`Kind`], a branch in [`World::post_one`] and one in
+//! [`World::succeed`].
 
-use super::consumer::{EXPOSED, INBOUND, LOCAL, Phase};
+use super::end::{EXPOSED, INBOUND, LOCAL, Phase};
+use super::flow::{Bytes, Data, Initiator, Kind, NOWHERE, RECEIVES, REQUESTS, Received};
+use super::grant::{READ, WRITE};
 use super::memory::{Place, fill};
-use super::ndk::{self, Request};
+use super::meter::counted;
+use super::trial::{Trial, Work};
 use super::world::{Part, Step, World, require};
+use crate::raw::Post;
 use driver::abi::*;
-use rocev2::env::Rng;
-
-/// How an end works, and how far it is.
-pub(crate) struct Flow {
-    pub(crate) slot_len: usize,
-    /// Receives and requests.
-    pub(crate) depths: [u32; 2],
-    pub(crate) cq_depths: [u32; 2],
-    /// Its CQs are smaller than what they must hold.
-    pub(crate) tiny_cq: bool,
-    /// READs.
-    pub(crate) inbound: u32,
-    pub(crate) outbound: u32,
-    /// Between two turns of its consumer, at most, in ns.
-    pub(crate) pace: u64,
-    /// It looks at its CQs only when it is notified.
-    pub(crate) notified: bool,
-    pub(crate) silent: u32,
-    defer: u32,
-    careless: bool,
-    /// Requests that it still posts.
-    budget: u32,
-    batch: u32,
-    /// While it heals: since when nothing has happened.
-    patience: u64,
-    /// Its last request was posted.
-    pub(crate) finished: bool,
-    pub(crate) deferred: bool,
-    /// The payloads of its SENDs, in order.
-    pub(crate) sends: Vec<Vec<u8>>,
-    /// SENDs that the peer must have received.
-    pub(crate) acked: usize,
-    /// SENDs of the peer that it has received.
-    pub(crate) delivered: usize,
-    next_id: usize,
-    pub(crate) failed: [bool; 2],
-}
-
-impl Flow {
-    /// A random one.
-    pub(crate) fn new(rng: &mut Rng, misuse: bool) -> Self {
-        let depths = [1 << rng.below(5), 1 << rng.below(6)];
-        let tiny_cq = misuse && rng.below(10) == 0;
-        // A request that has ended makes room for another before its completion is read.
-        let spare = if tiny_cq { 0 } else { 2 * (depths[0] + depths[1]) };
-        Self {
-            slot_len: 64 << rng.below(9),
-            depths,
-            cq_depths: [1 + spare, 1 + spare],
-            tiny_cq,
-            inbound: 1 + rng.below(18),
-            outbound: 1 + rng.below(18),
-            pace: [5_000, 50_000, 2_000_000][rng.below(3) as usize],
-            notified: rng.below(3) > 0,
-            silent: [0, 3, 8][rng.below(3) as usize],
-            defer: [0, 3, 8][rng.below(3) as usize],
-            careless: misuse && rng.below(2) == 0,
-            budget: 1 + rng.below(400),
-            batch: 1 + rng.below(8),
-            patience: 100_000,
-            finished: false,
-            deferred: false,
-            sends: Vec::new(),
-            acked: 0,
-            delivered: 0,
-            next_id: 0,
-            failed: [false; 2],
-        }
-    }
-}
-
-/// What was asked for.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// The number of the SEND.
-    Send(usize),
-    /// A piece of the peer's memory; `None`: memory that is not there.
-    Write(Option<Place>),
-    /// As above, what it holds, and whether a SEND of the same bytes follows.
-    Read(Option<Place>, Vec<u8>, bool),
-}
-
-/// An initiator request that has not ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Initiator {
-    pub(crate) id: usize,
-    pub(crate) kind: Kind,
-    pub(crate) silent: bool,
-    pub(crate) place: Place,
-}
-
-/// A receive that has not ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Received {
-    pub(crate) id: usize,
-    pub(crate) place: Place,
-}
-
-pub(crate) const RECEIVES: usize = 0;
-pub(crate) const REQUESTS: usize = 1;
+use ndkperf::Remote;
 
 impl World {
     /// A turn of the consumer of an established end.
@@ -155,6 +60,9 @@ impl World {
     pub(crate) fn post_receives(&mut self, end: usize) -> Step {
         let depth = self.ends[end].flow.depths[RECEIVES] as usize;
         let lazy = self.part == Part::Chaos && self.rng.below(3) == 0;
+        if self.ends[end].pooled {
+            return self.fill_some(self.ends[end].host, lazy);
+        }
         let wanted = if lazy { self.rng.below(depth as u32 + 1) as usize } else { depth };
         while self.ends[end].receives.len() < wanted && !self.ends[end].flow.failed[RECEIVES] {
             let id = self.new_id(end);
@@ -167,8 +75,7 @@ impl World {
             if short {
                 self.excuse(end, "a receive that is too short");
             }
-            let qp = self.ends[end].qp;
-            let status = qp.receive(id, &sgl);
+            let status = self.post_counted(end, id, Post::Receive(&sgl), 0)?;
             require!(status == STATUS_SUCCESS, "end {end}: a receive is refused with {status}");
             self.ends[end].receives.push_back(Received { id, place });
         }
@@ -205,23 +112,33 @@ impl World {
         if flow.finished {
             return Ok(());
         }
-        let idle = !flow.deferred && self.ends[end].initiator.is_empty();
+        // To learn that a peer is gone takes a request.
+        let asks = self.trial.is_some_and(Trial::breaks) && !flow.asked;
+        let idle = !flow.deferred && self.ends[end].initiator.is_empty() && !asks;
         if idle || flow.failed[REQUESTS] {
             self.ends[end].flow.finished = true;
             return Ok(());
         }
+        self.ends[end].flow.asked = true;
         let Some(place) = self.ends[end].regions[LOCAL].take(0, &mut self.rng) else {
             // Others that are under way will tell.
             let told = self.ends[end].initiator.back().is_some_and(|last| !last.silent);
             self.ends[end].flow.finished = told && !self.ends[end].flow.deferred;
             if !self.ends[end].flow.finished {
-                let far = Place { slot: usize::MAX, range: 0..0 };
-                self.ends[end].flow.finished = self.send(end, far, Vec::new(), 0)?;
+                let from = (LOCAL, NOWHERE);
+                self.ends[end].flow.finished = self.send(end, Data::Send, from, Vec::new(), 0)?;
             }
             return Ok(());
         };
-        self.ends[end].flow.finished = self.send(end, place, Vec::new(), 0)?;
+        self.ends[end].flow.finished = self.send(end, Data::Send, (LOCAL, place), Vec::new(), 0)?;
         Ok(())
+    }
+
+    /// Bytes of a receive of an end, at most.
+    pub(crate) fn receive_len(&self, end: usize) -> usize {
+        let this = &self.ends[end];
+        let pool = self.hosts[this.host].pool.as_ref().filter(|_| this.pooled);
+        pool.map_or(this.flow.slot_len, super::pool::Pool::slot_len)
     }
 
     /// Posts a random request.
@@ -231,32 +148,37 @@ impl World {
         let len =
             if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
         let peer = self.ends[end].peer.ok_or("established with nobody")?;
-        let careless = self.ends[end].flow.careless && self.rng.below(30) == 0;
+        let careless = self.ends[end].flow.careless && self.rng.below(20) == 0;
         let remote_len = self.ends[peer].regions[EXPOSED].slot_len();
+        if self.ends[end].flow.careless_keys {
+            let right = self.rng.below(2) as usize;
+            let rude = self.rng.below(2) == 0 && self.end_used(end)?;
+            let strays = self.rng.below(6) == 0;
+            if rude || strays && self.intrude_grant(end, peer, remote_len.min(len), right)? {
+                return Ok(());
+            }
+        }
         let remote = len.min(remote_len);
-        let receivable = len.min(self.ends[peer].flow.slot_len);
-        match self.rng.below(10) {
-            0..4 => {
-                let Some(place) = self.take_local(end, receivable) else { return Ok(()) };
-                let flags = self.flags(end);
-                let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-                if careless {
-                    self.excuse(end, "an invalidation of what cannot be invalidated");
-                    return self.send_invalidate(end, place, data, flags);
-                }
-                self.send(end, place, data, flags).map(drop)
+        let receivable = len.min(self.receive_len(peer));
+        let inline = self.rng.below(3) == 0;
+        let rolls = match self.trial {
+            Some(Trial::LinkDown(work)) => work.rolls(),
+            _ => Work::All.rolls(),
+        };
+        match rolls.start + self.rng.below(rolls.end - rolls.start) {
+            0..4 if careless => self.send_invalidate(end, peer),
+            0..4 if inline => self.send_inline(end, receivable),
+            0..4 => self.send_new(end, receivable, 0).map(drop),
+            4..7 if careless => self.intrude(end, peer, remote, WRITE),
+            4..7 if inline => self.write_inline(end, peer, remote),
+            4..7 => self.write(end, peer, remote),
+            7..10 if careless => self.intrude(end, peer, remote, READ),
+            roll @ 7..10 => {
+                let chained = roll == 9 && remote <= self.receive_len(peer);
+                self.read(end, peer, remote, chained)
             }
-            4..7 => {
-                let Some(place) = self.take_local(end, remote) else { return Ok(()) };
-                self.write(end, peer, place, careless)
-            }
-            roll => {
-                let chained = roll == 9 && remote <= self.ends[peer].flow.slot_len;
-                let Some(place) = self.ends[end].regions[LOCAL].take(remote, &mut self.rng) else {
-                    return Ok(());
-                };
-                self.read(end, peer, place, careless, chained)
-            }
+            10 => self.end_of_peer(end, peer),
+            _ => self.tend(end, peer),
         }
     }
 
@@ -269,7 +191,7 @@ impl World {
         Some(place)
     }
 
-    fn flags(&mut self, end: usize) -> u32 {
+    pub(crate) fn flags(&mut self, end: usize) -> u32 {
         let (silent, defer) = (self.ends[end].flow.silent, self.ends[end].flow.defer);
         let mut flags = 0;
         for (flag, chance) in [
@@ -285,91 +207,161 @@ impl World {
         flags
     }
 
-    /// Posts a SEND; false: there is no room.
-    fn send(&mut self, end: usize, place: Place, data: Vec<u8>, flags: u32) -> Step<bool> {
+    /// Posts a SEND of something new; false: there is no room.
+    pub(crate) fn send_new(&mut self, end: usize, len: usize, flags: u32) -> Step<bool> {
+        let Some(place) = self.take_local(end, len) else { return Ok(false) };
+        let flags = self.flags(end) | flags;
+        let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
+        self.send(end, Data::Send, (LOCAL, place), data, flags)
+    }
+
+    /// Posts a SEND of what lies in a region; false: there is no room.
+    pub(crate) fn send(
+        &mut self,
+        end: usize,
+        how: Data,
+        from: (usize, Place),
+        data: Vec<u8>,
+        flags: u32,
+    ) -> Step<bool> {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
-        let posted = self.post(end, Request::Send, kind, place, flags)?;
+        let posted = self.post(end, how, kind, from, flags)?;
         if posted {
             self.ends[end].flow.sends.push(data);
         }
         Ok(posted)
     }
 
-    fn send_invalidate(&mut self, end: usize, place: Place, data: Vec<u8>, flags: u32) -> Step {
-        let token = self.ends[end].peer.map_or(0, |peer| self.ends[peer].regions[EXPOSED].token);
+    /// Posts the end of a key that no peer can end.
+    fn send_invalidate(&mut self, end: usize, peer: usize) -> Step {
+        let (kind, flags) = (Kind::Refused(NdkOperationTypeSend), self.flags(end));
+        let how = Data::SendInvalidate(self.ends[peer].regions[EXPOSED].token);
+        self.excuse(end, "an invalidation of what cannot be invalidated");
+        if self.post(end, how, kind, (LOCAL, NOWHERE), flags)? {
+            self.ends[end].flow.sends.push(Vec::new());
+        }
+        Ok(())
+    }
+
+    fn send_inline(&mut self, end: usize, len: usize) -> Step {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
-        if self.post(end, Request::SendInvalidate(token), kind, place, flags)? {
+        if let Some(data) = self.post_inline(end, Data::Send, len, |_| kind)? {
             self.ends[end].flow.sends.push(data);
         }
         Ok(())
     }
 
-    /// An address that the peer offers; or if careless, one that it does not.
-    fn remote(&mut self, peer: usize, place: &Place, careless: bool) -> (u64, u32) {
-        let region = &self.ends[peer].regions[EXPOSED];
-        let (address, token) = (region.address(place), region.token);
-        match self.rng.below(4) {
-            _ if !careless => (address, token),
-            0 => (address, token ^ 1 << self.rng.below(32)),
-            1 => (address.wrapping_add(1 << 24), token),
-            2 => (u64::MAX - 3, token),
-            // Registered, and not for peers.
-            _ => {
-                let region = &self.ends[peer].regions[LOCAL];
-                let first = Place { slot: 0, range: place.range.clone() };
-                (region.address(&first), region.token)
-            }
-        }
-    }
-
-    fn write(&mut self, end: usize, peer: usize, place: Place, careless: bool) -> Step {
-        let flags = self.flags(end);
-        let Some(target) = self.ends[peer].regions[EXPOSED].take(place.range.len(), &mut self.rng)
-        else {
-            self.ends[end].regions[LOCAL].release(&place);
-            return Ok(());
-        };
-        let (address, token) = self.remote(peer, &target, careless);
-        let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
-        if careless {
-            self.excuse(end, "a WRITE to where it may not");
-        } else {
-            self.ends[peer].regions[EXPOSED].expect(&target, Some(data));
-        }
-        let kind = Kind::Write(Some(target.clone()));
-        if !self.post(end, Request::Write(address, token), kind, place, flags)? {
-            self.ends[peer].regions[EXPOSED].release(&target);
+    fn write_inline(&mut self, end: usize, peer: usize, len: usize) -> Step {
+        let len = len.min(self.ends[end].flow.inline_len);
+        let Some((which, target)) = self.reach(peer, len, WRITE) else { return Ok(()) };
+        let how = Data::Write(self.remote(peer, which, &target));
+        let kind = |data: &[u8]| Kind::Write(which, target.clone(), Bytes(data.to_vec()));
+        match self.post_inline(end, how, len, kind)? {
+            Some(data) => self.ends[peer].regions[which].expect(&target, Some(data)),
+            None => self.let_go(peer, which, &target),
         }
         Ok(())
     }
 
-    fn read(
+    /// Posts a request with inline data, from memory that changes at once: the bytes, if it was
+    /// accepted. More than the queue pair was made for is refused.
+    fn post_inline(
         &mut self,
         end: usize,
-        peer: usize,
-        place: Place,
-        careless: bool,
-        chained: bool,
-    ) -> Step {
+        how: Data,
+        len: usize,
+        kind: impl FnOnce(&[u8]) -> Kind,
+    ) -> Step<Option<Vec<u8>>> {
+        let most = self.ends[end].flow.inline_len;
+        let mut bytes = vec![0; len];
+        fill(&mut bytes, &mut self.rng);
+        let data = bytes.clone();
+        // As many elements as it likes, with tokens that mean nothing.
+        let piece = 1 + self.rng.below(len as u32 + 1) as usize;
+        let sgl: Vec<_> = bytes
+            .chunks_mut(piece.max(len.div_ceil(20)))
+            .map(|piece| NDK_SGE::from_virtual(piece.as_mut_ptr().cast(), piece.len() as u32, 7))
+            .collect();
+        let flags = self.flags(end) | NDK_OP_FLAG_INLINE;
+        let id = self.new_id(end);
+        let status = self.post_counted(end, id, how.over(&sgl), flags)?;
+        fill(&mut bytes, &mut self.rng);
+        if len > most && status == STATUS_BUFFER_OVERFLOW {
+            // What fails lets go of what was deferred.
+            self.ends[end].flow.deferred = false;
+            return Ok(None);
+        }
+        if status != STATUS_SUCCESS {
+            return self.refused(end, status).map(|()| None);
+        }
+        require!(len <= most, "end {end}: {len} bytes inline, and only {most} were asked for");
+        self.accepted(end, Initiator::new(id, kind(&data), flags), flags);
+        Ok(Some(data))
+    }
+
+    /// Posts an access to what a peer never offers.
+    fn intrude(&mut self, end: usize, peer: usize, len: usize, right: usize) -> Step {
+        let Some(place) = self.take_local(end, len.max(1)) else { return Ok(()) };
+        let remote = self.forbidden(peer, &place);
+        self.post_intrusion(end, place, remote, right)
+    }
+
+    /// Posts an access to a grant of the peer that is none, or none for this; false: there is none.
+    fn intrude_grant(&mut self, end: usize, peer: usize, len: usize, right: usize) -> Step<bool> {
+        let Some(place) = self.take_local(end, len.max(1)) else { return Ok(false) };
+        match self.misuse(peer, right) {
+            Some(remote) => self.post_intrusion(end, place, remote, right).map(|()| true),
+            None => {
+                self.ends[end].regions[LOCAL].release(&place);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Posts what must be refused. An access to no bytes would be granted.
+    fn post_intrusion(&mut self, end: usize, place: Place, remote: Remote, right: usize) -> Step {
         let flags = self.flags(end);
-        let Some(source) = self.ends[peer].regions[EXPOSED].take(place.range.len(), &mut self.rng)
-        else {
-            self.ends[end].regions[LOCAL].release(&place);
+        self.excuse(end, "an access to where it may not");
+        let (how, kind) = if right == WRITE {
+            (Data::Write(remote), NdkOperationTypeWrite)
+        } else {
+            (Data::Read(remote), NdkOperationTypeRead)
+        };
+        self.post(end, how, Kind::Refused(kind), (LOCAL, place), flags).map(drop)
+    }
+
+    fn write(&mut self, end: usize, peer: usize, len: usize) -> Step {
+        let Some((which, target)) = self.reach(peer, len, WRITE) else { return Ok(()) };
+        let Some(place) = self.take_local(end, len) else {
+            self.let_go(peer, which, &target);
             return Ok(());
         };
-        let (address, token) = self.remote(peer, &source, careless);
-        let data = self.ends[peer].regions[EXPOSED].model(&source).to_vec();
-        if careless {
-            self.excuse(end, "a READ from where it may not");
+        let (flags, how) = (self.flags(end), Data::Write(self.remote(peer, which, &target)));
+        let data = self.ends[end].regions[LOCAL].model(&place).to_vec();
+        self.ends[peer].regions[which].expect(&target, Some(data.clone()));
+        let kind = Kind::Write(which, target.clone(), Bytes(data));
+        if !self.post(end, how, kind, (LOCAL, place), flags)? {
+            self.let_go(peer, which, &target);
         }
+        Ok(())
+    }
+
+    fn read(&mut self, end: usize, peer: usize, len: usize, chained: bool) -> Step {
+        let Some((which, source)) = self.reach(peer, len, READ) else { return Ok(()) };
+        let Some(place) = self.ends[end].regions[LOCAL].take(len, &mut self.rng) else {
+            self.let_go(peer, which, &source);
+            return Ok(());
+        };
+        let (flags, how) = (self.flags(end), Data::Read(self.remote(peer, which, &source)));
+        let data = self.ends[peer].regions[which].model(&source).to_vec();
         self.ends[end].regions[LOCAL].expect(&place, Some(data.clone()));
         // Two requests, or none: the second one needs room, too.
         let room =
             self.ends[end].initiator.len() + 2 <= self.ends[end].flow.depths[REQUESTS] as usize;
         let chained = chained && room;
-        let kind = Kind::Read(Some(source.clone()), data.clone(), chained);
-        if !self.post(end, Request::Read(address, token), kind, place.clone(), flags)? {
-            self.ends[peer].regions[EXPOSED].release(&source);
+        let kind = Kind::Read(which, source.clone(), Bytes(data.clone()), chained);
+        if !self.post(end, how, kind, (LOCAL, place.clone()), flags)? {
+            self.let_go(peer, which, &source);
         } else if chained {
             let flags = self.flags(end) | NDK_OP_FLAG_READ_FENCE;
             let sent = self.send_fenced(end, place, data, flags)?;
@@ -386,37 +378,61 @@ impl World {
         let kind = Kind::Send(self.ends[end].flow.sends.len());
         let id = self.new_id(end);
         let sgl = self.ends[end].regions[LOCAL].sgl(&place, &mut self.rng);
-        let status = ndk::post(self.ends[end].qp, Request::Send, id, &sgl, flags);
+        let status = self.post_counted(end, id, Post::Send(&sgl), flags)?;
         if status != STATUS_SUCCESS {
             return self.refused(end, status).map(|()| false);
         }
-        self.accepted(end, Initiator { id, kind, silent: is_silent(flags), place }, flags);
+        self.accepted(end, Initiator { place, ..Initiator::new(id, kind, flags) }, flags);
         self.ends[end].flow.sends.push(data);
         Ok(true)
     }
 
     /// Posts a request; false: there is no room, or no connection any more. Its slot is free then.
-    fn post(
+    pub(crate) fn post(
         &mut self,
         end: usize,
-        request: Request,
+        how: Data,
         kind: Kind,
-        place: Place,
+        (region, place): (usize, Place),
         flags: u32,
     ) -> Step<bool> {
         let id = self.new_id(end);
         let sgl = if place.range.is_empty() {
             Vec::new()
         } else {
-            self.ends[end].regions[LOCAL].sgl(&place, &mut self.rng)
+            self.ends[end].regions[region].sgl(&place, &mut self.rng)
         };
-        let status = ndk::post(self.ends[end].qp, request, id, &sgl, flags);
+        let status = self.post_counted(end, id, how.over(&sgl), flags)?;
         if status != STATUS_SUCCESS {
-            self.ends[end].regions[LOCAL].release(&place);
+            self.ends[end].regions[region].release(&place);
             return self.refused(end, status).map(|()| false);
         }
-        self.accepted(end, Initiator { id, kind, silent: is_silent(flags), place }, flags);
+        self.accepted(end, Initiator { region, place, ..Initiator::new(id, kind, flags) }, flags);
         Ok(true)
+    }
+
+    /// Posts a request without data; false: as with [`Self::post`].
+    pub(crate) fn post_plain(
+        &mut self,
+        end: usize,
+        what: Post<'_>,
+        kind: Kind,
+        flags: u32,
+    ) -> Step<bool> {
+        let id = self.new_id(end);
+        let status = self.post_counted(end, id, what, flags)?;
+        if status != STATUS_SUCCESS {
+            return self.refused(end, status).map(|()| false);
+        }
+        self.accepted(end, Initiator::new(id, kind, flags), flags);
+        Ok(true)
+    }
+
+    /// Posts, which allocates nothing.
+    fn post_counted(&self, end: usize, id: usize, what: Post<'_>, flags: u32) -> Step<NTSTATUS> {
+        let (status, allocations) = counted(|| self.ends[end].qp.post(id, what, flags));
+        require!(allocations == 0, "end {end}: a post makes {allocations} allocations");
+        Ok(status)
     }
 
     fn accepted(&mut self, end: usize, request: Initiator, flags: u32) {
@@ -443,8 +459,4 @@ impl World {
         this.flow.failed[REQUESTS] = true;
         Ok(())
     }
-}
-
-const fn is_silent(flags: u32) -> bool {
-    flags & NDK_OP_FLAG_SILENT_SUCCESS != 0
 }

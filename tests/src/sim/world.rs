@@ -1,9 +1,11 @@
 //! Hosts, virtual time, and what goes wrong when.
 
-use super::consumer::{End, Phase, What};
+use super::end::{End, What};
 use super::ndk::{self, Event};
-use super::net::{self, Crossing, Net, Port, SimEdge, lock, mac};
+use super::net::{self, Net, Port, SimEdge, mac};
+use super::pool::Pool;
 use super::script::{Act, faults};
+use super::trial::Trial;
 use super::watch::Watch;
 use super::{Options, Report};
 use crate::raw::Object;
@@ -13,10 +15,10 @@ use netadapter_glue::pcap::Capture;
 use netadapter_glue::{Edge, Link};
 use rocev2::env::{Instant, Rng};
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::DefaultHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,9 +30,7 @@ pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const PORT: u16 = 5445;
 /// Everything outstanding ends within this, once nothing fails any more: the longest is a request
 /// to a peer that asked for more time (`CmConfig::service_limit`), and a connect after it.
-const LIVENESS: u64 = 200_000 * MS;
-/// Turns of a run, at most.
-const TURNS_MAX: u64 = 2_000_000;
+pub(crate) const LIVENESS: u64 = 200_000 * MS;
 
 macro_rules! require {
     ($holds:expr, $($why:tt)+) => {
@@ -48,15 +48,18 @@ pub(crate) struct Host {
     pub(crate) provider: Option<Stepped>,
     pub(crate) adapter: Object<NDK_ADAPTER>,
     pub(crate) listener: Option<Object<NDK_LISTENER>>,
-    config: ProviderConfig,
-    segments: usize,
-    port: Arc<Mutex<Port>>,
-    room: usize,
-    inbox_max: usize,
-    incarnation: u64,
+    /// What connections leave from, and its port.
+    pub(crate) endpoint: Option<(Object<NDK_SHARED_ENDPOINT>, u16)>,
+    pub(crate) pool: Option<Pool>,
+    pub(crate) config: ProviderConfig,
+    pub(crate) segments: usize,
+    pub(crate) port: Arc<Mutex<Port>>,
+    pub(crate) room: usize,
+    pub(crate) inbox_max: usize,
+    pub(crate) incarnation: u64,
     /// Its clock is ahead by this.
     pub(crate) ahead: u64,
-    sleeping: bool,
+    pub(crate) sleeping: bool,
     /// When it has its next turn.
     pub(crate) turn_at: Option<u64>,
     /// It runs nothing before.
@@ -86,19 +89,25 @@ pub(crate) struct World {
     pub(crate) reliable: bool,
     /// Nothing may fail that was established once, but by a consumer.
     pub(crate) patient: bool,
+    /// What goes wrong at a chosen moment, and how many requests have succeeded before.
+    pub(crate) trial: Option<Trial>,
+    pub(crate) trial_after: u64,
     /// Consumers make mistakes.
     pub(crate) misuse: bool,
-    events: VecDeque<Event>,
-    created: BTreeMap<usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>>,
-    ended: BTreeMap<usize, NTSTATUS>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) created: BTreeMap<usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>>,
+    pub(crate) ended: BTreeMap<usize, NTSTATUS>,
     next_token: usize,
+    /// A turn is made for something that is created or closed.
+    pub(crate) asking: bool,
     pub(crate) net: Net,
-    watch: Watch,
+    pub(crate) watch: Watch,
     pub(crate) script: BTreeMap<(u64, usize), Act>,
+    pub(crate) acts: usize,
     pub(crate) chaos_ends: u64,
-    hasher: DefaultHasher,
+    pub(crate) hasher: DefaultHasher,
     trace: bool,
-    pcap: Option<(PathBuf, Arc<AtomicU64>)>,
+    pub(crate) pcap: Option<(PathBuf, Arc<AtomicU64>)>,
 }
 
 impl World {
@@ -108,9 +117,15 @@ impl World {
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let mut rng = Rng::from_seed(bytes);
         let count = 2 + usize::from(rng.below(3) == 0);
-        let faults = faults(&mut rng);
-        let upheaval = rng.below(3) == 0;
-        let patient = !upheaval && faults.lossy() <= 120;
+        let mut faults = faults(&mut rng);
+        let upheaval = rng.below(3) == 0 && options.trial.is_none();
+        let reordering = (rng.below(12) == 0 && !upheaval).then_some(Trial::Reordering);
+        let trial = options.trial.or(reordering);
+        if let Some(trial) = trial {
+            faults = trial.faults(&faults);
+        }
+        let breaks = trial.is_some_and(Trial::breaks);
+        let patient = !upheaval && !breaks && faults.lossy() <= 120;
         let calm = patient && !faults.any();
         let reliable = patient && faults.lossy() <= 40;
         let net = Net::new(count, faults, rng.fork());
@@ -126,14 +141,18 @@ impl World {
             calm,
             reliable,
             patient,
-            misuse: rng.below(4) == 0,
+            trial,
+            trial_after: u64::from(rng.below(20)),
+            misuse: rng.below(3) == 0 && trial.is_none(),
             events: VecDeque::new(),
             created: BTreeMap::new(),
             ended: BTreeMap::new(),
             next_token: 1 << 32,
+            asking: false,
             net,
             watch: Watch::default(),
             script: BTreeMap::new(),
+            acts: 0,
             chaos_ends,
             hasher: DefaultHasher::new(),
             trace: options.trace,
@@ -161,7 +180,10 @@ impl World {
             } else {
                 IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1))
             };
-            let config = net::config(ip, &mut self.rng, self.patient);
+            let mut config = net::config(ip, &mut self.rng, self.patient || self.trial.is_some());
+            if self.trial == Some(Trial::Reordering) {
+                config.window.held = config.window.held.max(config.window.bytes);
+            }
             self.watch.host(ip, config.window.bytes, config.window.held);
             let none = Object(std::ptr::null_mut());
             self.hosts.push(Host {
@@ -170,6 +192,8 @@ impl World {
                 provider: None,
                 adapter: none,
                 listener: None,
+                endpoint: None,
+                pool: None,
                 config,
                 segments: [1, 1, 2, 8][self.rng.below(4) as usize],
                 port: Arc::default(),
@@ -221,7 +245,7 @@ impl World {
         let status = self.request(host, |token| ndk::listen(listener, local, token))?;
         require!(status == STATUS_SUCCESS, "a listen ended with {status}");
         self.hosts[host].listener = Some(listener);
-        Ok(())
+        self.share(host)
     }
 
     pub(crate) fn note(&self, what: impl FnOnce(&Self) -> String) {
@@ -247,7 +271,7 @@ impl World {
         let status = make(token);
         require!(status == STATUS_PENDING, "a creation gives {status}");
         for _ in 0..4 {
-            self.turn(host)?;
+            self.turn_asking(host)?;
             if let Some(created) = self.created.remove(&token) {
                 let created = created.map_err(|status| format!("a creation ends with {status}"));
                 return created.map(|object| Object(object.cast()));
@@ -267,7 +291,7 @@ impl World {
         let status = make(token);
         require!(status == STATUS_PENDING, "a request gives {status}");
         for _ in 0..4 {
-            self.turn(host)?;
+            self.turn_asking(host)?;
             if let Some(status) = self.ended.remove(&token) {
                 return Ok(status);
             }
@@ -275,253 +299,10 @@ impl World {
         Err("a request does not end".into())
     }
 
-    // ---- time ----------------------------------------------------------------------------------
-
-    /// Runs the seed to its end.
-    pub(crate) fn run(mut self) -> Step<Report> {
-        let result = self.run_parts();
-        self.note(|world| format!("{result:?}; requests {:?}", world.watch.requests));
-        result.map_err(|what| format!("{what} (at {} us, {:?})", self.now / 1000, self.part))?;
-        self.report.hash = self.hasher.finish();
-        self.report.elapsed = self.now;
-        Ok(self.report)
-    }
-
-    fn run_parts(&mut self) -> Step {
-        while self.now < self.chaos_ends {
-            self.advance(self.chaos_ends)?;
-        }
-        self.part = Part::Healing;
-        self.note(|_| "healing".into());
-        self.net.heal();
-        for (_, act) in std::mem::take(&mut self.script) {
-            if matches!(act, Act::Restart(_)) {
-                self.act(act)?;
-            }
-        }
-        self.settle_down("a request", |world| world.ends.iter().all(End::is_settled))?;
-        self.check_memory()?;
-        self.check_deliveries()?;
-        self.teardown()?;
-        self.silence()
-    }
-
-    /// Advances until `done`.
-    fn settle_down(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Step {
-        let limit = self.now + LIVENESS;
-        self.ends.iter_mut().for_each(|end| end.act_at = Some(self.now));
-        while !done(self) {
-            let waits = self.ends.iter().position(|end| !end.is_settled());
-            require!(
-                self.now < limit && self.advance(limit)?,
-                "{what} never ends: {:?}",
-                waits.map(|end| (end, self.ends[end].describe()))
-            );
-        }
-        Ok(())
-    }
-
-    fn teardown(&mut self) -> Step {
-        self.part = Part::Teardown;
-        self.note(|_| "teardown".into());
-        for end in 0..self.ends.len() {
-            self.begin_close(end)?;
-        }
-        for host in 0..self.hosts.len() {
-            if let Some(listener) = self.hosts[host].listener.take() {
-                self.close(host, What::CloseListener, listener)?;
-            }
-        }
-        self.settle_down("a close", |world| world.tokens.is_empty() && world.all_closed())?;
-        for host in 0..self.hosts.len() {
-            self.close_adapter(host)?;
-        }
-        Ok(())
-    }
-
-    fn all_closed(&self) -> bool {
-        self.ends.iter().all(|end| matches!(end.phase, Phase::Closed | Phase::Crashed))
-    }
-
-    #[allow(unsafe_code, reason = "the adapter is closed")]
-    fn close_adapter(&mut self, host: usize) -> Step {
-        let this = &self.hosts[host];
-        let Some(provider) = &this.provider else { return Ok(()) };
-        let closed = Arc::new(AtomicBool::new(false));
-        let tell = Arc::clone(&closed);
-        // SAFETY: closed once, after everything under it.
-        unsafe {
-            provider.close_adapter(this.adapter.0, move || tell.store(true, Ordering::Relaxed))
-        };
-        (0..4).try_for_each(|_| self.turn(host))?;
-        require!(closed.load(Ordering::Relaxed), "the adapter of host {host} does not close");
-        let left = self.hosts[host].provider.as_ref().map_or(0, Stepped::open_objects);
-        require!(left == 0, "host {host} has {left} objects left");
-        Ok(())
-    }
-
-    /// Nothing is open: connection management may linger, and then no timer may be left.
-    fn silence(&mut self) -> Step {
-        let limit = self.now + LIVENESS;
-        while self.advance(limit)? {
-            require!(self.now < limit, "a timer runs for ever");
-        }
-        self.check_memory()
-    }
-
-    /// Goes to the next thing that happens, at most until `limit`. False: nothing will happen.
-    fn advance(&mut self, limit: u64) -> Step<bool> {
-        let turns =
-            self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
-        let acts = self.ends.iter().filter_map(|end| end.act_at);
-        let script = self.script.first_key_value().map(|(&(at, _), _)| at);
-        let next = turns.chain(acts).chain(script).chain(self.net.next()).min();
-        let Some(next) = next else {
-            self.now = limit;
-            return Ok(false);
-        };
-        self.now = self.now.max(next.min(limit));
-        if let Some((_, clock)) = &self.pcap {
-            clock.store(self.now, Ordering::Relaxed);
-        }
-        while let Some((host, frame)) = self.net.arrive(self.now) {
-            self.deliver(host, frame);
-        }
-        while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= self.now)
-        {
-            let act = entry.remove();
-            self.act(act)?;
-            // While it waited for objects others were called back, and must hear of it before they act.
-            self.handle_events()?;
-        }
-        for host in 0..self.hosts.len() {
-            let this = &self.hosts[host];
-            if this.turn_at.is_some_and(|at| at.max(this.stalled) <= self.now) {
-                self.turn(host)?;
-                self.handle_events()?;
-            }
-        }
-        for end in 0..self.ends.len() {
-            if self.ends[end].act_at.is_some_and(|at| at <= self.now) {
-                self.ends[end].act_at = None;
-                self.act_as(end)?;
-                self.handle_events()?;
-            }
-        }
-        self.wake_hosts();
-        require!(self.report.turns < TURNS_MAX, "no end after {TURNS_MAX} turns");
-        Ok(true)
-    }
-
-    fn deliver(&mut self, host: usize, frame: Vec<u8>) {
-        let this = &mut self.hosts[host];
-        if this.provider.is_none() {
-            return;
-        }
-        let mut port = lock(&this.port);
-        if port.inbox.len() < this.inbox_max {
-            port.inbox.push_back(frame);
-            drop(port);
-            this.turn_at = Some(this.turn_at.unwrap_or(self.now).min(self.now));
-        }
-    }
-
-    /// A consumer's call may have woken a core that sleeps.
-    fn wake_hosts(&mut self) {
-        for host in &mut self.hosts {
-            if host.provider.as_ref().is_some_and(|provider| host.sleeping && provider.is_woken()) {
-                host.turn_at = Some(host.turn_at.unwrap_or(self.now).min(self.now));
-            }
-        }
-    }
-
-    /// One turn of a host's provider, and what came of it.
-    pub(crate) fn turn(&mut self, host: usize) -> Step {
-        let this = &mut self.hosts[host];
-        let Some(provider) = &mut this.provider else {
-            this.turn_at = None;
-            return Ok(());
-        };
-        self.report.turns += 1;
-        let clock = self.now + this.ahead;
-        let has_mail = {
-            let mut port = lock(&this.port);
-            port.room = this.room;
-            !port.inbox.is_empty()
-        };
-        if this.sleeping && (provider.is_woken() || has_mail) {
-            provider.announce_sleep(false);
-            this.sleeping = false;
-        }
-        let turn = provider.poll(Instant::from_nanos(clock));
-        let (crossed, lacked) = {
-            let mut port = lock(&this.port);
-            (std::mem::take(&mut port.crossed), port.lacked)
-        };
-        this.turn_at = if turn.busy || lacked {
-            Some(self.now + 1000 + u64::from(self.rng.below(2000)))
-        } else if this.sleeping {
-            let next = turn.next.map(|next| next.as_nanos().saturating_sub(this.ahead));
-            next.map(|next| next.max(self.now + 1))
-        } else {
-            this.sleeping = true;
-            provider.announce_sleep(true);
-            Some(self.now)
-        };
-        if this.sleeping && (turn.busy || lacked) {
-            this.sleeping = false;
-            provider.announce_sleep(false);
-        }
-        self.cross(host, clock, crossed)?;
-        self.sort_events()
-    }
-
-    fn cross(&mut self, host: usize, clock: u64, crossed: Vec<Crossing>) -> Step {
-        let mtu = self.hosts[host].mtu;
-        for crossing in crossed {
-            match crossing {
-                Crossing::Taken(frame) => self.watch.taken(clock, &frame),
-                Crossing::Sent(frame) => {
-                    require!(frame.len() <= mtu + 14, "host {host} exceeds its MTU");
-                    self.watch.sent(clock, &frame)?;
-                    self.report.frames += 1;
-                    (self.now, host, &frame).hash(&mut self.hasher);
-                    self.net.send(self.now, host, &frame);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps what somebody waits for apart from what consumers will look at.
-    fn sort_events(&mut self) -> Step {
-        while let Some(event) = ndk::next_event() {
-            match event {
-                Event::Created(token, result) => {
-                    require!(self.created.insert(token, result).is_none(), "created twice");
-                }
-                Event::Requested(token, status)
-                    if matches!(self.tokens.get(&token), Some((_, What::Awaited))) =>
-                {
-                    self.tokens.remove(&token);
-                    self.ended.insert(token, status);
-                }
-                event => self.events.push_back(event),
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn handle_events(&mut self) -> Step {
-        while let Some(event) = self.events.pop_front() {
-            self.note(|_| format!("{event:x?}"));
-            self.handle_event(event)?;
-        }
-        Ok(())
-    }
-
-    /// Mixes something into the trace.
-    pub(crate) fn mark(&mut self, what: &impl Hash) {
-        (self.now, what).hash(&mut self.hasher);
+    pub(crate) fn turn_asking(&mut self, host: usize) -> Step {
+        self.asking = true;
+        let result = self.turn(host);
+        self.asking = false;
+        result
     }
 }

@@ -1,0 +1,313 @@
+//! A run: its parts one after the other, and in each whatever happens next.
+
+use super::end::{End, Phase, What};
+use super::meter::counted;
+use super::ndk::{self, Event};
+use super::net::{Crossing, lock};
+use super::script::Act;
+use super::trial::Trial;
+use super::world::{LIVENESS, Part, Step, World, require};
+use super::{Deed, Report};
+use driver::Stepped;
+use rocev2::env::Instant;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Turns of a run, at most.
+const TURNS_MAX: u64 = 2_000_000;
+
+impl World {
+    /// Runs the seed to its end.
+    pub(crate) fn run(mut self) -> Step<Report> {
+        let result = self.run_parts();
+        self.note(|world| format!("{result:?}; requests {:?}", world.watch.requests));
+        result.map_err(|what| format!("{what} (at {} us, {:?})", self.now / 1000, self.part))?;
+        self.report.hash = self.hasher.finish();
+        self.report.elapsed = self.now;
+        self.report.requests = self.watch.requests;
+        Ok(self.report)
+    }
+
+    fn run_parts(&mut self) -> Step {
+        while self.now < self.chaos_ends {
+            self.advance(self.chaos_ends)?;
+        }
+        self.part = Part::Healing;
+        self.note(|_| "healing".into());
+        self.net.heal();
+        for (_, act) in std::mem::take(&mut self.script) {
+            if matches!(act, Act::Restart(_)) {
+                self.act(act)?;
+            }
+        }
+        self.settle_down("a request", |world| world.ends.iter().all(End::is_settled))?;
+        self.check_trial()?;
+        self.check_memory()?;
+        self.check_deliveries()?;
+        self.check_pools()?;
+        self.teardown()?;
+        self.silence()?;
+        match self.trial {
+            Some(Trial::Reordering) => self.watch.check_resends(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Advances until `done`.
+    fn settle_down(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Step {
+        let limit = self.now + LIVENESS;
+        self.ends.iter_mut().for_each(|end| end.act_at = Some(self.now));
+        while !done(self) {
+            let waits = self.ends.iter().position(|end| !end.is_settled());
+            require!(
+                self.now < limit && self.advance(limit)?,
+                "{what} never ends: {:?}",
+                waits.map(|end| (end, self.ends[end].describe()))
+            );
+        }
+        Ok(())
+    }
+
+    fn teardown(&mut self) -> Step {
+        self.part = Part::Teardown;
+        self.note(|_| "teardown".into());
+        for end in 0..self.ends.len() {
+            self.begin_close(end)?;
+        }
+        for host in 0..self.hosts.len() {
+            if let Some(listener) = self.hosts[host].listener.take() {
+                self.close(host, What::CloseStray, listener)?;
+            }
+            self.unshare(host)?;
+        }
+        self.settle_down("a close", |world| world.tokens.is_empty() && world.all_closed())?;
+        for host in 0..self.hosts.len() {
+            self.close_adapter(host)?;
+        }
+        Ok(())
+    }
+
+    fn all_closed(&self) -> bool {
+        self.ends.iter().all(|end| matches!(end.phase, Phase::Closed | Phase::Crashed))
+    }
+
+    #[allow(unsafe_code, reason = "the adapter is closed")]
+    fn close_adapter(&mut self, host: usize) -> Step {
+        let this = &self.hosts[host];
+        let Some(provider) = &this.provider else { return Ok(()) };
+        let closed = Arc::new(AtomicBool::new(false));
+        let tell = Arc::clone(&closed);
+        // SAFETY: closed once, after everything under it.
+        unsafe {
+            provider.close_adapter(this.adapter.0, move || tell.store(true, Ordering::Relaxed))
+        };
+        (0..4).try_for_each(|_| self.turn_asking(host))?;
+        require!(closed.load(Ordering::Relaxed), "the adapter of host {host} does not close");
+        let left = self.hosts[host].provider.as_ref().map_or(0, Stepped::open_objects);
+        require!(left == 0, "host {host} has {left} objects left");
+        Ok(())
+    }
+
+    /// Nothing is open: connection management may linger, and then no timer may be left.
+    fn silence(&mut self) -> Step {
+        let limit = self.now + LIVENESS;
+        while self.advance(limit)? {
+            require!(self.now < limit, "a timer runs for ever");
+        }
+        self.check_memory()
+    }
+
+    /// Goes to the next thing that happens, at most until `limit`. False: nothing will happen.
+    fn advance(&mut self, limit: u64) -> Step<bool> {
+        self.try_trial()?;
+        let turns =
+            self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
+        let acts = self.ends.iter().filter_map(|end| end.act_at);
+        let refills = self.hosts.iter().filter_map(|host| host.pool.as_ref()?.act_at);
+        let script = self.script.first_key_value().map(|(&(at, _), _)| at);
+        let next = turns.chain(acts).chain(refills).chain(script).chain(self.net.next()).min();
+        let Some(next) = next else {
+            self.now = limit;
+            return Ok(false);
+        };
+        self.now = self.now.max(next.min(limit));
+        if let Some((_, clock)) = &self.pcap {
+            clock.store(self.now, Ordering::Relaxed);
+        }
+        while let Some((host, frame)) = self.net.arrive(self.now) {
+            self.deliver(host, frame);
+        }
+        while let Some(entry) = self.script.first_entry().filter(|entry| entry.key().0 <= self.now)
+        {
+            let act = entry.remove();
+            self.act(act)?;
+            // While it waited for objects others were called back, and must hear of it before they act.
+            self.handle_events()?;
+        }
+        for host in 0..self.hosts.len() {
+            let this = &self.hosts[host];
+            if this.turn_at.is_some_and(|at| at.max(this.stalled) <= self.now) {
+                self.turn(host)?;
+                self.handle_events()?;
+            }
+        }
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].pool.as_ref().is_some_and(|pool| pool.is_due(self.now)) {
+                self.refill(host)?;
+                self.handle_events()?;
+            }
+        }
+        for end in 0..self.ends.len() {
+            if self.ends[end].act_at.is_some_and(|at| at <= self.now) {
+                self.ends[end].act_at = None;
+                self.act_as(end)?;
+                self.handle_events()?;
+            }
+        }
+        self.wake_hosts();
+        require!(self.report.turns < TURNS_MAX, "no end after {TURNS_MAX} turns");
+        Ok(true)
+    }
+
+    fn deliver(&mut self, host: usize, frame: Vec<u8>) {
+        let this = &mut self.hosts[host];
+        if this.provider.is_none() {
+            return;
+        }
+        let mut port = lock(&this.port);
+        if port.inbox.len() < this.inbox_max {
+            port.inbox.push_back(frame);
+            drop(port);
+            this.turn_at = Some(this.turn_at.unwrap_or(self.now).min(self.now));
+        }
+    }
+
+    /// A consumer's call may have woken a core that sleeps.
+    fn wake_hosts(&mut self) {
+        for host in &mut self.hosts {
+            if host.provider.as_ref().is_some_and(|provider| host.sleeping && provider.is_woken()) {
+                host.turn_at = Some(host.turn_at.unwrap_or(self.now).min(self.now));
+            }
+        }
+    }
+
+    /// One turn of a host's provider, and what came of it.
+    pub(crate) fn turn(&mut self, host: usize) -> Step {
+        let this = &mut self.hosts[host];
+        let Some(provider) = &mut this.provider else {
+            this.turn_at = None;
+            return Ok(());
+        };
+        self.report.turns += 1;
+        let clock = self.now + this.ahead;
+        let has_mail = {
+            let mut port = lock(&this.port);
+            port.room = this.room;
+            !port.inbox.is_empty()
+        };
+        if this.sleeping && (provider.is_woken() || has_mail) {
+            provider.announce_sleep(false);
+            this.sleeping = false;
+        }
+        let (turn, allocations) = counted(|| provider.poll(Instant::from_nanos(clock)));
+        let (crossed, lacked) = {
+            let mut port = lock(&this.port);
+            (std::mem::take(&mut port.crossed), port.lacked)
+        };
+        this.turn_at = if turn.busy || lacked {
+            Some(self.now + 1000 + u64::from(self.rng.below(2000)))
+        } else if this.sleeping {
+            let next = turn.next.map(|next| next.as_nanos().saturating_sub(this.ahead));
+            next.map(|next| next.max(self.now + 1))
+        } else {
+            this.sleeping = true;
+            provider.announce_sleep(true);
+            Some(self.now)
+        };
+        if this.sleeping && (turn.busy || lacked) {
+            this.sleeping = false;
+            provider.announce_sleep(false);
+        }
+        let only_data = crossed.iter().all(Crossing::is_data);
+        self.cross(host, clock, crossed)?;
+        self.sort_events()?;
+        let quiet = only_data && !self.asking && self.is_quiet(host);
+        require!(
+            !quiet || allocations == 0,
+            "host {host}: {allocations} allocations in a turn with nothing but data"
+        );
+        self.report.quiet += u64::from(quiet);
+        Ok(())
+    }
+
+    /// Nothing is being created, connected or closed on a host, as far as can be seen: what it does
+    /// with itself cannot. A CQ that overruns takes others with it, and is not data.
+    fn is_quiet(&self, host: usize) -> bool {
+        let steady = |end: &End| end.host != host || end.to != Some(host) && !end.flow.tiny_cq;
+        let of_host = |&(owner, what): &(usize, What)| match what.is_of_host() {
+            true => owner == host,
+            false => self.ends[owner].host == host,
+        };
+        let told = |event: &Event| matches!(event, Event::Notified(..) | Event::Low(..));
+        // Connection management gives up without a packet.
+        let breaks = self.trial.is_some_and(Trial::breaks);
+        !breaks
+            && !self.tokens.values().any(of_host)
+            && self.events.iter().all(told)
+            && self.ends.iter().all(steady)
+    }
+
+    fn cross(&mut self, host: usize, clock: u64, crossed: Vec<Crossing>) -> Step {
+        let mtu = self.hosts[host].mtu;
+        for crossing in crossed {
+            match crossing {
+                Crossing::Taken(frame) => self.watch.taken(clock, &frame),
+                Crossing::Sent(frame) => {
+                    require!(frame.len() <= mtu + 14, "host {host} exceeds its MTU");
+                    self.watch.sent(clock, &frame)?;
+                    self.report.frames += 1;
+                    (self.now, host, &frame).hash(&mut self.hasher);
+                    self.net.send(self.now, host, &frame);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what somebody waits for apart from what consumers will look at.
+    fn sort_events(&mut self) -> Step {
+        while let Some(event) = ndk::next_event() {
+            match event {
+                Event::Created(token, result) => {
+                    require!(self.created.insert(token, result).is_none(), "created twice");
+                }
+                Event::Requested(token, status)
+                    if matches!(self.tokens.get(&token), Some((_, What::Awaited))) =>
+                {
+                    self.tokens.remove(&token);
+                    self.ended.insert(token, status);
+                }
+                event => self.events.push_back(event),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn handle_events(&mut self) -> Step {
+        while let Some(event) = self.events.pop_front() {
+            self.note(|_| format!("{event:x?}"));
+            self.handle_event(event)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn did(&mut self, deed: Deed) {
+        self.report.deeds[deed as usize] += 1;
+    }
+
+    /// Mixes something into the trace.
+    pub(crate) fn mark(&mut self, what: &impl Hash) {
+        (self.now, what).hash(&mut self.hasher);
+    }
+}
