@@ -371,6 +371,12 @@ impl Device {
         }
     }
 
+    /// Whether messages of connection management that arrive are worked on. They are what lets strangers
+    /// take memory: who has none left drops them, counted, and their senders repeat them.
+    pub fn admit_messages(&mut self, admitted: bool) {
+        self.cm_share.shut(!admitted);
+    }
+
     /// Writes the next unit of at most `max_packets` packets into `buf`. `None`: nothing to send.
     /// Queue pairs take turns; connection management goes before them, but not all the time.
     pub fn poll_transmit<M: Memory>(

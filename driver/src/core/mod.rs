@@ -256,6 +256,7 @@ impl PollCore {
 
     fn receive_burst(&mut self, now: Instant) -> bool {
         let Self { edge, state, .. } = self;
+        state.device.admit_messages(state.shard.platform.has_room());
         let received = edge.receive(IO_BUDGET, &mut |unit: Received<'_>| {
             // A receive that was posted before this frame arrived must be seen with it: some
             // peers allow no "receiver not ready" at all.

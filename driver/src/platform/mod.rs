@@ -36,6 +36,12 @@ pub trait Platform: Send + Sync {
         true
     }
 
+    /// Whether there is memory for what a burst of received packets may make grow. It is asked before each:
+    /// where there is none, nobody new gets in, and what is there goes on.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Asks for the link-layer address of the next hop to `remote`, whose answer comes as a control
     /// message. False: nobody here knows, and the provider has to ask the network itself.
     fn resolve(&self, _local: IpAddr, _remote: IpAddr) -> bool {

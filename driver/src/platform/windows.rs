@@ -46,6 +46,10 @@ impl<R: Resolver> Platform for Windows<R> {
         reserve::with(bytes, work)
     }
 
+    fn has_room(&self) -> bool {
+        !reserve::is_short()
+    }
+
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
         self.resolver.resolve(local, remote)
     }

@@ -18,6 +18,8 @@ pub(super) struct CmShare {
     since: Instant,
     /// Units of queue pairs since the last message was sent.
     units: u32,
+    /// Nothing that is received is worked on.
+    shut: bool,
 }
 
 impl CmShare {
@@ -30,6 +32,7 @@ impl CmShare {
             credit_ns: burst_ns,
             since: Instant::default(),
             units: UNITS_BETWEEN,
+            shut: false,
         }
     }
 
@@ -38,7 +41,12 @@ impl CmShare {
         let passed = now.as_nanos().saturating_sub(self.since.as_nanos());
         self.since = self.since.max(now);
         self.credit_ns = self.credit_ns.saturating_add(passed).min(self.burst_ns);
-        self.credit_ns >= self.cost_ns
+        self.credit_ns >= self.cost_ns && !self.shut
+    }
+
+    /// From now on no message is worked on, or as many as the rate allows.
+    pub(super) const fn shut(&mut self, shut: bool) {
+        self.shut = shut;
     }
 
     /// A message that was admitted is worked on.

@@ -306,6 +306,22 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
 }
 
+/// Goal: who has no memory lets nobody in, counts whom it turned away, and is connected to once it has some.
+#[test]
+fn a_request_that_finds_no_memory_is_dropped_and_comes_again() {
+    let mut world = World::new(false);
+    let qps = [world.qp(0), world.qp(1)];
+    world.listen(false);
+    world.devices[1].admit_messages(false);
+    let active = world.connect(false, qps[0]);
+    world.run();
+    assert!(world.events[1].is_empty());
+    assert_eq!(world.drops(1), [(DropReason::CmShare, 1)]);
+    world.devices[1].admit_messages(true);
+    world.run_for(Duration::from_secs(5));
+    world.accept(qps[1], active);
+}
+
 #[test]
 fn rnr_12_and_sys_03_every_pause_ends_and_work_posted_during_it_leaves() {
     for v6 in [false, true] {

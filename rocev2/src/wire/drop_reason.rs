@@ -69,7 +69,8 @@ drop_reasons! {
     ReservedSyndrome,
     /// A congestion notification to a device whose congestion control is off.
     Congestion,
-    /// A connection management datagram beyond the share of work that those may take.
+    /// A connection management datagram beyond the share of work that those may take, or that came while
+    /// there was no memory for what it may lead to.
     CmShare,
     /// Not a connection management datagram of a known version.
     Mad,

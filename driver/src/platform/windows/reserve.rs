@@ -14,7 +14,7 @@ use super::sync::{SpinLock, at_dispatch, processor};
 use crate::abi::{NDIS_STATUS_RESOURCES, NTSTATUS};
 use core::alloc::Layout;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What the standing reserve holds.
 const STANDING_BYTES: usize = 256 << 10;
@@ -54,6 +54,9 @@ unsafe impl Send for Blocks {}
 static BLOCKS: SpinLock<Blocks> = SpinLock::new(Blocks(null_mut()));
 /// Blocks that exist; without one the allocator needs no look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The standing reserve has been needed.
+static LENT: AtomicBool = AtomicBool::new(false);
 
 /// A block.
 pub(crate) struct Block(*mut Reserve);
@@ -107,6 +110,12 @@ pub(crate) fn with(bytes: usize, work: &mut dyn FnMut()) -> bool {
         }
         reserve.is_some()
     })
+}
+
+/// Whether nothing new shall begin: much of the standing reserve is in use, and the pool has no other.
+/// IRQL <= DISPATCH_LEVEL. No lock is taken as long as the pool has never refused anything.
+pub(crate) fn is_short() -> bool {
+    LENT.load(Ordering::Acquire) && BLOCKS.lock().low().is_some() && !renew()
 }
 
 fn take(bytes: usize, owner: Owner) -> Option<Open> {
@@ -201,6 +210,9 @@ pub(super) fn allocate(layout: Layout) -> *mut u8 {
         let fits = |reserve: &Reserve| reserve.owner == owner && reserve.place(layout).is_some();
         let part = blocks.find(fits, |reserve| reserve.part(layout));
         if let Some(Some(part)) = part {
+            if owner == Owner::Standing {
+                LENT.store(true, Ordering::Release);
+            }
             return with_exposed_provenance_mut(part);
         }
     }
