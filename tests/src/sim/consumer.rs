@@ -306,7 +306,7 @@ impl World {
                     return Ok(());
                 }
                 if self.rng.below(2) == 0 {
-                    ndk_flush(self.ends[end].qp);
+                    self.flush(end);
                 }
                 self.begin_close(end)
             }
@@ -331,6 +331,13 @@ impl World {
         self.ends[end].phase = Phase::Accepting;
         self.maybe_give_up(end);
         Ok(())
+    }
+
+    /// Flushes, which ends the connection as well.
+    pub(crate) fn flush(&mut self, end: usize) {
+        let End { host, qp, .. } = self.ends[end];
+        self.hosts[host].flushed = true;
+        qp.flush();
     }
 
     /// Disconnects, once.
@@ -358,8 +365,4 @@ impl World {
 
 fn call_reject(connector: Object<NDK_CONNECTOR>) -> NTSTATUS {
     connector.reject()
-}
-
-fn ndk_flush(qp: Object<NDK_QP>) {
-    qp.flush();
 }
