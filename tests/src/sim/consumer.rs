@@ -160,7 +160,7 @@ impl World {
         if !waits || self.part == Part::Teardown || self.rng.below(12) == 0 {
             self.excuse(active, "refused");
             if self.rng.below(2) == 0 {
-                let _gone_meanwhile = call_reject(connector);
+                self.reject(host, connector);
             }
             return self.close(host, What::CloseStray, connector);
         }
@@ -279,7 +279,7 @@ impl World {
         match self.ends[end].phase {
             Phase::Offered if chaos && self.rng.below(20) == 0 => {
                 self.excuse(end, "refused by the connecting side");
-                let _gone_meanwhile = call_reject(self.ends[end].connector);
+                self.reject(self.ends[end].host, self.ends[end].connector);
                 self.begin_close(end)
             }
             Phase::Offered => {
@@ -318,7 +318,7 @@ impl World {
     fn answer(&mut self, end: usize) -> Step {
         if self.rng.below(20) == 0 {
             self.excuse(end, "refused");
-            let _gone_meanwhile = call_reject(self.ends[end].connector);
+            self.reject(self.ends[end].host, self.ends[end].connector);
             return self.begin_close(end);
         }
         let this = &self.ends[end];
@@ -333,10 +333,16 @@ impl World {
         Ok(())
     }
 
+    /// Refuses a connection; it may be gone meanwhile.
+    fn reject(&mut self, host: usize, connector: Object<NDK_CONNECTOR>) {
+        self.hosts[host].asked = true;
+        let _gone_meanwhile = connector.reject();
+    }
+
     /// Flushes, which ends the connection as well.
     pub(crate) fn flush(&mut self, end: usize) {
         let End { host, qp, .. } = self.ends[end];
-        self.hosts[host].flushed = true;
+        self.hosts[host].asked = true;
         qp.flush();
     }
 
@@ -361,8 +367,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn call_reject(connector: Object<NDK_CONNECTOR>) -> NTSTATUS {
-    connector.reject()
 }
