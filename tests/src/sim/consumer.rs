@@ -160,7 +160,7 @@ impl World {
         if !waits || self.part == Part::Teardown || self.rng.below(12) == 0 {
             self.excuse(active, "refused");
             if self.rng.below(2) == 0 {
-                let _gone_meanwhile = call_reject(connector);
+                self.reject(host, connector);
             }
             return self.close(host, What::CloseStray, connector);
         }
@@ -279,7 +279,7 @@ impl World {
         match self.ends[end].phase {
             Phase::Offered if chaos && self.rng.below(20) == 0 => {
                 self.excuse(end, "refused by the connecting side");
-                let _gone_meanwhile = call_reject(self.ends[end].connector);
+                self.reject(self.ends[end].host, self.ends[end].connector);
                 self.begin_close(end)
             }
             Phase::Offered => {
@@ -306,7 +306,7 @@ impl World {
                     return Ok(());
                 }
                 if self.rng.below(2) == 0 {
-                    ndk_flush(self.ends[end].qp);
+                    self.flush(end);
                 }
                 self.begin_close(end)
             }
@@ -318,7 +318,7 @@ impl World {
     fn answer(&mut self, end: usize) -> Step {
         if self.rng.below(20) == 0 {
             self.excuse(end, "refused");
-            let _gone_meanwhile = call_reject(self.ends[end].connector);
+            self.reject(self.ends[end].host, self.ends[end].connector);
             return self.begin_close(end);
         }
         let this = &self.ends[end];
@@ -331,6 +331,19 @@ impl World {
         self.ends[end].phase = Phase::Accepting;
         self.maybe_give_up(end);
         Ok(())
+    }
+
+    /// Refuses a connection; it may be gone meanwhile.
+    fn reject(&mut self, host: usize, connector: Object<NDK_CONNECTOR>) {
+        self.hosts[host].asked = true;
+        let _gone_meanwhile = connector.reject();
+    }
+
+    /// Flushes, which ends the connection as well.
+    pub(crate) fn flush(&mut self, end: usize) {
+        let End { host, qp, .. } = self.ends[end];
+        self.hosts[host].asked = true;
+        qp.flush();
     }
 
     /// Disconnects, once.
@@ -354,12 +367,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn call_reject(connector: Object<NDK_CONNECTOR>) -> NTSTATUS {
-    connector.reject()
-}
-
-fn ndk_flush(qp: Object<NDK_QP>) {
-    qp.flush();
 }

@@ -200,6 +200,7 @@ impl World {
             return Ok(());
         };
         self.report.turns += 1;
+        let asked = std::mem::take(&mut this.asked);
         let clock = self.now + this.ahead;
         let has_mail = {
             let mut port = lock(&this.port);
@@ -232,7 +233,7 @@ impl World {
         let only_data = crossed.iter().all(Crossing::is_data);
         self.cross(host, clock, crossed)?;
         self.sort_events()?;
-        let quiet = only_data && !self.asking && self.is_quiet(host);
+        let quiet = only_data && !asked && !self.asking && self.is_quiet(host);
         require!(
             !quiet || allocations == 0,
             "host {host}: {allocations} allocations in a turn with nothing but data"

@@ -97,7 +97,7 @@ impl World {
             0 => self.disconnect(end)?,
             1 => {
                 self.excuse(end, "flushed");
-                self.ends[end].qp.flush();
+                self.flush(end);
             }
             2 => self.begin_close(end)?,
             3..10 if self.ends[end].flow.careless => self.withdraw(end)?,

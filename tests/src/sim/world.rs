@@ -60,6 +60,8 @@ pub(crate) struct Host {
     /// Its clock is ahead by this.
     pub(crate) ahead: u64,
     pub(crate) sleeping: bool,
+    /// A consumer has asked for something without an end, a flush or a rejection, since the last turn.
+    pub(crate) asked: bool,
     /// When it has its next turn.
     pub(crate) turn_at: Option<u64>,
     /// It runs nothing before.
@@ -202,6 +204,7 @@ impl World {
                 incarnation: 0,
                 ahead: 0,
                 sleeping: false,
+                asked: false,
                 turn_at: None,
                 stalled: 0,
             });
