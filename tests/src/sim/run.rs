@@ -245,7 +245,7 @@ impl World {
     /// Nothing is being created, connected or closed on a host, as far as can be seen: what it does
     /// with itself cannot. A CQ that overruns takes others with it, and is not data.
     fn is_quiet(&self, host: usize) -> bool {
-        let steady = |end: &End| end.host != host || end.to != Some(host) && !end.flow.tiny_cq;
+        let steady = |end: &End| end.host != host || (end.to != Some(host) && !end.flow.tiny_cq);
         let of_host = |&(owner, what): &(usize, What)| match what.is_of_host() {
             true => owner == host,
             false => self.ends[owner].host == host,
