@@ -3,9 +3,10 @@
 use super::*;
 use crate::sim::{Wire, run};
 use crate::sweep::Seeds;
+use std::ops::RangeInclusive;
 
 /// Seeds of a case, and milliseconds of a run: fewer than for the table.
-const TEST_SEEDS: u8 = 3;
+const TEST_SEEDS: RangeInclusive<u8> = 101..=103;
 const TEST_MS: usize = 100;
 
 /// The cases with all controls, and what they gave: off, marks, losses.
