@@ -1,6 +1,7 @@
 //! Duplicates at the responder.
 
 use crate::peer::*;
+use rocev2::env::Duration;
 use rocev2::ids::Rkey;
 use rocev2::qp::QpState;
 use rocev2::qp::work::WcKind;
@@ -16,6 +17,37 @@ fn dup_01_a_duplicate_send_is_acknowledged_again() {
             assert_eq!(world.acks(), [(ACK, 0, 1)]);
         }
         assert_eq!(world.statuses(), [(0, OK)]);
+    });
+}
+
+/// rxe that was acknowledged while it went back needs one more ACK, has no timer for it, and may lose the
+/// one that its last packet brings.
+#[test]
+fn dup_01_what_acknowledges_a_duplicate_is_repeated_into_silence() {
+    let waits = [25, 50, 100, 200, 400];
+    each(|mut world| {
+        (0..4).for_each(|id| world.receive(id, 100));
+        // What was held is acknowledged before it comes again.
+        world.send(1, 100);
+        world.send(0, 100);
+        assert_eq!(world.acks(), [(ACK, 1, 2)]);
+        for wait in waits {
+            world.pass(Duration::from_millis(wait - 1));
+            assert_eq!(world.acks(), []);
+            world.pass(Duration::from_millis(1));
+            assert_eq!(world.acks(), [(ACK, 1, 2)]);
+        }
+        world.pass(Duration::from_secs(5));
+        assert_eq!(world.acks(), []);
+        // A duplicate begins it anew, and what is new ends it.
+        world.send(1, 100);
+        assert_eq!(world.acks(), [(ACK, 1, 2)]);
+        world.pass(Duration::from_millis(25));
+        assert_eq!(world.acks(), [(ACK, 1, 2)]);
+        world.send(2, 100);
+        assert_eq!(world.acks(), [(ACK, 2, 3)]);
+        world.pass(Duration::from_secs(5));
+        assert_eq!(world.acks(), []);
     });
 }
 

@@ -6,6 +6,7 @@
 pub mod completer;
 pub mod congestion;
 pub mod copy;
+pub mod echo;
 pub mod held;
 pub mod rate;
 pub mod read;

@@ -5,6 +5,7 @@
 
 use super::congestion::Loss;
 use super::copy::scatter;
+use super::echo::Echo;
 use super::held::{Held, Kept};
 use super::read::{self, ReadResponder};
 use super::receive::{Received, RecvQueue, Srq};
@@ -44,6 +45,7 @@ pub struct Responder {
     repeats: [bool; 2],
     /// What is owed once no READ answer is owed before it.
     reply: Option<Syndrome>,
+    echo: Echo,
     reads: ReadResponder,
     /// For congestion control to hear of.
     loss: Option<Loss>,
@@ -137,6 +139,7 @@ impl Responder {
             named: None,
             repeats: [false; 2],
             reply: None,
+            echo: Echo::new(),
             reads: ReadResponder::new(),
             loss: None,
         }
@@ -155,13 +158,21 @@ impl Responder {
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
+        [self.gap_deadline(), self.echo.deadline()].into_iter().flatten().min()
+    }
+
+    fn gap_deadline(&self) -> Option<Instant> {
         self.gap_since.map(|since| self.patience.end(since))
     }
 
-    /// Tells the peer about a gap that has lasted too long to be mere reordering.
+    /// Tells the peer about a gap that has lasted too long to be mere reordering, and what it may not
+    /// have heard.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.deadline().is_some_and(|deadline| now >= deadline) {
+        if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
             self.name_gap();
+        }
+        if self.echo.take(now) {
+            self.reply.get_or_insert(Syndrome::ACK);
         }
     }
 
@@ -184,6 +195,7 @@ impl Responder {
     pub fn clear(&mut self) {
         self.reply = None;
         self.gap_since = None;
+        self.echo.cancel();
         self.reads.clear();
     }
 
@@ -197,11 +209,15 @@ impl Responder {
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
-        match packet.bth.psn.since(self.epsn) {
+        let ahead = packet.bth.psn.since(self.epsn);
+        if ahead >= 0 {
+            self.echo.cancel();
+        }
+        match ahead {
             0 => Ok(self.in_order(now, packet, cx)),
             i32::MIN..0 if mutant!(DuplicateIsExecuted) => Ok(self.expected(packet, cx)),
             1.. if mutant!(GapIsExecuted) => Ok(self.expected(packet, cx)),
-            i32::MIN..0 => self.duplicate(packet, cx),
+            i32::MIN..0 => self.duplicate(now, packet, cx),
             ahead => self.early(now, ahead.cast_unsigned(), packet),
         }
     }
@@ -242,6 +258,7 @@ impl Responder {
     fn next_gap(&mut self, now: Instant, told: Told, released: bool) {
         if released {
             self.reply = Some(Syndrome::ACK);
+            self.echo.arm(now);
         }
         self.gap_since = (!self.held.is_empty()).then_some(now);
         // What is held came about a round trip ago: what is missing before it is lost, not late.
@@ -271,7 +288,7 @@ impl Responder {
                 self.gap_since = Some(now);
             }
             let lost = kept == Kept::No || self.held.len() > REORDER_PACKETS;
-            if lost || self.deadline().is_some_and(|deadline| now >= deadline) {
+            if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
                 self.name_gap();
             }
         }
@@ -322,6 +339,7 @@ impl Responder {
     /// A request that was executed before is acknowledged again, never executed again (C9-105).
     fn duplicate<M: Memory>(
         &mut self,
+        now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
@@ -329,6 +347,9 @@ impl Responder {
             // It came twice, so it was late and not lost.
             self.named = None;
             self.patience.was_short();
+        }
+        if packet.bth.opcode.operation() != Operation::ReadRequest {
+            self.echo.arm(now);
         }
         let answered = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::ReadRequest, Ext::Reth(reth)) => {

@@ -69,8 +69,9 @@ struct Flow {
     farthest: u64,
     /// Holes that the responder complained of.
     naks: BTreeSet<u64>,
-    /// Packets, the first time and in all.
+    /// Packets, the first time and in all, before one end told the other that it leaves.
     requests: [u64; 2],
+    parted: bool,
     /// The responder had no receive for one.
     unready: bool,
 }
@@ -179,7 +180,7 @@ impl Watch {
         Ok(())
     }
 
-    /// REQ and REP tell who is connected with whom (IBTA ch. 12, Message Formats).
+    /// REQ and REP tell who is connected with whom, and DREQ who leaves (IBTA ch. 12, Message Formats).
     fn learn(&mut self, seen: &Seen<'_>) {
         let Some(mad) = seen.payload.get(..256) else { return };
         let body = &mad[24..];
@@ -201,6 +202,16 @@ impl Watch {
                 let reads = [usize::from(body[24]), usize::from(body[25])];
                 self.connect(passive, active, number(body, 20, 3) as u32, pmtu, reads[0]);
                 self.connect(active, passive, psn, pmtu, reads[1]);
+            }
+            // DREQ. Whoever has left answers no more, and NDK wants nothing flushed for that.
+            0x15 => {
+                let stays = (seen.dst, number(body, 8, 3) as u32);
+                let leaves = self.peers.get(&stays).copied();
+                for name in leaves.into_iter().chain([stays]) {
+                    if let Some(flow) = self.flows.get_mut(&name) {
+                        flow.parted = true;
+                    }
+                }
             }
             _ => {}
         }
@@ -237,6 +248,7 @@ impl Watch {
             farthest: 0,
             naks: BTreeSet::new(),
             requests: [0; 2],
+            parted: false,
             unready: false,
         };
         self.flows.insert(to, flow);
@@ -251,11 +263,12 @@ impl Watch {
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
         flow.refused = None;
-        self.requests[1] += 1;
-        flow.requests[1] += 1;
+        let counts = u64::from(!flow.parted);
+        self.requests[1] += counts;
+        flow.requests[1] += counts;
         if at == flow.sent {
-            self.requests[0] += 1;
-            flow.requests[0] += 1;
+            self.requests[0] += counts;
+            flow.requests[0] += counts;
             return flow.first_time(at, seen);
         }
         require!(at < flow.sent, "a hole of {} before a new request", at - flow.sent);
