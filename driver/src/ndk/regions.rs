@@ -285,6 +285,8 @@ impl Regions {
     fn insert_region(&mut self, region: Region) -> RegionId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
+            // A place is given back where nothing may be allocated: when a request ends.
+            self.free.reserve(self.slots.len());
             (self.slots.len() - 1) as u32
         });
         self.slots[slot as usize] = Some(region);
@@ -424,6 +426,7 @@ pub(crate) mod tests {
         let mut regions = Regions::default();
         let lists = Arc::new(PageLists::new(1).unwrap());
         let names = regions.insert_lists(&lists);
+        assert!(regions.free.capacity() >= regions.slots.len(), "a place comes back for nothing");
         assert_eq!(lists.take(&[page(0)]), Some(0));
         names.into_iter().for_each(|name| regions.remove(name));
         assert_eq!(regions.free.len(), PAGE_LISTS - 1);
