@@ -266,7 +266,9 @@ impl World {
 
     /// Whether a grant was there that the peer uses, and was ended.
     pub(crate) fn end_used(&mut self, end: usize) -> Step<bool> {
-        let used = |grant: &Grant| grant.stage == Stage::Open && grant.users[PEER] > 0;
+        // One that somebody misuses is not mapped again: the misuse could find itself allowed.
+        let used =
+            |grant: &Grant| grant.stage == Stage::Open && grant.users[PEER] > 0 && !grant.spoiled;
         match self.ends[end].grants.iter().position(used) {
             Some(at) => self.end_under_way(end, at).map(|()| true),
             None => Ok(false),
