@@ -5,7 +5,7 @@ pub mod calls;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::nbl::{self, Nbl};
 use super::{
@@ -99,6 +99,8 @@ pub fn all() -> Vec<&'static Nic> {
 static TURN: Mutex<()> = Mutex::new(());
 static ENUMERATIONS: AtomicUsize = AtomicUsize::new(0);
 static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// How soon an adapter asks that does.
+const ASKS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Offers every NIC that is not bound, from another thread, as NDIS does.
 pub fn bind_all() {
@@ -121,9 +123,14 @@ pub fn asked() -> usize {
     ASKED.load(Ordering::SeqCst)
 }
 
-/// Waits until the image has asked more often than that, and every offer was made.
+/// Waits until the image has asked more often than that, and every offer was made. One that was
+/// attached, or refused what it needs for that, before it restarted does not ask: for it the wait is short.
 pub fn settle_after(before: usize) {
-    eventually("a request for offers", || asked() > before);
+    let since = Instant::now();
+    let done = || asked() > before || all().iter().any(|nic| nic.is_bound());
+    while !done() && since.elapsed() < ASKS_WITHIN {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     settle();
 }
 
