@@ -182,14 +182,45 @@ pub trait Edge {
     }
 }
 
-impl<E: Edge + ?Sized> Edge for Box<E> {
-    fn link(&self) -> Link {
-        (**self).link()
-    }
+/// In an `impl Edge` around another edge: all that such an edge seldom changes is left to that one, so
+/// that nothing it knows gets lost. What remains is to receive and to transmit.
+#[macro_export]
+macro_rules! forward_edge {
+    ($self:ident => $edge:expr) => {
+        fn link(&$self) -> $crate::Link {
+            $edge.link()
+        }
 
-    fn speed(&mut self) -> Option<u64> {
-        (**self).speed()
-    }
+        fn speed(&mut $self) -> Option<u64> {
+            $edge.speed()
+        }
+
+        fn backlog(&$self) -> usize {
+            $edge.backlog()
+        }
+
+        fn set_waker(&mut $self, waker: &::core::task::Waker) {
+            $edge.set_waker(waker);
+        }
+
+        fn announce_sleep(&mut $self, sleeping: bool) {
+            $edge.announce_sleep(sleeping);
+        }
+
+        #[cfg(unix)]
+        fn fd(&$self) -> Option<::std::os::fd::BorrowedFd<'_>> {
+            $edge.fd()
+        }
+
+        #[cfg(unix)]
+        fn wants_writable(&$self) -> bool {
+            $edge.wants_writable()
+        }
+    };
+}
+
+impl<E: Edge + ?Sized> Edge for Box<E> {
+    forward_edge!(self => (**self));
 
     fn receive(
         &mut self,
@@ -205,27 +236,5 @@ impl<E: Edge + ?Sized> Edge for Box<E> {
         fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
     ) -> Result<usize, EdgeError> {
         (**self).transmit(budget, fill)
-    }
-
-    fn backlog(&self) -> usize {
-        (**self).backlog()
-    }
-
-    fn set_waker(&mut self, waker: &Waker) {
-        (**self).set_waker(waker);
-    }
-
-    fn announce_sleep(&mut self, sleeping: bool) {
-        (**self).announce_sleep(sleeping);
-    }
-
-    #[cfg(unix)]
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        (**self).fd()
-    }
-
-    #[cfg(unix)]
-    fn wants_writable(&self) -> bool {
-        (**self).wants_writable()
     }
 }

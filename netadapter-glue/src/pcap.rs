@@ -6,9 +6,8 @@
 //! the edge is dropped.
 
 use crate::segment::split;
-use crate::{Edge, EdgeError, Link, Received, Segments, Transmit};
+use crate::{Edge, EdgeError, Received, Segments, Transmit, forward_edge};
 use alloc::{boxed::Box, vec, vec::Vec};
-use core::task::Waker;
 use core::time::Duration;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, PcapError, TsResolution};
@@ -67,13 +66,7 @@ impl<E: Edge, W: Write> Capture<E, W> {
 }
 
 impl<E: Edge, W: Write> Edge for Capture<E, W> {
-    fn link(&self) -> Link {
-        self.edge.link()
-    }
-
-    fn speed(&mut self) -> Option<u64> {
-        self.edge.speed()
-    }
+    forward_edge!(self => self.edge);
 
     fn receive(
         &mut self,
@@ -98,28 +91,6 @@ impl<E: Edge, W: Write> Edge for Capture<E, W> {
             record.write(&buffer[..transmit.len], transmit.segments);
             Some(transmit)
         })
-    }
-
-    fn backlog(&self) -> usize {
-        self.edge.backlog()
-    }
-
-    fn set_waker(&mut self, waker: &Waker) {
-        self.edge.set_waker(waker);
-    }
-
-    fn announce_sleep(&mut self, sleeping: bool) {
-        self.edge.announce_sleep(sleeping);
-    }
-
-    #[cfg(unix)]
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.edge.fd()
-    }
-
-    #[cfg(unix)]
-    fn wants_writable(&self) -> bool {
-        self.edge.wants_writable()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Waker;
 use std::{io, process};
 
 use driver::abi::{NDK_RESULT_EX, STATUS_SUCCESS};
@@ -11,8 +10,7 @@ use netadapter_glue::af_packet::AfPacket;
 use netadapter_glue::memory::{MemoryConfig, pair};
 use netadapter_glue::pcap::Capture;
 use netadapter_glue::tap::Tap;
-use netadapter_glue::{Edge, EdgeError, Link, Received, Transmit};
-use std::os::fd::BorrowedFd;
+use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
 use tests::net::Net;
 
 use crate::lab::{judge, scratch, skip};
@@ -66,9 +64,7 @@ fn mark(frame: &mut [u8]) {
 }
 
 impl Edge for Switch {
-    fn link(&self) -> Link {
-        self.edge.link()
-    }
+    forward_edge!(self => self.edge);
 
     fn receive(
         &mut self,
@@ -104,26 +100,6 @@ impl Edge for Switch {
             }
             Some(transmit)
         })
-    }
-
-    fn backlog(&self) -> usize {
-        self.edge.backlog()
-    }
-
-    fn set_waker(&mut self, waker: &Waker) {
-        self.edge.set_waker(waker);
-    }
-
-    fn announce_sleep(&mut self, sleeping: bool) {
-        self.edge.announce_sleep(sleeping);
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.edge.fd()
-    }
-
-    fn wants_writable(&self) -> bool {
-        self.edge.wants_writable()
     }
 }
 

@@ -5,11 +5,10 @@ use driver::abi::*;
 use driver::{Provider, ProviderConfig};
 use ndkperf::{Adapter, Listener, Opener, QpConfig};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
-use netadapter_glue::{Edge, EdgeError, Link, Received, Transmit};
+use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
 use rocev2::env::Duration as Nanos;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 pub(crate) use tests::net::{ALL_ACCESS, Connection, LIMITS, PORT, Side, status};
 use tests::raw::{Object, PATIENCE, wait};
 
@@ -64,9 +63,7 @@ struct Judged {
 }
 
 impl Edge for Judged {
-    fn link(&self) -> Link {
-        self.edge.link()
-    }
+    forward_edge!(self => self.edge);
 
     fn receive(
         &mut self,
@@ -95,14 +92,6 @@ impl Edge for Judged {
                 }
             }
         })
-    }
-
-    fn set_waker(&mut self, waker: &Waker) {
-        self.edge.set_waker(waker);
-    }
-
-    fn announce_sleep(&mut self, sleeping: bool) {
-        self.edge.announce_sleep(sleeping);
     }
 }
 

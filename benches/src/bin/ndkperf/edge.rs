@@ -170,11 +170,10 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
-    use netadapter_glue::{EdgeError, Link, Received, Transmit};
+    use netadapter_glue::{EdgeError, Received, Transmit, forward_edge};
     use rocev2::wire::{Packet, UnitWriter};
     use std::convert::Infallible;
     use std::net::SocketAddr;
-    use std::task::Waker;
 
     /// An edge that flips a bit of the third data packet it receives and makes its ICRC fit again,
     /// as a fault inside a NIC would.
@@ -184,9 +183,7 @@ mod tests {
     }
 
     impl<E: Edge> Edge for Liar<E> {
-        fn link(&self) -> Link {
-            self.edge.link()
-        }
+        forward_edge!(self => self.edge);
 
         fn receive(
             &mut self,
@@ -212,14 +209,6 @@ mod tests {
             fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
         ) -> Result<usize, EdgeError> {
             self.edge.transmit(budget, fill)
-        }
-
-        fn set_waker(&mut self, waker: &Waker) {
-            self.edge.set_waker(waker);
-        }
-
-        fn announce_sleep(&mut self, sleeping: bool) {
-            self.edge.announce_sleep(sleeping);
         }
     }
 

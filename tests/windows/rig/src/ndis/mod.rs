@@ -120,11 +120,19 @@ impl Completion {
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Waits for what has to come; reports it if it does not.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) -> bool {
+pub fn eventually(what: &str, holds: impl FnMut() -> bool) -> bool {
+    let came = within(PATIENCE, holds);
+    if !came {
+        breach!("{what}: not within {PATIENCE:?}");
+    }
+    came
+}
+
+/// Waits for what may come; false if it does not.
+pub fn within(limit: std::time::Duration, mut holds: impl FnMut() -> bool) -> bool {
     let since = std::time::Instant::now();
     while !holds() {
-        if since.elapsed() > PATIENCE {
-            breach!("{what}: not within {PATIENCE:?}");
+        if since.elapsed() > limit {
             return false;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));

@@ -5,13 +5,13 @@ pub mod calls;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::nbl::{self, Nbl};
 use super::{
     ADAPTER_NOT_FOUND, BUFFER_TOO_SHORT, Completion, FAILURE, Header, INVALID_LENGTH,
     NOT_SUPPORTED, PENDING, RESOURCES, SUCCESS, driver, eventually, member, oid, set_member,
-    switch,
+    switch, within,
 };
 use crate::ntos::irql::{self, DISPATCH, PASSIVE};
 use crate::ntos::{Pointer, UnicodeString, lock, mdl, pool};
@@ -126,11 +126,7 @@ pub fn asked() -> usize {
 /// Waits until the image has asked more often than that, and every offer was made. One that was
 /// attached, or refused what it needs for that, before it restarted does not ask: for it the wait is short.
 pub fn settle_after(before: usize) {
-    let since = Instant::now();
-    let done = || asked() > before || all().iter().any(|nic| nic.is_bound());
-    while !done() && since.elapsed() < ASKS_WITHIN {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    within(ASKS_WITHIN, || asked() > before || all().iter().any(|nic| nic.is_bound()));
     settle();
 }
 
