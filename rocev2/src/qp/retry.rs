@@ -4,9 +4,12 @@ use crate::env::{Duration, Instant, code_duration};
 
 /// The shortest retransmission timeout: below it, a busy host's own scheduling looks like loss.
 const RTO_MIN: Duration = Duration::from_millis(1);
-/// The measured timeout doubles at most this often without an answer. A resend that is lost leaves
-/// nothing but the timer (the peer says only one NAK per gap), and giving up does not depend on it.
-const BACKOFF_MAX: u32 = 2;
+/// The measured timeout doubles this often at once. A resend that is lost leaves nothing but the timer
+/// (the peer says only one NAK per gap), so that a path that loses much needs many, soon.
+const BACKOFF_SOON: u32 = 2;
+/// After this many resends without an answer it is not loss: the timeout doubles each time, up to the
+/// negotiated one, as that decides when to give up.
+const SILENT_AFTER: u32 = 8;
 /// The timeout before the first round trip is measured, at most.
 const RTO_INITIAL: Duration = Duration::from_millis(100);
 /// That timeout over the time in which the connection was made, which took a round trip at least: as
@@ -142,9 +145,7 @@ impl RetryTimer {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return Expiry::None;
         }
-        let patience = self.negotiated.map(|timeout| timeout * (self.retries + 1));
-        let waited = now.saturating_since(self.progress_at);
-        if self.resends >= self.retries && patience.is_some_and(|patience| waited >= patience) {
+        if self.gives_up_at().is_some_and(|at| now >= at) {
             self.deadline = None;
             return Expiry::GiveUp;
         }
@@ -153,12 +154,21 @@ impl RetryTimer {
         Expiry::Resend
     }
 
+    /// When nothing is sent again any more, if the retries that were agreed on are made.
+    fn gives_up_at(&self) -> Option<Instant> {
+        let patience = self.negotiated.filter(|_| self.resends >= self.retries)?;
+        Some(self.progress_at + patience * (self.retries + 1))
+    }
+
     fn rearm(&mut self, now: Instant) {
         let base = self.smoothed.map_or(self.initial, |smoothed| smoothed + self.variation * 4);
         let ceiling = self.negotiated.unwrap_or(Duration::from_secs(1)).max(RTO_MIN);
-        let backoff = 1 << self.resends.min(BACKOFF_MAX);
-        let rto = base.max(RTO_MIN).saturating_mul(backoff).min(ceiling);
-        self.deadline = Some(now + rto);
+        let doublings =
+            self.resends.min(BACKOFF_SOON) + self.resends.saturating_sub(SILENT_AFTER).min(16);
+        let base = base.max(RTO_MIN).min(ceiling);
+        let next = now + base.saturating_mul(1 << doublings).min(ceiling);
+        // Giving up is not put off, but by the round trip of what was just sent.
+        self.deadline = Some(self.gives_up_at().map_or(next, |at| next.min(at.max(now + base))));
     }
 }
 
@@ -225,8 +235,11 @@ mod tests {
             waits.push(next.saturating_since(now).as_millis());
             now = next;
         }
-        assert_eq!(waits[..5], [1, 2, 4, 4, 4]);
-        assert!((4_294..4_320).contains(&(now.as_nanos() / 1_000_000)), "{now:?}");
+        // A few soon, as what was sent again may be lost too; few in all, as nobody may be there.
+        assert_eq!(waits[..12], [1, 2, 4, 4, 4, 4, 4, 4, 4, 8, 16, 32], "{waits:?}");
+        assert!(waits.len() < 30, "{waits:?}");
+        let patience = timeout(17).unwrap() * 8;
+        assert!((patience..=patience + RTO_MIN).contains(&now.saturating_since(at(0))), "{now:?}");
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::net::IpAddr;
 /// A QP on the network.
 type Name = (IpAddr, u32);
 
-/// How often a packet is sent again to somebody who does not answer.
-const UNANSWERED: u64 = 8;
+/// How often a packet is sent again to somebody who does not answer, with 7 retries and the timeout that
+/// the provider asks for.
+const UNANSWERED: u64 = 30;
 
 /// A request packet, as it left for the first time.
 struct Record {

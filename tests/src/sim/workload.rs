@@ -18,14 +18,14 @@ use ndkperf::Remote;
 impl World {
     /// A turn of the consumer of an established end.
     pub(crate) fn work(&mut self, end: usize) -> Step {
-        if self.ends[end].flow.failed.contains(&true) {
-            // It is over, told or not.
-            self.ends[end].phase = Phase::Down;
-            return self.act_as(end);
-        }
         let successes = self.report.successes;
         if !self.ends[end].flow.notified || !self.ends[end].armed[0] || !self.ends[end].armed[1] {
             self.drain(end)?;
+        }
+        if self.ends[end].flow.failed.contains(&true) {
+            // It is over, told or not; of a CQ that overran nothing more may come.
+            self.ends[end].phase = Phase::Down;
+            return self.act_as(end);
         }
         self.post_receives(end)?;
         match self.part {
