@@ -1,7 +1,7 @@
 //! An allocator that counts: what this thread asks for and holds, and what all threads ask for. A test
 //! target makes it its own:
 //!
-//! ```ignore
+//! ```
 //! #[global_allocator]
 //! static ALLOCATOR: tests::alloc::Counting = tests::alloc::Counting;
 //! ```
