@@ -115,10 +115,13 @@ impl Completer {
         if let Some((_, until)) = self.pause {
             if now >= until {
                 self.pause = None;
-                // An answer asked for meanwhile took the place of what was to be sent again, and no timer
-                // runs until something leaves.
+                // An answer asked for meanwhile took the place of what was to be sent again.
                 if !sq.resending() && sq.outstanding() {
                     self.recovery.refused(sq);
+                }
+                // What the peer took meanwhile may leave nothing to be sent, and an answer missing.
+                if sq.outstanding() {
+                    self.timer.sent(now);
                 }
             }
             return Verdict::Done;

@@ -612,6 +612,29 @@ fn rnr_12_what_was_refused_is_sent_again_though_an_answer_was_missing_in_the_pau
     assert_eq!(pair.places(), [42]);
 }
 
+/// All but the answer to a READ that was asked for again came in the pause: nothing is left to be sent
+/// whose timer would run.
+#[test]
+fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [0, 1]);
+    let rnr = Syndrome::RnrNak(RnrTimer::new(12));
+    pair.answer(1, rnr).unwrap();
+    pair.wait(0);
+    pair.wait(0);
+    assert_eq!(pair.places(), [0, 1]);
+    pair.answer(1, rnr).unwrap();
+    pair.answer(1, ACK).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), []);
+    pair.wait(0);
+    assert_eq!(pair.places(), [0]);
+}
+
 #[test]
 fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
     let mut sq = SendQueue::new(0, 4);
