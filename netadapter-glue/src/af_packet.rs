@@ -274,6 +274,7 @@ pub(crate) mod tests {
     use alloc::vec::Vec;
     use std::println;
     use std::process::{self, Command};
+    use std::thread;
     use std::time::{Duration, Instant};
 
     /// Runs `program` with the words of `args`; says why where that fails.
@@ -303,6 +304,12 @@ pub(crate) mod tests {
         frames
     }
 
+    /// Whether `ip` shows an interface as up: who may send before that loses what he sends.
+    fn is_up(name: &str) -> bool {
+        let output = Command::new("ip").args(["link", "show", "dev", name]).output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("state UP"))
+    }
+
     /// A veth pair of the test's own, without addresses and up.
     struct Veth([String; 2]);
 
@@ -314,6 +321,11 @@ pub(crate) mod tests {
             for end in &veth.0 {
                 run("ip", &format!("link set {end} addrgenmode none"))?;
                 run("ip", &format!("link set {end} up"))?;
+            }
+            // The kernel tells one end of the other's carrier a little later.
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !veth.0.iter().all(|end| is_up(end)) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
             }
             Ok(veth)
         }
