@@ -280,11 +280,12 @@ impl World {
     fn end_under_way(&mut self, end: usize, at: usize) -> Step {
         self.excuse(end, "an invalidation under way");
         self.did(Deed::EndUnderWay);
+        let grant = &mut self.ends[end].grants[at];
+        (grant.spoiled, grant.rude) = (true, true);
         if self.end_grant(end, at)? {
             self.post_map(end, at, 0)?;
         }
-        let grant = &mut self.ends[end].grants[at];
-        (grant.spoiled, grant.rude, grant.stage) = (true, true, Stage::Ending);
+        self.ends[end].grants[at].stage = Stage::Ending;
         Ok(())
     }
 
@@ -306,7 +307,11 @@ impl World {
         let first = self.rng.below(4) as usize;
         let slots = first..first + 1 + self.rng.below(4 - first as u32) as usize;
         let (rights, sink) = (1 + self.rng.below(3), self.rng.below(2) == 0);
-        let rights = [rights & 1 != 0, rights & 2 != 0];
+        let mut rights = [rights & 1 != 0, rights & 2 != 0];
+        if self.ends[end].grants[at].rude && self.ends[end].grants[at].window.is_some() {
+            // Key and addresses are those of before, and a late WRITE would be a right one.
+            rights = [true, false];
+        }
         let mut flags = self.flags(end) | fence;
         for (granted, flag) in [
             (rights[READ], NDK_OP_FLAG_ALLOW_REMOTE_READ),

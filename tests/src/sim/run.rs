@@ -121,6 +121,7 @@ impl World {
     /// Goes to the next thing that happens, at most until `limit`. False: nothing will happen.
     fn advance(&mut self, limit: u64) -> Step<bool> {
         self.try_trial()?;
+        self.wake_hosts();
         let turns =
             self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
         let acts = self.ends.iter().filter_map(|end| end.act_at);
@@ -165,7 +166,6 @@ impl World {
                 self.handle_events()?;
             }
         }
-        self.wake_hosts();
         require!(self.report.turns < TURNS_MAX, "no end after {TURNS_MAX} turns");
         Ok(true)
     }
