@@ -322,8 +322,8 @@ impl Shard {
     }
 
     fn send(&self, message: Control) {
-        let pushed = self.control.push(message);
-        assert!(pushed.is_ok(), "every message has a place");
+        let pushed = push(&*self.platform, &self.control, message);
+        assert!(pushed, "every message has a place");
         self.wake();
     }
 
@@ -341,8 +341,8 @@ impl Shard {
     pub(crate) fn ring(&self, object: ObjectId, doorbell: &Doorbell, reasons: u8) {
         if doorbell.ring(reasons) {
             // At most one entry per object, and no more objects than places.
-            let pushed = self.doorbells.push(object);
-            debug_assert!(pushed.is_ok());
+            let pushed = push(&*self.platform, &self.doorbells, object);
+            debug_assert!(pushed);
         }
         self.wake();
     }
@@ -376,6 +376,16 @@ impl Shard {
     }
 }
 
+/// Appends to a ring that the core reads; false if there is no room. A reader waits for who has taken a
+/// place and not filled it, so that nothing may come between the two.
+fn push<T>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
+    let (mut value, mut pushed) = (Some(value), false);
+    platform.undisturbed(&mut || {
+        pushed = value.take().is_some_and(|value| ring.push(value).is_ok());
+    });
+    pushed
+}
+
 /// Takes one of `places`. Who takes one that was given back also sees that the ring has room again.
 pub(crate) fn take(places: &AtomicUsize) -> Result<(), Full> {
     let less = |places: usize| places.checked_sub(1);
@@ -385,6 +395,10 @@ pub(crate) fn take(places: &AtomicUsize) -> Result<(), Full> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::{MDL, NDK_VERSION};
+    use crate::platform::Mapped;
+    use alloc::sync::Arc;
+    use rocev2::env::Instant;
 
     #[test]
     fn the_latest_value_is_read_while_others_replace_it() {
@@ -428,5 +442,41 @@ mod tests {
         assert!(exclusive.enter().is_none() && exclusive.is_entered());
         drop(first);
         assert_eq!(*exclusive.enter().unwrap(), 2);
+    }
+
+    /// Counts the steps that it runs undisturbed.
+    struct Steps(Arc<AtomicUsize>);
+
+    impl Platform for Steps {
+        fn now(&self) -> Instant {
+            Instant::default()
+        }
+
+        fn map(&self, _mdl: &MDL) -> Option<Mapped> {
+            None
+        }
+
+        fn undisturbed(&self, step: &mut dyn FnMut()) {
+            step();
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The core waits for whoever has begun to put something into a ring: on Windows it may be what
+    /// interrupted him.
+    #[test]
+    fn nothing_comes_between_while_a_ring_is_filled() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let platform = Box::new(Steps(Arc::clone(&steps)));
+        let shard = Shard::new(platform, Limits::default(), Waker::noop().clone());
+        let message =
+            || Control::OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
+        assert_eq!(shard.request(message()), Ok(()));
+        assert_eq!(shard.request_if(|| Ok::<_, ()>(message())), Ok(Ok(())));
+        shard.ring(ObjectId::default(), &Doorbell::default(), 0);
+        assert_eq!(steps.load(Ordering::Relaxed), 3);
+        while shard.next_control().is_some() {}
+        assert_eq!(shard.next_doorbell(), Some(ObjectId::default()));
+        assert!(!shard.has_work());
     }
 }

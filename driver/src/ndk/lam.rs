@@ -74,6 +74,7 @@ impl LamRing {
 
     /// Gives `pages` logical pages to a mapping whose first byte is `fbo` bytes into them. Returns
     /// the address of the first page; `None`: there is no room for another mapping.
+    /// The caller is undisturbed, as for a release: see [`Platform::undisturbed`].
     fn build(&self, adapter: ObjectId, fbo: u32, pages: u32, mapping: Mapping) -> Option<u64> {
         take(&self.free).ok()?;
         // One more than asked for, so that two mappings are never neighbours.
@@ -261,7 +262,7 @@ pub(crate) unsafe extern "system" fn ndk_release_lam(
         return;
     }
     let shard = &adapter.base.shard;
-    shard.lams.release(context.addr() as u64);
+    shard.platform.undisturbed(&mut || shard.lams.release(context.addr() as u64));
     shard.wake();
 }
 

@@ -42,6 +42,12 @@ pub trait Platform: Send + Sync {
         true
     }
 
+    /// Runs a short `step` that the poll core must not come between on the same processor: it would wait
+    /// for the step's end. Where threads take turns whatever their work is, it just runs.
+    fn undisturbed(&self, step: &mut dyn FnMut()) {
+        step();
+    }
+
     /// Asks for the link-layer address of the next hop to `remote`, whose answer comes as a control
     /// message. False: nobody here knows, and the provider has to ask the network itself.
     fn resolve(&self, _local: IpAddr, _remote: IpAddr) -> bool {

@@ -50,6 +50,11 @@ impl<R: Resolver> Platform for Windows<R> {
         !reserve::is_short()
     }
 
+    /// The poll core may be a DPC of this processor, which no thread below DISPATCH_LEVEL holds up.
+    fn undisturbed(&self, step: &mut dyn FnMut()) {
+        sync::at_dispatch(step);
+    }
+
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
         self.resolver.resolve(local, remote)
     }

@@ -12,7 +12,7 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::frame::{PEEK_LEN, destination, roce_destination};
-use crate::platform::windows::sync::{Event, Gate, SpinLock};
+use crate::platform::windows::sync::{Event, Gate, SpinLock, at_dispatch};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -365,8 +365,9 @@ impl Binding {
                 unsafe { adapter.port().sent(nbl) };
             }
         };
+        // As for what was received.
         // SAFETY: the caller's promise.
-        unsafe { for_each(head, each) };
+        at_dispatch(|| unsafe { for_each(head, each) });
         adapter.complete_sends(&originals, flags);
         count
     }
@@ -408,8 +409,9 @@ impl Binding {
             // SAFETY: the caller's promise.
             unsafe { batch.sort(adapter, &addresses, nbl) };
         };
+        // The poll core waits for who has taken a place of its rings and not filled it.
         // SAFETY: as above.
-        unsafe { for_each(head, each) };
+        at_dispatch(|| unsafe { for_each(head, each) });
         let Batch { done, up, .. } = batch;
         let passed = up.len();
         adapter.indicate(up, flags);

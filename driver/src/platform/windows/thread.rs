@@ -1,7 +1,7 @@
 //! System threads, and a queue of work for one of them.
 #![allow(unsafe_code, reason = "calls the kernel")]
 
-use super::sync::{Event, wait};
+use super::sync::{Event, at_dispatch, wait};
 use crate::abi::imports::{
     KeSetSystemAffinityThreadEx, ObReferenceObjectByHandle, ObfDereferenceObject,
     PsCreateSystemThread, PsTerminateSystemThread, ZwClose,
@@ -142,7 +142,8 @@ impl Jobs {
     /// False: too much is waiting. IRQL <= DISPATCH_LEVEL.
     #[must_use]
     pub(crate) fn push(&self, job: Job) -> bool {
-        let pushed = self.0.jobs.push(job).is_ok();
+        // The thread waits for who has taken a place and not filled it.
+        let pushed = at_dispatch(|| self.0.jobs.push(job)).is_ok();
         self.0.news.set();
         pushed
     }
