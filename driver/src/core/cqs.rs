@@ -36,7 +36,17 @@ pub(super) struct CqCore {
     noted: bool,
 }
 
+/// Room of the ring that a CQ gets for a depth that its own has no room for.
+pub(super) const fn deeper_ring(depth: u32) -> usize {
+    (depth as usize).next_power_of_two()
+}
+
 impl CqCore {
+    /// It has overrun.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Entries that the consumer has not taken, now.
     fn fill(&mut self) -> u32 {
         self.taken = self.object.shared.taken.load(Ordering::Acquire);
@@ -133,7 +143,7 @@ impl State {
             return STATUS_BUFFER_OVERFLOW;
         }
         if depth as usize > cq.ring.buffer().capacity() {
-            let (ring, results) = rtrb::RingBuffer::new((depth as usize).next_power_of_two());
+            let (ring, results) = rtrb::RingBuffer::new(deeper_ring(depth));
             if cq.rings.push(results).is_err() {
                 return STATUS_INSUFFICIENT_RESOURCES;
             }

@@ -3,6 +3,7 @@
 //! A kernel has no way back from a collection that is refused memory. So before the core does what
 //! may allocate, it has as much set aside as that can take; where this is refused, so is the request.
 
+use super::cqs::deeper_ring;
 use super::{State, Upcall};
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
@@ -49,14 +50,17 @@ impl State {
             Control::OpenAdapter { .. }
             | Control::RegisterMr { .. }
             | Control::InitializeFastRegisterMr { .. }
-            | Control::ModifySrq { .. }
             | Control::Connect { .. }
             | Control::CompleteConnect { .. }
             | Control::Accept { .. }
             | Control::Listen { .. }
             | Control::List { .. } => 0,
-            Control::Create { what, .. } => queue_bytes(what, &self.shard.limits),
-            Control::ResizeCq { depth, .. } => *depth as usize * size_of::<Cqe>(),
+            Control::Create { what, .. } => {
+                let limits = &self.shard.limits;
+                queue_bytes(what, limits) + self.device.room_bytes(requests(what, limits))
+            }
+            Control::ResizeCq { depth, .. } => deeper_ring(*depth) * size_of::<Cqe>(),
+            Control::ModifySrq { depth, .. } => self.device.room_bytes(*depth as usize),
             Control::Close { .. }
             | Control::DeregisterMr { .. }
             | Control::Reject { .. }
@@ -95,6 +99,15 @@ impl State {
             | Control::Resolved { .. }
             | Control::Stop => {}
         }
+    }
+}
+
+/// Requests that may be outstanding on an object's queues.
+fn requests(what: &Create, limits: &Limits) -> usize {
+    match what {
+        Create::Qp(qp) => qp.initiator_depth as usize + qp.receive_depth as usize,
+        Create::Srq(_) => limits.srq_depth as usize,
+        _ => 0,
     }
 }
 

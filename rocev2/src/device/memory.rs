@@ -39,6 +39,12 @@ impl Device {
         self.completions.pop_released()
     }
 
+    /// Bytes that the completions of `requests` more requests may take, beside what the queues themselves
+    /// take: all queues share this table, and it doubles.
+    pub fn room_bytes(&self, requests: usize) -> usize {
+        self.completions.room_bytes(requests)
+    }
+
     /// Creates a shared receive queue. Its threshold is armed.
     pub fn create_srq(&mut self, config: SrqConfig) -> SrqId {
         self.completions.reserve(config.depth);
@@ -57,8 +63,10 @@ impl Device {
         threshold: Option<usize>,
     ) -> Result<(), SrqError> {
         let before = self.srqs.modify(id, depth, threshold)?;
-        self.completions.reserve(depth.unwrap_or(before));
-        self.completions.unreserve(before);
+        if let Some(depth) = depth {
+            self.completions.reserve(depth.saturating_sub(before));
+            self.completions.unreserve(before.saturating_sub(depth));
+        }
         Ok(())
     }
 

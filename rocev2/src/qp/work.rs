@@ -237,6 +237,14 @@ impl Completions {
         self.released.reserve(room.saturating_sub(self.released.len()));
     }
 
+    /// Bytes that [`Self::reserve`] may ask for at once: what grows doubles, and has room for four.
+    pub fn room_bytes(&self, requests: usize) -> usize {
+        let queue = 2 * (self.reserved + requests);
+        let grown = |room: usize, has: usize| if room > has { room.max(2 * has).max(4) } else { 0 };
+        grown(queue, self.queue.capacity()) * size_of::<Completion>()
+            + grown(queue + self.mappings, self.released.capacity()) * size_of::<Released>()
+    }
+
     /// Gives the room of `requests` back.
     pub fn unreserve(&mut self, requests: usize) {
         self.reserved = self.reserved.saturating_sub(requests);

@@ -1,6 +1,7 @@
 //! What a queue pair sends, and how its requests end.
 
 use super::*;
+use crate::mr::Released;
 use crate::qp::work::SendQueue;
 
 #[test]
@@ -221,6 +222,23 @@ fn req_16_an_answer_of_the_wrong_kind_fails_its_own_request() {
     let ext = Ext::AtomicAck(aeth, 0);
     pair.hand(0, (Opcode::AtomicAcknowledge, psn), ext, &[]).unwrap();
     assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::BadResponse)]);
+}
+
+/// All queues share it, so that a small one may make it grow to twice of what the large ones need.
+#[test]
+fn what_completions_take_is_known_before() {
+    let mut out = Completions::new(10);
+    let sizes = [size_of::<Completion>(), size_of::<Released>()];
+    for requests in [1, 64, 1, 8192, 3, 8192, 8192] {
+        let (before, told) = (out.capacity(), out.room_bytes(requests));
+        out.reserve(requests);
+        let after = out.capacity();
+        let taken = |before, after, size| if after == before { 0 } else { after * size };
+        let taken = taken(before.0, after.0, sizes[0]) + taken(before.1, after.1, sizes[1]);
+        assert!(taken <= told, "{taken} bytes of {told}");
+    }
+    out.unreserve(8192);
+    assert_eq!(out.room_bytes(8192), 0);
 }
 
 #[test]
