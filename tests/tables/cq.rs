@@ -60,6 +60,11 @@ fn a_smaller_cq_overruns_sooner_and_a_larger_later() {
         assert_eq!(status(cq.wait_notification(seen, PATIENCE)), STATUS_BUFFER_OVERFLOW);
         assert_eq!(contexts(&cq, 100), Vec::from_iter(0..holds));
         assert_eq!(status(cq.resize(100)), STATUS_INVALID_DEVICE_STATE);
+        // It would tell a new queue pair's consumer nothing.
+        for [receives, requests] in [[&cq, &side.cq], [&side.cq, &cq]] {
+            let late = side.pd.create_qp(receives, requests, QpConfig::default());
+            assert_eq!(status(late), STATUS_INVALID_PARAMETER);
+        }
     }
 }
 

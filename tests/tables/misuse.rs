@@ -93,6 +93,26 @@ fn what_is_closed_takes_nothing_more() {
     }
 }
 
+/// Without a callback nobody would ever have the object, and its adapter could not close.
+#[test]
+fn a_creation_without_a_callback_is_refused() {
+    let net = Net::new();
+    let (side, none) = (net.side(0), null_mut());
+    let (adapter, pd, cq) = (net.adapters[0].as_ptr(), side.pd.as_ptr(), side.cq.as_ptr());
+    for status in [
+        call!(adapter, NdkCreatePd, None, none, null_mut()),
+        call!(adapter, NdkCreateCq, 4, None, none, null(), None, none, null_mut()),
+        call!(adapter, NdkCreateConnector, None, none, null_mut()),
+        call!(adapter, NdkCreateListener, None, none, None, none, null_mut()),
+        call!(pd, NdkCreateMr, 0, None, none, null_mut()),
+        call!(pd, NdkCreateMw, None, none, null_mut()),
+        call!(pd, NdkCreateSrq, 4, 1, 0, None, none, null(), None, none, null_mut()),
+        call!(pd, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, None, none, null_mut()),
+    ] {
+        assert_eq!(status, STATUS_INVALID_PARAMETER);
+    }
+}
+
 #[test]
 fn an_object_of_another_type_is_refused() {
     let net = Net::new();

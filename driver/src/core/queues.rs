@@ -101,8 +101,12 @@ impl State {
     ) -> Result<Context, NTSTATUS> {
         let pd = self.pd(parent)?;
         let CreateQp { receive_cq, initiator_cq, receive_depth, initiator_depth, .. } = *what;
+        // One that has overrun takes no completion any more.
         let is_cq = |id| {
-            matches!(self.objects.get(id), Some(Entry { kind: Kind::Cq(_), closing: None, .. }))
+            let entry = self.objects.get(id);
+            entry.is_some_and(|entry| {
+                entry.closing.is_none() && matches!(&entry.kind, Kind::Cq(cq) if !cq.has_failed())
+            })
         };
         if !is_cq(receive_cq) || !is_cq(initiator_cq) {
             return Err(STATUS_INVALID_PARAMETER);

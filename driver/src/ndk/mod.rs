@@ -301,6 +301,10 @@ pub(crate) fn create(
     what: Create,
     done: CreateDone,
 ) -> NTSTATUS {
+    // Nobody would ever have the object, to close it.
+    if done.callback.is_none() {
+        return STATUS_INVALID_PARAMETER;
+    }
     let what = match shard.boxed(what) {
         Ok(what) => what,
         Err(status) => return status,
