@@ -125,7 +125,7 @@ impl Port {
 
     /// Takes one received list with one frame. With `keep`, the caller lets us hold the list until
     /// [`Lower::give_back`]; without it only the call's length. `tag` is what the poll core shall see
-    /// of the tag beside the frame. Any CPU, IRQL <= DISPATCH_LEVEL.
+    /// of the tag beside the frame. Any CPU, DISPATCH_LEVEL: the poll core waits for who has begun.
     ///
     /// # Safety
     /// `nbl` is valid, with one net buffer whose MDLs are valid and locked.
@@ -204,7 +204,8 @@ impl Port {
         let _ = self.spare.push(bytes);
     }
 
-    /// Takes one sent list back, whether it left or not. Any CPU, IRQL <= DISPATCH_LEVEL.
+    /// Takes one sent list back, whether it left or not. Any CPU, DISPATCH_LEVEL, as for
+    /// [`receive`](Self::receive).
     ///
     /// # Safety
     /// `nbl` came from [`Lower::allocate`] of this port's edge.
