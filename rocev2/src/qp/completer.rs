@@ -195,8 +195,13 @@ impl Completer {
             // The peer has taken it since.
             Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse),
             Syndrome::RnrNak(timer) => {
-                self.acknowledge(now, psn, sq, out);
-                Ok(self.handle_rnr(now, psn, timer.duration(), sq))
+                let lost_read = self.acknowledge(now, psn, sq, out).lost_read;
+                let verdict = self.handle_rnr(now, psn, timer.duration(), sq);
+                if lost_read && verdict != Verdict::Done {
+                    // As for a refusal.
+                    sq.flush_before(psn, out);
+                }
+                Ok(verdict)
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 let psn = if mutant!(NakCoversItsPacket) { psn.add(1) } else { psn };

@@ -438,8 +438,9 @@ impl Qp {
         }
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
+        let paced = self.congestion.rate_mut().current(now).is_some();
         let (pd, qpn, sq) = (self.pd, self.qpn, &mut self.sq);
-        let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out };
+        let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out, paced };
         let written = self.requester.fill(&mut cx, unit, max_packets);
         if written > 0 {
             self.completer.sent(now, self.sq.newest(), new);

@@ -84,6 +84,8 @@ pub struct Context<'a, M> {
     pub sq: &'a mut SendQueue,
     /// Where completions go.
     pub out: &'a mut Completions,
+    /// Congestion control decides how many packets leave now.
+    pub paced: bool,
 }
 
 impl Requester {
@@ -131,7 +133,9 @@ impl Requester {
         while written < max_packets {
             let done = match self.plan(cx.sq, cx.peer) {
                 Ok(plan) if !unit.fits(plan.ext.len(), plan.payload_len) => break,
-                Ok(plan) => {
+                Ok(mut plan) => {
+                    // A pause follows that may be longer than the timer's, and is no silence.
+                    plan.ack_req |= cx.paced && written + 1 == max_packets;
                     let result = write(&plan, cx, unit);
                     written += usize::from(result.is_ok());
                     result

@@ -570,6 +570,7 @@ impl SendQueue {
         self.una = self.una.add(packets);
         self.una_packet += packets;
         if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
+            debug_assert!(head.packets > 0 || head.executed, "what was not done does not succeed");
             head.end(self.owner, WcStatus::Success, out);
             if let Some(key) = head.ended_key().filter(|_| !mutant!(ReadInvalidatesNothing)) {
                 // At most MAX_READS are in flight, and the QP takes these after each packet.

@@ -653,6 +653,69 @@ fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
     assert_eq!(pair.places(), [0]);
 }
 
+/// The same, and behind it stand a request that only takes effect here, once the READ is complete, and
+/// one that comes after.
+#[test]
+fn what_needs_no_packet_is_not_passed_after_a_pause() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 8));
+    let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    let key = pair.nodes[0].mrs.reserve(PD, Reserve::FastRegister(access)).unwrap();
+    let mapping = Mapping { region: RegionId(0), offset: 0, base: BASE, len: 100, access };
+    pair.nodes[0].mrs.map(PD, key, &mapping).unwrap();
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Send, sgl.clone());
+    pair.nodes[0].send(3, SendOp::Invalidate(key), SgList::new());
+    pair.nodes[0].send(4, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [0, 1]);
+    let rnr = Syndrome::RnrNak(RnrTimer::new(12));
+    pair.answer(1, rnr).unwrap();
+    pair.wait(0);
+    pair.wait(0);
+    assert_eq!(pair.places(), [0, 1]);
+    pair.answer(1, rnr).unwrap();
+    pair.answer(1, ACK).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), []);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 8).unwrap();
+    assert_eq!(pair.places(), [2]);
+    let qpn = Qpn::new(2);
+    let reached = pair.nodes[0].mrs.remote(PD, qpn, key, BASE, 8, Access::REMOTE_READ);
+    assert!(reached.is_err(), "the key has ended");
+}
+
+#[test]
+fn rnr_08_the_request_that_was_refused_fails_though_an_answer_before_it_is_missing() {
+    let mut pair = Pair::new(10_000, Settings { rnr_retry: 0, ..CLEAN });
+    let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 8));
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [0, 1]);
+    pair.answer(1, Syndrome::RnrNak(RnrTimer::new(12))).unwrap();
+    let ends = [(1, WcStatus::Flushed), (2, WcStatus::RnrRetryExceeded)];
+    assert_eq!(pair.nodes[0].statuses(), ends);
+}
+
+/// A window's quarter at a slow pace takes longer than the retransmission timer: that is no silence,
+/// which would make the pace slower still.
+#[test]
+fn a_paced_message_asks_often_enough() {
+    let mut pair = Pair::new(2 << 20, CLEAN);
+    let config = QpConfig { owner: 2, pd: PD, send_depth: 64, recv_depth: 64, srq: None };
+    let rate = DcqcnConfig { line_rate: 125_000_000, min_rate: 1_250_000 };
+    pair.nodes[0].qp = Qp::new(Qpn::new(2), &config, PD, Window::default(), Some(rate));
+    pair.nodes[0].connect(2, 3, CLEAN);
+    let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 1 << 20));
+    for id in 0..40 {
+        pair.nodes[0].send(id, SendOp::Write { va: BASE, rkey }, sgl.clone());
+    }
+    pair.transmit(0);
+    pair.wires[1].remove(300);
+    pair.run_all();
+    assert_eq!(pair.nodes[0].statuses().len(), 40);
+    assert_eq!(pair.sent[0].len(), 40 * 1024 + 1, "packets, and the one that was lost");
+}
+
 #[test]
 fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
     let mut sq = SendQueue::new(0, 4);

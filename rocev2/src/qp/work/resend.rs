@@ -218,7 +218,8 @@ impl SendQueue {
     /// longer counted as in flight and has to be asked for again, which a fence waits for.
     pub fn rewind_to(&mut self, psn: Psn) {
         let Some(place) = self.place_of(psn) else { return };
-        if psn.since(self.next) <= 0 {
+        // Where it is, the cursor may stand before requests without packets that have not taken effect.
+        if psn.since(self.next) < 0 {
             (self.next, self.cursor) = (psn, place);
         }
         let more = self.wqes.get(place.wqe).filter(|wqe| wqe.packets > place.packet + 1);
