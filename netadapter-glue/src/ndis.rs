@@ -14,7 +14,7 @@ pub mod chain;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Edge, EdgeError, Link, Received, Transmit};
-use abi::{MDL, NET_BUFFER_LIST};
+use abi::{MDL, NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -437,10 +437,13 @@ impl SendBuffer {
         let tag = chain::remove_tag(&mut self.bytes[..len]);
         let offset = if tag.is_some() { TAG_LEN } else { 0 };
         // SAFETY: the list is ours, with the net buffer that it was allocated with.
-        unsafe { chain::put_beside(self.nbl, tag) };
-        // SAFETY: as above.
         let nbl = unsafe { &mut *self.nbl };
         nbl.Next = null_mut();
+        // A driver below may have left what another would act on: no NIC shall compute anything here.
+        (nbl.NblFlags, nbl.Status) = (0, 0);
+        nbl.NetBufferListInfo = [null_mut(); NET_BUFFER_LIST_INFO_COUNT];
+        // SAFETY: as above.
+        unsafe { chain::put_beside(nbl, tag) };
         // SAFETY: as above.
         let nb = unsafe { &mut *nbl.FirstNetBuffer };
         nb.DataOffset = offset as u32;

@@ -227,6 +227,28 @@ fn a_tag_in_a_sent_frame_travels_beside_it() {
     complete(&port, &fake);
 }
 
+/// What a driver below leaves beside a list that it sent would make the next NIC alter the frame.
+#[test]
+fn nothing_beside_a_frame_is_sent_again() {
+    let (mut edge, port, fake) = edge(1);
+    let mut fill = |_: &mut [u8]| Some(Transmit { len: 60, segments: None });
+    assert_eq!(edge.transmit(1, &mut fill).unwrap(), 1);
+    let list = || {
+        let address = fake.0.lock().unwrap().sent[0].2;
+        // SAFETY: the edge's list, which the test has for now.
+        unsafe { &mut *core::ptr::with_exposed_provenance_mut::<NET_BUFFER_LIST>(address) }
+    };
+    let left = list();
+    left.NetBufferListInfo.fill(core::ptr::without_provenance_mut(0x55));
+    (left.NblFlags, left.Status) = (1, -1);
+    complete(&port, &fake);
+    assert_eq!(edge.transmit(1, &mut fill).unwrap(), 1);
+    let sent = list();
+    assert!(sent.NetBufferListInfo.iter().all(|info| info.is_null()));
+    assert_eq!((sent.NblFlags, sent.Status), (0, 0));
+    complete(&port, &fake);
+}
+
 #[test]
 fn buffers_that_are_out_are_not_filled_again() {
     let (mut edge, port, fake) = edge(2);
