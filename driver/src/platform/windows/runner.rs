@@ -35,8 +35,9 @@ const DPC_TURNS: u32 = 16;
 const DPC_TIME: Duration = Duration::from_micros(100);
 /// Turns without work before the thread gives the core back to DPCs.
 const IDLE_TURNS: u32 = 64;
-/// Turns of the thread before it lets others of its processor run.
-const THREAD_TURNS: u32 = 256;
+/// What is due sooner is waited for awake: a timer of the kernel keeps to its clock's ticks, of which one
+/// may take 15 ms.
+const NEAR: Duration = Duration::from_millis(1);
 
 /// A poll core with everything that runs it.
 pub(crate) struct Runner {
@@ -184,6 +185,10 @@ impl Host {
             return false;
         }
         if let Some(next) = turn.next {
+            if next.saturating_since(self.clock.now()) < NEAR {
+                self.announce_sleep(false);
+                return false;
+            }
             self.set_timer(next);
         }
         if self.token.finish() {
@@ -217,9 +222,9 @@ impl Host {
         }
     }
 
-    /// Runs at PASSIVE_LEVEL until the core rests.
+    /// Runs at PASSIVE_LEVEL until the core rests. Between turns others of its processor may run.
     fn run_turns(&self) {
-        let (mut idle, mut turns) = (0, 0_u32);
+        let mut idle = 0;
         loop {
             let turn = at_dispatch(|| self.turn());
             if turn.stopped {
@@ -228,10 +233,6 @@ impl Host {
             idle = if turn.busy { 0 } else { idle + 1 };
             if idle >= IDLE_TURNS && at_dispatch(|| self.rest()) {
                 return;
-            }
-            turns += 1;
-            if turns.is_multiple_of(THREAD_TURNS) {
-                super::sync::sleep(Duration::from_micros(1));
             }
         }
     }
