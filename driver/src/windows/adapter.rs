@@ -177,12 +177,13 @@ impl Adapter {
         let adapter = unsafe { Arc::from_raw(context.cast::<Self>()) };
         // A NIC that is being bound is bound before, or finds no adapter.
         DRIVER.in_turn(|| DRIVER.remove_adapter(&adapter));
-        adapter.ndk.close_and_wait();
         let parts = adapter.running().parts.lock().take();
         let Some(Parts { watch, worker, state_worker, runner }) = parts else { return };
+        // Before NDK is shut for good: a change that is under way there could open it once more.
+        drop(state_worker);
+        adapter.ndk.close_and_wait();
         drop(watch);
         drop(worker);
-        drop(state_worker);
         // The core is still there to give back what the NIC lent it.
         DRIVER.in_turn(|| {
             if let Some(binding) = adapter.attachment.binding() {

@@ -160,7 +160,7 @@ struct DevicePnPEvent {
 }
 
 /// `NdisDevicePnPEventSurpriseRemoved`.
-const SURPRISE_REMOVED: i32 = 1;
+const SURPRISE_REMOVED: i32 = 2;
 
 /// `MiniportDevicePnPEventNotify`: PASSIVE_LEVEL. The consumers of an adapter that was torn out
 /// have to go, as its halt waits for them.

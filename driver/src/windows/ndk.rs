@@ -82,12 +82,17 @@ fn apply(adapter: &Weak<Adapter>) {
     let Some(adapter) = adapter.upgrade() else { return };
     let this = &adapter.ndk;
     let wanted = this.wanted.load(Ordering::Acquire);
+    // What was switched off and on again before anybody was told is shut all the same.
+    if wanted {
+        this.open.open()
+    } else {
+        this.open.close()
+    }
     if this.told.swap(wanted, Ordering::AcqRel) == wanted {
         return;
     }
     trace::ndk(adapter.luid, wanted);
     if wanted {
-        this.open.open();
         notify(&adapter, NetEventNDKEnable);
     } else {
         notify(&adapter, NetEventNDKDisable);

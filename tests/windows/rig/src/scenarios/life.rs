@@ -119,6 +119,18 @@ pub(super) fn disable(host: &dyn Host, _: &[String]) {
     eventually("NetEventNDKEnable", || {
         vnic.ndk_enables.load(std::sync::atomic::Ordering::SeqCst) == 1
     });
+    // Off and on again before the driver gets to tell anybody.
+    for _ in 0..20 {
+        set_ndk(vnic, false);
+        set_ndk(vnic, true);
+    }
+    eventually("NDK that is open", || {
+        let opened = vnic.open_ndk(NDK_VERSION { Major: 1, Minor: 2 });
+        opened.is_ok_and(|adapter| {
+            vnic.close_ndk(adapter);
+            true
+        })
+    });
     let net = net.open_adapters();
     let connection = net.connect();
     connection.exchange(50, 1000);
