@@ -630,15 +630,9 @@ fn rnr_12_what_was_refused_is_sent_again_though_an_answer_was_missing_in_the_pau
     assert_eq!(pair.places(), [42]);
 }
 
-/// All but the answer to a READ that was asked for again came in the pause: nothing is left to be sent
-/// whose timer would run.
-#[test]
-fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
-    let mut pair = Pair::new(10_000, CLEAN);
-    let rkey = pair.nodes[1].key;
-    let sgl = pair.nodes[0].sge(0, 8);
-    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
-    pair.nodes[0].send(2, SendOp::Send, sgl);
+/// The SEND behind a READ is refused twice; the answer to the READ is lost each time, and in the second
+/// pause the SEND is acknowledged. The pause ends with nothing to send.
+fn lose_an_answer_twice(pair: &mut Pair) {
     assert_eq!(pair.places(), [0, 1]);
     let rnr = Syndrome::RnrNak(RnrTimer::new(12));
     pair.answer(1, rnr).unwrap();
@@ -649,6 +643,18 @@ fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
     pair.answer(1, ACK).unwrap();
     pair.wait(0);
     assert_eq!(pair.places(), []);
+}
+
+/// All but the answer to a READ that was asked for again came in the pause: nothing is left to be sent
+/// whose timer would run.
+#[test]
+fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    lose_an_answer_twice(&mut pair);
     pair.wait(0);
     assert_eq!(pair.places(), [0]);
 }
@@ -667,16 +673,7 @@ fn what_needs_no_packet_is_not_passed_after_a_pause() {
     pair.nodes[0].send(2, SendOp::Send, sgl.clone());
     pair.nodes[0].send(3, SendOp::Invalidate(key), SgList::new());
     pair.nodes[0].send(4, SendOp::Send, sgl);
-    assert_eq!(pair.places(), [0, 1]);
-    let rnr = Syndrome::RnrNak(RnrTimer::new(12));
-    pair.answer(1, rnr).unwrap();
-    pair.wait(0);
-    pair.wait(0);
-    assert_eq!(pair.places(), [0, 1]);
-    pair.answer(1, rnr).unwrap();
-    pair.answer(1, ACK).unwrap();
-    pair.wait(0);
-    assert_eq!(pair.places(), []);
+    lose_an_answer_twice(&mut pair);
     data(&mut pair, 0, Opcode::ReadResponseOnly, 8).unwrap();
     assert_eq!(pair.places(), [2]);
     let qpn = Qpn::new(2);
