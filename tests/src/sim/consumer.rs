@@ -50,11 +50,11 @@ impl World {
     fn source(&mut self, end: usize, to: usize) -> From {
         let host = self.ends[end].host;
         self.ends[end].to = Some(to);
-        let Some((endpoint, _)) = self.hosts[host].endpoint.filter(|_| self.rng.below(2) == 0)
+        let Some((endpoint, port)) = self.hosts[host].endpoint.filter(|_| self.rng.below(2) == 0)
         else {
             return From::Address(SocketAddr::new(self.hosts[host].ip, 0));
         };
-        self.ends[end].shares = true;
+        self.ends[end].shares = Some(port);
         let same: Vec<usize> = self.same_ends(end).collect();
         // Whichever asks first; the peer's link-layer address may be known to one only.
         let asks = |&other: &usize| self.ends[other].phase == Phase::Connecting;
@@ -71,7 +71,7 @@ impl World {
         let same = move |&at: &usize| {
             let other = &self.ends[at];
             let gone = matches!(other.phase, Phase::Closed | Phase::Crashed);
-            let both = at != end && other.shares && this.shares && !gone;
+            let both = at != end && other.shares.and(this.shares).is_some() && !gone;
             both && (other.host, other.to) == (this.host, this.to)
         };
         (0..self.ends.len()).filter(same)
@@ -146,9 +146,7 @@ impl World {
         );
         let host_of = &self.hosts[self.ends[active].host];
         let asks = ndk::peer_address(connector).ok_or("a connect event from nowhere")?;
-        // A host that went down after it asked has another endpoint by now.
-        let shared = self.ends[active].shares && self.ends[active].phase != Phase::Crashed;
-        let port = host_of.endpoint.filter(|_| shared).map(|(_, port)| port);
+        let port = self.ends[active].shares;
         let right = asks.ip() == host_of.ip && port.is_none_or(|port| port == asks.port());
         require!(right, "a connect event from {asks}");
         let waits = self.ends[active].phase == Phase::Connecting;
@@ -215,7 +213,7 @@ impl World {
                     if self.hosts[host].incarnation > 1 {
                         self.report.trial.connections += 1;
                     }
-                    if shares {
+                    if shares.is_some() {
                         self.did(Deed::SharedEndpoint);
                     }
                     if to == Some(host) {

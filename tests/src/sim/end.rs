@@ -60,9 +60,10 @@ pub(crate) enum Phase {
 /// One end of a connection.
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// Where it connects to, and whether it does from the host's shared endpoint.
+    /// Where it connects to, and from which port if that is a shared endpoint's: the host may have
+    /// another endpoint before its request arrives.
     pub(crate) to: Option<usize>,
-    pub(crate) shares: bool,
+    pub(crate) shares: Option<u16>,
     /// Its receives are those of the host's pool, and the last one that it was given.
     pub(crate) pooled: bool,
     pub(crate) last_pooled: usize,
@@ -159,7 +160,7 @@ impl World {
             grants,
             host,
             to: None,
-            shares: false,
+            shares: None,
             pooled: srq.is_some(),
             last_pooled: 0,
             peer: None,
