@@ -30,8 +30,6 @@ pub mod device;
 pub mod env;
 pub mod ids;
 pub mod mr;
-#[cfg_attr(not(feature = "mutants"), doc(hidden))]
-pub mod mutant;
 pub mod psn;
 pub mod qp;
 pub mod timer;

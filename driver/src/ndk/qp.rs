@@ -11,7 +11,6 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rocev2::ids::{Lkey, Rkey};
 use rocev2::mr::{Bind, PdId};
-use rocev2::mutant;
 use rocev2::qp::work::{RecvWr, SendOp, SendWr, SgList, Sge};
 
 /// Bytes of inline data in one request, at most. Small enough that a queue of the largest depth takes
@@ -142,7 +141,7 @@ impl QpObject {
             return self.post_data(context, op, sgl, flags);
         }
         self.post(context, flags, |queue| {
-            let slot = if mutant!(InlineDataShareASlot) { 0 } else { queue.turn() };
+            let slot = queue.turn();
             // SAFETY: the caller's promise; the queue has room, so the slot is free.
             let inline = unsafe { self.copy_inline(slot, sgl) }?;
             Ok((op, inline))

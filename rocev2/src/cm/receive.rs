@@ -7,7 +7,6 @@ use super::state::{Event, State};
 use super::{Cm, is_host};
 use crate::env::{Instant, code_duration};
 use crate::ids::CommId;
-use crate::mutant::mutant;
 use crate::wire::mad::{
     CmMessage, Drep, Dreq, MadHeader, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu,
     SidrRep, SidrReq, parse_mad,
@@ -206,9 +205,6 @@ impl Cm {
     }
 
     fn send_drep(&mut self, packet: &Packet<'_>, header: &MadHeader, dreq: &Dreq) {
-        if mutant!(DreqIsNotAnswered) {
-            return;
-        }
         let drep = CmMessage::Drep(Drep {
             local_comm_id: dreq.remote_comm_id,
             remote_comm_id: dreq.local_comm_id,

@@ -8,7 +8,6 @@ use super::state::Event;
 use super::{Cm, REQ_PRIVATE_DATA};
 use crate::env::Instant;
 use crate::ids::CommId;
-use crate::mutant::mutant;
 use crate::wire::mad::{
     IpCm, MadHeader, MraMessage, RejMessage, RejReason, Req, Transport, gid, service_port,
 };
@@ -24,9 +23,7 @@ impl Cm {
         req: &Req,
     ) -> Effect {
         let request = Request::new(packet.encap.src, req);
-        if let Some(id) = self.conns.find_request(&request.key)
-            && !mutant!(RepeatedReqIsNew)
-        {
+        if let Some(id) = self.conns.find_request(&request.key) {
             return self.repeat_request(now, packet, header, id, &request);
         }
         if let Some(wait) = self.time_waits.find_request(&request.key) {

@@ -2,7 +2,6 @@
 
 use super::CmConfig;
 use crate::env::{Duration, Instant};
-use crate::mutant::mutant;
 
 /// The timer of the one message that a connection waits to have answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,9 +44,6 @@ impl Retry {
     /// The timer has fired: when to come back after a resend, or `None` to give up.
     pub(super) fn resend(&mut self, now: Instant) -> Option<Instant> {
         if now >= self.give_up {
-            return None;
-        }
-        if mutant!(ConnectGivesUpAtOnce) {
             return None;
         }
         self.resends_left = self.resends_left.checked_sub(1)?;

@@ -20,7 +20,6 @@ mod tests;
 
 use crate::env::{RegionId, Rng};
 use crate::ids::{Lkey, Qpn, Rkey};
-use crate::mutant::mutant;
 use alloc::vec::Vec;
 use core::ops::BitOr;
 use keys::KeyIndex;
@@ -275,7 +274,6 @@ impl MrTable {
         if !addressable || u64::from(offset).checked_add(len).is_none() {
             return Err(AccessError::Bounds);
         }
-        let offset = if mutant!(MappingForgetsItsOffset) { 0 } else { offset };
         slot.span = Some(Span { region, offset: offset.into(), base, len, access, bound: None });
         Ok(())
     }
@@ -308,13 +306,11 @@ impl MrTable {
         let inside = span.at(bind.va, bind.len)?;
         // A slot number, at most 2^18.
         let bound = Bound { qpn, slot: at as u32, generation: region.generation };
-        let wider = span.len - (bind.va - span.base);
-        let wide = mutant!(WindowIsAsWideAsItsRegion);
         self.slots[window].span = Some(Span {
             region: span.region,
             offset: inside,
             base: bind.va,
-            len: if wide { wider } else { bind.len },
+            len: bind.len,
             access: bind.access,
             bound: Some(bound),
         });
@@ -358,7 +354,6 @@ impl MrTable {
         }
         match self.slots[at].kind {
             Kind::FastRegister(_) | Kind::Window => Ok(at),
-            Kind::Registered if mutant!(PeerInvalidatesAnything) => Ok(at),
             Kind::Registered | Kind::Privileged => Err(AccessError::Kind),
         }
     }
@@ -479,7 +474,7 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<Target, AccessError> {
-        if !span.access.contains(needed) && !mutant!(RightsAreIgnored) {
+        if !span.access.contains(needed) {
             return Err(AccessError::Rights);
         }
         let offset = span.at(va, len)?;
@@ -521,9 +516,7 @@ impl Slot {
 
     /// The key names nothing from here on.
     fn end(&mut self) -> Option<Released> {
-        if !mutant!(InvalidationKeepsTargets) {
-            self.generation = self.generation.wrapping_add(1);
-        }
+        self.generation = self.generation.wrapping_add(1);
         let span = self.span.take()?;
         let mapped = matches!(self.kind, Kind::FastRegister(_));
         mapped.then_some(Released { key: Rkey::new(self.key), region: span.region })

@@ -7,7 +7,6 @@ use super::retry::{Expiry, RetryTimer};
 use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
 use super::{Keys, PeerQp};
 use crate::env::{Duration, Instant, Memory};
-use crate::mutant::mutant;
 use crate::psn::Psn;
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
 
@@ -128,13 +127,8 @@ impl Completer {
         }
         match self.timer.expired(now) {
             Expiry::None => Verdict::Done,
-            Expiry::GiveUp if !mutant!(NeverGivesUp) => {
-                Verdict::Fail(WcStatus::TransportRetryExceeded)
-            }
-            Expiry::Resend if mutant!(GivesUpAtOnce) => {
-                Verdict::Fail(WcStatus::TransportRetryExceeded)
-            }
-            Expiry::GiveUp | Expiry::Resend => {
+            Expiry::GiveUp => Verdict::Fail(WcStatus::TransportRetryExceeded),
+            Expiry::Resend => {
                 self.recovery.silence(self.timer.resends(), sq);
                 self.loss = Some(Loss::Silence);
                 self.probe = None;
@@ -181,8 +175,7 @@ impl Completer {
         match aeth.syndrome {
             // Beyond an unfinished READ it shows that answers were lost, or are late.
             Syndrome::Ack { .. } => {
-                let covered = if mutant!(AckCoversOneMore) { 2 } else { 1 };
-                self.acknowledge(now, psn.add(covered), sq, out);
+                self.acknowledge(now, psn.add(1), sq, out);
                 Ok(Verdict::Done)
             }
             // Nothing was sent since: this is the refusal that made the pause, once more, or an older
@@ -204,7 +197,6 @@ impl Completer {
                 Ok(verdict)
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
-                let psn = if mutant!(NakCoversItsPacket) { psn.add(1) } else { psn };
                 self.acknowledge(now, psn, sq, out);
                 // A NAK may be older than what was acknowledged since.
                 if psn == sq.acked()
@@ -281,7 +273,6 @@ impl Completer {
         }
         self.recovery.refused(sq);
         self.probe = None;
-        let pause = if mutant!(RnrPauseIsSkipped) { Duration::from_micros(1) } else { pause };
         self.pause = Some((refused, now + pause));
         self.timer.pause(now + pause);
         Verdict::Done
@@ -295,7 +286,7 @@ impl Completer {
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
         let early = self.acknowledge(now, psn, cx.sq, cx.out).lost_read;
-        if early && !mutant!(LostReadDataIsAccepted) {
+        if early {
             return self.place_early(packet, cx);
         }
         let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {

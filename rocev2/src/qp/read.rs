@@ -5,7 +5,6 @@ use super::work::MAX_READS;
 use super::{Keys, PeerQp};
 use crate::env::{Fault, Memory};
 use crate::mr::{Access, AccessError, Target};
-use crate::mutant::mutant;
 use crate::psn::{Msn, Psn};
 use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
 use heapless::{Deque, Vec};
@@ -113,7 +112,7 @@ impl ReadResponder {
         let skipped = u64::from(psn.since(record.first).cast_unsigned()) * pmtu;
         let left = u64::from(record.reth.len).saturating_sub(skipped);
         let inside = u64::from(reth.len) <= left && reth.va == record.reth.va.wrapping_add(skipped);
-        if reth.rkey != record.reth.rkey || !inside || mutant!(ResentReadIsNotAnswered) {
+        if reth.rkey != record.reth.rkey || !inside {
             return false;
         }
         let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
@@ -125,7 +124,6 @@ impl ReadResponder {
             return true;
         }
         let Ok(target) = check(reth, keys) else { return false };
-        let psn = if mutant!(ResentReadIsAnsweredFromTheStart) { record.first } else { psn };
         self.insert(record.reply(psn, reth, target, true, packets))
     }
 
@@ -236,9 +234,6 @@ impl Reply {
         match (self.next == self.first, self.next.add(1) == self.end) {
             (true, true) => (Opcode::read_response(Place::Only), aeth),
             (true, false) => (Opcode::read_response(Place::First), aeth),
-            (false, true) if mutant!(ReadNeverEnds) => {
-                (Opcode::read_response(Place::Middle), Ext::None)
-            }
             (false, true) => (Opcode::read_response(Place::Last), aeth),
             (false, false) => (Opcode::read_response(Place::Middle), Ext::None),
         }

@@ -3,7 +3,6 @@
 use super::work::{Completion, Completions, PostError, RecvWr, WcKind, WcStatus};
 use crate::ids::Rkey;
 use crate::mr::PdId;
-use crate::mutant::mutant;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -195,19 +194,15 @@ impl Srq {
     }
 
     fn claim(&mut self) -> Option<RecvWr> {
-        let (newest, again) = (mutant!(SharedReceivesComeNewestFirst), mutant!(SharedReceiveStays));
-        let wr = if newest { self.wrs.pop_back() } else { self.wrs.pop_front() }?;
-        if again {
-            self.wrs.push_front(wr.clone());
-        }
+        let wr = self.wrs.pop_front()?;
         self.look();
         Some(wr)
     }
 
     fn look(&mut self) {
         if self.armed && self.wrs.len() < self.config.threshold {
-            self.armed = mutant!(LowReceivesAreToldAgain);
-            self.due += u32::from(!mutant!(LowReceivesAreNotTold));
+            self.armed = false;
+            self.due += 1;
         }
     }
 

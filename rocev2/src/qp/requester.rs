@@ -8,7 +8,6 @@ use super::work::{Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
 use crate::env::Memory;
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{By, MrTable, PdId};
-use crate::mutant::mutant;
 use crate::psn::Psn;
 use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter};
 
@@ -166,7 +165,7 @@ impl Requester {
         if let Some(status) = wqe.fault {
             return Err(Wait::Fault(status));
         }
-        if wqe.wr.read_fence && packet == 0 && reads > 0 && !mutant!(FenceIsIgnored) {
+        if wqe.wr.read_fence && packet == 0 && reads > 0 {
             return Err(Wait::Blocked);
         }
         let pmtu = peer.pmtu.bytes() as u64;
@@ -174,9 +173,7 @@ impl Requester {
         match wqe.wr.op {
             SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
             // What came before may use the key (10.6.5.1).
-            SendOp::Invalidate(_) if all_complete || mutant!(InvalidateDoesNotWait) => {
-                Err(Wait::Execute)
-            }
+            SendOp::Invalidate(_) if all_complete => Err(Wait::Execute),
             SendOp::Invalidate(_) => Err(Wait::Blocked),
             SendOp::Read { va, rkey } | SendOp::ReadInvalidate { va, rkey } => {
                 if self.initiator_depth == 0 {
@@ -190,15 +187,14 @@ impl Requester {
                 let packets = end - packet;
                 // A limit is there to waste little; answers are not wasted.
                 let room = self.window_packets.saturating_sub(in_flight);
-                let full = reads >= self.initiator_depth && !mutant!(ReadDepthIsIgnored);
+                let full = reads >= self.initiator_depth;
                 if full || (packets > room && in_flight > 0) {
                     return Err(Wait::Blocked);
                 }
                 let offset = u64::from(packet) * pmtu;
                 let len = wqe.len.min(u64::from(end) * pmtu) - offset.min(wqe.len);
                 // A chunk is at most 2^31 bytes, the longest message.
-                let skip = if mutant!(ResentReadStartsOver) { 0 } else { offset };
-                let reth = Reth { va: va.wrapping_add(skip), rkey, len: len as u32 };
+                let reth = Reth { va: va.wrapping_add(offset), rkey, len: len as u32 };
                 Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
             }
             SendOp::Send => plan_data(wqe, packet, pmtu, room, Data::Send(None)),
@@ -207,8 +203,7 @@ impl Requester {
             }
             SendOp::Write { va, rkey } => {
                 // Message length was bounded to 2^31 when the request was queued.
-                let extra = u32::from(wqe.packets > 1 && mutant!(WriteAnnouncesTooMuch));
-                let reth = Reth { va, rkey, len: wqe.len as u32 + extra };
+                let reth = Reth { va, rkey, len: wqe.len as u32 };
                 plan_data(wqe, packet, pmtu, room, Data::Write(reth))
             }
         }
@@ -223,7 +218,7 @@ fn plan_data(
     (room, window): (u32, u32),
     data: Data,
 ) -> Result<Plan, Wait> {
-    if room == 0 && !mutant!(WindowIsIgnored) {
+    if room == 0 {
         return Err(Wait::Blocked);
     }
     let offset = u64::from(packet) * pmtu;
@@ -239,13 +234,9 @@ fn plan_data(
         // The length of one packet.
         payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
         packets: 1,
-        ack_req: (last && !mutant!(LastPacketAsksForNoAck))
-            || room == 1
-            || (packet + 1).is_multiple_of(quarter),
+        ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
         // Nobody is told of a WRITE (IBTA ch. 9, Solicited Event).
-        solicited: last
-            && wqe.wr.solicited
-            && (!matches!(wqe.wr.op, SendOp::Write { .. }) || mutant!(WriteSolicits)),
+        solicited: last && wqe.wr.solicited && !matches!(wqe.wr.op, SendOp::Write { .. }),
     })
 }
 

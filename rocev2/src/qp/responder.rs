@@ -15,7 +15,6 @@ use super::{Keys, PeerQp};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, By, MrTable, Target};
-use crate::mutant::mutant;
 use crate::psn::{Msn, Psn};
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Pmtu, Reth, RnrTimer,
@@ -215,8 +214,6 @@ impl Responder {
         }
         match ahead {
             0 => Ok(self.in_order(now, packet, cx)),
-            i32::MIN..0 if mutant!(DuplicateIsExecuted) => Ok(self.expected(packet, cx)),
-            1.. if mutant!(GapIsExecuted) => Ok(self.expected(packet, cx)),
             i32::MIN..0 => self.duplicate(now, packet, cx),
             ahead => self.early(now, ahead.cast_unsigned(), packet),
         }
@@ -279,9 +276,6 @@ impl Responder {
         let kept = self.held.keep(ahead, packet);
         if kept == Kept::Before {
             self.repeats[0] = true;
-        }
-        if mutant!(EveryGapIsNaked) {
-            self.name_gap();
         }
         if self.told == Told::Nothing {
             if kept == Kept::Before || self.gap_since.is_none() {
@@ -416,15 +410,11 @@ impl Responder {
         };
         cx.claim();
         let Some(wr) = cx.rq.head() else {
-            if mutant!(SendWithoutReceiveIsDropped) {
-                self.msn = if ends(packet) { self.msn.next() } else { self.msn };
-                return Ok(());
-            }
             return Err(Refusal::NotReady);
         };
         check_packet_len(packet, cx.pmtu()).map_err(|()| self.invalid())?;
         let total = received + packet.payload.len() as u64;
-        let fits = total <= sg_len(&wr.sgl) || mutant!(LongSendIsNotNoticed);
+        let fits = total <= sg_len(&wr.sgl);
         if !fits || total > super::work::MAX_MESSAGE {
             return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
         }
@@ -446,7 +436,7 @@ impl Responder {
         cx: &mut Context<'_, M>,
     ) -> Result<(), Refusal> {
         let invalidated = invalidated_key(packet.ext);
-        if let Some(key) = invalidated.filter(|_| !mutant!(PeerInvalidatesNothing)) {
+        if let Some(key) = invalidated {
             // Payload placed, key ended, completion last: that order is the contract.
             let released = cx.mrs.invalidate(cx.pd, By::Peer(cx.qpn), key).map_err(|_| {
                 Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalQpOperation))
@@ -458,11 +448,7 @@ impl Responder {
         let done = Received {
             status: WcStatus::Success,
             // Bounded by MAX_MESSAGE.
-            len: if mutant!(LastLengthIsReported) {
-                packet.payload.len() as u32
-            } else {
-                total as u32
-            },
+            len: total as u32,
             solicited: packet.bth.solicited,
             invalidated,
         };
@@ -491,7 +477,7 @@ impl Responder {
             // The key must still be live, for each packet.
             let region = cx.mrs.region(&target).ok_or_else(|| access_error(has_imm))?;
             cx.memory
-                .write(region, target.offset + written_at(written, cx.peer), packet.payload)
+                .write(region, target.offset + written, packet.payload)
                 .map_err(|_| Refusal::Fatal(NakCode::RemoteOperational, None))?;
         }
         self.message =
@@ -525,9 +511,7 @@ impl Responder {
             .map_err(|_| Refusal::Fatal(NakCode::RemoteAccess, None))?;
         let packets = u64::from(reth.len).div_ceil(cx.pmtu()).max(1) as u32;
         // A READ counts as a message once it is accepted (C9-148).
-        if !mutant!(MsnMissesReads) {
-            self.msn = self.msn.next();
-        }
+        self.msn = self.msn.next();
         self.reads.accept(packet.bth.psn, packets, reth, target, self.msn);
         Ok(packets)
     }
@@ -546,9 +530,6 @@ impl Responder {
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
     ) -> (usize, Verdict) {
-        if mutant!(AckOvertakesRead) && self.reply.is_some() {
-            return (self.fill_reply(peer, unit), Verdict::Done);
-        }
         match self.reads.fill(peer, keys, memory, unit, max_packets) {
             Ok(0) => (self.fill_reply(peer, unit), Verdict::Done),
             Ok(written) => (written, Verdict::Done),
@@ -562,8 +543,7 @@ impl Responder {
     }
 
     fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>) -> usize {
-        let Some(syndrome) = self.reply.filter(|_| !self.reads.busy() || mutant!(AckOvertakesRead))
-        else {
+        let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else {
             return 0;
         };
         let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
@@ -572,7 +552,6 @@ impl Responder {
         }
         // An ACK names the newest packet executed; a NAK the one refused.
         let psn = match syndrome {
-            Syndrome::Ack { .. } if mutant!(AckNamesTheNextPacket) => self.epsn,
             Syndrome::Ack { .. } => self.epsn.prev(),
             Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
         };
@@ -595,12 +574,6 @@ const fn invalidated_key(ext: Ext) -> Option<Rkey> {
         Ext::Ieth(key) => Some(key),
         _ => None,
     }
-}
-
-/// Where the next bytes of a WRITE go.
-fn written_at(written: u64, peer: &PeerQp) -> u64 {
-    let wrong = written > 0 && mutant!(WriteGoesBack);
-    if wrong { written - peer.pmtu.bytes() as u64 } else { written }
 }
 
 fn ends(packet: &Packet<'_>) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Bind, Mapping, Released};
-use crate::mutant::mutant;
 use crate::psn::Psn;
 use alloc::collections::VecDeque;
 use heapless::{Deque, Vec};
@@ -333,8 +332,7 @@ impl SendWqe {
             len: 0,
             solicited: false,
             // An error always produces a completion (10.7.3.1).
-            silent: self.wr.silent
-                && (matches!(status, WcStatus::Success) || mutant!(FailureIsSilent)),
+            silent: self.wr.silent && matches!(status, WcStatus::Success),
         }
     }
 }
@@ -534,7 +532,7 @@ impl SendQueue {
         loop {
             let ahead = psn.since(self.una);
             let Some(head) = self.wqes.front().filter(|_| ahead > 0) else { break };
-            if head.is_read() && !mutant!(AckCompletesReads) {
+            if head.is_read() {
                 acked.lost_read = true;
                 break;
             }
@@ -572,7 +570,7 @@ impl SendQueue {
         if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
             debug_assert!(head.packets > 0 || head.executed, "what was not done does not succeed");
             head.end(self.owner, WcStatus::Success, out);
-            if let Some(key) = head.ended_key().filter(|_| !mutant!(ReadInvalidatesNothing)) {
+            if let Some(key) = head.ended_key() {
                 // At most MAX_READS are in flight, and the QP takes these after each packet.
                 let pushed = self.ended_keys.push_back(key);
                 debug_assert!(pushed.is_ok());
@@ -609,7 +607,6 @@ impl SendQueue {
     /// Completes the oldest request with an error.
     pub fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
         if let Some(head) = self.wqes.front() {
-            let status = if mutant!(FailureSucceeds) { WcStatus::Success } else { status };
             head.end(self.owner, status, out);
             self.pop_head();
         }
@@ -617,13 +614,7 @@ impl SendQueue {
 
     /// Completes everything as flushed, in order.
     pub fn flush(&mut self, out: &mut Completions) {
-        if mutant!(FlushIsBackwards) {
-            self.wqes.make_contiguous().reverse();
-        }
         for wqe in self.wqes.drain(..) {
-            if mutant!(FlushForgets) && wqe.wr.id.is_multiple_of(2) {
-                continue;
-            }
             wqe.end(self.owner, WcStatus::Flushed, out);
         }
         self.cursor = Place::default();

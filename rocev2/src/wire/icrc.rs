@@ -1,7 +1,6 @@
 //! The invariant CRC: all that no switch or router may change (IBTA annex A17, ICRC).
 
 use super::bth::Bth;
-use crate::mutant::mutant;
 use crc32fast::Hasher;
 
 /// The IP and UDP headers of a packet as its ICRC covers them, and room for the BTH after them.
@@ -21,9 +20,7 @@ impl Covered {
         let mut bytes = [0; 40];
         bytes[..20].copy_from_slice(ip);
         bytes[20..28].copy_from_slice(udp);
-        if !mutant!(IcrcCoversTtl) {
-            [bytes[1], bytes[8]] = [ONES; 2]; // TOS, TTL
-        }
+        [bytes[1], bytes[8]] = [ONES; 2]; // TOS, TTL
         [bytes[10], bytes[11]] = [ONES; 2]; // header checksum
         [bytes[26], bytes[27]] = [ONES; 2]; // UDP checksum
         Self::V4(bytes)

@@ -24,7 +24,6 @@ pub use opcode::{Opcode, Operation, Place};
 pub use pmtu::Pmtu;
 
 use crate::ids::Qpn;
-use crate::mutant::mutant;
 use encap::{Decapsulated, MAX_UDP_PAYLOAD};
 use ext::put;
 use icrc::Covered;
@@ -70,12 +69,11 @@ impl<'a> Packet<'a> {
         let (ext, body) = Ext::parse(bth.opcode, rest)?;
         let payload_len =
             body.len().checked_sub(usize::from(bth.pad_count)).ok_or(DropReason::BadPad)?;
-        let payload_len = if mutant!(PadIsDelivered) { body.len() } else { payload_len };
         let payload = body.get(..payload_len).ok_or(DropReason::BadPad)?;
         if bth.dest_qpn == Qpn::new(0) {
             return Err(DropReason::BadDestQp);
         }
-        if covered.icrc(header, rest) != *icrc && !mutant!(IcrcIsNotChecked) {
+        if covered.icrc(header, rest) != *icrc {
             return Err(DropReason::Icrc);
         }
         Ok(Self { encap, bth, ext, payload })
@@ -252,7 +250,7 @@ impl<'b> UnitWriter<'b> {
         let (covered_bytes, icrc) = after_bth.split_at_mut(after_bth.len() - ICRC_LEN);
         let (payload, pad) = ext.emit(covered_bytes).split_at_mut(payload_len);
         fill(payload)?;
-        pad.fill(if mutant!(PadIsNotZero) { 1 } else { 0 });
+        pad.fill(0);
 
         let covered = self.covered.get_or_insert_with(|| {
             let (headers, _) = headers.split_at_mut(self.header_len);

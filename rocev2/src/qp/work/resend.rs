@@ -2,7 +2,6 @@
 //! of READs came early, and a stretch to resend before new packets.
 
 use super::{Place, SendQueue, SendWqe};
-use crate::mutant::mutant;
 use crate::psn::Psn;
 use crate::qp::reorder::PsnSet;
 
@@ -137,8 +136,6 @@ impl SendQueue {
             None => psn.add(packets.min(self.data_len(psn))),
         };
         let end = if end.since(self.next) > 0 { self.next } else { end };
-        let data = !self.is_read_at(psn);
-        let psn = if data && mutant!(ResendSkipsAPacket) { psn.add(1) } else { psn };
         self.marks.run = self.run_of(psn, end);
         self.marks.run.map(|run| run.end)
     }
@@ -221,11 +218,6 @@ impl SendQueue {
         // Where it is, the cursor may stand before requests without packets that have not taken effect.
         if psn.since(self.next) < 0 {
             (self.next, self.cursor) = (psn, place);
-        }
-        let more = self.wqes.get(place.wqe).filter(|wqe| wqe.packets > place.packet + 1);
-        if more.is_some_and(|wqe| !wqe.is_read()) && mutant!(ResendSkipsAPacket) {
-            self.cursor.packet += 1;
-            self.next = self.next.add(1);
         }
         (self.marks.run, self.marks.stalled) = (None, false);
         while self.read_ends.back().is_some_and(|end| end.since(self.next) > 0) {
