@@ -8,6 +8,7 @@ pub mod congestion;
 pub mod copy;
 pub mod echo;
 pub mod held;
+pub mod probe;
 pub mod rate;
 pub mod read;
 pub mod receive;
@@ -28,6 +29,7 @@ use crate::psn::Psn;
 use crate::wire::{DropReason, Encap, Ext, Opcode, Packet, Pmtu, UnitWriter};
 use completer::Completer;
 use congestion::{Congestion, DcqcnConfig};
+use probe::Probe;
 use receive::{RecvQueue, Srq, SrqId};
 use requester::{Requester, Window};
 use responder::{Context, Responder};
@@ -116,6 +118,7 @@ pub struct Qp {
     completer: Completer,
     responder: Responder,
     congestion: Congestion,
+    probe: Probe,
     /// Answers and requests take turns, so that a long READ does not starve our own sends.
     requests_first: bool,
 }
@@ -145,6 +148,7 @@ impl Qp {
             completer: Completer::new(),
             responder: Responder::new(window.held as usize),
             congestion: Congestion::new(dcqcn),
+            probe: Probe::new(),
             requests_first: false,
         }
     }
@@ -253,6 +257,9 @@ impl Qp {
             let heeded = self.congestion.handle_cnp(now);
             return if heeded { Ok(()) } else { Err(DropReason::Congestion) };
         }
+        if self.probe.heeds(&packet.bth, &self.sq) {
+            return Ok(());
+        }
         // Whatever becomes of it, it was in a queue that was too long. What has no data made none so.
         if !packet.payload.is_empty() {
             self.congestion.received(now, packet.encap.traffic_class);
@@ -291,6 +298,21 @@ impl Qp {
         Ok(())
     }
 
+    /// Sends a [probe](Probe): the peer's queue pair is asked whether it is still there. False where this
+    /// one is not connected, or no longer.
+    pub fn probe(&mut self) -> bool {
+        let connected = self.state == QpState::Rts;
+        if connected {
+            self.probe.ask();
+        }
+        connected
+    }
+
+    /// Whether the peer has answered since a probe was sent; told once.
+    pub fn take_probe_answer(&mut self) -> bool {
+        self.probe.take_answer()
+    }
+
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
         if self.state != QpState::Rts {
@@ -318,7 +340,8 @@ impl Qp {
 
     /// Whether a packet could leave now.
     pub fn ready(&mut self) -> bool {
-        self.congestion.owes_cnp() || self.answers_ready() || self.requests_ready()
+        let aside = self.congestion.owes_cnp() || self.probe.owed();
+        aside || self.answers_ready() || self.requests_ready()
     }
 
     /// An acknowledgement is owed behind the answers to READs, which are paced.
@@ -373,6 +396,9 @@ impl Qp {
         if self.congestion.owes_cnp() {
             return self.fill_cnp(unit);
         }
+        if self.probe.owed() {
+            return self.fill_probe(unit);
+        }
         self.requests_first = !self.requests_first;
         let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
         let max_packets = max_packets.min(self.congestion.rate_mut().allowed(now, pmtu));
@@ -397,6 +423,17 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let Some(bth) = self.congestion.take_cnp(peer.qpn) else { return 0 };
         let Ok(()) = unit.push(&bth, &Ext::Cnp, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        1
+    }
+
+    fn fill_probe(&mut self, unit: &mut UnitWriter<'_>) -> usize {
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let (bth, ext) = Probe::packet(peer.qpn, self.sq.una());
+        if !unit.fits(ext.len(), 0) {
+            return 0;
+        }
+        let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        self.probe.sent();
         1
     }
 
@@ -476,6 +513,7 @@ impl Qp {
         self.state = QpState::Err;
         self.completer.stop();
         self.congestion.stop();
+        self.probe = Probe::new();
         self.sq.flush(out);
         self.rq.flush(out);
     }

@@ -3,6 +3,7 @@
 mod keys;
 mod long;
 mod memory;
+mod probe;
 mod requester;
 mod responder;
 mod traffic;

@@ -1,0 +1,93 @@
+//! Asking a peer whether it is still there.
+
+use super::*;
+
+/// Node 0 asks; whether node 1 has answered in a second.
+fn answered(pair: &mut Pair) -> bool {
+    assert!(pair.nodes[0].qp.probe());
+    pair.run(Duration::from_secs(1));
+    pair.nodes[0].qp.take_probe_answer()
+}
+
+/// C9-105: it is a duplicate, or before the first PSN, to the responder, so it changes nothing there;
+/// nor does its answer here.
+#[test]
+fn a_probe_is_answered_and_changes_nothing() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    for round in 0..3 {
+        assert!(answered(&mut pair) && !pair.nodes[0].qp.take_probe_answer());
+        assert_eq!(pair.sent[0].pop(), Some((Opcode::WriteOnly, pair.psn(0, round - 1).get())));
+        assert_eq!(
+            (pair.nodes[0].done.len(), pair.nodes[1].done.len()),
+            (round as usize, round as usize)
+        );
+        let (send, recv) = (pair.nodes[0].sge(0, 8), pair.nodes[1].sge(0, 8));
+        pair.nodes[1].recv(7, recv);
+        pair.nodes[0].send(7, SendOp::Send, send);
+        pair.run_all();
+        assert_eq!(pair.sent[0].pop(), Some((Opcode::SendOnly, pair.psn(0, round).get())));
+    }
+    assert!(pair.nodes.iter().all(|node| node.statuses() == [(7, WcStatus::Success); 3]));
+}
+
+/// With READs and WRITEs in flight, and in the pause after RNR NAK: nothing is sent again for it.
+#[test]
+fn a_probe_does_not_disturb_what_is_in_flight() {
+    let mut pair = Pair::new(100_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    for (id, op) in [SendOp::Read { va: BASE, rkey }, SendOp::Write { va: BASE + 50_000, rkey }]
+        .into_iter()
+        .enumerate()
+    {
+        let sgl = pair.nodes[0].sge(0, 20_000);
+        pair.nodes[0].send(id as u64, op, sgl);
+    }
+    pair.transmit(0);
+    assert!(answered(&mut pair));
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::Success)]);
+    assert_eq!(pair.sent[0].len(), 1 + 20 + 1, "a READ, a WRITE and the probe");
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    pair.transmit(0);
+    pair.deliver(1);
+    pair.transmit(1);
+    pair.deliver(0);
+    assert!(pair.nodes[0].qp.probe());
+    pair.transmit(0);
+    pair.deliver(1);
+    pair.transmit(1);
+    pair.deliver(0);
+    assert!(pair.nodes[0].qp.take_probe_answer());
+}
+
+#[test]
+fn a_queue_pair_that_is_gone_does_not_answer() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let Node { qp, out, .. } = &mut pair.nodes[1];
+    qp.flush(out);
+    assert!(!answered(&mut pair));
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.flush(out);
+    assert!(!qp.probe());
+}
+
+/// An answer about any other packet, a request and a notification show nothing: they may be anybody's.
+#[test]
+fn only_the_peer_knows_the_answer() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let ack = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: crate::psn::Msn::new(0) });
+    assert!(pair.nodes[0].qp.probe());
+    pair.transmit(0);
+    for at in [-3, -2, 0, 1, 1000, 1 << 22] {
+        let psn = pair.psn(0, at);
+        let _ = pair.hand(0, (Opcode::Acknowledge, psn), ack, &[]);
+    }
+    let (expected, before) = (pair.psn(1, 0), pair.psn(0, -1));
+    let _ = pair.hand(0, (Opcode::SendOnly, expected), Ext::None, &[1]);
+    let _ = pair.hand(0, (Opcode::SendOnly, before), Ext::None, &[1]);
+    let _ = pair.hand(0, (Opcode::Cnp, before), Ext::Cnp, &[]);
+    let _ = pair.hand(0, (Opcode::ReadResponseOnly, before), ack, &[1]);
+    assert!(!pair.nodes[0].qp.take_probe_answer());
+    assert_eq!(pair.hand(0, (Opcode::Acknowledge, before), ack, &[]), Ok(()));
+    assert!(pair.nodes[0].qp.take_probe_answer());
+}
