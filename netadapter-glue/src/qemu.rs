@@ -54,7 +54,7 @@ impl QemuDgram {
         let new_socket = || socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let (rx, tx) = (new_socket()?, new_socket()?);
         let own = SocketAddrUnix::new(own_path)?;
-        remove_stale_socket(own_path)?;
+        remove_stale_socket(own_path, &own, SocketType::DGRAM)?;
         bind(&rx, &own)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &rx, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -202,7 +202,7 @@ impl QemuStream {
     pub fn listen(path: &Path, mac: [u8; 6], mtu: usize) -> io::Result<Self> {
         let socket = stream_socket()?;
         let address = SocketAddrUnix::new(path)?;
-        remove_stale_socket(path)?;
+        remove_stale_socket(path, &address, SocketType::STREAM)?;
         bind(&socket, &address)?;
         listen(&socket, 1)?;
         Ok(Self::new(Some(Listener { socket, path: path.into() }), None, mac, mtu))
@@ -436,11 +436,20 @@ fn stream_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// A socket outlives the process that bound it. Anything else at `path` stays.
-fn remove_stale_socket(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(path),
-        Ok(_) | Err(_) => Ok(()),
+/// A socket's name outlives the process that bound it: one that nobody has any more is removed. What
+/// somebody still has, and anything else at `path`, stays for `bind` to refuse.
+///
+/// A dead name and a live one differ only in what a connect to them says.
+fn remove_stale_socket(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let probe = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    match connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
