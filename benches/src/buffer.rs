@@ -1,7 +1,7 @@
 //! Memory that an adapter may reach.
 #![allow(unsafe_code, reason = "the adapter reaches this memory behind the compiler's back")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -28,16 +28,19 @@ impl Buffer {
     /// `len` bytes.
     ///
     /// # Panics
-    /// If `len` overflows an allocation; memory that is not there ends the process.
+    /// If there is no such memory.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        let layout = Layout::from_size_align(len.max(1), PAGE_SIZE)
-            .expect("the length fits an allocation")
-            .pad_to_align();
+        Self::try_new(len).expect("there is memory for the buffer")
+    }
+
+    /// `len` bytes; `None` where there is no such memory.
+    #[must_use]
+    pub fn try_new(len: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(len.max(1), PAGE_SIZE).ok()?.pad_to_align();
         // SAFETY: the layout is not empty.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { start, layout, len }
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout, len })
     }
 
     /// Length in bytes.

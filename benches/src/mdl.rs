@@ -1,6 +1,10 @@
 //! Describes a buffer the way a kernel consumer does.
 
-use driver::abi::{MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, PAGE_SIZE, PVOID, ULONG};
+use crate::{NdkError, Result};
+use driver::abi::{
+    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, PAGE_SIZE, PVOID, STATUS_INVALID_BUFFER_SIZE,
+    ULONG,
+};
 
 /// An MDL over memory of this process. Without a kernel there are no page frame numbers: the
 /// provider reaches the bytes through `MappedSystemVa`.
@@ -14,17 +18,27 @@ impl Mdl {
     /// If `len` exceeds what one MDL can describe (4 GiB).
     #[must_use]
     pub fn new(start: *mut u8, len: usize) -> Self {
+        Self::try_new(start, len).expect("an MDL describes less than 4 GiB")
+    }
+
+    /// Describes `len` bytes from `start`.
+    ///
+    /// # Errors
+    /// `STATUS_INVALID_BUFFER_SIZE` from 4 GiB on, where `IoAllocateMdl` has no MDL to give.
+    pub fn try_new(start: *mut u8, len: usize) -> Result<Self> {
         let byte_offset = start.addr() % PAGE_SIZE;
-        Self(Box::new(MDL {
+        let byte_count = ULONG::try_from(len)
+            .map_err(|_| NdkError { status: STATUS_INVALID_BUFFER_SIZE, call: "IoAllocateMdl" })?;
+        Ok(Self(Box::new(MDL {
             Next: std::ptr::null_mut(),
             Size: size_of::<MDL>() as i16,
             MdlFlags: MDL_MAPPED_TO_SYSTEM_VA | MDL_PAGES_LOCKED,
             Process: std::ptr::null_mut(),
             MappedSystemVa: start.cast(),
             StartVa: start.wrapping_sub(byte_offset).cast(),
-            ByteCount: ULONG::try_from(len).expect("an MDL describes less than 4 GiB"),
+            ByteCount: byte_count,
             ByteOffset: byte_offset as ULONG,
-        }))
+        })))
     }
 
     /// For the parameters that take a chain of MDLs.
@@ -52,5 +66,13 @@ mod tests {
         assert_eq!(mdl.0.StartVa.addr(), 0x7_1000);
         assert_eq!((mdl.0.ByteOffset, mdl.0.ByteCount), (0x234, 0x2000));
         assert!(!mdl.as_mut_ptr().is_null());
+    }
+
+    #[test]
+    fn what_one_mdl_cannot_describe_is_refused() {
+        let start = std::ptr::without_provenance_mut::<u8>(PAGE_SIZE);
+        assert!(Mdl::try_new(start, u32::MAX as usize).is_ok());
+        let refused = Mdl::try_new(start, 1 << 32).unwrap_err();
+        assert_eq!(refused.status, STATUS_INVALID_BUFFER_SIZE);
     }
 }

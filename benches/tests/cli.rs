@@ -88,13 +88,13 @@ fn a_capture_holds_the_packets_of_a_run() {
 // ---- failures ----------------------------------------------------------------------------------
 
 #[test]
-fn bad_arguments_are_told_in_one_line() {
+fn bad_arguments_are_told_in_one_line_and_a_hint() {
     let edge = "--edge qemu-dgram:/tmp/a:/tmp/b";
     for (arguments, word) in [
         ("frobnicate", "frobnicate"),
         ("--loss 101", "--loss"),
         ("--size 0", "--size"),
-        ("--size 512M", "512 MiB"),
+        ("--size 512M", "1024 MiB"),
         ("--operations erase", "send, write, read"),
         ("--iterations 5 --seconds 1", "--seconds"),
         ("serve", "--edge"),
@@ -108,8 +108,19 @@ fn bad_arguments_are_told_in_one_line() {
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
-        assert_one_line(&output, word);
+        let mut lines = text(&output.stderr).lines();
+        let problem = lines.next().unwrap_or_default();
+        assert!(problem.starts_with("ndkperf: ") && problem.contains(word), "{word}: {problem}");
+        assert!(lines.all(|line| line.starts_with("  ")), "{output:?}");
+        assert_eq!(text(&output.stdout), "");
     }
+}
+
+#[test]
+fn a_near_miss_is_told_with_what_was_meant() {
+    let output = run("--operation send");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("'--operations'"), "{output:?}");
 }
 
 #[test]
@@ -146,6 +157,94 @@ fn nobody_at_a_port_is_told_in_one_line() {
     let output = run(&format!("connect 10.0.0.1 -p 9 {}", network.dgram(2)));
     assert_eq!(output.status.code(), Some(1));
     assert_one_line(&output, "STATUS_CONNECTION_REFUSED");
+}
+
+/// Goal: one JSON document, whatever happened.
+#[test]
+fn a_failure_is_part_of_the_document() {
+    let network = Network::new();
+    let output = run(&format!("connect 10.0.0.9 --json {}", network.dgram(2)));
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [operation] = operations(&report) else { panic!("{report}") };
+    assert_eq!(operation["messages"], 0);
+    let error = operation["error"].as_str().unwrap();
+    assert!(error.contains("STATUS_HOST_UNREACHABLE"), "{error}");
+}
+
+#[test]
+fn a_socket_that_another_process_has_is_not_taken_from_it() {
+    let network = Network::new();
+    let _server = network.start("server", &format!("serve {}", network.dgram(1)));
+    let output = run(&format!("serve {}", network.dgram(1)));
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "in use");
+    // The first one is still there, and still served.
+    let report = json(&format!("connect 10.0.0.1 --iterations 10 {}", network.dgram(2)));
+    assert_whole(&report, 10, 64 << 10);
+}
+
+#[test]
+fn a_report_that_cannot_be_printed_is_a_failure_and_no_panic() {
+    let output = command("--iterations 5")
+        .stdout(File::options().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot be printed"), "{output:?}");
+}
+
+// ---- the user ends it --------------------------------------------------------------------------
+
+/// Goal: ctrl-C ends a run like its time limit: results, a whole capture, and a peer that knows.
+#[test]
+fn an_interrupted_client_prints_what_it_has_and_tells_the_server() {
+    let network = Network::new();
+    let server = network.start("server", &format!("serve {}", network.dgram(1)));
+    let pcap = network.path("client.pcap");
+    let arguments = format!(
+        "connect 10.0.0.1 --json --operations write,read --seconds 600 --size 4k --pcap {} {}",
+        pcap.display(),
+        network.dgram(2)
+    );
+    let client = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Data has passed once the capture is longer than a connection takes.
+    wait_until(|| std::fs::metadata(&pcap).is_ok_and(|file| file.len() > 100_000));
+    interrupt(&client);
+    let output = client.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["interrupted"], true);
+    let [operation] = operations(&report) else { panic!("{report}") };
+    assert!(operation["messages"].as_u64().unwrap() > 0 && operation["error"].is_null());
+    let mut capture = PcapReader::new(File::open(&pcap).unwrap()).unwrap();
+    while let Some(record) = capture.next_packet() {
+        record.expect("the capture is whole");
+    }
+    let messages = format!(": {} messages", operation["messages"]);
+    wait_until(|| server.log().contains(&messages));
+}
+
+#[test]
+fn an_interrupted_server_tells_its_client() {
+    let network = Network::new();
+    let mut server = network.start("server", &format!("serve {}", network.dgram(1)));
+    let pcap = network.path("client.pcap");
+    let arguments = format!(
+        "connect 10.0.0.1 --json --operations send --seconds 600 --size 4k --pcap {} {}",
+        pcap.display(),
+        network.dgram(2)
+    );
+    let client = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| std::fs::metadata(&pcap).is_ok_and(|file| file.len() > 100_000));
+    interrupt(&server.child);
+    assert_eq!(server.wait().code(), Some(130), "{}", server.log());
+    let output = client.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [operation] = operations(&report) else { panic!("{report}") };
+    assert!(operation["messages"].as_u64().unwrap() > 0);
+    let error = operation["error"].as_str().unwrap();
+    assert!(error.contains("disconnected"), "{error}");
 }
 
 // ---- two processes -----------------------------------------------------------------------------
@@ -301,6 +400,20 @@ fn json(arguments: &str) -> Value {
     let output = run(&format!("{arguments} --json"));
     assert!(output.status.success(), "{arguments}: {output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// As ctrl-C does.
+fn interrupt(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < deadline, "it does not come");
+        thread::sleep(SLICE);
+    }
 }
 
 fn wait(child: &mut Child) -> Option<ExitStatus> {

@@ -28,7 +28,7 @@ impl Lam {
     ) -> Result<Self> {
         assert!(part.end <= buffer.len(), "{part:?} of {}", buffer.len());
         let len = part.len();
-        let mut mdl = Mdl::new(buffer.as_ptr().wrapping_add(part.start), len);
+        let mut mdl = Mdl::try_new(buffer.as_ptr().wrapping_add(part.start), len)?;
         let mut lam = Self { words: Vec::new(), fbo: 0, buffer, adapter: Arc::clone(adapter) };
         let mut size: ULONG = 0;
         // The first call asks for the size.

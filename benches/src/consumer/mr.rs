@@ -34,7 +34,7 @@ impl Mr {
         })?;
         // SAFETY: just created for us.
         let object = unsafe { Handle::new(object) };
-        let mut mdl = Mdl::new(buffer.as_ptr(), buffer.len());
+        let mut mdl = Mdl::try_new(buffer.as_ptr(), buffer.len())?;
         // SAFETY: the MR is open; the MDL describes `buffer`, and both outlive the registration.
         let request = Request::start("NdkRegisterMr", |completion, context| unsafe {
             (object.table().NdkRegisterMr)(

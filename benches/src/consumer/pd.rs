@@ -30,7 +30,7 @@ impl Pd {
     /// Registers `buffer` with the rights `flags` (`NDK_MR_FLAG_*`).
     ///
     /// # Errors
-    /// Too large for the adapter, no resources.
+    /// Too large for the adapter or for one MDL (4 GiB), no resources.
     pub fn register(self: &Arc<Self>, buffer: Buffer, flags: u32) -> Result<Arc<Mr>> {
         Mr::register(self, buffer, flags)
     }

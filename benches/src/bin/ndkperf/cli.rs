@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, RING_MAX};
-use crate::rping;
+use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
+use crate::{rping, stop};
 
 /// Measure and check RDMA through an NDK provider.
 ///
@@ -158,6 +158,7 @@ impl Ping {
             verbose: self.verbose,
             validate: self.validate,
             patience: self.patience.duration(),
+            stop: stop::requested,
         }
     }
 }
@@ -168,7 +169,7 @@ pub(crate) struct Run {
     /// Operations, one run each
     #[arg(long, value_delimiter = ',', default_value = "send,write,read", value_name = "LIST")]
     pub(crate) operations: Vec<Operation>,
-    /// Bytes of a message; k and M are 1024 and 1024²
+    /// Bytes of a message; k or KiB and M or MiB are 1024 and 1024²
     #[arg(long, default_value = "64k", value_parser = size, value_name = "BYTES")]
     pub(crate) size: u32,
     /// Messages of each run
@@ -196,11 +197,11 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// One plan for each operation; an error if the ring of a run would be too large.
-    pub(crate) fn plans(&self, seed: u64) -> Result<Vec<Plan>, &'static str> {
-        if u64::from(self.size) * u64::from(self.depth) * 2 > RING_MAX {
-            return Err("size times depth is too large: at most 512 MiB may be posted at once");
-        }
+    /// One plan for each operation.
+    ///
+    /// # Errors
+    /// A run that no server takes, and why.
+    pub(crate) fn plans(&self, seed: u64) -> Result<Vec<Plan>, String> {
         let plan = |operation: &Operation| Plan {
             operation: *operation,
             size: self.size,
@@ -213,7 +214,9 @@ impl Run {
             seed,
             patience: self.patience.duration(),
         };
-        Ok(self.operations.iter().map(plan).collect())
+        let plans: Vec<Plan> = self.operations.iter().map(plan).collect();
+        plans.iter().try_for_each(Plan::check).map_err(|too_much| too_much.to_string())?;
+        Ok(plans)
     }
 }
 
@@ -439,12 +442,15 @@ fn port() -> RangedI64ValueParser<u16> {
 }
 
 fn size(text: &str) -> Result<u32, &'static str> {
-    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
-        Some(digits) => (digits, 1 << 10),
-        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1 << 20)),
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" | "KiB" => 1 << 10,
+        "m" | "M" | "MiB" => 1 << 20,
+        _ => return Err("not a size: its unit is k (1024) or M (1024²), as in 64k or 64KiB"),
     };
     let size = digits.parse::<u32>().ok().and_then(|size| size.checked_mul(unit));
-    size.filter(|size| (1..=1 << 29).contains(size)).ok_or("not a size from 1 to 512M")
+    size.filter(|size| (1..=SIZE_MAX).contains(size)).ok_or("not a size from 1 to 512M")
 }
 
 fn mtu(text: &str) -> Result<usize, &'static str> {
@@ -528,6 +534,7 @@ mod tests {
         for text in [
             "ndkperf --loss 101",
             "ndkperf --size 0",
+            "ndkperf --size 64kB",
             "ndkperf --depth 0",
             "ndkperf --mtu 100",
             "ndkperf serve --edge tap:t0",
@@ -550,6 +557,8 @@ mod tests {
         }
         let Command::Loopback(loopback) = parse("ndkperf --size 512M").unwrap() else { panic!() };
         assert!(loopback.run.plans(0).is_err());
+        let Command::Loopback(loopback) = parse("ndkperf --size 64KiB").unwrap() else { panic!() };
+        assert_eq!(loopback.run.size, 64 << 10);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Completion { operation: &'static str, status: NTSTATUS },
     /// The peer went away before the end.
     Disconnected,
+    /// The user did not want to wait any longer.
+    Interrupted,
     /// Nothing happened for too long.
     Stalled(Duration),
     /// A completion that does not belong to the oldest request of its queue.
@@ -27,7 +29,9 @@ pub(crate) enum Failure {
     /// The network edge cannot be set up.
     Edge { edge: String, source: io::Error },
     /// Arguments that do not go together.
-    Arguments(&'static str),
+    Arguments(String),
+    /// The results cannot be printed.
+    Output(io::Error),
     /// Both sides failed: the client, and the server.
     Both(Box<Failure>, Box<Failure>),
     /// While doing what.
@@ -38,6 +42,16 @@ impl Failure {
     /// Names what was being done.
     pub(crate) fn during(self, what: impl Into<String>) -> Self {
         Self::During { what: what.into(), source: Box::new(self) }
+    }
+
+    /// Whether it was the user who ended it.
+    pub(crate) fn is_interruption(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::During { source, .. } => source.is_interruption(),
+            Self::Both(client, server) => client.is_interruption() || server.is_interruption(),
+            _ => false,
+        }
     }
 }
 
@@ -55,6 +69,7 @@ impl fmt::Display for Failure {
                 write!(f, "{operation} completed with {status}{}", Meaning(*status))
             }
             Self::Disconnected => f.write_str("the peer disconnected before the end"),
+            Self::Interrupted => f.write_str("interrupted"),
             Self::Stalled(time) => write!(f, "no progress for {} s", time.as_secs()),
             Self::Order { queue, expected: Some(expected), context } => {
                 write!(f, "{queue} queue: request {context} completed before {expected}")
@@ -69,6 +84,7 @@ impl fmt::Display for Failure {
             ),
             Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
             Self::Arguments(what) => f.write_str(what),
+            Self::Output(source) => write!(f, "the results cannot be printed: {source}"),
             Self::Both(client, server) => write!(f, "{client}; server: {server}"),
             Self::During { what, source } => write!(f, "{what}: {source}"),
         }
@@ -90,6 +106,8 @@ impl fmt::Display for Meaning {
             STATUS_SHARING_VIOLATION => "the port is in use",
             STATUS_INVALID_ADDRESS => "not an address of this adapter",
             STATUS_CANCELLED => "the connection is gone",
+            STATUS_INVALID_BUFFER_SIZE => "a registration is shorter than 4 GiB",
+            STATUS_INSUFFICIENT_RESOURCES => "no memory, or no more of that object",
             _ => return Ok(()),
         };
         write!(f, " ({text})")

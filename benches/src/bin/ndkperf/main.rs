@@ -8,6 +8,7 @@ mod perf;
 mod report;
 mod rping;
 mod session;
+mod stop;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingServe, Run, Serve};
 use edge::Side;
 use failure::Failure;
-use perf::{Outcome, Plan};
+use perf::{End, Outcome, Plan};
 use rping::Served;
 
 fn main() -> ExitCode {
@@ -31,6 +32,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if let Err(error) = stop::listen() {
+        eprintln!("ndkperf: signals cannot be heard: {error}");
+        return ExitCode::FAILURE;
+    }
     let result = match cli.into_command() {
         Command::Loopback(args) => loopback(&args),
         Command::Serve(args) => serve(&args),
@@ -44,25 +49,26 @@ fn main() -> ExitCode {
             eprintln!("ndkperf: {failure}");
             match failure {
                 Failure::Arguments(_) => ExitCode::from(BAD_ARGUMENTS),
+                _ if failure.is_interruption() => ExitCode::from(stop::EXIT_CODE),
                 _ => ExitCode::FAILURE,
             }
         }
     }
 }
 
-/// Help and version as they are; a wrong argument in one line.
+/// Help and version as they are; a wrong argument in one line, and what mends it in another.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         print!("{error}");
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.is_empty() && !line.starts_with("Usage"))
-        .collect();
-    eprintln!("ndkperf: {}", lines.join(" ").trim_start_matches("error: "));
+    let mut lines = text.lines().map(str::trim);
+    let problem: Vec<&str> =
+        lines.by_ref().take_while(|line| !line.is_empty() && !line.starts_with("Usage")).collect();
+    eprintln!("ndkperf: {}", problem.join(" ").trim_start_matches("error: "));
+    lines.filter(|line| line.starts_with("tip: ")).for_each(|tip| eprintln!("  {tip}"));
+    eprintln!("  `ndkperf --help` lists all arguments");
     ExitCode::from(BAD_ARGUMENTS)
 }
 
@@ -71,39 +77,60 @@ fn loopback(args: &Loopback) -> Result<(), Failure> {
     let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
     let [client, server] = edge::loopback(args, seed)?;
     let listener = server.adapter.listen(SocketAddr::new(server.ip, 0))?;
-    let outcomes: Result<Vec<Outcome>, Failure> =
-        plans.iter().map(|plan| both_sides(&client, &server, &listener, plan)).collect();
-    conclude(&args.run, seed, &edge::describe_loopback(args), &outcomes?)
+    let outcomes = run_all(&plans, |plan| both_sides(&client, &server, &listener, plan));
+    conclude(&args.run, seed, &edge::describe_loopback(args), outcomes)
+}
+
+/// One run after the other. One that fails in the middle is not the next one's trouble; without a
+/// connection, or where the user wants to end, nothing is left to do.
+fn run_all(plans: &[Plan], mut run: impl FnMut(&Plan) -> Outcome) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for plan in plans {
+        let outcome = run(plan);
+        let over =
+            stop::requested() || matches!(outcome.end, End::Failed(_)) && outcome.messages == 0;
+        outcomes.push(outcome);
+        if over {
+            break;
+        }
+    }
+    outcomes
 }
 
 /// One run, with the server on a thread of its own.
-fn both_sides(
-    client: &Side,
-    server: &Side,
-    listener: &Arc<Listener>,
-    plan: &Plan,
-) -> Result<Outcome, Failure> {
-    let remote = listener.local_address()?;
+fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Plan) -> Outcome {
+    let remote = match listener.local_address() {
+        Ok(remote) => remote,
+        Err(error) => {
+            return Outcome { end: End::Failed(error.into()), ..Outcome::new(plan.operation) };
+        }
+    };
     let given_up = AtomicBool::new(false);
-    let (measured, served) = std::thread::scope(|scope| {
+    let (mut outcome, served) = std::thread::scope(|scope| {
         let serving = scope.spawn(|| match next(listener, &given_up) {
-            Some(connector) => perf::serve(&server.adapter, connector, plan.patience),
+            Some(connector) => {
+                perf::serve(&server.adapter, connector, plan.patience, session::never)
+            }
             None => Ok(0),
         });
         let local = SocketAddr::new(client.ip, 0);
-        let measured = measure(&client.adapter, local, remote, plan);
-        given_up.store(measured.is_err(), Ordering::Relaxed);
-        (measured, serving.join())
+        let outcome = measure(&client.adapter, local, remote, plan);
+        given_up.store(matches!(outcome.end, End::Failed(_)), Ordering::Relaxed);
+        (outcome, serving.join())
     });
-    let served = served.map_err(|_| Failure::Protocol("the server panicked"))?;
-    match (measured, served) {
-        (Ok(outcome), Ok(_)) => Ok(outcome),
-        (Err(failure), Ok(_)) => Err(failure),
-        (Ok(_), Err(failure)) => Err(failure.during(format!("{}, server", plan.operation))),
+    let served = served.unwrap_or(Err(Failure::Protocol("the server panicked")));
+    outcome.end = match (outcome.end, served) {
+        (end, Ok(_)) => end,
         // One of them only lost the other, whose reason is the real one.
-        (Err(client), Err(Failure::Disconnected)) => Err(client),
-        (Err(client), Err(server)) => Err(Failure::Both(Box::new(client), Box::new(server))),
-    }
+        (End::Failed(client), Err(Failure::Disconnected)) => End::Failed(client),
+        (End::Failed(client), Err(server)) => {
+            End::Failed(Failure::Both(Box::new(client), Box::new(server)))
+        }
+        (End::Complete | End::Interrupted, Err(server)) => {
+            End::Failed(server.during(format!("{}, server", plan.operation)))
+        }
+    };
+    outcome
 }
 
 fn serve(args: &Serve) -> Result<(), Failure> {
@@ -112,9 +139,12 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let listeners = listen(&adapter, &args.edge, args.port)?;
     let mut runs = 0;
     while args.runs.is_none_or(|limit| runs < limit) {
-        let connector = any(&listeners);
+        let Some(connector) = any(&listeners) else { return Err(Failure::Interrupted) };
         let peer = connector.peer_address()?;
-        match perf::serve(&adapter, connector, patience) {
+        match perf::serve(&adapter, connector, patience, stop::requested) {
+            Err(failure) if failure.is_interruption() => {
+                return Err(failure.during(peer.to_string()));
+            }
             Ok(messages) => eprintln!("{peer}: {messages} messages"),
             // One client's trouble is not the next one's.
             Err(failure) if args.runs.is_none() => eprintln!("ndkperf: {peer}: {failure}"),
@@ -131,9 +161,8 @@ fn connect(args: &Connect) -> Result<(), Failure> {
     let local = local_address(&args.edge, args.peer)?;
     let adapter = edge::network(&args.edge, args.run.seed)?;
     let remote = SocketAddr::new(args.peer, args.port);
-    let outcomes: Result<Vec<Outcome>, Failure> =
-        plans.iter().map(|plan| measure(&adapter, local, remote, plan)).collect();
-    conclude(&args.run, seed, &json!({ "kind": args.edge.edge.to_string() }), &outcomes?)
+    let outcomes = run_all(&plans, |plan| measure(&adapter, local, remote, plan));
+    conclude(&args.run, seed, &json!({ "kind": args.edge.edge.to_string() }), outcomes)
 }
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
@@ -141,7 +170,9 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
     let ip = args.bind.unwrap_or(args.edge.addresses[0].0);
     let listener = listen_at(&adapter, SocketAddr::new(ip, args.ping.port))?;
     loop {
-        let connector = any(std::slice::from_ref(&listener));
+        let Some(connector) = any(std::slice::from_ref(&listener)) else {
+            return Err(Failure::Interrupted);
+        };
         let peer = connector.peer_address()?;
         let result = rping::serve(&adapter, connector, args.ping.options());
         match result {
@@ -151,7 +182,9 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
             Ok(Served { pings, disconnected: false }) => {
                 eprintln!("{peer}: {pings} pings, then nothing more: its end was not seen");
             }
-            Err(failure) if args.persistent => eprintln!("ndkperf: {peer}: {failure}"),
+            Err(failure) if args.persistent && !failure.is_interruption() => {
+                eprintln!("ndkperf: {peer}: {failure}")
+            }
             Err(failure) => return Err(failure.during(peer.to_string())),
         }
         if !args.persistent {
@@ -170,32 +203,42 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
 }
 
 /// One run, with a progress bar.
-fn measure(
-    adapter: &Arc<Adapter>,
-    local: SocketAddr,
-    remote: SocketAddr,
-    plan: &Plan,
-) -> Result<Outcome, Failure> {
+fn measure(adapter: &Arc<Adapter>, local: SocketAddr, remote: SocketAddr, plan: &Plan) -> Outcome {
     let mut progress = report::Progress::new(plan);
     perf::run(adapter, local, remote, *plan, &mut |messages| progress.update(messages))
 }
 
-/// Prints what came of it; wrong data is a failure of its own.
-fn conclude(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Result<(), Failure> {
-    report::print(run, seed, edge, outcomes);
-    match outcomes.iter().find(|outcome| outcome.mismatches.count > 0) {
-        None => Ok(()),
-        Some(outcome) => {
-            let perf::Mismatches { count, message, offset } = outcome.mismatches;
+/// Prints what came of it, whatever failed.
+fn conclude(run: &Run, seed: u64, edge: &Value, outcomes: Vec<Outcome>) -> Result<(), Failure> {
+    report::print(run, seed, edge, &outcomes).map_err(Failure::Output)?;
+    first_failure(outcomes).map_or(Ok(()), Err)
+}
+
+/// The failure that a run of several operations ends with; wrong data is one of its own. Those before
+/// the last are told here.
+fn first_failure(outcomes: Vec<Outcome>) -> Option<Failure> {
+    let mut failures: Vec<Failure> = outcomes.into_iter().filter_map(failure).collect();
+    let last = failures.pop();
+    failures.iter().for_each(|failure| eprintln!("ndkperf: {failure}"));
+    last
+}
+
+fn failure(outcome: Outcome) -> Option<Failure> {
+    let perf::Mismatches { count, message, offset } = outcome.mismatches;
+    match outcome.end {
+        End::Failed(failure) => Some(failure),
+        End::Complete | End::Interrupted if count > 0 => {
             let failure = Failure::Mismatch { what: "the data is wrong", count, message, offset };
-            Err(failure.during(outcome.operation.to_string()))
+            Some(failure.during(outcome.operation.to_string()))
         }
+        End::Interrupted => Some(Failure::Interrupted.during(outcome.operation.to_string())),
+        End::Complete => None,
     }
 }
 
 /// Our end of a connection to `peer`; the provider chooses the port.
 fn local_address(edge: &EdgeArgs, peer: IpAddr) -> Result<SocketAddr, Failure> {
-    let ip = edge.address_for(peer).map_err(Failure::Arguments)?;
+    let ip = edge.address_for(peer).map_err(|what| Failure::Arguments(what.into()))?;
     Ok(SocketAddr::new(ip, 0))
 }
 
@@ -226,13 +269,15 @@ fn next(listener: &Arc<Listener>, given_up: &AtomicBool) -> Option<Connector> {
     None
 }
 
-/// The next connection of any listener.
-fn any(listeners: &[Arc<Listener>]) -> Connector {
-    loop {
-        if let Some(connector) = listeners.iter().find_map(|listener| listener.next(SLICE)) {
+/// The next connection of any listener; `None` where the user wants to end.
+fn any(listeners: &[Arc<Listener>]) -> Option<Connector> {
+    while !stop::requested() {
+        let connector = listeners.iter().find_map(|listener| listener.next(SLICE));
+        if connector.is_some() {
             return connector;
         }
     }
+    None
 }
 
 /// Exit code, as that of most programs.
@@ -281,9 +326,11 @@ mod tests {
             verbose: false,
             validate: true,
             patience: Duration::from_secs(20),
+            stop: session::never,
         };
-        let serving =
-            std::thread::spawn(move || rping::serve(&server.adapter, any(&[listener]), options));
+        let serving = std::thread::spawn(move || {
+            rping::serve(&server.adapter, any(&[listener]).unwrap(), options)
+        });
         let remote = SocketAddr::new(server.ip, rping::PORT);
         let pings = rping::connect(&client.adapter, SocketAddr::new(client.ip, 0), remote, options);
         assert_eq!(pings.unwrap(), 70);
@@ -301,13 +348,15 @@ mod tests {
             verbose: false,
             validate: true,
             patience: Duration::from_secs(3),
+            stop: session::never,
         };
         for (sent, served) in [(3, Some(Served { pings: 3, disconnected: false })), (2, None)] {
             let remote = SocketAddr::new(server.ip, rping::PORT);
             let listener = server.adapter.listen(remote).unwrap();
             let adapter = Arc::clone(&server.adapter);
-            let serving =
-                std::thread::spawn(move || rping::serve(&adapter, any(&[listener]), options));
+            let serving = std::thread::spawn(move || {
+                rping::serve(&adapter, any(&[listener]).unwrap(), options)
+            });
             let local = SocketAddr::new(client.ip, 0);
             let pings =
                 rping::Options { count: Some(sent), patience: Duration::from_secs(20), ..options };
@@ -317,13 +366,29 @@ mod tests {
         }
     }
 
+    /// Goal: what a client asks for never ends a server, however much it is.
+    /// Method: the run that once did, past the check of the command line; then one that is served.
+    #[test]
+    fn a_client_that_asks_for_too_much_is_refused_and_the_next_is_served() {
+        let [client, server] = edge::loopback(&arguments("ndkperf --seed 9"), 9).unwrap();
+        let listener = server.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let small = arguments("ndkperf --operations send --iterations 10").run.plans(0).unwrap()[0];
+        let greedy = Plan { size: 512 << 20, depth: 1, ..small };
+        let refused = both_sides(&client, &server, &listener, &greedy);
+        let End::Failed(failure) = refused.end else { panic!("{:?}", refused.end) };
+        assert!(failure.to_string().contains("more than this server has"), "{failure}");
+        let served = both_sides(&client, &server, &listener, &small);
+        assert!(matches!(served.end, End::Complete) && served.messages == 10, "{:?}", served.end);
+    }
+
     #[test]
     fn a_port_without_listener_refuses() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 6"), 6).unwrap();
         let plan = arguments("ndkperf").run.plans(0).unwrap()[0];
         let remote = SocketAddr::new(server.ip, 9);
         let local = SocketAddr::new(client.ip, 0);
-        let failure = perf::run(&client.adapter, local, remote, plan, &mut |_| ()).unwrap_err();
+        let outcome = perf::run(&client.adapter, local, remote, plan, &mut |_| ());
+        let End::Failed(failure) = outcome.end else { panic!("{:?}", outcome.end) };
         assert!(failure.to_string().contains("STATUS_CONNECTION_REFUSED"), "{failure}");
     }
 }

@@ -1,56 +1,95 @@
 //! What the user sees: a progress bar while it runs, then a table or a JSON document.
 
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table, TableStyle, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::Run;
-use crate::perf::{Limit, Outcome, Plan};
+use crate::perf::{End, Limit, Outcome, Plan};
 
-/// Prints the outcomes of a run on stdout.
-pub(crate) fn print(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) {
+/// Prints the outcomes of a run on stdout: always one document, or a table if there is anything to
+/// put into one.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn print(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     if run.json {
-        println!("{:#}", document(run, seed, edge, outcomes));
-    } else {
-        println!("{}", table(outcomes));
+        writeln!(out, "{:#}", document(run, seed, edge, outcomes))?;
+    } else if outcomes.iter().any(|outcome| outcome.messages > 0) {
+        writeln!(out, "{}", table(outcomes, Medium::of_stdout()))?;
         let checked = if run.no_verify { "not checked" } else { "every byte checked" };
-        println!("{} bytes each, {} at once, {checked}; seed {seed}", run.size, run.depth);
+        writeln!(out, "{} bytes each, {} at once, {checked}; seed {seed}", run.size, run.depth)?;
+    }
+    out.flush()
+}
+
+/// What a table is printed on.
+#[derive(Clone, Copy, Debug)]
+enum Medium {
+    /// A terminal of so many columns.
+    Terminal(u16),
+    /// A file or a pipe: plain columns, all of them.
+    Stream,
+}
+
+impl Medium {
+    fn of_stdout() -> Self {
+        let width = Table::new().width().filter(|_| io::stdout().is_terminal());
+        width.map_or(Self::Stream, Self::Terminal)
     }
 }
 
-fn table(outcomes: &[Outcome]) -> Table {
+/// A column: its head, what it shows of an outcome, and how soon it is left out where there is no room.
+type Column = (&'static str, fn(&Outcome) -> String, u8);
+
+/// Those without a rank stay.
+const COLUMNS: [Column; 9] = [
+    ("operation", |outcome| outcome.operation.to_string(), 0),
+    ("messages", |outcome| outcome.messages.to_string(), 2),
+    ("bytes", |outcome| outcome.bytes.to_string(), 4),
+    ("messages/s", |outcome| format!("{:.0}", per_second(outcome.messages, outcome.elapsed)), 0),
+    ("GB/s", |outcome| format!("{:.3}", per_second(outcome.bytes, outcome.elapsed) / 1e9), 0),
+    ("p50 µs", |outcome| latency_us(outcome, 0), 0),
+    ("p99 µs", |outcome| latency_us(outcome, 1), 0),
+    ("p99.9 µs", |outcome| latency_us(outcome, 2), 3),
+    ("max µs", |outcome| latency_us(outcome, 3), 1),
+];
+
+/// The table in as many columns as fit the medium.
+fn table(outcomes: &[Outcome], medium: Medium) -> Table {
+    let Medium::Terminal(width) = medium else {
+        return table_of(outcomes, &COLUMNS, presets::NOTHING);
+    };
+    let mut columns = COLUMNS.to_vec();
+    loop {
+        let table = table_of(outcomes, &columns, presets::UTF8_BORDERS_ONLY);
+        let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        let dispensable = columns.iter().map(|(.., rank)| *rank).max().filter(|rank| *rank > 0);
+        match dispensable {
+            Some(rank) if widest > usize::from(width) => columns.retain(|(.., kept)| *kept < rank),
+            _ => return table,
+        }
+    }
+}
+
+fn table_of(outcomes: &[Outcome], columns: &[Column], style: TableStyle) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header([
-        "operation",
-        "messages",
-        "bytes",
-        "messages/s",
-        "GB/s",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "max µs",
-    ]);
+    table.load_style(style).set_header(columns.iter().map(|(head, ..)| *head));
     for outcome in outcomes {
-        let [p50, p99, p999, max] = latencies_us(outcome);
-        table.add_row([
-            outcome.operation.to_string(),
-            outcome.messages.to_string(),
-            outcome.bytes.to_string(),
-            format!("{:.0}", per_second(outcome.messages, outcome.elapsed)),
-            format!("{:.3}", per_second(outcome.bytes, outcome.elapsed) / 1e9),
-            format!("{p50:.1}"),
-            format!("{p99:.1}"),
-            format!("{p999:.1}"),
-            format!("{max:.1}"),
-        ]);
+        table.add_row(columns.iter().map(|(_, show, _)| show(outcome)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+fn latency_us(outcome: &Outcome, which: usize) -> String {
+    format!("{:.1}", latencies_us(outcome)[which])
 }
 
 fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
@@ -62,12 +101,17 @@ fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
         "depth": run.depth,
         "verified": !run.no_verify,
         "seed": seed,
+        "interrupted": outcomes.iter().any(|outcome| matches!(outcome.end, End::Interrupted)),
         "operations": operations,
     })
 }
 
 fn entry(outcome: &Outcome) -> Value {
     let [p50, p99, p999, max] = latencies_us(outcome);
+    let error = match &outcome.end {
+        End::Failed(failure) => Value::from(failure.to_string()),
+        End::Complete | End::Interrupted => Value::Null,
+    };
     json!({
         "operation": outcome.operation.to_string(),
         "messages": outcome.messages,
@@ -77,6 +121,7 @@ fn entry(outcome: &Outcome) -> Value {
         "gigabytes_per_second": per_second(outcome.bytes, outcome.elapsed) / 1e9,
         "latency_us": { "p50": p50, "p99": p99, "p99.9": p999, "max": max },
         "wrong_messages": outcome.mismatches.count,
+        "error": error,
     })
 }
 
@@ -151,27 +196,48 @@ const REDRAW: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::{Mismatches, Operation};
-    use hdrhistogram::Histogram;
+    use crate::perf::Operation;
+
+    fn outcome() -> Outcome {
+        let mut outcome = Outcome::new(Operation::Write);
+        outcome.latency_ns.record(2_000).unwrap();
+        (outcome.messages, outcome.bytes) = (1000, 4_000_000_000);
+        outcome.elapsed = Duration::from_secs(2);
+        outcome
+    }
 
     #[test]
     fn an_outcome_is_told_in_the_units_that_it_names() {
-        let mut latency_ns = Histogram::new(3).unwrap();
-        latency_ns.record(2_000).unwrap();
-        let outcome = Outcome {
-            operation: Operation::Write,
-            messages: 1000,
-            bytes: 4_000_000_000,
-            elapsed: Duration::from_secs(2),
-            latency_ns,
-            mismatches: Mismatches::default(),
-        };
-        let entry = entry(&outcome);
+        let entry = entry(&outcome());
         assert_eq!(entry["operation"], "write");
         assert_eq!(entry["messages_per_second"], 500.0);
         assert_eq!(entry["gigabytes_per_second"], 2.0);
+        assert_eq!(entry["error"], Value::Null);
         let median = entry["latency_us"]["p50"].as_f64().unwrap();
         assert!((median - 2.0).abs() < 0.01, "{median}");
-        assert!(table(&[outcome]).to_string().contains("500"));
+        assert!(table(&[outcome()], Medium::Stream).to_string().contains("500"));
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_its_terminal_at_most() {
+        let mut outcome = outcome();
+        outcome.messages = 1_234_567_890;
+        outcome.latency_ns.record(3_000_000_000).unwrap();
+        for (width, columns) in [(200, 9), (80, 7), (60, 5)] {
+            let mut table = table(std::slice::from_ref(&outcome), Medium::Terminal(width));
+            let widest = table.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= usize::from(width), "{width}: {widest}\n{table}");
+            assert_eq!(table.column_count(), columns, "{width}\n{table}");
+        }
+        let plain = table(&[outcome], Medium::Stream).to_string();
+        assert!(plain.is_ascii() || !plain.contains('│'), "{plain}");
+    }
+
+    #[test]
+    fn what_failed_in_the_middle_keeps_what_was_measured() {
+        let failed = Outcome { end: End::Failed(crate::Failure::Disconnected), ..outcome() };
+        let entry = entry(&failed);
+        assert_eq!(entry["messages"], 1000);
+        assert_eq!(entry["error"], "the peer disconnected before the end");
     }
 }

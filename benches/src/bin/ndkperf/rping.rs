@@ -40,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) validate: bool,
     /// How long nothing may happen.
     pub(crate) patience: Duration,
+    /// Asked while waiting: whether to end early.
+    pub(crate) stop: fn() -> bool,
 }
 
 /// Pings the server at `remote` from `local`; returns how many pings came back.
@@ -166,7 +168,8 @@ impl Peer {
     ) -> Result<Self, Failure> {
         let pd = adapter.create_pd()?;
         let depths = Depths { receive: RECEIVES as u32, initiator: 16 };
-        let session = Session::new(adapter, &pd, connector, depths, options.patience)?;
+        let mut session = Session::new(adapter, &pd, connector, depths, options.patience)?;
+        session.stop_when(options.stop);
         let len = SIZE_MAX as usize;
         let slots = RECEIVES + SENDS;
         let write = NDK_MR_FLAG_ALLOW_LOCAL_WRITE;

@@ -37,6 +37,8 @@ pub(crate) struct Session {
     receive: Ledger,
     results: Vec<NDK_RESULT_EX>,
     patience: Duration,
+    /// Asked while waiting: whether the user wants to end.
+    stop: fn() -> bool,
 }
 
 impl Session {
@@ -62,7 +64,13 @@ impl Session {
             receive: Ledger::new("receive"),
             results: vec![NDK_RESULT_EX::EMPTY; 64],
             patience,
+            stop: never,
         })
+    }
+
+    /// From here on a wait ends with [`Failure::Interrupted`] once `stop` says so.
+    pub(crate) const fn stop_when(&mut self, stop: fn() -> bool) {
+        self.stop = stop;
     }
 
     /// Connects; receives may be posted before.
@@ -72,8 +80,15 @@ impl Session {
         remote: SocketAddr,
         limits: ReadLimits,
     ) -> Result<(), Failure> {
-        // The provider's own time limit ends this one.
-        self.connector.connect(&self.qp, local, remote, limits, &[]).wait()?;
+        let request = self.connector.connect(&self.qp, local, remote, limits, &[]);
+        // The provider's own time limit ends this one, or the user.
+        loop {
+            if let Some(result) = request.wait_timeout(SLICE) {
+                result?;
+                break;
+            }
+            self.check_stop()?;
+        }
         self.finish(&self.connector.complete_connect())
     }
 
@@ -142,10 +157,15 @@ impl Session {
         self.initiator.post(tag, |context| qp.read(context, &[mr.sge(range)], remote, 0))
     }
 
+    fn check_stop(&self) -> Result<(), Failure> {
+        if (self.stop)() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
     /// Waits for at least one event and appends what has come.
     pub(crate) fn wait(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         let deadline = Instant::now() + self.patience;
         loop {
+            self.check_stop()?;
             // Asked before the queue is: what was completed before the end is still there after.
             let disconnected = self.connector.is_disconnected();
             let slice = if disconnected { Duration::ZERO } else { SLICE };
@@ -199,6 +219,11 @@ impl Session {
         };
         Failure::Completion { operation, status: result.Status }
     }
+}
+
+/// For [`Session::stop_when`]: only what the session waits for ends a wait.
+pub(crate) fn never() -> bool {
+    false
 }
 
 /// What is posted on one queue, oldest first. Its numbers are the request contexts.

@@ -9,11 +9,13 @@ use hdrhistogram::Histogram;
 use ndkperf::{Adapter, ReadLimits, Remote};
 
 use super::Mismatches;
+use super::budget::{Budget, RECEIVES_MAX, TooMuch};
 use super::control::{Control, Operation, Parameters};
 use super::ring::{ControlSender, Ring};
 use crate::failure::Failure;
 use crate::pattern::Pattern;
-use crate::session::{Depths, Event, Session};
+use crate::session::{Depths, Event, Session, never};
+use crate::stop;
 
 /// When a run is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,7 +39,39 @@ pub(crate) struct Plan {
     pub(crate) patience: Duration,
 }
 
-/// What came of it.
+impl Plan {
+    /// What the server has to know.
+    const fn parameters(&self) -> Parameters {
+        Parameters {
+            operation: self.operation,
+            size: self.size,
+            slots: self.depth * 2,
+            seed: self.seed,
+            verify: self.verify,
+        }
+    }
+
+    /// Whether a server takes it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check(&self) -> Result<(), TooMuch> {
+        Budget::new(&self.parameters(), RECEIVES_MAX).map(|_| ())
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// As planned.
+    Complete,
+    /// Earlier, in order, as the user wanted.
+    Interrupted,
+    /// In the middle.
+    Failed(Failure),
+}
+
+/// What came of a run, however it ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) operation: Operation,
@@ -48,6 +82,23 @@ pub(crate) struct Outcome {
     /// From post to completion, in nanoseconds.
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) mismatches: Mismatches,
+    pub(crate) end: End,
+}
+
+impl Outcome {
+    /// Nothing yet.
+    pub(crate) fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            messages: 0,
+            bytes: 0,
+            elapsed: Duration::ZERO,
+            latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+                .expect("these bounds are valid"),
+            mismatches: Mismatches::default(),
+            end: End::Complete,
+        }
+    }
 }
 
 /// Runs `plan` from `local` against the server at `remote`; `progress` is told now and then how
@@ -58,13 +109,22 @@ pub(crate) fn run(
     remote: SocketAddr,
     plan: Plan,
     progress: &mut dyn FnMut(u64),
-) -> Result<Outcome, Failure> {
-    let mut client = Client::connect(adapter, local, remote, plan)
-        .map_err(|failure| failure.during(format!("connecting to {remote}")))?;
-    client
-        .drive(progress)
-        .and_then(|elapsed| client.finish(elapsed))
-        .map_err(|failure| failure.during(plan.operation.to_string()))
+) -> Outcome {
+    let mut client = match Client::connect(adapter, local, remote, plan) {
+        Ok(client) => client,
+        Err(failure) => {
+            let end = End::Failed(failure.during(format!("connecting to {remote}")));
+            return Outcome { end, ..Outcome::new(plan.operation) };
+        }
+    };
+    match client.drive(progress).and_then(|()| client.finish()) {
+        Ok(()) if client.interrupted => client.outcome.end = End::Interrupted,
+        Ok(()) => {}
+        Err(failure) => {
+            client.outcome.end = End::Failed(failure.during(plan.operation.to_string()));
+        }
+    }
+    client.outcome
 }
 
 struct Client {
@@ -81,14 +141,14 @@ struct Client {
     /// When the message in each slot was posted.
     posted_at: Vec<Instant>,
     posted: u64,
-    completed: u64,
+    interrupted: bool,
     /// Messages that the server knows to be through.
     announced: u64,
     /// Messages that the server has room for.
     granted: u64,
     summary: Option<(u64, Mismatches)>,
-    mismatches: Mismatches,
-    latency_ns: Histogram<u64>,
+    /// What came of it so far.
+    outcome: Outcome,
 }
 
 impl Client {
@@ -98,18 +158,13 @@ impl Client {
         remote: SocketAddr,
         plan: Plan,
     ) -> Result<Self, Failure> {
-        let parameters = Parameters {
-            operation: plan.operation,
-            size: plan.size,
-            slots: plan.depth * 2,
-            seed: plan.seed,
-            verify: plan.verify,
-        };
+        let parameters = plan.parameters();
         let pd = adapter.create_pd()?;
         let depths =
             Depths { receive: ControlSender::SLOTS, initiator: plan.depth + ControlSender::SLOTS };
         let connector = adapter.create_connector()?;
         let mut session = Session::new(adapter, &pd, connector, depths, plan.patience)?;
+        session.stop_when(stop::requested);
         let write = NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
         let inbox = Ring::new(&pd, ControlSender::SLOTS as usize, Control::LEN, write)?;
         for slot in 0..inbox.slots() {
@@ -132,61 +187,61 @@ impl Client {
             remote: Remote { address: 0, token: 0 },
             posted_at: vec![Instant::now(); depth],
             posted: 0,
-            completed: 0,
+            interrupted: false,
             announced: 0,
             granted: 0,
             summary: None,
-            mismatches: Mismatches::default(),
-            latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
-                .expect("these bounds are valid"),
+            outcome: Outcome::new(plan.operation),
         })
     }
 
-    /// Moves all messages; returns how long that took.
-    fn drive(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Duration, Failure> {
+    /// Moves all messages.
+    fn drive(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), Failure> {
         self.control.send(&mut self.session, Control::Start(self.parameters))?;
         while self.granted == 0 {
             self.turn()?;
         }
+        // From here on the user's wish ends it as its limit would, with what is under way.
+        self.session.stop_when(never);
         let start = Instant::now();
-        let mut end = start;
-        while self.wants_more(start) || self.completed < self.posted {
+        while self.wants_more(start) || self.outcome.messages < self.posted {
             while self.may_post() && self.wants_more(start) {
                 self.post()?;
             }
-            let before = self.completed;
+            let before = self.outcome.messages;
             self.turn()?;
-            if self.completed > before {
-                end = Instant::now();
-                progress(self.completed);
+            if self.outcome.messages > before {
+                self.outcome.elapsed = start.elapsed();
+                progress(self.outcome.messages);
             }
         }
-        Ok(end - start)
+        Ok(())
     }
 
     /// Exchanges the last words.
-    fn finish(mut self, elapsed: Duration) -> Result<Outcome, Failure> {
+    fn finish(&mut self) -> Result<(), Failure> {
         self.announce()?;
-        self.control.send(&mut self.session, Control::Done { messages: self.completed })?;
+        let completed = self.outcome.messages;
+        self.control.send(&mut self.session, Control::Done { messages: completed })?;
         while self.summary.is_none() || !self.session.is_idle() {
             self.turn()?;
         }
         self.session.disconnect()?;
         let (messages, theirs) = self.summary.unwrap_or_default();
-        if messages != self.completed {
+        if messages != completed {
             return Err(Failure::Protocol("the server has counted another number of messages"));
         }
-        Ok(Outcome {
-            operation: self.plan.operation,
-            messages,
-            bytes: messages * u64::from(self.plan.size),
-            elapsed,
-            latency_ns: self.latency_ns,
-            mismatches: if theirs.count > 0 { theirs } else { self.mismatches },
-        })
+        if theirs.count > 0 {
+            self.outcome.mismatches = theirs;
+        }
+        Ok(())
     }
 
-    fn wants_more(&self, start: Instant) -> bool {
+    fn wants_more(&mut self, start: Instant) -> bool {
+        self.interrupted |= stop::requested();
+        if self.interrupted {
+            return false;
+        }
         match self.plan.limit {
             Limit::Messages(messages) => self.posted < messages,
             Limit::Time(time) => start.elapsed() < time,
@@ -194,7 +249,8 @@ impl Client {
     }
 
     fn may_post(&self) -> bool {
-        self.posted - self.completed < u64::from(self.plan.depth) && self.posted < self.granted
+        self.posted - self.outcome.messages < u64::from(self.plan.depth)
+            && self.posted < self.granted
     }
 
     fn post(&mut self) -> Result<(), Failure> {
@@ -229,7 +285,7 @@ impl Client {
                 Event::Received { tag, len } => self.received(tag, len)?,
             }
         }
-        if self.completed - self.announced >= self.parameters.batch() {
+        if self.outcome.messages - self.announced >= self.parameters.batch() {
             self.announce()?;
         }
         Ok(())
@@ -237,13 +293,15 @@ impl Client {
 
     fn completed(&mut self, slot: usize, now: Instant) -> Result<(), Failure> {
         let latency = now.saturating_duration_since(self.posted_at[slot]);
-        self.latency_ns.saturating_record(latency.as_nanos() as u64);
+        let completed = self.outcome.messages;
+        self.outcome.latency_ns.saturating_record(latency.as_nanos() as u64);
         if self.plan.verify && self.plan.operation == Operation::Read {
             self.data.get(slot, &mut self.scratch);
-            let offset = self.pattern.mismatch(self.completed, &self.scratch);
-            self.mismatches.note(self.completed, offset);
+            let offset = self.pattern.mismatch(completed, &self.scratch);
+            self.outcome.mismatches.note(completed, offset);
         }
-        self.completed += 1;
+        self.outcome.messages += 1;
+        self.outcome.bytes += u64::from(self.plan.size);
         Ok(())
     }
 
@@ -258,7 +316,10 @@ impl Client {
                 let slots = u64::from(self.parameters.slots);
                 self.granted = if self.parameters.has_credits() { slots } else { u64::MAX };
             }
-            Some(Control::Credit { count }) => self.granted += count,
+            // No more than there are slots, so that no sum of them overflows.
+            Some(Control::Credit { count }) if count <= u64::from(self.parameters.slots) => {
+                self.granted = self.granted.saturating_add(count);
+            }
             Some(Control::Summary { messages, mismatches }) => {
                 self.summary = Some((messages, mismatches));
             }
@@ -269,8 +330,8 @@ impl Client {
 
     /// Tells the server which messages are through: it sees SENDs itself.
     fn announce(&mut self) -> Result<(), Failure> {
-        let count = self.completed - self.announced;
-        self.announced = self.completed;
+        let count = self.outcome.messages - self.announced;
+        self.announced = self.outcome.messages;
         if count == 0 || self.plan.operation == Operation::Send || !self.plan.verify {
             return Ok(());
         }

@@ -7,19 +7,16 @@
 //! SEND finds an empty receive queue, and no message is checked by less than all of its bytes.
 //! Without verification WRITE and READ need no credits.
 
+mod budget;
 mod client;
 mod control;
 mod ring;
 mod server;
 
-pub(crate) use client::{Limit, Outcome, Plan, run};
+pub(crate) use budget::{DEPTH_MAX, SIZE_MAX};
+pub(crate) use client::{End, Limit, Outcome, Plan, run};
 pub(crate) use control::Operation;
 pub(crate) use server::serve;
-
-/// Largest queue depth.
-pub(crate) const DEPTH_MAX: u32 = 1024;
-/// Most bytes that one side of a run puts into its ring.
-pub(crate) const RING_MAX: u64 = 1 << 30;
 
 /// Wrong messages of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ndkperf::{Buffer, Mr, Pd, Remote};
+use driver::abi::STATUS_INSUFFICIENT_RESOURCES;
+use ndkperf::{Buffer, Mr, NdkError, Pd, Remote};
 
 use super::control::Control;
 use crate::failure::Failure;
@@ -24,7 +25,9 @@ impl Ring {
         slot_len: usize,
         flags: u32,
     ) -> Result<Self, Failure> {
-        let mr = pd.register(Buffer::new(slots * slot_len), flags)?;
+        let no_memory = NdkError { status: STATUS_INSUFFICIENT_RESOURCES, call: "a ring's memory" };
+        let buffer = Buffer::try_new(slots * slot_len).ok_or(no_memory)?;
+        let mr = pd.register(buffer, flags)?;
         Ok(Self { mr, slot_len, slots })
     }
 

@@ -8,35 +8,34 @@ use driver::abi::{
 };
 use ndkperf::{Adapter, Connector, Pd, ReadLimits};
 
+use super::Mismatches;
+use super::budget::{Budget, RECEIVES_MAX};
 use super::control::{Control, Operation, Parameters};
 use super::ring::{ControlSender, Ring};
-use super::{DEPTH_MAX, Mismatches, RING_MAX};
 use crate::failure::Failure;
 use crate::pattern::Pattern;
 use crate::session::{Depths, Event, Session};
 
-/// Serves one run on an incoming connection; returns how many messages it had.
+/// Serves one run on an incoming connection; returns how many messages it had. `stop` is
+/// asked meanwhile whether to end early.
 pub(crate) fn serve(
     adapter: &Arc<Adapter>,
     connector: Connector,
     patience: Duration,
+    stop: fn() -> bool,
 ) -> Result<u64, Failure> {
     let info = adapter.info()?;
     let pd = adapter.create_pd()?;
     // The client's depth is not known yet.
-    let receive = (2 * DEPTH_MAX + SPARE).min(info.MaxReceiveQueueDepth);
+    let receive = RECEIVES_MAX.min(info.MaxReceiveQueueDepth);
     let depths = Depths { receive, initiator: ControlSender::SLOTS };
     let mut session = Session::new(adapter, &pd, connector, depths, patience)?;
+    session.stop_when(stop);
     let limits = ReadLimits { inbound: info.MaxInboundReadLimit, outbound: 0 };
     let parameters = greet(&mut session, &pd, limits)?;
-    if parameters.slots + SPARE > receive
-        || parameters.size == 0
-        || parameters.slots == 0
-        || u64::from(parameters.size) * u64::from(parameters.slots) > RING_MAX
-    {
-        return Err(Failure::Protocol("the client asks for more than this server has"));
-    }
-    Server::new(session, &pd, parameters)?.run()
+    let budget = Budget::new(&parameters, receive)
+        .map_err(|_| Failure::Protocol("the client asks for more than this server has"))?;
+    Server::new(session, &pd, parameters, budget)?.run()
 }
 
 /// Accepts, and hears what the client wants. Its one receive is used up by that, so the ones for
@@ -59,6 +58,7 @@ fn greet(session: &mut Session, pd: &Arc<Pd>, limits: ReadLimits) -> Result<Para
 
 struct Server {
     parameters: Parameters,
+    budget: Budget,
     pattern: Pattern,
     session: Session,
     control: ControlSender,
@@ -75,17 +75,21 @@ struct Server {
 }
 
 impl Server {
-    fn new(session: Session, pd: &Arc<Pd>, parameters: Parameters) -> Result<Self, Failure> {
-        let size = parameters.size as usize;
-        let slots = parameters.slots as usize;
-        let (receives, receive_len, data_slots, rights) = match parameters.operation {
-            Operation::Send => (slots, size.max(Control::LEN), 1, 0),
-            Operation::Write => (0, Control::LEN, slots, NDK_MR_FLAG_ALLOW_REMOTE_WRITE),
-            Operation::Read => (0, Control::LEN, slots, NDK_MR_FLAG_ALLOW_REMOTE_READ),
+    fn new(
+        session: Session,
+        pd: &Arc<Pd>,
+        parameters: Parameters,
+        budget: Budget,
+    ) -> Result<Self, Failure> {
+        let Budget { receives, receive_len, data_slots, size } = budget;
+        let rights = match parameters.operation {
+            Operation::Send => 0,
+            Operation::Write => NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
+            Operation::Read => NDK_MR_FLAG_ALLOW_REMOTE_READ,
         };
-        let receives = receives + SPARE as usize;
         let mut server = Self {
             parameters,
+            budget,
             pattern: Pattern::new(parameters.seed),
             session,
             control: ControlSender::new(pd, receives)?,
@@ -147,11 +151,8 @@ impl Server {
     }
 
     fn post_receive(&mut self, slot: usize) -> Result<(), Failure> {
-        let len = match self.parameters.operation {
-            Operation::Send => Control::LEN.max(self.parameters.size as usize),
-            Operation::Write | Operation::Read => Control::LEN,
-        };
-        self.session.receive(self.inbox.mr(), self.inbox.range(slot, len), slot)
+        let range = self.inbox.range(slot, self.budget.receive_len);
+        self.session.receive(self.inbox.mr(), range, slot)
     }
 
     /// Checks a message that was sent.
@@ -212,6 +213,3 @@ impl Server {
         self.control.send(&mut self.session, summary)
     }
 }
-
-/// Receives for control messages: four turns, the end, and some to spare.
-const SPARE: u32 = 8;

@@ -1,0 +1,125 @@
+//! What one run takes of the server, checked before any of it is taken.
+//!
+//! The client names the numbers, so none of them is used before it has passed here. The client asks
+//! the same question of its own command line, and so knows the answer before it connects.
+
+use std::fmt;
+
+use super::control::{Control, Operation, Parameters};
+
+/// Largest queue depth of a client.
+pub(crate) const DEPTH_MAX: u32 = 1024;
+/// Longest message in bytes.
+pub(crate) const SIZE_MAX: u32 = 1 << 29;
+/// Receives for control messages: four turns, the end, and some to spare.
+pub(super) const SPARE: u32 = 8;
+/// Receives that the server posts at most.
+pub(super) const RECEIVES_MAX: u32 = 2 * DEPTH_MAX + SPARE;
+/// Bytes of registered memory that the server gives one run, at most.
+const MEMORY_MAX: u64 = 1 << 30;
+
+/// The rings of a server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Budget {
+    /// Receives, and bytes of each: between control messages comes the data of a SEND run.
+    pub(super) receives: usize,
+    pub(super) receive_len: usize,
+    /// Messages that the client writes to or reads from, and bytes of each.
+    pub(super) data_slots: usize,
+    pub(super) size: usize,
+}
+
+/// A run that no server takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum TooMuch {
+    /// A message has 1 to [`SIZE_MAX`] bytes.
+    Size,
+    /// A server holds 1 to 2 * [`DEPTH_MAX`] messages, and no more than its adapter has receives.
+    Slots,
+    /// Its rings would take so many bytes.
+    Memory { operation: Operation, bytes: u64 },
+}
+
+impl Budget {
+    /// What a run of `parameters` takes of a server whose queue has `receives_max` receives.
+    pub(crate) fn new(parameters: &Parameters, receives_max: u32) -> Result<Self, TooMuch> {
+        let Parameters { operation, size, slots, .. } = *parameters;
+        if !(1..=SIZE_MAX).contains(&size) {
+            return Err(TooMuch::Size);
+        }
+        if !(1..=2 * DEPTH_MAX).contains(&slots) || slots + SPARE > receives_max {
+            return Err(TooMuch::Slots);
+        }
+        let (data_receives, data_slots) = match operation {
+            Operation::Send => (slots, 1),
+            Operation::Write | Operation::Read => (0, slots),
+        };
+        let receives = data_receives + SPARE;
+        let receive_len =
+            if data_receives > 0 { size.max(Control::LEN as u32) } else { Control::LEN as u32 };
+        let product = |count: u32, len: u32| u64::from(count) * u64::from(len);
+        let bytes = product(receives, receive_len) + product(data_slots, size);
+        if bytes > MEMORY_MAX {
+            return Err(TooMuch::Memory { operation, bytes });
+        }
+        Ok(Self {
+            receives: receives as usize,
+            receive_len: receive_len as usize,
+            data_slots: data_slots as usize,
+            size: size as usize,
+        })
+    }
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size => f.write_str("a message has 1 byte to 512 MiB"),
+            Self::Slots => write!(f, "a server holds 1 to {} messages", 2 * DEPTH_MAX),
+            Self::Memory { operation, bytes } => write!(
+                f,
+                "{operation}: size times depth is too large: the server would need {} MiB, and gives a run 1024 MiB",
+                bytes.div_ceil(1 << 20)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parameters(operation: Operation, size: u32, slots: u32) -> Parameters {
+        Parameters { operation, size, slots, seed: 0, verify: true }
+    }
+
+    /// The run that once ended a server: ten receives of 512 MiB.
+    #[test]
+    fn receives_to_spare_count_too() {
+        let asked = parameters(Operation::Send, SIZE_MAX, 2);
+        let refused = Budget::new(&asked, RECEIVES_MAX).unwrap_err();
+        assert_eq!(refused, TooMuch::Memory { operation: Operation::Send, bytes: 11 << 29 });
+        assert!(refused.to_string().contains("5632 MiB"), "{refused}");
+        let written = parameters(Operation::Write, SIZE_MAX - 1024, 2);
+        assert!(Budget::new(&written, RECEIVES_MAX).is_ok());
+    }
+
+    proptest! {
+        /// Whatever a client asks for, what a server takes is bounded.
+        #[test]
+        fn no_client_takes_more_than_there_is(
+            operation in prop_oneof![Just(Operation::Send), Just(Operation::Write), Just(Operation::Read)],
+            size in prop_oneof![any::<u32>(), 0..1u32 << 20],
+            slots in prop_oneof![any::<u32>(), 0..3000u32],
+            receives_max in 0..5000u32,
+        ) {
+            if let Ok(budget) = Budget::new(&parameters(operation, size, slots), receives_max) {
+                prop_assert!(budget.receives <= receives_max as usize);
+                prop_assert!(budget.receive_len >= Control::LEN && budget.size == size as usize);
+                let bytes = budget.receives * budget.receive_len + budget.data_slots * budget.size;
+                prop_assert!(bytes <= MEMORY_MAX as usize);
+            }
+        }
+    }
+}
