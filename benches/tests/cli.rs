@@ -209,7 +209,7 @@ fn an_interrupted_client_prints_what_it_has_and_tells_the_server() {
     );
     let client = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Data has passed once the capture is longer than a connection takes.
-    wait_until(|| std::fs::metadata(&pcap).is_ok_and(|file| file.len() > 100_000));
+    wait_until(|| std::fs::metadata(&pcap).is_ok_and(|file| file.len() > 1_000_000));
     interrupt(&client);
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -236,7 +236,7 @@ fn an_interrupted_server_tells_its_client() {
         network.dgram(2)
     );
     let client = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until(|| std::fs::metadata(&pcap).is_ok_and(|file| file.len() > 100_000));
+    wait_until(|| std::fs::metadata(&pcap).is_ok_and(|file| file.len() > 1_000_000));
     interrupt(&server.child);
     assert_eq!(server.wait().code(), Some(130), "{}", server.log());
     let output = client.wait_with_output().unwrap();

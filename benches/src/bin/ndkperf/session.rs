@@ -207,7 +207,8 @@ impl Session {
 
     #[allow(non_upper_case_globals, reason = "C names in patterns")]
     fn failed(&self, result: &NDK_RESULT_EX) -> Failure {
-        if result.Status == STATUS_CANCELLED && self.connector.is_disconnected() {
+        // What was posted is cancelled a moment before the consumer is told why.
+        if result.Status == STATUS_CANCELLED && self.connector.wait_disconnected(SLICE) {
             return Failure::Disconnected;
         }
         let operation = match result.Type {
