@@ -15,3 +15,4 @@ pub mod net;
 pub mod raw;
 pub mod rng;
 pub mod sim;
+pub mod switch;

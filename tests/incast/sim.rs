@@ -14,6 +14,7 @@ use rocev2::qp::work::{SendOp, SendWr, SgList, Sge, WcStatus};
 use rocev2::wire::Mac;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use tests::switch::{Passage, Port, PortConfig, wire_ns};
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug)]
@@ -94,16 +95,8 @@ pub(crate) fn run(scenario: Scenario) -> Outcome {
 pub(crate) const LINK: u64 = 1_250_000_000;
 /// From a node to the switch, and from the switch to a node.
 const DELAY_NS: u64 = 5_000;
-/// With fewer bytes waiting than the first the port marks nothing, with more than the second
-/// everything, and just before that one packet in so many. In a small buffer the two are these parts
-/// of it, in hundredths.
-const MARK_FROM: (u64, u64) = (20_000, 15);
-const MARK_ALL: (u64, u64) = (100_000, 75);
-const MARK_ONE_IN: u64 = 20;
 /// How irregular a host's packets are, at most.
 const JITTER_NS: u32 = 1_000;
-/// Preamble, FCS and gap of an Ethernet frame.
-const ETHERNET: u64 = 24;
 
 /// No message is longer.
 const MESSAGE_MAX: u32 = 1 << 20;
@@ -150,7 +143,7 @@ struct Net {
     /// By time, and in the order of their departure.
     arrivals: BTreeMap<(u64, u64), Arrival>,
     departures: u64,
-    port_free_at: u64,
+    port: Port,
     rng: Rng,
     buf: Vec<u8>,
     /// When what is under way was posted, oldest first, by sender.
@@ -203,7 +196,11 @@ impl Net {
             start: 0,
             arrivals: BTreeMap::new(),
             departures: 0,
-            port_free_at: 0,
+            port: Port::new(PortConfig {
+                rate: LINK,
+                buffer: scenario.buffer,
+                marks: scenario.wire == Wire::Marks,
+            }),
             rng: Rng::from_seed([scenario.seed; 32]),
             buf: vec![0; 65_553],
             posted: vec![VecDeque::new(); scenario.senders],
@@ -340,7 +337,7 @@ impl Net {
         let frame = self.buf[..unit.len].to_vec();
         // No host is a clock; without this some would always find the port full, and some never.
         let late = u64::from(self.rng.below(JITTER_NS));
-        node.free_at = self.now + wire_ns(&frame) + late;
+        node.free_at = self.now + wire_ns(frame.len(), LINK) + late;
         let at = node.free_at + DELAY_NS;
         let arrival = match (from, usize::from(frame[IP_DESTINATION_END])) {
             (0, to) => Arrival::Node(to, frame),
@@ -357,29 +354,15 @@ impl Net {
 
     /// A packet comes to the port towards the receiver: it waits there, perhaps marked, or is dropped.
     fn queue(&mut self, mut frame: Vec<u8>) {
-        let waiting = self.port_free_at.saturating_sub(self.now) * LINK / 1_000_000_000;
-        let drop = waiting + frame.len() as u64 > self.scenario.buffer;
+        let waiting = self.port.waiting(self.now);
+        let packet = packet_of(&frame);
+        let passage = self.port.pass(self.now, &mut frame, &mut self.rng);
         let ms = self.now.saturating_sub(self.start) as usize / 1_000_000;
-        self.outcome.arrive(ms, waiting, drop, packet_of(&frame));
-        if drop {
-            return;
+        self.outcome.arrive(ms, waiting, passage == Passage::Dropped, packet);
+        if let Passage::Leaves { at, marked } = passage {
+            self.outcome.marked += u64::from(marked);
+            self.depart(at + DELAY_NS, Arrival::Node(0, frame));
         }
-        if self.marks(waiting) {
-            self.outcome.marked += u64::from(mark(&mut frame));
-        }
-        self.port_free_at = self.port_free_at.max(self.now) + wire_ns(&frame);
-        self.depart(self.port_free_at + DELAY_NS, Arrival::Node(0, frame));
-    }
-
-    /// Random early detection, without an average.
-    fn marks(&mut self, waiting: u64) -> bool {
-        let buffer = self.scenario.buffer;
-        let part = |(bytes, percent): (u64, u64)| bytes.min(buffer * percent / 100);
-        let (from, all) = (part(MARK_FROM), part(MARK_ALL));
-        let above = waiting.saturating_sub(from);
-        let chance = (all - from) * MARK_ONE_IN;
-        self.scenario.wire == Wire::Marks
-            && (waiting >= all || u64::from(self.rng.below(chance as u32)) < above)
     }
 
     fn deliver(&mut self, to: usize, frame: &[u8]) {
@@ -394,31 +377,11 @@ impl Net {
     }
 }
 
-/// The time that a frame takes on a link.
-fn wire_ns(frame: &[u8]) -> u64 {
-    (frame.len() as u64 + ETHERNET) * 1_000_000_000 / LINK
-}
-
 /// Whose packet it is, and its PSN: what tells a packet from one that is sent again.
 fn packet_of(frame: &[u8]) -> (u8, [u8; 3]) {
     (frame[IP_SOURCE_END], [frame[PSN], frame[PSN + 1], frame[PSN + 2]])
 }
 
-/// Marks an IPv4 packet that may be marked, and corrects the checksum of its header (RFC 1624).
-fn mark(frame: &mut [u8]) -> bool {
-    if frame[TOS] & 3 != 2 {
-        return false;
-    }
-    frame[TOS] |= 1;
-    let checksum = u16::from_be_bytes([frame[CHECKSUM], frame[CHECKSUM + 1]]);
-    let (sum, carry) = (!checksum).overflowing_add(1);
-    let checksum = (!(sum + u16::from(carry))).to_be_bytes();
-    frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum);
-    true
-}
-
 const IP_SOURCE_END: usize = 14 + 15;
 const PSN: usize = 14 + 20 + 8 + 9;
-const TOS: usize = 14 + 1;
-const CHECKSUM: usize = 14 + 10;
 const IP_DESTINATION_END: usize = 14 + 19;
