@@ -13,7 +13,7 @@ use criterion::{
     measurement::WallTime,
 };
 use rocev2::cm::{CmConfig, CmEvent, ConnId, Hop, ReadLimits};
-use rocev2::device::{Connect, Device, DeviceConfig, Event};
+use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
@@ -263,6 +263,7 @@ impl Node {
             max_mrs: 16,
             max_reads: 1,
             retry_count: 7,
+            opening: Opening::default(),
             window: Window::default(),
             dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig { ca_guid: u64::from(address == CLIENT) + 1, ..CmConfig::default() },

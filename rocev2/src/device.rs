@@ -7,7 +7,7 @@ use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, ReadLimits};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
-use crate::psn::Psn;
+use crate::psn::{Msn, Psn};
 use crate::qp::congestion::DcqcnConfig;
 use crate::qp::receive::Srqs;
 use crate::qp::requester::Window;
@@ -24,15 +24,14 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use share::CmShare;
 
+pub use opening::Opening;
+
 mod connections;
 mod memory;
+mod opening;
 mod share;
 #[cfg(test)]
 mod tests;
-
-/// RNR retries asked of the peer and made towards it: without limit, because NDK consumers post
-/// their receives after accept has returned.
-const RNR_RETRY: u8 = 7;
 
 /// What a device is made with.
 #[derive(Clone, Debug)]
@@ -51,6 +50,8 @@ pub struct DeviceConfig {
     pub max_reads: u8,
     /// Transport retries written into REQ, 0..=7.
     pub retry_count: u8,
+    /// What connections open with.
+    pub opening: Opening,
     /// The send window of each QP.
     pub window: Window,
     /// Congestion control; `None` marks nothing, notifies nobody and slows down for nothing.
@@ -531,7 +532,7 @@ impl Device {
     fn bring_up(&mut self, conn: ConnId) {
         let Some(&ConnQp { qpn, recv_psn }) = self.conns.get(&conn) else { return };
         let Some(peer) = self.cm.peer(conn) else { return };
-        let peer_qp = peer_qp(qpn, peer, recv_psn);
+        let peer_qp = peer_qp(qpn, peer, recv_psn, self.config.opening.msn);
         let slot = self.slot_index(qpn);
         if let Some(entry) =
             find(&mut self.qps, slot, qpn).filter(|entry| entry.qp.state() == QpState::Init)
@@ -603,7 +604,7 @@ fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut Q
 }
 
 /// What the engines need of a peer that connection management found.
-fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn) -> PeerQp {
+fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn, first_msn: Msn) -> PeerQp {
     PeerQp {
         qpn: peer.qpn,
         encap: Encap {
@@ -621,6 +622,7 @@ fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn) -> PeerQp {
         pmtu: peer.pmtu,
         send_psn: peer.starting_psn,
         recv_psn,
+        first_msn,
         inbound_reads: peer.limits.inbound,
         outbound_reads: peer.limits.outbound,
         ack_timeout_code: peer.ack_timeout_code,

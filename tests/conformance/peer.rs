@@ -5,7 +5,7 @@
 use crate::golden::vectors;
 use crate::packet::{look, number, opcode};
 use rocev2::cm::{CmConfig, CmEvent, ReadLimits};
-use rocev2::device::{Device, DeviceConfig, Event};
+use rocev2::device::{Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{CommId, Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, Mapping, PdId, Registration, Reserve};
@@ -222,6 +222,7 @@ impl World {
             max_mrs: 64,
             max_reads: 8,
             retry_count: 7,
+            opening: Opening::default(),
             dcqcn: terms.dcqcn.then(DcqcnConfig::default),
             window: Window { bytes: 64 << 10, ..Window::default() },
             cm: CmConfig { ca_guid: 1, ..CmConfig::default() },

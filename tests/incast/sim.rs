@@ -3,7 +3,7 @@
 
 use crate::outcome::Outcome;
 use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
-use rocev2::device::{Connect, Device, DeviceConfig, Event};
+use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Fault, Instant, Memory, RegionId, Rng};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
@@ -170,6 +170,7 @@ impl Node {
             max_mrs: 16,
             max_reads: LIMITS.inbound,
             retry_count: 7,
+            opening: Opening::default(),
             window: Window { held, ..Window::default() },
             dcqcn: scenario.control.then(DcqcnConfig::default),
             cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },

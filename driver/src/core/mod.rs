@@ -31,7 +31,7 @@ use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
-use rocev2::device::{Device, DeviceConfig, Event};
+use rocev2::device::{Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Instant};
 use rocev2::ids::Rkey;
 use rocev2::qp::congestion::DcqcnConfig;
@@ -60,6 +60,8 @@ pub struct ProviderConfig {
     pub ack_timeout_code: u8,
     /// Transport retries that connects ask for, 0..=7.
     pub retry_count: u8,
+    /// What connections open with.
+    pub opening: Opening,
     /// The send window of each QP.
     pub window: Window,
     /// Congestion control; `None` turns it off. The line rate is that of an edge that does not know
@@ -77,6 +79,7 @@ impl ProviderConfig {
             seed: None,
             ack_timeout_code: 17,
             retry_count: 7,
+            opening: Opening::default(),
             window: Window::default(),
             dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig::default(),
@@ -164,6 +167,7 @@ impl PollCore {
             max_mrs: limits.mrs,
             max_reads: MAX_READS as u8,
             retry_count: config.retry_count,
+            opening: config.opening,
             window: config.window,
             dcqcn: config.dcqcn,
             cm,

@@ -1,10 +1,9 @@
 //! What the caller asks of connection management, and what it means for a connection's queue pair.
 
-use super::{ConnQp, Connect, Device, RNR_RETRY, find};
+use super::{ConnQp, Connect, Device, find};
 use crate::cm::{AcceptParams, CmError, ConnId, ConnectParams, ListenerId, QpSide, ReadLimits};
 use crate::env::Instant;
 use crate::ids::Qpn;
-use crate::psn::Psn;
 use core::net::{IpAddr, SocketAddr};
 
 impl Device {
@@ -49,7 +48,7 @@ impl Device {
     /// # Errors
     /// See [`Cm::connect`](crate::cm::Cm::connect).
     pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
-        let recv_psn = Psn::new(self.rng.u32());
+        let recv_psn = self.config.opening.psn(&mut self.rng);
         let conn = self.cm.connect(
             now,
             &ConnectParams {
@@ -59,7 +58,7 @@ impl Device {
                 qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
                 limits: self.capped(request.limits),
                 pmtu: self.config.cm.max_pmtu,
-                rnr_retry: RNR_RETRY,
+                rnr_retry: self.config.opening.rnr_retry,
                 retry_count: self.config.retry_count,
                 private_data: request.private_data,
             },
@@ -90,12 +89,12 @@ impl Device {
         limits: ReadLimits,
         private_data: &[u8],
     ) -> Result<(), CmError> {
-        let recv_psn = Psn::new(self.rng.u32());
+        let recv_psn = self.config.opening.psn(&mut self.rng);
         let limits = self.capped(limits);
         let params = AcceptParams {
             qp: QpSide { qpn, starting_psn: recv_psn },
             limits,
-            rnr_retry: RNR_RETRY,
+            rnr_retry: self.config.opening.rnr_retry,
             private_data,
         };
         self.cm.accept(now, conn, &params)?;

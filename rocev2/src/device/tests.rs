@@ -57,6 +57,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
         max_mrs: 16,
         max_reads: 4,
         retry_count: 7,
+        opening: Opening::default(),
         window: Window::default(),
         dcqcn: Some(DcqcnConfig::default()),
         cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },

@@ -25,7 +25,7 @@ pub mod work;
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, By, MrTable, PdId, Target};
-use crate::psn::Psn;
+use crate::psn::{Msn, Psn};
 use crate::wire::{DropReason, Encap, Ext, Opcode, Packet, Pmtu, UnitWriter};
 use completer::Completer;
 use congestion::{Congestion, DcqcnConfig};
@@ -76,6 +76,8 @@ pub struct PeerQp {
     pub send_psn: Psn,
     /// PSN of the peer's first request.
     pub recv_psn: Psn,
+    /// MSN of our responder, before the peer's first request.
+    pub first_msn: Msn,
     /// READs that the peer may have in flight.
     pub inbound_reads: u8,
     /// READs that we may have in flight.

@@ -147,6 +147,7 @@ impl Responder {
     /// Sets what the connection agreed on.
     pub fn connect(&mut self, peer: &PeerQp) {
         self.epsn = peer.recv_psn;
+        self.msn = peer.first_msn;
         self.reads.connect(peer.inbound_reads);
     }
 

@@ -1,7 +1,7 @@
 //! Two devices, the wire between them, and an account of what each owes its consumer.
 
 use rocev2::cm::{CmConfig, CmEvent, ConnId, Hop, ReadLimits};
-use rocev2::device::{Connect, Device, DeviceConfig, Event};
+use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration, Reserve};
@@ -134,6 +134,7 @@ impl Node {
             max_mrs: 16,
             max_reads: 4,
             retry_count: 7,
+            opening: Opening::default(),
             dcqcn: Some(DcqcnConfig::default()),
             window: Window { bytes: 8 << 10, read_chunk: 2 << 10, held: 8 << 10 },
             cm: CmConfig {

@@ -108,6 +108,7 @@ impl Node {
             pmtu: settings.pmtu,
             send_psn: psn(own),
             recv_psn: psn(peer),
+            first_msn: settings.msn,
             inbound_reads: settings.reads,
             outbound_reads: settings.reads,
             ack_timeout_code: 14,
@@ -147,6 +148,7 @@ impl Node {
 struct Settings {
     pmtu: Pmtu,
     psn: Psn,
+    msn: Msn,
     reads: u8,
     rnr_retry: u8,
     /// Of 1000 packets: lost, repeated, put back, damaged.
@@ -157,6 +159,7 @@ struct Settings {
 const CLEAN: Settings = Settings {
     pmtu: Pmtu::B1024,
     psn: Psn::new(100),
+    msn: Msn::new(0),
     reads: 4,
     rnr_retry: 7,
     faults: [0; 4],

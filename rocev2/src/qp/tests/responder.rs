@@ -424,3 +424,13 @@ fn rnr_01_to_05_a_message_without_a_receive_waits_and_the_rest_is_silent() {
     assert_eq!(pair.acks(), [(ACK, 1, 1)]);
     assert_eq!(pair.nodes[1].statuses(), [(1, WcStatus::Success)]);
 }
+
+/// C9-148: the MSN counts modulo 2^24, for ACKs and READs alike.
+#[test]
+fn the_msn_wraps() {
+    let mut pair = Pair::new(100_000, Settings { msn: Msn::new(0xff_fffe), ..CLEAN });
+    for (at, msn) in [(0, 0xff_ffff), (1, 0), (2, 1)] {
+        pair.ask(at, Opcode::WriteOnly, write(&pair, 0, 8), 8).unwrap();
+        assert_eq!(pair.acks(), [(ACK, at, msn)]);
+    }
+}
