@@ -60,7 +60,7 @@ pub(crate) struct Loopback {
     #[arg(long)]
     pub(crate) ip6: bool,
     #[command(flatten)]
-    pub(crate) congestion: Congestion,
+    pub(crate) transport: TransportArgs,
     /// Record the client's frames
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
@@ -258,14 +258,21 @@ impl FaultArgs {
     }
 }
 
-/// Whether marks and losses slow a queue pair down.
+/// How the transport of our end behaves.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Congestion {
+pub(crate) struct TransportArgs {
     /// Turn congestion control (DCQCN) off: nothing that we send can be marked, and no mark, CNP or
     /// loss slows us down. It is on by default, with the speed of the interface, or 10 Gb/s where
     /// that is not known
     #[arg(long)]
     pub(crate) no_congestion_control: bool,
+    /// Local ACK timeout of our connects, 4.096 µs * 2^CODE. It decides, with the retry count, when
+    /// a peer that does not answer is given up, not when something is sent again
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub(crate) qp_timeout: Option<u8>,
+    /// Transport retries of our connects
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
+    pub(crate) retry_count: Option<u8>,
 }
 
 /// The network that a command uses.
@@ -294,7 +301,7 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(crate) faults: FaultArgs,
     #[command(flatten)]
-    pub(crate) congestion: Congestion,
+    pub(crate) transport: TransportArgs,
 }
 
 impl EdgeArgs {

@@ -17,7 +17,7 @@ use netadapter_glue::qemu::{QemuDgram, QemuStream};
 use netadapter_glue::tap::Tap;
 use serde_json::{Value, json};
 
-use crate::cli::{Congestion, EdgeArgs, EdgeSpec, FaultArgs, Loopback};
+use crate::cli::{EdgeArgs, EdgeSpec, FaultArgs, Loopback, TransportArgs};
 use crate::failure::Failure;
 
 type BoxEdge = Box<dyn Edge + Send>;
@@ -50,13 +50,13 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
     let server = faulty(server, &args.faults, seed.wrapping_add(1));
     let provider_seed = args.run.seed;
     Ok([
-        Side { adapter: open(client, &ips[..1], provider_seed, args.congestion)?, ip: ips[0] },
+        Side { adapter: open(client, &ips[..1], provider_seed, args.transport)?, ip: ips[0] },
         Side {
             adapter: open(
                 server,
                 &ips[1..],
                 provider_seed.map(|seed| seed.wrapping_add(1)),
-                args.congestion,
+                args.transport,
             )?,
             ip: ips[1],
         },
@@ -74,7 +74,7 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
         "duplicate_percent": faults.duplicate,
         "reorder_percent": faults.reorder,
         "corrupt_percent": faults.corrupt,
-        "congestion_control": !args.congestion.no_congestion_control,
+        "congestion_control": !args.transport.no_congestion_control,
     })
 }
 
@@ -84,27 +84,34 @@ pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Arc<Adapter>
     let failed = |source| Failure::Edge { edge: args.edge.to_string(), source };
     let edge = build(args).map_err(explain).map_err(failed)?;
     let edge = faulty(edge, &args.faults, seed.unwrap_or_else(random_seed));
-    open(captured(edge, args.pcap.as_deref())?, &args.ips(), seed, args.congestion)
+    open(captured(edge, args.pcap.as_deref())?, &args.ips(), seed, args.transport)
 }
 
 fn open(
     edge: BoxEdge,
     ips: &[IpAddr],
     seed: Option<u64>,
-    congestion: Congestion,
+    transport: TransportArgs,
 ) -> Result<Arc<Adapter>, Failure> {
+    let provider = Provider::start(edge, config(ips, seed, transport))
+        .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
+    Ok(Adapter::open(Arc::new(provider))?)
+}
+
+/// A provider's defaults, but for what the command line says.
+fn config(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> ProviderConfig {
     let mut config = ProviderConfig::new(ips.to_vec());
-    if congestion.no_congestion_control {
+    if transport.no_congestion_control {
         config.dcqcn = None;
     }
+    config.ack_timeout_code = transport.qp_timeout.unwrap_or(config.ack_timeout_code);
+    config.retry_count = transport.retry_count.unwrap_or(config.retry_count);
     config.seed = seed.map(|seed| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes
     });
-    let provider = Provider::start(edge, config)
-        .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
-    Ok(Adapter::open(Arc::new(provider))?)
+    config
 }
 
 fn faulty(edge: impl Edge + Send + 'static, args: &FaultArgs, seed: u64) -> BoxEdge {
@@ -229,6 +236,25 @@ mod tests {
     const FLIPPED: usize = 500;
 
     #[test]
+    fn the_transport_is_as_the_command_line_says() {
+        let config_of = |text: &str| {
+            let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
+            let Command::Loopback(args) = command else { panic!() };
+            config(&[], args.run.seed, args.transport)
+        };
+        let default = ProviderConfig::new(Vec::new());
+        let same = config_of("ndkperf");
+        assert_eq!(
+            (same.ack_timeout_code, same.retry_count, same.dcqcn.is_some()),
+            (default.ack_timeout_code, default.retry_count, true)
+        );
+        let other = config_of("ndkperf --qp-timeout 14 --retry-count 0 --no-congestion-control");
+        assert_eq!((other.ack_timeout_code, other.retry_count), (14, 0));
+        assert!(other.dcqcn.is_none());
+        assert!(Cli::try_parse_from(["ndkperf", "--retry-count", "8"]).is_err());
+    }
+
+    #[test]
     fn one_wrong_bit_in_a_good_packet_is_found() {
         for operation in ["send", "write", "read"] {
             let text = format!("ndkperf --operations {operation} --size {SIZE} --iterations 20");
@@ -238,7 +264,7 @@ mod tests {
             let side = |edge, host| {
                 let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
                 let liar = Box::new(Liar { edge, packets: 0 });
-                Side { adapter: open(liar, &[ip], Some(host.into()), args.congestion).unwrap(), ip }
+                Side { adapter: open(liar, &[ip], Some(host.into()), args.transport).unwrap(), ip }
             };
             let (client, server) = (side(client, 1), side(server, 2));
             let listener = server.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
