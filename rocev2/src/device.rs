@@ -4,6 +4,7 @@
 //! out by `poll_*`. Nothing happens in between but what a call caused.
 
 use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, ReadLimits};
+use crate::counters::{Counter, Counters, Tally};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
@@ -20,6 +21,7 @@ use crate::wire::{
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use share::CmShare;
@@ -80,27 +82,6 @@ pub enum Event {
     },
 }
 
-/// Packets and bytes, and every packet that was discarded by its reason.
-#[derive(Clone, Debug)]
-pub struct Counters {
-    /// RoCE packets received, good or not.
-    pub rx_packets: u64,
-    /// RoCE packets sent.
-    pub tx_packets: u64,
-    /// Congestion notifications received and heeded: what we sent was marked.
-    pub rx_cnps: u64,
-    /// Congestion notifications sent: what we received was marked.
-    pub tx_cnps: u64,
-    /// Silent drops, by [`DropReason::index`].
-    pub drops: [u64; DropReason::COUNT],
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self { rx_packets: 0, tx_packets: 0, rx_cnps: 0, tx_cnps: 0, drops: [0; DropReason::COUNT] }
-    }
-}
-
 /// How to reach the peer of a connect.
 #[derive(Clone, Debug)]
 pub struct Connect<'a> {
@@ -150,7 +131,7 @@ pub struct Device {
     ready: VecDeque<usize>,
     completions: Completions,
     events: VecDeque<Event>,
-    counters: Counters,
+    counters: Arc<Counters>,
     ip_id: u16,
     gsi_psn: Psn,
 }
@@ -164,10 +145,11 @@ impl Device {
         config.max_reads = config.max_reads.min(MAX_READS as u8);
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
+        let counters = Arc::new(Counters::new());
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
             srqs: Srqs::default(),
-            cm: Cm::new(config.cm.clone(), rng.fork()),
+            cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
             cm_share: CmShare::new(&config.cm),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
@@ -177,7 +159,7 @@ impl Device {
             ready: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_mrs),
             events: VecDeque::new(),
-            counters: Counters::default(),
+            counters,
             ip_id: rng.u32() as u16,
             gsi_psn: Psn::default(),
             rng,
@@ -205,9 +187,14 @@ impl Device {
         }
     }
 
-    /// What it counted.
-    pub const fn counters(&self) -> &Counters {
+    /// What it counts. They may be kept, and read, when the device is gone.
+    pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// What a QP counts; `None`: there is no such QP. They may be kept, and read, when it is gone.
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<&Arc<Counters>> {
+        self.slot(qpn).map(|(_, entry)| entry.qp.counters())
     }
 
     // ---- queue pairs --------------------------------------------------------------------------
@@ -223,7 +210,8 @@ impl Device {
         };
         let slot = self.free.pop_front()?;
         let qpn = self.draw_qpn(slot);
-        let qp = Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn);
+        let tally = Tally::new(Arc::clone(&self.counters));
+        let qp = Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
         let (send_depth, recv_depth) = qp.depths();
         self.completions.reserve(send_depth + recv_depth);
         self.qps[slot] =
@@ -307,10 +295,12 @@ impl Device {
         loop {
             packets.take_gsi(self.cm_share.admits(now));
             let Some(packet) = packets.next() else { break };
-            let result = packet.and_then(|packet| self.handle_packet(now, &packet, memory));
-            self.counters.rx_packets += u64::from(result != Err(DropReason::NotRoce));
-            if let Err(reason) = result {
-                self.counters.drops[reason.index()] += 1;
+            match packet {
+                Ok(packet) => {
+                    let handled = self.handle_packet(now, &packet, memory);
+                    count_received(&self.counters, &packet, handled);
+                }
+                Err(reason) => self.counters.add(Counter::dropped(reason), 1),
             }
         }
         self.pump_cm();
@@ -335,19 +325,20 @@ impl Device {
         let qpn = packet.bth.dest_qpn;
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
-        let cnp = packet.bth.opcode == Opcode::Cnp;
-        if !cnp && !packet.bth.opcode.is_rc() {
-            return Err(DropReason::TransportMismatch);
-        }
         let before = entry.qp.state();
         let Self { mrs, srqs, completions, .. } = self;
         let srq_id = entry.qp.srq();
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
-        let handled = entry.qp.handle_packet(now, packet, mrs, memory, srq, completions);
+        let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();
+        let handled = if rc {
+            entry.qp.handle_packet(now, packet, mrs, memory, srq, completions)
+        } else {
+            Err(DropReason::TransportMismatch)
+        };
+        count_received(entry.qp.counters(), packet, handled);
         if let Some(id) = srq_id {
             srqs.list(id);
         }
-        self.counters.rx_cnps += u64::from(cnp && handled.is_ok());
         if handled.is_ok()
             && entry.awaits_rtu
             && let Some(conn) = entry.conn
@@ -415,7 +406,6 @@ impl Device {
             let before = entry.qp.state();
             let Some(mut encap) = entry.qp.encap() else { continue };
             encap.ip_id = self.ip_id;
-            let cnp = entry.qp.owes_cnp();
             let mut unit = UnitWriter::new(buf, &encap);
             let written = entry.qp.fill(
                 now,
@@ -429,8 +419,6 @@ impl Device {
             self.after(slot, before);
             if written > 0 {
                 self.ip_id = self.ip_id.wrapping_add(written as u16);
-                self.counters.tx_packets += written as u64;
-                self.counters.tx_cnps += u64::from(cnp);
                 return Some(unit);
             }
         }
@@ -449,7 +437,8 @@ impl Device {
             out.copy_from_slice(&payload);
             Ok::<(), core::convert::Infallible>(())
         });
-        self.counters.tx_packets += 1;
+        self.counters.add(Counter::SentPkts, 1);
+        self.counters.add(Counter::SentBytes, unit.wire_len() as u64);
         self.cm_share.sent();
         Some(unit.finish())
     }
@@ -601,6 +590,14 @@ impl Device {
 
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
     qps[slot].as_deref_mut().filter(|entry| entry.qp.qpn() == qpn)
+}
+
+fn count_received(counters: &Counters, packet: &Packet<'_>, handled: Result<(), DropReason>) {
+    counters.add(Counter::RcvdPkts, 1);
+    counters.add(Counter::RcvdBytes, packet.wire_len() as u64);
+    if let Err(reason) = handled {
+        counters.add(Counter::dropped(reason), 1);
+    }
 }
 
 /// What the engines need of a peer that connection management found.

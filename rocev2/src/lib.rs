@@ -12,6 +12,7 @@
 //! | [`qp`] | a reliable connected queue pair: requester, completer, responder, READ responder; shared receives; congestion control |
 //! | [`cm`] | connections by communication ID: connect, accept, reject, disconnect, resend |
 //! | [`device`] | demultiplexes by QPN and joins the others |
+//! | [`counters`] | what a device and its queue pairs count, by name |
 //! | [`timer`] | deadlines of all queue pairs |
 //! | [`env`](mod@env) | what the outside supplies: instants, memory, a seed |
 //! | [`psn`], [`ids`] | sequence numbers and names |
@@ -26,6 +27,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod cm;
+pub mod counters;
 pub mod device;
 pub mod env;
 pub mod ids;

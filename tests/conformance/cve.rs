@@ -31,6 +31,7 @@
 
 use crate::frames::{l4, seal};
 use crate::peer::*;
+use rocev2::counters::Counter;
 use rocev2::env::{Duration, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, Bind, Mapping, PdId, Registration, Reserve};
@@ -117,10 +118,10 @@ fn cve_2026_46043_pad_and_icrc_have_to_be_there() {
                     if len >= bth + 16 {
                         seal(&mut frame);
                     }
-                    let dropped = world.d.counters().drops.iter().sum::<u64>();
+                    let dropped = world.counted_drops().iter().sum::<u64>();
                     world.give(&frame);
                     assert_eq!(world.sent(), []);
-                    assert_eq!(world.d.counters().drops.iter().sum::<u64>(), dropped + 1);
+                    assert_eq!(world.counted_drops().iter().sum::<u64>(), dropped + 1);
                     assert_eq!((world.done.len(), world.state()), (0, QpState::Rts));
                 }
             }
@@ -286,9 +287,9 @@ fn cve_2024_38544_an_answer_is_over_when_it_was_taken() {
             });
         }
         world.d.destroy_qp(world.end.qpn);
-        let before = world.d.counters().drops[DropReason::UnknownQpn.index()];
+        let before = world.d.counters().get(Counter::DropUnknownQpn);
         world.data(0, ReadResponseOnly, &[0xaa; 64]);
-        assert_eq!(world.d.counters().drops[DropReason::UnknownQpn.index()], before + 1);
+        assert_eq!(world.d.counters().get(Counter::DropUnknownQpn), before + 1);
         assert_eq!((world.sent(), world.done.len()), (vec![], 1));
         world.received(64);
     });

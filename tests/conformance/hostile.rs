@@ -2,6 +2,7 @@
 
 use crate::packet::opcode;
 use crate::peer::*;
+use rocev2::counters::Counter;
 use rocev2::ids::{Qpn, Rkey};
 use rocev2::psn::{Msn, Psn};
 use rocev2::qp::QpState;
@@ -42,7 +43,7 @@ fn a_guessed_queue_pair_is_silent() {
     each(|mut world| {
         let (mut rng, key, own) = (Rng(1), world.key, world.end.qpn);
         world.receive(1, P);
-        let before = world.d.counters().drops[DropReason::UnknownQpn.index()];
+        let before = world.d.counters().get(Counter::DropUnknownQpn);
         for _ in 0..20_000 {
             let guess = Qpn::new(2 + rng.below(0xff_fffc) as u32);
             if guess != own {
@@ -52,7 +53,7 @@ fn a_guessed_queue_pair_is_silent() {
             }
         }
         assert_eq!(world.sent(), []);
-        let guesses = world.d.counters().drops[DropReason::UnknownQpn.index()] - before;
+        let guesses = world.d.counters().get(Counter::DropUnknownQpn) - before;
         assert!((19_990..=20_000).contains(&guesses), "{guesses}");
         untouched(&mut world);
         world.send(0, 10);
@@ -220,9 +221,9 @@ fn a_congestion_notification_from_elsewhere_is_silent() {
             world.is_dropped(DropReason::AddressMismatch, |world| world.give(&cnp));
             assert_eq!(world.d.qp_rate(qpn, world.now), free);
         }
-        assert_eq!(world.d.counters().rx_cnps, 0);
+        assert_eq!(world.d.counters().get(Counter::RpCnpHandled), 0);
         world.give(&cnp(&encap));
-        assert_eq!(world.d.counters().rx_cnps, 1);
+        assert_eq!(world.d.counters().get(Counter::RpCnpHandled), 1);
         let slower = world.d.qp_rate(qpn, world.now).unwrap();
         assert!(free.is_none_or(|free| slower < free), "{slower} after {free:?}");
     });

@@ -5,6 +5,7 @@
 use crate::golden::vectors;
 use crate::packet::{look, number, opcode};
 use rocev2::cm::{CmConfig, CmEvent, ReadLimits};
+use rocev2::counters::Counter;
 use rocev2::device::{Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{CommId, Lkey, Qpn, Rkey};
@@ -464,8 +465,14 @@ impl World {
     pub(crate) fn drops(&self) -> BTreeMap<&'static str, u64> {
         let counters = self.d.counters();
         let name = |reason: DropReason| -> &'static str { format!("{reason:?}").leak() };
-        let counted = DropReason::ALL.map(|reason| (name(reason), counters.drops[reason.index()]));
+        let counted =
+            DropReason::ALL.map(|reason| (name(reason), counters.get(Counter::dropped(reason))));
         counted.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Packets dropped, by [`DropReason::index`].
+    pub(crate) fn counted_drops(&self) -> [u64; DropReason::COUNT] {
+        DropReason::ALL.map(|reason| self.d.counters().get(Counter::dropped(reason)))
     }
 
     /// That what `stimulus` does is silent: no packet, no completion, no event; exactly one counter
@@ -478,12 +485,14 @@ impl World {
     /// The first half of [`Self::silent`].
     pub(crate) fn is_dropped(&mut self, reason: DropReason, stimulus: impl FnOnce(&mut Self)) {
         let before = (self.done.len(), self.events.len(), self.state());
-        let mut counters = self.d.counters().drops;
+        let before_drops = self.counted_drops();
         stimulus(self);
         assert_eq!(self.sent(), []);
         assert_eq!((self.done.len(), self.events.len(), self.state()), before);
-        counters[reason.index()] += 1;
-        assert_eq!(self.d.counters().drops, counters, "{:?}", self.drops());
+        let moved = DropReason::ALL.map(|any| u64::from(any == reason));
+        let drops = self.counted_drops();
+        let since = core::array::from_fn(|index| drops[index] - before_drops[index]);
+        assert_eq!(moved, since, "{:?}", self.drops());
     }
 
     /// That P's request `at` is served.

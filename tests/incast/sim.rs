@@ -3,6 +3,7 @@
 
 use crate::outcome::Outcome;
 use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
+use rocev2::counters::Counter;
 use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Fault, Instant, Memory, RegionId, Rng};
 use rocev2::ids::{Lkey, Qpn, Rkey};
@@ -87,7 +88,7 @@ pub(crate) fn run(scenario: Scenario) -> Outcome {
         }
     }
     while net.step(end) {}
-    net.outcome.cnps = net.nodes[0].device.counters().tx_cnps;
+    net.outcome.cnps = net.nodes[0].device.counters().get(Counter::NpCnpSent);
     net.outcome
 }
 

@@ -31,6 +31,7 @@ use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
+use rocev2::counters::Counters;
 use rocev2::device::{Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Instant};
 use rocev2::ids::Rkey;
@@ -199,8 +200,8 @@ impl PollCore {
         &self.state.shard
     }
 
-    /// What the device counted.
-    pub const fn counters(&self) -> &rocev2::device::Counters {
+    /// What the device counts.
+    pub const fn counters(&self) -> &Arc<Counters> {
         self.state.device.counters()
     }
 

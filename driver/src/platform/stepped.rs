@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::task::Waker;
 use netadapter_glue::Edge;
-use rocev2::device::Counters;
+use rocev2::counters::Counters;
 use rocev2::env::Instant;
 use std::sync::mpsc;
 use std::task::Wake;
@@ -77,8 +77,8 @@ impl Stepped {
         self.woken.0.load(Ordering::Relaxed)
     }
 
-    /// What the device counted.
-    pub const fn counters(&self) -> &Counters {
+    /// What the device counts.
+    pub const fn counters(&self) -> &Arc<Counters> {
         self.core.counters()
     }
 

@@ -4,7 +4,7 @@ use super::slab::Key;
 use crate::ids::Qpn;
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, RejReason};
-use crate::wire::{DropReason, Encap, Mac, Pmtu};
+use crate::wire::{Encap, Mac, Pmtu};
 use core::net::SocketAddr;
 
 /// Names a connection from [`super::Cm::connect`] or [`CmEvent::ConnectRequest`] to
@@ -250,31 +250,4 @@ pub enum CmError {
     UnknownId,
     /// The connection is not in a state for this call; the peer may have ended it meanwhile.
     State,
-}
-
-/// What arrived and had no effect, by reason.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct CmCounters {
-    /// By [`DropReason::index`].
-    pub dropped: [u64; DropReason::COUNT],
-    /// Messages for a connection that is not known.
-    pub unknown_id: u64,
-    /// Messages that a connection's state does not admit, most of them duplicates.
-    pub unexpected: u64,
-    /// Requests put off because a listener's backlog was full.
-    pub put_off: u64,
-    /// Messages of ours that found no room to wait in.
-    pub transmit_full: u64,
-}
-
-impl CmCounters {
-    pub(super) const fn new() -> Self {
-        Self {
-            dropped: [0; DropReason::COUNT],
-            unknown_id: 0,
-            unexpected: 0,
-            put_off: 0,
-            transmit_full: 0,
-        }
-    }
 }

@@ -34,16 +34,18 @@ mod tests;
 mod time_wait;
 
 pub use api::{
-    AcceptParams, CmCounters, CmError, CmEvent, CmTransmit, ConnId, ConnectParams,
-    DisconnectReason, Hop, ListenerId, Peer, PrivateData, QpSide, REJ_PRIVATE_DATA,
-    REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
+    AcceptParams, CmError, CmEvent, CmTransmit, ConnId, ConnectParams, DisconnectReason, Hop,
+    ListenerId, Peer, PrivateData, QpSide, REJ_PRIVATE_DATA, REP_PRIVATE_DATA, REQ_PRIVATE_DATA,
+    ReadLimits,
 };
 pub use config::CmConfig;
 
+use crate::counters::Counters;
 use crate::env::{Instant, Rng};
 use crate::ids::CommId;
 use crate::wire::mad;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use connection::{Connection, Owner};
 use core::net::{IpAddr, SocketAddr};
 use listener::{Listeners, plain};
@@ -65,12 +67,13 @@ pub struct Cm {
     time_waits: TimeWaits,
     events: VecDeque<CmEvent>,
     transmits: VecDeque<CmTransmit>,
-    counters: CmCounters,
+    counters: Arc<Counters>,
 }
 
 impl Cm {
-    /// A connection manager without connections. `rng` makes IDs that no peer can guess.
-    pub fn new(config: CmConfig, mut rng: Rng) -> Self {
+    /// A connection manager without connections, which counts into its device's counters. `rng` makes
+    /// IDs that no peer can guess.
+    pub fn new(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Self {
         Self {
             config,
             agent: rng.u32(),
@@ -81,7 +84,7 @@ impl Cm {
             time_waits: TimeWaits::new(),
             events: VecDeque::new(),
             transmits: VecDeque::new(),
-            counters: CmCounters::new(),
+            counters,
         }
     }
 
@@ -258,11 +261,6 @@ impl Cm {
     pub fn peer(&self, id: ConnId) -> Option<&Peer> {
         let conn = self.conns.get(id)?;
         (conn.owner == Owner::Consumer).then_some(&conn.peer)
-    }
-
-    /// What arrived and had no effect.
-    pub const fn counters(&self) -> &CmCounters {
-        &self.counters
     }
 
     /// Resends, gives up and forgets what is due.

@@ -5,6 +5,7 @@ use super::connection::{Connection, PeerQp, RequestKey};
 use super::message::mad;
 use super::state::{Event, State};
 use super::{Cm, is_host};
+use crate::counters::Counter;
 use crate::env::{Instant, code_duration};
 use crate::ids::CommId;
 use crate::wire::mad::{
@@ -26,24 +27,34 @@ pub(super) enum Ignored {
     PutOff,
 }
 
+impl Ignored {
+    const fn counter(self) -> Counter {
+        match self {
+            Self::Dropped(reason) => Counter::dropped(reason),
+            Self::UnknownId => Counter::CmUnknownId,
+            Self::Unexpected => Counter::CmUnexpected,
+            Self::PutOff => Counter::CmPutOff,
+        }
+    }
+}
+
 /// The effect of a message.
 pub(super) type Effect = Result<(), Ignored>;
 
 impl Cm {
     /// Takes a UD SEND_ONLY to QP 1 whose Q_Key is right. Answers go back the way it came.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) {
-        let effect = match parse_mad(packet.payload) {
+        let parsed = parse_mad(packet.payload);
+        let effect = match &parsed {
             // Nobody to answer to.
             _ if !is_host(packet.encap.src) => Err(Ignored::Dropped(DropReason::AddressMismatch)),
-            Ok((header, message)) => self.receive(now, packet, &header, &message),
-            Err(reason) => Err(Ignored::Dropped(reason)),
+            Ok((header, message)) => self.receive(now, packet, header, message),
+            Err(reason) => Err(Ignored::Dropped(*reason)),
         };
-        match effect {
-            Ok(()) => {}
-            Err(Ignored::Dropped(reason)) => self.counters.dropped[reason.index()] += 1,
-            Err(Ignored::UnknownId) => self.counters.unknown_id += 1,
-            Err(Ignored::Unexpected) => self.counters.unexpected += 1,
-            Err(Ignored::PutOff) => self.counters.put_off += 1,
+        let Err(ignored) = effect else { return };
+        self.counters.add(ignored.counter(), 1);
+        if let Ok((_, message)) = &parsed {
+            self.counters.add(Counter::cm_dropped(message), 1);
         }
     }
 

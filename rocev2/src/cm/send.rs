@@ -6,6 +6,7 @@ use super::retry::Retry;
 use super::state::{Event, State};
 use super::time_wait::TimeWait;
 use super::{Cm, REJ_PRIVATE_DATA};
+use crate::counters::Counter;
 use crate::env::Instant;
 use crate::wire::Encap;
 use crate::wire::mad::RejReason;
@@ -15,7 +16,7 @@ impl Cm {
         if self.transmits.len() < self.config.max_transmits {
             self.transmits.push_back(CmTransmit { encap, payload });
         } else {
-            self.counters.transmit_full += 1;
+            self.counters.add(Counter::CmTransmitFull, 1);
         }
     }
 

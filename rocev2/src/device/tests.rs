@@ -229,7 +229,8 @@ impl World {
 
     fn drops(&self, node: usize) -> Vec<(DropReason, u64)> {
         let counters = self.devices[node].counters();
-        let counted = DropReason::ALL.map(|reason| (reason, counters.drops[reason.index()]));
+        let counted =
+            DropReason::ALL.map(|reason| (reason, counters.get(Counter::dropped(reason))));
         counted.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }

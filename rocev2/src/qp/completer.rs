@@ -6,6 +6,7 @@ use super::recovery::Recovery;
 use super::retry::{Expiry, RetryTimer};
 use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
 use super::{Keys, PeerQp};
+use crate::counters::{Counter, Tally};
 use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
@@ -50,6 +51,8 @@ pub struct Context<'a, M> {
     pub sq: &'a mut SendQueue,
     /// Where completions go.
     pub out: &'a mut Completions,
+    /// What is counted.
+    pub tally: &'a Tally,
 }
 
 impl Completer {
@@ -109,7 +112,7 @@ impl Completer {
     }
 
     /// Acts on expired timers.
-    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> Verdict {
+    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue, tally: &Tally) -> Verdict {
         self.recovery.handle_timeout(now, sq);
         if let Some((_, until)) = self.pause {
             if now >= until {
@@ -125,10 +128,18 @@ impl Completer {
             }
             return Verdict::Done;
         }
-        match self.timer.expired(now) {
+        let expiry = self.timer.expired(now);
+        if expiry != Expiry::None {
+            tally.count(Counter::LocalAckTimeoutErr);
+        }
+        match expiry {
             Expiry::None => Verdict::Done,
-            Expiry::GiveUp => Verdict::Fail(WcStatus::TransportRetryExceeded),
+            Expiry::GiveUp => {
+                tally.count(Counter::RetryExceededErr);
+                Verdict::Fail(WcStatus::TransportRetryExceeded)
+            }
             Expiry::Resend => {
+                tally.count(Counter::CompleterRetryErr);
                 self.recovery.silence(self.timer.resends(), sq);
                 self.loss = Some(Loss::Silence);
                 self.probe = None;
@@ -153,25 +164,25 @@ impl Completer {
             return Err(DropReason::StaleResponse);
         }
         let result = match (packet.bth.opcode.operation(), packet.ext) {
-            (Operation::Acknowledge, Ext::Aeth(aeth)) => {
-                self.handle_aeth(now, psn, aeth, cx.sq, cx.out)
-            }
+            (Operation::Acknowledge, Ext::Aeth(aeth)) => self.handle_aeth(now, psn, aeth, cx),
             (Operation::ReadResponse, _) => self.handle_read_data(now, packet, cx),
             // An atomic was never asked for.
             _ => Ok(self.refuse(now, psn, WcStatus::BadResponse, cx.sq, cx.out)),
         };
-        self.recovery.watch(now, cx.sq);
+        if self.recovery.watch(now, cx.sq) {
+            cx.tally.count(Counter::ImpliedNakSeqErr);
+        }
         result
     }
 
-    fn handle_aeth(
+    fn handle_aeth<M>(
         &mut self,
         now: Instant,
         psn: Psn,
         aeth: Aeth,
-        sq: &mut SendQueue,
-        out: &mut Completions,
+        cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
+        let Context { sq, out, tally, .. } = cx;
         match aeth.syndrome {
             // Beyond an unfinished READ it shows that answers were lost, or are late.
             Syndrome::Ack { .. } => {
@@ -188,8 +199,9 @@ impl Completer {
             // The peer has taken it since.
             Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse),
             Syndrome::RnrNak(timer) => {
+                tally.count(Counter::RcvdRnrErr);
                 let lost_read = self.acknowledge(now, psn, sq, out).lost_read;
-                let verdict = self.handle_rnr(now, psn, timer.duration(), sq);
+                let verdict = self.handle_rnr(now, psn, timer.duration(), sq, tally);
                 if lost_read && verdict != Verdict::Done {
                     // As for a refusal.
                     sq.flush_before(psn, out);
@@ -197,11 +209,13 @@ impl Completer {
                 Ok(verdict)
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
+                tally.count(Counter::PacketSeqErr);
                 self.acknowledge(now, psn, sq, out);
                 // A NAK may be older than what was acknowledged since.
                 if psn == sq.acked()
                     && let Some(newest) = self.recovery.named(sq)
                 {
+                    tally.count(Counter::CompleterRetryErr);
                     self.probe = Some((newest, now));
                     self.loss = Some(Loss::Request { at: psn, end: sq.next() });
                     if !self.paused() {
@@ -211,12 +225,15 @@ impl Completer {
                 Ok(Verdict::Done)
             }
             Syndrome::Nak(NakCode::InvalidRequest) => {
+                tally.count(Counter::ReqRemoteInvalidRequest);
                 Ok(self.refuse(now, psn, WcStatus::RemoteInvalidRequest, sq, out))
             }
             Syndrome::Nak(NakCode::RemoteAccess) => {
+                tally.count(Counter::ReqRemoteAccessErrors);
                 Ok(self.refuse(now, psn, WcStatus::RemoteAccess, sq, out))
             }
             Syndrome::Nak(NakCode::RemoteOperational) => {
+                tally.count(Counter::ReqRemoteOpErrors);
                 Ok(self.refuse(now, psn, WcStatus::RemoteOperation, sq, out))
             }
             Syndrome::Nak(NakCode::InvalidRd) | Syndrome::Reserved(_) => {
@@ -264,9 +281,11 @@ impl Completer {
         refused: Psn,
         pause: Duration,
         sq: &mut SendQueue,
+        tally: &Tally,
     ) -> Verdict {
         if self.rnr_retry != RNR_RETRY_FOREVER {
             if self.rnr_tries == self.rnr_retry {
+                tally.count(Counter::RetryRnrExceededErr);
                 return Verdict::Fail(WcStatus::RnrRetryExceeded);
             }
             self.rnr_tries += 1;
@@ -321,8 +340,11 @@ impl Completer {
             fits(packet, wqe, done, cx.peer)
                 && place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_ok()
         });
-        let noted = placed && cx.sq.mark_early(psn);
-        if noted { Ok(Verdict::Done) } else { Err(DropReason::StaleResponse) }
+        if !(placed && cx.sq.mark_early(psn)) {
+            return Err(DropReason::StaleResponse);
+        }
+        cx.tally.count(Counter::EarlyReadResponses);
+        Ok(Verdict::Done)
     }
 
     /// Something older than before is acknowledged now, the oldest at `before` until here.

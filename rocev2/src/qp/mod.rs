@@ -22,11 +22,13 @@ pub mod state;
 pub(crate) mod tests;
 pub mod work;
 
+use crate::counters::{Counter, Counters, Tally};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, By, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{DropReason, Encap, Ext, Opcode, Packet, Pmtu, UnitWriter};
+use alloc::sync::Arc;
 use completer::Completer;
 use congestion::{Congestion, DcqcnConfig};
 use probe::Probe;
@@ -121,6 +123,7 @@ pub struct Qp {
     responder: Responder,
     congestion: Congestion,
     probe: Probe,
+    tally: Tally,
     /// Answers and requests take turns, so that a long READ does not starve our own sends.
     requests_first: bool,
 }
@@ -134,6 +137,7 @@ impl Qp {
         recv_pd: PdId,
         window: Window,
         dcqcn: Option<DcqcnConfig>,
+        tally: Tally,
     ) -> Self {
         // Of a shared queue, it holds the one receive that a message is arriving in.
         let recv_depth = if config.srq.is_some() { 1 } else { config.recv_depth };
@@ -151,6 +155,7 @@ impl Qp {
             responder: Responder::new(window.held as usize),
             congestion: Congestion::new(dcqcn),
             probe: Probe::new(),
+            tally,
             requests_first: false,
         }
     }
@@ -163,6 +168,11 @@ impl Qp {
     /// Its state.
     pub const fn state(&self) -> QpState {
         self.state
+    }
+
+    /// What it counts.
+    pub const fn counters(&self) -> &Arc<Counters> {
+        self.tally.of_qp()
     }
 
     /// The connection, once there is one.
@@ -256,19 +266,23 @@ impl Qp {
         };
         check_addresses(peer, &packet.encap)?;
         if packet.bth.opcode == Opcode::Cnp {
-            let heeded = self.congestion.handle_cnp(now);
-            return if heeded { Ok(()) } else { Err(DropReason::Congestion) };
+            if !self.congestion.handle_cnp(now) {
+                return Err(DropReason::Congestion);
+            }
+            self.tally.count(Counter::RpCnpHandled);
+            return Ok(());
         }
         if self.probe.heeds(&packet.bth, &self.sq) {
             return Ok(());
         }
         // Whatever becomes of it, it was in a queue that was too long. What has no data made none so.
-        if !packet.payload.is_empty() {
-            self.congestion.received(now, packet.encap.traffic_class);
+        if !packet.payload.is_empty() && self.congestion.received(now, packet.encap.traffic_class) {
+            self.tally.count(Counter::NpEcnMarkedRocePackets);
         }
         let failure = if packet.bth.opcode.is_response() {
             let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
-            let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out };
+            let (sq, tally) = (&mut self.sq, &self.tally);
+            let mut cx = completer::Context { peer, keys, memory, sq, out, tally };
             let verdict = self.completer.handle(now, packet, &mut cx);
             while let Some(key) = self.sq.pop_ended_key() {
                 // It has ended already where the READ was of nothing; else the data just went
@@ -285,8 +299,8 @@ impl Qp {
                 completer::Verdict::Fail(status) => Some(status),
             }
         } else {
-            let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
-            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out };
+            let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
+            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
             let verdict = self.responder.handle(now, packet, &mut cx);
             if let Some(loss) = self.responder.take_loss() {
                 self.congestion.handle_loss(now, loss);
@@ -329,14 +343,24 @@ impl Qp {
         if self.state != QpState::Rts {
             return;
         }
-        self.congestion.rate_mut().handle_timeout(now);
-        self.responder.handle_timeout(now);
-        let verdict = self.completer.handle_timeout(now, &mut self.sq);
+        self.unblock(now);
+        self.responder.handle_timeout(now, &self.tally);
+        let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);
         if let Some(loss) = self.completer.take_loss() {
             self.congestion.handle_loss(now, loss);
         }
         if let completer::Verdict::Fail(status) = verdict {
             self.fail(Some(status), out);
+        }
+    }
+
+    /// Ends a wait of the pace; it counts if it kept anything back.
+    fn unblock(&mut self, now: Instant) {
+        let waited = self.congestion.rate_mut().handle_timeout(now);
+        if let Some(waited) = waited
+            && (self.answers_ready() || self.requests_ready())
+        {
+            self.tally.add(Counter::PacedNs, waited.as_nanos() as u64);
         }
     }
 
@@ -395,12 +419,29 @@ impl Qp {
         max_packets: usize,
         out: &mut Completions,
     ) -> usize {
-        if self.congestion.owes_cnp() {
-            return self.fill_cnp(unit);
+        let written = if self.congestion.owes_cnp() {
+            self.fill_cnp(unit)
+        } else if self.probe.owed() {
+            self.fill_probe(unit)
+        } else {
+            self.fill_either(now, mrs, memory, unit, max_packets, out)
+        };
+        if written > 0 {
+            self.tally.add(Counter::SentPkts, written as u64);
+            self.tally.add(Counter::SentBytes, unit.wire_len() as u64);
         }
-        if self.probe.owed() {
-            return self.fill_probe(unit);
-        }
+        written
+    }
+
+    fn fill_either<M: Memory>(
+        &mut self,
+        now: Instant,
+        mrs: &mut MrTable,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        out: &mut Completions,
+    ) -> usize {
         self.requests_first = !self.requests_first;
         let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
         let max_packets = max_packets.min(self.congestion.rate_mut().allowed(now, pmtu));
@@ -425,6 +466,7 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let Some(bth) = self.congestion.take_cnp(peer.qpn) else { return 0 };
         let Ok(()) = unit.push(&bth, &Ext::Cnp, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        self.tally.count(Counter::NpCnpSent);
         1
     }
 
@@ -436,6 +478,7 @@ impl Qp {
         }
         let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
         self.probe.sent();
+        self.tally.count(Counter::ProbesSent);
         1
     }
 
@@ -453,7 +496,8 @@ impl Qp {
         }
         let paced = self.responder.answers_reads();
         let Some(peer) = self.peer.as_ref() else { return 0 };
-        let (written, verdict) = self.responder.fill(peer, keys, memory, unit, max_packets);
+        let tally = &self.tally;
+        let (written, verdict) = self.responder.fill(peer, keys, memory, unit, max_packets, tally);
         if paced && written > 0 {
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }
@@ -478,8 +522,8 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
         let paced = self.congestion.rate_mut().current(now).is_some();
-        let (pd, qpn, sq) = (self.pd, self.qpn, &mut self.sq);
-        let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out, paced };
+        let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
+        let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out, paced, tally };
         let written = self.requester.fill(&mut cx, unit, max_packets);
         if written > 0 {
             self.completer.sent(now, self.sq.newest(), new);

@@ -168,11 +168,13 @@ impl Rate {
         self.blocked.then_some(self.next)
     }
 
-    /// Lets packets leave once there is a token.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.blocked && self.next <= now {
-            (self.blocked, self.freed_at) = (false, now);
+    /// Lets packets leave once there is a token; how long there was none.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<Duration> {
+        if !self.blocked || self.next > now {
+            return None;
         }
+        (self.blocked, self.freed_at) = (false, now);
+        Some(now.saturating_since(self.sent_at))
     }
 
     /// How many packets of `packet_len` bytes may leave in one unit.

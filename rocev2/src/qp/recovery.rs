@@ -9,7 +9,7 @@
 //! that shrinks to the distance between losses, so that little is dropped with each.
 
 use super::reorder::{Patience, REORDER_PACKETS};
-use super::work::SendQueue;
+use super::work::{Cause, SendQueue};
 use crate::env::Instant;
 use crate::psn::Psn;
 
@@ -134,6 +134,7 @@ impl Recovery {
         if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
             return None;
         }
+        sq.resend_for(Cause::Nak);
         if matches!(self.peer, Peer::Drops { .. }) {
             self.go_back(sq);
         } else {
@@ -144,6 +145,7 @@ impl Recovery {
 
     /// The peer will take the packet after the last one acknowledged later.
     pub fn refused(&mut self, sq: &mut SendQueue) {
+        sq.resend_for(Cause::Rnr);
         self.resend = None;
         if matches!(self.peer, Peer::Keeps { .. }) {
             self.resend(1, Why::Silence, sq);
@@ -154,6 +156,7 @@ impl Recovery {
 
     /// Nothing came for a retransmission timeout, `tries` times in a row.
     pub fn silence(&mut self, tries: u32, sq: &mut SendQueue) {
+        sq.resend_for(Cause::Timer);
         sq.stall(false);
         if sq.answers_missing() {
             // Some responders answer only a request for all the rest.
@@ -168,8 +171,8 @@ impl Recovery {
         }
     }
 
-    /// Follows each answer: opens and closes the gap in the answers to READs.
-    pub fn watch(&mut self, now: Instant, sq: &mut SendQueue) {
+    /// Follows each answer: opens and closes the gap in the answers to READs. Whether it opened one.
+    pub fn watch(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
         let una = sq.una();
         let filled = self.asked_end.filter(|end| end.since(una) <= 0);
         if filled.is_some() {
@@ -177,9 +180,10 @@ impl Recovery {
         }
         if !sq.answers_missing() || self.asked_end.is_some() {
             self.gap = None;
-            return;
+            return false;
         }
-        if self.gap.is_none_or(|(at, _)| at != una) {
+        let opened = self.gap.is_none_or(|(at, _)| at != una);
+        if opened {
             self.gap = Some((una, now));
             let again = filled == Some(una);
             self.ask_packets = if again { self.ask_packets.saturating_mul(2) } else { 1 };
@@ -189,6 +193,7 @@ impl Recovery {
         if filled.is_some_and(|end| end != una) || sq.early() > REORDER_PACKETS {
             self.ask(sq);
         }
+        opened
     }
 
     /// An answer came that had come before.
@@ -200,6 +205,7 @@ impl Recovery {
     }
 
     fn ask(&mut self, sq: &mut SendQueue) {
+        sq.resend_for(Cause::ImpliedNak);
         let end = sq.resend_answers(self.ask_packets);
         self.asked = end.map(|end| (sq.una(), end));
         (self.asked_end, self.gap) = (end, None);

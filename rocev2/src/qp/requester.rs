@@ -4,12 +4,13 @@
 
 use super::PeerQp;
 use super::copy::{LocalFault, check_sink, gather};
-use super::work::{Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
+use super::work::{Cause, Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
+use crate::counters::{Counter, Tally};
 use crate::env::Memory;
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{By, MrTable, PdId};
 use crate::psn::Psn;
-use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter};
+use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter, segment_len};
 
 /// How far ahead of the acknowledgements the requester runs.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +84,8 @@ pub struct Context<'a, M> {
     pub sq: &'a mut SendQueue,
     /// Where completions go.
     pub out: &'a mut Completions,
+    /// What is counted.
+    pub tally: &'a Tally,
     /// Congestion control decides how many packets leave now.
     pub paced: bool,
 }
@@ -261,8 +264,27 @@ fn write<M: Memory>(
         gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)
             .map_err(|LocalFault| WcStatus::LocalProtection)
     })?;
+    if let Some(cause) = cx.sq.resent_for() {
+        let len = segment_len(plan.ext.len(), plan.payload_len) + cx.peer.encap.header_len();
+        count_again(cause, is_read, len, cx.tally);
+    }
     cx.sq.sent(plan.packets, is_read);
     Ok(())
+}
+
+/// Counts a packet of `len` bytes that was sent before.
+fn count_again(cause: Cause, is_read: bool, len: usize, tally: &Tally) {
+    let (packets, bytes) = match cause {
+        Cause::Timer => (Counter::ResentTimerPkts, Counter::ResentTimerBytes),
+        Cause::Nak => (Counter::ResentNakPkts, Counter::ResentNakBytes),
+        Cause::ImpliedNak => (Counter::ResentImpliedNakPkts, Counter::ResentImpliedNakBytes),
+        Cause::Rnr => (Counter::ResentRnrPkts, Counter::ResentRnrBytes),
+    };
+    tally.count(packets);
+    tally.add(bytes, len as u64);
+    if is_read {
+        tally.count(Counter::ReadRequestsResent);
+    }
 }
 
 /// Does what the request at the cursor asks for, none of which needs a packet.

@@ -12,6 +12,7 @@ use super::receive::{Received, RecvQueue, Srq};
 use super::reorder::{Patience, REORDER_PACKETS};
 use super::work::{Completions, WcStatus, sg_len};
 use super::{Keys, PeerQp};
+use crate::counters::{Counter, Tally};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, By, MrTable, Target};
@@ -106,6 +107,8 @@ pub struct Context<'a, M> {
     pub srq: Option<&'a mut Srq>,
     /// Where completions go.
     pub out: &'a mut Completions,
+    /// What is counted.
+    pub tally: &'a Tally,
 }
 
 impl<M> Context<'_, M> {
@@ -167,11 +170,12 @@ impl Responder {
 
     /// Tells the peer about a gap that has lasted too long to be mere reordering, and what it may not
     /// have heard.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant, tally: &Tally) {
         if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
             self.name_gap();
         }
         if self.echo.take(now) {
+            tally.count(Counter::AckRepeated);
             self.reply.get_or_insert(Syndrome::ACK);
         }
     }
@@ -216,7 +220,7 @@ impl Responder {
         match ahead {
             0 => Ok(self.in_order(now, packet, cx)),
             i32::MIN..0 => self.duplicate(now, packet, cx),
-            ahead => self.early(now, ahead.cast_unsigned(), packet),
+            ahead => self.early(now, ahead.cast_unsigned(), packet, cx.tally),
         }
     }
 
@@ -273,7 +277,9 @@ impl Responder {
         now: Instant,
         ahead: u32,
         packet: &Packet<'_>,
+        tally: &Tally,
     ) -> Result<Verdict, DropReason> {
+        tally.count(Counter::OutOfSeqRequest);
         let kept = self.held.keep(ahead, packet);
         if kept == Kept::Before {
             self.repeats[0] = true;
@@ -288,7 +294,10 @@ impl Responder {
             }
         }
         match kept {
-            Kept::Yes => Ok(Verdict::Done),
+            Kept::Yes => {
+                tally.count(Counter::OutOfOrderHeld);
+                Ok(Verdict::Done)
+            }
             Kept::Before => Err(DropReason::Duplicate),
             Kept::No => Err(DropReason::Gap),
         }
@@ -317,12 +326,16 @@ impl Responder {
                 Verdict::Done
             }
             Err(Refusal::NotReady) => {
+                cx.tally.count(Counter::OutOfBuffer);
                 (self.told, self.gap_since) = (Told::NotReady, None);
                 self.reply = Some(Syndrome::RnrNak(RNR_TIMER));
                 Verdict::Done
             }
             Err(Refusal::Fatal(code, status)) => {
                 self.reply = Some(Syndrome::Nak(code));
+                if status == Some(WcStatus::LocalLength) {
+                    cx.tally.count(Counter::RespLocalLengthError);
+                }
                 if let Some(status) = status {
                     cx.rq.complete(Received::failed(status), cx.out);
                 }
@@ -338,6 +351,7 @@ impl Responder {
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
+        cx.tally.count(Counter::DuplicateRequest);
         if self.named == Some(packet.bth.psn) {
             // It came twice, so it was late and not lost.
             self.named = None;
@@ -513,6 +527,7 @@ impl Responder {
         let packets = u64::from(reth.len).div_ceil(cx.pmtu()).max(1) as u32;
         // A READ counts as a message once it is accepted (C9-148).
         self.msn = self.msn.next();
+        cx.tally.count(Counter::RxReadRequests);
         self.reads.accept(packet.bth.psn, packets, reth, target, self.msn);
         Ok(packets)
     }
@@ -530,20 +545,21 @@ impl Responder {
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
+        tally: &Tally,
     ) -> (usize, Verdict) {
         match self.reads.fill(peer, keys, memory, unit, max_packets) {
-            Ok(0) => (self.fill_reply(peer, unit), Verdict::Done),
+            Ok(0) => (self.fill_reply(peer, unit, tally), Verdict::Done),
             Ok(written) => (written, Verdict::Done),
             Err(revoked) => {
                 self.reads.clear();
                 self.reply = Some(Syndrome::Nak(NakCode::RemoteAccess));
                 self.epsn = revoked.psn;
-                (self.fill_reply(peer, unit), Verdict::Fail)
+                (self.fill_reply(peer, unit, tally), Verdict::Fail)
             }
         }
     }
 
-    fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>) -> usize {
+    fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>, tally: &Tally) -> usize {
         let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else {
             return 0;
         };
@@ -559,7 +575,22 @@ impl Responder {
         let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
         let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
         self.reply = None;
+        if let Some(counter) = refusal_counter(syndrome) {
+            tally.count(counter);
+        }
         1
+    }
+}
+
+/// The counter of an answer that refuses something.
+const fn refusal_counter(syndrome: Syndrome) -> Option<Counter> {
+    match syndrome {
+        Syndrome::RnrNak(_) => Some(Counter::SendRnrErr),
+        Syndrome::Nak(NakCode::PsnSequence) => Some(Counter::SendSeqErr),
+        Syndrome::Nak(NakCode::InvalidRequest) => Some(Counter::RespRemoteInvalidRequest),
+        Syndrome::Nak(NakCode::RemoteAccess) => Some(Counter::RespRemoteAccessErrors),
+        Syndrome::Nak(NakCode::RemoteOperational) => Some(Counter::RespRemoteOpErrors),
+        Syndrome::Ack { .. } | Syndrome::Nak(NakCode::InvalidRd) | Syndrome::Reserved(_) => None,
     }
 }
 

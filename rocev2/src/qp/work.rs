@@ -8,6 +8,7 @@ use heapless::{Deque, Vec};
 use resend::Marks;
 
 mod resend;
+pub use resend::Cause;
 
 /// Scatter/gather elements in one work request, at most.
 pub const MAX_SGE: usize = 16;

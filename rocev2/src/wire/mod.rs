@@ -52,6 +52,11 @@ impl<'a> Packet<'a> {
         Self::parse_transport(encap, &mut covered, payload, true)
     }
 
+    /// Bytes on the wire from the Ethernet header to the ICRC, if it had headers of its own.
+    pub fn wire_len(&self) -> usize {
+        self.encap.header_len() + segment_len(self.ext.len(), self.payload.len())
+    }
+
     /// Takes apart what stands between UDP header and frame end. Cheap checks come first; all that
     /// fail are silent, so that their order cannot be seen from outside.
     fn parse_transport(

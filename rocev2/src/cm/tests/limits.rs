@@ -74,7 +74,7 @@ fn messages_to_send_are_limited_and_made_up_for() {
     let params = bench.connect_params();
     bench.cm.connect(bench.now, &params).unwrap();
     bench.cm.connect(bench.now, &other).unwrap();
-    assert_eq!(bench.cm.counters().transmit_full, 1);
+    assert_eq!(bench.cm.counters.get(Counter::CmTransmitFull), 1);
     let CmMessage::Req(first) = bench.sent_one() else { panic!("no REQ") };
     bench.deliver(&CmMessage::Rep(bench.rep(first.local_comm_id)));
     bench.advance(ms(500));

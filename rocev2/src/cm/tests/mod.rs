@@ -9,6 +9,7 @@ mod simulation;
 mod teardown;
 
 use super::*;
+use crate::counters::Counter;
 use crate::env::Duration;
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
@@ -64,7 +65,7 @@ fn each_family(case: impl Fn(Bench)) {
 impl Bench {
     fn new(config: CmConfig, d: &str, p: &str) -> Self {
         Self {
-            cm: Cm::new(config, Rng::from_seed([7; 32])),
+            cm: Cm::new(config, Rng::from_seed([7; 32]), Arc::new(Counters::new())),
             now: Instant::default() + secs(1000),
             d: d.parse().unwrap(),
             p: p.parse().unwrap(),
@@ -386,7 +387,7 @@ fn drep(remote_comm_id: CommId) -> CmMessage {
 }
 
 fn counted(cm: &Cm) -> u64 {
-    let counters = cm.counters();
-    let others = counters.unknown_id + counters.unexpected + counters.put_off;
-    counters.dropped.iter().sum::<u64>() + others
+    let counted = cm.counters.snapshot();
+    let by_state = [Counter::CmUnknownId, Counter::CmUnexpected, Counter::CmPutOff];
+    counted.dropped() + by_state.iter().map(|counter| counted[*counter]).sum::<u64>()
 }

@@ -74,8 +74,8 @@ fn what_is_marked_is_notified_once_in_50_us() {
             assert_eq!(cnps(&world, 1), expected, "{ns}");
             world.run_for(Duration::from_micros(20));
         }
-        assert_eq!(world.devices[1].counters().tx_cnps, 3);
-        assert_eq!(world.devices[0].counters().rx_cnps, 3);
+        assert_eq!(world.devices[1].counters().get(Counter::NpCnpSent), 3);
+        assert_eq!(world.devices[0].counters().get(Counter::RpCnpHandled), 3);
         assert_eq!(world.statuses(0).len(), 5);
     }
 }

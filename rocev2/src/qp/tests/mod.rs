@@ -65,6 +65,11 @@ struct Node {
     key: Rkey,
 }
 
+/// Counters of a queue pair without a device.
+fn tally() -> Tally {
+    Tally::new(Arc::new(Counters::new()))
+}
+
 impl Node {
     fn new(number: u8, bytes: usize, kind: MrKind) -> Self {
         let mut mrs = MrTable::new(Rng::from_seed([number; 32]), 64);
@@ -84,7 +89,7 @@ impl Node {
             QpConfig { owner: number.into(), pd: PD, send_depth: 64, recv_depth: 64, srq: None };
         let mut out = Completions::default();
         out.reserve(128);
-        let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None);
+        let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
         Self { qp, mrs, memory: Bytes(vec![vec![0; bytes]]), out, done: Vec::new(), key }
     }
 

@@ -700,7 +700,8 @@ fn a_paced_message_asks_often_enough() {
     let mut pair = Pair::new(2 << 20, CLEAN);
     let config = QpConfig { owner: 2, pd: PD, send_depth: 64, recv_depth: 64, srq: None };
     let rate = DcqcnConfig { line_rate: 125_000_000, min_rate: 1_250_000 };
-    pair.nodes[0].qp = Qp::new(Qpn::new(2), &config, PD, Window::default(), Some(rate));
+    let window = Window::default();
+    pair.nodes[0].qp = Qp::new(Qpn::new(2), &config, PD, window, Some(rate), tally());
     pair.nodes[0].connect(2, 3, CLEAN);
     let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 1 << 20));
     for id in 0..40 {

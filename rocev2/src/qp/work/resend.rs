@@ -22,6 +22,21 @@ pub(super) struct Marks {
     limit: u32,
     /// Nothing new leaves until the peer has answered what was resent.
     stalled: bool,
+    /// Why something was sent again last.
+    cause: Cause,
+}
+
+/// What makes a requester send something again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// Nothing came for a retransmission timeout.
+    Timer,
+    /// The peer named a packet as missing.
+    Nak,
+    /// An answer to a READ is missing before others.
+    ImpliedNak,
+    /// The peer asked for a pause.
+    Rnr,
 }
 
 /// A stretch that is sent again, once, before anything else. The marks in PSN space stay.
@@ -43,6 +58,7 @@ impl Marks {
             early_end: Psn::new(0),
             limit: u32::MAX,
             stalled: false,
+            cause: Cause::Timer,
         }
     }
 
@@ -87,6 +103,16 @@ impl SendQueue {
     /// Sets [`Self::stalled`].
     pub fn stall(&mut self, stalled: bool) {
         self.marks.stalled = stalled;
+    }
+
+    /// Why what was sent before leaves again from here on.
+    pub fn resend_for(&mut self, cause: Cause) {
+        self.marks.cause = cause;
+    }
+
+    /// Why the next packet leaves again; `None` where it is new.
+    pub fn resent_for(&self) -> Option<Cause> {
+        self.resending().then_some(self.marks.cause)
     }
 
     /// What leaves before anything new.
