@@ -30,7 +30,11 @@ impl World {
     /// Starts a connection to a listener.
     pub(crate) fn connect(&mut self, from: usize, to: usize, remote: SocketAddr) -> Step {
         let adapter = self.hosts[from].adapter;
-        let connector = self.create(from, |token| ndk::create_connector(adapter, token))?;
+        let foreign = self.is_foreign(from);
+        let connector = match foreign {
+            true => Object(std::ptr::null_mut()),
+            false => self.create(from, |token| ndk::create_connector(adapter, token))?,
+        };
         let end = self.new_end(from, connector)?;
         if self.hosts[from].mtu > self.hosts[to].mtu {
             self.ends[end].excuse("the path MTU is too large for the peer");
@@ -39,6 +43,12 @@ impl World {
         let limits = [self.ends[end].flow.inbound, self.ends[end].flow.outbound];
         let data = (end as u32).to_le_bytes();
         let token = self.token(end, What::Connect);
+        if foreign {
+            self.note(|_| format!("end {end} on foreign host {from} connects to host {to}"));
+            self.connect_foreign(end, remote, limits, &data, token);
+            self.maybe_give_up(end);
+            return Ok(());
+        }
         let status = ndk::connect(connector, qp, source, remote, limits, &data, token);
         require!(status == STATUS_PENDING, "a connect gives {status}");
         self.note(|_| format!("end {end} on host {from} connects to host {to} from {source:?}"));
@@ -131,8 +141,17 @@ impl World {
     }
 
     fn handle_connecting(&mut self, host: usize, connector: Object<NDK_CONNECTOR>) -> Step {
-        let (limits, data) = ndk::connection_data(connector)
-            .map_err(|status| format!("no data in a connect event: {status}"))?;
+        let (limits, data, asks) = match self.foreign_data(host, connector) {
+            Some(asked) => asked,
+            // It was withdrawn before anybody looked.
+            None if self.is_foreign(host) => return Ok(()),
+            None => {
+                let (limits, data) = ndk::connection_data(connector)
+                    .map_err(|status| format!("no data in a connect event: {status}"))?;
+                let asks = ndk::peer_address(connector).ok_or("a connect event from nowhere")?;
+                (limits, data, asks)
+            }
+        };
         // The provider pads nothing: the IP CM format carries no length, so the rest is zero.
         let active =
             data.get(..4).map(|data| u32::from_le_bytes(data.try_into().unwrap_or_default()));
@@ -145,7 +164,6 @@ impl World {
             "a request with other read limits: {limits:?}"
         );
         let host_of = &self.hosts[self.ends[active].host];
-        let asks = ndk::peer_address(connector).ok_or("a connect event from nowhere")?;
         let port = self.ends[active].shares;
         let right = asks.ip() == host_of.ip && port.is_none_or(|port| port == asks.port());
         require!(right, "a connect event from {asks}");
@@ -159,8 +177,11 @@ impl World {
         }
         if !waits || self.part == Part::Teardown || self.rng.below(12) == 0 {
             self.excuse(active, "refused");
-            if self.rng.below(2) == 0 {
+            if self.rng.below(2) == 0 || self.is_foreign(host) {
                 self.reject(host, connector);
+            }
+            if self.is_foreign(host) {
+                return Ok(());
             }
             return self.close(host, What::CloseStray, connector);
         }
@@ -216,6 +237,10 @@ impl World {
                     if shares.is_some() {
                         self.did(Deed::SharedEndpoint);
                     }
+                    if self.has_foreign_peer(end) {
+                        let asked = to.is_some();
+                        self.did(if asked { Deed::ForeignPassive } else { Deed::ForeignActive });
+                    }
                     if to == Some(host) {
                         self.did(Deed::Loopback);
                     }
@@ -228,7 +253,8 @@ impl World {
                 Ok(())
             }
             What::Disconnect => {
-                let late = status == STATUS_IO_TIMEOUT && self.calm;
+                let foreign = self.has_foreign_peer(end) || self.is_foreign(self.ends[end].host);
+                let late = status == STATUS_IO_TIMEOUT && self.calm && !foreign;
                 require!(!late, "end {end}: nobody answers its disconnect");
                 if self.ends[end].phase == Phase::Down {
                     self.soon(end);
@@ -261,8 +287,16 @@ impl World {
             let twice = self.same_ends(end).any(|other| lives(&self.ends[other]));
             require!(!twice, "end {end}: the second connection of its addresses and ports");
             self.ends[end].phase = Phase::Offered;
-            let (_, data) = ndk::connection_data(self.ends[end].connector)
-                .map_err(|status| format!("no data of an acceptance: {status}"))?;
+            let (_, data) = match self.foreign_data_of(end) {
+                Some(answered) => answered,
+                // It is over before anybody looked.
+                None if self.is_foreign(self.ends[end].host) => {
+                    self.soon(end);
+                    return Ok(());
+                }
+                None => ndk::connection_data(self.ends[end].connector)
+                    .map_err(|status| format!("no data of an acceptance: {status}"))?,
+            };
             let peer = self.ends[end].peer.ok_or("accepted by nobody")?;
             let expected = (peer as u32).to_le_bytes();
             require!(data.starts_with(&expected), "end {end}: private data {data:x?}");
@@ -284,8 +318,10 @@ impl World {
             }
             Phase::Offered => {
                 let token = self.token(end, What::Complete);
-                let status = ndk::complete_connect(self.ends[end].connector, end, token);
-                require!(status == STATUS_PENDING, "a confirmation gives {status}");
+                if !self.complete_foreign(end, token) {
+                    let status = ndk::complete_connect(self.ends[end].connector, end, token);
+                    require!(status == STATUS_PENDING, "a confirmation gives {status}");
+                }
                 self.ends[end].phase = Phase::Completing;
                 self.maybe_give_up(end);
                 Ok(())
@@ -326,8 +362,10 @@ impl World {
         let limits = [this.flow.inbound, this.flow.outbound];
         let token = self.token(end, What::Accept);
         let data = (end as u32).to_le_bytes();
-        let status = ndk::accept(connector, qp, limits, &data, end, token);
-        require!(status == STATUS_PENDING, "an accept gives {status}");
+        if !self.accept_foreign(end, limits, &data, token) {
+            let status = ndk::accept(connector, qp, limits, &data, end, token);
+            require!(status == STATUS_PENDING, "an accept gives {status}");
+        }
         self.ends[end].phase = Phase::Accepting;
         self.maybe_give_up(end);
         Ok(())
@@ -335,14 +373,21 @@ impl World {
 
     /// Refuses a connection; it may be gone meanwhile.
     fn reject(&mut self, host: usize, connector: Object<NDK_CONNECTOR>) {
+        if self.reject_foreign(host, connector) {
+            return;
+        }
         self.hosts[host].asked = true;
         let _gone_meanwhile = connector.reject();
     }
 
     /// Flushes, which ends the connection as well.
     pub(crate) fn flush(&mut self, end: usize) {
+        if self.flush_foreign(end) {
+            return;
+        }
         let End { host, qp, .. } = self.ends[end];
         self.hosts[host].asked = true;
+        self.ends[end].flushed = true;
         qp.flush();
     }
 
@@ -351,6 +396,9 @@ impl World {
         if !std::mem::replace(&mut self.ends[end].disconnected, true) {
             self.excuse(end, "disconnected by a consumer");
             let token = self.token(end, What::Disconnect);
+            if self.disconnect_foreign(end, token) {
+                return Ok(());
+            }
             let status = ndk::disconnect(self.ends[end].connector, token);
             require!(status == STATUS_PENDING, "a disconnect gives {status}");
         }

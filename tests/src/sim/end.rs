@@ -89,6 +89,8 @@ pub(crate) struct End {
     pub(crate) armed: [bool; 2],
     pub(crate) exposed: bool,
     pub(crate) disconnected: bool,
+    /// It answers nothing any more, and its peer is not told.
+    pub(crate) flushed: bool,
     pub(crate) to_close: Vec<What>,
 }
 
@@ -130,20 +132,32 @@ impl World {
         let end = self.ends.len();
         let adapter = self.hosts[host].adapter;
         let mut flow = Flow::new(&mut self.rng, self.misuse);
+        let foreign = self.is_foreign(host);
+        if foreign {
+            flow.be_foreign();
+        }
+        if self.storage {
+            flow.hurry();
+        }
+        self.foreign_qp(host, end, flow.depths);
         let pool = self.hosts[host].pool.as_ref().filter(|_| self.rng.below(2) == 0);
         let srq = pool.map(|pool| pool.srq);
         if let Some(pool) = pool {
             flow.use_pool(pool.slots());
         }
-        let pd = self.create(host, |token| ndk::create_pd(adapter, token))?;
+        let (mut pd, mut qp) = (Object(std::ptr::null_mut()), Object(std::ptr::null_mut()));
         let mut cqs = [Object(std::ptr::null_mut()); 2];
-        for (which, cq) in cqs.iter_mut().enumerate() {
-            let name = end * 2 + which;
-            let depth = flow.cq_depths[which];
-            *cq = self.create(host, |token| ndk::create_cq(adapter, depth, name, token))?;
+        if !foreign {
+            pd = self.create(host, |token| ndk::create_pd(adapter, token))?;
+            for (which, cq) in cqs.iter_mut().enumerate() {
+                let name = end * 2 + which;
+                let depth = flow.cq_depths[which];
+                *cq = self.create(host, |token| ndk::create_cq(adapter, depth, name, token))?;
+            }
+            let inline = flow.inline_len as u32;
+            let parts = ndk::QpParts { cqs, depths: flow.depths, srq, inline };
+            qp = self.create(host, |token| ndk::create_qp(pd, &parts, end, token))?;
         }
-        let parts = ndk::QpParts { cqs, depths: flow.depths, srq, inline: flow.inline_len as u32 };
-        let qp = self.create(host, |token| ndk::create_qp(pd, &parts, end, token))?;
         let remote = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
         let mut regions = Vec::new();
         for (slots, flags) in [
@@ -179,6 +193,7 @@ impl World {
             armed: [false; 2],
             exposed: true,
             disconnected: false,
+            flushed: false,
             to_close: Vec::new(),
         });
         if self.ends[end].flow.tiny_cq {
@@ -211,6 +226,11 @@ impl World {
         region: &mut Region,
         flags: u32,
     ) -> Step {
+        if let Some(token) = self.foreign_key(host, region, flags, false) {
+            region.token = token;
+            region.mr = Object(std::ptr::without_provenance_mut(token as usize));
+            return Ok(());
+        }
         let mr: Object<NDK_MR> = self.create(host, |token| ndk::create_mr(pd, false, token))?;
         let (mdl, len) = region.mdl();
         let status = self.request(host, |token| ndk::register(mr, mdl, len, flags, token))?;
@@ -224,6 +244,9 @@ impl World {
         let phase = self.ends[end].phase;
         if matches!(phase, Phase::Closing | Phase::Closed | Phase::Crashed) {
             return Ok(());
+        }
+        if self.is_foreign(self.ends[end].host) {
+            return self.close_foreign(end);
         }
         if phase == Phase::Up && self.rng.below(3) == 0 {
             self.disconnect(end)?;

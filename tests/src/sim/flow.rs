@@ -92,6 +92,26 @@ impl Flow {
         }
     }
 
+    /// It is on a foreign host, whose consumer makes no mistakes and looks without being told.
+    pub(crate) const fn be_foreign(&mut self) {
+        (self.tiny_cq, self.careless, self.careless_keys) = (false, false, false);
+        (self.notified, self.inline_len, self.defer) = (false, 0, 0);
+    }
+
+    /// It has much to do.
+    pub(crate) const fn hurry(&mut self) {
+        (self.pace, self.notified, self.budget) = (20_000, false, 1000);
+        if self.depths[1] < 8 {
+            self.depths[1] = 8;
+        }
+        if self.depths[0] < 8 {
+            self.depths[0] = 8;
+        }
+        let spare = 2 * (self.depths[0] + self.depths[1]);
+        self.cq_depths = [1 + spare, 1 + spare];
+        self.tiny_cq = false;
+    }
+
     /// Its receives come from a pool, of which it may be given this many before it reads of any.
     pub(crate) const fn use_pool(&mut self, slots: usize) {
         self.tiny_cq = false;

@@ -56,6 +56,8 @@ pub(crate) struct Grant {
     sink: bool,
     /// Requests that have not ended.
     users: [usize; 2],
+    /// SENDs that the peer had posted when the last of its requests ended.
+    released: usize,
     /// Somebody used it against the rules: it is never mapped again.
     spoiled: bool,
     /// Its owner ended it while the peer used it.
@@ -75,8 +77,18 @@ impl World {
         slot_len: usize,
     ) -> Step<Vec<Grant>> {
         let mut grants = Vec::new();
-        if self.rng.below(2) == 0 {
+        if self.rng.below(2) == 0 || self.storage {
             let mut region = self.new_region(end, regions.len(), 4, slot_len);
+            if let Some(token) = self.foreign_key(host, &region, 0, true) {
+                region.token = token;
+                region.mr = Object(std::ptr::without_provenance_mut(token as usize));
+                // A foreign adapter names pages by where they lie in the buffer.
+                let pages = (0..region.pages())
+                    .map(|page| NDK_LOGICAL_ADDRESS { QuadPart: (page * PAGE_SIZE) as i64 });
+                grants.push(Grant { pages: pages.collect(), ..Grant::new(token) });
+                regions.push(region);
+                return self.new_window(end, host, pd, regions, slot_len, grants);
+            }
             let mr: Object<NDK_MR> = self.create(host, |token| ndk::create_mr(pd, true, token))?;
             let (mdl, len) = region.mdl();
             let (pages, lam) = ndk::build_lam(self.hosts[host].adapter, mdl, len)
@@ -88,11 +100,30 @@ impl World {
             grants.push(Grant { pages, lam: Some(lam), ..Grant::new(region.token) });
             regions.push(region);
         }
+        self.new_window(end, host, pd, regions, slot_len, grants)
+    }
+
+    fn new_window(
+        &mut self,
+        end: usize,
+        host: usize,
+        pd: Object<NDK_PD>,
+        regions: &mut Vec<Region>,
+        slot_len: usize,
+        mut grants: Vec<Grant>,
+    ) -> Step<Vec<Grant>> {
         if self.rng.below(2) == 0 {
             let mut region = self.new_region(end, regions.len(), 4, slot_len);
             self.register(host, pd, &mut region, NDK_MR_FLAG_ALLOW_LOCAL_WRITE)?;
-            let window = self.create(host, |token| ndk::create_mw(pd, token))?;
-            grants.push(Grant { window: Some(window), ..Grant::new(window.token()) });
+            let (window, token) = match self.foreign_key(host, &region, 0, true) {
+                Some(token) => (Object(std::ptr::without_provenance_mut(token as usize)), token),
+                None => {
+                    let window: Object<NDK_MW> =
+                        self.create(host, |token| ndk::create_mw(pd, token))?;
+                    (window, window.token())
+                }
+            };
+            grants.push(Grant { window: Some(window), ..Grant::new(token) });
             regions.push(region);
         }
         Ok(grants)
@@ -119,7 +150,8 @@ impl World {
         let open = |grant: &Grant| grant.stage == Stage::Open && grant.rights[right];
         let grants = &self.ends[peer].grants;
         let choices: Vec<usize> = (0..grants.len()).filter(|&at| open(&grants[at])).collect();
-        let choice = self.rng.below(choices.len() as u32 + 1) as usize;
+        let other = u32::from(!self.storage || choices.is_empty());
+        let choice = self.rng.below(choices.len() as u32 + other) as usize;
         let Some(&grant) = choices.get(choice) else {
             let place = self.ends[peer].regions[EXPOSED].take(len, &mut self.rng)?;
             return Some((EXPOSED, place));
@@ -139,7 +171,10 @@ impl World {
     /// A request that used memory of a peer has ended.
     pub(crate) fn stop_use(&mut self, peer: usize, which: usize) {
         if let Some(grant) = which.checked_sub(GRANTS) {
-            self.ends[peer].grants[grant].users[PEER] -= 1;
+            let sends = self.ends[peer].peer.map_or(0, |user| self.ends[user].flow.sends.len());
+            let grant = &mut self.ends[peer].grants[grant];
+            grant.users[PEER] -= 1;
+            grant.released = sends;
         }
     }
 
@@ -249,6 +284,10 @@ impl World {
         let fast = grant.window.is_none();
         match grant.stage {
             Stage::Closed => self.map(end, at, 0),
+            // A foreign owner has to have heard since that the peer is done with it.
+            Stage::Open if self.is_foreign(this.host) && this.flow.delivered <= grant.released => {
+                Ok(())
+            }
             Stage::Open if grant.users[PEER] == 0 => match self.rng.below(4) {
                 0 if fast => self.send_and_end(end, peer, at),
                 1 if fast && grant.sink => self.read_and_end(end, peer, at),
@@ -451,6 +490,7 @@ impl Grant {
             rights: [false; 2],
             sink: false,
             users: [0; 2],
+            released: 0,
             spoiled: false,
             rude: false,
         }

@@ -9,6 +9,7 @@ use ndkperf::Buffer;
 use rocev2::env::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 const GUARD: usize = 32;
 
@@ -24,9 +25,19 @@ pub(crate) struct Place {
 /// Bytes that may change, and into what; `None`: anything.
 type Change = (Range<usize>, Option<Vec<u8>>);
 
+/// A buffer as a foreign adapter reaches it.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) buffer: Arc<Buffer>,
+    /// The address of its first byte.
+    pub(crate) label: u64,
+    /// The bytes that are registered.
+    pub(crate) span: Range<u64>,
+}
+
 /// A registered buffer.
 pub(crate) struct Region {
-    buffer: Buffer,
+    buffer: Arc<Buffer>,
     mdl: Box<MDL>,
     /// Where the buffer starts, as far as both sides know: where it really is changes from run to
     /// run, and nothing on the wire may.
@@ -50,7 +61,7 @@ impl Region {
         let len = GUARD + slots * (slot_len + GUARD);
         let mut model = vec![0; len];
         fill(&mut model, rng);
-        let buffer = Buffer::new(len);
+        let buffer = Arc::new(Buffer::new(len));
         buffer.write(0, &model);
         let mdl = Box::new(MDL {
             Next: std::ptr::null_mut(),
@@ -70,6 +81,17 @@ impl Region {
     /// For the registration: all but the first and last guard.
     pub(crate) fn mdl(&mut self) -> (*mut MDL, usize) {
         (&raw mut *self.mdl, self.model.len() - 2 * GUARD)
+    }
+
+    /// The same for a foreign adapter.
+    pub(crate) fn shared(&self) -> Shared {
+        let span = GUARD as u64..(self.model.len() - GUARD) as u64;
+        Shared { buffer: Arc::clone(&self.buffer), label: self.label, span }
+    }
+
+    /// Pages of the buffer.
+    pub(crate) fn pages(&self) -> usize {
+        self.model.len().div_ceil(driver::abi::PAGE_SIZE)
     }
 
     /// Bytes of a slot.

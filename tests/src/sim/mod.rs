@@ -15,6 +15,7 @@
 //! | `outcome` | how each request must end |
 //! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
+//! | `foreign` | a peer that is not ours |
 //! | `net` | the network |
 //! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
 //! | `ndk` | the dispatch tables |
@@ -26,6 +27,7 @@
 mod consumer;
 mod end;
 mod flow;
+mod foreign;
 mod grant;
 mod memory;
 mod meter;
@@ -41,6 +43,7 @@ mod watch;
 mod workload;
 mod world;
 
+use foreign::Did;
 pub use trial::{Moment, Outcome, Trial, Work};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,11 +87,41 @@ pub enum Deed {
     ReadInvalidates,
     /// By its owner, under a request of the peer.
     EndUnderWay,
+    /// A connection with a foreign peer that we asked for was established.
+    ForeignPassive,
+    /// One that it asked for.
+    ForeignActive,
+    /// A foreign peer refused a gap, once.
+    Gap,
+    /// It dropped what came early.
+    Dropped,
+    /// It went back.
+    WentBack,
+    /// It answered a duplicate READ, with FIRST or ONLY.
+    Again,
+    /// With MIDDLE or LAST.
+    Middle,
+    /// It ended the connection over a duplicate READ of a dead key.
+    Strict,
+    /// It had no receive, and asked for 655 ms.
+    LongPause,
+    /// For another time.
+    Pause,
+    /// Its RNR retries ran out.
+    RnrSpent,
+    /// It sent one ACK for several requests for one.
+    Coalesced,
+    /// It sent an immediate.
+    Immediate,
+    /// It asked for time while it connected.
+    Mra,
+    /// It answered no DREQ.
+    Deaf,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 27] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -101,7 +134,41 @@ impl Deed {
         Self::PeerInvalidates,
         Self::ReadInvalidates,
         Self::EndUnderWay,
+        Self::ForeignPassive,
+        Self::ForeignActive,
+        Self::Gap,
+        Self::Dropped,
+        Self::WentBack,
+        Self::Again,
+        Self::Middle,
+        Self::Strict,
+        Self::LongPause,
+        Self::Pause,
+        Self::RnrSpent,
+        Self::Coalesced,
+        Self::Immediate,
+        Self::Mra,
+        Self::Deaf,
     ];
+
+    /// What a foreign peer has done.
+    const fn of(did: Did) -> Self {
+        match did {
+            Did::Gap => Self::Gap,
+            Did::Dropped => Self::Dropped,
+            Did::WentBack => Self::WentBack,
+            Did::Again => Self::Again,
+            Did::Middle => Self::Middle,
+            Did::Strict => Self::Strict,
+            Did::LongPause => Self::LongPause,
+            Did::Pause => Self::Pause,
+            Did::RnrSpent => Self::RnrSpent,
+            Did::Coalesced => Self::Coalesced,
+            Did::Immediate => Self::Immediate,
+            Did::Mra => Self::Mra,
+            Did::Deaf => Self::Deaf,
+        }
+    }
 }
 
 /// What a run was.

@@ -13,7 +13,10 @@ impl World {
     pub(crate) fn drain(&mut self, end: usize) -> Step {
         for which in 0..2 {
             while self.ends[end].open_cqs[which] {
-                let results = ndk::results(self.ends[end].cqs[which]);
+                let results = match self.foreign_results(end, which) {
+                    Some(results) => results,
+                    None => ndk::results(self.ends[end].cqs[which]),
+                };
                 if results.is_empty() {
                     break;
                 }

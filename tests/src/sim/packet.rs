@@ -74,6 +74,15 @@ const fn ext_len(opcode: u8) -> Option<usize> {
     })
 }
 
+/// What an RNR NAK with a timer code asks for, in ns (IBTA ch. 9, RNR NAK Timer Field).
+pub(crate) const fn rnr_pause(code: u8) -> u64 {
+    const HUNDREDTHS_OF_MS: [u64; 32] = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+        1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    HUNDREDTHS_OF_MS[code as usize] * 10_000
+}
+
 /// Big-endian bytes at `at`.
 pub(crate) fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -153,13 +162,15 @@ fn look_inside<'a>(ip: &[u8], header: usize, udp: &'a [u8]) -> Result<Seen<'a>, 
     })
 }
 
-fn sum(bytes: &[u8]) -> u32 {
+/// The sum of a checksum (RFC 1071).
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let sum: u32 = bytes.chunks(2).map(|pair| number(pair, 0, pair.len()) as u32).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
     (sum & 0xffff) + (sum >> 16)
 }
 
 /// The invariant CRC: eight bytes of ones, then the packet with what may change under way set.
-fn icrc_of(ip: &[u8], header: usize, udp: &[u8]) -> [u8; 4] {
+pub(crate) fn icrc_of(ip: &[u8], header: usize, udp: &[u8]) -> [u8; 4] {
     let mut covered = vec![0xff; 8];
     covered.extend_from_slice(&ip[..header]);
     covered.extend_from_slice(udp);

@@ -1,12 +1,13 @@
 //! A run: its parts one after the other, and in each whatever happens next.
 
 use super::end::{End, Phase, What};
+use super::foreign::Quirks;
 use super::meter::counted;
 use super::ndk::{self, Event};
 use super::net::{Crossing, lock};
 use super::script::Act;
 use super::trial::Trial;
-use super::world::{LIVENESS, Part, Step, World, require};
+use super::world::{Host, LIVENESS, Part, Step, World, require};
 use super::{Deed, Report};
 use driver::Stepped;
 use rocev2::env::Instant;
@@ -41,7 +42,7 @@ impl World {
                 self.act(act)?;
             }
         }
-        self.settle_down("a request", |world| world.ends.iter().all(End::is_settled))?;
+        self.settle_down("a request", |world| world.waiting().is_none())?;
         self.check_trial()?;
         self.check_memory()?;
         self.check_deliveries()?;
@@ -59,7 +60,7 @@ impl World {
         let limit = self.now + LIVENESS;
         self.ends.iter_mut().for_each(|end| end.act_at = Some(self.now));
         while !done(self) {
-            let waits = self.ends.iter().position(|end| !end.is_settled());
+            let waits = self.waiting();
             require!(
                 self.now < limit && self.advance(limit)?,
                 "{what} never ends: {:?}",
@@ -67,6 +68,17 @@ impl World {
             );
         }
         Ok(())
+    }
+
+    /// An end with something outstanding. A foreign one may wait for ever for a peer that is gone.
+    fn waiting(&self) -> Option<usize> {
+        let lives = |peer: usize| {
+            let peer = &self.ends[peer];
+            peer.phase == Phase::Up && !peer.flushed
+        };
+        let alone = |end: &End| self.is_foreign(end.host) && !end.peer.is_some_and(lives);
+        let settled = |end: &End| end.is_settled() || end.phase == Phase::Up && alone(end);
+        self.ends.iter().position(|end| !settled(end))
     }
 
     fn teardown(&mut self) -> Step {
@@ -172,7 +184,7 @@ impl World {
 
     fn deliver(&mut self, host: usize, frame: Vec<u8>) {
         let this = &mut self.hosts[host];
-        if this.provider.is_none() {
+        if this.provider.is_none() && this.foreign.is_none() {
             return;
         }
         let mut port = lock(&this.port);
@@ -194,6 +206,9 @@ impl World {
 
     /// One turn of a host's provider, and what came of it.
     pub(crate) fn turn(&mut self, host: usize) -> Step {
+        if self.hosts[host].foreign.is_some() {
+            return self.turn_foreign(host);
+        }
         let this = &mut self.hosts[host];
         let Some(provider) = &mut this.provider else {
             this.turn_at = None;
@@ -252,7 +267,8 @@ impl World {
         };
         let told = |event: &Event| matches!(event, Event::Notified(..) | Event::Low(..));
         // Connection management gives up without a packet.
-        let breaks = self.trial.is_some_and(Trial::breaks);
+        let deaf = |host: &Host| host.quirks.as_ref().is_some_and(Quirks::is_deaf);
+        let breaks = self.trial.is_some_and(Trial::breaks) || self.hosts.iter().any(deaf);
         !breaks
             && !self.tokens.values().any(of_host)
             && self.events.iter().all(told)

@@ -28,6 +28,8 @@ impl World {
             // Now and then with itself, which no packet leaves the host for.
             let step =
                 if self.rng.below(6) == 0 { 0 } else { 1 + self.rng.below(count as u32 - 1) };
+            // A foreign host does not.
+            let step = if self.is_foreign(from) { step.max(1) } else { step };
             let to = (from + step as usize) % count;
             let at = self.some_time(end / 2);
             self.schedule(at, Act::Connect(from, to));
@@ -85,7 +87,11 @@ impl World {
                 }
             }
             Act::Crash(host) => self.crash(host)?,
-            Act::Restart(host) if self.hosts[host].provider.is_none() => self.start(host)?,
+            Act::Restart(host)
+                if self.hosts[host].provider.is_none() && self.hosts[host].foreign.is_none() =>
+            {
+                self.start(host)?;
+            }
             Act::Restart(_) => {}
             Act::Jump(host, by) => {
                 self.hosts[host].ahead += by;
@@ -93,7 +99,8 @@ impl World {
             }
             Act::Stall(host, long) => self.hosts[host].stalled = self.now + long,
             Act::Connect(from, to) => {
-                let up = self.hosts[from].provider.is_some();
+                let host = &self.hosts[from];
+                let up = host.provider.is_some() || host.foreign.is_some();
                 if up {
                     let remote = SocketAddr::new(self.hosts[to].ip, PORT);
                     self.connect(from, to, remote)?;
@@ -107,7 +114,7 @@ impl World {
     fn crash(&mut self, host: usize) -> Step {
         self.handle_events()?;
         let this = &mut self.hosts[host];
-        this.provider = None;
+        (this.provider, this.foreign) = (None, None);
         (this.listener, this.endpoint) = (None, None);
         this.turn_at = None;
         self.check_pool(host, Region::freeze)?;

@@ -3,7 +3,7 @@
 //!
 //! A flow is the requests that go to one QP. PSNs count from the flow's first one.
 
-use super::packet::{Seen, look, number, opcode};
+use super::packet::{Seen, look, number, opcode, rnr_pause};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -93,8 +93,13 @@ pub(crate) struct Watch {
     asked: BTreeMap<Name, Asked>,
     flows: BTreeMap<Name, Flow>,
     peers: BTreeMap<Name, Name>,
+    /// Flows to QPs of hosts that have restarted since, and count them from the same start: their
+    /// requester may not know.
+    before: BTreeMap<Name, Vec<Flow>>,
     /// Bytes in flight; bytes kept behind a hole.
     windows: BTreeMap<IpAddr, [u64; 2]>,
+    /// Hosts that are not ours: what they do is learnt from, and not judged.
+    foreign: BTreeSet<IpAddr>,
     /// Who has taken a packet of whom that was marked under way: damage does it, too.
     marked: BTreeSet<(IpAddr, IpAddr)>,
     /// Request packets seen; the first time and in all.
@@ -119,6 +124,11 @@ impl Watch {
         self.windows.insert(ip, [u64::from(window), u64::from(held)]);
     }
 
+    /// A host is not ours.
+    pub(crate) fn foreign(&mut self, ip: IpAddr) {
+        self.foreign.insert(ip);
+    }
+
     /// A host has sent a frame at `now`, its own clock.
     ///
     /// # Errors
@@ -135,6 +145,10 @@ impl Watch {
         require!(seen.marks == 0, "a packet with marks of congestion");
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
+            return Ok(());
+        }
+        if self.foreign.contains(&seen.src) {
+            self.learn_request(&seen);
             return Ok(());
         }
         let result = if opcode::is_response(seen.opcode) {
@@ -256,12 +270,30 @@ impl Watch {
             parted: false,
             unready: false,
         };
-        self.flows.insert(to, flow);
+        if let Some(old) = self.flows.insert(to, flow) {
+            self.before.entry(to).or_default().push(old);
+        }
         self.peers.insert(from, to);
     }
 
+    /// What a foreign requester has sent for the first time.
+    fn learn_request(&mut self, seen: &Seen<'_>) {
+        let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) else { return };
+        let at = flow.place(seen.psn, flow.sent);
+        if at == Some(flow.sent) && !opcode::is_response(seen.opcode) {
+            flow.record(flow.sent, seen);
+        }
+    }
+
     fn request_sent(&mut self, now: u64, seen: &Seen<'_>) -> Objection {
-        let flow = self.flows.get_mut(&(seen.dst, seen.qpn)).ok_or("a request to no QP")?;
+        let mut flow = self.flows.get_mut(&(seen.dst, seen.qpn)).ok_or("a request to no QP")?;
+        let is_of = |flow: &Flow| flow.place(seen.psn, flow.sent).is_some_and(|at| at <= flow.sent);
+        if !is_of(flow)
+            && let Some(before) = self.before.get_mut(&(seen.dst, seen.qpn))
+            && let Some(old) = before.iter_mut().find(|old| is_of(old))
+        {
+            flow = old;
+        }
         let known =
             self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
         require!(known, "a request to somebody else's QP");
@@ -329,6 +361,15 @@ impl Flow {
         require!(seen.ack_req || !opcode::ends(seen.opcode), "a last packet that asks for no ACK");
         let allowed = opcode::is_send(seen.opcode) && opcode::ends(seen.opcode);
         require!(!seen.solicited || allowed, "a solicited event inside a message");
+        self.record(at, seen);
+        Ok(())
+    }
+
+    /// Keeps what was sent for the first time.
+    fn record(&mut self, at: u64, seen: &Seen<'_>) {
+        let reads = seen.opcode == opcode::READ_REQUEST;
+        let count = if reads { number(seen.ext, 12, 4).div_ceil(self.pmtu).max(1) } else { 1 };
+        let end = at + count;
         let msn = self.msn_before(at) + u64::from(opcode::ends(seen.opcode));
         let (hash, ext) = (hash(seen.payload), seen.ext.to_vec());
         let ends = BTreeSet::new();
@@ -338,7 +379,6 @@ impl Flow {
         }
         self.records.insert(at, record);
         self.sent = end;
-        Ok(())
     }
 
     /// Opcodes follow each other, and a WRITE carries what it announced.
@@ -448,9 +488,7 @@ impl Flow {
                 // older one.
                 let is_new = self.refused.is_none_or(|refused| at > refused);
                 if at >= self.executed && is_new {
-                    if seen.ext[0] & 31 == 12 {
-                        self.paused = now + 640_000;
-                    }
+                    self.paused = now + rnr_pause(seen.ext[0] & 31);
                     self.refused = Some(at);
                 }
                 self.acknowledge(at);

@@ -93,7 +93,8 @@ impl World {
                 self.post_one(end)?;
             }
         }
-        match self.rng.below(800) {
+        // Where much is to be done, it lasts.
+        match self.rng.below(if self.storage { 40_000 } else { 800 }) {
             0 => self.disconnect(end)?,
             1 => {
                 self.excuse(end, "flushed");
@@ -160,12 +161,20 @@ impl World {
         }
         let remote = len.min(remote_len);
         let receivable = len.min(self.receive_len(peer));
-        let inline = self.rng.below(3) == 0;
+        let inline = self.rng.below(3) == 0 && !self.is_foreign(self.ends[end].host);
         let rolls = match self.trial {
             Some(Trial::LinkDown(work)) => work.rolls(),
             _ => Work::All.rolls(),
         };
-        match rolls.start + self.rng.below(rolls.end - rolls.start) {
+        let mut roll = rolls.start + self.rng.below(rolls.end - rolls.start);
+        if self.storage && self.rng.below(4) > 0 {
+            roll = match (self.is_foreign(self.ends[end].host), self.has_foreign_peer(end)) {
+                (true, _) => 11,
+                (_, true) => [7, 8, 10, 10][self.rng.below(4) as usize],
+                _ => roll,
+            };
+        }
+        match roll {
             0..4 if careless => self.send_invalidate(end, peer),
             0..4 if inline => self.send_inline(end, receivable),
             0..4 => self.send_new(end, receivable, 0).map(drop),
@@ -429,7 +438,16 @@ impl World {
     }
 
     /// Posts, which allocates nothing.
-    fn post_counted(&self, end: usize, id: usize, what: Post<'_>, flags: u32) -> Step<NTSTATUS> {
+    fn post_counted(
+        &mut self,
+        end: usize,
+        id: usize,
+        what: Post<'_>,
+        flags: u32,
+    ) -> Step<NTSTATUS> {
+        if let Some(status) = self.post_foreign(end, id, what, flags) {
+            return Ok(status);
+        }
         let (status, allocations) = counted(|| self.ends[end].qp.post(id, what, flags));
         require!(allocations == 0, "end {end}: a post makes {allocations} allocations");
         Ok(status)

@@ -1,6 +1,7 @@
 //! Hosts, virtual time, and what goes wrong when.
 
 use super::end::{End, What};
+use super::foreign::{Foreign, Quirks};
 use super::ndk::{self, Event};
 use super::net::{self, Net, Port, SimEdge, mac};
 use super::pool::Pool;
@@ -46,6 +47,9 @@ pub(crate) struct Host {
     pub(crate) ip: IpAddr,
     pub(crate) mtu: usize,
     pub(crate) provider: Option<Stepped>,
+    /// How it behaves, if it is not ours, and its adapter unless it is down.
+    pub(crate) quirks: Option<Quirks>,
+    pub(crate) foreign: Option<Foreign>,
     pub(crate) adapter: Object<NDK_ADAPTER>,
     pub(crate) listener: Option<Object<NDK_LISTENER>>,
     /// What connections leave from, and its port.
@@ -94,6 +98,8 @@ pub(crate) struct World {
     /// What goes wrong at a chosen moment, and how many requests have succeeded before.
     pub(crate) trial: Option<Trial>,
     pub(crate) trial_after: u64,
+    /// What our ends do with a foreign host is mostly to READ by keys that end thereafter.
+    pub(crate) storage: bool,
     /// Consumers make mistakes.
     pub(crate) misuse: bool,
     pub(crate) events: VecDeque<Event>,
@@ -146,6 +152,7 @@ impl World {
             trial,
             trial_after: u64::from(rng.below(20)),
             misuse: rng.below(3) == 0 && trial.is_none(),
+            storage: false,
             events: VecDeque::new(),
             created: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -163,6 +170,7 @@ impl World {
         };
         world.note(|world| format!("{:?} calm {} patient {}", world.net.faults, calm, patient));
         world.add_hosts(count);
+        world.choose_foreign(count);
         (0..count).try_for_each(|host| world.start(host))?;
         world.plan(count, upheaval);
         Ok(world)
@@ -192,6 +200,8 @@ impl World {
                 ip,
                 mtu,
                 provider: None,
+                quirks: None,
+                foreign: None,
                 adapter: none,
                 listener: None,
                 endpoint: None,
@@ -211,11 +221,37 @@ impl World {
         }
     }
 
+    /// Now and then one of the hosts is not ours.
+    fn choose_foreign(&mut self, count: usize) {
+        if self.trial.is_some() || self.rng.below(20) < 9 {
+            return;
+        }
+        let quirks = Quirks::draw(&mut self.rng, self.patient);
+        self.note(|_| format!("host {} is foreign: {quirks:?}", count - 1));
+        self.storage = self.rng.below(2) == 0;
+        if self.storage {
+            // Where the network makes no copies, those that arrive are the provider's.
+            let faults = &mut self.net.faults;
+            (faults.duplicate, faults.ghost, faults.spike) = (0, 0, 0);
+            faults.reorder = 20 + self.rng.below(80);
+            faults.window = MS * u64::from(1 + self.rng.below(5));
+            self.calm = false;
+            self.chaos_ends = self.chaos_ends.min(60 * MS) + 20 * MS;
+        }
+        let host = &mut self.hosts[count - 1];
+        self.watch.foreign(host.ip);
+        host.quirks = Some(quirks);
+    }
+
     /// Starts a host that is down.
     pub(crate) fn start(&mut self, host: usize) -> Step {
         let this = &mut self.hosts[host];
         this.incarnation += 1;
         this.port = Arc::default();
+        if let Some(quirks) = this.quirks.clone() {
+            self.start_foreign(host, quirks);
+            return Ok(());
+        }
         let link = Link {
             mac: mac(host),
             mtu: this.mtu,
