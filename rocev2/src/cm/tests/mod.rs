@@ -3,6 +3,7 @@
 
 mod active;
 mod limits;
+mod neighbours;
 mod passive;
 mod private_data;
 mod simulation;
