@@ -29,6 +29,8 @@ mod golden;
 mod hostile;
 #[path = "conformance/key.rs"]
 mod key;
+#[path = "conformance/neighbour.rs"]
+mod neighbour;
 #[path = "src/sim/packet.rs"]
 #[allow(dead_code, reason = "the simulator needs more of it")]
 mod packet;
