@@ -90,6 +90,25 @@ fn err_04_a_flush_ends_everything_and_nothing_is_touched_later() {
     }
 }
 
+/// What is owed to the peer is not sent any more: the answer to a READ, whole or in part, and an ACK.
+#[test]
+fn err_04_a_flush_silences_what_is_owed() {
+    for packets in [0, 1] {
+        each(|mut world| {
+            let key = world.key;
+            world.receive(1, 8);
+            world.send(0, 8);
+            world.read(1, key, BASE, 3 * P as u32);
+            let mut buf = [0; 2000];
+            for _ in 0..packets {
+                world.d.poll_transmit(world.now, &mut buf, 1, &mut world.memory).unwrap();
+            }
+            world.d.flush_qp(world.end.qpn);
+            assert_eq!(world.sent(), []);
+        });
+    }
+}
+
 #[test]
 fn err_05_a_packet_for_a_failed_queue_pair_is_silent() {
     each(|mut world| {

@@ -2,6 +2,8 @@
 
 use crate::peer::*;
 use rocev2::ids::Rkey;
+use rocev2::qp::QpState;
+use rocev2::qp::work::WcStatus;
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{Ext, Opcode, Reth};
 
@@ -161,4 +163,29 @@ fn wrt_12_a_region_that_goes_away_takes_no_more() {
         assert!(world.bytes()[SINK..SINK + P] == other(P));
         world.guarded(P);
     });
+}
+
+/// C9-222.1: the receive that the immediate would take ends with the error, not flushed, wherever the
+/// key turns out to be none.
+#[test]
+fn the_receive_of_an_immediate_ends_with_the_key_that_failed() {
+    let (ended, short) = (Rkey::new(0), 2 * P as u32);
+    for two in [false, true] {
+        each(|mut world| {
+            world.receive(1, 8);
+            world.receive(2, 8);
+            let key = world.mapped(BASE, 2 * P as u64);
+            if two {
+                let reth = Reth { va: BASE, rkey: key, len: short };
+                world.ask(0, WriteFirst, Ext::Reth(reth), &pattern(P));
+                world.d.deregister(key).unwrap();
+                world.ask(1, WriteLastImm, Ext::Imm(7), &pattern(P));
+            } else {
+                let reth = Reth { va: BASE, rkey: ended, len: 8 };
+                world.ask(0, WriteOnlyImm, Ext::RethImm(reth, 7), &pattern(8));
+            }
+            assert_eq!(world.statuses(), [(1, WcStatus::LocalAccess), (2, FLUSHED)]);
+            assert_eq!(world.state(), QpState::Err);
+        });
+    }
 }
