@@ -16,6 +16,7 @@ crate::tests! {
     a_connect_needs_somebody_who_answers
     a_close_ends_a_connect
     the_peer_is_known_from_its_first_message
+    the_advertised_room_holds_what_a_peer_tells
     addresses_fit_or_tell_their_size
 }
 
@@ -166,6 +167,41 @@ fn the_peer_is_known_from_its_first_message(test: Test) {
     assert_eq!(&data[..8], b"caller\0\0");
     passive.reject(b"").unwrap();
     assert_eq!(crate::world::status(request.wait()), STATUS_CONNECTION_REFUSED);
+}
+
+/// A consumer that never asks for the size, but trusts the adapter's word, loses nothing.
+fn the_advertised_room_holds_what_a_peer_tells(test: Test) {
+    let net = Net::new(test);
+    let sides = [net.side(0), net.side(1)];
+    let info = net.adapters[0].info().unwrap();
+    let (caller, callee) = (info.MaxCallerData as usize, info.MaxCalleeData as usize);
+    let get = |connector: &Connector, room: usize| {
+        let (mut data, mut len) = (vec![0_u8; room], room as u32);
+        let none = std::ptr::null_mut();
+        let (buffer, len) = (data.as_mut_ptr().cast(), &raw mut len);
+        let connector = Object(connector.as_ptr());
+        let status = call!(connector, NdkGetConnectionData, none, none, buffer, len);
+        (status, data)
+    };
+    let listener = net.listen();
+    let connect = |qp, data: &[u8]| {
+        let active = net.adapters[0].create_connector().unwrap();
+        let request = active.connect(qp, net.at(0, 0), net.at(1, PORT), LIMITS, data);
+        (active, request, listener.next(PATIENCE).unwrap())
+    };
+    // A refusal, then an acceptance, each with as much as it may carry.
+    let (asked, answered) = (vec![1; caller], vec![2; callee]);
+    let (active, request, passive) = connect(&sides[0].qp, &asked);
+    passive.reject(&answered).unwrap();
+    assert_eq!(status(request.wait()), STATUS_CONNECTION_REFUSED);
+    assert_eq!(get(&active, callee), (STATUS_SUCCESS, answered.clone()));
+    let (active, request, passive) = connect(&sides[0].qp, &asked);
+    assert_eq!(get(&passive, caller), (STATUS_SUCCESS, asked));
+    let accept = passive.accept(&sides[1].qp, LIMITS, &answered);
+    request.wait().unwrap();
+    assert_eq!(get(&active, callee), (STATUS_SUCCESS, answered));
+    active.complete_connect().wait().unwrap();
+    accept.wait().unwrap();
 }
 
 fn addresses_fit_or_tell_their_size(test: Test) {

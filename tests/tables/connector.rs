@@ -278,19 +278,19 @@ fn addresses_and_data_obey_the_length_rules() {
         let status = call!(listener, NdkGetLocalAddress, pointer, &mut len);
         assert_eq!((status, len), (STATUS_BUFFER_TOO_SMALL, 16));
     }
-    let mut data = [9_u8; 196];
+    let mut data = [9_u8; 148];
     let pointer = data.as_mut_ptr().cast();
     let mut len = 7;
     let status = call!(raw, NdkGetConnectionData, null_mut(), null_mut(), pointer, &mut len);
     assert_eq!(
         (status, len, &data[..8]),
-        (STATUS_BUFFER_TOO_SMALL, 196, b"callee\0\x09".as_slice())
+        (STATUS_BUFFER_TOO_SMALL, 148, b"callee\0\x09".as_slice())
     );
     let status = call!(raw, NdkGetConnectionData, null_mut(), null_mut(), pointer, &mut len);
-    assert_eq!((status, len, data[195]), (STATUS_SUCCESS, 196, 0));
+    assert_eq!((status, len, data[147]), (STATUS_SUCCESS, 148, 0));
     let mut len = 0;
     let status = call!(raw, NdkGetConnectionData, null_mut(), null_mut(), null_mut(), &mut len);
-    assert_eq!((status, len), (STATUS_SUCCESS, 196));
+    assert_eq!((status, len), (STATUS_SUCCESS, 148));
     let status = call!(raw, NdkGetConnectionData, null_mut(), null_mut(), null_mut(), &mut len);
     assert_eq!(status, STATUS_INVALID_PARAMETER);
     let status = call!(raw, NdkGetConnectionData, null_mut(), null_mut(), pointer, null_mut());

@@ -5,7 +5,7 @@ use super::trace::Ends;
 use super::{State, Upcall};
 use crate::abi::*;
 use crate::ndk::connector::{
-    Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage,
+    Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage, peer_data,
 };
 use crate::ndk::{Endpoint, ObjectId, RequestDone, status};
 use crate::platform::{EndedBy, Trace};
@@ -130,7 +130,7 @@ impl ConnectorCore {
             local: peer.local,
             peer: peer.remote,
             limits: peer.limits,
-            private_data: peer.private_data.clone(),
+            private_data: peer_data(&peer.private_data),
         });
     }
 
@@ -631,7 +631,7 @@ impl State {
             CmEvent::Connected { conn, peer } => self.handle_connected(conn, &peer),
             CmEvent::Established { conn } => self.handle_established(now, conn),
             CmEvent::Refused { conn, reason, private_data } => {
-                self.keep_refusal(conn, private_data);
+                self.keep_refusal(conn, &private_data);
                 if !self.break_connection(conn, EndedBy::Peer) {
                     self.fail_connecting(now, conn, status::refusal(reason));
                 }
@@ -672,14 +672,14 @@ impl State {
     }
 
     /// The private data of a refusal can be read like that of an acceptance.
-    fn keep_refusal(&mut self, conn: ConnId, private_data: PrivateData) {
+    fn keep_refusal(&mut self, conn: ConnId, private_data: &PrivateData) {
         let Some((_, connector)) = self.connector_of(conn) else { return };
         let Some(local) = connector.port.filter(|_| connector.phase == Phase::Connecting) else {
             return;
         };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
         let peer = connector.remote.unwrap_or(local);
-        let info = Info { local, peer, limits, private_data };
+        let info = Info { local, peer, limits, private_data: peer_data(private_data) };
         connector.publish(info);
     }
 }

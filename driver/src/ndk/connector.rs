@@ -17,8 +17,18 @@ use rocev2::cm::ReadLimits;
 /// A connector.
 pub(crate) type ConnectorObject = Object<NDK_CONNECTOR, ConnectorShared>;
 
-/// Private data of the consumer.
+/// Private data as connection management takes and gives it.
 pub(crate) type PrivateData = heapless::Vec<u8, 196>;
+
+/// Private data as a consumer gets it: never more than the adapter says. A REP has room for 48 bytes
+/// more than a consumer of this interface can send; what another peer puts there is cut, as a
+/// consumer that sizes its buffer by `MaxCalleeData` and never asks could not take it.
+pub(crate) type PeerData = heapless::Vec<u8, MAX_CALLEE_DATA>;
+
+/// The part of a peer's private data that a consumer gets.
+pub(crate) fn peer_data(data: &PrivateData) -> PeerData {
+    data.iter().copied().take(MAX_CALLEE_DATA).collect()
+}
 
 /// What both sides see of a connector.
 #[derive(Default)]
@@ -36,7 +46,7 @@ pub(crate) struct Info {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     pub(crate) limits: ReadLimits,
-    pub(crate) private_data: PrivateData,
+    pub(crate) private_data: PeerData,
 }
 
 /// How far a connector is, as its consumer may know.
@@ -432,7 +442,8 @@ unsafe extern "system" fn ndk_reject(
 }
 
 /// [`NDK_FN_GET_CONNECTION_DATA`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_connection_data).
-/// IRQL <= DISPATCH_LEVEL. Answers at any time from the peer's first message on.
+/// IRQL <= DISPATCH_LEVEL. Answers at any time from the peer's first message on. Never asks for more
+/// than `MaxCalleeData` bytes ([`PeerData`]).
 ///
 /// # Safety
 /// `connector` is open; the out parameters are null or writable, `data` for `*data_len` bytes.
