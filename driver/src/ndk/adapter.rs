@@ -7,7 +7,7 @@ use super::{
     Context, Create, CreateDone, Object, create, lam, ndk_query_extension, shared_endpoint,
 };
 use crate::abi::*;
-use rocev2::qp::work::{MAX_MESSAGE, MAX_READS, MAX_SGE};
+use rocev2::qp::work::{MAX_READS, MAX_SGE};
 
 /// An open adapter.
 pub(crate) type AdapterObject = Object<NDK_ADAPTER, ()>;
@@ -29,8 +29,13 @@ pub(crate) const MAX_CALLER_DATA: usize = 56;
 /// Bytes of private data in an accept or a reject: the smaller of REP's 196 and REJ's 148.
 pub(crate) const MAX_CALLEE_DATA: usize = 148;
 
-/// Bytes of one registration, and of a window, at most: far more than a machine has.
-const MAX_REGISTRATION: usize = 1 << 40;
+/// Bytes of one registration, and of a window, at most: nearly a TiB. Consumers take such a number
+/// for a `ULONG` or a `LONG`, so its low half is large and positive too.
+pub(crate) const MAX_REGISTRATION: usize = (1 << 40) - (1 << 31) - PAGE_SIZE;
+
+/// Bytes of one request over all its elements, at most: as on hardware, and positive as a `LONG`,
+/// which the 2^31 of the protocol are not.
+pub(crate) const MAX_TRANSFER: u32 = 1 << 30;
 
 /// What the adapter accepts. Memory for a queue is taken when it is created, so the depths are
 /// modest: a QP that asks for all of it takes about 7 MiB, an SRQ of any depth 2.5 MiB, a CQ 1 MiB, a
@@ -70,7 +75,7 @@ impl Limits {
             MaxInitiatorRequestSge: MAX_SGE as u32,
             MaxReceiveRequestSge: MAX_SGE as u32,
             MaxReadRequestSge: MAX_SGE as u32,
-            MaxTransferLength: MAX_MESSAGE as u32,
+            MaxTransferLength: MAX_TRANSFER,
             MaxInlineDataSize: MAX_INLINE,
             MaxInboundReadLimit: MAX_READS as u32,
             MaxOutboundReadLimit: MAX_READS as u32,

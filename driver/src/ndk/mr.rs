@@ -4,6 +4,7 @@
 //! each registration; that of a fast-register region once, when it is initialised, and it stays for
 //! the life of the region: consumers read it once and hand it out again and again.
 
+use super::adapter::MAX_REGISTRATION;
 use super::regions::{self, PAGE_LISTS, PageLists};
 use super::{Control, Object, RequestDone, ndk_close, ndk_query_extension, request};
 use crate::abi::*;
@@ -223,7 +224,7 @@ unsafe extern "system" fn ndk_register_mr(
         Ok(mr) => mr,
         Err(status) => return status,
     };
-    if mdl.is_null() {
+    if mdl.is_null() || length > MAX_REGISTRATION {
         return STATUS_INVALID_PARAMETER;
     }
     if mr.shared.fast_register {

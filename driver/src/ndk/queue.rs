@@ -1,11 +1,12 @@
 //! Work queues: the consumer's end of the rings that posts go through.
 
 use super::Context;
+use super::adapter::MAX_TRANSFER;
 use crate::abi::*;
 use crate::ring::modelled::{AtomicU32, rtrb};
 use core::sync::atomic::Ordering;
 use rocev2::ids::Lkey;
-use rocev2::qp::work::{MAX_MESSAGE, RecvWr, SgList, Sge, sg_len};
+use rocev2::qp::work::{RecvWr, SgList, Sge, sg_len};
 
 /// How many requests a work queue takes, and how many of those that it took have ended.
 pub(crate) struct Slots {
@@ -88,7 +89,8 @@ impl<T> Queue<T> {
                 lkey: Lkey::new(sge.MemoryRegionToken),
             })
             .collect();
-        if sg_len(&list) > MAX_MESSAGE { Err(STATUS_BUFFER_OVERFLOW) } else { Ok(list) }
+        let fits = sg_len(&list) <= u64::from(MAX_TRANSFER);
+        if fits { Ok(list) } else { Err(STATUS_BUFFER_OVERFLOW) }
     }
 }
 
