@@ -86,9 +86,10 @@ impl Limits {
             LargeRequestThreshold: 8192,
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
+            // Without MULTI_ENGINE_SUPPORTED, which promises that connections run in parallel: one
+            // poll core serves an adapter. It comes with a second.
             AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
                 | NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED
-                | NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED
                 | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
                 | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED
                 | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
