@@ -255,6 +255,12 @@ impl Device {
     /// Bytes of packets per second that congestion control leaves to a QP; `None` where nothing limits
     /// them.
     pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
+    /// READs that a QP may have in flight; 0 without a connection, or where it was agreed on without.
+    pub fn outbound_reads(&self, qpn: Qpn) -> u8 {
+        let peer = self.slot(qpn).and_then(|(_, entry)| entry.qp.peer());
+        peer.map_or(0, |peer| peer.outbound_reads)
+    }
+
         let slot = self.slot_index(qpn);
         find(&mut self.qps, slot, qpn)?.qp.rate(now)
     }

@@ -415,6 +415,8 @@ impl State {
         let Some(qp) = qp_id.and_then(|qp| self.qp(qp)) else { return };
         let (object, qpn) = (Arc::clone(&qp.object), qp.qpn);
         if self.device.qp_state(qpn) == Some(QpState::Rts) {
+            let reads = self.device.outbound_reads(qpn) > 0;
+            object.shared.reads.store(reads, Ordering::Relaxed);
             object.shared.connected.store(true, Ordering::Release);
         } else {
             // It failed or was flushed before; that was no news as long as nothing was established.

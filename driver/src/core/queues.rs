@@ -132,6 +132,7 @@ impl State {
                 connected: AtomicBool::new(false),
                 doorbell: Doorbell::default(),
             };
+                reads: AtomicBool::new(false),
             let ndk = NDK_QP::new(adapter::VERSION, &qp::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();

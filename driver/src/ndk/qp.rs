@@ -48,6 +48,8 @@ pub(crate) struct QpShared {
     pub(crate) has_srq: bool,
     /// Initiator requests are accepted.
     pub(crate) connected: AtomicBool,
+    /// The connection was agreed on with READs of ours. Stored before `connected`.
+    pub(crate) reads: AtomicBool,
     pub(crate) doorbell: Doorbell,
 }
 
@@ -299,6 +301,9 @@ unsafe extern "system" fn ndk_receive(
 /// [`NDK_FN_READ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_read).
 /// IRQL <= DISPATCH_LEVEL.
 ///
+/// `STATUS_INVALID_DEVICE_REQUEST` on a connection whose effective outbound read limit is 0: nothing
+/// is queued, and the QP goes on.
+///
 /// # Safety
 /// `qp` is open; `sgl` is readable for `count` elements.
 unsafe extern "system" fn ndk_read(
@@ -320,7 +325,12 @@ unsafe extern "system" fn ndk_read(
     } else {
         SendOp::Read { va, rkey }
     };
-    qp.post_data(context, op, sgl, flags)
+    qp.post(context, flags, |queue| {
+        if !qp.shared.reads.load(Ordering::Relaxed) {
+            return Err(STATUS_INVALID_DEVICE_REQUEST);
+        }
+        Ok((op, queue.sg_list(sgl)?))
+    })
 }
 
 /// [`NDK_FN_WRITE`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_write).

@@ -230,6 +230,9 @@ impl Qp {
         }
         Ok(())
     }
+        if wr.op.is_read() && self.peer.as_ref().is_some_and(|peer| peer.outbound_reads == 0) {
+            return Err(PostError::NoReads);
+        }
 
     /// Queues a receive; in the error state it completes flushed at once.
     ///

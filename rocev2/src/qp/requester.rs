@@ -179,10 +179,7 @@ impl Requester {
             SendOp::Invalidate(_) if all_complete => Err(Wait::Execute),
             SendOp::Invalidate(_) => Err(Wait::Blocked),
             SendOp::Read { va, rkey } | SendOp::ReadInvalidate { va, rkey } => {
-                if self.initiator_depth == 0 {
-                    wqe.fault = Some(WcStatus::LocalQpOperation);
-                    return Err(Wait::Fault(WcStatus::LocalQpOperation));
-                }
+                debug_assert!(self.initiator_depth > 0, "refused when it was posted");
                 let end = (packet / self.chunk_packets + 1)
                     .saturating_mul(self.chunk_packets)
                     .min(wqe.packets)

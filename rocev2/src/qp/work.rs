@@ -85,6 +85,13 @@ pub enum SendOp {
     Bind(Bind),
 }
 
+impl SendOp {
+    /// Whether it reads the peer's memory.
+    pub const fn is_read(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::ReadInvalidate { .. })
+    }
+}
+
 /// A request on the initiator (send) queue.
 ///
 /// Inline data needs nothing of its own here: the poster copies the bytes into a registration that
@@ -208,6 +215,8 @@ pub enum PostError {
     UnknownSrq,
     /// The QP takes its receives from a shared queue.
     SharedReceives,
+    /// The connection was agreed on without READs of ours.
+    NoReads,
 }
 
 /// Completions on their way out, and regions that fast registrations give back. It holds room for

@@ -244,6 +244,7 @@ pub(super) const QP: &[Function] = &[
             QUEUE_FULL,
             TOO_MANY_ELEMENTS,
             TOO_MANY_BYTES,
+            // Or the connection was agreed on without READs.
             CONCURRENT,
         ],
     )

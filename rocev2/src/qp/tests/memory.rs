@@ -16,10 +16,19 @@ fn rd_09_without_depth_a_read_is_refused() {
     pair.run_all();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::RemoteInvalidRequest)]);
     let sgl = pair.nodes[1].sge(0, 10);
+    // Our own is not even queued, and the queue pair goes on.
     let mut other = Pair::new(10_000, Settings { reads: 0, ..CLEAN });
-    other.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl);
+    for op in [SendOp::Read { va: BASE, rkey }, SendOp::ReadInvalidate { va: BASE, rkey }] {
+        let sgl = sgl.clone();
+        let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: false };
+        let Node { qp, out, .. } = &mut other.nodes[0];
+        assert_eq!(qp.post_send(wr, out), Err(PostError::NoReads));
+    }
+    let rkey = other.nodes[1].key;
+    let sgl = other.nodes[0].sge(0, 10);
+    other.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
     other.run_all();
-    assert_eq!(other.nodes[0].statuses(), [(1, WcStatus::LocalQpOperation)]);
+    assert_eq!(other.nodes[0].statuses(), [(2, WcStatus::Success)]);
 }
 
 #[test]
