@@ -10,6 +10,7 @@ use crate::ids::Qpn;
 use crate::mr::MrTable;
 use crate::psn::{Msn, Psn};
 use crate::qp::congestion::DcqcnConfig;
+use crate::qp::failure::Failure;
 use crate::qp::receive::Srqs;
 use crate::qp::requester::Window;
 use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
@@ -74,6 +75,8 @@ pub enum Event {
         qpn: Qpn,
         /// Its connection.
         conn: Option<ConnId>,
+        /// What ended it.
+        failure: Failure,
     },
     /// A shared receive queue fell below its threshold: once for each time that it was armed.
     SrqLow {
@@ -252,15 +255,21 @@ impl Device {
         self.slot(qpn).map(|(_, entry)| entry.qp.state())
     }
 
-    /// Bytes of packets per second that congestion control leaves to a QP; `None` where nothing limits
-    /// them.
-    pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
+    /// What took a QP to the error state, if not its owner: known with its first completion that was
+    /// no success.
+    pub fn qp_failure(&self, qpn: Qpn) -> Option<Failure> {
+        self.slot(qpn)?.1.qp.failure()
+    }
+
     /// READs that a QP may have in flight; 0 without a connection, or where it was agreed on without.
     pub fn outbound_reads(&self, qpn: Qpn) -> u8 {
         let peer = self.slot(qpn).and_then(|(_, entry)| entry.qp.peer());
         peer.map_or(0, |peer| peer.outbound_reads)
     }
 
+    /// Bytes of packets per second that congestion control leaves to a QP; `None` where nothing limits
+    /// them.
+    pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
         let slot = self.slot_index(qpn);
         find(&mut self.qps, slot, qpn)?.qp.rate(now)
     }
@@ -542,8 +551,11 @@ impl Device {
     /// Follows a call into a QP: reports a failure, keeps its deadline, and lets it send.
     fn after(&mut self, slot: usize, before: QpState) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
-        if before != QpState::Err && entry.qp.state() == QpState::Err {
-            self.events.push_back(Event::QpFailed { qpn: entry.qp.qpn(), conn: entry.conn });
+        if before != QpState::Err
+            && let Some(failure) = entry.qp.failure()
+        {
+            let (qpn, conn) = (entry.qp.qpn(), entry.conn);
+            self.events.push_back(Event::QpFailed { qpn, conn, failure });
         }
         if let Some(deadline) = entry.qp.deadline() {
             self.timers.arm(slot, deadline);

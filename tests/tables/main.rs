@@ -10,6 +10,7 @@ mod lam;
 mod loopback;
 mod misuse;
 mod posts;
+mod reason;
 mod shared_endpoint;
 
 use driver::abi::*;

@@ -577,11 +577,14 @@ impl State {
         connector.enter(Phase::Ended);
         let (event, qp, ends) = (connector.event.take(), connector.qp, connector.ends());
         self.trace_disconnected(ends, by);
-        if let Some(qp) = qp.and_then(|qp| self.qp(qp)) {
+        let mut reason = 0;
+        if let Some(Kind::Qp(qp)) = qp.and_then(|qp| self.objects.get(qp)).map(|entry| &entry.kind)
+        {
             qp.object.shared.connected.store(false, Ordering::Release);
+            reason = self.reason(qp);
         }
         if let Some(event) = event {
-            self.upcalls.push_back(Upcall::Disconnected { event });
+            self.upcalls.push_back(Upcall::Disconnected { event, reason });
         }
         true
     }

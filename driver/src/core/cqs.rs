@@ -195,6 +195,9 @@ impl State {
         let dead: Vec<ObjectId> =
             self.objects.iter().filter(|(_, entry)| is_on_it(entry)).map(|(id, _)| id).collect();
         for id in dead {
+            if let Some(qp) = self.qp(id) {
+                qp.lost_cq = true;
+            }
             self.flush_qp(id);
             self.handle_dead_qp(now, id);
         }

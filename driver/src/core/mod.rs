@@ -17,7 +17,7 @@ use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
 use crate::ndk::regions::Regions;
-use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, status};
+use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, reason, status};
 use crate::platform::{Platform, Trace};
 use crate::ring::{FLUSH, Shard};
 use alloc::boxed::Box;
@@ -140,7 +140,7 @@ enum Upcall {
     Created { done: CreateDone, status: NTSTATUS, object: Context },
     Requested { done: RequestDone, status: NTSTATUS },
     ConnectEvent { callback: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context, connector: Context },
-    Disconnected { event: DisconnectEvent },
+    Disconnected { event: DisconnectEvent, reason: u32 },
     SrqLow { srq: ObjectId },
     Closed { object: ObjectId },
 }
@@ -382,6 +382,7 @@ impl State {
         if completion.silent {
             return;
         }
+        let failed = completion.status != WcStatus::Success;
         let token = match completion.kind {
             rocev2::qp::work::WcKind::ReceiveInvalidate(key) => key.get(),
             _ => 0,
@@ -393,8 +394,9 @@ impl State {
             request_context: Context::from_u64(completion.id),
             operation: status::operation(completion.kind),
             token,
+            error_code: if failed { self.reason(qp) } else { 0 },
         };
-        let urgent = completion.solicited || completion.status != WcStatus::Success;
+        let urgent = completion.solicited || failed;
         if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
             self.trace(&Trace::RequestFailed { qpn, status: cqe.status });
         }
@@ -407,8 +409,8 @@ impl State {
             any = true;
             match event {
                 Event::Cm(event) => self.handle_cm_event(now, event),
-                Event::QpFailed { conn, qpn } => {
-                    self.trace(&Trace::QpFailed { qpn });
+                Event::QpFailed { conn, qpn, failure } => {
+                    self.trace(&Trace::QpFailed { qpn, failure, code: reason::code(failure) });
                     self.handle_qp_failure(now, conn);
                 }
                 Event::SrqLow { owner } => self.handle_low_srq(owner),
@@ -457,15 +459,18 @@ impl State {
                 // SAFETY: as above; the connector is the consumer's from here on.
                 unsafe { callback(context.get(), connector.get().cast()) };
             }
-            Upcall::Disconnected { event: DisconnectEvent::Plain(Some(callback), context) } => {
+            Upcall::Disconnected {
+                event: DisconnectEvent::Plain(Some(callback), context), ..
+            } => {
                 // SAFETY: as above.
                 unsafe { callback(context.get()) };
             }
             Upcall::Disconnected {
                 event: DisconnectEvent::WithReason(Some(callback), context),
+                reason,
             } => {
-                // SAFETY: as above. 0: no reason is given.
-                unsafe { callback(context.get(), 0) };
+                // SAFETY: as above.
+                unsafe { callback(context.get(), reason) };
             }
             Upcall::SrqLow { srq } => self.notify_srq(srq),
             Upcall::Closed { object } => self.finish_close(object),

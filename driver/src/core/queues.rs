@@ -7,7 +7,7 @@ use crate::ndk::qp::{self, CreateQp, Inline, QpObject, QpShared};
 use crate::ndk::queue::{Queue, Slots};
 use crate::ndk::regions::InlineSlots;
 use crate::ndk::srq::{self, CreateSrq, SrqObject, SrqShared};
-use crate::ndk::{Context, Object, ObjectId, adapter};
+use crate::ndk::{Context, Object, ObjectId, adapter, reason};
 use crate::ring::modelled::rtrb;
 use crate::ring::{Doorbell, Exclusive};
 use alloc::boxed::Box;
@@ -34,6 +34,8 @@ pub(super) struct QpCore {
     /// The connector that it serves; a QP is connected once in its life.
     pub(super) connector: Option<ObjectId>,
     inline: Option<(Rkey, RegionId)>,
+    /// One of its CQs has overrun.
+    pub(super) lost_cq: bool,
 }
 
 impl QpCore {
@@ -130,9 +132,9 @@ impl State {
                 inline: inline.map(|(inline, _)| inline),
                 has_srq: srq.is_some(),
                 connected: AtomicBool::new(false),
+                reads: AtomicBool::new(false),
                 doorbell: Doorbell::default(),
             };
-                reads: AtomicBool::new(false),
             let ndk = NDK_QP::new(adapter::VERSION, &qp::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();
@@ -147,6 +149,7 @@ impl State {
                 context: what.context,
                 connector: None,
                 inline: inline_key.map(|(key, region)| (Rkey::new(key.get()), region)),
+                lost_cq: false,
             }))
         });
         let config = QpConfig {
@@ -192,6 +195,15 @@ impl State {
         match self.objects.get_mut(id).map(|entry| &mut entry.kind) {
             Some(Kind::Qp(qp)) => Some(qp),
             _ => None,
+        }
+    }
+
+    /// What ended a QP, as its consumer is told; 0 where nothing did.
+    pub(super) fn reason(&self, qp: &QpCore) -> u32 {
+        match self.device.qp_failure(qp.qpn) {
+            Some(failure) => reason::code(failure),
+            None if qp.lost_cq => reason::CQ_OVERRUN,
+            None => 0,
         }
     }
 

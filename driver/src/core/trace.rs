@@ -88,6 +88,7 @@ mod tests {
             request_context: what.context,
             operation: NdkOperationTypeSend,
             token: 0,
+            error_code: 0,
         };
         for _ in 0..2 {
             state.push_cqe(Instant::from_nanos(0), cq, cqe, NEWS_ANY);

@@ -19,6 +19,8 @@ pub(crate) struct Cqe {
     pub(crate) request_context: Context,
     pub(crate) operation: NDK_OPERATION_TYPE,
     pub(crate) token: u32,
+    /// See [`super::reason`].
+    pub(crate) error_code: u32,
 }
 
 /// What to create.
@@ -353,7 +355,7 @@ unsafe extern "system" fn ndk_get_cq_results_ex(
             QPContext: cqe.qp_context.get(),
             RequestContext: cqe.request_context.get(),
             Type: cqe.operation,
-            ProviderErrorCode: 0,
+            ProviderErrorCode: cqe.error_code,
             TypeSpecificCompletionOutput: cqe.token as ULONG_PTR,
         };
         // SAFETY: `at` is below `count`.
@@ -373,6 +375,7 @@ mod tests {
             request_context: Context::from_u64(0),
             operation: NdkOperationTypeSend,
             token: 0,
+            error_code: 0,
         }
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod queue;
+pub(crate) mod reason;
 pub(crate) mod regions;
 pub(crate) mod shared_endpoint;
 pub(crate) mod srq;

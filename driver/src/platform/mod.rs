@@ -18,6 +18,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ptr::NonNull;
 use rocev2::env::Instant;
 use rocev2::ids::Qpn;
+use rocev2::qp::failure::Failure;
 
 /// The operating system, as the provider sees it. Every method is callable at IRQL <=
 /// DISPATCH_LEVEL.
@@ -95,6 +96,10 @@ pub enum Trace {
     QpFailed {
         /// The QP.
         qpn: Qpn,
+        /// What ended it.
+        failure: Failure,
+        /// The same, as its completions have it in `ProviderErrorCode`.
+        code: u32,
     },
     /// A CQ had no room for a completion.
     CqOverrun {

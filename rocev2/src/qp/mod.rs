@@ -7,6 +7,7 @@ pub mod completer;
 pub mod congestion;
 pub mod copy;
 pub mod echo;
+pub mod failure;
 pub mod held;
 pub mod probe;
 pub mod rate;
@@ -31,6 +32,7 @@ use crate::wire::{DropReason, Encap, Ext, Opcode, Packet, Pmtu, UnitWriter};
 use alloc::sync::Arc;
 use completer::Completer;
 use congestion::{Congestion, DcqcnConfig};
+use failure::Failure;
 use probe::Probe;
 use receive::{RecvQueue, Srq, SrqId};
 use requester::{Requester, Window};
@@ -124,6 +126,8 @@ pub struct Qp {
     congestion: Congestion,
     probe: Probe,
     tally: Tally,
+    /// What took it to the error state, if not its owner.
+    failure: Option<Failure>,
     /// Answers and requests take turns, so that a long READ does not starve our own sends.
     requests_first: bool,
 }
@@ -156,6 +160,7 @@ impl Qp {
             congestion: Congestion::new(dcqcn),
             probe: Probe::new(),
             tally,
+            failure: None,
             requests_first: false,
         }
     }
@@ -173,6 +178,11 @@ impl Qp {
     /// What it counts.
     pub const fn counters(&self) -> &Arc<Counters> {
         self.tally.of_qp()
+    }
+
+    /// What took it to the error state, if not its owner.
+    pub const fn failure(&self) -> Option<Failure> {
+        self.failure
     }
 
     /// The connection, once there is one.
@@ -220,6 +230,9 @@ impl Qp {
     /// # Errors
     /// [`PostError`]: nothing was queued and no completion follows.
     pub fn post_send(&mut self, wr: SendWr, out: &mut Completions) -> Result<(), PostError> {
+        if wr.op.is_read() && self.peer.as_ref().is_some_and(|peer| peer.outbound_reads == 0) {
+            return Err(PostError::NoReads);
+        }
         let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes() as u64);
         if pmtu == 0 && self.state == QpState::Init {
             return Err(PostError::NotConnected);
@@ -230,9 +243,6 @@ impl Qp {
         }
         Ok(())
     }
-        if wr.op.is_read() && self.peer.as_ref().is_some_and(|peer| peer.outbound_reads == 0) {
-            return Err(PostError::NoReads);
-        }
 
     /// Queues a receive; in the error state it completes flushed at once.
     ///
@@ -299,7 +309,7 @@ impl Qp {
             }
             match verdict? {
                 completer::Verdict::Done => return Ok(()),
-                completer::Verdict::Fail(status) => Some(status),
+                completer::Verdict::Fail(status) => self.request_failed(status),
             }
         } else {
             let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
@@ -310,7 +320,7 @@ impl Qp {
             }
             match verdict? {
                 responder::Verdict::Done => return Ok(()),
-                responder::Verdict::Fail => None,
+                responder::Verdict::Fail(refused) => Failure::Refused(refused),
             }
         };
         self.fail(failure, out);
@@ -353,7 +363,7 @@ impl Qp {
             self.congestion.handle_loss(now, loss);
         }
         if let completer::Verdict::Fail(status) = verdict {
-            self.fail(Some(status), out);
+            self.fail(self.request_failed(status), out);
         }
     }
 
@@ -504,8 +514,8 @@ impl Qp {
         if paced && written > 0 {
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }
-        if verdict == responder::Verdict::Fail {
-            self.fail(None, out);
+        if let responder::Verdict::Fail(refused) = verdict {
+            self.fail(Failure::Refused(refused), out);
         }
         written
     }
@@ -535,7 +545,7 @@ impl Qp {
         if self.sq.in_flight() == 0
             && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault)
         {
-            self.fail(Some(status), out);
+            self.fail(self.request_failed(status), out);
         }
         written
     }
@@ -546,12 +556,18 @@ impl Qp {
         self.enter_error(out);
     }
 
-    /// Goes to the error state by an error: the oldest initiator request ends with `status` if one
-    /// is given, everything else is flushed (C10-42). The NAK that tells the peer of a failed request
-    /// of its own still leaves, behind the answers owed before it; nothing else does (IBTA ch. 10,
-    /// Error State).
-    fn fail(&mut self, status: Option<WcStatus>, out: &mut Completions) {
-        if let Some(status) = status {
+    /// Our oldest request fails with `status`.
+    const fn request_failed(&self, status: WcStatus) -> Failure {
+        Failure::Request { status, psn: self.sq.una() }
+    }
+
+    /// Goes to the error state by an error: the oldest initiator request ends with its status if it
+    /// is one of ours that failed, everything else is flushed (C10-42). The NAK that tells the peer of
+    /// a failed request of its own still leaves, behind the answers owed before it; nothing else does
+    /// (IBTA ch. 10, Error State).
+    fn fail(&mut self, failure: Failure, out: &mut Completions) {
+        self.failure = Some(failure);
+        if let Failure::Request { status, .. } = failure {
             self.responder.clear();
             self.sq.fail_head(status, out);
         }

@@ -4,6 +4,7 @@
 use super::work::MAX_READS;
 use super::{Keys, PeerQp};
 use crate::env::{Fault, Memory};
+use crate::ids::Rkey;
 use crate::mr::{Access, AccessError, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
@@ -38,6 +39,8 @@ struct Reply {
 pub struct Revoked {
     /// The PSN of the response that could not be made.
     pub psn: Psn,
+    /// The key that the request named.
+    pub key: Rkey,
 }
 
 /// What the peer's READs of one QP occupy.
@@ -155,13 +158,14 @@ impl ReadResponder {
                 reply.read(payload, pmtu, keys, memory)
             });
             if pushed.is_err() {
-                let Reply { next, replay, .. } = *reply;
+                let Reply { next, replay, reth, .. } = *reply;
                 if replay {
                     self.replies.remove(0);
                     continue;
                 }
                 // What is in the unit leaves first; the next call comes here again.
-                return if written > 0 { Ok(written) } else { Err(Revoked { psn: next }) };
+                let revoked = Revoked { psn: next, key: reth.rkey };
+                return if written > 0 { Ok(written) } else { Err(revoked) };
             }
             written += 1;
             reply.next = reply.next.add(1);
@@ -267,7 +271,7 @@ pub fn check(reth: Reth, keys: &Keys<'_>) -> Result<Option<Target>, AccessError>
 mod tests {
     use super::*;
     use crate::env::Rng;
-    use crate::ids::{Qpn, Rkey};
+    use crate::ids::Qpn;
     use crate::mr::{MrTable, PdId};
 
     /// A duplicate that starts an answer again does not use up the depth: the READ that follows

@@ -6,6 +6,7 @@
 use super::congestion::Loss;
 use super::copy::scatter;
 use super::echo::Echo;
+use super::failure::Refused;
 use super::held::{Held, Kept};
 use super::read::{self, ReadResponder};
 use super::receive::{Received, RecvQueue, Srq};
@@ -56,7 +57,7 @@ pub struct Responder {
 enum Message {
     None,
     Send { received: u64 },
-    Write { written: u64, len: u32, target: Option<Target> },
+    Write { written: u64, len: u32, target: Option<Target>, key: Rkey },
 }
 
 /// What the peer was told about the expected packet.
@@ -86,7 +87,7 @@ pub enum Verdict {
     /// Nothing more.
     Done,
     /// The QP goes to the error state. The receive in use, if any, is already completed.
-    Fail,
+    Fail(Refused),
 }
 
 /// What a request needs beside the responder's own state.
@@ -336,11 +337,22 @@ impl Responder {
                 if status == Some(WcStatus::LocalLength) {
                     cx.tally.count(Counter::RespLocalLengthError);
                 }
+                let refused = Refused { code, psn: self.epsn, key: self.named_key(packet.ext) };
                 if let Some(status) = status {
                     cx.rq.complete(Received::failed(status), cx.out);
                 }
-                Verdict::Fail
+                Verdict::Fail(refused)
             }
+        }
+    }
+
+    /// The key that a packet names, or the WRITE that it goes on with.
+    const fn named_key(&self, ext: Ext) -> Option<Rkey> {
+        match (ext, self.message) {
+            (Ext::Reth(reth) | Ext::RethImm(reth, _), _) => Some(reth.rkey),
+            (Ext::AtomicEth(atomic), _) => Some(atomic.rkey),
+            (Ext::Ieth(key), _) | (_, Message::Write { key, .. }) => Some(key),
+            _ => None,
         }
     }
 
@@ -482,9 +494,9 @@ impl Responder {
         if has_imm && !cx.claim() {
             return Err(Refusal::NotReady);
         }
-        let (written, len, target) = match (self.message, reth(ext)) {
-            (Message::Write { written, len, target }, _) => (written, len, target),
-            (_, Some(reth)) => (0, reth.len, check_write(reth, has_imm, cx)?),
+        let (written, len, target, key) = match (self.message, reth(ext)) {
+            (Message::Write { written, len, target, key }, _) => (written, len, target, key),
+            (_, Some(reth)) => (0, reth.len, check_write(reth, has_imm, cx)?, reth.rkey),
             (_, None) => return Err(INVALID),
         };
         check_write_len(packet, written, len, cx.pmtu())?;
@@ -496,7 +508,7 @@ impl Responder {
                 .map_err(|_| Refusal::Fatal(NakCode::RemoteOperational, None))?;
         }
         self.message =
-            Message::Write { written: written + packet.payload.len() as u64, len, target };
+            Message::Write { written: written + packet.payload.len() as u64, len, target, key };
         if ends(packet) {
             if has_imm {
                 let solicited = packet.bth.solicited;
@@ -552,9 +564,11 @@ impl Responder {
             Ok(written) => (written, Verdict::Done),
             Err(revoked) => {
                 self.reads.clear();
-                self.reply = Some(Syndrome::Nak(NakCode::RemoteAccess));
+                let code = NakCode::RemoteAccess;
+                self.reply = Some(Syndrome::Nak(code));
                 self.epsn = revoked.psn;
-                (self.fill_reply(peer, unit, tally), Verdict::Fail)
+                let refused = Refused { code, psn: revoked.psn, key: Some(revoked.key) };
+                (self.fill_reply(peer, unit, tally), Verdict::Fail(refused))
             }
         }
     }

@@ -11,6 +11,7 @@
 use crate::abi::*;
 use crate::platform::Trace;
 use core::net::SocketAddr;
+use rocev2::qp::failure::{Failure, Refused};
 use tracelogging::{define_provider, write_event};
 
 define_provider!(PROVIDER, "ndkrocev2");
@@ -137,13 +138,27 @@ pub(super) fn core(event: &Trace) {
                 win_ntstatus("Status", &status.0),
             );
         }
-        Trace::QpFailed { qpn } => {
+        Trace::QpFailed { qpn, failure, code } => {
+            let (what, nak) = match failure.nak() {
+                Some((code, true)) => ("sent NAK", code as u8 | 0x60),
+                Some((code, false)) => ("received NAK", code as u8 | 0x60),
+                None => ("no NAK", 0),
+            };
+            let key = match failure {
+                Failure::Refused(Refused { key: Some(key), .. }) => key.get(),
+                Failure::Refused(_) | Failure::Request { .. } => 0,
+            };
             write_event!(
                 PROVIDER,
                 "QpFailed",
                 level(Error),
                 keyword(CONNECTION | ERROR),
                 u32_hex("Qpn", &qpn.get()),
+                str8("By", what),
+                u8_hex("Syndrome", &nak),
+                u32_hex("Psn", &failure.psn().get()),
+                u32_hex("Key", &key),
+                u32_hex("ProviderErrorCode", &code),
             );
         }
         Trace::CqOverrun { depth } => {

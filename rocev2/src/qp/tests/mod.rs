@@ -1,5 +1,6 @@
 //! Two queue pairs over a wire that loses, repeats, reorders and damages packets.
 
+mod failure;
 mod keys;
 mod long;
 mod memory;
