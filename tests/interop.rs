@@ -18,6 +18,7 @@ mod loss;
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use lab::{Guest, Lab, Side, Verdict, judge, scratch, skip, verdict};
 
@@ -135,6 +136,21 @@ fn judges_tell_right_from_wrong() {
             (sound, wrong) => panic!("{judge}: sound: {sound:?}, changed: {wrong:?}"),
         }
     }
+}
+
+/// Goal: scapy is found where only Debian's python3 has it.
+/// Method: a python3 without its packages runs the judge.
+#[test]
+fn scapy_is_found_beside_another_python() {
+    let debians = || Command::new("/usr/bin/python3");
+    let has = debians().args(["-c", "import scapy.contrib.roce"]).stderr(Stdio::null()).status();
+    if !has.is_ok_and(|status| status.success()) {
+        return skip("/usr/bin/python3 has no scapy");
+    }
+    let sound = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures/rping_v4.pcap");
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/judge.py");
+    let judged = debians().arg("-S").arg(judge).arg("scapy").arg(sound).status().unwrap();
+    assert_eq!(judged.code(), Some(0));
 }
 
 /// Where the BTH opcodes are in a little-endian pcap of RoCEv2 over IPv4: after Ethernet 14, IPv4 20, UDP 8.

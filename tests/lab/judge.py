@@ -9,6 +9,7 @@ Exit status: 0 all right, 1 a packet is wrong (listed on stderr), 77 the judge's
 """
 
 import collections
+import os
 import shutil
 import struct
 import subprocess
@@ -16,6 +17,9 @@ import sys
 import zlib
 
 ROCE_PORT = 4791
+# Debian's scapy is for Debian's python3, beside which a version manager's may come first in the path.
+DEBIANS = "/usr/bin/python3"
+LOOKED = "JUDGE_LOOKED_FOR_SCAPY"
 OPCODES = {
     0x00: "SEND_FIRST", 0x01: "SEND_MIDDLE", 0x02: "SEND_LAST", 0x03: "SEND_LAST_IMM",
     0x04: "SEND_ONLY", 0x05: "SEND_ONLY_IMM", 0x06: "WRITE_FIRST", 0x07: "WRITE_MIDDLE",
@@ -132,6 +136,8 @@ def judge_scapy(path):
         from scapy.contrib.roce import BTH
         from scapy.layers.l2 import Ether
     except ImportError:
+        if LOOKED not in os.environ and os.access(DEBIANS, os.X_OK):
+            os.execve(DEBIANS, [DEBIANS, *sys.argv], {**os.environ, LOOKED: "1"})
         print("scapy missing", file=sys.stderr)
         sys.exit(77)
     wrong = []
