@@ -13,6 +13,7 @@ mod parse;
 #[path = "inf/spec.rs"]
 mod spec;
 
+use driver::ProviderConfig;
 use lint::{Finding, Rule, lint};
 use parse::Inf;
 use spec::{GLOBAL_KEYWORD, IMAGE, LOWER, READ_BY_NDIS, SERVICE, VNIC};
@@ -68,6 +69,22 @@ fn the_driver_reads_what_is_offered() {
     let expected: BTreeSet<_> =
         offered.filter(|name| !READ_BY_NDIS.contains(name)).chain([GLOBAL_KEYWORD]).collect();
     assert_eq!(read, expected);
+}
+
+/// Goal: the INF's defaults and ranges of the transport are the provider's.
+#[test]
+fn the_transport_has_one_set_of_defaults() {
+    let code = ProviderConfig::new(Vec::new());
+    for (name, default, range) in [
+        ("AckTimeout", code.ack_timeout_code, ProviderConfig::ACK_TIMEOUT_CODES),
+        ("RetryCount", code.retry_count, ProviderConfig::RETRY_COUNTS),
+    ] {
+        let offered = VNIC.keywords.iter().find(|keyword| keyword.name == name).expect(name);
+        assert_eq!(offered.default, default.to_string(), "{name}");
+        let ends = [range.start(), range.end()].map(u8::to_string);
+        assert_eq!(offered.range, Some(ends.each_ref().map(String::as_str)), "{name}");
+        assert!(range.contains(&default), "{name}");
+    }
 }
 
 /// Goal: the lint finds each mistake that it is there for, and points at its line.

@@ -116,14 +116,14 @@ impl<'a> Lint<'a> {
             self.report(install.line, Rule::Keyword, text);
         }
         let (kind, optional) = match keyword {
-            Keyword { max: "", values: [], .. } => ("edit", "1"),
-            Keyword { max: "", .. } => ("enum", "0"),
+            Keyword { range: None, values: [], .. } => ("edit", "1"),
+            Keyword { range: None, .. } => ("enum", "0"),
             Keyword { .. } => ("int", "0"),
         };
         self.expect_registry(install, registry, (&key, "Type"), kind, Rule::Keyword);
         self.expect_registry(install, registry, (&key, "Optional"), optional, Rule::Keyword);
-        if !keyword.max.is_empty() {
-            for (name, wanted) in [("Min", "0"), ("Max", keyword.max), ("Step", "1")] {
+        if let Some([min, max]) = keyword.range {
+            for (name, wanted) in [("Min", min), ("Max", max), ("Step", "1")] {
                 self.expect_registry(install, registry, (&key, name), wanted, Rule::Keyword);
             }
         } else if keyword.values.is_empty() {

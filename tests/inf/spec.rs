@@ -21,13 +21,14 @@ pub(crate) struct Spec {
 }
 
 /// An advanced property: an enum of `values`, or without values a text of at most `limit` or a number
-/// up to `max`.
+/// of a range.
 pub(crate) struct Keyword {
     pub(crate) name: &'static str,
     pub(crate) values: &'static [&'static str],
     pub(crate) default: &'static str,
     pub(crate) limit: &'static str,
-    pub(crate) max: &'static str,
+    /// Least and most of a number.
+    pub(crate) range: Option<[&'static str; 2]>,
 }
 
 const fn one_of(
@@ -35,11 +36,15 @@ const fn one_of(
     values: &'static [&'static str],
     default: &'static str,
 ) -> Keyword {
-    Keyword { name, values, default, limit: "", max: "" }
+    Keyword { name, values, default, limit: "", range: None }
 }
 
 const fn text(name: &'static str, limit: &'static str) -> Keyword {
-    Keyword { name, values: &[], default: "", limit, max: "" }
+    Keyword { name, values: &[], default: "", limit, range: None }
+}
+
+const fn number(name: &'static str, range: [&'static str; 2], default: &'static str) -> Keyword {
+    Keyword { name, values: &[], default, limit: "", range: Some(range) }
 }
 
 /// What the driver reads, but the adapter's INF must not offer: the value is the system's.
@@ -69,9 +74,11 @@ pub(crate) const VNIC: Spec = Spec {
         one_of("*NetworkDirectTechnology", &["4"], "4"),
         one_of("*NetworkDirectRoCEFrameSize", &["256", "512", "1024", "2048", "4096"], "1024"),
         one_of("CongestionControl", &["0", "1"], "1"),
+        number("AckTimeout", ["14", "22"], "17"),
+        number("RetryCount", ["0", "7"], "7"),
         one_of("*JumboPacket", &["1514", "4088", "9014"], "1514"),
         one_of("*PriorityVLANTag", &["0", "1", "2", "3"], "3"),
-        Keyword { name: "VlanId", values: &[], default: "0", limit: "", max: "4094" },
+        number("VlanId", ["0", "4094"], "0"),
         text("NetworkAddress", "12"),
         text("LowerAdapter", "38"),
         one_of("LowerMode", &["0", "1"], "0"),

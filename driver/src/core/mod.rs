@@ -25,6 +25,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::ops::RangeInclusive;
 use core::task::Waker;
 use loopback::Loopback;
 use netadapter_glue::neighbour::Neighbours;
@@ -57,9 +58,11 @@ pub struct ProviderConfig {
     pub addresses: Vec<IpAddr>,
     /// Source of all randomness; `None` draws it from the operating system.
     pub seed: Option<[u8; 32]>,
-    /// Transport timeout code that connects ask for: 4.096 us * 2^code.
+    /// Transport timeout code that connects ask for, 4.096 us * 2^code; see
+    /// [`Self::ACK_TIMEOUT_CODES`].
     pub ack_timeout_code: u8,
-    /// Transport retries that connects ask for, 0..=7.
+    /// Transport retries that connects ask for; see [`Self::RETRY_COUNTS`]. A silent peer is given up
+    /// after (retries + 1) times the timeout.
     pub retry_count: u8,
     /// What connections open with.
     pub opening: Opening,
@@ -73,6 +76,12 @@ pub struct ProviderConfig {
 }
 
 impl ProviderConfig {
+    /// Timeout codes that a setting may choose, 67 ms to 17 s: below, a busy peer looks dead; above, a
+    /// dead one holds its requests for minutes. Others are for tests.
+    pub const ACK_TIMEOUT_CODES: RangeInclusive<u8> = 14..=22;
+    /// Retries that a setting may choose: three bits on the wire.
+    pub const RETRY_COUNTS: RangeInclusive<u8> = 0..=7;
+
     /// The defaults for these addresses.
     pub fn new(addresses: Vec<IpAddr>) -> Self {
         Self {

@@ -153,6 +153,12 @@ impl Adapter {
         if !self.config.congestion_control {
             config.dcqcn = None;
         }
+        if let Some(code) = self.config.ack_timeout_code {
+            config.ack_timeout_code = code;
+        }
+        if let Some(count) = self.config.retry_count {
+            config.retry_count = count;
+        }
         let runner = Runner::start(POLL_PROCESSOR, |waker| {
             PollCore::new(Box::new(edge), platform, config, seed, waker)
         })?;

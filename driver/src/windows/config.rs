@@ -7,8 +7,10 @@ use crate::abi::imports::{
     NdisCloseConfiguration, NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
 };
 use crate::abi::*;
+use crate::core::ProviderConfig;
 use crate::frame::Tagging;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::ptr::null_mut;
 
 /// Whose Ethernet address the adapter has.
@@ -35,6 +37,10 @@ pub(super) struct Config {
     pub(super) remote_subnets: bool,
     pub(super) tagging: Tagging,
     pub(super) congestion_control: bool,
+    /// `None`: the provider's own.
+    pub(super) ack_timeout_code: Option<u8>,
+    /// `None`: the provider's own.
+    pub(super) retry_count: Option<u8>,
     pub(super) network_address: Option<[u8; 6]>,
 }
 
@@ -61,6 +67,8 @@ impl Config {
                 open.integer("VlanId").unwrap_or(0),
             ),
             congestion_control: open.integer("CongestionControl").unwrap_or(1) != 0,
+            ack_timeout_code: within(open.integer("AckTimeout"), ProviderConfig::ACK_TIMEOUT_CODES),
+            retry_count: within(open.integer("RetryCount"), ProviderConfig::RETRY_COUNTS),
             network_address: network_address.filter(|&address| is_station(address)),
         })
     }
@@ -79,6 +87,13 @@ impl Config {
             && tail.len() == wanted.len()
             && tail.iter().zip(wanted).all(|(&a, &b)| upper(a) == upper(b))
     }
+}
+
+/// A number, or the end of its range that it is beyond.
+fn within(number: Option<u32>, range: RangeInclusive<u8>) -> Option<u8> {
+    let (least, most) = (u32::from(*range.start()), u32::from(*range.end()));
+    // Not above the end of the range, which is a byte.
+    number.map(|number| number.clamp(least, most) as u8)
 }
 
 /// What is between the braces, or all of it.

@@ -110,6 +110,8 @@ fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, St
         ("*NetworkDirectRoCEFrameSize", "1024".into()),
         ("*JumboPacket", jumbo),
         ("CongestionControl", "1".into()),
+        ("AckTimeout", "17".into()),
+        ("RetryCount", "7".into()),
         ("*PriorityVLANTag", "3".into()),
         ("LowerAdapter", nic.guid.clone()),
         ("LowerMode", "0".into()),
