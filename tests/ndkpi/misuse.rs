@@ -82,10 +82,12 @@ fn mr_calls(table: Object<NDK_MR>, on: *mut NDK_MR) -> Vec<NTSTATUS> {
 }
 
 fn srq_calls(table: Object<NDK_SRQ>, on: *mut NDK_SRQ) -> Vec<NTSTATUS> {
-    vec![call_on!(table, on, NdkModifySrq, 0, 1, None, NONE)]
+    vec![
+        call_on!(table, on, NdkModifySrq, 0, 1, None, NONE),
+        call_on!(table, on, NdkSrqReceive, NONE, std::ptr::null(), 0),
+    ]
 }
 
-/// The posts, which look at their object only for whether it is closed.
 fn qp_calls(table: Object<NDK_QP>, on: *mut NDK_QP) -> Vec<NTSTATUS> {
     let (none, no_list) = (NONE, std::ptr::null());
     vec![
@@ -230,6 +232,24 @@ impl Objects {
     }
 }
 
+unsafe extern "system" fn no_close(_: PVOID) {
+    panic!("refused inline");
+}
+
+/// The closes of every table but the window's.
+fn close_calls(of: Objects, on: *mut NDK_OBJECT_HEADER) -> Vec<NTSTATUS> {
+    vec![
+        call_on!(of.pd, on, NdkClosePd, Some(no_close), NONE),
+        call_on!(of.mr, on, NdkCloseMr, Some(no_close), NONE),
+        call_on!(of.cq, on, NdkCloseCq, Some(no_close), NONE),
+        call_on!(of.srq, on, NdkCloseSrq, Some(no_close), NONE),
+        call_on!(of.qp, on, NdkCloseQp, Some(no_close), NONE),
+        call_on!(of.connector, on, NdkCloseConnector, Some(no_close), NONE),
+        call_on!(of.listener, on, NdkCloseListener, Some(no_close), NONE),
+        call_on!(of.endpoint, on, NdkCloseSharedEndpoint, Some(no_close), NONE),
+    ]
+}
+
 fn all(calls: Vec<NTSTATUS>, status: NTSTATUS) {
     assert!(calls.iter().all(|call| *call == status), "{status}: {calls:?}");
 }
@@ -244,9 +264,14 @@ fn an_object_of_another_type_is_refused(test: Test) {
     all(adapter_calls(adapter, wrong.cast()), refused);
     all(pd_calls(objects.pd, wrong.cast(), objects.cq.0), refused);
     all(cq_calls(objects.cq, wrong.cast()), refused);
+    all(qp_calls(objects.qp, wrong.cast()), refused);
     all(connector_calls(objects.connector, wrong.cast()), refused);
     all(listener_calls(objects.listener, wrong.cast()), refused);
     all(endpoint_calls(objects.endpoint, wrong.cast()), refused);
+    let (window, region) = (wrong.cast(), objects.mr.0.cast());
+    all(close_calls(objects, window), refused);
+    let close_region = call_on!(objects.mw, region, NdkCloseMw, Some(no_close), NONE);
+    assert_eq!(close_region, refused);
     for closed in objects.close() {
         closed.recv_timeout(PATIENCE).unwrap();
     }
@@ -267,11 +292,9 @@ fn a_closed_object_is_refused(test: Test) {
     all(connector_calls(open.connector, closed.connector.0), refused);
     all(listener_calls(open.listener, closed.listener.0), refused);
     all(endpoint_calls(open.endpoint, closed.endpoint.0), refused);
-    let received = call_on!(open.srq, closed.srq.0, NdkSrqReceive, NONE, std::ptr::null(), 0);
-    assert_eq!(received, refused);
     macro_rules! close_again {
         ($($object:ident: $slot:ident),+) => {
-            vec![$(call_on!(open.$object, closed.$object.0.cast(), $slot, None, NONE)),+]
+            vec![$(call_on!(open.$object, closed.$object.0.cast(), $slot, Some(no_close), NONE)),+]
         };
     }
     let again = close_again!(

@@ -19,7 +19,7 @@ pub(super) struct CqCore {
     ring: rtrb::Producer<Cqe>,
     /// Where the consumer finds the ring that takes the place of `ring`.
     rings: rtrb::Producer<rtrb::Consumer<Cqe>>,
-    notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
+    notification: NDK_FN_CQ_NOTIFICATION_CALLBACK,
     context: Context,
     /// Entries that it may hold.
     depth: u32,
@@ -245,10 +245,8 @@ impl State {
         let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
         let (callback, context) = (cq.notification, cq.context);
         self.held.retain(|&(_, held)| held != id);
-        if let Some(callback) = callback {
-            // SAFETY: the consumer's callback with the consumer's context; one at a time, as only
-            // this thread makes them.
-            unsafe { callback(context.get(), status) };
-        }
+        // SAFETY: the consumer's callback with the consumer's context; one at a time, as only this
+        // thread makes them.
+        unsafe { callback(context.get(), status) };
     }
 }

@@ -20,7 +20,7 @@ const BACKLOG: usize = 256;
 
 pub(super) struct ListenerCore {
     pub(super) object: Arc<ListenerObject>,
-    pub(super) event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
+    pub(super) event: NDK_FN_CONNECT_EVENT_CALLBACK,
     pub(super) context: Context,
     pub(super) adapter: ObjectId,
     pub(super) listening: Option<(ListenerId, SocketAddr)>,
@@ -37,7 +37,7 @@ impl State {
     pub(super) fn create_listener(
         &mut self,
         adapter: ObjectId,
-        event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
+        event: NDK_FN_CONNECT_EVENT_CALLBACK,
         context: Context,
     ) -> Context {
         let mut pointer = core::ptr::null_mut();
@@ -124,9 +124,7 @@ impl State {
         else {
             return self.device.release(now, conn);
         };
-        let (Some(callback), context, adapter) = (core.event, core.context, core.adapter) else {
-            return self.device.release(now, conn);
-        };
+        let (callback, context, adapter) = (core.event, core.context, core.adapter);
         // The place of the close that must not fail.
         if self.shard.reserve_object().is_err() {
             return self.device.release(now, conn);

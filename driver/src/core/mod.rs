@@ -449,18 +449,11 @@ impl State {
     #[allow(unsafe_code, reason = "calls the consumer's C callbacks")]
     fn make(&mut self, upcall: Upcall) {
         match upcall {
-            Upcall::Created {
-                done: CreateDone { callback: Some(callback), context },
-                status,
-                object,
-            } => {
+            Upcall::Created { done: CreateDone { callback, context }, status, object } => {
                 // SAFETY: the consumer's callback with the consumer's context.
                 unsafe { callback(context.get(), status, object.get().cast()) };
             }
-            Upcall::Requested {
-                done: RequestDone { callback: Some(callback), context },
-                status,
-            } => {
+            Upcall::Requested { done: RequestDone { callback, context }, status } => {
                 // SAFETY: as above.
                 unsafe { callback(context.get(), status) };
             }
@@ -484,7 +477,7 @@ impl State {
             Upcall::SrqLow { srq } => self.notify_srq(srq),
             Upcall::Closed { object } => self.finish_close(object),
             // A callback that the consumer did not give.
-            Upcall::Created { .. } | Upcall::Requested { .. } | Upcall::Disconnected { .. } => {}
+            Upcall::Disconnected { .. } => {}
         }
     }
 

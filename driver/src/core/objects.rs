@@ -224,12 +224,12 @@ impl State {
         let parents = self.take(id);
         self.shard.release_object();
         match done {
-            Some(CloseDone::Callback(Some(callback), context)) => {
+            Some(CloseDone::Callback(callback, context)) => {
                 // SAFETY: the consumer's callback with the consumer's context.
                 unsafe { callback(context.get()) };
             }
             Some(CloseDone::Signal(signal)) => signal(),
-            Some(CloseDone::Callback(None, _)) | None => {}
+            None => {}
         }
         for parent in parents {
             self.drop_child(parent);

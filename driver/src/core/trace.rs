@@ -60,6 +60,8 @@ mod tests {
         }
     }
 
+    unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
+
     /// Goal: a CQ that overruns is told of once, however much more comes for it.
     #[test]
     fn an_overrun_is_told_once() {
@@ -76,8 +78,11 @@ mod tests {
             *place.lock().unwrap() = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
         };
         state.open_adapter(VERSION, Box::new(keep));
-        let what =
-            CreateCq { depth: 2, notification: None, context: Context::new(core::ptr::null_mut()) };
+        let what = CreateCq {
+            depth: 2,
+            notification: unheard,
+            context: Context::new(core::ptr::null_mut()),
+        };
         let cq = state.create_cq(*opened.lock().unwrap(), &what);
         // SAFETY: a CQ that was just created.
         let cq = unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id;

@@ -127,10 +127,7 @@ unsafe extern "system" fn ndk_query_adapter_info(
         return STATUS_INVALID_PARAMETER;
     }
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
     // SAFETY: not null, so valid by the consumer's promise.
     let room = unsafe { size.read() } as usize;
     let len = if room >= size_of::<NDK_ADAPTER_INFO>() {
@@ -169,20 +166,14 @@ unsafe extern "system" fn ndk_create_cq(
     _cq: *mut *mut NDK_CQ,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
     if depth > adapter.base.shard.limits.cq_depth {
         return STATUS_INVALID_PARAMETER;
     }
+    let notification = or_return!(notification.ok_or(STATUS_INVALID_PARAMETER));
     let what = CreateCq { depth, notification, context: Context::new(notification_context) };
-    create(
-        adapter.base.shard(),
-        adapter.base.id,
-        Create::Cq(what),
-        CreateDone::new(completion, context),
-    )
+    let done = or_return!(CreateDone::new(completion, context));
+    create(adapter.base.shard(), adapter.base.id, Create::Cq(what), done)
 }
 
 /// [`NDK_FN_CREATE_PD`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_pd).
@@ -197,11 +188,9 @@ unsafe extern "system" fn ndk_create_pd(
     _pd: *mut *mut NDK_PD,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
-    create(adapter.base.shard(), adapter.base.id, Create::Pd, CreateDone::new(completion, context))
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
+    let done = or_return!(CreateDone::new(completion, context));
+    create(adapter.base.shard(), adapter.base.id, Create::Pd, done)
 }
 
 /// [`NDK_FN_CREATE_CONNECTOR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_connector).
@@ -216,16 +205,9 @@ unsafe extern "system" fn ndk_create_connector(
     _connector: *mut *mut NDK_CONNECTOR,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
-    create(
-        adapter.base.shard(),
-        adapter.base.id,
-        Create::Connector,
-        CreateDone::new(completion, context),
-    )
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
+    let done = or_return!(CreateDone::new(completion, context));
+    create(adapter.base.shard(), adapter.base.id, Create::Connector, done)
 }
 
 /// [`NDK_FN_CREATE_LISTENER`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_listener).
@@ -242,10 +224,9 @@ unsafe extern "system" fn ndk_create_listener(
     _listener: *mut *mut NDK_LISTENER,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
+    let event = or_return!(event.ok_or(STATUS_INVALID_PARAMETER));
     let what = Create::Listener { event, context: Context::new(event_context) };
-    create(adapter.base.shard(), adapter.base.id, what, CreateDone::new(completion, context))
+    let done = or_return!(CreateDone::new(completion, context));
+    create(adapter.base.shard(), adapter.base.id, what, done)
 }

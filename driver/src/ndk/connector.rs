@@ -108,7 +108,7 @@ pub(crate) struct Accept {
 
 /// The table of every connector.
 pub(crate) static DISPATCH: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
-    NdkCloseConnector: ndk_close,
+    NdkCloseConnector: ndk_close::<NDK_CONNECTOR>,
     NdkQueryExtension: ndk_query_extension,
     NdkConnect: ndk_connect,
     NdkConnectWithSharedEndpoint: ndk_connect_with_shared_endpoint,
@@ -185,15 +185,12 @@ unsafe extern "system" fn ndk_connect(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     // SAFETY: the consumer's promise about the address.
     let Some(local) = (unsafe { parse_sockaddr(source, source_len) }) else {
         return STATUS_INVALID_ADDRESS;
     };
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     let limits = limits(inbound, outbound);
     let arguments =
         ConnectArguments { qp, destination, destination_len, limits, data, data_len, done };
@@ -221,19 +218,13 @@ unsafe extern "system" fn ndk_connect_with_shared_endpoint(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     // SAFETY: as above.
-    let endpoint = match unsafe { SharedEndpointObject::check(endpoint) } {
-        Ok(endpoint) => endpoint,
-        Err(status) => return status,
-    };
+    let endpoint = or_return!(unsafe { SharedEndpointObject::check(endpoint) });
     if !connector.same_provider(endpoint) {
         return STATUS_INVALID_PARAMETER;
     }
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     let limits = limits(inbound, outbound);
     let arguments =
         ConnectArguments { qp, destination, destination_len, limits, data, data_len, done };
@@ -255,12 +246,10 @@ unsafe extern "system" fn ndk_complete_connect(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let event = DisconnectEvent::Plain(event, Context::new(event_context));
-    connector.complete_connect(event, RequestDone::new(completion, context))
+    let done = or_return!(RequestDone::new(completion, context));
+    connector.complete_connect(event, done)
 }
 
 /// [`NDK_FN_COMPLETE_CONNECT_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_complete_connect_ex).
@@ -276,12 +265,10 @@ unsafe extern "system" fn ndk_complete_connect_ex(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let event = DisconnectEvent::WithReason(event, Context::new(event_context));
-    connector.complete_connect(event, RequestDone::new(completion, context))
+    let done = or_return!(RequestDone::new(completion, context));
+    connector.complete_connect(event, done)
 }
 
 /// What an accept is given beside its connector.
@@ -370,12 +357,9 @@ unsafe extern "system" fn ndk_accept(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let event = DisconnectEvent::Plain(event, Context::new(event_context));
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     let arguments =
         AcceptArguments { qp, limits: limits(inbound, outbound), data, data_len, event, done };
     // SAFETY: the consumer's promise.
@@ -400,12 +384,9 @@ unsafe extern "system" fn ndk_accept_ex(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let event = DisconnectEvent::WithReason(event, Context::new(event_context));
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     let arguments =
         AcceptArguments { qp, limits: limits(inbound, outbound), data, data_len, event, done };
     // SAFETY: the consumer's promise.
@@ -423,17 +404,11 @@ unsafe extern "system" fn ndk_reject(
     data_len: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     // SAFETY: the consumer's promise about the data.
     let private_data = unsafe { private_data(data, data_len, MAX_CALLEE_DATA) };
     let boxed = private_data.and_then(|private_data| connector.base.shard.boxed(private_data));
-    let private_data = match boxed {
-        Ok(private_data) => private_data,
-        Err(status) => return status,
-    };
+    let private_data = or_return!(boxed);
     let sent = connector.base.shard().request_if(|| {
         connector.shared.leave_rejectable()?;
         Ok(Control::Reject { connector: connector.base.id, private_data })
@@ -455,10 +430,7 @@ unsafe extern "system" fn ndk_get_connection_data(
     data_len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let Some(info) = connector.shared.info.get() else { return STATUS_CONNECTION_INVALID };
     if data_len.is_null() {
         return STATUS_INVALID_PARAMETER;
@@ -496,10 +468,7 @@ unsafe extern "system" fn ndk_get_local_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let Some(info) = connector.shared.info.get() else { return STATUS_CONNECTION_INVALID };
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(info.local, address, len) }
@@ -516,10 +485,7 @@ unsafe extern "system" fn ndk_get_peer_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
     let Some(info) = connector.shared.info.get() else { return STATUS_CONNECTION_INVALID };
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(info.peer, address, len) }
@@ -536,10 +502,7 @@ unsafe extern "system" fn ndk_disconnect(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
-    let connector = match unsafe { ConnectorObject::check(connector) } {
-        Ok(connector) => connector,
-        Err(status) => return status,
-    };
-    let done = RequestDone::new(completion, context);
+    let connector = or_return!(unsafe { ConnectorObject::check(connector) });
+    let done = or_return!(RequestDone::new(completion, context));
     request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
 }

@@ -26,7 +26,7 @@ pub(crate) struct Cqe {
 /// What to create.
 pub(crate) struct CreateCq {
     pub(crate) depth: u32,
-    pub(crate) notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
+    pub(crate) notification: NDK_FN_CQ_NOTIFICATION_CALLBACK,
     pub(crate) context: Context,
 }
 
@@ -199,7 +199,7 @@ const fn satisfied(armed: u8, news: u8) -> bool {
 
 /// The table of every CQ.
 pub(crate) static DISPATCH: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
-    NdkCloseCq: ndk_close,
+    NdkCloseCq: ndk_close::<NDK_CQ>,
     NdkQueryExtension: ndk_query_extension,
     NdkResizeCq: ndk_resize_cq,
     NdkArmCq: ndk_arm_cq,
@@ -260,14 +260,11 @@ unsafe extern "system" fn ndk_resize_cq(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = match unsafe { CqObject::check(cq) } {
-        Ok(cq) => cq,
-        Err(status) => return status,
-    };
+    let cq = or_return!(unsafe { CqObject::check(cq) });
     if depth > cq.base.shard.limits.cq_depth {
         return STATUS_INVALID_PARAMETER;
     }
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     request(cq.base.shard(), Control::ResizeCq { cq: cq.base.id, depth, done })
 }
 
@@ -286,10 +283,7 @@ unsafe extern "system" fn ndk_control_cq_interrupt_moderation(
     count: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the CQ open until this call returns.
-    let cq = match unsafe { CqObject::check(cq) } {
-        Ok(cq) => cq,
-        Err(status) => return status,
-    };
+    let cq = or_return!(unsafe { CqObject::check(cq) });
     // MAXULONG is above any depth.
     if interval == MAXULONG && count > cq.shared.depth.load(Ordering::Acquire) {
         return STATUS_INVALID_PARAMETER_MIX;

@@ -173,10 +173,7 @@ pub(crate) unsafe extern "system" fn ndk_build_lam(
     fbo: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
     // SAFETY: the consumer's promise.
     let Some(first) = (unsafe { mdl.as_ref() }) else { return STATUS_INVALID_PARAMETER };
     if size.is_null() || fbo.is_null() || length == 0 {
@@ -202,10 +199,7 @@ pub(crate) unsafe extern "system" fn ndk_build_lam(
         address.ok_or(STATUS_INSUFFICIENT_RESOURCES)
     };
     let built = with_memory(platform, bytes, build);
-    let address = match built.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)) {
-        Ok(address) => address,
-        Err(status) => return status,
-    };
+    let address = or_return!(built.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)));
     // SAFETY: the consumer's buffer has room for the header and `pages` entries.
     unsafe { fill(lam, address, pages) };
     // SAFETY: not null, so valid by the consumer's promise.

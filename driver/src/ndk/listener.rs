@@ -22,7 +22,7 @@ pub(crate) struct ListenerShared {
 
 /// The table of every listener.
 pub(crate) static DISPATCH: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
-    NdkCloseListener: ndk_close,
+    NdkCloseListener: ndk_close::<NDK_LISTENER>,
     NdkQueryExtension: ndk_query_extension,
     NdkListen: ndk_listen,
     NdkGetLocalAddress: ndk_get_listener_local_address,
@@ -42,15 +42,12 @@ unsafe extern "system" fn ndk_listen(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the listener open until this call returns.
-    let listener = match unsafe { ListenerObject::check(listener) } {
-        Ok(listener) => listener,
-        Err(status) => return status,
-    };
+    let listener = or_return!(unsafe { ListenerObject::check(listener) });
     // SAFETY: the consumer's promise about the address.
     let Some(local) = (unsafe { parse_sockaddr(address, address_len) }) else {
         return STATUS_INVALID_ADDRESS;
     };
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     request(listener.base.shard(), Control::Listen { listener: listener.base.id, local, done })
 }
 
@@ -65,10 +62,7 @@ unsafe extern "system" fn ndk_get_listener_local_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the listener open until this call returns.
-    let listener = match unsafe { ListenerObject::check(listener) } {
-        Ok(listener) => listener,
-        Err(status) => return status,
-    };
+    let listener = or_return!(unsafe { ListenerObject::check(listener) });
     let Some(local) = listener.shared.local.get() else { return STATUS_INVALID_DEVICE_STATE };
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(*local, address, len) }

@@ -5,6 +5,17 @@
 //! successors, and frees after the close completion has returned.
 #![allow(unsafe_code, reason = "C functions that are given the consumer's pointers")]
 
+/// The value, or an early end of the C function with the status: its `?`. Each function passes its
+/// object through it ([`Object::check`]), and a completion that it requires ([`RequestDone::new`]).
+macro_rules! or_return {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(status) => return status,
+        }
+    };
+}
+
 pub(crate) mod adapter;
 pub(crate) mod connector;
 pub(crate) mod counters;
@@ -77,6 +88,19 @@ const _: () = {
     assert!(core::mem::offset_of!(connector::ConnectorObject, base) == 0x30);
 };
 
+impl Prefix {
+    /// What an object of any type begins with, if it is one of `kind`.
+    ///
+    /// # Safety
+    /// As for [`Object::check`].
+    unsafe fn find<'a>(pointer: *mut Self, kind: NDK_OBJECT_TYPE) -> Result<&'a Self, NTSTATUS> {
+        // SAFETY: the caller's promise; every object begins with the prefix.
+        let prefix = unsafe { pointer.as_ref() }.ok_or(STATUS_INVALID_PARAMETER)?;
+        let fits = prefix.ndk.Header.ObjectType == kind;
+        if fits { Ok(prefix) } else { Err(STATUS_INVALID_PARAMETER) }
+    }
+}
+
 impl<N, S> Object<N, S> {
     /// The object behind a consumer's pointer.
     ///
@@ -99,12 +123,8 @@ impl<N, S> Object<N, S> {
     where
         N: NdkObject,
     {
-        // SAFETY: the caller's promise; every object begins with the prefix.
-        let prefix = unsafe { pointer.cast::<Prefix>().as_ref() };
-        let prefix = prefix.ok_or(STATUS_INVALID_PARAMETER)?;
-        if prefix.ndk.Header.ObjectType != N::TYPE {
-            return Err(STATUS_INVALID_PARAMETER);
-        }
+        // SAFETY: the caller's promise.
+        let prefix = unsafe { Prefix::find(pointer.cast(), N::TYPE) }?;
         if prefix.base.is_closing() {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
@@ -149,33 +169,45 @@ impl Context {
 /// How a request that returned `STATUS_PENDING` ends.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestDone {
-    pub(crate) callback: Option<NDK_FN_REQUEST_COMPLETION>,
+    pub(crate) callback: NDK_FN_REQUEST_COMPLETION,
     pub(crate) context: Context,
 }
 
 impl RequestDone {
-    pub(crate) fn new(callback: Option<NDK_FN_REQUEST_COMPLETION>, context: PVOID) -> Self {
-        Self { callback, context: Context::new(context) }
+    /// # Errors
+    /// `STATUS_INVALID_PARAMETER`: no callback, and the request would end unheard.
+    pub(crate) fn new(
+        callback: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> Result<Self, NTSTATUS> {
+        let callback = callback.ok_or(STATUS_INVALID_PARAMETER)?;
+        Ok(Self { callback, context: Context::new(context) })
     }
 }
 
 /// How a creation that returned `STATUS_PENDING` ends.
 #[derive(Clone, Copy)]
 pub(crate) struct CreateDone {
-    pub(crate) callback: Option<NDK_FN_CREATE_COMPLETION>,
+    pub(crate) callback: NDK_FN_CREATE_COMPLETION,
     pub(crate) context: Context,
 }
 
 impl CreateDone {
-    pub(crate) fn new(callback: Option<NDK_FN_CREATE_COMPLETION>, context: PVOID) -> Self {
-        Self { callback, context: Context::new(context) }
+    /// # Errors
+    /// `STATUS_INVALID_PARAMETER`: no callback, and nobody would ever have the object, to close it.
+    pub(crate) fn new(
+        callback: Option<NDK_FN_CREATE_COMPLETION>,
+        context: PVOID,
+    ) -> Result<Self, NTSTATUS> {
+        let callback = callback.ok_or(STATUS_INVALID_PARAMETER)?;
+        Ok(Self { callback, context: Context::new(context) })
     }
 }
 
 /// How a close ends.
 pub(crate) enum CloseDone {
     /// By the consumer's callback.
-    Callback(Option<NDK_FN_CLOSE_COMPLETION>, Context),
+    Callback(NDK_FN_CLOSE_COMPLETION, Context),
     /// By a signal to the thread that waits in the close of the adapter.
     Signal(Box<dyn FnOnce() + Send>),
 }
@@ -291,7 +323,7 @@ pub(crate) enum Create {
     Srq(srq::CreateSrq),
     Qp(qp::CreateQp),
     Connector,
-    Listener { event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>, context: Context },
+    Listener { event: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context },
     SharedEndpoint { local: SocketAddr },
 }
 
@@ -302,14 +334,7 @@ pub(crate) fn create(
     what: Create,
     done: CreateDone,
 ) -> NTSTATUS {
-    // Nobody would ever have the object, to close it.
-    if done.callback.is_none() {
-        return STATUS_INVALID_PARAMETER;
-    }
-    let what = match shard.boxed(what) {
-        Ok(what) => what,
-        Err(status) => return status,
-    };
+    let what = or_return!(shard.boxed(what));
     // The place of the close that must not fail.
     if shard.reserve_object().is_err() {
         return STATUS_INSUFFICIENT_RESOURCES;
@@ -336,29 +361,27 @@ pub(crate) fn request(shard: Arc<Shard>, message: Control) -> NTSTATUS {
 }
 
 /// [`NDK_FN_CLOSE_OBJECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_close_object):
-/// closes any object. Never fails. IRQL <= DISPATCH_LEVEL.
+/// closes an object of the table's type. Never fails. IRQL <= DISPATCH_LEVEL.
 ///
-/// A second close of an object that still closes is a mistake of the consumer: it is told
-/// `STATUS_INVALID_DEVICE_STATE`, and the completion comes once, to the first.
+/// What is no such object, and a close without a completion, is a mistake of the consumer, and nothing
+/// is closed: `STATUS_INVALID_PARAMETER`. So is a second close of an object that still closes: it is
+/// told `STATUS_INVALID_DEVICE_STATE`, and the completion comes once, to the first.
 ///
 /// # Safety
-/// `object` is an object of this provider that was not freed.
-pub(crate) unsafe extern "system" fn ndk_close(
+/// `object` is null or an object of this provider that was not freed.
+pub(crate) unsafe extern "system" fn ndk_close<N: NdkObject>(
     object: *mut NDK_OBJECT_HEADER,
     completion: Option<NDK_FN_CLOSE_COMPLETION>,
     context: PVOID,
 ) -> NTSTATUS {
-    // SAFETY: every object begins with the prefix.
-    let prefix = unsafe { Prefix::from_ndk(object.cast()) };
-    // An adapter has no close in its table; its closer has to be told when it is over.
-    if prefix.ndk.Header.ObjectType == NdkObjectTypeAdapter {
-        return STATUS_INVALID_PARAMETER;
-    }
+    let callback = or_return!(completion.ok_or(STATUS_INVALID_PARAMETER));
+    // SAFETY: null or not freed, by the consumer's promise.
+    let prefix = or_return!(unsafe { Prefix::find(object.cast(), N::TYPE) });
     if prefix.base.closing.swap(true, Ordering::AcqRel) {
         return STATUS_INVALID_DEVICE_STATE;
     }
     let shard = prefix.base.shard();
-    let done = CloseDone::Callback(completion, Context::new(context));
+    let done = CloseDone::Callback(callback, Context::new(context));
     shard.close(prefix.base.id, done);
     STATUS_PENDING
 }

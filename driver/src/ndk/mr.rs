@@ -110,7 +110,7 @@ pub(crate) struct Pages {
 
 /// The table of every memory region.
 pub(crate) static DISPATCH: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
-    NdkCloseMr: ndk_close,
+    NdkCloseMr: ndk_close::<NDK_MR>,
     NdkQueryExtension: ndk_query_extension,
     NdkRegisterMr: ndk_register_mr,
     NdkDeregisterMr: ndk_deregister_mr,
@@ -220,10 +220,7 @@ unsafe extern "system" fn ndk_register_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = match unsafe { MrObject::check(mr) } {
-        Ok(mr) => mr,
-        Err(status) => return status,
-    };
+    let mr = or_return!(unsafe { MrObject::check(mr) });
     if mdl.is_null() || length > MAX_REGISTRATION {
         return STATUS_INVALID_PARAMETER;
     }
@@ -236,17 +233,11 @@ unsafe extern "system" fn ndk_register_mr(
     // SAFETY: as above.
     let map = || unsafe { regions::Mapping::new(mdl, length, platform) };
     let mapping = with_memory(platform, bytes, map);
-    let mapping = match mapping.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)) {
-        Ok(mapping) => mapping,
-        Err(status) => return status,
-    };
+    let mapping = or_return!(mapping.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)));
     // SAFETY: not null, so valid by the consumer's promise.
     let base = unsafe { &*mdl }.virtual_address().addr() as u64;
-    let what = match mr.base.shard.boxed(Register { mapping, base, access: access(flags) }) {
-        Ok(what) => what,
-        Err(status) => return status,
-    };
-    let done = RequestDone::new(completion, context);
+    let what = or_return!(mr.base.shard.boxed(Register { mapping, base, access: access(flags) }));
+    let done = or_return!(RequestDone::new(completion, context));
     request(mr.base.shard(), Control::RegisterMr { mr: mr.base.id, what, done })
 }
 
@@ -262,14 +253,11 @@ unsafe extern "system" fn ndk_deregister_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = match unsafe { MrObject::check(mr) } {
-        Ok(mr) => mr,
-        Err(status) => return status,
-    };
+    let mr = or_return!(unsafe { MrObject::check(mr) });
     if mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
 }
 
@@ -287,10 +275,7 @@ unsafe extern "system" fn ndk_initialize_fast_register_mr(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = match unsafe { MrObject::check(mr) } {
-        Ok(mr) => mr,
-        Err(status) => return status,
-    };
+    let mr = or_return!(unsafe { MrObject::check(mr) });
     if !mr.shared.fast_register {
         return STATUS_INVALID_DEVICE_REQUEST;
     }
@@ -310,18 +295,18 @@ unsafe extern "system" fn ndk_initialize_fast_register_mr(
     let Some(what) = with_memory(&*mr.base.shard.platform, bytes, make) else {
         return STATUS_INSUFFICIENT_RESOURCES;
     };
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     request(mr.base.shard(), Control::InitializeFastRegisterMr { mr: mr.base.id, what, done })
 }
 
 /// [`NDK_FN_GET_REMOTE_TOKEN_FROM_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_remote_token_from_mr)
-/// and its local twin: one token serves both. IRQL <= DISPATCH_LEVEL.
+/// and its local twin: one token serves both. IRQL <= DISPATCH_LEVEL. 0: what is no open region has none.
 ///
 /// # Safety
 /// `mr` is open.
 unsafe extern "system" fn ndk_get_token_from_mr(mr: *mut NDK_MR) -> UINT32 {
     // SAFETY: the consumer keeps the region open until this call returns.
-    let mr = unsafe { MrObject::from_ndk(mr) };
+    let Ok(mr) = (unsafe { MrObject::check(mr) }) else { return 0 };
     mr.shared.token.load(Ordering::Acquire)
 }
 

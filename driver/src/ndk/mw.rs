@@ -20,18 +20,19 @@ pub(crate) struct MwShared {
 
 /// The table of every window.
 pub(crate) static DISPATCH: NDK_MW_DISPATCH = NDK_MW_DISPATCH {
-    NdkCloseMw: ndk_close,
+    NdkCloseMw: ndk_close::<NDK_MW>,
     NdkQueryExtension: ndk_query_extension,
     NdkGetRemoteTokenFromMw: ndk_get_remote_token_from_mw,
 };
 
 /// [`NDK_FN_GET_REMOTE_TOKEN_FROM_MW`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_remote_token_from_mw).
-/// IRQL <= DISPATCH_LEVEL. Never 0, and the same for the life of the window.
+/// IRQL <= DISPATCH_LEVEL. Never 0, and the same for the life of the window; 0 for what is no open
+/// window.
 ///
 /// # Safety
 /// `mw` is open.
 unsafe extern "system" fn ndk_get_remote_token_from_mw(mw: *mut NDK_MW) -> UINT32 {
     // SAFETY: the consumer keeps the window open until this call returns.
-    let mw = unsafe { MwObject::from_ndk(mw) };
+    let Ok(mw) = (unsafe { MwObject::check(mw) }) else { return 0 };
     mw.shared.key.get()
 }

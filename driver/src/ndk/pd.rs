@@ -19,7 +19,7 @@ pub(crate) struct PdShared {
 
 /// The table of every protection domain.
 pub(crate) static DISPATCH: NDK_PD_DISPATCH = NDK_PD_DISPATCH {
-    NdkClosePd: ndk_close,
+    NdkClosePd: ndk_close::<NDK_PD>,
     NdkQueryExtension: ndk_query_extension,
     NdkCreateMr: ndk_create_mr,
     NdkCreateMw: ndk_create_mw,
@@ -42,12 +42,10 @@ unsafe extern "system" fn ndk_create_mr(
     _mr: *mut *mut NDK_MR,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = match unsafe { PdObject::check(pd) } {
-        Ok(pd) => pd,
-        Err(status) => return status,
-    };
+    let pd = or_return!(unsafe { PdObject::check(pd) });
     let what = Create::Mr { fast_register: fast_register != FALSE };
-    create(pd.base.shard(), pd.base.id, what, CreateDone::new(completion, context))
+    let done = or_return!(CreateDone::new(completion, context));
+    create(pd.base.shard(), pd.base.id, what, done)
 }
 
 /// [`NDK_FN_CREATE_QP`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_qp).
@@ -77,8 +75,9 @@ unsafe extern "system" fn ndk_create_qp(
         initiator: (initiator_depth, initiator_sge),
         inline_len: inline_size,
     };
+    let done = or_return!(CreateDone::new(completion, context));
     // SAFETY: the consumer's promise about the objects.
-    let created = unsafe { create_qp(pd, &config, CreateDone::new(completion, context)) };
+    let created = unsafe { create_qp(pd, &config, done) };
     created.unwrap_or_else(|status| status)
 }
 
@@ -109,8 +108,9 @@ unsafe extern "system" fn ndk_create_qp_with_srq(
         initiator: (initiator_depth, initiator_sge),
         inline_len: inline_size,
     };
+    let done = or_return!(CreateDone::new(completion, context));
     // SAFETY: the consumer's promise about the objects.
-    let created = unsafe { create_qp(pd, &config, CreateDone::new(completion, context)) };
+    let created = unsafe { create_qp(pd, &config, done) };
     created.unwrap_or_else(|status| status)
 }
 
@@ -183,11 +183,9 @@ unsafe extern "system" fn ndk_create_mw(
     _mw: *mut *mut NDK_MW,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = match unsafe { PdObject::check(pd) } {
-        Ok(pd) => pd,
-        Err(status) => return status,
-    };
-    create(pd.base.shard(), pd.base.id, Create::Mw, CreateDone::new(completion, context))
+    let pd = or_return!(unsafe { PdObject::check(pd) });
+    let done = or_return!(CreateDone::new(completion, context));
+    create(pd.base.shard(), pd.base.id, Create::Mw, done)
 }
 
 /// [`NDK_FN_CREATE_SRQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_srq).
@@ -210,10 +208,7 @@ unsafe extern "system" fn ndk_create_srq(
     _srq: *mut *mut NDK_SRQ,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = match unsafe { PdObject::check(pd) } {
-        Ok(pd) => pd,
-        Err(status) => return status,
-    };
+    let pd = or_return!(unsafe { PdObject::check(pd) });
     if depth > pd.base.shard.limits.srq_depth || max_sge as usize > MAX_SGE {
         return STATUS_INVALID_PARAMETER;
     }
@@ -224,12 +219,13 @@ unsafe extern "system" fn ndk_create_srq(
         notification,
         context: Context::new(notification_context),
     };
-    create(pd.base.shard(), pd.base.id, Create::Srq(what), CreateDone::new(completion, context))
+    let done = or_return!(CreateDone::new(completion, context));
+    create(pd.base.shard(), pd.base.id, Create::Srq(what), done)
 }
 
 /// [`NDK_FN_GET_PRIVILEGED_MEMORY_REGION_TOKEN`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_privileged_memory_region_token).
 /// IRQL <= DISPATCH_LEVEL. The token names all logical addresses, for reading and writing by this
-/// domain's own requests; no peer can use it.
+/// domain's own requests; no peer can use it. 0, which names nothing, for what is no open domain.
 ///
 /// # Safety
 /// `pd` is open; `token` is null or writable.
@@ -238,7 +234,8 @@ unsafe extern "system" fn ndk_get_privileged_memory_region_token(
     token: *mut UINT32,
 ) {
     // SAFETY: the consumer keeps the domain open until this call returns.
-    let pd = unsafe { PdObject::from_ndk(pd) };
+    let pd = unsafe { PdObject::check(pd) };
+    let privileged = pd.map_or(0, |pd| pd.shared.privileged.get());
     // SAFETY: the consumer's promise.
-    unsafe { store(token, pd.shared.privileged.get()) };
+    unsafe { store(token, privileged) };
 }

@@ -61,7 +61,7 @@ pub(crate) struct Inline {
 
 /// The table of every QP.
 pub(crate) static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
-    NdkCloseQp: ndk_close,
+    NdkCloseQp: ndk_close::<NDK_QP>,
     NdkQueryExtension: ndk_query_extension,
     NdkFlush: ndk_flush,
     NdkSend: ndk_send,
@@ -230,7 +230,7 @@ impl QpObject {
 /// `qp` is open.
 unsafe extern "system" fn ndk_flush(qp: *mut NDK_QP) {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let Ok(qp) = (unsafe { QpObject::check(qp) }) else { return };
     let shard = qp.base.shard();
     qp.shared.connected.store(false, Ordering::Release);
     // By the doorbell, which always has room: the function has no way to fail.
@@ -250,7 +250,7 @@ unsafe extern "system" fn ndk_send(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     // SAFETY: the consumer's promise about the list.
     let sgl = unsafe { slice(sgl, count) };
     // SAFETY: the consumer's promise about inline data.
@@ -271,7 +271,7 @@ unsafe extern "system" fn ndk_send_and_invalidate(
     remote_token: UINT32,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     // SAFETY: the consumer's promise about the list.
     let sgl = unsafe { slice(sgl, count) };
     let op = SendOp::SendInvalidate(Rkey::new(remote_token));
@@ -292,7 +292,7 @@ unsafe extern "system" fn ndk_receive(
     count: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     // SAFETY: the consumer's promise about the list.
     let sgl = unsafe { slice(sgl, count) };
     qp.post_receive(context, sgl)
@@ -316,7 +316,7 @@ unsafe extern "system" fn ndk_read(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     // SAFETY: the consumer's promise about the list.
     let sgl = unsafe { slice(sgl, count) };
     let (va, rkey) = (remote_address, Rkey::new(remote_token));
@@ -348,7 +348,7 @@ unsafe extern "system" fn ndk_write(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     // SAFETY: the consumer's promise about the list.
     let sgl = unsafe { slice(sgl, count) };
     let op = SendOp::Write { va: remote_address, rkey: Rkey::new(remote_token) };
@@ -382,7 +382,7 @@ unsafe extern "system" fn ndk_fast_register(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     // SAFETY: the consumer's promise about the array; a null one holds nothing.
     let pages = unsafe { slice(pages, count) };
     let what = FastRegister { pages, fbo, len: length as u64, base: base.addr() as u64, flags };
@@ -413,7 +413,7 @@ unsafe extern "system" fn ndk_bind(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     qp.post(context, flags, |_| {
         // SAFETY: the consumer keeps the region open until this call returns.
         let mr = unsafe { qp.mr(mr) }?;
@@ -447,7 +447,7 @@ unsafe extern "system" fn ndk_invalidate(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the QP open until this call returns.
-    let qp = unsafe { QpObject::from_ndk(qp) };
+    let qp = or_return!(unsafe { QpObject::check(qp) });
     qp.post(context, flags, |_| {
         // SAFETY: null, or open by the consumer's promise.
         let kind = unsafe { object.as_ref() }.ok_or(STATUS_INVALID_PARAMETER)?.ObjectType;

@@ -16,7 +16,7 @@ pub(crate) struct SharedEndpointShared {
 
 /// The table of every shared endpoint.
 pub(crate) static DISPATCH: NDK_SHARED_ENDPOINT_DISPATCH = NDK_SHARED_ENDPOINT_DISPATCH {
-    NdkCloseSharedEndpoint: ndk_close,
+    NdkCloseSharedEndpoint: ndk_close::<NDK_SHARED_ENDPOINT>,
     NdkQueryExtension: ndk_query_extension,
     NdkGetLocalAddress: ndk_get_shared_endpoint_local_address,
 };
@@ -40,15 +40,12 @@ pub(crate) unsafe extern "system" fn ndk_create_shared_endpoint(
     _endpoint: *mut *mut NDK_SHARED_ENDPOINT,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the adapter open until this call returns.
-    let adapter = match unsafe { AdapterObject::check(adapter) } {
-        Ok(adapter) => adapter,
-        Err(status) => return status,
-    };
+    let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
     // SAFETY: the consumer's promise about the address.
     let Some(local) = (unsafe { parse_sockaddr(address, address_len) }) else {
         return STATUS_INVALID_ADDRESS;
     };
-    let done = CreateDone::new(completion, context);
+    let done = or_return!(CreateDone::new(completion, context));
     create(adapter.base.shard(), adapter.base.id, Create::SharedEndpoint { local }, done)
 }
 
@@ -63,10 +60,7 @@ unsafe extern "system" fn ndk_get_shared_endpoint_local_address(
     len: *mut ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the endpoint open until this call returns.
-    let endpoint = match unsafe { SharedEndpointObject::check(endpoint) } {
-        Ok(endpoint) => endpoint,
-        Err(status) => return status,
-    };
+    let endpoint = or_return!(unsafe { SharedEndpointObject::check(endpoint) });
     // SAFETY: the consumer's promise about the out parameters.
     unsafe { write_sockaddr(endpoint.shared.local, address, len) }
 }

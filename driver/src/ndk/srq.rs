@@ -34,7 +34,7 @@ pub(crate) struct SrqShared {
 
 /// The table of every SRQ.
 pub(crate) static DISPATCH: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
-    NdkCloseSrq: ndk_close,
+    NdkCloseSrq: ndk_close::<NDK_SRQ>,
     NdkQueryExtension: ndk_query_extension,
     NdkModifySrq: ndk_modify_srq,
     NdkSrqReceive: ndk_srq_receive,
@@ -69,14 +69,11 @@ unsafe extern "system" fn ndk_modify_srq(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the SRQ open until this call returns.
-    let srq = match unsafe { SrqObject::check(srq) } {
-        Ok(srq) => srq,
-        Err(status) => return status,
-    };
+    let srq = or_return!(unsafe { SrqObject::check(srq) });
     if depth > srq.base.shard.limits.srq_depth {
         return STATUS_INVALID_PARAMETER;
     }
-    let done = RequestDone::new(completion, context);
+    let done = or_return!(RequestDone::new(completion, context));
     request(srq.base.shard(), Control::ModifySrq { srq: srq.base.id, depth, threshold, done })
 }
 
@@ -92,7 +89,7 @@ unsafe extern "system" fn ndk_srq_receive(
     count: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the SRQ open until this call returns.
-    let srq = unsafe { SrqObject::from_ndk(srq) };
+    let srq = or_return!(unsafe { SrqObject::check(srq) });
     // SAFETY: the consumer's promise about the list.
     let sgl = unsafe { slice(sgl, count) };
     srq.post(context, sgl)

@@ -4,7 +4,7 @@
 
 use super::modelled::rtrb;
 use super::*;
-use crate::abi::MDL;
+use crate::abi::{MDL, NTSTATUS, PVOID};
 use crate::ndk::queue::{Queue, Slots};
 use crate::ndk::{Context, RequestDone};
 use crate::platform::Mapped;
@@ -75,8 +75,12 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
+unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
+
+unsafe extern "system" fn closed(_: PVOID) {}
+
 fn message() -> Control {
-    let done = RequestDone::new(None, core::ptr::null_mut());
+    let done = RequestDone::new(Some(unheard), core::ptr::null_mut()).unwrap();
     Control::DeregisterMr { mr: ObjectId::default(), done }
 }
 
@@ -163,7 +167,7 @@ fn a_message_with_a_place_has_room() {
 }
 
 fn close(shard: &Shard) {
-    shard.close(ObjectId::default(), CloseDone::Callback(None, Context::from_u64(0)));
+    shard.close(ObjectId::default(), CloseDone::Callback(closed, Context::from_u64(0)));
 }
 
 /// Where it is dropped or copied, loom objects to another thread that may be at it.

@@ -125,11 +125,6 @@ impl Function {
     const fn typed(self) -> Self {
         Self { misuse: TYPED, ..self }
     }
-
-    /// It refuses an object that the consumer has closed.
-    const fn refuses_closed(self) -> Self {
-        Self { misuse: CLOSED, ..self }
-    }
 }
 
 const fn inline(status: NTSTATUS) -> Documented {
@@ -166,17 +161,16 @@ const TOO_MANY_BYTES: Documented = inline(STATUS_BUFFER_OVERFLOW).sister();
 const CONCURRENT: Documented = inline(STATUS_INVALID_DEVICE_REQUEST).ours();
 const BAD_POINTER: Documented = inline(STATUS_INVALID_PARAMETER).ours();
 
-/// An object that the consumer has closed.
-const CLOSED: &[Documented] = &[inline(STATUS_INVALID_DEVICE_STATE).ours()];
 /// No object, or one of another type.
 const TYPED: &[Documented] = &[inline(STATUS_INVALID_PARAMETER).ours()];
 /// No object, one of another type, or one that the consumer has closed.
 const CHECKED: &[Documented] =
     &[inline(STATUS_INVALID_PARAMETER).ours(), inline(STATUS_INVALID_DEVICE_STATE).ours()];
 
-/// `NDK_FN_CLOSE_OBJECT` never fails; its completion counts as success. The last row is for a second
-/// close.
-const CLOSE: &[Documented] = &[SUCCESS, PENDING, inline(STATUS_INVALID_DEVICE_STATE).ours()];
+/// `NDK_FN_CLOSE_OBJECT` never fails; its completion counts as success. The last rows are for a second
+/// close, and for what is no object of the table's type or a close that nobody would hear of.
+const CLOSE: &[Documented] =
+    &[SUCCESS, PENDING, inline(STATUS_INVALID_DEVICE_STATE).ours(), BAD_POINTER];
 const CLOSE_PAGE: &str = "nc-ndkpi-ndk_fn_close_object";
 const QUERY: Function = function(
     "NdkQueryExtension",

@@ -157,7 +157,7 @@ pub(super) const SRQ: &[Function] = &[
         "nc-ndkpi-ndk_fn_srq_receive",
         &[inline(STATUS_SUCCESS), QUEUE_FULL, TOO_MANY_ELEMENTS, TOO_MANY_BYTES, CONCURRENT],
     )
-    .refuses_closed(),
+    .checked(),
 ];
 
 const POST: &[Documented] = &[
@@ -173,13 +173,13 @@ pub(super) const QP: &[Function] = &[
     function("NdkCloseQp", CLOSE_PAGE, CLOSE),
     QUERY,
     function("NdkFlush", "nc-ndkpi-ndk_fn_flush", &[CALLED]),
-    function("NdkSend", "nc-ndkpi-ndk_fn_send", POST).refuses_closed(),
+    function("NdkSend", "nc-ndkpi-ndk_fn_send", POST).checked(),
     function(
         "NdkReceive",
         "nc-ndkpi-ndk_fn_receive",
         &[inline(STATUS_SUCCESS), QUEUE_FULL, TOO_MANY_ELEMENTS, TOO_MANY_BYTES, CONCURRENT],
     )
-    .refuses_closed(),
+    .checked(),
     function(
         "NdkBind",
         "nc-ndkpi-ndk_fn_bind",
@@ -195,7 +195,7 @@ pub(super) const QP: &[Function] = &[
             inline(STATUS_INVALID_DEVICE_STATE).ours(),
         ],
     )
-    .refuses_closed(),
+    .checked(),
     function(
         "NdkFastRegister",
         "nc-ndkpi-ndk_fn_fast_register",
@@ -214,7 +214,7 @@ pub(super) const QP: &[Function] = &[
             inline(STATUS_INSUFFICIENT_RESOURCES).ours(),
         ],
     )
-    .refuses_closed(),
+    .checked(),
     function(
         "NdkInvalidate",
         "nc-ndkpi-ndk_fn_invalidate",
@@ -232,7 +232,7 @@ pub(super) const QP: &[Function] = &[
             inline(STATUS_ACCESS_VIOLATION).ours(),
         ],
     )
-    .refuses_closed(),
+    .checked(),
     function(
         "NdkRead",
         "nc-ndkpi-ndk_fn_read",
@@ -248,10 +248,10 @@ pub(super) const QP: &[Function] = &[
             CONCURRENT,
         ],
     )
-    .refuses_closed(),
-    function("NdkWrite", "nc-ndkpi-ndk_fn_write", POST).refuses_closed(),
+    .checked(),
+    function("NdkWrite", "nc-ndkpi-ndk_fn_write", POST).checked(),
     function("NdkSendAndInvalidate", "nc-ndkpi-ndk_fn_send_and_invalidate", POST)
-        .refuses_closed()
+        .checked()
         .since(V1_2),
 ];
 
