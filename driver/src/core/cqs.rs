@@ -3,7 +3,6 @@
 use super::State;
 use super::objects::{Entry, Kind};
 use crate::abi::*;
-use crate::ndk::adapter;
 use crate::ndk::cq::{self, Arm, CqObject, CqShared, Cqe, CreateCq, Hold, NEWS_ERROR, Results};
 use crate::ndk::{Context, Object, ObjectId};
 use crate::platform::Trace;
@@ -92,11 +91,8 @@ impl State {
                 arm: Arm::default(),
                 doorbell: Doorbell::default(),
             };
-            let object = Arc::new(Object {
-                ndk: NDK_CQ::new(adapter::VERSION, &cq::DISPATCH),
-                base,
-                shared,
-            });
+            let object =
+                Arc::new(Object { ndk: NDK_CQ::new(base.version, &cq::DISPATCH), base, shared });
             pointer = object.as_ndk();
             let CreateCq { notification, context, .. } = *what;
             Kind::Cq(CqCore {

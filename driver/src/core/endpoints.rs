@@ -6,7 +6,7 @@ use super::{State, Upcall};
 use crate::abi::*;
 use crate::ndk::listener::{self, ListenerObject};
 use crate::ndk::shared_endpoint::{self, SharedEndpointObject};
-use crate::ndk::{Context, Object, ObjectId, adapter, status};
+use crate::ndk::{Context, Object, ObjectId, status};
 use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -42,7 +42,7 @@ impl State {
     ) -> Context {
         let mut pointer = core::ptr::null_mut();
         self.insert(&[adapter], |base| {
-            let ndk = NDK_LISTENER::new(adapter::VERSION, &listener::DISPATCH);
+            let ndk = NDK_LISTENER::new(base.version, &listener::DISPATCH);
             let object =
                 Arc::new(Object { ndk, base, shared: listener::ListenerShared::default() });
             pointer = object.as_ndk();
@@ -162,7 +162,7 @@ impl State {
         local.set_port(port);
         let mut pointer = core::ptr::null_mut();
         self.insert(&[adapter], |base| {
-            let ndk = NDK_SHARED_ENDPOINT::new(adapter::VERSION, &shared_endpoint::DISPATCH);
+            let ndk = NDK_SHARED_ENDPOINT::new(base.version, &shared_endpoint::DISPATCH);
             let shared = shared_endpoint::SharedEndpointShared { local };
             let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();

@@ -7,7 +7,7 @@ use crate::ndk::mr::{self, Initialize, MrObject, MrShared, Pages, Register};
 use crate::ndk::mw::{self, MwObject, MwShared};
 use crate::ndk::pd::{self, PdShared};
 use crate::ndk::regions::LOGICAL;
-use crate::ndk::{Context, Object, ObjectId, adapter};
+use crate::ndk::{Context, Object, ObjectId};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl State {
         self.next_pd = self.next_pd.wrapping_add(1);
         let mut pointer = core::ptr::null_mut();
         self.insert(&[parent], |base| {
-            let ndk = NDK_PD::new(adapter::VERSION, &pd::DISPATCH);
+            let ndk = NDK_PD::new(base.version, &pd::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared: PdShared { privileged } });
             pointer = object.as_ndk();
             Kind::Pd(object, pd)
@@ -69,7 +69,7 @@ impl State {
         let pd = self.pd(parent)?;
         let mut pointer = core::ptr::null_mut();
         self.insert(&[parent], |base| {
-            let ndk = NDK_MR::new(adapter::VERSION, &mr::DISPATCH);
+            let ndk = NDK_MR::new(base.version, &mr::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared: MrShared::new(pd, fast_register) });
             pointer = object.as_ndk();
             Kind::Mr(MrCore { object, pd, registered: None })
@@ -159,7 +159,7 @@ impl State {
         let key = self.device.reserve(pd, Reserve::Window).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
         let mut pointer = core::ptr::null_mut();
         let id = self.insert(&[parent], |base| {
-            let ndk = NDK_MW::new(adapter::VERSION, &mw::DISPATCH);
+            let ndk = NDK_MW::new(base.version, &mw::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared: MwShared { pd, key } });
             pointer = object.as_ndk();
             Kind::Mw(MwCore { object, mr: None })

@@ -25,6 +25,8 @@ pub(super) type Objects = SlotMap<ObjectId, Entry>;
 
 /// An object, and what holds it.
 pub(super) struct Entry {
+    /// What its adapter was opened at.
+    version: NDK_VERSION,
     pub(super) kind: Kind,
     /// Antecedents, each of which counts this object as a successor.
     pub(super) parents: heapless::Vec<ObjectId, 4>,
@@ -69,15 +71,27 @@ impl Kind {
 }
 
 impl State {
-    /// Enters an object under its antecedents.
+    /// Enters an object under its antecedents, at the version of the first.
     pub(super) fn insert(
         &mut self,
         parents: &[ObjectId],
         make: impl FnOnce(Base) -> Kind,
     ) -> ObjectId {
+        let parent = parents.first().and_then(|&parent| self.objects.get(parent));
+        let version = parent.map_or(adapter::VERSION, |parent| parent.version);
+        self.insert_at(version, parents, make)
+    }
+
+    fn insert_at(
+        &mut self,
+        version: NDK_VERSION,
+        parents: &[ObjectId],
+        make: impl FnOnce(Base) -> Kind,
+    ) -> ObjectId {
         let shard = Arc::clone(&self.shard);
         let id = self.objects.insert_with_key(|id| Entry {
-            kind: make(Base::new(id, shard)),
+            kind: make(Base::new(id, version, shard)),
+            version,
             parents: heapless::Vec::new(),
             children: 0,
             closing: None,
@@ -125,7 +139,7 @@ impl State {
             return opened(core::ptr::null_mut());
         }
         let mut pointer = core::ptr::null_mut();
-        self.insert(&[], |base| {
+        self.insert_at(version, &[], |base| {
             let object = Arc::new(Object {
                 ndk: NDK_ADAPTER::new(version, &adapter::DISPATCH),
                 base,
@@ -173,7 +187,7 @@ impl State {
     ) -> (ObjectId, Context) {
         let mut pointer = core::ptr::null_mut();
         let id = self.insert(parents, |base| {
-            let ndk = NDK_CONNECTOR::new(adapter::VERSION, &connector::DISPATCH);
+            let ndk = NDK_CONNECTOR::new(base.version, &connector::DISPATCH);
             let object =
                 Arc::new(Object { ndk, base, shared: connector::ConnectorShared::default() });
             pointer = object.as_ndk();

@@ -7,7 +7,7 @@ use crate::ndk::qp::{self, CreateQp, Inline, QpObject, QpShared};
 use crate::ndk::queue::{Queue, Slots};
 use crate::ndk::regions::InlineSlots;
 use crate::ndk::srq::{self, CreateSrq, SrqObject, SrqShared};
-use crate::ndk::{Context, Object, ObjectId, adapter, reason};
+use crate::ndk::{Context, Object, ObjectId, reason};
 use crate::ring::modelled::rtrb;
 use crate::ring::{Doorbell, Exclusive};
 use alloc::boxed::Box;
@@ -135,7 +135,7 @@ impl State {
                 reads: AtomicBool::new(false),
                 doorbell: Doorbell::default(),
             };
-            let ndk = NDK_QP::new(adapter::VERSION, &qp::DISPATCH);
+            let ndk = NDK_QP::new(base.version, &qp::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();
             Kind::Qp(Box::new(QpCore {
@@ -258,7 +258,7 @@ impl State {
                 slots: Slots::new(what.depth),
                 doorbell: Doorbell::default(),
             };
-            let ndk = NDK_SRQ::new(adapter::VERSION, &srq::DISPATCH);
+            let ndk = NDK_SRQ::new(base.version, &srq::DISPATCH);
             let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();
             let CreateSrq { notification, context, .. } = *what;

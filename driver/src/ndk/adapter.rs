@@ -14,14 +14,19 @@ pub(crate) type AdapterObject = Object<NDK_ADAPTER, ()>;
 
 /// The highest interface version that this provider runs at.
 pub(crate) const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
-/// The version to run at for a consumer that names the lowest minor version it can live with: our
-/// highest, as a minor version contains those before it. `None`: we cannot serve it.
+/// The highest of those before, whose `NDK_ADAPTER_INFO` is shorter.
+const VERSION_1: NDK_VERSION = NDK_VERSION { Major: 1, Minor: 2 };
+
+/// The version to run at for a consumer that names the lowest minor version it can live with: the
+/// highest of that major version, as a minor version contains those before it. `None`: we cannot
+/// serve it.
 pub(crate) const fn negotiate(asked: NDK_VERSION) -> Option<NDK_VERSION> {
-    match asked.Major {
-        1 => Some(VERSION),
-        2 if asked.Minor <= VERSION.Minor => Some(VERSION),
-        _ => None,
-    }
+    let highest = match asked.Major {
+        1 => VERSION_1,
+        2 => VERSION,
+        _ => return None,
+    };
+    if asked.Minor <= highest.Minor { Some(highest) } else { None }
 }
 
 /// Bytes of private data in a connect: the 92 of a CM REQ less the 36 of the IP CM header.
@@ -63,9 +68,9 @@ impl Default for Limits {
 
 impl Limits {
     /// What [`NDK_FN_QUERY_ADAPTER_INFO`] answers.
-    pub(crate) fn info(&self) -> NDK_ADAPTER_INFO {
+    pub(crate) fn info(&self, version: NDK_VERSION) -> NDK_ADAPTER_INFO {
         NDK_ADAPTER_INFO {
-            Version: VERSION,
+            Version: version,
             // No OUI is assigned to this project.
             VendorId: 0,
             DeviceId: 1,
@@ -114,7 +119,7 @@ pub(crate) static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
 /// [`NDK_FN_QUERY_ADAPTER_INFO`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_query_adapter_info).
 /// PASSIVE_LEVEL.
 ///
-/// A buffer of the 1.x size, which ends before `RdmaTechnology`, is filled that far.
+/// At 1.x the structure ends before `RdmaTechnology`.
 ///
 /// # Safety
 /// `adapter` is open, `size` is valid, `info` is null or writable for `*size` bytes.
@@ -130,23 +135,21 @@ unsafe extern "system" fn ndk_query_adapter_info(
     let adapter = or_return!(unsafe { AdapterObject::check(adapter) });
     // SAFETY: not null, so valid by the consumer's promise.
     let room = unsafe { size.read() } as usize;
-    let len = if room >= size_of::<NDK_ADAPTER_INFO>() {
-        size_of::<NDK_ADAPTER_INFO>()
-    } else {
-        NDK_ADAPTER_INFO_V1_SIZE
+    let version = adapter.base.version;
+    let len = match version.Major {
+        1 => NDK_ADAPTER_INFO_V1_SIZE,
+        _ => size_of::<NDK_ADAPTER_INFO>(),
     };
+    // SAFETY: as above.
+    unsafe { size.write(len as ULONG) };
     if info.is_null() || room < len {
-        // SAFETY: as above.
-        unsafe { size.write(size_of::<NDK_ADAPTER_INFO>() as ULONG) };
         return STATUS_BUFFER_TOO_SMALL;
     }
-    let answer = adapter.base.shard.limits.info();
+    let answer = adapter.base.shard.limits.info(version);
     // SAFETY: the consumer's buffer holds at least `len` bytes, and so does `answer`.
     unsafe {
         core::ptr::copy_nonoverlapping((&raw const answer).cast::<u8>(), info.cast::<u8>(), len)
     };
-    // SAFETY: as above.
-    unsafe { size.write(len as ULONG) };
     STATUS_SUCCESS
 }
 

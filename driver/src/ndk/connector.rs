@@ -253,7 +253,7 @@ unsafe extern "system" fn ndk_complete_connect(
 }
 
 /// [`NDK_FN_COMPLETE_CONNECT_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_complete_connect_ex).
-/// IRQL <= DISPATCH_LEVEL.
+/// IRQL <= DISPATCH_LEVEL. `STATUS_NOT_SUPPORTED` on an adapter that was opened at 1.x.
 ///
 /// # Safety
 /// `connector` is open.
@@ -266,6 +266,7 @@ unsafe extern "system" fn ndk_complete_connect_ex(
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
     let connector = or_return!(unsafe { ConnectorObject::check(connector) });
+    or_return!(connector.base.check_2_1());
     let event = DisconnectEvent::WithReason(event, Context::new(event_context));
     let done = or_return!(RequestDone::new(completion, context));
     connector.complete_connect(event, done)
@@ -367,7 +368,7 @@ unsafe extern "system" fn ndk_accept(
 }
 
 /// [`NDK_FN_ACCEPT_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_accept_ex).
-/// IRQL <= DISPATCH_LEVEL.
+/// IRQL <= DISPATCH_LEVEL. `STATUS_NOT_SUPPORTED` on an adapter that was opened at 1.x.
 ///
 /// # Safety
 /// `connector` and `qp` are open; the private data is readable for its length.
@@ -385,6 +386,7 @@ unsafe extern "system" fn ndk_accept_ex(
 ) -> NTSTATUS {
     // SAFETY: the consumer keeps the connector open until this call returns.
     let connector = or_return!(unsafe { ConnectorObject::check(connector) });
+    or_return!(connector.base.check_2_1());
     let event = DisconnectEvent::WithReason(event, Context::new(event_context));
     let done = or_return!(RequestDone::new(completion, context));
     let arguments =

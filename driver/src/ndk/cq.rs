@@ -342,6 +342,7 @@ unsafe extern "system" fn ndk_get_cq_results_ex(
     }
     // SAFETY: the consumer keeps the CQ open until this call returns.
     let Ok(cq) = (unsafe { CqObject::check(cq) }) else { return 0 };
+    let told = cq.base.check_2_1().is_ok();
     cq.drain(count, |at, cqe| {
         let result = NDK_RESULT_EX {
             Status: cqe.status,
@@ -349,7 +350,8 @@ unsafe extern "system" fn ndk_get_cq_results_ex(
             QPContext: cqe.qp_context.get(),
             RequestContext: cqe.request_context.get(),
             Type: cqe.operation,
-            ProviderErrorCode: cqe.error_code,
+            // Before 2.1 there is none.
+            ProviderErrorCode: if told { cqe.error_code } else { 0 },
             TypeSpecificCompletionOutput: cqe.token as ULONG_PTR,
         };
         // SAFETY: `at` is below `count`.

@@ -59,18 +59,26 @@ pub(crate) struct Object<N, S> {
 pub(crate) struct Base {
     pub(crate) id: ObjectId,
     pub(crate) shard: Arc<Shard>,
+    /// What its adapter was opened at.
+    pub(crate) version: NDK_VERSION,
     /// The consumer has closed it, and what it asks of it now is a mistake.
     closing: AtomicBool,
 }
 
 impl Base {
-    pub(crate) const fn new(id: ObjectId, shard: Arc<Shard>) -> Self {
-        Self { id, shard, closing: AtomicBool::new(false) }
+    pub(crate) const fn new(id: ObjectId, version: NDK_VERSION, shard: Arc<Shard>) -> Self {
+        Self { id, shard, version, closing: AtomicBool::new(false) }
     }
 
     /// Whether the consumer has closed the object.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    /// `STATUS_NOT_SUPPORTED`: the adapter was opened at 1.x, which lacks what 2.1 brought.
+    pub(crate) const fn check_2_1(&self) -> Result<(), NTSTATUS> {
+        if self.version.Major < 2 { Err(STATUS_NOT_SUPPORTED) } else { Ok(()) }
     }
 
     /// The shard, to use beyond the object's life.

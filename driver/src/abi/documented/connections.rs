@@ -122,9 +122,8 @@ pub(super) const CONNECTOR: &[Function] = &[
     )
     .checked(),
     function("NdkCompleteConnectEx", "nc-ndkpi-ndk_fn_complete_connect_ex", COMPLETE_CONNECT)
-        .checked()
-        .since(V2_1),
-    function("NdkAcceptEx", "nc-ndkpi-ndk_fn_accept_ex", ACCEPT).checked().since(V2_1),
+        .checked_of_2_1(),
+    function("NdkAcceptEx", "nc-ndkpi-ndk_fn_accept_ex", ACCEPT).checked_of_2_1(),
 ];
 
 pub(super) const LISTENER: &[Function] = &[

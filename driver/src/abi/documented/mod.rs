@@ -121,6 +121,11 @@ impl Function {
         Self { misuse: CHECKED, ..self }
     }
 
+    /// [`Self::checked`], and missing at 1.x.
+    const fn checked_of_2_1(self) -> Self {
+        Self { misuse: CHECKED_OF_2_1, ..self }.since(V2_1)
+    }
+
     /// It looks at the type of its object, which only its closer can close.
     const fn typed(self) -> Self {
         Self { misuse: TYPED, ..self }
@@ -166,6 +171,12 @@ const TYPED: &[Documented] = &[inline(STATUS_INVALID_PARAMETER).ours()];
 /// No object, one of another type, or one that the consumer has closed.
 const CHECKED: &[Documented] =
     &[inline(STATUS_INVALID_PARAMETER).ours(), inline(STATUS_INVALID_DEVICE_STATE).ours()];
+/// As before, or one whose adapter was opened at 1.x.
+const CHECKED_OF_2_1: &[Documented] = &[
+    inline(STATUS_INVALID_PARAMETER).ours(),
+    inline(STATUS_INVALID_DEVICE_STATE).ours(),
+    inline(STATUS_NOT_SUPPORTED).ours(),
+];
 
 /// `NDK_FN_CLOSE_OBJECT` never fails; its completion counts as success. The last rows are for a second
 /// close, and for what is no object of the table's type or a close that nobody would hear of.

@@ -4,7 +4,7 @@
 use super::Adapter;
 use crate::abi::imports::NdisMSetMiniportAttributes;
 use crate::abi::*;
-use crate::ndk::adapter::Limits;
+use crate::ndk::adapter::{Limits, VERSION};
 use crate::windows::{header, ndk, oid};
 use alloc::sync::Arc;
 use core::ptr::null_mut;
@@ -75,7 +75,7 @@ impl Adapter {
 
     pub(super) fn set_ndk(&self) -> Result<(), NDIS_STATUS> {
         let limits = Limits::default();
-        let mut info = limits.info();
+        let mut info = limits.info(VERSION);
         let mut capabilities = NDIS_NDK_CAPABILITIES {
             Header: header(
                 NDIS_OBJECT_TYPE_DEFAULT,
