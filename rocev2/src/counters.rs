@@ -132,7 +132,13 @@ counters! {
         /// Times that packets were sent again because of a timer or a NAK, RNR NAKs excepted. rxe's
         /// name.
         CompleterRetryErr = "completer_retry_err", Events, Qp;
-        /// Retransmission timers that ran out. mlx5's name.
+        /// Times that something was sent again whose first copy turned out to have been answered: a READ
+        /// twice, or sooner than any round trip. Others go unnoticed.
+        NeedlessResends = "needless_resends", Events, Qp;
+        /// WRITEs of nothing by which a silent peer was asked what it has.
+        TailLossProbes = "tail_loss_probes", Packets, Qp;
+
+        /// Retransmission timers that ran out and made the requester send again, or give up. mlx5's name.
         LocalAckTimeoutErr = "local_ack_timeout_err", Events, Qp;
         /// QPs that failed because the peer stayed silent through all retries. rxe's name.
         RetryExceededErr = "retry_exceeded_err", Events, Qp;

@@ -6,7 +6,7 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
-use crate::wire::{Mac, parse_unit};
+use crate::wire::{Aeth, Mac, NakCode, Syndrome, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
 
@@ -16,6 +16,7 @@ mod door;
 mod keys;
 mod loss;
 mod shared;
+mod strict;
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;

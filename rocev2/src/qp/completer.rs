@@ -2,7 +2,7 @@
 
 use super::congestion::Loss;
 use super::copy::{LocalFault, scatter};
-use super::recovery::Recovery;
+use super::recovery::{Recovery, Remedy};
 use super::retry::{Expiry, RetryTimer};
 use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
 use super::{Keys, PeerQp};
@@ -23,11 +23,16 @@ pub struct Completer {
     /// The pause that the peer asked for: the packet that it refused, and the end.
     pause: Option<(Psn, Instant)>,
     recovery: Recovery,
-    /// A packet whose round trip is being measured: sent once, or again because the peer named it as
-    /// missing, which is the same to the peer.
-    probe: Option<(Psn, Instant)>,
+    /// A packet whose round trip is being measured, which was sent once, and whether it is a READ.
+    timed: Option<(Psn, Instant, bool)>,
+    /// The last thing sent again was so without evidence.
+    guessed: bool,
     /// For congestion control to hear of.
     loss: Option<Loss>,
+    /// Times that something was sent again whose first copy was answered, not counted yet.
+    needless: u64,
+    /// The answer that is worked on is a NAK.
+    refused: bool,
 }
 
 /// What the QP has to do about an answer.
@@ -64,8 +69,11 @@ impl Completer {
             rnr_tries: 0,
             pause: None,
             recovery: Recovery::new(),
-            probe: None,
+            timed: None,
+            guessed: false,
             loss: None,
+            needless: 0,
+            refused: false,
         }
     }
 
@@ -91,6 +99,11 @@ impl Completer {
         [retry, self.recovery.deadline()].into_iter().flatten().min()
     }
 
+    /// A packet that leaves now has arrived by then, or was lost.
+    pub fn spent_by(&self, now: Instant) -> Instant {
+        now + self.timer.life(now)
+    }
+
     /// What the last packet or timeout showed to be lost.
     pub const fn take_loss(&mut self) -> Option<Loss> {
         self.loss.take()
@@ -103,48 +116,70 @@ impl Completer {
         self.pause = None;
     }
 
-    /// Notes that packets have left, the last of them `newest`.
-    pub fn sent(&mut self, now: Instant, newest: Psn, first_time: bool) {
-        self.timer.sent(now);
-        if first_time && self.probe.is_none() {
-            self.probe = Some((newest, now));
+    /// Notes that packets have left.
+    pub fn sent(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
+        self.timer.sent(now, reads(sq));
+        if first_time && self.timed.is_none() {
+            let newest = sq.newest();
+            self.timed = Some((newest, now, sq.is_read_at(newest)));
         }
     }
 
-    /// Acts on expired timers.
-    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue, tally: &Tally) -> Verdict {
-        self.recovery.handle_timeout(now, sq);
+    /// Acts on expired timers. `window`: packets in flight, at most.
+    pub fn handle_timeout(
+        &mut self,
+        now: Instant,
+        window: u32,
+        sq: &mut SendQueue,
+        tally: &Tally,
+    ) -> Verdict {
+        if let Some(at) = self.recovery.handle_timeout(now, sq) {
+            self.named(now, at, sq, tally);
+        }
         if let Some((_, until)) = self.pause {
             if now >= until {
-                self.pause = None;
-                // An answer asked for meanwhile took the place of what was to be sent again.
-                if !sq.resending() && sq.outstanding() {
-                    self.recovery.refused(sq);
-                }
-                // What the peer took meanwhile may leave nothing to be sent, and an answer missing.
-                if sq.outstanding() {
-                    self.timer.sent(now);
-                }
+                self.end_pause(now, sq);
             }
             return Verdict::Done;
         }
-        let expiry = self.timer.expired(now);
-        if expiry != Expiry::None {
-            tally.count(Counter::LocalAckTimeoutErr);
-        }
-        match expiry {
-            Expiry::None => Verdict::Done,
+        match self.timer.expired(now) {
+            Expiry::None => {}
             Expiry::GiveUp => {
+                tally.count(Counter::LocalAckTimeoutErr);
                 tally.count(Counter::RetryExceededErr);
-                Verdict::Fail(WcStatus::TransportRetryExceeded)
+                return Verdict::Fail(WcStatus::TransportRetryExceeded);
             }
-            Expiry::Resend => {
-                tally.count(Counter::CompleterRetryErr);
-                self.recovery.silence(self.timer.resends(), sq);
-                self.loss = Some(Loss::Silence);
-                self.probe = None;
-                Verdict::Done
+            expiry @ (Expiry::Ask | Expiry::Resend) => {
+                let tries = (self.timer.tries(), expiry == Expiry::Resend);
+                if self.recovery.silence(tries, window, sq) == Remedy::Resend {
+                    tally.count(Counter::LocalAckTimeoutErr);
+                    tally.count(Counter::CompleterRetryErr);
+                    (self.loss, self.timed, self.guessed) = (Some(Loss::Silence), None, true);
+                }
             }
+        }
+        Verdict::Done
+    }
+
+    fn end_pause(&mut self, now: Instant, sq: &mut SendQueue) {
+        self.pause = None;
+        // An answer asked for meanwhile took the place of what was to be sent again.
+        if !sq.resending() && sq.outstanding() {
+            self.recovery.refused(sq);
+        }
+        // What the peer took meanwhile may leave nothing to be sent, and an answer missing.
+        if sq.outstanding() {
+            self.timer.sent(now, reads(sq));
+        }
+    }
+
+    /// The packet `at` counts as lost because the peer named it, and is sent again.
+    fn named(&mut self, now: Instant, at: Psn, sq: &SendQueue, tally: &Tally) {
+        tally.count(Counter::CompleterRetryErr);
+        (self.timed, self.guessed) = (None, false);
+        self.loss = Some(Loss::Request { at, end: sq.next() });
+        if !self.paused() {
+            self.timer.restart(now);
         }
     }
 
@@ -159,11 +194,19 @@ impl Completer {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
+        let opcode = packet.bth.opcode;
+        if opcode.operation() == Operation::ReadResponse && cx.sq.read_answered(psn, opcode.place())
+        {
+            self.sent_in_vain(now);
+        }
         if !cx.sq.expects(psn) {
+            self.count_needless(cx.tally);
             self.recovery.repeated(psn);
             return Err(DropReason::StaleResponse);
         }
-        let result = match (packet.bth.opcode.operation(), packet.ext) {
+        self.refused = matches!(packet.ext, Ext::Aeth(Aeth { syndrome, .. })
+            if !matches!(syndrome, Syndrome::Ack { .. }));
+        let result = match (opcode.operation(), packet.ext) {
             (Operation::Acknowledge, Ext::Aeth(aeth)) => self.handle_aeth(now, psn, aeth, cx),
             (Operation::ReadResponse, _) => self.handle_read_data(now, packet, cx),
             // An atomic was never asked for.
@@ -172,6 +215,7 @@ impl Completer {
         if self.recovery.watch(now, cx.sq) {
             cx.tally.count(Counter::ImpliedNakSeqErr);
         }
+        self.count_needless(cx.tally);
         result
     }
 
@@ -212,13 +256,11 @@ impl Completer {
                 tally.count(Counter::PacketSeqErr);
                 self.acknowledge(now, psn, sq, out);
                 // A NAK may be older than what was acknowledged since.
-                if psn == sq.acked()
-                    && let Some(newest) = self.recovery.named(sq)
-                {
-                    tally.count(Counter::CompleterRetryErr);
-                    self.probe = Some((newest, now));
-                    self.loss = Some(Loss::Request { at: psn, end: sq.next() });
-                    if !self.paused() {
+                if psn == sq.acked() {
+                    self.timed = None;
+                    if self.recovery.named(now, self.timer.wait(now), sq) {
+                        self.named(now, psn, sq, tally);
+                    } else if self.recovery.has_evidence() && !self.paused() {
                         self.timer.restart(now);
                     }
                 }
@@ -291,7 +333,7 @@ impl Completer {
             self.rnr_tries += 1;
         }
         self.recovery.refused(sq);
-        self.probe = None;
+        self.timed = None;
         self.pause = Some((refused, now + pause));
         self.timer.pause(now + pause);
         Verdict::Done
@@ -351,17 +393,48 @@ impl Completer {
     fn progress(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
         self.rnr_tries = 0;
         let acked = sq.acked();
-        if let Some((psn, sent_at)) = self.probe
+        if let Some((psn, sent_at, read)) = self.timed
             && acked.since(psn) > 0
         {
-            self.timer.sample(now.saturating_since(sent_at));
-            self.probe = None;
+            self.timer.sample(now, now.saturating_since(sent_at), read);
+            self.timed = None;
+        }
+        if let Some(at) = sq.take_again()
+            && self.timer.is_too_soon(now.saturating_since(at))
+        {
+            self.sent_in_vain(now);
+        } else if sq.asking()
+            && !self.refused
+            && !self.recovery.has_evidence()
+            && self.timer.tries() > 0
+        {
+            // The question is not answered, but what stands before it: that was only late.
+            self.timer.was_early(now);
         }
         if self.pause.is_none() {
-            self.timer.progress(now, sq.outstanding());
+            self.timer.progress(now, sq.outstanding(), reads(sq));
         }
-        self.recovery.acknowledged(acked.since(before).cast_unsigned(), sq);
+        self.recovery.acknowledged(now, acked.since(before).cast_unsigned(), sq);
     }
+
+    fn count_needless(&mut self, tally: &Tally) {
+        if self.needless > 0 {
+            tally.add(Counter::NeedlessResends, core::mem::take(&mut self.needless));
+        }
+    }
+
+    /// The first copy of what was sent again has been answered.
+    fn sent_in_vain(&mut self, now: Instant) {
+        self.needless += 1;
+        if self.guessed {
+            self.timer.was_early(now);
+        }
+    }
+}
+
+/// Whether the oldest request is a READ.
+fn reads(sq: &SendQueue) -> bool {
+    sq.head().is_some_and(|(wqe, _)| wqe.is_read())
 }
 
 /// Whether an answer has the length and the place of packet `done` of a READ. The last packet of the

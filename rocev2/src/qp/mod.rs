@@ -297,6 +297,7 @@ impl Qp {
             let (sq, tally) = (&mut self.sq, &self.tally);
             let mut cx = completer::Context { peer, keys, memory, sq, out, tally };
             let verdict = self.completer.handle(now, packet, &mut cx);
+            self.sq.unpark(now, out);
             while let Some(key) = self.sq.pop_ended_key() {
                 // It has ended already where the READ was of nothing; else the data just went
                 // through it.
@@ -348,7 +349,9 @@ impl Qp {
             return None;
         }
         let pace = self.congestion.rate().deadline();
-        [self.completer.deadline(), self.responder.deadline(), pace].into_iter().flatten().min()
+        let parked = self.sq.parked_until();
+        let deadlines = [self.completer.deadline(), self.responder.deadline(), pace, parked];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Acts on expired timers.
@@ -358,7 +361,9 @@ impl Qp {
         }
         self.unblock(now);
         self.responder.handle_timeout(now, &self.tally);
-        let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);
+        self.sq.unpark(now, out);
+        let window = self.requester.window_packets();
+        let verdict = self.completer.handle_timeout(now, window, &mut self.sq, &self.tally);
         if let Some(loss) = self.completer.take_loss() {
             self.congestion.handle_loss(now, loss);
         }
@@ -535,11 +540,14 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
         let paced = self.congestion.rate_mut().current(now).is_some();
+        // What is new has no copies.
+        let spent_by = if new { now } else { self.completer.spent_by(now) };
         let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
-        let mut cx = requester::Context { peer, pd, qpn, mrs, memory, sq, out, paced, tally };
+        let mut cx =
+            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
         let written = self.requester.fill(&mut cx, unit, max_packets);
         if written > 0 {
-            self.completer.sent(now, self.sq.newest(), new);
+            self.completer.sent(now, new, &self.sq);
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }
         if self.sq.in_flight() == 0

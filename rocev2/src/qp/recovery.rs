@@ -7,10 +7,14 @@
 //! that keeps. From such a peer's gaps only what it names is resent, twice as much each time it names
 //! the very next packet. A peer that drops gets everything from the gap on, once per gap, in a window
 //! that shrinks to the distance between losses, so that little is dropped with each.
+//!
+//! A READ is asked for again on evidence only: a gap in its answers that lasted, or a NAK that names it
+//! and stayed true for a round trip, as many peers complain of what is merely out of order. Silence is
+//! no evidence: the peer is asked what it has ([`SendQueue::ask`]) until it is too late for an answer.
 
 use super::reorder::{Patience, REORDER_PACKETS};
 use super::work::{Cause, SendQueue};
-use crate::env::Instant;
+use crate::env::{Duration, Instant};
 use crate::psn::Psn;
 
 /// Losses after which a peer that drops is tested again.
@@ -19,6 +23,11 @@ const LOSSES_BEFORE_TEST: u8 = 32;
 /// until it is known to keep, and after.
 const MISSES_UNKNOWN: u8 = 2;
 const MISSES_KEEPS: u8 = 3;
+/// Questions that a peer leaves unanswered before something is sent again that does no harm, or that the
+/// peer has named once.
+const PATIENT: u32 = 3;
+/// How long the rest of an answer is waited for before what is behind it is looked after.
+const ANSWER: Duration = Duration::from_millis(16);
 /// The least window towards a peer that drops.
 const LIMIT_MIN: u32 = 2;
 
@@ -48,11 +57,29 @@ enum Why {
     NotATest,
 }
 
+/// A packet that the peer named, and that may only be late.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    at: Psn,
+    /// It counts as lost then.
+    due: Instant,
+}
+
+/// What is done about silence.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Remedy {
+    /// The peer is asked, or nothing can be done yet.
+    Ask,
+    /// Something is sent again.
+    Resend,
+}
+
 /// Loss recovery of one QP's requester.
 #[derive(Debug)]
 pub struct Recovery {
     peer: Peer,
     resend: Option<Resend>,
+    late: Option<Late>,
     /// Packets acknowledged since the last loss, and since the limit grew.
     since_loss: u32,
     since_growth: u32,
@@ -73,6 +100,7 @@ impl Recovery {
         Self {
             peer: Peer::Unknown { misses: 0 },
             resend: None,
+            late: None,
             since_loss: 0,
             since_growth: 0,
             gap: None,
@@ -85,25 +113,51 @@ impl Recovery {
 
     /// Ends what is under way.
     pub fn stop(&mut self) {
-        (self.resend, self.gap) = (None, None);
+        (self.resend, self.late, self.gap) = (None, None, None);
     }
 
     /// When [`Self::handle_timeout`] has work.
     pub fn deadline(&self) -> Option<Instant> {
+        [self.gap_deadline(), self.late.map(|late| late.due)].into_iter().flatten().min()
+    }
+
+    fn gap_deadline(&self) -> Option<Instant> {
         self.gap.map(|(_, since)| self.patience.end(since))
     }
 
-    /// Acts on a gap in the answers that lasted too long.
-    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) {
-        if self.deadline().is_some_and(|deadline| now >= deadline) {
+    /// Acts on what lasted too long to be mere lateness: a gap in the answers, a packet that the peer
+    /// named. The latter if it is now sent again.
+    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> Option<Psn> {
+        if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
             self.ask(sq);
         }
+        let Late { at, .. } = self.late.filter(|late| now >= late.due)?;
+        self.late = None;
+        sq.stall(false);
+        if sq.acked() != at || sq.next().since(at) <= 0 || sq.inside_read() {
+            return None;
+        }
+        self.resend_named(sq);
+        Some(at)
+    }
+
+    /// Whether the peer is known to miss something.
+    pub const fn has_evidence(&self) -> bool {
+        self.resend.is_some() || self.late.is_some() || self.gap.is_some()
     }
 
     /// The peer has acknowledged `packets` more.
-    pub fn acknowledged(&mut self, packets: u32, sq: &mut SendQueue) {
+    pub fn acknowledged(&mut self, now: Instant, packets: u32, sq: &mut SendQueue) {
         self.grow(packets, sq);
         let acked = sq.acked();
+        if self.late.is_some_and(|late| acked.since(late.at) > 0) {
+            // It was late. A peer that drops has nothing of what came before it.
+            let more = sq.next().since(acked) > 0;
+            let soon = self.patience.end(now);
+            let due = if sq.inside_read() { now + ANSWER } else { soon };
+            self.late = more.then_some(Late { at: acked, due });
+            sq.stall(more);
+        }
         let Some(resend) = self.resend.filter(|resend| acked.since(resend.end) >= 0) else {
             return;
         };
@@ -127,26 +181,39 @@ impl Recovery {
         }
     }
 
-    /// The peer named the packet after the last one acknowledged as missing. The last packet that will
-    /// be resent for that; `None` if it was before, or will be anyway.
-    pub fn named(&mut self, sq: &mut SendQueue) -> Option<Psn> {
+    /// The peer named the packet after the last one acknowledged as missing. Whether it is resent for that
+    /// now: not if it was before, will be anyway, or is a READ, which is given `wait` to arrive after all.
+    /// A peer that keeps has waited for it already.
+    pub fn named(&mut self, now: Instant, wait: Duration, sq: &mut SendQueue) -> bool {
         let at = sq.acked();
         if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
-            return None;
+            return false;
         }
+        if !matches!(self.peer, Peer::Keeps { .. }) && sq.is_read_at(at) {
+            if self.late.is_none_or(|late| late.at != at) {
+                self.late = Some(Late { at, due: now + wait });
+                sq.stall(true);
+            }
+            return false;
+        }
+        self.resend_named(sq);
+        true
+    }
+
+    fn resend_named(&mut self, sq: &mut SendQueue) {
+        self.late = None;
         sq.resend_for(Cause::Nak);
         if matches!(self.peer, Peer::Drops { .. }) {
             self.go_back(sq);
         } else {
             self.resend(1, Why::Named, sq);
         }
-        self.resend.map(|resend| resend.end.prev())
     }
 
     /// The peer will take the packet after the last one acknowledged later.
     pub fn refused(&mut self, sq: &mut SendQueue) {
         sq.resend_for(Cause::Rnr);
-        self.resend = None;
+        (self.resend, self.late) = (None, None);
         if matches!(self.peer, Peer::Keeps { .. }) {
             self.resend(1, Why::Silence, sq);
         } else {
@@ -154,21 +221,40 @@ impl Recovery {
         }
     }
 
-    /// Nothing came for a retransmission timeout, `tries` times in a row.
-    pub fn silence(&mut self, tries: u32, sq: &mut SendQueue) {
-        sq.resend_for(Cause::Timer);
-        sq.stall(false);
+    /// Nothing came for a retransmission timeout, `tries` times in a row; `blind`: it is too late for an
+    /// answer. `window`: packets in flight, at most.
+    pub fn silence(
+        &mut self,
+        (tries, blind): (u32, bool),
+        window: u32,
+        sq: &mut SendQueue,
+    ) -> Remedy {
         if sq.answers_missing() {
+            sq.resend_for(Cause::Timer);
+            sq.stall(false);
             // Some responders answer only a request for all the rest.
             let end = if tries > 2 { sq.resend_read() } else { sq.resend_answers(u32::MAX) };
             // What comes twice now tells nothing about lateness.
             (self.asked_end, self.asked, self.gap) = (end, None, None);
-        } else if sq.is_read_at(sq.una()) {
-            self.resend = None;
+            return Remedy::Resend;
+        }
+        let read = sq.is_read_at(sq.una());
+        // What was named, and resent, was lost again: the peer names it only once. A READ is given more
+        // time, as its answer may take long; a SEND or WRITE does no harm if it comes twice.
+        let patient = tries < if read && self.resend.is_none() { u32::MAX } else { PATIENT };
+        let known = self.resend.is_some() && !read;
+        if !blind && !known && patient && (sq.ask(window) || read || tries == 1) {
+            return Remedy::Ask;
+        }
+        sq.resend_for(Cause::Timer);
+        (self.resend, self.late) = (None, None);
+        sq.stall(false);
+        if read {
             sq.rewind_to(sq.una());
         } else {
             self.resend(1, Why::Silence, sq);
         }
+        Remedy::Resend
     }
 
     /// Follows each answer: opens and closes the gap in the answers to READs. Whether it opened one.

@@ -6,7 +6,7 @@ use super::PeerQp;
 use super::copy::{LocalFault, check_sink, gather};
 use super::work::{Cause, Completions, SendOp, SendQueue, SendWqe, SgList, WcStatus};
 use crate::counters::{Counter, Tally};
-use crate::env::Memory;
+use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{By, MrTable, PdId};
 use crate::psn::Psn;
@@ -86,6 +86,10 @@ pub struct Context<'a, M> {
     pub out: &'a mut Completions,
     /// What is counted.
     pub tally: &'a Tally,
+    /// Now, and when a packet that leaves now has arrived or was lost.
+    pub now: Instant,
+    /// See `now`.
+    pub spent_by: Instant,
     /// Congestion control decides how many packets leave now.
     pub paced: bool,
 }
@@ -155,6 +159,7 @@ impl Requester {
 
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
         let (mut in_flight, mut reads) = (sq.in_flight(), sq.reads_in_flight());
+        let parks = sq.parks();
         let window = self.window_packets.min(sq.limit());
         let all_complete = sq.cursor_at_head();
         let again = sq.run().map(|run| sq.run_len(run));
@@ -168,11 +173,13 @@ impl Requester {
         if let Some(status) = wqe.fault {
             return Err(Wait::Fault(status));
         }
-        if wqe.wr.read_fence && packet == 0 && reads > 0 {
+        if wqe.wr.read_fence && packet == 0 && (reads > 0 || parks) {
             return Err(Wait::Blocked);
         }
         let pmtu = peer.pmtu.bytes() as u64;
-        let room = (window.saturating_sub(in_flight).min(again.unwrap_or(window)), window);
+        let room = window.saturating_sub(in_flight).min(again.unwrap_or(window));
+        // Where a question stands in the queue, there was room for it.
+        let room = (if wqe.question { 1 } else { room }, window);
         match wqe.wr.op {
             SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
             // What came before may use the key (10.6.5.1).
@@ -248,7 +255,7 @@ fn write<M: Memory>(
 ) -> Result<(), WcStatus> {
     let psn = cx.sq.run().map_or(cx.sq.next(), |run| run.psn);
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
-    let is_read = wqe.is_read();
+    let (is_read, question) = (wqe.is_read(), wqe.question);
     if is_read {
         check_sink(&wqe.wr.sgl, cx.pd, cx.mrs).map_err(|LocalFault| WcStatus::LocalProtection)?;
     }
@@ -261,11 +268,13 @@ fn write<M: Memory>(
         gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)
             .map_err(|LocalFault| WcStatus::LocalProtection)
     })?;
-    if let Some(cause) = cx.sq.resent_for() {
+    if question {
+        cx.tally.count(Counter::TailLossProbes);
+    } else if let Some(cause) = cx.sq.resent_for() {
         let len = segment_len(plan.ext.len(), plan.payload_len) + cx.peer.encap.header_len();
         count_again(cause, is_read, len, cx.tally);
     }
-    cx.sq.sent(plan.packets, is_read);
+    cx.sq.sent(plan.packets, is_read, cx.now, cx.spent_by);
     Ok(())
 }
 

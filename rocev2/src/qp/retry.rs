@@ -1,20 +1,33 @@
-//! When to send again, and when to give up.
+//! When to ask the peer what it has, when to send again without evidence, and when to give up.
 
 use crate::env::{Duration, Instant, code_duration};
 
-/// The shortest retransmission timeout: below it, a busy host's own scheduling looks like loss.
-const RTO_MIN: Duration = Duration::from_millis(1);
-/// The measured timeout doubles this often at once. A resend that is lost leaves nothing but the timer
-/// (the peer says only one NAK per gap), so that a path that loses much needs many, soon.
+/// The shortest time after which the peer is asked: below it, a busy host's own scheduling looks like
+/// loss.
+const ASK_MIN: Duration = Duration::from_millis(1);
+/// The longest that a peer which answers late makes of it.
+const FLOOR_MAX: Duration = Duration::from_millis(64);
+/// What was learnt of late answers counts half after this long.
+const HALF_LIFE_NS: u64 = 10_000_000_000;
+/// The wait doubles this often at once. A question that is lost leaves nothing but the timer (the peer
+/// says only one NAK per gap), so that a path that loses much needs many, soon.
 const BACKOFF_SOON: u32 = 2;
-/// After this many resends without an answer it is not loss: the timeout doubles each time, up to the
+/// After this many tries without an answer it is not loss: the wait doubles each time, up to the
 /// negotiated one, as that decides when to give up.
 const SILENT_AFTER: u32 = 8;
-/// The timeout before the first round trip is measured, at most.
-const RTO_INITIAL: Duration = Duration::from_millis(100);
-/// That timeout over the time in which the connection was made, which took a round trip at least: as
+/// The wait before the first round trip is measured, at most.
+const ASK_INITIAL: Duration = Duration::from_millis(100);
+/// That wait over the time in which the connection was made, which took a round trip at least: as
 /// long as the first one measured would make it.
 const HANDSHAKES: u32 = 3;
+/// What is sent again without evidence waits for so many typical round trips, twice the longest one, and
+/// this long at least. After a few times in vain it waits twice as long each time.
+const BLIND_TYPICAL: u32 = 10;
+const BLIND_MIN: Duration = Duration::from_millis(100);
+const BLIND_FEW: u32 = 3;
+/// How long a packet may be under way, at least and at most; between them it is twice as long as an
+/// answer takes.
+const LIFE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
 /// Duration of a 5-bit timeout code: 4.096 us * 2^code; `None` for 0, which means never
 /// (IBTA ch. 9, Transport Timer).
@@ -22,24 +35,54 @@ pub fn timeout(code: u8) -> Option<Duration> {
     (code != 0).then(|| code_duration(code.min(31)))
 }
 
-/// The retransmission timer of one QP.
+/// How long the peer takes to answer requests of one kind.
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    known: bool,
+    smoothed: Duration,
+    variation: Duration,
+    longest: Learnt,
+}
+
+/// A time that was once seen, and fades.
+#[derive(Clone, Copy, Debug)]
+struct Learnt {
+    time: Duration,
+    at: Instant,
+}
+
+/// The retransmission timers of one QP.
 ///
-/// Resending runs on a measured round trip (as RFC 6298 does for TCP), because the negotiated
-/// timeout, half a second on Linux, is far too long for it. The negotiated timeout and retry count
-/// decide only when to give up: after `timeout * (retries + 1)` without progress, and not before
-/// that many retries were made.
+/// They run on measured round trips, of READs apart from those of SENDs and WRITEs (as RFC 6298 does for
+/// TCP), because the negotiated timeout, half a second on Linux, is far too long for it. A peer that is
+/// slow for once is not a loss: when the first timer runs out the peer is only asked what it has (a
+/// tail loss probe, RFC 8985), which costs a packet and repeats nothing. What is sent again without any
+/// evidence waits much longer. An answer that shows a timer to have been early raises its floor and
+/// restores the back-off (in the spirit of RFC 3522, RFC 4015 and RFC 5682).
+///
+/// The negotiated timeout and retry count decide only when to give up: after
+/// `timeout * (retries + 1)` without progress, and not before that many tries were made.
 #[derive(Debug)]
 pub struct RetryTimer {
     negotiated: Option<Duration>,
+    /// Half of the time after which it gives up.
+    half: Option<Duration>,
     retries: u32,
     /// When the connection was asked for or granted, until the first packet leaves.
     handshake_at: Option<Instant>,
     initial: Duration,
-    smoothed: Option<Duration>,
-    variation: Duration,
-    /// Resends without progress.
-    resends: u32,
+    services: [Service; 2],
+    /// The shortest round trip.
+    fastest: Option<Duration>,
+    floor: Learnt,
+    /// The oldest request is a READ.
+    read: bool,
+    /// Tries without progress, and those of them that sent something again without evidence.
+    tries: u32,
+    blinds: u32,
     progress_at: Instant,
+    /// Since when nothing came, and nothing was sent again without evidence.
+    quiet_since: Instant,
     deadline: Option<Instant>,
 }
 
@@ -48,10 +91,58 @@ pub struct RetryTimer {
 pub enum Expiry {
     /// Not yet.
     None,
-    /// Send something again: the oldest unacknowledged packet at least.
+    /// Ask the peer what it has.
+    Ask,
+    /// Nothing tells whether it is lost, and it is too late for an answer: send the oldest request
+    /// again.
     Resend,
     /// The retries are used up.
     GiveUp,
+}
+
+impl Service {
+    const UNKNOWN: Self = Self {
+        known: false,
+        smoothed: Duration::ZERO,
+        variation: Duration::ZERO,
+        longest: Learnt::NOTHING,
+    };
+
+    fn sample(&mut self, now: Instant, rtt: Duration) {
+        if !self.known {
+            (self.smoothed, self.variation) = (rtt, rtt / 2);
+        } else {
+            self.variation = (self.variation * 3 + self.smoothed.abs_diff(rtt)) / 4;
+            self.smoothed = (self.smoothed * 7 + rtt) / 8;
+        }
+        self.known = true;
+        self.longest.raise(now, rtt);
+    }
+
+    /// How long an answer may take.
+    fn expected(&self) -> Option<Duration> {
+        self.known.then(|| self.smoothed + self.variation * 4)
+    }
+
+    /// How long none takes.
+    fn blind(&self, now: Instant) -> Duration {
+        BLIND_MIN.max(self.smoothed * BLIND_TYPICAL).max(self.longest.now(now) * 2)
+    }
+}
+
+impl Learnt {
+    const NOTHING: Self = Self { time: Duration::ZERO, at: Instant::from_nanos(0) };
+
+    fn raise(&mut self, now: Instant, time: Duration) {
+        if time >= self.now(now) {
+            *self = Self { time, at: now };
+        }
+    }
+
+    fn now(&self, now: Instant) -> Duration {
+        let halvings = now.as_nanos().saturating_sub(self.at.as_nanos()) / HALF_LIFE_NS;
+        if halvings == 0 { self.time } else { self.time / (1 << halvings.min(31)) }
+    }
 }
 
 impl RetryTimer {
@@ -59,13 +150,18 @@ impl RetryTimer {
     pub const fn new() -> Self {
         Self {
             negotiated: None,
+            half: None,
             retries: 0,
             handshake_at: None,
-            initial: RTO_INITIAL,
-            smoothed: None,
-            variation: Duration::ZERO,
-            resends: 0,
+            initial: ASK_INITIAL,
+            services: [Service::UNKNOWN; 2],
+            fastest: None,
+            floor: Learnt::NOTHING,
+            read: false,
+            tries: 0,
+            blinds: 0,
             progress_at: Instant::from_nanos(0),
+            quiet_since: Instant::from_nanos(0),
             deadline: None,
         }
     }
@@ -74,6 +170,7 @@ impl RetryTimer {
     pub fn connect(&mut self, timeout_code: u8, retries: u8) {
         self.negotiated = timeout(timeout_code);
         self.retries = u32::from(retries.min(7));
+        self.half = self.negotiated.map(|timeout| timeout * (self.retries + 1) / 2);
     }
 
     /// The peer was asked for the connection, or granted it, and nothing is sent before its answer.
@@ -86,52 +183,61 @@ impl RetryTimer {
         self.deadline
     }
 
-    /// A packet left; starts the timer if it does not run.
-    pub fn sent(&mut self, now: Instant) {
+    /// A packet left; starts the timer if it does not run. `read`: the oldest request is a READ.
+    pub fn sent(&mut self, now: Instant, read: bool) {
         if let Some(began) = self.handshake_at.take() {
             let took = now.saturating_since(began);
-            self.initial = took.saturating_mul(HANDSHAKES).min(RTO_INITIAL);
+            self.initial = took.saturating_mul(HANDSHAKES).min(ASK_INITIAL);
         }
         if self.deadline.is_none() {
-            self.progress_at = now;
+            (self.progress_at, self.quiet_since, self.read) = (now, now, read);
             self.rearm(now);
         }
     }
 
-    /// Resends without progress so far.
-    pub const fn resends(&self) -> u32 {
-        self.resends
+    /// Tries without progress so far.
+    pub const fn tries(&self) -> u32 {
+        self.tries
     }
 
     /// Something was sent again that the peer asked for: its answer takes a round trip from now.
     pub fn restart(&mut self, now: Instant) {
+        self.quiet_since = now;
         self.rearm(now);
     }
 
-    /// The peer acknowledged something; `outstanding` tells whether more is in flight.
-    pub fn progress(&mut self, now: Instant, outstanding: bool) {
-        self.resends = 0;
-        self.progress_at = now;
+    /// The peer acknowledged something; `outstanding` tells whether more is in flight, and `read` whether
+    /// the oldest of it is a READ.
+    pub fn progress(&mut self, now: Instant, outstanding: bool, read: bool) {
+        (self.tries, self.blinds) = (0, 0);
+        (self.progress_at, self.quiet_since, self.read) = (now, now, read);
         if outstanding { self.rearm(now) } else { self.deadline = None }
     }
 
     /// A round trip was measured on a packet that was sent once (Karn's rule).
-    pub fn sample(&mut self, rtt: Duration) {
-        match self.smoothed {
-            None => {
-                self.smoothed = Some(rtt);
-                self.variation = rtt / 2;
-            }
-            Some(smoothed) => {
-                self.variation = (self.variation * 3 + smoothed.abs_diff(rtt)) / 4;
-                self.smoothed = Some((smoothed * 7 + rtt) / 8);
-            }
-        }
+    pub fn sample(&mut self, now: Instant, rtt: Duration, read: bool) {
+        self.services[usize::from(read)].sample(now, rtt);
+        self.fastest = Some(self.fastest.map_or(rtt, |fastest| fastest.min(rtt)));
     }
 
-    /// Pushes the whole schedule to `until`: the peer asked for a pause, which is not a failure.
+    /// Whether an answer that came this long after a packet was sent again is to its first copy: no
+    /// round trip was ever as short.
+    pub fn is_too_soon(&self, after: Duration) -> bool {
+        self.fastest.is_some_and(|fastest| after < fastest)
+    }
+
+    /// An answer shows that the timer ran out early: the first copy was only late.
+    pub fn was_early(&mut self, now: Instant) {
+        let late = now.saturating_since(self.progress_at) * 2;
+        self.floor.raise(now, late.min(FLOOR_MAX));
+        (self.tries, self.blinds) = (0, 0);
+    }
+
+    /// Pushes the whole schedule to `until`: the peer asked for a pause. It is there, so that nothing is
+    /// backed off any more.
     pub fn pause(&mut self, until: Instant) {
-        self.progress_at = until;
+        (self.tries, self.blinds) = (0, 0);
+        (self.progress_at, self.quiet_since) = (until, until);
         self.deadline = None;
     }
 
@@ -149,26 +255,54 @@ impl RetryTimer {
             self.deadline = None;
             return Expiry::GiveUp;
         }
-        self.resends = self.resends.saturating_add(1);
+        self.tries = self.tries.saturating_add(1);
+        let blind = now >= self.blind_at(now);
+        if blind {
+            self.quiet_since = now;
+            self.blinds += 1;
+        }
         self.rearm(now);
-        Expiry::Resend
+        if blind { Expiry::Resend } else { Expiry::Ask }
+    }
+
+    /// How long an answer may take before the peer is asked.
+    pub fn wait(&self, now: Instant) -> Duration {
+        let [data, read] = self.services.map(|service| service.expected());
+        let expected = if self.read { read.or(data) } else { data.or(read) };
+        let floor = self.floor.now(now).max(ASK_MIN);
+        expected.unwrap_or(self.initial).max(floor).min(self.ceiling())
+    }
+
+    /// How long a packet that leaves now may be under way.
+    pub fn life(&self, now: Instant) -> Duration {
+        (self.wait(now) * 2).clamp(LIFE[0], LIFE[1])
+    }
+
+    /// When something may be sent again without evidence: well before giving up.
+    fn blind_at(&self, now: Instant) -> Instant {
+        let blind = self.services[usize::from(self.read)].blind(now);
+        let blind = blind.saturating_mul(1 << self.blinds.saturating_sub(BLIND_FEW).min(16));
+        self.quiet_since + self.half.map_or(blind, |half| blind.min(half))
+    }
+
+    fn ceiling(&self) -> Duration {
+        self.negotiated.unwrap_or(Duration::from_secs(1)).max(ASK_MIN)
     }
 
     /// When nothing is sent again any more, if the retries that were agreed on are made.
     fn gives_up_at(&self) -> Option<Instant> {
-        let patience = self.negotiated.filter(|_| self.resends >= self.retries)?;
+        let patience = self.negotiated.filter(|_| self.tries >= self.retries)?;
         Some(self.progress_at + patience * (self.retries + 1))
     }
 
     fn rearm(&mut self, now: Instant) {
-        let base = self.smoothed.map_or(self.initial, |smoothed| smoothed + self.variation * 4);
-        let ceiling = self.negotiated.unwrap_or(Duration::from_secs(1)).max(RTO_MIN);
         let doublings =
-            self.resends.min(BACKOFF_SOON) + self.resends.saturating_sub(SILENT_AFTER).min(16);
-        let base = base.max(RTO_MIN).min(ceiling);
-        let next = now + base.saturating_mul(1 << doublings).min(ceiling);
+            self.tries.min(BACKOFF_SOON) + self.tries.saturating_sub(SILENT_AFTER).min(16);
+        let wait = self.wait(now);
+        let next = now + wait.saturating_mul(1 << doublings).min(self.ceiling());
+        let next = if self.tries > 0 { next.min(self.blind_at(now).max(now + wait)) } else { next };
         // Giving up is not put off, but by the round trip of what was just sent.
-        self.deadline = Some(self.gives_up_at().map_or(next, |at| next.min(at.max(now + base))));
+        self.deadline = Some(self.gives_up_at().map_or(next, |at| next.min(at.max(now + wait))));
     }
 }
 
@@ -198,13 +332,13 @@ mod tests {
     fn gives_up_after_the_negotiated_time_and_not_before() {
         let mut timer = RetryTimer::new();
         timer.connect(14, 2);
-        timer.sent(at(0));
+        timer.sent(at(0), false);
         let mut now = at(0);
         let resends = loop {
             now = timer.deadline().unwrap_or(now);
             match timer.expired(now) {
                 Expiry::GiveUp => break now,
-                Expiry::Resend => assert!(now < at(300)),
+                Expiry::Ask | Expiry::Resend => assert!(now < at(300)),
                 Expiry::None => unreachable!(),
             }
         };
@@ -215,9 +349,9 @@ mod tests {
     fn a_short_negotiated_timeout_still_gets_its_retries() {
         let mut timer = RetryTimer::new();
         timer.connect(1, 3);
-        timer.sent(at(0));
+        timer.sent(at(0), false);
         for _ in 0..3 {
-            assert_eq!(timer.expired(timer.deadline().unwrap()), Expiry::Resend);
+            assert_ne!(timer.expired(timer.deadline().unwrap()), Expiry::GiveUp);
         }
         assert_eq!(timer.expired(timer.deadline().unwrap()), Expiry::GiveUp);
     }
@@ -226,8 +360,8 @@ mod tests {
     fn backoff_is_bounded() {
         let mut timer = RetryTimer::new();
         timer.connect(17, 7);
-        timer.sample(Duration::from_micros(50));
-        timer.sent(at(0));
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
         let mut waits = std::vec::Vec::new();
         let mut now = at(0);
         while timer.expired(now) != Expiry::GiveUp {
@@ -239,19 +373,19 @@ mod tests {
         assert_eq!(waits[..12], [1, 2, 4, 4, 4, 4, 4, 4, 4, 8, 16, 32], "{waits:?}");
         assert!(waits.len() < 30, "{waits:?}");
         let patience = timeout(17).unwrap() * 8;
-        assert!((patience..=patience + RTO_MIN).contains(&now.saturating_since(at(0))), "{now:?}");
+        assert!((patience..=patience + ASK_MIN).contains(&now.saturating_since(at(0))), "{now:?}");
     }
 
     #[test]
     fn progress_restores_the_retries() {
         let mut timer = RetryTimer::new();
         timer.connect(14, 1);
-        timer.sent(at(0));
+        timer.sent(at(0), false);
         for step in 1..100 {
-            timer.progress(at(step * 100), true);
+            timer.progress(at(step * 100), true, false);
         }
         assert_eq!(timer.expired(at(9_901)), Expiry::None);
-        timer.progress(at(10_000), false);
+        timer.progress(at(10_000), false, false);
         assert_eq!(timer.deadline(), None);
     }
 
@@ -261,10 +395,10 @@ mod tests {
             let mut timer = RetryTimer::new();
             timer.connect(17, 7);
             timer.handshake(at(5));
-            timer.sent(at(5 + took_ms));
-            timer.sent(at(9_000_000));
+            timer.sent(at(5 + took_ms), false);
+            timer.sent(at(9_000_000), false);
             assert_eq!(timer.deadline(), Some(at(5 + took_ms + expected_ms)));
-            timer.sample(Duration::from_millis(7));
+            timer.sample(at(0), Duration::from_millis(7), false);
             timer.restart(at(100));
             assert_eq!(timer.deadline(), Some(at(121)), "a measure is better");
         }
@@ -274,8 +408,53 @@ mod tests {
     fn a_measured_round_trip_shortens_the_timer() {
         let mut timer = RetryTimer::new();
         timer.connect(17, 7);
-        timer.sample(Duration::from_micros(50));
-        timer.sent(at(0));
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
         assert_eq!(timer.deadline(), Some(at(1)));
+    }
+
+    /// RFC 3522 and RFC 4015 in spirit: an answer that was only late raises the floor, restores the
+    /// back-off, and is forgotten in time.
+    #[test]
+    fn a_late_answer_raises_the_floor_for_a_while() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
+        assert_eq!(timer.expired(at(1)), Expiry::Ask);
+        assert_eq!(timer.tries(), 1);
+        timer.was_early(at(10));
+        timer.progress(at(10), true, false);
+        assert_eq!((timer.tries(), timer.deadline()), (0, Some(at(30))));
+        timer.was_early(at(9_000));
+        assert_eq!(timer.wait(at(9_000)), FLOOR_MAX);
+        assert_eq!(timer.wait(at(9_000 + 10_000)), FLOOR_MAX / 2);
+        assert_eq!(timer.wait(at(9_000 + 100_000)), ASK_MIN);
+    }
+
+    /// What is repeated without evidence waits for ten typical round trips and twice the longest, of READs
+    /// apart, and stays below the time to give up.
+    #[test]
+    fn nothing_is_repeated_without_evidence_before_it_is_too_late_for_an_answer() {
+        let wait = |round_trips: &[u64], code, retries| {
+            let mut timer = RetryTimer::new();
+            timer.connect(code, retries);
+            for ms in round_trips {
+                timer.sample(at(0), Duration::from_millis(*ms), true);
+                timer.sample(at(0), Duration::from_micros(20), false);
+            }
+            timer.sent(at(0), true);
+            loop {
+                let now = timer.deadline().unwrap();
+                if timer.expired(now) != Expiry::Ask {
+                    return now.as_nanos() / 1_000_000;
+                }
+            }
+        };
+        assert_eq!(wait(&[], 17, 7), 100);
+        assert_eq!(wait(&[1; 8], 17, 7), 100);
+        assert_eq!(wait(&[30; 20], 17, 7), 300);
+        assert_eq!(wait(&[3, 3, 3, 3, 90, 3, 3, 3], 17, 7), 180);
+        assert_eq!(wait(&[80; 8], 14, 1), 67, "half of two timeouts");
     }
 }

@@ -1,12 +1,15 @@
 //! Work requests, their completions, and the two queues of a QP.
 
+use crate::env::Instant;
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Bind, Mapping, Released};
 use crate::psn::Psn;
 use alloc::collections::VecDeque;
+use copies::{Again, Copies};
 use heapless::{Deque, Vec};
 use resend::Marks;
 
+mod copies;
 mod resend;
 pub use resend::Cause;
 
@@ -300,6 +303,8 @@ pub struct SendWqe {
     pub fault: Option<WcStatus>,
     /// A request that touches only our own keys has taken effect, and must not again.
     pub executed: bool,
+    /// A question of ours that the consumer does not see: see [`SendQueue::ask`].
+    pub question: bool,
 }
 
 impl SendWqe {
@@ -321,6 +326,9 @@ impl SendWqe {
 
     /// Completes it with `status`; a mapping that was never made gives its bytes back.
     fn end(&self, owner: u64, status: WcStatus, out: &mut Completions) {
+        if self.question {
+            return;
+        }
         if let (SendOp::FastRegister { key, mapping }, false) = (&self.wr.op, self.executed) {
             out.release(Released { key: *key, region: mapping.region });
         }
@@ -382,6 +390,22 @@ pub struct SendQueue {
     marks: Marks,
     /// Keys that completed READs invalidate; their data and their end are one step to the owner.
     ended_keys: Deque<Rkey, MAX_READS>,
+    question: Question,
+    copies: Copies,
+    /// What is done behind a READ of which a copy may be under way, and where its PSNs end.
+    parked: VecDeque<(Completion, Psn)>,
+    /// One past the last READ request that was answered.
+    read_floor: Psn,
+}
+
+/// A question of ours in the send queue; at most one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Question {
+    None,
+    /// It has not left.
+    Queued,
+    /// It left with this PSN, and is not answered.
+    Sent(Psn),
 }
 
 impl SendQueue {
@@ -389,7 +413,8 @@ impl SendQueue {
     pub fn new(owner: u64, depth: usize) -> Self {
         Self {
             owner,
-            wqes: VecDeque::with_capacity(depth),
+            // One more for a question.
+            wqes: VecDeque::with_capacity(depth + 1),
             depth,
             una: Psn::default(),
             una_packet: 0,
@@ -399,12 +424,16 @@ impl SendQueue {
             read_ends: Deque::new(),
             marks: Marks::new(),
             ended_keys: Deque::new(),
+            question: Question::None,
+            copies: Copies::new(),
+            parked: VecDeque::with_capacity(depth),
+            read_floor: Psn::default(),
         }
     }
 
     /// Fixes the PSN of the first packet (the peer named it in REQ or REP).
     pub fn start_at(&mut self, psn: Psn) {
-        (self.una, self.next, self.highest) = (psn, psn, psn);
+        (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
         self.marks.clear(psn);
     }
 
@@ -423,7 +452,8 @@ impl SendQueue {
     /// # Errors
     /// `depth` requests are queued.
     pub fn push(&mut self, wr: SendWr, pmtu: u64) -> Result<(), PostError> {
-        if self.wqes.len() == self.depth {
+        let questions = usize::from(self.question != Question::None);
+        if self.wqes.len() - questions + self.parked.len() == self.depth {
             return Err(PostError::QueueFull);
         }
         let (len, packets) = match wr.op {
@@ -435,8 +465,40 @@ impl SendQueue {
             }
         };
         let fault = (len > MAX_MESSAGE).then_some(WcStatus::LocalLength);
-        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false });
+        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false, question: false });
         Ok(())
+    }
+
+    /// Asks the peer what it has: a WRITE of nothing that asks for an ACK, behind all that was sent. It
+    /// touches no memory and no key is looked at (C9-88), so that, unlike a request sent again, it does no
+    /// harm however often and late it arrives. Its ACK acknowledges everything before it (IBTA ch. 9,
+    /// Coalesced Acknowledge), a NAK names what is missing, and a peer that is gone stays silent.
+    ///
+    /// One is under way at a time, which is sent again. `false` where it cannot leave: inside a message,
+    /// behind something to be sent again, or where `window` packets are in flight.
+    pub fn ask(&mut self, window: u32) -> bool {
+        match self.question {
+            Question::Queued => return true,
+            Question::Sent(psn) => return self.resend_requests(psn, 1).is_some(),
+            Question::None => {}
+        }
+        let inside = self.cursor.packet > 0 || self.resending() || self.stalled();
+        if inside || self.in_flight() >= window {
+            return false;
+        }
+        let op = SendOp::Write { va: 0, rkey: Rkey::new(0) };
+        let sgl = SgList::new();
+        let wr = SendWr { id: 0, op, sgl, solicited: false, read_fence: false, silent: true };
+        let question =
+            SendWqe { wr, len: 0, packets: 1, fault: None, executed: false, question: true };
+        self.wqes.insert(self.cursor.wqe, question);
+        self.question = Question::Queued;
+        true
+    }
+
+    /// Whether the peer is not known to have the question that left.
+    pub fn asking(&self) -> bool {
+        matches!(self.question, Question::Sent(psn) if psn.since(self.marks.acked) >= 0)
     }
 
     /// The oldest unacknowledged PSN.
@@ -492,12 +554,17 @@ impl SendQueue {
         self.wqes.get_mut(self.cursor.wqe).map(|wqe| (wqe, packet))
     }
 
-    /// Moves the cursor over `packets` PSNs just sent; a READ request takes those of its responses.
-    pub fn sent(&mut self, packets: u32, read: bool) {
+    /// Moves the cursor over `packets` PSNs just sent; a READ request takes those of its responses. A
+    /// copy of what left `now` has arrived by `spent_by`, or was lost.
+    pub fn sent(&mut self, packets: u32, read: bool, now: Instant, spent_by: Instant) {
+        self.sent_again(packets, read, now, spent_by);
         if self.run_sent(packets) {
             return;
         }
         self.marks.newest = self.next;
+        if self.wqes.get(self.cursor.wqe).is_some_and(|wqe| wqe.question) {
+            self.question = Question::Sent(self.next);
+        }
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;
@@ -577,10 +644,11 @@ impl SendQueue {
     fn advance(&mut self, packets: u32, out: &mut Completions) {
         self.una = self.una.add(packets);
         self.una_packet += packets;
-        if let Some(head) = self.wqes.front().filter(|head| self.una_packet >= head.packets) {
+        let head = self.wqes.front().filter(|head| self.una_packet >= head.packets);
+        if let Some(head) = head {
             debug_assert!(head.packets > 0 || head.executed, "what was not done does not succeed");
-            head.end(self.owner, WcStatus::Success, out);
-            if let Some(key) = head.ended_key() {
+            self.succeed(out);
+            if let Some(key) = self.wqes.front().and_then(SendWqe::ended_key) {
                 // At most MAX_READS are in flight, and the QP takes these after each packet.
                 let pushed = self.ended_keys.push_back(key);
                 debug_assert!(pushed.is_ok());
@@ -588,7 +656,8 @@ impl SendQueue {
             self.pop_head();
             self.complete_executed(out);
         }
-        while self.read_ends.front().is_some_and(|end| end.since(self.una) <= 0) {
+        while let Some(end) = self.read_ends.front().filter(|end| end.since(self.una) <= 0) {
+            self.read_floor = *end;
             self.read_ends.pop_front();
         }
         if self.marks.acked.since(self.una) < 0 {
@@ -601,8 +670,45 @@ impl SendQueue {
         }
     }
 
+    /// Completes the oldest request, unless it has to wait: see [`copies`].
+    fn succeed(&mut self, out: &mut Completions) {
+        let Some(head) = self.wqes.front().filter(|head| !head.question) else { return };
+        if self.parked.is_empty() && !(head.is_read() && self.copies.before(self.una)) {
+            return head.end(self.owner, WcStatus::Success, out);
+        }
+        self.parked.push_back((head.completion(self.owner, WcStatus::Success), self.una));
+    }
+
+    /// Whether a READ is done and not complete, as a copy of its request may be under way. A fence waits
+    /// for it.
+    pub fn parks(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// When [`Self::unpark`] has work, if no answer comes.
+    pub fn parked_until(&self) -> Option<Instant> {
+        self.copies.deadline().filter(|_| self.parks())
+    }
+
+    /// Completes what no copy keeps waiting any more.
+    pub fn unpark(&mut self, now: Instant, out: &mut Completions) {
+        self.copies.expire(now);
+        while let Some((done, end)) = self.parked.front()
+            && !self.copies.before(*end)
+        {
+            out.push(*done);
+            self.parked.pop_front();
+        }
+    }
+
+    /// What is parked is done whatever happens to the rest.
+    fn unpark_all(&mut self, out: &mut Completions) {
+        self.parked.drain(..).for_each(|(done, _)| out.push(done));
+    }
+
     /// Completes as flushed every request that ends before `psn`.
     pub fn flush_before(&mut self, psn: Psn, out: &mut Completions) {
+        self.unpark_all(out);
         while let Some(head) = self.wqes.front() {
             let left = head.packets - self.una_packet;
             if i64::from(psn.since(self.una)) < i64::from(left) {
@@ -616,6 +722,10 @@ impl SendQueue {
 
     /// Completes the oldest request with an error.
     pub fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
+        self.unpark_all(out);
+        if self.wqes.front().is_some_and(|head| head.question) {
+            self.pop_head();
+        }
         if let Some(head) = self.wqes.front() {
             head.end(self.owner, status, out);
             self.pop_head();
@@ -624,26 +734,31 @@ impl SendQueue {
 
     /// Completes everything as flushed, in order.
     pub fn flush(&mut self, out: &mut Completions) {
+        self.unpark_all(out);
         for wqe in self.wqes.drain(..) {
             wqe.end(self.owner, WcStatus::Flushed, out);
         }
         self.cursor = Place::default();
         self.una_packet = 0;
+        self.question = Question::None;
         self.read_ends.clear();
+        self.copies.clear();
         (self.una, self.next) = (self.highest, self.highest);
         self.marks.clear(self.highest);
     }
 
     /// Completes the oldest requests that have taken effect without a packet.
     fn complete_executed(&mut self, out: &mut Completions) {
-        while let Some(head) = self.wqes.front().filter(|head| head.executed) {
-            head.end(self.owner, WcStatus::Success, out);
+        while self.wqes.front().is_some_and(|head| head.executed) {
+            self.succeed(out);
             self.pop_head();
         }
     }
 
     fn pop_head(&mut self) {
-        self.wqes.pop_front();
+        if self.wqes.pop_front().is_some_and(|head| head.question) {
+            self.question = Question::None;
+        }
         self.una_packet = 0;
         self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
         if let Some(run) = &mut self.marks.run {

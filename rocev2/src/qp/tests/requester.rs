@@ -1,6 +1,7 @@
 //! What a queue pair sends, and how its requests end.
 
 use super::*;
+use crate::counters::Counter;
 use crate::mr::Released;
 use crate::qp::work::SendQueue;
 
@@ -322,10 +323,12 @@ fn req_03_04_and_11_acknowledgements_count_up_to_their_packet() {
     assert_eq!(pair.nodes[0].done.len(), 3);
     assert!(pair.nodes[0].qp.deadline() > deadline);
     pair.wait(0);
-    // One packet tells whether the peer or only its answer is missing something.
+    // A question tells whether the peer or only its answer is missing something.
+    assert_eq!(pair.places(), [6]);
+    pair.answer(4, GAP).unwrap();
     assert_eq!(pair.places(), [4]);
-    pair.answer(4, Syndrome::ACK).unwrap();
-    assert_eq!(pair.places(), [5]);
+    pair.answer(6, Syndrome::ACK).unwrap();
+    assert!(pair.nodes[0].done.len() == 4 && pair.nodes[0].qp.deadline().is_none());
 }
 
 #[test]
@@ -363,6 +366,9 @@ fn req_12_17_and_18_a_hole_in_an_answer_is_asked_for_again() {
     assert_eq!(pair.places(), []);
     // As rxe answers it, neither FIRST nor ONLY.
     data(&mut pair, 1, ReadResponseMiddle, 1024).unwrap();
+    // It may be the first answer, and the second request may be under way.
+    assert!(pair.nodes[0].done.is_empty());
+    pair.wait(0);
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
     assert!(pair.nodes[0].memory.0[0][1000..4072].iter().all(|byte| *byte == 0x5a));
     pair.nodes[0].memory.0[0].fill(0);
@@ -456,7 +462,7 @@ fn req_30_a_resend_is_the_same_packet() {
     let sgl = pair.nodes[0].sge(0, 100);
     pair.nodes[0].send(1, SendOp::Write { va: BASE, rkey }, sgl);
     let first = pair.taken(0);
-    pair.wait(0);
+    pair.answer(0, GAP).unwrap();
     assert_eq!(std::format!("{first:?}"), std::format!("{:?}", pair.taken(0)));
 }
 
@@ -546,18 +552,199 @@ fn a_peer_that_drops_gets_everything_from_the_gap_on_once() {
     assert_eq!(pair.places(), Vec::from_iter(23..27));
 }
 
+/// Silence is no evidence: the peer is asked what it has (RFC 8985, tail loss probe), and what it turns out
+/// to have is not sent again.
 #[test]
-fn after_silence_one_packet_tells_how_much_is_missing() {
+fn after_silence_the_peer_is_asked() {
     let mut pair = long_send(10);
     pair.wait(0);
-    assert_eq!(pair.places(), [0]);
+    let taken = pair.taken(0);
+    let [question, posted] = &taken[..] else { panic!("one question before what was posted last") };
+    assert!(question.opcode == Opcode::WriteOnly && question.ext.reth().unwrap().len == 0);
+    let counters = pair.nodes[0].qp.counters();
+    let counted = [Counter::TailLossProbes, Counter::LocalAckTimeoutErr].map(|c| counters.get(c));
+    assert_eq!(counted, [1, 0]);
+    assert!(question.at == 10 && question.bth.ack_req && question.payload.is_empty());
+    assert_eq!((posted.opcode, posted.at), (Opcode::SendOnly, 11));
     // Only the answers were lost.
-    pair.answer(9, ACK).unwrap();
-    assert_eq!(pair.places(), [10]);
+    pair.answer(11, ACK).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert!(pair.nodes[0].qp.deadline().is_none());
+}
+
+#[test]
+fn after_a_long_silence_the_oldest_packet_is_sent_again() {
+    let mut pair = sends(3, CLEAN);
+    let (start, mut asked) = (pair.now, 0);
+    let again = loop {
+        pair.wait(0);
+        match &pair.places()[..] {
+            [3] => asked += 1,
+            again => break again.to_vec(),
+        }
+    };
+    assert_eq!(again, [0]);
+    assert!(asked > 0 && pair.now.saturating_since(start) >= Duration::from_millis(100));
+}
+
+/// A question takes no place of the consumer's, and does not stand inside a message or beyond the window.
+#[test]
+fn a_question_disturbs_nobody() {
+    let mut pair = sends(64, CLEAN);
     pair.wait(0);
-    assert_eq!(pair.places(), [10]);
-    pair.answer(10, ACK).unwrap();
-    assert!(pair.nodes[0].done.len() == 2 && pair.nodes[0].qp.deadline().is_none());
+    assert_eq!(pair.places(), [64]);
+    pair.answer(0, ACK).unwrap();
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(64, SendOp::Send, sgl.clone());
+    let wr = SendWr {
+        id: 65,
+        op: SendOp::Send,
+        sgl,
+        solicited: false,
+        read_fence: false,
+        silent: false,
+    };
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    assert_eq!(qp.post_send(wr, out), Err(PostError::QueueFull));
+    assert_eq!(pair.places(), [65]);
+    pair.answer(65, ACK).unwrap();
+    assert_eq!(pair.nodes[0].done.len(), 65);
+    let mut pair = Pair::new(2_000_000, CLEAN);
+    let sgl = pair.nodes[0].sge(0, 513 * P);
+    pair.nodes[0].send(1, SendOp::Send, sgl);
+    assert_eq!(pair.taken(0).len(), 512);
+    pair.wait(0);
+    assert_eq!(pair.places(), []);
+    pair.wait(0);
+    assert_eq!(pair.places(), [0], "inside a message a packet of it asks");
+}
+
+/// Karn's rule: the round trip of what was sent twice is not known.
+#[test]
+fn a_packet_sent_again_is_no_measure() {
+    let mut pair = sends(1, CLEAN);
+    pair.answer(0, GAP).unwrap();
+    assert_eq!(pair.places(), [0]);
+    pair.now = pair.now + Duration::from_micros(10);
+    pair.answer(0, ACK).unwrap();
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(1, SendOp::Send, sgl);
+    pair.taken(0);
+    assert_eq!(pair.nodes[0].qp.deadline(), Some(pair.now + crate::env::code_duration(14)));
+}
+
+#[test]
+fn progress_restores_the_back_off() {
+    let mut pair = sends(4, CLEAN);
+    pair.now = pair.now + Duration::from_micros(100);
+    pair.answer(0, ACK).unwrap();
+    let left = |pair: &Pair| pair.nodes[0].qp.deadline().unwrap().saturating_since(pair.now);
+    let first = left(&pair);
+    for times in [2, 4] {
+        pair.wait(0);
+        pair.taken(0);
+        assert_eq!(left(&pair), first * times);
+    }
+    pair.answer(2, GAP).unwrap();
+    assert_eq!(left(&pair), first);
+}
+
+#[test]
+fn rnr_08_progress_restores_the_retries() {
+    let mut pair = sends(2, Settings { rnr_retry: 2, ..CLEAN });
+    let rnr = Syndrome::RnrNak(RnrTimer::new(1));
+    for at in [0, 1] {
+        for _ in 0..2 {
+            pair.answer(at, rnr).unwrap();
+            pair.wait(0);
+            assert_eq!(pair.places()[0], at);
+        }
+        assert_eq!(pair.nodes[0].qp.state(), QpState::Rts);
+        if at == 0 {
+            pair.answer(0, ACK).unwrap();
+        }
+    }
+    pair.answer(1, rnr).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success), (1, WcStatus::RnrRetryExceeded)]);
+}
+
+#[test]
+fn req_14_early_data_of_a_wrong_length_is_not_placed() {
+    use Opcode::*;
+    for (at, opcode, len) in
+        [(1, ReadResponseMiddle, 1020), (2, ReadResponseLast, 500), (2, ReadResponseMiddle, 1024)]
+    {
+        let mut pair = reads(3 * 1024);
+        let before = pair.nodes[0].memory.0[0].clone();
+        assert_eq!(data(&mut pair, at, opcode, len), Err(DropReason::StaleResponse));
+        assert!(pair.nodes[0].memory.0[0] == before && pair.nodes[0].done.is_empty());
+        // It does not count as there, either.
+        data(&mut pair, 0, ReadResponseFirst, 1024).unwrap();
+        assert_eq!(pair.nodes[0].qp.sq.una(), pair.psn(0, 1));
+    }
+}
+
+/// Many responders complain of what is only out of order. A READ is given the time to arrive after all.
+#[test]
+fn a_read_that_is_named_and_comes_late_is_not_asked_again() {
+    let mut pair = reads(1024);
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [1]);
+    pair.answer(0, GAP).unwrap();
+    assert_eq!(pair.places(), []);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 1024).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
+    // The SEND came before it, and was dropped.
+    pair.wait(0);
+    assert_eq!(pair.places(), [1]);
+    let mut pair = reads(1024);
+    pair.answer(0, GAP).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [0], "it does not come");
+}
+
+/// A READ that was sent twice is complete when both copies were answered, and a fence waits for that.
+#[test]
+fn a_read_sent_twice_is_not_complete_before_its_copy_is_spent() {
+    for second_answer in [true, false] {
+        let mut pair = reads(1024);
+        let sgl = pair.nodes[0].sge(0, 8);
+        let op = SendOp::SendInvalidate(Rkey::new(5));
+        let fenced = SendWr { id: 2, op, sgl, solicited: false, read_fence: true, silent: false };
+        let Node { qp, out, .. } = &mut pair.nodes[0];
+        qp.post_send(fenced, out).unwrap();
+        pair.answer(0, GAP).unwrap();
+        pair.wait(0);
+        assert_eq!(pair.places(), [0]);
+        data(&mut pair, 0, Opcode::ReadResponseOnly, 1024).unwrap();
+        assert!(pair.nodes[0].done.is_empty() && pair.places().is_empty());
+        if second_answer {
+            let stale = data(&mut pair, 0, Opcode::ReadResponseOnly, 1024);
+            assert_eq!(stale, Err(DropReason::StaleResponse));
+        } else {
+            pair.wait(0);
+        }
+        let needless = pair.nodes[0].qp.counters().get(Counter::NeedlessResends);
+        assert_eq!(needless, u64::from(second_answer));
+        assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
+        assert_eq!(pair.places(), [1]);
+    }
+}
+
+#[test]
+fn what_is_done_succeeds_though_a_copy_is_under_way_when_the_connection_ends() {
+    let mut pair = reads(1024);
+    pair.answer(0, GAP).unwrap();
+    pair.wait(0);
+    pair.taken(0);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 1024).unwrap();
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    qp.flush(out);
+    pair.nodes[0].collect();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Flushed)]);
 }
 
 #[test]
@@ -590,8 +777,12 @@ fn what_is_acknowledged_behind_a_read_is_not_sent_again() {
     pair.nodes[0].send(2, SendOp::Write { va: BASE, rkey }, sgl);
     assert_eq!(pair.places(), [0, 1, 2]);
     pair.wait(0);
+    while pair.nodes[0].qp.sq.next() != pair.psn(0, 0) {
+        assert_eq!(pair.places(), [3], "a question");
+        pair.wait(0);
+    }
     pair.answer(2, ACK).unwrap();
-    assert_eq!(pair.places(), [0, 1]);
+    assert_eq!(pair.places(), [0, 1, 3]);
 }
 
 #[test]
@@ -722,7 +913,8 @@ fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
         let sgl = SgList::new();
         let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
         sq.push(wr, 1024).unwrap();
-        sq.sent(1, matches!(op, SendOp::Read { .. }));
+        let now = Instant::from_nanos(0);
+        sq.sent(1, matches!(op, SendOp::Read { .. }), now, now);
     }
     let start = sq.una();
     sq.rewind_to(start);

@@ -434,3 +434,13 @@ fn the_msn_wraps() {
         assert_eq!(pair.acks(), [(ACK, at, msn)]);
     }
 }
+
+/// SEQ: a NAK that has not left when its gap closes is out of date.
+#[test]
+fn a_nak_whose_gap_has_closed_does_not_leave() {
+    let mut pair = ready(4);
+    pair.ask(1, Opcode::SendOnly, Ext::None, 8).unwrap();
+    pair.wait(1);
+    pair.ask(0, Opcode::SendOnly, Ext::None, 8).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 1, 2)]);
+}

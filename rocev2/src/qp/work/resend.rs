@@ -1,9 +1,11 @@
 //! The marks of a send queue that decide what is sent again: what the peer has executed, what data
 //! of READs came early, and a stretch to resend before new packets.
 
-use super::{Place, SendQueue, SendWqe};
+use super::{Again, Place, SendQueue, SendWqe};
+use crate::env::Instant;
 use crate::psn::Psn;
 use crate::qp::reorder::PsnSet;
+use crate::wire;
 
 /// See the module.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Marks {
     stalled: bool,
     /// Why something was sent again last.
     cause: Cause,
+    /// The last packet of a SEND or WRITE that was sent again, and when.
+    again: Option<(Psn, Instant)>,
 }
 
 /// What makes a requester send something again.
@@ -59,12 +63,13 @@ impl Marks {
             limit: u32::MAX,
             stalled: false,
             cause: Cause::Timer,
+            again: None,
         }
     }
 
     /// Forgets what was to be sent again.
     pub(super) fn clear(&mut self, next: Psn) {
-        (self.acked, self.run, self.stalled) = (next, None, false);
+        (self.acked, self.run, self.stalled, self.again) = (next, None, false, None);
         self.early.clear();
     }
 }
@@ -130,6 +135,37 @@ impl SendQueue {
         if let Some(run) = self.marks.run {
             self.rewind_to(run.psn);
         }
+    }
+
+    /// Notes what leaves again.
+    pub(super) fn sent_again(&mut self, packets: u32, read: bool, now: Instant, until: Instant) {
+        let from = self.marks.run.map_or(self.next, |run| run.psn);
+        if from.since(self.highest) >= 0 {
+            return;
+        }
+        if !read {
+            self.marks.again = Some((from, now));
+            return;
+        }
+        let end = from.add(packets);
+        let executed = self.known_end().since(from) > 0;
+        let opened = |psn| psn == self.read_floor || self.read_ends.iter().any(|end| *end == psn);
+        let begins = self.locate(from).is_some_and(|(_, packet)| packet > 0) && !opened(from);
+        let ends = self.marks.run.is_some() && !opened(end);
+        self.copies.sent(Again { from, end, executed, begins, ends, until });
+    }
+
+    /// When the packet was sent again that is acknowledged now.
+    pub fn take_again(&mut self) -> Option<Instant> {
+        let (_, at) = self.marks.again.filter(|(psn, _)| self.marks.acked.since(*psn) > 0)?;
+        self.marks.again = None;
+        Some(at)
+    }
+
+    /// An answer to a READ came, the first time or not. Whether it shows that the READ was sent again in
+    /// vain.
+    pub fn read_answered(&mut self, psn: Psn, place: wire::Place) -> bool {
+        self.copies.answered(psn, place)
     }
 
     /// Moves the run over `packets` PSNs just sent; whether there was one.
@@ -231,10 +267,14 @@ impl SendQueue {
     /// Where to go back to, for a peer that has executed what is acknowledged. Not into the middle of a
     /// READ request of which older answers are missing: see [`Self::resend_answers`].
     pub fn restart_at(&self) -> Psn {
+        if self.inside_read() { self.una } else { self.marks.acked }
+    }
+
+    /// Whether part of the answer to the oldest request not known to be executed came, so that it was.
+    pub fn inside_read(&self) -> bool {
         let acked = self.marks.acked;
-        let inside = self.locate(acked).is_some_and(|(wqe, packet)| wqe.is_read() && packet > 0)
-            && !self.read_ends.iter().any(|end| *end == acked);
-        if inside { self.una } else { acked }
+        self.locate(acked).is_some_and(|(wqe, packet)| wqe.is_read() && packet > 0)
+            && !self.read_ends.iter().any(|end| *end == acked)
     }
 
     /// Goes back to `psn` (go-back-N), and never on: between here and there may be a READ that is no

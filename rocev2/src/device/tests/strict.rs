@@ -1,0 +1,210 @@
+//! Goal: towards a slow and strict peer nothing is sent twice without need, and no copy of a READ reaches
+//! it once the READ's key has ended: rxe answers such a duplicate by a fatal NAK. Method: two devices
+//! over a seeded link in virtual time, the peer one that drops what comes early; pairs of a READ and
+//! the SEND that invalidates its key, as storage protocols post them.
+
+use super::*;
+use crate::mr::{Mapping, Reserve};
+use std::collections::{BTreeMap, BTreeSet};
+
+const SLOTS: u64 = 4;
+const LEN: usize = 4096;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Of 1000 packets of the requester, held back by up to `late_us`.
+    late: u32,
+    late_us: u32,
+    /// The peer's answers take this long, drawn anew for each, in order.
+    service_us: [u32; 2],
+}
+
+struct Run {
+    world: World,
+    qps: [Qpn; 2],
+    link: Link,
+    rng: Rng,
+    frames: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    count: u64,
+    /// The peer answers in order.
+    answered_at: u64,
+    keys: Vec<Rkey>,
+    /// First PSNs of answers to READs.
+    answered: BTreeSet<u32>,
+    /// PSNs that the requester sent, and how many of them twice; questions are none of them.
+    sent: BTreeSet<u32>,
+    twice: usize,
+}
+
+impl Run {
+    fn new(link: Link, seed: u8) -> Self {
+        let mut configs = [config(false, 0), config(false, 1)];
+        configs[1].window.held = 0;
+        // A key is opened at once, whatever was lost.
+        configs.iter_mut().for_each(|config| config.dcqcn = None);
+        let (mut world, qps, _) = World::of(configs).join(false);
+        let keys = (0..SLOTS).map(|_| {
+            world.devices[1].reserve(PD, Reserve::FastRegister(Access::REMOTE_READ)).unwrap()
+        });
+        let keys = keys.collect();
+        let rng = Rng::from_seed([seed; 32]);
+        let frames = BTreeMap::new();
+        let (answered, sent) = (BTreeSet::new(), BTreeSet::new());
+        Self {
+            world,
+            qps,
+            link,
+            rng,
+            frames,
+            count: 0,
+            answered_at: 0,
+            keys,
+            answered,
+            sent,
+            twice: 0,
+        }
+    }
+
+    /// Opens a slot's key and READs through it.
+    fn read(&mut self, slot: u64) {
+        let key = self.keys[slot as usize];
+        let (region, access, len) = (RegionId(0), Access::REMOTE_READ, LEN as u64);
+        let mapping = Mapping { region, offset: 0, base: BASE, len, access };
+        let op = SendOp::FastRegister { key, mapping };
+        let sgl = SgList::new();
+        let wr = SendWr { id: 0, op, sgl, solicited: false, read_fence: false, silent: true };
+        self.world.devices[1].post_send(self.qps[1], wr).unwrap();
+        self.transmit(1);
+        self.world.post(self.qps[0], slot, SendOp::Read { va: BASE, rkey: key }, LEN);
+    }
+
+    fn send_inv(&mut self, slot: u64) {
+        let sgl = self.world.sgl(1, 200_000, 64);
+        self.world.devices[1].post_recv(self.qps[1], RecvWr { id: 0, sgl }).unwrap();
+        let op = SendOp::SendInvalidate(self.keys[slot as usize]);
+        self.world.post(self.qps[0], SLOTS + slot, op, 64);
+    }
+
+    /// Does `pairs` of a READ and a SEND, `depth` at a time; whether the connection lived.
+    fn pairs(&mut self, pairs: usize, depth: u64) -> bool {
+        (0..depth).for_each(|slot| self.read(slot));
+        let (mut posted, mut done) = (depth as usize, 0);
+        while done < pairs {
+            self.step();
+            for completion in core::mem::take(&mut self.world.done[0]) {
+                if completion.status != WcStatus::Success {
+                    return false;
+                }
+                if completion.id < SLOTS {
+                    self.send_inv(completion.id);
+                    continue;
+                }
+                done += 1;
+                if posted < pairs {
+                    self.read(completion.id - SLOTS);
+                    posted += 1;
+                }
+            }
+        }
+        true
+    }
+
+    fn transmit(&mut self, from: usize) {
+        let mut buf = vec![0; 65_000];
+        let World { devices, memory, now, .. } = &mut self.world;
+        while let Some(unit) = devices[from].poll_transmit(*now, &mut buf, 1, &mut memory[from]) {
+            let frame = buf[..unit.len].to_vec();
+            let Packet { bth, payload, .. } = Packet::parse(&frame).unwrap();
+            let mut at = now.as_nanos() + 20_000;
+            let psn = bth.psn.get();
+            if from == 0 && bth.opcode.is_request() {
+                let question = bth.opcode == Opcode::WriteOnly && payload.is_empty();
+                self.twice += usize::from(!self.sent.insert(psn) && !question);
+                if self.rng.below(1000) < self.link.late {
+                    at += 1000 * u64::from(self.rng.below(self.link.late_us) + 1);
+                }
+            } else if from == 1 {
+                if bth.opcode != Opcode::Acknowledge {
+                    self.answered.insert(psn);
+                }
+                let [least, most] = self.link.service_us;
+                let took = least + self.rng.below(most - least + 1);
+                self.answered_at = self.answered_at.max(at + 1000 * u64::from(took));
+                at = self.answered_at;
+            }
+            self.frames.insert((at, self.count), (1 - from, frame));
+            self.count += 1;
+        }
+    }
+
+    fn step(&mut self) {
+        self.transmit(0);
+        self.transmit(1);
+        let arrival = self.frames.keys().next().map(|(at, _)| *at);
+        let timeouts = self.world.devices.iter().filter_map(Device::poll_timeout);
+        let next = arrival.into_iter().chain(timeouts.map(Instant::as_nanos)).min().unwrap();
+        self.world.now = Instant::from_nanos(next.max(self.world.now.as_nanos()));
+        while let Some(entry) = self.frames.first_entry().filter(|entry| entry.key().0 <= next) {
+            let (to, frame) = entry.remove();
+            let refusal = if to == 1 { self.judge(&frame) } else { None };
+            let (to, frame) = refusal.map_or((to, frame), |nak| (0, nak));
+            self.world.wires[to].push_back(frame);
+            self.world.deliver(to);
+        }
+        for node in [0, 1] {
+            self.world.devices[node].handle_timeout(self.world.now);
+            self.world.deliver(node);
+        }
+    }
+
+    /// The NAK for a READ that was answered and comes again when its key has ended, as rxe sends it.
+    fn judge(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let packet = Packet::parse(frame).unwrap();
+        let Ext::Reth(reth) = packet.ext else { return None };
+        let again = packet.bth.opcode == Opcode::ReadRequest
+            && self.answered.contains(&packet.bth.psn.get());
+        let (mrs, len) = (&self.world.devices[1].mrs, u64::from(reth.len));
+        let dead = mrs
+            .remote(PD, self.qps[1], reth.rkey, reth.va, len.max(1), Access::REMOTE_READ)
+            .is_err();
+        let bth = Bth::new(Opcode::Acknowledge, self.qps[0], packet.bth.psn);
+        let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+        let ext = Ext::Aeth(Aeth { syndrome, msn: crate::psn::Msn::new(0) });
+        let Encap { src_mac, dst_mac, src, dst, .. } = packet.encap;
+        let encap =
+            Encap { src_mac: dst_mac, dst_mac: src_mac, src: dst, dst: src, ..packet.encap };
+        (again && dead).then(|| emit(&Packet { encap, bth, ext, payload: &[] }))
+    }
+}
+
+/// A storage target behind a link that puts 2 % of its packets, or 5 %, out of order, and a host that
+/// takes up to 10 ms for an answer.
+#[test]
+fn a_stale_read_kills_no_connection() {
+    for seed in 0..60 {
+        let late = [20, 50, 200][usize::from(seed % 3)];
+        let link = Link { late, late_us: 3_000, service_us: [50, 10_000] };
+        assert!(Run::new(link, seed).pairs(150, SLOTS), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_read_whose_answer_is_late_is_not_asked_again() {
+    let mut run = Run::new(Link { late: 0, late_us: 1, service_us: [10, 20] }, 1);
+    assert!(run.pairs(20, 1));
+    run.link.service_us = [20_000, 20_000];
+    assert!(run.pairs(1, 1));
+    assert_eq!(run.twice, 0);
+}
+
+/// From the first request on: a question asks before anything is repeated.
+#[test]
+fn a_peer_whose_service_time_jitters_gets_nothing_twice() {
+    for seed in 0..20 {
+        for depth in [1, SLOTS] {
+            let mut run = Run::new(Link { late: 0, late_us: 1, service_us: [500, 30_000] }, seed);
+            assert!(run.pairs(100, depth));
+            assert_eq!(run.twice, 0, "seed {seed}, depth {depth}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! READ requests that were sent more than once, and of which a copy may still be under way.
+//!
+//! A responder answers a duplicate READ from memory as it is then. Some, rxe among them, answer one
+//! whose key has ended meanwhile by a NAK that ends the connection. A consumer that has the data may let
+//! the key end at once, and a copy of the request that the network held back would then kill a healthy
+//! connection. Nothing that a requester sends later can take a copy back; so a READ is not complete
+//! before no copy of it can arrive: each was answered, or is older than a packet lives.
+//!
+//! How many answers came is told by the last packet of each. Where the peer was known to have executed
+//! the READ before it was asked again, only the new copy is under way, and its answer often shows by
+//! itself: it begins (IBTA ch. 9, duplicate READ) or ends (rxe) where the first one did not.
+
+use crate::env::Instant;
+use crate::psn::Psn;
+use crate::qp::work::MAX_READS;
+use crate::wire::Place;
+use heapless::Vec;
+
+/// A request for answers that were asked for before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    pub(super) from: Psn,
+    /// One past the last.
+    pub(super) end: Psn,
+    /// The peer had executed the READ.
+    pub(super) executed: bool,
+    /// The first answer did not begin at `from`.
+    pub(super) begins: bool,
+    /// It did not end at `end`.
+    pub(super) ends: bool,
+    /// A copy of now has arrived by then, or was lost.
+    pub(super) until: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    again: Again,
+    /// Copies that were sent, the first one too.
+    copies: u8,
+    /// Answers that ended since the second one was sent.
+    answered: u8,
+}
+
+/// Those of one QP: at most as many as READs may be in flight; more are taken for one long one.
+#[derive(Debug, Default)]
+pub(super) struct Copies(Vec<Entry, MAX_READS>);
+
+impl Copies {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Notes one more copy.
+    pub(super) fn sent(&mut self, again: Again) {
+        if let Some(entry) = self.0.iter_mut().find(|entry| entry.overlaps(&again)) {
+            entry.merge(&again);
+        } else if let Err(entry) = self.0.push(Entry { again, copies: 2, answered: 0 })
+            && let Some(last) = self.0.last_mut()
+        {
+            last.merge(&entry.again);
+        }
+    }
+
+    /// An answer came, the first time or not. Whether it is the second to the same READ: then one copy
+    /// was sent in vain.
+    pub(super) fn answered(&mut self, psn: Psn, place: Place) -> bool {
+        let Some(index) = self.0.iter().position(|entry| entry.covers(psn)) else { return false };
+        let entry = &mut self.0[index];
+        let ends = psn.add(1) == entry.again.end && entry.copies < u8::MAX;
+        entry.answered += u8::from(ends);
+        let (in_vain, spent) = (ends && entry.answered == 2, entry.spent_by(psn, place));
+        if spent {
+            self.0.swap_remove(index);
+        }
+        in_vain
+    }
+
+    /// Forgets copies that cannot arrive any more.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.0.retain(|entry| now < entry.again.until);
+    }
+
+    /// When [`Self::expire`] has work.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.0.iter().map(|entry| entry.again.until).min()
+    }
+
+    /// Whether a copy of a READ before `psn` may be under way.
+    pub(super) fn before(&self, psn: Psn) -> bool {
+        self.0.iter().any(|entry| psn.since(entry.again.from) > 0)
+    }
+}
+
+impl Entry {
+    fn covers(&self, psn: Psn) -> bool {
+        psn.since(self.again.from) >= 0 && self.again.end.since(psn) > 0
+    }
+
+    fn overlaps(&self, other: &Again) -> bool {
+        other.end.since(self.again.from) > 0 && self.again.end.since(other.from) > 0
+    }
+
+    /// One more copy. Where it asks for other answers, no count tells any more.
+    fn merge(&mut self, other: &Again) {
+        let Again { from, end, until, .. } = *other;
+        self.copies = if end == self.again.end { self.copies.saturating_add(1) } else { u8::MAX };
+        let mine = &mut self.again;
+        mine.from = if from.since(mine.from) < 0 { from } else { mine.from };
+        mine.end = if end.since(mine.end) > 0 { end } else { mine.end };
+        mine.until = mine.until.max(until);
+        mine.executed = false;
+    }
+
+    /// Whether the last copy has been answered with this.
+    fn spent_by(&self, psn: Psn, place: Place) -> bool {
+        let Again { from, end, executed, begins, ends, .. } = self.again;
+        let begun = begins && psn == from && matches!(place, Place::First | Place::Only);
+        let ended = ends && psn.add(1) == end && place.is_last();
+        self.answered >= self.copies || executed && (begun || ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Duration;
+
+    fn again(from: u32, end: u32) -> Again {
+        let until = Instant::from_nanos(100);
+        let (from, end) = (Psn::new(from), Psn::new(end));
+        Again { from, end, executed: false, begins: false, ends: false, until }
+    }
+
+    #[test]
+    fn each_copy_is_answered_once() {
+        let mut copies = Copies::new();
+        copies.sent(again(0xff_fffe, 3));
+        copies.sent(again(0xff_fffe, 3));
+        for (n, in_vain) in [(1, false), (2, true), (3, false)] {
+            assert!(copies.before(Psn::new(3)), "{n}");
+            assert!(!copies.answered(Psn::new(0xff_fffe), Place::First));
+            assert_eq!(copies.answered(Psn::new(2), Place::Last), in_vain);
+        }
+        assert!(!copies.before(Psn::new(3)) && copies.deadline().is_none());
+    }
+
+    #[test]
+    fn a_copy_lives_for_its_time() {
+        let mut copies = Copies::new();
+        copies.sent(again(5, 6));
+        let until = copies.deadline().unwrap();
+        copies.expire(until - Duration::from_nanos(1));
+        assert!(copies.before(Psn::new(6)) && !copies.before(Psn::new(5)));
+        copies.expire(until);
+        assert!(!copies.before(Psn::new(6)));
+    }
+
+    #[test]
+    fn the_only_copy_under_way_shows_itself() {
+        for (begins, ends, psn, place) in [
+            (true, false, 5, Place::Only),
+            (true, false, 5, Place::First),
+            (false, true, 8, Place::Last),
+        ] {
+            for executed in [true, false] {
+                let mut copies = Copies::new();
+                copies.sent(Again { executed, begins, ends, ..again(5, 9) });
+                assert!(!copies.answered(Psn::new(6), Place::Middle));
+                assert!(copies.before(Psn::new(9)), "the first answer");
+                copies.answered(Psn::new(psn), place);
+                assert_eq!(copies.before(Psn::new(9)), !executed);
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_are_one() {
+        let mut copies = Copies::new();
+        for n in 0..100 {
+            copies.sent(again(10 * n, 10 * n + 1));
+        }
+        for n in 0..100 {
+            assert!(copies.before(Psn::new(10 * n + 1)));
+        }
+        copies.expire(Instant::from_nanos(100));
+        assert!(!copies.before(Psn::new(2000)));
+    }
+}
