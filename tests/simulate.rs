@@ -73,7 +73,7 @@ fn add(total: &mut Report, report: &Report) {
     total.successes += report.successes;
     total.quiet += report.quiet;
     total.elapsed += report.elapsed;
-    for (total, deeds) in total.deeds.iter_mut().zip(report.deeds) {
+    for (total, deeds) in total.deeds.iter_mut().zip(report.deeds.iter()) {
         *total += deeds;
     }
 }
@@ -97,15 +97,21 @@ fn seeds() {
     );
     println!("{} turns with nothing but data allocated nothing", sum.total.quiet);
     let deeds = sum.total.deeds;
-    println!("{:?}", Deed::ALL.map(|deed| (deed, deeds[deed as usize])));
+    for deed in Deed::ALL {
+        println!("{:>12} {deed:?}", deeds[deed as usize]);
+    }
     for (seed, what) in &sum.violations {
         println!("seed {seed}: {what}");
         println!("  SIM_SEED={seed} cargo test -p tests --test simulate -- replay --nocapture");
     }
     assert!(sum.violations.is_empty(), "{} seeds fail", sum.violations.len());
     let busy = connections > count / 2 && successes > 10 * count;
-    let busy = busy && sum.total.quiet > 10 * count && !deeds.contains(&0);
-    assert!(busy || count < 100, "the seeds do something of everything");
+    let busy = busy && sum.total.quiet > 10 * count;
+    assert!(busy || count < 100, "the seeds do something");
+    // A provider that repeats READs only on evidence may never meet the one that ends for it.
+    let must = Deed::ALL.into_iter().filter(|&deed| deed != Deed::Strict);
+    let missing: Vec<_> = must.filter(|&deed| deeds[deed as usize] == 0).collect();
+    assert!(missing.is_empty() || count < 1000, "the seeds never met {missing:?}");
 }
 
 /// Goal: a seed says everything.

@@ -55,6 +55,11 @@ impl Port {
         &self.config
     }
 
+    /// The link has another rate from here on; what waits leaves at the old one.
+    pub const fn set_rate(&mut self, rate: u64) {
+        self.config.rate = rate;
+    }
+
     /// Bytes that wait at `now`, in ns.
     pub const fn waiting(&self, now: u64) -> u64 {
         let ns = self.free_at.saturating_sub(now);

@@ -35,11 +35,11 @@ impl World {
             true => Object(std::ptr::null_mut()),
             false => self.create(from, |token| ndk::create_connector(adapter, token))?,
         };
-        let end = self.new_end(from, connector)?;
+        let end = self.new_end(from, connector, None)?;
         if self.hosts[from].mtu > self.hosts[to].mtu {
             self.ends[end].excuse("the path MTU is too large for the peer");
         }
-        let (qp, source) = (self.ends[end].qp, self.source(end, to));
+        let (qp, source) = (self.ends[end].qp, self.source(end, to, remote));
         let limits = [self.ends[end].flow.inbound, self.ends[end].flow.outbound];
         let data = (end as u32).to_le_bytes();
         let token = self.token(end, What::Connect);
@@ -57,13 +57,21 @@ impl World {
     }
 
     /// Where an end connects from: any port, or one that others of its host connect from too.
-    fn source(&mut self, end: usize, to: usize) -> From {
+    fn source(&mut self, end: usize, to: usize, remote: SocketAddr) -> From {
         let host = self.ends[end].host;
-        self.ends[end].to = Some(to);
-        let Some((endpoint, port)) = self.hosts[host].endpoint.filter(|_| self.rng.below(2) == 0)
+        (self.ends[end].to, self.ends[end].remote) = (Some(to), Some(remote.ip()));
+        let ips = &self.hosts[host].ips;
+        let shared = ips[0];
+        let mut fits: Vec<_> = ips.iter().filter(|ip| ip.is_ipv4() == remote.is_ipv4()).collect();
+        let local = *fits.swap_remove(self.rng.below(fits.len() as u32) as usize);
+        self.ends[end].local = Some(local);
+        let Some((endpoint, port)) = self.hosts[host]
+            .endpoint
+            .filter(|_| shared.is_ipv4() == remote.is_ipv4() && self.rng.below(2) == 0)
         else {
-            return From::Address(SocketAddr::new(self.hosts[host].ip, 0));
+            return From::Address(SocketAddr::new(local, 0));
         };
+        self.ends[end].local = Some(shared);
         self.ends[end].shares = Some(port);
         let same: Vec<usize> = self.same_ends(end).collect();
         // Whichever asks first; the peer's link-layer address may be known to one only.
@@ -82,7 +90,7 @@ impl World {
             let other = &self.ends[at];
             let gone = matches!(other.phase, Phase::Closed | Phase::Crashed);
             let both = at != end && other.shares.and(this.shares).is_some() && !gone;
-            both && (other.host, other.to) == (this.host, this.to)
+            both && (other.host, other.to, other.remote) == (this.host, this.to, this.remote)
         };
         (0..self.ends.len()).filter(same)
     }
@@ -163,9 +171,9 @@ impl World {
             limits == [flow.outbound.min(16), flow.inbound.min(16)],
             "a request with other read limits: {limits:?}"
         );
-        let host_of = &self.hosts[self.ends[active].host];
         let port = self.ends[active].shares;
-        let right = asks.ip() == host_of.ip && port.is_none_or(|port| port == asks.port());
+        let right = Some(asks.ip()) == self.ends[active].local
+            && port.is_none_or(|port| port == asks.port());
         require!(right, "a connect event from {asks}");
         let waits = self.ends[active].phase == Phase::Connecting;
         if let Some(before) = self.ends[active].peer {
@@ -185,7 +193,7 @@ impl World {
             }
             return self.close(host, What::CloseStray, connector);
         }
-        let end = self.new_end(host, connector)?;
+        let end = self.new_end(host, connector, Some(active))?;
         self.ends[end].phase = Phase::Requested;
         self.ends[end].peer = Some(active);
         self.ends[active].peer = Some(end);
@@ -231,6 +239,7 @@ impl World {
                     self.ends[end].phase = Phase::Up;
                     self.report.connections += 1;
                     let End { shares, host, to, .. } = self.ends[end];
+                    self.did_connect(end);
                     if self.hosts[host].incarnation > 1 {
                         self.report.trial.connections += 1;
                     }
@@ -271,6 +280,25 @@ impl World {
                 self.check_region(end, EXPOSED, |region| region.freeze())
             }
             what => Err(format!("{what:?} ends as a request")),
+        }
+    }
+
+    /// What kind of connection it is that an end has now.
+    fn did_connect(&mut self, end: usize) {
+        let End { host, peer: Some(peer), local: Some(local), remote: Some(remote), .. } =
+            self.ends[end]
+        else {
+            return;
+        };
+        let far = &self.hosts[self.ends[peer].host];
+        let near = &self.hosts[host];
+        for (deed, did) in [
+            (Deed::Drift, near.clock.gains != far.clock.gains),
+            (Deed::OtherAddress, local != near.ips[0] || remote != far.ips[0]),
+            (Deed::OtherFamily, local.is_ipv4() != near.ips[0].is_ipv4()),
+            (Deed::SmallMtu, near.mtu.min(far.mtu) == 400),
+        ] {
+            self.report.deeds[deed as usize] += u64::from(did);
         }
     }
 

@@ -8,6 +8,7 @@ use super::world::{Step, World, require};
 use crate::raw::Object;
 use driver::abi::*;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// What a request is for, whose end is awaited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,6 +64,9 @@ pub(crate) struct End {
     /// Where it connects to, and from which port if that is a shared endpoint's: the host may have
     /// another endpoint before its request arrives.
     pub(crate) to: Option<usize>,
+    /// Its address, and that of the peer, where it connects.
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) remote: Option<IpAddr>,
     pub(crate) shares: Option<u16>,
     /// Its receives are those of the host's pool, and the last one that it was given.
     pub(crate) pooled: bool,
@@ -127,8 +131,13 @@ impl End {
 }
 
 impl World {
-    /// Creates what an end needs, but for its connector.
-    pub(crate) fn new_end(&mut self, host: usize, connector: Object<NDK_CONNECTOR>) -> Step<usize> {
+    /// Creates what an end needs, but for its connector; `asker` is who wants to be connected with it.
+    pub(crate) fn new_end(
+        &mut self,
+        host: usize,
+        connector: Object<NDK_CONNECTOR>,
+        asker: Option<usize>,
+    ) -> Step<usize> {
         let end = self.ends.len();
         let adapter = self.hosts[host].adapter;
         let mut flow = Flow::new(&mut self.rng, self.misuse);
@@ -139,6 +148,13 @@ impl World {
         if self.storage {
             flow.hurry();
         }
+        // Long messages need long memory on both sides.
+        match asker {
+            Some(asker) => flow.follow(&self.ends[asker].flow),
+            None if self.trial.is_none() && !self.storage => flow.draw_bulk(&mut self.rng),
+            None => {}
+        }
+        flow.fit_cqs();
         self.foreign_qp(host, end, flow.depths);
         let pool = self.hosts[host].pool.as_ref().filter(|_| self.rng.below(2) == 0);
         let srq = pool.map(|pool| pool.srq);
@@ -160,20 +176,26 @@ impl World {
         }
         let remote = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
         let mut regions = Vec::new();
+        let [local, exposed] = flow.slots;
         for (slots, flags) in [
-            (6, NDK_MR_FLAG_ALLOW_LOCAL_WRITE),
+            (local, NDK_MR_FLAG_ALLOW_LOCAL_WRITE),
             (flow.depths[0] as usize, NDK_MR_FLAG_ALLOW_LOCAL_WRITE),
-            (4, remote),
+            (exposed, remote),
         ] {
             let mut region = self.new_region(end, regions.len(), slots, flow.slot_len);
             self.register(host, pd, &mut region, flags)?;
             regions.push(region);
         }
-        let grants = self.new_grants(end, host, pd, &mut regions, flow.slot_len)?;
+        let grants = match flow.bulk {
+            true => Vec::new(),
+            false => self.new_grants(end, host, pd, &mut regions, flow.slot_len)?,
+        };
         self.ends.push(End {
             grants,
             host,
             to: None,
+            local: None,
+            remote: None,
             shares: None,
             pooled: srq.is_some(),
             last_pooled: 0,

@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 /// How an end works, and how far it is.
 pub(crate) struct Flow {
     pub(crate) slot_len: usize,
+    /// Slots of its own memory, and of what the peer may reach.
+    pub(crate) slots: [usize; 2],
+    /// Its messages are of any length up to a slot: few of up to 16 MiB, or a stream of many.
+    pub(crate) bulk: bool,
     /// Bytes of inline data, at most.
     pub(crate) inline_len: usize,
     /// Receives and requests.
@@ -60,13 +64,13 @@ impl Flow {
         let careless = rng.below(3);
         let depths = [1 << rng.below(5), 1 << rng.below(6)];
         let tiny_cq = misuse && rng.below(10) == 0;
-        // A request that has ended makes room for another before its completion is read.
-        let spare = if tiny_cq { 0 } else { 2 * (depths[0] + depths[1]) };
         Self {
             slot_len: 64 << rng.below(9),
+            slots: [6, 4],
+            bulk: false,
             inline_len: [0, 1, 64, 256][rng.below(4) as usize],
             depths,
-            cq_depths: [1 + spare, 1 + spare],
+            cq_depths: [0; 2],
             tiny_cq,
             inbound: 1 + rng.below(18),
             outbound: 1 + rng.below(18),
@@ -107,9 +111,41 @@ impl Flow {
         if self.depths[0] < 8 {
             self.depths[0] = 8;
         }
-        let spare = 2 * (self.depths[0] + self.depths[1]);
-        self.cq_depths = [1 + spare, 1 + spare];
         self.tiny_cq = false;
+    }
+
+    /// Now and then much data.
+    pub(crate) fn draw_bulk(&mut self, rng: &mut Rng) {
+        match rng.below(300) {
+            0..2 => {
+                (self.bulk, self.slots, self.slot_len) = (true, [2, 2], 256 << (10 + rng.below(7)));
+                self.depths = [1 << rng.below(2), 1 << rng.below(3)];
+                self.budget = 1 + rng.below(6);
+            }
+            2..62 => {
+                (self.bulk, self.slots, self.slot_len) = (true, [8, 8], 16 << (10 + rng.below(3)));
+                self.depths = [8, 8];
+                (self.budget, self.pace, self.batch) = (10 + rng.below(60), 5_000, 8);
+            }
+            _ => {}
+        }
+    }
+
+    /// As much as the peer moves.
+    pub(crate) fn follow(&mut self, peer: &Self) {
+        if peer.bulk {
+            let Self { slots, slot_len, depths, budget, pace, batch, .. } = *peer;
+            (self.bulk, self.slots, self.slot_len) = (true, slots, slot_len);
+            (self.depths, self.budget, self.pace, self.batch) = (depths, budget, pace, batch);
+        }
+    }
+
+    /// Of CQs that hold everything.
+    pub(crate) const fn fit_cqs(&mut self) {
+        let [receives, requests] = self.depths;
+        // A request that has ended makes room for another before its completion is read.
+        let spare = if self.tiny_cq { 0 } else { 2 * (receives + requests) };
+        self.cq_depths = [1 + spare; 2];
     }
 
     /// Its receives come from a pool, of which it may be given this many before it reads of any.

@@ -16,7 +16,8 @@
 //! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
 //! | `foreign` | a peer that is not ours |
-//! | `net` | the network |
+//! | `net` | the network: what it loses, repeats, delays, damages; its links and ports |
+//! | `edge` | how frames get in and out of a provider, several at once, or not at all |
 //! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
 //! | `ndk` | the dispatch tables |
 //!
@@ -25,6 +26,7 @@
 //! timer is left). The first thing that is wrong ends it.
 
 mod consumer;
+mod edge;
 mod end;
 mod flow;
 mod foreign;
@@ -46,6 +48,7 @@ mod world;
 use foreign::Did;
 pub use trial::{Moment, Outcome, Trial, Work};
 
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -62,6 +65,7 @@ pub struct Options {
 
 /// What a seed may do, beyond what every seed does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(missing_docs, reason = "one comment for those that belong together")]
 pub enum Deed {
     /// A SEND or WRITE with inline data has succeeded.
     Inline,
@@ -117,11 +121,37 @@ pub enum Deed {
     Mra,
     /// It answered no DREQ.
     Deaf,
+    /// The PSNs, or the MSN, of a flow have wrapped.
+    PsnWrap,
+    MsnWrap,
+    /// A packet was marked by a port that fills up; a sender was notified; a full port has dropped one.
+    Marked,
+    Notified,
+    FullPort,
+    /// A frame was lost in a burst.
+    BurstLoss,
+    /// Several frames were received as one unit.
+    Joined,
+    /// An edge has failed, or was full for long.
+    ReceiveFails,
+    SendFails,
+    NoRoom,
+    /// A link has changed its speed.
+    NewSpeed,
+    /// A connection was established between clocks of which one gains, from or to another address than
+    /// the first, from or to one of the other family.
+    Drift,
+    OtherAddress,
+    OtherFamily,
+    /// A connection with a path MTU of 256.
+    SmallMtu,
+    /// A message of a MiB and more has arrived.
+    Long,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 43] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -149,6 +179,22 @@ impl Deed {
         Self::Immediate,
         Self::Mra,
         Self::Deaf,
+        Self::PsnWrap,
+        Self::MsnWrap,
+        Self::Marked,
+        Self::Notified,
+        Self::FullPort,
+        Self::BurstLoss,
+        Self::Joined,
+        Self::ReceiveFails,
+        Self::SendFails,
+        Self::NoRoom,
+        Self::NewSpeed,
+        Self::Drift,
+        Self::OtherAddress,
+        Self::OtherFamily,
+        Self::SmallMtu,
+        Self::Long,
     ];
 
     /// What a foreign peer has done.
@@ -171,6 +217,30 @@ impl Deed {
     }
 }
 
+/// A number for each [`Deed`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Deeds([u64; Deed::ALL.len()]);
+
+impl Default for Deeds {
+    fn default() -> Self {
+        Self([0; Deed::ALL.len()])
+    }
+}
+
+impl Deref for Deeds {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+impl DerefMut for Deeds {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
+}
+
 /// What a run was.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Report {
@@ -187,7 +257,7 @@ pub struct Report {
     /// Those of them that were successful.
     pub successes: u64,
     /// How often each [`Deed`] was done.
-    pub deeds: [u64; Deed::ALL.len()],
+    pub deeds: Deeds,
     /// Turns with nothing but data, in which the provider allocates nothing.
     pub quiet: u64,
     /// Request packets: sent for the first time, and in all.

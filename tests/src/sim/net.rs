@@ -1,111 +1,14 @@
 //! The network between the providers: what it loses, repeats, delays and damages.
 
-use super::meter::apart;
-use super::packet::{look, opcode};
+use crate::switch::{Passage, Port, PortConfig, wire_ns};
 use driver::ProviderConfig;
-use netadapter_glue::segment::split;
-use netadapter_glue::{Edge, EdgeError, Link, Received, Transmit};
+use rocev2::device::Opening;
 use rocev2::env::Rng;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use rocev2::psn::Msn;
+use std::collections::BTreeMap;
 
-/// What a provider did with its edge, in order.
-#[derive(Debug)]
-pub(crate) enum Crossing {
-    /// It took a frame.
-    Taken(Vec<u8>),
-    /// It sent a frame.
-    Sent(Vec<u8>),
-}
-
-impl Crossing {
-    /// It belongs to a connection that is established.
-    pub(crate) fn is_data(&self) -> bool {
-        let (Self::Taken(frame) | Self::Sent(frame)) = self;
-        matches!(look(frame), Some(Ok(seen)) if seen.opcode != opcode::UD_SEND_ONLY)
-    }
-}
-
-/// The simulation's end of an edge.
-#[derive(Debug, Default)]
-pub(crate) struct Port {
-    /// Arrived, and not taken yet.
-    pub(crate) inbox: VecDeque<Vec<u8>>,
-    /// What crossed in this turn.
-    pub(crate) crossed: Vec<Crossing>,
-    /// Frames that a turn may send.
-    pub(crate) room: usize,
-    /// The last turn had more to send.
-    pub(crate) lacked: bool,
-}
-
-/// An edge of the simulated network.
-pub(crate) struct SimEdge {
-    link: Link,
-    port: Arc<Mutex<Port>>,
-    buffer: Vec<u8>,
-    scratch: Vec<u8>,
-}
-
-impl SimEdge {
-    /// An edge with a port.
-    pub(crate) fn new(link: Link, port: Arc<Mutex<Port>>) -> Self {
-        let (buffer, scratch) = (vec![0; link.max_unit_len], vec![0; link.max_unit_len]);
-        Self { link, port, buffer, scratch }
-    }
-}
-
-/// One thread uses it; a panic under the lock ends the simulation anyway.
-pub(crate) fn lock(port: &Mutex<Port>) -> MutexGuard<'_, Port> {
-    port.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Edge for SimEdge {
-    fn link(&self) -> Link {
-        self.link
-    }
-
-    fn receive(
-        &mut self,
-        budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
-    ) -> Result<usize, EdgeError> {
-        let mut port = lock(&self.port);
-        let mut taken = 0;
-        while taken < budget
-            && let Some(frame) = port.inbox.pop_front()
-        {
-            sink(Received { frame: &frame, segments: None });
-            apart(|| port.crossed.push(Crossing::Taken(frame)));
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
-    fn transmit(
-        &mut self,
-        budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
-    ) -> Result<usize, EdgeError> {
-        let mut port = lock(&self.port);
-        port.lacked = false;
-        let mut sent = 0;
-        while sent < budget {
-            if port.room == 0 {
-                port.lacked = true;
-                break;
-            }
-            let Some(transmit) = fill(&mut self.buffer) else { break };
-            port.room -= 1;
-            for segment in split(&self.buffer[..transmit.len], transmit.segments) {
-                let len = segment.copy_to(&mut self.scratch);
-                apart(|| port.crossed.push(Crossing::Sent(self.scratch[..len].to_vec())));
-            }
-            sent += 1;
-        }
-        Ok(sent)
-    }
-}
+/// Bytes that a NIC keeps while its link is busy; with more there is no room for another.
+const NIC_BUFFER: u64 = 64 << 10;
 
 /// How the network behaves; chances are per 1000.
 #[derive(Clone, Debug, Default)]
@@ -128,12 +31,56 @@ pub(crate) struct Faults {
     pub(crate) delay: u64,
     /// How far a frame is held back, in ns.
     pub(crate) window: u64,
+    /// Losses that come together.
+    pub(crate) bursts: Option<Bursts>,
+}
+
+/// Gilbert's and Elliott's channel: good for a while, then bad, in which so many of 1000 are lost. How
+/// long each lasts is uniform, up to twice these times in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bursts {
+    pub(crate) good: u64,
+    pub(crate) bad: u64,
+    pub(crate) loss: u32,
+}
+
+impl Bursts {
+    /// Of 1000 frames, in the long run.
+    const fn lossy(self) -> u32 {
+        (self.loss as u64 * self.bad / (self.good + self.bad)) as u32 + 1
+    }
+}
+
+/// A direction between two hosts: it is bad, until then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Channel {
+    bad: bool,
+    until: u64,
+}
+
+impl Channel {
+    fn is_bad(&mut self, at: u64, bursts: Bursts, rng: &mut Rng) -> bool {
+        // Long silence: anything may be now.
+        if at > self.until + 20 * (bursts.good + bursts.bad) {
+            self.until = at;
+        }
+        while self.until <= at {
+            self.bad = !self.bad;
+            let mean = if self.bad { bursts.bad } else { bursts.good };
+            self.until += 1 + rng.u64() % (2 * mean);
+        }
+        self.bad
+    }
 }
 
 impl Faults {
     /// The share of frames that do not arrive as they were sent, per 1000.
     pub(crate) const fn lossy(&self) -> u32 {
-        self.loss + self.corrupt + self.truncate
+        let bursts = match self.bursts {
+            Some(bursts) => bursts.lossy(),
+            None => 0,
+        };
+        self.loss + self.corrupt + self.truncate + bursts
     }
 
     /// Frames arrive late, twice or not at all.
@@ -152,24 +99,63 @@ impl Faults {
     }
 }
 
-/// Frames on their way between `n` hosts, in the order of their arrival.
+/// What the network did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Met {
+    /// Lost in a burst, dropped by a full port, marked by one that fills up.
+    pub(crate) burst: u64,
+    pub(crate) full: u64,
+    pub(crate) marked: u64,
+}
+
+/// A host's link to the switch and back.
+struct Wire {
+    /// The last frame of the host is on it until then.
+    busy: u64,
+    back: Port,
+}
+
+/// A frame on its way, and where it comes next.
+struct Flying {
+    from: usize,
+    to: usize,
+    /// To the switch's port before that host, not to the host.
+    queues: bool,
+    frame: Vec<u8>,
+}
+
+/// Frames on their way between hosts, in the order of their arrival.
 pub(crate) struct Net {
     rng: Rng,
     /// Now.
     pub(crate) faults: Faults,
     /// By arrival and number.
-    flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    flying: BTreeMap<(u64, u64), Flying>,
     number: u64,
     /// `cut[from][to]`: nothing gets through.
     pub(crate) cut: Vec<Vec<bool>>,
     parted: bool,
+    channels: Vec<Vec<Channel>>,
+    /// Of each host; none: no frame takes time.
+    wires: Vec<Wire>,
+    pub(crate) met: Met,
 }
 
 impl Net {
-    /// A network without partitions.
-    pub(crate) fn new(hosts: usize, faults: Faults, rng: Rng) -> Self {
-        let cut = vec![vec![false; hosts]; hosts];
-        Self { rng, faults, flying: BTreeMap::new(), number: 0, cut, parted: false }
+    /// A network without partitions; `links`: of every host, or of none.
+    pub(crate) fn new(hosts: usize, faults: Faults, links: &[PortConfig], rng: Rng) -> Self {
+        let wire = |&config: &PortConfig| Wire { busy: 0, back: Port::new(config) };
+        Self {
+            rng,
+            faults,
+            flying: BTreeMap::new(),
+            number: 0,
+            cut: vec![vec![false; hosts]; hosts],
+            parted: false,
+            channels: vec![vec![Channel::default(); hosts]; hosts],
+            wires: links.iter().map(wire).collect(),
+            met: Met::default(),
+        }
     }
 
     /// No faults from now on; what is on its way keeps its delay.
@@ -185,15 +171,39 @@ impl Net {
         self.heal();
     }
 
-    /// When the next frame arrives.
+    /// When the next frame arrives somewhere.
     pub(crate) fn next(&self) -> Option<u64> {
         self.flying.first_key_value().map(|(&(at, _), _)| at)
     }
 
     /// A frame that has arrived by `now`, and where.
     pub(crate) fn arrive(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
-        let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
-        Some(entry.remove())
+        loop {
+            let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
+            let ((at, _), flying) = entry.remove_entry();
+            if !flying.queues {
+                return Some((flying.to, flying.frame));
+            }
+            self.queue(at, flying);
+        }
+    }
+
+    /// Bytes per second of a host's link, both ways.
+    pub(crate) fn rate(&self, host: usize) -> Option<u64> {
+        Some(self.wires.get(host)?.back.config().rate)
+    }
+
+    /// A host's link has another speed from here on.
+    pub(crate) fn set_rate(&mut self, host: usize, rate: u64) {
+        if let Some(wire) = self.wires.get_mut(host) {
+            wire.back.set_rate(rate);
+        }
+    }
+
+    /// When the NIC of a host has room for another frame.
+    pub(crate) fn has_room_at(&self, host: usize) -> u64 {
+        let Some(Wire { busy, back }) = self.wires.get(host) else { return 0 };
+        busy.saturating_sub(NIC_BUFFER * 1_000_000_000 / back.config().rate)
     }
 
     fn chance(&mut self, per_mille: u32) -> bool {
@@ -203,49 +213,77 @@ impl Net {
     /// Sends a frame of `from` to whom its Ethernet address names.
     pub(crate) fn send(&mut self, now: u64, from: usize, frame: &[u8]) {
         let all = frame[0] & 1 != 0;
+        let at = self.wires.get_mut(from).map(|Wire { busy, back }| {
+            *busy = now.max(*busy) + wire_ns(frame.len(), back.config().rate);
+            *busy + self.faults.delay / 2
+        });
         for to in 0..self.cut.len() {
             if to != from && (all || frame[..6] == mac(to)) && !self.cut[from][to] {
-                self.send_to(now, to, frame);
+                let flying = Flying { from, to, queues: at.is_some(), frame: frame.to_vec() };
+                match at {
+                    Some(at) => self.fly(at, flying),
+                    None => self.go(now + self.faults.delay, flying),
+                }
             }
         }
     }
 
-    fn send_to(&mut self, now: u64, to: usize, frame: &[u8]) {
-        let Faults { loss, duplicate, reorder, corrupt, truncate, spike, ghost, delay, window } =
+    /// A frame comes to the port of the switch before its host.
+    fn queue(&mut self, now: u64, mut flying: Flying) {
+        match self.wires[flying.to].back.pass(now, &mut flying.frame, &mut self.rng) {
+            Passage::Dropped => self.met.full += 1,
+            Passage::Leaves { at, marked } => {
+                self.met.marked += u64::from(marked);
+                let rest = self.faults.delay - self.faults.delay / 2;
+                self.go(at + rest, Flying { queues: false, ..flying });
+            }
+        }
+    }
+
+    /// The last part of the way, where things go wrong; without them it ends at `at`.
+    fn go(&mut self, mut at: u64, mut flying: Flying) {
+        let Faults { loss, duplicate, reorder, corrupt, truncate, spike, ghost, window, .. } =
             self.faults;
+        let Flying { from, to, ref frame, .. } = flying;
+        if let Some(bursts) = self.faults.bursts
+            && self.channels[from][to].is_bad(at, bursts, &mut self.rng)
+            && self.chance(bursts.loss)
+        {
+            self.met.burst += 1;
+            return;
+        }
         if self.chance(loss) {
             return;
         }
-        let mut flying = frame.to_vec();
         // Ethernet's own check catches the rest of what happens on a real wire; what gets past it
         // must not be an address resolution, which has no check of its own.
         let is_ip = matches!(frame[12..14], [0x08, 0x00] | [0x86, 0xdd]);
         let is_neighbour = frame.get(20) == Some(&58);
         if is_ip && !is_neighbour {
             if self.chance(corrupt) {
-                self.damage(&mut flying);
+                self.damage(&mut flying.frame);
             }
             if self.chance(truncate) {
-                let len = 14 + self.rng.below(frame.len() as u32 - 14) as usize;
-                flying.truncate(len);
+                let len = 14 + self.rng.below(flying.frame.len() as u32 - 14) as usize;
+                flying.frame.truncate(len);
             }
         }
-        let mut at = now + delay;
         if self.chance(reorder) {
             at += 1 + self.rng.u64() % window.max(1);
         }
         if self.chance(spike) {
             at += window * (1 + u64::from(self.rng.below(50)));
         }
+        let again = |frame: &Vec<u8>| Flying { from, to, queues: false, frame: frame.clone() };
         if self.chance(duplicate) {
-            let again = at + self.rng.u64() % (window + 1);
-            self.fly(again, to, flying.clone());
+            let later = at + self.rng.u64() % (window + 1);
+            self.fly(later, again(&flying.frame));
         }
         if self.chance(ghost) {
-            let again = at + 1_000_000 * u64::from(self.rng.below(2000));
-            self.fly(again, to, flying.clone());
+            let later = at + 1_000_000 * u64::from(self.rng.below(2000));
+            self.fly(later, again(&flying.frame));
         }
-        self.fly(at, to, flying);
+        self.fly(at, flying);
     }
 
     fn damage(&mut self, frame: &mut [u8]) {
@@ -255,9 +293,9 @@ impl Net {
         }
     }
 
-    fn fly(&mut self, at: u64, to: usize, frame: Vec<u8>) {
+    fn fly(&mut self, at: u64, flying: Flying) {
         self.number += 1;
-        self.flying.insert((at, self.number), (to, frame));
+        self.flying.insert((at, self.number), flying);
     }
 }
 
@@ -267,12 +305,24 @@ pub(crate) const fn mac(host: usize) -> [u8; 6] {
 }
 
 /// Connection timers and windows that a small simulation can wait for.
-pub(crate) fn config(ip: std::net::IpAddr, rng: &mut Rng, patient: bool) -> ProviderConfig {
-    let mut config = ProviderConfig::new(vec![ip]);
+pub(crate) fn config(ips: Vec<std::net::IpAddr>, rng: &mut Rng, patient: bool) -> ProviderConfig {
+    let mut config = ProviderConfig::new(ips);
     config.ack_timeout_code = if patient { 17 } else { 10 + rng.below(5) as u8 };
     config.retry_count = if patient { 7 } else { rng.below(8) as u8 };
-    config.window.bytes = 1 << (10 + rng.below(7));
+    config.window.bytes = 1 << (10 + rng.below(10));
     config.window.read_chunk = 1 << (10 + rng.below(6));
     config.window.held = [0, 1 << (10 + rng.below(10)), 512 << 10][rng.below(3) as usize];
+    config.opening = opening(rng);
+    if rng.below(6) == 0 {
+        config.dcqcn = None;
+    }
     config
+}
+
+/// Numbers that are soon to wrap, in some worlds.
+fn opening(rng: &mut Rng) -> Opening {
+    let psns_to_wrap = (rng.below(4) == 0).then(|| 1 << rng.below(9));
+    let messages_to_wrap = if rng.below(4) == 0 { 1 << rng.below(7) } else { 0 };
+    let msn = Msn::new(0_u32.wrapping_sub(messages_to_wrap));
+    Opening { psns_to_wrap, msn, ..Opening::default() }
 }

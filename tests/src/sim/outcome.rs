@@ -223,6 +223,9 @@ impl World {
             self.did(Deed::Inline);
         }
         self.stop_own_use(end, region);
+        if place.range.len() >= 1 << 20 {
+            self.did(Deed::Long);
+        }
         match request.kind {
             Kind::Send(number) => {
                 self.ends[end].flow.acked = number + 1;

@@ -162,7 +162,7 @@ fn look_inside<'a>(ip: &[u8], header: usize, udp: &'a [u8]) -> Result<Seen<'a>, 
     })
 }
 
-/// The sum of a checksum (RFC 1071).
+/// The one's complement sum of big-endian words: 0xffff over a good header.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let sum: u32 = bytes.chunks(2).map(|pair| number(pair, 0, pair.len()) as u32).sum();
     let sum = (sum & 0xffff) + (sum >> 16);

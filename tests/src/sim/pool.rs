@@ -53,7 +53,7 @@ impl Pool {
 impl World {
     /// Creates what the ends of a host may share, or not.
     pub(crate) fn share(&mut self, host: usize) -> Step {
-        let (adapter, ip) = (self.hosts[host].adapter, self.hosts[host].ip);
+        let (adapter, ip) = (self.hosts[host].adapter, self.hosts[host].ips[0]);
         if self.rng.below(3) == 0 {
             let local = SocketAddr::new(ip, 0);
             let endpoint = self.create(host, |token| ndk::share(adapter, local, token))?;

@@ -1,10 +1,10 @@
 //! A run: its parts one after the other, and in each whatever happens next.
 
+use super::edge::{Crossing, lock};
 use super::end::{End, Phase, What};
 use super::foreign::Quirks;
 use super::meter::counted;
 use super::ndk::{self, Event};
-use super::net::{Crossing, lock};
 use super::script::Act;
 use super::trial::Trial;
 use super::world::{Host, LIVENESS, Part, Step, World, require};
@@ -27,6 +27,17 @@ impl World {
         self.report.hash = self.hasher.finish();
         self.report.elapsed = self.now;
         self.report.requests = self.watch.requests;
+        let (net, watch) = (self.net.met, &self.watch);
+        for (deed, count) in [
+            (Deed::BurstLoss, net.burst),
+            (Deed::FullPort, net.full),
+            (Deed::Marked, net.marked),
+            (Deed::Notified, watch.cnps),
+            (Deed::PsnWrap, watch.psn_wraps),
+            (Deed::MsnWrap, watch.msn_wraps),
+        ] {
+            self.report.deeds[deed as usize] += count;
+        }
         Ok(self.report)
     }
 
@@ -36,7 +47,7 @@ impl World {
         }
         self.part = Part::Healing;
         self.note(|_| "healing".into());
-        self.net.heal();
+        self.heal();
         for (_, act) in std::mem::take(&mut self.script) {
             if matches!(act, Act::Restart(_)) {
                 self.act(act)?;
@@ -52,6 +63,18 @@ impl World {
         match self.trial {
             Some(Trial::Reordering) => self.watch.check_resends(),
             _ => Ok(()),
+        }
+    }
+
+    /// Nothing fails any more that was not made to fail for ever.
+    fn heal(&mut self) {
+        self.net.heal();
+        for host in &mut self.hosts {
+            lock(&host.port).fails = [false; 2];
+            host.full = 0;
+            if host.provider.is_some() {
+                host.turn_at = Some(self.now);
+            }
         }
     }
 
@@ -88,7 +111,7 @@ impl World {
             self.begin_close(end)?;
         }
         for host in 0..self.hosts.len() {
-            if let Some(listener) = self.hosts[host].listener.take() {
+            for listener in std::mem::take(&mut self.hosts[host].listeners) {
                 self.close(host, What::CloseStray, listener)?;
             }
             self.unshare(host)?;
@@ -216,32 +239,50 @@ impl World {
         };
         self.report.turns += 1;
         let asked = std::mem::take(&mut this.asked);
-        let clock = self.now + this.ahead;
+        let clock = this.clock.read(self.now);
+        let room_at = this.full.max(self.net.has_room_at(host));
         let has_mail = {
             let mut port = lock(&this.port);
-            port.room = this.room;
-            !port.inbox.is_empty()
+            port.room = if room_at > self.now { 0 } else { this.room };
+            port.has_mail()
         };
         if this.sleeping && (provider.is_woken() || has_mail) {
             provider.announce_sleep(false);
             this.sleeping = false;
         }
         let (turn, allocations) = counted(|| provider.poll(Instant::from_nanos(clock)));
-        let (crossed, lacked) = {
+        let (crossed, lacked, fails) = {
             let mut port = lock(&this.port);
-            (std::mem::take(&mut port.crossed), port.lacked)
+            let coalesced = std::mem::take(&mut port.coalesced);
+            let [receives, sends] = std::mem::take(&mut port.failed);
+            for (deed, count) in [
+                (Deed::Joined, coalesced),
+                (Deed::ReceiveFails, receives),
+                (Deed::SendFails, sends),
+                (Deed::NoRoom, u64::from(port.lacked && this.full > self.now)),
+            ] {
+                self.report.deeds[deed as usize] += count;
+            }
+            (std::mem::take(&mut port.crossed), port.lacked, port.fails.contains(&true))
         };
-        this.turn_at = if turn.busy || lacked {
-            Some(self.now + 1000 + u64::from(self.rng.below(2000)))
+        let own = this.clock;
+        let next = turn.next.map(|next| own.when(next.as_nanos()).max(self.now + 1));
+        // It sleeps until there is room, if that takes long.
+        let lacks = lacked && room_at <= self.now + 10_000;
+        let soon = self.now + 1000 + u64::from(self.rng.below(2000));
+        this.turn_at = if fails {
+            // Its poller tries again.
+            Some(self.now + u64::from(1 + self.rng.below(1000)) * 1000)
+        } else if turn.busy || lacks {
+            Some(soon)
         } else if this.sleeping {
-            let next = turn.next.map(|next| next.as_nanos().saturating_sub(this.ahead));
-            next.map(|next| next.max(self.now + 1))
+            next.into_iter().chain(lacked.then_some(room_at)).min()
         } else {
             this.sleeping = true;
             provider.announce_sleep(true);
             Some(self.now)
         };
-        if this.sleeping && (turn.busy || lacked) {
+        if this.sleeping && (turn.busy || lacks) {
             this.sleeping = false;
             provider.announce_sleep(false);
         }
@@ -280,12 +321,14 @@ impl World {
         for crossing in crossed {
             match crossing {
                 Crossing::Taken(frame) => self.watch.taken(clock, &frame),
-                Crossing::Sent(frame) => {
+                Crossing::Sent(ref frame) | Crossing::Lost(ref frame) => {
                     require!(frame.len() <= mtu + 14, "host {host} exceeds its MTU");
-                    self.watch.sent(clock, &frame)?;
+                    self.watch.sent(clock, frame)?;
                     self.report.frames += 1;
-                    (self.now, host, &frame).hash(&mut self.hasher);
-                    self.net.send(self.now, host, &frame);
+                    (self.now, host, frame).hash(&mut self.hasher);
+                    if matches!(crossing, Crossing::Sent(_)) {
+                        self.net.send(self.now, host, frame);
+                    }
                 }
             }
         }
@@ -319,7 +362,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) const fn did(&mut self, deed: Deed) {
+    pub(crate) fn did(&mut self, deed: Deed) {
         self.report.deeds[deed as usize] += 1;
     }
 

@@ -1,11 +1,14 @@
 //! What goes wrong, and when: drawn up before a run begins.
 
+use super::Deed;
+use super::edge::lock;
 use super::memory::Region;
-use super::net::Faults;
+use super::net::{Bursts, Faults};
 use super::trial::Trial;
 use super::world::{MS, PORT, Step, World};
+use crate::switch::PortConfig;
 use rocev2::env::Rng;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What happens to hosts and network.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +19,18 @@ pub(crate) enum Act {
     Restart(usize),
     Jump(usize, u64),
     Stall(usize, u64),
+    /// A direction of an edge fails, or does no longer.
+    Fail(usize, usize, bool),
+    /// An edge has no room for so long.
+    Fill(usize, u64),
+    /// A link has this rate from here on.
+    Speed(usize, u64),
     Connect(usize, usize),
 }
 
 impl World {
     /// Draws up what will go wrong, and who connects when.
-    pub(crate) fn plan(&mut self, count: usize, upheaval: bool) {
+    pub(crate) fn plan(&mut self, count: usize, upheaval: bool, mishaps: bool) {
         let end = self.chaos_ends / MS;
         for _ in 0..1 + self.rng.below(6) {
             let from = self.rng.below(count as u32) as usize;
@@ -40,6 +49,9 @@ impl World {
             let (at, long) = (self.some_time(end), u64::from(self.rng.below(20)) * MS);
             self.schedule(at, Act::Stall(host, long));
         }
+        for _ in 0..if mishaps { 1 + self.rng.below(3) } else { 0 } {
+            self.plan_mishap(count, end);
+        }
         for _ in 0..if upheaval { 1 + self.rng.below(4) } else { 0 } {
             let host = self.rng.below(count as u32) as usize;
             let other = (host + 1) % count;
@@ -57,6 +69,22 @@ impl World {
                     self.schedule(at + long, Act::Restart(host));
                     self.schedule(at + long + MS, Act::Connect(other, host));
                 }
+            }
+        }
+    }
+
+    /// What an adapter does, and no connection ends for.
+    fn plan_mishap(&mut self, count: usize, end: u64) {
+        let host = self.rng.below(count as u32) as usize;
+        let (at, long) = (self.some_time(end), (1 + u64::from(self.rng.below(200))) * MS);
+        match self.rng.below(4) {
+            direction @ 0..2 => {
+                self.both(at, long, |on| Act::Fail(host, direction as usize, on));
+            }
+            2 => self.schedule(at, Act::Fill(host, long)),
+            _ => {
+                let rate = RATES[self.rng.below(RATES.len() as u32) as usize];
+                self.schedule(at, Act::Speed(host, rate));
             }
         }
     }
@@ -94,15 +122,34 @@ impl World {
             }
             Act::Restart(_) => {}
             Act::Jump(host, by) => {
-                self.hosts[host].ahead += by;
+                self.hosts[host].clock.ahead += by;
                 self.hosts[host].turn_at = Some(self.now);
+            }
+            Act::Fail(host, direction, on) => {
+                lock(&self.hosts[host].port).fails[direction] = on;
+                self.hosts[host].turn_at = Some(self.now);
+            }
+            Act::Fill(host, long) => self.hosts[host].full = self.now + long,
+            Act::Speed(host, rate) => {
+                self.net.set_rate(host, rate);
+                let this = &self.hosts[host];
+                let rate = self.net.rate(host).filter(|_| this.knows_speed);
+                lock(&this.port).speed = rate.map(|rate| rate * 8);
+                if rate.is_some() {
+                    self.did(Deed::NewSpeed);
+                }
             }
             Act::Stall(host, long) => self.hosts[host].stalled = self.now + long,
             Act::Connect(from, to) => {
                 let host = &self.hosts[from];
                 let up = host.provider.is_some() || host.foreign.is_some();
                 if up {
-                    let remote = SocketAddr::new(self.hosts[to].ip, PORT);
+                    // A foreign host has one address only.
+                    let reaches =
+                        |ip: &&IpAddr| host.ips.iter().any(|own| own.is_ipv4() == ip.is_ipv4());
+                    let ips: Vec<_> = self.hosts[to].ips.iter().filter(reaches).collect();
+                    let ip = *ips[self.rng.below(ips.len() as u32) as usize];
+                    let remote = SocketAddr::new(ip, PORT);
                     self.connect(from, to, remote)?;
                 }
             }
@@ -115,7 +162,8 @@ impl World {
         self.handle_events()?;
         let this = &mut self.hosts[host];
         (this.provider, this.foreign) = (None, None);
-        (this.listener, this.endpoint) = (None, None);
+        this.listeners.clear();
+        this.endpoint = None;
         this.turn_at = None;
         self.check_pool(host, Region::freeze)?;
         self.hosts[host].pool = None;
@@ -148,5 +196,30 @@ pub(crate) fn faults(rng: &mut Rng) -> Faults {
     faults.truncate = some(if mild { 20 } else { 80 });
     faults.spike = some(20);
     faults.ghost = some(40);
+    if rng.below(4) == 0 {
+        faults.bursts = Some(Bursts {
+            good: MS * u64::from(1 + rng.below(100)),
+            bad: 10_000 << rng.below(10),
+            loss: 200 + rng.below(801),
+        });
+    }
     faults
+}
+
+/// Bytes per second: 100 Mb/s to 25 Gb/s.
+const RATES: [u64; 4] = [12_500_000, 125_000_000, 1_250_000_000, 3_125_000_000];
+
+/// How fast the hosts' links are, and how much waits before them; none: no frame takes time.
+pub(crate) fn links(rng: &mut Rng, hosts: usize) -> Vec<PortConfig> {
+    let uneven = rng.below(2) == 0;
+    let some_rate = |rng: &mut Rng| RATES[rng.below(RATES.len() as u32) as usize];
+    let (common, buffer) = (some_rate(rng), 32 << (10 + rng.below(6)));
+    let marks = rng.below(3) > 0;
+    let hosts = if rng.below(2) == 0 { hosts } else { 0 };
+    let link = |_| {
+        // A slow one is what the others fill.
+        let rate = if uneven { some_rate(rng).min(some_rate(rng)) } else { common };
+        PortConfig { rate, buffer, marks }
+    };
+    (0..hosts).map(link).collect()
 }

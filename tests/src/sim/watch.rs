@@ -46,6 +46,8 @@ enum Open {
 
 struct Flow {
     first: u32,
+    /// MSN of the responder before the first message.
+    first_msn: u64,
     pmtu: u64,
     window: u64,
     depth: usize,
@@ -78,6 +80,8 @@ struct Flow {
     parted: bool,
     /// The responder had no receive for one.
     unready: bool,
+    /// Messages of which an ACK has told.
+    told: u64,
 }
 
 /// Half a connection, from REQ.
@@ -96,14 +100,18 @@ pub(crate) struct Watch {
     /// Flows to QPs of hosts that have restarted since, and count them from the same start: their
     /// requester may not know.
     before: BTreeMap<Name, Vec<Flow>>,
-    /// Bytes in flight; bytes kept behind a hole.
-    windows: BTreeMap<IpAddr, [u64; 2]>,
+    /// Bytes in flight; bytes kept behind a hole; the MSN of a new connection.
+    windows: BTreeMap<IpAddr, [u64; 3]>,
     /// Hosts that are not ours: what they do is learnt from, and not judged.
     foreign: BTreeSet<IpAddr>,
     /// Who has taken a packet of whom that was marked under way: damage does it, too.
     marked: BTreeSet<(IpAddr, IpAddr)>,
     /// Request packets seen; the first time and in all.
     pub(crate) requests: [u64; 2],
+    /// Notifications, and flows whose PSNs or MSN have wrapped.
+    pub(crate) cnps: u64,
+    pub(crate) psn_wraps: u64,
+    pub(crate) msn_wraps: u64,
 }
 
 /// What is wrong with a packet.
@@ -119,9 +127,9 @@ macro_rules! require {
 
 impl Watch {
     /// A host and the bytes that it may have in flight on a connection, and keep of its peer's behind
-    /// a hole.
-    pub(crate) fn host(&mut self, ip: IpAddr, window: u32, held: u32) {
-        self.windows.insert(ip, [u64::from(window), u64::from(held)]);
+    /// a hole, and the MSN that it starts with.
+    pub(crate) fn host(&mut self, ip: IpAddr, window: u32, held: u32, msn: u32) {
+        self.windows.insert(ip, [window, held, msn].map(u64::from));
     }
 
     /// A host is not ours.
@@ -140,6 +148,7 @@ impl Watch {
             let why = self.marked.contains(&(seen.src, seen.dst));
             let plain = seen.ext.iter().all(|&byte| byte == 0) && seen.payload.is_empty();
             require!(why && plain && seen.marks == 0x40, "a notification of no congestion");
+            self.cnps += 1;
             return Ok(());
         }
         require!(seen.marks == 0, "a packet with marks of congestion");
@@ -249,6 +258,7 @@ impl Watch {
         let held = if held == 0 { 0 } else { (held / pmtu).next_power_of_two().max(64) };
         let flow = Flow {
             first,
+            first_msn: bytes(to.0)[2],
             pmtu,
             window,
             depth,
@@ -269,6 +279,7 @@ impl Watch {
             requests: [0; 2],
             parted: false,
             unready: false,
+            told: 0,
         };
         if let Some(old) = self.flows.insert(to, flow) {
             self.before.entry(to).or_default().push(old);
@@ -306,7 +317,11 @@ impl Watch {
         if at == flow.sent {
             self.requests[0] += counts;
             flow.requests[0] += counts;
-            return flow.first_time(at, seen);
+            let wraps = |flow: &Flow| (u64::from(flow.first) + flow.sent) >> 24;
+            let before = wraps(flow);
+            flow.first_time(at, seen)?;
+            self.psn_wraps += wraps(flow) - before;
+            return Ok(());
         }
         require!(at < flow.sent, "a hole of {} before a new request", at - flow.sent);
         flow.again(at, seen)
@@ -318,7 +333,11 @@ impl Watch {
         let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
         let at = flow.place(seen.psn, flow.arrived).ok_or("an answer before the first PSN")?;
         if seen.opcode == opcode::ACKNOWLEDGE {
-            flow.ack(at, seen)
+            let before = flow.told;
+            flow.ack(at, seen)?;
+            let wraps = |told| (flow.first_msn + told) >> 24;
+            self.msn_wraps += wraps(flow.told) - wraps(before);
+            Ok(())
         } else {
             flow.read_answer(at, seen)
         }
@@ -527,7 +546,9 @@ impl Flow {
         // A READ that lost its key ends in the middle.
         if syndrome <= 0x60 {
             let msn = number(seen.ext, 1, 3);
-            let right = self.msn_before(done) & 0xff_ffff;
+            let messages = self.msn_before(done);
+            let right = (self.first_msn + messages) & 0xff_ffff;
+            self.told = self.told.max(messages);
             require!(msn == right, "{what} with MSN {msn} instead of {right}");
             let overtakes = self.owed.range(..done).next().is_some();
             require!(!overtakes, "{what} that overtakes the answer of a READ");
@@ -563,7 +584,7 @@ impl Flow {
         let total = number(&record.ext, 12, 4);
         let right = (total - (at - start) * self.pmtu).min(self.pmtu);
         require!(seen.payload.len() as u64 == right, "{} bytes for {right}", seen.payload.len());
-        let right = record.msn & 0xff_ffff;
+        let right = (self.first_msn + record.msn) & 0xff_ffff;
         require!(msn.is_none_or(|msn| msn == right), "READ data with MSN {msn:?}, not {right}");
         if record.answered == at {
             record.answered = at + 1;

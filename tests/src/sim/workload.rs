@@ -94,7 +94,8 @@ impl World {
             }
         }
         // Where much is to be done, it lasts.
-        match self.rng.below(if self.storage { 40_000 } else { 800 }) {
+        let long = self.storage || self.ends[end].flow.bulk;
+        match self.rng.below(if long { 40_000 } else { 800 }) {
             0 => self.disconnect(end)?,
             1 => {
                 self.excuse(end, "flushed");
@@ -145,7 +146,8 @@ impl World {
     /// Posts a random request.
     fn post_one(&mut self, end: usize) -> Step {
         let slot_len = self.ends[end].regions[LOCAL].slot_len();
-        let most = if self.rng.below(3) == 0 { slot_len } else { slot_len.min(300) };
+        let bulk = self.ends[end].flow.bulk;
+        let most = if bulk || self.rng.below(3) == 0 { slot_len } else { slot_len.min(300) };
         let len =
             if self.rng.below(12) == 0 { 0 } else { self.rng.below(most as u32 + 1) as usize };
         let peer = self.ends[end].peer.ok_or("established with nobody")?;

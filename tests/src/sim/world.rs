@@ -1,11 +1,12 @@
 //! Hosts, virtual time, and what goes wrong when.
 
+use super::edge::{Port, SimEdge};
 use super::end::{End, What};
 use super::foreign::{Foreign, Quirks};
 use super::ndk::{self, Event};
-use super::net::{self, Net, Port, SimEdge, mac};
+use super::net::{self, Net, mac};
 use super::pool::Pool;
-use super::script::{Act, faults};
+use super::script::{Act, faults, links};
 use super::trial::Trial;
 use super::watch::Watch;
 use super::{Options, Report};
@@ -44,14 +45,16 @@ pub(crate) use require;
 
 /// A host, and its provider unless it is down.
 pub(crate) struct Host {
-    pub(crate) ip: IpAddr,
+    /// Every host of ours has as many, of the same families in the same order.
+    pub(crate) ips: Vec<IpAddr>,
     pub(crate) mtu: usize,
     pub(crate) provider: Option<Stepped>,
     /// How it behaves, if it is not ours, and its adapter unless it is down.
     pub(crate) quirks: Option<Quirks>,
     pub(crate) foreign: Option<Foreign>,
     pub(crate) adapter: Object<NDK_ADAPTER>,
-    pub(crate) listener: Option<Object<NDK_LISTENER>>,
+    /// One for each address.
+    pub(crate) listeners: Vec<Object<NDK_LISTENER>>,
     /// What connections leave from, and its port.
     pub(crate) endpoint: Option<(Object<NDK_SHARED_ENDPOINT>, u16)>,
     pub(crate) pool: Option<Pool>,
@@ -59,10 +62,15 @@ pub(crate) struct Host {
     pub(crate) segments: usize,
     pub(crate) port: Arc<Mutex<Port>>,
     pub(crate) room: usize,
+    /// There is no room at all before.
+    pub(crate) full: u64,
+    /// Frames of a received unit, at most.
+    pub(crate) coalesces: usize,
+    /// Its edge tells how fast its link is.
+    pub(crate) knows_speed: bool,
     pub(crate) inbox_max: usize,
     pub(crate) incarnation: u64,
-    /// Its clock is ahead by this.
-    pub(crate) ahead: u64,
+    pub(crate) clock: Clock,
     pub(crate) sleeping: bool,
     /// A consumer has asked for something without an end, a flush or a rejection, since the last turn.
     pub(crate) asked: bool,
@@ -71,6 +79,33 @@ pub(crate) struct Host {
     /// It runs nothing before.
     pub(crate) stalled: u64,
 }
+
+/// A host's clock, which never goes back: ahead of the others by this, and it gains so many millionths.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) ahead: u64,
+    pub(crate) gains: i64,
+}
+
+impl Clock {
+    /// What it says.
+    pub(crate) const fn read(self, now: u64) -> u64 {
+        (now as u128 * self.pace() / MILLION) as u64 + self.ahead
+    }
+
+    /// When it says that, at the earliest.
+    pub(crate) const fn when(self, clock: u64) -> u64 {
+        let own = clock.saturating_sub(self.ahead) as u128;
+        (own * MILLION).div_ceil(self.pace()) as u64
+    }
+
+    const fn pace(self) -> u128 {
+        (MILLION as i64 + self.gains) as u128
+    }
+}
+
+/// Parts of a second, and of others.
+const MILLION: u128 = 1_000_000;
 
 /// Which part of a run it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -133,10 +168,12 @@ impl World {
             faults = trial.faults(&faults);
         }
         let breaks = trial.is_some_and(Trial::breaks);
+        let links = links(&mut rng, if trial.is_none() { count } else { 0 });
+        let mishaps = rng.below(4) == 0 && trial.is_none();
         let patient = !upheaval && !breaks && faults.lossy() <= 120;
-        let calm = patient && !faults.any();
+        let calm = patient && !faults.any() && links.is_empty() && !mishaps;
         let reliable = patient && faults.lossy() <= 40;
-        let net = Net::new(count, faults, rng.fork());
+        let net = Net::new(count, faults, &links, rng.fork());
         let chaos_ends = MS * (5 + u64::from(rng.below(300)));
         let clock = options.pcap.clone().map(|path| (path, Arc::default()));
         let mut world = Self {
@@ -168,51 +205,67 @@ impl World {
             pcap: clock,
             rng,
         };
-        world.note(|world| format!("{:?} calm {} patient {}", world.net.faults, calm, patient));
+        world.note(|world| {
+            format!("{:?} {links:?} calm {calm} patient {patient}", world.net.faults)
+        });
         world.add_hosts(count);
         world.choose_foreign(count);
         (0..count).try_for_each(|host| world.start(host))?;
-        world.plan(count, upheaval);
+        world.plan(count, upheaval, mishaps);
         Ok(world)
     }
 
     fn add_hosts(&mut self, count: usize) {
         let v6 = self.rng.below(2) == 0;
-        let mtus = [576, 1500, 1500, 4200, 9000];
-        let common = mtus[self.rng.below(5) as usize];
+        // More addresses, of both families.
+        let (second, other) = (self.rng.below(3) == 0, self.rng.below(4) == 0);
+        let drifts = self.rng.below(3);
+        let mtus = [400, 576, 1500, 1500, 4200, 9000];
+        let common = mtus[self.rng.below(6) as usize];
         let uneven = self.rng.below(8) == 0;
         for host in 0..count {
-            let mtu = if uneven { mtus[self.rng.below(5) as usize] } else { common };
+            let mtu = if uneven { mtus[self.rng.below(6) as usize] } else { common };
             // No IPv6 link carries less than 1280 bytes.
-            let mtu = if v6 { mtu.max(1280) } else { mtu };
-            let ip = if v6 {
-                IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host as u16 + 1))
-            } else {
-                IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1))
-            };
-            let mut config = net::config(ip, &mut self.rng, self.patient || self.trial.is_some());
+            let mtu = if v6 || other { mtu.max(1280) } else { mtu };
+            let mut ips = vec![address(v6, 0, host)];
+            ips.extend(second.then(|| address(v6, 1, host)));
+            ips.extend(other.then(|| address(!v6, 0, host)));
+            let patient = self.patient || self.trial.is_some();
+            let mut config = net::config(ips.clone(), &mut self.rng, patient);
             if self.trial == Some(Trial::Reordering) {
                 config.window.held = config.window.held.max(config.window.bytes);
             }
-            self.watch.host(ip, config.window.bytes, config.window.held);
+            for &ip in &ips {
+                let msn = config.opening.msn.get();
+                self.watch.host(ip, config.window.bytes, config.window.held, msn);
+            }
+            // Quartz, and a virtual machine's clock that is being set right.
+            let gains = match drifts {
+                0 => 0,
+                1 => i64::from(self.rng.below(1001)) - 500,
+                _ => i64::from(self.rng.below(20_001)) - 10_000,
+            };
             let none = Object(std::ptr::null_mut());
             self.hosts.push(Host {
-                ip,
+                ips,
                 mtu,
                 provider: None,
                 quirks: None,
                 foreign: None,
                 adapter: none,
-                listener: None,
+                listeners: Vec::new(),
                 endpoint: None,
                 pool: None,
                 config,
                 segments: [1, 1, 2, 8][self.rng.below(4) as usize],
                 port: Arc::default(),
                 room: [1, 4, 64][self.rng.below(3) as usize],
+                full: 0,
+                coalesces: [1, 1, 4, 64][self.rng.below(4) as usize],
+                knows_speed: self.rng.below(2) == 0,
                 inbox_max: if self.patient { 4096 } else { 16 << self.rng.below(6) },
                 incarnation: 0,
-                ahead: 0,
+                clock: Clock { ahead: 0, gains },
                 sleeping: false,
                 asked: false,
                 turn_at: None,
@@ -238,8 +291,12 @@ impl World {
             self.calm = false;
             self.chaos_ends = self.chaos_ends.min(60 * MS) + 20 * MS;
         }
+        // It has one address, and counts messages from 0.
         let host = &mut self.hosts[count - 1];
-        self.watch.foreign(host.ip);
+        host.ips.truncate(1);
+        let (ip, window) = (host.ips[0], host.config.window);
+        self.watch.host(ip, window.bytes, window.held, 0);
+        self.watch.foreign(ip);
         host.quirks = Some(quirks);
     }
 
@@ -247,7 +304,9 @@ impl World {
     pub(crate) fn start(&mut self, host: usize) -> Step {
         let this = &mut self.hosts[host];
         this.incarnation += 1;
-        this.port = Arc::default();
+        let speed = self.net.rate(host).filter(|_| this.knows_speed).map(|rate| rate * 8);
+        let port = Port { coalesces: this.coalesces, speed, ..Port::default() };
+        this.port = Arc::new(Mutex::new(port));
         if let Some(quirks) = this.quirks.clone() {
             self.start_foreign(host, quirks);
             return Ok(());
@@ -272,18 +331,20 @@ impl World {
         let mut seed = [0; 32];
         super::memory::fill(&mut seed, &mut self.rng);
         let mut provider = Stepped::new(edge, this.config.clone(), seed);
-        let now = Instant::from_nanos(self.now + this.ahead);
+        let now = Instant::from_nanos(this.clock.read(self.now));
         let version = NDK_VERSION { Major: 2, Minor: 1 };
         let adapter = provider.open_adapter(version, now).map_err(|status| status.to_string())?;
         this.adapter = Object(adapter);
         this.provider = Some(provider);
         (this.sleeping, this.turn_at) = (false, Some(self.now));
         let adapter = this.adapter;
-        let listener = self.create(host, |token| ndk::create_listener(adapter, host, token))?;
-        let local = SocketAddr::new(self.hosts[host].ip, PORT);
-        let status = self.request(host, |token| ndk::listen(listener, local, token))?;
-        require!(status == STATUS_SUCCESS, "a listen ended with {status}");
-        self.hosts[host].listener = Some(listener);
+        for ip in self.hosts[host].ips.clone() {
+            let listener = self.create(host, |token| ndk::create_listener(adapter, host, token))?;
+            let local = SocketAddr::new(ip, PORT);
+            let status = self.request(host, |token| ndk::listen(listener, local, token))?;
+            require!(status == STATUS_SUCCESS, "a listen ended with {status}");
+            self.hosts[host].listeners.push(listener);
+        }
         self.share(host)
     }
 
@@ -344,4 +405,13 @@ impl World {
         self.asking = false;
         result
     }
+}
+
+/// An address of a host on a subnet.
+fn address(v6: bool, subnet: u8, host: usize) -> IpAddr {
+    if v6 {
+        let parts = [0xfd00, 0, 0, u16::from(subnet), 0, 0, 0, host as u16 + 1];
+        return Ipv6Addr::from(parts).into();
+    }
+    Ipv4Addr::new(10, 0, subnet, host as u8 + 1).into()
 }

@@ -6,10 +6,11 @@ use super::requester::{Op, Wqe};
 use super::{Foreign, Quirks};
 use crate::raw::{Object, Post};
 use crate::sim::Deed;
+use crate::sim::edge::lock;
 use crate::sim::end::{End, Phase};
 use crate::sim::memory::Region;
 use crate::sim::ndk::Event;
-use crate::sim::net::{lock, mac};
+use crate::sim::net::mac;
 use crate::sim::world::{Step, World, require};
 use driver::abi::*;
 use std::hash::Hash;
@@ -33,9 +34,10 @@ impl World {
     pub(crate) fn start_foreign(&mut self, host: usize, quirks: Quirks) {
         let rng = self.rng.fork();
         let this = &self.hosts[host];
-        let mut foreign = Foreign::new(host, this.ip, this.mtu, quirks, this.incarnation - 1, rng);
+        let mut foreign =
+            Foreign::new(host, this.ips[0], this.mtu, quirks, this.incarnation - 1, rng);
         for (at, other) in self.hosts.iter().enumerate() {
-            foreign.meet(other.ip, mac(at));
+            other.ips.iter().for_each(|&ip| foreign.meet(ip, mac(at)));
         }
         self.hosts[host].foreign = Some(foreign);
         self.hosts[host].turn_at = Some(self.now);
@@ -44,7 +46,7 @@ impl World {
     /// Asks a foreign host something, which takes effect in its next turn.
     fn ask<R>(&mut self, host: usize, what: impl FnOnce(&mut Foreign, u64) -> R) -> Option<R> {
         let this = &mut self.hosts[host];
-        let clock = self.now + this.ahead;
+        let clock = this.clock.read(self.now);
         let result = this.foreign.as_mut().map(|foreign| what(foreign, clock))?;
         this.turn_at = Some(this.turn_at.unwrap_or(self.now).min(self.now));
         self.listen_to(host);
@@ -68,7 +70,7 @@ impl World {
     /// A turn of a foreign host.
     pub(crate) fn turn_foreign(&mut self, host: usize) -> Step {
         self.report.turns += 1;
-        let clock = self.now + self.hosts[host].ahead;
+        let clock = self.hosts[host].clock.read(self.now);
         let mut taken = 0;
         let this = &mut self.hosts[host];
         while taken < BURST
@@ -88,7 +90,7 @@ impl World {
         if taken > 0 && slow > 0 {
             this.stalled = this.stalled.max(self.now + self.rng.u64() % slow);
         }
-        let next = next.map(|next| next.saturating_sub(this.ahead).max(self.now + 1));
+        let next = next.map(|next| this.clock.when(next).max(self.now + 1));
         let soon = more.then_some(self.now + 1000);
         this.turn_at = soon.into_iter().chain(next).min();
         for frame in frames {
