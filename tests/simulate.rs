@@ -73,6 +73,7 @@ fn add(total: &mut Report, report: &Report) {
     total.successes += report.successes;
     total.quiet += report.quiet;
     total.elapsed += report.elapsed;
+    total.waited = total.waited.max(report.waited);
     for (total, deeds) in total.deeds.iter_mut().zip(report.deeds.iter()) {
         *total += deeds;
     }
@@ -96,6 +97,7 @@ fn seeds() {
         elapsed / 1_000_000_000,
     );
     println!("{} turns with nothing but data allocated nothing", sum.total.quiet);
+    println!("the longest wait was {} thousandths of what policy allows", sum.total.waited);
     let deeds = sum.total.deeds;
     for deed in Deed::ALL {
         println!("{:>12} {deed:?}", deeds[deed as usize]);

@@ -206,6 +206,7 @@ impl World {
     }
 
     fn handle_left(&mut self, end: usize) -> Step {
+        self.ends[end].moved = self.now;
         match self.ends[end].phase {
             Phase::Up => {
                 self.ends[end].phase = Phase::Down;
@@ -227,6 +228,7 @@ impl World {
 
     fn handle_request(&mut self, end: usize, what: What, status: NTSTATUS) -> Step {
         self.mark(&(end, status.0));
+        self.ends[end].moved = self.now;
         let closing = self.ends[end].phase == Phase::Closing;
         match what {
             pending @ (What::Connect | What::Complete | What::Accept) if closing => {

@@ -86,6 +86,8 @@ pub(crate) struct End {
     pub(crate) receives: VecDeque<Received>,
     /// Why it may fail.
     pub(crate) excuse: Option<&'static str>,
+    /// When something of it ended last.
+    pub(crate) moved: u64,
     /// When its consumer does something.
     pub(crate) act_at: Option<u64>,
     /// The CQs are open, and armed.
@@ -210,6 +212,7 @@ impl World {
             initiator: VecDeque::new(),
             receives: VecDeque::new(),
             excuse: None,
+            moved: self.now,
             act_at: None,
             open_cqs: [true; 2],
             armed: [false; 2],
@@ -348,6 +351,7 @@ impl World {
             return Ok(());
         }
         self.mark(&(end, format!("{what:?}")));
+        self.ends[end].moved = self.now;
         match what {
             What::CloseConnector => {
                 let pending = |pending| self.is_open(end, pending);

@@ -13,6 +13,7 @@
 //! | `grant` | memory that a peer may reach for a while: fast registration, windows |
 //! | `pool` | what the ends of a host share: a receive queue, an endpoint |
 //! | `outcome` | how each request must end |
+//! | `liveness` | how long anything may take |
 //! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
 //! | `foreign` | a peer that is not ours |
@@ -31,6 +32,7 @@ mod end;
 mod flow;
 mod foreign;
 mod grant;
+mod liveness;
 mod memory;
 mod meter;
 mod ndk;
@@ -262,6 +264,9 @@ pub struct Report {
     pub quiet: u64,
     /// Request packets: sent for the first time, and in all.
     pub requests: [u64; 2],
+    /// The longest that anybody waited once nothing failed any more, in thousandths of what policy
+    /// allows.
+    pub waited: u64,
     /// What came of [`Options::trial`].
     pub trial: Outcome,
     /// Virtual time, in ns.

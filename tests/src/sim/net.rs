@@ -206,6 +206,20 @@ impl Net {
         busy.saturating_sub(NIC_BUFFER * 1_000_000_000 / back.config().rate)
     }
 
+    /// The longest that a frame takes from a host to another when both links are full, in ns.
+    pub(crate) fn transit(&self) -> u64 {
+        let waits = |Wire { back, .. }: &Wire| {
+            let config = back.config();
+            (NIC_BUFFER + config.buffer) * 1_000_000_000 / config.rate
+        };
+        self.faults.delay + self.wires.iter().map(waits).max().unwrap_or(0)
+    }
+
+    /// Bytes per second of the slowest link.
+    pub(crate) fn slowest(&self) -> Option<u64> {
+        self.wires.iter().map(|wire| wire.back.config().rate).min()
+    }
+
     fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.rng.below(1000) < per_mille
     }

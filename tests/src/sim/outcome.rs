@@ -101,6 +101,7 @@ impl World {
             format!("end {end} request {id} {kind:?} {status} {}", result.BytesTransferred)
         });
         self.mark(&(end, id, status.0));
+        self.ends[end].moved = self.now;
         self.report.completions += 1;
         self.report.successes += u64::from(status == STATUS_SUCCESS);
         require!(result.QPContext.addr() == end, "end {end}: a completion of another QP");

@@ -60,14 +60,12 @@ impl World {
         self.check_pools()?;
         self.teardown()?;
         self.silence()?;
-        match self.trial {
-            Some(Trial::Reordering) => self.watch.check_resends(),
-            _ => Ok(()),
-        }
+        self.check_resends()
     }
 
     /// Nothing fails any more that was not made to fail for ever.
     fn heal(&mut self) {
+        self.chaos = self.net.faults.clone();
         self.net.heal();
         for host in &mut self.hosts {
             lock(&host.port).fails = [false; 2];
@@ -81,9 +79,11 @@ impl World {
     /// Advances until `done`.
     fn settle_down(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Step {
         let limit = self.now + LIVENESS;
-        self.ends.iter_mut().for_each(|end| end.act_at = Some(self.now));
+        let now = self.now;
+        self.ends.iter_mut().for_each(|end| (end.act_at, end.moved) = (Some(now), now));
         while !done(self) {
             let waits = self.waiting();
+            self.check_waits()?;
             require!(
                 self.now < limit && self.advance(limit)?,
                 "{what} never ends: {:?}",

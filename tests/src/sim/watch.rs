@@ -78,8 +78,10 @@ struct Flow {
     /// Packets, the first time and in all, before one end told the other that it leaves.
     requests: [u64; 2],
     parted: bool,
-    /// The responder had no receive for one.
-    unready: bool,
+    /// Neither side is foreign.
+    ours: bool,
+    /// How often the responder had no receive.
+    refusals: u64,
     /// Messages of which an ACK has told.
     told: u64,
 }
@@ -194,16 +196,17 @@ impl Watch {
         }
     }
 
-    /// Where nothing is lost, little is sent again: on no connection as much as its data once more,
-    /// unless there was no receive for it. Who has flushed its queue pair answers no more.
+    /// What is sent again is bounded, for each connection between hosts of ours: `share` is of its packets, in hundredths;
+    /// `outages` are those of the world. A packet that finds no receive may be sent again with all
+    /// behind it. Who has flushed its queue pair answers no more.
     ///
     /// # Errors
-    /// It is.
-    pub(crate) fn check_resends(&self) -> Objection {
-        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| !flow.unready) {
+    /// It is not.
+    pub(crate) fn check_resends(&self, share: u64, outages: u64) -> Objection {
+        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
             let [first, all] = flow.requests;
-            let most = 2 * first + UNANSWERED;
-            require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}");
+            let most = first * share / 100 + UNANSWERED * outages + flow.refusals * flow.window;
+            require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}, not {most}");
         }
         Ok(())
     }
@@ -278,7 +281,8 @@ impl Watch {
             naks: BTreeSet::new(),
             requests: [0; 2],
             parted: false,
-            unready: false,
+            ours: ![from.0, to.0].iter().any(|host| self.foreign.contains(host)),
+            refusals: 0,
             told: 0,
         };
         if let Some(old) = self.flows.insert(to, flow) {
@@ -556,7 +560,7 @@ impl Flow {
         match syndrome {
             0x20..=0x3f => {
                 require!(at < self.arrived, "an RNR NAK for what has not arrived");
-                self.unready = true;
+                self.refusals += 1;
                 // Refused; what is behind it is kept.
                 let behind = self.records.range(at + 1..self.arrived).map(|(&behind, _)| behind);
                 self.ahead.extend(behind);

@@ -4,7 +4,7 @@ use super::edge::{Port, SimEdge};
 use super::end::{End, What};
 use super::foreign::{Foreign, Quirks};
 use super::ndk::{self, Event};
-use super::net::{self, Net, mac};
+use super::net::{self, Faults, Net, mac};
 use super::pool::Pool;
 use super::script::{Act, faults, links};
 use super::trial::Trial;
@@ -148,6 +148,8 @@ pub(crate) struct World {
     pub(crate) script: BTreeMap<(u64, usize), Act>,
     pub(crate) acts: usize,
     pub(crate) chaos_ends: u64,
+    /// What went wrong before it healed.
+    pub(crate) chaos: Faults,
     pub(crate) hasher: DefaultHasher,
     trace: bool,
     pub(crate) pcap: Option<(PathBuf, Arc<AtomicU64>)>,
@@ -200,6 +202,7 @@ impl World {
             script: BTreeMap::new(),
             acts: 0,
             chaos_ends,
+            chaos: Faults::default(),
             hasher: DefaultHasher::new(),
             trace: options.trace,
             pcap: clock,
