@@ -51,7 +51,7 @@ pub struct DeviceConfig {
     pub max_mrs: usize,
     /// READs in flight per QP and direction, at most.
     pub max_reads: u8,
-    /// Transport retries written into REQ, 0..=7.
+    /// Transport retries written into REQ, and made by our queue pairs at least, 0..=7.
     pub retry_count: u8,
     /// What connections open with.
     pub opening: Opening,
@@ -147,6 +147,7 @@ impl Device {
         // More could be agreed on than can be recorded, and would then be refused as invalid.
         config.max_reads = config.max_reads.min(MAX_READS as u8);
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
+        config.cm.retry_count = config.retry_count;
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
         let counters = Arc::new(Counters::new());
         Self {

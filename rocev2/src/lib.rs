@@ -15,6 +15,7 @@
 //! | [`counters`] | what a device and its queue pairs count, by name |
 //! | [`timer`] | deadlines of all queue pairs |
 //! | [`env`](mod@env) | what the outside supplies: instants, memory, a seed |
+//! | [`patience`] | how far a peer's times and counts are trusted |
 //! | [`psn`], [`ids`] | sequence numbers and names |
 //!
 //! `wire` knows only numbers; `qp` and `cm` know `wire` and `mr` and not each other; only `device`
@@ -32,6 +33,7 @@ pub mod device;
 pub mod env;
 pub mod ids;
 pub mod mr;
+pub mod patience;
 pub mod psn;
 pub mod qp;
 pub mod timer;

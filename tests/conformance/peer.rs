@@ -88,6 +88,10 @@ pub(crate) struct Terms {
     /// READs that P serves at once.
     pub(crate) outbound: u8,
     pub(crate) retry_count: u8,
+    /// The ACK timeout's code.
+    pub(crate) ack_timeout: u8,
+    /// That of D itself, which also has `retry_count` as its own.
+    pub(crate) own_timeout: u8,
     pub(crate) rnr_retry: u8,
     /// The path MTU's code.
     pub(crate) path_mtu: u8,
@@ -103,6 +107,8 @@ pub(crate) const TERMS: Terms = Terms {
     inbound: 4,
     outbound: 4,
     retry_count: 7,
+    ack_timeout: 17,
+    own_timeout: 17,
     rnr_retry: 7,
     path_mtu: 3,
     mtu: 1500,
@@ -197,6 +203,7 @@ pub(crate) fn req(encap: &Encap, number: u32, terms: Terms) -> Req {
     (req.initiator_depth, req.responder_resources) = (terms.inbound, terms.outbound);
     req.path_mtu = terms.path_mtu;
     (req.retry_count, req.rnr_retry) = (terms.retry_count, terms.rnr_retry);
+    req.primary.ack_timeout = terms.ack_timeout;
     (req.primary.local_gid, req.primary.remote_gid) = (gid(encap.src), gid(encap.dst));
     let ip_cm = IpCm { src_port: 50_000 + number as u16, src: encap.src, dst: encap.dst };
     req.private_data[..IpCm::LEN].copy_from_slice(&ip_cm.emit());
@@ -222,11 +229,11 @@ impl World {
             max_qps: 8,
             max_mrs: 64,
             max_reads: 8,
-            retry_count: 7,
+            retry_count: terms.retry_count,
             opening: Opening::default(),
             dcqcn: terms.dcqcn.then(DcqcnConfig::default),
             window: Window { bytes: 64 << 10, ..Window::default() },
-            cm: CmConfig { ca_guid: 1, ..CmConfig::default() },
+            cm: CmConfig { ca_guid: 1, ack_timeout_code: terms.own_timeout, ..CmConfig::default() },
         });
         let qpn = d.create_qp(&qp(1, PD, None)).unwrap();
         d.bind_port(d_ip, PORT).unwrap();

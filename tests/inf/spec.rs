@@ -74,7 +74,7 @@ pub(crate) const VNIC: Spec = Spec {
         one_of("*NetworkDirectTechnology", &["4"], "4"),
         one_of("*NetworkDirectRoCEFrameSize", &["256", "512", "1024", "2048", "4096"], "1024"),
         one_of("CongestionControl", &["0", "1"], "1"),
-        number("AckTimeout", ["14", "22"], "17"),
+        number("AckTimeout", ["14", "22"], "19"),
         number("RetryCount", ["0", "7"], "7"),
         one_of("*JumboPacket", &["1514", "4088", "9014"], "1514"),
         one_of("*PriorityVLANTag", &["0", "1", "2", "3"], "3"),

@@ -11,7 +11,7 @@ fn impatient() -> Net {
         config.cm.first_resend = Duration::from_millis(20);
         config.cm.connect_limit = Duration::from_millis(200);
         config.cm.disconnect_limit = Duration::from_millis(200);
-        config.cm.service_limit = Duration::from_millis(100);
+        config.cm.patience.service_limit = Duration::from_millis(100);
         config.cm.service_timeout_code = 14;
         config.cm.response_timeout_code = 14;
     })

@@ -58,11 +58,12 @@ pub struct ProviderConfig {
     pub addresses: Vec<IpAddr>,
     /// Source of all randomness; `None` draws it from the operating system.
     pub seed: Option<[u8; 32]>,
-    /// Transport timeout code that connects ask for, 4.096 us * 2^code; see
-    /// [`Self::ACK_TIMEOUT_CODES`].
+    /// Transport timeout code of our queue pairs, 4.096 us * 2^code; see [`Self::ACK_TIMEOUT_CODES`].
+    /// Connects ask it of the peer, up to [`CmConfig::ANNOUNCED_ACK_TIMEOUT`]. A peer that asks for more
+    /// patience gets it, within [`CmConfig::patience`].
     pub ack_timeout_code: u8,
-    /// Transport retries that connects ask for; see [`Self::RETRY_COUNTS`]. A silent peer is given up
-    /// after (retries + 1) times the timeout.
+    /// Transport retries of our queue pairs, and those that connects ask for; see [`Self::RETRY_COUNTS`]. A
+    /// silent peer is given up after (retries + 1) times the timeout: 17 s by default.
     pub retry_count: u8,
     /// What connections open with.
     pub opening: Opening,
@@ -87,8 +88,8 @@ impl ProviderConfig {
         Self {
             addresses,
             seed: None,
-            ack_timeout_code: 17,
-            retry_count: 7,
+            ack_timeout_code: CmConfig::default().ack_timeout_code,
+            retry_count: CmConfig::default().retry_count,
             opening: Opening::default(),
             window: Window::default(),
             dcqcn: Some(DcqcnConfig::default()),

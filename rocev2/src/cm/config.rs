@@ -2,6 +2,7 @@
 
 use super::ReadLimits;
 use crate::env::{Duration, code_duration};
+use crate::patience::Patience;
 use crate::wire::Pmtu;
 
 /// Settings of a [`super::Cm`]. Times that end in `code` are the wire's, 4.096 us * 2^code.
@@ -13,9 +14,12 @@ pub struct CmConfig {
     pub response_timeout_code: u8,
     /// How long a packet may be under way; 5 bits.
     pub packet_lifetime_code: u8,
-    /// Local ACK timeout announced in REQ, which is the transport timer of the peer's queue pair,
-    /// and of ours where we connect; 5 bits.
+    /// The transport timer of our queue pairs, at least; 5 bits. Times `retry_count + 1` it is how long
+    /// a silent peer is waited for. REQ announces it for the peer's queue pair, up to
+    /// [`Self::ANNOUNCED_ACK_TIMEOUT`].
     pub ack_timeout_code: u8,
+    /// Transport retries of our queue pairs, at least, 0..=7.
+    pub retry_count: u8,
     /// Target ACK delay announced in REP; 5 bits.
     pub target_ack_delay_code: u8,
     /// Service timeout announced in MRA, while our consumer takes its time; 5 bits.
@@ -29,8 +33,8 @@ pub struct CmConfig {
     pub connect_limit: Duration,
     /// DREQ is given up after this.
     pub disconnect_limit: Duration,
-    /// The longest that one MRA of a peer can make us wait.
-    pub service_limit: Duration,
+    /// How far a peer's times and counts are trusted.
+    pub patience: Patience,
     /// How long the IDs of an ended connection are remembered.
     pub time_wait: Duration,
     /// The adapter's read limits, which cap those of every connection.
@@ -58,20 +62,22 @@ pub struct CmConfig {
 }
 
 impl Default for CmConfig {
-    /// What Linux announces, but for the shorter first resend and give-up times.
+    /// What Linux announces, but for the shorter first resend and give-up times. A silent peer is given up
+    /// after 17 s: a link may be gone for ten.
     fn default() -> Self {
         Self {
             ca_guid: 0,
             response_timeout_code: 20,
             packet_lifetime_code: 16,
-            ack_timeout_code: 17,
+            ack_timeout_code: 19,
+            retry_count: 7,
             target_ack_delay_code: 15,
             service_timeout_code: 22,
             max_retries: 15,
             first_resend: Duration::from_millis(500),
             connect_limit: Duration::from_secs(20),
             disconnect_limit: Duration::from_secs(8),
-            service_limit: Duration::from_secs(70),
+            patience: Patience::default(),
             time_wait: Duration::from_millis(512),
             limits: ReadLimits { inbound: 16, outbound: 16 },
             max_pmtu: Pmtu::B1024,
@@ -87,6 +93,10 @@ impl Default for CmConfig {
 }
 
 impl CmConfig {
+    /// The longest local ACK timeout that our REQ announces, as Linux announces it for an ordinary path.
+    /// Some peers send again by this timer alone, and would be as slow as we are patient.
+    pub const ANNOUNCED_ACK_TIMEOUT: u8 = 17;
+
     /// How long the answer to our REQ may take: there, at the peer, and back.
     pub(super) fn request_timeout(&self) -> Duration {
         self.packet_lifetime() * 2 + code_duration(self.response_timeout_code)

@@ -128,6 +128,7 @@ impl Connection {
 
     /// The passive side: a REQ has arrived.
     pub(super) fn passive(
+        config: &CmConfig,
         local_id: CommId,
         transaction_id: u64,
         listener: ListenerId,
@@ -135,7 +136,7 @@ impl Connection {
         req: &Req,
         peer: Peer,
     ) -> Self {
-        let response_timeout = code_duration(req.local_response_timeout);
+        let response_timeout = code_duration(req.local_response_timeout).min(config.connect_limit);
         Self {
             remote_id: Some(req.local_comm_id),
             request: Some(request),
@@ -221,7 +222,8 @@ impl Connection {
         peer.starting_psn = rep.starting_psn;
         peer.limits = peer.limits.min(offered);
         peer.rnr_retry = rep.rnr_retry;
-        peer.ack_timeout_code = fold_ack_delay(config.ack_timeout_code, rep.target_ack_delay);
+        let wanted = fold_ack_delay(config.ack_timeout_code, rep.target_ack_delay);
+        peer.ack_timeout_code = config.patience.ack_timeout_code(config.ack_timeout_code, wanted);
         peer.private_data = rep.private_data.iter().copied().collect();
     }
 

@@ -61,7 +61,7 @@ impl Connection {
             flow_label: self.peer.flow_label,
             traffic_class: self.peer.traffic_class,
             hop_limit: config.hop_limit,
-            ack_timeout: config.ack_timeout_code,
+            ack_timeout: config.ack_timeout_code.min(CmConfig::ANNOUNCED_ACK_TIMEOUT),
             ..NO_PATH
         }
     }

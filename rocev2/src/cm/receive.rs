@@ -6,7 +6,7 @@ use super::message::mad;
 use super::state::{Event, State};
 use super::{Cm, is_host};
 use crate::counters::Counter;
-use crate::env::{Instant, code_duration};
+use crate::env::Instant;
 use crate::ids::CommId;
 use crate::wire::mad::{
     CmMessage, Drep, Dreq, MadHeader, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu,
@@ -179,7 +179,7 @@ impl Cm {
             _ => return Err(Ignored::Unexpected),
         }
         conn.step(Event::RecvMra).ok_or(Ignored::Unexpected)?;
-        let service_time = code_duration(mra.service_timeout).min(self.config.service_limit);
+        let service_time = self.config.patience.service_time(mra.service_timeout);
         let wait = service_time + self.config.packet_lifetime();
         let deadline = conn.retry.as_mut().and_then(|retry| retry.extend(now, wait));
         self.conns.set_deadline(id, Some(deadline.ok_or(Ignored::Unexpected)?));

@@ -132,8 +132,15 @@ impl Cm {
         let peer = self.peer_of(packet, req, offer);
         let event_peer = peer.clone();
         let local_id = self.new_comm_id();
-        let mut conn =
-            Connection::passive(local_id, header.transaction_id, listener, request, req, peer);
+        let mut conn = Connection::passive(
+            &self.config,
+            local_id,
+            header.transaction_id,
+            listener,
+            request,
+            req,
+            peer,
+        );
         conn.step(Event::RecvReq);
         let id = self.conns.insert(conn);
         self.listeners.take_place(listener);
@@ -143,6 +150,7 @@ impl Cm {
     fn peer_of(&self, packet: &Packet<'_>, req: &Req, offer: &Offer) -> Peer {
         let offered =
             ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
+        let (own, patience) = (&self.config, &self.config.patience);
         Peer {
             remote: offer.remote,
             local: offer.local,
@@ -155,8 +163,9 @@ impl Cm {
             starting_psn: req.starting_psn,
             pmtu: offer.pmtu,
             limits: self.config.limits.min(offered),
-            ack_timeout_code: req.primary.ack_timeout,
-            retry_count: req.retry_count,
+            ack_timeout_code: patience
+                .ack_timeout_code(own.ack_timeout_code, req.primary.ack_timeout),
+            retry_count: patience.retry_count(own.retry_count, req.retry_count),
             rnr_retry: req.rnr_retry,
             flow_label: req.primary.flow_label,
             traffic_class: req.primary.traffic_class,

@@ -17,6 +17,8 @@ pub(super) struct Retry {
     limit: Duration,
     /// An MRA came since the last resend.
     extended: bool,
+    /// The end of all waiting, whatever the peer asks for.
+    latest: Instant,
 }
 
 impl Retry {
@@ -36,6 +38,7 @@ impl Retry {
             give_up: now + limit,
             limit,
             extended: false,
+            latest: now + config.patience.answer_limit.max(limit),
         };
         let deadline = retry.schedule(now);
         (retry, deadline)
@@ -60,8 +63,8 @@ impl Retry {
         self.extended = true;
         // It has the message; only its answer can get lost, and that it resends by itself.
         self.interval = self.longest;
-        let deadline = now + service_time;
-        self.give_up = self.give_up.max(deadline + self.limit);
+        let deadline = (now + service_time).min(self.latest);
+        self.give_up = self.give_up.max(deadline + self.limit).min(self.latest);
         Some(deadline)
     }
 

@@ -31,7 +31,7 @@ pub(crate) const MS: u64 = 1_000_000;
 /// The port of every listener.
 pub(crate) const PORT: u16 = 5445;
 /// Everything outstanding ends within this, once nothing fails any more: the longest is a request
-/// to a peer that asked for more time (`CmConfig::service_limit`), and a connect after it.
+/// to a peer that asked for more time (`Patience::service_limit`), and a connect after it.
 pub(crate) const LIVENESS: u64 = 200_000 * MS;
 
 macro_rules! require {

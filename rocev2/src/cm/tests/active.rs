@@ -43,7 +43,7 @@ fn connected_tells_how_the_peer_is_reached() {
             responder_resources: 3,
             initiator_depth: 255,
             rnr_retry: 5,
-            target_ack_delay: 16,
+            target_ack_delay: 18,
             ..bench.rep(req.local_comm_id)
         }));
         let CmEvent::Connected { conn: c, peer } = bench.event() else { panic!() };
@@ -56,7 +56,7 @@ fn connected_tells_how_the_peer_is_reached() {
             starting_psn: P_PSN,
             pmtu: Pmtu::B1024,
             limits: ReadLimits { inbound: 8, outbound: 3 },
-            ack_timeout_code: 18,
+            ack_timeout_code: 20,
             retry_count: 7,
             rnr_retry: 5,
             flow_label: req.primary.flow_label,
@@ -193,7 +193,7 @@ fn mra_extends_the_attempt_within_bounds() {
         }
         assert_eq!(events, [CmEvent::TimedOut { conn }]);
         let waited = bench.now.saturating_since(start).as_secs();
-        assert!((1000..1400).contains(&waited), "{waited} s");
+        assert_eq!(waited, config().patience.answer_limit.as_secs());
     });
 }
 

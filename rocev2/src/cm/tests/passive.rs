@@ -47,7 +47,7 @@ fn cm_01_a_linux_req_is_a_connect_event() {
         starting_psn: Psn::new(0x60_0964),
         pmtu: Pmtu::B1024,
         limits: ReadLimits { inbound: 1, outbound: 1 },
-        ack_timeout_code: 17,
+        ack_timeout_code: 19,
         retry_count: 7,
         rnr_retry: 7,
         flow_label: 0x7a5c5,
