@@ -319,6 +319,7 @@ impl Device {
                 Err(reason) => self.counters.add(Counter::dropped(reason), 1),
             }
         }
+        self.probe_peers(now);
         self.pump_cm();
     }
 
@@ -361,6 +362,11 @@ impl Device {
         {
             entry.awaits_rtu = false;
             self.cm.established_by_data(now, conn);
+        }
+        if entry.qp.take_probe_answer()
+            && let Some(conn) = entry.conn
+        {
+            self.cm.peer_answered(conn);
         }
         // A dropped packet may leave an answer behind too: the NAK of a gap.
         self.after(slot, before);
@@ -470,6 +476,7 @@ impl Device {
             self.after(slot, before);
         }
         self.cm.handle_timeout(now);
+        self.probe_peers(now);
         self.pump_cm();
     }
 

@@ -197,7 +197,7 @@ CM-19 DREQ is answered, and told once
 CM-20 DREQ in time-wait is answered again
 CM-21 DREQ for unknown IDs is answered
 CM-22 a lost DREQ is sent again, and given up in bounded time
-CM-23 a peer that started anew ends its old connection
+CM-23 a peer that seems to have started anew is refused, and its old connection ends by silence
 CM-24 REQ in time-wait is not ignored. Here REJ 10
 CM-25 other management datagrams are silent
 CM-26 so are those of another size

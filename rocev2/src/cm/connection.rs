@@ -5,6 +5,7 @@ use super::api::{ConnectParams, ListenerId, Peer, PrivateData, QpSide};
 use super::config::{CmConfig, fold_ack_delay};
 use super::listener::plain;
 use super::message::Mad;
+use super::question::Question;
 use super::receive::Ignored;
 use super::retry::Retry;
 use super::state::{Event, State};
@@ -43,12 +44,13 @@ pub(super) struct PeerQp {
     pub(super) qpn: Qpn,
 }
 
-/// What tells a REQ from that of a restarted peer, whose IDs may start over.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// What tells a REQ from that of a restarted peer, whose IDs may start over, and from a forged one that
+/// comes first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Request {
     pub(super) key: RequestKey,
     qpn: Qpn,
-    starting_psn: Psn,
+    starting_psn: u32,
     service_id: u64,
 }
 
@@ -57,9 +59,14 @@ impl Request {
         Self {
             key: RequestKey { remote, comm_id: req.local_comm_id, ca_guid: req.ca_guid },
             qpn: req.local_qpn,
-            starting_psn: req.starting_psn,
+            starting_psn: req.starting_psn.get(),
             service_id: req.service_id,
         }
+    }
+
+    /// The first of all that have this identity.
+    pub(super) const fn first(key: RequestKey) -> Self {
+        Self { key, qpn: Qpn::new(0), starting_psn: 0, service_id: 0 }
     }
 }
 
@@ -93,7 +100,9 @@ pub(super) struct Connection {
     /// It was established and the peer ended it; `disconnect` is still to be answered.
     pub(super) ended_by_peer: bool,
     pub(super) retry: Option<Retry>,
-    /// When `retry` is due.
+    /// Whether the peer still has it, if somebody denies that.
+    pub(super) question: Question,
+    /// When `retry` or `question` is due.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -164,6 +173,7 @@ impl Connection {
             rejected: false,
             ended_by_peer: false,
             retry: None,
+            question: Question::default(),
             deadline: None,
         }
     }

@@ -15,6 +15,14 @@
 //! be sent comes out of [`Cm::poll_transmit`], what the consumer should know out of
 //! [`Cm::poll_event`]. Nothing grows with what peers send: connections, backlogs, ended connections
 //! and messages to send have limits, and each kind of event comes once for a connection.
+//!
+//! A datagram shows who sent it only by what it names. Addresses, GUIDs and the peer's QPN are no secret:
+//! a message that names nothing else opens a request, or is refused, and ends nothing ([`question`]).
+//! A stranger would have to guess our communication ID (32 random bits, and the peer's as well once it is
+//! known) to speak in a connection's name here. On the data path it takes our QPN (24 bits, of which the
+//! lowest are the place in the device's table: 12 random ones where that holds 4,096) to send a CNP, which
+//! slows the connection down for a while; and beside it a PSN (24 random bits) that is expected, or in
+//! flight, to have a request executed or an answer believed.
 
 mod api;
 mod config;
@@ -22,6 +30,7 @@ mod connection;
 mod listener;
 mod message;
 mod ports;
+mod question;
 mod receive;
 mod request;
 mod retry;
@@ -67,6 +76,8 @@ pub struct Cm {
     time_waits: TimeWaits,
     events: VecDeque<CmEvent>,
     transmits: VecDeque<CmTransmit>,
+    /// Connections whose queue pair is to be probed, each once.
+    probes: VecDeque<ConnId>,
     counters: Arc<Counters>,
 }
 
@@ -84,6 +95,7 @@ impl Cm {
             time_waits: TimeWaits::new(),
             events: VecDeque::new(),
             transmits: VecDeque::new(),
+            probes: VecDeque::new(),
             counters,
         }
     }
@@ -162,11 +174,12 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::State`] where the peer has given up meanwhile.
-    pub fn confirm(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
+    pub fn confirm(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
         let conn = held(&mut self.conns, id)?;
         conn.step(Event::SendRtu).ok_or(CmError::State)?;
         conn.message = conn.rtu();
         self.send(id);
+        self.claim_peer_qp(now, id);
         Ok(())
     }
 
@@ -252,8 +265,8 @@ impl Cm {
 
     /// Passive side: the first valid packet on the queue pair counts as RTU, which may be lost or
     /// late. Ignored in any other state.
-    pub fn established_by_data(&mut self, _now: Instant, id: ConnId) {
-        self.establish(id, Event::RecvData);
+    pub fn established_by_data(&mut self, now: Instant, id: ConnId) {
+        self.establish(now, id, Event::RecvData);
     }
 
     /// How the peer's queue pair is reached, for as long as the ID is held. On the active side the

@@ -68,7 +68,7 @@ impl Cm {
         match message {
             CmMessage::Req(req) => self.receive_req(now, packet, header, req),
             CmMessage::Rep(rep) => self.receive_rep(now, packet, header, rep),
-            CmMessage::Rtu(rtu) => self.receive_rtu(packet, rtu),
+            CmMessage::Rtu(rtu) => self.receive_rtu(now, packet, rtu),
             CmMessage::Rej(rej) => self.receive_rej(now, packet, rej),
             CmMessage::Mra(mra) => self.receive_mra(now, packet, mra),
             CmMessage::Dreq(dreq) => self.receive_dreq(now, packet, header, dreq),
@@ -121,7 +121,7 @@ impl Cm {
             let stale = Refusal::new(RejReason::STALE_CONNECTION);
             let (local, remote) = (rep.remote_comm_id, rep.local_comm_id);
             self.refuse(packet, header, (local, remote), RejMessage::Rep, stale);
-            self.lose_peer(now, old);
+            self.question(now, old);
             return Ok(());
         }
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
@@ -129,28 +129,33 @@ impl Cm {
         conn.take_rep(&self.config, rep);
         let peer = conn.peer.clone();
         self.conns.set_deadline(id, None);
-        self.conns.index_peer_qp(id);
         self.report(CmEvent::Connected { conn: id, peer });
         Ok(())
     }
 
-    fn receive_rtu(&mut self, packet: &Packet<'_>, rtu: &Rtu) -> Effect {
+    fn receive_rtu(&mut self, now: Instant, packet: &Packet<'_>, rtu: &Rtu) -> Effect {
         let Some((id, _)) = self.find_pair(packet, rtu.remote_comm_id, rtu.local_comm_id)? else {
             return self.repeat_rej(packet, rtu.remote_comm_id);
         };
-        self.establish(id, Event::RecvRtu).ok_or(Ignored::Unexpected)
+        self.establish(now, id, Event::RecvRtu).ok_or(Ignored::Unexpected)
     }
 
     fn receive_rej(&mut self, now: Instant, packet: &Packet<'_>, rej: &Rej) -> Effect {
         let (id, conn) = self.find_rejected(packet, rej).ok_or(Ignored::UnknownId)?;
         conn.check_addresses(packet)?;
+        if (conn.state, rej.reason) == (State::ReqSent, RejReason::STALE_CONNECTION)
+            && let Some(again) = conn.retry.as_mut().and_then(|retry| retry.put_off(now))
+        {
+            self.conns.set_deadline(id, Some(again));
+            return Ok(());
+        }
         let before = conn.step(Event::RecvRej).ok_or(Ignored::Unexpected)?;
         self.end_by_peer(now, id, before, End::Rej(rej));
         Ok(())
     }
 
-    /// The connection that a REJ is about. The peer may not have known our ID, if it gave up before
-    /// we answered; then its GUID leads there.
+    /// The connection that a REJ is about. The peer may not have known our ID, if it gave up before our REP
+    /// came; then its GUID leads there. Later it has to name both IDs, as anybody else could know its own.
     fn find_rejected(
         &mut self,
         packet: &Packet<'_>,
@@ -161,7 +166,8 @@ impl Cm {
             _ if rej.reason == RejReason::TIMEOUT => {
                 let ca_guid = u64::from_be_bytes(*rej.ari().first_chunk()?);
                 let (remote, comm_id) = (packet.encap.src, rej.local_comm_id);
-                self.conns.find_request(&RequestKey { remote, comm_id, ca_guid })?
+                let states = [State::ReqReceived, State::RepSent];
+                self.conns.find_identity(&RequestKey { remote, comm_id, ca_guid }, &states)?
             }
             _ => return None,
         };
@@ -278,7 +284,7 @@ impl Cm {
         Ok(())
     }
 
-    /// A message shows that the peer no longer has this connection.
+    /// The peer no longer has this connection.
     pub(super) fn lose_peer(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let Some(before) = conn.step(Event::PeerLost) else { return };

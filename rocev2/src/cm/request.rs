@@ -1,13 +1,13 @@
 //! What a REQ does: begin a connection, repeat one, or meet a refusal.
 
 use super::api::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
-use super::connection::{Connection, PeerQp, Request};
+use super::connection::{Connection, PeerQp, Request, RequestKey};
 use super::listener::Admission;
 use super::receive::{Effect, Ignored, Refusal};
-use super::state::Event;
+use super::state::{Event, State};
 use super::{Cm, REQ_PRIVATE_DATA};
 use crate::env::Instant;
-use crate::ids::CommId;
+use crate::ids::{CommId, Qpn};
 use crate::wire::mad::{
     IpCm, MadHeader, MraMessage, RejMessage, RejReason, Req, Transport, gid, service_port,
 };
@@ -23,8 +23,8 @@ impl Cm {
         req: &Req,
     ) -> Effect {
         let request = Request::new(packet.encap.src, req);
-        if let Some(id) = self.conns.find_request(&request.key) {
-            return self.repeat_request(now, packet, header, id, &request);
+        if let Some(id) = self.conns.find_request(&request) {
+            return self.repeat_request(id);
         }
         if let Some(wait) = self.time_waits.find_request(&request.key) {
             if wait.came_from(&request)
@@ -35,33 +35,32 @@ impl Cm {
             }
             return self.refuse_req(packet, header, request.key.comm_id, STALE);
         }
-        let peer_qp = PeerQp { remote: packet.encap.src, ca_guid: req.ca_guid, qpn: req.local_qpn };
-        if let Some(old) = self.conns.find_peer_qp(&peer_qp) {
-            self.lose_peer(now, old);
-            return self.refuse_req(packet, header, request.key.comm_id, STALE);
-        }
-        match self.check_req(packet, req) {
-            Ok(offer) => self.take_req(packet, header, req, request, &offer),
-            Err(refusal) => self.refuse_req(packet, header, request.key.comm_id, refusal),
-        }
+        let refusal = match self.check_req(packet, req) {
+            Ok(offer) => match self.find_stale(&request.key, req.local_qpn) {
+                None => return self.take_req(packet, header, req, request, &offer),
+                // Refused, and not put off: what is kept for a stranger could be used up by strangers.
+                Some(old) => {
+                    self.question(now, old);
+                    STALE
+                }
+            },
+            Err(refusal) => refusal,
+        };
+        self.refuse_req(packet, header, request.key.comm_id, refusal)
     }
 
-    /// A REQ of an identity that is in use: the same one again, or a peer that has restarted and
-    /// counts its IDs from the same start. Linux takes the latter for the former and is silent.
-    fn repeat_request(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        header: &MadHeader,
-        id: ConnId,
-        request: &Request,
-    ) -> Effect {
+    /// The connection that the sender of a REQ cannot have any more, if the REQ is its own: a queue pair is
+    /// in one connection at a time, and an ID names one.
+    fn find_stale(&self, key: &RequestKey, qpn: Qpn) -> Option<ConnId> {
+        let peer_qp = PeerQp { remote: key.remote, ca_guid: key.ca_guid, qpn };
+        let by_qp = self.conns.find_peer_qp(&peer_qp);
+        by_qp.or_else(|| self.conns.find_identity(key, &[State::Established, State::DreqSent]))
+    }
+
+    /// The very REQ that a connection came from. Our consumer has not answered it, and the peer is told to
+    /// wait; later it is silent, as the REP is resent by its own timer.
+    fn repeat_request(&mut self, id: ConnId) -> Effect {
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
-        if conn.request.as_ref() != Some(request) {
-            self.lose_peer(now, id);
-            return self.refuse_req(packet, header, request.key.comm_id, STALE);
-        }
-        // Only while our consumer has not answered; later the REP is resent by its own timer.
         conn.step(Event::RecvReq).ok_or(Ignored::Unexpected)?;
         let (encap, mra) = (conn.encap(&self.config), conn.mra(&self.config, MraMessage::Req));
         self.transmit(encap, mra);

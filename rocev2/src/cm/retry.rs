@@ -19,6 +19,8 @@ pub(super) struct Retry {
     extended: bool,
     /// The end of all waiting, whatever the peer asks for.
     latest: Instant,
+    /// REJ 10 came, and is taken for an answer after this.
+    stale_until: Option<Instant>,
 }
 
 impl Retry {
@@ -39,6 +41,7 @@ impl Retry {
             limit,
             extended: false,
             latest: now + config.patience.answer_limit.max(limit),
+            stale_until: None,
         };
         let deadline = retry.schedule(now);
         (retry, deadline)
@@ -68,6 +71,19 @@ impl Retry {
         Some(deadline)
     }
 
+    /// REJ 10: the peer takes our queue pair for that of a connection which it still has, and finds out
+    /// whether that one lives. When to ask again; `None` if it had long enough.
+    pub(super) fn put_off(&mut self, now: Instant) -> Option<Instant> {
+        let until = *self.stale_until.get_or_insert(now + STALE_LIMIT);
+        let again = now + STALE_PAUSE;
+        if again > until || again >= self.give_up {
+            return None;
+        }
+        // It did answer.
+        self.resends_left = self.resends_left.saturating_add(1);
+        Some(again)
+    }
+
     fn schedule(&mut self, now: Instant) -> Instant {
         let deadline = (now + self.interval).min(self.give_up);
         self.interval = (self.interval * 2).min(self.longest);
@@ -77,6 +93,11 @@ impl Retry {
 }
 
 const SHORTEST: Duration = Duration::from_millis(1);
+/// How long REJ 10 is not the last word. A peer of our kind needs 1.5 s to find out; Linux ends the old
+/// connection at once.
+const STALE_LIMIT: Duration = Duration::from_secs(3);
+/// From REJ 10 to the next REQ.
+const STALE_PAUSE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! What leaves: messages, their resends, and the connections that end with one.
 
 use super::api::{CmEvent, CmTransmit, ConnId};
+use super::connection::Connection;
 use super::message::Mad;
 use super::retry::Retry;
 use super::state::{Event, State};
@@ -43,6 +44,9 @@ impl Cm {
     /// A timer has fired.
     pub(super) fn resend(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
+        if conn.state == State::Established {
+            return self.probe_or_lose(now, id);
+        }
         match conn.retry.as_mut().and_then(|retry| retry.resend(now)) {
             Some(deadline) => {
                 self.conns.set_deadline(id, Some(deadline));
@@ -69,11 +73,22 @@ impl Cm {
         self.retire(now, id);
     }
 
-    pub(super) fn establish(&mut self, id: ConnId, event: Event) -> Option<()> {
+    pub(super) fn establish(&mut self, now: Instant, id: ConnId, event: Event) -> Option<()> {
         self.conns.get_mut(id)?.step(event)?;
         self.conns.set_deadline(id, None);
+        self.claim_peer_qp(now, id);
         self.report(CmEvent::Established { conn: id });
         Some(())
+    }
+
+    /// The peer's queue pair is in this connection from here on, and so no longer in another: only the
+    /// peer could answer our REQ or REP, whose ID nobody else knows.
+    pub(super) fn claim_peer_qp(&mut self, now: Instant, id: ConnId) {
+        let peer_qp = self.conns.get(id).and_then(Connection::peer_qp);
+        if let Some(old) = peer_qp.and_then(|peer_qp| self.conns.find_peer_qp(&peer_qp)) {
+            self.lose_peer(now, old);
+        }
+        self.conns.index_peer_qp(id);
     }
 
     /// Refuses what the peer asked or offered.

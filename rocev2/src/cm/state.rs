@@ -51,7 +51,8 @@ pub(super) enum Event {
     RecvDreq,
     /// DREP.
     RecvDrep,
-    /// A message shows that the peer no longer has this connection.
+    /// The peer no longer has this connection: it was asked and did not answer, or uses its queue pair in
+    /// another.
     PeerLost,
     /// The last resend was not answered.
     GiveUp,
@@ -71,17 +72,17 @@ impl State {
             (Self::RepReceived, RecvRep) => Self::RepReceived,
             (Self::RepReceived, SendRtu) => Self::Established,
             // DREQ: Linux ignores it here; taking it tells our consumer sooner.
-            (Self::RepReceived, SendRej | RecvRej | RecvDreq | PeerLost) => Self::Closed,
+            (Self::RepReceived, SendRej | RecvRej | RecvDreq) => Self::Closed,
 
             // Passive side.
             (Self::Idle, RecvReq) => Self::ReqReceived,
             (Self::ReqReceived, RecvReq) => Self::ReqReceived,
             (Self::ReqReceived, SendRep) => Self::RepSent,
-            (Self::ReqReceived, SendRej | RecvRej | PeerLost) => Self::Closed,
+            (Self::ReqReceived, SendRej | RecvRej) => Self::Closed,
             (Self::RepSent, RecvMra) => Self::RepSent,
             (Self::RepSent, RecvRtu | RecvData) => Self::Established,
             // DREQ: the RTU was lost, and the peer is already done.
-            (Self::RepSent, SendRej | RecvRej | RecvDreq | PeerLost | GiveUp) => Self::Closed,
+            (Self::RepSent, SendRej | RecvRej | RecvDreq | GiveUp) => Self::Closed,
 
             // Both sides. REP again: our RTU was lost.
             (Self::Established, RecvRep) => Self::Established,
@@ -145,7 +146,7 @@ RecvRej         .           Closed      Closed      Closed      Closed      Clos
 RecvMra         .           ReqSent     .           .           RepSent     .           .           .
 RecvDreq        .           .           Closed      .           Closed      Closed      Closed      .
 RecvDrep        .           .           .           .           .           .           Closed      .
-PeerLost        .           .           Closed      Closed      Closed      Closed      Closed      .
+PeerLost        .           .           .           .           .           Closed      Closed      .
 GiveUp          .           Closed      .           .           Closed      .           Closed      .
 ";
 

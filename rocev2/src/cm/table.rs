@@ -1,7 +1,7 @@
 //! All connections, and every way to find one.
 
 use super::api::ConnId;
-use super::connection::{Connection, Owner, PeerQp, RequestKey};
+use super::connection::{Connection, Owner, PeerQp, Request, RequestKey};
 use super::slab::Slab;
 use super::state::State;
 use crate::env::Instant;
@@ -16,7 +16,8 @@ use core::net::SocketAddr;
 pub(super) struct Connections {
     slab: Slab<Connection>,
     by_local_id: BTreeMap<CommId, ConnId>,
-    by_request: BTreeMap<RequestKey, ConnId>,
+    by_request: BTreeMap<Request, ConnId>,
+    /// Connections that were established: one that is only asked for may be anybody's.
     by_peer_qp: BTreeMap<PeerQp, ConnId>,
     /// By endpoints, ours first: what we started.
     by_endpoints: BTreeMap<(SocketAddr, SocketAddr), ConnId>,
@@ -50,14 +51,13 @@ impl Connections {
 
     pub(super) fn insert(&mut self, conn: Connection) -> ConnId {
         let local_id = conn.local_id;
-        let request = conn.request.map(|request| request.key);
+        let request = conn.request;
         let endpoints = (conn.peer.local, conn.peer.remote);
         let id = ConnId(self.slab.insert(conn));
         self.by_local_id.insert(local_id, id);
         match request {
-            Some(key) => {
-                self.by_request.insert(key, id);
-                self.index_peer_qp(id);
+            Some(request) => {
+                self.by_request.insert(request, id);
             }
             None => {
                 self.by_endpoints.insert(endpoints, id);
@@ -66,7 +66,7 @@ impl Connections {
         id
     }
 
-    /// Makes the peer's queue pair lead here, once it is known.
+    /// Makes the peer's queue pair lead here: the connection is established.
     pub(super) fn index_peer_qp(&mut self, id: ConnId) {
         if let Some(peer_qp) = self.get(id).and_then(Connection::peer_qp) {
             self.by_peer_qp.insert(peer_qp, id);
@@ -86,8 +86,15 @@ impl Connections {
         Some((id, self.get_mut(id)?))
     }
 
-    pub(super) fn find_request(&self, key: &RequestKey) -> Option<ConnId> {
-        self.by_request.get(key).copied()
+    pub(super) fn find_request(&self, request: &Request) -> Option<ConnId> {
+        self.by_request.get(request).copied()
+    }
+
+    /// The first of the connections whose REQ had this identity that is in a state of these.
+    pub(super) fn find_identity(&self, key: &RequestKey, states: &[State]) -> Option<ConnId> {
+        let known = self.by_request.range(Request::first(*key)..);
+        let mut ids = known.take_while(|(request, _)| request.key == *key).map(|(_, id)| *id);
+        ids.find(|id| self.get(*id).is_some_and(|conn| states.contains(&conn.state)))
     }
 
     pub(super) fn find_peer_qp(&self, peer_qp: &PeerQp) -> Option<ConnId> {
@@ -138,7 +145,7 @@ impl Connections {
         let conn = self.slab.get(id.0)?;
         self.by_local_id.remove(&conn.local_id);
         if let Some(request) = &conn.request {
-            self.by_request.remove(&request.key);
+            self.by_request.remove(request);
         }
         if let Some(peer_qp) = conn.peer_qp() {
             remove_if(&mut self.by_peer_qp, &peer_qp, id);

@@ -126,6 +126,20 @@ impl Device {
         self.cm.disconnect(now, conn)
     }
 
+    /// Probes the queue pairs of the connections in question.
+    pub(super) fn probe_peers(&mut self, now: Instant) {
+        while let Some(conn) = self.cm.poll_probe() {
+            let qpn = self.conns.get(&conn).map(|end| end.qpn);
+            let slot = qpn.map_or(0, |qpn| self.slot_index(qpn));
+            let entry = qpn.and_then(|qpn| find(&mut self.qps, slot, qpn));
+            if entry.is_some_and(|entry| entry.qp.probe()) {
+                self.schedule(slot);
+            } else {
+                self.cm.peer_gone(now, conn);
+            }
+        }
+    }
+
     /// Forgets a connection in whatever state; the peer is told what it is owed.
     pub fn release(&mut self, now: Instant, conn: ConnId) {
         if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {

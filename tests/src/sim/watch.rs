@@ -312,6 +312,9 @@ impl Watch {
         let known =
             self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
         require!(known, "a request to somebody else's QP");
+        if flow.is_probe(seen) {
+            return Ok(());
+        }
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
         let at = flow.place(seen.psn, flow.sent).ok_or("a request before the first PSN")?;
         flow.refused = None;
@@ -335,7 +338,12 @@ impl Watch {
         let to = self.peers.get(&(seen.dst, seen.qpn)).ok_or("an answer to no QP")?;
         require!(to.0 == seen.src, "an answer from somebody else");
         let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
-        let at = flow.place(seen.psn, flow.arrived).ok_or("an answer before the first PSN")?;
+        let Some(at) = flow.place(seen.psn, flow.arrived) else {
+            // Of a probe, before there was anything else.
+            let probed = seen.opcode == opcode::ACKNOWLEDGE && seen.ext == [0x1f, 0, 0, 0];
+            require!(probed && flow.arrived == 0, "an answer before the first PSN");
+            return Ok(());
+        };
         if seen.opcode == opcode::ACKNOWLEDGE {
             let before = flow.told;
             flow.ack(at, seen)?;
@@ -360,6 +368,15 @@ impl Flow {
         let expected = self.first.wrapping_add(near as u32) & 0xff_ffff;
         let distance = (psn.wrapping_sub(expected) << 8).cast_signed() >> 8;
         near.checked_add_signed(i64::from(distance))
+    }
+
+    /// A zero-length WRITE under the PSN before all that is unacknowledged, which asks for an ACK: it asks the
+    /// peer whether it is there, where somebody has sent a REQ in its name.
+    fn is_probe(&self, seen: &Seen<'_>) -> bool {
+        let before = self.first.wrapping_add(self.acked as u32).wrapping_sub(1) & 0xff_ffff;
+        let empty = seen.payload.is_empty() && seen.ext.iter().all(|&byte| byte == 0);
+        let whole = opcode::is_write(seen.opcode) && opcode::opens(seen.opcode);
+        seen.psn == before && whole && opcode::ends(seen.opcode) && empty && seen.ack_req
     }
 
     fn first_time(&mut self, at: u64, seen: &Seen<'_>) -> Objection {

@@ -178,6 +178,63 @@ fn cm_14_a_second_mra_is_ignored() {
     });
 }
 
+/// It says which message it is about: ours, or nothing.
+#[test]
+fn an_mra_about_another_message_is_silent() {
+    each_family(|mut bench| {
+        let (_, req) = bench.connect();
+        let due = bench.cm.poll_timeout();
+        bench.silent(&mra(req.local_comm_id, MraMessage::Rep, 24));
+        bench.silent(&mra(req.local_comm_id, MraMessage::Lap, 24));
+        assert_eq!(bench.cm.poll_timeout(), due);
+        bench.deliver(&mra(req.local_comm_id, MraMessage::Req, 24));
+        assert!(bench.cm.poll_timeout() > due);
+    });
+    each_family(|mut bench| {
+        let (_, rep) = bench.replied();
+        let due = bench.cm.poll_timeout();
+        bench.silent(&mra(rep.local_comm_id, MraMessage::Req, 24));
+        bench.silent(&mra(rep.local_comm_id, MraMessage::Lap, 24));
+        assert_eq!(bench.cm.poll_timeout(), due);
+        bench.deliver(&mra(rep.local_comm_id, MraMessage::Rep, 24));
+        assert!(bench.cm.poll_timeout() > due);
+    });
+}
+
+/// REJ 10: the peer asks its old connection whether that one lives, so our first connect after a restart
+/// asks again, and succeeds.
+#[test]
+fn a_stale_req_asks_again_for_three_seconds() {
+    each_family(|mut bench| {
+        let (conn, req) = bench.connect();
+        let stale = rej(req.local_comm_id, RejMessage::Req, RejReason::STALE_CONNECTION);
+        let start = bench.now;
+        let mut asked = 0;
+        let event = loop {
+            bench.deliver(&stale);
+            if let Some(event) = bench.events().pop() {
+                break event;
+            }
+            bench.advance(ms(250));
+            assert_eq!(bench.sent_one(), CmMessage::Req(req.clone()));
+            asked += 1;
+        };
+        let reason = RejReason::STALE_CONNECTION;
+        assert!(
+            matches!(event, CmEvent::Refused { conn: c, reason: r, .. } if (c, r) == (conn, reason))
+        );
+        assert_eq!((asked, bench.now.saturating_since(start)), (12, secs(3)));
+    });
+    each_family(|mut bench| {
+        let (conn, req) = bench.connect();
+        bench.deliver(&rej(req.local_comm_id, RejMessage::Req, RejReason::STALE_CONNECTION));
+        bench.advance(ms(250));
+        assert_eq!(bench.sent_one(), CmMessage::Req(req.clone()));
+        bench.deliver(&CmMessage::Rep(bench.rep(req.local_comm_id)));
+        assert!(matches!(bench.event(), CmEvent::Connected { conn: c, .. } if c == conn));
+    });
+}
+
 /// MRA after MRA, each renewed by our resend, keeps the attempt alive, but not for ever.
 #[test]
 fn mra_extends_the_attempt_within_bounds() {
@@ -250,8 +307,10 @@ fn a_stale_rep_is_rejected_with_reason_10() {
         let rej = bench.sent_rej();
         assert_eq!((rej.reason, rej.message), (RejReason::STALE_CONNECTION, RejMessage::Rep));
         assert_eq!((rej.local_comm_id, rej.remote_comm_id), (req.local_comm_id, P_ID));
-        let reason = DisconnectReason::Stale;
-        assert_eq!(bench.event(), CmEvent::PeerDisconnected { conn: old, reason });
+        // The old one is asked, and lives as long as it answers.
+        assert_eq!(bench.cm.poll_probe(), Some(old));
+        bench.cm.peer_answered(old);
+        assert_eq!((bench.events(), bench.cm.poll_probe()), (Vec::new(), None));
     });
 }
 

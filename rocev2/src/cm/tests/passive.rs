@@ -248,16 +248,34 @@ fn mra_delays_the_resend_of_rep() {
     });
 }
 
+/// Lets a connection in question end: `after` it was asked first, without an answer.
+fn silence(bench: &mut Bench, conn: ConnId) {
+    let mut probes = Vec::new();
+    let start = bench.now;
+    let event = loop {
+        probes.extend(bench.cm.poll_probe().map(|id| {
+            assert_eq!(id, conn);
+            bench.now.saturating_since(start).as_millis()
+        }));
+        if let Some(event) = bench.events().pop() {
+            break event;
+        }
+        bench.advance(ms(100));
+    };
+    assert_eq!(probes, [0, 100, 300, 700]);
+    assert_eq!(bench.now.saturating_since(start), question::LIMIT);
+    assert_eq!(event, CmEvent::PeerDisconnected { conn, reason: DisconnectReason::Stale });
+}
+
 /// The peer has restarted and counts its IDs from the same start; Linux would be silent.
 #[test]
-fn cm_23_a_restarted_peer_is_stale_and_ends_the_old_connection() {
+fn cm_23_a_restarted_peer_is_stale_and_its_old_connection_ends_by_silence() {
     each_family(|mut bench| {
         let (conn, _) = bench.passive();
         let req = Req { starting_psn: P_PSN.add(1), ..bench.req() };
         bench.deliver(&CmMessage::Req(req.clone()));
         assert_eq!(bench.sent_rej().reason, RejReason::STALE_CONNECTION);
-        let reason = DisconnectReason::Stale;
-        assert_eq!(bench.event(), CmEvent::PeerDisconnected { conn, reason });
+        silence(&mut bench, conn);
         bench.advance(secs(1));
         bench.deliver(&CmMessage::Req(req));
         assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
@@ -265,7 +283,7 @@ fn cm_23_a_restarted_peer_is_stale_and_ends_the_old_connection() {
 }
 
 #[test]
-fn cm_23_a_queue_pair_in_use_is_stale() {
+fn cm_23_a_queue_pair_in_use_is_stale_and_its_connection_ends_by_silence() {
     each_family(|bench| {
         bench.each_side(|mut bench, conn, _| {
             bench.listen_again();
@@ -274,8 +292,7 @@ fn cm_23_a_queue_pair_in_use_is_stale() {
             let rej = bench.sent_rej();
             assert_eq!(rej.reason, RejReason::STALE_CONNECTION);
             assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId::new(0), CommId::new(5)));
-            let reason = DisconnectReason::Stale;
-            assert_eq!(bench.event(), CmEvent::PeerDisconnected { conn, reason });
+            silence(&mut bench, conn);
             let req = Req { local_comm_id: CommId::new(6), ..req };
             bench.deliver(&CmMessage::Req(req));
             assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
@@ -283,16 +300,134 @@ fn cm_23_a_queue_pair_in_use_is_stale() {
     });
 }
 
+/// However many REQs come, the connection is asked four times a second at most, and none of them ends it.
 #[test]
-fn cm_23_a_request_not_yet_answered_can_be_stale() {
+fn cm_23_a_connection_that_answers_outlives_any_number_of_stale_reqs() {
+    each_family(|bench| {
+        bench.each_side(|mut bench, conn, _| {
+            bench.listen_again();
+            let mut probes = 0;
+            for n in 0..5000 {
+                let req = Req { local_comm_id: CommId::new(n + 5), ..bench.req() };
+                bench.deliver(&CmMessage::Req(req));
+                assert_eq!(bench.sent_rej().reason, RejReason::STALE_CONNECTION);
+                while let Some(id) = bench.cm.poll_probe() {
+                    assert_eq!(id, conn);
+                    bench.cm.peer_answered(id);
+                    probes += 1;
+                }
+                bench.advance(ms(1));
+                assert_eq!(bench.events(), []);
+            }
+            assert_eq!(probes, 20);
+            bench.advance(secs(60));
+            assert_eq!((bench.events(), bench.sent(), bench.cm.poll_probe()), Default::default());
+        });
+    });
+}
+
+/// Our own queue pair failed before: nothing speaks for the connection, and nobody has to wait.
+#[test]
+fn cm_23_a_connection_that_cannot_be_asked_ends_at_once() {
+    each_family(|bench| {
+        bench.each_side(|mut bench, conn, _| {
+            bench.listen_again();
+            let req = Req { local_comm_id: CommId::new(5), ..bench.req() };
+            bench.deliver(&CmMessage::Req(req));
+            assert_eq!(bench.cm.poll_probe(), Some(conn));
+            bench.cm.peer_gone(bench.now, conn);
+            let reason = DisconnectReason::Stale;
+            assert_eq!(bench.event(), CmEvent::PeerDisconnected { conn, reason });
+        });
+    });
+}
+
+/// DREQ is the question then, sent at once for the newcomer; its answer makes room.
+#[test]
+fn cm_23_a_connection_that_is_being_left_is_asked_by_dreq() {
+    each_family(|bench| {
+        bench.each_side(|mut bench, conn, d_id| {
+            bench.listen_again();
+            bench.cm.disconnect(bench.now, conn).unwrap();
+            bench.sent();
+            let req = Req { local_comm_id: CommId::new(5), ..bench.req() };
+            for _ in 0..100 {
+                bench.deliver(&CmMessage::Req(req.clone()));
+            }
+            let sent = bench.sent();
+            assert_eq!(sent.iter().filter(|m| matches!(m, CmMessage::Dreq(_))).count(), 1);
+            assert_eq!((sent.len(), bench.cm.poll_probe()), (101, None));
+            bench.deliver(&drep(d_id));
+            assert_eq!(bench.event(), CmEvent::DisconnectDone { conn, timed_out: false });
+            bench.deliver(&CmMessage::Req(req));
+            assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
+        });
+    });
+}
+
+/// A request that nobody has confirmed proves nothing, be it under the same ID or for the same queue pair:
+/// whoever comes first, the one that is confirmed counts.
+#[test]
+fn cm_23_a_forged_request_before_the_real_one_does_not_stand_in_its_way() {
     each_family(|mut bench| {
-        let conn = bench.requested();
-        bench.deliver(&CmMessage::Req(Req { local_qpn: Qpn::new(0x78), ..bench.req() }));
-        assert_eq!(bench.sent_rej().reason, RejReason::STALE_CONNECTION);
-        let CmEvent::Refused { conn: c, reason, private_data } = bench.event() else { panic!() };
-        assert_eq!((c, reason), (conn, RejReason::STALE_CONNECTION));
-        assert_eq!(private_data.len(), 0);
-        assert_eq!(bench.cm.accept(bench.now, conn, &accept_params()), Err(CmError::State));
+        let forged = bench.requested();
+        bench.cm.accept(bench.now, forged, &accept_params()).unwrap();
+        assert!(matches!(bench.sent_one(), CmMessage::Rep(_)));
+        for change in [
+            |req: Req| Req { starting_psn: P_PSN.add(1), ..req },
+            |req: Req| Req { local_comm_id: CommId::new(5), ..req },
+            |req: Req| Req { local_qpn: Qpn::new(0x78), ..req },
+        ] {
+            let req = change(bench.req());
+            bench.deliver(&CmMessage::Req(req.clone()));
+            let CmEvent::ConnectRequest { conn, .. } = bench.event() else { panic!() };
+            bench.cm.accept(bench.now, conn, &accept_params()).unwrap();
+            let CmMessage::Rep(rep) = bench.sent_one() else { panic!("no REP") };
+            let CmMessage::Rtu(rtu) = rtu(rep.local_comm_id) else { unreachable!() };
+            bench.deliver(&CmMessage::Rtu(Rtu { local_comm_id: req.local_comm_id, ..rtu }));
+            assert_eq!(bench.event(), CmEvent::Established { conn });
+            bench.cm.release(bench.now, conn);
+            assert_eq!(bench.event(), CmEvent::Closed { conn });
+            let CmMessage::Drep(drep) = drep(rep.local_comm_id) else { unreachable!() };
+            bench.deliver(&CmMessage::Drep(Drep { local_comm_id: req.local_comm_id, ..drep }));
+            // The identity rests for a while (CM-24).
+            bench.advance(secs(1));
+            bench.sent();
+        }
+        bench.advance(secs(20));
+        assert_eq!(bench.event(), CmEvent::TimedOut { conn: forged });
+    });
+}
+
+/// Two requests for the same queue pair, and both are confirmed: only the peer can do that, and it has the
+/// queue pair in the later one.
+#[test]
+fn cm_23_a_queue_pair_that_is_confirmed_elsewhere_has_left() {
+    each_family(|mut bench| {
+        let (old, old_rep) = bench.replied();
+        let req = Req { local_comm_id: CommId::new(5), ..bench.req() };
+        bench.deliver(&CmMessage::Req(req.clone()));
+        let CmEvent::ConnectRequest { conn, .. } = bench.event() else { panic!() };
+        bench.cm.accept(bench.now, conn, &accept_params()).unwrap();
+        bench.sent();
+        bench.deliver(&rtu(old_rep.local_comm_id));
+        assert_eq!(bench.event(), CmEvent::Established { conn: old });
+        bench.cm.established_by_data(bench.now, conn);
+        let reason = DisconnectReason::Stale;
+        let lost = CmEvent::PeerDisconnected { conn: old, reason };
+        assert_eq!(bench.events(), [lost, CmEvent::Established { conn }]);
+    });
+}
+
+/// REP is for who does not know our ID; data shows that the peer does.
+#[test]
+fn a_rep_is_not_resent_once_data_has_come() {
+    each_family(|mut bench| {
+        let (conn, _) = bench.replied();
+        bench.cm.established_by_data(bench.now, conn);
+        assert_eq!(bench.event(), CmEvent::Established { conn });
+        bench.advance(secs(60));
+        assert_eq!((bench.sent(), bench.events()), Default::default());
     });
 }
 
@@ -423,6 +558,24 @@ fn rej_4_finds_the_request_by_guid() {
         assert!(
             matches!(event, CmEvent::Refused { conn: c, reason: RejReason::TIMEOUT, .. } if c == conn)
         );
+    });
+}
+
+/// Once the connection is established, the peer knows our ID, and so has to name it.
+#[test]
+fn rej_4_by_guid_does_not_end_an_established_connection() {
+    each_family(|mut bench| {
+        bench.passive();
+        for d_id in [0, 1, P_ID.get()] {
+            let CmMessage::Rej(mut rej) =
+                rej(CommId::new(d_id), RejMessage::Other, RejReason::TIMEOUT)
+            else {
+                unreachable!()
+            };
+            rej.ari[..8].copy_from_slice(&P_GUID.to_be_bytes());
+            rej.ari_len = 8;
+            bench.silent(&CmMessage::Rej(rej));
+        }
     });
 }
 

@@ -199,6 +199,68 @@ fn cm_32_messages_from_another_address_are_silent_while_connecting() {
     });
 }
 
+/// With our ID, which somebody may have guessed, and any other than the peer's.
+fn foreign(d_id: CommId) -> Vec<CmMessage> {
+    let mut messages = Vec::from([
+        rtu(d_id),
+        rej(d_id, RejMessage::Other, RejReason::STALE_CONNECTION),
+        rej(d_id, RejMessage::Rep, RejReason::CONSUMER),
+        rej(d_id, RejMessage::Req, RejReason::TIMEOUT),
+        mra(d_id, MraMessage::Rep, 20),
+        dreq(d_id),
+        drep(d_id),
+    ]);
+    for message in &mut messages {
+        match message {
+            CmMessage::Rtu(Rtu { local_comm_id, .. })
+            | CmMessage::Rej(Rej { local_comm_id, .. })
+            | CmMessage::Mra(Mra { local_comm_id, .. })
+            | CmMessage::Dreq(Dreq { local_comm_id, .. })
+            | CmMessage::Drep(Drep { local_comm_id, .. }) => {
+                *local_comm_id = CommId::new(P_ID.get() ^ 1);
+            }
+            _ => unreachable!(),
+        }
+    }
+    messages
+}
+
+/// CM-17 for every message: one ID of two is none.
+#[test]
+fn cm_17_a_message_with_our_id_and_another_peers_changes_nothing() {
+    let ignored = |bench: &mut Bench, d_id| {
+        let due = bench.cm.poll_timeout();
+        for message in foreign(d_id) {
+            bench.deliver(&message);
+            let sent = bench.sent();
+            match message {
+                // As for one of unknown IDs (CM-21).
+                CmMessage::Dreq(_) => assert!(matches!(sent[..], [CmMessage::Drep(_)])),
+                _ => assert_eq!(sent, []),
+            }
+            assert_eq!((bench.events(), bench.cm.poll_timeout()), (Vec::new(), due), "{message:?}");
+        }
+    };
+    each_family(|bench| {
+        bench.each_side(|mut bench, conn, d_id| {
+            ignored(&mut bench, d_id);
+            // Nor while we leave.
+            bench.cm.disconnect(bench.now, conn).unwrap();
+            bench.sent();
+            ignored(&mut bench, d_id);
+            bench.deliver(&drep(d_id));
+            assert_eq!(bench.event(), CmEvent::DisconnectDone { conn, timed_out: false });
+        });
+    });
+    // Nor before the peer has confirmed.
+    each_family(|mut bench| {
+        let (conn, rep) = bench.replied();
+        ignored(&mut bench, rep.local_comm_id);
+        bench.deliver(&rtu(rep.local_comm_id));
+        assert_eq!(bench.event(), CmEvent::Established { conn });
+    });
+}
+
 /// As a rebooted peer sends it, for one.
 #[test]
 fn rej_ends_an_established_connection() {
