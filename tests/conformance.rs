@@ -19,6 +19,8 @@ mod dup;
 mod err;
 #[path = "conformance/flood.rs"]
 mod flood;
+#[path = "conformance/forged.rs"]
+mod forged;
 #[path = "wire/frames.rs"]
 #[allow(dead_code, reason = "the tests of the codecs need more of it")]
 mod frames;
@@ -34,6 +36,8 @@ mod neighbour;
 #[path = "src/sim/packet.rs"]
 #[allow(dead_code, reason = "the simulator needs more of it")]
 mod packet;
+#[path = "conformance/patience.rs"]
+mod patience;
 #[path = "conformance/peer.rs"]
 mod peer;
 #[path = "conformance/pkt.rs"]
