@@ -1,0 +1,51 @@
+//! Bugs that nobody chose: drawn among all that the operators make.
+
+use crate::operators::{Edit, edits};
+use crate::source::{files, functions};
+use crate::weave::Bug;
+use std::path::Path;
+
+/// One bug for each function of `rocev2`, in the order in which they are drawn. A function's place and
+/// its bug depend on the seed and its own text alone, so a change elsewhere draws no others.
+pub(crate) fn candidates(root: &Path, seed: u64) -> Vec<Bug> {
+    let mut drawn = Vec::new();
+    for file in files(root, "rocev2/src") {
+        let text = std::fs::read_to_string(root.join(&file)).unwrap();
+        for function in functions(&text) {
+            let name = format!("{}:{}", file.trim_start_matches("rocev2/src/"), function.path);
+            let mut edits = edits(&function, &text);
+            edits.sort_by_cached_key(|edit| hash(seed, &format!("{name} {}", edit.what)));
+            // Some do not compile: then the next one is tried.
+            let bugs = edits
+                .into_iter()
+                .enumerate()
+                .map(|(turn, edit)| bug(&file, &text, &name, turn, edit));
+            drawn.push((hash(seed, &name), bugs.collect::<Vec<_>>()));
+        }
+    }
+    drawn.sort_by_key(|(order, _)| *order);
+    drawn.into_iter().flat_map(|(_, bugs)| bugs).collect()
+}
+
+fn bug(file: &str, text: &str, function: &str, turn: usize, edit: Edit) -> Bug {
+    let line = 1 + text[..edit.at.start].matches('\n').count();
+    Bug {
+        number: 0,
+        name: format!("{function}: {}", edit.what),
+        place: format!("{file}:{line}"),
+        rule: "drawn",
+        file: file.into(),
+        turn,
+        at: edit.at,
+        instead: edit.instead,
+    }
+}
+
+/// A number that depends on every byte of `text` (FNV-1a, mixed as SplitMix64 does).
+pub(crate) fn hash(seed: u64, text: &str) -> u64 {
+    let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, fold);
+    hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ hash >> 31
+}

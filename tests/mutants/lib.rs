@@ -1,0 +1,134 @@
+//! Deliberate bugs: do the suites notice a rule of `rocev2` that is broken? See README.md beside this.
+//!
+//! ```text
+//! cargo test -p mutants                               the list fits, two bugs are judged
+//! MUTANTS=all cargo test -p mutants -- --nocapture    every bug: the table and the figure
+//! MUTANTS=tenth MUTANTS_SEED=5 ...                    a tenth of them, chosen by the seed
+//! MUTANTS=FenceIsIgnored ...                          those with that in their name
+//! ```
+#![cfg(test)]
+
+mod drawn;
+mod judge;
+mod list;
+mod operators;
+mod source;
+mod tree;
+mod weave;
+
+use judge::{Suites, Verdict};
+use list::Void;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use weave::Bug;
+
+/// Decides which bugs the operators make, unless `MUTANTS_DRAW` does.
+const DRAW: u64 = 20_261_122;
+/// How many bugs the operators make.
+const DRAWN: usize = 90;
+
+fn environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().into()
+}
+
+/// Goal: each entry of the list is a bug of the code as it is.
+/// Method: its text stands exactly once in its file, inside one function, and differs from what
+/// replaces it; no two entries have one name.
+#[test]
+fn the_list_fits() {
+    let bugs = list::bugs(&workspace());
+    let mut names: Vec<_> = bugs.iter().map(|bug| &bug.name).collect();
+    names.sort();
+    names.dedup();
+    assert!(names.len() == bugs.len() && bugs.len() >= 40, "{} names", names.len());
+    for room in ["wire", "mr", "qp", "cm", "device", "timer"] {
+        let inside = |bug: &&Bug| bug.file.starts_with(&format!("rocev2/src/{room}"));
+        assert!(bugs.iter().any(|bug| inside(&bug)), "no bug in {room}");
+    }
+}
+
+/// Goal: the suites catch at least 95 % of the bugs, and each that they miss is known.
+/// Method: all bugs in one copy of the workspace, switched on one at a time.
+#[test]
+fn deliberate_bugs_are_caught() {
+    let mode = std::env::var("MUTANTS").unwrap_or_default();
+    let draw = environment("MUTANTS_DRAW").unwrap_or(DRAW);
+    println!("drawn with MUTANTS_DRAW={draw}");
+    let tree = tree::copy(&workspace());
+    let (listed, drawn) = (list::bugs(&workspace()), drawn::candidates(&workspace(), draw));
+    // One suite is enough to see that the harness works.
+    let quick = mode.is_empty();
+    let package = if quick { "rocev2" } else { "tests" };
+    let mut bugs = weave::weave(&tree, package, listed, drawn, DRAWN);
+    assert!(bugs.len() >= 40 + DRAWN, "{} bugs", bugs.len());
+    let suites = if quick { Suites::unit(&tree) } else { Suites::all(&tree) };
+    suites.check_unharmed();
+    choose(&mode, &mut bugs);
+    let table = judge_all(&bugs, &suites);
+    report(&table, quick);
+}
+
+/// Keeps the bugs that were asked for.
+fn choose(mode: &str, bugs: &mut Vec<Bug>) {
+    match mode {
+        "all" => {}
+        "" => bugs.retain(|bug| list::QUICK.contains(&bug.name.as_str())),
+        "tenth" => {
+            let seed = environment("MUTANTS_SEED").unwrap_or(0);
+            println!("chosen with MUTANTS_SEED={seed}");
+            bugs.sort_by_cached_key(|bug| drawn::hash(seed, &bug.name));
+            bugs.truncate(bugs.len().div_ceil(10));
+        }
+        part => bugs.retain(|bug| bug.name.contains(part)),
+    }
+    assert!(!bugs.is_empty(), "nothing is named {mode:?}");
+}
+
+/// Judges each, as many at a time as there are processors.
+fn judge_all<'a>(bugs: &'a [Bug], suites: &Suites) -> Vec<(&'a Bug, Verdict)> {
+    let (left, table) = (Mutex::new(bugs.iter()), Mutex::new(Vec::new()));
+    let jobs = environment("MUTANTS_JOBS").map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        |jobs| jobs as usize,
+    );
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let Some(bug) = left.lock().unwrap().next() else { return };
+                    let verdict = suites.judge(bug);
+                    println!("{:4} {} | {} | {verdict}", bug.number, bug.name, bug.place);
+                    table.lock().unwrap().push((bug, verdict));
+                }
+            });
+        }
+    });
+    let mut table = table.into_inner().unwrap();
+    table.sort_by_key(|(bug, _)| bug.number);
+    table
+}
+
+/// Prints the figure and what was missed, and holds them to the goal.
+fn report(table: &[(&Bug, Verdict)], quick: bool) {
+    let missed: Vec<_> = table.iter().filter(|(_, verdict)| *verdict == Verdict::Missed).collect();
+    let void = |bug: &Bug| list::VOID.iter().find(|Void { name, .. }| bug.name == *name);
+    let unexplained = missed.iter().filter(|(bug, _)| void(bug).is_none()).count();
+    let voided = missed.len() - unexplained;
+    for (bug, _) in &missed {
+        let why = void(bug).map_or("MISSED", |void| void.why);
+        println!("missed: {} | {} | {} | {why}", bug.name, bug.place, bug.rule);
+    }
+    for suite in judge::SUITES {
+        let caught = table.iter().filter(|(_, verdict)| verdict.suite() == Some(suite)).count();
+        println!("{caught} caught by the {suite} tests");
+    }
+    let (judged, caught) = (table.len() - voided, table.len() - missed.len());
+    println!("{caught} of {judged} deliberate bugs caught; {voided} more change nothing");
+    // Of a part of the bugs, one may be the odd one out.
+    let room = if quick { 0 } else { (judged / 20).max(1) };
+    assert!(unexplained <= room, "{unexplained} of {judged} bugs are not noticed");
+}

@@ -1,0 +1,468 @@
+//! Bugs by hand: each breaks a rule that is easy to break and hard to notice.
+
+use crate::source::functions;
+use crate::weave::{Bug, contains};
+use std::path::Path;
+
+/// A bug by hand: the text, which stands once in the file, and what stands there instead.
+struct Entry {
+    name: &'static str,
+    file: &'static str,
+    text: &'static str,
+    instead: &'static str,
+    rule: &'static str,
+}
+
+/// A bug that no test can catch.
+pub(crate) struct Void {
+    pub(crate) name: &'static str,
+    /// Why it changes nothing that anybody could see.
+    pub(crate) why: &'static str,
+}
+
+/// Those that every test run judges.
+pub(crate) const QUICK: [&str; 2] = ["IcrcCoversTtl", "TimersForgetASlot"];
+
+/// The list as bugs of the workspace at `root`.
+///
+/// # Panics
+/// Where an entry does not fit the code.
+pub(crate) fn bugs(root: &Path) -> Vec<Bug> {
+    LIST.iter().map(|entry| bug(root, entry)).collect()
+}
+
+fn bug(root: &Path, entry: &Entry) -> Bug {
+    let Entry { name, file, text, instead, rule } = *entry;
+    let file = if file.contains("/src/") { file.into() } else { format!("rocev2/src/{file}") };
+    let source =
+        std::fs::read_to_string(root.join(&file)).unwrap_or_else(|_| panic!("{name}: {file}"));
+    let found: Vec<_> = source.match_indices(text).map(|(at, _)| at).collect();
+    let [start] = found[..] else {
+        panic!("{name}: its text stands {} times in {file}, not once:\n{text}", found.len())
+    };
+    let line = 1 + source[..start].matches('\n').count();
+    let place = format!("{file}:{line}");
+    let at = start..start + text.len();
+    let bug = Bug {
+        number: 0,
+        name: name.into(),
+        place,
+        rule,
+        file,
+        turn: 0,
+        at,
+        instead: instead.into(),
+    };
+    let inside = functions(&source).iter().any(|function| contains(function, &bug));
+    assert!(inside && text != instead, "{name}: its text is in no function, or is no bug");
+    bug
+}
+
+macro_rules! list {
+    ($($name:ident $file:literal: $text:literal => $instead:literal, $rule:literal;)*) => {
+        const LIST: &[Entry] = &[$(Entry {
+            name: stringify!($name), file: $file, text: $text, instead: $instead, rule: $rule,
+        },)*];
+    };
+}
+
+/// Bugs that change nothing.
+pub(crate) const VOID: &[Void] = &[];
+
+// ---- requester --------------------------------------------------------------------------------
+list! {
+    FenceIsIgnored "qp/requester.rs":
+        "if wqe.wr.read_fence && packet == 0 && (reads > 0 || parks) {" => "if false {",
+        "a fenced request waits for the READs before it";
+    WindowIsIgnored "qp/requester.rs":
+        "if room == 0 {" => "if false {",
+        "no more than a window is in flight";
+    ReadDepthIsIgnored "qp/requester.rs":
+        "let full = reads >= self.initiator_depth;" => "let full = false;",
+        "no more READs than the peer granted";
+    LastPacketAsksForNoAck "qp/requester.rs":
+        "ack_req: last || room == 1" => "ack_req: room == 1",
+        "the end of a message asks for an ACK";
+    WriteSolicits "qp/requester.rs":
+        "&& !matches!(wqe.wr.op, SendOp::Write { .. })" => "",
+        "a WRITE raises no solicited event";
+    ResentReadStartsOver "qp/requester.rs":
+        "va.wrapping_add(offset)" => "va",
+        "a READ that goes on asks for what is missing";
+    WriteAnnouncesTooMuch "qp/requester.rs":
+        "let reth = Reth { va, rkey, len: wqe.len as u32 };" =>
+        "let reth = Reth { va, rkey, len: wqe.len as u32 + u32::from(wqe.packets > 1) };",
+        "RETH says how much is written";
+    InvalidateDoesNotWait "qp/requester.rs":
+        "SendOp::Invalidate(_) if all_complete =>" => "SendOp::Invalidate(_) if all_complete || true =>",
+        "a key ends after the requests that use it (10.6.5.1)";
+
+// ---- completer ----------------------------------------------------------------------------------
+    AckCoversOneMore "qp/completer.rs":
+        "self.acknowledge(now, psn.add(1), sq, out);" => "self.acknowledge(now, psn.add(2), sq, out);",
+        "an ACK covers its PSN and none after it";
+    LostReadDataIsAccepted "qp/completer.rs":
+        "if early {" => "if false {",
+        "READ data is placed where it belongs";
+    RnrPauseIsSkipped "qp/completer.rs":
+        "self.pause = Some((refused, now + pause));" =>
+        "let pause = Duration::from_micros(1); self.pause = Some((refused, now + pause));",
+        "the requester waits as long as RNR NAK says";
+    NeverGivesUp "qp/completer.rs":
+        "return Verdict::Fail(WcStatus::TransportRetryExceeded);" => "",
+        "retries end (C9-140)";
+    GivesUpAtOnce "qp/completer.rs":
+        "let tries = (self.timer.tries(), expiry == Expiry::Resend);" =>
+        "if expiry == Expiry::Resend { return Verdict::Fail(WcStatus::TransportRetryExceeded); }
+                let tries = (self.timer.tries(), expiry == Expiry::Resend);",
+        "retries are made";
+    NakCoversItsPacket "qp/completer.rs":
+        "Syndrome::Nak(NakCode::PsnSequence) => {" =>
+        "Syndrome::Nak(NakCode::PsnSequence) => { let psn = psn.add(1);",
+        "a NAK covers what is before its PSN";
+    RnrTriesAreNotRestored "qp/completer.rs":
+        "self.rnr_tries = 0;" => "",
+        "progress restores the RNR retries";
+    EarlyReadDataOfAnyLength "qp/completer.rs":
+        "fits(packet, wqe, done, cx.peer)\n                && place(" => "place(",
+        "READ data that comes early has the length of its place, too";
+    RttIsSampledOnAResend "qp/completer.rs":
+        "if first_time && self.timed.is_none() {" => "if self.timed.is_none() {",
+        "Karn: no round trip is measured on what was sent twice";
+    RnrRetryForeverEnds "qp/completer.rs":
+        "if self.rnr_retry != RNR_RETRY_FOREVER {" => "if true {",
+        "an RNR retry count of 7 never ends";
+    StaleRnrPausesAgain "qp/completer.rs":
+        "Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse)," => "",
+        "an RNR NAK for what was taken since is stale";
+    UnexpectedPsnIsTaken "qp/completer.rs":
+        "if !cx.sq.expects(psn) {" => "if false && !cx.sq.expects(psn) {",
+        "an answer to what is not in flight is dropped";
+    ReservedSyndromeIsAnAck "qp/completer.rs":
+        "Err(DropReason::ReservedSyndrome)" => "{ self.acknowledge(now, psn, sq, out); Ok(Verdict::Done) }",
+        "a reserved syndrome changes nothing";
+    WrongReadLengthIsTaken "qp/completer.rs":
+        "packet.payload.len() as u64 == expected && " => "",
+        "READ data has the length that was asked for";
+
+// ---- send queue ---------------------------------------------------------------------------------
+    AckCompletesReads "qp/work.rs":
+        "if head.is_read() {\n                acked.lost_read = true;" =>
+        "if false {\n                acked.lost_read = true;",
+        "only its data completes a READ";
+    FailureIsSilent "qp/work.rs":
+        "&& matches!(status, WcStatus::Success)" => "",
+        "an error always produces a completion (10.7.3.1)";
+    ReadInvalidatesNothing "qp/work.rs":
+        "self.wqes.front().and_then(SendWqe::ended_key)" =>
+        "self.wqes.front().and_then(SendWqe::ended_key).filter(|_| false)",
+        "a READ that invalidates ends its key";
+    FailureSucceeds "qp/work.rs":
+        "head.end(self.owner, status, out);" => "let _ = status; head.end(self.owner, WcStatus::Success, out);",
+        "what failed does not succeed";
+    FlushIsBackwards "qp/work.rs":
+        "for wqe in self.wqes.drain(..) {" => "for wqe in self.wqes.drain(..).rev() {",
+        "a flush keeps the order";
+    FlushForgets "qp/work.rs":
+        "wqe.end(self.owner, WcStatus::Flushed, out);" =>
+        "if wqe.wr.id % 2 == 0 { continue; } wqe.end(self.owner, WcStatus::Flushed, out);",
+        "each request completes once";
+    ResendSkipsAPacket "qp/work/resend.rs":
+        "(self.next, self.cursor) = (psn, place);\n        }" =>
+        "(self.next, self.cursor) = (psn, place);\n        }
+        let more = self.wqes.get(place.wqe).filter(|wqe| wqe.packets > place.packet + 1);
+        if more.is_some_and(|wqe| !wqe.is_read()) {
+            self.cursor.packet += 1;
+            self.next = self.next.add(1);
+        }",
+        "go-back-N starts at what is missing";
+    RepairSkipsAPacket "qp/work/resend.rs":
+        "self.marks.run = self.run_of(psn, end);" =>
+        "let psn = if self.is_read_at(psn) { psn } else { psn.add(1) }; self.marks.run = self.run_of(psn, end);",
+        "what was named as missing is sent again";
+
+// ---- timers ---------------------------------------------------------------------------------------
+    BackoffIsNotReset "qp/retry.rs":
+        "(self.tries, self.blinds) = (0, 0);\n        (self.progress_at, self.quiet_since, self.read)" =>
+        "(self.progress_at, self.quiet_since, self.read)",
+        "progress ends the back-off";
+    EarlyTimerIsNotUndone "qp/retry.rs":
+        "self.floor.raise(now, late.min(FLOOR_MAX));" => "let _ = late;",
+        "a timer that was early waits longer";
+    BlindIsNeverTimed "qp/retry.rs":
+        "self.quiet_since = now;\n            self.blinds += 1;" => "self.quiet_since = now;",
+        "what is sent again without evidence becomes rarer";
+    ReadIsAskedAgainTooSoon "qp/retry.rs":
+        "let blind = now >= self.blind_at(now);" => "let blind = true;",
+        "a READ that is only late is not sent again";
+    TimeoutIsTheNegotiatedOne "qp/retry.rs":
+        "self.progress_at + patience * (self.retries + 1)" => "self.progress_at + patience",
+        "the time to give up is the timeout for each retry";
+    TimersForgetASlot "timer.rs":
+        "if *queued == Some(deadline) {" => "if *queued != Some(deadline) {",
+        "a deadline that is due is served";
+    DueIsTooLate "timer.rs":
+        "if deadline > now {" => "if deadline >= now {",
+        "a deadline is due when it is reached";
+    HeapNeverShrinks "timer.rs":
+        "if self.heap.len() >= self.queued.len() * 2 {" => "while self.heap.len() >= self.queued.len() * 2 {",
+        "superseded deadlines are dropped once, in bounded time";
+    LaterDeadlineWins "timer.rs":
+        "deadline < queued" => "deadline > queued",
+        "the earlier deadline wins";
+
+// ---- responder -----------------------------------------------------------------------------------
+    DuplicateIsExecuted "qp/responder.rs":
+        "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
+        "a duplicate is acknowledged, not executed (C9-105)";
+    GapIsExecuted "qp/responder.rs":
+        "ahead => self.early(now, ahead.cast_unsigned(), packet, cx.tally)," =>
+        "_ => Ok(self.expected(packet, cx)),",
+        "requests are executed in order";
+    EveryGapIsNaked "qp/responder.rs":
+        "let kept = self.held.keep(ahead, packet);" => "let kept = self.held.keep(ahead, packet); self.name_gap();",
+        "one NAK per gap";
+    SendWithoutReceiveIsDropped "qp/responder.rs":
+        "let Some(wr) = cx.rq.head() else {\n            return Err(Refusal::NotReady);" =>
+        "let Some(wr) = cx.rq.head() else {\n            return Ok(());",
+        "a SEND without a receive is refused for a while";
+    LongSendIsNotNoticed "qp/responder.rs":
+        "let fits = total <= sg_len(&wr.sgl);" => "let fits = true; let _ = sg_len(&wr.sgl);",
+        "a SEND fits its receive";
+    PeerInvalidatesNothing "qp/responder.rs":
+        "let invalidated = invalidated_key(packet.ext);\n        if let Some(key) = invalidated {" =>
+        "let invalidated = invalidated_key(packet.ext);\n        if let Some(key) = invalidated.filter(|_| false) {",
+        "SEND with invalidate ends the key";
+    LastLengthIsReported "qp/responder.rs":
+        "len: total as u32," => "len: packet.payload.len() as u32,",
+        "a receive's length is that of the message";
+    MsnMissesReads "qp/responder.rs":
+        "self.msn = self.msn.next();\n        cx.tally.count(Counter::RxReadRequests);" =>
+        "cx.tally.count(Counter::RxReadRequests);",
+        "a READ counts in the MSN (C9-148)";
+    AckOvertakesRead "qp/responder.rs":
+        "self.reply.filter(|_| !self.reads.busy())" => "self.reply.filter(|_| true)",
+        "an ACK stays behind the answers owed before it";
+    AckNamesTheNextPacket "qp/responder.rs":
+        "Syndrome::Ack { .. } => self.epsn.prev()," => "Syndrome::Ack { .. } => self.epsn,",
+        "an ACK names the newest packet executed";
+    WriteGoesBack "qp/responder.rs":
+        "target.offset + written," => "target.offset + written.saturating_sub(1),",
+        "the packets of a WRITE lie one behind the other";
+    FlushAnswersReads "qp/mod.rs":
+        "self.responder.clear();\n        self.enter_error(out);\n    }" => "self.enter_error(out);\n    }",
+        "a flush silences the answers that are owed";
+    BadKeyOfAWriteWithImmediate "qp/responder.rs":
+        "has_imm.then_some(WcStatus::LocalAccess)" => "has_imm.then_some(WcStatus::Flushed)",
+        "C9-222.1: the receive of a WRITE with immediate and a bad key ends in error";
+    StaleNakLeaves "qp/responder.rs":
+        "|| self.reply.is_some()\n                {\n                    self.reply = Some(Syndrome::ACK);" =>
+        "|| self.reply.is_some()\n                {\n                    self.reply.get_or_insert(Syndrome::ACK);",
+        "a NAK whose gap closed does not leave";
+    MessageIsNotEnded "qp/responder.rs":
+        "(Message::None, _) => opens," => "(Message::None, _) => true,",
+        "a message begins with its first packet (C9-83)";
+    ReadWithPayload "qp/responder.rs":
+        "!packet.payload.is_empty()\n            || " => "",
+        "a READ request has no payload";
+    WriteKeyIsCheckedOnce "qp/responder.rs":
+        "let released = cx.mrs.invalidate(cx.pd, By::Peer(cx.qpn), key)" =>
+        "let released = cx.mrs.invalidate(cx.pd, By::Owner, key)",
+        "a peer ends a window only through the QP that bound it";
+    WriteRaisesImmediate "qp/responder.rs":
+        "if has_imm && !cx.claim() {" => "if !cx.claim() {",
+        "a WRITE takes no receive";
+
+// ---- answers to READs --------------------------------------------------------------------------------
+    ResentReadIsAnsweredFromTheStart "qp/read.rs":
+        "let Ok(target) = check(reth, keys) else { return false };" =>
+        "let Ok(target) = check(reth, keys) else { return false }; let psn = record.first;",
+        "a part asked for again is answered from there on";
+    ResentReadIsNotAnswered "qp/read.rs":
+        "reth.rkey != record.reth.rkey || !inside" => "true",
+        "a READ that came twice is answered twice";
+    ReadNeverEnds "qp/read.rs":
+        "(false, true) => (Opcode::read_response(Place::Last), aeth)," =>
+        "(false, true) => (Opcode::read_response(Place::Middle), Ext::None),",
+        "an answer ends";
+    DuplicateReadWithAnotherKey "qp/read.rs":
+        "reth.rkey != record.reth.rkey || " => "",
+        "DUP-08: a duplicate READ is the same READ, its key too";
+    DuplicateReadWithAnotherAddress "qp/read.rs":
+        " && reth.va == record.reth.va.wrapping_add(skipped)" => "",
+        "a duplicate READ is the same READ, its address too";
+    DuplicateReadOfMore "qp/read.rs":
+        "u64::from(reth.len) <= left && " => "",
+        "a duplicate READ asks for no more than the first";
+    ReadsAreOwedWithoutBound "qp/read.rs":
+        "if self.replies.len() >= 2 * self.depth {" => "if self.replies.is_full() {",
+        "duplicates make no more answers owed than two per READ";
+    AnswersAreOutOfOrder "qp/read.rs":
+        "other.next.since(reply.next) > 0" => "other.next.since(reply.next) < 0",
+        "answers leave in PSN order";
+
+// ---- receives --------------------------------------------------------------------------------------
+    SharedReceivesComeNewestFirst "qp/receive.rs":
+        "let wr = self.wrs.pop_front()?;" => "let wr = self.wrs.pop_back()?;",
+        "receives are taken in order";
+    SharedReceiveStays "qp/receive.rs":
+        "let wr = self.wrs.pop_front()?;\n        self.look();" =>
+        "let wr = self.wrs.pop_front()?; self.wrs.push_front(wr.clone());\n        self.look();",
+        "a receive is taken once";
+    LowReceivesAreNotTold "qp/receive.rs":
+        "self.due += 1;" => "",
+        "a shared queue that runs low is told";
+    LowReceivesAreToldAgain "qp/receive.rs":
+        "self.armed = false;\n            self.due += 1;" => "self.due += 1;",
+        "once for each time that it was armed";
+
+// ---- congestion --------------------------------------------------------------------------------
+    EveryMarkMakesACnp "qp/congestion.rs":
+        "self.enabled && marked && self.cnp_sent_at.is_none_or(due)" => "self.enabled && marked",
+        "one CNP in 50 us";
+    EctIsTakenForCe "qp/congestion.rs":
+        "traffic_class & ECN_MASK == CE" => "traffic_class & ECN_MASK != 0",
+        "only CE is congestion";
+    AnyAddressIsThePeers "qp/mod.rs":
+        "encap.dst == peer.encap.src && encap.src == peer.encap.dst" => "encap.dst == peer.encap.src",
+        "a packet comes from the connection's address";
+
+// ---- keys --------------------------------------------------------------------------------------
+    RightsAreIgnored "mr/mod.rs":
+        "if !span.access.contains(needed) {" => "if false {",
+        "a key gives the rights that it was made with";
+    PeerInvalidatesAnything "mr/mod.rs":
+        "Kind::FastRegister(_) | Kind::Window => Ok(at)," =>
+        "Kind::FastRegister(_) | Kind::Window | Kind::Registered => Ok(at),",
+        "a registered region is not ended by a peer";
+    InvalidationKeepsTargets "mr/mod.rs":
+        "self.generation = self.generation.wrapping_add(1);" => "",
+        "nothing goes through a key that ended, even if it was checked before";
+    WindowIsAsWideAsItsRegion "mr/mod.rs":
+        "len: bind.len," => "len: span.len - (bind.va - span.base),",
+        "a window is as long as it was bound";
+    MappingForgetsItsOffset "mr/mod.rs":
+        "offset: offset.into(), base, len, access, bound: None" => "offset: 0, base, len, access, bound: None",
+        "a mapping begins at its offset";
+    WindowServesAnyQp "mr/mod.rs":
+        "if bound.qpn != qpn {" => "if false {",
+        "a window serves the QP that bound it";
+    WindowOutlivesItsRegion "mr/mod.rs":
+        "span.bound.is_none_or(|bound| self.lives(&bound)).then_some(span.region)" => "Some(span.region)",
+        "a window ends with its region";
+    KeyServesAnyDomain "mr/mod.rs":
+        "if self.slots[at].pd != pd {" => "if false {",
+        "a key serves its protection domain (C10-72)";
+    WindowsSurviveTheirQp "mr/mod.rs":
+        "is_some_and(|bound| bound.qpn == qpn)" => "is_some_and(|bound| bound.qpn != qpn)",
+        "windows end with the QP that bound them";
+
+// ---- wire ------------------------------------------------------------------------------------
+    IcrcIsNotChecked "wire/mod.rs":
+        "if covered.icrc(header, rest) != *icrc {" => "if covered.icrc(header, rest) != *icrc && false {",
+        "a packet with a wrong ICRC is dropped";
+    IcrcCoversTtl "wire/icrc.rs":
+        "[bytes[1], bytes[8]] = [ONES; 2];" => "",
+        "the ICRC leaves out what routers change";
+    PadIsDelivered "wire/mod.rs":
+        "let payload = body.get(..payload_len)" => "let payload = body.get(..payload_len.max(body.len()))",
+        "pad bytes are no data";
+    PadIsNotZero "wire/mod.rs":
+        "pad.fill(0);" => "pad.fill(1);",
+        "pad bytes are zero";
+    PacketToQpZero "wire/mod.rs":
+        "if bth.dest_qpn == Qpn::new(0) {" => "if false {",
+        "nothing goes to QP 0";
+    VersionIsIgnored "wire/bth.rs":
+        "if flags & 0x0f != 0 {" => "if false && flags & 0x0f != 0 {",
+        "the transport version is 0";
+    FragmentIsParsed "wire/encap.rs":
+        "if ip.is_fragmenting_payload() {" => "if false {",
+        "a fragment is no packet";
+
+// ---- device ------------------------------------------------------------------------------------
+    LimitedMemberIsRefused "device.rs":
+        "packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff" => "packet.bth.pkey != Bth::DEFAULT_PKEY",
+        "a limited member of the partition is one";
+    ReservedPartitionIsAccepted "device.rs":
+        "packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff" =>
+        "packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff && packet.bth.pkey != 0x8001",
+        "PKT-20: any other partition is dropped";
+    AnyQkeyServes "device.rs":
+        "Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {" => "Ext::Deth(_) => {",
+        "QP 1 has its Q_Key";
+    AnyDestinationIsOurs "device.rs":
+        "if !self.config.addresses.contains(&packet.encap.dst) {" => "if false {",
+        "only our addresses are ours";
+    DatagramReachesAnRcQp "device.rs":
+        "let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();" => "let rc = true;",
+        "an RC queue pair takes RC opcodes";
+    QpnIsUsedAgainAtOnce "device.rs":
+        "&& qpn != self.last_qpns[slot]" => "&& (qpn != self.last_qpns[slot] || true)",
+        "a QPN rests before it is used again";
+    FirstPacketIsNoRtu "device.rs":
+        "self.cm.established_by_data(now, conn);" => "let _ = conn;",
+        "the first packet stands for a lost RTU";
+
+// ---- connection management -----------------------------------------------------------------------
+    DreqIsNotAnswered "cm/receive.rs":
+        "self.transmit(self.answer(packet), mad(header.transaction_id, &drep));" => "let _ = (drep, packet, header);",
+        "DREQ is answered by DREP";
+    ConnectGivesUpAtOnce "cm/retry.rs":
+        "self.resends_left = self.resends_left.checked_sub(1)?;" => "if true { return None; }",
+        "what is not answered is sent again";
+    RepeatedReqIsNew "cm/request.rs":
+        "if let Some(id) = self.conns.find_request(&request.key) {" =>
+        "if let Some(id) = self.conns.find_request(&request.key).filter(|_| false) {",
+        "a REQ that comes twice is one request";
+    RejOfAnotherPeer "cm/receive.rs":
+        "Some((id, conn)) if conn.may_be_peer(rej.local_comm_id) => id," => "Some((id, _)) => id,",
+        "CM-17: a REJ names both IDs";
+    AnyRemoteIdIsThePeers "cm/receive.rs":
+        "Some((id, conn)) if conn.remote_id == Some(remote_id) => {" => "Some((id, conn)) => { let _ = remote_id;",
+        "RTU, DREQ and DREP name both IDs";
+    AnyMraIsTaken "cm/receive.rs":
+        "(State::ReqSent, MraMessage::Req) | (State::RepSent, MraMessage::Rep) => {}" =>
+        "(State::ReqSent | State::RepSent, MraMessage::Req | MraMessage::Rep) => {}",
+        "MRA says which message it has received";
+    RepIsSentAfterData "cm/send.rs":
+        "self.conns.set_deadline(id, None);\n        self.report(CmEvent::Established" =>
+        "if !matches!(event, Event::RecvData) { self.conns.set_deadline(id, None); }\n        self.report(CmEvent::Established",
+        "REP is not sent again once data established the connection";
+    DreqForAnotherQp "cm/receive.rs":
+        "if conn.qp.qpn != dreq.remote_qpn {" => "if false {",
+        "DREQ names the QP";
+    MraWaitsAsLongAsItSays "cm/receive.rs":
+        "code_duration(mra.service_timeout).min(self.config.service_limit)" => "code_duration(mra.service_timeout)",
+        "a peer's MRA is not trusted for ever";
+    GidsMayLie "cm/request.rs":
+        "if (ip_cm.src, ip_cm.dst) != (src, dst) || gids" => "if gids",
+        "a REQ's addresses are those that it came from";
+    TransportIsIgnored "cm/request.rs":
+        "if req.transport != Transport::Rc {" => "if false {",
+        "RC is the one transport";
+    AnyMtuWillDo "cm/request.rs":
+        ".filter(|pmtu| *pmtu <= max)" => "",
+        "a path MTU that the port does not carry is refused";
+    TimeWaitAnswersAnybody "cm/time_wait.rs":
+        "if (packet.encap.src, packet.encap.dst) == (self.encap.dst, self.encap.src) {" => "if true {",
+        "the REJ of an ended connection is repeated to its peer only";
+    StaleReqIsTaken "cm/time_wait.rs":
+        "self.request.as_ref() == Some(request)" => "self.request.is_some() || Some(request).is_none()",
+        "a REQ with the ID of an ended connection is another one";
+    MraIsTakenTwice "cm/retry.rs":
+        "self.extended = true;" => "",
+        "one MRA per sending";
+    RefusedReqKeepsItsPlace "cm/send.rs":
+        "conn.step(Event::SendRej);\n        conn.message = rej;\n        conn.rejected = true;" =>
+        "conn.step(Event::SendRej);\n        conn.message = rej;",
+        "a REJ is repeated until the peer has heard it";
+    UnspecifiedAddressIsAHost "cm/receive.rs":
+        "_ if !is_host(packet.encap.src) =>" => "_ if false && !is_host(packet.encap.src) =>",
+        "nobody is at a multicast or unspecified address";
+
+// ---- the provider -----------------------------------------------------------------------------
+    InlineDataShareASlot "driver/src/ndk/qp.rs":
+        "let slot = queue.turn();" => "let slot = 0 * queue.turn();",
+        "inline data stay until their request is done";
+}

@@ -1,0 +1,209 @@
+//! All bugs in one copy of the source: a function that has some becomes a choice between its body and
+//! theirs, made at run time by a number.
+
+use crate::source::{Function, bytes, files, functions};
+use crate::tree::{self, Broken};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+use syn::spanned::Spanned;
+
+/// A deliberate bug: bytes of a file, and what stands there instead.
+#[derive(Clone, Debug)]
+pub(crate) struct Bug {
+    /// What turns it on.
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// File and line, to be read by people.
+    pub(crate) place: String,
+    /// What it breaks.
+    pub(crate) rule: &'static str,
+    pub(crate) file: String,
+    /// Of those drawn for one function, the first that compiles is the bug.
+    pub(crate) turn: usize,
+    pub(crate) at: Range<usize>,
+    pub(crate) instead: String,
+}
+
+/// How many bugs of a function are tried before it goes without one.
+const TURNS: usize = 4;
+
+/// Begins the copied library: what is bound to fail is a bug like any other.
+const LINTS: &str = "#![allow(arithmetic_overflow, unconditional_panic, unconditional_recursion)]";
+/// Ends the copied library: the bug that the environment names.
+const SWITCH: &str = "
+#[allow(missing_docs)]
+pub mod mutation {
+    extern crate std;
+    static ACTIVE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    pub fn active() -> u32 {
+        let named = || std::env::var(\"ROCEV2_BUG\").ok().and_then(|bug| bug.parse().ok());
+        *ACTIVE.get_or_init(|| named().unwrap_or(0))
+    }
+}
+";
+
+/// Weaves all of `listed` and the first `count` of `drawn` that compile, with the library of `package`,
+/// into the tree; returns those, numbered.
+pub(crate) fn weave(
+    tree: &Path,
+    package: &str,
+    listed: Vec<Bug>,
+    drawn: Vec<Bug>,
+    count: usize,
+) -> Vec<Bug> {
+    let mut weaver = Weaver { const_names: BTreeSet::from(["new".into()]), listed, drawn };
+    weaver.drawn.retain(|bug| bug.turn < TURNS);
+    for (number, bug) in weaver.listed.iter_mut().chain(&mut weaver.drawn).enumerate() {
+        bug.number = 1 + number as u32;
+    }
+    // Twice as many functions as are needed, with all their turns: most errors show at once.
+    weaver.settle(tree, 2 * count, TURNS, &["check", "-p", "rocev2", "--lib"]);
+    weaver.settle(tree, count, 1, &["check", "-p", package, "--lib"]);
+    let chosen = weaver.chosen(count, 1);
+    weaver.listed.into_iter().chain(chosen).collect()
+}
+
+struct Weaver {
+    /// Functions that constants need: they stay `const`, and can hold no bug.
+    const_names: BTreeSet<String>,
+    listed: Vec<Bug>,
+    drawn: Vec<Bug>,
+}
+
+impl Weaver {
+    /// Writes bugs into the tree until what is left of them compiles.
+    fn settle(&mut self, tree: &Path, functions: usize, turns: usize, command: &[&str]) {
+        loop {
+            let mut bugs = self.listed.clone();
+            bugs.extend(self.chosen(functions, turns));
+            let places = self.write(tree, &bugs);
+            let broken = tree::compile(tree, command);
+            if broken.is_empty() {
+                return;
+            }
+            assert!(self.drop_broken(&broken, &places), "{}", broken[0].message);
+        }
+    }
+
+    /// The first bugs of each of the first functions.
+    fn chosen(&self, functions: usize, turns: usize) -> Vec<Bug> {
+        let (mut chosen, mut owners): (Vec<Bug>, Vec<&str>) = (Vec::new(), Vec::new());
+        for bug in &self.drawn {
+            let owner = bug.name.split(": ").next().unwrap();
+            let taken = owners.iter().filter(|other| **other == owner).count();
+            let others = owners.last().is_none_or(|last| *last != owner);
+            let all: BTreeSet<_> = owners.iter().collect();
+            if taken >= turns || (others && all.len() >= functions) {
+                continue;
+            }
+            owners.push(owner);
+            chosen.push(bug.clone());
+        }
+        chosen
+    }
+
+    /// Drops the bugs that do not compile; whether there were any.
+    fn drop_broken(&mut self, broken: &[Broken], places: &[Place]) -> bool {
+        let before = (self.drawn.len(), self.const_names.len());
+        for error in broken {
+            let inside =
+                |place: &&Place| place.file == error.file && place.lines.contains(&error.line);
+            if error.is_const {
+                self.const_names.extend(error.function());
+            } else if let Some(place) = places.iter().find(inside) {
+                let listed = self.listed.iter().find(|bug| bug.number == place.number);
+                assert!(
+                    listed.is_none(),
+                    "{} does not compile:\n{}",
+                    listed.unwrap().name,
+                    error.message
+                );
+                self.drawn.retain(|bug| bug.number != place.number);
+            }
+        }
+        before != (self.drawn.len(), self.const_names.len())
+    }
+
+    /// Writes every source file; returns where the bugs stand now.
+    fn write(&mut self, tree: &Path, bugs: &[Bug]) -> Vec<Place> {
+        let root = crate::workspace();
+        let mut names = files(&root, "rocev2/src");
+        names.extend(
+            bugs.iter().map(|bug| bug.file.clone()).filter(|file| !file.starts_with("rocev2")),
+        );
+        let mut places = Vec::new();
+        for file in names {
+            let text = std::fs::read_to_string(root.join(&file)).unwrap();
+            let inside: Vec<_> = bugs.iter().filter(|bug| bug.file == file).collect();
+            let mut woven = self.weave_file(&file, &text, &inside, &mut places);
+            if file == "rocev2/src/lib.rs" {
+                woven = format!("{LINTS} {woven}{SWITCH}");
+            }
+            tree::write(&tree.join(&file), woven.as_bytes());
+        }
+        places
+    }
+
+    fn weave_file(
+        &mut self,
+        file: &str,
+        text: &str,
+        bugs: &[&Bug],
+        places: &mut Vec<Place>,
+    ) -> String {
+        let (mut woven, mut from) = (String::with_capacity(2 * text.len()), 0);
+        for function in functions(text) {
+            if let Some(token) = &function.signature.constness {
+                let name = function.signature.ident.to_string();
+                if self.const_names.contains(&name) {
+                    self.drop_inside(&function, bugs);
+                    continue;
+                }
+                let token = bytes(token.span());
+                woven.push_str(&text[from..token.start]);
+                from = token.end;
+            }
+            let inside: Vec<_> = bugs.iter().filter(|bug| contains(&function, bug)).collect();
+            if inside.is_empty() {
+                continue;
+            }
+            woven.push_str(&text[from..function.body.start]);
+            let home = if file.starts_with("rocev2") { "crate" } else { "::rocev2" };
+            woven.push_str(&format!("{{ match {home}::mutation::active() {{\n"));
+            for bug in inside {
+                let first = 1 + woven.matches('\n').count();
+                let (before, after) = (
+                    &text[function.body.start..bug.at.start],
+                    &text[bug.at.end..function.body.end],
+                );
+                woven.push_str(&format!("{} => {before}{}{after}\n", bug.number, bug.instead));
+                let lines = first..1 + woven.matches('\n').count();
+                places.push(Place { file: file.into(), lines, number: bug.number });
+            }
+            woven.push_str(&format!("_ => {} }} }}", &text[function.body.clone()]));
+            from = function.body.end;
+        }
+        woven + &text[from..]
+    }
+
+    /// A function that stays `const` cannot ask which bug is on.
+    fn drop_inside(&mut self, function: &Function, bugs: &[&Bug]) {
+        for bug in bugs.iter().filter(|bug| contains(function, bug)) {
+            let listed = self.listed.iter().any(|listed| listed.number == bug.number);
+            assert!(!listed, "{}: its function is needed by constants", bug.name);
+            self.drawn.retain(|drawn| drawn.number != bug.number);
+        }
+    }
+}
+
+pub(crate) fn contains(function: &Function, bug: &Bug) -> bool {
+    function.body.start <= bug.at.start && bug.at.end <= function.body.end
+}
+
+/// The lines of a bug's body in a woven file.
+struct Place {
+    file: String,
+    lines: Range<usize>,
+    number: u32,
+}
