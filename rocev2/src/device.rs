@@ -8,6 +8,7 @@ use crate::counters::{Counter, Counters, Tally};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
+use crate::path::{Path, PathIndex, Paths, Source};
 use crate::psn::{Msn, Psn};
 use crate::qp::congestion::DcqcnConfig;
 use crate::qp::failure::Failure;
@@ -32,6 +33,7 @@ pub use opening::Opening;
 mod connections;
 mod memory;
 mod opening;
+mod paths;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -94,7 +96,7 @@ pub struct Connect<'a> {
     pub local: SocketAddr,
     /// The peer's address and port.
     pub remote: SocketAddr,
-    /// Layer 2 towards the peer.
+    /// Layer 2 towards the peer. A path that is in use keeps the hop that it has.
     pub hop: cm::Hop,
     /// READs wanted per direction.
     pub limits: ReadLimits,
@@ -105,6 +107,8 @@ pub struct Connect<'a> {
 struct QpSlot {
     qp: Qp,
     conn: Option<ConnId>,
+    /// How its packets get to the peer; known once it is connected.
+    path: Option<PathIndex>,
     /// The first packet counts as the RTU that is still missing.
     awaits_rtu: bool,
     /// In the ready queue.
@@ -130,6 +134,9 @@ pub struct Device {
     cm: Cm,
     cm_share: CmShare,
     conns: BTreeMap<ConnId, ConnQp>,
+    paths: Paths,
+    /// The path of every connection that its owner has not let go.
+    conn_paths: BTreeMap<ConnId, PathIndex>,
     timers: Timers,
     ready: VecDeque<usize>,
     completions: Completions,
@@ -159,6 +166,8 @@ impl Device {
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
             conns: BTreeMap::new(),
+            paths: Paths::default(),
+            conn_paths: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_mrs),
@@ -174,12 +183,6 @@ impl Device {
     /// What it was made with.
     pub const fn config(&self) -> &DeviceConfig {
         &self.config
-    }
-
-    /// The adapter's addresses have changed. A connection whose address went away hears nothing
-    /// more, and ends by its timers.
-    pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
-        self.config.addresses = addresses;
     }
 
     /// The link has another rate now, in bytes per second: queue pairs that are slowed down go up to
@@ -218,8 +221,13 @@ impl Device {
         let qp = Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
         let (send_depth, recv_depth) = qp.depths();
         self.completions.reserve(send_depth + recv_depth);
-        self.qps[slot] =
-            Some(Box::new(QpSlot { qp, conn: None, awaits_rtu: false, scheduled: false }));
+        self.qps[slot] = Some(Box::new(QpSlot {
+            qp,
+            conn: None,
+            path: None,
+            awaits_rtu: false,
+            scheduled: false,
+        }));
         Some(qpn)
     }
 
@@ -228,9 +236,12 @@ impl Device {
         self.flush_qp(qpn);
         let Some((slot, entry)) = self.slot(qpn) else { return };
         let (send_depth, recv_depth) = entry.qp.depths();
-        let srq = entry.qp.srq();
+        let (srq, path) = (entry.qp.srq(), entry.path);
         if let Some(conn) = entry.conn {
             self.conns.remove(&conn);
+        }
+        if let Some(path) = path {
+            self.paths.release(path);
         }
         self.completions.unreserve(send_depth + recv_depth);
         if let Some(srq) = srq {
@@ -357,6 +368,11 @@ impl Device {
             srqs.list(id);
         }
         if handled.is_ok()
+            && let Some(path) = entry.path
+        {
+            self.paths.heard(now, path, Source::of(&packet.encap));
+        }
+        if handled.is_ok()
             && entry.awaits_rtu
             && let Some(conn) = entry.conn
         {
@@ -426,7 +442,8 @@ impl Device {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             entry.scheduled = false;
             let before = entry.qp.state();
-            let Some(mut encap) = entry.qp.encap() else { continue };
+            let Some(path) = entry.path else { continue };
+            let Some(mut encap) = entry.qp.encap(self.paths.hop(path)) else { continue };
             encap.ip_id = self.ip_id;
             let mut unit = UnitWriter::new(buf, &encap);
             let written = entry.qp.fill(
@@ -449,6 +466,10 @@ impl Device {
 
     fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
         let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
+        // Where nothing goes that way but an answer to a stranger, it goes back whence it came.
+        if let Some(path) = self.paths.find(Path { local: encap.src, remote: encap.dst }) {
+            encap.set_hop(self.paths.hop(path));
+        }
         encap.ip_id = self.ip_id;
         self.ip_id = self.ip_id.wrapping_add(1);
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
@@ -473,6 +494,11 @@ impl Device {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             let before = entry.qp.state();
             entry.qp.handle_timeout(now, &mut self.completions);
+            if entry.is_stalled()
+                && let Some(path) = entry.path
+            {
+                self.paths.doubt(now, path);
+            }
             self.after(slot, before);
         }
         self.cm.handle_timeout(now);
@@ -510,8 +536,10 @@ impl Device {
                 }
                 CmEvent::Closed { conn } => {
                     self.conns.remove(conn);
+                    self.leave_path(*conn);
                 }
-                CmEvent::ConnectRequest { .. }
+                CmEvent::ConnectRequest { conn, peer, .. } => self.enter_path(*conn, peer),
+                CmEvent::PathLost { .. }
                 | CmEvent::Refused { .. }
                 | CmEvent::TimedOut { .. }
                 | CmEvent::PeerDisconnected { .. }
@@ -550,6 +578,10 @@ impl Device {
             find(&mut self.qps, slot, qpn).filter(|entry| entry.qp.state() == QpState::Init)
         {
             entry.qp.connect(peer_qp);
+            if let Some(&path) = self.conn_paths.get(&conn) {
+                self.paths.retain(path);
+                entry.path = Some(path);
+            }
             if !entry.awaits_rtu {
                 entry.qp.hold_early();
             }

@@ -11,6 +11,7 @@
 //! | [`mr`] | which key names which memory, with which rights: regions, windows, logical addresses |
 //! | [`qp`] | a reliable connected queue pair: requester, completer, responder, READ responder; shared receives; congestion control |
 //! | [`cm`] | connections by communication ID: connect, accept, reject, disconnect, resend |
+//! | [`path`] | how the packets between two addresses get onto the link: next hop, VLAN |
 //! | [`device`] | demultiplexes by QPN and joins the others |
 //! | [`counters`] | what a device and its queue pairs count, by name |
 //! | [`timer`] | deadlines of all queue pairs |
@@ -33,6 +34,7 @@ pub mod device;
 pub mod env;
 pub mod ids;
 pub mod mr;
+pub mod path;
 pub mod patience;
 pub mod psn;
 pub mod qp;

@@ -527,22 +527,24 @@ fn cve_2026_64268_an_answer_ends_with_its_sink() {
     }
 }
 
-/// The adapter's addresses go away while a connection is in use, and come back: what arrives meanwhile is
-/// dropped, and the connection goes on.
+/// The adapter's addresses go away while a connection is in use, and come back: the connection ends at
+/// once, without a word, and what arrives meanwhile or later is dropped.
 #[test]
 fn cve_2024_57795_an_interface_may_go_and_come_back() {
     each(|mut world| {
         world.post(1, SendOp::Send, 8);
+        world.post(2, SendOp::Send, 8);
         world.sent();
         let addresses = world.d.config().addresses.clone();
-        world.d.set_addresses(vec![]);
+        world.d.set_addresses(world.now, vec![]);
+        world.collect();
+        assert_eq!(world.statuses(), [(1, WcStatus::PathLost), (2, FLUSHED)]);
+        assert_eq!((world.state(), world.sent()), (QpState::Err, vec![]));
         world.is_dropped(DropReason::AddressMismatch, |world| world.send(0, 10));
         world.is_dropped(DropReason::AddressMismatch, |world| world.answer(0, ACK));
         world.pass(Duration::from_millis(1));
-        world.d.set_addresses(addresses);
-        world.answer(0, ACK);
-        assert_eq!(world.statuses(), [(1, OK)]);
-        world.works(0);
+        world.d.set_addresses(world.now, addresses);
+        world.is_dropped(DropReason::QpState, |world| world.answer(0, ACK));
     });
 }
 

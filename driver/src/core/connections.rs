@@ -648,6 +648,11 @@ impl State {
                     self.fail_connecting(now, conn, STATUS_CONNECTION_ABORTED);
                 }
             }
+            CmEvent::PathLost { conn } => {
+                if !self.break_connection(conn, EndedBy::Path) {
+                    self.fail_connecting(now, conn, STATUS_NETWORK_UNREACHABLE);
+                }
+            }
             CmEvent::DisconnectDone { conn, timed_out } => {
                 let status = if timed_out { STATUS_IO_TIMEOUT } else { STATUS_SUCCESS };
                 self.finish_disconnect(conn, status);

@@ -28,6 +28,9 @@ const LOCAL: u32 = 6;
 /// A CQ had no room for a completion, and took its queue pairs with it. It has no PSN.
 pub(crate) const CQ_OVERRUN: u32 = 7 << 28;
 
+/// The way to the peer is gone for good: our address was taken away.
+const PATH_LOST: u32 = 8;
+
 /// The number of a failure.
 pub(crate) const fn code(failure: Failure) -> u32 {
     let (what, detail) = match failure {
@@ -45,6 +48,7 @@ const fn own(status: WcStatus) -> (u32, u32) {
     match status {
         WcStatus::TransportRetryExceeded => (UNANSWERED, 0),
         WcStatus::RnrRetryExceeded => (NOT_READY, 0),
+        WcStatus::PathLost => (PATH_LOST, 0),
         WcStatus::LocalLength => (LOCAL, 1),
         WcStatus::LocalQpOperation => (LOCAL, 2),
         WcStatus::LocalProtection | WcStatus::LocalAccess => (LOCAL, 3),

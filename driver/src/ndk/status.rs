@@ -19,6 +19,7 @@ pub(crate) const fn completion(kind: WcKind, status: WcStatus) -> NTSTATUS {
         WcStatus::Flushed => STATUS_CANCELLED,
         WcStatus::RemoteInvalidRequest | WcStatus::RemoteOperation => STATUS_REMOTE_RESOURCES,
         WcStatus::TransportRetryExceeded | WcStatus::RnrRetryExceeded => STATUS_IO_TIMEOUT,
+        WcStatus::PathLost => STATUS_NETWORK_UNREACHABLE,
         WcStatus::BadResponse | WcStatus::LocalQpOperation => STATUS_INTERNAL_ERROR,
     }
 }

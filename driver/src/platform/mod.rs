@@ -117,6 +117,8 @@ pub enum EndedBy {
     Peer,
     /// A QP that failed.
     Failure,
+    /// The way to the peer is gone: our address was taken away.
+    Path,
 }
 
 impl EndedBy {
@@ -127,6 +129,7 @@ impl EndedBy {
             Self::Consumer => "consumer",
             Self::Peer => "peer",
             Self::Failure => "failure",
+            Self::Path => "path",
         }
     }
 }

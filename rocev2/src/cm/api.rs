@@ -4,7 +4,7 @@ use super::slab::Key;
 use crate::ids::Qpn;
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, RejReason};
-use crate::wire::{Encap, Mac, Pmtu};
+use crate::wire::{Encap, Hop, Pmtu};
 use core::net::SocketAddr;
 
 /// Names a connection from [`super::Cm::connect`] or [`CmEvent::ConnectRequest`] to
@@ -34,17 +34,6 @@ impl ReadLimits {
             outbound: self.outbound.min(other.outbound),
         }
     }
-}
-
-/// Layer 2 towards the peer.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Hop {
-    /// Our port.
-    pub src_mac: Mac,
-    /// The peer or the router before it.
-    pub dst_mac: Mac,
-    /// Tag control information, where the link is tagged.
-    pub vlan: Option<u16>,
 }
 
 /// Our queue pair, as the peer needs to know it.
@@ -181,6 +170,11 @@ pub enum CmEvent {
         /// How it ended.
         reason: DisconnectReason,
     },
+    /// The way to the peer is gone for good; nothing was sent.
+    PathLost {
+        /// The connection, which was not being ended already.
+        conn: ConnId,
+    },
     /// Our DREQ was answered or given up.
     DisconnectDone {
         /// The connection.
@@ -205,6 +199,7 @@ impl CmEvent {
             | Self::Refused { conn, .. }
             | Self::TimedOut { conn }
             | Self::PeerDisconnected { conn, .. }
+            | Self::PathLost { conn }
             | Self::DisconnectDone { conn, .. }
             | Self::Closed { conn } => *conn,
         }

@@ -43,15 +43,18 @@ mod tests;
 mod time_wait;
 
 pub use api::{
-    AcceptParams, CmError, CmEvent, CmTransmit, ConnId, ConnectParams, DisconnectReason, Hop,
+    AcceptParams, CmError, CmEvent, CmTransmit, ConnId, ConnectParams, DisconnectReason,
     ListenerId, Peer, PrivateData, QpSide, REJ_PRIVATE_DATA, REP_PRIVATE_DATA, REQ_PRIVATE_DATA,
     ReadLimits,
 };
 pub use config::CmConfig;
 
+pub use crate::wire::Hop;
+
 use crate::counters::Counters;
 use crate::env::{Instant, Rng};
 use crate::ids::CommId;
+use crate::path::Path;
 use crate::wire::mad;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -261,6 +264,17 @@ impl Cm {
         self.leave_backlog(id);
         self.conns.free_endpoints(id);
         self.events.push_back(CmEvent::Closed { conn: id });
+    }
+
+    /// The way between two addresses is gone for good. [`CmEvent::PathLost`] ends each connection that
+    /// went by it, or `DisconnectDone` one that we were ending; nothing is sent any more.
+    pub fn lose_path(&mut self, now: Instant, path: Path) {
+        let ends = |conn: &Connection| (conn.peer.local.ip(), conn.peer.remote.ip());
+        for id in self.conns.select(|conn| ends(conn) == (path.local, path.remote)) {
+            self.lose_way(now, id);
+        }
+        self.transmits
+            .retain(|message| (message.encap.src, message.encap.dst) != (path.local, path.remote));
     }
 
     /// Passive side: the first valid packet on the queue pair counts as RTU, which may be lost or

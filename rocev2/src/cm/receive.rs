@@ -291,6 +291,19 @@ impl Cm {
         self.end_by_peer(now, id, before, End::Lost);
     }
 
+    /// The way to the peer is gone for good.
+    pub(super) fn lose_way(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let Some(before) = conn.step(Event::PathLost) else { return };
+        // There is nobody to be told by a DREQ.
+        conn.ended_by_peer = before == State::Established;
+        self.report(match before {
+            State::DreqSent => CmEvent::DisconnectDone { conn: id, timed_out: true },
+            _ => CmEvent::PathLost { conn: id },
+        });
+        self.retire(now, id);
+    }
+
     /// Tells the consumer what the end means where it stood, and retires the connection.
     fn end_by_peer(&mut self, now: Instant, id: ConnId, before: State, end: End<'_>) {
         let event = match before {

@@ -1,6 +1,7 @@
 //! What a REQ does: begin a connection, repeat one, or meet a refusal.
 
-use super::api::{CmEvent, ConnId, Hop, ListenerId, Peer, ReadLimits};
+use super::Hop;
+use super::api::{CmEvent, ConnId, ListenerId, Peer, ReadLimits};
 use super::connection::{Connection, PeerQp, Request, RequestKey};
 use super::listener::Admission;
 use super::receive::{Effect, Ignored, Refusal};

@@ -56,6 +56,8 @@ pub(super) enum Event {
     PeerLost,
     /// The last resend was not answered.
     GiveUp,
+    /// The way to the peer is gone.
+    PathLost,
 }
 
 impl State {
@@ -90,6 +92,16 @@ impl State {
             (Self::Established, RecvDreq | RecvRej | PeerLost) => Self::Closed,
             // DREQ: both sides disconnect at once.
             (Self::DreqSent, RecvDrep | RecvDreq | RecvRej | PeerLost | GiveUp) => Self::Closed,
+            // No message reaches the peer, and none of its comes here.
+            (
+                Self::ReqSent
+                | Self::RepReceived
+                | Self::ReqReceived
+                | Self::RepSent
+                | Self::Established
+                | Self::DreqSent,
+                PathLost,
+            ) => Self::Closed,
             _ => return None,
         })
     }
@@ -112,7 +124,7 @@ mod tests {
         State::Closed,
     ];
 
-    const EVENTS: [Event; 15] = [
+    const EVENTS: [Event; 16] = [
         Event::SendReq,
         Event::SendRep,
         Event::SendRtu,
@@ -128,6 +140,7 @@ mod tests {
         Event::RecvDrep,
         Event::PeerLost,
         Event::GiveUp,
+        Event::PathLost,
     ];
 
     /// Every (state, event) pair; a dot is a move that is not legal.
@@ -148,6 +161,7 @@ RecvDreq        .           .           Closed      .           Closed      Clos
 RecvDrep        .           .           .           .           .           .           Closed      .
 PeerLost        .           .           .           .           .           Closed      Closed      .
 GiveUp          .           Closed      .           .           Closed      .           Closed      .
+PathLost        .           Closed      Closed      Closed      Closed      Closed      Closed      .
 ";
 
     #[test]

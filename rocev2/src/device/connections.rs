@@ -63,6 +63,9 @@ impl Device {
                 private_data: request.private_data,
             },
         )?;
+        if let Some(peer) = self.cm.peer(conn).cloned() {
+            self.enter_path(conn, &peer);
+        }
         self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
         self.attach(request.qpn, conn, false);
         self.handshake(now, request.qpn);

@@ -15,6 +15,7 @@ mod connections;
 mod door;
 mod keys;
 mod loss;
+mod paths;
 mod restart;
 mod shared;
 mod strict;

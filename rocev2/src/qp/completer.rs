@@ -104,6 +104,11 @@ impl Completer {
         now + self.timer.life(now)
     }
 
+    /// Tries in a row that the peer has not answered.
+    pub const fn tries(&self) -> u32 {
+        self.timer.tries()
+    }
+
     /// What the last packet or timeout showed to be lost.
     pub const fn take_loss(&mut self) -> Option<Loss> {
         self.loss.take()

@@ -67,6 +67,7 @@ const fn received(status: WcStatus) -> Option<NakCode> {
         | WcStatus::BadResponse
         | WcStatus::LocalAccess
         | WcStatus::TransportRetryExceeded
-        | WcStatus::RnrRetryExceeded => None,
+        | WcStatus::RnrRetryExceeded
+        | WcStatus::PathLost => None,
     }
 }

@@ -28,7 +28,7 @@ use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, By, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
-use crate::wire::{DropReason, Encap, Ext, Opcode, Packet, Pmtu, UnitWriter};
+use crate::wire::{DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, UnitWriter};
 use alloc::sync::Arc;
 use completer::Completer;
 use congestion::{Congestion, DcqcnConfig};
@@ -72,7 +72,7 @@ impl Keys<'_> {
 pub struct PeerQp {
     /// The peer's QP.
     pub qpn: Qpn,
-    /// Addresses and ports of every packet that we send; `ip_id` is set per packet.
+    /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
     pub encap: Encap,
     /// Payload bytes of a full packet.
     pub pmtu: Pmtu,
@@ -405,11 +405,17 @@ impl Qp {
         !completer.paused() && requester.ready(sq, peer)
     }
 
-    /// Layers 2 to 4 of the unit that [`Self::fill`] writes next; `None` without a peer.
-    pub fn encap(&self) -> Option<Encap> {
-        let encap = self.peer.as_ref()?.encap;
-        let traffic_class = self.congestion.traffic_class(encap.traffic_class);
-        Some(Encap { traffic_class, ..encap })
+    /// Layers 2 to 4 of the unit that [`Self::fill`] writes next, over `hop`; `None` without a peer.
+    pub fn encap(&self, hop: Hop) -> Option<Encap> {
+        let mut encap = self.peer.as_ref()?.encap;
+        encap.set_hop(hop);
+        encap.traffic_class = self.congestion.traffic_class(encap.traffic_class);
+        Some(encap)
+    }
+
+    /// Tries in a row that the peer has not answered.
+    pub const fn tries(&self) -> u32 {
+        self.completer.tries()
     }
 
     /// The link has another rate now, in bytes per second.
@@ -562,6 +568,15 @@ impl Qp {
     pub fn flush(&mut self, out: &mut Completions) {
         self.responder.clear();
         self.enter_error(out);
+    }
+
+    /// The way to the peer is gone: the oldest initiator request ends so, everything else is flushed,
+    /// and nothing is sent any more, not even a NAK that is owed.
+    pub fn lose_path(&mut self, out: &mut Completions) {
+        self.responder.clear();
+        if self.state == QpState::Rts {
+            self.fail(self.request_failed(WcStatus::PathLost), out);
+        }
     }
 
     /// Our oldest request fails with `status`.

@@ -156,6 +156,8 @@ pub enum WcStatus {
     TransportRetryExceeded,
     /// The peer had no receive for longer than the negotiated retries.
     RnrRetryExceeded,
+    /// The way to the peer is gone for good, as when the local address was taken away.
+    PathLost,
 }
 
 /// Which request a completion ends.

@@ -21,6 +21,17 @@ pub const GSI_SOURCE_PORT: u16 = 0xd872;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Mac(pub [u8; 6]);
 
+/// Layer 2 towards the peer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Hop {
+    /// Our port.
+    pub src_mac: Mac,
+    /// The peer or the router before it.
+    pub dst_mac: Mac,
+    /// Tag control information, where the link is tagged.
+    pub vlan: Option<u16>,
+}
+
 /// Layers 2 to 4 of a packet: all that the encapsulation can vary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Encap {
@@ -63,6 +74,11 @@ pub fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
 }
 
 impl Encap {
+    /// Sets layer 2.
+    pub const fn set_hop(&mut self, hop: Hop) {
+        (self.src_mac, self.dst_mac, self.vlan) = (hop.src_mac, hop.dst_mac, hop.vlan);
+    }
+
     /// The encapsulation of an answer: addresses swapped, the rest as it came.
     #[must_use]
     pub const fn reply(&self) -> Self {

@@ -18,7 +18,7 @@ mod pmtu;
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
 pub use drop_reason::DropReason;
-pub use encap::{Encap, GSI_SOURCE_PORT, Mac, ROCE_PORT, source_port};
+pub use encap::{Encap, GSI_SOURCE_PORT, Hop, Mac, ROCE_PORT, source_port};
 pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
 pub use opcode::{Opcode, Operation, Place};
 pub use pmtu::Pmtu;

@@ -282,6 +282,7 @@ const fn kind(event: &CmEvent) -> u16 {
         CmEvent::TimedOut { .. } => 1 << 4,
         CmEvent::PeerDisconnected { .. } => 1 << 5,
         CmEvent::DisconnectDone { .. } => 1 << 6,
+        CmEvent::PathLost { .. } => 1 << 8,
         CmEvent::Closed { .. } => CLOSED,
     }
 }

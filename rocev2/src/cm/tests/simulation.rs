@@ -136,6 +136,7 @@ impl World {
                 }
                 CmEvent::Established { .. } => (Outcome::Connected, Deed::Disconnect),
                 CmEvent::Refused { .. } => (Outcome::Failed, Deed::Release),
+                CmEvent::PathLost { .. } => unreachable!("no path is lost here"),
                 CmEvent::TimedOut { .. } => (Outcome::TimedOut, Deed::Release),
                 CmEvent::PeerDisconnected { .. } => (Outcome::Connected, Deed::Release),
                 CmEvent::DisconnectDone { .. } => (side.outcome, Deed::Release),

@@ -1,0 +1,93 @@
+//! The paths of a device's connections: who looks after them says here what became of them.
+
+use super::{Device, QpSlot};
+use crate::cm::{ConnId, Peer};
+use crate::env::Instant;
+use crate::path::{Path, PathEvent};
+use crate::wire::Hop;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// Tries in a row without an answer, from which on the way itself is doubted.
+pub(super) const DOUBT_AFTER: u32 = 3;
+
+impl Device {
+    /// The next path that came into use, or that is doubted and should be asked for again; its answer
+    /// is [`Self::path_update`], if it has one. Paths wait here each once, however long nobody asks.
+    pub fn poll_path(&mut self) -> Option<PathEvent> {
+        self.pump_cm();
+        self.paths.poll()
+    }
+
+    /// All paths that connections and queue pairs use, with the hops in force.
+    pub fn paths(&self) -> impl Iterator<Item = (Path, Hop)> {
+        self.paths.iter()
+    }
+
+    /// The hop of a path; `None` where nobody uses it.
+    pub fn path_hop(&self, path: Path) -> Option<Hop> {
+        self.paths.find(path).map(|index| self.paths.hop(index))
+    }
+
+    /// A path leads over `hop` from now on: so does each packet that is built. The caller vouches for it:
+    /// it asked the network or the operating system. A path that nobody uses is ignored.
+    pub fn path_update(&mut self, path: Path, hop: Hop) {
+        if let Some(index) = self.paths.find(path) {
+            self.paths.set(index, hop);
+        }
+    }
+
+    /// A path is gone for good. Its connections end at once, each with
+    /// [`CmEvent::PathLost`](crate::cm::CmEvent::PathLost) and the failure of its queue pair, whose
+    /// oldest request ends with [`PathLost`](crate::qp::work::WcStatus::PathLost). Nothing is sent.
+    pub fn path_lost(&mut self, now: Instant, path: Path) {
+        let Some(index) = self.paths.find(path) else { return };
+        self.cm.lose_path(now, path);
+        // The reason before what follows from it.
+        self.pump_cm();
+        for slot in 0..self.qps.len() {
+            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
+            if entry.path == Some(index) {
+                let before = entry.qp.state();
+                entry.qp.lose_path(&mut self.completions);
+                self.after(slot, before);
+            }
+        }
+    }
+
+    /// The adapter's addresses have changed. The paths from those that went away are lost, and the
+    /// paths to them, which led back here.
+    pub fn set_addresses(&mut self, now: Instant, addresses: Vec<IpAddr>) {
+        let before = core::mem::replace(&mut self.config.addresses, addresses);
+        let gone =
+            |address: &IpAddr| before.contains(address) && !self.config.addresses.contains(address);
+        let lost = self.paths().map(|(path, _)| path);
+        let lost: Vec<_> = lost.filter(|path| gone(&path.local) || gone(&path.remote)).collect();
+        for path in lost {
+            self.path_lost(now, path);
+        }
+    }
+
+    /// A connection begins: it uses its path until its owner lets it go.
+    pub(super) fn enter_path(&mut self, conn: ConnId, peer: &Peer) {
+        let path = Path { local: peer.local.ip(), remote: peer.remote.ip() };
+        let index = self.paths.acquire(path, peer.hop);
+        if let Some(before) = self.conn_paths.insert(conn, index) {
+            self.paths.release(before);
+        }
+    }
+
+    /// A connection's owner has let it go.
+    pub(super) fn leave_path(&mut self, conn: ConnId) {
+        if let Some(index) = self.conn_paths.remove(&conn) {
+            self.paths.release(index);
+        }
+    }
+}
+
+impl QpSlot {
+    /// Whether nothing that it sends is answered.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.qp.tries() >= DOUBT_AFTER
+    }
+}

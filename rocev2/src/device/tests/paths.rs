@@ -1,0 +1,222 @@
+//! Connections whose way to the peer changes under them.
+
+use super::*;
+use crate::path::{Path, PathNews, Source};
+use crate::wire::Hop;
+
+fn path(v6: bool, from: usize) -> Path {
+    Path { local: address(v6, from), remote: address(v6, 1 - from) }
+}
+
+/// The way of node `from` to the other one, whose port is now the one with this last byte.
+fn hop(from: usize, last: u8, vlan: Option<u16>) -> Hop {
+    Hop { src_mac: mac(from), dst_mac: Mac([2, 0, 0, 0, 0, last]), vlan }
+}
+
+/// Layer 2 of the frames that are under way to a node.
+fn hops(world: &World, to: usize) -> Vec<Hop> {
+    let hop = |frame: &Vec<u8>| {
+        let encap = Packet::parse(frame).unwrap().encap;
+        Hop { src_mac: encap.src_mac, dst_mac: encap.dst_mac, vlan: encap.vlan }
+    };
+    world.wires[to].iter().map(hop).collect()
+}
+
+fn news(world: &mut World, node: usize) -> Vec<(PathNews, Option<Source>)> {
+    let event = core::iter::from_fn(|| world.devices[node].poll_path());
+    event.map(|event| (event.why, event.source)).collect()
+}
+
+/// The peer's first frame is no more than a beginning: what the path's owner says holds for requests,
+/// answers and messages of connection management alike, from the next packet on.
+#[test]
+fn everything_follows_the_path() {
+    for v6 in [false, true] {
+        let (mut world, [client, _], [active, passive]) = World::connected(v6);
+        assert_eq!(world.devices[1].path_hop(path(v6, 1)), Some(hop(1, 1, None)));
+        for (last, vlan) in [(7, None), (8, Some(0x6005)), (2, None)] {
+            let hops_now = [hop(0, last, vlan), hop(1, last, vlan)];
+            for node in [0, 1] {
+                world.devices[node].path_update(path(v6, node), hops_now[node]);
+            }
+            world.post(client, last.into(), world.write(), 8);
+            assert!(world.transmit(0));
+            assert_eq!(hops(&world, 1), [hops_now[0]]);
+            world.deliver(1);
+            assert!(world.transmit(1));
+            assert_eq!(hops(&world, 0), [hops_now[1]]);
+            world.run();
+            assert_eq!(world.done[0].last().unwrap().status, WcStatus::Success);
+        }
+        world.devices[0].path_update(path(v6, 0), hop(0, 9, None));
+        world.devices[1].path_update(path(v6, 1), hop(1, 6, None));
+        world.devices[0].disconnect(world.now, active).unwrap();
+        world.transmit(0);
+        assert_eq!(hops(&world, 1), [hop(0, 9, None)], "DREQ");
+        world.deliver(1);
+        world.transmit(1);
+        assert_eq!(hops(&world, 0), [hop(1, 6, None)], "DREP");
+        world.devices[1].release(world.now, passive);
+    }
+}
+
+/// What a frame says of its sender raises a doubt, and moves nothing; a frame that is dropped not even
+/// that.
+#[test]
+fn a_changed_source_is_a_doubt_and_no_more() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 8);
+    world.run();
+    news(&mut world, 1);
+    world.now = world.now + Duration::from_secs(1);
+    world.post(client, 2, world.write(), 8);
+    world.transmit(0);
+    let frame = world.wires[1].pop_front().unwrap();
+    let mut packet = Packet::parse(&frame).unwrap();
+    packet.encap.src_mac = Mac([2, 0, 0, 0, 0, 9]);
+    let good = emit(&packet);
+    // An answer to nothing.
+    let msn = crate::psn::Msn::new(0);
+    packet.bth.opcode = Opcode::Acknowledge;
+    packet.ext = Ext::Aeth(crate::wire::Aeth { syndrome: crate::wire::Syndrome::ACK, msn });
+    packet.payload = &[];
+    world.wires[1].push_back(emit(&packet));
+    world.deliver(1);
+    assert_eq!(world.drops(1), [(DropReason::StaleResponse, 1)]);
+    assert_eq!(news(&mut world, 1), []);
+    world.wires[1].push_back(good);
+    world.deliver(1);
+    let source = Source { mac: Mac([2, 0, 0, 0, 0, 9]), vlan: None };
+    assert_eq!(news(&mut world, 1), [(PathNews::Doubted, Some(source))]);
+    world.transmit(1);
+    assert_eq!(hops(&world, 0), [hop(1, 1, None)]);
+}
+
+/// A peer that is silent is asked for again well before the connection is given up, and the connection
+/// goes on once it is found elsewhere.
+#[test]
+fn silence_is_a_doubt_and_the_peer_may_be_elsewhere() {
+    let (mut world, [client, _], _) = World::connected(false);
+    assert_eq!(news(&mut world, 0).len(), 1);
+    world.post(client, 1, world.write(), 8);
+    world.transmit(0);
+    world.wires[1].clear();
+    let began = world.now;
+    while news(&mut world, 0).is_empty() {
+        assert!(world.done[0].is_empty() && world.events[0].is_empty());
+        world.now = world.devices[0].poll_timeout().unwrap();
+        world.devices[0].handle_timeout(world.now);
+        world.transmit(0);
+        world.wires[1].clear();
+    }
+    assert!(
+        world.now.saturating_since(began) < Duration::from_secs(1),
+        "{:?}",
+        world.now.saturating_since(began)
+    );
+    world.devices[0].path_update(path(false, 0), hop(0, 5, None));
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+}
+
+/// Whatever waits on a lost path is told at once, and nobody else; nothing is sent.
+#[test]
+fn a_lost_path_ends_its_connections_at_once() {
+    for v6 in [false, true] {
+        let (mut world, [client, server], [active, passive]) = World::connected(v6);
+        world.post(client, 1, world.write(), 8);
+        world.post(client, 2, world.write(), 8);
+        world.devices[0].set_addresses(world.now, vec![address(v6, 0), address(v6, 5)]);
+        world.deliver(0);
+        assert!(world.events[0].is_empty() && world.done[0].is_empty(), "it is still there");
+        world.devices[0].set_addresses(world.now, vec![address(v6, 5)]);
+        world.deliver(0);
+        assert_eq!(world.statuses(0), [(1, WcStatus::PathLost), (2, WcStatus::Flushed)]);
+        assert!(matches!(
+            &world.events[0][..],
+            [Event::Cm(CmEvent::PathLost { conn }), Event::QpFailed { qpn, conn: Some(_), .. }]
+            if *conn == active && *qpn == client
+        ));
+        assert!(!world.transmit(0));
+        // Nobody is there to be told, and the owner need not wait.
+        world.devices[0].disconnect(world.now, active).unwrap();
+        world.devices[0].release(world.now, active);
+        assert!(!world.transmit(0));
+        world.deliver(0);
+        world.devices[0].destroy_qp(client);
+        assert_eq!(world.devices[0].paths().count(), 0);
+        // The other end, with an answer under way.
+        world.devices[1].path_lost(world.now, path(v6, 1));
+        world.deliver(1);
+        let told = world.events[1].iter();
+        assert_eq!(told.filter(|event| matches!(event, Event::QpFailed { .. })).count(), 1);
+        assert_eq!(world.devices[1].qp_state(server), Some(QpState::Err));
+        world.devices[1].release(world.now, passive);
+        world.devices[1].destroy_qp(server);
+        world.deliver(1);
+        assert_eq!(world.devices[1].paths().count(), 0);
+    }
+}
+
+/// A connection that is not established yet ends as well, on either side.
+#[test]
+fn a_lost_path_ends_what_is_being_connected() {
+    let mut world = World::new(false);
+    let client = world.qp(0);
+    world.listen(false);
+    let active = world.connect(false, client);
+    world.run();
+    for node in [0, 1] {
+        world.events[node].clear();
+        world.devices[node].path_lost(world.now, path(false, node));
+        world.deliver(node);
+        let told = &world.events[node][..];
+        assert!(matches!(told, [Event::Cm(CmEvent::PathLost { .. })]), "{told:?}");
+        assert!(
+            !world.transmit(node)
+                && world.devices[node].poll_timeout().is_none_or(|at| at > world.now)
+        );
+    }
+    world.devices[0].release(world.now, active);
+    world.deliver(0);
+    assert_eq!(world.devices[0].paths().count(), 0);
+    assert_eq!(world.devices[0].qp_state(client), Some(QpState::Init), "it may be used again");
+}
+
+/// However many connections come and go, the table holds what is in use.
+#[test]
+fn the_table_is_bounded_by_its_users() {
+    let mut world = World::new(false);
+    world.listen(false);
+    for round in 0..50 {
+        let qps = [world.qp(0), world.qp(1)];
+        let active = world.connect(false, qps[0]);
+        if round % 2 == 0 {
+            let passive = world.accept(qps[1], active);
+            world.devices[1].release(world.now, passive);
+        } else {
+            world.run();
+            let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = world.events[1].pop()
+            else {
+                panic!("no request")
+            };
+            world.devices[1].reject(world.now, conn, &[]).unwrap();
+            world.devices[1].release(world.now, conn);
+            world.run();
+        }
+        for device in &world.devices {
+            assert!(device.paths().count() <= 1);
+        }
+        world.devices[0].release(world.now, active);
+        world.run();
+        world.devices[0].destroy_qp(qps[0]);
+        world.devices[1].destroy_qp(qps[1]);
+        for node in [0, 1] {
+            assert_eq!(world.devices[node].paths().count(), 0, "round {round}, node {node}");
+            assert_eq!(world.devices[node].poll_path(), None);
+        }
+        world.now = world.now + Duration::from_secs(30);
+        world.devices.iter_mut().for_each(|device| device.handle_timeout(world.now));
+        world.events = Default::default();
+    }
+}

@@ -1,0 +1,299 @@
+//! Paths: how the packets between two addresses get onto the link.
+//!
+//! A queue pair and a connection name their path by its place in one table and read the hop there
+//! for each packet, so that a peer which moves, or a router that takes over for another, is followed
+//! by all of them at once. The table decides nothing: its owner resolves a path when it comes into
+//! use, asks again when it is doubted, and says what came of it. A frame that was received is never
+//! more than a reason to doubt, because anybody can send one.
+
+use crate::env::{Duration, Instant};
+use crate::wire::{Encap, Hop, Mac};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// The two ends of a path.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Path {
+    /// An address of ours.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+}
+
+/// Where a packet came from, as its frame says.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Source {
+    /// Ethernet source.
+    pub mac: Mac,
+    /// Tag control information.
+    pub vlan: Option<u16>,
+}
+
+impl Source {
+    pub(crate) const fn of(encap: &Encap) -> Self {
+        Self { mac: encap.src_mac, vlan: encap.vlan }
+    }
+}
+
+/// A path that its owner should look after.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PathEvent {
+    /// The path; somebody uses it.
+    pub path: Path,
+    /// The hop in force.
+    pub hop: Hop,
+    /// Where the latest good packet came from, if one came. It may be a lie.
+    pub source: Option<Source>,
+    /// Why.
+    pub why: PathNews,
+}
+
+/// Why a path should be looked after.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PathNews {
+    /// It has its first user. The hop is what the connect named or, if the peer was first, what
+    /// its frame said.
+    Opened,
+    /// Packets stay without an answer, or come from elsewhere than before.
+    Doubted,
+}
+
+/// A path's place in the table, for as long as it has users.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PathIndex(u32);
+
+#[derive(Debug)]
+struct Entry {
+    path: Path,
+    hop: Hop,
+    source: Option<Source>,
+    users: u32,
+    /// When it was doubted last.
+    doubted_at: Option<Instant>,
+    /// News that wait in the queue.
+    news: Option<PathNews>,
+}
+
+/// All paths that somebody uses. Users are connections and queue pairs, whose limits bound it.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    by_ends: BTreeMap<Path, PathIndex>,
+    /// Paths with news, each once.
+    news: VecDeque<PathIndex>,
+}
+
+impl Paths {
+    /// One more user of a path. `hop` is for a new one; another's stays as it is, and is doubted if
+    /// it is another.
+    pub(crate) fn acquire(&mut self, path: Path, hop: Hop) -> PathIndex {
+        if let Some(&index) = self.by_ends.get(&path) {
+            self.retain(index);
+            if self.hop(index) != hop {
+                let source = Source { mac: hop.dst_mac, vlan: hop.vlan };
+                self.entry_mut(index).source = Some(source);
+                self.tell(index, PathNews::Doubted);
+            }
+            return index;
+        }
+        let entry = Entry { path, hop, source: None, users: 1, doubted_at: None, news: None };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = Some(entry);
+                PathIndex(index)
+            }
+            None => {
+                self.entries.push(Some(entry));
+                PathIndex(u32::try_from(self.entries.len() - 1).expect("limits keep users below"))
+            }
+        };
+        self.by_ends.insert(path, index);
+        // Here, so that a doubt takes no memory: packets raise it.
+        self.news.reserve(self.entries.len() - self.news.len());
+        self.tell(index, PathNews::Opened);
+        index
+    }
+
+    /// One more user of a path that has one.
+    pub(crate) fn retain(&mut self, index: PathIndex) {
+        self.entry_mut(index).users += 1;
+    }
+
+    /// One user less. The last one frees the path.
+    pub(crate) fn release(&mut self, index: PathIndex) {
+        let entry = self.entry_mut(index);
+        entry.users -= 1;
+        if entry.users > 0 {
+            return;
+        }
+        let (path, told) = (entry.path, entry.news.is_some());
+        if told {
+            self.news.retain(|waiting| *waiting != index);
+        }
+        self.by_ends.remove(&path);
+        self.entries[index.0 as usize] = None;
+        self.free.push(index.0);
+    }
+
+    /// The hop in force.
+    pub(crate) fn hop(&self, index: PathIndex) -> Hop {
+        self.entry(index).hop
+    }
+
+    /// A path that somebody uses.
+    pub(crate) fn find(&self, path: Path) -> Option<PathIndex> {
+        self.by_ends.get(&path).copied()
+    }
+
+    /// All paths that somebody uses, with their hops.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Path, Hop)> {
+        self.entries.iter().flatten().map(|entry| (entry.path, entry.hop))
+    }
+
+    /// Sets the hop; whether it was another.
+    pub(crate) fn set(&mut self, index: PathIndex, hop: Hop) -> bool {
+        core::mem::replace(&mut self.entry_mut(index).hop, hop) != hop
+    }
+
+    /// A good packet of the peer came by this way.
+    pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) {
+        let entry = self.entry_mut(index);
+        if entry.source == Some(source) {
+            return;
+        }
+        // The first tells no change. It need not come from the hop: a router sends as itself and is
+        // reached by its virtual address.
+        if entry.source.replace(source).is_some() {
+            self.doubt(now, index);
+        }
+    }
+
+    /// There is a reason to ask whether the hop still leads to the peer.
+    pub(crate) fn doubt(&mut self, now: Instant, index: PathIndex) {
+        let entry = self.entry_mut(index);
+        if entry.doubted_at.is_some_and(|at| now < at + DOUBT_INTERVAL) {
+            return;
+        }
+        entry.doubted_at = Some(now);
+        self.tell(index, PathNews::Doubted);
+    }
+
+    /// The next path with news.
+    pub(crate) fn poll(&mut self) -> Option<PathEvent> {
+        let index = self.news.pop_front()?;
+        let entry = self.entry_mut(index);
+        let Entry { path, hop, source, .. } = *entry;
+        let why = entry.news.take()?;
+        Some(PathEvent { path, hop, source, why })
+    }
+
+    fn tell(&mut self, index: PathIndex, news: PathNews) {
+        let entry = self.entry_mut(index);
+        // What is new is looked after anyway.
+        if entry.news.is_none() {
+            entry.news = Some(news);
+            self.news.push_back(index);
+        }
+    }
+
+    fn entry(&self, index: PathIndex) -> &Entry {
+        self.entries[index.0 as usize].as_ref().expect("a path with users is in the table")
+    }
+
+    fn entry_mut(&mut self, index: PathIndex) -> &mut Entry {
+        self.entries[index.0 as usize].as_mut().expect("a path with users is in the table")
+    }
+}
+
+/// Time between two doubts about a path, at least.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(remote: u8) -> Path {
+        Path { local: IpAddr::from([10, 0, 0, 1]), remote: IpAddr::from([10, 0, 0, remote]) }
+    }
+
+    fn hop(last: u8) -> Hop {
+        Hop { src_mac: Mac([2; 6]), dst_mac: Mac([2, 0, 0, 0, 0, last]), vlan: None }
+    }
+
+    fn source(last: u8) -> Source {
+        Source { mac: hop(last).dst_mac, vlan: None }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn news(paths: &mut Paths) -> Vec<(Path, PathNews)> {
+        core::iter::from_fn(|| paths.poll()).map(|event| (event.path, event.why)).collect()
+    }
+
+    #[test]
+    fn a_path_lives_as_long_as_it_has_users() {
+        let mut paths = Paths::default();
+        let first = paths.acquire(path(2), hop(2));
+        assert_eq!(paths.acquire(path(2), hop(2)), first);
+        let other = paths.acquire(path(3), hop(3));
+        assert_ne!(other, first);
+        paths.retain(other);
+        for _ in 0..2 {
+            assert!(paths.find(path(2)) == Some(first) && paths.find(path(3)) == Some(other));
+            paths.release(first);
+            paths.release(other);
+        }
+        assert_eq!((paths.find(path(2)), paths.iter().count()), (None, 0));
+        assert_eq!(paths.poll(), None, "news of a path that is gone");
+        // Its place is used again.
+        for _ in 0..1000 {
+            let index = paths.acquire(path(4), hop(4));
+            paths.release(index);
+        }
+        assert_eq!((paths.entries.len(), paths.free.len(), paths.news.len()), (2, 2, 0));
+    }
+
+    #[test]
+    fn what_a_frame_says_changes_no_hop() {
+        let mut paths = Paths::default();
+        let index = paths.acquire(path(2), hop(2));
+        assert_eq!(news(&mut paths), [(path(2), PathNews::Opened)]);
+        // A router answers as itself.
+        paths.heard(at(1), index, source(7));
+        paths.heard(at(2), index, source(7));
+        assert_eq!(news(&mut paths), []);
+        paths.heard(at(3), index, source(8));
+        let event = paths.poll().unwrap();
+        assert_eq!((event.why, event.hop), (PathNews::Doubted, hop(2)));
+        assert_eq!(event.source, Some(source(8)));
+        // Another connection over the same path names another hop: a doubt too.
+        assert_eq!(paths.acquire(path(2), hop(9)), index);
+        assert_eq!(news(&mut paths), [(path(2), PathNews::Doubted)]);
+        assert_eq!(paths.hop(index), hop(2));
+        assert!(paths.set(index, hop(9)) && !paths.set(index, hop(9)));
+        assert_eq!(paths.hop(index), hop(9));
+    }
+
+    #[test]
+    fn doubts_are_few_however_many_frames_come() {
+        let mut paths = Paths::default();
+        let index = paths.acquire(path(2), hop(2));
+        news(&mut paths);
+        let mut doubts = 0;
+        for ms in 0..4000 {
+            paths.heard(at(ms), index, source(ms as u8));
+            paths.doubt(at(ms), index);
+            doubts += news(&mut paths).len();
+        }
+        assert_eq!(doubts, 4);
+        // Unfetched, they are one.
+        for ms in 4000..9000 {
+            paths.doubt(at(ms), index);
+        }
+        assert_eq!(paths.news.len(), 1);
+    }
+}
