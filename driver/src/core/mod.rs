@@ -524,7 +524,10 @@ impl State {
                 let status = self.listen(listener, local);
                 self.request_done(done, status);
             }
-            Control::SetAddresses { addresses } => self.device.set_addresses(now, addresses),
+            Control::SetAddresses { addresses } => {
+                self.neighbours.set_addresses(&addresses);
+                self.device.set_addresses(now, addresses);
+            }
             Control::Resolved { remote, mac } => self.finish_resolution(now, remote, mac),
             Control::List { listed } => listed(Some(self.endpoints())),
             Control::Stop => self.stopped = true,

@@ -46,18 +46,28 @@ impl Neighbours {
     /// Answers for `addresses` with `mac`; with an IPv6 address among them, for the link-local
     /// address of `mac` too ([`link_local`]).
     pub fn new(mac: [u8; 6], addresses: &[IpAddr]) -> Self {
-        let mut addresses = addresses.to_vec();
-        let link_local = IpAddr::V6(link_local(mac));
-        if addresses.iter().any(IpAddr::is_ipv6) && !addresses.contains(&link_local) {
-            addresses.push(link_local);
-        }
         Self {
             mac,
-            addresses,
+            addresses: with_link_local(mac, addresses),
             known: BTreeMap::new(),
             queries: Vec::with_capacity(QUERIES_MAX),
             answers: VecDeque::with_capacity(ANSWERS_MAX),
             events: VecDeque::with_capacity(EVENTS_MAX),
+        }
+    }
+
+    /// Answers for `addresses` from now on. What is being asked for in the name of another is given up.
+    pub fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.addresses = with_link_local(self.mac, addresses);
+        let mut index = 0;
+        while let Some(query) = self.queries.get(index) {
+            let ip = query.ip;
+            if self.addresses.contains(&query.local_ip) {
+                index += 1;
+            } else {
+                self.queries.swap_remove(index);
+                self.report(ip, Err(Unreachable));
+            }
         }
     }
 
@@ -236,6 +246,15 @@ struct Query {
 
 type Answer = heapless::Vec<u8, FRAME_MAX_LEN>;
 
+fn with_link_local(mac: [u8; 6], addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let mut addresses = addresses.to_vec();
+    let link_local = IpAddr::V6(link_local(mac));
+    if addresses.iter().any(IpAddr::is_ipv6) && !addresses.contains(&link_local) {
+        addresses.push(link_local);
+    }
+    addresses
+}
+
 fn is_unicast(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
@@ -357,6 +376,25 @@ mod tests {
         let unreachable = Resolution { ip: ip("10.0.0.9"), result: Err(Unreachable) };
         assert_eq!(host.poll_event(), Some(unreachable));
         assert_eq!(host.poll_event(), None);
+    }
+
+    /// An address that was taken away is no longer answered for, nor asked from; a new one is.
+    #[test]
+    fn addresses_come_and_go() {
+        let mut host = host(0);
+        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"));
+        host.resolve(0, ip("fd00::1"), ip("fd00::9"));
+        assert_eq!(frames(&mut host).len(), 2);
+        host.set_addresses(&[ip("10.0.0.7"), ip("fd00::1")]);
+        let given_up = Resolution { ip: ip("10.0.0.9"), result: Err(Unreachable) };
+        assert_eq!((host.poll_event(), host.poll_event()), (Some(given_up), None));
+        let mut query = [0; FRAME_MAX_LEN];
+        for (target, answered) in [("10.0.0.1", false), ("10.0.0.7", true)] {
+            let len = message::query(&mut query, MACS[1], ip("10.0.0.2"), ip(target));
+            assert_eq!(host.handle_frame(1, &query[..len]), answered, "{target}");
+            assert_eq!(frames(&mut host).len(), usize::from(answered), "{target}");
+        }
+        assert!(host.addresses.contains(&IpAddr::V6(link_local(MACS[0]))));
     }
 
     #[test]
