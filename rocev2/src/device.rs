@@ -8,7 +8,7 @@ use crate::counters::{Counter, Counters, Tally};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
-use crate::path::{Path, PathIndex, Paths, Source};
+use crate::path::{Path, PathIndex, PathNews, Paths, Source};
 use crate::psn::{Msn, Psn};
 use crate::qp::congestion::DcqcnConfig;
 use crate::qp::failure::Failure;
@@ -497,7 +497,7 @@ impl Device {
             if entry.is_stalled()
                 && let Some(path) = entry.path
             {
-                self.paths.doubt(now, path);
+                self.paths.doubt(now, path, PathNews::Silent);
             }
             self.after(slot, before);
         }

@@ -50,13 +50,15 @@ pub struct PathEvent {
 }
 
 /// Why a path should be looked after.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum PathNews {
     /// It has its first user. The hop is what the connect named or, if the peer was first, what
     /// its frame said.
     Opened,
-    /// Packets stay without an answer, or come from elsewhere than before.
-    Doubted,
+    /// Packets of the peer come from elsewhere than before, if the last one does not lie.
+    Moved,
+    /// Packets to the peer stay without an answer.
+    Silent,
 }
 
 /// A path's place in the table, for as long as it has users.
@@ -94,7 +96,7 @@ impl Paths {
             if self.hop(index) != hop {
                 let source = Source { mac: hop.dst_mac, vlan: hop.vlan };
                 self.entry_mut(index).source = Some(source);
-                self.tell(index, PathNews::Doubted);
+                self.tell(index, PathNews::Moved);
             }
             return index;
         }
@@ -166,18 +168,18 @@ impl Paths {
         // The first tells no change. It need not come from the hop: a router sends as itself and is
         // reached by its virtual address.
         if entry.source.replace(source).is_some() {
-            self.doubt(now, index);
+            self.doubt(now, index, PathNews::Moved);
         }
     }
 
     /// There is a reason to ask whether the hop still leads to the peer.
-    pub(crate) fn doubt(&mut self, now: Instant, index: PathIndex) {
+    pub(crate) fn doubt(&mut self, now: Instant, index: PathIndex, why: PathNews) {
         let entry = self.entry_mut(index);
         if entry.doubted_at.is_some_and(|at| now < at + DOUBT_INTERVAL) {
             return;
         }
         entry.doubted_at = Some(now);
-        self.tell(index, PathNews::Doubted);
+        self.tell(index, why);
     }
 
     /// The next path with news.
@@ -191,10 +193,14 @@ impl Paths {
 
     fn tell(&mut self, index: PathIndex, news: PathNews) {
         let entry = self.entry_mut(index);
-        // What is new is looked after anyway.
-        if entry.news.is_none() {
-            entry.news = Some(news);
-            self.news.push_back(index);
+        match entry.news {
+            None => {
+                entry.news = Some(news);
+                self.news.push_back(index);
+            }
+            // What is new is looked after anyway.
+            Some(PathNews::Opened) => {}
+            Some(before) => entry.news = Some(before.max(news)),
         }
     }
 
@@ -268,11 +274,11 @@ mod tests {
         assert_eq!(news(&mut paths), []);
         paths.heard(at(3), index, source(8));
         let event = paths.poll().unwrap();
-        assert_eq!((event.why, event.hop), (PathNews::Doubted, hop(2)));
+        assert_eq!((event.why, event.hop), (PathNews::Moved, hop(2)));
         assert_eq!(event.source, Some(source(8)));
         // Another connection over the same path names another hop: a doubt too.
         assert_eq!(paths.acquire(path(2), hop(9)), index);
-        assert_eq!(news(&mut paths), [(path(2), PathNews::Doubted)]);
+        assert_eq!(news(&mut paths), [(path(2), PathNews::Moved)]);
         assert_eq!(paths.hop(index), hop(2));
         assert!(paths.set(index, hop(9)) && !paths.set(index, hop(9)));
         assert_eq!(paths.hop(index), hop(9));
@@ -286,13 +292,13 @@ mod tests {
         let mut doubts = 0;
         for ms in 0..4000 {
             paths.heard(at(ms), index, source(ms as u8));
-            paths.doubt(at(ms), index);
+            paths.doubt(at(ms), index, PathNews::Silent);
             doubts += news(&mut paths).len();
         }
         assert_eq!(doubts, 4);
         // Unfetched, they are one.
         for ms in 4000..9000 {
-            paths.doubt(at(ms), index);
+            paths.doubt(at(ms), index, PathNews::Silent);
         }
         assert_eq!(paths.news.len(), 1);
     }

@@ -87,7 +87,7 @@ fn a_changed_source_is_a_doubt_and_no_more() {
     world.wires[1].push_back(good);
     world.deliver(1);
     let source = Source { mac: Mac([2, 0, 0, 0, 0, 9]), vlan: None };
-    assert_eq!(news(&mut world, 1), [(PathNews::Doubted, Some(source))]);
+    assert_eq!(news(&mut world, 1), [(PathNews::Moved, Some(source))]);
     world.transmit(1);
     assert_eq!(hops(&world, 0), [hop(1, 1, None)]);
 }
