@@ -188,7 +188,7 @@ mod tests {
                 .map_err(|error| error.to_string())?;
             let (kernel, own): (IpAddr, IpAddr) = (kernel.parse().unwrap(), own.parse().unwrap());
             let mut neighbours = Neighbours::new(MAC, &[own]);
-            neighbours.resolve(0, own, kernel);
+            neighbours.resolve(0, own, kernel, None);
             let start = Instant::now();
             let status = loop {
                 turn(&mut tap, &mut neighbours, start.elapsed().as_nanos() as u64);
@@ -200,7 +200,7 @@ mod tests {
             assert!(status.success(), "{own} does not answer");
             let found = neighbours.poll_event().unwrap();
             assert_eq!(found.ip, kernel);
-            assert_ne!(found.result.unwrap(), MAC);
+            assert_ne!(found.result.unwrap().mac, MAC);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod cq;
 mod lam;
 mod loopback;
 mod misuse;
+mod paths;
 mod posts;
 mod reason;
 mod shared_endpoint;

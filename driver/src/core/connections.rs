@@ -1,6 +1,7 @@
 //! Connectors and listeners, between the consumer's calls and connection management.
 
 use super::objects::{Entry, Kind};
+use super::paths::retag;
 use super::trace::Ends;
 use super::{State, Upcall};
 use crate::abi::*;
@@ -8,12 +9,13 @@ use crate::ndk::connector::{
     Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage, peer_data,
 };
 use crate::ndk::{Endpoint, ObjectId, RequestDone, status};
-use crate::platform::{EndedBy, Trace};
+use crate::platform::{EndedBy, Resolve, Trace};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
+use netadapter_glue::neighbour::Resolution;
 use rocev2::cm::{CmEvent, ConnId, Hop, Peer, ReadLimits, is_host};
 use rocev2::device;
 use rocev2::env::Instant;
@@ -190,12 +192,17 @@ impl State {
         connector.enter(Phase::Resolving);
         // What is sent to an own address comes back here (`super::loopback`).
         let own = self.owns(remote).then_some(self.mac);
-        match own.or_else(|| self.neighbours.lookup(now.as_nanos(), remote)) {
-            Some(mac) => self.start_connect(now, id, Mac(mac)),
+        if let Some(mac) = own {
+            return self.start_connect(now, id, Mac(mac), None);
+        }
+        match self.neighbours.lookup(now.as_nanos(), remote) {
+            Some(link) => {
+                self.start_connect(now, id, Mac(link.mac), retag(self.vlan, link.vlan));
+            }
             None => {
                 self.resolving.push(id);
-                if !self.shard.platform.resolve(local, remote) {
-                    self.neighbours.resolve(now.as_nanos(), local, remote);
+                if !self.shard.platform.resolve(local, remote, Resolve::Ask) {
+                    self.neighbours.resolve(now.as_nanos(), local, remote, None);
                 }
             }
         }
@@ -269,13 +276,25 @@ impl State {
     }
 
     pub(super) fn handle_resolutions(&mut self, now: Instant) {
-        while let Some(resolution) = self.neighbours.poll_event() {
-            self.finish_resolution(now, resolution.ip, resolution.result.ok());
+        while let Some(Resolution { ip, result }) = self.neighbours.poll_event() {
+            let mac = result.ok().map(|link| link.mac);
+            let vlan = result.ok().and_then(|link| link.vlan);
+            self.finish_resolution(now, ip, mac, |tci| retag(tci, vlan));
         }
     }
 
-    /// The link-layer address of `remote` is known, or nobody answers for it.
-    pub(super) fn finish_resolution(&mut self, now: Instant, remote: IpAddr, mac: Option<[u8; 6]>) {
+    /// The link-layer address of `remote` is known, or nobody answers for it. `tag` makes the tag to be
+    /// used from the one so far.
+    pub(super) fn finish_resolution(
+        &mut self,
+        now: Instant,
+        remote: IpAddr,
+        mac: Option<[u8; 6]>,
+        tag: impl Fn(Option<u16>) -> Option<u16>,
+    ) {
+        if let Some(mac) = mac {
+            self.update_paths(remote, Mac(mac), &tag);
+        }
         let mut index = 0;
         while let Some(&id) = self.resolving.get(index) {
             let waits = self.connector(id).is_some_and(|connector| {
@@ -287,7 +306,7 @@ impl State {
             }
             self.resolving.swap_remove(index);
             match mac {
-                Some(mac) => self.start_connect(now, id, Mac(mac)),
+                Some(mac) => self.start_connect(now, id, Mac(mac), tag(self.vlan)),
                 None => self.fail_attempt(now, id, STATUS_HOST_UNREACHABLE),
             }
         }
@@ -312,7 +331,7 @@ impl State {
         self.objects.values().filter_map(of).collect()
     }
 
-    fn start_connect(&mut self, now: Instant, id: ObjectId, mac: Mac) {
+    fn start_connect(&mut self, now: Instant, id: ObjectId, mac: Mac, vlan: Option<u16>) {
         let src_mac = Mac(self.mac);
         let Some(what) = self.connector(id).and_then(|connector| connector.waiting.take()) else {
             return;
@@ -322,7 +341,7 @@ impl State {
             qpn,
             local: what.local,
             remote: what.remote,
-            hop: Hop { src_mac, dst_mac: mac, vlan: None },
+            hop: Hop { src_mac, dst_mac: mac, vlan },
             limits: what.limits,
             private_data: &what.private_data,
         };

@@ -8,6 +8,7 @@ mod endpoints;
 mod loopback;
 mod memory;
 mod objects;
+mod paths;
 mod queues;
 mod reserve;
 mod trace;
@@ -31,6 +32,7 @@ use loopback::Loopback;
 use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
+use paths::PathChecks;
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
 use rocev2::counters::Counters;
 use rocev2::device::{Device, DeviceConfig, Event, Opening};
@@ -56,6 +58,10 @@ const UPCALLS: usize = 1024;
 pub struct ProviderConfig {
     /// Addresses that the adapter owns.
     pub addresses: Vec<IpAddr>,
+    /// The VLAN that connects go out in, and in which neighbours are asked for: tag control information,
+    /// whose low 12 bits are the VLAN ID. `None`: untagged. A connection that a peer asked for stays in the
+    /// VLAN of its request. On Windows the adapter's `VlanId` is put on below, and this stays `None`.
+    pub vlan: Option<u16>,
     /// Source of all randomness; `None` draws it from the operating system.
     pub seed: Option<[u8; 32]>,
     /// Transport timeout code of our queue pairs, 4.096 us * 2^code; see [`Self::ACK_TIMEOUT_CODES`].
@@ -87,6 +93,7 @@ impl ProviderConfig {
     pub fn new(addresses: Vec<IpAddr>) -> Self {
         Self {
             addresses,
+            vlan: None,
             seed: None,
             ack_timeout_code: CmConfig::default().ack_timeout_code,
             retry_count: CmConfig::default().retry_count,
@@ -140,6 +147,9 @@ struct State {
     held: Vec<(Instant, ObjectId)>,
     next_pd: u32,
     mac: [u8; 6],
+    /// Of connects, as tag control information.
+    vlan: Option<u16>,
+    path_checks: PathChecks,
     max_segments: usize,
     loopback: Loopback,
     stopped: bool,
@@ -186,7 +196,10 @@ impl PollCore {
         let state = State {
             shard: Arc::new(Shard::new(platform, limits, waker.clone())),
             device,
-            neighbours: Neighbours::new(link.mac, &config.addresses),
+            neighbours: Neighbours::new(link.mac, &config.addresses)
+                .in_vlan(paths::vlan(config.vlan)),
+            vlan: config.vlan,
+            path_checks: PathChecks::default(),
             regions: Regions::default(),
             objects: Objects::default(),
             tokens: BTreeMap::new(),
@@ -234,6 +247,7 @@ impl PollCore {
         self.state.neighbours.handle_timeout(now.as_nanos());
         busy |= self.state.drain_control(now);
         busy |= self.state.drain_doorbells();
+        self.state.follow_paths(now);
         self.state.handle_resolutions(now);
         busy |= self.transmit_burst(now);
         busy |= self.state.deliver_completions(now);
@@ -528,7 +542,10 @@ impl State {
                 self.neighbours.set_addresses(&addresses);
                 self.device.set_addresses(now, addresses);
             }
-            Control::Resolved { remote, mac } => self.finish_resolution(now, remote, mac),
+            Control::Resolved { remote, mac } => {
+                self.finish_resolution(now, remote, mac, |tci| tci)
+            }
+            Control::CheckPaths => self.path_checks.restart(),
             Control::List { listed } => listed(Some(self.endpoints())),
             Control::Stop => self.stopped = true,
         }

@@ -294,7 +294,6 @@ pub(crate) enum Control {
         done: RequestDone,
     },
     /// The adapter owns these addresses from now on.
-    #[cfg_attr(not(windows), expect(dead_code, reason = "only Windows changes them"))]
     SetAddresses {
         addresses: Vec<IpAddr>,
     },
@@ -304,6 +303,9 @@ pub(crate) enum Control {
         remote: IpAddr,
         mac: Option<[u8; 6]>,
     },
+    /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
+    #[cfg_attr(not(windows), expect(dead_code, reason = "only Windows tells"))]
+    CheckPaths,
     /// Who listens and who is connected.
     #[cfg_attr(not(windows), expect(dead_code, reason = "only NDIS asks"))]
     List {

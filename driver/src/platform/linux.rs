@@ -11,6 +11,8 @@ use crate::ndk::{CloseDone, Context, Control};
 use crate::ring::Shard;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::ptr::NonNull;
 use core::task::Waker;
 use netadapter_glue::Edge;
@@ -154,6 +156,15 @@ impl Provider {
 }
 
 impl Provider {
+    /// The adapter has these addresses from now on. Connections from one that is gone end at once: their
+    /// consumers get the disconnect event, and the oldest request `STATUS_NETWORK_UNREACHABLE`.
+    pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
+        // The ring is full for moments only.
+        while self.shard.request(Control::SetAddresses { addresses: addresses.clone() }).is_err() {
+            thread::yield_now();
+        }
+    }
+
     /// Objects that exist: 0 once every adapter is closed.
     pub fn open_objects(&self) -> usize {
         self.shard.open_objects()

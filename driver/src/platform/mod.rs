@@ -51,12 +51,23 @@ pub trait Platform: Send + Sync {
 
     /// Asks for the link-layer address of the next hop to `remote`, whose answer comes as a control
     /// message. False: nobody here knows, and the provider has to ask the network itself.
-    fn resolve(&self, _local: IpAddr, _remote: IpAddr) -> bool {
+    fn resolve(&self, _local: IpAddr, _remote: IpAddr, _how: Resolve) -> bool {
         false
     }
 
     /// Tells whoever watches the system what happened. It must cost nothing where nobody does.
     fn trace(&self, _event: &Trace) {}
+}
+
+/// How much a platform does to find a neighbour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Resolve {
+    /// It looks at what it knows. Nothing known is no answer.
+    Look,
+    /// It asks the network for what it does not know.
+    Ask,
+    /// It asks the network, whatever it knows.
+    Renew,
 }
 
 /// Something worth a line in a trace: once in a connection's life, or a failure. Never per packet.

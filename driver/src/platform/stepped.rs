@@ -2,12 +2,14 @@
 
 use super::linux::{map_in_process, open};
 use super::{Mapped, Platform};
-use crate::abi::{MDL, NDK_ADAPTER, NDK_VERSION, NTSTATUS};
+use crate::abi::{MDL, NDK_ADAPTER, NDK_VERSION, NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::core::{PollCore, ProviderConfig, Turn};
-use crate::ndk::CloseDone;
 use crate::ndk::adapter::AdapterObject;
+use crate::ndk::{CloseDone, Control};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::task::Waker;
 use netadapter_glue::Edge;
@@ -80,6 +82,15 @@ impl Stepped {
     /// What the device counts.
     pub const fn counters(&self) -> &Arc<Counters> {
         self.core.counters()
+    }
+
+    /// The adapter has these addresses from the next turn on. Connections from one that is gone end at once.
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES`: too much waits for the next turn.
+    pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NTSTATUS> {
+        let sent = self.core.shard().request(Control::SetAddresses { addresses });
+        sent.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)
     }
 
     /// Objects that exist: 0 once every adapter is closed.

@@ -10,7 +10,7 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod trace;
 
-use super::{Mapped, Platform, Trace};
+use super::{Mapped, Platform, Resolve, Trace};
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
 use core::net::IpAddr;
@@ -24,7 +24,7 @@ pub(crate) struct Windows<R> {
 
 /// Asks for a neighbour's address without waiting. IRQL <= DISPATCH_LEVEL.
 pub(crate) trait Resolver: Send + Sync {
-    fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool;
+    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool;
 }
 
 impl<R> Windows<R> {
@@ -55,8 +55,8 @@ impl<R: Resolver> Platform for Windows<R> {
         sync::at_dispatch(step);
     }
 
-    fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
-        self.resolver.resolve(local, remote)
+    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool {
+        self.resolver.resolve(local, remote, how)
     }
 
     fn trace(&self, event: &Trace) {

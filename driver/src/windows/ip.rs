@@ -8,6 +8,7 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::ndk::Control;
+use crate::platform::Resolve;
 use crate::platform::windows::Resolver;
 use crate::platform::windows::sync::sleep;
 use crate::platform::windows::thread::Jobs;
@@ -137,11 +138,15 @@ impl Neighbourhood {
 }
 
 impl Resolver for Arc<Neighbourhood> {
-    fn resolve(&self, local: IpAddr, remote: IpAddr) -> bool {
+    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool {
         let Some(shard) = self.shard.get().map(Weak::clone) else { return false };
         let (luid, remote_subnets) = (self.luid, self.remote_subnets);
         let job = Box::new(move || {
-            let mac = neighbour(luid, local, remote, remote_subnets);
+            let mac = neighbour(luid, local, remote, remote_subnets, how);
+            // Nothing that is known without asking is no answer.
+            if mac.is_none() && how == Resolve::Look {
+                return;
+            }
             while let Some(shard) = shard.upgrade()
                 && shard.request(Control::Resolved { remote, mac }).is_err()
             {
@@ -158,6 +163,7 @@ fn neighbour(
     local: IpAddr,
     remote: IpAddr,
     remote_subnets: bool,
+    how: Resolve,
 ) -> Option<[u8; 6]> {
     let source = SOCKADDR_INET::from(SocketAddr::new(local, 0));
     let router = router(luid, &source, remote)?;
@@ -175,12 +181,17 @@ fn neighbour(
         Flags: 0,
         ReachabilityTime: 0,
     };
-    // SAFETY: the row lives during the call.
-    let known = unsafe { GetIpNetEntry2(&mut row) };
-    if known.is_success() && row.State >= NlnsDelay {
-        return mac(&row);
+    if how != Resolve::Renew {
+        // SAFETY: the row lives during the call.
+        let known = unsafe { GetIpNetEntry2(&mut row) };
+        if known.is_success() && row.State >= NlnsDelay {
+            return mac(&row);
+        }
+        if how == Resolve::Look {
+            return None;
+        }
+        row.State = 0;
     }
-    row.State = 0;
     // SAFETY: both live during the call.
     let resolved = unsafe { ResolveIpNetEntry2(&mut row, &source) };
     if resolved.is_success() { mac(&row) } else { None }

@@ -24,10 +24,48 @@ pub(super) enum Message<'a> {
     Echo { from: IpAddr, to: IpAddr, mac: [u8; 6], echo: IcmpEchoHeader, payload: &'a [u8] },
 }
 
+impl Message<'_> {
+    /// Whom it is for.
+    pub(super) const fn to(&self) -> IpAddr {
+        match *self {
+            Self::Query { target: to, .. } | Self::Answer { to, .. } | Self::Echo { to, .. } => to,
+        }
+    }
+
+    /// Who says to all where it is, and where: a gratuitous ARP or an unsolicited advertisement
+    /// (RFC 5227, 3; RFC 4861, 7.2.6).
+    pub(super) fn announcement(&self) -> Option<(IpAddr, [u8; 6])> {
+        match *self {
+            Self::Query { target, from: Some(from), mac } if from == target => Some((from, mac)),
+            Self::Answer { from, mac, to } if to == from || to == ALL_NODES => Some((from, mac)),
+            Self::Query { .. } | Self::Answer { .. } | Self::Echo { .. } => None,
+        }
+    }
+}
+
+/// The VLAN that a frame's tag names.
+pub(super) fn vlan(frame: &[u8]) -> Option<u16> {
+    let (tag, _) = frame.get(12..)?.split_first_chunk::<4>()?;
+    let [0x81, 0x00, high, low] = *tag else { return None };
+    let vlan = u16::from_be_bytes([high, low]) & 0xfff;
+    (vlan != 0).then_some(vlan)
+}
+
+/// Puts a tag into the frame of `len` bytes at the start of `buffer`; returns the new length.
+pub(super) fn tag(buffer: &mut [u8], len: usize, vlan: Option<u16>) -> usize {
+    let Some(vlan) = vlan else { return len };
+    let [high, low] = vlan.to_be_bytes();
+    buffer.copy_within(12..len, 12 + TAG_LEN);
+    buffer[12..12 + TAG_LEN].copy_from_slice(&[0x81, 0x00, high, low]);
+    len + TAG_LEN
+}
+
 /// `None` where the frame is something else or is malformed.
 pub(super) fn parse(frame: &[u8]) -> Option<Message<'_>> {
+    let at = if frame.get(12..14)? == [0x81, 0x00] { 12 + TAG_LEN } else { 12 };
+    let rest = frame.get(at..)?;
     // Nearly every frame is UDP: this looks no further.
-    match (frame.get(12..14)?, frame.get(20)?, frame.get(23)?) {
+    match (rest.get(..2)?, rest.get(8)?, rest.get(11)?) {
         ([0x08, 0x06], _, _) | ([0x08, 0x00], _, 1) | ([0x86, 0xdd], 58, _) => {}
         _ => return None,
     }
@@ -142,18 +180,27 @@ fn mac(bytes: &[u8]) -> Option<[u8; 6]> {
     (mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }
 
-/// Asks in the name of `own_ip` at `own_mac` for `target`, of the same family; returns the length.
-pub(super) fn query(buffer: &mut [u8], own_mac: [u8; 6], own_ip: IpAddr, target: IpAddr) -> usize {
+/// Asks in the name of `own_ip` at `own_mac` for `target`, of the same family: everybody, or who is at
+/// `at`. Returns the length.
+pub(super) fn query(
+    buffer: &mut [u8],
+    own_mac: [u8; 6],
+    own_ip: IpAddr,
+    target: IpAddr,
+    at: Option<[u8; 6]>,
+) -> usize {
     match (own_ip, target) {
         (IpAddr::V4(own_ip), IpAddr::V4(target)) => {
             let (request, nobody) = (ArpOperation::REQUEST, [0; 6]);
-            arp(buffer, request, (own_mac, own_ip), (nobody, target), [0xff; 6])
+            let to = at.unwrap_or([0xff; 6]);
+            arp(buffer, request, (own_mac, own_ip), (nobody, target), to)
         }
         (IpAddr::V6(own_ip), IpAddr::V6(target)) => {
-            let to = solicited_node(target);
+            let group = solicited_node(target);
+            let (to, to_mac) = at.map_or((group, group_mac(group)), |mac| (target, mac));
             let option = [SOURCE_LINK_LAYER_ADDRESS, 1];
             let kind = Icmpv6Type::NeighborSolicitation;
-            let ends = PacketBuilder::ethernet2(own_mac, group_mac(to));
+            let ends = PacketBuilder::ethernet2(own_mac, to_mac);
             let ends = ends.ipv6(own_ip.octets(), to.octets(), 255);
             discovery(buffer, ends, kind, target, option, own_mac)
         }
@@ -258,5 +305,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Neighbour discovery options (RFC 4861, 4.6.1); their length is counted in eight bytes.
 const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
-/// Behind Ethernet, IPv6 and ICMPv6 headers; ping sends 56 unless told otherwise.
-const ECHO_PAYLOAD_MAX_LEN: usize = FRAME_MAX_LEN - 14 - 40 - 8;
+/// Behind Ethernet, tag, IPv6 and ICMPv6 headers; ping sends 56 unless told otherwise.
+const ECHO_PAYLOAD_MAX_LEN: usize = FRAME_MAX_LEN - 14 - TAG_LEN - 40 - 8;
+/// Bytes of an 802.1Q tag.
+const TAG_LEN: usize = 4;

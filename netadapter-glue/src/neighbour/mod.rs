@@ -2,39 +2,58 @@
 //!
 //! Sans-IO: frames in by [`Neighbours::handle_frame`], frames out by [`Neighbours::poll_transmit`],
 //! time as an argument. Answers for its own addresses, asks for others, and answers pings so that
-//! a user can tell whether the edge works. No VLAN tags, no redirects, no routers: every address is
-//! on the link ([`Neighbours::next_hop`]). It joins no multicast group by MLD, so a switch that
-//! snoops must flood.
+//! a user can tell whether the edge works. Frames with a VLAN tag are heard and answered in their
+//! VLAN. No redirects, no routers: every address is on the link ([`Neighbours::next_hop`]). It joins
+//! no multicast group by MLD, so a switch that snoops must flood.
+//!
+//! What is known grows stale (RFC 4861, 7.3). It is asked for again when somebody begins to use it
+//! or doubts it, first by unicast where it was, then by broadcast. So a neighbour that is found
+//! elsewhere is one that no longer answers where it was: whatever a frame announces of a known
+//! neighbour is no more than a reason to ask, as anybody can send it.
 
 mod message;
+mod query;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 use message::Message;
 pub use message::link_local;
+use query::{Query, Silence};
 
 /// Nobody answered for the address, or it cannot be asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Unreachable;
 
-/// How a call of [`Neighbours::resolve`] ended.
+/// Where a neighbour is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Link {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its VLAN, 1 to 4094. `None`: frames without a tag, or with one that names a priority alone.
+    pub vlan: Option<u16>,
+}
+
+/// How a question for an address ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Resolution {
     /// The address that was asked for.
     pub ip: IpAddr,
-    /// Its Ethernet address.
-    pub result: Result<[u8; 6], Unreachable>,
+    /// Where it is.
+    pub result: Result<Link, Unreachable>,
 }
 
 /// The Ethernet addresses of the hosts on a link.
 ///
-/// Bounds: 1024 neighbours, of which a full cache forgets the one nearest to its end when another
-/// was asked for and ignores one that only announced itself; 64 queries at a time; 16 answers and
-/// 128 resolutions that nobody has fetched, beyond which they are dropped.
+/// Bounds: 1024 neighbours, of which a full cache forgets the one that was confirmed first when
+/// another was asked for and ignores one that only announced itself; 64 queries at a time, of 3
+/// unicast and 8 broadcast frames; one series of unicast frames to a neighbour in a second; 16
+/// answers and 128 resolutions that nobody has fetched, beyond which they are dropped.
 #[derive(Debug)]
 pub struct Neighbours {
     mac: [u8; 6],
+    /// Where queries are sent.
+    vlan: Option<u16>,
     addresses: Vec<IpAddr>,
     known: BTreeMap<IpAddr, Known>,
     queries: Vec<Query>,
@@ -48,12 +67,19 @@ impl Neighbours {
     pub fn new(mac: [u8; 6], addresses: &[IpAddr]) -> Self {
         Self {
             mac,
+            vlan: None,
             addresses: with_link_local(mac, addresses),
             known: BTreeMap::new(),
             queries: Vec::with_capacity(QUERIES_MAX),
             answers: VecDeque::with_capacity(ANSWERS_MAX),
             events: VecDeque::with_capacity(EVENTS_MAX),
         }
+    }
+
+    /// Asks in this VLAN for neighbours that were not heard of.
+    #[must_use]
+    pub fn in_vlan(self, vlan: Option<u16>) -> Self {
+        Self { vlan, ..self }
     }
 
     /// Answers for `addresses` from now on. What is being asked for in the name of another is given up.
@@ -71,35 +97,30 @@ impl Neighbours {
         }
     }
 
-    /// Takes a received frame; true where it was a query, an answer or a ping for us.
-    ///
-    /// Only such a frame teaches anything: what a stranger announces to all is ignored.
+    /// Takes a received frame; true where it was a query, an answer or a ping for us, or an
+    /// announcement of a neighbour that is known.
     pub fn handle_frame(&mut self, now_ns: u64, frame: &[u8]) -> bool {
         let for_us = frame.starts_with(&self.mac) || frame.first().is_some_and(|b| b & 1 != 0);
         let Some(message) = for_us.then(|| message::parse(frame)).flatten() else { return false };
-        let (Message::Query { target: to, .. }
-        | Message::Answer { to, .. }
-        | Message::Echo { to, .. }) = message;
-        if !self.addresses.contains(&to) {
-            return false;
+        let vlan = message::vlan(frame);
+        if !self.addresses.contains(&message.to()) {
+            return self.hear_announcement(now_ns, &message, vlan);
         }
         match message {
             Message::Query { target, from, mac } => {
                 // A duplicate address detection comes from nobody, and gets its answer all the same.
                 if let Some(from) = from {
-                    self.learn(now_ns, from, mac);
+                    self.hear_query(now_ns, target, from, Link { mac, vlan });
                 }
                 let own = self.mac;
-                self.answer(|bytes| message::answer(bytes, own, target, from, mac));
+                self.answer(vlan, |bytes| message::answer(bytes, own, target, from, mac));
             }
             Message::Answer { from, mac, .. } => {
-                if self.known.contains_key(&from) || self.is_asked(from) {
-                    self.learn(now_ns, from, mac);
-                }
+                self.hear_answer(now_ns, from, Link { mac, vlan });
             }
             Message::Echo { .. } => {
                 let own = self.mac;
-                self.answer(|bytes| message::echo_reply(bytes, own, &message));
+                self.answer(vlan, |bytes| message::echo_reply(bytes, own, &message));
             }
         }
         true
@@ -110,32 +131,43 @@ impl Neighbours {
         ip
     }
 
-    /// The Ethernet address of `ip`, if it is known and at most a minute old.
-    pub fn lookup(&self, now_ns: u64, ip: IpAddr) -> Option<[u8; 6]> {
+    /// Where `ip` is, if it is known and was confirmed or heard in the last ten minutes.
+    pub fn lookup(&self, now_ns: u64, ip: IpAddr) -> Option<Link> {
         if self.addresses.contains(&ip) {
-            return Some(self.mac);
+            return Some(Link { mac: self.mac, vlan: self.vlan });
         }
-        self.known.get(&ip).filter(|known| now_ns < known.expiry_ns).map(|known| known.mac)
+        let known = self.known.get(&ip)?;
+        (now_ns < known.heard_ns.saturating_add(LIFETIME_NS)).then_some(known.link)
     }
 
-    /// Asks for the Ethernet address of `ip` in the name of `local_ip`. The result comes by
-    /// [`poll_event`](Self::poll_event): at once where it is known, after two seconds at most.
-    pub fn resolve(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr) {
-        if let Some(mac) = self.lookup(now_ns, ip) {
-            return self.report(ip, Ok(mac));
+    /// Asks where `ip` is, in the name of `local_ip`; `source` is where a packet of it came from. The
+    /// result comes by [`poll_event`](Self::poll_event): at once where it is known, after two seconds
+    /// at most. What is known but stale is confirmed beside, which may end in another result.
+    pub fn resolve(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr, source: Option<Link>) {
+        let Some(link) = self.lookup(now_ns, ip) else {
+            return self.ask(now_ns, local_ip, ip, source);
+        };
+        self.report(ip, Ok(link));
+        let stale = self.known.get(&ip).is_some_and(|known| known.is_stale(now_ns));
+        if stale && !self.is_asked(ip) {
+            self.probe(now_ns, ip, source);
         }
-        if self.is_asked(ip) {
+    }
+
+    /// Asks whether `ip` is still where it was: its user hears nothing from it, or heard it from
+    /// `source`. A result follows unless it was confirmed within the last second.
+    pub fn doubt(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr, source: Option<Link>) {
+        if self.addresses.contains(&ip) {
             return;
         }
-        let can_ask = is_unicast(ip) && ip.is_ipv4() == local_ip.is_ipv4();
-        if !can_ask || self.queries.len() == QUERIES_MAX {
-            return self.report(ip, Err(Unreachable));
+        if self.known.contains_key(&ip) {
+            self.probe(now_ns, ip, source);
+        } else {
+            self.ask(now_ns, local_ip, ip, source);
         }
-        let next_ns = now_ns.saturating_add(RETRY_NS);
-        self.queries.push(Query { ip, local_ip, sent: 1, next_ns, due: true });
     }
 
-    /// The next resolution that ended.
+    /// The next question that ended.
     pub fn poll_event(&mut self) -> Option<Resolution> {
         self.events.pop_front()
     }
@@ -148,27 +180,20 @@ impl Neighbours {
             return Some(answer.len());
         }
         let query = self.queries.iter_mut().find(|query| query.due)?;
-        query.due = false;
-        Some(message::query(buffer, self.mac, query.local_ip, query.ip))
+        Some(query.write(buffer, self.mac))
     }
 
     /// Repeats queries without an answer and gives up old ones.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         let mut index = 0;
         while let Some(query) = self.queries.get_mut(index) {
-            index += 1;
-            if now_ns < query.next_ns {
-                continue;
-            }
-            if query.sent < TRIES {
-                query.sent += 1;
-                query.next_ns = now_ns.saturating_add(RETRY_NS);
-                query.due = true;
+            if query.handle_timeout(now_ns) == Silence::GoesOn {
+                index += 1;
                 continue;
             }
             let ip = query.ip;
-            index -= 1;
             self.queries.swap_remove(index);
+            self.known.remove(&ip);
             self.report(ip, Err(Unreachable));
         }
     }
@@ -182,20 +207,83 @@ impl Neighbours {
         self.queries.iter().any(|query| query.ip == ip)
     }
 
-    fn learn(&mut self, now_ns: u64, ip: IpAddr, mac: [u8; 6]) {
+    // ---- what is heard ------------------------------------------------------------------------
+
+    /// Somebody tells all where it is: news of a known neighbour only, and a hint at best.
+    fn hear_announcement(&mut self, now_ns: u64, message: &Message<'_>, vlan: Option<u16>) -> bool {
+        let Some((from, mac)) = message.announcement() else { return false };
+        if !self.known.contains_key(&from) {
+            return false;
+        }
+        self.hint(now_ns, from, Link { mac, vlan });
+        true
+    }
+
+    /// A neighbour asks for `target`, which is ours.
+    fn hear_query(&mut self, now_ns: u64, target: IpAddr, ip: IpAddr, link: Link) {
         // An address of ours in somebody else's hands is a conflict, not a neighbour.
         if !is_unicast(ip) || self.addresses.contains(&ip) {
             return;
         }
-        let asked = self.queries.iter().position(|query| query.ip == ip);
-        if asked.is_some() || self.known.contains_key(&ip) || self.known.len() < KNOWN_MAX {
-            self.make_room(ip);
-            let expiry_ns = now_ns.saturating_add(LIFETIME_NS);
-            self.known.insert(ip, Known { mac, expiry_ns });
+        if self.is_asked(ip) || self.known.contains_key(&ip) {
+            self.hear_answer(now_ns, ip, link);
+        } else if self.known.len() < KNOWN_MAX {
+            let known = Known { link, local_ip: target, heard_ns: now_ns, confirmed_ns: None };
+            self.known.insert(ip, known);
         }
-        if let Some(asked) = asked {
-            self.queries.swap_remove(asked);
-            self.report(ip, Ok(mac));
+    }
+
+    fn hear_answer(&mut self, now_ns: u64, ip: IpAddr, link: Link) {
+        if let Some(at) = self.queries.iter().position(|query| query.ip == ip && query.takes(link))
+        {
+            let Query { local_ip, .. } = self.queries.swap_remove(at);
+            self.make_room(ip);
+            let confirmed_ns = Some(now_ns);
+            self.known.insert(ip, Known { link, local_ip, heard_ns: now_ns, confirmed_ns });
+            self.report(ip, Ok(link));
+        } else {
+            self.hint(now_ns, ip, link);
+        }
+    }
+
+    /// A known neighbour may be elsewhere.
+    fn hint(&mut self, now_ns: u64, ip: IpAddr, link: Link) {
+        if self.known.get(&ip).is_some_and(|known| known.link != link) {
+            self.probe(now_ns, ip, Some(link));
+        }
+    }
+
+    // ---- what is asked ------------------------------------------------------------------------
+
+    /// Asks everybody for a neighbour that is not known.
+    fn ask(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr, source: Option<Link>) {
+        if self.is_asked(ip) {
+            return;
+        }
+        let can_ask = is_unicast(ip) && ip.is_ipv4() == local_ip.is_ipv4();
+        if !can_ask || self.queries.len() == QUERIES_MAX {
+            return self.report(ip, Err(Unreachable));
+        }
+        let vlans = [source.map_or(self.vlan, |source| source.vlan), self.vlan];
+        self.queries.push(Query::new(now_ns, ip, local_ip, None, vlans));
+    }
+
+    /// Asks a known neighbour whether it still is where it was. If it is silent, everybody is asked,
+    /// in the VLAN of `source` too.
+    fn probe(&mut self, now_ns: u64, ip: IpAddr, source: Option<Link>) {
+        if let Some(query) = self.queries.iter_mut().find(|query| query.ip == ip) {
+            return query.hint(source);
+        }
+        let Some(known) = self.known.get(&ip).copied() else { return };
+        if known.confirmed_ns.is_some_and(|at| now_ns < at.saturating_add(PROBE_INTERVAL_NS)) {
+            return;
+        }
+        let fits = |own: &&IpAddr| own.is_ipv4() == ip.is_ipv4();
+        let own = self.addresses.iter().find(|own| **own == known.local_ip);
+        let Some(&local_ip) = own.or_else(|| self.addresses.iter().find(fits)) else { return };
+        if self.queries.len() < QUERIES_MAX {
+            let vlans = [known.link.vlan, source.map_or(self.vlan, |source| source.vlan)];
+            self.queries.push(Query::new(now_ns, ip, local_ip, Some(known.link), vlans));
         }
     }
 
@@ -203,26 +291,27 @@ impl Neighbours {
         if self.known.len() < KNOWN_MAX || self.known.contains_key(&ip) {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, known)| known.expiry_ns);
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.confirmed_ns);
         if let Some(oldest) = oldest.map(|(&ip, _)| ip) {
             self.known.remove(&oldest);
         }
     }
 
     /// The latest news of an address replaces older news that nobody has fetched.
-    fn report(&mut self, ip: IpAddr, result: Result<[u8; 6], Unreachable>) {
+    fn report(&mut self, ip: IpAddr, result: Result<Link, Unreachable>) {
         self.events.retain(|event| event.ip != ip);
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(Resolution { ip, result });
         }
     }
 
-    fn answer(&mut self, write: impl FnOnce(&mut [u8]) -> usize) {
+    fn answer(&mut self, vlan: Option<u16>, write: impl FnOnce(&mut [u8]) -> usize) {
         if self.answers.len() == ANSWERS_MAX {
             return;
         }
         let mut answer = Answer::from_array([0; FRAME_MAX_LEN]);
         let len = write(&mut answer);
+        let len = message::tag(&mut answer, len, vlan);
         answer.truncate(len);
         self.answers.push_back(answer);
     }
@@ -230,18 +319,18 @@ impl Neighbours {
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    mac: [u8; 6],
-    expiry_ns: u64,
+    link: Link,
+    /// The address of ours that it was asked for from, or that it asked for.
+    local_ip: IpAddr,
+    heard_ns: u64,
+    /// When it answered, if it ever did.
+    confirmed_ns: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Query {
-    ip: IpAddr,
-    local_ip: IpAddr,
-    sent: u8,
-    next_ns: u64,
-    /// To be sent by `poll_transmit`.
-    due: bool,
+impl Known {
+    fn is_stale(&self, now_ns: u64) -> bool {
+        self.confirmed_ns.is_none_or(|at| now_ns >= at.saturating_add(REACHABLE_NS))
+    }
 }
 
 type Answer = heapless::Vec<u8, FRAME_MAX_LEN>;
@@ -272,11 +361,12 @@ const KNOWN_MAX: usize = 1024;
 const QUERIES_MAX: usize = 64;
 const ANSWERS_MAX: usize = 16;
 const EVENTS_MAX: usize = 128;
-/// Time between two queries for the same address.
-const RETRY_NS: u64 = 250_000_000;
-/// Queries for one address before it is unreachable.
-const TRIES: u8 = 8;
-const LIFETIME_NS: u64 = 60_000_000_000;
+/// How long a neighbour that answered is taken to be where it is (RFC 4861, 10).
+const REACHABLE_NS: u64 = 30_000_000_000;
+/// How long a neighbour is remembered.
+const LIFETIME_NS: u64 = 600_000_000_000;
+/// A neighbour that answered is not asked again sooner, whatever is heard.
+const PROBE_INTERVAL_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -287,6 +377,10 @@ mod tests {
     use proptest::prelude::*;
 
     const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+
+    fn at(host: usize) -> Link {
+        Link { mac: MACS[host], vlan: None }
+    }
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -345,16 +439,16 @@ mod tests {
             (link_local[0], link_local[1]),
         ] {
             assert_eq!(hosts[0].lookup(0, remote), None);
-            hosts[0].resolve(0, local, remote);
+            hosts[0].resolve(0, local, remote, None);
             assert_eq!(hosts[0].poll_event(), None);
             settle(0, &mut hosts, &mut edges);
-            let resolution = Resolution { ip: remote, result: Ok(MACS[1]) };
+            let resolution = Resolution { ip: remote, result: Ok(at(1)) };
             assert_eq!(hosts[0].poll_event(), Some(resolution));
-            assert_eq!(hosts[0].lookup(0, remote), Some(MACS[1]));
+            assert_eq!(hosts[0].lookup(0, remote), Some(at(1)));
             // The one that was asked need not ask.
-            assert_eq!(hosts[1].lookup(0, local), Some(MACS[0]));
+            assert_eq!(hosts[1].lookup(0, local), Some(at(0)));
             assert_eq!(hosts[0].lookup(LIFETIME_NS, remote), None, "it grows old");
-            hosts[0].resolve(1, local, remote);
+            hosts[0].resolve(1, local, remote, None);
             assert_eq!(hosts[0].poll_event(), Some(resolution), "known");
             assert_eq!(hosts[0].poll_timeout(), None);
         }
@@ -363,8 +457,8 @@ mod tests {
     #[test]
     fn nobody_answers() {
         let mut host = host(0);
-        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"));
-        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"));
+        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"), None);
+        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"), None);
         let mut sent = frames(&mut host).len();
         while let Some(now_ns) = host.poll_timeout() {
             assert_eq!(host.poll_event(), None);
@@ -382,37 +476,204 @@ mod tests {
     #[test]
     fn addresses_come_and_go() {
         let mut host = host(0);
-        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"));
-        host.resolve(0, ip("fd00::1"), ip("fd00::9"));
+        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.9"), None);
+        host.resolve(0, ip("fd00::1"), ip("fd00::9"), None);
         assert_eq!(frames(&mut host).len(), 2);
         host.set_addresses(&[ip("10.0.0.7"), ip("fd00::1")]);
         let given_up = Resolution { ip: ip("10.0.0.9"), result: Err(Unreachable) };
         assert_eq!((host.poll_event(), host.poll_event()), (Some(given_up), None));
         let mut query = [0; FRAME_MAX_LEN];
         for (target, answered) in [("10.0.0.1", false), ("10.0.0.7", true)] {
-            let len = message::query(&mut query, MACS[1], ip("10.0.0.2"), ip(target));
+            let len = message::query(&mut query, MACS[1], ip("10.0.0.2"), ip(target), None);
             assert_eq!(host.handle_frame(1, &query[..len]), answered, "{target}");
             assert_eq!(frames(&mut host).len(), usize::from(answered), "{target}");
         }
         assert!(host.addresses.contains(&IpAddr::V6(link_local(MACS[0]))));
     }
 
+    const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Host 0 with host 1 found, in both families.
+    fn acquainted() -> Neighbours {
+        let mut host = host(0);
+        for (own, other) in PAIRS {
+            host.resolve(0, ip(own), ip(other), None);
+            assert_eq!(frames(&mut host).len(), 1);
+            assert!(host.handle_frame(0, &answered(other, own, MACS[1], None)));
+            let found = Resolution { ip: ip(other), result: Ok(at(1)) };
+            assert_eq!(host.poll_event(), Some(found));
+        }
+        host
+    }
+
+    const PAIRS: [(&str, &str); 2] = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")];
+
+    /// The answer for `other` that says `mac`.
+    fn answered(other: &str, own: &str, mac: [u8; 6], vlan: Option<u16>) -> Vec<u8> {
+        let mut frame = [0; FRAME_MAX_LEN];
+        let len = message::answer(&mut frame, mac, ip(other), Some(ip(own)), MACS[0]);
+        let len = message::tag(&mut frame, len, vlan);
+        frame[..len].to_vec()
+    }
+
+    /// What a stranger can send to have a neighbour taken for being where he is.
+    fn forgeries(own: &str, other: &str) -> Vec<Vec<u8>> {
+        let mut frame = [0; FRAME_MAX_LEN];
+        let asked = message::query(&mut frame, STRANGER, ip(other), ip(own), None);
+        let asked = frame[..asked].to_vec();
+        let gratuitous = match ip(other) {
+            // RFC 5227, 3: to all, its sender and target the same.
+            IpAddr::V4(_) => message::query(&mut frame, STRANGER, ip(other), ip(other), None),
+            // RFC 4861, 7.2.6: to all nodes.
+            IpAddr::V6(_) => message::answer(&mut frame, STRANGER, ip(other), None, MACS[0]),
+        };
+        let gratuitous = frame[..gratuitous].to_vec();
+        alloc::vec![answered(other, own, STRANGER, None), asked, gratuitous]
+    }
+
+    /// One forged frame, of whatever kind, moves nothing: the neighbour is asked where it was, and says
+    /// that it is there (RFC 4861, 7.3.3).
+    #[test]
+    fn a_forged_announcement_moves_nothing() {
+        for (own, other) in PAIRS {
+            for forgery in forgeries(own, other) {
+                let mut host = acquainted();
+                // Not again at once: it just answered.
+                assert!(host.handle_frame(SECOND / 2, &forgery));
+                assert_eq!(host.poll_timeout(), None);
+                frames(&mut host);
+                assert!(host.handle_frame(2 * SECOND, &forgery));
+                let asked = frames(&mut host);
+                assert_eq!(asked.iter().filter(|frame| is_question(frame)).count(), 1);
+                assert!(
+                    asked.iter().any(|frame| is_question(frame) && frame.starts_with(&MACS[1]))
+                );
+                // He insists, and the neighbour answers.
+                host.handle_frame(2 * SECOND, &forgery);
+                assert!(host.handle_frame(2 * SECOND, &answered(other, own, STRANGER, None)));
+                assert_eq!(
+                    (host.poll_event(), host.lookup(2 * SECOND, ip(other))),
+                    (None, Some(at(1)))
+                );
+                assert!(host.handle_frame(2 * SECOND, &answered(other, own, MACS[1], None)));
+                let still = Resolution { ip: ip(other), result: Ok(at(1)) };
+                assert_eq!((host.poll_event(), host.poll_timeout()), (Some(still), None));
+            }
+        }
+    }
+
+    fn is_question(frame: &[u8]) -> bool {
+        matches!(message::parse(frame), Some(Message::Query { .. }))
+    }
+
+    /// A flood of forgeries costs one frame in a second, and three where the neighbour is silent.
+    #[test]
+    fn a_flood_of_announcements_asks_little() {
+        let (own, other) = PAIRS[0];
+        let mut host = acquainted();
+        let gratuitous = forgeries(own, other).pop().unwrap();
+        let mut asked = 0;
+        for ms in 0..10_000 {
+            let now_ns = ms * 1_000_000;
+            host.handle_timeout(now_ns);
+            host.handle_frame(now_ns, &gratuitous);
+            for frame in frames(&mut host) {
+                asked += u32::from(is_question(&frame));
+                host.handle_frame(now_ns, &answered(other, own, MACS[1], None));
+            }
+        }
+        assert_eq!((asked, host.lookup(0, ip(other))), (9, Some(at(1))));
+    }
+
+    /// A neighbour that is doubted and silent is asked three times where it was, then everywhere; the
+    /// answer is believed, and is there well before a connection would be given up.
+    #[test]
+    fn a_neighbour_that_moved_is_found() {
+        for (own, other) in PAIRS {
+            for vlan in [None, Some(7)] {
+                let mut host = acquainted();
+                let source = Link { mac: STRANGER, vlan };
+                host.doubt(5 * SECOND, ip(own), ip(other), vlan.is_some().then_some(source));
+                let (mut now_ns, mut unicast) = (5 * SECOND, 0);
+                let asked = loop {
+                    let asked = frames(&mut host);
+                    let [frame] = &asked[..] else { panic!("{asked:?}") };
+                    if !frame.starts_with(&MACS[1]) && message::vlan(frame) == vlan {
+                        break asked;
+                    }
+                    unicast += u32::from(frame.starts_with(&MACS[1]));
+                    now_ns = host.poll_timeout().unwrap();
+                    host.handle_timeout(now_ns);
+                };
+                assert_eq!(unicast, 3);
+                assert!(now_ns <= 6 * SECOND, "{now_ns}");
+                assert!(is_question(&asked[0]) && asked[0][0] & 1 == 1, "to everybody");
+                assert!(host.handle_frame(now_ns, &answered(other, own, STRANGER, vlan)));
+                let moved = Resolution { ip: ip(other), result: Ok(source) };
+                assert_eq!((host.poll_event(), host.poll_timeout()), (Some(moved), None));
+                assert_eq!(host.lookup(now_ns, ip(other)), Some(source));
+            }
+        }
+    }
+
+    /// What is stale is used and confirmed beside; what is fresh is not asked for again.
+    #[test]
+    fn what_is_stale_is_confirmed_when_it_is_used() {
+        for (own, other) in PAIRS {
+            let mut host = acquainted();
+            for (now_ns, asks) in [(29 * SECOND, 0), (31 * SECOND, 1), (40 * SECOND, 0)] {
+                host.resolve(now_ns, ip(own), ip(other), None);
+                assert_eq!(host.poll_event().unwrap().result, Ok(at(1)));
+                let asked = frames(&mut host);
+                assert_eq!(asked.len(), asks);
+                assert!(asked.iter().all(|frame| frame.starts_with(&MACS[1])));
+                host.handle_frame(now_ns, &answered(other, own, MACS[1], None));
+                while host.poll_event().is_some() {}
+            }
+        }
+    }
+
+    /// Questions leave in the VLAN of the host; who asks with a tag is answered with it.
+    #[test]
+    fn tags_are_sent_and_returned() {
+        for (own, other) in PAIRS {
+            let mut host = host(0).in_vlan(Some(5));
+            host.resolve(0, ip(own), ip(other), None);
+            let asked = frames(&mut host);
+            assert_eq!((asked.len(), message::vlan(&asked[0])), (1, Some(5)));
+            assert!(host.handle_frame(0, &answered(other, own, MACS[1], Some(5))));
+            let found = Link { mac: MACS[1], vlan: Some(5) };
+            assert_eq!(host.poll_event().unwrap().result, Ok(found));
+            for vlan in [None, Some(9)] {
+                let mut frame = [0; FRAME_MAX_LEN];
+                let len = message::query(&mut frame, STRANGER, ip(other), ip(own), None);
+                let len = message::tag(&mut frame, len, vlan);
+                let mut host = self::host(0);
+                assert!(host.handle_frame(0, &frame[..len]));
+                let answers = frames(&mut host);
+                assert_eq!((answers.len(), message::vlan(&answers[0])), (1, vlan));
+                assert_eq!(host.lookup(0, ip(other)), Some(Link { mac: STRANGER, vlan }));
+            }
+        }
+    }
+
     #[test]
     fn what_cannot_be_asked_for_is_unreachable() {
         let mut host = host(0);
         for text in ["255.255.255.255", "224.0.0.1", "0.0.0.0", "fd00::9", "ff02::1"] {
-            host.resolve(0, ip("10.0.0.1"), ip(text));
+            host.resolve(0, ip("10.0.0.1"), ip(text), None);
             assert_eq!(host.poll_event().unwrap().result, Err(Unreachable), "{text}");
         }
-        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.1"));
-        assert_eq!(host.poll_event().unwrap().result, Ok(MACS[0]));
+        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.1"), None);
+        assert_eq!(host.poll_event().unwrap().result, Ok(at(0)));
     }
 
     #[test]
     fn queries_and_events_are_bounded() {
         let mut host = host(0);
         for i in 0..1000_u32 {
-            host.resolve(0, ip("10.0.0.1"), IpAddr::from((0x0b00_0000 + i).to_be_bytes()));
+            host.resolve(0, ip("10.0.0.1"), IpAddr::from((0x0b00_0000 + i).to_be_bytes()), None);
         }
         assert_eq!((host.queries.len(), host.events.len()), (QUERIES_MAX, EVENTS_MAX));
     }
@@ -423,15 +684,15 @@ mod tests {
         let mut query = [0; FRAME_MAX_LEN];
         for i in 0..2000_u32 {
             let from = IpAddr::from((0x0b00_0000 + i).to_be_bytes());
-            let len = message::query(&mut query, MACS[1], from, ip("10.0.0.1"));
+            let len = message::query(&mut query, MACS[1], from, ip("10.0.0.1"), None);
             assert!(host.handle_frame(0, &query[..len]));
         }
         assert_eq!((host.known.len(), host.answers.len()), (KNOWN_MAX, ANSWERS_MAX));
-        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.2"));
+        host.resolve(0, ip("10.0.0.1"), ip("10.0.0.2"), None);
         let len =
             message::answer(&mut query, MACS[1], ip("10.0.0.2"), Some(ip("10.0.0.1")), MACS[0]);
         assert!(host.handle_frame(0, &query[..len]));
-        assert_eq!(host.lookup(0, ip("10.0.0.2")), Some(MACS[1]), "who was asked finds room");
+        assert_eq!(host.lookup(0, ip("10.0.0.2")), Some(at(1)), "who was asked finds room");
         assert_eq!(host.known.len(), KNOWN_MAX);
     }
 
@@ -451,7 +712,7 @@ mod tests {
         let mut host = host(0);
         let mut frame = [0; FRAME_MAX_LEN];
         for (from, target) in [("10.0.0.2", "10.0.0.3"), ("fd00::2", "fd00::3")] {
-            let len = message::query(&mut frame, MACS[1], ip(from), ip(target));
+            let len = message::query(&mut frame, MACS[1], ip(from), ip(target), None);
             assert!(!host.handle_frame(0, &frame[..len]));
             assert_eq!(host.lookup(0, ip(from)), None);
         }
@@ -462,7 +723,7 @@ mod tests {
     fn a_routed_or_damaged_solicitation_is_ignored() {
         let mut host = host(0);
         let mut frame = [0; FRAME_MAX_LEN];
-        let len = message::query(&mut frame, MACS[1], ip("fd00::2"), ip("fd00::1"));
+        let len = message::query(&mut frame, MACS[1], ip("fd00::2"), ip("fd00::1"), None);
         // Hop limit (RFC 4861, 7.1.1), checksum, code.
         for (at, value) in [(21, 254), (56, frame[56] ^ 1), (55, 1)] {
             let mut bad = frame;
@@ -476,7 +737,7 @@ mod tests {
     fn duplicate_address_detection_is_answered_to_all() {
         let mut host = host(0);
         let mut frame = [0; FRAME_MAX_LEN];
-        let len = message::query(&mut frame, MACS[1], ip("::"), ip("fd00::1"));
+        let len = message::query(&mut frame, MACS[1], ip("::"), ip("fd00::1"), None);
         // The option with our address is not allowed in a solicitation from nobody.
         assert!(!host.handle_frame(0, &frame[..len]));
         let target = ip("fd00::1");
@@ -555,7 +816,7 @@ mod tests {
             let len = if answer {
                 message::answer(&mut frame, MACS[1], ip(other), Some(ip(own)), MACS[0])
             } else {
-                message::query(&mut frame, MACS[1], ip(other), ip(own))
+                message::query(&mut frame, MACS[1], ip(other), ip(own), None)
             };
             for (at, value) in damage {
                 frame[at] = value;

@@ -43,7 +43,7 @@ pub fn hear(vnic: &'static Vnic, frame: &[u8]) {
 pub fn resolve(vnic: &Vnic, target: IpAddr) -> Option<[u8; 6]> {
     let addresses = vnic.addresses.lock().unwrap().clone();
     let local = addresses.into_iter().find(|local| local.is_ipv4() == target.is_ipv4())?;
-    with(vnic, |stack| stack.resolve(now(), local, target));
+    with(vnic, |stack| stack.resolve(now(), local, target, None));
     let since = Instant::now();
     while since.elapsed() < PATIENCE {
         let (known, asks) = with(vnic, |stack| {
@@ -51,7 +51,7 @@ pub fn resolve(vnic: &Vnic, target: IpAddr) -> Option<[u8; 6]> {
             (stack.lookup(now(), target), frames(stack))
         });
         if known.is_some() {
-            return known;
+            return known.map(|link| link.mac);
         }
         asks.iter().for_each(|frame| vnic.send(frame));
         std::thread::sleep(Duration::from_millis(1));
