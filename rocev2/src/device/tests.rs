@@ -6,7 +6,7 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
 use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
-use crate::wire::{Aeth, Mac, NakCode, Syndrome, parse_unit};
+use crate::wire::{Mac, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
 
