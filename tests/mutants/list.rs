@@ -403,6 +403,12 @@ list! {
     FirstPacketIsNoRtu "device.rs":
         "self.cm.established_by_data(now, conn);" => "let _ = conn;",
         "the first packet stands for a lost RTU";
+    EveryDoubtIsTold "path.rs":
+        "entry.doubted_at.is_some_and(|at| now < at + DOUBT_INTERVAL)" => "false",
+        "what peers do makes no more than so many doubts of a path";
+    PathStaysInTheTable "path.rs":
+        "self.by_ends.remove(&path);" => "",
+        "a path without users is gone";
 
 // ---- connection management -----------------------------------------------------------------------
     DreqIsNotAnswered "cm/receive.rs":
@@ -412,9 +418,12 @@ list! {
         "self.resends_left = self.resends_left.checked_sub(1)?;" => "if true { return None; }",
         "what is not answered is sent again";
     RepeatedReqIsNew "cm/request.rs":
-        "if let Some(id) = self.conns.find_request(&request.key) {" =>
-        "if let Some(id) = self.conns.find_request(&request.key).filter(|_| false) {",
+        "if let Some(id) = self.conns.find_request(&request) {" =>
+        "if let Some(id) = self.conns.find_request(&request).filter(|_| false) {",
         "a REQ that comes twice is one request";
+    ReqKillsALiveConnection "cm/request.rs":
+        "self.question(now, old);" => "self.lose_peer(now, old);",
+        "a REQ, which may be forged, ends no live connection by itself";
     RejOfAnotherPeer "cm/receive.rs":
         "Some((id, conn)) if conn.may_be_peer(rej.local_comm_id) => id," => "Some((id, _)) => id,",
         "CM-17: a REJ names both IDs";
@@ -426,14 +435,15 @@ list! {
         "(State::ReqSent | State::RepSent, MraMessage::Req | MraMessage::Rep) => {}",
         "MRA says which message it has received";
     RepIsSentAfterData "cm/send.rs":
-        "self.conns.set_deadline(id, None);\n        self.report(CmEvent::Established" =>
-        "if !matches!(event, Event::RecvData) { self.conns.set_deadline(id, None); }\n        self.report(CmEvent::Established",
+        "self.conns.set_deadline(id, None);\n        self.claim_peer_qp(now, id);" =>
+        "if !matches!(event, Event::RecvData) { self.conns.set_deadline(id, None); }
+        self.claim_peer_qp(now, id);",
         "REP is not sent again once data established the connection";
     DreqForAnotherQp "cm/receive.rs":
         "if conn.qp.qpn != dreq.remote_qpn {" => "if false {",
         "DREQ names the QP";
-    MraWaitsAsLongAsItSays "cm/receive.rs":
-        "code_duration(mra.service_timeout).min(self.config.service_limit)" => "code_duration(mra.service_timeout)",
+    MraWaitsAsLongAsItSays "patience.rs":
+        "code_duration(code).min(self.service_limit)" => "code_duration(code)",
         "a peer's MRA is not trusted for ever";
     GidsMayLie "cm/request.rs":
         "if (ip_cm.src, ip_cm.dst) != (src, dst) || gids" => "if gids",
