@@ -340,3 +340,21 @@ fn opening(rng: &mut Rng) -> Opening {
     let msn = Msn::new(0_u32.wrapping_sub(messages_to_wrap));
     Opening { psns_to_wrap, msn, ..Opening::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: losses come together, and are as many as announced.
+    #[test]
+    fn a_channel_is_bad_for_a_while_and_seldom() {
+        let bursts = Bursts { good: 90_000, bad: 10_000, loss: 1000 };
+        let (mut channel, mut rng) = (Channel::default(), Rng::from_seed([4; 32]));
+        let bad: Vec<_> =
+            (1..100_000).map(|at| channel.is_bad(at * 100, bursts, &mut rng)).collect();
+        let share = bad.iter().filter(|&&bad| bad).count() * 1000 / bad.len();
+        let changes = bad.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!((70..130).contains(&share), "{share} of 1000 are bad, and {} said", bursts.lossy());
+        assert!((100..300).contains(&changes), "{changes} changes in 10 ms");
+    }
+}

@@ -30,8 +30,8 @@ pub(crate) type Step<T = ()> = Result<T, String>;
 pub(crate) const MS: u64 = 1_000_000;
 /// The port of every listener.
 pub(crate) const PORT: u16 = 5445;
-/// Everything outstanding ends within this, once nothing fails any more: the longest is a request
-/// to a peer that asked for more time (`Patience::service_limit`), and a connect after it.
+/// A part of a run ends within this, whatever each of its waits may take (`liveness`): the longest is a
+/// request to a peer that asked for more time (`Patience::service_limit`), and a connect after it.
 pub(crate) const LIVENESS: u64 = 200_000 * MS;
 
 macro_rules! require {
@@ -417,4 +417,22 @@ fn address(v6: bool, subnet: u8, host: usize) -> IpAddr {
         return Ipv6Addr::from(parts).into();
     }
     Ipv4Addr::new(10, 0, subnet, host as u8 + 1).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_drifts_is_read_when_it_says_so() {
+        for gains in [-10_000, -1, 0, 333, 10_000] {
+            let clock = Clock { ahead: 77, gains };
+            for says in (100..1_000_000_000).step_by(9_999_991) {
+                let at = clock.when(says);
+                assert!(clock.read(at) >= says && clock.read(at - 1) < says, "{gains}: {says}");
+            }
+        }
+        let (fast, slow) = (Clock { ahead: 0, gains: 500 }, Clock { ahead: 0, gains: -500 });
+        assert_eq!((fast.read(MS), slow.read(MS)), (1_000_500, 999_500));
+    }
 }
