@@ -2,6 +2,7 @@
 
 use super::Deed;
 use super::end::{EXPOSED, End, Phase, What};
+use super::forge::FORGED;
 use super::ndk::{self, Event, From};
 use super::world::{Part, Step, World, require};
 use crate::raw::Object;
@@ -160,6 +161,10 @@ impl World {
                 (limits, data, asks)
             }
         };
+        if data.starts_with(&FORGED) {
+            self.reject(host, connector);
+            return self.close(host, What::CloseStray, connector);
+        }
         // The provider pads nothing: the IP CM format carries no length, so the rest is zero.
         let active =
             data.get(..4).map(|data| u32::from_le_bytes(data.try_into().unwrap_or_default()));

@@ -17,9 +17,10 @@
 //! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
 //! | `foreign` | a peer that is not ours |
+//! | `forge` | a third party that speaks in the name of others |
 //! | `net` | the network: what it loses, repeats, delays, damages; its links and ports |
 //! | `edge` | how frames get in and out of a provider, several at once, or not at all |
-//! | `watch`, `packet` | the wire rules, by an observer that shares no code with the provider |
+//! | `watch`, `judge`, `packet` | the wire rules, by an observer that shares no code with the provider |
 //! | `ndk` | the dispatch tables |
 //!
 //! A run goes through chaos, healing (no faults: all that is outstanding must end in bounded
@@ -31,7 +32,9 @@ mod edge;
 mod end;
 mod flow;
 mod foreign;
+mod forge;
 mod grant;
+mod judge;
 mod liveness;
 mod memory;
 mod meter;
@@ -149,11 +152,27 @@ pub enum Deed {
     SmallMtu,
     /// A message of a MiB and more has arrived.
     Long,
+    /// Management datagrams of ours that were judged, by kind, and those that were sent again.
+    JudgedReq,
+    JudgedMra,
+    JudgedRej,
+    JudgedRep,
+    JudgedRtu,
+    JudgedDreq,
+    JudgedDrep,
+    JudgedSidrRep,
+    JudgedAgain,
+    /// What a third party forged: packets of a connection, management datagrams, among them REQs for
+    /// a new connection and for the QP of a live one.
+    ForgedPacket,
+    ForgedMessage,
+    ForgedReq,
+    ForgedRestart,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 56] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -197,6 +216,19 @@ impl Deed {
         Self::OtherFamily,
         Self::SmallMtu,
         Self::Long,
+        Self::JudgedReq,
+        Self::JudgedMra,
+        Self::JudgedRej,
+        Self::JudgedRep,
+        Self::JudgedRtu,
+        Self::JudgedDreq,
+        Self::JudgedDrep,
+        Self::JudgedSidrRep,
+        Self::JudgedAgain,
+        Self::ForgedPacket,
+        Self::ForgedMessage,
+        Self::ForgedReq,
+        Self::ForgedRestart,
     ];
 
     /// What a foreign peer has done.

@@ -242,6 +242,11 @@ impl Net {
         }
     }
 
+    /// Somebody else has sent a frame to a host, which arrives.
+    pub(crate) fn inject(&mut self, at: u64, to: usize, frame: Vec<u8>) {
+        self.fly(at, Flying { from: to, to, queues: false, frame });
+    }
+
     /// A frame comes to the port of the switch before its host.
     fn queue(&mut self, now: u64, mut flying: Flying) {
         match self.wires[flying.to].back.pass(now, &mut flying.frame, &mut self.rng) {

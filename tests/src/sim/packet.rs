@@ -62,7 +62,7 @@ pub(crate) mod opcode {
     }
 }
 
-const fn ext_len(opcode: u8) -> Option<usize> {
+pub(crate) const fn ext_len(opcode: u8) -> Option<usize> {
     Some(match opcode {
         0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => 0,
         0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 => 4,

@@ -3,6 +3,7 @@
 use super::edge::{Crossing, lock};
 use super::end::{End, Phase, What};
 use super::foreign::Quirks;
+use super::judge::Kind;
 use super::meter::counted;
 use super::ndk::{self, Event};
 use super::script::Act;
@@ -35,6 +36,15 @@ impl World {
             (Deed::Notified, watch.cnps),
             (Deed::PsnWrap, watch.psn_wraps),
             (Deed::MsnWrap, watch.msn_wraps),
+            (Deed::JudgedReq, watch.judge.count(Kind::Req)),
+            (Deed::JudgedMra, watch.judge.count(Kind::Mra)),
+            (Deed::JudgedRej, watch.judge.count(Kind::Rej)),
+            (Deed::JudgedRep, watch.judge.count(Kind::Rep)),
+            (Deed::JudgedRtu, watch.judge.count(Kind::Rtu)),
+            (Deed::JudgedDreq, watch.judge.count(Kind::Dreq)),
+            (Deed::JudgedDrep, watch.judge.count(Kind::Drep)),
+            (Deed::JudgedSidrRep, watch.judge.count(Kind::SidrRep)),
+            (Deed::JudgedAgain, watch.judge.again),
         ] {
             self.report.deeds[deed as usize] += count;
         }

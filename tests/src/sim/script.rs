@@ -26,6 +26,8 @@ pub(crate) enum Act {
     /// A link has this rate from here on.
     Speed(usize, u64),
     Connect(usize, usize),
+    /// A third party forges as many datagrams, at most.
+    Forge(u32),
 }
 
 impl World {
@@ -48,6 +50,10 @@ impl World {
             let host = self.rng.below(count as u32) as usize;
             let (at, long) = (self.some_time(end), u64::from(self.rng.below(20)) * MS);
             self.schedule(at, Act::Stall(host, long));
+        }
+        for _ in 0..if self.trial.is_none() { self.rng.below(6) } else { 0 } {
+            let (at, storm) = (self.some_time(end), self.rng.below(8) == 0);
+            self.schedule(at, Act::Forge(if storm { 200 } else { 8 }));
         }
         for _ in 0..if mishaps { 1 + self.rng.below(3) } else { 0 } {
             self.plan_mishap(count, end);
@@ -121,6 +127,7 @@ impl World {
                 self.start(host)?;
             }
             Act::Restart(_) => {}
+            Act::Forge(most) => self.forge(most),
             Act::Jump(host, by) => {
                 self.hosts[host].clock.ahead += by;
                 self.hosts[host].turn_at = Some(self.now);
@@ -165,6 +172,9 @@ impl World {
         this.listeners.clear();
         this.endpoint = None;
         this.turn_at = None;
+        for &ip in &self.hosts[host].ips {
+            self.watch.judge.forget(ip);
+        }
         self.check_pool(host, Region::freeze)?;
         self.hosts[host].pool = None;
         let ends = &self.ends;

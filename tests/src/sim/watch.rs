@@ -3,13 +3,14 @@
 //!
 //! A flow is the requests that go to one QP. PSNs count from the flow's first one.
 
+use super::judge::Judge;
 use super::packet::{Seen, look, number, opcode, rnr_pause};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 /// A QP on the network.
-type Name = (IpAddr, u32);
+pub(crate) type Name = (IpAddr, u32);
 
 /// How often a packet is sent again to somebody who does not answer, with 7 retries and the timeout that
 /// the provider asks for.
@@ -114,6 +115,8 @@ pub(crate) struct Watch {
     pub(crate) cnps: u64,
     pub(crate) psn_wraps: u64,
     pub(crate) msn_wraps: u64,
+    /// Of management datagrams.
+    pub(crate) judge: Judge,
 }
 
 /// What is wrong with a packet.
@@ -132,6 +135,17 @@ impl Watch {
     /// a hole, and the MSN that it starts with.
     pub(crate) fn host(&mut self, ip: IpAddr, window: u32, held: u32, msn: u32) {
         self.windows.insert(ip, [window, held, msn].map(u64::from));
+    }
+
+    /// QPs that are connected, each with its peer's.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (Name, Name)> {
+        let lives = |to: &Name| self.flows.get(to).is_some_and(|flow| !flow.parted);
+        self.peers.iter().filter(move |(from, to)| lives(from) && lives(to)).map(|(&a, &b)| (a, b))
+    }
+
+    /// Whether a QP is, or was, connected.
+    pub(crate) fn has(&self, host: IpAddr, qpn: u32) -> bool {
+        self.flows.contains_key(&(host, qpn))
     }
 
     /// A host is not ours.
@@ -156,7 +170,8 @@ impl Watch {
         require!(seen.marks == 0, "a packet with marks of congestion");
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
-            return Ok(());
+            let ours = !self.foreign.contains(&seen.src);
+            return if ours { self.judge.sent(now, &seen) } else { Ok(()) };
         }
         if self.foreign.contains(&seen.src) {
             self.learn_request(&seen);
@@ -184,9 +199,16 @@ impl Watch {
         if seen.opcode == opcode::CNP {
             return;
         }
+        if seen.opcode == opcode::UD_SEND_ONLY {
+            return self.judge.taken(now, &seen);
+        }
         if !opcode::is_response(seen.opcode) {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
+                let before = flow.arrived;
                 flow.arrive(&seen);
+                if before == 0 && flow.arrived > 0 {
+                    self.judge.data(now, seen.dst, seen.qpn);
+                }
             }
         } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
             && peer.0 == seen.src
@@ -340,7 +362,8 @@ impl Watch {
         let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
         let Some(at) = flow.place(seen.psn, flow.arrived) else {
             // Of a probe, before there was anything else.
-            let probed = seen.opcode == opcode::ACKNOWLEDGE && seen.ext == [0x1f, 0, 0, 0];
+            let nothing = [0x1f << 24 | flow.first_msn & 0xff_ffff, number(seen.ext, 0, 4)];
+            let probed = seen.opcode == opcode::ACKNOWLEDGE && nothing[0] == nothing[1];
             require!(probed && flow.arrived == 0, "an answer before the first PSN");
             return Ok(());
         };

@@ -59,7 +59,7 @@ impl World {
     /// Posts receives up to the depth, or fewer.
     pub(crate) fn post_receives(&mut self, end: usize) -> Step {
         let depth = self.ends[end].flow.depths[RECEIVES] as usize;
-        let lazy = self.part == Part::Chaos && self.rng.below(3) == 0;
+        let lazy = self.part == Part::Chaos && self.rng.below(3) == 0 && !self.storage;
         if self.ends[end].pooled {
             return self.fill_some(self.ends[end].host, lazy);
         }

@@ -135,6 +135,8 @@ pub(crate) struct World {
     pub(crate) trial_after: u64,
     /// What our ends do with a foreign host is mostly to READ by keys that end thereafter.
     pub(crate) storage: bool,
+    /// The network makes copies of frames.
+    pub(crate) copies: bool,
     /// Consumers make mistakes.
     pub(crate) misuse: bool,
     pub(crate) events: VecDeque<Event>,
@@ -175,6 +177,7 @@ impl World {
         let patient = !upheaval && !breaks && faults.lossy() <= 120;
         let calm = patient && !faults.any() && links.is_empty() && !mishaps;
         let reliable = patient && faults.lossy() <= 40;
+        let copies = faults.duplicate + faults.ghost > 0;
         let net = Net::new(count, faults, &links, rng.fork());
         let chaos_ends = MS * (5 + u64::from(rng.below(300)));
         let clock = options.pcap.clone().map(|path| (path, Arc::default()));
@@ -192,6 +195,7 @@ impl World {
             trial_after: u64::from(rng.below(20)),
             misuse: rng.below(3) == 0 && trial.is_none(),
             storage: false,
+            copies,
             events: VecDeque::new(),
             created: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -213,6 +217,8 @@ impl World {
         });
         world.add_hosts(count);
         world.choose_foreign(count);
+        // An edge that fails or is full holds back what was said.
+        world.watch.judge.queued = MS * if mishaps { 500 } else { 10 };
         (0..count).try_for_each(|host| world.start(host))?;
         world.plan(count, upheaval, mishaps);
         Ok(world)
@@ -282,16 +288,18 @@ impl World {
         if self.trial.is_some() || self.rng.below(20) < 9 {
             return;
         }
-        let quirks = Quirks::draw(&mut self.rng, self.patient);
+        let mut quirks = Quirks::draw(&mut self.rng, self.patient);
         self.note(|_| format!("host {} is foreign: {quirks:?}", count - 1));
-        self.storage = self.rng.below(2) == 0;
+        self.storage = self.patient && self.rng.below(3) > 0;
         if self.storage {
+            quirks.be_quick();
             // Where the network makes no copies, those that arrive are the provider's.
             let faults = &mut self.net.faults;
             (faults.duplicate, faults.ghost, faults.spike) = (0, 0, 0);
+            (faults.loss, faults.corrupt, faults.truncate) = (faults.loss.min(10), 0, 0);
             faults.reorder = 20 + self.rng.below(80);
             faults.window = MS * u64::from(1 + self.rng.below(5));
-            self.calm = false;
+            (self.calm, self.copies, self.misuse) = (false, false, false);
             self.chaos_ends = self.chaos_ends.min(60 * MS) + 20 * MS;
         }
         // It has one address, and counts messages from 0.

@@ -53,6 +53,11 @@ impl Quirks {
         self.dreqs == 0
     }
 
+    /// It serves storage, and has what it needs for that.
+    pub(crate) const fn be_quick(&mut self) {
+        (self.slow, self.resend, self.rnr_code, self.rnr_retry) = (0, 20 * MS, 12, [7; 2]);
+    }
+
     /// Those of a seed. Where nothing may fail that no consumer made fail, they make nothing fail
     /// but what the peer is told of.
     pub(crate) fn draw(rng: &mut Rng, patient: bool) -> Self {

@@ -3,6 +3,7 @@
 
 use super::keys::{Mapping, Piece};
 use super::requester::{Op, Wqe};
+use super::responder::STRICT;
 use super::{Foreign, Quirks};
 use crate::raw::{Object, Post};
 use crate::sim::Deed;
@@ -63,7 +64,10 @@ impl World {
         foreign.met.drain(..).for_each(|did| self.report.deeds[Deed::of(did) as usize] += 1);
         self.events.extend(foreign.events.drain(..));
         for (end, why) in std::mem::take(&mut foreign.excuses) {
-            self.excuse(end, why);
+            // What was asked again for no need is not the network's copy.
+            if why != STRICT || self.copies {
+                self.excuse(end, why);
+            }
         }
     }
 
