@@ -85,12 +85,6 @@ impl AfPacket {
         })
     }
 
-    /// Frames given up so far. What the kernel dropped, because the socket's buffer was full, is
-    /// not counted here.
-    pub fn drops(&self) -> Drops {
-        Drops { receive: self.drops.receive + self.inbox.dropped, ..self.drops }
-    }
-
     fn flush(&mut self) -> Result<(), EdgeError> {
         while self.queue.len() > 0 {
             match self.queue.send(self.socket.as_fd()) {
@@ -115,6 +109,12 @@ impl Edge for AfPacket {
 
     fn speed(&mut self) -> Option<u64> {
         sys::interface_speed(self.socket.as_fd(), &self.interface)
+    }
+
+    /// Frames given up so far. What the kernel dropped, because the socket's buffer was full, is
+    /// not counted here.
+    fn drops(&self) -> Drops {
+        Drops { receive: self.drops.receive + self.inbox.dropped, ..self.drops }
     }
 
     fn receive(

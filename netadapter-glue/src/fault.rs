@@ -4,7 +4,7 @@
 //! divided first. The same seed and the same frames give the same fates.
 
 use crate::segment::{Segment, split};
-use crate::{Edge, EdgeError, Link, Received, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, Transmit};
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
@@ -236,6 +236,11 @@ impl<E: Edge> Edge for FaultInjector<E> {
 
     fn speed(&mut self) -> Option<u64> {
         self.edge.speed()
+    }
+
+    /// Those of the edge inside. What is lost on purpose is in [`FaultCounters`].
+    fn drops(&self) -> Drops {
+        self.edge.drops()
     }
 
     fn receive(

@@ -95,12 +95,13 @@ impl core::fmt::Display for EdgeError {
 
 impl core::error::Error for EdgeError {}
 
-/// Frames that a host edge gave up, as a NIC does.
+/// Units that an edge gave up, as a NIC does. What the operating system drops before the edge sees it
+/// is not among them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Drops {
     /// Taken by [`Edge::transmit`] while nobody was at the other end, or refused by it as too long.
     pub transmit: u64,
-    /// Arrived longer than this edge can receive.
+    /// Arrived longer than this edge can receive, or while it had no room.
     pub receive: u64,
 }
 
@@ -158,6 +159,11 @@ pub trait Edge {
         0
     }
 
+    /// Units given up so far. An edge that gives none up leaves this as it is.
+    fn drops(&self) -> Drops {
+        Drops::default()
+    }
+
     /// Tells an edge without a descriptor whom to wake. Called once, before the first sleep.
     fn set_waker(&mut self, _waker: &Waker) {}
 
@@ -197,6 +203,10 @@ macro_rules! forward_edge {
 
         fn backlog(&$self) -> usize {
             $edge.backlog()
+        }
+
+        fn drops(&$self) -> $crate::Drops {
+            $edge.drops()
         }
 
         fn set_waker(&mut $self, waker: &::core::task::Waker) {

@@ -5,7 +5,7 @@
 //! has room for a buffer, and a sender without a buffer meets back-pressure, never loss.
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
-use crate::{Edge, EdgeError, Link, Received, Segments, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, Segments, Transmit};
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::task::Waker;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -130,6 +130,10 @@ impl Edge for MemoryEdge {
         self.waker = Some(waker.clone());
     }
 
+    fn drops(&self) -> Drops {
+        Drops { transmit: self.tx.lost, receive: 0 }
+    }
+
     fn announce_sleep(&mut self, sleeping: bool) {
         if !sleeping {
             self.own.rise();
@@ -156,6 +160,8 @@ struct Tx {
     staged: Vec<Buffer>,
     /// The last `transmit` ended for want of a buffer; there may be more to send.
     starved: bool,
+    /// Units sent when the other edge was gone.
+    lost: u64,
 }
 
 impl Tx {
@@ -190,6 +196,7 @@ impl Tx {
     fn publish(&mut self) -> usize {
         let count = self.staged.len();
         if self.full.is_abandoned() {
+            self.lost += count as u64;
             self.free.append(&mut self.staged);
         } else if count > 0 {
             let chunk = self.full.write_chunk_uninit(count);
@@ -267,7 +274,7 @@ fn direction(config: &MemoryConfig) -> (Tx, Rx) {
     let free = (0..config.depth).map(|_| Buffer::new(config.max_unit_len())).collect();
     let staged = Vec::with_capacity(BURST.min(config.depth));
     let done = Vec::with_capacity(BURST.min(config.depth));
-    let tx = Tx { full: full_tx, empty: empty_rx, free, staged, starved: false };
+    let tx = Tx { full: full_tx, empty: empty_rx, free, staged, starved: false, lost: 0 };
     (tx, Rx { full: full_rx, empty: empty_tx, done })
 }
 
@@ -336,6 +343,18 @@ mod tests {
         assert_eq!(send(&mut a, &mut next, 10), 3);
         assert_eq!(receive(&mut b, &mut expected), 3);
         assert_eq!(receive(&mut b, &mut expected), 0);
+    }
+
+    #[test]
+    fn what_is_sent_to_an_edge_that_is_gone_is_given_up() {
+        let (mut a, b) = small(3);
+        let mut next = 0;
+        assert_eq!(send(&mut a, &mut next, 2), 2);
+        assert_eq!(a.drops(), Drops::default());
+        drop(b);
+        assert_eq!(send(&mut a, &mut next, 1), 1);
+        let boxed: Box<dyn Edge> = Box::new(a);
+        assert_eq!(boxed.drops(), Drops { transmit: 1, receive: 0 });
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod abi;
 pub mod chain;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
-use crate::{Edge, EdgeError, Link, Received, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, Transmit};
 use abi::{MDL, NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -342,6 +342,10 @@ impl Edge for NdisEdge {
 
     fn speed(&mut self) -> Option<u64> {
         self.port.lower.speed()
+    }
+
+    fn drops(&self) -> Drops {
+        Drops { transmit: 0, receive: self.port.counters().dropped }
     }
 
     fn receive(

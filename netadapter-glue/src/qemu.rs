@@ -74,11 +74,6 @@ impl QemuDgram {
         })
     }
 
-    /// Frames given up so far.
-    pub fn drops(&self) -> Drops {
-        Drops { receive: self.inbox.dropped, ..self.drops }
-    }
-
     fn flush(&mut self) -> Result<(), EdgeError> {
         while self.queue.len() > 0 {
             if !self.tx_connected && !self.connect()? {
@@ -116,6 +111,11 @@ impl QemuDgram {
 impl Edge for QemuDgram {
     fn link(&self) -> Link {
         self.link
+    }
+
+    /// Frames given up so far.
+    fn drops(&self) -> Drops {
+        Drops { receive: self.inbox.dropped, ..self.drops }
     }
 
     fn receive(
@@ -232,11 +232,6 @@ impl QemuStream {
         }
     }
 
-    /// Frames given up so far.
-    pub fn drops(&self) -> Drops {
-        Drops { receive: self.inbox.dropped, ..self.drops }
-    }
-
     /// Whether there is a peer, who may have come just now.
     fn has_link(&mut self) -> Result<bool, EdgeError> {
         if self.stream.is_none() {
@@ -312,6 +307,11 @@ impl QemuStream {
 impl Edge for QemuStream {
     fn link(&self) -> Link {
         self.link
+    }
+
+    /// Frames given up so far.
+    fn drops(&self) -> Drops {
+        Drops { receive: self.inbox.dropped, ..self.drops }
     }
 
     fn receive(

@@ -50,11 +50,6 @@ impl Tap {
         })
     }
 
-    /// Frames given up so far.
-    pub fn drops(&self) -> Drops {
-        self.drops
-    }
-
     fn flush(&mut self) -> Result<(), EdgeError> {
         while self.queue.len() > 0 {
             match self.send_one() {
@@ -81,6 +76,11 @@ impl Tap {
 impl Edge for Tap {
     fn link(&self) -> Link {
         self.link
+    }
+
+    /// Frames given up so far.
+    fn drops(&self) -> Drops {
+        self.drops
     }
 
     fn receive(
