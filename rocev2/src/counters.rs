@@ -246,7 +246,6 @@ counters! {
         DropCmShare = "drop_cm_share", Device, CmShare;
         DropMad = "drop_mad", Device, Mad;
         DropMadAttribute = "drop_mad_attribute", Device, MadAttribute;
-        DropIpCm = "drop_ip_cm", Device, IpCm;
     }
 }
 
@@ -271,11 +270,13 @@ impl Counter {
 #[derive(Debug)]
 pub struct Counters([AtomicU64; Counter::COUNT]);
 
-impl Counters {
-    pub(crate) const fn new() -> Self {
+impl Default for Counters {
+    fn default() -> Self {
         Self([const { AtomicU64::new(0) }; Counter::COUNT])
     }
+}
 
+impl Counters {
     /// Adds to one. There is one writer, so that it needs no read-modify-write.
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         let cell = &self.0[counter as usize];
@@ -303,7 +304,7 @@ pub struct Tally {
 impl Tally {
     /// Counters of a new QP of the device whose counters are `device`.
     pub fn new(device: Arc<Counters>) -> Self {
-        Self { qp: Arc::new(Counters::new()), device }
+        Self { qp: Arc::new(Counters::default()), device }
     }
 
     /// Those of the QP.
@@ -377,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_queue_pair_counts_for_its_device_too() {
-        let device = Arc::new(Counters::new());
+        let device = Arc::new(Counters::default());
         let pairs = [(); 2].map(|()| Tally::new(Arc::clone(&device)));
         pairs[0].count(Counter::PacketSeqErr);
         let before = device.snapshot();

@@ -156,7 +156,7 @@ impl Device {
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
         config.cm.retry_count = config.retry_count;
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
-        let counters = Arc::new(Counters::new());
+        let counters = Arc::default();
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
             srqs: Srqs::default(),

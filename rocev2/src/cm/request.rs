@@ -75,8 +75,7 @@ impl Cm {
         }
         let port =
             service_port(req.service_id).ok_or(Refusal::new(RejReason::INVALID_SERVICE_ID))?;
-        let ip_cm = req.private_data.first_chunk().map(IpCm::parse);
-        let Some(Ok(ip_cm)) = ip_cm else {
+        let Some(ip_cm) = req.private_data.first_chunk().and_then(IpCm::parse) else {
             // As Linux, where the layer above the CM, a consumer to it, refuses.
             return Err(Refusal::new(RejReason::CONSUMER));
         };

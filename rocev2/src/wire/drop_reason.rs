@@ -76,6 +76,4 @@ drop_reasons! {
     Mad,
     /// A connection management message that is not implemented.
     MadAttribute,
-    /// The private data does not start with an IP CM header of a known version.
-    IpCm,
 }

@@ -1,7 +1,6 @@
 //! The RDMA IP CM service: ports as service IDs, addresses as GIDs, and the header that its requests
 //! put before the consumer's private data (IBTA annex A11).
 
-use super::DropReason;
 use super::mad::{get, set};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -44,11 +43,8 @@ impl IpCm {
     /// Bytes on the wire.
     pub const LEN: usize = 36;
 
-    /// Reads the header.
-    ///
-    /// # Errors
-    /// [`DropReason::IpCm`] where the version is not 0 or the IP version neither 4 nor 6.
-    pub fn parse(header: &[u8; Self::LEN]) -> Result<Self, DropReason> {
+    /// Reads the header; `None` where the version is not 0 or the IP version neither 4 nor 6.
+    pub fn parse(header: &[u8; Self::LEN]) -> Option<Self> {
         let [version, ip_version] = get::<0, _, _>(header);
         let (src, dst) = (get::<4, 16, _>(header), get::<20, 16, _>(header));
         let (src, dst) = match (version, ip_version >> 4) {
@@ -57,9 +53,9 @@ impl IpCm {
                 (IpAddr::V4(Ipv4Addr::from(src)), IpAddr::V4(Ipv4Addr::from(dst)))
             }
             (0, 6) => (IpAddr::V6(Ipv6Addr::from(src)), IpAddr::V6(Ipv6Addr::from(dst))),
-            _ => return Err(DropReason::IpCm),
+            _ => return None,
         };
-        Ok(Self { src_port: u16::from_be_bytes(get::<2, _, _>(header)), src, dst })
+        Some(Self { src_port: u16::from_be_bytes(get::<2, _, _>(header)), src, dst })
     }
 
     /// The header as bytes.
@@ -102,7 +98,7 @@ mod tests {
                 false => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
             };
             let ip_cm = IpCm { src_port, src: address(src), dst: address(dst) };
-            prop_assert_eq!(IpCm::parse(&ip_cm.emit()), Ok(ip_cm));
+            prop_assert_eq!(IpCm::parse(&ip_cm.emit()), Some(ip_cm));
         }
     }
 
@@ -124,8 +120,8 @@ mod tests {
         }
         .emit();
         header[0] = 0x10;
-        assert_eq!(IpCm::parse(&header), Err(DropReason::IpCm));
+        assert_eq!(IpCm::parse(&header), None);
         header[..2].copy_from_slice(&[0, 0x50]);
-        assert_eq!(IpCm::parse(&header), Err(DropReason::IpCm));
+        assert_eq!(IpCm::parse(&header), None);
     }
 }

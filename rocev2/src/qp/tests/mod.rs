@@ -68,7 +68,7 @@ struct Node {
 
 /// Counters of a queue pair without a device.
 fn tally() -> Tally {
-    Tally::new(Arc::new(Counters::new()))
+    Tally::new(Arc::default())
 }
 
 impl Node {
