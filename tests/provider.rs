@@ -4,7 +4,11 @@
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a table is read through two pointers")]
 
 use driver::abi::*;
-use ndkperf::{Arm, QpConfig, ReadLimits, SrqConfig};
+use driver::{Provider, ProviderConfig};
+use ndkperf::{Adapter, Arm, QpConfig, ReadLimits, SrqConfig};
+use netadapter_glue::memory::{self, MemoryConfig};
+use rocev2::counters::Counter::*;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tests::net::*;
 
@@ -538,4 +542,73 @@ fn no_slot_of_any_table_is_null() {
         full(connection.connectors[0].as_ptr(), |object| *object.Dispatch.get());
         full(connection.listener.as_ptr(), |object| *object.Dispatch.get());
     }
+}
+
+/// Goal: what a provider and each of its connections count can be read from outside, and is what went over
+/// the wire.
+#[test]
+fn counters_of_adapter_and_connections_are_read_from_outside() {
+    let net = Net::new();
+    let connection = net.connect();
+    let [client, server] = &connection.sides;
+    client.qp.write(1, &[client.mr.sge(0..100_000)], server.mr.remote(0), 0).unwrap();
+    assert_eq!(client.results(1)[0].Status, STATUS_SUCCESS);
+
+    let [ours, theirs] = net.providers.each_ref().map(|provider| {
+        let mut connections = provider.connections();
+        assert_eq!(connections.len(), 1);
+        connections.remove(0)
+    });
+    assert_eq!((ours.local, ours.remote), (theirs.remote, theirs.local));
+    assert_eq!(theirs.local, net.at(1, PORT));
+    let [here, there] = [&ours, &theirs].map(|connection| connection.counters.snapshot());
+    // The last packet was acknowledged last: nothing is on its way.
+    assert_eq!((here[SentPkts], here[SentBytes]), (there[RcvdPkts], there[RcvdBytes]));
+    assert_eq!((there[SentPkts], there[SentBytes]), (here[RcvdPkts], here[RcvdBytes]));
+    assert!(here[SentPkts] >= 98 && here[SentBytes] > 100_000, "{here:?}");
+
+    let counted = net.providers.each_ref().map(|provider| provider.counters());
+    let [active, passive] = counted;
+    assert_eq!((active.connects, active.accepts, active.active), (1, 0, 1));
+    assert_eq!((passive.connects, passive.accepts, passive.active), (0, 1, 1));
+    assert_eq!((active.edge, passive.edge), Default::default());
+    for (counter, value) in here.iter() {
+        // Messages of connection management, and the packets of the handshake, are the adapter's alone.
+        assert!(active.transport[counter] >= value, "{counter:?}");
+    }
+    let names: std::collections::BTreeMap<_, _> = active.iter().collect();
+    assert_eq!(names.len(), active.iter().count());
+    assert_eq!((names["ndk_connects"], names["sent_pkts"]), (1, active.transport[SentPkts]));
+
+    // A key that is not known ends the connection, and each side says why.
+    let mut remote = server.mr.remote(0);
+    remote.token ^= 0x100;
+    client.qp.write(2, &[client.mr.sge(0..8)], remote, 0).unwrap();
+    assert!(connection.connectors[0].wait_disconnected(PATIENCE), "no disconnect event");
+    let [here, there] = [&ours, &theirs].map(|connection| connection.counters.snapshot());
+    assert_eq!((here[ReqRemoteAccessErrors], there[RespRemoteAccessErrors]), (1, 1));
+    let active = net.providers[0].counters();
+    assert_eq!((active.errors, active.active), (1, 0));
+    assert!(net.providers[0].connections().is_empty());
+}
+
+/// Goal: what the edge gives up is counted where the adapter's other numbers are.
+#[test]
+fn what_an_edge_gives_up_is_counted() {
+    let (edge, other) = memory::pair(MemoryConfig::default());
+    drop(other);
+    let config = ProviderConfig::new(vec!["10.0.0.1".parse().unwrap()]);
+    let provider = Arc::new(Provider::start(Box::new(edge), config).unwrap());
+    let adapter = Adapter::open(opener(&provider)).unwrap();
+    let side = Side::new(&adapter);
+    let connector = adapter.create_connector().unwrap();
+    let (local, remote) = ("10.0.0.1:0".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
+    let connect = connector.connect(&side.qp, local, remote, LIMITS, b"");
+    assert_eq!(provider.counters().edge.receive, 0);
+    // Nobody answers who has that address.
+    assert_eq!(status(connect.wait()), STATUS_HOST_UNREACHABLE);
+    let counted = provider.counters();
+    assert!(counted.edge.transmit > 0);
+    assert_eq!((counted.failures, counted.connects), (1, 0));
+    assert_eq!(provider.connections().len(), 0);
 }

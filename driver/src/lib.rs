@@ -35,5 +35,6 @@ pub const SERVICE: &str = "ndkrocev2";
 pub const IMAGE: &str = "ndkrocev2.sys";
 
 pub use crate::core::{PollCore, ProviderConfig, Turn};
+pub use crate::ndk::counters::{AdapterCounters, Connection};
 #[cfg(target_os = "linux")]
 pub use platform::{linux::Provider, stepped::Stepped};

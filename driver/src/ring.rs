@@ -13,6 +13,7 @@ use crate::ndk::lam::LamRing;
 use crate::ndk::{CloseDone, Control, ObjectId};
 use crate::platform::{Platform, with_memory};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -252,12 +253,17 @@ pub(crate) struct Shard {
 pub(crate) struct Full;
 
 impl Shard {
-    /// A shard whose core is woken by `waker`.
-    pub(crate) fn new(platform: Box<dyn Platform>, limits: Limits, waker: Waker) -> Self {
+    /// A shard whose core is woken by `waker`, and whose transport counts into `transport`.
+    pub(crate) fn new(
+        platform: Box<dyn Platform>,
+        limits: Limits,
+        waker: Waker,
+        transport: Arc<rocev2::counters::Counters>,
+    ) -> Self {
         Self {
             platform,
             limits,
-            counters: Counters::default(),
+            counters: Counters::new(transport),
             control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
             objects: AtomicUsize::new(OBJECTS_MAX),
             requests: AtomicUsize::new(REQUESTS_MAX),
@@ -397,7 +403,6 @@ mod tests {
     use super::*;
     use crate::abi::{MDL, NDK_VERSION};
     use crate::platform::Mapped;
-    use alloc::sync::Arc;
     use rocev2::env::Instant;
 
     #[test]
@@ -468,7 +473,7 @@ mod tests {
     fn nothing_comes_between_while_a_ring_is_filled() {
         let steps = Arc::new(AtomicUsize::new(0));
         let platform = Box::new(Steps(Arc::clone(&steps)));
-        let shard = Shard::new(platform, Limits::default(), Waker::noop().clone());
+        let shard = Shard::new(platform, Limits::default(), Waker::noop().clone(), Arc::default());
         let message =
             || Control::OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
         assert_eq!(shard.request(message()), Ok(()));

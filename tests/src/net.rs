@@ -198,7 +198,8 @@ pub fn status<T>(result: Result<T, NdkError>) -> NTSTATUS {
     }
 }
 
-fn opener(provider: &Arc<Provider>) -> Arc<dyn Opener> {
+/// Opens adapter instances of a provider.
+pub fn opener(provider: &Arc<Provider>) -> Arc<dyn Opener> {
     struct Shared(Arc<Provider>);
 
     // SAFETY: the provider keeps an open adapter valid until it is closed.

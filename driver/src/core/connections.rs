@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::ndk::connector::{
     Accept, Connect, ConnectorObject, DisconnectEvent, Info, PrivateData, Stage, peer_data,
 };
+use crate::ndk::counters::Connection;
 use crate::ndk::{Endpoint, ObjectId, RequestDone, status};
 use crate::platform::{EndedBy, Resolve, Trace};
 use alloc::boxed::Box;
@@ -17,8 +18,10 @@ use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
 use netadapter_glue::neighbour::Resolution;
 use rocev2::cm::{CmEvent, ConnId, Hop, Peer, ReadLimits, is_host};
+use rocev2::counters::Counters;
 use rocev2::device;
 use rocev2::env::Instant;
+use rocev2::ids::Qpn;
 use rocev2::qp::QpState;
 use rocev2::wire::Mac;
 
@@ -316,19 +319,25 @@ impl State {
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let of = |entry: &Entry| match &entry.kind {
             Kind::Connector(connector) if connector.phase == Phase::Established => {
-                let info = connector.object.shared.info.get()?;
-                Some(Endpoint { local: info.local, remote: Some(info.peer), listener: false })
+                let (local, remote) = connector.ends()?;
+                let (qpn, counters) = self.qp_counters(connector.qp?)?;
+                let counters = Arc::clone(counters);
+                Some(Endpoint::Connection(Connection { local, remote, qpn, counters }))
             }
             Kind::Listener(listener) => {
                 let (_, local) = listener.listening?;
-                Some(Endpoint { local, remote: None, listener: true })
+                Some(Endpoint::Listener(local))
             }
-            Kind::SharedEndpoint(endpoint) => {
-                Some(Endpoint { local: endpoint.local?, remote: None, listener: false })
-            }
+            Kind::SharedEndpoint(endpoint) => endpoint.local.map(Endpoint::Shared),
             _ => None,
         };
         self.objects.values().filter_map(of).collect()
+    }
+
+    /// What a QP is called on the wire, and what it counts.
+    pub(super) fn qp_counters(&self, id: ObjectId) -> Option<(Qpn, &Arc<Counters>)> {
+        let Some(Entry { kind: Kind::Qp(qp), .. }) = self.objects.get(id) else { return None };
+        Some((qp.qpn, self.device.qp_counters(qp.qpn)?))
     }
 
     fn start_connect(&mut self, now: Instant, id: ObjectId, mac: Mac, vlan: Option<u16>) {
@@ -533,7 +542,7 @@ impl State {
         }
         connector.enter(Phase::Ended);
         let (pending, qp, ends) = (connector.pending.take(), connector.qp, connector.ends());
-        self.trace_disconnected(ends, EndedBy::Consumer);
+        self.trace_disconnected(ends, EndedBy::Consumer, qp);
         if let Some(qp) = qp {
             self.flush_qp(qp);
         }
@@ -551,7 +560,7 @@ impl State {
         let connected = matches!(connector.phase, Phase::Established | Phase::Disconnecting);
         let ends = connector.ends().filter(|_| connected);
         connector.enter(Phase::Ended);
-        self.trace_disconnected(ends, EndedBy::Consumer);
+        self.trace_disconnected(ends, EndedBy::Consumer, qp);
         self.resolving.retain(|&waiting| waiting != id);
         self.release_conn(now, id);
         if let Some(qp) = qp {
@@ -595,7 +604,7 @@ impl State {
         }
         connector.enter(Phase::Ended);
         let (event, qp, ends) = (connector.event.take(), connector.qp, connector.ends());
-        self.trace_disconnected(ends, by);
+        self.trace_disconnected(ends, by, qp);
         let mut reason = 0;
         if let Some(Kind::Qp(qp)) = qp.and_then(|qp| self.objects.get(qp)).map(|entry| &entry.kind)
         {

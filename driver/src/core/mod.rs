@@ -16,6 +16,7 @@ mod trace;
 use crate::abi::*;
 use crate::ndk::adapter::Limits;
 use crate::ndk::connector::DisconnectEvent;
+use crate::ndk::counters::{AdapterCounters, Connection, connections};
 use crate::ndk::cq::{Cqe, NEWS_ANY, NEWS_SOLICITED};
 use crate::ndk::regions::Regions;
 use crate::ndk::{Context, Control, CreateDone, ObjectId, RequestDone, reason, status};
@@ -34,7 +35,6 @@ use netadapter_glue::{Edge, Received, Transmit};
 use objects::{Kind, Objects};
 use paths::PathChecks;
 use rocev2::cm::{CmConfig, ConnId, ListenerId};
-use rocev2::counters::Counters;
 use rocev2::device::{Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Instant};
 use rocev2::ids::Rkey;
@@ -193,8 +193,9 @@ impl PollCore {
             dcqcn: config.dcqcn,
             cm,
         });
+        let counters = Arc::clone(device.counters());
         let state = State {
-            shard: Arc::new(Shard::new(platform, limits, waker.clone())),
+            shard: Arc::new(Shard::new(platform, limits, waker.clone(), counters)),
             device,
             neighbours: Neighbours::new(link.mac, &config.addresses)
                 .in_vlan(paths::vlan(config.vlan)),
@@ -223,9 +224,14 @@ impl PollCore {
         &self.state.shard
     }
 
-    /// What the device counts.
-    pub const fn counters(&self) -> &Arc<Counters> {
-        self.state.device.counters()
+    /// What it counted until now.
+    pub fn counters(&self) -> AdapterCounters {
+        self.state.shard.counters.snapshot()
+    }
+
+    /// Established connections.
+    pub fn connections(&self) -> Vec<Connection> {
+        connections(self.state.endpoints())
     }
 
     /// The edge, for a caller that waits on its descriptor.
@@ -304,6 +310,7 @@ impl PollCore {
         let Self { edge, state, .. } = self;
         let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(now, buf));
         let came_back = state.loopback.restart();
+        state.shard.counters.set_edge(edge.drops());
         came_back || sent.is_ok_and(|units| units > 0)
     }
 }

@@ -1,8 +1,10 @@
 //! What the core tells of connections to whoever traces the system.
 
 use super::State;
+use crate::ndk::ObjectId;
 use crate::platform::{EndedBy, Trace};
 use core::net::SocketAddr;
+use rocev2::counters::Snapshot;
 
 /// The two ends of a connection: ours, the peer's.
 pub(super) type Ends = (SocketAddr, SocketAddr);
@@ -18,9 +20,12 @@ impl State {
         }
     }
 
-    pub(super) fn trace_disconnected(&self, ends: Option<Ends>, by: EndedBy) {
+    /// With what the QP of the connection counted.
+    pub(super) fn trace_disconnected(&self, ends: Option<Ends>, by: EndedBy, qp: Option<ObjectId>) {
+        let counted = qp.and_then(|qp| self.qp_counters(qp));
+        let totals = counted.map_or(Snapshot::ZERO, |(_, counters)| counters.snapshot());
         if let Some((local, remote)) = ends {
-            self.trace(&Trace::Disconnected { local, remote, by });
+            self.trace(&Trace::Disconnected { local, remote, by, totals });
         }
     }
 }
@@ -31,9 +36,9 @@ mod tests {
     use super::*;
     use crate::abi::*;
     use crate::core::{PollCore, ProviderConfig};
+    use crate::ndk::Context;
     use crate::ndk::adapter::{AdapterObject, VERSION};
     use crate::ndk::cq::{CqObject, Cqe, CreateCq, NEWS_ANY};
-    use crate::ndk::{Context, ObjectId};
     use crate::platform::{Mapped, Platform};
     use alloc::boxed::Box;
     use alloc::sync::Arc;

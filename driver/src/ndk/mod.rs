@@ -41,6 +41,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
+use counters::Connection;
 
 slotmap::new_key_type! {
     /// Names an object; never another one after it was freed.
@@ -307,7 +308,6 @@ pub(crate) enum Control {
     #[cfg_attr(not(windows), expect(dead_code, reason = "only Windows tells"))]
     CheckPaths,
     /// Who listens and who is connected.
-    #[cfg_attr(not(windows), expect(dead_code, reason = "only NDIS asks"))]
     List {
         /// Gets nothing where there is no memory for them.
         listed: Box<dyn FnOnce(Option<Vec<Endpoint>>) + Send>,
@@ -315,13 +315,15 @@ pub(crate) enum Control {
     Stop,
 }
 
-/// A local endpoint, or with a peer an established connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Endpoint {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: Option<SocketAddr>,
-    /// It takes requests; otherwise it is shared by outgoing connections.
-    pub(crate) listener: bool,
+/// What has a local address.
+pub(crate) enum Endpoint {
+    Connection(Connection),
+    /// It takes requests.
+    #[cfg_attr(not(windows), expect(dead_code, reason = "only NDIS asks"))]
+    Listener(SocketAddr),
+    /// Outgoing connections share it.
+    #[cfg_attr(not(windows), expect(dead_code, reason = "only NDIS asks"))]
+    Shared(SocketAddr),
 }
 
 /// What to create.

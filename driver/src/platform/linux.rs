@@ -7,11 +7,13 @@ use crate::abi::{
 };
 use crate::core::{PollCore, ProviderConfig, Turn};
 use crate::ndk::adapter::{AdapterObject, negotiate};
-use crate::ndk::{CloseDone, Context, Control};
+use crate::ndk::counters::{AdapterCounters, Connection, connections};
+use crate::ndk::{CloseDone, Context, Control, Endpoint};
 use crate::ring::Shard;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 use core::net::IpAddr;
 use core::ptr::NonNull;
 use core::task::Waker;
@@ -163,6 +165,30 @@ impl Provider {
         while self.shard.request(Control::SetAddresses { addresses: addresses.clone() }).is_err() {
             thread::yield_now();
         }
+    }
+
+    /// What it counted until now. Any thread, at any time; no lock, and the poll thread is not disturbed.
+    pub fn counters(&self) -> AdapterCounters {
+        self.shard.counters.snapshot()
+    }
+
+    /// Established connections, of whichever adapter instance. It asks the poll thread for the list, and
+    /// waits: never call it from a callback. What each counts can then be read without asking.
+    pub fn connections(&self) -> Vec<Connection> {
+        let (sender, receiver) = mpsc::channel();
+        let list = || {
+            let sender = sender.clone();
+            let listed = Box::new(move |endpoints: Option<Vec<Endpoint>>| {
+                // The caller waits for it.
+                let _ = sender.send(endpoints.unwrap_or_default());
+            });
+            Ok::<_, Infallible>(Control::List { listed })
+        };
+        // The ring is full for moments only.
+        while self.shard.request_if(list).is_err() {
+            thread::yield_now();
+        }
+        connections(receiver.recv().unwrap_or_default())
     }
 
     /// Objects that exist: 0 once every adapter is closed.

@@ -16,6 +16,7 @@ pub(crate) mod windows;
 use crate::abi::{MDL, NTSTATUS, PVOID};
 use core::net::{IpAddr, SocketAddr};
 use core::ptr::NonNull;
+use rocev2::counters::Snapshot;
 use rocev2::env::Instant;
 use rocev2::ids::Qpn;
 use rocev2::qp::failure::Failure;
@@ -72,6 +73,7 @@ pub enum Resolve {
 
 /// Something worth a line in a trace: once in a connection's life, or a failure. Never per packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "rare, and lent")]
 pub enum Trace {
     /// Data may flow.
     Connected {
@@ -88,6 +90,8 @@ pub enum Trace {
         remote: SocketAddr,
         /// Whose doing it was.
         by: EndedBy,
+        /// What its QP counted until then.
+        totals: Snapshot,
     },
     /// A connect or an accept failed.
     NotConnected {

@@ -5,6 +5,7 @@ use super::{Mapped, Platform};
 use crate::abi::{MDL, NDK_ADAPTER, NDK_VERSION, NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::core::{PollCore, ProviderConfig, Turn};
 use crate::ndk::adapter::AdapterObject;
+use crate::ndk::counters::{AdapterCounters, Connection};
 use crate::ndk::{CloseDone, Control};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,7 +14,6 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::task::Waker;
 use netadapter_glue::Edge;
-use rocev2::counters::Counters;
 use rocev2::env::Instant;
 use std::sync::mpsc;
 use std::task::Wake;
@@ -79,8 +79,8 @@ impl Stepped {
         self.woken.0.load(Ordering::Relaxed)
     }
 
-    /// What the device counts.
-    pub const fn counters(&self) -> &Arc<Counters> {
+    /// What it counted until now.
+    pub fn counters(&self) -> AdapterCounters {
         self.core.counters()
     }
 
@@ -91,6 +91,11 @@ impl Stepped {
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NTSTATUS> {
         let sent = self.core.shard().request(Control::SetAddresses { addresses });
         sent.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)
+    }
+
+    /// Established connections.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.core.connections()
     }
 
     /// Objects that exist: 0 once every adapter is closed.

@@ -8,7 +8,6 @@ use crate::abi::{MDL, NTSTATUS, PVOID};
 use crate::ndk::queue::{Queue, Slots};
 use crate::ndk::{Context, RequestDone};
 use crate::platform::Mapped;
-use alloc::sync::Arc;
 use alloc::task::Wake;
 use loom::sync::atomic::AtomicUsize as Counter;
 use loom::sync::{Condvar, Mutex};
@@ -56,7 +55,7 @@ impl Platform for NoPlatform {
 fn shard() -> (Arc<Shard>, Arc<Bell>) {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
-    (Arc::new(Shard::new(Box::new(NoPlatform), Limits::default(), waker)), bell)
+    (Arc::new(Shard::new(Box::new(NoPlatform), Limits::default(), waker, Arc::default())), bell)
 }
 
 /// Sleeps as the homes of the core do: announces it, looks once more, and waits to be woken.

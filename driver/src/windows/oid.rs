@@ -6,6 +6,7 @@ use super::header;
 use super::ndk::NdkState;
 use crate::abi::*;
 use crate::frame::Tagging;
+use crate::ndk::Endpoint;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -254,25 +255,32 @@ fn ndk_statistics(adapter: &Adapter) -> NDIS_NDK_STATISTICS_INFO {
 
 fn connections(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     let Some(endpoints) = adapter.endpoints() else { return NDIS_STATUS_RESOURCES };
-    let entries = endpoints.iter().filter_map(|endpoint| {
-        Some(NDIS_NDK_CONNECTION_ENTRY {
-            Local: endpoint.local.into(),
-            Remote: endpoint.remote?.into(),
+    let entries = endpoints.iter().filter_map(|endpoint| match endpoint {
+        Endpoint::Connection(connection) => Some(NDIS_NDK_CONNECTION_ENTRY {
+            Local: connection.local.into(),
+            Remote: connection.remote.into(),
             UserModeOwner: FALSE,
             OwnerPid: 0,
-        })
+        }),
+        Endpoint::Listener(_) | Endpoint::Shared(_) => None,
     });
     answer_list(request, entries)
 }
 
 fn local_endpoints(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     let Some(endpoints) = adapter.endpoints() else { return NDIS_STATUS_RESOURCES };
-    let listeners = endpoints.iter().filter(|endpoint| endpoint.remote.is_none());
-    let entries = listeners.map(|endpoint| NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
-        Local: endpoint.local.into(),
-        UserModeOwner: FALSE,
-        Listener: endpoint.listener.into(),
-        OwnerPid: 0,
+    let entries = endpoints.iter().filter_map(|endpoint| {
+        let (local, listener) = match endpoint {
+            Endpoint::Listener(local) => (local, true),
+            Endpoint::Shared(local) => (local, false),
+            Endpoint::Connection(_) => return None,
+        };
+        Some(NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
+            Local: (*local).into(),
+            UserModeOwner: FALSE,
+            Listener: listener.into(),
+            OwnerPid: 0,
+        })
     });
     answer_list(request, entries)
 }

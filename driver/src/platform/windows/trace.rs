@@ -11,6 +11,7 @@
 use crate::abi::*;
 use crate::platform::Trace;
 use core::net::SocketAddr;
+use rocev2::counters::Counter::*;
 use rocev2::qp::failure::{Failure, Refused};
 use tracelogging::{define_provider, write_event};
 
@@ -105,7 +106,7 @@ pub(super) fn core(event: &Trace) {
                 socketaddress("Remote", bytes(&remote.into())),
             );
         }
-        Trace::Disconnected { local, remote, by } => {
+        Trace::Disconnected { local, remote, by, totals } => {
             write_event!(
                 PROVIDER,
                 "Disconnected",
@@ -114,6 +115,24 @@ pub(super) fn core(event: &Trace) {
                 socketaddress("Local", bytes(&local.into())),
                 socketaddress("Remote", bytes(&remote.into())),
                 str8("By", by.name()),
+                u64("sent_pkts", &totals[SentPkts]),
+                u64("sent_bytes", &totals[SentBytes]),
+                u64("rcvd_pkts", &totals[RcvdPkts]),
+                u64("rcvd_bytes", &totals[RcvdBytes]),
+                u64("resent_timer_pkts", &totals[ResentTimerPkts]),
+                u64("resent_nak_pkts", &totals[ResentNakPkts]),
+                u64("resent_implied_nak_pkts", &totals[ResentImpliedNakPkts]),
+                u64("resent_rnr_pkts", &totals[ResentRnrPkts]),
+                u64("resent_needless_pkts", &totals[ResentNeedlessPkts]),
+                u64("local_ack_timeout_err", &totals[LocalAckTimeoutErr]),
+                u64("packet_seq_err", &totals[PacketSeqErr]),
+                u64("rcvd_rnr_err", &totals[RcvdRnrErr]),
+                u64("duplicate_request", &totals[DuplicateRequest]),
+                u64("out_of_seq_request", &totals[OutOfSeqRequest]),
+                u64("out_of_buffer", &totals[OutOfBuffer]),
+                u64("np_cnp_sent", &totals[NpCnpSent]),
+                u64("rp_cnp_handled", &totals[RpCnpHandled]),
+                u64("paced_ns", &totals[PacedNs]),
             );
         }
         Trace::NotConnected { remote, status } => {
