@@ -122,8 +122,6 @@ counters! {
         ResentRnrPkts = "resent_rnr_pkts", Packets, Qp;
         /// Bytes of [`Self::ResentRnrPkts`].
         ResentRnrBytes = "resent_rnr_bytes", Bytes, Qp;
-        /// Packets sent again whose first copy had arrived, as the peer's answers show.
-        ResentNeedlessPkts = "resent_needless_pkts", Packets, Qp;
         /// READ requests among the packets sent again, for whatever cause.
         ReadRequestsResent = "read_requests_resent", Packets, Qp;
 

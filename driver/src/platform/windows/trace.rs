@@ -123,7 +123,7 @@ pub(super) fn core(event: &Trace) {
                 u64("resent_nak_pkts", &totals[ResentNakPkts]),
                 u64("resent_implied_nak_pkts", &totals[ResentImpliedNakPkts]),
                 u64("resent_rnr_pkts", &totals[ResentRnrPkts]),
-                u64("resent_needless_pkts", &totals[ResentNeedlessPkts]),
+                u64("needless_resends", &totals[NeedlessResends]),
                 u64("local_ack_timeout_err", &totals[LocalAckTimeoutErr]),
                 u64("packet_seq_err", &totals[PacketSeqErr]),
                 u64("rcvd_rnr_err", &totals[RcvdRnrErr]),
