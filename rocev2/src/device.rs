@@ -267,6 +267,11 @@ impl Device {
         self.slot(qpn).map(|(_, entry)| entry.qp.state())
     }
 
+    /// Payload bytes of a full packet between a QP and its peer; `None` without one.
+    pub fn qp_pmtu(&self, qpn: Qpn) -> Option<Pmtu> {
+        self.slot(qpn)?.1.qp.peer().map(|peer| peer.pmtu)
+    }
+
     /// What took a QP to the error state, if not its owner: known with its first completion that was
     /// no success.
     pub fn qp_failure(&self, qpn: Qpn) -> Option<Failure> {

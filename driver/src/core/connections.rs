@@ -322,7 +322,8 @@ impl State {
                 let (local, remote) = connector.ends()?;
                 let (qpn, counters) = self.qp_counters(connector.qp?)?;
                 let counters = Arc::clone(counters);
-                Some(Endpoint::Connection(Connection { local, remote, qpn, counters }))
+                let pmtu = self.device.qp_pmtu(qpn)?.bytes() as u16;
+                Some(Endpoint::Connection(Connection { local, remote, qpn, pmtu, counters }))
             }
             Kind::Listener(listener) => {
                 let (_, local) = listener.listening?;

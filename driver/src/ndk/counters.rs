@@ -139,6 +139,8 @@ pub struct Connection {
     pub remote: SocketAddr,
     /// Our QP.
     pub qpn: Qpn,
+    /// Path MTU: payload bytes of a full packet, both ways.
+    pub pmtu: u16,
     /// What it counts.
     pub counters: Arc<counters::Counters>,
 }

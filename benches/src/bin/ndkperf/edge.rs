@@ -2,12 +2,12 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use driver::{Provider, ProviderConfig};
-use ndkperf::Adapter;
+use ndkperf::{Adapter, Opener};
 use netadapter_glue::Edge;
 use netadapter_glue::af_packet::AfPacket;
 use netadapter_glue::fault::{FaultInjector, Faults};
@@ -22,9 +22,23 @@ use crate::failure::Failure;
 
 type BoxEdge = Box<dyn Edge + Send>;
 
-/// An adapter and the address that it was opened for.
-pub(crate) struct Side {
+/// An adapter, and the provider behind it, which tells what it counts.
+pub(crate) struct Host {
     pub(crate) adapter: Arc<Adapter>,
+    pub(crate) provider: Arc<Provider>,
+}
+
+impl Host {
+    /// Path MTU of the connection from `local`, once it is established.
+    pub(crate) fn path_mtu(&self, local: SocketAddr) -> Option<u16> {
+        let connections = self.provider.connections();
+        connections.iter().find(|connection| connection.local == local).map(|found| found.pmtu)
+    }
+}
+
+/// A host and the address that it was opened for.
+pub(crate) struct Side {
+    pub(crate) host: Host,
     pub(crate) ip: IpAddr,
 }
 
@@ -50,9 +64,9 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
     let server = faulty(server, &args.faults, seed.wrapping_add(1));
     let provider_seed = args.run.seed;
     Ok([
-        Side { adapter: open(client, &ips[..1], provider_seed, args.transport)?, ip: ips[0] },
+        Side { host: open(client, &ips[..1], provider_seed, args.transport)?, ip: ips[0] },
         Side {
-            adapter: open(
+            host: open(
                 server,
                 &ips[1..],
                 provider_seed.map(|seed| seed.wrapping_add(1)),
@@ -78,8 +92,8 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
     })
 }
 
-/// The adapter on the edge that the command line names.
-pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Arc<Adapter>, Failure> {
+/// The host on the edge that the command line names.
+pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Host, Failure> {
     args.check().map_err(|what| Failure::Arguments(what.into()))?;
     let failed = |source| Failure::Edge { edge: args.edge.to_string(), source };
     let edge = build(args).map_err(explain).map_err(failed)?;
@@ -92,10 +106,12 @@ fn open(
     ips: &[IpAddr],
     seed: Option<u64>,
     transport: TransportArgs,
-) -> Result<Arc<Adapter>, Failure> {
+) -> Result<Host, Failure> {
     let provider = Provider::start(edge, config(ips, seed, transport))
         .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
-    Ok(Adapter::open(Arc::new(provider))?)
+    let provider = Arc::new(provider);
+    let adapter = Adapter::open(Arc::clone(&provider) as Arc<dyn Opener>)?;
+    Ok(Host { adapter, provider })
 }
 
 /// A provider's defaults, but for what the command line says.
@@ -180,7 +196,6 @@ mod tests {
     use netadapter_glue::{EdgeError, Received, Transmit, forward_edge};
     use rocev2::wire::{Packet, UnitWriter};
     use std::convert::Infallible;
-    use std::net::SocketAddr;
 
     /// An edge that flips a bit of the third data packet it receives and makes its ICRC fit again,
     /// as a fault inside a NIC would.
@@ -232,6 +247,57 @@ mod tests {
         frame
     }
 
+    /// A link that carries short frames only, as one with a smaller MTU does.
+    struct Narrow<E>(E);
+
+    impl<E: Edge> Edge for Narrow<E> {
+        forward_edge!(self => self.0);
+
+        fn receive(
+            &mut self,
+            budget: usize,
+            sink: &mut dyn FnMut(Received<'_>),
+        ) -> Result<usize, EdgeError> {
+            self.0.receive(budget, &mut |received| {
+                if received.frame.len() <= 1514 {
+                    sink(received);
+                }
+            })
+        }
+
+        fn transmit(
+            &mut self,
+            budget: usize,
+            fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        ) -> Result<usize, EdgeError> {
+            self.0.transmit(budget, fill)
+        }
+    }
+
+    #[test]
+    fn a_path_that_carries_no_large_packets_is_named() {
+        let text = "ndkperf --operations write --size 64k --iterations 5 --timeout 20";
+        let text = format!("{text} --qp-timeout 12 --retry-count 1 --segments 1");
+        let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
+        let Command::Loopback(args) = command else { panic!() };
+        let config = MemoryConfig { mtu: 4200, max_segments: 1, ..MemoryConfig::default() };
+        let (client, server) = memory::pair(config);
+        let side = |edge, number| {
+            let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
+            let edge = Box::new(Narrow(edge));
+            Side { host: open(edge, &[ip], Some(number.into()), args.transport).unwrap(), ip }
+        };
+        let (client, server) = (side(client, 1), side(server, 2));
+        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let plan = args.run.plans(1).unwrap()[0];
+        let outcome = crate::both_sides(&client, &server, &listener, &plan);
+        assert_eq!((outcome.path_mtu, outcome.messages), (Some(4096), 0));
+        let crate::perf::End::Failed(failure) = outcome.end else { panic!("it moved") };
+        let told = failure.to_string();
+        let sizes = "308 bytes were answered and none of 4156";
+        assert!(told.contains(sizes) && told.contains("path MTU 4096"), "{told}");
+    }
+
     const SIZE: usize = 512;
     const FLIPPED: usize = 500;
 
@@ -264,10 +330,10 @@ mod tests {
             let side = |edge, host| {
                 let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
                 let liar = Box::new(Liar { edge, packets: 0 });
-                Side { adapter: open(liar, &[ip], Some(host.into()), args.transport).unwrap(), ip }
+                Side { host: open(liar, &[ip], Some(host.into()), args.transport).unwrap(), ip }
             };
             let (client, server) = (side(client, 1), side(server, 2));
-            let listener = server.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+            let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
             let plan = args.run.plans(1).unwrap()[0];
             let outcome = crate::both_sides(&client, &server, &listener, &plan);
             assert!(matches!(outcome.end, crate::perf::End::Complete), "{:?}", outcome.end);

@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     Arguments(String),
     /// The results cannot be printed.
     Output(io::Error),
+    /// No packet of full size was answered, and smaller ones were; sizes of IP packets.
+    Hole { source: Box<Failure>, answered: u32, unanswered: u32, path_mtu: u16 },
     /// Both sides failed: the client, and the server.
     Both(Box<Failure>, Box<Failure>),
     /// While doing what.
@@ -85,6 +87,11 @@ impl fmt::Display for Failure {
             Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
             Self::Arguments(what) => f.write_str(what),
             Self::Output(source) => write!(f, "the results cannot be printed: {source}"),
+            Self::Hole { source, answered, unanswered, path_mtu } => write!(
+                f,
+                "{source}; IP packets of {answered} bytes were answered and none of {unanswered}: \
+                 perhaps a link on the way carries less than its ends' MTU (path MTU {path_mtu})"
+            ),
             Self::Both(client, server) => write!(f, "{client}; server: {server}"),
             Self::During { what, source } => write!(f, "{what}: {source}"),
         }

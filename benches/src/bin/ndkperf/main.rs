@@ -22,7 +22,7 @@ use ndkperf::{Adapter, Connector, Listener};
 use serde_json::{Value, json};
 
 use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingServe, Run, Serve};
-use edge::Side;
+use edge::{Host, Side};
 use failure::Failure;
 use perf::{End, Outcome, Plan};
 use rping::Served;
@@ -76,7 +76,7 @@ fn loopback(args: &Loopback) -> Result<(), Failure> {
     let seed = args.run.seed.unwrap_or_else(edge::random_seed);
     let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
     let [client, server] = edge::loopback(args, seed)?;
-    let listener = server.adapter.listen(SocketAddr::new(server.ip, 0))?;
+    let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0))?;
     let outcomes = run_all(&plans, |plan| both_sides(&client, &server, &listener, plan));
     conclude(&args.run, seed, &edge::describe_loopback(args), outcomes)
 }
@@ -109,12 +109,12 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
     let (mut outcome, served) = std::thread::scope(|scope| {
         let serving = scope.spawn(|| match next(listener, &given_up) {
             Some(connector) => {
-                perf::serve(&server.adapter, connector, plan.patience, session::never)
+                perf::serve(&server.host.adapter, connector, plan.patience, session::never)
             }
             None => Ok(0),
         });
         let local = SocketAddr::new(client.ip, 0);
-        let outcome = measure(&client.adapter, local, remote, plan);
+        let outcome = measure(&client.host, local, remote, plan);
         given_up.store(matches!(outcome.end, End::Failed(_)), Ordering::Relaxed);
         (outcome, serving.join())
     });
@@ -135,7 +135,7 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
 
 fn serve(args: &Serve) -> Result<(), Failure> {
     let patience = args.patience.duration();
-    let adapter = edge::network(&args.edge, None)?;
+    let Host { adapter, .. } = edge::network(&args.edge, None)?;
     let listeners = listen(&adapter, &args.edge, args.port)?;
     let mut runs = 0;
     while args.runs.is_none_or(|limit| runs < limit) {
@@ -159,14 +159,14 @@ fn connect(args: &Connect) -> Result<(), Failure> {
     let seed = args.run.seed.unwrap_or_else(edge::random_seed);
     let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
     let local = local_address(&args.edge, args.peer)?;
-    let adapter = edge::network(&args.edge, args.run.seed)?;
+    let host = edge::network(&args.edge, args.run.seed)?;
     let remote = SocketAddr::new(args.peer, args.port);
-    let outcomes = run_all(&plans, |plan| measure(&adapter, local, remote, plan));
+    let outcomes = run_all(&plans, |plan| measure(&host, local, remote, plan));
     conclude(&args.run, seed, &json!({ "kind": args.edge.edge.to_string() }), outcomes)
 }
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
-    let adapter = edge::network(&args.edge, None)?;
+    let Host { adapter, .. } = edge::network(&args.edge, None)?;
     let ip = args.bind.unwrap_or(args.edge.addresses[0].0);
     let listener = listen_at(&adapter, SocketAddr::new(ip, args.ping.port))?;
     loop {
@@ -195,7 +195,7 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
 
 fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
     let local = local_address(&args.edge, args.server)?;
-    let adapter = edge::network(&args.edge, None)?;
+    let Host { adapter, .. } = edge::network(&args.edge, None)?;
     let remote = SocketAddr::new(args.server, args.ping.port);
     let pings = rping::connect(&adapter, local, remote, args.ping.options())?;
     eprintln!("{remote}: {pings} pings, disconnected");
@@ -203,9 +203,9 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
 }
 
 /// One run, with a progress bar.
-fn measure(adapter: &Arc<Adapter>, local: SocketAddr, remote: SocketAddr, plan: &Plan) -> Outcome {
+fn measure(host: &Host, local: SocketAddr, remote: SocketAddr, plan: &Plan) -> Outcome {
     let mut progress = report::Progress::new(plan);
-    perf::run(adapter, local, remote, *plan, &mut |messages| progress.update(messages))
+    perf::run(host, local, remote, *plan, &mut |messages| progress.update(messages))
 }
 
 /// Prints what came of it, whatever failed.
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn both_roles_of_rping_understand_each_other() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 5"), 5).unwrap();
-        let listener = server.adapter.listen(SocketAddr::new(server.ip, rping::PORT)).unwrap();
+        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, rping::PORT)).unwrap();
         let options = rping::Options {
             count: Some(70),
             size: 100,
@@ -329,10 +329,11 @@ mod tests {
             stop: session::never,
         };
         let serving = std::thread::spawn(move || {
-            rping::serve(&server.adapter, any(&[listener]).unwrap(), options)
+            rping::serve(&server.host.adapter, any(&[listener]).unwrap(), options)
         });
         let remote = SocketAddr::new(server.ip, rping::PORT);
-        let pings = rping::connect(&client.adapter, SocketAddr::new(client.ip, 0), remote, options);
+        let pings =
+            rping::connect(&client.host.adapter, SocketAddr::new(client.ip, 0), remote, options);
         assert_eq!(pings.unwrap(), 70);
         let served = serving.join().unwrap().unwrap();
         assert_eq!(served, Served { pings: 70, disconnected: true });
@@ -352,15 +353,16 @@ mod tests {
         };
         for (sent, served) in [(3, Some(Served { pings: 3, disconnected: false })), (2, None)] {
             let remote = SocketAddr::new(server.ip, rping::PORT);
-            let listener = server.adapter.listen(remote).unwrap();
-            let adapter = Arc::clone(&server.adapter);
+            let listener = server.host.adapter.listen(remote).unwrap();
+            let adapter = Arc::clone(&server.host.adapter);
             let serving = std::thread::spawn(move || {
                 rping::serve(&adapter, any(&[listener]).unwrap(), options)
             });
             let local = SocketAddr::new(client.ip, 0);
             let pings =
                 rping::Options { count: Some(sent), patience: Duration::from_secs(20), ..options };
-            let silent = rping::connect_and_ping(&client.adapter, local, remote, pings).unwrap();
+            let silent =
+                rping::connect_and_ping(&client.host.adapter, local, remote, pings).unwrap();
             assert_eq!(serving.join().unwrap().ok(), served);
             drop(silent);
         }
@@ -371,7 +373,7 @@ mod tests {
     #[test]
     fn a_client_that_asks_for_too_much_is_refused_and_the_next_is_served() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 9"), 9).unwrap();
-        let listener = server.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
         let small = arguments("ndkperf --operations send --iterations 10").run.plans(0).unwrap()[0];
         let greedy = Plan { size: 512 << 20, depth: 1, ..small };
         let refused = both_sides(&client, &server, &listener, &greedy);
@@ -387,7 +389,7 @@ mod tests {
         let plan = arguments("ndkperf").run.plans(0).unwrap()[0];
         let remote = SocketAddr::new(server.ip, 9);
         let local = SocketAddr::new(client.ip, 0);
-        let outcome = perf::run(&client.adapter, local, remote, plan, &mut |_| ());
+        let outcome = perf::run(&client.host, local, remote, plan, &mut |_| ());
         let End::Failed(failure) = outcome.end else { panic!("{:?}", outcome.end) };
         assert!(failure.to_string().contains("STATUS_CONNECTION_REFUSED"), "{failure}");
     }

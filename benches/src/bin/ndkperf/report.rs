@@ -1,5 +1,6 @@
 //! What the user sees: a progress bar while it runs, then a table or a JSON document.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,56 @@ pub(crate) fn print(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) ->
         writeln!(out, "{}", table(outcomes, Medium::of_stdout()))?;
         let checked = if run.no_verify { "not checked" } else { "every byte checked" };
         writeln!(out, "{} bytes each, {} at once, {checked}; seed {seed}", run.size, run.depth)?;
+        if let Some(path_mtu) = outcomes.iter().find_map(|outcome| outcome.path_mtu) {
+            writeln!(out, "path MTU {path_mtu}")?;
+        }
+        for line in outcomes.iter().filter_map(trouble) {
+            writeln!(out, "{line}")?;
+        }
     }
     out.flush()
 }
+
+/// What went other than smoothly, if anything did.
+fn trouble(outcome: &Outcome) -> Option<String> {
+    let count = |name| outcome.counter(name);
+    let resent = RESENT.map(|(name, cause)| (count(name), cause));
+    let all: u64 = resent.iter().map(|(packets, _)| packets).sum();
+    let mut parts = Vec::new();
+    if all > 0 {
+        let causes: Vec<String> = resent
+            .iter()
+            .filter(|(packets, _)| *packets > 0)
+            .map(|(packets, cause)| format!("{packets} {cause}"))
+            .collect();
+        let needless = count("needless_resends");
+        let (sent, causes) = (count("sent_pkts"), causes.join(", "));
+        parts.push(format!("{all} of {sent} packets sent again ({causes}), {needless} needlessly"));
+    }
+    let paced = Duration::from_nanos(count("paced_ns"));
+    if !paced.is_zero() {
+        parts.push(format!("paced for {:.1} ms", paced.as_secs_f64() * 1e3));
+    }
+    for (name, what) in [
+        ("rp_cnp_handled", "congestion notifications"),
+        ("rx_icrc_encapsulated", "packets with a wrong ICRC"),
+        ("edge_transmit_drops", "frames given up on their way out"),
+        ("edge_receive_drops", "frames too long to be received"),
+    ] {
+        if count(name) > 0 {
+            parts.push(format!("{} {what}", count(name)));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("{}: {}", outcome.operation, parts.join("; ")))
+}
+
+/// Counters of packets sent again, and why they were.
+const RESENT: [(&str, &str); 4] = [
+    ("resent_timer_pkts", "by timer"),
+    ("resent_nak_pkts", "by NAK"),
+    ("resent_implied_nak_pkts", "by implied NAK"),
+    ("resent_rnr_pkts", "by RNR NAK"),
+];
 
 /// What a table is printed on.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +169,8 @@ fn entry(outcome: &Outcome) -> Value {
         "gigabytes_per_second": per_second(outcome.bytes, outcome.elapsed) / 1e9,
         "latency_us": { "p50": p50, "p99": p99, "p99.9": p999, "max": max },
         "wrong_messages": outcome.mismatches.count,
+        "path_mtu": outcome.path_mtu,
+        "counters": outcome.counters.iter().copied().collect::<BTreeMap<_, _>>(),
         "error": error,
     })
 }
@@ -231,6 +281,46 @@ mod tests {
         }
         let plain = table(&[outcome], Medium::Stream).to_string();
         assert!(plain.is_ascii() || !plain.contains('│'), "{plain}");
+    }
+
+    #[test]
+    fn trouble_is_told_with_its_cause_and_none_is_not() {
+        let mut outcome = outcome();
+        outcome.counters = vec![("sent_pkts", 1000), ("resent_timer_pkts", 0)];
+        assert_eq!(trouble(&outcome), None);
+        outcome.counters = vec![
+            ("sent_pkts", 1000),
+            ("resent_timer_pkts", 4),
+            ("resent_nak_pkts", 8),
+            ("needless_resends", 3),
+            ("paced_ns", 1_500_000),
+        ];
+        let told = "write: 12 of 1000 packets sent again (4 by timer, 8 by NAK), 3 needlessly; \
+                    paced for 1.5 ms";
+        assert_eq!(trouble(&outcome).unwrap(), told);
+        assert_eq!(entry(&outcome)["counters"]["resent_nak_pkts"], 8);
+    }
+
+    /// Goal: what the table tells of is counted under that name.
+    #[test]
+    fn the_counters_that_are_told_exist() {
+        let (edge, _) = netadapter_glue::memory::pair(Default::default());
+        let config = driver::ProviderConfig::new(vec!["10.0.0.1".parse().unwrap()]);
+        let provider = driver::Provider::start(Box::new(edge), config).unwrap();
+        let names: Vec<&str> = provider.counters().iter().map(|(name, _)| name).collect();
+        let told = RESENT.map(|(name, _)| name);
+        let others = [
+            "needless_resends",
+            "sent_pkts",
+            "paced_ns",
+            "rp_cnp_handled",
+            "rx_icrc_encapsulated",
+            "edge_transmit_drops",
+            "edge_receive_drops",
+        ];
+        for name in told.iter().chain(&others) {
+            assert!(names.contains(name), "{name}");
+        }
     }
 
     #[test]

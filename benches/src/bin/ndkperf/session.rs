@@ -97,6 +97,11 @@ impl Session {
         self.finish(&self.connector.accept(&self.qp, limits, &[]))
     }
 
+    /// Our end of the connection.
+    pub(crate) fn local_address(&self) -> Result<SocketAddr, Failure> {
+        Ok(self.connector.local_address()?)
+    }
+
     fn finish(&self, request: &Request) -> Result<(), Failure> {
         match request.wait_timeout(self.patience) {
             Some(result) => Ok(result?),

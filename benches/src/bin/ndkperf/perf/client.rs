@@ -1,17 +1,17 @@
 //! The side that posts, and measures.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
+use driver::abi::{NDK_MR_FLAG_ALLOW_LOCAL_WRITE, STATUS_IO_TIMEOUT};
 use hdrhistogram::Histogram;
-use ndkperf::{Adapter, ReadLimits, Remote};
+use ndkperf::{ReadLimits, Remote};
 
 use super::Mismatches;
 use super::budget::{Budget, RECEIVES_MAX, TooMuch};
 use super::control::{Control, Operation, Parameters};
 use super::ring::{ControlSender, Ring};
+use crate::edge::Host;
 use crate::failure::Failure;
 use crate::pattern::Pattern;
 use crate::session::{Depths, Event, Session, never};
@@ -82,6 +82,10 @@ pub(crate) struct Outcome {
     /// From post to completion, in nanoseconds.
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) mismatches: Mismatches,
+    /// Payload bytes of a full packet, once it was connected.
+    pub(crate) path_mtu: Option<u16>,
+    /// What the provider counted meanwhile, by name.
+    pub(crate) counters: Vec<(&'static str, u64)>,
     pub(crate) end: End,
 }
 
@@ -96,21 +100,44 @@ impl Outcome {
             latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
                 .expect("these bounds are valid"),
             mismatches: Mismatches::default(),
+            path_mtu: None,
+            counters: Vec::new(),
             end: End::Complete,
         }
+    }
+
+    /// What one counter moved by.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
     }
 }
 
 /// Runs `plan` from `local` against the server at `remote`; `progress` is told now and then how
 /// many messages are through.
 pub(crate) fn run(
-    adapter: &Arc<Adapter>,
+    host: &Host,
     local: SocketAddr,
     remote: SocketAddr,
     plan: Plan,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome {
-    let mut client = match Client::connect(adapter, local, remote, plan) {
+    let before = host.provider.counters();
+    let mut outcome = run_uncounted(host, local, remote, plan, progress);
+    let moved = host.provider.counters().iter().zip(before.iter());
+    // Connections now are no total, and may be fewer than before.
+    outcome.counters =
+        moved.map(|((name, now), (_, before))| (name, now.saturating_sub(before))).collect();
+    outcome
+}
+
+fn run_uncounted(
+    host: &Host,
+    local: SocketAddr,
+    remote: SocketAddr,
+    plan: Plan,
+    progress: &mut dyn FnMut(u64),
+) -> Outcome {
+    let mut client = match Client::connect(host, local, remote, plan) {
         Ok(client) => client,
         Err(failure) => {
             let end = End::Failed(failure.during(format!("connecting to {remote}")));
@@ -121,6 +148,7 @@ pub(crate) fn run(
         Ok(()) if client.interrupted => client.outcome.end = End::Interrupted,
         Ok(()) => {}
         Err(failure) => {
+            let failure = client.explained(failure, remote.ip());
             client.outcome.end = End::Failed(failure.during(plan.operation.to_string()));
         }
     }
@@ -153,12 +181,13 @@ struct Client {
 
 impl Client {
     fn connect(
-        adapter: &Arc<Adapter>,
+        host: &Host,
         local: SocketAddr,
         remote: SocketAddr,
         plan: Plan,
     ) -> Result<Self, Failure> {
         let parameters = plan.parameters();
+        let adapter = &host.adapter;
         let pd = adapter.create_pd()?;
         let depths =
             Depths { receive: ControlSender::SLOTS, initiator: plan.depth + ControlSender::SLOTS };
@@ -175,6 +204,7 @@ impl Client {
         let control = ControlSender::new(&pd, depth)?;
         let limits = ReadLimits { inbound: 0, outbound: adapter.info()?.MaxOutboundReadLimit };
         session.connect(local, remote, limits)?;
+        let path_mtu = host.path_mtu(session.local_address()?);
         Ok(Self {
             plan,
             parameters,
@@ -191,8 +221,28 @@ impl Client {
             announced: 0,
             granted: 0,
             summary: None,
-            outcome: Outcome::new(plan.operation),
+            outcome: Outcome { path_mtu, ..Outcome::new(plan.operation) },
         })
+    }
+
+    /// Where small packets were answered and large ones never, says so: the ends of a path may have a larger
+    /// MTU than what lies between them.
+    fn explained(&self, failure: Failure, peer: IpAddr) -> Failure {
+        let silent = matches!(&failure, Failure::Completion { status: STATUS_IO_TIMEOUT, .. });
+        let Some(path_mtu) = self.outcome.path_mtu.filter(|_| silent && self.granted > 0) else {
+            return failure;
+        };
+        let payload = self.plan.size.min(path_mtu.into());
+        if self.outcome.messages > 0 || payload <= Control::LEN as u32 {
+            return failure;
+        }
+        // IP, UDP, BTH and ICRC; then the 256 bytes of a CM message and its DETH, which were answered.
+        let around = if peer.is_ipv4() { 20 } else { 40 } + 8 + 12 + 4;
+        let (answered, unanswered) = (around + 8 + 256, around + 16 + payload);
+        if unanswered <= answered {
+            return failure;
+        }
+        Failure::Hole { source: Box::new(failure), answered, unanswered, path_mtu }
     }
 
     /// Moves all messages.
