@@ -114,6 +114,8 @@ fn seeds() {
     let must = Deed::ALL.into_iter().filter(|&deed| deed != Deed::Strict);
     let missing: Vec<_> = must.filter(|&deed| deeds[deed as usize] == 0).collect();
     assert!(missing.is_empty() || count < 1000, "the seeds never met {missing:?}");
+    let share = 3 * deeds[Deed::ForeignSeed as usize];
+    assert!(share >= count || count < 1000, "a third of the seeds has a foreign peer");
 }
 
 /// Goal: a seed says everything.

@@ -168,11 +168,13 @@ pub enum Deed {
     ForgedMessage,
     ForgedReq,
     ForgedRestart,
+    /// A seed in which a connection with a foreign peer was established.
+    ForeignSeed,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -229,6 +231,7 @@ impl Deed {
         Self::ForgedMessage,
         Self::ForgedReq,
         Self::ForgedRestart,
+        Self::ForeignSeed,
     ];
 
     /// What a foreign peer has done.

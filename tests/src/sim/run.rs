@@ -28,6 +28,10 @@ impl World {
         self.report.hash = self.hasher.finish();
         self.report.elapsed = self.now;
         self.report.requests = self.watch.requests;
+        let met = |deed: Deed| self.report.deeds[deed as usize] > 0;
+        if met(Deed::ForeignPassive) || met(Deed::ForeignActive) {
+            self.did(Deed::ForeignSeed);
+        }
         let (net, watch) = (self.net.met, &self.watch);
         for (deed, count) in [
             (Deed::BurstLoss, net.burst),
