@@ -552,7 +552,6 @@ impl State {
             Control::Resolved { remote, mac } => {
                 self.finish_resolution(now, remote, mac, |tci| tci)
             }
-            Control::CheckPaths => self.path_checks.restart(),
             Control::List { listed } => listed(Some(self.endpoints())),
             Control::Stop => self.stopped = true,
         }

@@ -67,7 +67,6 @@ impl State {
             | Control::Disconnect { .. }
             | Control::SetAddresses { .. }
             | Control::Resolved { .. }
-            | Control::CheckPaths
             | Control::Stop => return None,
         };
         Some(own + self.request_bytes())
@@ -98,7 +97,6 @@ impl State {
             | Control::Reject { .. }
             | Control::SetAddresses { .. }
             | Control::Resolved { .. }
-            | Control::CheckPaths
             | Control::Stop => {}
         }
     }

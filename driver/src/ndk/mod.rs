@@ -304,9 +304,6 @@ pub(crate) enum Control {
         remote: IpAddr,
         mac: Option<[u8; 6]>,
     },
-    /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
-    #[cfg_attr(not(windows), expect(dead_code, reason = "only Windows tells"))]
-    CheckPaths,
     /// Who listens and who is connected.
     List {
         /// Gets nothing where there is no memory for them.
