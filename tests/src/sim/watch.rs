@@ -103,6 +103,8 @@ pub(crate) struct Watch {
     /// Flows to QPs of hosts that have restarted since, and count them from the same start: their
     /// requester may not know.
     before: BTreeMap<Name, Vec<Flow>>,
+    /// QPs that such a number was connected with before.
+    partners: BTreeMap<Name, Vec<Name>>,
     /// Bytes in flight; bytes kept behind a hole; the MSN of a new connection.
     windows: BTreeMap<IpAddr, [u64; 3]>,
     /// Hosts that are not ours: what they do is learnt from, and not judged.
@@ -310,7 +312,9 @@ impl Watch {
         if let Some(old) = self.flows.insert(to, flow) {
             self.before.entry(to).or_default().push(old);
         }
-        self.peers.insert(from, to);
+        if let Some(old) = self.peers.insert(from, to).filter(|old| *old != to) {
+            self.partners.entry(from).or_default().push(old);
+        }
     }
 
     /// What a foreign requester has sent for the first time.
@@ -357,7 +361,17 @@ impl Watch {
     }
 
     fn response_sent(&mut self, seen: &Seen<'_>) -> Objection {
-        let to = self.peers.get(&(seen.dst, seen.qpn)).ok_or("an answer to no QP")?;
+        let name = (seen.dst, seen.qpn);
+        let mut to = self.peers.get(&name).ok_or("an answer to no QP")?;
+        // A peer that started anew uses the number again, while its old connection is being asked.
+        let fits =
+            |flow: &Flow| flow.place(seen.psn, flow.arrived).is_some_and(|at| at <= flow.arrived);
+        let is_of = |to: &&Name| to.0 == seen.src && self.flows.get(*to).is_some_and(fits);
+        if !is_of(&to)
+            && let Some(old) = self.partners.get(&name).and_then(|old| old.iter().rev().find(is_of))
+        {
+            to = old;
+        }
         require!(to.0 == seen.src, "an answer from somebody else");
         let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
         let Some(at) = flow.place(seen.psn, flow.arrived) else {
