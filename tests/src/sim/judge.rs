@@ -93,6 +93,8 @@ struct Said {
     hash: u64,
     last: u64,
     times: u32,
+    /// What the peer has said until then is no reason to tell it this beside the timer.
+    told: u64,
 }
 
 /// One side of a connection, as its host and its ID name it.
@@ -380,14 +382,19 @@ impl Judge {
         require!(message.is_zero(12), "private data that nobody gave");
         let again = side.dreq.is_some();
         // A peer that speaks is told at once again: it may have restarted.
-        let told = side.dreq.as_mut().filter(|said| heard.is_some_and(|at| at >= said.last));
-        if let Some(said) = told {
-            said.last = 0;
-        }
+        // That moves no timer, and each time that it speaks is good for one.
         check_over(side, now, queued)?;
-        repeat(&mut side.dreq, now, message, &mut side.patient, queued)?;
+        let said = side.dreq.as_mut().zip(heard).filter(|(said, at)| *at > said.told);
+        let result = match said {
+            Some((said, at)) => {
+                require!(said.hash == message.hash, "sent again with other bytes");
+                said.told = at;
+                Ok(())
+            }
+            None => repeat(&mut side.dreq, now, message, &mut side.patient, queued),
+        };
         self.again += u64::from(again);
-        Ok(())
+        result
     }
 
     fn drep(&mut self, host: IpAddr, peer: IpAddr, message: &Message<'_>) -> Objection {
@@ -417,7 +424,7 @@ fn repeat(
     queued: u64,
 ) -> Objection {
     let Some(said) = said else {
-        *said = Some(Said { hash: message.hash, last: now, times: 1 });
+        *said = Some(Said { hash: message.hash, last: now, times: 1, told: now });
         return Ok(());
     };
     require!(said.hash == message.hash, "sent again with other bytes");
