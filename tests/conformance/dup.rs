@@ -1,5 +1,6 @@
 //! Duplicates at the responder.
 
+use crate::packet::opcode;
 use crate::peer::*;
 use rocev2::env::Duration;
 use rocev2::ids::Rkey;
@@ -162,6 +163,18 @@ fn dup_08_a_duplicate_read_of_something_else_is_silent() {
             world.is_dropped(DropReason::Duplicate, |world| world.read(0, key, va, len));
         }
         world.works(1);
+    });
+}
+
+/// A requester takes a later answer as the loss of an earlier one.
+#[test]
+fn reads_asked_for_again_backwards_are_answered_forwards() {
+    each(|mut world| {
+        let key = world.key;
+        (0..3).for_each(|at| world.read(at, key, BASE, 64));
+        world.sent();
+        [2, 0, 1].into_iter().for_each(|at| world.read(at, key, BASE, 64));
+        assert_eq!(world.places(), [0, 1, 2].map(|at| (opcode::READ_ONLY, at)));
     });
 }
 

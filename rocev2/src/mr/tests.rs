@@ -96,6 +96,10 @@ fn key_09_to_11_only_what_was_mapped_in_the_domain_is_invalidated() {
         assert_eq!(mrs.invalidate(PD, by, plain), Err(AccessError::Kind));
         assert_eq!(mrs.invalidate(PD, by, privileged), Err(AccessError::Kind));
     }
+    // Asked before a READ that will end its key.
+    assert_eq!(mrs.check_invalidable(PD, frmr), Ok(()));
+    assert_eq!(mrs.check_invalidable(OTHER, frmr), Err(AccessError::Domain));
+    assert_eq!(mrs.check_invalidable(PD, plain), Err(AccessError::Kind));
     let released = Released { key: frmr, region: RegionId(4) };
     assert_eq!(mrs.invalidate(PD, By::Peer(QPN), frmr), Ok(Some(released)));
     assert_eq!(mrs.region(&target), None);
