@@ -244,7 +244,7 @@ list! {
         "match self.reads.fill(" =>
         "if self.reply.is_some() {
             let reads = core::mem::take(&mut self.reads);
-            let written = self.fill_reply(peer, unit);
+            let written = self.fill_reply(peer, unit, tally);
             self.reads = reads;
             return (written, Verdict::Done);
         }

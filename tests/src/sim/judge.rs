@@ -115,6 +115,8 @@ struct Side {
     mras: u32,
     /// Since when the peer is known to have it.
     established: Option<u64>,
+    /// Some packet of the peer has come, if not the first one.
+    reached: bool,
     /// Since when it need not say anything more by itself.
     over: Option<u64>,
     /// The peer has asked for more time since the last sending.
@@ -143,8 +145,8 @@ pub(crate) struct Judge {
     pub(crate) queued: u64,
     sides: BTreeMap<(IpAddr, u32), Side>,
     heard: BTreeMap<(IpAddr, IpAddr, u32), Heard>,
-    /// When a host has last taken a message of a peer.
-    last: BTreeMap<(IpAddr, IpAddr), u64>,
+    /// When somebody has last taken a message of a peer, at whichever address.
+    last: BTreeMap<IpAddr, u64>,
     sidr: BTreeMap<(IpAddr, IpAddr, u32), [u32; 2]>,
     /// Messages judged, by [`Kind`].
     judged: [u64; Kind::ALL.len()],
@@ -161,11 +163,14 @@ impl Judge {
     }
 
     /// The first data of the peer has reached a QP, which says what an RTU says.
-    pub(crate) fn data(&mut self, now: u64, host: IpAddr, qpn: u32) {
+    pub(crate) fn data(&mut self, now: u64, host: IpAddr, qpn: u32, first: bool) {
         let of = |side: &&mut Side| side.qpn == qpn && side.rep.is_some();
         let mut sides = self.sides.range_mut((host, 0)..=(host, u32::MAX)).map(|(_, side)| side);
         if let Some(side) = sides.find(of) {
-            side.established.get_or_insert(now);
+            side.reached = true;
+            if first {
+                side.established.get_or_insert(now);
+            }
         }
     }
 
@@ -178,7 +183,7 @@ impl Judge {
     pub(crate) fn taken(&mut self, now: u64, seen: &Seen<'_>) {
         let Some(message) = Message::read(seen) else { return };
         let Message { kind, transaction, local, remote, .. } = message;
-        self.last.insert((seen.dst, seen.src), now);
+        self.last.insert(seen.src, now);
         let heard = self.heard.entry((seen.dst, seen.src, local)).or_default();
         heard.transactions.push(transaction);
         match kind {
@@ -375,9 +380,12 @@ impl Judge {
 
     fn dreq(&mut self, now: u64, host: IpAddr, peer: IpAddr, message: &Message<'_>) -> Objection {
         let queued = self.queued;
-        let heard = self.last.get(&(host, peer)).copied();
+        let heard = self.last.get(&peer).copied();
         let side = self.side(host, peer, message).ok_or("the IDs are no connection's")?;
-        require!(side.established.is_some(), "of a connection that is not established");
+        require!(
+            side.established.is_some() || side.reached,
+            "of a connection that is not established"
+        );
         require!(message.get(8, 3) == side.peer_qpn, "another QPN than the peer's");
         require!(message.is_zero(12), "private data that nobody gave");
         let again = side.dreq.is_some();

@@ -14,8 +14,9 @@ const ANSWER: u64 = 2_000 * MS;
 /// Between two turns of a host that has work, at most, and how long one may stand still.
 const TURN: u64 = 3_000;
 const STALL: u64 = 20 * MS;
-/// A foreign host is slow, and asks for pauses of 655 ms while its consumer posts its receives.
-const FOREIGN: u64 = 4_000 * MS;
+/// A foreign host says only after 4.6 s once more what was lost while it connected, and asks for pauses
+/// of 655 ms while its consumer posts its receives.
+const FOREIGN: u64 = (4_700 + 4 * 655) * MS;
 
 impl World {
     /// Nobody waits longer than policy allows.

@@ -208,8 +208,9 @@ impl Watch {
             if let Some(flow) = self.flows.get_mut(&(seen.dst, seen.qpn)) {
                 let before = flow.arrived;
                 flow.arrive(&seen);
-                if before == 0 && flow.arrived > 0 {
-                    self.judge.data(now, seen.dst, seen.qpn);
+                let first = before == 0 && flow.arrived > 0;
+                if flow.arrived == 0 || first {
+                    self.judge.data(now, seen.dst, seen.qpn, first);
                 }
             }
         } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))

@@ -62,8 +62,8 @@ pub(crate) struct Responder {
     /// Requests for an ACK that have none yet, and since when.
     asked: u32,
     since: u64,
-    /// The last SEND or WRITE.
-    last: u64,
+    /// The PSN behind the last SEND or WRITE.
+    done: u64,
 }
 
 impl Default for Responder {
@@ -79,7 +79,7 @@ impl Default for Responder {
             reading: None,
             asked: 0,
             since: 0,
-            last: 0,
+            done: 0,
         }
     }
 }
@@ -140,7 +140,10 @@ impl Responder {
         receives: &mut VecDeque<(usize, Vec<Piece>)>,
         cx: &mut Context<'_>,
     ) {
-        let Some(at) = place(self.first, seen.psn, self.epsn) else { return };
+        let Some(at) = place(self.first, seen.psn, self.epsn) else {
+            // Before the first PSN: as late as any duplicate.
+            return self.acknowledge_again(cx);
+        };
         if at > self.epsn {
             if std::mem::replace(&mut self.nak_sent, true) {
                 cx.did(Did::Dropped);
@@ -239,8 +242,8 @@ impl Responder {
             self.open = Open::No;
             self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
         }
-        self.last = self.epsn;
         self.epsn += 1;
+        self.done = self.epsn;
         if seen.ack_req {
             if self.asked == 0 {
                 self.since = cx.now;
@@ -271,13 +274,17 @@ impl Responder {
         Ok(())
     }
 
+    /// Of what came before, the ACK names the PSN before the expected one, or the last SEND or WRITE.
+    fn acknowledge_again(&self, cx: &mut Context<'_>) {
+        let behind = if cx.quirks.stale_ack { self.done } else { self.epsn };
+        let ack = self.aeth(behind.wrapping_sub(1), 0x1f, cx);
+        cx.out.push(ack);
+    }
+
     /// What came before.
     fn duplicate(&mut self, at: u64, seen: &Seen<'_>, cx: &mut Context<'_>) {
         if seen.opcode != opcode::READ_REQUEST {
-            let named = if cx.quirks.stale_ack { self.last } else { self.epsn - 1 };
-            let ack = self.aeth(named, 0x1f, cx);
-            cx.out.push(ack);
-            return;
+            return self.acknowledge_again(cx);
         }
         let what = read_reth(seen.ext);
         let found = self.records.iter_mut().rev().find(|read| (read.from..read.end).contains(&at));
