@@ -11,6 +11,8 @@
 mod atm;
 #[path = "conformance/catalogue.rs"]
 mod catalogue;
+#[path = "conformance/count.rs"]
+mod count;
 #[path = "conformance/cve.rs"]
 mod cve;
 #[path = "conformance/dup.rs"]
