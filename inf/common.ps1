@@ -7,6 +7,8 @@ $HardwareId  = 'root\ndkrocev2'
 $ComponentId = 'ndkrocev2_lower'
 $VnicInf     = 'ndkrocev2'
 $LowerInf    = 'ndkrocev2-lower'
+# Beside the scripts, and kept where the system needs it when they are gone.
+$CounterManifest = Join-Path $PSScriptRoot 'ndkrocev2.man'
 $StateFile   = Join-Path $env:ProgramData 'ndkrocev2\install.json'
 
 # What the processor is called: in a PE header, by stampinf, as a folder of the WDK, by inf2cat.

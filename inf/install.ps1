@@ -228,6 +228,19 @@ function Install-Driver {
     }
 }
 
+# What Get-Counter and perfmon show; the names of the counters are in the image.
+function Install-Counters {
+    Invoke-Step $CounterManifest 'Register the performance counters' {
+        $service = Get-ItemProperty "HKLM:\SYSTEM\CurrentControlSet\Services\$ServiceName"
+        $image = $service.ImagePath -replace '^\\SystemRoot', $env:windir -replace '^System32', "$env:windir\System32"
+        # Those of another version: there need not be any.
+        Invoke-Native 'unlodctr.exe' @("/m:$CounterManifest") (-1..65535) | Out-Null
+        Invoke-Native 'lodctr.exe' @("/m:$CounterManifest", (Split-Path -Parent $image))
+    } {
+        Invoke-Native 'unlodctr.exe' @("/m:$CounterManifest")
+    }
+}
+
 function Install-Device {
     if (Get-VnicDevice) { return }
     $tool = $DeviceTool
@@ -356,6 +369,7 @@ try {
         Install-Certificate
     }
     Install-Driver
+    Install-Counters
     Install-Device
     if (-not $WhatIfPreference) {
         Wait-Until 'the adapter does not appear' { Get-Vnic } | Out-Null

@@ -36,6 +36,13 @@ function Invoke-Removal([string] $Target, [string] $Action, [scriptblock] $Do) {
 $state = $null
 if (Test-Path $StateFile) { $state = Get-Content $StateFile -Raw | ConvertFrom-Json }
 
+if (Test-Path $CounterManifest) {
+    # Whatever it says of counters that are not registered.
+    Invoke-Removal $CounterManifest 'Remove the performance counters' {
+        Invoke-Native 'unlodctr.exe' @("/m:$CounterManifest") (-1..65535)
+    }
+}
+
 # The adapter before the protocol: removing the protocol deletes the service, which the adapter runs on.
 foreach ($device in @(Get-VnicDevice)) {
     Invoke-Removal $device.InstanceId 'Remove the device' { Remove-VnicDevice $device.InstanceId }

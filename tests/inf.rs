@@ -2,6 +2,8 @@
 //!
 //! It passes the files as they are, and finds each of a list of mistakes made in them.
 
+#[path = "inf/counters.rs"]
+mod counters;
 #[path = "inf/install.rs"]
 mod install;
 #[path = "inf/lint.rs"]
@@ -36,6 +38,27 @@ fn the_files_are_ascii() {
         let text = fs::read_to_string(&path).expect("a text");
         assert!(text.is_ascii(), "{} is not ASCII", path.display());
     }
+}
+
+/// Goal: the manifest of the performance counters tells of the driver's own table: sets, IDs, and the
+/// numbers of the strings in the image. What it should be is left in `target` where it is not.
+#[test]
+fn the_counters_of_the_manifest_are_the_drivers() {
+    let (wanted, found) = (counters::manifest(), read(counters::FILE));
+    if wanted != found {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/ndkrocev2.man");
+        fs::write(&place, wanted).expect("the folder of builds can be written");
+        panic!("{} is another than {}", counters::FILE, place.display());
+    }
+    let name =
+        Path::new(counters::FILE).file_name().and_then(|name| name.to_str()).expect("a name");
+    for script in ["inf/install.ps1", "inf/uninstall.ps1"] {
+        assert!(read(script).contains("$CounterManifest"), "{script}");
+    }
+    assert!(
+        read("inf/common.ps1").contains(&format!("'{name}'")),
+        "common.ps1 does not name {name}"
+    );
 }
 
 /// What the scripts do by name bears the names that the INFs and the driver give it.

@@ -58,6 +58,8 @@ mod in_wine {
         remote_subnets_are_allowed_or_not: "subnets";
         /// Goal: the NDK counters tell connections, refusals, breaks and CQ errors.
         ndk_counters_count: "counters";
+        /// Goal: the performance counter sets tell, per adapter and connection, what went over the wire.
+        performance_counters_are_collected: "performance";
         /// Goal: an adapter with an address of its own takes its own frames and no others.
         an_adapter_has_its_own_address: "own-address";
         /// Goal: tags pass beside frames in both directions, as `*PriorityVLANTag` says.

@@ -1,6 +1,11 @@
 //! What the linker of the Windows image is told.
 
-use std::env;
+use std::path::Path;
+use std::{env, fs};
+
+#[path = "../src/counter_sets.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the driver needs more of it")]
+mod counter_sets;
 
 /// For link.exe and lld-link.
 const LINK: [&str; 15] = [
@@ -24,11 +29,12 @@ const LINK: [&str; 15] = [
     "/MERGE:.00cfg=.rdata",
 ];
 /// None of them is paged: all of it may run at DISPATCH_LEVEL.
-const SECTIONS: [(&str, &str); 4] =
-    [(".text", "RE"), (".rdata", "R"), (".data", "RW"), (".pdata", "R")];
+const SECTIONS: [(&str, &str); 5] =
+    [(".text", "RE"), (".rdata", "R"), (".data", "RW"), (".pdata", "R"), (".rsrc", "R")];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../src/counter_sets.rs");
     let target = |key| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     if target("OS") != "windows" || target("ENV") != "msvc" {
         return;
@@ -41,9 +47,56 @@ fn main() {
     for argument in LINK {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
+    let strings = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("strings.res");
+    fs::write(&strings, resources()).expect("cargo's folder can be written");
+    println!("cargo::rustc-cdylib-link-arg={}", strings.display());
     // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.
     let not_paged = if cfg!(windows) { "!P" } else { "P" };
     for (section, access) in SECTIONS {
         println!("cargo::rustc-cdylib-link-arg=/SECTION:{section},{access}{not_paged}");
     }
+}
+
+/// The names and descriptions of the performance counters, as a compiled resource file: blocks of 16
+/// strings, each behind its length, by
+/// [the format's page](https://learn.microsoft.com/windows/win32/menurc/resource-file-formats).
+fn resources() -> Vec<u8> {
+    const STRING_TABLE: u16 = 6;
+    const ENGLISH: u16 = 0x409;
+    let strings: Vec<_> = counter_sets::strings().collect();
+    let mut blocks: Vec<_> = strings.iter().map(|(id, _)| id / 16).collect();
+    blocks.dedup();
+    // The empty entry with which such a file begins.
+    let mut file = entry(0, 0, 0, &[]);
+    for block in blocks {
+        let mut bytes = Vec::new();
+        for id in block * 16..(block + 1) * 16 {
+            let text = strings.iter().find(|(other, _)| *other == id).map_or("", |(_, text)| text);
+            let units: Vec<u16> = text.encode_utf16().collect();
+            bytes.extend((units.len() as u16).to_le_bytes());
+            bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        }
+        file.extend(entry(STRING_TABLE, block as u16 + 1, ENGLISH, &bytes));
+    }
+    file
+}
+
+/// One resource: a header of 32 bytes, the data, and zeros up to a multiple of four.
+fn entry(kind: u16, number: u16, language: u16, data: &[u8]) -> Vec<u8> {
+    const MOVEABLE_PURE_DISCARDABLE: u16 = 0x1030;
+    let flags = if kind == 0 { 0 } else { MOVEABLE_PURE_DISCARDABLE };
+    let mut entry = Vec::new();
+    entry.extend((data.len() as u32).to_le_bytes());
+    entry.extend(32_u32.to_le_bytes());
+    for word in [0xffff, kind, 0xffff, number] {
+        entry.extend(u16::to_le_bytes(word));
+    }
+    // Of the data: version, flags, language; version and characteristics of one's own.
+    entry.extend(0_u32.to_le_bytes());
+    entry.extend(flags.to_le_bytes());
+    entry.extend(language.to_le_bytes());
+    entry.extend([0; 8]);
+    entry.extend(data);
+    entry.resize(entry.len().next_multiple_of(4), 0);
+    entry
 }

@@ -17,6 +17,8 @@ extern crate std;
 
 pub mod abi;
 mod core;
+#[doc(hidden)]
+pub mod counter_sets;
 #[cfg_attr(
     not(all(windows, target_env = "msvc")),
     allow(dead_code, reason = "other homes have the wire for themselves")

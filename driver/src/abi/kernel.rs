@@ -92,12 +92,25 @@ functions! {
     ) -> PVOID;
 }
 
-// What `wdk-sys` does not have: it leaves deprecated functions out, and inline ones.
+// What `wdk-sys` does not have: it leaves deprecated functions out, and inline ones; and what the
+// stand-in for its headers has not, performance counters.
 #[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "system" {
     /// Deprecated for `ExAllocatePool2`, which Server 2019 does not have.
     pub(crate) fn ExAllocatePoolWithTag(kind: i32, bytes: usize, tag: ULONG) -> PVOID;
     pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
+    pub(crate) fn PcwRegister(
+        registration: *mut PVOID,
+        information: *const PCW_REGISTRATION_INFORMATION,
+    ) -> NTSTATUS;
+    pub(crate) fn PcwUnregister(registration: PVOID);
+    pub(crate) fn PcwAddInstance(
+        buffer: PVOID,
+        name: *const UNICODE_STRING,
+        id: ULONG,
+        count: ULONG,
+        data: *const PCW_DATA,
+    ) -> NTSTATUS;
 }
 
 // What the crate `tracelogging` calls by name, and declares for itself.

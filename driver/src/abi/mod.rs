@@ -30,6 +30,7 @@ mod ndis6;
 mod netio;
 mod ntos;
 mod object;
+mod pcw;
 mod sockaddr;
 mod status;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub use netadapter_glue::ndis::abi::{
 pub use netio::*;
 pub use ntos::*;
 pub use object::*;
+pub use pcw::*;
 pub use sockaddr::*;
 pub use status::*;
 

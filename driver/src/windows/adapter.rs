@@ -37,6 +37,8 @@ use once_cell::race::OnceBox;
 pub(super) struct Adapter {
     pub(super) handle: NDIS_HANDLE,
     pub(super) luid: NET_LUID,
+    /// The interface's index.
+    pub(super) interface: NET_IFINDEX,
     config: Config,
     /// Its Ethernet address, fixed while it runs.
     pub(super) mac: [u8; 6],
@@ -93,6 +95,7 @@ impl Adapter {
         let adapter = Arc::new(Self {
             handle,
             luid: parameters.NetLuid,
+            interface: parameters.IfIndex,
             config,
             mac,
             attachment: Arc::new(attachment),

@@ -1,7 +1,7 @@
 //! Load and unload.
 #![allow(unsafe_code, reason = "calls NDIS, which calls back")]
 
-use super::{DRIVER, header, miniport, ndk, protocol};
+use super::{DRIVER, counters, header, miniport, ndk, protocol};
 use crate::SERVICE;
 use crate::abi::imports::{
     NdisDeregisterProtocolDriver, NdisGetVersion, NdisMDeregisterMiniportDriver,
@@ -63,7 +63,9 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     let version = Version::choose(system).ok_or(NDIS_STATUS_BAD_VERSION)?;
     register_miniport(driver, registry_path, &version)?;
     // Every protocol handler may be called before this returns: nothing may be missing by then.
-    register_protocol(&version).inspect_err(|_| deregister_miniport())
+    register_protocol(&version).inspect_err(|_| deregister_miniport())?;
+    counters::register();
+    Ok(())
 }
 
 fn register_miniport(
@@ -173,6 +175,7 @@ fn register_protocol(version: &Version) -> Result<(), NTSTATUS> {
 /// # Safety
 /// Called once by NDIS, when no adapter is left.
 unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
+    counters::unregister();
     let protocol = DRIVER.protocol.swap(null_mut(), Ordering::AcqRel);
     if !protocol.is_null() {
         // SAFETY: registered, and not deregistered yet.

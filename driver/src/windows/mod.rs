@@ -18,6 +18,7 @@
 mod adapter;
 mod binding;
 mod config;
+mod counters;
 mod entry;
 mod ip;
 mod lists;
@@ -93,6 +94,11 @@ impl Driver {
         };
         // Dropped here, not under the lock.
         drop(removed);
+    }
+
+    /// The adapter at a place of the list, which others may change meanwhile.
+    fn adapter_at(&self, index: usize) -> Option<Arc<Adapter>> {
+        self.adapters.lock().get(index).cloned()
     }
 
     /// The adapter that wants the NIC of this name.

@@ -172,6 +172,16 @@ impl Adapter {
         reply.wait().flatten()
     }
 
+    /// The same for somebody whom a halt does not wait for; `None` also where NDK is off. PASSIVE_LEVEL.
+    pub(super) fn open_endpoints(&self) -> Option<Vec<Endpoint>> {
+        if !self.ndk.open.enter(1) {
+            return None;
+        }
+        let endpoints = self.endpoints();
+        self.ndk.open.leave(1);
+        endpoints
+    }
+
     /// The counters of RDMA traffic. IRQL <= DISPATCH_LEVEL.
     pub(super) fn ndk_counters(&self) -> NDIS_NDK_PERFORMANCE_COUNTERS {
         let frames = self.port().counters();

@@ -77,7 +77,7 @@ def workspace():
     edit(
         tree / image,
         (repository / image).read_text(),
-        (r"\[target\.'cfg\(windows\)'\.build-dependencies\]", "[build-dependencies]", 1),
+        (r"\[target\.'cfg\(windows\)'\.build-dependencies\]", "[target.'cfg(unix)'.build-dependencies]", 1),
     )
     edit(tree / script, (repository / script).read_text(), (r"#\[cfg\(windows\)\]\n", "\n", 1))
     # cargo drops from it what the copy does not need; begun anew only where the original changed.

@@ -7,12 +7,13 @@ pub mod irql;
 pub mod lock;
 pub mod mdl;
 pub mod misc;
+pub mod pcw;
 pub mod pool;
 
 pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     [dispatcher::table(), dpc::table(), irql::table(), lock::table(), mdl::table()]
         .into_iter()
-        .chain([etw::table(), misc::table(), misc::runtime(), pool::table()])
+        .chain([etw::table(), misc::table(), misc::runtime(), pcw::table(), pool::table()])
         .flatten()
 }
 
@@ -37,6 +38,12 @@ impl UnicodeString {
         let units: &'static mut [u16] = text.encode_utf16().chain([0]).collect::<Vec<_>>().leak();
         let length = (units.len() as u16 - 1) * 2;
         Self { length, maximum: length + 2, buffer: units.as_ptr() }
+    }
+
+    /// `*`, for whatever is asked for by a pattern.
+    pub fn star() -> *const Self {
+        static STAR: [u16; 1] = [b'*' as u16];
+        Box::leak(Box::new(Self { length: 2, maximum: 2, buffer: STAR.as_ptr() }))
     }
 
     /// # Safety

@@ -19,7 +19,7 @@ use crate::ndis::oid;
 use crate::ndis::vnic::{self, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
 use crate::netio;
-use crate::ntos::{dispatcher, dpc, etw, lock, mdl, pool};
+use crate::ntos::{dispatcher, dpc, etw, lock, mdl, pcw, pool};
 
 type Scenario = fn(&dyn Host, &[String]);
 
@@ -40,6 +40,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("lossy", traffic::lossy),
     ("subnets", traffic::subnets),
     ("counters", traffic::counters),
+    ("performance", traffic::performance),
     ("own-address", frames::own_address),
     ("tags", frames::tags),
     ("vlan", frames::vlan),
@@ -177,6 +178,7 @@ fn clean(when: &str) {
     netio::report_leaks();
     registration::report_leaks();
     etw::report_leaks();
+    pcw::report_leaks();
     if breaches() == before {
         say!("nothing leaks {when}");
     }

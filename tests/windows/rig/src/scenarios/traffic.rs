@@ -1,6 +1,7 @@
 //! Frames, of TCP/IP and of RoCE.
 
 use driver::abi::*;
+use driver::counter_sets::SETS;
 
 use super::net::{Net, PATIENCE};
 use super::*;
@@ -169,6 +170,53 @@ pub(super) fn counters(host: &dyn Host, _: &[String]) {
     drop(connection);
     say!("counters verified");
     net.end(host);
+}
+
+/// The performance counter sets: what one adapter sent the other has received, per adapter and per
+/// connection, and the frames are those that `OID_NDK_STATISTICS` tells.
+pub(super) fn performance(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let wanted: Vec<_> =
+        SETS.iter().map(|set| (set.name.to_owned(), set.members().count())).collect();
+    assert_eq!(pcw::registered(), wanted);
+    let [adapters, drops, connections] = SETS.map(|set| set.name);
+    assert_eq!(pcw::collect(connections), []);
+    let connection = net.connect();
+    connection.exchange(20, 1000);
+    // The last acknowledgements may be on their way.
+    let balanced = |name| {
+        let both = pcw::collect(name);
+        let [here, there] = both.as_slice() else { return None };
+        let [[sent, received], [other_sent, other_received]] =
+            [here, there].map(|instance| [traffic_of(instance, 0), traffic_of(instance, 2)]);
+        (sent == other_received && received == other_sent).then_some((sent, received))
+    };
+    for name in [adapters, connections] {
+        eventually(name, || balanced(name).is_some());
+    }
+    let Some((sent, received)) = balanced(connections) else { panic!("they were balanced") };
+    assert!(sent[0] > 20 && sent[1] > 20_000 && received[0] > 0, "{sent:?} {received:?}");
+    let mut room = [0_u8; 248];
+    oid::ask(net.vnics[0], oid::QUERY, oid::NDK_STATISTICS, &mut room, true);
+    // RDMAOutFrames.
+    let frames = u64::from_le_bytes(room[8 + 8 * 29..][..8].try_into().unwrap());
+    let (all, _) = balanced(adapters).expect("still");
+    assert_eq!(frames, all[0], "the frames that NDIS is told of");
+    for (instance, index) in pcw::collect(adapters).iter().zip([0, 1]) {
+        assert_eq!(instance.name, format!("ifIndex {}", instance.id), "adapter {index}");
+    }
+    let quiet = pcw::collect(drops);
+    assert_eq!(quiet.len(), 2);
+    connection.connectors[0].disconnect().wait().expect("a disconnect");
+    eventually("the end of both connections", || pcw::collect(connections).is_empty());
+    drop(connection);
+    say!("performance counters verified");
+    net.end(host);
+}
+
+/// Packets and bytes, which follow each other.
+fn traffic_of(instance: &pcw::Instance, at: usize) -> [u64; 2] {
+    [instance.values[at], instance.values[at + 1]]
 }
 
 /// Connect, Accept, ConnectFailure, ConnectionError, ActiveConnection, CQError: the last is number 25.
