@@ -17,7 +17,7 @@
 //! and messages to send have limits, and each kind of event comes once for a connection.
 //!
 //! A datagram shows who sent it only by what it names. Addresses, GUIDs and the peer's QPN are no secret:
-//! a message that names nothing else opens a request, or is refused, and ends nothing ([`question`]).
+//! a message that names nothing else opens a request, or is refused, and ends nothing (`question`).
 //! A stranger would have to guess our communication ID (32 random bits, and the peer's as well once it is
 //! known) to speak in a connection's name here. On the data path it takes our QPN (24 bits, of which the
 //! lowest are the place in the device's table: 12 random ones where that holds 4,096) to send a CNP, which
