@@ -60,7 +60,8 @@ pub struct Instance {
 }
 
 /// What a callback writes into: the counters of its set, and what it has added.
-struct Buffer {
+#[derive(Debug)]
+pub struct Buffer {
     counters: Vec<Descriptor>,
     instances: Vec<Instance>,
 }
