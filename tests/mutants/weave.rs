@@ -60,6 +60,8 @@ pub(crate) fn weave(
     // Twice as many functions as are needed, with all their turns: most errors show at once.
     weaver.settle(tree, 2 * count, TURNS, &["check", "-p", "rocev2", "--lib"]);
     weaver.settle(tree, count, 1, &["check", "-p", package, "--lib"]);
+    // Tests have constants of their own.
+    weaver.settle(tree, count, 1, &["check", "-p", "rocev2", "--lib", "--profile", "test"]);
     let chosen = weaver.chosen(count, 1);
     weaver.listed.into_iter().chain(chosen).collect()
 }
