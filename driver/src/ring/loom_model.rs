@@ -1,6 +1,7 @@
 //! What loom explores: every order of the steps of two or three threads, and every value that the
 //! memory model lets a load see. The code is the driver's own; the queues under it are those of
 //! `loom_queues`. `RUSTFLAGS="--cfg loom" cargo test -p driver --lib -- loom token`
+#![allow(unsafe_code, reason = "a consumer's callbacks are C functions")]
 
 use super::modelled::rtrb;
 use super::*;
