@@ -191,11 +191,14 @@ const ETHERNET_MTU: usize = 1500;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, Run};
+    use crate::rping;
     use clap::Parser;
     use netadapter_glue::{EdgeError, Received, Transmit, forward_edge};
+    use rocev2::wire::mad::{CmMessage, parse_mad};
     use rocev2::wire::{Packet, UnitWriter};
     use std::convert::Infallible;
+    use std::time::Duration;
 
     /// An edge that flips a bit of the third data packet it receives and makes its ICRC fit again,
     /// as a fault inside a NIC would.
@@ -296,6 +299,87 @@ mod tests {
         let told = failure.to_string();
         let sizes = "308 bytes were answered and none of 4156";
         assert!(told.contains(sizes) && told.contains("path MTU 4096"), "{told}");
+    }
+
+    /// A link that loses each DREP on its way here.
+    struct Unconfirmed<E>(E);
+
+    impl<E: Edge> Edge for Unconfirmed<E> {
+        forward_edge!(self => self.0);
+
+        fn receive(
+            &mut self,
+            budget: usize,
+            sink: &mut dyn FnMut(Received<'_>),
+        ) -> Result<usize, EdgeError> {
+            self.0.receive(budget, &mut |received| {
+                let packet = Packet::parse(received.frame);
+                let cm = packet.ok().filter(|packet| packet.bth.dest_qpn.get() == 1);
+                let message = cm.and_then(|packet| parse_mad(packet.payload).ok());
+                if !matches!(message, Some((_, CmMessage::Drep(_)))) {
+                    sink(received);
+                }
+            })
+        }
+
+        fn transmit(
+            &mut self,
+            budget: usize,
+            fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        ) -> Result<usize, EdgeError> {
+            self.0.transmit(budget, fill)
+        }
+    }
+
+    fn unconfirmed_link() -> ([Side; 2], Run) {
+        let text = "ndkperf --operations send --iterations 20";
+        let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
+        let Command::Loopback(args) = command else { panic!() };
+        let (client, server) = memory::pair(MemoryConfig::default());
+        let edges: [BoxEdge; 2] = [Box::new(Unconfirmed(client)), Box::new(server)];
+        let mut hosts = 1..;
+        let sides = edges.map(|edge| {
+            let host = hosts.next().unwrap();
+            let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+            Side { host: open(edge, &[ip], Some(host.into()), args.transport).unwrap(), ip }
+        });
+        (sides, args.run)
+    }
+
+    /// Goal: a server that had everything may be gone before its last answer arrives; the run is whole.
+    #[test]
+    fn a_run_whose_end_is_not_confirmed_is_complete() {
+        let ([client, server], run) = unconfirmed_link();
+        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let plan = run.plans(1).unwrap()[0];
+        let outcome = crate::both_sides(&client, &server, &listener, &plan);
+        assert!(matches!(outcome.end, crate::perf::End::Complete), "{:?}", outcome.end);
+        assert!(outcome.unconfirmed && outcome.messages == 20, "{outcome:?}");
+    }
+
+    /// The same of rping.
+    #[test]
+    fn pings_whose_end_is_not_confirmed_are_complete() {
+        let ([client, server], _) = unconfirmed_link();
+        let remote = SocketAddr::new(server.ip, rping::PORT);
+        let listener = server.host.adapter.listen(remote).unwrap();
+        let options = rping::Options {
+            count: Some(3),
+            size: 100,
+            verbose: false,
+            validate: true,
+            patience: Duration::from_secs(20),
+            stop: crate::session::never,
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let connector = listener.next(options.patience).unwrap();
+                rping::serve(&server.host.adapter, connector, options).unwrap()
+            });
+            let local = SocketAddr::new(client.ip, 0);
+            let pinged = rping::connect(&client.host.adapter, local, remote, options).unwrap();
+            assert_eq!(pinged, rping::Pinged { pings: 3, confirmed: false });
+        });
     }
 
     const SIZE: usize = 512;

@@ -25,7 +25,7 @@ use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingS
 use edge::{Host, Side};
 use failure::Failure;
 use perf::{End, Outcome, Plan};
-use rping::Served;
+use rping::{Pinged, Served};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -197,8 +197,9 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
     let local = local_address(&args.edge, args.server)?;
     let Host { adapter, .. } = edge::network(&args.edge, None)?;
     let remote = SocketAddr::new(args.server, args.ping.port);
-    let pings = rping::connect(&adapter, local, remote, args.ping.options())?;
-    eprintln!("{remote}: {pings} pings, disconnected");
+    let Pinged { pings, confirmed } = rping::connect(&adapter, local, remote, args.ping.options())?;
+    let remark = if confirmed { "" } else { ", which it did not confirm" };
+    eprintln!("{remote}: {pings} pings, disconnected{remark}");
     Ok(())
 }
 
@@ -334,7 +335,7 @@ mod tests {
         let remote = SocketAddr::new(server.ip, rping::PORT);
         let pings =
             rping::connect(&client.host.adapter, SocketAddr::new(client.ip, 0), remote, options);
-        assert_eq!(pings.unwrap(), 70);
+        assert_eq!(pings.unwrap(), Pinged { pings: 70, confirmed: true });
         let served = serving.join().unwrap().unwrap();
         assert_eq!(served, Served { pings: 70, disconnected: true });
     }

@@ -64,6 +64,9 @@ fn trouble(outcome: &Outcome) -> Option<String> {
             parts.push(format!("{} {what}", count(name)));
         }
     }
+    if outcome.unconfirmed {
+        parts.push("the server did not confirm the end".to_owned());
+    }
     (!parts.is_empty()).then(|| format!("{}: {}", outcome.operation, parts.join("; ")))
 }
 

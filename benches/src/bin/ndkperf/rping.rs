@@ -44,16 +44,24 @@ pub(crate) struct Options {
     pub(crate) stop: fn() -> bool,
 }
 
-/// Pings the server at `remote` from `local`; returns how many pings came back.
+/// What a client had whose pings all came back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Pinged {
+    pub(crate) pings: u64,
+    /// The server has confirmed the end.
+    pub(crate) confirmed: bool,
+}
+
+/// Pings the server at `remote` from `local`, and disconnects.
 pub(crate) fn connect(
     adapter: &Arc<Adapter>,
     local: SocketAddr,
     remote: SocketAddr,
     options: Options,
-) -> Result<u64, Failure> {
+) -> Result<Pinged, Failure> {
     let (peer, pings) = connect_and_ping(adapter, local, remote, options)?;
-    peer.session.disconnect().map_err(|failure| failure.during("disconnecting"))?;
-    Ok(pings)
+    let confirmed = peer.session.disconnect().map_err(|failure| failure.during("disconnecting"))?;
+    Ok(Pinged { pings, confirmed })
 }
 
 /// A client with all its pings behind it, still connected.

@@ -109,11 +109,13 @@ impl Session {
         }
     }
 
-    /// Ends the connection from this side; the peer has agreed when this returns.
-    pub(crate) fn disconnect(&self) -> Result<(), Failure> {
-        match self.connector.disconnect().wait_timeout(self.patience) {
-            Some(result) => Ok(result?),
-            None => Err(Failure::Stalled(self.patience)),
+    /// Ends the connection from this side; whether the peer has confirmed it. A peer that has all it wanted
+    /// may be gone before its answer arrives, and nobody repeats a lost one then: that is no failure.
+    pub(crate) fn disconnect(&self) -> Result<bool, Failure> {
+        match self.finish(&self.connector.disconnect()) {
+            Ok(()) => Ok(true),
+            Err(Failure::Ndk(NdkError { status: STATUS_IO_TIMEOUT, .. })) => Ok(false),
+            Err(failure) => Err(failure),
         }
     }
 

@@ -86,6 +86,8 @@ pub(crate) struct Outcome {
     pub(crate) path_mtu: Option<u16>,
     /// What the provider counted meanwhile, by name.
     pub(crate) counters: Vec<(&'static str, u64)>,
+    /// The server had everything, and did not answer when we disconnected.
+    pub(crate) unconfirmed: bool,
     pub(crate) end: End,
 }
 
@@ -102,6 +104,7 @@ impl Outcome {
             mismatches: Mismatches::default(),
             path_mtu: None,
             counters: Vec::new(),
+            unconfirmed: false,
             end: End::Complete,
         }
     }
@@ -276,7 +279,7 @@ impl Client {
         while self.summary.is_none() || !self.session.is_idle() {
             self.turn()?;
         }
-        self.session.disconnect()?;
+        self.outcome.unconfirmed = !self.session.disconnect()?;
         let (messages, theirs) = self.summary.unwrap_or_default();
         if messages != completed {
             return Err(Failure::Protocol("the server has counted another number of messages"));
