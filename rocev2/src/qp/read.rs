@@ -28,7 +28,7 @@ struct Reply {
     end: Psn,
     /// What this answer covers.
     reth: Reth,
-    /// The place of it; `None` for a READ of nothing.
+    /// The place of it; `None` for a READ of nothing, and where the key has ended.
     target: Option<Target>,
     msn: Msn,
     replay: bool,
@@ -41,6 +41,8 @@ pub struct Revoked {
     pub psn: Psn,
     /// The key that the request named.
     pub key: Rkey,
+    /// The request came again: whether the peer still wants the answer, only the peer knows.
+    pub again: bool,
 }
 
 /// What the peer's READs of one QP occupy.
@@ -106,8 +108,9 @@ impl ReadResponder {
         debug_assert!(kept, "room was made");
     }
 
-    /// A READ request that came before: answers again from memory as it is now. A request that was
-    /// never recorded, or differs from its record, changes nothing (C9-105).
+    /// A READ request that came before: answers again from memory as it is now, or tells the peer that
+    /// its key has ended. A request that was never recorded, or differs from its record, changes nothing
+    /// (C9-105).
     pub fn replay(&mut self, psn: Psn, reth: Reth, pmtu: u64, keys: &Keys<'_>) -> bool {
         let Some(record) = self.records.iter().find(|record| record.covers(psn)).copied() else {
             return false;
@@ -126,7 +129,8 @@ impl ReadResponder {
         {
             return true;
         }
-        let Ok(target) = check(reth, keys) else { return false };
+        // Without a place `fill` refuses it, behind the answers that are owed before it.
+        let target = check(reth, keys).unwrap_or(None);
         self.insert(record.reply(psn, reth, target, true, packets))
     }
 
@@ -159,13 +163,12 @@ impl ReadResponder {
             });
             if pushed.is_err() {
                 let Reply { next, replay, reth, .. } = *reply;
-                if replay {
-                    self.replies.remove(0);
-                    continue;
-                }
                 // What is in the unit leaves first; the next call comes here again.
-                let revoked = Revoked { psn: next, key: reth.rkey };
-                return if written > 0 { Ok(written) } else { Err(revoked) };
+                if written > 0 {
+                    break;
+                }
+                self.replies.remove(0);
+                return Err(Revoked { psn: next, key: reth.rkey, again: replay });
             }
             written += 1;
             reply.next = reply.next.add(1);
@@ -250,7 +253,9 @@ impl Reply {
         keys: &Keys<'_>,
         memory: &mut M,
     ) -> Result<(), Fault> {
-        let Some(target) = self.target else { return Ok(()) };
+        let Some(target) = self.target else {
+            return if self.reth.len == 0 { Ok(()) } else { Err(Fault) };
+        };
         let region = keys.mrs.region(&target).ok_or(Fault)?;
         memory.read(region, target.offset + self.done(pmtu), payload)
     }

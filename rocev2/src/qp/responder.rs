@@ -8,7 +8,7 @@ use super::copy::scatter;
 use super::echo::Echo;
 use super::failure::Refused;
 use super::held::{Held, Kept};
-use super::read::{self, ReadResponder};
+use super::read::{self, ReadResponder, Revoked};
 use super::receive::{Received, RecvQueue, Srq};
 use super::reorder::{Patience, REORDER_PACKETS};
 use super::work::{Completions, WcStatus, sg_len};
@@ -562,6 +562,12 @@ impl Responder {
         match self.reads.fill(peer, keys, memory, unit, max_packets) {
             Ok(0) => (self.fill_reply(peer, unit, tally), Verdict::Done),
             Ok(written) => (written, Verdict::Done),
+            // Where the peer still waits for the answer, it ends the connection. A copy of the request that
+            // was late does not: a requester drops a NAK of what it has (IBTA ch. 9, Requester Side).
+            Err(Revoked { psn, again: true, .. }) => {
+                let nak = Syndrome::Nak(NakCode::RemoteAccess);
+                (self.fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)
+            }
             Err(revoked) => {
                 self.reads.clear();
                 let code = NakCode::RemoteAccess;
@@ -577,18 +583,32 @@ impl Responder {
         let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else {
             return 0;
         };
-        let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
-        if !unit.fits(ext.len(), 0) {
-            return 0;
-        }
         // An ACK names the newest packet executed; a NAK the one refused.
         let psn = match syndrome {
             Syndrome::Ack { .. } => self.epsn.prev(),
             Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
         };
+        let written = self.fill_aeth(syndrome, psn, peer, unit, tally);
+        if written > 0 {
+            self.reply = None;
+        }
+        written
+    }
+
+    fn fill_aeth(
+        &self,
+        syndrome: Syndrome,
+        psn: Psn,
+        peer: &PeerQp,
+        unit: &mut UnitWriter<'_>,
+        tally: &Tally,
+    ) -> usize {
+        let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
+        if !unit.fits(ext.len(), 0) {
+            return 0;
+        }
         let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
         let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
-        self.reply = None;
         if let Some(counter) = refusal_counter(syndrome) {
             tally.count(counter);
         }

@@ -184,7 +184,7 @@ fn wrt_12_a_region_that_goes_away_ends_its_write() {
 }
 
 #[test]
-fn dup_07_to_10_a_read_is_answered_again_only_as_it_was_asked() {
+fn dup_07_to_09_a_read_is_answered_again_only_as_it_was_asked() {
     let mut pair = ready(0);
     let key = pair.nodes[1].key;
     let whole = read(key, 100, 3 * P as u32 + 1);
@@ -209,9 +209,56 @@ fn dup_07_to_10_a_read_is_answered_again_only_as_it_was_asked() {
         pair.taken(1);
     }
     assert_eq!(pair.ask(0, Opcode::ReadRequest, whole, 0), Err(DropReason::Duplicate));
+}
+
+/// Half of an answer is lost, and the key ends: the peer would ask for the rest for ever. A late copy of
+/// a READ that the peer has looks the same here, so the connection does not end on this side.
+#[test]
+fn dup_10_a_read_asked_for_again_whose_key_has_ended_is_refused() {
+    let mut pair = ready(1);
+    let key = pair.nodes[1].key;
+    pair.ask(0, Opcode::ReadRequest, read(key, 0, 4 * P as u32), 0).unwrap();
+    pair.ask(4, Opcode::ReadRequest, read(key, 0, 1), 0).unwrap();
+    assert_eq!(pair.taken(1).len(), 5);
     pair.nodes[1].mrs.deregister(key).unwrap();
-    assert_eq!(pair.ask(7, Opcode::ReadRequest, read(key, 0, 1), 0), Err(DropReason::Duplicate));
+    for at in [4, 2, 0] {
+        let (from, len) = if at == 4 { (0, 1) } else { (at as u64 * 1024, (4 - at as u32) * 1024) };
+        pair.ask(at, Opcode::ReadRequest, read(key, from, len), 0).unwrap();
+        assert_eq!(pair.acks(), [(ACCESS, at, 2)]);
+    }
     assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+    pair.ask(5, Opcode::SendOnly, Ext::None, 0).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 5, 3)]);
+}
+
+/// The READ that still waits for its answer ends with what it is told; of one that has it nothing does.
+#[test]
+fn dup_10_a_requester_hears_of_an_ended_key_only_where_it_waits() {
+    for waits in [true, false] {
+        let mut pair = Pair::new(10_000, CLEAN);
+        let rkey = pair.nodes[1].key;
+        let sgl = pair.nodes[0].sge(0, 64);
+        pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl);
+        pair.transmit(0);
+        let request = pair.wires[1][0].clone();
+        pair.deliver(1);
+        pair.transmit(1);
+        if waits {
+            pair.wires[0].clear();
+        }
+        pair.deliver(0);
+        pair.nodes[1].mrs.deregister(rkey).unwrap();
+        pair.give(1, &request);
+        pair.transmit(1);
+        assert_eq!(pair.wires[0].len(), 1, "a NAK");
+        pair.deliver(0);
+        let status = if waits { WcStatus::RemoteAccess } else { WcStatus::Success };
+        let state = if waits { QpState::Err } else { QpState::Rts };
+        assert_eq!(
+            (pair.nodes[0].statuses(), pair.nodes[0].qp.state()),
+            (vec![(1, status)], state)
+        );
+    }
 }
 
 #[test]
