@@ -165,6 +165,19 @@ fn cm_13_mra_delays_the_resend_of_req() {
     });
 }
 
+/// CM-13: the peer says how long, 4.096 us * 2^n, and is believed up to a limit.
+#[test]
+fn cm_13_an_mra_is_believed_up_to_the_service_limit() {
+    for code in 0..32 {
+        let mut bench = Bench::v4(config());
+        let (_, req) = bench.connect();
+        bench.deliver(&mra(req.local_comm_id, MraMessage::Req, code));
+        let service = Duration::from_nanos(4096 << code).min(secs(70));
+        let wait = service + config().packet_lifetime();
+        assert_eq!(bench.cm.poll_timeout(), Some(bench.now + wait), "{code}");
+    }
+}
+
 #[test]
 fn cm_14_a_second_mra_is_ignored() {
     each_family(|mut bench| {

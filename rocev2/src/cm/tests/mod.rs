@@ -8,6 +8,7 @@ mod passive;
 mod private_data;
 mod simulation;
 mod teardown;
+mod terms;
 
 use super::*;
 use crate::counters::Counter;

@@ -1,5 +1,6 @@
 //! The neighbours of each legal message: the same with one field wrong, in each state that admits it.
-//! One that is not the peer's changes nothing, and the legal one then does what it always does.
+//! One that is not the peer's changes nothing, and the legal one then does what it always does. What REQ
+//! and REP agree on is in `terms`.
 
 use super::*;
 use std::format;
@@ -120,8 +121,12 @@ fn body(message: &CmMessage, first_answer: bool) -> Vec<Part> {
     parts
 }
 
-/// The message with other values in `part`: its bits turned over one at a time, all of them, and none.
-fn neighbours(mad: &[u8; MAD_LEN], (bytes, mask, _): &Part) -> Vec<[u8; MAD_LEN]> {
+/// The message with other values in a field: its bits turned over one at a time, all of them, and none.
+pub(super) fn neighbours(
+    mad: &[u8; MAD_LEN],
+    bytes: &Range<usize>,
+    mask: u8,
+) -> Vec<[u8; MAD_LEN]> {
     let mut all = Vec::new();
     // Of private data, the ends.
     let ends = |bit: &usize| bytes.len() <= 16 || *bit < 8 || *bit >= 8 * (bytes.len() - 1);
@@ -174,7 +179,7 @@ fn a_message_with_one_wrong_field_changes_nothing() {
             let right = effect(&mut bench, &mad);
             let free = stage.first_answer;
             for part in HEADER.into_iter().chain(body(message, free)) {
-                for other in neighbours(&mad, &part) {
+                for other in neighbours(&mad, &part.0, part.1) {
                     let what = (name, message, &part, &other);
                     meets(at(stage).0, part.2, &right, &what);
                     if part.2 != Field::Free {
