@@ -5,6 +5,9 @@ use crate::source::{files, functions};
 use crate::weave::Bug;
 use std::path::Path;
 
+/// What stands in the place of the rule that a bug breaks.
+pub(crate) const RULE: &str = "drawn";
+
 /// One bug for each function of `rocev2`, in the order in which they are drawn. A function's place and
 /// its bug depend on the seed and its own text alone, so a change elsewhere draws no others.
 pub(crate) fn candidates(root: &Path, seed: u64) -> Vec<Bug> {
@@ -33,7 +36,7 @@ fn bug(file: &str, text: &str, function: &str, turn: usize, edit: Edit) -> Bug {
         number: 0,
         name: format!("{function}: {}", edit.what),
         place: format!("{file}:{line}"),
-        rule: "drawn",
+        rule: RULE,
         file: file.into(),
         turn,
         at: edit.at,

@@ -2,8 +2,9 @@
 
 use crate::tree::build;
 use crate::weave::Bug;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,6 +18,9 @@ const MEMORY: u32 = 6 << 20;
 const FIRST: u32 = 1_000_000;
 const SLICE: u32 = 90;
 const SLICES: u32 = 10;
+
+/// In the place of a test's name, where the program died before any.
+const START: &str = "start";
 
 /// What became of a bug.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,6 +55,30 @@ pub(crate) struct Suites {
     /// The others, unless only the first is wanted.
     more: Option<[PathBuf; 2]>,
     tree: PathBuf,
+    memory: Memory,
+}
+
+/// What caught which bug when it was judged last: that is tried first.
+struct Memory {
+    file: PathBuf,
+    /// A line of the file for each bug: suite, first seed, test.
+    caught: BTreeMap<String, String>,
+}
+
+impl Memory {
+    fn load(file: PathBuf) -> Self {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let entry = |line: &str| line.split_once('\t').map(|(bug, by)| (bug.into(), by.into()));
+        Self { caught: text.lines().filter_map(entry).collect(), file }
+    }
+
+    /// Adds a line; of several for a bug, the last counts.
+    fn add(&self, bug: &Bug, run: &Run<'_>, test: &str) {
+        let Some(test) = test.split(' ').next().filter(|test| *test != START) else { return };
+        let line = format!("{}\t{}\t{}\t{test}\n", bug.name, run.suite, run.first_seed);
+        let file = std::fs::File::options().create(true).append(true).open(&self.file);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the memory is written");
+    }
 }
 
 /// A part of a suite.
@@ -65,7 +93,8 @@ impl Suites {
     /// The unit tests alone.
     pub(crate) fn unit(tree: &Path) -> Self {
         let unit = build(tree, &["-p", "rocev2", "--lib"]);
-        Self { unit: unit.into_iter().next().unwrap(), more: None, tree: tree.into() }
+        let memory = Memory::load(tree.with_file_name("caught.tsv"));
+        Self { unit: unit.into_iter().next().unwrap(), more: None, tree: tree.into(), memory }
     }
 
     pub(crate) fn all(tree: &Path) -> Self {
@@ -87,11 +116,23 @@ impl Suites {
 
     pub(crate) fn judge(&self, bug: &Bug) -> Verdict {
         let room = bug.file.trim_start_matches("rocev2/src/").split(['/', '.']).next().unwrap();
-        let failed = |run: &Run<'_>| Some((run.suite, self.run(run, bug.number, SECONDS)?));
-        match self.runs(room).iter().find_map(failed) {
-            Some((suite, test)) => Verdict::Caught(suite, test),
-            None => Verdict::Missed,
-        }
+        let failed = |run: &Run<'_>| {
+            let test = self.run(run, bug.number, SECONDS)?;
+            self.memory.add(bug, run, &test);
+            Some(Verdict::Caught(run.suite, test))
+        };
+        let runs = self.remembered(bug).into_iter().chain(self.runs(room));
+        runs.map(|run| failed(&run)).find_map(|verdict| verdict).unwrap_or(Verdict::Missed)
+    }
+
+    /// The test that caught the bug before.
+    fn remembered(&self, bug: &Bug) -> Option<Run<'_>> {
+        let mut words = self.memory.caught.get(&bug.name)?.split('\t');
+        let (suite, seed, test) = (words.next()?, words.next()?, words.next()?);
+        let suite = SUITES.iter().position(|name| *name == suite)?;
+        let program = if suite == 0 { &self.unit } else { &self.more.as_ref()?[suite - 1] };
+        let filter = vec!["--exact".into(), test.into()];
+        Some(Run { suite: SUITES[suite], program, filter, first_seed: seed.parse().ok()? })
     }
 
     /// All runs; first the unit tests of the room where the bug is.
@@ -152,7 +193,7 @@ impl Suites {
 
 /// Reads libtest's report up to its end, or to the first test that failed.
 fn first_failure(mut report: impl BufRead) -> Option<String> {
-    let (mut line, mut test) = (Vec::new(), String::from("start"));
+    let (mut line, mut test) = (Vec::new(), String::from(START));
     loop {
         line.clear();
         report.read_until(b'\n', &mut line).unwrap();

@@ -69,7 +69,7 @@ fn deliberate_bugs_are_caught() {
     suites.check_unharmed();
     choose(&mode, &mut bugs);
     let table = judge_all(&bugs, &suites);
-    report(&table, quick);
+    report(&table);
 }
 
 /// Keeps the bugs that were asked for.
@@ -81,7 +81,12 @@ fn choose(mode: &str, bugs: &mut Vec<Bug>) {
             let seed = environment("MUTANTS_SEED").unwrap_or(0);
             println!("chosen with MUTANTS_SEED={seed}");
             bugs.sort_by_cached_key(|bug| drawn::hash(seed, &bug.name));
-            bugs.truncate(bugs.len().div_ceil(10));
+            // Of each kind, as they are held to different goals.
+            let (mut drawn, mut listed): (Vec<_>, Vec<_>) = bugs.drain(..).partition(Bug::is_drawn);
+            for kind in [&mut listed, &mut drawn] {
+                kind.truncate(kind.len().div_ceil(10));
+                bugs.append(kind);
+            }
         }
         part => bugs.retain(|bug| bug.name.contains(part)),
     }
@@ -113,11 +118,9 @@ fn judge_all<'a>(bugs: &'a [Bug], suites: &Suites) -> Vec<(&'a Bug, Verdict)> {
 }
 
 /// Prints the figure and what was missed, and holds them to the goal.
-fn report(table: &[(&Bug, Verdict)], quick: bool) {
-    let missed: Vec<_> = table.iter().filter(|(_, verdict)| *verdict == Verdict::Missed).collect();
+fn report(table: &[(&Bug, Verdict)]) {
     let void = |bug: &Bug| list::VOID.iter().find(|Void { name, .. }| bug.name == *name);
-    let unexplained = missed.iter().filter(|(bug, _)| void(bug).is_none()).count();
-    let voided = missed.len() - unexplained;
+    let missed: Vec<_> = table.iter().filter(|(_, verdict)| *verdict == Verdict::Missed).collect();
     for (bug, _) in &missed {
         let why = void(bug).map_or("MISSED", |void| void.why);
         println!("missed: {} | {} | {} | {why}", bug.name, bug.place, bug.rule);
@@ -126,9 +129,17 @@ fn report(table: &[(&Bug, Verdict)], quick: bool) {
         let caught = table.iter().filter(|(_, verdict)| verdict.suite() == Some(suite)).count();
         println!("{caught} caught by the {suite} tests");
     }
+    let voided = missed.iter().filter(|(bug, _)| void(bug).is_some()).count();
     let (judged, caught) = (table.len() - voided, table.len() - missed.len());
     println!("{caught} of {judged} deliberate bugs caught; {voided} more change nothing");
-    // Of a part of the bugs, one may be the odd one out.
-    let room = if quick { 0 } else { (judged / 20).max(1) };
-    assert!(unexplained <= room, "{unexplained} of {judged} bugs are not noticed");
+    let unexplained = |drawn| {
+        let missed =
+            missed.iter().filter(|(bug, _)| bug.is_drawn() == drawn && void(bug).is_none());
+        missed.count()
+    };
+    assert_eq!(unexplained(false), 0, "a bug by hand is not noticed, and nothing says why");
+    // A change to a function may draw another bug in it: see README, What is demanded.
+    let drawn = table.iter().filter(|(bug, _)| bug.is_drawn()).count();
+    let room = (drawn / 20).max(2);
+    assert!(unexplained(true) <= room, "more than {room} of {drawn} drawn bugs are not noticed");
 }

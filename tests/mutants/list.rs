@@ -481,6 +481,27 @@ list! {
     UnspecifiedAddressIsAHost "cm/receive.rs":
         "_ if !is_host(packet.encap.src) =>" => "_ if false && !is_host(packet.encap.src) =>",
         "nobody is at a multicast or unspecified address";
+    TermsAreSwapped "cm/request.rs":
+        "inbound: req.initiator_depth, outbound: req.responder_resources" =>
+        "inbound: req.responder_resources, outbound: req.initiator_depth",
+        "what the peer asks for is what we serve";
+    RetriesAreOurs "patience.rs":
+        "own.max(wanted).min(RETRIES_MAX)" => "own.min(RETRIES_MAX)",
+        "a peer may ask for more retries than ours";
+    AckTimeoutZeroIsShort "patience.rs":
+        "if code == FOR_EVER { longest }" => "if code == FOR_EVER { 1 }",
+        "an ACK timeout of 0 is for ever, and so the longest";
+    AckDelayIsForgotten "cm/connection.rs":
+        "let wanted = fold_ack_delay(config.ack_timeout_code, rep.target_ack_delay);" =>
+        "let wanted = config.ack_timeout_code;",
+        "the acceptor's delay is part of the ACK timeout";
+    FlowLabelOfTheOtherPath "cm/request.rs":
+        "flow_label: req.primary.flow_label," => "flow_label: req.alternate.flow_label,",
+        "the primary path is the connection's";
+    ResponseTimeoutIsOurs "cm/connection.rs":
+        "code_duration(req.local_response_timeout).min(config.connect_limit)" =>
+        "code_duration(req.remote_response_timeout).min(config.connect_limit)",
+        "the REP waits for the RTU as long as the REQ said";
 
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/ndk/qp.rs":

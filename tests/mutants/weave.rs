@@ -1,6 +1,7 @@
 //! All bugs in one copy of the source: a function that has some becomes a choice between its body and
 //! theirs, made at run time by a number.
 
+use crate::drawn;
 use crate::source::{Function, bytes, files, functions};
 use crate::tree::{self, Broken};
 use std::collections::BTreeSet;
@@ -23,6 +24,13 @@ pub(crate) struct Bug {
     pub(crate) turn: usize,
     pub(crate) at: Range<usize>,
     pub(crate) instead: String,
+}
+
+impl Bug {
+    /// Nobody chose it.
+    pub(crate) fn is_drawn(&self) -> bool {
+        self.rule == drawn::RULE
+    }
 }
 
 /// How many bugs of a function are tried before it goes without one.
