@@ -363,11 +363,9 @@ impl Judge {
                 side.over.get_or_insert(now);
             }
         }
-        // Nobody keeps a peer from an ID of 0.
-        let named = self.heard.get(&(host, peer, 0)).is_some_and(|heard| heard.reqs > 0);
-        if message.remote == 0 && !named {
-            let asks = self.sides.get(&(host, message.local)).is_some_and(|side| side.active);
-            require!(asks && reason == 4, "of nothing");
+        // A connector that gives up unanswered names nobody, whoever else may use the ID 0.
+        let asks = self.sides.get(&(host, message.local)).is_some_and(|side| side.active);
+        if message.remote == 0 && reason == 4 && asks {
             return Ok(());
         }
         let heard = self.heard.get_mut(&(host, peer, message.remote)).ok_or("of nothing")?;
@@ -474,4 +472,54 @@ fn check_req(host: IpAddr, peer: IpAddr, message: &Message<'_>) -> Objection {
     require!(body[144..160] == padded(host) && body[160..176] == padded(peer), "other addresses");
     require!(message.is_zero(180), "more private data than the consumer's");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const US: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    const DETH: [u8; 8] = [0x80, 1, 0, 0, 0, 0, 0, 1];
+
+    fn mad(kind: Kind, local: u8, body: &[u8]) -> [u8; 256] {
+        let mut mad = [0; 256];
+        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+        mad[17] = 0x10 + kind as u8;
+        mad[27] = local;
+        mad[32..32 + body.len()].copy_from_slice(body);
+        mad
+    }
+
+    fn seen(from: IpAddr, payload: &[u8]) -> Seen<'_> {
+        Seen {
+            src: from,
+            dst: if from == US { PEER } else { US },
+            opcode: super::super::packet::opcode::UD_SEND_ONLY,
+            solicited: false,
+            qpn: 1,
+            ack_req: false,
+            psn: 0,
+            marks: 0,
+            congested: false,
+            ext: &DETH,
+            payload,
+        }
+    }
+
+    /// Goal: a connector that gave up unanswered tells so each REP that comes late, though somebody has
+    /// asked with the ID 0, who is refused but once.
+    #[test]
+    fn a_connector_that_gave_up_names_nobody() {
+        let mut judge = Judge::default();
+        judge.taken(0, &seen(PEER, &mad(Kind::Req, 0, &[])));
+        judge.sides.insert((US, 7), Side { active: true, peer: Some(PEER), ..Side::default() });
+        let timeout = [0x80, 16, 0, 4, 1, 1, 1, 1, 1, 1, 1, 1];
+        let mut told = |local| judge.sent(1, &seen(US, &mad(Kind::Rej, local, &timeout)));
+        for local in [7, 7, 7, 8, 8] {
+            assert_eq!(told(local), Ok(()), "{local}");
+        }
+        assert!(told(8).is_err(), "one REQ, and given up once");
+    }
 }
