@@ -102,7 +102,7 @@ list! {
         "self.acknowledge(now, psn.add(1), sq, out);" => "self.acknowledge(now, psn.add(2), sq, out);",
         "an ACK covers its PSN and none after it";
     LostReadDataIsAccepted "qp/completer.rs":
-        "if early {" => "if false {",
+        "let result = if acked.lost_read {" => "let result = if false {",
         "READ data is placed where it belongs";
     RnrPauseIsSkipped "qp/completer.rs":
         "self.pause = Some((refused, now + pause));" =>
@@ -141,6 +141,15 @@ list! {
     ReservedSyndromeIsAnAck "qp/completer.rs":
         "Err(DropReason::ReservedSyndrome)" => "{ self.acknowledge(now, psn, sq, out); Ok(Verdict::Done) }",
         "a reserved syndrome changes nothing";
+    AnyAckIsAProbesAnswer "qp/completer.rs":
+        "sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at)))" => "sent_at.is_none()",
+        "an ACK that comes sooner than any round trip does not answer the probe";
+    ProbesAnswerIsNoEvidence "qp/recovery.rs":
+        "if sq.una() != at || sq.next().since(at) <= 0 {" => "if true || sq.una() != at || sq.next().since(at) <= 0 {",
+        "what the answer to a probe leaves out is lost";
+    ProbedReadIsAskedAgainAtOnce "qp/recovery.rs":
+        "due: self.patience.end(now), probed: true" => "due: now, probed: true",
+        "a READ that a probe may have overtaken is given time";
     WrongReadLengthIsTaken "qp/completer.rs":
         "packet.payload.len() as u64 == expected && " => "",
         "READ data has the length that was asked for";

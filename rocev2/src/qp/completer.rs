@@ -2,6 +2,7 @@
 
 use super::congestion::Loss;
 use super::copy::{LocalFault, scatter};
+use super::probe::Probe;
 use super::recovery::{Recovery, Remedy};
 use super::retry::{Expiry, RetryTimer};
 use super::work::{Acked, Completions, SendQueue, SendWqe, WcStatus};
@@ -31,8 +32,9 @@ pub struct Completer {
     loss: Option<Loss>,
     /// Times that something was sent again whose first copy was answered, not counted yet.
     needless: u64,
-    /// The answer that is worked on is a NAK.
+    /// The answer that is worked on is a NAK; it is data of a READ.
     refused: bool,
+    data: bool,
 }
 
 /// What the QP has to do about an answer.
@@ -74,6 +76,7 @@ impl Completer {
             loss: None,
             needless: 0,
             refused: false,
+            data: false,
         }
     }
 
@@ -130,14 +133,18 @@ impl Completer {
         }
     }
 
-    /// Acts on expired timers. `window`: packets in flight, at most.
-    pub fn handle_timeout(
-        &mut self,
-        now: Instant,
-        window: u32,
-        sq: &mut SendQueue,
-        tally: &Tally,
-    ) -> Verdict {
+    /// Whether the peer is to be asked what it has, by a probe.
+    pub const fn probes(&self) -> bool {
+        self.recovery.probes()
+    }
+
+    /// A probe has left; whether it was asked for here.
+    pub fn probe_sent(&mut self, now: Instant, sq: &SendQueue) -> bool {
+        self.recovery.probe_sent(now, sq)
+    }
+
+    /// Acts on expired timers.
+    pub fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue, tally: &Tally) -> Verdict {
         if let Some(at) = self.recovery.handle_timeout(now, sq) {
             self.named(now, at, sq, tally);
         }
@@ -156,7 +163,7 @@ impl Completer {
             }
             expiry @ (Expiry::Ask | Expiry::Resend) => {
                 let tries = (self.timer.tries(), expiry == Expiry::Resend);
-                if self.recovery.silence(tries, window, sq) == Remedy::Resend {
+                if self.recovery.silence(tries, sq) == Remedy::Resend {
                     tally.count(Counter::LocalAckTimeoutErr);
                     tally.count(Counter::CompleterRetryErr);
                     (self.loss, self.timed, self.guessed) = (Some(Loss::Silence), None, true);
@@ -205,12 +212,16 @@ impl Completer {
             self.sent_in_vain(now);
         }
         if !cx.sq.expects(psn) {
+            if self.probed(now, packet, cx) {
+                return Ok(Verdict::Done);
+            }
             self.count_needless(cx.tally);
             self.recovery.repeated(psn);
             return Err(DropReason::StaleResponse);
         }
         self.refused = matches!(packet.ext, Ext::Aeth(Aeth { syndrome, .. })
             if !matches!(syndrome, Syndrome::Ack { .. }));
+        self.data = opcode.operation() == Operation::ReadResponse;
         let result = match (opcode.operation(), packet.ext) {
             (Operation::Acknowledge, Ext::Aeth(aeth)) => self.handle_aeth(now, psn, aeth, cx),
             (Operation::ReadResponse, _) => self.handle_read_data(now, packet, cx),
@@ -289,6 +300,25 @@ impl Completer {
         }
     }
 
+    /// Acts on the answer to a probe; whether it was one. The peer works in order, and had nothing that was
+    /// not acknowledged when it got the probe.
+    fn probed<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> bool {
+        let ack = matches!(packet.ext, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }));
+        let answer = ack && !self.paused() && Probe::answers(&packet.bth, cx.sq);
+        let sent_at = self.recovery.probed_at(cx.sq).filter(|_| answer);
+        // It may be an older ACK, come late.
+        if sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at))) {
+            return false;
+        }
+        self.timed = None;
+        if self.recovery.lacks(now, cx.sq) {
+            self.named(now, cx.sq.acked(), cx.sq, cx.tally);
+        } else {
+            self.timer.restart(now);
+        }
+        true
+    }
+
     /// What an answer says about everything before `psn` counts before what it says about `psn`:
     /// progress restores the tries that a refusal then takes from.
     fn acknowledge(
@@ -351,23 +381,33 @@ impl Completer {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
-        let early = self.acknowledge(now, psn, cx.sq, cx.out).lost_read;
-        if early {
-            return self.place_early(packet, cx);
+        let before = cx.sq.acked();
+        let acked = cx.sq.acknowledge(psn, cx.out);
+        let result = if acked.lost_read {
+            self.place_early(packet, cx)
+        } else {
+            Ok(Self::place_next(packet, cx))
+        };
+        // What it says about all before it, and that it came, are one step.
+        if cx.sq.acked() != before || acked.progress || !acked.lost_read {
+            self.progress(now, before, cx.sq);
         }
+        result
+    }
+
+    /// Places the data that is expected next.
+    fn place_next<M: Memory>(packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
         let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {
-            return Ok(Verdict::Fail(WcStatus::BadResponse));
+            return Verdict::Fail(WcStatus::BadResponse);
         };
         if !fits(packet, wqe, done, cx.peer) {
-            return Ok(Verdict::Fail(WcStatus::BadResponse));
+            return Verdict::Fail(WcStatus::BadResponse);
         }
         if place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_err() {
-            return Ok(Verdict::Fail(WcStatus::LocalProtection));
+            return Verdict::Fail(WcStatus::LocalProtection);
         }
-        let before = cx.sq.acked();
         cx.sq.answered(cx.out);
-        self.progress(now, before, cx.sq);
-        Ok(Verdict::Done)
+        Verdict::Done
     }
 
     /// Places data that came before older data did: the sink is the READ's alone until it completes.
@@ -408,13 +448,12 @@ impl Completer {
             && self.timer.is_too_soon(now.saturating_since(at))
         {
             self.sent_in_vain(now);
-        } else if sq.asking()
-            && !self.refused
-            && !self.recovery.has_evidence()
-            && self.timer.tries() > 0
-        {
-            // The question is not answered, but what stands before it: that was only late.
-            self.timer.was_early(now);
+        } else if !self.refused && !self.recovery.has_evidence() && self.timer.tries() > 0 {
+            // A probe is answered by an ACK, a round trip later: anything else was only late.
+            let soon = |at| self.timer.is_too_soon(now.saturating_since(at));
+            if self.data || self.recovery.last_probe().is_some_and(soon) {
+                self.timer.was_early(now);
+            }
         }
         if self.pause.is_none() {
             self.timer.progress(now, sq.outstanding(), reads(sq));

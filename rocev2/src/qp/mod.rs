@@ -285,9 +285,7 @@ impl Qp {
             self.tally.count(Counter::RpCnpHandled);
             return Ok(());
         }
-        if self.probe.heeds(&packet.bth, &self.sq) {
-            return Ok(());
-        }
+        let probed = self.probe.heeds(&packet.bth, &self.sq);
         // Whatever becomes of it, it was in a queue that was too long. What has no data made none so.
         if !packet.payload.is_empty() && self.congestion.received(now, packet.encap.traffic_class) {
             self.tally.count(Counter::NpEcnMarkedRocePackets);
@@ -308,9 +306,11 @@ impl Qp {
             if let Some(loss) = self.completer.take_loss() {
                 self.congestion.handle_loss(now, loss);
             }
-            match verdict? {
-                completer::Verdict::Done => return Ok(()),
-                completer::Verdict::Fail(status) => self.request_failed(status),
+            match verdict {
+                Ok(completer::Verdict::Done) => return Ok(()),
+                Err(_) if probed => return Ok(()),
+                Err(reason) => return Err(reason),
+                Ok(completer::Verdict::Fail(status)) => self.request_failed(status),
             }
         } else {
             let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
@@ -362,8 +362,7 @@ impl Qp {
         self.unblock(now);
         self.responder.handle_timeout(now, &self.tally);
         self.sq.unpark(now, out);
-        let window = self.requester.window_packets();
-        let verdict = self.completer.handle_timeout(now, window, &mut self.sq, &self.tally);
+        let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);
         if let Some(loss) = self.completer.take_loss() {
             self.congestion.handle_loss(now, loss);
         }
@@ -384,8 +383,13 @@ impl Qp {
 
     /// Whether a packet could leave now.
     pub fn ready(&mut self) -> bool {
-        let aside = self.congestion.owes_cnp() || self.probe.owed();
+        let aside = self.congestion.owes_cnp() || self.probes();
         aside || self.answers_ready() || self.requests_ready()
+    }
+
+    /// Whether a probe is to be sent, for its owner or its requester.
+    fn probes(&self) -> bool {
+        self.probe.owed() || self.completer.probes()
     }
 
     /// An acknowledgement is owed behind the answers to READs, which are paced.
@@ -445,8 +449,8 @@ impl Qp {
     ) -> usize {
         let written = if self.congestion.owes_cnp() {
             self.fill_cnp(unit)
-        } else if self.probe.owed() {
-            self.fill_probe(unit)
+        } else if self.probes() {
+            self.fill_probe(now, unit)
         } else {
             self.fill_either(now, mrs, memory, unit, max_packets, out)
         };
@@ -494,7 +498,7 @@ impl Qp {
         1
     }
 
-    fn fill_probe(&mut self, unit: &mut UnitWriter<'_>) -> usize {
+    fn fill_probe(&mut self, now: Instant, unit: &mut UnitWriter<'_>) -> usize {
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let (bth, ext) = Probe::packet(peer.qpn, self.sq.una());
         if !unit.fits(ext.len(), 0) {
@@ -502,7 +506,8 @@ impl Qp {
         }
         let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
         self.probe.sent();
-        self.tally.count(Counter::ProbesSent);
+        let tail = self.completer.probe_sent(now, &self.sq);
+        self.tally.count(if tail { Counter::TailLossProbes } else { Counter::ProbesSent });
         1
     }
 

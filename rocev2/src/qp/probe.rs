@@ -6,7 +6,12 @@
 //! probe takes no PSN, no MSN, no place in the window and no work request, and may be sent at any time:
 //! with requests in flight, in the pause after RNR NAK, and where nothing was ever sent.
 //!
-//! The ACK names the last PSN that the peer has executed. A queue pair that is gone says nothing.
+//! The ACK names the last PSN that the peer has executed; rxe's the last one of a SEND or WRITE. A queue
+//! pair that is gone says nothing.
+//!
+//! The requester asks by it, too, where answers are late (a tail loss probe, RFC 8985): see
+//! [`super::recovery`]. A WRITE of nothing under a new PSN would not do: rxe remembers its length, and
+//! refuses the READ that is sent again next.
 
 use super::work::SendQueue;
 use crate::ids::{Qpn, Rkey};
@@ -55,8 +60,16 @@ impl Probe {
     }
 
     /// The packet has left.
-    pub const fn sent(&mut self) {
-        self.0 = Stage::Sent;
+    pub fn sent(&mut self) {
+        if self.0 == Stage::Owed {
+            self.0 = Stage::Sent;
+        }
+    }
+
+    /// Whether it may be the answer to a probe, by a peer that has executed nothing unacknowledged.
+    pub fn answers(bth: &Bth, sq: &SendQueue) -> bool {
+        let last = bth.psn == sq.una().prev() || sq.last_data() == Some(bth.psn);
+        bth.opcode == Opcode::Acknowledge && last
     }
 
     /// Follows a packet of the peer, while an answer is waited for: one about a packet in flight, or about
@@ -66,7 +79,7 @@ impl Probe {
         if self.0 != Stage::Sent {
             return false;
         }
-        let again = bth.opcode == Opcode::Acknowledge && bth.psn == sq.una().prev();
+        let again = Self::answers(bth, sq);
         if again || bth.opcode.is_response() && sq.expects(bth.psn) {
             self.0 = Stage::Answered;
         }

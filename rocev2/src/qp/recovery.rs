@@ -10,7 +10,11 @@
 //!
 //! A READ is asked for again on evidence only: a gap in its answers that lasted, or a NAK that names it
 //! and stayed true for a round trip, as many peers complain of what is merely out of order. Silence is
-//! no evidence: the peer is asked what it has ([`SendQueue::ask`]) until it is too late for an answer.
+//! no evidence: the peer is asked what it has by a [probe](super::probe), until it is too late for an
+//! answer. A responder works in order, so a probe's ACK comes behind the answers to all that reached
+//! the peer before the probe. Where it acknowledges nothing new, the oldest packet in flight is not
+//! there, or its answer was lost: that is evidence, too. A peer that is merely slow is slow with the
+//! probe. What was sent again without evidence tells nothing about what is behind it.
 
 use super::reorder::{Patience, REORDER_PACKETS};
 use super::work::{Cause, SendQueue};
@@ -23,8 +27,7 @@ const LOSSES_BEFORE_TEST: u8 = 32;
 /// until it is known to keep, and after.
 const MISSES_UNKNOWN: u8 = 2;
 const MISSES_KEEPS: u8 = 3;
-/// Questions that a peer leaves unanswered before something is sent again that does no harm, or that the
-/// peer has named once.
+/// Probes that a peer leaves unanswered before something is sent again that does no harm.
 const PATIENT: u32 = 3;
 /// How long the rest of an answer is waited for before what is behind it is looked after.
 const ANSWER: Duration = Duration::from_millis(16);
@@ -63,6 +66,8 @@ struct Late {
     at: Psn,
     /// It counts as lost then.
     due: Instant,
+    /// A probe's answer told.
+    probed: bool,
 }
 
 /// What is done about silence.
@@ -92,6 +97,10 @@ pub struct Recovery {
     /// growing pieces.
     ask_packets: u32,
     patience: Patience,
+    /// A probe is to be sent.
+    probe: bool,
+    /// The oldest packet in flight, and when the first and the last probe left behind its last copy.
+    probed: Option<(Psn, [Instant; 2])>,
 }
 
 impl Recovery {
@@ -108,12 +117,66 @@ impl Recovery {
             asked: None,
             ask_packets: 1,
             patience: Patience::new(),
+            probe: false,
+            probed: None,
         }
     }
 
     /// Ends what is under way.
     pub fn stop(&mut self) {
         (self.resend, self.late, self.gap) = (None, None, None);
+        (self.probe, self.probed) = (false, None);
+    }
+
+    /// Whether a probe is to be sent.
+    pub const fn probes(&self) -> bool {
+        self.probe
+    }
+
+    /// A probe has left; whether it was to be.
+    pub fn probe_sent(&mut self, now: Instant, sq: &SendQueue) -> bool {
+        let una = sq.una();
+        // Before a packet leaves, a probe tells nothing about it.
+        if sq.next().since(una) > 0 && sq.run().is_none_or(|run| run.psn != una) {
+            let first = self.probed_at(sq).unwrap_or(now);
+            self.probed = Some((una, [first, now]));
+        }
+        core::mem::take(&mut self.probe)
+    }
+
+    /// When the first probe left behind the oldest packet in flight, if it is not answered.
+    pub fn probed_at(&self, sq: &SendQueue) -> Option<Instant> {
+        self.probed.filter(|(una, _)| *una == sq.una()).map(|(_, [first, _])| first)
+    }
+
+    /// When the last probe left.
+    pub fn last_probe(&self) -> Option<Instant> {
+        self.probed.map(|(_, [_, last])| last)
+    }
+
+    /// A probe's answer shows that the peer had nothing new. Whether the oldest packet is sent again for
+    /// that now: a READ, which the probe may have overtaken, is given time.
+    pub fn lacks(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
+        self.probed = None;
+        let at = sq.acked();
+        if sq.una() != at || sq.next().since(at) <= 0 {
+            return false;
+        }
+        if sq.is_read_at(at) {
+            if self.late.is_none_or(|late| late.at != at) {
+                self.late = Some(Late { at, due: self.patience.end(now), probed: true });
+                sq.stall(true);
+            }
+            return false;
+        }
+        self.resend_named(sq);
+        true
+    }
+
+    /// Something is sent again: what was asked before tells nothing about that copy.
+    fn again(&mut self, cause: Cause, sq: &mut SendQueue) {
+        self.probed = None;
+        sq.resend_for(cause);
     }
 
     /// When [`Self::handle_timeout`] has work.
@@ -131,10 +194,10 @@ impl Recovery {
         if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
             self.ask(sq);
         }
-        let Late { at, .. } = self.late.filter(|late| now >= late.due)?;
+        let Late { at, probed, .. } = self.late.filter(|late| now >= late.due)?;
         self.late = None;
         sq.stall(false);
-        if sq.acked() != at || sq.next().since(at) <= 0 || sq.inside_read() {
+        if sq.acked() != at || sq.next().since(at) <= 0 || (sq.inside_read() && !probed) {
             return None;
         }
         self.resend_named(sq);
@@ -150,12 +213,13 @@ impl Recovery {
     pub fn acknowledged(&mut self, now: Instant, packets: u32, sq: &mut SendQueue) {
         self.grow(packets, sq);
         let acked = sq.acked();
-        if self.late.is_some_and(|late| acked.since(late.at) > 0) {
-            // It was late. A peer that drops has nothing of what came before it.
-            let more = sq.next().since(acked) > 0;
+        if let Some(late) = self.late.filter(|late| acked.since(late.at) > 0) {
+            // It was late. A peer that drops has nothing of what came before it; but a probe that overtook it
+            // shows nothing.
+            let more = sq.next().since(acked) > 0 && !late.probed;
             let soon = self.patience.end(now);
             let due = if sq.inside_read() { now + ANSWER } else { soon };
-            self.late = more.then_some(Late { at: acked, due });
+            self.late = more.then_some(Late { at: acked, due, probed: false });
             sq.stall(more);
         }
         let Some(resend) = self.resend.filter(|resend| acked.since(resend.end) >= 0) else {
@@ -163,15 +227,15 @@ impl Recovery {
         };
         self.resend = None;
         sq.stall(false);
-        if acked.since(resend.end) > 0 {
+        if sq.known_end().since(resend.end) > 0 {
             if resend.why == Why::Named {
                 self.peer = Peer::Keeps { misses: 0 };
                 sq.set_limit(u32::MAX);
             }
-        } else if sq.next().since(acked) > 0 && resend.why != Why::NotATest {
-            if resend.why == Why::Named {
-                self.missed();
-            }
+        } else if sq.next().since(acked) > 0 && resend.why == Why::Silence {
+            self.probe = true;
+        } else if sq.next().since(acked) > 0 && resend.why == Why::Named {
+            self.missed();
             if matches!(self.peer, Peer::Drops { .. }) {
                 self.go_back(sq);
             } else {
@@ -191,7 +255,7 @@ impl Recovery {
         }
         if !matches!(self.peer, Peer::Keeps { .. }) && sq.is_read_at(at) {
             if self.late.is_none_or(|late| late.at != at) {
-                self.late = Some(Late { at, due: now + wait });
+                self.late = Some(Late { at, due: now + wait, probed: false });
                 sq.stall(true);
             }
             return false;
@@ -202,7 +266,7 @@ impl Recovery {
 
     fn resend_named(&mut self, sq: &mut SendQueue) {
         self.late = None;
-        sq.resend_for(Cause::Nak);
+        self.again(Cause::Nak, sq);
         if matches!(self.peer, Peer::Drops { .. }) {
             self.go_back(sq);
         } else {
@@ -212,7 +276,7 @@ impl Recovery {
 
     /// The peer will take the packet after the last one acknowledged later.
     pub fn refused(&mut self, sq: &mut SendQueue) {
-        sq.resend_for(Cause::Rnr);
+        self.again(Cause::Rnr, sq);
         (self.resend, self.late) = (None, None);
         if matches!(self.peer, Peer::Keeps { .. }) {
             self.resend(1, Why::Silence, sq);
@@ -222,15 +286,10 @@ impl Recovery {
     }
 
     /// Nothing came for a retransmission timeout, `tries` times in a row; `blind`: it is too late for an
-    /// answer. `window`: packets in flight, at most.
-    pub fn silence(
-        &mut self,
-        (tries, blind): (u32, bool),
-        window: u32,
-        sq: &mut SendQueue,
-    ) -> Remedy {
+    /// answer.
+    pub fn silence(&mut self, (tries, blind): (u32, bool), sq: &mut SendQueue) -> Remedy {
         if sq.answers_missing() {
-            sq.resend_for(Cause::Timer);
+            self.again(Cause::Timer, sq);
             sq.stall(false);
             // Some responders answer only a request for all the rest.
             let end = if tries > 2 { sq.resend_read() } else { sq.resend_answers(u32::MAX) };
@@ -239,18 +298,19 @@ impl Recovery {
             return Remedy::Resend;
         }
         let read = sq.is_read_at(sq.una());
-        // What was named, and resent, was lost again: the peer names it only once. A READ is given more
-        // time, as its answer may take long; a SEND or WRITE does no harm if it comes twice.
-        let patient = tries < if read && self.resend.is_none() { u32::MAX } else { PATIENT };
-        let known = self.resend.is_some() && !read;
-        if !blind && !known && patient && (sq.ask(window) || read || tries == 1) {
+        // What was named, and resent, was lost again: the peer names it only once. A SEND or WRITE does no
+        // harm if it comes twice.
+        let patient = read || self.resend.is_none() && tries < PATIENT;
+        if patient && !blind {
+            self.probe = true;
             return Remedy::Ask;
         }
-        sq.resend_for(Cause::Timer);
+        self.again(Cause::Timer, sq);
         (self.resend, self.late) = (None, None);
         sq.stall(false);
         if read {
-            sq.rewind_to(sq.una());
+            // Of what is behind it nothing is known.
+            sq.resend_read();
         } else {
             self.resend(1, Why::Silence, sq);
         }
@@ -291,7 +351,7 @@ impl Recovery {
     }
 
     fn ask(&mut self, sq: &mut SendQueue) {
-        sq.resend_for(Cause::ImpliedNak);
+        self.again(Cause::ImpliedNak, sq);
         let end = sq.resend_answers(self.ask_packets);
         self.asked = end.map(|end| (sq.una(), end));
         (self.asked_end, self.gap) = (end, None);

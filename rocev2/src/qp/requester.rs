@@ -178,8 +178,7 @@ impl Requester {
         }
         let pmtu = peer.pmtu.bytes() as u64;
         let room = window.saturating_sub(in_flight).min(again.unwrap_or(window));
-        // Where a question stands in the queue, there was room for it.
-        let room = (if wqe.question { 1 } else { room }, window);
+        let room = (room, window);
         match wqe.wr.op {
             SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
             // What came before may use the key (10.6.5.1).
@@ -255,7 +254,7 @@ fn write<M: Memory>(
 ) -> Result<(), WcStatus> {
     let psn = cx.sq.run().map_or(cx.sq.next(), |run| run.psn);
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
-    let (is_read, question) = (wqe.is_read(), wqe.question);
+    let is_read = wqe.is_read();
     if is_read {
         check_sink(&wqe.wr.sgl, cx.pd, cx.mrs).map_err(|LocalFault| WcStatus::LocalProtection)?;
     }
@@ -268,9 +267,7 @@ fn write<M: Memory>(
         gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)
             .map_err(|LocalFault| WcStatus::LocalProtection)
     })?;
-    if question {
-        cx.tally.count(Counter::TailLossProbes);
-    } else if let Some(cause) = cx.sq.resent_for() {
+    if let Some(cause) = cx.sq.resent_for() {
         let len = segment_len(plan.ext.len(), plan.payload_len) + cx.peer.encap.header_len();
         count_again(cause, is_read, len, cx.tally);
     }

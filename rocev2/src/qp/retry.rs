@@ -25,9 +25,11 @@ const HANDSHAKES: u32 = 3;
 const BLIND_TYPICAL: u32 = 10;
 const BLIND_MIN: Duration = Duration::from_millis(100);
 const BLIND_FEW: u32 = 3;
-/// How long a packet may be under way, at least and at most; between them it is twice as long as an
-/// answer takes.
-const LIFE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+/// How long the answer to a packet may be under way, at least and at most; between them it is as long as
+/// an answer is expected to take, or the longest one seen took, several times over.
+const LIFE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(4)];
+const LIFE_EXPECTED: u32 = 2;
+const LIFE_LONGEST: u32 = 4;
 
 /// Duration of a 5-bit timeout code: 4.096 us * 2^code; `None` for 0, which means never
 /// (IBTA ch. 9, Transport Timer).
@@ -273,9 +275,11 @@ impl RetryTimer {
         expected.unwrap_or(self.initial).max(floor).min(self.ceiling())
     }
 
-    /// How long a packet that leaves now may be under way.
+    /// How long a packet that leaves now, or its answer, may be under way.
     pub fn life(&self, now: Instant) -> Duration {
-        (self.wait(now) * 2).clamp(LIFE[0], LIFE[1])
+        let [data, read] = self.services.map(|service| service.longest.now(now));
+        let longest = data.max(read).saturating_mul(LIFE_LONGEST);
+        (self.wait(now) * LIFE_EXPECTED).max(longest).clamp(LIFE[0], LIFE[1])
     }
 
     /// When something may be sent again without evidence: well before giving up.
@@ -430,6 +434,17 @@ mod tests {
         assert_eq!(timer.wait(at(9_000)), FLOOR_MAX);
         assert_eq!(timer.wait(at(9_000 + 10_000)), FLOOR_MAX / 2);
         assert_eq!(timer.wait(at(9_000 + 100_000)), ASK_MIN);
+    }
+
+    #[test]
+    fn a_copy_is_waited_for_as_long_as_the_slowest_answers_take() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        for (longest, life) in [(1, 10), (150, 600), (900, 3600), (3000, 4000)] {
+            timer.sample(at(0), Duration::from_millis(longest), true);
+            (0..100).for_each(|_| timer.sample(at(0), Duration::from_micros(50), true));
+            assert_eq!(timer.life(at(0)).as_millis(), life);
+        }
     }
 
     /// What is repeated without evidence waits for ten typical round trips and twice the longest, of READs

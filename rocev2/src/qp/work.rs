@@ -305,8 +305,6 @@ pub struct SendWqe {
     pub fault: Option<WcStatus>,
     /// A request that touches only our own keys has taken effect, and must not again.
     pub executed: bool,
-    /// A question of ours that the consumer does not see: see [`SendQueue::ask`].
-    pub question: bool,
 }
 
 impl SendWqe {
@@ -328,9 +326,6 @@ impl SendWqe {
 
     /// Completes it with `status`; a mapping that was never made gives its bytes back.
     fn end(&self, owner: u64, status: WcStatus, out: &mut Completions) {
-        if self.question {
-            return;
-        }
         if let (SendOp::FastRegister { key, mapping }, false) = (&self.wr.op, self.executed) {
             out.release(Released { key: *key, region: mapping.region });
         }
@@ -392,22 +387,13 @@ pub struct SendQueue {
     marks: Marks,
     /// Keys that completed READs invalidate; their data and their end are one step to the owner.
     ended_keys: Deque<Rkey, MAX_READS>,
-    question: Question,
     copies: Copies,
     /// What is done behind a READ of which a copy may be under way, and where its PSNs end.
     parked: VecDeque<(Completion, Psn)>,
     /// One past the last READ request that was answered.
     read_floor: Psn,
-}
-
-/// A question of ours in the send queue; at most one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Question {
-    None,
-    /// It has not left.
-    Queued,
-    /// It left with this PSN, and is not answered.
-    Sent(Psn),
+    /// The SEND or WRITE that was acknowledged last.
+    last_data: Option<Psn>,
 }
 
 impl SendQueue {
@@ -415,8 +401,7 @@ impl SendQueue {
     pub fn new(owner: u64, depth: usize) -> Self {
         Self {
             owner,
-            // One more for a question.
-            wqes: VecDeque::with_capacity(depth + 1),
+            wqes: VecDeque::with_capacity(depth),
             depth,
             una: Psn::default(),
             una_packet: 0,
@@ -426,10 +411,10 @@ impl SendQueue {
             read_ends: Deque::new(),
             marks: Marks::new(),
             ended_keys: Deque::new(),
-            question: Question::None,
             copies: Copies::new(),
             parked: VecDeque::with_capacity(depth),
             read_floor: Psn::default(),
+            last_data: None,
         }
     }
 
@@ -454,8 +439,7 @@ impl SendQueue {
     /// # Errors
     /// `depth` requests are queued.
     pub fn push(&mut self, wr: SendWr, pmtu: u64) -> Result<(), PostError> {
-        let questions = usize::from(self.question != Question::None);
-        if self.wqes.len() - questions + self.parked.len() == self.depth {
+        if self.wqes.len() + self.parked.len() == self.depth {
             return Err(PostError::QueueFull);
         }
         let (len, packets) = match wr.op {
@@ -467,45 +451,19 @@ impl SendQueue {
             }
         };
         let fault = (len > MAX_MESSAGE).then_some(WcStatus::LocalLength);
-        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false, question: false });
+        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false });
         Ok(())
-    }
-
-    /// Asks the peer what it has: a WRITE of nothing that asks for an ACK, behind all that was sent. It
-    /// touches no memory and no key is looked at (C9-88), so that, unlike a request sent again, it does no
-    /// harm however often and late it arrives. Its ACK acknowledges everything before it (IBTA ch. 9,
-    /// Coalesced Acknowledge), a NAK names what is missing, and a peer that is gone stays silent.
-    ///
-    /// One is under way at a time, which is sent again. `false` where it cannot leave: inside a message,
-    /// behind something to be sent again, or where `window` packets are in flight.
-    pub fn ask(&mut self, window: u32) -> bool {
-        match self.question {
-            Question::Queued => return true,
-            Question::Sent(psn) => return self.resend_requests(psn, 1).is_some(),
-            Question::None => {}
-        }
-        let inside = self.cursor.packet > 0 || self.resending() || self.stalled();
-        if inside || self.in_flight() >= window {
-            return false;
-        }
-        let op = SendOp::Write { va: 0, rkey: Rkey::new(0) };
-        let sgl = SgList::new();
-        let wr = SendWr { id: 0, op, sgl, solicited: false, read_fence: false, silent: true };
-        let question =
-            SendWqe { wr, len: 0, packets: 1, fault: None, executed: false, question: true };
-        self.wqes.insert(self.cursor.wqe, question);
-        self.question = Question::Queued;
-        true
-    }
-
-    /// Whether the peer is not known to have the question that left.
-    pub fn asking(&self) -> bool {
-        matches!(self.question, Question::Sent(psn) if psn.since(self.marks.acked) >= 0)
     }
 
     /// The oldest unacknowledged PSN.
     pub const fn una(&self) -> Psn {
         self.una
+    }
+
+    /// The SEND or WRITE that was acknowledged last. The ACK of a duplicate names it, and not a READ behind
+    /// it, where the peer is rxe.
+    pub const fn last_data(&self) -> Option<Psn> {
+        self.last_data
     }
 
     /// The PSN of the next packet to send.
@@ -564,9 +522,6 @@ impl SendQueue {
             return;
         }
         self.marks.newest = self.next;
-        if self.wqes.get(self.cursor.wqe).is_some_and(|wqe| wqe.question) {
-            self.question = Question::Sent(self.next);
-        }
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;
@@ -646,6 +601,9 @@ impl SendQueue {
     fn advance(&mut self, packets: u32, out: &mut Completions) {
         self.una = self.una.add(packets);
         self.una_packet += packets;
+        if packets > 0 && self.wqes.front().is_some_and(|head| !head.is_read()) {
+            self.last_data = Some(self.una.prev());
+        }
         let head = self.wqes.front().filter(|head| self.una_packet >= head.packets);
         if let Some(head) = head {
             debug_assert!(head.packets > 0 || head.executed, "what was not done does not succeed");
@@ -674,7 +632,7 @@ impl SendQueue {
 
     /// Completes the oldest request, unless it has to wait: see [`copies`].
     fn succeed(&mut self, out: &mut Completions) {
-        let Some(head) = self.wqes.front().filter(|head| !head.question) else { return };
+        let Some(head) = self.wqes.front() else { return };
         if self.parked.is_empty() && !(head.is_read() && self.copies.before(self.una)) {
             return head.end(self.owner, WcStatus::Success, out);
         }
@@ -694,6 +652,7 @@ impl SendQueue {
 
     /// Completes what no copy keeps waiting any more.
     pub fn unpark(&mut self, now: Instant, out: &mut Completions) {
+        self.copies.overtaken(self.known_end());
         self.copies.expire(now);
         while let Some((done, end)) = self.parked.front()
             && !self.copies.before(*end)
@@ -725,9 +684,6 @@ impl SendQueue {
     /// Completes the oldest request with an error.
     pub fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
         self.unpark_all(out);
-        if self.wqes.front().is_some_and(|head| head.question) {
-            self.pop_head();
-        }
         if let Some(head) = self.wqes.front() {
             head.end(self.owner, status, out);
             self.pop_head();
@@ -742,7 +698,6 @@ impl SendQueue {
         }
         self.cursor = Place::default();
         self.una_packet = 0;
-        self.question = Question::None;
         self.read_ends.clear();
         self.copies.clear();
         (self.una, self.next) = (self.highest, self.highest);
@@ -758,9 +713,7 @@ impl SendQueue {
     }
 
     fn pop_head(&mut self) {
-        if self.wqes.pop_front().is_some_and(|head| head.question) {
-            self.question = Question::None;
-        }
+        self.wqes.pop_front();
         self.una_packet = 0;
         self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
         if let Some(run) = &mut self.marks.run {

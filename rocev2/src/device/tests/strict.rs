@@ -36,10 +36,36 @@ struct Run {
     keys: VecDeque<Rkey>,
     /// First PSNs of answers to READs.
     answered: BTreeSet<u32>,
-    /// PSNs that the requester sent, and how many of them twice; questions are none of them.
+    sendings: Sendings,
+    /// The length that the last of them to arrive asked for.
+    length: u32,
+    /// PSNs that the requester sent, and how many of them twice; probes are none of them.
     sent: BTreeSet<u32>,
     twice: usize,
     killed: bool,
+}
+
+/// What left under a new PSN.
+#[derive(Default)]
+struct Sendings {
+    /// Requests that name memory, and have not arrived.
+    fresh: BTreeSet<u32>,
+    /// One past the newest PSN.
+    highest: Option<Psn>,
+}
+
+impl Sendings {
+    fn note(&mut self, psn: Psn, ext: Ext) {
+        if self.highest.is_some_and(|highest| psn.since(highest) < 0) {
+            return;
+        }
+        let mut packets = 1;
+        if let Ext::Reth(reth) = ext {
+            self.fresh.insert(psn.get());
+            packets = reth.len.div_ceil(1024).max(1);
+        }
+        self.highest = Some(psn.add(packets));
+    }
 }
 
 impl Run {
@@ -66,6 +92,8 @@ impl Run {
             answered_at: 0,
             keys,
             answered,
+            sendings: Sendings::default(),
+            length: 1,
             sent,
             twice: 0,
             killed: false,
@@ -123,12 +151,13 @@ impl Run {
         let World { devices, memory, now, .. } = &mut self.world;
         while let Some(unit) = devices[from].poll_transmit(*now, &mut buf, 1, &mut memory[from]) {
             let frame = buf[..unit.len].to_vec();
-            let Packet { bth, payload, .. } = Packet::parse(&frame).unwrap();
+            let Packet { bth, payload, ext, .. } = Packet::parse(&frame).unwrap();
             let mut at = now.as_nanos() + 20_000;
             let psn = bth.psn.get();
             if from == 0 && bth.opcode.is_request() {
-                let question = bth.opcode == Opcode::WriteOnly && payload.is_empty();
-                self.twice += usize::from(!self.sent.insert(psn) && !question);
+                let probe = bth.opcode == Opcode::WriteOnly && payload.is_empty();
+                self.twice += usize::from(!self.sent.insert(psn) && !probe);
+                self.sendings.note(bth.psn, ext);
                 if self.rng.below(1000) < self.link.late {
                     at += 1000 * u64::from(self.rng.below(self.link.late_us) + 1);
                 }
@@ -167,14 +196,20 @@ impl Run {
     }
 
     /// Whether this is a READ that was answered before and comes again when its key has ended: rxe
-    /// answers it by NAK, remote access error, and its queue pair is dead from then on.
-    fn is_fatal(&self, frame: &[u8]) -> bool {
+    /// answers it by NAK, remote access error, and its queue pair is dead from then on. So it is where
+    /// the newest request that named memory asked for none, whatever became of the key: rxe keeps that
+    /// length and finds no region by it.
+    fn is_fatal(&mut self, frame: &[u8]) -> bool {
         let Packet { bth, ext, .. } = Packet::parse(frame).unwrap();
         let Ext::Reth(reth) = ext else { return false };
+        if self.sendings.fresh.remove(&bth.psn.get()) {
+            self.length = reth.len;
+        }
         let again = bth.opcode == Opcode::ReadRequest && self.answered.contains(&bth.psn.get());
         let (mrs, len) = (&self.world.devices[1].mrs, u64::from(reth.len));
         let access = Access::REMOTE_READ;
-        again && mrs.remote(PD, self.qps[1], reth.rkey, reth.va, len, access).is_err()
+        let dead = mrs.remote(PD, self.qps[1], reth.rkey, reth.va, len, access).is_err();
+        again && (dead || self.length == 0)
     }
 }
 

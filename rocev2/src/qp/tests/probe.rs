@@ -91,3 +91,20 @@ fn only_the_peer_knows_the_answer() {
     assert_eq!(pair.hand(0, (Opcode::Acknowledge, before), ack, &[]), Ok(()));
     assert!(pair.nodes[0].qp.take_probe_answer());
 }
+
+/// The answer does not overtake those to the READs before it: it would be taken for the proof that they are
+/// lost.
+#[test]
+fn the_answer_stands_behind_those_to_reads() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let key = pair.nodes[1].key;
+    pair.ask(0, Opcode::ReadRequest, read(key, 0, 3 * P as u32), 0).unwrap();
+    let nothing = Ext::Reth(Reth { va: 0, rkey: Rkey::new(0), len: 0 });
+    pair.ask(-1, Opcode::WriteOnly, nothing, 0).unwrap();
+    let taken = pair.taken(1);
+    let opcodes: Vec<_> = taken.iter().map(|taken| taken.opcode).collect();
+    let [first, middle, last] =
+        [Opcode::ReadResponseFirst, Opcode::ReadResponseMiddle, Opcode::ReadResponseLast];
+    assert_eq!(opcodes, [first, middle, last, Opcode::Acknowledge]);
+    assert_eq!(taken[3].at, 2);
+}

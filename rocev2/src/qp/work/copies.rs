@@ -6,15 +6,22 @@
 //! connection. Nothing that a requester sends later can take a copy back; so a READ is not complete
 //! before no copy of it can arrive: each was answered, or is older than a packet lives.
 //!
+//! The age is what answers take here, several times over, as a responder may have the copy and be slow. A
+//! responder works in order: where a request that left behind the copy was answered, the copy was
+//! executed, lost, or overtaken, and so late only by what a network reorders.
+//!
 //! How many answers came is told by the last packet of each. Where the peer was known to have executed
 //! the READ before it was asked again, only the new copy is under way, and its answer often shows by
 //! itself: it begins (IBTA ch. 9, duplicate READ) or ends (rxe) where the first one did not.
 
-use crate::env::Instant;
+use crate::env::{Duration, Instant};
 use crate::psn::Psn;
 use crate::qp::work::MAX_READS;
 use crate::wire::Place;
 use heapless::Vec;
+
+/// What leaves later overtakes a packet by no more.
+const OVERTAKEN: Duration = Duration::from_millis(10);
 
 /// A request for answers that were asked for before.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +35,9 @@ pub(super) struct Again {
     pub(super) begins: bool,
     /// It did not end at `end`.
     pub(super) ends: bool,
+    /// One past the newest packet that was sent before the copy.
+    pub(super) behind: Psn,
+    pub(super) sent_at: Instant,
     /// A copy of now has arrived by then, or was lost.
     pub(super) until: Instant,
 }
@@ -79,6 +89,15 @@ impl Copies {
         in_vain
     }
 
+    /// The peer has executed everything before `end`: what it had before it is spent, unless overtaken.
+    pub(super) fn overtaken(&mut self, end: Psn) {
+        for Entry { again, .. } in &mut self.0 {
+            if end.since(again.behind) > 0 {
+                again.until = again.until.min(again.sent_at + OVERTAKEN);
+            }
+        }
+    }
+
     /// Forgets copies that cannot arrive any more.
     pub(super) fn expire(&mut self, now: Instant) {
         self.0.retain(|entry| now < entry.again.until);
@@ -112,6 +131,7 @@ impl Entry {
         mine.from = if from.since(mine.from) < 0 { from } else { mine.from };
         mine.end = if end.since(mine.end) > 0 { end } else { mine.end };
         mine.until = mine.until.max(until);
+        (mine.behind, mine.sent_at) = (other.behind, other.sent_at);
         mine.executed = false;
     }
 
@@ -127,12 +147,11 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::Duration;
-
     fn again(from: u32, end: u32) -> Again {
         let until = Instant::from_nanos(100);
         let (from, end) = (Psn::new(from), Psn::new(end));
-        Again { from, end, executed: false, begins: false, ends: false, until }
+        let (behind, sent_at) = (end, Instant::from_nanos(0));
+        Again { from, end, executed: false, begins: false, ends: false, behind, sent_at, until }
     }
 
     #[test]
@@ -157,6 +176,19 @@ mod tests {
         assert!(copies.before(Psn::new(6)) && !copies.before(Psn::new(5)));
         copies.expire(until);
         assert!(!copies.before(Psn::new(6)));
+    }
+
+    /// A copy that was not answered waits for as long as the peer may take, but no longer than the network
+    /// reorders once something that left behind it was answered.
+    #[test]
+    fn an_answer_to_something_newer_ends_the_wait() {
+        let mut copies = Copies::new();
+        let until = Instant::from_nanos(0) + Duration::from_secs(1);
+        copies.sent(Again { until, behind: Psn::new(9), ..again(5, 6) });
+        copies.overtaken(Psn::new(9));
+        assert_eq!(copies.deadline(), Some(until), "that was sent before it");
+        copies.overtaken(Psn::new(10));
+        assert_eq!(copies.deadline(), Some(Instant::from_nanos(0) + OVERTAKEN));
     }
 
     #[test]

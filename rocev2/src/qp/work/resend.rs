@@ -152,7 +152,8 @@ impl SendQueue {
         let opened = |psn| psn == self.read_floor || self.read_ends.iter().any(|end| *end == psn);
         let begins = self.locate(from).is_some_and(|(_, packet)| packet > 0) && !opened(from);
         let ends = self.marks.run.is_some() && !opened(end);
-        self.copies.sent(Again { from, end, executed, begins, ends, until });
+        let behind = self.highest;
+        self.copies.sent(Again { from, end, executed, begins, ends, behind, sent_at: now, until });
     }
 
     /// When the packet was sent again that is acknowledged now.
@@ -307,7 +308,8 @@ impl SendQueue {
         }
     }
 
-    fn known_end(&self) -> Psn {
+    /// One past the newest packet that the peer is known to have executed.
+    pub fn known_end(&self) -> Psn {
         let Marks { acked, early_end, .. } = self.marks;
         if self.marks.early.is_empty() || acked.since(early_end) > 0 { acked } else { early_end }
     }
