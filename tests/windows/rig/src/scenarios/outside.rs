@@ -17,9 +17,10 @@ pub(super) fn rping_connect(host: &dyn Host, arguments: &[String]) {
     let local = if peer.is_ipv4() { address(1) } else { address6(1) };
     let (from, to) = (SocketAddr::new(local, 0), SocketAddr::new(peer, PORT));
     let options = rping_options(&arguments[2..]);
-    let pings = rping::connect(&end.adapter, from, to, options);
-    let pings = pings.unwrap_or_else(|failure| panic!("rping -c: {failure}"));
-    say!("{pings} pings verified, as their client");
+    let pinged = rping::connect(&end.adapter, from, to, options);
+    let pinged = pinged.unwrap_or_else(|failure| panic!("rping -c: {failure}"));
+    let end_is = if pinged.confirmed { "confirmed" } else { "not confirmed" };
+    say!("{} pings verified, as their client; the end is {end_is}", pinged.pings);
     end.stop(host);
 }
 
