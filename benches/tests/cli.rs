@@ -100,6 +100,8 @@ fn bad_arguments_are_told_in_one_line_and_a_hint() {
         ("serve", "--edge"),
         ("serve --edge eth0 --address 10.0.0.1", "af-packet:IFACE"),
         ("serve --edge tap:t0 --address 10.0.0.1 --mtu 9000", "--mtu"),
+        ("serve --edge tap:t0 --address 10.0.0.1 --vlan 4095", "--vlan"),
+        ("serve --edge af-packet:e0 --address 10.0.0.1 --vlan 7", "own interface"),
         (&format!("serve {edge} --address 10.0.0.300"), "10.0.0.300"),
         (&format!("connect 224.0.0.1 {edge} --address 10.0.0.1"), "224.0.0.1"),
         (&format!("connect fd00::1 {edge} --address 10.0.0.1"), "family"),
@@ -280,6 +282,24 @@ fn rping_verifies_over_a_bad_network() {
     let network = Network::new();
     let client = format!("{} --loss 2 --corrupt 1 --duplicate 2", network.dgram(2));
     ping(&network, &network.dgram(1), &client);
+}
+
+/// Neighbours are asked for, connects go out and answers come back in the VLAN of who connects, though the
+/// server was told of none.
+#[test]
+fn a_connect_in_a_vlan_stays_in_it() {
+    let network = Network::new();
+    let pcap = network.path("client.pcap");
+    let client = format!("{} --vlan 7 --pcap {}", network.dgram(2), pcap.display());
+    measure(&network, &network.dgram(1), &client);
+    let mut capture = PcapReader::new(File::open(&pcap).unwrap()).unwrap();
+    let mut frames = 0;
+    while let Some(record) = capture.next_packet() {
+        assert_eq!(record.unwrap().data[12..16], [0x81, 0, 0, 7], "frame {frames}");
+        frames += 1;
+    }
+    // The question for the neighbour, 300 messages, and what confirms them.
+    assert!(frames > 600, "{frames}");
 }
 
 /// All three operations, and the server's word for it.

@@ -288,6 +288,10 @@ pub(crate) struct EdgeArgs {
     /// Our Ethernet address (default: a random one); af-packet has that of its interface
     #[arg(long, value_name = "MAC")]
     pub(crate) mac: Option<MacAddress>,
+    /// VLAN in which we ask for neighbours and connect (default: none); who connects to us is answered
+    /// in theirs. Not for af-packet: name the VLAN's own interface
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    pub(crate) vlan: Option<u16>,
     /// Largest IP packet in bytes (default: 1500); af-packet and tap have that of their interface
     #[arg(long, value_parser = mtu)]
     pub(crate) mtu: Option<usize>,
@@ -311,6 +315,9 @@ impl EdgeArgs {
         let interface = packet || matches!(self.edge, EdgeSpec::Tap(_));
         match self {
             _ if packet && self.mac.is_some() => Err("--mac: af-packet has its interface's"),
+            _ if packet && self.vlan.is_some() => {
+                Err("--vlan: af-packet sees no tags; name the VLAN's own interface")
+            }
             _ if interface && self.mtu.is_some() => Err("--mtu: the edge has its interface's"),
             _ if !packet && self.offload => Err("--offload: only af-packet can"),
             _ => Ok(()),

@@ -62,19 +62,11 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
     let (client, server) = memory::pair(config);
     let client = captured(faulty(client, &args.faults, seed), args.pcap.as_deref())?;
     let server = faulty(server, &args.faults, seed.wrapping_add(1));
-    let provider_seed = args.run.seed;
-    Ok([
-        Side { host: open(client, &ips[..1], provider_seed, args.transport)?, ip: ips[0] },
-        Side {
-            host: open(
-                server,
-                &ips[1..],
-                provider_seed.map(|seed| seed.wrapping_add(1)),
-                args.transport,
-            )?,
-            ip: ips[1],
-        },
-    ])
+    let side = |edge, ip, seed| {
+        open(edge, provider_config(&[ip], seed, args.transport)).map(|host| Side { host, ip })
+    };
+    let seeds = [args.run.seed, args.run.seed.map(|seed| seed.wrapping_add(1))];
+    Ok([side(client, ips[0], seeds[0])?, side(server, ips[1], seeds[1])?])
 }
 
 /// What joins the two sides of a loopback, for the report.
@@ -98,16 +90,13 @@ pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Host, Failur
     let failed = |source| Failure::Edge { edge: args.edge.to_string(), source };
     let edge = build(args).map_err(explain).map_err(failed)?;
     let edge = faulty(edge, &args.faults, seed.unwrap_or_else(random_seed));
-    open(captured(edge, args.pcap.as_deref())?, &args.ips(), seed, args.transport)
+    let config =
+        ProviderConfig { vlan: args.vlan, ..provider_config(&args.ips(), seed, args.transport) };
+    open(captured(edge, args.pcap.as_deref())?, config)
 }
 
-fn open(
-    edge: BoxEdge,
-    ips: &[IpAddr],
-    seed: Option<u64>,
-    transport: TransportArgs,
-) -> Result<Host, Failure> {
-    let provider = Provider::start(edge, config(ips, seed, transport))
+fn open(edge: BoxEdge, config: ProviderConfig) -> Result<Host, Failure> {
+    let provider = Provider::start(edge, config)
         .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
     let provider = Arc::new(provider);
     let adapter = Adapter::open(Arc::clone(&provider) as Arc<dyn Opener>)?;
@@ -115,7 +104,7 @@ fn open(
 }
 
 /// A provider's defaults, but for what the command line says.
-fn config(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> ProviderConfig {
+fn provider_config(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> ProviderConfig {
     let mut config = ProviderConfig::new(ips.to_vec());
     if transport.no_congestion_control {
         config.dcqcn = None;
@@ -288,7 +277,8 @@ mod tests {
         let side = |edge, number| {
             let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
             let edge = Box::new(Narrow(edge));
-            Side { host: open(edge, &[ip], Some(number.into()), args.transport).unwrap(), ip }
+            let config = provider_config(&[ip], Some(number.into()), args.transport);
+            Side { host: open(edge, config).unwrap(), ip }
         };
         let (client, server) = (side(client, 1), side(server, 2));
         let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
@@ -341,7 +331,8 @@ mod tests {
         let sides = edges.map(|edge| {
             let host = hosts.next().unwrap();
             let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
-            Side { host: open(edge, &[ip], Some(host.into()), args.transport).unwrap(), ip }
+            let config = provider_config(&[ip], Some(host.into()), args.transport);
+            Side { host: open(edge, config).unwrap(), ip }
         });
         (sides, args.run)
     }
@@ -390,7 +381,7 @@ mod tests {
         let config_of = |text: &str| {
             let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
             let Command::Loopback(args) = command else { panic!() };
-            config(&[], args.run.seed, args.transport)
+            provider_config(&[], args.run.seed, args.transport)
         };
         let default = ProviderConfig::new(Vec::new());
         let same = config_of("ndkperf");
@@ -414,7 +405,8 @@ mod tests {
             let side = |edge, host| {
                 let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
                 let liar = Box::new(Liar { edge, packets: 0 });
-                Side { host: open(liar, &[ip], Some(host.into()), args.transport).unwrap(), ip }
+                let config = provider_config(&[ip], Some(host.into()), args.transport);
+                Side { host: open(liar, config).unwrap(), ip }
             };
             let (client, server) = (side(client, 1), side(server, 2));
             let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
