@@ -126,6 +126,7 @@ pub struct Device {
     config: DeviceConfig,
     rng: Rng,
     qps: Vec<Option<Box<QpSlot>>>,
+    /// Slots without a QP; the one that has been free for longest is near the front.
     free: VecDeque<usize>,
     /// The latest number drawn for each slot.
     last_qpns: Vec<Qpn>,
@@ -215,7 +216,7 @@ impl Device {
             Some(srq) => self.srqs.enter(srq)?,
             None => config.pd,
         };
-        let slot = self.free.pop_front()?;
+        let slot = self.draw_slot()?;
         let qpn = self.draw_qpn(slot);
         let tally = Tally::new(Arc::clone(&self.counters));
         let qp = Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
@@ -616,6 +617,14 @@ impl Device {
             entry.scheduled = true;
             self.ready.push_back(slot);
         }
+    }
+
+    /// Drawn from the half of the free slots that has been free for longest: the low bits of the next
+    /// QPN cannot be guessed either, and a slot that was just given up is not used again soon.
+    fn draw_slot(&mut self) -> Option<usize> {
+        let oldest = self.free.len().div_ceil(2) as u32;
+        let drawn = self.rng.below(oldest) as usize;
+        self.free.swap_remove_front(drawn)
     }
 
     /// The slot is in the low bits, so that a packet finds its QP without a search; the other bits

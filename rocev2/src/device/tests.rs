@@ -387,6 +387,45 @@ fn a_queue_pair_number_is_not_drawn_twice_running() {
     }
 }
 
+/// A peer that knows some numbers of ours tells nothing of the next: neither their high bits nor the
+/// slots in the low ones count up, and another device draws others.
+#[test]
+fn the_slots_of_queue_pairs_come_in_no_order() {
+    let slots = |seed| {
+        let config = DeviceConfig { seed: [seed; 32], max_qps: 1 << 12, ..config(false, 0) };
+        let mut device = Device::new(config);
+        let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1, srq: None };
+        let draw = |_| device.create_qp(&config).unwrap().get() & 0xfff;
+        Vec::from_iter((0..1 << 12).map(draw))
+    };
+    let (first, other) = (slots(1), slots(2));
+    let next = first.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
+    let alike = first.iter().zip(&other).filter(|(first, other)| first == other).count();
+    // Of 4,096 drawn in no order, two in a row are neighbours 2 times, and 1 is where the other has it.
+    assert!(next < 40 && alike < 40, "{next} neighbours, {alike} alike");
+    let mut all = first;
+    all.sort_unstable();
+    assert_eq!(all, Vec::from_iter(0..1 << 12), "each slot once");
+    assert_eq!(slots(1), slots(1));
+}
+
+/// The number of a queue pair that has gone leads to no other one for a while: packets for it may be
+/// under way.
+#[test]
+fn a_slot_that_was_given_up_rests() {
+    let mut device = Device::new(DeviceConfig { max_qps: 64, ..config(false, 0) });
+    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1, srq: None };
+    for _ in 0..100 {
+        let given_up = device.create_qp(&config).unwrap();
+        device.destroy_qp(given_up);
+        let next: [Qpn; 31] = core::array::from_fn(|_| device.create_qp(&config).unwrap());
+        for qpn in next {
+            assert_ne!(device.slot_index(qpn), device.slot_index(given_up));
+            device.destroy_qp(qpn);
+        }
+    }
+}
+
 #[test]
 fn more_reads_than_can_be_recorded_are_not_offered() {
     let device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
