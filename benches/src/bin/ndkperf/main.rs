@@ -290,6 +290,9 @@ const SLICE: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
+    use ndkperf::{Buffer, ReadLimits};
+    use session::{Depths, Session};
 
     fn arguments(text: &str) -> Loopback {
         match Cli::try_parse_from(text.split_whitespace()).unwrap().into_command() {
@@ -382,6 +385,35 @@ mod tests {
         assert!(failure.to_string().contains("more than this server has"), "{failure}");
         let served = both_sides(&client, &server, &listener, &small);
         assert!(matches!(served.end, End::Complete) && served.messages == 10, "{:?}", served.end);
+    }
+
+    /// A post that comes after the peer's disconnect is told as that disconnect, not as a refused call.
+    #[test]
+    fn a_post_after_the_end_tells_of_the_end() {
+        let [client, server] = edge::loopback(&arguments("ndkperf --seed 10"), 10).unwrap();
+        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let remote = listener.local_address().unwrap();
+        let patience = Duration::from_secs(20);
+        let depths = Depths { receive: 1, initiator: 1 };
+        let limits = ReadLimits { inbound: 0, outbound: 0 };
+        let serving = std::thread::spawn(move || {
+            let connector = any(&[listener]).unwrap();
+            let adapter = &server.host.adapter;
+            let pd = adapter.create_pd().unwrap();
+            let session = Session::new(adapter, &pd, connector, depths, patience).unwrap();
+            session.accept(limits).unwrap();
+            session.disconnect().unwrap()
+        });
+        let adapter = &client.host.adapter;
+        let (pd, connector) = (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
+        let mut session = Session::new(adapter, &pd, connector, depths, patience).unwrap();
+        let mr = pd.register(Buffer::try_new(1).unwrap(), NDK_MR_FLAG_ALLOW_LOCAL_WRITE).unwrap();
+        session.connect(SocketAddr::new(client.ip, 0), remote, limits).unwrap();
+        session.wait_disconnected().unwrap();
+        assert!(serving.join().unwrap());
+        session.send(&mr, 0..1, 0).unwrap();
+        let ended = session.wait(&mut Vec::new());
+        assert!(matches!(ended, Err(Failure::Disconnected)), "{ended:?}");
     }
 
     #[test]

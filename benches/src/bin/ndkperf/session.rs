@@ -36,6 +36,8 @@ pub(crate) struct Session {
     initiator: Ledger,
     receive: Ledger,
     results: Vec<NDK_RESULT_EX>,
+    /// The first post that came after the end of the connection.
+    late: Option<NdkError>,
     patience: Duration,
     /// Asked while waiting: whether the user wants to end.
     stop: fn() -> bool,
@@ -63,6 +65,7 @@ impl Session {
             initiator: Ledger::new("initiator"),
             receive: Ledger::new("receive"),
             results: vec![NDK_RESULT_EX::EMPTY; 64],
+            late: None,
             patience,
             stop: never,
         })
@@ -119,8 +122,11 @@ impl Session {
         }
     }
 
-    /// Waits until the peer has ended the connection.
+    /// Waits until the peer has ended the connection, which all that was posted must precede.
     pub(crate) fn wait_disconnected(&self) -> Result<(), Failure> {
+        if let Some(late) = self.late {
+            return Err(late.into());
+        }
         if self.connector.wait_disconnected(self.patience) {
             return Ok(());
         }
@@ -134,12 +140,14 @@ impl Session {
         tag: usize,
     ) -> Result<(), Failure> {
         let qp = &self.qp;
-        self.receive.post(tag, |context| qp.receive(context, &[mr.sge(range)]))
+        let posted = self.receive.post(tag, |context| qp.receive(context, &[mr.sge(range)]));
+        self.in_time(posted)
     }
 
     pub(crate) fn send(&mut self, mr: &Mr, range: Range<usize>, tag: usize) -> Result<(), Failure> {
         let qp = &self.qp;
-        self.initiator.post(tag, |context| qp.send(context, &[mr.sge(range)], 0))
+        let posted = self.initiator.post(tag, |context| qp.send(context, &[mr.sge(range)], 0));
+        self.in_time(posted)
     }
 
     pub(crate) fn write(
@@ -150,7 +158,9 @@ impl Session {
         tag: usize,
     ) -> Result<(), Failure> {
         let qp = &self.qp;
-        self.initiator.post(tag, |context| qp.write(context, &[mr.sge(range)], remote, 0))
+        let post = |context| qp.write(context, &[mr.sge(range)], remote, 0);
+        let posted = self.initiator.post(tag, post);
+        self.in_time(posted)
     }
 
     pub(crate) fn read(
@@ -161,7 +171,21 @@ impl Session {
         tag: usize,
     ) -> Result<(), Failure> {
         let qp = &self.qp;
-        self.initiator.post(tag, |context| qp.read(context, &[mr.sge(range)], remote, 0))
+        let post = |context| qp.read(context, &[mr.sge(range)], remote, 0);
+        let posted = self.initiator.post(tag, post);
+        self.in_time(posted)
+    }
+
+    /// A post that the end of the connection has overtaken says no more than that: [`wait`](Self::wait) has
+    /// what was completed before, and why it ended.
+    fn in_time(&mut self, posted: Result<(), NdkError>) -> Result<(), Failure> {
+        match posted {
+            Err(late) if late.status == STATUS_CONNECTION_INVALID => {
+                self.late.get_or_insert(late);
+                Ok(())
+            }
+            posted => Ok(posted?),
+        }
     }
 
     fn check_stop(&self) -> Result<(), Failure> {
@@ -182,6 +206,12 @@ impl Session {
             }
             if disconnected {
                 return Err(Failure::Disconnected);
+            }
+            // The end is told a moment after it has come.
+            if let Some(late) = self.late
+                && !self.connector.wait_disconnected(self.patience)
+            {
+                return Err(late.into());
             }
             if Instant::now() >= deadline {
                 return Err(Failure::Stalled(self.patience));
@@ -251,7 +281,7 @@ impl Ledger {
         &mut self,
         tag: usize,
         post: impl FnOnce(usize) -> Result<(), NdkError>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NdkError> {
         post(self.next)?;
         self.outstanding.push_back((self.next, tag));
         self.next += 1;
