@@ -56,6 +56,9 @@ mod in_wine {
         two_adapters_exchange_data_over_ipv6: "traffic-v6";
         /// Goal: a peer behind a router is reached only where `*NetworkDirectGlobalFlags` allows it.
         remote_subnets_are_allowed_or_not: "subnets";
+        /// Goal: a connection follows what TCP/IP knows of its neighbour, has it asked again when nothing
+        /// comes back, and ends at once with its address.
+        connections_follow_their_paths: "paths";
         /// Goal: the NDK counters tell connections, refusals, breaks and CQ errors.
         ndk_counters_count: "counters";
         /// Goal: the performance counter sets tell, per adapter and connection, what went over the wire.

@@ -155,6 +155,20 @@ unsafe extern "system" {
         initial: BOOLEAN,
         handle: *mut PVOID,
     ) -> NTSTATUS;
+    pub(crate) fn NotifyRouteChange2(
+        family: ADDRESS_FAMILY,
+        callback: IPFORWARD_CHANGE_CALLBACK,
+        context: PVOID,
+        initial: BOOLEAN,
+        handle: *mut PVOID,
+    ) -> NTSTATUS;
+    pub(crate) fn NotifyIpInterfaceChange(
+        family: ADDRESS_FAMILY,
+        callback: IPINTERFACE_CHANGE_CALLBACK,
+        context: PVOID,
+        initial: BOOLEAN,
+        handle: *mut PVOID,
+    ) -> NTSTATUS;
     pub(crate) fn CancelMibChangeNotify2(handle: PVOID) -> NTSTATUS;
     pub(crate) fn GetBestRoute2(
         luid: *const NET_LUID,

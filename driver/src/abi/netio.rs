@@ -103,6 +103,14 @@ pub type UNICAST_IPADDRESS_CHANGE_CALLBACK = unsafe extern "system" fn(
     notification: i32,
 );
 
+/// A route was added, changed or removed. IRQL PASSIVE_LEVEL.
+pub type IPFORWARD_CHANGE_CALLBACK =
+    unsafe extern "system" fn(context: PVOID, row: *mut MIB_IPFORWARD_ROW2, notification: i32);
+
+/// An interface was added, changed or removed; its row is not used here. IRQL PASSIVE_LEVEL.
+pub type IPINTERFACE_CHANGE_CALLBACK =
+    unsafe extern "system" fn(context: PVOID, row: PVOID, notification: i32);
+
 /// What is known of an interface. The members behind the MTU are not used here.
 #[derive(Clone, Debug)]
 #[repr(C)]

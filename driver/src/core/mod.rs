@@ -552,6 +552,7 @@ impl State {
             Control::Resolved { remote, mac } => {
                 self.finish_resolution(now, remote, mac, |tci| tci)
             }
+            Control::CheckPaths => self.path_checks.restart(),
             Control::List { listed } => listed(Some(self.endpoints())),
             Control::Stop => self.stopped = true,
         }

@@ -25,6 +25,13 @@ pub(super) struct PathChecks {
     next: usize,
 }
 
+impl PathChecks {
+    /// All of them, from now on.
+    pub(super) fn restart(&mut self) {
+        *self = Self::default();
+    }
+}
+
 impl State {
     /// Asks for the paths that came into use or are doubted.
     pub(super) fn follow_paths(&mut self, now: Instant) {

@@ -67,6 +67,7 @@ impl State {
             | Control::Disconnect { .. }
             | Control::SetAddresses { .. }
             | Control::Resolved { .. }
+            | Control::CheckPaths
             | Control::Stop => return None,
         };
         Some(own + self.request_bytes())
@@ -97,6 +98,7 @@ impl State {
             | Control::Reject { .. }
             | Control::SetAddresses { .. }
             | Control::Resolved { .. }
+            | Control::CheckPaths
             | Control::Stop => {}
         }
     }

@@ -304,6 +304,8 @@ pub(crate) enum Control {
         remote: IpAddr,
         mac: Option<[u8; 6]>,
     },
+    /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
+    CheckPaths,
     /// Who listens and who is connected.
     List {
         /// Gets nothing where there is no memory for them.

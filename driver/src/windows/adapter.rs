@@ -332,6 +332,13 @@ impl Adapter {
         }
     }
 
+    /// Routes or interfaces have changed. PASSIVE_LEVEL.
+    pub(super) fn check_paths(&self) {
+        let Some(running) = self.running.get() else { return };
+        // A ring that is full leaves it to the next look at the paths.
+        let _ = running.shard.request(Control::CheckPaths);
+    }
+
     pub(super) fn addresses(&self) -> Addresses {
         self.addresses.lock().clone()
     }

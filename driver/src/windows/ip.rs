@@ -4,7 +4,8 @@
 use super::adapter::Adapter;
 use crate::abi::imports::{
     CancelMibChangeNotify2, ConvertInterfaceGuidToLuid, FreeMibTable, GetBestRoute2, GetIfEntry2,
-    GetIpNetEntry2, GetUnicastIpAddressTable, NotifyUnicastIpAddressChange, ResolveIpNetEntry2,
+    GetIpNetEntry2, GetUnicastIpAddressTable, NotifyIpInterfaceChange, NotifyRouteChange2,
+    NotifyUnicastIpAddressChange, ResolveIpNetEntry2,
 };
 use crate::abi::*;
 use crate::ndk::Control;
@@ -21,14 +22,15 @@ use core::ptr::null_mut;
 use core::time::Duration;
 use once_cell::race::OnceBox;
 
-/// Follows the addresses of an adapter until it is dropped.
+/// Follows the addresses of an adapter, and the ways to its neighbours, until it is dropped.
 pub(super) struct AddressWatch {
-    handle: PVOID,
-    /// What the notification points to.
+    /// Of addresses, routes and interfaces.
+    handles: [PVOID; 3],
+    /// What the notifications point to.
     context: *mut WatchContext,
 }
 
-// SAFETY: the handle and the context belong to no thread.
+// SAFETY: the handles and the context belong to no thread.
 unsafe impl Send for AddressWatch {}
 
 struct WatchContext {
@@ -40,11 +42,21 @@ impl AddressWatch {
     /// PASSIVE_LEVEL.
     pub(super) fn start(adapter: &Arc<Adapter>, jobs: Jobs) -> Result<Self, NDIS_STATUS> {
         let context = Box::new(WatchContext { adapter: Arc::downgrade(adapter), jobs });
-        let mut watch = Self { handle: null_mut(), context: Box::into_raw(context) };
+        let mut watch = Self { handles: [null_mut(); 3], context: Box::into_raw(context) };
         let pointer: PVOID = watch.context.cast();
+        let [addresses, routes, interfaces] = &mut watch.handles;
         // SAFETY: the context lives until the notification is cancelled.
         let status = unsafe {
-            NotifyUnicastIpAddressChange(AF_UNSPEC, changed, pointer, FALSE, &mut watch.handle)
+            NotifyUnicastIpAddressChange(AF_UNSPEC, address_changed, pointer, FALSE, addresses)
+        };
+        status.ok()?;
+        // SAFETY: as above.
+        let status =
+            unsafe { NotifyRouteChange2(AF_UNSPEC, route_changed, pointer, FALSE, routes) };
+        status.ok()?;
+        // SAFETY: as above.
+        let status = unsafe {
+            NotifyIpInterfaceChange(AF_UNSPEC, interface_changed, pointer, FALSE, interfaces)
         };
         status.ok()?;
         // SAFETY: ours until the drop.
@@ -56,9 +68,9 @@ impl AddressWatch {
 impl Drop for AddressWatch {
     /// Waits for notifications that are under way. PASSIVE_LEVEL.
     fn drop(&mut self) {
-        if !self.handle.is_null() {
+        for handle in self.handles.into_iter().filter(|handle| !handle.is_null()) {
             // SAFETY: registered, and not cancelled yet.
-            let _ = unsafe { CancelMibChangeNotify2(self.handle) };
+            let _ = unsafe { CancelMibChangeNotify2(handle) };
         }
         // SAFETY: from `start`; no notification comes any more.
         drop(unsafe { Box::from_raw(self.context) });
@@ -76,17 +88,47 @@ impl WatchContext {
         // A queue that is full has a refresh in it, or will see the next change.
         let _ = self.jobs.push(job);
     }
+
+    /// Neighbours may be reached another way.
+    fn check(&self) {
+        let adapter = Weak::clone(&self.adapter);
+        let job = Box::new(move || {
+            if let Some(adapter) = adapter.upgrade() {
+                adapter.check_paths();
+            }
+        });
+        // Paths are looked at without it too, only later.
+        let _ = self.jobs.push(job);
+    }
 }
 
 /// # Safety
 /// `context` is that of a watch which is not cancelled yet.
-unsafe extern "system" fn changed(
+unsafe extern "system" fn address_changed(
     context: PVOID,
     _row: *mut MIB_UNICASTIPADDRESS_ROW,
     _notification: i32,
 ) {
     // SAFETY: by the contract above.
     unsafe { &*context.cast::<WatchContext>() }.refresh();
+}
+
+/// # Safety
+/// As [`address_changed`].
+unsafe extern "system" fn route_changed(
+    context: PVOID,
+    _row: *mut MIB_IPFORWARD_ROW2,
+    _notification: i32,
+) {
+    // SAFETY: by the contract above.
+    unsafe { &*context.cast::<WatchContext>() }.check();
+}
+
+/// # Safety
+/// As [`address_changed`].
+unsafe extern "system" fn interface_changed(context: PVOID, _row: PVOID, _notification: i32) {
+    // SAFETY: by the contract above.
+    unsafe { &*context.cast::<WatchContext>() }.check();
 }
 
 /// The usable addresses of an interface.

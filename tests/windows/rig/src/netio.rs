@@ -55,14 +55,30 @@ type Changed = unsafe extern "win64" fn(Pointer, Pointer, i32);
 const INITIAL: i32 = 3;
 const ADDED: i32 = 1;
 
-static WATCHERS: Mutex<Vec<(usize, Changed, usize)>> = Mutex::new(Vec::new());
+/// What a notification is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Subject {
+    Addresses,
+    Routes,
+    Interfaces,
+}
+
+#[derive(Clone, Copy)]
+struct Watcher {
+    number: usize,
+    subject: Subject,
+    callback: Changed,
+    context: usize,
+}
+
+static WATCHERS: Mutex<Vec<Watcher>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 static TABLES: AtomicUsize = AtomicUsize::new(0);
 
 pub fn report_leaks() {
     let watchers = std::mem::take(&mut *WATCHERS.lock().unwrap());
     if !watchers.is_empty() {
-        breach!("{} address change notifications are left", watchers.len());
+        breach!("{} change notifications are left", watchers.len());
     }
     let tables = TABLES.swap(0, Ordering::SeqCst);
     if tables > 0 {
@@ -90,15 +106,51 @@ fn row(vnic: &Vnic, address: IpAddr) -> AddressRow {
 /// Tells the image of an address that was added.
 pub fn announce(vnic: &Vnic) {
     let addresses = vnic.addresses.lock().unwrap().clone();
-    let watchers = WATCHERS.lock().unwrap().clone();
-    for (_, changed, context) in watchers {
+    for Watcher { callback, context, .. } in watchers(Subject::Addresses) {
         for &address in &addresses {
             let mut row = row(vnic, address);
             irql::run_at(PASSIVE, "an address change callback", || unsafe {
-                changed(context as Pointer, (&raw mut row).cast(), ADDED);
+                callback(context as Pointer, (&raw mut row).cast(), ADDED);
             });
         }
     }
+}
+
+/// Tells the image that routes or interfaces have changed.
+pub fn announce_change(subject: Subject) {
+    // MIB_IPFORWARD_ROW2 is 104 bytes long, MIB_IPINTERFACE_ROW 168.
+    let mut row = [0_u64; 21];
+    for Watcher { callback, context, .. } in watchers(subject) {
+        irql::run_at(PASSIVE, "a change callback", || unsafe {
+            callback(context as Pointer, row.as_mut_ptr().cast(), ADDED);
+        });
+    }
+}
+
+fn watchers(subject: Subject) -> Vec<Watcher> {
+    let watchers = WATCHERS.lock().unwrap();
+    watchers.iter().filter(|watcher| watcher.subject == subject).copied().collect()
+}
+
+fn watch(
+    subject: Subject,
+    callback: Changed,
+    context: Pointer,
+    initial: u8,
+    handle: *mut usize,
+) -> i32 {
+    irql::at_most(PASSIVE, "a request for change notifications");
+    if pool::refuses("change notification") {
+        return NO_MEMORY;
+    }
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let watcher = Watcher { number, subject, callback, context: context as usize };
+    WATCHERS.lock().unwrap().push(watcher);
+    unsafe { handle.write(number) };
+    if initial != 0 {
+        unsafe { callback(context, std::ptr::null_mut(), INITIAL) };
+    }
+    SUCCESS
 }
 
 fn resolve(row: &mut NeighbourRow) -> i32 {
@@ -109,6 +161,31 @@ fn resolve(row: &mut NeighbourRow) -> i32 {
         return NOT_FOUND;
     };
     let Some(mac) = tcpip::resolve(vnic, address.ip()) else { return UNREACHABLE };
+    tell(row, mac)
+}
+
+/// Neighbours that TCP/IP believes to be somewhere.
+static BELIEVED: Mutex<Vec<(IpAddr, [u8; 6])>> = Mutex::new(Vec::new());
+
+/// TCP/IP believes from now on that `address` is at `mac`.
+pub fn believe(address: IpAddr, mac: [u8; 6]) {
+    BELIEVED.lock().unwrap().push((address, mac));
+}
+
+/// How often the image has asked what TCP/IP believes.
+pub fn looks() -> usize {
+    LOOKS.load(Ordering::SeqCst)
+}
+
+static LOOKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Where TCP/IP believes `address` to be.
+pub fn believed(address: IpAddr) -> Option<[u8; 6]> {
+    let believed = BELIEVED.lock().unwrap();
+    believed.iter().find(|(known, _)| *known == address).map(|(_, mac)| *mac)
+}
+
+fn tell(row: &mut NeighbourRow, mac: [u8; 6]) -> i32 {
     row.physical[..6].copy_from_slice(&mac);
     row.physical_len = 6;
     row.state = REACHABLE;
@@ -145,19 +222,19 @@ exports! {
         TABLES.fetch_sub(1, Ordering::SeqCst);
     }
     fn NotifyUnicastIpAddressChange(_family: u16, callback: Changed, context: Pointer, initial: u8, handle: *mut usize) -> i32 {
-        irql::at_most(PASSIVE, "NotifyUnicastIpAddressChange");
-        if pool::refuses("address change notification") { return NO_MEMORY; }
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        WATCHERS.lock().unwrap().push((number, callback, context as usize));
-        handle.write(number);
-        if initial != 0 { callback(context, std::ptr::null_mut(), INITIAL); }
-        SUCCESS
+        watch(Subject::Addresses, callback, context, initial, handle)
+    }
+    fn NotifyRouteChange2(_family: u16, callback: Changed, context: Pointer, initial: u8, handle: *mut usize) -> i32 {
+        watch(Subject::Routes, callback, context, initial, handle)
+    }
+    fn NotifyIpInterfaceChange(_family: u16, callback: Changed, context: Pointer, initial: u8, handle: *mut usize) -> i32 {
+        watch(Subject::Interfaces, callback, context, initial, handle)
     }
     fn CancelMibChangeNotify2(handle: usize) -> i32 {
         irql::at_most(PASSIVE, "CancelMibChangeNotify2");
         let mut watchers = WATCHERS.lock().unwrap();
         let before = watchers.len();
-        watchers.retain(|(number, _, _)| *number != handle);
+        watchers.retain(|watcher| watcher.number != handle);
         if watchers.len() == before { breach!("an unknown notification is cancelled"); }
         SUCCESS
     }
@@ -203,13 +280,20 @@ exports! {
         }
         SUCCESS
     }
-    /// Knows nobody: the image has to resolve.
-    fn GetIpNetEntry2(_row: &mut NeighbourRow) -> i32 {
+    /// Knows whom a scenario makes it believe in: all others the image has to resolve.
+    fn GetIpNetEntry2(row: &mut NeighbourRow) -> i32 {
         irql::at_most(PASSIVE, "GetIpNetEntry2");
-        NOT_FOUND
+        LOOKS.fetch_add(1, Ordering::SeqCst);
+        let Some(address) = row.address.socket_addr() else { return NOT_FOUND };
+        let Some(mac) = believed(address.ip()) else { return NOT_FOUND };
+        tell(row, mac)
     }
+    /// Forgets first what it knows.
     fn ResolveIpNetEntry2(row: &mut NeighbourRow, _source: *const SOCKADDR_INET) -> i32 {
         irql::at_most(PASSIVE, "ResolveIpNetEntry2");
+        if let Some(address) = row.address.socket_addr() {
+            BELIEVED.lock().unwrap().retain(|(known, _)| *known != address.ip());
+        }
         resolve(row)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Pointer, SUCCESS, UnicodeString, dpc, irql};
@@ -20,7 +21,20 @@ fn interrupt_time() -> u64 {
 
 /// Ten million per second, as Windows has on most machines.
 fn counter() -> i64 {
-    interrupt_time() as i64
+    match STOPPED_AT.load(Ordering::SeqCst) {
+        0 => interrupt_time() as i64,
+        stopped => stopped,
+    }
+}
+
+/// Where the performance counter stands still; 0: nowhere.
+static STOPPED_AT: AtomicI64 = AtomicI64::new(0);
+
+/// Runs `during` while the performance counter stands still, so that nothing falls due for the image.
+pub fn stop_counter(during: impl FnOnce()) {
+    STOPPED_AT.store(counter(), Ordering::SeqCst);
+    during();
+    STOPPED_AT.store(0, Ordering::SeqCst);
 }
 
 exports! {

@@ -39,6 +39,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("traffic-v6", traffic::traffic_v6),
     ("lossy", traffic::lossy),
     ("subnets", traffic::subnets),
+    ("paths", traffic::paths),
     ("counters", traffic::counters),
     ("performance", traffic::performance),
     ("own-address", frames::own_address),

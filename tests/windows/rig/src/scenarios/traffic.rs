@@ -5,6 +5,8 @@ use driver::counter_sets::SETS;
 
 use super::net::{Net, PATIENCE};
 use super::*;
+use crate::netio::Subject;
+use crate::ntos::misc::stop_counter;
 
 /// TCP/IP's own frames pass in both directions; RoCE does not reach TCP/IP.
 pub(super) fn pass_through(host: &dyn Host, _: &[String]) {
@@ -92,6 +94,36 @@ pub(super) fn traffic_v6(host: &dyn Host, _: &[String]) {
     let connection = net.try_connect(address6(0), address6(1)).expect("a connection over IPv6");
     connection.exchange(1000, 3000);
     connection.exchange(50, 60_000);
+    drop(connection);
+    net.end(host);
+}
+
+/// Each change of routes and interfaces has the paths looked at, though no look is due. TCP/IP comes to
+/// believe that the peer is elsewhere: the connection follows, is not heard there, has the network asked
+/// again, and goes on. Then its address is taken away, and it ends at once.
+pub(super) fn paths(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    let connection = net.connect();
+    connection.exchange(20, 1000);
+    for subject in [Subject::Routes, Subject::Interfaces] {
+        stop_counter(|| {
+            let before = netio::looks();
+            netio::announce_change(subject);
+            eventually("a look at the paths", || netio::looks() > before);
+        });
+    }
+    // Nobody is there.
+    netio::believe(address(1), [2, 0xDE, 0xAD, 0, 0, 1]);
+    netio::announce_change(Subject::Routes);
+    connection.exchange_during(1000, || {
+        eventually("TCP/IP to be asked again", || netio::believed(address(1)).is_none());
+    });
+
+    let vnic = net.vnics[0];
+    vnic.addresses.lock().unwrap().retain(|known| *known != address(0));
+    netio::announce(vnic);
+    let ended = connection.connectors[0].wait_disconnected(PATIENCE);
+    assert!(ended, "the connection outlives its address");
     drop(connection);
     net.end(host);
 }
