@@ -117,11 +117,9 @@ impl Completer {
         self.loss.take()
     }
 
-    /// Stops every timer.
+    /// The QP has failed: the peer is asked nothing. Timers and pauses count in RTS alone.
     pub fn stop(&mut self) {
-        self.timer.stop();
         self.recovery.stop();
-        self.pause = None;
     }
 
     /// Notes that packets have left.

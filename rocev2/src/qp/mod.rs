@@ -432,11 +432,6 @@ impl Qp {
         self.congestion.rate_mut().current(now)
     }
 
-    /// Whether [`Self::fill`] writes a congestion notification next.
-    pub const fn owes_cnp(&self) -> bool {
-        self.congestion.owes_cnp()
-    }
-
     /// Writes packets of one direction into `unit`; returns how many.
     pub fn fill<M: Memory>(
         &mut self,

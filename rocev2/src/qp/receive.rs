@@ -56,16 +56,6 @@ impl RecvQueue {
         self.wrs.front()
     }
 
-    /// Requests queued.
-    pub fn len(&self) -> usize {
-        self.wrs.len()
-    }
-
-    /// Whether nothing is queued.
-    pub fn is_empty(&self) -> bool {
-        self.wrs.is_empty()
-    }
-
     /// Completes the oldest receive.
     pub fn complete(&mut self, done: Received, out: &mut Completions) {
         if let Some(wr) = self.wrs.pop_front() {
@@ -145,7 +135,7 @@ pub enum SrqError {
 pub struct Srq {
     config: SrqConfig,
     wrs: VecDeque<RecvWr>,
-    /// The threshold was not yet fallen below since it was set.
+    /// The threshold was not yet fallen below since it was set; below 0, nothing falls.
     armed: bool,
     /// Times that it was and nobody has been told.
     due: u32,
@@ -157,7 +147,7 @@ pub struct Srq {
 impl Srq {
     fn new(config: SrqConfig) -> Self {
         let wrs = VecDeque::with_capacity(config.depth);
-        Self { config, wrs, armed: config.threshold > 0, due: 0, listed: false, users: 0 }
+        Self { config, wrs, armed: true, due: 0, listed: false, users: 0 }
     }
 
     /// Appends a receive.
@@ -186,8 +176,7 @@ impl Srq {
             self.config.depth = depth;
         }
         if let Some(threshold) = threshold {
-            self.config.threshold = threshold;
-            self.armed = threshold > 0;
+            (self.config.threshold, self.armed) = (threshold, true);
             self.look();
         }
         Ok(())

@@ -122,10 +122,9 @@ impl Recovery {
         }
     }
 
-    /// Ends what is under way.
+    /// No probe is sent any more.
     pub fn stop(&mut self) {
-        (self.resend, self.late, self.gap) = (None, None, None);
-        (self.probe, self.probed) = (false, None);
+        self.probe = false;
     }
 
     /// Whether a probe is to be sent.

@@ -243,11 +243,6 @@ impl RetryTimer {
         self.deadline = None;
     }
 
-    /// Stops the timer.
-    pub fn stop(&mut self) {
-        self.deadline = None;
-    }
-
     /// Whether the timer ran out, and what follows.
     pub fn expired(&mut self, now: Instant) -> Expiry {
         if self.deadline.is_none_or(|deadline| now < deadline) {

@@ -174,11 +174,6 @@ impl Opcode {
         (self as u8) >> 5 == 0
     }
 
-    /// Whether the transport is Unreliable Datagram.
-    pub const fn is_ud(self) -> bool {
-        matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
-    }
-
     /// Whether a responder executes the packet. UD sends count; a CNP does not.
     pub const fn is_request(self) -> bool {
         !self.is_response() && !matches!(self, Self::Cnp)
