@@ -88,6 +88,17 @@ mod tests {
         assert_eq!(timers.pop_due(at(60)), None);
     }
 
+    /// Dropping looks at every entry, so it waits until the heap is full.
+    #[test]
+    fn superseded_deadlines_are_dropped_many_at_once() {
+        let mut timers = Timers::new(4);
+        let kept = [9, 8, 7, 6, 5, 4, 3, 2, 1].map(|ns| {
+            timers.arm(0, at(ns));
+            timers.heap.len()
+        });
+        assert_eq!(kept, [1, 2, 3, 4, 5, 6, 7, 8, 1]);
+    }
+
     #[test]
     fn short_deadlines_before_a_far_one_leave_nothing_behind() {
         let mut timers = Timers::new(2);

@@ -634,6 +634,26 @@ fn traffic_is_counted_as_it_is_on_the_wire() {
     });
 }
 
+/// Goal: a message of connection management is a packet like any other; it counts in the adapter.
+#[test]
+fn messages_are_counted_as_they_are_on_the_wire() {
+    each(|mut world| {
+        let mut buf = [0; 1000];
+        while world.d.poll_transmit(world.now, &mut buf, 1, &mut world.memory).is_some() {}
+        let before = world.d.counters().snapshot();
+        let mut refused = req(&world.encap, 1, TERMS);
+        refused.service_id ^= 1;
+        message(&mut world, &CmMessage::Req(refused));
+        let rej = world.d.poll_transmit(world.now, &mut buf, 1, &mut world.memory).unwrap();
+        let len = bytes(&world, 8, 256);
+        let moved = world.d.counters().snapshot() - before;
+        assert_eq!(
+            (rej.len as u64, TRAFFIC.map(|counter| moved[counter])),
+            (len, [1, len, 1, len])
+        );
+    });
+}
+
 /// Goal: what a QP counted can be read when it is gone, and a new QP begins at 0.
 #[test]
 fn counters_outlive_their_queue_pair() {

@@ -142,6 +142,17 @@ mod tests {
         assert_eq!(run(retry, deadline), [0]);
     }
 
+    /// REJ 10 is the last word where the next REQ would come when all is given up.
+    #[test]
+    fn nothing_is_put_off_to_the_end() {
+        let config = CmConfig { connect_limit: Duration::from_secs(1), ..CmConfig::default() };
+        let at = |millis| Instant::default() + Duration::from_millis(millis);
+        for (now, again) in [(749, Some(999)), (750, None), (751, None)] {
+            let (mut retry, _) = start(&config);
+            assert_eq!(retry.put_off(at(now)), again.map(at));
+        }
+    }
+
     #[test]
     fn each_sending_is_extended_once() {
         let (mut retry, deadline) = start(&CmConfig::default());

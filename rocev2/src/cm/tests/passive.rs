@@ -154,6 +154,31 @@ fn cm_05_reject_carries_148_bytes() {
     });
 }
 
+/// CM-05, CM-23: only the REQ that was rejected is answered so again. Another with its ID is of a peer that
+/// started anew, or forged.
+#[test]
+fn cm_05_a_rejected_id_is_stale_in_another_req() {
+    type Change = fn(&mut Req);
+    let others: [Change; 3] = [
+        |req| req.local_qpn = Qpn::new(P_QPN.get() + 1),
+        |req| req.starting_psn = P_PSN.add(1),
+        |req| req.service_id = service_id(PORT + 1),
+    ];
+    for change in others {
+        each_family(|mut bench| {
+            let conn = bench.requested();
+            bench.cm.reject(bench.now, conn, b"no").unwrap();
+            let refused = bench.sent_rej();
+            let mut other = bench.req();
+            change(&mut other);
+            bench.deliver(&CmMessage::Req(other));
+            assert_eq!(bench.sent_rej().reason, RejReason::STALE_CONNECTION);
+            bench.deliver(&CmMessage::Req(bench.req()));
+            assert_eq!((bench.sent_rej(), bench.events()), (refused, Vec::new()));
+        });
+    }
+}
+
 #[test]
 fn cm_06_07_a_duplicate_req_is_told_to_wait() {
     each_family(|mut bench| {

@@ -97,6 +97,23 @@ fn a_reply_can_be_refused() {
     assert_eq!(world.devices[0].confirm(world.now, active), Err(CmError::State));
 }
 
+/// Whoever asked or granted has waited for the other's answer, three times as long as a packet's answer may
+/// take before one was measured.
+#[test]
+fn the_handshake_times_the_first_packet() {
+    for node in [0, 1] {
+        let (mut world, qps, _) = World::connected(false);
+        world.now = world.now + Duration::from_millis(1);
+        let sgl = world.sgl(node, 0, 8);
+        let op = SendOp::Send;
+        let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: false };
+        world.devices[node].post_send(qps[node], wr).unwrap();
+        assert!(world.transmit(node));
+        let due = world.now + Duration::from_millis(3);
+        assert_eq!(world.devices[node].poll_timeout(), Some(due), "{node}");
+    }
+}
+
 /// Both sides learn that a connection ends: one asked for it, the other was left (IBTA ch. 12, DREQ).
 #[test]
 fn a_disconnect_ends_the_connection_at_both_sides() {

@@ -83,3 +83,17 @@ fn silence_and_faults_of_our_own_are_told_apart() {
     qp.flush(out);
     assert_eq!((qp.state(), qp.failure()), (QpState::Err, None));
 }
+
+/// IBTA ch. 10, Error State: nothing leaves but a NAK that is owed, and no timer runs.
+#[test]
+fn a_queue_pair_in_error_asks_nothing() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(1, SendOp::Send, sgl);
+    pair.taken(0);
+    pair.wait(0);
+    let Node { qp, out, .. } = &mut pair.nodes[0];
+    assert!(qp.ready() && qp.deadline().is_some());
+    qp.flush(out);
+    assert!(!qp.ready() && qp.deadline().is_none());
+}

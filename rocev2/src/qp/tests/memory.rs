@@ -31,6 +31,24 @@ fn rd_09_without_depth_a_read_is_refused() {
     assert_eq!(other.nodes[0].statuses(), [(2, WcStatus::Success)]);
 }
 
+/// An element of no bytes names no memory: whatever its key and address are, it is passed over.
+#[test]
+fn an_element_of_no_bytes_needs_no_key() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    pair.nodes[1].memory.0[0][..64].fill(7);
+    let empty = Sge { addr: u64::MAX, len: 0, lkey: Lkey::new(0) };
+    let list = |sgl: &SgList| SgList::from_slice(&[empty, sgl[0], empty]).unwrap();
+    let [to, from] = [list(&pair.nodes[0].sge(100, 64)), list(&pair.nodes[1].sge(200, 64))];
+    pair.nodes[1].recv(1, from);
+    pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, to.clone());
+    pair.run_all();
+    pair.nodes[0].send(2, SendOp::Send, to);
+    pair.run_all();
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert_eq!(pair.nodes[1].memory.0[0][200..264], [7; 64]);
+}
+
 #[test]
 fn key_09_and_12_a_send_invalidates_after_its_data() {
     for len in [10, 3000] {

@@ -717,6 +717,36 @@ fn req_14_early_data_of_a_wrong_length_is_not_placed() {
     }
 }
 
+/// What was asked for again and then comes twice was only late: the next gap is given twice the time, also
+/// where what came twice still waits for data before it.
+#[test]
+fn data_that_comes_twice_makes_the_requester_patient() {
+    use Opcode::ReadResponseMiddle as Middle;
+    for twice in [false, true] {
+        let mut pair = reads(8 * 1024);
+        data(&mut pair, 0, Opcode::ReadResponseFirst, 1024).unwrap();
+        let mut waits = Vec::new();
+        // One answer is asked for, and then, as the gap goes on, two.
+        for (early, missing) in [(4, 1), (1, 2)] {
+            data(&mut pair, early, Middle, 1024).unwrap();
+            let start = pair.now;
+            pair.wait(0);
+            waits.push(pair.now.saturating_since(start).as_micros());
+            assert_eq!(pair.places(), [missing]);
+        }
+        data(&mut pair, 3, Middle, 1024).unwrap();
+        if twice {
+            assert_eq!(data(&mut pair, 3, Middle, 1024), Err(DropReason::StaleResponse));
+        }
+        data(&mut pair, 2, Middle, 1024).unwrap();
+        data(&mut pair, 6, Middle, 1024).unwrap();
+        let start = pair.now;
+        pair.wait(0);
+        waits.push(pair.now.saturating_since(start).as_micros());
+        assert_eq!(waits, [100, 100, if twice { 200 } else { 100 }]);
+    }
+}
+
 /// Many responders complain of what is only out of order. A READ is given the time to arrive after all.
 #[test]
 fn a_read_that_is_named_and_comes_late_is_not_asked_again() {

@@ -443,4 +443,9 @@ fn a_nak_whose_gap_has_closed_does_not_leave() {
     pair.wait(1);
     pair.ask(0, Opcode::SendOnly, Ext::None, 8).unwrap();
     assert_eq!(pair.acks(), [(ACK, 1, 2)]);
+    // Nor where nothing behind the gap could be held.
+    let mut pair = ready(4);
+    assert_eq!(pair.ask(100_000, Opcode::SendOnly, Ext::None, 8), Err(DropReason::Gap));
+    pair.ask(0, Opcode::SendOnly, Ext::None, 8).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 0, 1)]);
 }
