@@ -220,6 +220,13 @@ list! {
         "deadline < queued" => "deadline > queued",
         "the earlier deadline wins";
 
+    FailedQueuePairAsks "qp/recovery.rs":
+        "self.probe = false;" => "",
+        "nothing but an owed NAK leaves in the error state";
+    DataTwiceIsNoSign "qp/recovery.rs":
+        "self.patience.was_short();" => "",
+        "what was asked for too early makes the requester patient";
+
 // ---- responder -----------------------------------------------------------------------------------
     DuplicateIsExecuted "qp/responder.rs":
         "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
