@@ -15,6 +15,8 @@ mod invalidate;
 mod lab;
 #[path = "interop/loss.rs"]
 mod loss;
+#[path = "interop/storage.rs"]
+mod storage;
 
 use std::fs;
 use std::path::Path;

@@ -1,0 +1,268 @@
+//! What a storage target does, against Linux's verbs (`lab/storage.c`): it READs what a command names and answers
+//! with a SEND that ends the command's key. rxe refuses a second copy of a READ whose key has ended, and breaks the
+//! connection: so a READ that is only late must not be sent again, and none may be on its way when its key ends.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use driver::abi::*;
+use driver::{Provider, ProviderConfig};
+use ndkperf::{Adapter, Buffer, Connector, Qp, QpConfig, ReadLimits, Remote};
+use netadapter_glue::fault::{FaultInjector, Faults};
+use netadapter_glue::qemu::QemuDgram;
+use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
+use tests::net::PATIENCE;
+
+use crate::lab::{Job, Lab, Side, judge};
+
+const PORT: u16 = 7174;
+/// As the guest's program is told.
+const QUEUES: usize = 4;
+const SLOTS: usize = 8;
+const LENGTH: usize = 32 << 10;
+/// Bytes of a command and of its answer.
+const COMMAND: usize = 24;
+/// READs that rxe serves at once.
+const LIMITS: ReadLimits = ReadLimits { inbound: 1, outbound: 16 };
+/// Added to a slot's number: what ends.
+const RECEIVE: usize = 0;
+const READ: usize = 1000;
+const ANSWER: usize = 2000;
+
+/// Goal: reordering of what we send ends no connection, and no NAK but that of a missing packet comes.
+/// Method: 2 % and 5 %, a seed each; `STORAGE_SEEDS=20` for more.
+#[test]
+fn reordered_reads_meet_no_dead_key() {
+    let Some(mut lab) = Lab::start("reordered_reads") else { return };
+    if !lab.compile("storage") {
+        return;
+    }
+    let seeds = std::env::var("STORAGE_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 0..seeds.unwrap_or(2) {
+        for percent in [2.0, 5.0] {
+            let faults = Faults { seed, reorder: percent / 100.0, ..Faults::default() };
+            let target = Target::start(&lab, |edge| Box::new(FaultInjector::new(edge, faults)));
+            let job = target.serve(&mut lab, 20, || ());
+            finish(&job, &format!("{percent} % reordered, seed {seed}"));
+        }
+    }
+    end(&mut lab);
+}
+
+/// Goal: the cable is out for ten seconds under load, with requests of both sides under way, and nobody notices but
+/// by the clock.
+#[test]
+fn ten_seconds_without_a_cable_end_nothing() {
+    let Some(mut lab) = Lab::start("cable_out") else { return };
+    if !lab.compile("storage") {
+        return;
+    }
+    let out = Arc::new(AtomicBool::new(false));
+    let cable = Arc::clone(&out);
+    let target = Target::start(&lab, |edge| Box::new(Cable { edge, out: cable }));
+    let job = target.serve(&mut lab, 40, || {
+        // Every queue is in the middle of its work.
+        while target.answered.load(Ordering::Relaxed) < 10 * SLOTS * QUEUES {
+            thread::sleep(Duration::from_millis(10));
+        }
+        out.store(true, Ordering::Relaxed);
+        thread::sleep(Duration::from_secs(10));
+        out.store(false, Ordering::Relaxed);
+    });
+    finish(&job, "the cable was out");
+    end(&mut lab);
+}
+
+fn finish(job: &Job, what: &str) {
+    let (status, log) = job.wait();
+    assert_eq!(status, 0, "{what}: the guest says\n{log}");
+    assert_eq!(log.matches("commands answered").count(), QUEUES, "{what}: {log}");
+}
+
+/// Judges all that the guest saw: no refusal but that of a missing packet.
+fn end(lab: &mut Lab) {
+    lab.guest.end();
+    let kinds = judge(&lab.nic_capture(), &["icrc"]);
+    let count = |kind: &str| kinds.get(kind).copied().unwrap_or(0);
+    assert!(count("READ_REQUEST") > 0 && count("SEND_ONLY_INVALIDATE") > 0, "{kinds:?}");
+    for kind in ["NAK_1", "NAK_2", "NAK_3", "NAK_4"] {
+        assert_eq!(count(kind), 0, "{kind} in {kinds:?}");
+    }
+    println!("{kinds:?}");
+}
+
+/// A link that can be unplugged: what is sent then is lost, and so is what arrives.
+struct Cable<E> {
+    edge: E,
+    out: Arc<AtomicBool>,
+}
+
+impl<E: Edge> Edge for Cable<E> {
+    forward_edge!(self => self.edge);
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, EdgeError> {
+        let out = self.out.load(Ordering::Relaxed);
+        self.edge.receive(budget, &mut |received| {
+            if !out {
+                sink(received);
+            }
+        })
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+    ) -> Result<usize, EdgeError> {
+        if !self.out.load(Ordering::Relaxed) {
+            return self.edge.transmit(budget, fill);
+        }
+        let mut lost = vec![0; self.edge.link().max_unit_len];
+        let units = (0..budget).take_while(|_| fill(&mut lost).is_some()).count();
+        Ok(units)
+    }
+}
+
+/// A provider at our end of the lab's link.
+struct Target {
+    adapter: Arc<Adapter>,
+    /// Commands, of all queues.
+    answered: AtomicUsize,
+}
+
+impl Target {
+    fn start(lab: &Lab, wrap: impl FnOnce(QemuDgram) -> Box<dyn Edge + Send>) -> Self {
+        let (here, there) = lab.sockets.of(Side::Ours);
+        let edge =
+            QemuDgram::bind(here, there, [2, 0, 0, 0, 0, 2], 1500).expect("the link is there");
+        let config = ProviderConfig::new(vec!["10.0.0.2".parse().expect("an address")]);
+        let provider = Provider::start(wrap(edge), config).expect("the provider starts");
+        let adapter = Adapter::open(Arc::new(provider)).expect("the adapter opens");
+        Self { adapter, answered: AtomicUsize::new(0) }
+    }
+
+    /// Serves the guest's program until all of its commands are answered, and calls `meanwhile` beside that.
+    fn serve(&self, lab: &mut Lab, rounds: usize, meanwhile: impl FnOnce()) -> Job {
+        let local = SocketAddr::new("10.0.0.2".parse().expect("an address"), PORT);
+        let listener = self.adapter.listen(local).unwrap();
+        let job = lab
+            .guest
+            .start(&format!("/lab/storage 10.0.0.2 {PORT} {QUEUES} {SLOTS} {rounds} {LENGTH}"));
+        let queues: Vec<Queue> = (0..QUEUES)
+            .map(|_| {
+                let Some(connector) = listener.next(PATIENCE) else {
+                    panic!("nobody connects; the guest says {:?}", job.wait())
+                };
+                Queue::accept(&self.adapter, connector)
+            })
+            .collect();
+        thread::scope(|scope| {
+            for queue in &queues {
+                scope.spawn(|| queue.serve(rounds * SLOTS, &self.answered, &job));
+            }
+            meanwhile();
+        });
+        for queue in &queues {
+            assert!(queue.connector.wait_disconnected(PATIENCE), "the guest says {}", job.output());
+        }
+        job
+    }
+}
+
+/// One connection of the target.
+struct Queue {
+    connector: Connector,
+    side: tests::net::Side,
+    qp: Arc<Qp>,
+}
+
+impl Queue {
+    fn accept(adapter: &Arc<Adapter>, connector: Connector) -> Self {
+        let mut side = tests::net::Side::new(adapter);
+        let config = QpConfig {
+            receive_depth: 2 * SLOTS as u32,
+            initiator_depth: 2 * SLOTS as u32,
+            ..QpConfig::default()
+        };
+        let qp = side.pd.create_qp(&side.cq, &side.cq, config).unwrap();
+        side.qp = Arc::clone(&qp);
+        let write = NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
+        side.mr = side.pd.register(Buffer::new(SLOTS * (LENGTH + 2 * COMMAND)), write).unwrap();
+        let queue = Self { connector, side, qp };
+        (0..SLOTS).for_each(|slot| queue.receive(slot));
+        queue.connector.accept(&queue.qp, LIMITS, b"").wait().unwrap();
+        queue
+    }
+
+    fn receive(&self, slot: usize) {
+        let place = slot * COMMAND;
+        let element = self.side.mr.sge(place..place + COMMAND);
+        self.qp.receive(RECEIVE + slot, &[element]).unwrap();
+    }
+
+    fn data(slot: usize) -> usize {
+        2 * SLOTS * COMMAND + slot * LENGTH
+    }
+
+    /// Answers `commands` commands, each after its data has come, and is right.
+    fn serve(&self, commands: usize, all: &AtomicUsize, job: &Job) {
+        let mut answered = 0;
+        while answered < commands {
+            for result in self.side.results(1) {
+                let guest = job.output();
+                assert_eq!(
+                    result.Status, STATUS_SUCCESS,
+                    "{:?}; the guest says {guest}",
+                    result.Type
+                );
+                match result.RequestContext.addr() {
+                    context @ ANSWER.. => {
+                        assert_eq!(result.Type, NdkOperationTypeSend, "{context}");
+                        answered += 1;
+                        all.fetch_add(1, Ordering::Relaxed);
+                    }
+                    context @ READ..ANSWER => self.answer(context - READ),
+                    context => self.read(context - RECEIVE),
+                }
+            }
+        }
+    }
+
+    /// A command came into receive `place`: reads what it names into the slot that it names.
+    fn read(&self, place: usize) {
+        let command = self.side.bytes(place * COMMAND, COMMAND);
+        self.receive(place);
+        let slot = word(&command[12..16]) as usize;
+        assert!(slot < SLOTS, "{command:02x?}");
+        // Kept for the answer, which is the command once more.
+        self.side.mr.buffer().write((SLOTS + slot) * COMMAND, &command);
+        let address = u64::from_be_bytes(command[..8].try_into().expect("eight bytes"));
+        let remote = Remote { address, token: word(&command[8..12]) };
+        let start = Self::data(slot);
+        self.qp.read(READ + slot, &[self.side.mr.sge(start..start + LENGTH)], remote, 0).unwrap();
+    }
+
+    fn answer(&self, slot: usize) {
+        let place = (SLOTS + slot) * COMMAND;
+        let command = self.side.bytes(place, COMMAND);
+        let number = command[23];
+        let data = self.side.bytes(Self::data(slot), LENGTH);
+        let wrong = (0..LENGTH)
+            .find(|&at| data[at] != (at * 7 + at / 256).to_le_bytes()[0].wrapping_add(number));
+        assert_eq!(wrong, None, "what was read into slot {slot} is not command {number}'s");
+        let message = [self.side.mr.sge(place..place + COMMAND)];
+        let token = word(&command[8..12]);
+        self.qp.send_and_invalidate(ANSWER + slot, &message, 0, token).unwrap();
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().expect("four bytes"))
+}
