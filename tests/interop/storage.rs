@@ -16,7 +16,7 @@ use netadapter_glue::qemu::QemuDgram;
 use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
 use tests::net::PATIENCE;
 
-use crate::lab::{Job, Lab, Side, judge};
+use crate::lab::{Job, Lab, Side, judge, within};
 
 const PORT: u16 = 7174;
 /// As the guest's program is told.
@@ -65,9 +65,8 @@ fn ten_seconds_without_a_cable_end_nothing() {
     let target = Target::start(&lab, |edge| Box::new(Cable { edge, out: cable }));
     let job = target.serve(&mut lab, 40, || {
         // Every queue is in the middle of its work.
-        while target.answered.load(Ordering::Relaxed) < 10 * SLOTS * QUEUES {
-            thread::sleep(Duration::from_millis(10));
-        }
+        let at_work = || target.answered.load(Ordering::Relaxed) > 10 * SLOTS * QUEUES;
+        assert!(within(PATIENCE, || at_work().then_some(())).is_some(), "the guest does nothing");
         out.store(true, Ordering::Relaxed);
         thread::sleep(Duration::from_secs(10));
         out.store(false, Ordering::Relaxed);

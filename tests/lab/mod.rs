@@ -383,7 +383,7 @@ fn read(path: &Path) -> String {
 }
 
 /// Asks again and again until there is an answer or the time is up.
-fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     loop {
         let answer = ask();
