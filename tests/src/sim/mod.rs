@@ -112,6 +112,8 @@ pub enum Deed {
     Middle,
     /// It ended the connection over a duplicate READ of a dead key.
     Strict,
+    /// Over a duplicate READ behind a request for nothing.
+    NoRegion,
     /// It had no receive, and asked for 655 ms.
     LongPause,
     /// For another time.
@@ -174,7 +176,7 @@ pub enum Deed {
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 58] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -195,6 +197,7 @@ impl Deed {
         Self::Again,
         Self::Middle,
         Self::Strict,
+        Self::NoRegion,
         Self::LongPause,
         Self::Pause,
         Self::RnrSpent,
@@ -243,6 +246,7 @@ impl Deed {
             Did::Again => Self::Again,
             Did::Middle => Self::Middle,
             Did::Strict => Self::Strict,
+            Did::NoRegion => Self::NoRegion,
             Did::LongPause => Self::LongPause,
             Did::Pause => Self::Pause,
             Did::RnrSpent => Self::RnrSpent,

@@ -10,6 +10,9 @@ pub(crate) struct Quirks {
     /// A duplicate READ is checked anew: if its key has ended meanwhile, the connection ends with
     /// it.
     pub(super) strict_keys: bool,
+    /// It keeps the length of the last request that named memory. Where that was none, it finds no region
+    /// for a READ that is asked for again from its start, and the connection ends with it.
+    pub(super) keeps_length: bool,
     /// The part of a READ that is asked for again is answered with MIDDLE and LAST.
     pub(super) middle: bool,
     /// Of a READ that was asked for again from a place on, nothing before that place is answered.
@@ -72,6 +75,7 @@ impl Quirks {
         let lazy = rng.below(3);
         Self {
             strict_keys,
+            keeps_length: rxe,
             middle,
             narrow,
             stale_ack,
@@ -109,6 +113,8 @@ pub(crate) enum Did {
     Middle,
     /// A duplicate READ of a dead key ended the connection.
     Strict,
+    /// A duplicate READ behind a request for nothing did.
+    NoRegion,
     /// RNR NAK with 655 ms.
     LongPause,
     /// RNR NAK with another time.

@@ -13,6 +13,9 @@ use std::collections::VecDeque;
 /// Why a connection ends with a duplicate.
 pub(super) const STRICT: &str = "a duplicate READ of a key that has ended";
 
+/// The same, where the consumer itself asked for nothing before.
+pub(super) const NO_REGION: &str = "a duplicate READ behind a request for nothing";
+
 /// The message that is being received.
 enum Open {
     No,
@@ -64,6 +67,8 @@ pub(crate) struct Responder {
     since: u64,
     /// The PSN behind the last SEND or WRITE.
     done: u64,
+    /// What the last request named that named memory.
+    named: Option<Piece>,
 }
 
 impl Default for Responder {
@@ -80,6 +85,7 @@ impl Default for Responder {
             asked: 0,
             since: 0,
             done: 0,
+            named: None,
         }
     }
 }
@@ -202,6 +208,7 @@ impl Responder {
                 Open::Send(id, list, 0)
             } else {
                 let target = read_reth(seen.ext);
+                self.named = Some(target);
                 if !cx.keys.grants(target, 1) {
                     return Err(0x62);
                 }
@@ -255,6 +262,7 @@ impl Responder {
 
     fn read(&mut self, seen: &Seen<'_>, cx: &mut Context<'_>) -> Result<(), u8> {
         let what = read_reth(seen.ext);
+        self.named = Some(what);
         if !matches!(self.open, Open::No) || self.depth == 0 {
             return Err(0x61);
         }
@@ -296,6 +304,7 @@ impl Responder {
         if !inside {
             return;
         }
+        let start = read.psn;
         if cx.quirks.narrow {
             read.from = at;
         }
@@ -307,6 +316,15 @@ impl Responder {
                 self.refuse(at, 0x62, cx);
             }
             return;
+        }
+        let region = self.named.filter(|named| named.len > 0 || what.len == 0 || at > start);
+        if cx.quirks.keeps_length && region.is_none() {
+            cx.did(Did::NoRegion);
+            // No consumer names the key 0.
+            if self.named.is_some_and(|named| named.token != 0) {
+                cx.excuse = Some(NO_REGION);
+            }
+            return self.refuse(at, 0x62, cx);
         }
         cx.did(if resumed { Did::Middle } else { Did::Again });
         let end = at + what.len.div_ceil(cx.pmtu).max(1);
