@@ -21,6 +21,26 @@ fn dup_01_a_duplicate_send_is_acknowledged_again() {
     });
 }
 
+/// C9-105: it is acknowledged where it asks for that. Each packet of a message that comes again would get an
+/// ACK otherwise.
+#[test]
+fn dup_01_a_duplicate_that_asks_for_no_acknowledgement_is_silent() {
+    each(|mut world| {
+        world.receive(1, 10);
+        let key = world.key;
+        let reth = Ext::Reth(Reth { va: BASE, rkey: key, len: 10 });
+        for (at, opcode, ext) in [(0, SendOnly, Ext::None), (1, WriteOnly, reth)] {
+            let mut bth = world.bth(at, opcode);
+            bth.ack_req = false;
+            let request = frame(&world.encap, &bth, &ext, &pattern(10));
+            world.give(&request);
+            world.sent();
+            world.is_dropped(DropReason::Duplicate, |world| world.give(&request));
+        }
+        world.works(2);
+    });
+}
+
 /// rxe that was acknowledged while it went back needs one more ACK, has no timer for it, and may lose the
 /// one that its last packet brings.
 #[test]

@@ -95,6 +95,21 @@ fn rd_11_answers_before_a_revoked_one_still_leave() {
     assert_eq!(sent, [(Opcode::ReadResponseOnly, 0), (Opcode::Acknowledge, 1)]);
 }
 
+/// The connection ends there: what was asked for after it is not answered.
+#[test]
+fn rd_11_answers_behind_a_revoked_one_never_leave() {
+    let mut pair = Pair::new(10_000, Settings { segments: 16, ..CLEAN });
+    let good = pair.nodes[1].key;
+    let (access, len) = (Access::REMOTE_READ, 10_000);
+    let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access };
+    let doomed = pair.nodes[1].mrs.register(registration).unwrap();
+    pair.ask(0, Opcode::ReadRequest, read(doomed, 0, 64), 0).unwrap();
+    pair.ask(1, Opcode::ReadRequest, read(good, 0, 64), 0).unwrap();
+    pair.nodes[1].mrs.deregister(doomed).unwrap();
+    let sent: Vec<_> = pair.taken(1).iter().map(|taken| (taken.opcode, taken.at)).collect();
+    assert_eq!(sent, [(Opcode::Acknowledge, 0)]);
+}
+
 #[test]
 fn rd_08_repeated_requests_do_not_use_up_the_depth() {
     let mut pair = Pair::new(10_000, Settings { reads: 16, ..CLEAN });
