@@ -4,6 +4,8 @@
   judge.py icrc FILE      every invariant CRC by zlib; prints `NAME COUNT` for each kind of packet
   judge.py scapy FILE     every invariant CRC over IPv4 by scapy.contrib.roce
   judge.py tshark FILE    no packet that tshark calls malformed
+  judge.py twice FILE     prints `twice_ADDRESS COUNT`: requests at path MTU 1024 that tshark saw before, in whole or
+                          in part, by their sender
 
 Exit status: 0 all right, 1 a packet is wrong (listed on stderr), 77 the judge's tool is not installed.
 """
@@ -30,12 +32,13 @@ OPCODES = {
     0x16: "SEND_LAST_INVALIDATE", 0x17: "SEND_ONLY_INVALIDATE",
 }  # fmt: skip
 SENDS = {opcode for opcode, name in OPCODES.items() if name.startswith("SEND")}
+RESPONSES = set(range(0x0D, 0x13))
 UD_SEND_ONLY = 0x64
 CM_ATTRIBUTES = {0x10: "REQ", 0x11: "MRA", 0x12: "REJ", 0x13: "REP", 0x14: "RTU", 0x15: "DREQ", 0x16: "DREP"}
 
 
 def main():
-    judges = {"icrc": judge_icrc, "scapy": judge_scapy, "tshark": judge_tshark}
+    judges = {"icrc": judge_icrc, "scapy": judge_scapy, "tshark": judge_tshark, "twice": judge_twice}
     if len(sys.argv) != 3 or sys.argv[1] not in judges:
         sys.exit(__doc__)
     wrong = judges[sys.argv[1]](sys.argv[2])
@@ -166,15 +169,41 @@ def judge_tshark(path):
     return [f"frame {frame}: malformed" for frame in {**guessing, **sound} if frame not in excused]
 
 
+def judge_twice(path):
+    """A probe, a WRITE of nothing under a PSN of before, is no request that was seen."""
+    if not shutil.which("tshark"):
+        print("tshark missing", file=sys.stderr)
+        sys.exit(77)
+    names = ["ip.src", "infiniband.bth.destqp", "infiniband.bth.opcode", "infiniband.bth.psn", "infiniband.reth.dmalen"]
+    seen, twice = collections.defaultdict(set), collections.Counter()
+    for row in fields(path, "infiniband.bth.opcode < 0x18", names):
+        source, queue, opcode, first, length = row[0], row[1], *(int(field, 0) for field in row[2:4]), row[4]
+        read = OPCODES.get(opcode) == "READ_REQUEST"
+        if OPCODES.get(opcode) == "WRITE_ONLY" and int(length, 0) == 0 or opcode in RESPONSES:
+            continue
+        packets = -(-int(length, 0) // 1024) if read else 1
+        psns = {(first + offset) % 2**24 for offset in range(max(packets, 1))}
+        twice[source] += not psns.isdisjoint(seen[source, queue])
+        seen[source, queue] |= psns
+    for source, count in twice.items():
+        print(f"twice_{source} {count}")
+    return []
+
+
 def malformed(path, *options):
     """BTH opcode (None if there is none) by the number of each frame that tshark calls malformed."""
-    command = ["tshark", "-r", path, *options, "-Y", "_ws.malformed", "-T", "fields"]
-    command += ["-e", "frame.number", "-e", "infiniband.bth.opcode"]
+    rows = fields(path, "_ws.malformed", ["frame.number", "infiniband.bth.opcode"], *options)
+    return {int(frame): int(opcode, 0) if opcode else None for frame, opcode in rows}
+
+
+def fields(path, condition, names, *options):
+    """These fields of each frame that meets the condition, as tshark prints them."""
+    command = ["tshark", "-r", path, *options, "-Y", condition, "-T", "fields"]
+    command += [argument for name in names for argument in ("-e", name)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"tshark: {done.stderr}")
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return {int(frame): int(opcode, 0) if opcode else None for frame, opcode in rows}
+    return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 if __name__ == "__main__":
