@@ -424,16 +424,6 @@ impl SendQueue {
         self.marks.clear(psn);
     }
 
-    /// Requests queued.
-    pub fn len(&self) -> usize {
-        self.wqes.len()
-    }
-
-    /// Whether nothing is queued.
-    pub fn is_empty(&self) -> bool {
-        self.wqes.is_empty()
-    }
-
     /// Appends a request cut into packets of `pmtu` bytes.
     ///
     /// # Errors

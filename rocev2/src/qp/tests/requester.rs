@@ -734,6 +734,8 @@ fn data_that_comes_twice_makes_the_requester_patient() {
             waits.push(pair.now.saturating_since(start).as_micros());
             assert_eq!(pair.places(), [missing]);
         }
+        // The one behind what was asked for says nothing.
+        assert_eq!(data(&mut pair, 4, Middle, 1024), Err(DropReason::StaleResponse));
         data(&mut pair, 3, Middle, 1024).unwrap();
         if twice {
             assert_eq!(data(&mut pair, 3, Middle, 1024), Err(DropReason::StaleResponse));
