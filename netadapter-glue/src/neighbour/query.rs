@@ -39,6 +39,11 @@ impl Query {
         Self { ip, local_ip, probe, vlans, sent: 1, next_ns, due: true }
     }
 
+    /// It is asked from then on, and nothing is sent before.
+    pub(super) const fn from(self, start_ns: u64) -> Self {
+        Self { next_ns: start_ns, sent: 0, due: false, ..self }
+    }
+
     /// Whether an answer from there is the one that is waited for. While a neighbour is asked where it
     /// was, nobody answers in its place.
     pub(super) fn takes(&self, link: Link) -> bool {
