@@ -400,6 +400,11 @@ impl Device {
             Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
                 self.cm_share.received();
                 self.cm.handle_packet(now, packet);
+                // It may be forged, and is worth no more than a question.
+                let path = Path { local: packet.encap.dst, remote: packet.encap.src };
+                if let Some(path) = self.paths.find(path) {
+                    self.paths.heard(now, path, Source::of(&packet.encap));
+                }
                 Ok(())
             }
             Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
@@ -507,7 +512,12 @@ impl Device {
             }
             self.after(slot, before);
         }
-        self.cm.handle_timeout(now);
+        let Self { cm, paths, .. } = self;
+        cm.handle_timeout(now, |path| {
+            if let Some(index) = paths.find(path) {
+                paths.doubt(now, index, PathNews::Silent);
+            }
+        });
         self.probe_peers(now);
         self.pump_cm();
     }
@@ -544,7 +554,10 @@ impl Device {
                     self.conns.remove(conn);
                     self.leave_path(*conn);
                 }
-                CmEvent::ConnectRequest { conn, peer, .. } => self.enter_path(*conn, peer),
+                CmEvent::ConnectRequest { conn, peer, .. } => {
+                    self.enter_path(*conn, peer);
+                    self.came_from(*conn, peer);
+                }
                 CmEvent::PathLost { .. }
                 | CmEvent::Refused { .. }
                 | CmEvent::TimedOut { .. }

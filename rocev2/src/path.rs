@@ -77,6 +77,12 @@ struct Entry {
     news: Option<PathNews>,
 }
 
+impl Entry {
+    fn may_doubt(&self, now: Instant) -> bool {
+        self.doubted_at.is_none_or(|at| now >= at + DOUBT_INTERVAL)
+    }
+}
+
 /// All paths that somebody uses. Users are connections and queue pairs, whose limits bound it.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
@@ -162,12 +168,12 @@ impl Paths {
     /// A good packet of the peer came by this way.
     pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) {
         let entry = self.entry_mut(index);
-        if entry.source == Some(source) {
-            return;
-        }
         // The first tells no change. It need not come from the hop: a router sends as itself and is
         // reached by its virtual address.
-        if entry.source.replace(source).is_some() {
+        let before = *entry.source.get_or_insert(source);
+        // One that comes too soon after another doubt is raised again by the next packet.
+        if before != source && entry.may_doubt(now) {
+            entry.source = Some(source);
             self.doubt(now, index, PathNews::Moved);
         }
     }
@@ -175,11 +181,15 @@ impl Paths {
     /// There is a reason to ask whether the hop still leads to the peer.
     pub(crate) fn doubt(&mut self, now: Instant, index: PathIndex, why: PathNews) {
         let entry = self.entry_mut(index);
-        if entry.doubted_at.is_some_and(|at| now < at + DOUBT_INTERVAL) {
-            return;
+        if entry.may_doubt(now) {
+            entry.doubted_at = Some(now);
+            self.tell(index, why);
         }
-        entry.doubted_at = Some(now);
-        self.tell(index, why);
+    }
+
+    /// The peer's first message came by this way.
+    pub(crate) fn came_from(&mut self, index: PathIndex, source: Source) {
+        self.entry_mut(index).source.get_or_insert(source);
     }
 
     /// The next path with news.

@@ -266,15 +266,18 @@ impl Cm {
         self.events.push_back(CmEvent::Closed { conn: id });
     }
 
-    /// The way between two addresses is gone for good. [`CmEvent::PathLost`] ends each connection that
+    /// Ways between two addresses are gone for good. [`CmEvent::PathLost`] ends each connection that
     /// went by it, or `DisconnectDone` one that we were ending; nothing is sent any more.
-    pub fn lose_path(&mut self, now: Instant, path: Path) {
-        let ends = |conn: &Connection| (conn.peer.local.ip(), conn.peer.remote.ip());
-        for id in self.conns.select(|conn| ends(conn) == (path.local, path.remote)) {
+    pub fn lose_paths(&mut self, now: Instant, lost: impl Fn(Path) -> bool) {
+        let path = |conn: &Connection| {
+            let Peer { local, remote, .. } = conn.peer;
+            Path { local: local.ip(), remote: remote.ip() }
+        };
+        for id in self.conns.select(|conn| lost(path(conn))) {
             self.lose_way(now, id);
         }
         self.transmits
-            .retain(|message| (message.encap.src, message.encap.dst) != (path.local, path.remote));
+            .retain(|CmTransmit { encap, .. }| !lost(Path { local: encap.src, remote: encap.dst }));
     }
 
     /// Passive side: the first valid packet on the queue pair counts as RTU, which may be lost or
@@ -290,9 +293,14 @@ impl Cm {
         (conn.owner == Owner::Consumer).then_some(&conn.peer)
     }
 
-    /// Resends, gives up and forgets what is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Resends, gives up and forgets what is due; `silent` is told the way of each message that nobody has
+    /// answered: the peer may be elsewhere.
+    pub fn handle_timeout(&mut self, now: Instant, mut silent: impl FnMut(Path)) {
         while let Some(id) = self.conns.pop_due(now) {
+            if let Some(conn) = self.conns.get(id).filter(|conn| conn.state != State::Established) {
+                let Peer { local, remote, .. } = conn.peer;
+                silent(Path { local: local.ip(), remote: remote.ip() });
+            }
             self.resend(now, id);
         }
         self.time_waits.expire(now);

@@ -3,7 +3,7 @@
 use super::{Device, QpSlot};
 use crate::cm::{ConnId, Peer};
 use crate::env::Instant;
-use crate::path::{Path, PathEvent};
+use crate::path::{Path, PathEvent, Source};
 use crate::wire::Hop;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -42,7 +42,7 @@ impl Device {
     /// oldest request ends with [`PathLost`](crate::qp::work::WcStatus::PathLost). Nothing is sent.
     pub fn path_lost(&mut self, now: Instant, path: Path) {
         let Some(index) = self.paths.find(path) else { return };
-        self.cm.lose_path(now, path);
+        self.cm.lose_paths(now, |lost| lost == path);
         // The reason before what follows from it.
         self.pump_cm();
         for slot in 0..self.qps.len() {
@@ -59,13 +59,17 @@ impl Device {
     /// paths to them, which led back here.
     pub fn set_addresses(&mut self, now: Instant, addresses: Vec<IpAddr>) {
         let before = core::mem::replace(&mut self.config.addresses, addresses);
-        let gone =
-            |address: &IpAddr| before.contains(address) && !self.config.addresses.contains(address);
+        let gone: Vec<_> =
+            before.into_iter().filter(|ip| !self.config.addresses.contains(ip)).collect();
+        let leads = |path: Path| gone.contains(&path.local) || gone.contains(&path.remote);
         let lost = self.paths().map(|(path, _)| path);
-        let lost: Vec<_> = lost.filter(|path| gone(&path.local) || gone(&path.remote)).collect();
+        let lost: Vec<_> = lost.filter(|&path| leads(path)).collect();
         for path in lost {
             self.path_lost(now, path);
         }
+        // Those whose owner has let them go use no path, and say no farewell either.
+        self.cm.lose_paths(now, leads);
+        self.pump_cm();
     }
 
     /// A connection begins: it uses its path until its owner lets it go.
@@ -74,6 +78,13 @@ impl Device {
         let index = self.paths.acquire(path, peer.hop);
         if let Some(before) = self.conn_paths.insert(conn, index) {
             self.paths.release(before);
+        }
+    }
+
+    /// The peer asked for a connection: its REQ came by the hop.
+    pub(super) fn came_from(&mut self, conn: ConnId, peer: &Peer) {
+        if let Some(&index) = self.conn_paths.get(&conn) {
+            self.paths.came_from(index, Source { mac: peer.hop.dst_mac, vlan: peer.hop.vlan });
         }
     }
 

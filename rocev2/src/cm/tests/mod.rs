@@ -89,7 +89,7 @@ impl Bench {
         while let Some(due) = self.cm.poll_timeout().filter(|due| *due <= end) {
             assert!(due >= self.now, "a timer in the past");
             self.now = due;
-            self.cm.handle_timeout(due);
+            self.cm.handle_timeout(due, |_| ());
             self.collect();
         }
         self.now = end;

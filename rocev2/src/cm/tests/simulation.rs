@@ -181,7 +181,7 @@ impl World {
         let end = self.now + limit;
         while self.now < end {
             for at in [ACTIVE, PASSIVE] {
-                self.sides[at].cm.handle_timeout(self.now);
+                self.sides[at].cm.handle_timeout(self.now, |_| ());
                 self.consume(at);
                 self.act(at);
                 self.consume(at);

@@ -119,6 +119,83 @@ fn silence_is_a_doubt_and_the_peer_may_be_elsewhere() {
     assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
 }
 
+/// Who was only listened to is followed too: a peer that moves before its first packet, and one that moves
+/// right after another doubt, and whose messages alone tell of it.
+#[test]
+fn a_peer_that_moves_early_or_twice_is_doubted() {
+    let moved = |world: &mut World, last: u8| {
+        let frame = world.wires[1].pop_front().unwrap();
+        let mut packet = Packet::parse(&frame).unwrap();
+        packet.encap.src_mac = Mac([2, 0, 0, 0, 0, last]);
+        world.wires[1].clear();
+        world.wires[1].push_back(emit(&packet));
+        world.deliver(1);
+        news(world, 1).iter().map(|(_, source)| source.unwrap().mac.0[5]).collect::<Vec<_>>()
+    };
+    for by_message in [false, true] {
+        let (mut world, [client, _], [active, _]) = World::connected(false);
+        news(&mut world, 1);
+        world.now = world.now + Duration::from_secs(2);
+        let say = |world: &mut World| {
+            if by_message {
+                let _ = world.devices[0].disconnect(world.now, active);
+            } else {
+                world.post(client, 1, world.write(), 8);
+            }
+            world.transmit(0);
+        };
+        say(&mut world);
+        assert_eq!(moved(&mut world, 9), [9], "the REQ told where it was");
+        if by_message {
+            continue;
+        }
+        say(&mut world);
+        assert_eq!(moved(&mut world, 8), [] as [u8; 0], "too soon");
+        world.now = world.now + Duration::from_secs(1);
+        say(&mut world);
+        assert_eq!(moved(&mut world, 8), [8]);
+    }
+}
+
+/// A connection that its owner has let go takes its leave in the background, but not from an address that is
+/// gone, nor once that is back.
+#[test]
+fn no_farewell_leaves_from_a_lost_address() {
+    let (mut world, [client, _], [active, _]) = World::connected(false);
+    world.devices[0].release(world.now, active);
+    world.devices[0].destroy_qp(client);
+    while world.devices[0].poll_event().is_some() {}
+    assert_eq!(world.devices[0].paths().count(), 0, "nobody uses it");
+    assert!(world.transmit(0), "DREQ");
+    world.wires[1].clear();
+    let local = address(false, 0);
+    world.devices[0].set_addresses(world.now, vec![]);
+    world.devices[0].set_addresses(world.now, vec![local]);
+    for _ in 0..10 {
+        world.now = world.now + Duration::from_secs(1);
+        world.devices[0].handle_timeout(world.now);
+        assert!(!world.transmit(0));
+    }
+}
+
+/// So is one that does not answer a REQ, which follows the path as data does.
+#[test]
+fn a_connect_that_nobody_answers_is_a_doubt() {
+    let mut world = World::new(false);
+    let client = world.qp(0);
+    world.listen(false);
+    world.connect(false, client);
+    world.transmit(0);
+    world.wires[1].clear();
+    assert_eq!(news(&mut world, 0), [(PathNews::Opened, None)]);
+    world.now = world.devices[0].poll_timeout().unwrap();
+    world.devices[0].handle_timeout(world.now);
+    assert_eq!(news(&mut world, 0), [(PathNews::Silent, None)]);
+    world.devices[0].path_update(path(false, 0), hop(0, 5, None));
+    world.transmit(0);
+    assert_eq!(hops(&world, 1), [hop(0, 5, None)]);
+}
+
 /// Whatever waits on a lost path is told at once, and nobody else; nothing is sent.
 #[test]
 fn a_lost_path_ends_its_connections_at_once() {
