@@ -7,7 +7,7 @@ use super::ndk::{self, Event, From};
 use super::world::{Part, Step, World, require};
 use crate::raw::Object;
 use driver::abi::*;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 const US: u64 = 1000;
 
@@ -63,12 +63,15 @@ impl World {
         (self.ends[end].to, self.ends[end].remote) = (Some(to), Some(remote.ip()));
         let ips = &self.hosts[host].ips;
         let shared = ips[0];
-        let mut fits: Vec<_> = ips.iter().filter(|ip| ip.is_ipv4() == remote.is_ipv4()).collect();
+        let lost = &self.hosts[host].lost;
+        let fits = |ip: &&IpAddr| ip.is_ipv4() == remote.is_ipv4() && !lost.contains(ip);
+        let mut fits: Vec<_> = ips.iter().filter(fits).collect();
         let local = *fits.swap_remove(self.rng.below(fits.len() as u32) as usize);
         self.ends[end].local = Some(local);
         let Some((endpoint, port)) = self.hosts[host]
             .endpoint
             .filter(|_| shared.is_ipv4() == remote.is_ipv4() && self.rng.below(2) == 0)
+            .filter(|_| !self.hosts[host].lost.contains(&shared))
         else {
             return From::Address(SocketAddr::new(local, 0));
         };

@@ -86,6 +86,8 @@ pub(crate) struct End {
     pub(crate) receives: VecDeque<Received>,
     /// Why it may fail.
     pub(crate) excuse: Option<&'static str>,
+    /// An address of it, or of its peer, is gone.
+    pub(crate) cut_off: bool,
     /// When something of it ended last.
     pub(crate) moved: u64,
     /// When its consumer does something.
@@ -212,6 +214,7 @@ impl World {
             initiator: VecDeque::new(),
             receives: VecDeque::new(),
             excuse: None,
+            cut_off: false,
             moved: self.now,
             act_at: None,
             open_cqs: [true; 2],

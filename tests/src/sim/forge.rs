@@ -4,6 +4,7 @@
 use super::Deed;
 use super::foreign::cm::{Asks, Mad, rej, req};
 use super::foreign::guid;
+use super::foreign::wire::claim;
 use super::foreign::wire::{Packet, Route, frame};
 use super::judge::Kind;
 use super::net::mac;
@@ -13,6 +14,9 @@ use std::net::IpAddr;
 
 /// The private data of a request that nobody made.
 pub(crate) const FORGED: [u8; 4] = [0xff; 4];
+
+/// The Ethernet address of a host that nobody knows.
+const STRANGER: [u8; 6] = [2, 0x99, 0, 0, 0, 9];
 
 /// What a forger knows of a connection.
 #[derive(Clone, Copy)]
@@ -40,6 +44,19 @@ impl World {
         }
     }
 
+    /// Another host has the address of a peer, and tells so: the peer's host, or everybody.
+    pub(crate) fn claim_address(&mut self) {
+        let Some(Known { victim, route, .. }) = self.eavesdrop() else { return };
+        for _ in 0..1 + self.rng.below(4) {
+            let all = self.rng.below(2) == 0;
+            let frame =
+                claim(STRANGER, route.ips[0], (!all).then_some((route.macs[1], route.ips[1])));
+            let at = self.now + 1 + u64::from(self.rng.below(100_000));
+            self.net.inject(at, victim, frame);
+            self.did(Deed::Claimed);
+        }
+    }
+
     /// A connection of a host of ours that lives.
     fn eavesdrop(&mut self) -> Option<Known> {
         let pairs: Vec<_> = self.watch.pairs().collect();
@@ -49,7 +66,8 @@ impl World {
         if self.is_foreign(victim) || self.hosts[victim].provider.is_none() {
             return None;
         }
-        let route = Route { macs: [mac(at), mac(victim)], ips: [peer.0, victim_name.0] };
+        let macs = [self.net.nic(at), self.net.nic(victim)];
+        let route = Route { macs, ips: [peer.0, victim_name.0] };
         Some(Known { victim, route, peer_qpn: peer.1, guid: guid(mac(at)) })
     }
 
@@ -113,7 +131,8 @@ impl World {
 
     /// A REQ for the QP of the live connection, or for another one.
     fn forge_req(&mut self, known: Known, local: u32) -> Vec<u8> {
-        let same = self.rng.below(2) == 0;
+        // To one that cannot be asked just then it would mean its peer's end (README, limits).
+        let same = self.rng.below(2) == 0 && !self.moves;
         self.did(if same { Deed::ForgedRestart } else { Deed::ForgedReq });
         let port = if self.rng.below(2) == 0 { PORT } else { 7 };
         let asks = Asks {

@@ -12,6 +12,10 @@ const FIRST_RESEND: u64 = 500_000_000;
 /// The longest wait that a REQ of ours asks for itself: 4.3 s there, and the way.
 const LONGEST: u64 = 4_290_000_000;
 
+/// After REJ 10 a REQ is sent again no sooner, and for no longer, in ns.
+const STALE_PAUSE: u64 = 250_000_000;
+const STALE_LIMIT: u64 = 3_000_000_000;
+
 macro_rules! require {
     ($holds:expr, $($why:tt)+) => {
         if !$holds {
@@ -117,6 +121,9 @@ struct Side {
     established: Option<u64>,
     /// Some packet of the peer has come, if not the first one.
     reached: bool,
+    /// The peer still has a connection of its QP: when it has said so first, and, if the REQ was not sent
+    /// again since, last.
+    stale: Option<(u64, Option<u64>)>,
     /// Since when it need not say anything more by itself.
     over: Option<u64>,
     /// The peer has asked for more time since the last sending.
@@ -214,6 +221,10 @@ impl Judge {
                 side.established.get_or_insert(now);
             }
             Kind::Mra => side.patient = true,
+            Kind::Rej if side.active && message.get(8, 1) == 0 && message.get(10, 2) == 10 => {
+                let (first, _) = side.stale.unwrap_or((now, None));
+                side.stale = Some((first, Some(now)));
+            }
             Kind::Rej | Kind::Dreq | Kind::Drep => {
                 side.over.get_or_insert(now);
             }
@@ -273,6 +284,10 @@ impl Judge {
         require!(side.reps == 0, "sent again after it was answered");
         self.again += u64::from(!first);
         check_over(side, now, queued)?;
+        if let Some((since, Some(told))) = side.stale {
+            side.stale = Some((since, None));
+            return put_off(side, now, since, told, message, queued);
+        }
         repeat(&mut side.req, now, message, &mut side.patient, queued)
     }
 
@@ -418,6 +433,25 @@ impl Judge {
 fn check_over(side: &Side, now: u64, queued: u64) -> Objection {
     let late = side.over.is_some_and(|since| now > since + queued);
     require!(!late, "sent again after the peer has ended it");
+    Ok(())
+}
+
+/// A REQ is sent again to a peer that has to find out first what became of an older connection: after a
+/// pause, and not for long.
+fn put_off(
+    side: &mut Side,
+    now: u64,
+    since: u64,
+    told: u64,
+    message: &Message<'_>,
+    queued: u64,
+) -> Objection {
+    let said = side.req.as_mut().ok_or("never sent")?;
+    require!(said.hash == message.hash, "sent again with other bytes");
+    let waited = now.saturating_sub(told) + queued;
+    require!(waited >= STALE_PAUSE, "sent again {} us after REJ 10", waited / 1000);
+    require!(now <= since + STALE_LIMIT + queued, "sent again long after REJ 10");
+    (said.last, said.told) = (now, now);
     Ok(())
 }
 

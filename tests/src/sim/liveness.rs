@@ -2,6 +2,7 @@
 //! its links, the timers that were agreed on. It counts from the last thing that ended.
 
 use super::end::{End, Phase};
+use super::judge::Kind;
 use super::trial::Trial;
 use super::world::{MS, Step, World, require};
 use rocev2::cm::CmConfig;
@@ -17,6 +18,9 @@ const STALL: u64 = 20 * MS;
 /// A foreign host says only after 4.6 s once more what was lost while it connected, and asks for pauses
 /// of 655 ms while its consumer posts its receives.
 const FOREIGN: u64 = (4_700 + 4 * 655) * MS;
+
+/// How long it takes to find a neighbour that is elsewhere, from the first doubt.
+const MOVED: u64 = 3_000 * MS;
 
 impl World {
     /// Nobody waits longer than policy allows.
@@ -50,7 +54,14 @@ impl World {
         let foreign = self.hosts.iter().any(|host| host.quirks.is_some());
         let base = STALL + 4 * CONSUMER + 64 * round + self.transfer(end, round);
         let base = if foreign { base + FOREIGN } else { base };
-        let asks = ns(cm.connect_limit) + ns(code_duration(cm.service_timeout_code)) + ANSWER;
+        let service = ns(code_duration(cm.service_timeout_code));
+        // Whoever is asked for time by an MRA repeats nothing before that is over.
+        let granted = foreign && self.watch.judge.count(Kind::Mra) > 0;
+        let base = if granted { base + slow(service) } else { base };
+        // A peer that has another NIC is asked for once nothing was heard from it, or from elsewhere, a
+        // second after it was last, where it was and then everywhere.
+        let base = if self.moves { base + MOVED + slow(2 * self.timeout()) } else { base };
+        let asks = ns(cm.connect_limit) + service + ANSWER;
         base + slow(match end.phase {
             // The timer may have backed off as far as it does when the network comes back.
             Phase::Up if self.is_sound(end) => 2 * self.timeout(),

@@ -18,6 +18,7 @@
 //! | `memory` | registered buffers and what they must hold |
 //! | `foreign` | a peer that is not ours |
 //! | `forge` | a third party that speaks in the name of others |
+//! | `ways` | addresses that go away, NICs that are replaced |
 //! | `net` | the network: what it loses, repeats, delays, damages; its links and ports |
 //! | `edge` | how frames get in and out of a provider, several at once, or not at all |
 //! | `watch`, `judge`, `packet` | the wire rules, by an observer that shares no code with the provider |
@@ -47,10 +48,10 @@ mod run;
 mod script;
 mod trial;
 mod watch;
+mod ways;
 mod workload;
 mod world;
 
-use foreign::Did;
 pub use trial::{Moment, Outcome, Trial, Work};
 
 use std::ops::{Deref, DerefMut};
@@ -172,11 +173,17 @@ pub enum Deed {
     ForgedRestart,
     /// A seed in which a connection with a foreign peer was established.
     ForeignSeed,
+    /// The way of a connection has changed: a host got another NIC, lost an address with connections
+    /// and has it again; an announcement of another host that has a peer's address.
+    NewNic,
+    AddressLost,
+    AddressBack,
+    Claimed,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 58] = [
+    pub const ALL: [Self; 62] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -235,27 +242,11 @@ impl Deed {
         Self::ForgedReq,
         Self::ForgedRestart,
         Self::ForeignSeed,
+        Self::NewNic,
+        Self::AddressLost,
+        Self::AddressBack,
+        Self::Claimed,
     ];
-
-    /// What a foreign peer has done.
-    const fn of(did: Did) -> Self {
-        match did {
-            Did::Gap => Self::Gap,
-            Did::Dropped => Self::Dropped,
-            Did::WentBack => Self::WentBack,
-            Did::Again => Self::Again,
-            Did::Middle => Self::Middle,
-            Did::Strict => Self::Strict,
-            Did::NoRegion => Self::NoRegion,
-            Did::LongPause => Self::LongPause,
-            Did::Pause => Self::Pause,
-            Did::RnrSpent => Self::RnrSpent,
-            Did::Coalesced => Self::Coalesced,
-            Did::Immediate => Self::Immediate,
-            Did::Mra => Self::Mra,
-            Did::Deaf => Self::Deaf,
-        }
-    }
 }
 
 /// A number for each [`Deed`].

@@ -138,6 +138,9 @@ pub(crate) struct Net {
     channels: Vec<Vec<Channel>>,
     /// Of each host; none: no frame takes time.
     wires: Vec<Wire>,
+    /// The address of each host's NIC, and how many were replaced.
+    nics: Vec<[u8; 6]>,
+    replaced: u16,
     pub(crate) met: Met,
 }
 
@@ -154,6 +157,8 @@ impl Net {
             parted: false,
             channels: vec![vec![Channel::default(); hosts]; hosts],
             wires: links.iter().map(wire).collect(),
+            nics: (0..hosts).map(mac).collect(),
+            replaced: 0,
             met: Met::default(),
         }
     }
@@ -171,6 +176,23 @@ impl Net {
         self.heal();
     }
 
+    /// The address of a host's NIC.
+    pub(crate) fn nic(&self, host: usize) -> [u8; 6] {
+        self.nics[host]
+    }
+
+    /// A host gets another NIC. Its system goes on with the address that it knows: what it sends and
+    /// gets is rewritten here.
+    pub(crate) fn replace_nic(&mut self, host: usize) -> [u8; 6] {
+        self.replaced += 1;
+        // Of the same sum as the one before, so that checksums over it still hold.
+        let [a, b, ..] = mac(host);
+        let [[c, d], [e, f]] =
+            [self.replaced << 4, !(self.replaced << 4) + host as u16 + 1].map(u16::to_be_bytes);
+        self.nics[host] = [a, b, c, d, e, f];
+        self.nics[host]
+    }
+
     /// When the next frame arrives somewhere.
     pub(crate) fn next(&self) -> Option<u64> {
         self.flying.first_key_value().map(|(&(at, _), _)| at)
@@ -180,11 +202,17 @@ impl Net {
     pub(crate) fn arrive(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         loop {
             let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
-            let ((at, _), flying) = entry.remove_entry();
-            if !flying.queues {
+            let ((at, _), mut flying) = entry.remove_entry();
+            if flying.queues {
+                self.queue(at, flying);
+                continue;
+            }
+            let (own, nic) = (mac(flying.to), self.nics[flying.to]);
+            // The NIC that it is for may be gone.
+            if flying.frame[0] & 1 != 0 || flying.frame[..6] == nic {
+                rewrite(&mut flying.frame, [0, ARP_TARGET, ARP_TARGET], nic, own);
                 return Some((flying.to, flying.frame));
             }
-            self.queue(at, flying);
         }
     }
 
@@ -226,14 +254,16 @@ impl Net {
 
     /// Sends a frame of `from` to whom its Ethernet address names.
     pub(crate) fn send(&mut self, now: u64, from: usize, frame: &[u8]) {
+        let mut frame = frame.to_vec();
+        rewrite(&mut frame, [6, ARP_SENDER, ND_OPTION], mac(from), self.nics[from]);
         let all = frame[0] & 1 != 0;
         let at = self.wires.get_mut(from).map(|Wire { busy, back }| {
             *busy = now.max(*busy) + wire_ns(frame.len(), back.config().rate);
             *busy + self.faults.delay / 2
         });
         for to in 0..self.cut.len() {
-            if to != from && (all || frame[..6] == mac(to)) && !self.cut[from][to] {
-                let flying = Flying { from, to, queues: at.is_some(), frame: frame.to_vec() };
+            if to != from && (all || frame[..6] == self.nics[to]) && !self.cut[from][to] {
+                let flying = Flying { from, to, queues: at.is_some(), frame: frame.clone() };
                 match at {
                     Some(at) => self.fly(at, flying),
                     None => self.go(now + self.faults.delay, flying),
@@ -318,7 +348,27 @@ impl Net {
     }
 }
 
-/// The Ethernet address of a host.
+/// Places of Ethernet addresses: ARP's, and that of the option of neighbour discovery.
+const ARP_SENDER: usize = 22;
+const ARP_TARGET: usize = 32;
+const ND_OPTION: usize = 80;
+
+/// Puts another Ethernet address in place of one, in the header and where ARP or neighbour discovery tell
+/// it: the places of [header, ARP, option].
+fn rewrite(frame: &mut [u8], [header, arp, option]: [usize; 3], from: [u8; 6], to: [u8; 6]) {
+    let told = match (&frame[12..14], frame.get(20)) {
+        ([0x08, 0x06], _) => arp,
+        ([0x86, 0xdd], Some(58)) => option,
+        _ => header,
+    };
+    for at in [header, told] {
+        if let Some(place) = frame.get_mut(at..at + 6).filter(|place| **place == from) {
+            place.copy_from_slice(&to);
+        }
+    }
+}
+
+/// The Ethernet address that a host knows to be its own.
 pub(crate) const fn mac(host: usize) -> [u8; 6] {
     [2, 0, 0, 0, 0, host as u8 + 1]
 }

@@ -132,6 +132,7 @@ impl World {
             | STATUS_BUFFER_OVERFLOW
             | STATUS_INVALID_DEVICE_REQUEST
             | STATUS_INTERNAL_ERROR => excused,
+            STATUS_NETWORK_UNREACHABLE => self.ends[end].cut_off,
             _ => false,
         };
         require!(may, "end {end}: request {id} ends with {status} for no reason");

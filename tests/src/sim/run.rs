@@ -63,7 +63,7 @@ impl World {
         self.note(|_| "healing".into());
         self.heal();
         for (_, act) in std::mem::take(&mut self.script) {
-            if matches!(act, Act::Restart(_)) {
+            if matches!(act, Act::Restart(_) | Act::Regain(..)) {
                 self.act(act)?;
             }
         }
@@ -323,7 +323,8 @@ impl World {
         let told = |event: &Event| matches!(event, Event::Notified(..) | Event::Low(..));
         // Connection management gives up without a packet.
         let deaf = |host: &Host| host.quirks.as_ref().is_some_and(Quirks::is_deaf);
-        let breaks = self.trial.is_some_and(Trial::breaks) || self.hosts.iter().any(deaf);
+        let breaks =
+            self.moves || self.trial.is_some_and(Trial::breaks) || self.hosts.iter().any(deaf);
         !breaks
             && !self.tokens.values().any(of_host)
             && self.events.iter().all(told)
@@ -337,6 +338,7 @@ impl World {
                 Crossing::Taken(frame) => self.watch.taken(clock, &frame),
                 Crossing::Sent(ref frame) | Crossing::Lost(ref frame) => {
                     require!(frame.len() <= mtu + 14, "host {host} exceeds its MTU");
+                    self.check_source(host, frame)?;
                     self.watch.sent(clock, frame)?;
                     self.report.frames += 1;
                     (self.now, host, frame).hash(&mut self.hasher);

@@ -28,6 +28,12 @@ pub(crate) enum Act {
     Connect(usize, usize),
     /// A third party forges as many datagrams, at most.
     Forge(u32),
+    /// A host has another NIC from here on, has an address no longer, and has it again.
+    NewNic(usize),
+    Lose(usize, IpAddr),
+    Regain(usize, IpAddr),
+    /// Somebody claims the address of a peer.
+    Claim,
 }
 
 impl World {
@@ -128,6 +134,10 @@ impl World {
             }
             Act::Restart(_) => {}
             Act::Forge(most) => self.forge(most),
+            Act::NewNic(host) => self.new_nic(host),
+            Act::Lose(host, ip) => self.lose_address(host, ip)?,
+            Act::Regain(host, ip) => self.regain_address(host, ip)?,
+            Act::Claim => self.claim_address(),
             Act::Jump(host, by) => {
                 self.hosts[host].clock.ahead += by;
                 self.hosts[host].turn_at = Some(self.now);
@@ -150,11 +160,15 @@ impl World {
             Act::Connect(from, to) => {
                 let host = &self.hosts[from];
                 let up = host.provider.is_some() || host.foreign.is_some();
-                if up {
-                    // A foreign host has one address only.
-                    let reaches =
-                        |ip: &&IpAddr| host.ips.iter().any(|own| own.is_ipv4() == ip.is_ipv4());
-                    let ips: Vec<_> = self.hosts[to].ips.iter().filter(reaches).collect();
+                // A foreign host has one address only, and others may have lost some.
+                let far = &self.hosts[to];
+                let reaches = |ip: &&IpAddr| {
+                    let fits = |own: &IpAddr| own.is_ipv4() == ip.is_ipv4();
+                    !far.lost.contains(ip)
+                        && host.ips.iter().any(|own| fits(own) && !host.lost.contains(own))
+                };
+                let ips: Vec<_> = far.ips.iter().filter(reaches).collect();
+                if up && !ips.is_empty() {
                     let ip = *ips[self.rng.below(ips.len() as u32) as usize];
                     let remote = SocketAddr::new(ip, PORT);
                     self.connect(from, to, remote)?;
@@ -169,6 +183,7 @@ impl World {
         self.handle_events()?;
         let this = &mut self.hosts[host];
         (this.provider, this.foreign) = (None, None);
+        this.lost.clear();
         this.listeners.clear();
         this.endpoint = None;
         this.turn_at = None;

@@ -329,7 +329,10 @@ impl Watch {
 
     fn request_sent(&mut self, now: u64, seen: &Seen<'_>) -> Objection {
         let mut flow = self.flows.get_mut(&(seen.dst, seen.qpn)).ok_or("a request to no QP")?;
-        let is_of = |flow: &Flow| flow.place(seen.psn, flow.sent).is_some_and(|at| at <= flow.sent);
+        let is_of = |flow: &Flow| {
+            let known = flow.place(seen.psn, flow.sent).is_some_and(|at| at <= flow.sent);
+            known || flow.is_probe(seen)
+        };
         if !is_of(flow)
             && let Some(before) = self.before.get_mut(&(seen.dst, seen.qpn))
             && let Some(old) = before.iter_mut().find(|old| is_of(old))

@@ -1,10 +1,10 @@
 //! What a foreign connection manager does with each message, and with each wish of a consumer.
 
 use super::cm::{Asks, Conn, Heard, Mad, State, attribute, mra, rej, rep, req};
-use super::quirks::Did;
 use super::wire::{Packet, frame};
 use super::{Foreign, qp};
 use crate::raw::Object;
+use crate::sim::Deed;
 use crate::sim::ndk::Event;
 use crate::sim::packet::{Seen, opcode};
 use crate::sim::world::PORT;
@@ -46,7 +46,7 @@ impl Foreign {
         if let Some(conn) = self.conns.values().find(|conn| same(conn)) {
             if conn.state == State::ReqReceived {
                 let mad = mra(conn, 0, 20);
-                self.met.push(Did::Mra);
+                self.met.push(Deed::Mra);
                 self.say(seen.src, mad);
             }
             return;
@@ -79,7 +79,7 @@ impl Foreign {
         let pointer = std::ptr::without_provenance_mut(number);
         self.events.push(Event::Connecting(self.host, Object(pointer)));
         if let Some(mad) = early {
-            self.met.push(Did::Mra);
+            self.met.push(Deed::Mra);
             self.say(seen.src, mad);
         }
         let _ = now;
@@ -104,7 +104,7 @@ impl Foreign {
             }
             State::RepReceived if self.quirks.eager_mra => {
                 let (mad, peer) = (mra(conn, 1, 20), conn.peer);
-                self.met.push(Did::Mra);
+                self.met.push(Deed::Mra);
                 self.say(peer, mad);
             }
             // The RTU was lost.
@@ -163,7 +163,7 @@ impl Foreign {
             self.lose(number, STATUS_CANCELLED);
         } else if self.quirks.is_deaf() {
             // Its process is gone, and nobody answers for it.
-            self.met.push(Did::Deaf);
+            self.met.push(Deed::Deaf);
             return;
         }
         self.say(from, Mad::new(attribute::DREP, heard.transaction, ours, theirs).done());

@@ -21,8 +21,9 @@ mod responder;
 mod verbs;
 pub(super) mod wire;
 
-pub(super) use quirks::{Did, Quirks};
+pub(super) use quirks::Quirks;
 
+use super::Deed;
 use super::ndk::Event;
 use super::packet::{look, opcode};
 use cm::Conn;
@@ -64,7 +65,7 @@ pub(super) struct Foreign {
     pub(super) excuses: Vec<(usize, &'static str)>,
     /// What a peer must not have done.
     pub(super) fault: Option<String>,
-    pub(super) met: Vec<Did>,
+    pub(super) met: Vec<Deed>,
 }
 
 impl Foreign {
@@ -100,9 +101,12 @@ impl Foreign {
         }
     }
 
-    /// It knows a neighbour without asking.
+    /// It knows where a neighbour is, without asking or because that one has told everybody: Linux
+    /// takes it for what it is.
     pub(super) fn meet(&mut self, ip: IpAddr, mac: [u8; 6]) {
         self.neighbours.insert(ip, mac);
+        let routes = self.qps.values_mut().filter_map(|qp| qp.route.as_mut());
+        routes.filter(|route| route.ips[1] == ip).for_each(|route| route.macs[1] = mac);
     }
 
     /// The GUID that its link-layer address makes (EUI-64).

@@ -1,10 +1,11 @@
 //! A foreign queue pair: its requester and responder, and what its consumer is told.
 
 use super::keys::{Keys, Piece};
-use super::quirks::{Did, Quirks};
+use super::quirks::Quirks;
 use super::requester::{Ended, Requester, Wqe};
 use super::responder::{Outcome, Responder};
 use super::wire::{Packet, Route};
+use crate::sim::Deed;
 use crate::sim::packet::{Seen, opcode};
 use driver::abi::*;
 use rocev2::env::Rng;
@@ -17,7 +18,7 @@ pub(super) struct Context<'a> {
     pub(super) keys: &'a mut Keys,
     pub(super) quirks: &'a Quirks,
     pub(super) rng: &'a mut Rng,
-    pub(super) met: &'a mut Vec<Did>,
+    pub(super) met: &'a mut Vec<Deed>,
     /// Packets, without the peer's QPN.
     pub(super) out: Vec<Packet>,
     pub(super) ended: Vec<Ended>,
@@ -31,7 +32,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    pub(super) fn did(&mut self, did: Did) {
+    pub(super) fn did(&mut self, did: Deed) {
         self.met.push(did);
     }
 }

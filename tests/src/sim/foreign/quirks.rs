@@ -56,6 +56,11 @@ impl Quirks {
         self.dreqs == 0
     }
 
+    /// It goes on connecting for 8 s at least.
+    pub(crate) fn be_persistent(&mut self) {
+        self.cm_resend = self.cm_resend.max(500 * MS);
+    }
+
     /// It serves storage, and has what it needs for that.
     pub(crate) const fn be_quick(&mut self) {
         (self.slow, self.resend, self.rnr_code, self.rnr_retry) = (0, 20 * MS, 12, [7; 2]);
@@ -96,37 +101,4 @@ impl Quirks {
             dreqs: [0, 1, 15, 15][rng.below(4) as usize],
         }
     }
-}
-
-/// What a foreign peer has done.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Did {
-    /// A gap was refused, once.
-    Gap,
-    /// What came behind a gap was dropped.
-    Dropped,
-    /// It went back to what was not acknowledged.
-    WentBack,
-    /// A duplicate READ was answered again.
-    Again,
-    /// With MIDDLE or LAST at its start.
-    Middle,
-    /// A duplicate READ of a dead key ended the connection.
-    Strict,
-    /// A duplicate READ behind a request for nothing did.
-    NoRegion,
-    /// RNR NAK with 655 ms.
-    LongPause,
-    /// RNR NAK with another time.
-    Pause,
-    /// RNR retries ran out.
-    RnrSpent,
-    /// An ACK for several requests for one.
-    Coalesced,
-    /// A SEND with an immediate.
-    Immediate,
-    /// MRA.
-    Mra,
-    /// DREQ was left without an answer.
-    Deaf,
 }

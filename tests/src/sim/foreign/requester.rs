@@ -3,8 +3,8 @@
 
 use super::keys::{Mapping, Piece};
 use super::qp::Context;
-use super::quirks::Did;
 use super::wire::{Packet, place, psn};
+use crate::sim::Deed;
 use crate::sim::packet::{Seen, number, opcode};
 use driver::abi::*;
 use std::collections::VecDeque;
@@ -143,7 +143,7 @@ impl Requester {
 
     fn go_back(&mut self, cx: &mut Context<'_>) {
         if self.cursor != self.una {
-            cx.did(Did::WentBack);
+            cx.did(Deed::WentBack);
         }
         self.cursor = self.una;
     }
@@ -206,7 +206,7 @@ impl Requester {
         let immediate = cx.quirks.immediate && wqe.id.is_multiple_of(3);
         (packet.opcode, packet.ext) = match wqe.op {
             Op::Send(None) if last && immediate => {
-                cx.did(Did::Immediate);
+                cx.did(Deed::Immediate);
                 (if first { 0x05 } else { 0x03 }, vec![1, 2, 3, 4])
             }
             Op::Send(Some(token)) if last => {
@@ -254,7 +254,7 @@ impl Requester {
                 self.rnr_tries += 1;
                 let most = u32::from(cx.quirks.rnr_retry[1]);
                 if most < 7 && self.rnr_tries > most {
-                    cx.did(Did::RnrSpent);
+                    cx.did(Deed::RnrSpent);
                     cx.excuse = Some("a foreign peer has no RNR retries left");
                     cx.ended.push(Ended::Failure(STATUS_REMOTE_RESOURCES));
                 }

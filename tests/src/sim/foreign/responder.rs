@@ -3,9 +3,9 @@
 
 use super::keys::Piece;
 use super::qp::Context;
-use super::quirks::Did;
 use super::requester::read_reth;
 use super::wire::{Packet, place, psn};
+use crate::sim::Deed;
 use crate::sim::packet::{Seen, number, opcode};
 use driver::abi::*;
 use std::collections::VecDeque;
@@ -122,7 +122,7 @@ impl Responder {
         let ripe = self.asked >= cx.quirks.ack_every || self.since + cx.quirks.ack_delay <= cx.now;
         (self.asked > 0 && ripe).then(|| {
             if self.asked > 1 {
-                cx.did(Did::Coalesced);
+                cx.did(Deed::Coalesced);
             }
             self.asked = 0;
             self.aeth(self.epsn.wrapping_sub(1), 0x1f, cx)
@@ -152,9 +152,9 @@ impl Responder {
         };
         if at > self.epsn {
             if std::mem::replace(&mut self.nak_sent, true) {
-                cx.did(Did::Dropped);
+                cx.did(Deed::Dropped);
             } else {
-                cx.did(Did::Gap);
+                cx.did(Deed::Gap);
                 let nak = self.aeth(self.epsn, 0x60, cx);
                 cx.out.push(nak);
             }
@@ -168,7 +168,7 @@ impl Responder {
             Ok(()) => {}
             Err(syndrome @ 0x20..=0x3f) => {
                 let long = syndrome == 0x20;
-                cx.did(if long { Did::LongPause } else { Did::Pause });
+                cx.did(if long { Deed::LongPause } else { Deed::Pause });
                 if cx.quirks.rnr_retry[0] < 7 {
                     cx.excuse = Some("a foreign peer grants few RNR retries");
                 }
@@ -311,7 +311,7 @@ impl Responder {
         let resumed = at > read.psn && cx.quirks.middle;
         if !cx.keys.grants(what, 0) {
             if cx.quirks.strict_keys {
-                cx.did(Did::Strict);
+                cx.did(Deed::Strict);
                 cx.excuse = Some(STRICT);
                 self.refuse(at, 0x62, cx);
             }
@@ -319,14 +319,14 @@ impl Responder {
         }
         let region = self.named.filter(|named| named.len > 0 || what.len == 0 || at > start);
         if cx.quirks.keeps_length && region.is_none() {
-            cx.did(Did::NoRegion);
+            cx.did(Deed::NoRegion);
             // No consumer names the key 0.
             if self.named.is_some_and(|named| named.token != 0) {
                 cx.excuse = Some(NO_REGION);
             }
             return self.refuse(at, 0x62, cx);
         }
-        cx.did(if resumed { Did::Middle } else { Did::Again });
+        cx.did(if resumed { Deed::Middle } else { Deed::Again });
         let end = at + what.len.div_ceil(cx.pmtu).max(1);
         self.reading = Some(Reading { at, end, what, resumed, began: false });
     }

@@ -6,12 +6,10 @@ use super::requester::{Op, Wqe};
 use super::responder::STRICT;
 use super::{Foreign, Quirks};
 use crate::raw::{Object, Post};
-use crate::sim::Deed;
 use crate::sim::edge::lock;
 use crate::sim::end::{End, Phase};
 use crate::sim::memory::Region;
 use crate::sim::ndk::Event;
-use crate::sim::net::mac;
 use crate::sim::world::{Step, World, require};
 use driver::abi::*;
 use std::hash::Hash;
@@ -38,7 +36,7 @@ impl World {
         let mut foreign =
             Foreign::new(host, this.ips[0], this.mtu, quirks, this.incarnation - 1, rng);
         for (at, other) in self.hosts.iter().enumerate() {
-            other.ips.iter().for_each(|&ip| foreign.meet(ip, mac(at)));
+            other.ips.iter().for_each(|&ip| foreign.meet(ip, self.net.nic(at)));
         }
         self.hosts[host].foreign = Some(foreign);
         self.hosts[host].turn_at = Some(self.now);
@@ -61,7 +59,7 @@ impl World {
     /// Takes what a foreign host has to tell its consumers.
     fn listen_to(&mut self, host: usize) {
         let Some(foreign) = &mut self.hosts[host].foreign else { return };
-        foreign.met.drain(..).for_each(|did| self.report.deeds[Deed::of(did) as usize] += 1);
+        foreign.met.drain(..).for_each(|did| self.report.deeds[did as usize] += 1);
         self.events.extend(foreign.events.drain(..));
         for (end, why) in std::mem::take(&mut foreign.excuses) {
             // What was asked again for no need is not the network's copy.
@@ -73,6 +71,12 @@ impl World {
 
     /// A turn of a foreign host.
     pub(crate) fn turn_foreign(&mut self, host: usize) -> Step {
+        let room_at = self.net.has_room_at(host);
+        if room_at > self.now {
+            // Its one queue is full, and everything waits.
+            self.hosts[host].turn_at = Some(room_at);
+            return Ok(());
+        }
         self.report.turns += 1;
         let clock = self.hosts[host].clock.read(self.now);
         let mut taken = 0;

@@ -88,12 +88,27 @@ pub(crate) fn resolve(frame: &[u8], mac: [u8; 6], ip: IpAddr) -> Option<Vec<u8>>
 
 fn resolve_v4(arp: &[u8], mac: [u8; 6], ip: IpAddr) -> Option<Vec<u8>> {
     let asks = number(arp, 6, 2) == 1 && arp[24..28] == octets(ip)[..];
-    let to = &arp[8..14];
+    let (to, asker) = (*arp[8..].first_chunk()?, *arp[14..].first_chunk::<4>()?);
+    asks.then(|| is_at(mac, ip, to, &asker))
+}
+
+/// An ARP answer.
+fn is_at(mac: [u8; 6], ip: IpAddr, to: [u8; 6], asker: &[u8]) -> Vec<u8> {
     let head = [0, 1, 8, 0, 6, 4, 0, 2];
     let kind = [8, 6];
-    asks.then(|| {
-        [to, &mac, &kind[..], &head, &mac, &octets(ip), to, &arp[14..18], &[0; 18]].concat()
-    })
+    [&to, &mac, &kind[..], &head, &mac, &octets(ip), &to, asker, &[0; 18]].concat()
+}
+
+/// What somebody with that link-layer address says who has, or claims to have, an address: to one, or to
+/// all, of its own accord.
+pub(crate) fn claim(mac: [u8; 6], ip: IpAddr, to: Option<([u8; 6], IpAddr)>) -> Vec<u8> {
+    let all_nodes = ([0x33, 0x33, 0, 0, 0, 1], IpAddr::from([0xff02, 0, 0, 0, 0, 0, 0, 1]));
+    match (ip, to) {
+        (IpAddr::V4(_), Some((to, asker))) => is_at(mac, ip, to, &octets(asker)),
+        (IpAddr::V4(_), None) => is_at(mac, ip, [0xff; 6], &octets(ip)),
+        (IpAddr::V6(_), Some(to)) => advertise(mac, ip, to, 0x60),
+        (IpAddr::V6(_), None) => advertise(mac, ip, all_nodes, 0x20),
+    }
 }
 
 fn resolve_v6(frame: &[u8], mac: [u8; 6], ip: IpAddr) -> Option<Vec<u8>> {
@@ -103,17 +118,22 @@ fn resolve_v6(frame: &[u8], mac: [u8; 6], ip: IpAddr) -> Option<Vec<u8>> {
     }
     let src: [u8; 16] = frame[22..38].try_into().ok()?;
     let from: [u8; 6] = frame[6..12].try_into().ok()?;
-    let route = Route { macs: [mac, from], ips: [ip, IpAddr::from(src)] };
-    let mut body = vec![136, 0, 0, 0, 0x60, 0, 0, 0];
+    Some(advertise(mac, ip, (from, IpAddr::from(src)), 0x60))
+}
+
+/// A neighbour advertisement with these flags.
+fn advertise(mac: [u8; 6], ip: IpAddr, (to, asker): ([u8; 6], IpAddr), flags: u8) -> Vec<u8> {
+    let route = Route { macs: [mac, to], ips: [ip, asker] };
+    let mut body = vec![136, 0, 0, 0, flags, 0, 0, 0];
     body.extend(octets(ip));
     body.extend([2, 1]);
     body.extend(mac);
     let mut header = octets(ip);
-    header.extend(src);
+    header.extend(octets(asker));
     header.extend([0, 0, 0, body.len() as u8, 0, 0, 0, 58]);
     let checksum = !(sum(&[header, body.clone()].concat()) as u16);
     body[2..4].copy_from_slice(&checksum.to_be_bytes());
-    Some(ethernet(&route, &[ip_header(&route, 58, body.len()), body].concat()))
+    ethernet(&route, &[ip_header(&route, 58, body.len()), body].concat())
 }
 
 /// The place of a PSN, next to a known one, where they count from a first one.
