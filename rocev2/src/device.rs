@@ -554,10 +554,7 @@ impl Device {
                     self.conns.remove(conn);
                     self.leave_path(*conn);
                 }
-                CmEvent::ConnectRequest { conn, peer, .. } => {
-                    self.enter_path(*conn, peer);
-                    self.came_from(*conn, peer);
-                }
+                CmEvent::ConnectRequest { conn, peer, .. } => self.enter_path(*conn, peer),
                 CmEvent::PathLost { .. }
                 | CmEvent::Refused { .. }
                 | CmEvent::TimedOut { .. }

@@ -168,11 +168,13 @@ impl Paths {
     /// A good packet of the peer came by this way.
     pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) {
         let entry = self.entry_mut(index);
-        // The first tells no change. It need not come from the hop: a router sends as itself and is
-        // reached by its virtual address.
-        let before = *entry.source.get_or_insert(source);
-        // One that comes too soon after another doubt is raised again by the next packet.
-        if before != source && entry.may_doubt(now) {
+        // It need not come from the hop: a router sends as itself and is reached by its virtual address.
+        // That is asked for once.
+        let Hop { dst_mac: mac, vlan, .. } = entry.hop;
+        if entry.source.unwrap_or(Source { mac, vlan }) == source {
+            entry.source = Some(source);
+        } else if entry.may_doubt(now) {
+            // One that comes too soon after another doubt is raised again by the next packet.
             entry.source = Some(source);
             self.doubt(now, index, PathNews::Moved);
         }
@@ -185,11 +187,6 @@ impl Paths {
             entry.doubted_at = Some(now);
             self.tell(index, why);
         }
-    }
-
-    /// The peer's first message came by this way.
-    pub(crate) fn came_from(&mut self, index: PathIndex, source: Source) {
-        self.entry_mut(index).source.get_or_insert(source);
     }
 
     /// The next path with news.
@@ -278,11 +275,12 @@ mod tests {
         let mut paths = Paths::default();
         let index = paths.acquire(path(2), hop(2));
         assert_eq!(news(&mut paths), [(path(2), PathNews::Opened)]);
-        // A router answers as itself.
+        // A router answers as itself, and is asked for once.
         paths.heard(at(1), index, source(7));
-        paths.heard(at(2), index, source(7));
+        assert_eq!(news(&mut paths), [(path(2), PathNews::Moved)]);
+        paths.heard(at(1002), index, source(7));
         assert_eq!(news(&mut paths), []);
-        paths.heard(at(3), index, source(8));
+        paths.heard(at(2003), index, source(8));
         let event = paths.poll().unwrap();
         assert_eq!((event.why, event.hop), (PathNews::Moved, hop(2)));
         assert_eq!(event.source, Some(source(8)));

@@ -46,8 +46,12 @@ impl Device {
     /// Asks the peer for a connection. [`CmEvent::Connected`](crate::cm::CmEvent::Connected) or a failure follows.
     ///
     /// # Errors
-    /// See [`Cm::connect`](crate::cm::Cm::connect).
+    /// See [`Cm::connect`](crate::cm::Cm::connect); [`CmError::Address`], too, for a local address that is
+    /// not the device's: it may have gone while the way to the peer was asked for.
     pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
+        if !self.config.addresses.contains(&request.local.ip()) {
+            return Err(CmError::Address);
+        }
         let recv_psn = self.config.opening.psn(&mut self.rng);
         let conn = self.cm.connect(
             now,

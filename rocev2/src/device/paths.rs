@@ -3,7 +3,7 @@
 use super::{Device, QpSlot};
 use crate::cm::{ConnId, Peer};
 use crate::env::Instant;
-use crate::path::{Path, PathEvent, Source};
+use crate::path::{Path, PathEvent};
 use crate::wire::Hop;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -78,13 +78,6 @@ impl Device {
         let index = self.paths.acquire(path, peer.hop);
         if let Some(before) = self.conn_paths.insert(conn, index) {
             self.paths.release(before);
-        }
-    }
-
-    /// The peer asked for a connection: its REQ came by the hop.
-    pub(super) fn came_from(&mut self, conn: ConnId, peer: &Peer) {
-        if let Some(&index) = self.conn_paths.get(&conn) {
-            self.paths.came_from(index, Source { mac: peer.hop.dst_mac, vlan: peer.hop.vlan });
         }
     }
 

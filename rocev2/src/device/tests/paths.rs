@@ -157,6 +157,25 @@ fn a_peer_that_moves_early_or_twice_is_doubted() {
     }
 }
 
+/// Nor does a connection begin there: the address may go while the way is asked for.
+#[test]
+fn nobody_connects_from_a_lost_address() {
+    let mut world = World::new(false);
+    let (qpn, local) = (world.qp(0), address(false, 0));
+    let port = world.devices[0].bind_port(local, 0).unwrap();
+    world.devices[0].set_addresses(world.now, vec![address(false, 5)]);
+    let request = Connect {
+        qpn,
+        local: SocketAddr::new(local, port),
+        remote: SocketAddr::new(address(false, 1), PORT),
+        hop: hop(0, 2, None),
+        limits: ReadLimits { inbound: 4, outbound: 4 },
+        private_data: b"",
+    };
+    let result = world.devices[0].connect(world.now, &request);
+    assert_eq!((result, world.transmit(0)), (Err(cm::CmError::Address), false));
+}
+
 /// A connection that its owner has let go takes its leave in the background, but not from an address that is
 /// gone, nor once that is back.
 #[test]
