@@ -26,9 +26,13 @@ use std::sync::mpsc;
 use std::task::Wake;
 use std::thread::{self, JoinHandle};
 
-/// Turns without work before the thread sleeps. A sleep and its wake cost about 10 us, so the
-/// thread looks a while longer first, and lets others run between its looks.
-const IDLE_TURNS: u32 = 200;
+/// Time without work before the thread sleeps. A sleep and its wake cost about 10 us, so the thread
+/// looks a while longer first, and lets others run between its looks.
+const IDLE: Duration = Duration::from_micros(100);
+
+/// Sleeps without a look before them, once others kept the processor for longer than that: a thread
+/// that lets them run waits its turn again for milliseconds, one that sleeps is woken at once.
+const CROWDED: u32 = 1000;
 
 /// How often a failed edge is asked again.
 const EDGE_RETRY: Duration = Duration::from_millis(100);
@@ -221,18 +225,22 @@ fn entropy() -> io::Result<[u8; 32]> {
 
 fn run(mut core: PollCore, wakeup: &Wakeup) {
     let shard = Arc::clone(core.shard());
-    let mut idle = 0;
+    let (mut busy_at, mut crowded) = (shard.platform.now(), 0_u32);
     loop {
-        let turn = core.poll(shard.platform.now());
+        let now = shard.platform.now();
+        let turn = core.poll(now);
         if turn.stopped {
             return;
         }
         if turn.busy {
-            idle = 0;
-        } else if idle < IDLE_TURNS {
-            idle += 1;
+            busy_at = now;
+        } else if crowded == 0 && now.saturating_since(busy_at) < IDLE {
             thread::yield_now();
+            if shard.platform.now().saturating_since(now) >= IDLE {
+                crowded = CROWDED;
+            }
         } else {
+            crowded = crowded.saturating_sub(1);
             sleep(&mut core, &shard, wakeup);
         }
     }
