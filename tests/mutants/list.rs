@@ -431,7 +431,7 @@ list! {
         "self.cm.established_by_data(now, conn);" => "let _ = conn;",
         "the first packet stands for a lost RTU";
     EveryDoubtIsTold "path.rs":
-        "entry.doubted_at.is_some_and(|at| now < at + DOUBT_INTERVAL)" => "false",
+        "self.doubted_at.is_none_or(|at| now >= at + DOUBT_INTERVAL)" => "true",
         "what peers do makes no more than so many doubts of a path";
     PathStaysInTheTable "path.rs":
         "self.by_ends.remove(&path);" => "",
