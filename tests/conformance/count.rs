@@ -74,11 +74,10 @@ fn requester() -> Vec<Case> {
     vec![
         (TERMS, |world| {
             let len = written(world);
-            while world.d.counters().get(LocalAckTimeoutErr) == 0 {
-                world.wait();
-            }
-            assert_eq!(world.sent().len(), 1);
+            let (asked, again) = world.silence();
+            assert_eq!(again.len(), 1);
             vec![
+                (TailLossProbes, asked),
                 (LocalAckTimeoutErr, 1),
                 (CompleterRetryErr, 1),
                 (ResentTimerPkts, 1),
@@ -87,13 +86,16 @@ fn requester() -> Vec<Case> {
         }),
         (TERMS, |world| {
             let len = written(world);
-            let mut again = 0;
+            let (mut asked, mut again) = (0, 0);
             while world.state() != QpState::Err {
                 world.wait();
-                again += world.sent().len() as u64;
+                for sent in world.sent() {
+                    *if sent.is_probe() { &mut asked } else { &mut again } += 1;
+                }
             }
             world.collect();
             vec![
+                (TailLossProbes, asked),
                 (LocalAckTimeoutErr, again + 1),
                 (CompleterRetryErr, again),
                 (ResentTimerPkts, again),
@@ -173,22 +175,16 @@ fn requester() -> Vec<Case> {
         (TERMS, |world| {
             measured(world);
             let len = written(world);
-            let (mut asked, mut again) = (0, 0);
-            while world.d.counters().get(LocalAckTimeoutErr) == 0 {
-                world.wait();
-                for sent in world.sent() {
-                    // What asks has no payload.
-                    if sent.payload.is_empty() { asked += 1 } else { again += 1 }
-                }
-            }
+            let (asked, again) = world.silence();
+            assert_eq!(again.len(), 1);
             // No round trip is so short: it answers the first copy.
             world.answer(1, ACK);
             vec![
                 (TailLossProbes, asked),
                 (LocalAckTimeoutErr, 1),
                 (CompleterRetryErr, 1),
-                (ResentTimerPkts, again),
-                (ResentTimerBytes, again * len),
+                (ResentTimerPkts, 1),
+                (ResentTimerBytes, len),
                 (NeedlessResends, 1),
             ]
         }),

@@ -128,6 +128,13 @@ pub(crate) struct Sent {
     pub(crate) payload: Vec<u8>,
 }
 
+impl Sent {
+    /// It asks what P has: a WRITE of nothing.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.opcode == Opcode::WriteOnly as u8 && self.payload.is_empty()
+    }
+}
+
 /// A connection, as P sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
@@ -440,6 +447,20 @@ impl World {
     pub(crate) fn wait(&mut self) {
         self.now = self.d.poll_timeout().expect("a deadline");
         self.counted(false, |world| world.d.handle_timeout(world.now));
+    }
+
+    /// Says nothing, to probes either: how many came before what D then sends again, and that.
+    pub(crate) fn silence(&mut self) -> (u64, Vec<Sent>) {
+        let mut probes = 0;
+        loop {
+            self.wait();
+            let (asked, again): (Vec<_>, Vec<_>) =
+                self.sent().into_iter().partition(Sent::is_probe);
+            probes += asked.len() as u64;
+            if !again.is_empty() {
+                return (probes, again);
+            }
+        }
     }
 
     pub(crate) fn pass(&mut self, time: Duration) {

@@ -27,8 +27,6 @@ const LOSSES_BEFORE_TEST: u8 = 32;
 /// until it is known to keep, and after.
 const MISSES_UNKNOWN: u8 = 2;
 const MISSES_KEEPS: u8 = 3;
-/// Probes that a peer leaves unanswered before something is sent again that does no harm.
-const PATIENT: u32 = 3;
 /// How long the rest of an answer is waited for before what is behind it is looked after.
 const ANSWER: Duration = Duration::from_millis(16);
 /// The least window towards a peer that drops.
@@ -203,9 +201,10 @@ impl Recovery {
         Some(at)
     }
 
-    /// Whether the peer is known to miss something.
+    /// Whether the peer is known to miss something, or an answer of its is.
     pub const fn has_evidence(&self) -> bool {
-        self.resend.is_some() || self.late.is_some() || self.gap.is_some()
+        let answers = self.gap.is_some() || self.asked_end.is_some();
+        self.resend.is_some() || self.late.is_some() || answers
     }
 
     /// The peer has acknowledged `packets` more.
@@ -297,10 +296,9 @@ impl Recovery {
             return Remedy::Resend;
         }
         let read = sq.is_read_at(sq.una());
-        // What was named, and resent, was lost again: the peer names it only once. A SEND or WRITE does no
-        // harm if it comes twice.
-        let patient = read || self.resend.is_none() && tries < PATIENT;
-        if patient && !blind {
+        // What the peer missed, and got again, was lost once more: it names that only once.
+        let known = !read && self.resend.is_some_and(|resend| resend.why != Why::Silence);
+        if !blind && !known {
             self.probe = true;
             return Remedy::Ask;
         }

@@ -23,7 +23,7 @@ const HANDSHAKES: u32 = 3;
 /// What is sent again without evidence waits for so many typical round trips, twice the longest one, and
 /// this long at least. After a few times in vain it waits twice as long each time.
 const BLIND_TYPICAL: u32 = 10;
-const BLIND_MIN: Duration = Duration::from_millis(100);
+const BLIND_MIN: Duration = Duration::from_millis(500);
 const BLIND_FEW: u32 = 3;
 /// How long the answer to a packet may be under way, at least and at most; between them it is as long as
 /// an answer is expected to take, or the longest one seen took, several times over.
@@ -461,10 +461,10 @@ mod tests {
                 }
             }
         };
-        assert_eq!(wait(&[], 17, 7), 100);
-        assert_eq!(wait(&[1; 8], 17, 7), 100);
-        assert_eq!(wait(&[30; 20], 17, 7), 300);
-        assert_eq!(wait(&[3, 3, 3, 3, 90, 3, 3, 3], 17, 7), 180);
+        assert_eq!(wait(&[], 17, 7), 500);
+        assert_eq!(wait(&[1; 8], 17, 7), 500);
+        assert_eq!(wait(&[80; 20], 17, 7), 800);
+        assert_eq!(wait(&[3, 3, 3, 3, 390, 3, 3, 3], 17, 7), 780);
         assert_eq!(wait(&[80; 8], 14, 1), 67, "half of two timeouts");
     }
 }
