@@ -439,7 +439,10 @@ impl Completer {
         if let Some((psn, sent_at, read)) = self.timed
             && acked.since(psn) > 0
         {
-            self.timer.sample(now, now.saturating_since(sent_at), read);
+            // An acknowledgement beyond a READ is no answer to it.
+            if !(read && sq.answers_missing()) {
+                self.timer.sample(now, now.saturating_since(sent_at), read);
+            }
             self.timed = None;
         }
         if let Some(at) = sq.take_again()
@@ -447,9 +450,11 @@ impl Completer {
         {
             self.sent_in_vain(now);
         } else if !self.refused && !self.recovery.has_evidence() && self.timer.tries() > 0 {
-            // A probe is answered by an ACK, a round trip later: anything else was only late.
+            // A probe is answered by an ACK, a round trip later: anything else was only late. Round trips
+            // of READs, which take longer, tell nothing about that.
             let soon = |at| self.timer.is_too_soon(now.saturating_since(at));
-            if self.data || self.recovery.last_probe().is_some_and(soon) {
+            let probe = self.recovery.last_probe().filter(|_| !sq.answers_missing());
+            if self.data || probe.is_some_and(soon) {
                 self.timer.was_early(now);
             }
         }

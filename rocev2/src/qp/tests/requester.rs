@@ -652,6 +652,38 @@ fn a_probe_s_answer_shows_a_lost_read_after_a_while() {
     }
 }
 
+/// Its ACK comes sooner than the data of any READ did, and is no sign that the timer ran out early.
+#[test]
+fn a_probe_is_answered_sooner_than_a_read() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(1000, 8);
+    // A READ that was sent twice may be waited for meanwhile.
+    let next = |pair: &mut Pair| loop {
+        pair.wait(0);
+        let places = pair.places();
+        if !places.is_empty() {
+            return places;
+        }
+    };
+    let mut waits = vec![];
+    for id in 0..5 {
+        pair.nodes[0].send(id as u64, SendOp::Read { va: BASE, rkey }, sgl.clone());
+        pair.taken(0);
+        let sent_at = pair.now;
+        if id > 0 {
+            assert_eq!(next(&mut pair), [id - 1]);
+            waits.push(pair.now.saturating_since(sent_at));
+            pair.now = pair.now + Duration::from_micros(20);
+            pair.answer(id, ACK).unwrap();
+            assert_eq!(next(&mut pair), [id], "the answer was lost");
+        }
+        pair.now = pair.now + Duration::from_micros(500);
+        data(&mut pair, id, Opcode::ReadResponseOnly, 8).unwrap();
+    }
+    assert!(waits.iter().all(|wait| *wait <= waits[0]), "{waits:?}");
+}
+
 /// Karn's rule: the round trip of what was sent twice is not known.
 #[test]
 fn a_packet_sent_again_is_no_measure() {
