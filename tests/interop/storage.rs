@@ -53,6 +53,24 @@ fn reordered_reads_meet_no_dead_key() {
     assert!(end(&mut lab).is_none_or(agrees), "we say {resent}");
 }
 
+/// Goal: where nothing is lost, nothing is sent again in vain, and at most a packet in a thousand while the guest's
+/// processor is kept busy.
+/// Method: no faults; then shells that count for ever beside the guest's program.
+#[test]
+fn a_clean_link_carries_nothing_in_vain() {
+    let Some(mut lab) = start("clean") else { return };
+    for (what, busy) in [("clean", 0), ("clean, a busy guest", 3)] {
+        (0..busy).for_each(|_| drop(lab.guest.start("while :; do :; done")));
+        let target = Target::start(&lab, |edge| Box::new(edge));
+        let job = target.serve(&mut lab, rounds(), || ());
+        finish(&job, what);
+        let Counted { sent, resent, needless } = target.told(what);
+        let most = if busy > 0 { sent / 1000 } else { 0 };
+        assert!(resent.max(needless) <= most, "{what}: {resent} of {sent}");
+    }
+    end(&mut lab);
+}
+
 /// Goal: the cable is out for ten seconds under load, with requests of both sides under way, and nobody notices but
 /// by the clock.
 #[test]
