@@ -135,7 +135,8 @@ impl Foreign {
             return;
         }
         if let Some(mac) = frame[6..12].first_chunk() {
-            self.neighbours.insert(seen.src, *mac);
+            // What a NIC sent before it was replaced may come last.
+            self.neighbours.entry(seen.src).or_insert(*mac);
         }
         if seen.opcode == opcode::UD_SEND_ONLY {
             return self.hear(now, &seen);
