@@ -274,12 +274,7 @@ mod tests {
         let Command::Loopback(args) = command else { panic!() };
         let config = MemoryConfig { mtu: 4200, max_segments: 1, ..MemoryConfig::default() };
         let (client, server) = memory::pair(config);
-        let side = |edge, number| {
-            let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
-            let edge = Box::new(Narrow(edge));
-            let config = provider_config(&[ip], Some(number.into()), args.transport);
-            Side { host: open(edge, config).unwrap(), ip }
-        };
+        let side = |edge, number| side(Box::new(Narrow(edge)), number, args.transport);
         let (client, server) = (side(client, 1), side(server, 2));
         let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
         let plan = args.run.plans(1).unwrap()[0];
@@ -289,6 +284,13 @@ mod tests {
         let told = failure.to_string();
         let sizes = "308 bytes were answered and none of 4156";
         assert!(told.contains(sizes) && told.contains("path MTU 4096"), "{told}");
+    }
+
+    /// A side of a pair that a test joins.
+    fn side(edge: BoxEdge, host: u8, transport: TransportArgs) -> Side {
+        let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+        let config = provider_config(&[ip], Some(host.into()), transport);
+        Side { host: open(edge, config).unwrap(), ip }
     }
 
     /// A link that loses each DREP on its way here.
@@ -328,12 +330,7 @@ mod tests {
         let (client, server) = memory::pair(MemoryConfig::default());
         let edges: [BoxEdge; 2] = [Box::new(Unconfirmed(client)), Box::new(server)];
         let mut hosts = 1..;
-        let sides = edges.map(|edge| {
-            let host = hosts.next().unwrap();
-            let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
-            let config = provider_config(&[ip], Some(host.into()), args.transport);
-            Side { host: open(edge, config).unwrap(), ip }
-        });
+        let sides = edges.map(|edge| side(edge, hosts.next().unwrap(), args.transport));
         (sides, args.run)
     }
 
@@ -402,12 +399,7 @@ mod tests {
             let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
             let Command::Loopback(args) = command else { panic!() };
             let (client, server) = memory::pair(MemoryConfig::default());
-            let side = |edge, host| {
-                let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
-                let liar = Box::new(Liar { edge, packets: 0 });
-                let config = provider_config(&[ip], Some(host.into()), args.transport);
-                Side { host: open(liar, config).unwrap(), ip }
-            };
+            let side = |edge, host| side(Box::new(Liar { edge, packets: 0 }), host, args.transport);
             let (client, server) = (side(client, 1), side(server, 2));
             let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
             let plan = args.run.plans(1).unwrap()[0];
