@@ -13,16 +13,13 @@ use criterion::{
     measurement::WallTime,
 };
 use rocev2::cm::{CmConfig, CmEvent, ConnId, Hop, ReadLimits};
-use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::psn::Psn;
-use rocev2::qp::QpConfig;
-use rocev2::qp::congestion::DcqcnConfig;
-use rocev2::qp::requester::Window;
-use rocev2::qp::work::{SendOp, SendWr, SgList, Sge, WcStatus};
+use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, Window};
 use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, UnitWriter};
+use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
 
 criterion_group! {
     name = hot_path;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use ndkperf::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
+use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::env::Instant;
 

@@ -4,13 +4,13 @@
 //! window is the data path's.
 
 use driver::abi::*;
-use ndkperf::{
+use ndk_consumer::{
     Arm, Buffer, FastRegister, Frmr, Invalidate, Lam, Mw, QpConfig, Sge, Srq, SrqConfig,
 };
 use std::sync::Arc;
 use std::time::Instant;
 use tests::alloc::{Counting, all};
-use tests::net::{Net, PATIENCE, Side};
+use tests::kit::{Net, PATIENCE, Side};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

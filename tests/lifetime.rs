@@ -1,20 +1,20 @@
 //! Lifetimes: closes in every order and from inside every callback, requests that end exactly once
 //! and before the close of their object, and what two messages do that meet in one turn.
 //!
-//! A provider is held inside a callback ([`Host::hold`]) where a test needs two things to reach it
+//! A provider is held inside a callback ([`Net::hold`]) where a test needs two things to reach it
 //! at once; nothing here depends on how long anything takes.
 
 #[path = "lifetime/many.rs"]
 mod many;
 
 use driver::abi::*;
-use ndkperf::Buffer;
-use netadapter_glue::memory::{MemoryConfig, pair};
+use ndk_consumer::Buffer;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use tests::raw::{Host, Memory, Object, PATIENCE, QpSize, Then, start, wait};
+use tests::kit::raw::{Memory, Object, QpSize, Then, start, wait};
+use tests::kit::{Net, PATIENCE, PORT};
 
-const PORT: u16 = 7174;
+const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
 
 /// What ended, in order.
 #[derive(Clone, Default)]
@@ -67,9 +67,9 @@ struct Side {
 }
 
 impl Side {
-    fn new(host: &Host) -> Self {
-        let cq = wait(|then| host.adapter.create_cq(64, Box::new(|_| ()), then)).unwrap();
-        let pd = wait(|then| host.adapter.create_pd(then)).unwrap();
+    fn new(adapter: Object<NDK_ADAPTER>) -> Self {
+        let cq = wait(|then| adapter.create_cq(64, Box::new(|_| ()), then)).unwrap();
+        let pd = wait(|then| adapter.create_pd(then)).unwrap();
         let qp = wait(|then| pd.create_qp(cq, 16, then)).unwrap();
         Self { cq, pd, qp }
     }
@@ -82,27 +82,27 @@ impl Side {
 }
 
 /// Two hosts, and a listener on the second one.
-struct Net {
-    hosts: [Host; 2],
+struct Listening {
+    hosts: Net,
     listener: Object<NDK_LISTENER>,
     incoming: mpsc::Receiver<Object<NDK_CONNECTOR>>,
 }
 
-impl Net {
+impl Listening {
     fn new() -> Self {
-        let hosts = hosts();
+        let hosts = Net::new();
         let (sender, incoming) = mpsc::channel();
-        let listener = listen(&hosts[1], move |connector| sender.send(connector).unwrap());
+        let listener = listen(&hosts, move |connector| sender.send(connector).unwrap());
         Self { hosts, listener, incoming }
     }
 
     fn connect(&self, connector: Object<NDK_CONNECTOR>, side: &Side) -> mpsc::Receiver<NTSTATUS> {
-        let (local, remote) = (self.hosts[0].at(0), self.hosts[1].at(PORT));
+        let (local, remote) = (self.hosts.at(0, 0), self.hosts.at(1, PORT));
         start(|then| connector.connect(side.qp, local, remote, then))
     }
 
     fn connector(&self) -> Object<NDK_CONNECTOR> {
-        wait(|then| self.hosts[0].adapter.create_connector(then)).unwrap()
+        wait(|then| self.hosts.raw(0).create_connector(then)).unwrap()
     }
 
     fn next(&self) -> Object<NDK_CONNECTOR> {
@@ -112,7 +112,7 @@ impl Net {
     /// Makes the hosts know each other, so that a connect sends its request at once.
     fn acquaint(&self, side: &Side) {
         let connector = self.connector();
-        let (local, remote) = (self.hosts[0].at(0), self.hosts[1].at(9));
+        let (local, remote) = (self.hosts.at(0, 0), self.hosts.at(1, 9));
         let refused = wait(|then| connector.connect(side.qp, local, remote, then));
         assert_eq!(refused, STATUS_CONNECTION_REFUSED);
         wait(|then| connector.close(then));
@@ -137,21 +137,16 @@ impl Net {
 
     fn close(self) {
         wait(|then| self.listener.close(then));
-        self.hosts.into_iter().for_each(Host::close);
+        self.hosts.finish();
     }
 }
 
-fn hosts() -> [Host; 2] {
-    let (first, second) = pair(MemoryConfig::default());
-    [Host::new(Box::new(first), "10.0.0.1"), Host::new(Box::new(second), "10.0.0.2")]
-}
-
 fn listen(
-    host: &Host,
+    hosts: &Net,
     incoming: impl Fn(Object<NDK_CONNECTOR>) + Send + Sync + 'static,
 ) -> Object<NDK_LISTENER> {
-    let listener = wait(|then| host.adapter.create_listener(Box::new(incoming), then)).unwrap();
-    assert_eq!(wait(|then| listener.listen(host.at(PORT), then)), STATUS_SUCCESS);
+    let listener = wait(|then| hosts.raw(1).create_listener(Box::new(incoming), then)).unwrap();
+    assert_eq!(wait(|then| listener.listen(hosts.at(1, PORT), then)), STATUS_SUCCESS);
     listener
 }
 
@@ -159,15 +154,15 @@ fn nothing() -> Box<dyn Fn() + Send + Sync> {
     Box::new(|| ())
 }
 
-fn sync(host: &Host) {
-    let pd = wait(|then| host.adapter.create_pd(then)).unwrap();
+fn sync(adapter: Object<NDK_ADAPTER>) {
+    let pd = wait(|then| adapter.create_pd(then)).unwrap();
     wait(|then| pd.close(then));
 }
 
 #[test]
 fn parents_that_are_closed_first_end_after_their_children() {
-    let net = Net::new();
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let net = Listening::new();
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     let memory = Memory::new(sides[1].pd, 4096);
     let [active, passive] = net.establish(&sides, [nothing(), nothing()]);
     let log = Log::default();
@@ -176,12 +171,12 @@ fn parents_that_are_closed_first_end_after_their_children() {
     sides[1].cq.close(log.closed("cq"));
     sides[1].qp.close(log.closed("qp"));
     // All of them are still waiting, one for the other.
-    sync(&net.hosts[1]);
+    sync(net.hosts.raw(1));
     assert_eq!(log.take(), [""; 0]);
     memory.mr.close(log.closed("mr"));
     passive.close(log.closed("connector"));
     net_close_side(&sides[0], active);
-    net.hosts.into_iter().for_each(Host::close);
+    net.hosts.finish();
     for (first, second) in
         [("connector", "qp"), ("connector", "listener"), ("qp", "cq"), ("qp", "pd"), ("mr", "pd")]
     {
@@ -196,8 +191,8 @@ fn net_close_side(side: &Side, connector: Object<NDK_CONNECTOR>) {
 
 #[test]
 fn an_antecedent_waits_for_the_close_completion_to_return() {
-    let hosts = hosts();
-    let side = Side::new(&hosts[0]);
+    let hosts = Net::new();
+    let side = Side::new(hosts.raw(0));
     let inside = Arc::new(AtomicBool::new(false));
     let log = Log::default();
     for (what, object) in [("pd", 0), ("cq", 1)] {
@@ -216,26 +211,20 @@ fn an_antecedent_waits_for_the_close_completion_to_return() {
             done(());
         }));
     });
-    hosts.into_iter().for_each(Host::close);
+    hosts.finish();
     assert_eq!(log.take().len(), 2);
 }
 
 #[test]
 fn the_adapter_closes_after_everything_under_it() {
-    let hosts = hosts();
-    let side = Side::new(&hosts[0]);
+    let hosts = Net::new();
+    let instance = hosts.open_raw(0, VERSION).unwrap();
+    let side = Side::new(instance.adapter);
     let log = Log::default();
-    let [host, other] = hosts;
     std::thread::scope(|scope| {
         let closer = log.clone();
-        // SAFETY: closed once; what is under it is closed by the main thread.
-        let host = &host;
         scope.spawn(move || {
-            #[allow(unsafe_code, reason = "the adapter is closed before what is under it")]
-            // SAFETY: as above.
-            unsafe {
-                host.provider.close_adapter(host.adapter.0);
-            };
+            drop(instance);
             closer.note("adapter");
         });
         side.pd.close(log.closed("pd"));
@@ -243,15 +232,14 @@ fn the_adapter_closes_after_everything_under_it() {
         wait(|then| side.cq.close(then));
         log.note("cq");
     });
-    assert_eq!(host.provider.open_objects(), 0);
-    other.close();
+    hosts.finish();
     assert!(log.place("qp") < log.place("pd") && log.place("pd") < log.place("adapter"));
 }
 
 #[test]
 fn a_creation_may_close_the_object_and_its_parent() {
-    let hosts = hosts();
-    let adapter = hosts[0].adapter;
+    let hosts = Net::new();
+    let adapter = hosts.raw(0);
     for _ in 0..200 {
         let pd = wait(|then| adapter.create_pd(then)).unwrap();
         let (sender, ended) = mpsc::channel();
@@ -263,17 +251,17 @@ fn a_creation_may_close_the_object_and_its_parent() {
         assert_eq!(ended.recv_timeout(PATIENCE), Ok("mr"));
         assert_eq!(ended.recv_timeout(PATIENCE), Ok("pd"));
     }
-    hosts.into_iter().for_each(Host::close);
+    hosts.finish();
 }
 
 #[test]
 fn a_connect_event_may_close_its_connector_which_refuses() {
-    let hosts = hosts();
+    let hosts = Net::new();
     let log = Log::default();
     let closes = log.clone();
-    let listener = listen(&hosts[1], move |connector| connector.close(closes.closed("connector")));
-    let net = Net { hosts, listener, incoming: mpsc::channel().1 };
-    let side = Side::new(&net.hosts[0]);
+    let listener = listen(&hosts, move |connector| connector.close(closes.closed("connector")));
+    let net = Listening { hosts, listener, incoming: mpsc::channel().1 };
+    let side = Side::new(net.hosts.raw(0));
     let connector = net.connector();
     let connected = net.connect(connector, &side);
     assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_REFUSED));
@@ -284,8 +272,8 @@ fn a_connect_event_may_close_its_connector_which_refuses() {
 
 #[test]
 fn a_notification_may_close_the_cq_and_its_qp() {
-    let hosts = hosts();
-    let adapter = hosts[0].adapter;
+    let hosts = Net::new();
+    let adapter = hosts.raw(0);
     for _ in 0..100 {
         let victims: Arc<Mutex<Option<Victims>>> = Arc::default();
         let log = Log::default();
@@ -309,13 +297,13 @@ fn a_notification_may_close_the_cq_and_its_qp() {
         assert_eq!(log.take(), ["qp"]);
         wait(|then| pd.close(then));
     }
-    hosts.into_iter().for_each(Host::close);
+    hosts.finish();
 }
 
 #[test]
 fn a_disconnect_event_may_close_everything() {
-    let net = Net::new();
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let net = Listening::new();
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     let passive_end: Arc<Mutex<Option<Object<NDK_CONNECTOR>>>> = Arc::default();
     let (sender, ended) = mpsc::channel();
     let (slot, side) = (Arc::clone(&passive_end), sides[1]);
@@ -339,11 +327,11 @@ fn a_disconnect_event_may_close_everything() {
 
 #[test]
 fn a_connector_closes_in_every_phase_after_its_request_has_ended_once() {
-    let net = Net::new();
+    let net = Listening::new();
     let log = Log::default();
-    let side = Side::new(&net.hosts[0]);
+    let side = Side::new(net.hosts.raw(0));
     net.acquaint(&side);
-    let (local, remote) = (net.hosts[0].at(0), net.hosts[1].at(PORT));
+    let (local, remote) = (net.hosts.at(0, 0), net.hosts.at(1, PORT));
     let close_both = |ends: [Object<NDK_CONNECTOR>; 2]| {
         for connector in ends {
             wait(|then| connector.close(then));
@@ -359,38 +347,40 @@ fn a_connector_closes_in_every_phase_after_its_request_has_ended_once() {
     connector.connect(side.qp, local, nowhere, log.requested("resolving"));
     wait(|then| connector.close(then));
     assert_eq!(log.take(), ["resolving STATUS_CANCELLED"]);
+    side.close();
 
     // The request is out; the peer sees it together with its withdrawal.
-    let (connector, side) = (net.connector(), Side::new(&net.hosts[0]));
-    let gate = net.hosts[1].hold();
+    let (connector, side) = (net.connector(), Side::new(net.hosts.raw(0)));
+    let gate = net.hosts.hold(1);
     connector.connect(side.qp, local, remote, log.requested("connecting"));
     wait(|then| connector.close(then));
     assert_eq!(log.take(), ["connecting STATUS_CANCELLED"]);
-    let _pd = gate.pd;
     drop(gate);
     let late = net.next();
     wait(|then| late.close(then));
+    side.close();
 
     // Requested: a close refuses.
-    let (connector, side) = (net.connector(), Side::new(&net.hosts[0]));
+    let (connector, side) = (net.connector(), Side::new(net.hosts.raw(0)));
     let connected = net.connect(connector, &side);
     let passive = net.next();
     wait(|then| passive.close(then));
     assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_REFUSED));
 
     // Accepting, and offered.
-    let server = Side::new(&net.hosts[1]);
+    let server = Side::new(net.hosts.raw(1));
     let connected = net.connect(connector, &side);
     let passive = net.next();
     passive.accept(server.qp, nothing(), log.requested("accepting"));
     assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_SUCCESS));
     close_both([passive, connector]);
     assert_eq!(log.take(), ["accepting STATUS_CANCELLED"]);
+    [side, server].into_iter().for_each(Side::close);
 
     // Disconnecting, while the peer does not answer.
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     let [active, passive] = net.establish(&sides, [nothing(), nothing()]);
-    let gate = net.hosts[1].hold();
+    let gate = net.hosts.hold(1);
     active.disconnect(log.requested("disconnecting"));
     wait(|then| active.close(then));
     assert_eq!(log.take(), ["disconnecting STATUS_CANCELLED"]);
@@ -398,24 +388,24 @@ fn a_connector_closes_in_every_phase_after_its_request_has_ended_once() {
 
     // Established.
     wait(|then| passive.close(then));
+    sides.into_iter().for_each(Side::close);
+    net.close();
 }
 
 #[test]
 fn an_accept_that_meets_the_peers_farewell_is_aborted() {
-    let net = Net::new();
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let net = Listening::new();
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     let active = net.connector();
     let connected = net.connect(active, &sides[0]);
     let passive = net.next();
-    let gate = net.hosts[1].hold();
+    let gate = net.hosts.hold(1);
     wait(|then| active.close(then));
     assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_CANCELLED));
     // The refusal has left with the turn of the close. The accept is taken in the same turn as it.
     let accepted = start(|then| passive.accept(sides[1].qp, nothing(), then));
-    let pd = gate.pd;
     drop(gate);
     assert_eq!(accepted.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_ABORTED));
-    wait(|then| pd.close(then));
     wait(|then| passive.close(then));
     sides.into_iter().for_each(Side::close);
     net.close();
@@ -423,26 +413,24 @@ fn an_accept_that_meets_the_peers_farewell_is_aborted() {
 
 #[test]
 fn no_disconnect_event_comes_after_an_own_disconnect() {
-    let net = Net::new();
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let net = Listening::new();
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     let events = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&events);
     let event = Box::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
     let [active, passive] = net.establish(&sides, [nothing(), event]);
-    let gate = net.hosts[1].hold();
+    let gate = net.hosts.hold(1);
     let left = start(|then| active.disconnect(then));
-    sync(&net.hosts[0]);
+    sync(net.hosts.raw(0));
     // The peer's notice is there; ours is asked for before it is seen.
     let done = start(|then| passive.disconnect(then));
-    let pd = gate.pd;
     drop(gate);
     assert_eq!(done.recv_timeout(PATIENCE), Ok(STATUS_SUCCESS));
     assert_eq!(left.recv_timeout(PATIENCE), Ok(STATUS_SUCCESS));
     wait(|then| passive.close(then));
     wait(|then| active.close(then));
-    wait(|then| pd.close(then));
     sides.into_iter().for_each(Side::close);
     net.close();
     assert_eq!(events.load(Ordering::SeqCst), 0);
@@ -450,43 +438,39 @@ fn no_disconnect_event_comes_after_an_own_disconnect() {
 
 #[test]
 fn a_listener_that_closes_refuses_what_it_has_not_handed_out() {
-    let net = Net::new();
-    let side = Side::new(&net.hosts[0]);
+    let net = Listening::new();
+    let side = Side::new(net.hosts.raw(0));
     net.acquaint(&side);
-    let gate = net.hosts[1].hold();
+    let gate = net.hosts.hold(1);
     let connector = net.connector();
     let connected = net.connect(connector, &side);
-    sync(&net.hosts[0]);
+    sync(net.hosts.raw(0));
     let closed = start(|then| net.listener.close(then));
-    let pd = gate.pd;
     drop(gate);
     closed.recv_timeout(PATIENCE).expect("nothing holds the listener");
     assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_REFUSED));
     assert!(net.incoming.try_recv().is_err());
-    wait(|then| pd.close(then));
     net_close_side(&side, connector);
-    net.hosts.into_iter().for_each(Host::close);
+    net.hosts.finish();
 }
 
 #[test]
 fn a_resume_holds_for_requests_that_are_sent_after_it() {
-    let net = Net::new();
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let net = Listening::new();
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     net.acquaint(&sides[0]);
     net.listener.pause(true);
-    let gate = net.hosts[1].hold();
+    let gate = net.hosts.hold(1);
     net.listener.pause(false);
     let connector = net.connector();
     let connected = net.connect(connector, &sides[0]);
     // The request is there before the provider takes its next turn.
-    sync(&net.hosts[0]);
-    let pd = gate.pd;
+    sync(net.hosts.raw(0));
     drop(gate);
     let passive = net.next();
     assert_eq!(passive.reject(), STATUS_SUCCESS);
     assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_REFUSED));
     wait(|then| passive.close(then));
-    wait(|then| pd.close(then));
     wait(|then| connector.close(then));
     sides.into_iter().for_each(Side::close);
     net.close();
@@ -494,12 +478,12 @@ fn a_resume_holds_for_requests_that_are_sent_after_it() {
 
 #[test]
 fn an_accepted_connector_keeps_the_port() {
-    let net = Net::new();
-    let sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+    let net = Listening::new();
+    let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
     let [active, passive] = net.establish(&sides, [nothing(), nothing()]);
     let closed = start(|then| net.listener.close(then));
-    let again = wait(|then| net.hosts[1].adapter.create_listener(Box::new(|_| ()), then)).unwrap();
-    let listen = || wait(|then| again.listen(net.hosts[1].at(PORT), then));
+    let again = wait(|then| net.hosts.raw(1).create_listener(Box::new(|_| ()), then)).unwrap();
+    let listen = || wait(|then| again.listen(net.hosts.at(1, PORT), then));
     assert_eq!(listen(), STATUS_SHARING_VIOLATION);
     assert!(closed.try_recv().is_err(), "a connector of it is open");
     wait(|then| passive.close(then));
@@ -508,17 +492,16 @@ fn an_accepted_connector_keeps_the_port() {
     wait(|then| again.close(then));
     wait(|then| active.close(then));
     sides.into_iter().for_each(Side::close);
-    net.hosts.into_iter().for_each(Host::close);
+    net.hosts.finish();
 }
 
 #[test]
 fn a_qp_of_another_adapter_instance_may_accept() {
-    let net = Net::new();
-    let client = Side::new(&net.hosts[0]);
-    let version = NDK_VERSION { Major: 2, Minor: 1 };
-    let other = Object(net.hosts[1].provider.open_adapter(version).unwrap());
-    let cq = wait(|then| other.create_cq(8, Box::new(|_| ()), then)).unwrap();
-    let pd = wait(|then| other.create_pd(then)).unwrap();
+    let net = Listening::new();
+    let client = Side::new(net.hosts.raw(0));
+    let other = net.hosts.open_raw(1, VERSION).unwrap();
+    let cq = wait(|then| other.adapter.create_cq(8, Box::new(|_| ()), then)).unwrap();
+    let pd = wait(|then| other.adapter.create_pd(then)).unwrap();
     let qp = wait(|then| pd.create_qp(cq, 4, then)).unwrap();
     let server = Side { cq, pd, qp };
     let [active, passive] = net.establish(&[client, server], [nothing(), nothing()]);
@@ -527,11 +510,7 @@ fn a_qp_of_another_adapter_instance_may_accept() {
     cq.close(log.closed("cq"));
     pd.close(log.closed("pd"));
     passive.close(log.closed("connector"));
-    #[allow(unsafe_code, reason = "closes the second instance")]
-    // SAFETY: open, and closed once.
-    unsafe {
-        net.hosts[1].provider.close_adapter(other.0);
-    };
+    drop(other);
     assert_eq!(log.take()[..2], ["connector", "qp"]);
     net_close_side(&client, active);
     net.close();

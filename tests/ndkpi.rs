@@ -3,7 +3,7 @@
 //!
 //! The calls of all tests go through a layer that records what the provider really returned
 //! (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
-//! if a request ends twice or never. The rows are in `driver::abi::documented`, which does not
+//! if a request ends twice or never. The rows are in `tests::documented`, which does not
 //! compile if it forgets a slot of a dispatch table.
 #![allow(unsafe_code, reason = "stands between the consumer and the dispatch tables")]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]

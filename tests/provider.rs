@@ -5,12 +5,12 @@
 
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
-use ndkperf::{Adapter, Arm, QpConfig, ReadLimits, SrqConfig};
+use ndk_consumer::{Adapter, Arm, Opener, QpConfig, ReadLimits, SrqConfig};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::counters::Counter::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tests::net::*;
+use tests::kit::*;
 
 #[test]
 fn adapter_info_tells_the_limits_by_every_rule_of_its_size() {
@@ -599,7 +599,7 @@ fn what_an_edge_gives_up_is_counted() {
     drop(other);
     let config = ProviderConfig::new(vec!["10.0.0.1".parse().unwrap()]);
     let provider = Arc::new(Provider::start(Box::new(edge), config).unwrap());
-    let adapter = Adapter::open(opener(&provider)).unwrap();
+    let adapter = Adapter::open(Arc::clone(&provider) as Arc<dyn Opener>).unwrap();
     let side = Side::new(&adapter);
     let connector = adapter.create_connector().unwrap();
     let (local, remote) = ("10.0.0.1:0".parse().unwrap(), "10.0.0.2:9".parse().unwrap());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo test -p tests --test simulate                                  2,000 seeds
-//! SIM_SEEDS=100000 cargo test --release -p tests --test simulate seeds -- --nocapture
+//! SIM_SEEDS=200000 cargo test --profile checked -p tests --test simulate seeds -- --nocapture
 //! SIM_SEED=17 cargo test -p tests --test simulate -- replay --nocapture
 //! SIM_SEED=17 SIM_PCAP=/tmp cargo test -p tests --test simulate -- replay --nocapture
 //! ```

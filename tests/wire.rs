@@ -18,8 +18,8 @@ use rocev2::psn::Psn;
 use rocev2::wire::mad::{CmMessage, IpCm, RejMessage, RejReason, Transport};
 use rocev2::wire::mad::{emit_mad, gid, gid_address, parse_mad, service_port};
 use rocev2::wire::{
-    Bth, DropReason, Encap, Ext, Mac, NakCode, Opcode, Packet, Syndrome, UnitWriter, parse_unit,
-    source_port,
+    Bth, DropReason, Encap, Ext, Mac, NakCode, Opcode, Packet, Syndrome, UnitWriter, dissect,
+    parse_unit, source_port,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -59,6 +59,8 @@ fn corrupted_packets_are_dropped() {
     let mut dropped = BTreeMap::new();
     for frame in &capture.frames {
         let right = icrc(frame) == stored_icrc(frame);
+        let shown = dissect(frame).icrc.expect("a captured packet has an ICRC");
+        assert_eq!(shown.stored == shown.computed, right);
         match Packet::parse(frame) {
             Ok(_) => assert!(right),
             Err(reason) => *dropped.entry(reason.index()).or_insert(0) += 1,

@@ -1,9 +1,9 @@
-//! What the linker of the Windows image is told.
+//! The arguments of the linker for the Windows image.
 
 use std::path::Path;
 use std::{env, fs};
 
-#[path = "../src/counter_sets.rs"]
+#[path = "../ndis/src/counter_sets.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the driver needs more of it")]
 mod counter_sets;
 
@@ -34,7 +34,7 @@ const SECTIONS: [(&str, &str); 5] =
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../src/counter_sets.rs");
+    println!("cargo::rerun-if-changed=../ndis/src/counter_sets.rs");
     let target = |key| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     if target("OS") != "windows" || target("ENV") != "msvc" {
         return;

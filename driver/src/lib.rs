@@ -2,41 +2,86 @@
 //!
 //! A consumer's call checks its arguments, puts a message or a work request into a ring and
 //! returns. One poll core owns everything else: it takes from the rings, drives the transport and
-//! the edge, and calls the consumer back at the end of its turn. See the crate's modules for the
-//! rooms: `abi` (C types), `ring` (what lies between the threads), `ndk` (the functions of the
-//! tables), `core` (the loop), `platform` (the operating system).
+//! the edge, and calls the consumer back at the end of its turn.
+//!
+//! Each object of NDK has a room: `adapter`, `pd`, `cq`, `srq`, `qp`, `mr`, `mw`, `lam`, `connector`, `listener`,
+//! `endpoint`. In each, `call` runs on the consumer's thread, `core` on the poll core, `shared` is what lies between
+//! them, and `request` what a call asks of the core. The other rooms:
+//!
+//! | Room | Holds |
+//! | --- | --- |
+//! | `abi` | the types of `ndkpi.h` |
+//! | `object` | what all objects have in common: the handle, the ids, the life |
+//! | `message`, `shard`, `queue` | what a call gives to the poll core, and the rings that carry it |
+//! | `sync` | how threads agree: small values, each with its proof |
+//! | `turn` | the poll core: the order of a turn, and which object a message, a doorbell or a close is for |
+//! | `cx`, `upcall`, `paths` | what the core of every object works with |
+//! | `bytes` | the memory behind every key |
+//! | `limits`, `counters`, `status` | what the adapter accepts, counts and answers |
+//! | `platform` | the operating system |
+//!
+//! A room imports those of the objects that it builds on and what they share; `turn` imports the objects, and
+//! nobody imports `turn` but the homes that run it.
+//!
+//! # Glossary
+//!
+//! Words of NDK and of [`rocev2`] have their meaning there. These are the provider's own.
+//!
+//! | Word | Meaning | Elsewhere |
+//! | --- | --- | --- |
+//! | consumer | the kernel driver, or the program, that calls the tables | NDK |
+//! | initiator queue, token | the send queue; an L_Key or R_Key | NDK; the IBTA's words stand behind the tables |
+//! | poll core | the one thread of control that owns the device and the edge of an adapter | a poll-mode driver |
+//! | turn | one bounded pass of the poll core: receive, serve, send, complete, call back | |
+//! | shard | the rings between the consumer's threads and one poll core | |
+//! | home | the code that runs a poll core: a Linux thread, the Windows driver, a simulator | |
+//! | doorbell | an object's entry in the ring of those that have work | a doorbell of hardware |
+//! | message | a control request of a consumer or a home in the control ring | |
+//! | place | the right to put one message into the control ring | a permit |
+//! | arm | a consumer's request for one notification of a CQ | NDK: `NdkArmCq` |
+//! | moderation | the delay of notifications by count and time | NDK: `NdkControlCqInterruptModeration` |
+//! | page list | the pages of a fast registration, owned by the region | |
+//! | LAM | a mapping of logical addresses for DMA | NDK: `NdkBuildLam` |
+//! | reserve | memory that is set aside before work that may not fail | |
 #![no_std]
-#![cfg_attr(
-    not(any(target_os = "linux", all(windows, target_env = "msvc"))),
-    allow(dead_code, reason = "a program there uses the tables, and has no home for the core")
-)]
 
 extern crate alloc;
 #[cfg(any(test, target_os = "linux"))]
 extern crate std;
 
 pub mod abi;
-mod core;
-#[doc(hidden)]
-pub mod counter_sets;
-#[cfg_attr(
-    not(all(windows, target_env = "msvc")),
-    allow(dead_code, reason = "other homes have the wire for themselves")
-)]
-mod frame;
-mod ndk;
+mod adapter;
+mod bytes;
+mod connector;
+mod counters;
+mod cq;
+mod cx;
+mod endpoint;
+mod lam;
+mod limits;
+mod listener;
+mod message;
+mod mr;
+mod mw;
+mod object;
+mod paths;
+mod pd;
 pub mod platform;
-mod ring;
-#[cfg(all(windows, target_env = "msvc"))]
-mod windows;
+mod qp;
+mod queue;
+mod shard;
+mod srq;
+mod status;
+mod sync;
+mod turn;
+mod upcall;
 
-/// The service, the names of its network component and of its trace provider. NDIS joins the protocol
-/// to the network component whose `Ndi\Service` is the name under which it registers, letter by letter.
-pub const SERVICE: &str = "ndkrocev2";
-/// The file that Windows loads.
-pub const IMAGE: &str = "ndkrocev2.sys";
-
-pub use crate::core::{PollCore, ProviderConfig, Turn};
-pub use crate::ndk::counters::{AdapterCounters, Connection};
+pub use crate::adapter::shared::{VERSION, negotiate};
+pub use crate::counters::{AdapterCounters, Connection};
+pub use crate::limits::Limits;
+pub use crate::message::{Closed, Endpoint, Listed, Opened};
+pub use crate::shard::Shard;
+pub use crate::sync::Full;
+pub use crate::turn::{PollCore, ProviderConfig, Turn};
 #[cfg(target_os = "linux")]
 pub use platform::{linux::Provider, stepped::Stepped};

@@ -1,8 +1,8 @@
-//! Linux packet socket on a named interface.
+//! An edge over a Linux packet socket on a named interface.
 //!
-//! The kernel's own stack goes on seeing every frame that arrives. Where it owns the local address
-//! and nobody listens on the UDP port, it answers the peer with ICMP port unreachable: bind a
-//! socket to that port, drop the packets in nftables, or leave the interface without addresses.
+//! The kernel's own stack still sees every frame that arrives. Where it owns the local address and no
+//! socket has the UDP port, it replies to the peer with ICMP port unreachable: bind a socket to that port,
+//! drop the packets in nftables, or leave the interface without addresses.
 //!
 //! The kernel removes a VLAN tag before a packet socket sees the frame: use the VLAN's own
 //! interface.
@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A packet socket. Needs `CAP_NET_RAW`.
 ///
-/// Up to 64 units wait while the interface's queue is full. While the interface is down it is a NIC
-/// without link: what is sent is dropped.
+/// Up to 64 units wait while the interface's queue is full. While the interface is down it is a NIC without
+/// link: frames are dropped.
 #[derive(Debug)]
 pub struct AfPacket {
     link: Link,
@@ -43,11 +43,11 @@ impl AfPacket {
     }
 
     /// Opens `interface` so that a unit of up to 64 segments passes the kernel as one frame
-    /// (`PACKET_VNET_HDR` with UDP segmentation offload). What cannot take units behind the
-    /// interface gets frames: the kernel, or the NIC, divides them.
+    /// (`PACKET_VNET_HDR` with UDP segmentation offload). The kernel or the NIC divides it for a device
+    /// behind the interface that takes frames only.
     ///
-    /// Units arrive where the sender's kernel did not divide them, for one over a veth pair: its
-    /// other end must be open with offload too, or it drops them as too long.
+    /// Units also arrive where the sender's kernel did not divide them, as over a veth pair: its other end
+    /// must be open with offload, too, or it drops them as too long.
     ///
     /// # Errors
     /// The system call that failed; `InvalidInput` where the interface is not Ethernet.
@@ -57,7 +57,7 @@ impl AfPacket {
 
     fn new(interface: &str, offload: bool) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // Without a protocol it receives nothing before it is bound to its one interface.
+        // Without a protocol the socket receives nothing before it is bound to its one interface.
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let fd = socket.as_fd();
         let index = netdevice::name_to_index(fd, interface)? as i32;
@@ -111,8 +111,8 @@ impl Edge for AfPacket {
         sys::interface_speed(self.socket.as_fd(), &self.interface)
     }
 
-    /// Frames given up so far. What the kernel dropped, because the socket's buffer was full, is
-    /// not counted here.
+    /// Frames given up so far. Frames that the kernel dropped because the socket's buffer was full are not
+    /// counted here.
     fn drops(&self) -> Drops {
         Drops { receive: self.drops.receive + self.inbox.dropped, ..self.drops }
     }
@@ -133,7 +133,7 @@ impl Edge for AfPacket {
         };
         match inbox.receive(self.socket.as_fd(), budget, &mut take) {
             Ok(count) => Ok(count),
-            // Told once, when the interface goes down.
+            // The kernel reports this once, when the interface goes down.
             Err(Errno::NETDOWN) => Ok(0),
             Err(errno) => Err(EdgeError::Os(errno.raw_os_error())),
         }
@@ -192,10 +192,10 @@ fn grow_buffers(fd: BorrowedFd<'_>) {
     }
 }
 
-/// Writes the virtio header before a frame, and makes the headers of a unit those of the whole.
+/// Writes the virtio header before a frame, and changes the headers of a unit to those of the whole.
 ///
-/// The kernel subtracts the whole length from the UDP checksum and adds that of each segment, so
-/// it wants to find the sum of the pseudo-header there (`CHECKSUM_PARTIAL`).
+/// The kernel subtracts the whole length from the UDP checksum and adds that of each segment, so it expects
+/// the sum of the pseudo-header there (`CHECKSUM_PARTIAL`).
 fn seal_vnet(message: &mut [u8], segments: Option<Segments>) {
     let (vnet, unit) = message.split_at_mut(VNET_LEN);
     vnet.fill(0);
@@ -218,9 +218,9 @@ fn seal_vnet(message: &mut [u8], segments: Option<Segments>) {
     vnet[8..10].copy_from_slice(&UDP_CHECKSUM_AT.to_ne_bytes());
 }
 
-/// Takes the virtio header off a message. `None` where the frame is a unit of something else.
+/// Takes the virtio header off a message. `None` where the frame is a unit of another protocol.
 ///
-/// An unfinished UDP checksum becomes none: the frame never was on a wire.
+/// An unfinished UDP checksum becomes 0 (none): the frame never was on a wire.
 fn open_vnet(message: &mut [u8]) -> Option<(&[u8], Option<Segments>)> {
     let (vnet, unit) = message.split_first_chunk_mut::<VNET_LEN>()?;
     let [flags, gso, _, _, size_0, size_1, start_0, start_1, offset_0, offset_1] = *vnet;
@@ -250,7 +250,7 @@ fn open_vnet(message: &mut [u8]) -> Option<(&[u8], Option<Segments>)> {
 const ETHERNET_MAX_LEN: usize = 18;
 const UDP_LEN: usize = 8;
 const UDP_PROTOCOL: u32 = 17;
-/// Where the checksum is in a UDP header.
+/// The offset of the checksum in a UDP header.
 const UDP_CHECKSUM_AT: u16 = 6;
 /// Units that wait for the interface.
 const DEPTH: usize = 64;
@@ -422,8 +422,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// What the kernel makes of a unit is what `split` makes of it, but for the UDP checksum: so
-    /// the identification that an ICRC covers can be foretold.
+    /// The kernel divides a unit as `split` does, except for the UDP checksum: so the identification that
+    /// an ICRC covers can be predicted.
     #[test]
     fn the_kernel_divides_a_unit_as_we_do() {
         let Some(veth) = veth("k") else { return };

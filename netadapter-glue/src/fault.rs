@@ -1,7 +1,7 @@
 //! Seeded loss, duplication, reordering and corruption around any edge.
 //!
-//! Faults strike what the wrapped edge transmits, one packet at a time: a unit of segments is
-//! divided first. The same seed and the same frames give the same fates.
+//! Faults strike the transmitted packets of the wrapped edge, one at a time: a unit of segments is divided
+//! first. The same seed and the same frames give the same fates.
 
 use crate::segment::{Segment, split};
 use crate::{Drops, Edge, EdgeError, Link, Received, Transmit};
@@ -11,7 +11,7 @@ use core::task::Waker;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// How often each fault strikes: probabilities from 0 to 1, each drawn on its own.
+/// The probability of each fault, from 0 to 1, each drawn on its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// Seed of every draw.
@@ -22,17 +22,17 @@ pub struct Faults {
     pub duplicate: f64,
     /// One bit flips behind the Ethernet header, which a real link's FCS protects to its next hop.
     pub corrupt: f64,
-    /// A frame is held back while later frames pass.
+    /// A frame is delayed while later frames pass.
     pub reorder: f64,
-    /// Most later frames that pass a frame held back; at least 1.
+    /// Most later frames that pass a delayed one; at least 1.
     pub reorder_frames: u32,
-    /// Calls of [`Edge::transmit`] without a new frame after which held frames leave all the same,
-    /// so that none is stuck when traffic stops. A poller that goes to sleep releases them too.
+    /// Calls of [`Edge::transmit`] without a new frame after which delayed frames leave anyway, so that
+    /// none is stuck when traffic stops. A poller that goes to sleep releases them, too.
     pub hold_polls: u32,
 }
 
 impl Default for Faults {
-    /// No fault; up to 8 frames pass a held one, for up to 64 idle calls.
+    /// No fault; up to 8 frames pass a delayed one, for up to 64 idle calls.
     fn default() -> Self {
         Self {
             seed: 0,
@@ -46,7 +46,7 @@ impl Default for Faults {
     }
 }
 
-/// How many frames met which fate.
+/// The frames by their fates.
 #[derive(Debug, Default)]
 pub struct FaultCounters {
     frames: AtomicU64,
@@ -77,7 +77,7 @@ impl FaultCounters {
         self.corrupted.load(Ordering::Relaxed)
     }
 
-    /// Copies that were held back.
+    /// Copies that were delayed.
     pub fn reordered(&self) -> u64 {
         self.reordered.load(Ordering::Relaxed)
     }
@@ -88,19 +88,19 @@ pub type Filter = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
 /// An edge whose transmitted frames suffer [`Faults`].
 ///
-/// At most 64 frames are held back at a time. The frames that the wrapped edge has no room for wait
-/// here: 64, and what a few units divide into.
+/// At most 64 frames are delayed at a time. The frames that the wrapped edge has no room for wait here: 64,
+/// and the segments of a few units.
 pub struct FaultInjector<E> {
     edge: E,
     faults: Faults,
     filter: Filter,
     rng: ChaCha8Rng,
     counters: Arc<FaultCounters>,
-    /// Lent to `fill`, then divided.
+    /// The buffer that is lent to `fill`; its unit is then divided.
     unit: Box<[u8]>,
     free: Vec<Frame>,
     ready: VecDeque<Frame>,
-    held: Vec<Held>,
+    delayed: Vec<Delayed>,
     idle_polls: u32,
 }
 
@@ -108,7 +108,7 @@ impl<E: Edge> FaultInjector<E> {
     /// Wraps `edge`; faults may strike every frame.
     pub fn new(edge: E, faults: Faults) -> Self {
         let link = edge.link();
-        let frames = 4 * link.max_segments + READY_MAX + HELD_MAX;
+        let frames = 4 * link.max_segments + READY_MAX + DELAYED_MAX;
         let frame_len = (ETHERNET_MAX_LEN + link.mtu).min(link.max_unit_len);
         let frame = || Frame { bytes: vec![0; frame_len].into(), len: 0 };
         Self {
@@ -120,13 +120,13 @@ impl<E: Edge> FaultInjector<E> {
             unit: vec![0; link.max_unit_len].into(),
             free: (0..frames).map(|_| frame()).collect(),
             ready: VecDeque::with_capacity(frames),
-            held: Vec::with_capacity(HELD_MAX),
+            delayed: Vec::with_capacity(DELAYED_MAX),
             idle_polls: 0,
         }
     }
 
-    /// Spares the frames for which `filter` returns false. A filter may keep state: it can let a
-    /// fault strike the third packet only, or during a time of the test's choice.
+    /// Spares the frames for which `filter` returns false. A filter may keep state: it can let a fault
+    /// strike the third packet only, or during a time of the test's choice.
     #[must_use]
     pub fn with_filter(mut self, filter: impl FnMut(&[u8]) -> bool + Send + 'static) -> Self {
         self.filter = Box::new(filter);
@@ -138,7 +138,7 @@ impl<E: Edge> FaultInjector<E> {
         self.counters.clone()
     }
 
-    /// Decides the fate of one packet. At most two frames become ready or held.
+    /// Decides the fate of one packet. At most two frames become ready or delayed.
     fn admit(&mut self, segment: &Segment<'_>) {
         let mut frame = self.free.pop().expect("`has_room` was asked");
         frame.len = segment.copy_to(&mut frame.bytes);
@@ -169,38 +169,38 @@ impl<E: Edge> FaultInjector<E> {
             let bit = first + self.below((frame.len * 8 - first) as u32) as usize;
             frame.bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        if self.strikes(self.faults.reorder) && self.held.len() < HELD_MAX {
+        if self.strikes(self.faults.reorder) && self.delayed.len() < DELAYED_MAX {
             count(&self.counters.reordered);
             let passes = self.below(self.faults.reorder_frames.max(1)) + 1;
-            self.age_held();
-            return self.held.push(Held { frame, passes });
+            self.age_delayed();
+            return self.delayed.push(Delayed { frame, passes });
         }
         self.pass(frame);
     }
 
-    /// A frame leaves in its turn, and behind it those that have waited long enough.
+    /// Passes a frame in its turn, and behind it the delayed ones that have waited long enough.
     fn pass(&mut self, frame: Frame) {
         self.ready.push_back(frame);
-        self.age_held();
+        self.age_delayed();
     }
 
-    /// One more frame came after those that are held, whether it is held itself or not: so no more
-    /// than `passes` frames can ever overtake one.
-    fn age_held(&mut self) {
-        for held in &mut self.held {
-            held.passes -= 1;
+    /// Counts one more frame behind the delayed ones, whether it is delayed itself or not: so no more than
+    /// `passes` frames can ever overtake one.
+    fn age_delayed(&mut self) {
+        for delayed in &mut self.delayed {
+            delayed.passes -= 1;
         }
-        while let Some(due) = self.held.iter().position(|held| held.passes == 0) {
-            self.ready.push_back(self.held.remove(due).frame);
+        while let Some(due) = self.delayed.iter().position(|delayed| delayed.passes == 0) {
+            self.ready.push_back(self.delayed.remove(due).frame);
         }
     }
 
-    fn release_held(&mut self) {
-        self.ready.extend(self.held.drain(..).map(|held| held.frame));
+    fn release_delayed(&mut self) {
+        self.ready.extend(self.delayed.drain(..).map(|delayed| delayed.frame));
         self.idle_polls = 0;
     }
 
-    /// Hands what is ready to the wrapped edge, as far as it takes it.
+    /// Transmits the ready frames through the wrapped edge, as far as it takes them.
     fn flush(&mut self) -> Result<(), EdgeError> {
         let Self { edge, ready, free, .. } = self;
         edge.transmit(ready.len(), &mut |buffer| {
@@ -238,7 +238,7 @@ impl<E: Edge> Edge for FaultInjector<E> {
         self.edge.speed()
     }
 
-    /// Those of the edge inside. What is lost on purpose is in [`FaultCounters`].
+    /// The drops of the wrapped edge. Frames lost on purpose are in [`FaultCounters`].
     fn drops(&self) -> Drops {
         self.edge.drops()
     }
@@ -272,14 +272,14 @@ impl<E: Edge> Edge for FaultInjector<E> {
         }
         self.idle_polls = if units == 0 { self.idle_polls + 1 } else { 0 };
         if self.idle_polls >= self.faults.hold_polls {
-            self.release_held();
+            self.release_delayed();
         }
         self.flush()?;
         Ok(units)
     }
 
     fn backlog(&self) -> usize {
-        self.held.len() + self.ready.len() + self.edge.backlog()
+        self.delayed.len() + self.ready.len() + self.edge.backlog()
     }
 
     fn set_waker(&mut self, waker: &Waker) {
@@ -287,9 +287,9 @@ impl<E: Edge> Edge for FaultInjector<E> {
     }
 
     fn announce_sleep(&mut self, sleeping: bool) {
-        if sleeping && !self.held.is_empty() {
-            self.release_held();
-            // An edge that fails now fails again in the next `transmit`, which can say so.
+        if sleeping && !self.delayed.is_empty() {
+            self.release_delayed();
+            // An edge that fails now fails again in the next `transmit`, which can report it.
             let _ = self.flush();
         }
         self.edge.announce_sleep(sleeping);
@@ -311,8 +311,8 @@ struct Frame {
     len: usize,
 }
 
-/// A frame held back until `passes` more frames have come.
-struct Held {
+/// A frame that is delayed until `passes` more frames have come.
+struct Delayed {
     frame: Frame,
     passes: u32,
 }
@@ -327,8 +327,8 @@ const ETHERNET_LEN: usize = 14;
 const ETHERNET_MAX_LEN: usize = 18;
 /// Frames that wait for the wrapped edge before it is asked to take them.
 const READY_MAX: usize = 64;
-/// Frames held back at a time.
-const HELD_MAX: usize = 64;
+/// Frames delayed at a time, at most.
+const DELAYED_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Buffers that a datagram or packet socket receives into, a batch per system call.
+//! The receive buffers of a datagram or packet socket, a batch per system call.
 
 use crate::sys::{BATCH, recvmmsg};
 use alloc::{boxed::Box, vec};
@@ -21,11 +21,11 @@ impl Inbox {
         Self { buffers, lens: [0; BATCH], dropped: 0 }
     }
 
-    /// Lends up to `budget` messages to `sink`, which says whether it took one; returns how many
-    /// it took.
+    /// Lends up to `budget` messages to `sink`, which returns whether it took one. Returns the number of
+    /// those.
     ///
     /// # Errors
-    /// What `recvmmsg` failed with. That there is no message is no error.
+    /// The error of `recvmmsg`. The absence of messages is no error.
     pub(crate) fn receive(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -1,12 +1,25 @@
 //! Ethernet edges that know nothing of RDMA.
 //!
-//! An [`Edge`] is where frames enter and leave: two edges joined in memory ([`memory`]), a Linux
-//! packet socket, a TAP device, a QEMU netdev, or a Windows adapter. [`fault`] and [`pcap`] wrap
-//! any other edge. [`neighbour`] answers and asks for Ethernet addresses where no operating system
-//! does. One thread owns an edge; nothing here starts a thread, and nothing allocates,
-//! locks or waits once an edge is built.
+//! An [`Edge`] is where frames enter and leave: two edges joined in memory ([`memory`]), a Linux packet
+//! socket, a TAP device, a QEMU netdev, or a Windows adapter. [`fault`] and [`pcap`] wrap any other edge.
+//! [`neighbour`] resolves Ethernet addresses, ours and others', where no operating system does. One thread
+//! owns an edge. The crate starts no thread, and allocates, locks or waits nowhere once an edge is built.
 //!
 //! The core of the crate is `no_std` with `alloc`. Edges over a host's devices exist on Linux only.
+//!
+//! # Glossary
+//!
+//! | word | meaning | elsewhere |
+//! | --- | --- | --- |
+//! | edge | the lower end of the provider, through which frames enter and leave | a NIC, a device |
+//! | unit | one frame, or one set of headers with equal segments that offload divides or has joined | GSO, USO or URO packet |
+//! | segment | the part of a unit that becomes one packet | |
+//! | backlog | units that were taken and have not left | |
+//! | to give up | to drop a unit, counted, as a NIC does | |
+//! | to lend | to pass a buffer for the length of a call | |
+//! | waker | it ends the sleep of the thread that polls the edge | `core::task::Waker` |
+//! | query, answer | the two messages of address resolution | ARP request and reply; neighbour solicitation and advertisement |
+//! | probe | a unicast query to a known neighbour | RFC 4861: unreachability detection |
 #![no_std]
 
 extern crate alloc;
@@ -41,25 +54,25 @@ pub use segment::Segments;
 use alloc::boxed::Box;
 use core::task::Waker;
 
-/// What an edge can carry. Constant for the life of the edge.
+/// The capabilities of an edge, constant for its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Link {
-    /// The edge's own Ethernet address: the source of what it sends.
+    /// The edge's own Ethernet address, the source of the frames that it sends.
     pub mac: [u8; 6],
-    /// Largest layer-3 packet in bytes: IP header and all that follows it.
+    /// Largest layer-3 packet in bytes, IP header included.
     pub mtu: usize,
-    /// How many equal segments one unit may carry; 1 where the edge takes single frames only.
+    /// The equal segments that one unit may carry; 1 where the edge takes single frames only.
     pub max_segments: usize,
     /// Length in bytes of each buffer lent to `fill` in [`Edge::transmit`].
     pub max_unit_len: usize,
 }
 
-/// What `fill` wrote into the buffer that it was lent.
+/// The unit that `fill` wrote into its buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Transmit {
     /// Bytes written, from the start of the buffer; at most its length.
     pub len: usize,
-    /// How the unit divides into packets; `None` for one plain frame.
+    /// The division of the unit into packets; `None` for one plain frame.
     pub segments: Option<Segments>,
 }
 
@@ -68,11 +81,11 @@ pub struct Transmit {
 pub struct Received<'a> {
     /// The Ethernet frame from the destination address on, without FCS.
     pub frame: &'a [u8],
-    /// How the unit divides into packets; `None` for one plain frame.
+    /// The division of the unit into packets; `None` for one plain frame.
     pub segments: Option<Segments>,
 }
 
-/// Why an edge no longer works, told to the thread that polls it.
+/// The reason why an edge no longer works, for the thread that polls it.
 ///
 /// A missing peer, a full queue or a refused frame is not an error: a NIC without link behaves the
 /// same way, and the transport above recovers.
@@ -95,13 +108,13 @@ impl core::fmt::Display for EdgeError {
 
 impl core::error::Error for EdgeError {}
 
-/// Units that an edge gave up, as a NIC does. What the operating system drops before the edge sees it
-/// is not among them.
+/// Units that an edge gave up, as a NIC does; those that the operating system drops before the edge sees
+/// them are not counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Drops {
-    /// Taken by [`Edge::transmit`] while nobody was at the other end, or refused by it as too long.
+    /// Units that [`Edge::transmit`] took while there was no peer, or refused as too long.
     pub transmit: u64,
-    /// Arrived longer than this edge can receive, or while it had no room.
+    /// Units that arrived longer than this edge can receive, or while it had no room.
     pub receive: u64,
 }
 
@@ -118,18 +131,18 @@ pub struct Drops {
 ///
 /// The waker must remember a wake that comes before the wait, as `Thread::unpark` and an eventfd do.
 pub trait Edge {
-    /// What this edge can carry.
+    /// The edge's capabilities.
     fn link(&self) -> Link;
 
-    /// Bits per second that the link sends at now; it may change at any time. `None` where nobody
-    /// knows: over a TAP device, a QEMU netdev or memory there is none, and a NIC may have no link.
+    /// The link's current rate in bits per second; it may change at any time. `None` where it is unknown: a
+    /// TAP device, a QEMU netdev and memory have none, and a NIC may have no link.
     ///
-    /// It may take a system call: to be asked now and then, not for each packet.
+    /// The call may take a system call: make it now and then, not for each packet.
     fn speed(&mut self) -> Option<u64> {
         None
     }
 
-    /// Lends up to `budget` received units to `sink`, oldest first; returns how many. Never waits.
+    /// Lends up to `budget` received units to `sink`, oldest first, and returns their number. Never waits.
     ///
     /// # Errors
     /// [`EdgeError`] where the edge no longer works. Units lent before the error stay received.
@@ -139,12 +152,12 @@ pub trait Edge {
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, EdgeError>;
 
-    /// Lends up to `budget` buffers to `fill` until it returns `None` or no buffer is free, then
-    /// sends all that is queued, in one system call where the OS allows; returns how many units
-    /// were taken. Never waits.
+    /// Lends up to `budget` buffers to `fill` until that returns `None` or no buffer is free, then sends
+    /// all queued units, in one system call where the OS allows. Returns the number of units taken. Never
+    /// waits.
     ///
-    /// `fill` is called only where its unit will be kept: a unit that the other side cannot take
-    /// yet stays queued here, and a later call sends it. A call with a budget of 0 only does that.
+    /// `fill` is called only where its unit will be kept: a unit that the other side cannot take yet stays
+    /// queued here, and a later call sends it. A call with a budget of 0 sends queued units only.
     ///
     /// # Errors
     /// [`EdgeError`] where the edge no longer works. Units taken before the error may be lost.
@@ -164,10 +177,10 @@ pub trait Edge {
         Drops::default()
     }
 
-    /// Tells an edge without a descriptor whom to wake. Called once, before the first sleep.
+    /// Gives an edge without a descriptor the waker of its poller. Called once, before the first sleep.
     fn set_waker(&mut self, _waker: &Waker) {}
 
-    /// The poller is about to sleep, or is awake again.
+    /// Announces that the poller is about to sleep, or is awake again.
     ///
     /// From `true` until `false`, an edge without a descriptor wakes the waker when a unit arrives
     /// or when buffers come back that the last [`transmit`](Self::transmit) lacked; at once if
@@ -188,8 +201,8 @@ pub trait Edge {
     }
 }
 
-/// In an `impl Edge` around another edge: all that such an edge seldom changes is left to that one, so
-/// that nothing it knows gets lost. What remains is to receive and to transmit.
+/// In an `impl Edge` around another edge, forwards the methods that such an edge seldom changes, so that no
+/// capability gets lost. Only receive and transmit remain.
 #[macro_export]
 macro_rules! forward_edge {
     ($self:ident => $edge:expr) => {

@@ -10,7 +10,7 @@ use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::task::Waker;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-/// What joins the two edges.
+/// The configuration of two joined edges.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MemoryConfig {
     /// The Ethernet addresses of the first and the second edge.
@@ -37,14 +37,14 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Ethernet header with one VLAN tag, and as many packets as a unit may carry; but never more
-    /// than an IP length field can count, which is what bounds a unit on every real adapter.
+    /// Ethernet header with one VLAN tag, and as many packets as a unit may carry; but never more than an
+    /// IP length field can count, the bound of a unit on every real adapter.
     fn max_unit_len(&self) -> usize {
         ETHERNET_MAX_LEN + (self.mtu * self.max_segments).min(usize::from(u16::MAX))
     }
 }
 
-/// Two edges: what one transmits, the other receives.
+/// Two edges: each receives the frames of the other.
 ///
 /// # Panics
 /// If `depth` or `max_segments` is 0.
@@ -72,13 +72,13 @@ pub fn pair(config: MemoryConfig) -> (MemoryEdge, MemoryEdge) {
 
 /// One of two edges joined in memory.
 ///
-/// When its peer is dropped it behaves as a NIC without link: what it sends is lost.
+/// When its peer is dropped, the edge behaves as a NIC without link: its frames are lost.
 #[derive(Debug)]
 pub struct MemoryEdge {
     link: Link,
     tx: Tx,
     rx: Rx,
-    /// Kept here, because a wake takes the waker out of the sleeper.
+    /// The waker, kept here because a wake takes it out of the sleeper.
     waker: Option<Waker>,
     own: Arc<Sleeper>,
     peer: Arc<Sleeper>,
@@ -158,7 +158,7 @@ struct Tx {
     free: Vec<Buffer>,
     /// Filled and not yet published; one publication per burst.
     staged: Vec<Buffer>,
-    /// The last `transmit` ended for want of a buffer; there may be more to send.
+    /// The last `transmit` ended for lack of a buffer; there may be more to send.
     starved: bool,
     /// Units sent when the other edge was gone.
     lost: u64,

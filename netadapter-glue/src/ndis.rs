@@ -1,11 +1,11 @@
 //! An edge over net buffer lists, as NDIS lends and takes them.
 //!
-//! Two halves share it. The [`Port`] is called by NDIS on any CPU: [`Port::receive`] takes a frame,
-//! [`Port::sent`] takes a buffer back. The [`NdisEdge`] is the poll core's. Between them lie bounded
-//! lock-free rings; all buffers exist from the start. What NDIS does for them comes by [`Lower`], so
-//! both run on any host with net buffer lists made by a test.
+//! It has two halves. NDIS calls the [`Port`] on any CPU: [`Port::receive`] takes a frame, [`Port::sent`]
+//! takes a buffer back. The poll core has the [`NdisEdge`]. Between them are bounded lock-free rings; all
+//! buffers exist from the start. The services of NDIS come by [`Lower`], so both halves run on any host
+//! with net buffer lists made by a test.
 //!
-//! A received frame is lent where it lies in one piece and NDIS lets us keep it; otherwise it is
+//! A received frame is lent where it lies in one piece and NDIS allows us to keep it; otherwise it is
 //! copied into a buffer of ours. A frame without a buffer is dropped and counted, as a NIC does.
 #![allow(unsafe_code, reason = "net buffer lists are pointers into memory that NDIS shares")]
 
@@ -25,30 +25,30 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
 
-/// What NDIS and the memory manager do for the edge. Callable at IRQL <= DISPATCH_LEVEL except
-/// where a method says otherwise.
+/// The services of NDIS and the memory manager for the edge. Callable at IRQL <= DISPATCH_LEVEL except
+/// where a method states otherwise.
 pub trait Lower: Send + Sync {
-    /// A list with one net buffer over the `len` bytes at `bytes`, for sending; null for want of
-    /// resources. PASSIVE_LEVEL.
+    /// A list with one net buffer over the `len` bytes at `bytes`, for sending; null for lack of resources.
+    /// PASSIVE_LEVEL.
     fn allocate(&self, bytes: *mut u8, len: usize) -> *mut NET_BUFFER_LIST;
 
-    /// Frees what [`allocate`](Self::allocate) gave. PASSIVE_LEVEL.
+    /// Frees a list of [`allocate`](Self::allocate). PASSIVE_LEVEL.
     fn free(&self, nbl: *mut NET_BUFFER_LIST);
 
-    /// Sends `count` lists. Each comes back by [`Port::sent`], also where there is nobody below.
+    /// Sends `count` lists. Each comes back by [`Port::sent`], also where there is no NIC below.
     fn send(&self, head: *mut NET_BUFFER_LIST, count: u32);
 
-    /// Gives lent lists back to the NIC below.
+    /// Returns lent lists to the NIC below.
     fn give_back(&self, head: *mut NET_BUFFER_LIST, count: u32);
 
-    /// Bits per second that the NIC sends at; `None` where it does not say, or has no link.
+    /// The NIC's rate in bits per second; `None` where it reports none, or has no link.
     fn speed(&self) -> Option<u64>;
 
     /// A system address for an MDL that has none yet; null where none can be made.
     fn map(&self, mdl: *mut MDL) -> *mut u8;
 }
 
-/// How much an edge may hold.
+/// The configuration of an edge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NdisConfig {
     /// The Ethernet address that the edge sends from.
@@ -61,18 +61,18 @@ pub struct NdisConfig {
     pub transmit_depth: usize,
 }
 
-/// What happened to a received list.
+/// The outcome for a received list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Taken {
-    /// Nothing of it is needed any more.
+    /// The list is not needed any more.
     Copied,
-    /// It is kept until [`Lower::give_back`].
+    /// The list is kept until [`Lower::give_back`].
     Lent,
     /// There was no room, or its bytes could not be reached.
     Dropped,
 }
 
-/// What has passed a port.
+/// The traffic of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
     /// Frames given to the poll core.
@@ -105,7 +105,7 @@ enum Arrival {
     Loan(Loan),
 }
 
-/// A list of the NIC below, until it is given back.
+/// A list of the NIC below, until it is returned.
 struct Loan {
     nbl: *mut NET_BUFFER_LIST,
     frame: *const u8,
@@ -116,16 +116,17 @@ struct Loan {
 unsafe impl Send for Loan {}
 
 impl Port {
-    /// What passed so far.
+    /// The traffic so far.
     pub fn counters(&self) -> Counters {
         let [received, received_bytes, dropped, sent, sent_bytes] =
             [0, 1, 2, 3, 4].map(|index: usize| self.counters[index].load(Ordering::Relaxed));
         Counters { received, received_bytes, dropped, sent, sent_bytes }
     }
 
-    /// Takes one received list with one frame. With `keep`, the caller lets us hold the list until
-    /// [`Lower::give_back`]; without it only the call's length. `tag` is what the poll core shall see
-    /// of the tag beside the frame. Any CPU, DISPATCH_LEVEL: the poll core waits for who has begun.
+    /// Takes one received list with one frame. With `keep`, the caller allows us to keep the list until
+    /// [`Lower::give_back`]; without it only for the length of the call. `tag` is the VLAN tag beside the
+    /// frame, as the poll core shall see it. Any CPU, DISPATCH_LEVEL: the poll core waits for a call that
+    /// has begun.
     ///
     /// # Safety
     /// `nbl` is valid, with one net buffer whose MDLs are valid and locked.
@@ -194,7 +195,7 @@ impl Port {
                 self.reuse(bytes);
                 Taken::Dropped
             }
-            // The caller still has the list, and gives it back itself.
+            // The caller still has the list, and returns it itself.
             Err(Arrival::Loan(_)) => Taken::Dropped,
         }
     }
@@ -217,8 +218,8 @@ impl Port {
         self.sleeper.wake_if(STARVED);
     }
 
-    /// Drops every frame that waits for the poll core, and gives loans back. For a pause, with the
-    /// poll core at rest or not. IRQL <= DISPATCH_LEVEL.
+    /// Drops every frame that waits for the poll core, and returns loans. For a pause, with the poll core
+    /// at rest or not. IRQL <= DISPATCH_LEVEL.
     pub fn drain(&self) {
         let mut loans = Chain::new();
         while let Some(arrival) = self.received.pop() {
@@ -250,7 +251,7 @@ pub struct NdisEdge {
     /// Indices of buffers that may be filled, last in first out.
     free: Vec<u32>,
     waker: Option<Waker>,
-    /// The last `transmit` ended for want of a buffer.
+    /// The last `transmit` ended for lack of a buffer.
     starved: bool,
 }
 
@@ -262,7 +263,7 @@ struct SendBuffer {
 // SAFETY: a list belongs to the driver, not to a thread.
 unsafe impl Send for SendBuffer {}
 
-/// An edge and its port; `None` for want of lists. PASSIVE_LEVEL.
+/// An edge and its port; `None` for lack of lists. PASSIVE_LEVEL.
 ///
 /// # Panics
 /// If a depth is 0.
@@ -425,7 +426,7 @@ impl Edge for NdisEdge {
         }
         let Some(waker) = &self.waker else { return };
         port.sleeper.announce(waker, if self.starved { STARVED } else { ASLEEP });
-        // Either NDIS sees that, or we see its frames.
+        // Either NDIS sees the announcement, or we see its frames.
         let room = self.starved && !port.returned.is_empty();
         if room || !port.received.is_empty() {
             waker.wake_by_ref();
@@ -443,7 +444,8 @@ impl SendBuffer {
         // SAFETY: the list is ours, with the net buffer that it was allocated with.
         let nbl = unsafe { &mut *self.nbl };
         nbl.Next = null_mut();
-        // A driver below may have left what another would act on: no NIC shall compute anything here.
+        // A driver below may have left values on which another would act: no NIC shall compute anything
+        // here.
         (nbl.NblFlags, nbl.Status) = (0, 0);
         nbl.NetBufferListInfo = [null_mut(); NET_BUFFER_LIST_INFO_COUNT];
         // SAFETY: as above.

@@ -1,13 +1,13 @@
-//! Who owns which elements of a NetAdapterCx `NET_RING`: index arithmetic, and no memory.
+//! The ownership of the elements of a NetAdapterCx `NET_RING`: index arithmetic, and no memory.
 //!
 //! A ring has a power of two of elements. The client driver owns those from `BeginIndex` up to, not
-//! including, `EndIndex`; the operating system owns the rest and moves `EndIndex`, the driver moves
-//! `BeginIndex` as it finishes. `NextIndex` lies between them and is the driver's own: what is before
-//! it was given to the hardware, here to the poll core. All indices stay below the size, so an empty
-//! share has `BeginIndex == EndIndex`, and one element is always the system's.
+//! including, `EndIndex`; the operating system owns the rest. The system moves `EndIndex`, and the driver
+//! moves `BeginIndex` as it finishes. `NextIndex` lies between them and is the driver's own: elements
+//! before it were given to the hardware, here to the poll core. All indices stay below the size, so an
+//! empty share has `BeginIndex == EndIndex`, and one element is always the system's.
 //!
-//! The arithmetic is all that there is of NetAdapterCx here: reading the packets and fragments behind
-//! an index takes the class extension's own accessors, in the client driver.
+//! Only the arithmetic of NetAdapterCx is here: reading the packets and fragments behind an index takes the
+//! class extension's own accessors, in the client driver.
 
 /// The indices of one ring, as a client driver works on them during one call of the system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,7 +63,7 @@ impl NetRing {
         self.distance(self.begin, self.next)
     }
 
-    /// Takes the next element to post; the element's index.
+    /// Posts the next element and returns its index.
     pub const fn post(&mut self) -> Option<u32> {
         if self.unposted() == 0 {
             return None;
@@ -73,7 +73,7 @@ impl NetRing {
         Some(index)
     }
 
-    /// Gives the oldest posted element back to the system; the element's index.
+    /// Returns the oldest posted element to the system. The result is its index.
     pub const fn drain(&mut self) -> Option<u32> {
         if self.posted() == 0 {
             return None;
@@ -83,13 +83,13 @@ impl NetRing {
         Some(index)
     }
 
-    /// Gives everything back: what a cancelled queue has to do.
+    /// Returns all elements to the system, as a cancelled queue has to.
     pub const fn cancel(&mut self) {
         self.next = self.end;
         self.begin = self.end;
     }
 
-    /// The system has extended the driver's share.
+    /// Extends the driver's share, as the system has done.
     ///
     /// # Errors
     /// Where the new end would take elements back.

@@ -1,8 +1,8 @@
 //! An edge over the packet queues of a NetAdapterCx client driver.
 //!
-//! The driver lends its two rings and their packets by [`Queues`]; this decides which element is whose
-//! ([`NetRing`]) and moves the bytes. It serves a client driver that has no NDIS miniport of its own,
-//! and so no NDK: for one more home of the poll core, and as a test vehicle.
+//! The driver lends its two rings and their packets by [`Queues`]; the edge decides who owns each element
+//! ([`NetRing`]) and moves the bytes. It serves a client driver that has no NDIS miniport of its own, and
+//! so no NDK: as another home of the poll core, and as a test vehicle.
 
 use crate::net_ring::NetRing;
 use crate::{Edge, EdgeError, Link, Received, Transmit};
@@ -21,12 +21,12 @@ pub trait Queues {
     fn received(&self, index: u32) -> &[u8];
     /// The buffer of a transmit element.
     fn buffer(&mut self, index: u32) -> &mut [u8];
-    /// The frame of a transmit element has `len` bytes.
+    /// Sets the frame length of a transmit element.
     fn filled(&mut self, index: u32, len: usize);
 }
 
-/// The edge over a driver's queues. Its driver calls the poll core from its queues' advance callbacks,
-/// so that no element is waited for here.
+/// The edge over a driver's queues. The driver calls the poll core from its queues' advance callbacks, so
+/// the edge waits for no element.
 #[derive(Debug)]
 pub struct NetAdapterEdge<Q> {
     link: Link,
@@ -56,7 +56,7 @@ impl<Q: Queues> Edge for NetAdapterEdge<Q> {
             && let Some(index) = ring.post()
         {
             sink(Received { frame: self.queues.received(index), segments: None });
-            // Read is done: the element is the system's again.
+            // The frame was read: the element is the system's again.
             let drained = ring.drain();
             debug_assert_eq!(drained, Some(index), "every element is drained when it was read");
             count += 1;

@@ -126,7 +126,7 @@ fn io_error(error: PcapError) -> io::Error {
     }
 }
 
-/// Longest frame that a file may hold: what libpcap accepts.
+/// Longest frame that a file may hold, the limit of libpcap.
 const SNAPLEN: u32 = 262_144;
 
 #[cfg(test)]

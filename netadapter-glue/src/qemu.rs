@@ -23,15 +23,15 @@ use std::path::{Path, PathBuf};
 /// The peer of `-netdev dgram,local.type=unix,local.path=PEER,remote.type=unix,remote.path=OWN`:
 /// one datagram is one frame.
 ///
-/// The ends may start in either order and restart at any time; what is sent while nobody is bound
-/// to the peer's path is dropped. Up to 64 frames wait while the peer's queue is full, which Linux
+/// The ends may start in either order and restart at any time; frames that are sent while no socket is
+/// bound to the peer's path are dropped. Up to 64 frames wait while the peer's queue is full, which Linux
 /// makes short (`net.unix.max_dgram_qlen`).
 #[derive(Debug)]
 pub struct QemuDgram {
     link: Link,
-    /// Bound to our path and never connected: a connected one would refuse a peer that restarted.
+    /// The socket bound to our path, never connected: a connected one would refuse a peer that restarted.
     rx: OwnedFd,
-    /// Connected to the peer: only then does poll(2) know whether the peer's queue is full.
+    /// The socket connected to the peer: only then does poll(2) know whether the peer's queue is full.
     tx: OwnedFd,
     tx_connected: bool,
     /// Readable when `rx` is, and also when `tx` is writable where a sleeper waits for that.
@@ -97,7 +97,7 @@ impl QemuDgram {
         Ok(())
     }
 
-    /// Whether somebody is bound to the peer's path.
+    /// Connects to the peer. Returns whether a socket is bound to its path.
     fn connect(&mut self) -> Result<bool, EdgeError> {
         self.tx_connected = match connect(&self.tx, &self.peer) {
             Ok(()) => true,
@@ -166,7 +166,7 @@ impl Edge for QemuDgram {
 
 impl Drop for QemuDgram {
     fn drop(&mut self) {
-        // A path that is gone already is just as well.
+        // The path may be gone already.
         let _ = fs::remove_file(&self.own_path);
     }
 }
@@ -178,7 +178,7 @@ impl Drop for QemuDgram {
 pub struct QemuStream {
     link: Link,
     listener: Option<Listener>,
-    /// Without a connection the edge is a NIC without link: what it sends is dropped.
+    /// Without a connection the edge is a NIC without link: its frames are dropped.
     stream: Option<OwnedFd>,
     inbox: Reassembly,
     queue: Queue,
@@ -232,7 +232,7 @@ impl QemuStream {
         }
     }
 
-    /// Whether there is a peer, who may have come just now.
+    /// Whether there is a peer; it may have connected just now.
     fn has_link(&mut self) -> Result<bool, EdgeError> {
         if self.stream.is_none() {
             let Some(listener) = &self.listener else { return Err(EdgeError::Closed) };
@@ -269,7 +269,7 @@ impl QemuStream {
         Ok(())
     }
 
-    /// Sends what fits of the next frames; returns how many bytes that was.
+    /// Sends as much of the next frames as fits. Returns the number of bytes.
     fn send_batch(&self) -> Result<usize, Errno> {
         let Some(stream) = &self.stream else { return Err(Errno::PIPE) };
         let frames: heapless::Vec<([u8; 4], Segment<'_>), STREAM_BATCH> = self
@@ -288,7 +288,7 @@ impl QemuStream {
         sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags)
     }
 
-    /// `bytes` more have left.
+    /// Notes that `bytes` more have left.
     fn advance(&mut self, bytes: usize) {
         self.head_sent += bytes;
         let mut left = 0;
@@ -362,7 +362,7 @@ impl Edge for QemuStream {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A path that is gone already is just as well.
+        // The path may be gone already.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -387,7 +387,7 @@ impl Reassembly {
         (self.start, self.end, self.skip) = (0, 0, 0);
     }
 
-    /// Reads what is there into the free room; false at the end of the stream.
+    /// Reads the available bytes into the free room. Returns false at the end of the stream.
     fn read(&mut self, stream: BorrowedFd<'_>) -> Result<bool, Errno> {
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -398,7 +398,7 @@ impl Reassembly {
         Ok(len > 0)
     }
 
-    /// Lends up to `budget` complete frames to `sink`; returns how many.
+    /// Lends up to `budget` complete frames to `sink`. Returns their number.
     fn deliver(&mut self, budget: usize, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let mut count = 0;
         while count < budget {
@@ -436,10 +436,10 @@ fn stream_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// A socket's name outlives the process that bound it: one that nobody has any more is removed. What
-/// somebody still has, and anything else at `path`, stays for `bind` to refuse.
+/// A socket's name outlives the process that bound it: the name of a dead process is removed. A name in
+/// use, and anything else at `path`, stays for `bind` to refuse.
 ///
-/// A dead name and a live one differ only in what a connect to them says.
+/// A dead name and a live one differ only in the result of a connect to them.
 fn remove_stale_socket(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if !is_socket {

@@ -12,8 +12,8 @@ use std::os::fd::BorrowedFd;
 
 /// A bounded first-in-first-out of buffers that exist from the start.
 ///
-/// It is empty after most calls, and an empty queue begins again at its first buffer, so that a
-/// light load stays in the cache.
+/// The queue is empty after most calls, and an empty one begins again at its first buffer, so that a light
+/// load stays in the cache.
 #[derive(Debug)]
 pub(crate) struct Queue {
     slots: Box<[Slot]>,
@@ -44,7 +44,7 @@ impl Queue {
         self.len
     }
 
-    /// Lends up to `budget` free buffers to `fill` until it declines; returns how many it filled.
+    /// Lends up to `budget` free buffers to `fill` until that declines. Returns the number of units.
     pub(crate) fn fill(
         &mut self,
         budget: usize,
@@ -71,7 +71,7 @@ impl Queue {
         })
     }
 
-    /// The `frames` oldest frames have left.
+    /// Notes that the `frames` oldest frames have left.
     pub(crate) fn advance(&mut self, frames: usize) {
         self.head_sent += frames;
         while self.len > 0 {
@@ -87,7 +87,7 @@ impl Queue {
         self.head = 0;
     }
 
-    /// Forgets all frames; returns how many they were.
+    /// Drops all frames. Returns their number.
     pub(crate) fn clear(&mut self) -> u64 {
         let count = self.frames().count();
         self.advance(count);
@@ -97,7 +97,7 @@ impl Queue {
     /// Sends all frames as messages of a connected or bound socket, [`BATCH`] per system call.
     ///
     /// # Errors
-    /// What the call failed with; the frame at the front is then the one that it failed for.
+    /// The error of the call; it concerns the frame at the front.
     pub(crate) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         while self.len > 0 {
             let sent = self.send_batch(fd)?;

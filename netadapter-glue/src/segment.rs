@@ -1,13 +1,12 @@
-//! One unit of equal segments, and how it divides into frames.
+//! One unit of equal segments, and its division into frames.
 //!
-//! A unit is one set of Ethernet, IP and UDP headers followed by the UDP payloads of its packets,
-//! all of the same length except the last, which may be shorter. It is what UDP segmentation
-//! offload takes and what receive coalescing yields: one pass through the stack for many packets.
-//! The headers are right for the first packet when it travels alone; packet `i` differs in its
-//! IPv4 identification (`+ i`), its lengths and its IPv4 header checksum, as Windows ("UDP
-//! segmentation offload") and Linux (`UDP_SEGMENT`) both have it.
+//! A unit is one set of Ethernet, IP and UDP headers followed by the UDP payloads of its packets, all of
+//! the same length except the last, which may be shorter. UDP segmentation offload takes units and receive
+//! coalescing makes them: many packets pass the stack at once. The headers are right for the first packet
+//! when it travels alone; packet `i` differs in its IPv4 identification (`+ i`), its lengths and its IPv4
+//! header checksum, in Windows ("UDP segmentation offload") as in Linux (`UDP_SEGMENT`).
 
-/// N equal segments as one unit.
+/// The division of a unit into equal segments.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Segments {
     /// Bytes of Ethernet, IP and UDP headers before the first payload; at most [`HEADER_MAX_LEN`].
@@ -17,7 +16,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// How many packets a unit of `unit_len` bytes holds.
+    /// The number of packets in a unit of `unit_len` bytes.
     pub const fn count(&self, unit_len: usize) -> usize {
         unit_len.saturating_sub(self.header_len).div_ceil(self.segment_len)
     }
@@ -32,7 +31,7 @@ pub const HEADER_MAX_LEN: usize = 96;
 /// Only headers are written; each payload stays where it is.
 ///
 /// # Panics
-/// If `segments` does not fit `unit`: both come from the same hand.
+/// If `segments` does not fit `unit`: both have the same origin.
 pub fn split(unit: &[u8], segments: Option<Segments>) -> Split<'_> {
     let Some(Segments { header_len, segment_len }) = segments else {
         return Split { header: &[], rest: Some(unit), segment_len: usize::MAX, index: 0 };
@@ -98,7 +97,7 @@ impl<'a> Segment<'a> {
         &self.header[..self.header_len]
     }
 
-    /// What follows [`header`](Self::header): the UDP payload, or all of a plain frame.
+    /// The bytes behind [`header`](Self::header): the UDP payload, or all of a plain frame.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -121,7 +120,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Makes the headers of the first packet those of packet `index` with `payload_len` bytes.
+/// Changes the headers of the first packet to those of packet `index` with `payload_len` bytes.
 ///
 /// Headers that are neither IPv4 nor IPv6 stay as they are.
 pub(crate) fn patch(header: &mut [u8], index: u16, payload_len: usize) {
@@ -135,7 +134,7 @@ pub(crate) fn patch(header: &mut [u8], index: u16, payload_len: usize) {
     patch_udp(header, index, payload_len);
 }
 
-/// Where the IP header starts, past any VLAN tags.
+/// The offset of the IP header, behind any VLAN tags.
 pub(crate) fn layer_3(header: &[u8]) -> Option<usize> {
     let mut at = 12;
     while let [0x81, 0x00] | [0x88, 0xa8] = header.get(at..at + 2)? {
@@ -162,7 +161,8 @@ fn patch_ipv6(ip: &mut [u8], total_len: u16) {
     field.copy_from_slice(&len.to_be_bytes());
 }
 
-/// A checksum of the first packet is not that of a later one; none (0) is right for all of them.
+/// Patches the UDP header. A checksum of the first packet is wrong for a later one; none (0) is right for
+/// all of them.
 fn patch_udp(header: &mut [u8], index: u16, payload_len: usize) {
     let Some(udp) = header.last_chunk_mut::<8>() else { return };
     udp[4..6].copy_from_slice(&(8 + payload_len as u16).to_be_bytes());

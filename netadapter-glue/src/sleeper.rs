@@ -1,46 +1,46 @@
-//! Whether the owner of an edge sleeps, and how those who give it something wake it.
+//! The sleep protocol: it tells whether the owner of an edge sleeps, and wakes it.
 
 use core::sync::atomic::Ordering;
 use core::task::Waker;
 use modelled::{AtomicU8, AtomicWaker, fence};
 
-/// The agreement about sleep.
+/// The state of the owner's sleep.
 ///
-/// The owner announces that it will sleep and then looks into its rings; others put something there
-/// and then look for the announcement. With a fence between the two steps on both sides at least one
-/// of them sees the other, so that no wake is lost.
+/// The owner announces its sleep and then examines its rings; others fill a ring and then examine the
+/// announcement. With a fence between the two steps on both sides at least one of them sees the other, so
+/// that no wake is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
     state: AtomicU8,
     waker: AtomicWaker,
 }
 
-/// Not in a sleep that anybody has to end.
+/// The owner needs no wake.
 const AWAKE: u8 = 0;
-/// Asleep: a unit wakes.
+/// The owner sleeps; a unit wakes it.
 pub(crate) const ASLEEP: u8 = 1;
-/// Asleep with units to send and no buffer: a unit or a buffer wakes.
+/// The owner sleeps with units to send and no buffer; a unit or a buffer wakes it.
 pub(crate) const STARVED: u8 = 2;
 
 impl Sleeper {
-    /// The owner is about to sleep, and must look into its rings once more after this.
+    /// Announces that the owner is about to sleep. It must examine its rings once more after this.
     pub(crate) fn announce(&self, waker: &Waker, state: u8) {
         self.waker.register(waker);
-        // Release: whoever sees the state also finds the waker. A swap, as those who wake make: all
+        // Release: a thread that sees the state also sees the waker. It is a swap, as in `wake_if`: all
         // changes then have one order, which loom follows; it does not among stores and swaps.
         self.state.swap(state, Ordering::AcqRel);
         // Pairs with the fence in `wake_if`.
         fence(Ordering::SeqCst);
     }
 
-    /// The owner is awake: nobody needs to wake it.
+    /// Announces that the owner is awake and needs no wake.
     pub(crate) fn rise(&self) {
         self.state.swap(AWAKE, Ordering::Relaxed);
     }
 
     /// Wakes a sleeper whose state is at least `state`. Called after the ring was written.
     ///
-    /// A poller that is awake costs one fence and one load of a line that nobody writes.
+    /// An owner that is awake costs one fence and one load of a cache line that no thread writes.
     pub(crate) fn wake_if(&self, state: u8) {
         fence(Ordering::SeqCst);
         if self.state.load(Ordering::Relaxed) >= state
@@ -51,7 +51,7 @@ impl Sleeper {
     }
 }
 
-/// What loom can look into: `RUSTFLAGS="--cfg loom" cargo test -p netadapter-glue --lib -- loom`.
+/// The model for loom: `RUSTFLAGS="--cfg loom" cargo test -p netadapter-glue --lib -- loom`.
 mod modelled {
     #[cfg(all(loom, test))]
     pub(super) use super::loom_model::AtomicWaker;
@@ -87,7 +87,7 @@ mod loom_model {
         }
     }
 
-    /// What the owner waits for. Rung before, it does not wait.
+    /// The event that the owner waits for. If it is set before, the owner does not wait.
     #[derive(Default)]
     struct Bell(Mutex<bool>, Condvar);
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Most messages that one system call moves.
 pub(crate) const BATCH: usize = 32;
 
-/// Receives up to one message per buffer, without waiting; returns how many.
+/// Receives up to one message per buffer, without waiting. Returns their number.
 ///
 /// `lens` gets the true length of each message, which is more than its buffer where it was cut.
 /// At most [`BATCH`] buffers are used.
@@ -99,8 +99,8 @@ pub(crate) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<usize>
     usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Bits per second that the named interface sends at (ethtool); `None` where its driver does not say,
-/// or it has no link. `fd` is any socket.
+/// The rate of the named interface in bits per second (ethtool); `None` where its driver reports none, or
+/// it has no link. `fd` is any socket.
 pub(crate) fn interface_speed(fd: BorrowedFd<'_>, name: &str) -> Option<u64> {
     let mut request = interface_request(name).ok()?;
     let mut command = EthtoolCmd { cmd: ETHTOOL_GSET, ..EthtoolCmd::default() };

@@ -1,4 +1,4 @@
-//! Linux TAP: the kernel's network stack as the other end of the wire.
+//! An edge over a Linux TAP device: the kernel's network stack is the other end of the wire.
 //!
 //! The interface has an Ethernet address of its own; the edge is its one neighbour. A TAP device
 //! takes and gives one frame per system call, so it is the slowest of the host edges.
@@ -28,8 +28,8 @@ impl Tap {
     /// as long as this edge. `mac` is the edge's own address. Needs `CAP_NET_ADMIN`, unless the
     /// interface exists and belongs to the user.
     ///
-    /// Up to 64 frames wait while the kernel's queue is full. Somebody must bring the interface up;
-    /// until then frames are dropped.
+    /// Up to 64 frames wait while the kernel's queue is full. The interface must be brought up by other
+    /// means; until then frames are dropped.
     ///
     /// # Errors
     /// The system call that failed.

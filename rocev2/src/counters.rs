@@ -1,9 +1,9 @@
-//! What a device and its queue pairs count.
+//! The counters of a device and its queue pairs.
 //!
-//! One table names every counter. An event is counted once by the engine that sees it: into the
-//! counters of its QP, if it has one, and of the device. A device's number is therefore the sum over
-//! all QPs that it ever had, and what belonged to none. Names are those of Linux: of rxe's
-//! `hw_counters`, else of mlx5's, so that existing dashboards fit; the others are ours.
+//! One table names every counter. The engine that sees an event counts it once: into the counters of its
+//! QP, if it has one, and into those of the device. A device's number is therefore the sum over all QPs
+//! that it ever had, and of the events without a QP. Names are those of Linux: of rxe's `hw_counters`, else
+//! of mlx5's, so that existing dashboards fit; the others are ours.
 
 use crate::wire::DropReason;
 use crate::wire::mad::CmMessage;
@@ -11,14 +11,14 @@ use alloc::sync::Arc;
 use core::ops::{Index, Sub};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What one step of a counter stands for.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unit {
     /// RoCE packets.
     Packets,
     /// Bytes of RoCE packets: from the Ethernet header to the ICRC, without padding and FCS.
     Bytes,
-    /// Something that happened.
+    /// Events.
     Events,
     /// Connection management messages.
     Messages,
@@ -26,7 +26,7 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// Where a counter can move.
+/// The scope of a counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
     /// In a QP, and in its device.
@@ -40,8 +40,7 @@ macro_rules! counters {
         events { $($(#[$doc:meta])* $name:ident = $text:literal, $unit:ident, $scope:ident;)+ }
         drops { $($drop:ident = $drop_text:literal, $drop_scope:ident, $reason:ident;)+ }
     ) => {
-        /// One number that is counted. The index of a counter may differ between versions, its name
-        /// does not.
+        /// A counter. Its index may differ between versions, its name does not.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[repr(u8)]
         pub enum Counter {
@@ -56,10 +55,10 @@ macro_rules! counters {
             /// Every counter, in the order of its index.
             pub const ALL: [Self; Self::COUNT] = [$(Self::$name,)+ $(Self::$drop,)+];
 
-            /// How many there are.
+            /// The number of counters.
             pub const COUNT: usize = [$(Self::$name,)+ $(Self::$drop,)+].len();
 
-            /// Its name: `lower_snake_case`, and no other's.
+            /// The counter's name: `lower_snake_case`, and unique.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)+
@@ -67,7 +66,7 @@ macro_rules! counters {
                 }
             }
 
-            /// What one step of it stands for.
+            /// The counter's unit.
             pub const fn unit(self) -> Unit {
                 match self {
                     $(Self::$name => Unit::$unit,)+
@@ -75,7 +74,7 @@ macro_rules! counters {
                 }
             }
 
-            /// Where it can move.
+            /// The counter's scope.
             pub const fn scope(self) -> Scope {
                 match self {
                     $(Self::$name => Scope::$scope,)+
@@ -95,48 +94,47 @@ macro_rules! counters {
 
 counters! {
     events {
-        /// RoCE packets sent, for the first time and again. rxe's name.
+        /// RoCE packets sent, resends included. rxe's name.
         SentPkts = "sent_pkts", Packets, Qp;
         /// Bytes of [`Self::SentPkts`].
         SentBytes = "sent_bytes", Bytes, Qp;
-        /// RoCE packets received whose headers and ICRC are right. rxe's name. What is not right is
-        /// counted by its [`DropReason`] and not here.
+        /// RoCE packets received whose headers and ICRC are right. rxe's name. Other packets are counted by
+        /// their [`DropReason`] and not here.
         RcvdPkts = "rcvd_pkts", Packets, Qp;
         /// Bytes of [`Self::RcvdPkts`].
         RcvdBytes = "rcvd_bytes", Bytes, Qp;
 
-        /// Packets sent again because a retransmission timer ran out.
+        /// Packets resent because a retransmission timer expired.
         ResentTimerPkts = "resent_timer_pkts", Packets, Qp;
         /// Bytes of [`Self::ResentTimerPkts`].
         ResentTimerBytes = "resent_timer_bytes", Bytes, Qp;
-        /// Packets sent again because the peer named one as missing (NAK, PSN sequence error).
+        /// Packets resent after a NAK (PSN sequence error).
         ResentNakPkts = "resent_nak_pkts", Packets, Qp;
         /// Bytes of [`Self::ResentNakPkts`].
         ResentNakBytes = "resent_nak_bytes", Bytes, Qp;
-        /// READ requests sent again because answers to later requests came and theirs did not (implied
-        /// NAK).
+        /// READ requests resent because responses to later requests came and theirs did not (implied NAK).
         ResentImpliedNakPkts = "resent_implied_nak_pkts", Packets, Qp;
         /// Bytes of [`Self::ResentImpliedNakPkts`].
         ResentImpliedNakBytes = "resent_implied_nak_bytes", Bytes, Qp;
-        /// Packets sent again after the pause that the peer asked for (RNR NAK).
+        /// Packets resent after the pause of an RNR NAK.
         ResentRnrPkts = "resent_rnr_pkts", Packets, Qp;
         /// Bytes of [`Self::ResentRnrPkts`].
         ResentRnrBytes = "resent_rnr_bytes", Bytes, Qp;
-        /// READ requests among the packets sent again, for whatever cause.
+        /// READ requests among the resent packets, for any cause.
         ReadRequestsResent = "read_requests_resent", Packets, Qp;
 
-        /// Probes sent: requests without effect, by which the peer's QP is asked whether it is there.
+        /// Probes sent for connection management: requests without effect, to which the peer's QP responds
+        /// if it is there.
         ProbesSent = "probes_sent", Packets, Qp;
-        /// Times that packets were sent again because of a timer or a NAK, RNR NAKs excepted. rxe's
-        /// name.
+        /// Times that packets were resent because of a timer or a NAK, RNR NAKs excepted. rxe's name.
         CompleterRetryErr = "completer_retry_err", Events, Qp;
-        /// Times that something was sent again whose first copy turned out to have been answered: a READ
-        /// twice, or sooner than any round trip. Others go unnoticed.
+        /// Resends whose first copy turned out to have a response: two responses to a READ, or one sooner
+        /// than any round trip. Others go unnoticed.
         NeedlessResends = "needless_resends", Events, Qp;
-        /// WRITEs of nothing by which a silent peer was asked what it has.
+        /// Tail loss probes: zero-length WRITEs sent to a silent peer.
         TailLossProbes = "tail_loss_probes", Packets, Qp;
 
-        /// Retransmission timers that ran out and made the requester send again, or give up. mlx5's name.
+        /// Retransmission timers that expired and made the requester resend, or give up. mlx5's name.
         LocalAckTimeoutErr = "local_ack_timeout_err", Events, Qp;
         /// QPs that failed because the peer stayed silent through all retries. rxe's name.
         RetryExceededErr = "retry_exceeded_err", Events, Qp;
@@ -144,11 +142,10 @@ counters! {
         RetryRnrExceededErr = "retry_rnr_exceeded_err", Events, Qp;
         /// PSN sequence NAKs received that name a packet in flight. mlx5's name; rxe's `rcvd_seq_err`.
         PacketSeqErr = "packet_seq_err", Packets, Qp;
-        /// Gaps in the answers to READs that an answer to a later request showed. mlx5's name. Most are
-        /// answers out of order, and close by themselves.
+        /// Gaps in the READ responses that a later response showed. mlx5's name. Most are reordering, and
+        /// close by themselves.
         ImpliedNakSeqErr = "implied_nak_seq_err", Events, Qp;
-        /// RNR NAKs received that a request in flight is refused by. rxe's name; mlx5's
-        /// `rnr_nak_retry_err`.
+        /// RNR NAKs received for a request in flight. rxe's name; mlx5's `rnr_nak_retry_err`.
         RcvdRnrErr = "rcvd_rnr_err", Packets, Qp;
         /// Invalid request NAKs received. mlx5's name.
         ReqRemoteInvalidRequest = "req_remote_invalid_request", Packets, Qp;
@@ -156,7 +153,7 @@ counters! {
         ReqRemoteAccessErrors = "req_remote_access_errors", Packets, Qp;
         /// Remote operational error NAKs received.
         ReqRemoteOpErrors = "req_remote_op_errors", Packets, Qp;
-        /// READ responses that came before an older one and were placed.
+        /// READ responses that came before an older one, and were placed.
         EarlyReadResponses = "early_read_responses", Packets, Qp;
 
         /// READ requests received and executed. mlx5's name.
@@ -165,7 +162,7 @@ counters! {
         DuplicateRequest = "duplicate_request", Packets, Qp;
         /// Request packets received behind a gap. rxe's name; mlx5's `out_of_sequence`.
         OutOfSeqRequest = "out_of_seq_request", Packets, Qp;
-        /// Request packets of [`Self::OutOfSeqRequest`] that were kept until the gap was closed.
+        /// Request packets of [`Self::OutOfSeqRequest`] that went into the reorder buffer.
         OutOfOrderHeld = "out_of_order_held", Packets, Qp;
         /// Request packets refused because no receive was posted. mlx5's name.
         OutOfBuffer = "out_of_buffer", Packets, Qp;
@@ -181,27 +178,27 @@ counters! {
         RespRemoteOpErrors = "resp_remote_op_errors", Packets, Qp;
         /// SENDs received that were longer than their receive. mlx5's name.
         RespLocalLengthError = "resp_local_length_error", Events, Qp;
-        /// ACKs that fell due again because the peer was silent after it had sent something twice.
+        /// Unsolicited ACKs: the peer was silent after it had sent packets twice.
         AckRepeated = "ack_repeated", Events, Qp;
 
         /// Packets with data received with a congestion mark (ECN). mlx5's name.
         NpEcnMarkedRocePackets = "np_ecn_marked_roce_packets", Packets, Qp;
         /// Congestion notifications sent. mlx5's name.
         NpCnpSent = "np_cnp_sent", Packets, Qp;
-        /// Congestion notifications received and heeded. mlx5's name.
+        /// Congestion notifications received and processed. mlx5's name.
         RpCnpHandled = "rp_cnp_handled", Packets, Qp;
-        /// Time for which the pace of congestion control held a packet back.
+        /// Time for which congestion control delayed a packet.
         PacedNs = "paced_ns", Nanoseconds, Qp;
 
-        /// Messages received for a connection that is not known.
+        /// Messages received for an unknown connection.
         CmUnknownId = "cm_unknown_id", Messages, Device;
         /// Messages received that the connection's state does not admit, most of them duplicates.
         CmUnexpected = "cm_unexpected", Messages, Device;
         /// Connection requests put off because a listener's backlog was full.
         CmPutOff = "cm_put_off", Messages, Device;
-        /// Messages of ours that found no room to wait in.
+        /// Messages of ours that found the transmit queue full.
         CmTransmitFull = "cm_transmit_full", Messages, Device;
-        /// REQs received that had no effect, for whatever reason.
+        /// REQs received that had no effect, for any reason.
         CmReqDropped = "cm_req_dropped", Messages, Device;
         /// REPs received that had no effect.
         CmRepDropped = "cm_rep_dropped", Messages, Device;
@@ -263,8 +260,8 @@ impl Counter {
     }
 }
 
-/// All counters of a device or a QP, 0 at first; they wrap at 2^64. The owner of the device writes
-/// them; anybody may read them at any time, without a lock.
+/// All counters of a device or a QP. They begin with 0 and wrap at 2^64. The owner of the device writes
+/// them; any thread may read them at any time, without a lock.
 #[derive(Debug)]
 pub struct Counters([AtomicU64; Counter::COUNT]);
 
@@ -275,38 +272,39 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Adds to one. There is one writer, so that it needs no read-modify-write.
+    /// Adds to a counter. There is one writer, so it needs no read-modify-write.
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         let cell = &self.0[counter as usize];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// One of them now.
+    /// The current value of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// All of them now. Each is right; what is counted meanwhile may be in some and not in others.
+    /// The current values of all counters. Each is right; events during the call may be in some and not in
+    /// others.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(core::array::from_fn(|index| self.0[index].load(Ordering::Relaxed)))
     }
 }
 
-/// What a QP counts with: into its own counters, and its device's.
+/// Counts for a QP: into its own counters, and into its device's.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     qp: Arc<Counters>,
     device: Arc<Counters>,
 }
 
 impl Tally {
     /// Counters of a new QP of the device whose counters are `device`.
-    pub fn new(device: Arc<Counters>) -> Self {
+    pub(crate) fn new(device: Arc<Counters>) -> Self {
         Self { qp: Arc::new(Counters::default()), device }
     }
 
-    /// Those of the QP.
-    pub const fn of_qp(&self) -> &Arc<Counters> {
+    /// The QP's counters.
+    pub(crate) const fn of_qp(&self) -> &Arc<Counters> {
         &self.qp
     }
 
@@ -323,7 +321,7 @@ impl Tally {
     }
 }
 
-/// The values of all counters at one time, or what they moved by between two.
+/// The values of all counters at one time, or their differences between two times.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Snapshot([u64; Counter::COUNT]);
 
@@ -350,7 +348,7 @@ impl Index<Counter> for Snapshot {
     }
 }
 
-/// What each moved by since an earlier snapshot.
+/// The difference from an earlier snapshot.
 impl Sub for Snapshot {
     type Output = Self;
 

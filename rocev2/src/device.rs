@@ -1,7 +1,7 @@
 //! One device: the sans-IO surface of the crate.
 //!
-//! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come
-//! out by `poll_*`. Nothing happens in between but what a call caused.
+//! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come out by
+//! `poll_*`. A device acts only inside a call.
 
 use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, ReadLimits};
 use crate::counters::{Counter, Counters, Tally};
@@ -10,12 +10,10 @@ use crate::ids::Qpn;
 use crate::mr::MrTable;
 use crate::path::{Path, PathIndex, PathNews, Paths, Source};
 use crate::psn::{Msn, Psn};
-use crate::qp::congestion::DcqcnConfig;
-use crate::qp::failure::Failure;
-use crate::qp::receive::Srqs;
-use crate::qp::requester::Window;
-use crate::qp::work::{Completion, Completions, MAX_READS, PostError, RecvWr, SendWr};
-use crate::qp::{PeerQp, Qp, QpConfig, QpState};
+use crate::qp::{
+    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, PostError, Qp, QpConfig,
+    QpState, RecvWr, SendWr, Srqs, Window,
+};
 use crate::timer::Timers;
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
@@ -26,24 +24,24 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
-use share::CmShare;
+use mad_limiter::MadLimiter;
 
 pub use opening::Opening;
 
 mod connections;
+mod mad_limiter;
 mod memory;
 mod opening;
 mod paths;
-mod share;
 #[cfg(test)]
 mod tests;
 
-/// What a device is made with.
+/// The configuration of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
     /// Source of all randomness.
     pub seed: [u8; 32],
-    /// Addresses that it answers to.
+    /// The device's IP addresses.
     pub addresses: Vec<IpAddr>,
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
@@ -55,21 +53,44 @@ pub struct DeviceConfig {
     pub max_reads: u8,
     /// Transport retries written into REQ, and made by our queue pairs at least, 0..=7.
     pub retry_count: u8,
-    /// What connections open with.
+    /// The opening values of connections.
     pub opening: Opening,
     /// The send window of each QP.
     pub window: Window,
-    /// Congestion control; `None` marks nothing, notifies nobody and slows down for nothing.
+    /// Congestion control; with `None` packets are not ECN-capable, no CNP is sent, and none has an effect.
     pub dcqcn: Option<DcqcnConfig>,
     /// Connection management.
     pub cm: CmConfig,
 }
 
-/// What happened that is not the end of a work request.
+impl DeviceConfig {
+    /// A small device for an Ethernet link: IP packets of 1500 bytes, 64 queue pairs, 256 keys, and the
+    /// defaults of all else.
+    ///
+    /// `seed` is a secret: a host that knows it can forge packets. `ca_guid` is the device's identity
+    /// towards peers, which no other device may have; see [`CmConfig::ca_guid`].
+    pub fn new(seed: [u8; 32], addresses: Vec<IpAddr>, ca_guid: u64) -> Self {
+        Self {
+            seed,
+            addresses,
+            mtu: 1500,
+            max_qps: 64,
+            max_mrs: 256,
+            max_reads: MAX_READS as u8,
+            retry_count: 7,
+            opening: Opening::default(),
+            window: Window::default(),
+            dcqcn: Some(DcqcnConfig::default()),
+            cm: CmConfig { ca_guid, ..CmConfig::default() },
+        }
+    }
+}
+
+/// An event: anything but the end of a work request.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "rare, and moved once")]
 pub enum Event {
-    /// To a connection.
+    /// An event of a connection.
     Cm(CmEvent),
     /// A QP went to the error state by itself.
     QpFailed {
@@ -77,17 +98,17 @@ pub enum Event {
         qpn: Qpn,
         /// Its connection.
         conn: Option<ConnId>,
-        /// What ended it.
+        /// The error that ended it.
         failure: Failure,
     },
-    /// A shared receive queue fell below its threshold: once for each time that it was armed.
+    /// A shared receive queue fell below its threshold; once for each time that it was armed.
     SrqLow {
         /// The caller's name for the queue.
         owner: u64,
     },
 }
 
-/// How to reach the peer of a connect.
+/// The values of a connect.
 #[derive(Clone, Debug)]
 pub struct Connect<'a> {
     /// The QP to connect.
@@ -96,7 +117,7 @@ pub struct Connect<'a> {
     pub local: SocketAddr,
     /// The peer's address and port.
     pub remote: SocketAddr,
-    /// Layer 2 towards the peer. A path that is in use keeps the hop that it has.
+    /// Layer 2 towards the peer. A path in use keeps its hop.
     pub hop: cm::Hop,
     /// READs wanted per direction.
     pub limits: ReadLimits,
@@ -107,9 +128,9 @@ pub struct Connect<'a> {
 struct QpSlot {
     qp: Qp,
     conn: Option<ConnId>,
-    /// How its packets get to the peer; known once it is connected.
+    /// The path of its packets; known once it is connected.
     path: Option<PathIndex>,
-    /// The first packet counts as the RTU that is still missing.
+    /// The RTU is missing: the first packet counts as one.
     awaits_rtu: bool,
     /// In the ready queue.
     scheduled: bool,
@@ -122,6 +143,35 @@ struct ConnQp {
 }
 
 /// A software RDMA NIC without clock, memory or wire.
+///
+/// ```
+/// use rocev2::env::{Instant, RegionId};
+/// use rocev2::mr::{Access, PdId, Registration};
+/// use rocev2::qp::{PostError, QpConfig, RecvWr, SgList, Sge};
+/// use rocev2::{Device, DeviceConfig};
+///
+/// let address = "10.0.0.1".parse()?;
+/// let mut device = Device::new(DeviceConfig::new([7; 32], vec![address], 1));
+///
+/// // The memory behind region 5 is the caller's; its peers name it by a key.
+/// let (pd, access) = (PdId(1), Access::LOCAL_WRITE | Access::REMOTE_READ);
+/// let region = Registration { pd, region: RegionId(5), base: 0x1000, len: 4096, access };
+/// let key = device.register(region).ok_or("no key is left")?;
+///
+/// let config = QpConfig { owner: 0, pd, send_depth: 8, recv_depth: 1, srq: None };
+/// let qpn = device.create_qp(&config).ok_or("no queue pair is left")?;
+/// let lkey = rocev2::ids::Lkey::new(key.get());
+/// let sgl = SgList::from_iter([Sge { addr: 0x1000, len: 64, lkey }]);
+/// device.post_recv(qpn, RecvWr { id: 1, sgl: sgl.clone() })?;
+/// assert_eq!(device.post_recv(qpn, RecvWr { id: 2, sgl }), Err(PostError::QueueFull));
+///
+/// // What is still posted completes when its queue pair goes.
+/// device.destroy_qp(qpn);
+/// let flushed = device.poll_completion().ok_or("nothing was flushed")?;
+/// assert_eq!((flushed.id, flushed.status.to_string()), (1, "the request was flushed".into()));
+/// assert_eq!(device.poll_timeout(), None::<Instant>);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Device {
     config: DeviceConfig,
     rng: Rng,
@@ -133,10 +183,10 @@ pub struct Device {
     mrs: MrTable,
     srqs: Srqs,
     cm: Cm,
-    cm_share: CmShare,
+    mad_limiter: MadLimiter,
     conns: BTreeMap<ConnId, ConnQp>,
     paths: Paths,
-    /// The path of every connection that its owner has not let go.
+    /// The path of every connection that its owner has not released.
     conn_paths: BTreeMap<ConnId, PathIndex>,
     timers: Timers,
     ready: VecDeque<usize>,
@@ -152,7 +202,7 @@ impl Device {
     pub fn new(mut config: DeviceConfig) -> Self {
         let mut rng = Rng::from_seed(config.seed);
         let slots = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
-        // More could be agreed on than can be recorded, and would then be refused as invalid.
+        // A larger number could be negotiated, but not recorded; the excess would be refused as invalid.
         config.max_reads = config.max_reads.min(MAX_READS as u8);
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
         config.cm.retry_count = config.retry_count;
@@ -162,7 +212,7 @@ impl Device {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
             srqs: Srqs::default(),
             cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
-            cm_share: CmShare::new(&config.cm),
+            mad_limiter: MadLimiter::new(&config.cm),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
@@ -181,13 +231,13 @@ impl Device {
         }
     }
 
-    /// What it was made with.
+    /// The device's configuration.
     pub const fn config(&self) -> &DeviceConfig {
         &self.config
     }
 
-    /// The link has another rate now, in bytes per second: queue pairs that are slowed down go up to
-    /// it. Without congestion control it is of no use.
+    /// Sets the link's rate, in bytes per second, up to which queue pairs recover. It has no effect without
+    /// congestion control.
     pub fn set_line_rate(&mut self, line_rate: u64) {
         let Some(dcqcn) = &mut self.config.dcqcn else { return };
         if core::mem::replace(&mut dcqcn.line_rate, line_rate) != line_rate {
@@ -195,12 +245,12 @@ impl Device {
         }
     }
 
-    /// What it counts. They may be kept, and read, when the device is gone.
+    /// The device's counters. They may be kept, and read, after the device is gone.
     pub const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// What a QP counts; `None`: there is no such QP. They may be kept, and read, when it is gone.
+    /// A QP's counters; `None` where there is no such QP. They may be kept, and read, after the QP is gone.
     pub fn qp_counters(&self, qpn: Qpn) -> Option<&Arc<Counters>> {
         self.slot(qpn).map(|(_, entry)| entry.qp.counters())
     }
@@ -232,7 +282,7 @@ impl Device {
         Some(qpn)
     }
 
-    /// Destroys a QP; what is still posted completes flushed first.
+    /// Destroys a QP; its posted requests complete flushed first.
     pub fn destroy_qp(&mut self, qpn: Qpn) {
         self.flush_qp(qpn);
         let Some((slot, entry)) = self.slot(qpn) else { return };
@@ -273,20 +323,19 @@ impl Device {
         self.slot(qpn)?.1.qp.peer().map(|peer| peer.pmtu)
     }
 
-    /// What took a QP to the error state, if not its owner: known with its first completion that was
-    /// no success.
+    /// The error that took a QP to the error state, if its owner did not; known with its first unsuccessful
+    /// completion.
     pub fn qp_failure(&self, qpn: Qpn) -> Option<Failure> {
         self.slot(qpn)?.1.qp.failure()
     }
 
-    /// READs that a QP may have in flight; 0 without a connection, or where it was agreed on without.
+    /// READs that a QP may have in flight; 0 without a connection, or where none were negotiated.
     pub fn outbound_reads(&self, qpn: Qpn) -> u8 {
         let peer = self.slot(qpn).and_then(|(_, entry)| entry.qp.peer());
         peer.map_or(0, |peer| peer.outbound_reads)
     }
 
-    /// Bytes of packets per second that congestion control leaves to a QP; `None` where nothing limits
-    /// them.
+    /// The rate to which congestion control limits a QP, in bytes per second; `None` without a limit.
     pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
         let slot = self.slot_index(qpn);
         find(&mut self.qps, slot, qpn)?.qp.rate(now)
@@ -316,7 +365,7 @@ impl Device {
 
     // ---- packets ------------------------------------------------------------------------------
 
-    /// Takes a received unit: one frame, or `segment_len`-byte segments behind one header.
+    /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
     pub fn handle_frame<M: Memory>(
         &mut self,
         now: Instant,
@@ -326,7 +375,7 @@ impl Device {
     ) {
         let mut packets = wire::parse_unit(frame, segment_len);
         loop {
-            packets.take_gsi(self.cm_share.admits(now));
+            packets.take_gsi(self.mad_limiter.allows(now));
             let Some(packet) = packets.next() else { break };
             match packet {
                 Ok(packet) => {
@@ -349,7 +398,7 @@ impl Device {
         if !self.config.addresses.contains(&packet.encap.dst) {
             return Err(DropReason::AddressMismatch);
         }
-        // Both members of the default partition are good; reserved keys are not.
+        // Full and limited members of the default partition match; reserved keys do not.
         if packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff {
             return Err(DropReason::PKey);
         }
@@ -390,7 +439,7 @@ impl Device {
         {
             self.cm.peer_answered(conn);
         }
-        // A dropped packet may leave an answer behind too: the NAK of a gap.
+        // A dropped packet may cause a response, too: the NAK of a gap.
         self.after(slot, before);
         handled
     }
@@ -398,9 +447,9 @@ impl Device {
     fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         match packet.ext {
             Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
-                self.cm_share.received();
+                self.mad_limiter.received();
                 self.cm.handle_packet(now, packet);
-                // It may be forged, and is worth no more than a question.
+                // It may be forged, so it starts no more than a check.
                 let path = Path { local: packet.encap.dst, remote: packet.encap.src };
                 if let Some(path) = self.paths.find(path) {
                     self.paths.heard(now, path, Source::of(&packet.encap));
@@ -412,14 +461,15 @@ impl Device {
         }
     }
 
-    /// Whether messages of connection management that arrive are worked on. They are what lets strangers
-    /// take memory: who has none left drops them, counted, and their senders repeat them.
+    /// Allows or stops the processing of received CM messages. These let unknown peers allocate memory; a
+    /// caller that is short of memory stops them. They are then dropped and counted, and the peers resend
+    /// them.
     pub fn admit_messages(&mut self, admitted: bool) {
-        self.cm_share.shut(!admitted);
+        self.mad_limiter.set_closed(!admitted);
     }
 
-    /// Writes the next unit of at most `max_packets` packets into `buf`. `None`: nothing to send.
-    /// Queue pairs take turns; connection management goes before them, but not all the time.
+    /// Writes the next unit of at most `max_packets` packets into `buf`; `None` where there is nothing to
+    /// send. Queue pairs take turns. CM messages go before them, but not all the time.
     pub fn poll_transmit<M: Memory>(
         &mut self,
         now: Instant,
@@ -427,14 +477,14 @@ impl Device {
         max_packets: usize,
         memory: &mut M,
     ) -> Option<Unit> {
-        if self.cm_share.sends_first()
+        if self.mad_limiter.sends_first()
             && let Some(unit) = self.transmit_cm(buf)
         {
             return Some(unit);
         }
         let unit = self.transmit_qp(now, buf, max_packets, memory);
         if unit.is_some() {
-            self.cm_share.passed();
+            self.mad_limiter.qp_sent();
             return unit;
         }
         self.transmit_cm(buf)
@@ -447,7 +497,7 @@ impl Device {
         max_packets: usize,
         memory: &mut M,
     ) -> Option<Unit> {
-        // Each once: a packet that does not fit `buf` leaves its queue pair ready.
+        // Each queue pair has one turn: a packet that does not fit `buf` leaves its queue pair ready.
         for _ in 0..self.ready.len() {
             let slot = self.ready.pop_front()?;
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
@@ -477,7 +527,8 @@ impl Device {
 
     fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
         let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
-        // Where nothing goes that way but an answer to a stranger, it goes back whence it came.
+        // Where the path is not in use, this is a reply to an unknown peer, and goes back to where the
+        // message came from.
         if let Some(path) = self.paths.find(Path { local: encap.src, remote: encap.dst }) {
             encap.set_hop(self.paths.hop(path));
         }
@@ -493,7 +544,7 @@ impl Device {
         });
         self.counters.add(Counter::SentPkts, 1);
         self.counters.add(Counter::SentBytes, unit.wire_len() as u64);
-        self.cm_share.sent();
+        self.mad_limiter.sent();
         Some(unit.finish())
     }
 
@@ -569,22 +620,22 @@ impl Device {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
             (entry.conn, entry.awaits_rtu) = (Some(conn), awaits_rtu);
-            // Who only asked may be nobody: its RTU, or its data, shows that it is there.
+            // A REQ may be spoofed; RTU or data proves the peer.
             if !awaits_rtu {
-                entry.qp.hold_early();
+                entry.qp.reserve_reorder_buffer();
             }
         }
     }
 
-    /// The peer is asked for the connection of a QP, or granted it.
-    fn handshake(&mut self, now: Instant, qpn: Qpn) {
+    /// Notes that REQ or REP was sent for the connection of a QP.
+    fn seed_rtt(&mut self, now: Instant, qpn: Qpn) {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            entry.qp.handshake(now);
+            entry.qp.seed_rtt(now);
         }
     }
 
-    /// Moves the QP of a connection to RTS towards the peer that is now known.
+    /// Moves the QP of a connection to RTS, as its peer is now known.
     fn bring_up(&mut self, conn: ConnId) {
         let Some(&ConnQp { qpn, recv_psn }) = self.conns.get(&conn) else { return };
         let Some(peer) = self.cm.peer(conn) else { return };
@@ -599,12 +650,12 @@ impl Device {
                 entry.path = Some(path);
             }
             if !entry.awaits_rtu {
-                entry.qp.hold_early();
+                entry.qp.reserve_reorder_buffer();
             }
         }
     }
 
-    /// Follows a call into a QP: reports a failure, keeps its deadline, and lets it send.
+    /// Completes a call into a QP: reports a failure, keeps its deadline, and lets it send.
     fn after(&mut self, slot: usize, before: QpState) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
         if before != QpState::Err
@@ -629,23 +680,22 @@ impl Device {
         }
     }
 
-    /// Drawn from the half of the free slots that has been free for longest: the low bits of the next
-    /// QPN cannot be guessed either, and a slot that was just given up is not used again soon.
+    /// Draws a slot from the half of the free ones that have been free for longest: the low bits of the
+    /// next QPN cannot be guessed either, and a slot that was just given up is not used again soon.
     fn draw_slot(&mut self) -> Option<usize> {
         let oldest = self.free.len().div_ceil(2) as u32;
         let drawn = self.rng.below(oldest) as usize;
         self.free.swap_remove_front(drawn)
     }
 
-    /// The slot is in the low bits, so that a packet finds its QP without a search; the other bits
-    /// are random, so that a QPN cannot be guessed and a stale one meets nothing.
+    /// Draws a QPN. The slot is in the low bits, so that a packet finds its QP without a search. The other
+    /// bits are random, so that a QPN cannot be guessed, and a stale one names no QP.
     fn draw_qpn(&mut self, slot: usize) -> Qpn {
         loop {
             let high = self.rng.u32() & !(self.qps.len() as u32 - 1);
             let qpn = Qpn::new(high | slot as u32);
-            // 0 and 1 are reserved, 0xffffff is multicast. A number that was just given up may still
-            // have packets under way (time-wait).
-            if !matches!(qpn.get(), 0 | 1 | 0x00ff_ffff) && qpn != self.last_qpns[slot] {
+            // Packets to a number that was just given up may still be in the network (time-wait).
+            if qpn.is_connectable() && qpn != self.last_qpns[slot] {
                 self.last_qpns[slot] = qpn;
                 return qpn;
             }
@@ -682,7 +732,7 @@ fn count_received(counters: &Counters, packet: &Packet<'_>, handled: Result<(), 
     }
 }
 
-/// What the engines need of a peer that connection management found.
+/// The peer, as connection management found it, in the form that the engines need.
 fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn, first_msn: Msn) -> PeerQp {
     PeerQp {
         qpn: peer.qpn,

@@ -1,7 +1,7 @@
-//! All that the outside supplies: time, randomness and memory.
+//! The environment that the caller supplies: time, randomness and memory.
 //!
-//! Nothing in this crate reads a clock, draws entropy or follows a pointer, so the same inputs
-//! always give the same packets.
+//! The crate reads no clock, draws no entropy and follows no pointer, so the same inputs always give the
+//! same packets.
 
 use core::ops::{Add, Sub};
 pub use core::time::Duration;
@@ -52,8 +52,8 @@ pub const fn code_duration(code: u8) -> Duration {
 
 /// The source of every unpredictable number: QPNs, PSNs, communication IDs, keys.
 ///
-/// A stream cipher, because a peer that sees some of these numbers must not be able to tell the
-/// next. Its 256-bit seed is given by the caller; a test gives a fixed one and replays a run.
+/// It is a stream cipher, because a peer that sees some of these numbers must not be able to predict the
+/// next. The caller gives its 256-bit seed; a test gives a fixed one and replays a run.
 #[derive(Clone, Debug)]
 pub struct Rng(ChaCha12Rng);
 
@@ -80,19 +80,20 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// A number in `0..bound`, close enough to uniform for what is drawn here. `bound` is not 0.
+    /// A number in `0..bound`, sufficiently uniform for these uses. `bound` is not 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         // Multiply-shift: the bias is below 2^-32 * bound.
         ((u64::from(self.u32()) * u64::from(bound)) >> 32) as u32
     }
 }
 
-/// Names the bytes behind a registration to [`Memory`]. The caller of the registration chooses it.
+/// Names the bytes of a registration to [`Memory`]. The caller of the registration chooses it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RegionId(pub u32);
 
 /// The caller no longer has those bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the memory of the registration is not there")]
 pub struct Fault;
 
 /// Access to registered memory, called only after key, rights and range were checked.

@@ -1,4 +1,4 @@
-//! The numbers by which the wire names things: queue pairs, keys, connections.
+//! The identifiers on the wire: queue pairs, keys, connections.
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $bits:literal) => {
@@ -40,4 +40,10 @@ id! {
 impl Qpn {
     /// QP 1, the General Service Interface, which carries connection management.
     pub const GSI: Self = Self(1);
+
+    /// Whether a connection can have this end: QP 0 and QP 1 are for management, and 0xFFFFFF names a
+    /// multicast group (IBTA ch. 10, QP numbers).
+    pub const fn is_connectable(self) -> bool {
+        self.0 > 1 && self.0 < u32::MAX >> 8
+    }
 }

@@ -1,10 +1,10 @@
-//! Paths: how the packets between two addresses get onto the link.
+//! Paths: the next hop and VLAN of the packets between two addresses.
 //!
-//! A queue pair and a connection name their path by its place in one table and read the hop there
-//! for each packet, so that a peer which moves, or a router that takes over for another, is followed
-//! by all of them at once. The table decides nothing: its owner resolves a path when it comes into
-//! use, asks again when it is doubted, and says what came of it. A frame that was received is never
-//! more than a reason to doubt, because anybody can send one.
+//! Queue pairs and connections name their path by its place in one table, and read the hop there for each
+//! packet. So when a peer moves, or a router takes over for another, all of them follow at once. The table
+//! decides nothing: its owner resolves a path when it comes into use, resolves it again when it is doubted,
+//! and reports the outcome. A received frame is never more than a reason for doubt, because anybody can
+//! send one.
 
 use crate::env::{Duration, Instant};
 use crate::wire::{Encap, Hop, Mac};
@@ -17,11 +17,11 @@ use core::net::IpAddr;
 pub struct Path {
     /// An address of ours.
     pub local: IpAddr,
-    /// The peer's.
+    /// An address of the peer.
     pub remote: IpAddr,
 }
 
-/// Where a packet came from, as its frame says.
+/// The origin of a packet, as its frame claims.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Source {
     /// Ethernet source.
@@ -36,28 +36,29 @@ impl Source {
     }
 }
 
-/// A path that its owner should look after.
+/// A path that its owner should resolve.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct PathEvent {
-    /// The path; somebody uses it.
+    /// The path, which is in use.
     pub path: Path,
     /// The hop in force.
     pub hop: Hop,
-    /// Where the latest good packet came from, if one came. It may be a lie.
+    /// The origin of the latest valid packet, if one came. It may be a lie.
     pub source: Option<Source>,
-    /// Why.
+    /// The reason.
     pub why: PathNews,
 }
 
-/// Why a path should be looked after.
+/// The reason to resolve a path.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum PathNews {
-    /// It has its first user. The hop is what the connect named or, if the peer was first, what
-    /// its frame said.
+    /// The path has its first user. Its hop is that of the connect or, if the peer was first, of the peer's
+    /// frame.
     Opened,
     /// Packets of the peer come from elsewhere than before, if the last one does not lie.
     Moved,
-    /// Packets to the peer stay without an answer.
+    /// Packets to the peer have no response.
     Silent,
 }
 
@@ -71,9 +72,9 @@ struct Entry {
     hop: Hop,
     source: Option<Source>,
     users: u32,
-    /// When it was doubted last.
+    /// The time of the last doubt.
     doubted_at: Option<Instant>,
-    /// News that wait in the queue.
+    /// The event that waits in the queue.
     news: Option<PathNews>,
 }
 
@@ -83,19 +84,19 @@ impl Entry {
     }
 }
 
-/// All paths that somebody uses. Users are connections and queue pairs, whose limits bound it.
+/// All paths in use. Their users are connections and queue pairs, whose limits bound the table.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     by_ends: BTreeMap<Path, PathIndex>,
-    /// Paths with news, each once.
+    /// Paths with an event, each once.
     news: VecDeque<PathIndex>,
 }
 
 impl Paths {
-    /// One more user of a path. `hop` is for a new one; another's stays as it is, and is doubted if
-    /// it is another.
+    /// Adds a user to a path. `hop` is for a new path; an existing one keeps its hop, and is doubted if
+    /// `hop` differs.
     pub(crate) fn acquire(&mut self, path: Path, hop: Hop) -> PathIndex {
         if let Some(&index) = self.by_ends.get(&path) {
             self.retain(index);
@@ -118,18 +119,18 @@ impl Paths {
             }
         };
         self.by_ends.insert(path, index);
-        // Here, so that a doubt takes no memory: packets raise it.
+        // Reserved here, so that a doubt, which packets raise, allocates nothing.
         self.news.reserve(self.entries.len() - self.news.len());
         self.tell(index, PathNews::Opened);
         index
     }
 
-    /// One more user of a path that has one.
+    /// Adds a user to a path in use.
     pub(crate) fn retain(&mut self, index: PathIndex) {
         self.entry_mut(index).users += 1;
     }
 
-    /// One user less. The last one frees the path.
+    /// Removes a user. The last one frees the path.
     pub(crate) fn release(&mut self, index: PathIndex) {
         let entry = self.entry_mut(index);
         entry.users -= 1;
@@ -150,37 +151,42 @@ impl Paths {
         self.entry(index).hop
     }
 
-    /// A path that somebody uses.
+    /// Finds a path in use.
     pub(crate) fn find(&self, path: Path) -> Option<PathIndex> {
         self.by_ends.get(&path).copied()
     }
 
-    /// All paths that somebody uses, with their hops.
+    /// All paths in use, with their hops.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Path, Hop)> {
         self.entries.iter().flatten().map(|entry| (entry.path, entry.hop))
     }
 
-    /// Sets the hop; whether it was another.
+    /// Sets the hop. Returns whether it changed. A peer that still sends from elsewhere raises a doubt.
     pub(crate) fn set(&mut self, index: PathIndex, hop: Hop) -> bool {
-        core::mem::replace(&mut self.entry_mut(index).hop, hop) != hop
+        let entry = self.entry_mut(index);
+        let changes = core::mem::replace(&mut entry.hop, hop) != hop;
+        if changes {
+            entry.source = None;
+        }
+        changes
     }
 
-    /// A good packet of the peer came by this way.
+    /// Takes the origin of a valid packet of the peer.
     pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) {
         let entry = self.entry_mut(index);
-        // It need not come from the hop: a router sends as itself and is reached by its virtual address.
-        // That is asked for once.
+        // The packet need not come from the hop: a router sends as itself and is reached by its virtual
+        // address. That raises one doubt.
         let Hop { dst_mac: mac, vlan, .. } = entry.hop;
         if entry.source.unwrap_or(Source { mac, vlan }) == source {
             entry.source = Some(source);
         } else if entry.may_doubt(now) {
-            // One that comes too soon after another doubt is raised again by the next packet.
+            // A doubt that comes too soon after another one is raised again by the next packet.
             entry.source = Some(source);
             self.doubt(now, index, PathNews::Moved);
         }
     }
 
-    /// There is a reason to ask whether the hop still leads to the peer.
+    /// Raises a doubt: the hop may no longer lead to the peer.
     pub(crate) fn doubt(&mut self, now: Instant, index: PathIndex, why: PathNews) {
         let entry = self.entry_mut(index);
         if entry.may_doubt(now) {
@@ -189,7 +195,7 @@ impl Paths {
         }
     }
 
-    /// The next path with news.
+    /// The next path with an event.
     pub(crate) fn poll(&mut self) -> Option<PathEvent> {
         let index = self.news.pop_front()?;
         let entry = self.entry_mut(index);
@@ -205,7 +211,7 @@ impl Paths {
                 entry.news = Some(news);
                 self.news.push_back(index);
             }
-            // What is new is looked after anyway.
+            // A new path is resolved anyway.
             Some(PathNews::Opened) => {}
             Some(before) => entry.news = Some(before.max(news)),
         }
@@ -290,6 +296,19 @@ mod tests {
         assert_eq!(paths.hop(index), hop(2));
         assert!(paths.set(index, hop(9)) && !paths.set(index, hop(9)));
         assert_eq!(paths.hop(index), hop(9));
+    }
+
+    /// Somebody has claimed its address.
+    #[test]
+    fn a_peer_that_is_still_heard_where_it_was_raises_a_doubt() {
+        let mut paths = Paths::default();
+        let index = paths.acquire(path(2), hop(2));
+        news(&mut paths);
+        paths.heard(at(1), index, source(2));
+        paths.set(index, hop(9));
+        assert_eq!(news(&mut paths), []);
+        paths.heard(at(2), index, source(2));
+        assert_eq!(news(&mut paths), [(path(2), PathNews::Moved)]);
     }
 
     #[test]

@@ -31,6 +31,14 @@ impl Psn {
     }
 
     /// Signed distance from `base` to `self`, in -2^23 .. 2^23.
+    ///
+    /// ```
+    /// use rocev2::psn::Psn;
+    ///
+    /// let last = Psn::new(0xff_ffff);
+    /// assert_eq!(last.add(3).get(), 2);
+    /// assert_eq!(last.add(3).since(last), 3);
+    /// ```
     pub const fn since(self, base: Self) -> i32 {
         // The shift pair sign-extends the 24-bit difference.
         (self.0.wrapping_sub(base.0) << 8).cast_signed() >> 8

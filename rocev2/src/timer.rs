@@ -1,8 +1,8 @@
 //! Deadlines of all QPs of a device.
 //!
-//! A QP moves its deadline with every acknowledgement, nearly always to later. So the queue holds
-//! one entry per QP that is looked at when it is due and entered again if the QP's own deadline has
-//! moved: moving one costs a store, not a queue operation.
+//! A QP moves its deadline with every acknowledgement, nearly always to later. So the queue holds one entry
+//! per QP. When it is due and the QP's own deadline has moved, it is entered again: moving a deadline costs
+//! a store, not a queue operation.
 
 use crate::env::Instant;
 use alloc::collections::BinaryHeap;
@@ -11,21 +11,21 @@ use core::cmp::Reverse;
 
 /// A queue of deadlines by slot.
 #[derive(Debug, Default)]
-pub struct Timers {
+pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, u32)>>,
     queued: Vec<Option<Instant>>,
 }
 
 impl Timers {
     /// An empty queue for `slots` slots.
-    pub fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         let mut queued = Vec::new();
         queued.resize(slots, None);
         Self { heap: BinaryHeap::with_capacity(slots * 2), queued }
     }
 
-    /// Makes sure that `slot` is looked at no later than `deadline`.
-    pub fn arm(&mut self, slot: usize, deadline: Instant) {
+    /// Ensures that `slot` is served no later than `deadline`.
+    pub(crate) fn arm(&mut self, slot: usize, deadline: Instant) {
         let Some(queued) = self.queued.get_mut(slot) else { return };
         if queued.is_none_or(|queued| deadline < queued) {
             *queued = Some(deadline);
@@ -34,8 +34,9 @@ impl Timers {
         }
     }
 
-    /// A peer's short RNR pauses supersede a far deadline again and again. Half of a full heap at
-    /// least is superseded entries, so that dropping them costs little per entry.
+    /// Drops superseded entries of a full heap. A peer's short RNR pauses supersede a far deadline again
+    /// and again. At least half of a full heap is superseded entries, so dropping them costs little per
+    /// entry.
     fn drop_superseded(&mut self) {
         if self.heap.len() >= self.queued.len() * 2 {
             let queued = &self.queued;
@@ -44,7 +45,7 @@ impl Timers {
     }
 
     /// Removes a slot that is due.
-    pub fn pop_due(&mut self, now: Instant) -> Option<usize> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<usize> {
         while let Some(&Reverse((deadline, slot))) = self.heap.peek() {
             if deadline > now {
                 return None;
@@ -61,7 +62,7 @@ impl Timers {
     }
 
     /// The earliest instant at which [`Self::pop_due`] may find something.
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((deadline, _))| *deadline)
     }
 }

@@ -6,8 +6,7 @@ use rocev2::cm::CmConfig;
 use rocev2::counters::{Counter, Counter::*, Scope, Snapshot};
 use rocev2::env::Duration;
 use rocev2::ids::{CommId, Qpn, Rkey};
-use rocev2::qp::QpState;
-use rocev2::qp::work::{RecvWr, SendOp};
+use rocev2::qp::{QpState, RecvWr, SendOp};
 use rocev2::wire::mad::{
     CmMessage, Drep, Dreq, GSI_QKEY, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu, SidrRep,
 };

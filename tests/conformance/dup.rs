@@ -4,8 +4,7 @@ use crate::packet::opcode;
 use crate::peer::*;
 use rocev2::env::Duration;
 use rocev2::ids::Rkey;
-use rocev2::qp::QpState;
-use rocev2::qp::work::WcKind;
+use rocev2::qp::{QpState, WcKind};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{DropReason, Ext, Reth};
 

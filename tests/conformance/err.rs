@@ -3,9 +3,7 @@
 use crate::peer::*;
 use rocev2::env::Duration;
 use rocev2::ids::{Qpn, Rkey};
-use rocev2::qp::QpState;
-use rocev2::qp::receive::SrqConfig;
-use rocev2::qp::work::{Completion, RecvWr, SendOp, WcStatus};
+use rocev2::qp::{Completion, QpState, RecvWr, SendOp, SrqConfig, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::mad::GSI_QKEY;
 use rocev2::wire::{Bth, Deth, DropReason, Ext};

@@ -6,14 +6,13 @@
 
 use crate::packet::{look, number, opcode};
 use crate::peer::*;
+use rocev2::Event;
 use rocev2::cm::{CmConfig, CmEvent, ConnId, ReadLimits};
 use rocev2::counters::Counter;
-use rocev2::device::Event;
 use rocev2::env::Duration;
 use rocev2::ids::{CommId, Qpn};
 use rocev2::psn::Psn;
-use rocev2::qp::QpState;
-use rocev2::qp::work::SendOp;
+use rocev2::qp::{QpState, SendOp};
 use rocev2::wire::mad::{CmMessage, IpCm, Req, gid};
 use rocev2::wire::{Bth, DropReason, Encap, Ext, Opcode, Reth};
 use std::collections::VecDeque;
@@ -203,7 +202,7 @@ fn cm_30_a_flood_of_requests_is_bounded_in_memory_and_in_time() {
 #[test]
 fn a_connection_has_its_store_once_it_is_confirmed() {
     each(|mut world| {
-        let store = world.d.config().window.held as isize;
+        let store = world.d.config().window.reorder_bytes as isize;
         let request = Forger::new(&world).request(0);
         let qpn = world.d.create_qp(&qp(9, PD, None)).unwrap();
         world.events.clear();

@@ -4,13 +4,12 @@
 
 use crate::packet::opcode;
 use crate::peer::*;
+use rocev2::Event;
 use rocev2::cm::{CmEvent, DisconnectReason};
-use rocev2::device::Event;
 use rocev2::env::Duration;
 use rocev2::ids::{CommId, Qpn, Rkey};
 use rocev2::psn::{Msn, Psn};
-use rocev2::qp::QpState;
-use rocev2::qp::work::SendOp;
+use rocev2::qp::{QpState, SendOp};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::mad::{
     CmMessage, Drep, Dreq, GSI_QKEY, MadHeader, Mra, MraMessage, Rej, RejMessage, RejReason, Rep,

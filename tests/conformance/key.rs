@@ -4,8 +4,7 @@
 use crate::peer::*;
 use rocev2::ids::{Lkey, Rkey};
 use rocev2::mr::{Access, Bind, PdId, Reserve};
-use rocev2::qp::QpState;
-use rocev2::qp::work::{SendOp, WcKind, WcStatus};
+use rocev2::qp::{QpState, SendOp, WcKind, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{Ext, Reth};
 
@@ -131,7 +130,7 @@ fn key_12_data_is_placed_before_its_key_ends() {
         let key = world.mapped(0x9000, 3 * P as u64);
         // The receive's own buffer is named by the key that the message ends.
         let sgl = elements(key, &[(0x9000, 3 * P)]);
-        let wr = rocev2::qp::work::RecvWr { id: 1, sgl };
+        let wr = rocev2::qp::RecvWr { id: 1, sgl };
         world.d.post_recv(world.end.qpn, wr).unwrap();
         world.bytes()[..3 * P].fill(0);
         let data = pattern(3 * P);

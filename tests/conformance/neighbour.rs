@@ -8,8 +8,7 @@ use rocev2::env::RegionId;
 use rocev2::ids::Rkey;
 use rocev2::mr::Registration;
 use rocev2::psn::Psn;
-use rocev2::qp::QpState;
-use rocev2::qp::work::{SendOp, WcStatus};
+use rocev2::qp::{QpState, SendOp, WcStatus};
 use rocev2::wire::{Bth, DropReason, Ext, Opcode, Reth};
 use std::ops::Range;
 

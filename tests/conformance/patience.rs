@@ -2,16 +2,14 @@
 
 use crate::peer::*;
 use proptest::prelude::*;
-use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
-use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
+use rocev2::cm::{CmConfig, CmEvent, Hop, PeerLimits, ReadLimits};
 use rocev2::env::{Duration, Instant};
 use rocev2::ids::{CommId, Qpn, Rkey};
-use rocev2::patience::Patience;
 use rocev2::psn::Psn;
-use rocev2::qp::requester::Window;
-use rocev2::qp::work::{PostError, SendOp, SendWr, SgList, WcStatus};
+use rocev2::qp::{PostError, SendOp, SendWr, SgList, WcStatus, Window};
 use rocev2::wire::Packet;
 use rocev2::wire::mad::{CmMessage, Mra, MraMessage, Rep, Req, Rtu, Transport, parse_mad};
+use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
 use std::net::SocketAddr;
 
 /// A round trip's worth beside what was agreed on.
@@ -153,7 +151,7 @@ fn asked(world: &World) -> (Waiting, rocev2::cm::ConnId, Req) {
 }
 
 fn bound() -> Duration {
-    Patience::default().silence_limit() + SLACK
+    PeerLimits::default().silence_limit() + SLACK
 }
 
 /// 0 stands for ever, and 31 for 2.4 hours, eight times; 1 for nothing.
@@ -294,6 +292,6 @@ proptest! {
         }
         let timed_out = matches!(waiting.event(), Some(CmEvent::TimedOut { .. }));
         prop_assert!(timed_out);
-        prop_assert!(waiting.now.saturating_since(start) <= Patience::default().answer_limit);
+        prop_assert!(waiting.now.saturating_since(start) <= PeerLimits::default().response_limit);
     }
 }

@@ -6,20 +6,19 @@ use crate::golden::vectors;
 use crate::packet::{look, number, opcode};
 use rocev2::cm::{CmConfig, CmEvent, ReadLimits};
 use rocev2::counters::Counter;
-use rocev2::device::{Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{CommId, Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, Mapping, PdId, Registration, Reserve};
 use rocev2::psn::{Msn, Psn};
-use rocev2::qp::congestion::DcqcnConfig;
-use rocev2::qp::receive::SrqId;
-use rocev2::qp::requester::Window;
-use rocev2::qp::work::{Completion, RecvWr, SendOp, SendWr, SgList, Sge, WcStatus};
-use rocev2::qp::{QpConfig, QpState};
+use rocev2::qp::{
+    Completion, DcqcnConfig, QpConfig, QpState, RecvWr, SendOp, SendWr, SgList, Sge, SrqId,
+    WcStatus, Window,
+};
 use rocev2::wire::mad::{CmMessage, GSI_QKEY, IpCm, MadHeader, Req, Rtu, emit_mad, gid, parse_mad};
 use rocev2::wire::{
     Aeth, Bth, Deth, DropReason, Encap, Ext, Mac, Opcode, Packet, Reth, Syndrome, UnitWriter,
 };
+use rocev2::{Device, DeviceConfig, Event, Opening};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 

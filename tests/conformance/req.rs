@@ -4,8 +4,7 @@ use crate::packet::number;
 use crate::peer::*;
 use rocev2::env::Duration;
 use rocev2::ids::Rkey;
-use rocev2::qp::QpState;
-use rocev2::qp::work::{SendOp, SendWr, WcStatus};
+use rocev2::qp::{QpState, SendOp, SendWr, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{DropReason, Ext, Opcode};
 

@@ -2,9 +2,7 @@
 
 use crate::peer::*;
 use rocev2::env::Duration;
-use rocev2::qp::QpState;
-use rocev2::qp::receive::SrqConfig;
-use rocev2::qp::work::{RecvWr, SendOp, WcStatus};
+use rocev2::qp::{QpState, RecvWr, SendOp, SrqConfig, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{DropReason, Ext, Reth};
 

@@ -2,8 +2,7 @@
 
 use crate::peer::*;
 use rocev2::ids::Rkey;
-use rocev2::qp::QpState;
-use rocev2::qp::work::RecvWr;
+use rocev2::qp::{QpState, RecvWr};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{Ext, Opcode, Reth};
 
@@ -276,7 +275,7 @@ fn seq_19_a_receive_that_is_too_short_is_not_overrun() {
             } else {
                 long_send(&mut world, 0, len);
             }
-            let statuses = [(1, rocev2::qp::work::WcStatus::LocalLength), (2, FLUSHED)];
+            let statuses = [(1, rocev2::qp::WcStatus::LocalLength), (2, FLUSHED)];
             assert_eq!(world.statuses(), statuses);
             assert_eq!(world.acks(), [(NAK1, at, 0)]);
             world.guarded(room);

@@ -4,7 +4,7 @@ use crate::packet::number;
 use crate::peer::*;
 use rocev2::env::Duration;
 use rocev2::ids::Rkey;
-use rocev2::qp::work::SendOp;
+use rocev2::qp::SendOp;
 use rocev2::wire::Opcode;
 use rocev2::wire::Place::{First, Last, Middle, Only};
 

@@ -2,8 +2,7 @@
 
 use crate::peer::*;
 use rocev2::ids::Rkey;
-use rocev2::qp::QpState;
-use rocev2::qp::work::WcStatus;
+use rocev2::qp::{QpState, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{Ext, Opcode, Reth};
 

@@ -4,15 +4,12 @@
 use crate::outcome::Outcome;
 use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
 use rocev2::counters::Counter;
-use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Fault, Instant, Memory, RegionId, Rng};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
-use rocev2::qp::QpConfig;
-use rocev2::qp::congestion::DcqcnConfig;
-use rocev2::qp::requester::Window;
-use rocev2::qp::work::{SendOp, SendWr, SgList, Sge, WcStatus};
+use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, Window};
 use rocev2::wire::Mac;
+use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tests::switch::{Passage, Port, PortConfig, wire_ns};
@@ -162,7 +159,7 @@ const fn mac(node: usize) -> Mac {
 
 impl Node {
     fn new(node: usize, scenario: Scenario) -> Self {
-        let held = if scenario.holds { Window::default().held } else { 0 };
+        let reorder_bytes = if scenario.holds { Window::default().reorder_bytes } else { 0 };
         let mut device = Device::new(DeviceConfig {
             seed: [node as u8 ^ scenario.seed.rotate_left(4); 32],
             addresses: vec![address(node)],
@@ -172,7 +169,7 @@ impl Node {
             max_reads: LIMITS.inbound,
             retry_count: 7,
             opening: Opening::default(),
-            window: Window { held, ..Window::default() },
+            window: Window { reorder_bytes, ..Window::default() },
             dcqcn: scenario.control.then(DcqcnConfig::default),
             cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
         });

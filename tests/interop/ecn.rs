@@ -11,7 +11,7 @@ use netadapter_glue::memory::{MemoryConfig, pair};
 use netadapter_glue::pcap::Capture;
 use netadapter_glue::tap::Tap;
 use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
-use tests::net::Net;
+use tests::kit::Net;
 
 use crate::lab::{judge, scratch, skip};
 

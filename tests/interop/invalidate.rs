@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use driver::abi::*;
-use ndkperf::{Adapter, Buffer, Connector, FastRegister, Listener, Remote};
-use tests::net::{LIMITS, PATIENCE, Side};
+use ndk_consumer::{Adapter, Buffer, Connector, FastRegister, Listener, Remote};
+use tests::kit::{LIMITS, PATIENCE, Side};
 
 use crate::lab::{Job, Lab, judge};
 use crate::{FAMILIES, LISTENING};

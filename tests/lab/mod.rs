@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use driver::{Provider, ProviderConfig};
-use ndkperf::Adapter;
+use ndk_consumer::Adapter;
 use netadapter_glue::pcap::Capture;
 use netadapter_glue::qemu::QemuDgram;
 
@@ -138,13 +138,13 @@ static NDKPERF: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--package", "ndkperf", "--bin", "ndkperf", "--target-dir"]).arg(target);
-    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo starts");
+    let built = cargo.current_dir(tests::ROOT).output().expect("cargo starts");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     target.join("debug/ndkperf")
 });
 
 fn lab_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("lab").join(name)
+    Path::new(tests::ROOT).join("tests/lab").join(name)
 }
 
 /// An empty directory for what a test leaves behind.

@@ -1,9 +1,8 @@
 //! As many queue pairs as an adapter has, and receives whose posters change their minds.
 
 use super::*;
-use driver::{Provider, ProviderConfig};
-use netadapter_glue::memory::MemoryEdge;
 use std::time::Instant;
+use tests::kit::ADDRESSES;
 use tests::rng::Rng;
 
 /// All that an adapter has.
@@ -13,9 +12,8 @@ const STEPS: usize = 20_000;
 const PAIRS: usize = QPS / 2;
 const LEN: u32 = 64;
 
-/// A host, and what all of its queue pairs share.
+/// What all queue pairs of a host share.
 struct Many {
-    host: Host,
     cq: Object<NDK_CQ>,
     news: mpsc::Receiver<()>,
     pd: Object<NDK_PD>,
@@ -24,20 +22,13 @@ struct Many {
 }
 
 impl Many {
-    fn new(edge: MemoryEdge, ip: &str) -> Self {
-        let ip = ip.parse().unwrap();
-        let mut config = ProviderConfig::new(vec![ip]);
-        // A queue pair that is connected holds as much for packets that come early.
-        config.window.held = 16 << 10;
-        let provider = Arc::new(Provider::start(Box::new(edge), config).unwrap());
-        let adapter = Object(provider.open_adapter(NDK_VERSION { Major: 2, Minor: 1 }).unwrap());
-        let host = Host { provider, adapter, ip };
+    fn new(adapter: Object<NDK_ADAPTER>) -> Self {
         let (sender, news) = mpsc::channel();
         let notify = Box::new(move |_| sender.send(()).unwrap_or_default());
         let cq = wait(|then| adapter.create_cq(4 * QPS as u32, notify, then)).unwrap();
         let pd = wait(|then| adapter.create_pd(then)).unwrap();
         let memory = Memory::new(pd, 4096);
-        let mut many = Self { host, cq, news, pd, memory, free: Vec::new() };
+        let mut many = Self { cq, news, pd, memory, free: Vec::new() };
         while many.free.len() < QPS {
             let qp = many.qp().unwrap();
             many.free.push(qp);
@@ -70,7 +61,6 @@ impl Many {
         wait(|then| self.memory.mr.close(then));
         wait(|then| self.cq.close(then));
         wait(|then| self.pd.close(then));
-        self.host.close();
     }
 }
 
@@ -82,13 +72,14 @@ struct Pair {
 }
 
 fn connect(
+    hosts: &Net,
     many: &mut [Many; 2],
     incoming: &mpsc::Receiver<Object<NDK_CONNECTOR>>,
     rng: &mut Rng,
 ) -> Pair {
     let qps = many.each_mut().map(|many| rng.take(&mut many.free).unwrap());
-    let active = wait(|then| many[0].host.adapter.create_connector(then)).unwrap();
-    let (local, remote) = (many[0].host.at(0), many[1].host.at(PORT));
+    let active = wait(|then| hosts.raw(0).create_connector(then)).unwrap();
+    let (local, remote) = (hosts.at(0, 0), hosts.at(1, PORT));
     let connected = start(|then| active.connect(qps[0], local, remote, then));
     let passive = incoming.recv_timeout(PATIENCE).expect("a connect event");
     let (sender, left) = mpsc::channel();
@@ -137,11 +128,12 @@ fn disconnect(many: &mut [Many; 2], pair: Pair, rng: &mut Rng) {
 /// Method: a seed chooses what happens; one thing happens at a time.
 #[test]
 fn sys_09_thousands_of_queue_pairs_come_and_go_and_nothing_is_left() {
-    let (first, second) = pair(MemoryConfig::default());
-    let mut many = [Many::new(first, "10.0.0.1"), Many::new(second, "10.0.0.2")];
+    // A queue pair that is connected holds as much for packets that come early.
+    let hosts = Net::with_config(ADDRESSES, |config| config.window.reorder_bytes = 16 << 10);
+    let mut many = [0, 1].map(|host| Many::new(hosts.raw(host)));
     assert!(many.iter().all(|many| many.qp().is_err()), "the adapter has no more");
     let (sender, incoming) = mpsc::channel();
-    let listener = listen(&many[1].host, move |connector| sender.send(connector).unwrap());
+    let listener = listen(&hosts, move |connector| sender.send(connector).unwrap());
     let (mut rng, mut pairs) = (Rng(9), Vec::new());
     let mut counts = [0; 3];
     for _ in 0..STEPS {
@@ -151,7 +143,7 @@ fn sys_09_thousands_of_queue_pairs_come_and_go_and_nothing_is_left() {
             _ => 2,
         };
         match what {
-            0 => pairs.push(connect(&mut many, &incoming, &mut rng)),
+            0 => pairs.push(connect(&hosts, &mut many, &incoming, &mut rng)),
             1 => {
                 let pair = rng.take(&mut pairs);
                 pair.into_iter().for_each(|pair| disconnect(&mut many, pair, &mut rng));
@@ -171,6 +163,7 @@ fn sys_09_thousands_of_queue_pairs_come_and_go_and_nothing_is_left() {
     assert!(many.iter().all(|many| many.free.len() == QPS));
     wait(|then| listener.close(then));
     many.into_iter().for_each(Many::close);
+    hosts.finish();
 }
 
 /// rxe read a receive's elements where its poster could still write (CVE-2026-74377, and -74378 for a
@@ -179,8 +172,8 @@ fn sys_09_thousands_of_queue_pairs_come_and_go_and_nothing_is_left() {
 fn cve_2026_74377_and_74378_a_receive_is_what_it_was_when_it_was_posted() {
     const SIZE: usize = 4096;
     for shared in [false, true] {
-        let net = Net::new();
-        let mut sides = [Side::new(&net.hosts[0]), Side::new(&net.hosts[1])];
+        let net = Listening::new();
+        let mut sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];
         let srq = shared.then(|| {
             let side = &mut sides[1];
             let srq = side.pd.create_srq(4, 0, Box::new(|_| ())).unwrap();
@@ -207,7 +200,7 @@ fn cve_2026_74377_and_74378_a_receive_is_what_it_was_when_it_was_posted() {
         let begin = Instant::now();
         while sides[1].cq.results(&mut results) == 0 {
             assert!(begin.elapsed() < PATIENCE, "no completion");
-            sync(&net.hosts[1]);
+            sync(net.hosts.raw(1));
         }
         assert_eq!((results[0].Status, results[0].BytesTransferred), (STATUS_SUCCESS, 64));
         let (mut right, mut bytes) = ([0; SIZE], [0; SIZE]);

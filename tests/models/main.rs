@@ -10,8 +10,8 @@ mod sample;
 mod smb;
 
 use driver::abi::*;
-use driver::{Provider, ProviderConfig};
-use ndkperf::{Adapter, Buffer, Lam, Opener};
+use ndk_consumer::{Adapter, Buffer, Lam};
+use netadapter_glue::Edge;
 use netadapter_glue::fault::{FaultCounters, FaultInjector, Faults};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
 use rocev2::wire::{Aeth, Ext, Packet, Syndrome};
@@ -19,11 +19,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use tests::raw::{Created, Notify, Object, PATIENCE, QpSize, wait};
+use tests::kit::raw::{Created, Notify, Object, QpSize, wait};
+use tests::kit::{ADDRESSES, Net, PATIENCE};
 use tests::rng::Rng;
 
 const PORT: u16 = 445;
-const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 /// Transfers of one test.
 const TRANSFERS: usize = 10_000;
 /// Connections that share them.
@@ -74,26 +74,26 @@ impl Counter {
     }
 }
 
-/// Two providers on a bad link.
-struct Net {
-    providers: [Arc<Provider>; 2],
+/// Two hosts on a bad link.
+struct Faulty {
+    net: Net,
     faults: [Arc<FaultCounters>; 2],
     /// RNR NAKs that each has sent.
     rnr_naks: [Arc<Counter>; 2],
 }
 
-impl Net {
+impl Faulty {
     fn new(seed: u64) -> Self {
         let (first, second) = pair(MemoryConfig::default());
-        let (a, b) = (Self::host(first, seed, 0), Self::host(second, seed + 1, 1));
-        Self { providers: [a.0, b.0], faults: [a.1, b.1], rnr_naks: [a.2, b.2] }
+        let (a, b) = (Self::link(first, seed), Self::link(second, seed + 1));
+        let net = Net::over([a.0, b.0], ADDRESSES, |_| ());
+        Self { net, faults: [a.1, b.1], rnr_naks: [a.2, b.2] }
     }
 
-    fn host(
+    fn link(
         edge: MemoryEdge,
         seed: u64,
-        host: usize,
-    ) -> (Arc<Provider>, Arc<FaultCounters>, Arc<Counter>) {
+    ) -> (Box<dyn Edge + Send>, Arc<FaultCounters>, Arc<Counter>) {
         let faults = Faults {
             seed,
             loss: 0.01,
@@ -112,20 +112,17 @@ impl Net {
             true
         });
         let counters = edge.counters();
-        let config = ProviderConfig::new(vec![ADDRESSES[host].parse().unwrap()]);
-        let provider = Arc::new(Provider::start(Box::new(edge), config).unwrap());
-        (provider, counters, rnr_naks)
+        (Box::new(edge), counters, rnr_naks)
     }
 
     fn open(&self, host: usize) -> Arc<Adapter> {
-        let opener: Arc<dyn Opener> = self.providers[host].clone();
-        Adapter::open(opener).unwrap()
+        self.net.open(host)
     }
 
     /// Nothing is left, and the link was bad indeed.
     fn finish(self) {
-        for (provider, faults) in self.providers.iter().zip(&self.faults) {
-            assert_eq!(provider.open_objects(), 0);
+        self.net.finish();
+        for faults in &self.faults {
             eprintln!(
                 "{} frames: {} lost, {} duplicated, {} corrupted, {} reordered",
                 faults.frames(),
@@ -145,11 +142,11 @@ impl Net {
 
 /// Runs clients and servers, whose listener has an adapter instance of its own.
 fn connections(
-    client: fn(&Net, Range<u64>, u64),
-    server: fn(&Net, Object<NDK_CONNECTOR>, u64),
-) -> Net {
+    client: fn(&Faulty, Range<u64>, u64),
+    server: fn(&Faulty, Object<NDK_CONNECTOR>, u64),
+) -> Faulty {
     let seed = seed();
-    let net = Net::new(seed);
+    let net = Faulty::new(seed);
     let adapter = net.open(1);
     let (sender, incoming) = channel();
     let event = Box::new(move |connector| sender.send(connector).expect("somebody accepts"));

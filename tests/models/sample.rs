@@ -11,10 +11,10 @@
 //! * A flush and a close end a connection; regions are closed while they are registered.
 
 use super::*;
-use ndkperf::Remote;
+use ndk_consumer::Remote;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use tests::raw::{Left, Post};
+use tests::kit::raw::{Left, Post};
 
 const REGIONS: usize = 512;
 /// Transfers of a socket at once.
@@ -88,7 +88,7 @@ struct End {
 }
 
 impl End {
-    fn new(net: &Net, host: usize, seed: u64) -> Self {
+    fn new(net: &Faulty, host: usize, seed: u64) -> Self {
         let adapter = net.open(host);
         let info = adapter.info().unwrap();
         assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED, 0);
@@ -223,7 +223,7 @@ struct Client {
 }
 
 impl Client {
-    fn run(net: &Net, ids: Range<u64>, seed: u64) {
+    fn run(net: &Faulty, ids: Range<u64>, seed: u64) {
         let end = End::new(net, 0, seed);
         let pages = end.socket.adapter.info().unwrap().FRMRPageCount;
         let region = |_| {
@@ -355,7 +355,7 @@ struct Server {
 }
 
 impl Server {
-    fn run(net: &Net, connector: Object<NDK_CONNECTOR>, seed: u64) {
+    fn run(net: &Faulty, connector: Object<NDK_CONNECTOR>, seed: u64) {
         let end = End::new(net, 1, seed);
         let left = end.left();
         assert_eq!(wait(|then| connector.accept(end.socket.qp, left, then)), STATUS_SUCCESS);

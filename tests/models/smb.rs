@@ -8,10 +8,10 @@
 //! * Two connections; the client disconnects.
 
 use super::*;
-use ndkperf::{Mdl, Remote};
+use ndk_consumer::{Mdl, Remote};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use tests::raw::{Left, Post};
+use tests::kit::raw::{Left, Post};
 
 /// Receives of each side: fewer than the transfers that a client has under way.
 const CREDITS: usize = 16;
@@ -167,7 +167,7 @@ const OTHER: usize = 1;
 
 impl Peer {
     /// The acceptor has told of one receive by listening.
-    fn new(net: &Net, host: usize, seed: u64) -> Self {
+    fn new(net: &Faulty, host: usize, seed: u64) -> Self {
         let (sender, woken) = channel();
         let wake = |_| -> Notify {
             let sender = sender.clone();
@@ -334,7 +334,7 @@ struct Client {
 }
 
 impl Client {
-    fn run(net: &Net, ids: Range<u64>, seed: u64) {
+    fn run(net: &Faulty, ids: Range<u64>, seed: u64) {
         let peer = Peer::new(net, 0, seed);
         let slot = |_| {
             let mr = peer.socket.pd.create_frmr(PAGES, true).unwrap();
@@ -420,7 +420,7 @@ struct Server {
 }
 
 impl Server {
-    fn run(net: &Net, connector: Object<NDK_CONNECTOR>, seed: u64) {
+    fn run(net: &Faulty, connector: Object<NDK_CONNECTOR>, seed: u64) {
         let peer = Peer::new(net, 1, seed);
         let (qp, left) = (peer.socket.qp, peer.left());
         assert_eq!(wait(|then| connector.accept(qp, left, then)), STATUS_SUCCESS);

@@ -9,13 +9,14 @@ use std::path::Path;
 pub(crate) const RULE: &str = "drawn";
 
 /// One bug for each function of `rocev2`, in the order in which they are drawn. A function's place and
-/// its bug depend on the seed and its own text alone, so a change elsewhere draws no others.
+/// its bug depend on the seed and its own text alone, so a change elsewhere draws no others; nor does a
+/// file that moves inside its room.
 pub(crate) fn candidates(root: &Path, seed: u64) -> Vec<Bug> {
     let mut drawn = Vec::new();
     for file in files(root, "rocev2/src") {
         let text = std::fs::read_to_string(root.join(&file)).unwrap();
         for function in functions(&text) {
-            let name = format!("{}:{}", file.trim_start_matches("rocev2/src/"), function.path);
+            let name = format!("{}:{}", home(&file), function.path);
             let mut edits = edits(&function, &text);
             edits.sort_by_cached_key(|edit| hash(seed, &format!("{name} {}", edit.what)));
             // Some do not compile: then the next one is tried.
@@ -28,6 +29,15 @@ pub(crate) fn candidates(root: &Path, seed: u64) -> Vec<Bug> {
     }
     drawn.sort_by_key(|(order, _)| *order);
     drawn.into_iter().flat_map(|(_, bugs)| bugs).collect()
+}
+
+/// The room and the name of a file, without the folders between.
+fn home(file: &str) -> String {
+    let inside = file.trim_start_matches("rocev2/src/");
+    match inside.split_once('/') {
+        Some((room, path)) => format!("{room}/{}", path.rsplit('/').next().unwrap_or(path)),
+        None => inside.into(),
+    }
 }
 
 fn bug(file: &str, text: &str, function: &str, turn: usize, edit: Edit) -> Bug {

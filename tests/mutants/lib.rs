@@ -138,7 +138,7 @@ fn report(table: &[(&Bug, Verdict)]) {
         missed.count()
     };
     assert_eq!(unexplained(false), 0, "a bug by hand is not noticed, and nothing says why");
-    // A change to a function may draw another bug in it: see README, What is demanded.
+    // A change to a function may draw another bug in it: see README, The demand.
     let drawn = table.iter().filter(|(bug, _)| bug.is_drawn()).count();
     let room = (drawn / 20).max(2);
     assert!(unexplained(true) <= room, "more than {room} of {drawn} drawn bugs are not noticed");

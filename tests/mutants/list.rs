@@ -71,112 +71,112 @@ pub(crate) const VOID: &[Void] = &[];
 
 // ---- requester --------------------------------------------------------------------------------
 list! {
-    FenceIsIgnored "qp/requester.rs":
+    FenceIsIgnored "qp/send/requester.rs":
         "if wqe.wr.read_fence && packet == 0 && (reads > 0 || parks) {" => "if false {",
         "a fenced request waits for the READs before it";
-    WindowIsIgnored "qp/requester.rs":
+    WindowIsIgnored "qp/send/requester.rs":
         "if room == 0 {" => "if false {",
         "no more than a window is in flight";
-    ReadDepthIsIgnored "qp/requester.rs":
+    ReadDepthIsIgnored "qp/send/requester.rs":
         "let full = reads >= self.initiator_depth;" => "let full = false;",
         "no more READs than the peer granted";
-    LastPacketAsksForNoAck "qp/requester.rs":
+    LastPacketAsksForNoAck "qp/send/requester.rs":
         "ack_req: last || room == 1" => "ack_req: room == 1",
         "the end of a message asks for an ACK";
-    WriteSolicits "qp/requester.rs":
+    WriteSolicits "qp/send/requester.rs":
         "&& !matches!(wqe.wr.op, SendOp::Write { .. })" => "",
         "a WRITE raises no solicited event";
-    ResentReadStartsOver "qp/requester.rs":
+    ResentReadStartsOver "qp/send/requester.rs":
         "va.wrapping_add(offset)" => "va",
         "a READ that goes on asks for what is missing";
-    WriteAnnouncesTooMuch "qp/requester.rs":
+    WriteAnnouncesTooMuch "qp/send/requester.rs":
         "let reth = Reth { va, rkey, len: wqe.len as u32 };" =>
         "let reth = Reth { va, rkey, len: wqe.len as u32 + u32::from(wqe.packets > 1) };",
         "RETH says how much is written";
-    InvalidateDoesNotWait "qp/requester.rs":
+    InvalidateDoesNotWait "qp/send/requester.rs":
         "SendOp::Invalidate(_) if all_complete =>" => "SendOp::Invalidate(_) if all_complete || true =>",
         "a key ends after the requests that use it (10.6.5.1)";
 
 // ---- completer ----------------------------------------------------------------------------------
-    AckCoversOneMore "qp/completer.rs":
+    AckCoversOneMore "qp/send/completer.rs":
         "self.acknowledge(now, psn.add(1), sq, out);" => "self.acknowledge(now, psn.add(2), sq, out);",
         "an ACK covers its PSN and none after it";
-    LostReadDataIsAccepted "qp/completer.rs":
+    LostReadDataIsAccepted "qp/send/completer.rs":
         "let result = if acked.lost_read {" => "let result = if false {",
         "READ data is placed where it belongs";
-    RnrPauseIsSkipped "qp/completer.rs":
+    RnrPauseIsSkipped "qp/send/completer.rs":
         "self.pause = Some((refused, now + pause));" =>
         "let pause = Duration::from_micros(1); self.pause = Some((refused, now + pause));",
         "the requester waits as long as RNR NAK says";
-    NeverGivesUp "qp/completer.rs":
+    NeverGivesUp "qp/send/completer.rs":
         "return Verdict::Fail(WcStatus::TransportRetryExceeded);" => "",
         "retries end (C9-140)";
-    GivesUpAtOnce "qp/completer.rs":
+    GivesUpAtOnce "qp/send/completer.rs":
         "let tries = (self.timer.tries(), expiry == Expiry::Resend);" =>
         "if expiry == Expiry::Resend { return Verdict::Fail(WcStatus::TransportRetryExceeded); }
                 let tries = (self.timer.tries(), expiry == Expiry::Resend);",
         "retries are made";
-    NakCoversItsPacket "qp/completer.rs":
+    NakCoversItsPacket "qp/send/completer.rs":
         "Syndrome::Nak(NakCode::PsnSequence) => {" =>
         "Syndrome::Nak(NakCode::PsnSequence) => { let psn = psn.add(1);",
         "a NAK covers what is before its PSN";
-    RnrTriesAreNotRestored "qp/completer.rs":
+    RnrTriesAreNotRestored "qp/send/completer.rs":
         "self.rnr_tries = 0;" => "",
         "progress restores the RNR retries";
-    EarlyReadDataOfAnyLength "qp/completer.rs":
+    EarlyReadDataOfAnyLength "qp/send/completer.rs":
         "fits(packet, wqe, done, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
-    RttIsSampledOnAResend "qp/completer.rs":
+    RttIsSampledOnAResend "qp/send/completer.rs":
         "if first_time && self.timed.is_none() {" => "if self.timed.is_none() {",
         "Karn: no round trip is measured on what was sent twice";
-    RnrRetryForeverEnds "qp/completer.rs":
+    RnrRetryForeverEnds "qp/send/completer.rs":
         "if self.rnr_retry != RNR_RETRY_FOREVER {" => "if true {",
         "an RNR retry count of 7 never ends";
-    StaleRnrPausesAgain "qp/completer.rs":
+    StaleRnrPausesAgain "qp/send/completer.rs":
         "Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse)," => "",
         "an RNR NAK for what was taken since is stale";
-    UnexpectedPsnIsTaken "qp/completer.rs":
+    UnexpectedPsnIsTaken "qp/send/completer.rs":
         "if !cx.sq.expects(psn) {" => "if false && !cx.sq.expects(psn) {",
-        "an answer to what is not in flight is dropped";
-    ReservedSyndromeIsAnAck "qp/completer.rs":
+        "a response to a packet that is not in flight is dropped";
+    ReservedSyndromeIsAnAck "qp/send/completer.rs":
         "Err(DropReason::ReservedSyndrome)" => "{ self.acknowledge(now, psn, sq, out); Ok(Verdict::Done) }",
         "a reserved syndrome changes nothing";
-    AnyAckIsAProbesAnswer "qp/completer.rs":
+    AnyAckIsAProbesAnswer "qp/send/completer.rs":
         "sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at)))" => "sent_at.is_none()",
         "an ACK that comes sooner than any round trip does not answer the probe";
-    ProbesAnswerIsNoEvidence "qp/recovery.rs":
+    ProbesAnswerIsNoEvidence "qp/send/recovery.rs":
         "if sq.una() != at || sq.next().since(at) <= 0 {" => "if true || sq.una() != at || sq.next().since(at) <= 0 {",
         "what the answer to a probe leaves out is lost";
-    ProbedReadIsAskedAgainAtOnce "qp/recovery.rs":
-        "due: self.patience.end(now), probed: true" => "due: now, probed: true",
+    ProbedReadIsAskedAgainAtOnce "qp/send/recovery.rs":
+        "due: self.reorder_window.end(now), probed: true" => "due: now, probed: true",
         "a READ that a probe may have overtaken is given time";
-    WrongReadLengthIsTaken "qp/completer.rs":
+    WrongReadLengthIsTaken "qp/send/completer.rs":
         "packet.payload.len() as u64 == expected && " => "",
         "READ data has the length that was asked for";
 
 // ---- send queue ---------------------------------------------------------------------------------
-    AckCompletesReads "qp/work.rs":
+    AckCompletesReads "qp/send/queue.rs":
         "if head.is_read() {\n                acked.lost_read = true;" =>
         "if false {\n                acked.lost_read = true;",
         "only its data completes a READ";
-    FailureIsSilent "qp/work.rs":
+    FailureIsSilent "qp/send/queue.rs":
         "&& matches!(status, WcStatus::Success)" => "",
         "an error always produces a completion (10.7.3.1)";
-    ReadInvalidatesNothing "qp/work.rs":
+    ReadInvalidatesNothing "qp/send/queue.rs":
         "self.wqes.front().and_then(SendWqe::ended_key)" =>
         "self.wqes.front().and_then(SendWqe::ended_key).filter(|_| false)",
         "a READ that invalidates ends its key";
-    FailureSucceeds "qp/work.rs":
+    FailureSucceeds "qp/send/queue.rs":
         "head.end(self.owner, status, out);" => "let _ = status; head.end(self.owner, WcStatus::Success, out);",
         "what failed does not succeed";
-    FlushIsBackwards "qp/work.rs":
+    FlushIsBackwards "qp/send/queue.rs":
         "for wqe in self.wqes.drain(..) {" => "for wqe in self.wqes.drain(..).rev() {",
         "a flush keeps the order";
-    FlushForgets "qp/work.rs":
+    FlushForgets "qp/send/queue.rs":
         "wqe.end(self.owner, WcStatus::Flushed, out);" =>
         "if wqe.wr.id % 2 == 0 { continue; } wqe.end(self.owner, WcStatus::Flushed, out);",
         "each request completes once";
-    ResendSkipsAPacket "qp/work/resend.rs":
+    ResendSkipsAPacket "qp/send/queue/scoreboard.rs":
         "(self.next, self.cursor) = (psn, place);\n        }" =>
         "(self.next, self.cursor) = (psn, place);\n        }
         let more = self.wqes.get(place.wqe).filter(|wqe| wqe.packets > place.packet + 1);
@@ -185,27 +185,27 @@ list! {
             self.next = self.next.add(1);
         }",
         "go-back-N starts at what is missing";
-    RepairSkipsAPacket "qp/work/resend.rs":
-        "self.marks.run = self.run_of(psn, end);" =>
-        "let psn = if self.is_read_at(psn) { psn } else { psn.add(1) }; self.marks.run = self.run_of(psn, end);",
+    RepairSkipsAPacket "qp/send/queue/scoreboard.rs":
+        "self.scoreboard.resend = self.resend_range(psn, end);" =>
+        "let psn = if self.is_read_at(psn) { psn } else { psn.add(1) }; self.scoreboard.resend = self.resend_range(psn, end);",
         "what was named as missing is sent again";
 
 // ---- timers ---------------------------------------------------------------------------------------
-    BackoffIsNotReset "qp/retry.rs":
-        "(self.tries, self.blinds) = (0, 0);\n        (self.progress_at, self.quiet_since, self.read)" =>
+    BackoffIsNotReset "qp/send/retry.rs":
+        "(self.tries, self.timeouts) = (0, 0);\n        (self.progress_at, self.quiet_since, self.read)" =>
         "(self.progress_at, self.quiet_since, self.read)",
         "progress ends the back-off";
-    EarlyTimerIsNotUndone "qp/retry.rs":
+    EarlyTimerIsNotUndone "qp/send/retry.rs":
         "self.floor.raise(now, late.min(FLOOR_MAX));" => "let _ = late;",
         "a timer that was early waits longer";
-    BlindIsNeverTimed "qp/retry.rs":
-        "self.quiet_since = now;\n            self.blinds += 1;" => "self.quiet_since = now;",
-        "what is sent again without evidence becomes rarer";
-    ReadIsAskedAgainTooSoon "qp/retry.rs":
-        "let blind = now >= self.blind_at(now);" => "let blind = true;",
+    TimeoutsDoNotBackOff "qp/send/retry.rs":
+        "self.quiet_since = now;\n            self.timeouts += 1;" => "self.quiet_since = now;",
+        "resends by the retransmission timer back off";
+    ReadIsAskedAgainTooSoon "qp/send/retry.rs":
+        "let rto = now >= self.rto_at(now);" => "let rto = true;",
         "a READ that is only late is not sent again";
-    TimeoutIsTheNegotiatedOne "qp/retry.rs":
-        "self.progress_at + patience * (self.retries + 1)" => "self.progress_at + patience",
+    TimeoutIsTheNegotiatedOne "qp/send/retry.rs":
+        "self.progress_at + timeout * (self.retries + 1)" => "self.progress_at + timeout",
         "the time to give up is the timeout for each retry";
     TimersForgetASlot "timer.rs":
         "if *queued == Some(deadline) {" => "if *queued != Some(deadline) {",
@@ -220,43 +220,43 @@ list! {
         "deadline < queued" => "deadline > queued",
         "the earlier deadline wins";
 
-    FailedQueuePairAsks "qp/recovery.rs":
+    FailedQueuePairAsks "qp/send/recovery.rs":
         "self.probe = false;" => "",
         "nothing but an owed NAK leaves in the error state";
-    DataTwiceIsNoSign "qp/recovery.rs":
-        "self.patience.was_short();" => "",
-        "what was asked for too early makes the requester patient";
+    DataTwiceIsNoSign "qp/send/recovery.rs":
+        "self.reorder_window.widen();" => "",
+        "a READ that was requested again too early widens the reorder window";
 
 // ---- responder -----------------------------------------------------------------------------------
-    DuplicateIsExecuted "qp/responder.rs":
+    DuplicateIsExecuted "qp/recv/responder.rs":
         "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
         "a duplicate is acknowledged, not executed (C9-105)";
-    GapIsExecuted "qp/responder.rs":
+    GapIsExecuted "qp/recv/responder.rs":
         "ahead => self.early(now, ahead.cast_unsigned(), packet, cx.tally)," =>
         "_ => Ok(self.expected(packet, cx)),",
         "requests are executed in order";
-    EveryGapIsNaked "qp/responder.rs":
-        "let kept = self.held.keep(ahead, packet);" => "let kept = self.held.keep(ahead, packet); self.name_gap();",
+    EveryGapIsNaked "qp/recv/responder.rs":
+        "let insertion = self.reorder_buffer.insert(ahead, packet);" => "let insertion = self.reorder_buffer.insert(ahead, packet); self.nak_sequence();",
         "one NAK per gap";
-    SendWithoutReceiveIsDropped "qp/responder.rs":
+    SendWithoutReceiveIsDropped "qp/recv/responder.rs":
         "let Some(wr) = cx.rq.head() else {\n            return Err(Refusal::NotReady);" =>
         "let Some(wr) = cx.rq.head() else {\n            return Ok(());",
         "a SEND without a receive is refused for a while";
-    LongSendIsNotNoticed "qp/responder.rs":
+    LongSendIsNotNoticed "qp/recv/responder.rs":
         "let fits = total <= sg_len(&wr.sgl);" => "let fits = true; let _ = sg_len(&wr.sgl);",
         "a SEND fits its receive";
-    PeerInvalidatesNothing "qp/responder.rs":
+    PeerInvalidatesNothing "qp/recv/responder.rs":
         "let invalidated = invalidated_key(packet.ext);\n        if let Some(key) = invalidated {" =>
         "let invalidated = invalidated_key(packet.ext);\n        if let Some(key) = invalidated.filter(|_| false) {",
         "SEND with invalidate ends the key";
-    LastLengthIsReported "qp/responder.rs":
+    LastLengthIsReported "qp/recv/responder.rs":
         "len: total as u32," => "len: packet.payload.len() as u32,",
         "a receive's length is that of the message";
-    MsnMissesReads "qp/responder.rs":
+    MsnMissesReads "qp/recv/responder.rs":
         "self.msn = self.msn.next();\n        cx.tally.count(Counter::RxReadRequests);" =>
         "cx.tally.count(Counter::RxReadRequests);",
         "a READ counts in the MSN (C9-148)";
-    AckOvertakesRead "qp/responder.rs":
+    AckOvertakesRead "qp/recv/responder.rs":
         "match self.reads.fill(" =>
         "if self.reply.is_some() {
             let reads = core::mem::take(&mut self.reads);
@@ -265,89 +265,89 @@ list! {
             return (written, Verdict::Done);
         }
         match self.reads.fill(",
-        "an ACK stays behind the answers owed before it";
-    AckNamesTheNextPacket "qp/responder.rs":
+        "an ACK stays behind the READ responses owed before it";
+    AckNamesTheNextPacket "qp/recv/responder.rs":
         "Syndrome::Ack { .. } => self.epsn.prev()," => "Syndrome::Ack { .. } => self.epsn,",
         "an ACK names the newest packet executed";
-    WriteGoesBack "qp/responder.rs":
+    WriteGoesBack "qp/recv/responder.rs":
         "target.offset + written," => "target.offset + written.saturating_sub(1),",
         "the packets of a WRITE lie one behind the other";
     FlushAnswersReads "qp/mod.rs":
         "self.responder.clear();\n        self.enter_error(out);\n    }" => "self.enter_error(out);\n    }",
-        "a flush silences the answers that are owed";
-    BadKeyOfAWriteWithImmediate "qp/responder.rs":
+        "a flush drops the READ responses that are owed";
+    BadKeyOfAWriteWithImmediate "qp/recv/responder.rs":
         "has_imm.then_some(WcStatus::LocalAccess)" => "has_imm.then_some(WcStatus::Flushed)",
         "C9-222.1: the receive of a WRITE with immediate and a bad key ends in error";
-    StaleNakLeaves "qp/responder.rs":
+    StaleNakLeaves "qp/recv/responder.rs":
         "|| self.reply.is_some()\n                {\n                    self.reply = Some(Syndrome::ACK);" =>
         "|| self.reply.is_some()\n                {\n                    self.reply.get_or_insert(Syndrome::ACK);",
         "a NAK whose gap closed does not leave";
-    MessageIsNotEnded "qp/responder.rs":
+    MessageIsNotEnded "qp/recv/responder.rs":
         "(Message::None, _) => opens," => "(Message::None, _) => true,",
         "a message begins with its first packet (C9-83)";
-    ReadWithPayload "qp/responder.rs":
+    ReadWithPayload "qp/recv/responder.rs":
         "!packet.payload.is_empty()\n            || " => "",
         "a READ request has no payload";
-    WriteKeyIsCheckedOnce "qp/responder.rs":
-        "let released = cx.mrs.invalidate(cx.pd, By::Peer(cx.qpn), key)" =>
-        "let released = cx.mrs.invalidate(cx.pd, By::Owner, key)",
+    WriteKeyIsCheckedOnce "qp/recv/responder.rs":
+        "cx.mrs.invalidate(cx.pd, Invalidator::Peer(cx.qpn), key)" =>
+        "cx.mrs.invalidate(cx.pd, Invalidator::Owner, key)",
         "a peer ends a window only through the QP that bound it";
-    WriteRaisesImmediate "qp/responder.rs":
+    WriteRaisesImmediate "qp/recv/responder.rs":
         "if has_imm && !cx.claim() {" => "if !cx.claim() {",
         "a WRITE takes no receive";
 
-// ---- answers to READs --------------------------------------------------------------------------------
-    ResentReadIsAnsweredFromTheStart "qp/read.rs":
+// ---- READ responses -------------------------------------------------------------------------------------
+    ResentReadIsAnsweredFromTheStart "qp/recv/read.rs":
         "let target = check(reth, keys).unwrap_or(None);" =>
         "let target = check(reth, keys).unwrap_or(None); let psn = record.first;",
         "a part asked for again is answered from there on";
-    ResentReadIsNotAnswered "qp/read.rs":
+    ResentReadIsNotAnswered "qp/recv/read.rs":
         "reth.rkey != record.reth.rkey || !inside" => "true",
         "a READ that came twice is answered twice";
-    DuplicateReadOfADeadKeyIsSilent "qp/responder.rs":
+    DuplicateReadOfADeadKeyIsSilent "qp/recv/responder.rs":
         "(self.fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)" =>
         "{ let _ = (nak, psn); (0, Verdict::Done) }",
         "DUP-10: a peer that still waits is told that the key has ended";
-    ReadNeverEnds "qp/read.rs":
+    ReadNeverEnds "qp/recv/read.rs":
         "(false, true) => (Opcode::read_response(Place::Last), aeth)," =>
         "(false, true) => (Opcode::read_response(Place::Middle), Ext::None),",
-        "an answer ends";
-    DuplicateReadWithAnotherKey "qp/read.rs":
+        "a READ response ends with LAST or ONLY";
+    DuplicateReadWithAnotherKey "qp/recv/read.rs":
         "reth.rkey != record.reth.rkey || " => "",
         "DUP-08: a duplicate READ is the same READ, its key too";
-    DuplicateReadWithAnotherAddress "qp/read.rs":
+    DuplicateReadWithAnotherAddress "qp/recv/read.rs":
         " && reth.va == record.reth.va.wrapping_add(skipped)" => "",
         "a duplicate READ is the same READ, its address too";
-    DuplicateReadOfMore "qp/read.rs":
+    DuplicateReadOfMore "qp/recv/read.rs":
         "u64::from(reth.len) <= left && " => "",
         "a duplicate READ asks for no more than the first";
-    ReadsAreOwedWithoutBound "qp/read.rs":
+    ReadsAreOwedWithoutBound "qp/recv/read.rs":
         "if self.replies.len() >= 2 * self.depth {" => "if self.replies.is_full() {",
-        "duplicates make no more answers owed than two per READ";
-    AnswersAreOutOfOrder "qp/read.rs":
+        "duplicates make no more responses owed than two per READ";
+    AnswersAreOutOfOrder "qp/recv/read.rs":
         "other.next.since(reply.next) > 0" => "other.next.since(reply.next) < 0",
-        "answers leave in PSN order";
+        "READ responses leave in PSN order";
 
 // ---- receives --------------------------------------------------------------------------------------
-    SharedReceivesComeNewestFirst "qp/receive.rs":
+    SharedReceivesComeNewestFirst "qp/recv/queue.rs":
         "let wr = self.wrs.pop_front()?;" => "let wr = self.wrs.pop_back()?;",
         "receives are taken in order";
-    SharedReceiveStays "qp/receive.rs":
+    SharedReceiveStays "qp/recv/queue.rs":
         "let wr = self.wrs.pop_front()?;\n        self.look();" =>
         "let wr = self.wrs.pop_front()?; self.wrs.push_front(wr.clone());\n        self.look();",
         "a receive is taken once";
-    LowReceivesAreNotTold "qp/receive.rs":
+    LowReceivesAreNotTold "qp/recv/queue.rs":
         "self.due += 1;" => "",
         "a shared queue that runs low is told";
-    LowReceivesAreToldAgain "qp/receive.rs":
+    LowReceivesAreToldAgain "qp/recv/queue.rs":
         "self.armed = false;\n            self.due += 1;" => "self.due += 1;",
         "once for each time that it was armed";
 
 // ---- congestion --------------------------------------------------------------------------------
-    EveryMarkMakesACnp "qp/congestion.rs":
+    EveryMarkMakesACnp "qp/cc/congestion.rs":
         "self.enabled && marked && self.cnp_sent_at.is_none_or(due)" => "self.enabled && marked",
         "one CNP in 50 us";
-    EctIsTakenForCe "qp/congestion.rs":
+    EctIsTakenForCe "qp/cc/congestion.rs":
         "traffic_class & ECN_MASK == CE" => "traffic_class & ECN_MASK != 0",
         "only CE is congestion";
     AnyAddressIsThePeers "qp/mod.rs":
@@ -449,7 +449,7 @@ list! {
         "if let Some(id) = self.conns.find_request(&request).filter(|_| false) {",
         "a REQ that comes twice is one request";
     ReqKillsALiveConnection "cm/request.rs":
-        "self.question(now, old);" => "self.lose_peer(now, old);",
+        "self.check_stale(now, old);" => "self.lose_peer(now, old);",
         "a REQ, which may be forged, ends no live connection by itself";
     RejOfAnotherPeer "cm/receive.rs":
         "Some((id, conn)) if conn.may_be_peer(rej.local_comm_id) => id," => "Some((id, _)) => id,",
@@ -469,7 +469,7 @@ list! {
     DreqForAnotherQp "cm/receive.rs":
         "if conn.qp.qpn != dreq.remote_qpn {" => "if false {",
         "DREQ names the QP";
-    MraWaitsAsLongAsItSays "patience.rs":
+    MraWaitsAsLongAsItSays "peer_limits.rs":
         "code_duration(code).min(self.service_limit)" => "code_duration(code)",
         "a peer's MRA is not trusted for ever";
     GidsMayLie "cm/request.rs":
@@ -501,10 +501,10 @@ list! {
         "inbound: req.initiator_depth, outbound: req.responder_resources" =>
         "inbound: req.responder_resources, outbound: req.initiator_depth",
         "what the peer asks for is what we serve";
-    RetriesAreOurs "patience.rs":
+    RetriesAreOurs "peer_limits.rs":
         "own.max(wanted).min(RETRIES_MAX)" => "own.min(RETRIES_MAX)",
         "a peer may ask for more retries than ours";
-    AckTimeoutZeroIsShort "patience.rs":
+    AckTimeoutZeroIsShort "peer_limits.rs":
         "if code == FOR_EVER { longest }" => "if code == FOR_EVER { 1 }",
         "an ACK timeout of 0 is for ever, and so the longest";
     AckDelayIsForgotten "cm/connection.rs":
@@ -520,7 +520,7 @@ list! {
         "the REP waits for the RTU as long as the REQ said";
 
 // ---- the provider -----------------------------------------------------------------------------
-    InlineDataShareASlot "driver/src/ndk/qp.rs":
-        "let slot = queue.turn();" => "let slot = 0 * queue.turn();",
+    InlineDataShareASlot "driver/src/qp/call.rs":
+        "let (slot, sgl) = (queue.turn()," => "let (slot, sgl) = (0 * queue.turn(),",
         "inline data stay until their request is done";
 }

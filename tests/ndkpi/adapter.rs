@@ -1,11 +1,11 @@
 //! The adapter: its description, its versions, and what it refuses to create.
 
 use crate::record::Test;
-use crate::world::{Net, status};
+use crate::world::{recorded, status};
 use driver::abi::*;
-use ndkperf::SrqConfig;
+use ndk_consumer::SrqConfig;
 use tests::call;
-use tests::raw::{Object, PATIENCE, request, wait};
+use tests::kit::raw::{Object, PATIENCE, request, wait};
 
 crate::tests! {
     info_goes_by_the_size_that_is_given
@@ -16,7 +16,7 @@ crate::tests! {
 }
 
 fn info_goes_by_the_size_that_is_given(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let adapter = Object(net.adapters[0].as_ptr());
     let mut info = NDK_ADAPTER_INFO::default();
     let mut size = size_of::<NDK_ADAPTER_INFO>() as u32;
@@ -37,11 +37,11 @@ const fn version(major: u16, minor: u16) -> NDK_VERSION {
 }
 
 fn every_version_is_served_at_the_highest_of_its_major(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     for (asked, served) in
         [((1, 0), (1, 2)), ((1, 1), (1, 2)), ((1, 2), (1, 2)), ((2, 0), (2, 1)), ((2, 1), (2, 1))]
     {
-        let opened = net.open(0, version(asked.0, asked.1)).unwrap();
+        let opened = net.open_raw(0, version(asked.0, asked.1)).unwrap();
         let (mut info, mut size) = (NDK_ADAPTER_INFO::default(), 0x68);
         let answer = call!(opened.adapter, NdkQueryAdapterInfo, &raw mut info, &raw mut size);
         assert_eq!((answer, info.Version), (STATUS_SUCCESS, version(served.0, served.1)));
@@ -49,7 +49,7 @@ fn every_version_is_served_at_the_highest_of_its_major(test: Test) {
         assert_eq!(unsafe { (*opened.adapter.0).Header.Version }, info.Version);
     }
     for (major, minor) in [(0, 9), (1, 3), (2, 2), (3, 0)] {
-        let refused = net.open(0, NDK_VERSION { Major: major, Minor: minor }).err();
+        let refused = net.open_raw(0, NDK_VERSION { Major: major, Minor: minor }).err();
         assert_eq!(refused, Some(NDIS_STATUS_BAD_VERSION), "{major}.{minor}");
     }
 }
@@ -57,8 +57,8 @@ fn every_version_is_served_at_the_highest_of_its_major(test: Test) {
 /// What a consumer that asked for 1.x finds: the shorter structure, objects of its version, and nothing
 /// that came with 2.1.
 fn at_1_x_all_is_of_1_2(test: Test) {
-    let net = Net::new(test);
-    let opened = net.open(0, version(1, 1)).unwrap();
+    let net = recorded(test);
+    let opened = net.open_raw(0, version(1, 1)).unwrap();
     let adapter = opened.adapter;
     let mut info = NDK_ADAPTER_INFO::default();
     let mut query = |room: u32| {
@@ -100,7 +100,7 @@ fn at_1_x_all_is_of_1_2(test: Test) {
 }
 
 fn no_extension_is_offered(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let side = &connection.sides[0];
     let (id, version) =
@@ -126,7 +126,7 @@ fn no_extension_is_offered(test: Test) {
 }
 
 fn a_cq_has_a_limit(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let info = net.adapters[0].info().unwrap();
     assert_eq!(status(net.adapters[0].create_cq(info.MaxCqDepth + 1)), STATUS_INVALID_PARAMETER);
     assert_eq!(status(net.adapters[0].create_cq(info.MaxCqDepth)), STATUS_SUCCESS);

@@ -2,13 +2,13 @@
 //! in both.
 
 use crate::record::Test;
-use crate::world::{Ends, Fate, LIMITS, Net, PORT, Side, status};
+use crate::world::{Ends, Fate, LIMITS, Net, PORT, Side, impatient, recorded, status};
 use driver::abi::*;
-use ndkperf::{Connector, Listener, Request};
+use ndk_consumer::{Connector, Listener, Request};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tests::call;
-use tests::raw::{Object, PATIENCE, request};
+use tests::kit::raw::{Object, PATIENCE, request};
 
 crate::tests! {
     a_connection_is_made_and_its_end_is_told
@@ -140,7 +140,7 @@ fn settle(net: &Net, host: usize) {
 fn a_connection_is_made_and_its_end_is_told(test: Test) {
     for form in FORMS {
         for ender in [0, 1] {
-            let net = Net::new(test);
+            let net = recorded(test);
             let asked = ask(&net);
             let (accept, passive_left) = form.accept(&asked.passive, asked.sides[1].qp.as_ptr(), 8);
             asked.connect.wait().unwrap();
@@ -157,7 +157,7 @@ fn a_connection_is_made_and_its_end_is_told(test: Test) {
 
 fn a_completion_needs_an_offer(test: Test) {
     for form in FORMS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let idle = net.adapters[0].create_connector().unwrap();
         assert_eq!(form.complete(&idle).0, STATUS_CONNECTION_INVALID);
         let connection = net.connect();
@@ -167,7 +167,7 @@ fn a_completion_needs_an_offer(test: Test) {
 
 fn a_completion_comes_after_the_acceptor_has_gone(test: Test) {
     for form in FORMS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let asked = ask(&net);
         let (accept, _) = form.accept(&asked.passive, asked.sides[1].qp.as_ptr(), 0);
         asked.connect.wait().unwrap();
@@ -180,7 +180,7 @@ fn a_completion_comes_after_the_acceptor_has_gone(test: Test) {
 
 fn a_completion_comes_after_the_acceptor_has_given_up(test: Test) {
     for form in FORMS {
-        let net = Net::impatient(test);
+        let net = impatient(test);
         let asked = ask(&net);
         let (accept, _) = form.accept(&asked.passive, asked.sides[1].qp.as_ptr(), 0);
         asked.connect.wait().unwrap();
@@ -195,7 +195,7 @@ fn a_completion_comes_after_the_acceptor_has_given_up(test: Test) {
 
 fn an_accept_needs_sound_arguments(test: Test) {
     for form in FORMS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let used = net.connect();
         let idle = net.adapters[1].create_connector().unwrap();
         let flushed = net.side(1);
@@ -230,7 +230,7 @@ fn an_accept_needs_sound_arguments(test: Test) {
 fn an_accept_fails_with_the_initiator(test: Test) {
     for form in FORMS {
         // It has gone before.
-        let net = Net::new(test);
+        let net = recorded(test);
         let Asked { sides, active, passive, connect, listener } = ask(&net);
         drop(active);
         assert_eq!(status(connect.wait()), STATUS_CANCELLED);
@@ -247,7 +247,7 @@ fn an_accept_fails_with_the_initiator(test: Test) {
         assert_eq!(end(&accept), STATUS_CONNECTION_REFUSED);
 
         // It never completes.
-        let net = Net::impatient(test);
+        let net = impatient(test);
         let asked = ask(&net);
         net.wires[0].cut();
         let (accept, _) = form.accept(&asked.passive, asked.sides[1].qp.as_ptr(), 0);
@@ -257,7 +257,7 @@ fn an_accept_fails_with_the_initiator(test: Test) {
 
 fn a_close_ends_an_accept(test: Test) {
     for form in FORMS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let asked = ask(&net);
         net.wires[0].cut();
         let (accept, _) = form.accept(&asked.passive, asked.sides[1].qp.as_ptr(), 0);
@@ -267,7 +267,7 @@ fn a_close_ends_an_accept(test: Test) {
 }
 
 fn a_rejection_needs_something_to_reject(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let idle = net.adapters[0].create_connector().unwrap();
     assert_eq!(status(idle.reject(b"")), STATUS_CONNECTION_INVALID);
     let asked = ask(&net);
@@ -276,7 +276,7 @@ fn a_rejection_needs_something_to_reject(test: Test) {
     assert_eq!(status(asked.passive.reject(b"no")), STATUS_SUCCESS);
     assert_eq!(status(asked.connect.wait()), STATUS_CONNECTION_REFUSED);
 
-    let net = Net::new(test);
+    let net = recorded(test);
     let Asked { active, passive, connect, .. } = ask(&net);
     drop(active);
     assert_eq!(status(connect.wait()), STATUS_CANCELLED);
@@ -285,20 +285,20 @@ fn a_rejection_needs_something_to_reject(test: Test) {
 }
 
 fn a_disconnect_needs_a_connection(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let idle = net.adapters[0].create_connector().unwrap();
     assert_eq!(status(idle.disconnect().wait()), STATUS_CONNECTION_INVALID);
 }
 
 fn a_disconnect_times_out(test: Test) {
-    let net = Net::impatient(test);
+    let net = impatient(test);
     let connection = net.connect();
     net.wires[1].cut();
     assert_eq!(status(connection.connectors[0].disconnect().wait()), STATUS_IO_TIMEOUT);
 }
 
 fn a_close_ends_a_disconnect(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let crate::world::Connection { connectors: [active, passive], sides, listener } = net.connect();
     net.wires[1].cut();
     let disconnect = active.disconnect();

@@ -2,12 +2,12 @@
 
 use crate::hostile;
 use crate::record::Test;
-use crate::world::{Connection, Ends, Fate, Net, Side};
+use crate::world::{Connection, Ends, Fate, Net, Side, impatient, recorded};
 use driver::abi::*;
-use ndkperf::{NdkError, Remote, Sge};
+use ndk_consumer::{NdkError, Remote, Sge};
 use rocev2::wire::NakCode;
 use tests::call;
-use tests::raw::Object;
+use tests::kit::raw::Object;
 
 crate::tests! {
     requests_succeed
@@ -70,9 +70,9 @@ fn ends(net: &Net, op: Op, status: NTSTATUS, spoil: impl FnOnce(&Connection)) {
 
 fn requests_succeed(test: Test) {
     for op in OPS {
-        ends(&Net::new(test), op, STATUS_SUCCESS, |_| ());
+        ends(&recorded(test), op, STATUS_SUCCESS, |_| ());
     }
-    let connection = connected(&Net::new(test));
+    let connection = connected(&recorded(test));
     let [client, server] = &connection.sides;
     client.qp.send(1, &[client.mr.sge(0..100)], 0).unwrap();
     assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_SUCCESS)]);
@@ -85,7 +85,7 @@ fn foreign() -> NDK_SGE {
 
 fn own_memory_is_checked(test: Test) {
     for op in OPS {
-        let connection = connected(&Net::new(test));
+        let connection = connected(&recorded(test));
         let [client, server] = &connection.sides;
         let (qp, none, sge) = (Object(client.qp.as_ptr()), std::ptr::null_mut(), foreign());
         let remote = server.mr.remote(0);
@@ -102,7 +102,7 @@ fn own_memory_is_checked(test: Test) {
 
 fn remote_memory_is_checked(test: Test) {
     for op in [Op::Read, Op::Write] {
-        let connection = connected(&Net::new(test));
+        let connection = connected(&recorded(test));
         let [client, server] = &connection.sides;
         // One byte beyond the region.
         let remote = server.mr.remote(server.mr.buffer().len() - 99);
@@ -114,7 +114,7 @@ fn remote_memory_is_checked(test: Test) {
 
 fn a_flush_cancels_everything(test: Test) {
     for op in OPS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let connection = connected(&net);
         let [client, server] = &connection.sides;
         // No answer comes before the flush.
@@ -133,7 +133,7 @@ fn a_flush_cancels_everything(test: Test) {
 
 fn a_silent_peer_times_out(test: Test) {
     for op in OPS {
-        let net = Net::impatient(test);
+        let net = impatient(test);
         ends(&net, op, STATUS_IO_TIMEOUT, |_| net.wires[1].cut());
     }
 }
@@ -141,7 +141,7 @@ fn a_silent_peer_times_out(test: Test) {
 fn a_refusal_is_the_peers_resources(test: Test) {
     for op in OPS {
         for code in [NakCode::InvalidRequest, NakCode::RemoteOperational] {
-            let net = Net::new(test);
+            let net = recorded(test);
             ends(&net, op, STATUS_REMOTE_RESOURCES, |_| net.wires[1].set(hostile::refuse(code)));
         }
     }
@@ -149,14 +149,14 @@ fn a_refusal_is_the_peers_resources(test: Test) {
 
 fn nonsense_from_the_peer_is_an_internal_error(test: Test) {
     for op in OPS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let nonsense = hostile::answer_nonsense();
         ends(&net, op, STATUS_INTERNAL_ERROR, |_| net.wires[1].set(nonsense));
     }
 }
 
 fn a_receive_that_is_too_short_overflows(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let [client, server] = &connection.sides;
     server.qp.receive(1, &[server.mr.sge(0..99)]).unwrap();
@@ -166,7 +166,7 @@ fn a_receive_that_is_too_short_overflows(test: Test) {
 }
 
 fn a_receive_fails_with_its_own_memory(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let (qp, sge) = (Object(server.qp.as_ptr()), foreign());
@@ -178,7 +178,7 @@ fn a_receive_fails_with_its_own_memory(test: Test) {
 }
 
 fn a_token_that_nobody_has_is_an_internal_error(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = connected(&net);
     let [client, server] = &connection.sides;
     client.qp.send_and_invalidate(1, &[client.mr.sge(0..100)], 0, 0xdead_beef).unwrap();
@@ -187,7 +187,7 @@ fn a_token_that_nobody_has_is_an_internal_error(test: Test) {
 }
 
 fn a_receive_fails_with_a_message_that_never_ends(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = connected(&net);
     let [client, server] = &connection.sides;
     net.wires[0].set(hostile::begin_anew());

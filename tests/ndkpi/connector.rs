@@ -1,13 +1,13 @@
 //! Connectors: connecting.
 
 use crate::record::Test;
-use crate::world::{Ends, LIMITS, Net, PORT, status};
+use crate::world::{Ends, LIMITS, PORT, impatient, recorded, status};
 use driver::abi::*;
-use ndkperf::Connector;
+use ndk_consumer::Connector;
 use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use tests::call;
-use tests::raw::{Object, PATIENCE, request};
+use tests::kit::raw::{Object, PATIENCE, request};
 
 crate::tests! {
     a_connect_needs_sound_arguments
@@ -59,7 +59,7 @@ impl Connect {
 }
 
 fn a_connect_needs_sound_arguments(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let connector = net.adapters[0].create_connector().unwrap();
     let (from, to) = (net.at(0, 0), net.at(1, PORT));
@@ -86,7 +86,7 @@ fn a_connect_needs_sound_arguments(test: Test) {
 }
 
 fn a_connect_needs_a_free_address(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let _listener = net.adapters[0].listen(net.at(0, PORT)).unwrap();
     let connector = net.adapters[0].create_connector().unwrap();
@@ -95,7 +95,7 @@ fn a_connect_needs_a_free_address(test: Test) {
 }
 
 fn a_connect_needs_a_free_queue_pair(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let connector = net.adapters[0].create_connector().unwrap();
     let connect = |qp| {
@@ -111,7 +111,7 @@ fn a_connect_needs_a_free_queue_pair(test: Test) {
 }
 
 fn a_connect_needs_somebody_who_answers(test: Test) {
-    let net = Net::impatient(test);
+    let net = impatient(test);
     let side = net.side(0);
     let connector = net.adapters[0].create_connector().unwrap();
     let connect = |to| status(connector.connect(&side.qp, net.at(0, 0), to, LIMITS, b"").wait());
@@ -123,7 +123,7 @@ fn a_connect_needs_somebody_who_answers(test: Test) {
 }
 
 fn a_close_ends_a_connect(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let listener = net.listen();
     let connector = net.adapters[0].create_connector().unwrap();
@@ -134,7 +134,7 @@ fn a_close_ends_a_connect(test: Test) {
 }
 
 fn the_peer_is_known_from_its_first_message(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let listener = net.listen();
     let active = net.adapters[0].create_connector().unwrap();
@@ -171,7 +171,7 @@ fn the_peer_is_known_from_its_first_message(test: Test) {
 
 /// A consumer that never asks for the size, but trusts the adapter's word, loses nothing.
 fn the_advertised_room_holds_what_a_peer_tells(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let sides = [net.side(0), net.side(1)];
     let info = net.adapters[0].info().unwrap();
     let (caller, callee) = (info.MaxCallerData as usize, info.MaxCalleeData as usize);
@@ -205,7 +205,7 @@ fn the_advertised_room_holds_what_a_peer_tells(test: Test) {
 }
 
 fn addresses_fit_or_tell_their_size(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let idle = net.adapters[0].create_connector().unwrap();
     let connection = net.connect();
     let mut address = SOCKADDR_INET::UNSPECIFIED;

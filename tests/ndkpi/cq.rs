@@ -1,11 +1,11 @@
 //! Completion queues.
 
 use crate::record::Test;
-use crate::world::{Net, Side, status};
+use crate::world::{Side, recorded, status};
 use driver::abi::*;
-use ndkperf::{Arm, NdkError, QpConfig};
+use ndk_consumer::{Arm, NdkError, QpConfig};
 use std::sync::Arc;
-use tests::raw::PATIENCE;
+use tests::kit::raw::PATIENCE;
 
 crate::tests! {
     a_notification_tells_of_entries
@@ -24,7 +24,7 @@ fn fill(side: &Side, entries: usize) {
 }
 
 fn a_notification_tells_of_entries(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let seen = side.cq.notifications();
     side.cq.arm(Arm::Any);
@@ -39,7 +39,7 @@ fn a_notification_tells_of_entries(test: Test) {
 }
 
 fn an_overrun_is_told(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let small = net.adapters[0].create_cq(2).unwrap();
     let qp = side.pd.create_qp(&small, &small, QpConfig::default()).unwrap();
@@ -54,7 +54,7 @@ fn an_overrun_is_told(test: Test) {
 }
 
 fn a_resize_keeps_every_entry(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     fill(&side, 10);
     let seen = side.cq.notifications();
@@ -68,7 +68,7 @@ fn a_resize_keeps_every_entry(test: Test) {
 }
 
 fn a_resize_has_limits(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let cq = net.adapters[0].create_cq(16).unwrap();
     let info = net.adapters[0].info().unwrap();
     assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED, 0);
@@ -78,7 +78,7 @@ fn a_resize_has_limits(test: Test) {
 
 fn moderation_goes_by_interval_and_count(test: Test) {
     const MAXULONG: u32 = u32::MAX;
-    let net = Net::new(test);
+    let net = recorded(test);
     let info = net.adapters[0].info().unwrap();
     assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
     let side = net.side(0);

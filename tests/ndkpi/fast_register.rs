@@ -1,12 +1,12 @@
 //! Fast registration and invalidation: what the calls and posts answer, and how the requests end.
 
 use crate::record::Test;
-use crate::world::{ALL_ACCESS, Ends, Net, Side, status};
+use crate::world::{ALL_ACCESS, Ends, Net, Side, recorded, status};
 use driver::abi::*;
-use ndkperf::{Buffer, FastRegister, Frmr, Invalidate, Lam, Qp, QpConfig};
+use ndk_consumer::{Buffer, FastRegister, Frmr, Invalidate, Lam, Qp, QpConfig};
 use std::sync::Arc;
 use tests::call;
-use tests::raw::{Object, request};
+use tests::kit::raw::{Object, request};
 
 crate::tests! {
     a_region_is_initialised_once_and_within_limits
@@ -49,7 +49,7 @@ impl Mapped {
 const READ: u32 = NDK_OP_FLAG_ALLOW_REMOTE_READ;
 
 fn a_region_is_initialised_once_and_within_limits(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let info = net.adapters[0].info().unwrap();
     assert!(info.FRMRPageCount >= 16);
@@ -70,7 +70,7 @@ fn a_region_is_initialised_once_and_within_limits(test: Test) {
 }
 
 fn regions_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let pd = net.adapters[0].create_pd().unwrap();
     let mut regions = Vec::new();
     let full = loop {
@@ -88,7 +88,7 @@ fn regions_run_out(test: Test) {
 }
 
 fn a_region_is_mapped_and_invalidated(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let mapped = Mapped::new(&net, server, 1, true);
@@ -108,7 +108,7 @@ fn a_region_is_mapped_and_invalidated(test: Test) {
 }
 
 fn the_peer_invalidates(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let mapped = Mapped::new(&net, server, 1, true);
@@ -126,7 +126,7 @@ fn the_peer_invalidates(test: Test) {
 }
 
 fn a_region_is_mapped_once_at_a_time(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let side = &connection.sides[0];
     let mapped = Mapped::new(&net, side, 0, true);
@@ -142,7 +142,7 @@ fn a_region_is_mapped_once_at_a_time(test: Test) {
 }
 
 fn what_is_not_mapped_is_not_invalidated(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let side = &connection.sides[0];
     let frmr = side.pd.create_frmr(1, true).unwrap();
@@ -151,7 +151,7 @@ fn what_is_not_mapped_is_not_invalidated(test: Test) {
 }
 
 fn a_post_names_what_can_be_mapped(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let side = &connection.sides[0];
     let local = Mapped::new(&net, side, 0, false);
@@ -165,7 +165,7 @@ fn a_post_names_what_can_be_mapped(test: Test) {
     let fast_register =
         |mr: *mut NDK_MR| call!(qp, NdkFastRegister, none, mr, 0, none.cast(), 0, 0, none, 0);
     let invalidate = |object| call!(qp, NdkInvalidate, none, object, 0);
-    let raw = tests::raw::create::<NDK_MR>(|done, context| {
+    let raw = tests::kit::raw::create::<NDK_MR>(|done, context| {
         let pd = Object(side.pd.as_ptr());
         call!(pd, NdkCreateMr, TRUE, done, context, std::ptr::null_mut())
     });
@@ -181,14 +181,14 @@ fn a_post_names_what_can_be_mapped(test: Test) {
     assert_eq!(invalidate(side.mr.as_ptr().cast()), STATUS_INVALID_DEVICE_REQUEST);
     assert_eq!(invalidate(raw.0.cast()), STATUS_INVALID_DEVICE_STATE, "not initialised");
     assert_eq!(invalidate(elsewhere.as_ptr().cast()), STATUS_ACCESS_VIOLATION);
-    tests::raw::wait(|then| raw.close(then));
+    tests::kit::raw::wait(|then| raw.close(then));
     // None of it harmed the queue pair.
     assert_eq!(local.post(&side.qp, 0), STATUS_SUCCESS);
     assert_eq!(side.ends(1), [(NdkOperationTypeFastRegister, STATUS_SUCCESS)]);
 }
 
 fn a_post_needs_a_connection_and_room(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let idle = net.side(0);
     let mapped = Mapped::new(&net, &idle, 0, true);
     assert_eq!(mapped.post(&idle.qp, READ), STATUS_CONNECTION_INVALID);
@@ -208,7 +208,7 @@ fn a_post_needs_a_connection_and_room(test: Test) {
 }
 
 fn page_lists_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let side = &connection.sides[0];
     let mapped = Mapped::new(&net, side, 0, true);
@@ -226,7 +226,7 @@ fn page_lists_run_out(test: Test) {
 }
 
 fn a_flush_cancels_what_has_not_begun(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let [side, server] = &connection.sides;
     let mapped = Mapped::new(&net, side, 0, true);

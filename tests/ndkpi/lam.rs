@@ -1,11 +1,11 @@
 //! Logical address mappings.
 
 use crate::record::Test;
-use crate::world::Net;
+use crate::world::{Net, recorded};
 use driver::abi::*;
-use ndkperf::{Buffer, Mdl};
+use ndk_consumer::{Buffer, Mdl};
 use tests::call;
-use tests::raw::{Object, PATIENCE, request};
+use tests::kit::raw::{Object, PATIENCE, request};
 
 crate::tests! {
     a_mapping_lists_the_pages_of_its_buffer
@@ -50,7 +50,7 @@ fn release(net: &Net, lam: &mut Lam) {
 }
 
 fn a_mapping_lists_the_pages_of_its_buffer(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let buffer = Buffer::new(4 * PAGE_SIZE);
     let mut mdl = Mdl::new(buffer.as_ptr(), buffer.len());
     let offset = buffer.as_ptr().addr() % PAGE_SIZE;
@@ -67,7 +67,7 @@ fn a_mapping_lists_the_pages_of_its_buffer(test: Test) {
 }
 
 fn a_mapping_that_is_too_small_is_told_its_size(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let buffer = Buffer::new(2 * PAGE_SIZE);
     let mut mdl = Mdl::new(buffer.as_ptr(), buffer.len());
     let mut lam = Lam::new();
@@ -79,7 +79,7 @@ fn a_mapping_that_is_too_small_is_told_its_size(test: Test) {
 }
 
 fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let buffer = Buffer::new(2 * PAGE_SIZE);
     let (mut first, mut second) =
         (Mdl::new(buffer.as_ptr(), 100), Mdl::new(buffer.as_ptr().wrapping_add(101), 100));
@@ -93,7 +93,7 @@ fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
 }
 
 fn mappings_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let buffer = Buffer::new(1);
     let mut mdl = Mdl::new(buffer.as_ptr(), 1);
     let mut lam = Lam::new();

@@ -1,12 +1,12 @@
 //! A provider without room: for objects, for requests, for ports.
 
 use crate::record::Test;
-use crate::world::{LIMITS, Net, PORT, status};
+use crate::world::{LIMITS, PORT, recorded, status};
 use driver::abi::*;
-use ndkperf::{Buffer, Mdl, QpConfig, SrqConfig};
+use ndk_consumer::{Buffer, Mdl, QpConfig, SrqConfig};
 use std::sync::{Arc, mpsc};
 use tests::call;
-use tests::raw::{Object, request, wait};
+use tests::kit::raw::{Object, request, wait};
 
 const SRQ: SrqConfig = SrqConfig { depth: 8, receive_sge: 1, threshold: 0 };
 
@@ -17,7 +17,7 @@ crate::tests! {
 }
 
 fn a_full_provider_creates_nothing(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let srq = side.pd.create_srq(SRQ).unwrap();
     let buffer = Arc::new(Buffer::new(1));
@@ -45,7 +45,7 @@ fn a_full_provider_creates_nothing(test: Test) {
 
 /// What is pending while the provider is held takes a place each.
 fn requests_find_no_room(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let (connector, free) =
         (net.adapters[0].create_connector().unwrap(), net.adapters[0].create_connector().unwrap());
@@ -107,7 +107,7 @@ fn requests_find_no_room(test: Test) {
 
 /// Every ephemeral port has its listener.
 fn ports_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let any = net.at(0, 0);
     let mut listeners = Vec::new();

@@ -1,11 +1,11 @@
 //! Listeners.
 
 use crate::record::Test;
-use crate::world::{LIMITS, Net, PORT, status};
+use crate::world::{LIMITS, PORT, recorded, status};
 use driver::abi::*;
 use std::net::SocketAddr;
 use tests::call;
-use tests::raw::{Object, PATIENCE, request, wait};
+use tests::kit::raw::{Object, PATIENCE, request, wait};
 
 crate::tests! {
     an_address_is_checked_and_taken
@@ -18,7 +18,7 @@ fn listen(listener: Object<NDK_LISTENER>, at: SocketAddr) -> NTSTATUS {
 }
 
 fn an_address_is_checked_and_taken(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let adapter = Object(net.adapters[0].as_ptr());
     let [first, second] =
         [(); 2].map(|()| wait(|then| adapter.create_listener(Box::new(|_| ()), then)).unwrap());
@@ -35,7 +35,7 @@ fn an_address_is_checked_and_taken(test: Test) {
 }
 
 fn its_address_can_be_asked_for(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let adapter = Object(net.adapters[0].as_ptr());
     let listener = wait(|then| adapter.create_listener(Box::new(|_| ()), then)).unwrap();
     let mut address = SOCKADDR_INET::UNSPECIFIED;
@@ -53,7 +53,7 @@ fn its_address_can_be_asked_for(test: Test) {
 }
 
 fn a_paused_listener_refuses(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let listener = net.listen();
     let connector = net.adapters[0].create_connector().unwrap();

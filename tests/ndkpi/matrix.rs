@@ -1,12 +1,12 @@
 //! The matrix: documented statuses against what the tests have seen.
 
 use crate::record::Test;
-use driver::abi::documented::{Delivery, Documented, Function, GROUPS, Group, Source};
 use driver::abi::{NTSTATUS, STATUS_CONNECTION_INVALID, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tests::documented::{Delivery, Documented, Function, GROUPS, Group, Source};
 
 /// Rows that wait for a part of the provider that does not exist yet: `table.function` with all of
 /// its rows, or `table.function/delivery/status`. An entry that covers no open row is an error, so

@@ -1,11 +1,11 @@
 //! Memory regions.
 
 use crate::record::Test;
-use crate::world::{ALL_ACCESS, Net};
+use crate::world::{ALL_ACCESS, Net, recorded};
 use driver::abi::*;
-use ndkperf::{Buffer, Mdl};
+use ndk_consumer::{Buffer, Mdl};
 use tests::call;
-use tests::raw::{Object, PATIENCE, create, request, wait};
+use tests::kit::raw::{Object, PATIENCE, create, request, wait};
 
 crate::tests! {
     a_region_is_registered_and_named
@@ -38,7 +38,7 @@ fn close(pd: Object<NDK_PD>, mr: Object<NDK_MR>) {
 }
 
 fn a_region_is_registered_and_named(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (pd, mr) = region(&net);
     let buffer = Buffer::new(100);
     let mut mdl = Mdl::new(buffer.as_ptr(), 100);
@@ -52,7 +52,7 @@ fn a_region_is_registered_and_named(test: Test) {
 }
 
 fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (pd, mr) = region(&net);
     let buffer = Buffer::new(300);
     let mut first = Mdl::new(buffer.as_ptr(), 100);
@@ -65,7 +65,7 @@ fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
 }
 
 fn a_region_is_of_one_kind_and_in_one_state(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (pd, mr) = region(&net);
     let buffer = Buffer::new(100);
     let mut mdl = Mdl::new(buffer.as_ptr(), 100);
@@ -82,7 +82,7 @@ fn a_region_is_of_one_kind_and_in_one_state(test: Test) {
 }
 
 fn registrations_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let pd = wait(|then| Object(net.adapters[0].as_ptr()).create_pd(then)).unwrap();
     let buffer = Buffer::new(1);
     let mut mdl = Mdl::new(buffer.as_ptr(), 1);

@@ -1,12 +1,12 @@
 //! Memory windows.
 
 use crate::record::Test;
-use crate::world::{Connection, Ends, Net, Side, status};
+use crate::world::{Connection, Ends, Side, recorded, status};
 use driver::abi::*;
-use ndkperf::{Buffer, Invalidate, Mw, QpConfig};
+use ndk_consumer::{Buffer, Invalidate, Mw, QpConfig};
 use std::sync::Arc;
 use tests::call;
-use tests::raw::{Object, PATIENCE, request, wait};
+use tests::kit::raw::{Object, PATIENCE, request, wait};
 
 crate::tests! {
     a_window_is_bound_and_invalidated
@@ -26,7 +26,7 @@ fn windowed(connection: &Connection, side: usize) -> (&Side, Arc<Mw>) {
 }
 
 fn a_window_is_bound_and_invalidated(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let client = &connection.sides[0];
     let (server, mw) = windowed(&connection, 1);
@@ -42,7 +42,7 @@ fn a_window_is_bound_and_invalidated(test: Test) {
 }
 
 fn a_window_lies_inside_its_region(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     let (qp, end) = (Object(side.qp.as_ptr()), side.mr.remote(side.mr.buffer().len()).address);
@@ -54,7 +54,7 @@ fn a_window_lies_inside_its_region(test: Test) {
 
 /// What the page of the deregistration, which names no failure, makes of a bound window.
 fn a_window_ends_with_its_region(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let client = &connection.sides[0];
     let (server, mw) = windowed(&connection, 1);
@@ -69,7 +69,7 @@ fn a_window_ends_with_its_region(test: Test) {
 }
 
 fn a_window_is_bound_once_at_a_time(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     for _ in 0..2 {
@@ -82,7 +82,7 @@ fn a_window_is_bound_once_at_a_time(test: Test) {
 }
 
 fn a_post_names_a_region_and_a_window(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     let read_only = side.pd.register(Buffer::new(10), 0).unwrap();
@@ -98,7 +98,7 @@ fn a_post_names_a_region_and_a_window(test: Test) {
 }
 
 fn a_post_needs_a_connection_and_room(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let idle = net.side(0);
     let mw = idle.pd.create_mw().unwrap();
     let posted = idle.qp.bind(1, &idle.mr, &mw, 0..10, READ);
@@ -115,7 +115,7 @@ fn a_post_needs_a_connection_and_room(test: Test) {
 }
 
 fn a_flush_cancels_what_has_not_begun(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     net.wires[1].cut();

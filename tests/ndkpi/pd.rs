@@ -1,12 +1,12 @@
 //! The protection domain: what it creates.
 
 use crate::record::Test;
-use crate::world::{Ends, Net, Side, status};
+use crate::world::{Ends, Side, recorded, status};
 use driver::abi::*;
-use ndkperf::{Buffer, QpConfig, Remote, Sge};
+use ndk_consumer::{Buffer, QpConfig, Remote, Sge};
 use std::sync::Arc;
 use tests::call;
-use tests::raw::{Object, create, start, wait};
+use tests::kit::raw::{Object, create, start, wait};
 
 crate::tests! {
     a_qp_has_limits
@@ -16,7 +16,7 @@ crate::tests! {
 }
 
 fn a_qp_has_limits(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let info = net.adapters[0].info().unwrap();
     let side = net.side(0);
     let create = |config| status(side.pd.create_qp(&side.cq, &side.cq, config));
@@ -35,7 +35,7 @@ fn a_qp_has_limits(test: Test) {
 
 /// A domain whose close waits for a region.
 fn a_closing_domain_creates_nothing(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let adapter = Object(net.adapters[0].as_ptr());
     let pd = wait(|then| adapter.create_pd(then)).unwrap();
     let mr = wait(|then| pd.create_mr(then)).unwrap();
@@ -48,7 +48,7 @@ fn a_closing_domain_creates_nothing(test: Test) {
 }
 
 fn the_privileged_token_names_logical_addresses(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let buffer = Arc::new(Buffer::new(PAGE_SIZE));
@@ -70,7 +70,7 @@ fn the_privileged_token_names_logical_addresses(test: Test) {
 }
 
 fn qps_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let Side { cq, pd, .. } = net.side(0);
     let tiny = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
     let mut qps = Vec::new();

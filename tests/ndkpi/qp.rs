@@ -1,10 +1,10 @@
 //! Queue pairs: what the posts answer at once. How requests end is in `completions`.
 
 use crate::record::Test;
-use crate::world::Net;
+use crate::world::recorded;
 use driver::abi::*;
 use tests::call;
-use tests::raw::Object;
+use tests::kit::raw::Object;
 
 crate::tests! {
     a_post_needs_a_connection
@@ -44,7 +44,7 @@ fn element(len: u32) -> NDK_SGE {
 }
 
 fn a_post_needs_a_connection(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let side = net.side(0);
     let qp = Object(side.qp.as_ptr());
     for post in INITIATORS {
@@ -55,7 +55,7 @@ fn a_post_needs_a_connection(test: Test) {
 
 fn a_queue_holds_what_it_was_made_for(test: Test) {
     for post in POSTS {
-        let net = Net::new(test);
+        let net = recorded(test);
         let connection = net.connect();
         let qp = Object(connection.sides[0].qp.as_ptr());
         // Nothing is taken out of the queue meanwhile.
@@ -69,7 +69,7 @@ fn a_queue_holds_what_it_was_made_for(test: Test) {
 }
 
 fn a_request_has_limits(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let connection = net.connect();
     let qp = Object(connection.sides[0].qp.as_ptr());
     for post in POSTS {

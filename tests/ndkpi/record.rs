@@ -7,10 +7,10 @@
 
 use crate::matrix::{Matrix, Seen};
 use crate::slots;
-use driver::abi::documented::{CALLBACKS, COMPLETIONS, Delivery};
 use driver::abi::*;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use tests::documented::{CALLBACKS, COMPLETIONS, Delivery};
 
 /// The test that an object belongs to.
 #[derive(Clone, Copy, Debug)]

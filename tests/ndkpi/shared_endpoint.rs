@@ -1,13 +1,13 @@
 //! Shared endpoints, and connecting from them.
 
 use crate::record::Test;
-use crate::world::{Ends, LIMITS, Net, PORT, Side, status};
+use crate::world::{Ends, LIMITS, Net, PORT, Side, impatient, recorded, status};
 use driver::abi::*;
-use ndkperf::{Connector, SharedEndpoint};
+use ndk_consumer::{Connector, SharedEndpoint};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tests::call;
-use tests::raw::{Object, PATIENCE, request};
+use tests::kit::raw::{Object, PATIENCE, request};
 
 crate::tests! {
     an_address_is_checked_and_taken
@@ -39,7 +39,7 @@ impl Shared {
 }
 
 fn an_address_is_checked_and_taken(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let share = |at| status(net.adapters[0].share(at));
     assert_eq!(share(net.at(1, PORT)), STATUS_INVALID_ADDRESS);
     let endpoint = net.adapters[0].share(net.at(0, PORT)).unwrap();
@@ -49,7 +49,7 @@ fn an_address_is_checked_and_taken(test: Test) {
 }
 
 fn its_address_can_be_asked_for(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let endpoint = net.adapters[0].share(net.at(0, 0)).unwrap();
     let raw = Object(endpoint.as_ptr());
     let mut address = SOCKADDR_INET::UNSPECIFIED;
@@ -64,7 +64,7 @@ fn its_address_can_be_asked_for(test: Test) {
 }
 
 fn several_connections_share_a_port(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let shared = shared(&net);
     let listeners = [PORT, PORT + 1].map(|port| net.adapters[1].listen(net.at(1, port)).unwrap());
     let (first, second) = (net.side(1), net.side(1));
@@ -93,7 +93,7 @@ fn several_connections_share_a_port(test: Test) {
 }
 
 fn a_connect_needs_sound_arguments(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let shared = shared(&net);
     let (qp, endpoint) = (shared.side.qp.as_ptr(), shared.endpoint.as_ptr());
     let to = SOCKADDR_INET::from(net.at(1, PORT));
@@ -128,7 +128,7 @@ fn a_connect_needs_sound_arguments(test: Test) {
 }
 
 fn a_connect_needs_a_free_queue_pair(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let Shared { side: idle, endpoint, connector } = shared(&net);
     let connection = net.connect();
     let connect = |side: &Side| {
@@ -143,7 +143,7 @@ fn a_connect_needs_a_free_queue_pair(test: Test) {
 }
 
 fn a_connect_needs_somebody_who_answers(test: Test) {
-    let net = Net::impatient(test);
+    let net = impatient(test);
     let shared = shared(&net);
     assert_eq!(shared.connect("[fd00::2]:7174".parse().unwrap()), STATUS_NETWORK_UNREACHABLE);
     assert_eq!(shared.connect("10.0.0.77:7174".parse().unwrap()), STATUS_HOST_UNREACHABLE);
@@ -153,7 +153,7 @@ fn a_connect_needs_somebody_who_answers(test: Test) {
 }
 
 fn a_close_ends_a_connect(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let Shared { side, endpoint, connector } = shared(&net);
     let listener = net.listen();
     let connect = connector.connect_shared(&side.qp, &endpoint, net.at(1, PORT), LIMITS, b"");

@@ -2,10 +2,10 @@
 //! by what its last arguments are.
 
 use crate::record::*;
-use driver::abi::documented::Delivery;
 use driver::abi::*;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use tests::documented::Delivery;
 
 /// A function that stands in a table in the provider's place.
 trait Recorded<F> {

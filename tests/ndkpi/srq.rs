@@ -1,11 +1,11 @@
 //! Shared receive queues.
 
 use crate::record::Test;
-use crate::world::{Net, Side, status};
+use crate::world::{Net, Side, recorded, status};
 use driver::abi::*;
-use ndkperf::{QpConfig, Sge, Srq, SrqConfig};
+use ndk_consumer::{QpConfig, Sge, Srq, SrqConfig};
 use std::sync::Arc;
-use tests::raw::PATIENCE;
+use tests::kit::raw::PATIENCE;
 
 crate::tests! {
     a_queue_has_limits
@@ -32,7 +32,7 @@ fn attached(side: Side, srq: &Arc<Srq>) -> Side {
 }
 
 fn a_queue_has_limits(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let info = net.adapters[1].info().unwrap();
     let (side, srq) = shared(&net, CONFIG);
     let most = SrqConfig { depth: info.MaxSrqDepth, ..CONFIG };
@@ -50,7 +50,7 @@ fn a_queue_has_limits(test: Test) {
 }
 
 fn queue_pairs_take_their_receives_from_it(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (side, srq) = shared(&net, CONFIG);
     let server = attached(side, &srq);
     srq.receive(5, &[server.mr.sge(0..10)]).unwrap();
@@ -63,7 +63,7 @@ fn queue_pairs_take_their_receives_from_it(test: Test) {
 }
 
 fn it_tells_when_few_receives_are_left(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (_side, srq) = shared(&net, CONFIG);
     for context in 0..3 {
         srq.receive(context, &[]).unwrap();
@@ -76,7 +76,7 @@ fn it_tells_when_few_receives_are_left(test: Test) {
 }
 
 fn a_receive_has_limits(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (_side, srq) = shared(&net, CONFIG);
     let element = Sge::at(0x1000, 1, 7);
     assert_eq!(status(srq.receive(1, &[element, element])), STATUS_DATA_OVERRUN);
@@ -89,14 +89,14 @@ fn a_receive_has_limits(test: Test) {
 }
 
 fn a_queue_pair_with_one_has_no_receives_of_its_own(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (side, srq) = shared(&net, CONFIG);
     let side = attached(side, &srq);
     assert_eq!(status(side.qp.receive(1, &[])), STATUS_INVALID_DEVICE_REQUEST);
 }
 
 fn queue_pairs_run_out(test: Test) {
-    let net = Net::new(test);
+    let net = recorded(test);
     let (Side { cq, pd, .. }, srq) = shared(&net, CONFIG);
     let tiny = QpConfig { initiator_depth: 1, ..QpConfig::default() };
     let mut qps = Vec::new();

@@ -4,15 +4,19 @@
 //!
 //! ```text
 //! .ci/coverage                                                    lines of rocev2's code that its tests run
-//! RUSTFLAGS="--cfg loom" cargo test -p driver -p netadapter-glue --lib --target-dir target/loom -- loom token
-//! MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p driver --lib -- ring:: ndk:: abi::
+//! RUSTFLAGS="--cfg loom" cargo test -p driver -p ndis-driver -p netadapter-glue --lib --target-dir target/loom -- loom token
+//! MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p driver --lib -- shard:: sync:: ndk:: abi::
 //! cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none packet    or another target of tests/fuzz/src/lib.rs
 //! ```
 #![allow(clippy::macro_metavars_in_unsafe, reason = "whole C calls are arguments of `call`")]
 
+/// The folder of the workspace.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 pub mod alloc;
-pub mod net;
-pub mod raw;
+#[path = "../ndkpi/documented/mod.rs"]
+pub mod documented;
+pub mod kit;
 pub mod rng;
 pub mod sim;
 pub mod switch;

@@ -28,7 +28,7 @@ pub(crate) struct Named<T> {
 
 /// One thread's objects.
 pub(crate) struct Actor<'a> {
-    pub(crate) hosts: &'a [Host; 2],
+    pub(crate) net: &'a Net,
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) rng: Rng,
     /// Another adapter instance of each host.
@@ -38,10 +38,10 @@ pub(crate) struct Actor<'a> {
 }
 
 impl<'a> Actor<'a> {
-    pub(crate) fn new(hosts: &'a [Host; 2], shared: &'a Arc<Shared>, seed: u64) -> Self {
-        let instances = hosts.each_ref().map(open);
+    pub(crate) fn new(net: &'a Net, shared: &'a Arc<Shared>, seed: u64) -> Self {
+        let instances = [0, 1].map(|host| net.open(host));
         let (things, pairs) = (Default::default(), Vec::new());
-        Self { hosts, shared, rng: Rng(seed), instances, things, pairs }
+        Self { net, shared, rng: Rng(seed), instances, things, pairs }
     }
 
     pub(crate) fn act(&mut self) {
@@ -80,11 +80,7 @@ impl<'a> Actor<'a> {
 
     /// One of the instances that stay open.
     pub(crate) fn adapter(&mut self, host: usize) -> Object<NDK_ADAPTER> {
-        if self.rng.one_in(2) {
-            self.hosts[host].adapter
-        } else {
-            Object(self.instances[host].as_ptr())
-        }
+        if self.rng.one_in(2) { self.net.raw(host) } else { Object(self.instances[host].as_ptr()) }
     }
 
     /// A CQ whose notification takes the results and arms again.
@@ -130,7 +126,7 @@ impl<'a> Actor<'a> {
 
     fn share(&mut self, host: usize) {
         if self.things[host].endpoints.len() < 2 {
-            let (adapter, local) = (self.adapter(host), self.hosts[host].at(0));
+            let (adapter, local) = (self.adapter(host), self.net.at(host, 0));
             let endpoint = wait(|then| adapter.share(local, then)).unwrap();
             self.things[host].endpoints.push(endpoint);
         }
@@ -280,7 +276,7 @@ impl<'a> Actor<'a> {
 
     /// An adapter instance that is closed while what was created in it is still closing.
     fn visit(&mut self, host: usize) {
-        let instance = open(&self.hosts[host]);
+        let instance = self.net.open(host);
         let adapter = Object(instance.as_ptr());
         assert_eq!(instance.info().unwrap().RdmaTechnology, NdkRoCEv2);
         let pd = wait(|then| adapter.create_pd(then)).unwrap();
@@ -382,11 +378,6 @@ pub(crate) fn pick_pd(
     own: &[Object<NDK_PD>],
 ) -> Object<NDK_PD> {
     if rng.one_in(16) { *rng.pick(own).unwrap_or(&common) } else { common }
-}
-
-fn open(host: &Host) -> Arc<Adapter> {
-    let opener: Arc<dyn Opener> = host.provider.clone();
-    Adapter::open(opener).unwrap()
 }
 
 /// A close that any thread can do.

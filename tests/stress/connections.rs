@@ -101,9 +101,9 @@ impl Actor<'_> {
         let (shared, target) = (Arc::clone(self.shared), Arc::clone(&slot));
         let (refuses, form) = (self.rng.one_in(6), Form::any(&mut self.rng));
         let remote =
-            if self.rng.one_in(16) { "10.0.0.77".parse().unwrap() } else { self.hosts[1].ip };
+            if self.rng.one_in(16) { "10.0.0.77".parse().unwrap() } else { self.net.addresses[1] };
         let port = if self.rng.one_in(16) { PORT + 1 } else { PORT };
-        let (local, remote) = (self.hosts[host].at(0), SocketAddr::new(remote, port));
+        let (local, remote) = (self.net.at(host, 0), SocketAddr::new(remote, port));
         let endpoint = if self.rng.one_in(3) {
             self.rng.pick(&self.things[host].endpoints).copied()
         } else {
@@ -140,7 +140,7 @@ impl Actor<'_> {
         let rng = Mutex::new(Rng(seed));
         let incoming =
             Box::new(move |connector| shared.incoming(1, connector, &mut rng.lock().unwrap()));
-        let (adapter, local) = (self.adapter(1), self.hosts[1].at(PORT));
+        let (adapter, local) = (self.adapter(1), self.net.at(1, PORT));
         let listener = wait(|then| adapter.create_listener(incoming, then)).unwrap();
         self.shared.await_request(start(|then| listener.listen(local, then)));
         self.things[1].listeners.push(listener);

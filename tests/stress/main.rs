@@ -20,7 +20,8 @@ mod posts;
 use actor::{Actor, Named, pick_pd};
 use connections::{Form, ask};
 use driver::abi::*;
-use ndkperf::{Adapter, Buffer, Lam, Opener, Remote};
+use ndk_consumer::{Adapter, Buffer, Lam, Remote};
+use netadapter_glue::Edge;
 use netadapter_glue::fault::{FaultInjector, Faults};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
 use std::collections::BTreeMap;
@@ -30,10 +31,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tests::call;
-use tests::raw::{Host, Left, Memory, Object, PATIENCE, Post, QpSize, Then, request, start, wait};
+use tests::kit::raw::{Left, Memory, Object, Post, QpSize, Then, request, start, wait};
+use tests::kit::{ADDRESSES, Net, PATIENCE, PORT};
 use tests::rng::Rng;
 
-const PORT: u16 = 7174;
 /// Objects of one kind that a thread has open, at most.
 const MOST: usize = 12;
 /// Buffers, which every registration and mapping uses a part of.
@@ -258,19 +259,17 @@ fn anything_within_the_contract_ends() {
     let seconds = environment("STRESS_SECONDS", 3);
     eprintln!("STRESS_SEED={seed} STRESS_SECONDS={seconds}");
     let (first, second) = pair(MemoryConfig::default());
-    let hosts = [
-        Host::new(faulty(first, seed), "10.0.0.1"),
-        Host::new(faulty(second, seed + 1), "10.0.0.2"),
-    ];
+    let edges: [Box<dyn Edge + Send>; 2] = [faulty(first, seed), faulty(second, seed + 1)];
+    let net = Net::over(edges, ADDRESSES, |_| ());
     let buffers = (0..BUFFERS).map(|_| Arc::new(Buffer::new(BUFFER))).collect();
-    let pds = hosts.each_ref().map(|host| wait(|then| host.adapter.create_pd(then)).unwrap());
-    let shared = Arc::new(Shared::new(buffers, pds, hosts[1].ip));
+    let pds = [0, 1].map(|host| wait(|then| net.raw(host).create_pd(then)).unwrap());
+    let shared = Arc::new(Shared::new(buffers, pds, net.addresses[1]));
     let end = Instant::now() + Duration::from_secs(seconds);
     let instances = std::thread::scope(|scope| {
         let threads = [0, 1].map(|thread| {
-            let (hosts, shared) = (&hosts, &shared);
+            let (net, shared) = (&net, &shared);
             scope.spawn(move || {
-                let mut actor = Actor::new(hosts, shared, seed ^ (thread << 32));
+                let mut actor = Actor::new(net, shared, seed ^ (thread << 32));
                 let mut calls = 0_u64;
                 let late = end + PATIENCE;
                 let goes_on = || {
@@ -293,8 +292,8 @@ fn anything_within_the_contract_ends() {
         threads.map(|thread| thread.join().expect("the thread ends"))
     });
     // No connect event comes from here on, but one may be running.
-    for host in &hosts {
-        let pd = wait(|then| host.adapter.create_pd(then)).unwrap();
+    for host in [0, 1] {
+        let pd = wait(|then| net.raw(host).create_pd(then)).unwrap();
         wait(|then| pd.close(then));
     }
     close_rest(&shared);
@@ -307,7 +306,7 @@ fn anything_within_the_contract_ends() {
     }
     shared.closes.lock().unwrap().clear();
     drop(instances);
-    hosts.into_iter().for_each(Host::close);
+    net.finish();
     shared.settle();
     assert!(shared.requests.lock().unwrap().is_empty(), "every request ends");
     let [closes, requests, successful] = &shared.settled;

@@ -1,6 +1,6 @@
 use super::*;
 use std::ptr::null_mut;
-use tests::raw::request;
+use tests::kit::raw::request;
 
 #[test]
 fn the_adapter_tells_the_truth() {

@@ -1,17 +1,17 @@
 use super::*;
-use ndkperf::{Connector, Listener, ReadLimits, Request};
+use ndk_consumer::{Connector, Listener, ReadLimits, Request};
 use rocev2::env::Duration;
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
-use tests::raw::start;
+use tests::kit::raw::start;
 
 /// Two hosts whose patience with each other is short.
 fn impatient() -> Net {
-    Net::with_config(["10.0.0.1", "10.0.0.2"], |config| {
+    Net::with_config(ADDRESSES, |config| {
         config.cm.first_resend = Duration::from_millis(20);
         config.cm.connect_limit = Duration::from_millis(200);
         config.cm.disconnect_limit = Duration::from_millis(200);
-        config.cm.patience.service_limit = Duration::from_millis(100);
+        config.cm.peer_limits.service_limit = Duration::from_millis(100);
         config.cm.service_timeout_code = 14;
         config.cm.response_timeout_code = 14;
     })
@@ -39,12 +39,12 @@ fn ask(net: &Net) -> Asked {
 fn a_peer_that_falls_silent_times_the_connect_out() {
     let net = impatient();
     drop(net.connect());
-    let gate = hold(&net, 1);
+    let gate = net.hold(1);
     let side = net.side(0);
     let active = net.adapters[0].create_connector().unwrap();
     let request = active.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
     assert_eq!(status(request.wait()), STATUS_IO_TIMEOUT);
-    go_on(gate);
+    drop(gate);
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn an_accept_that_nobody_confirms_times_out_on_both_sides() {
     let server = net.side(1);
     let accept = passive.accept(&server.qp, LIMITS, b"");
     request.wait().unwrap();
-    let gate = hold(&net, 0);
+    let gate = net.hold(0);
     assert_eq!(status(accept.wait()), STATUS_IO_TIMEOUT);
-    go_on(gate);
+    drop(gate);
     turn(&net.adapters[0]);
     // The acceptor has told us why.
     assert_eq!(status(active.complete_connect().wait()), STATUS_IO_TIMEOUT);
@@ -67,10 +67,10 @@ fn an_accept_that_nobody_confirms_times_out_on_both_sides() {
 fn a_disconnect_that_nobody_answers_times_out() {
     let net = impatient();
     let connection = net.connect();
-    let gate = hold(&net, 1);
+    let gate = net.hold(1);
     let request = connection.connectors[0].disconnect();
     assert_eq!(status(request.wait()), STATUS_IO_TIMEOUT);
-    go_on(gate);
+    drop(gate);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use ndkperf::{Arm, Cq};
+use ndk_consumer::{Arm, Cq};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 use super::*;
-use ndkperf::{Buffer, Mdl};
+use ndk_consumer::{Buffer, Mdl};
 use std::ptr::null_mut;
 
 const PAGE: usize = PAGE_SIZE;

@@ -15,19 +15,14 @@ mod reason;
 mod shared_endpoint;
 
 use driver::abi::*;
-use ndkperf::{Adapter, Qp, QpConfig};
+use ndk_consumer::{Adapter, Qp, QpConfig};
 use std::sync::Arc;
-use tests::net::*;
-use tests::raw::{Gate, Object, wait};
+use tests::kit::raw::{Object, wait};
+use tests::kit::*;
 
-/// Calls a slot of an object's table.
+/// Calls a slot of the table of a pointer to an object.
 macro_rules! call {
-    ($object:expr, $slot:ident $(, $argument:expr)* $(,)?) => {{
-        let object = $object;
-        // SAFETY: the object is open and nobody replaces its table; the arguments are as the test
-        // wants them, which the provider has to stand.
-        unsafe { ((*(*object).Dispatch.get().read()).$slot)(object $(, $argument)*) }
-    }};
+    ($object:expr, $($call:tt)*) => { tests::call!(Object($object), $($call)*) };
 }
 use call;
 
@@ -37,7 +32,7 @@ fn turn(adapter: &Arc<Adapter>) {
 }
 
 /// A QP whose receives complete at once, cancelled: a source of completions.
-fn dead_qp(side: &Side, cq: &Arc<ndkperf::Cq>) -> Arc<Qp> {
+fn dead_qp(side: &Side, cq: &Arc<ndk_consumer::Cq>) -> Arc<Qp> {
     let qp = side.pd.create_qp(cq, &side.cq, QpConfig::default()).unwrap();
     qp.flush();
     qp
@@ -51,16 +46,4 @@ fn complete(qp: &Qp, side: &Side, contexts: std::ops::Range<usize>) {
             std::thread::yield_now();
         }
     }
-}
-
-/// Stops a host inside a callback.
-fn hold(net: &Net, host: usize) -> Gate {
-    Object(net.adapters[host].as_ptr()).hold()
-}
-
-/// Lets it go on.
-fn go_on(gate: Gate) {
-    let pd = gate.pd;
-    drop(gate);
-    wait(|then| pd.close(then));
 }

@@ -1,13 +1,13 @@
 //! What a buggy consumer does: each gets a status, and the provider goes on.
 
 use super::*;
-use driver::abi::documented::{Documented, GROUPS};
-use ndkperf::{Buffer, Connector, Mdl, Mw, QpConfig, SharedEndpoint, Srq, SrqConfig};
+use ndk_consumer::{Buffer, Connector, Mdl, Mw, QpConfig, SharedEndpoint, Srq, SrqConfig};
 use std::collections::BTreeSet;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tests::call_on;
-use tests::raw::start;
+use tests::documented::{Documented, GROUPS};
+use tests::kit::raw::start;
 
 unsafe extern "system" fn count(context: PVOID) {
     // SAFETY: the counter of the test.

@@ -2,9 +2,9 @@
 //! (`driver::ndk::reason`), at both of its ends.
 
 use super::*;
-use ndkperf::{ReadLimits, Remote};
+use ndk_consumer::{ReadLimits, Remote};
 use std::sync::mpsc::{Sender, channel};
-use tests::raw::request;
+use tests::kit::raw::request;
 
 /// What happened, and of a NAK its code: remote access error.
 const RECEIVED_ACCESS: u32 = 0x12;

@@ -1,11 +1,11 @@
 use super::*;
-use ndkperf::Connector;
-use tests::raw::start;
+use ndk_consumer::Connector;
+use tests::kit::raw::start;
 
 /// Connects from a shared endpoint to a port of the second host.
 fn connect(
     net: &Net,
-    endpoint: &Arc<ndkperf::SharedEndpoint>,
+    endpoint: &Arc<ndk_consumer::SharedEndpoint>,
     port: u16,
 ) -> (Side, [Connector; 2]) {
     let (client, server) = (net.side(0), net.side(1));
@@ -119,7 +119,7 @@ fn only_an_own_address_can_be_shared() {
 #[test]
 fn ephemeral_ports_come_to_an_end() {
     let net = Net::new();
-    let mut all: Vec<Arc<ndkperf::SharedEndpoint>> = Vec::new();
+    let mut all: Vec<Arc<ndk_consumer::SharedEndpoint>> = Vec::new();
     let full = loop {
         match net.adapters[0].share(net.at(0, 0)) {
             Ok(endpoint) => all.push(endpoint),

@@ -9,9 +9,9 @@ mod together;
 mod window;
 
 use driver::abi::*;
-use ndkperf::{Buffer, Connector, FastRegister, Frmr, Lam, Listener, QpConfig, Remote, Sge};
+use ndk_consumer::{Buffer, Connector, FastRegister, Frmr, Lam, Listener, QpConfig, Remote, Sge};
 use std::sync::Arc;
-use tests::net::{Connected, Net, PATIENCE, Side, status};
+use tests::kit::{Connected, Net, PATIENCE, Side, status};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The first address of every fast registration here: a label that means nothing.
@@ -24,7 +24,7 @@ struct Pair {
     server: Side,
     _connectors: [Connector; 2],
     _listener: Arc<Listener>,
-    net: Net,
+    net: Arc<Net>,
 }
 
 impl Pair {
@@ -34,7 +34,7 @@ impl Pair {
 
     /// Both QPs are made with `config`.
     fn with(config: QpConfig) -> Self {
-        let net = Net::new();
+        let net = Arc::new(Net::new());
         let [client, server] = [0, 1].map(|host| {
             let mut side = net.side(host);
             side.qp = side.pd.create_qp(&side.cq, &side.cq, config).unwrap();

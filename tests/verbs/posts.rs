@@ -1,6 +1,6 @@
 use super::*;
-use ndkperf::{InlineData, Invalidate};
-use tests::net::PORT;
+use ndk_consumer::{InlineData, Invalidate};
+use tests::kit::PORT;
 
 const DEFER: u32 = NDK_OP_FLAG_DEFER;
 const INLINE: u32 = 64;

@@ -1,6 +1,6 @@
 use super::*;
-use ndkperf::Mr;
-use tests::raw::{Object, start};
+use ndk_consumer::Mr;
+use tests::kit::raw::{Object, start};
 
 impl Pair {
     /// A region of the server with these rights.
@@ -72,7 +72,7 @@ fn each_kind_of_region_has_its_own_calls() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(1, true).unwrap());
     let raw = Object(frmr.as_ptr());
-    let mut mdl = ndkperf::Mdl::new(mapped.lam.buffer().as_ptr(), 100);
+    let mut mdl = ndk_consumer::Mdl::new(mapped.lam.buffer().as_ptr(), 100);
     let registered = start(|then| raw.register(&mut mdl, 100, then)).recv_timeout(PATIENCE);
     assert_eq!(registered, Ok(STATUS_INVALID_DEVICE_REQUEST));
     let ended = start(|then| raw.deregister(then)).recv_timeout(PATIENCE);

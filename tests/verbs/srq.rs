@@ -1,8 +1,8 @@
 use super::*;
-use ndkperf::{Cq, Qp, Srq, SrqConfig};
+use ndk_consumer::{Cq, Qp, Srq, SrqConfig};
 use std::sync::mpsc::TryRecvError;
-use tests::net::PORT;
-use tests::raw::{Object, start};
+use tests::kit::PORT;
+use tests::kit::raw::{Object, start};
 
 /// Two connections whose servers share a receive queue. The QPs' contexts are 1 and 2.
 struct Shared {
@@ -198,4 +198,18 @@ fn it_closes_after_its_qps_and_with_receives_in_it() {
     closed.recv_timeout(PATIENCE).unwrap();
     // The wrappers that were forgotten hold the adapter open.
     std::mem::forget(net);
+}
+
+#[test]
+fn the_receives_that_it_closes_with_complete_on_no_cq() {
+    let net = Net::new();
+    // Its QP is the first of the adapter, as the shared queue is.
+    let side = net.side(0);
+    let srq = side.pd.create_srq(CONFIG).unwrap();
+    for context in 0..4 {
+        srq.receive(context, &[side.mr.sge(0..1000)]).unwrap();
+    }
+    drop(srq);
+    assert_eq!(status(side.pd.create_srq(CONFIG)), STATUS_SUCCESS, "the close has been seen");
+    assert_eq!(side.cq.results_ex(&mut [NDK_RESULT_EX::EMPTY; 4]), 0);
 }

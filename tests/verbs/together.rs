@@ -4,15 +4,15 @@
 //! one shared receive queue.
 
 use super::*;
-use ndkperf::{Invalidate, SrqConfig};
-use tests::net::PORT;
+use ndk_consumer::{Invalidate, SrqConfig};
+use tests::kit::PORT;
 
 const CONNECTIONS: usize = 4;
 const ROUNDS: usize = 200;
 
 #[test]
 fn connections_map_and_invalidate_side_by_side() {
-    let net = Net::new();
+    let net = Arc::new(Net::new());
     let domain = net.adapters[1].create_pd().unwrap();
     let depth = CONNECTIONS as u32;
     let srq = domain.create_srq(SrqConfig { depth, receive_sge: 1, threshold: 0 }).unwrap();
@@ -29,11 +29,7 @@ fn connections_map_and_invalidate_side_by_side() {
                 server,
                 _connectors: [connected.active, connected.passive],
                 _listener: connected.listener,
-                net: Net {
-                    adapters: net.adapters.clone(),
-                    providers: net.providers.clone(),
-                    addresses: net.addresses,
-                },
+                net: Arc::clone(&net),
             }
         })
         .collect();

@@ -1,7 +1,7 @@
 use super::*;
-use ndkperf::{Invalidate, Mr, Mw};
+use ndk_consumer::{Invalidate, Mr, Mw};
 use std::ops::Range;
-use tests::raw::{Object, start};
+use tests::kit::raw::{Object, start};
 
 impl Pair {
     /// Binds a window to a part of the server's region, and waits until it is done.

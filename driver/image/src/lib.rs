@@ -10,7 +10,7 @@
 #![allow(unsafe_code, reason = "symbols that the compiler and the linker look up by name")]
 
 // Its entry point is `DriverEntry`.
-extern crate driver as _;
+extern crate ndis_driver as _;
 
 use core::arch::global_asm;
 
@@ -50,15 +50,16 @@ global_asm!(
     "__guard_dispatch_icall_fptr: .quad ndkrocev2_guard_dispatch",
 );
 
-// What `wdk-sys` brings too. In assembly, because what Rust makes known by name it also exports.
+// Symbols that `wdk-sys` has, too. They are in assembly, because Rust also exports the names that it makes
+// known.
 #[cfg(not(feature = "wdk"))]
 global_asm!(
     // The compiler refers to it from code that uses floating point.
     ".section .rdata,\"dr\"",
     ".globl _fltused",
     "_fltused: .long 0",
-    // Whom an exception asks on its way through a frame of the precompiled `core`. Nothing unwinds
-    // here: 1 is ExceptionContinueSearch.
+    // The exception handler of frames of the precompiled `core`. Nothing unwinds here: 1 is
+    // ExceptionContinueSearch.
     ".section .text,\"xr\"",
     ".balign 4",
     ".globl __CxxFrameHandler3",

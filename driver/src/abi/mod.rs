@@ -1,4 +1,4 @@
-//! The C side of the provider: `ndkpi.h`, `ndkinfo.h` and the NDIS structures around them.
+//! The C side of the provider: `ndkpi.h` and `ndkinfo.h`, and what they need of Windows' base types.
 //!
 //! Names, order and layout are those of the headers; every size and offset is asserted at compile
 //! time. C enumerations are transparent integers, because a consumer may pass any number, and
@@ -10,6 +10,8 @@
 use core::ffi::c_void;
 
 /// Proves the size of a C structure and the offsets of its members.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! layout {
     ($name:ident, $size:literal { $($member:ident: $offset:literal),* $(,)? }) => {
         const _: () = {
@@ -20,33 +22,17 @@ macro_rules! layout {
 }
 
 mod dispatch;
-pub mod documented;
-#[cfg(all(windows, target_env = "msvc"))]
-pub(crate) mod imports;
-#[cfg(all(windows, target_env = "msvc"))]
-mod kernel;
-mod ndis;
-mod ndis6;
-mod netio;
-mod ntos;
 mod object;
-mod pcw;
 mod sockaddr;
 mod status;
 #[cfg(test)]
 mod tests;
 
 pub use dispatch::*;
-pub use ndis::*;
-pub use ndis6::*;
 pub use netadapter_glue::ndis::abi::{
-    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER,
-    NET_BUFFER_LIST,
+    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL,
 };
-pub use netio::*;
-pub use ntos::*;
 pub use object::*;
-pub use pcw::*;
 pub use sockaddr::*;
 pub use status::*;
 
@@ -251,7 +237,7 @@ pub struct NDK_EXTENSION_INTERFACE {
 }
 layout!(NDK_EXTENSION_INTERFACE, 8 { Dispatch: 0 });
 
-/// What the adapter can do (`ndkinfo.h`).
+/// The capabilities of the adapter (`ndkinfo.h`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct NDK_ADAPTER_INFO {
@@ -299,7 +285,7 @@ pub const NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED: ULONG = 0x0000_
 pub const NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED: ULONG = 0x0000_0100;
 pub const NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED: ULONG = 0x0001_0000;
 
-/// What runs underneath; also the values of the `*NetworkDirectTechnology` keyword.
+/// The technology underneath; also the values of the `*NetworkDirectTechnology` keyword.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(transparent)]
 pub struct NDK_RDMA_TECHNOLOGY(pub i32);
@@ -353,7 +339,7 @@ pub const NDK_MR_FLAG_ALLOW_REMOTE_READ: ULONG = 2;
 pub const NDK_MR_FLAG_ALLOW_REMOTE_WRITE: ULONG = 5;
 pub const NDK_MR_FLAG_RDMA_READ_SINK: ULONG = 8;
 
-// What `NdkArmCq` waits for. By strength: errors < solicited < any.
+// The completions that `NdkArmCq` waits for, by strength: errors < solicited < any.
 pub const NDK_CQ_NOTIFY_ERRORS: ULONG = 0;
 pub const NDK_CQ_NOTIFY_ANY: ULONG = 1;
 pub const NDK_CQ_NOTIFY_SOLICITED: ULONG = 2;
@@ -374,8 +360,8 @@ pub unsafe fn slice<'a, T>(data: *const T, len: ULONG) -> &'a [T] {
 /// The elements of a C array to fill; NULL counts as none.
 ///
 /// # Safety
-/// `data` is NULL or valid for reads and writes of `len` initialized elements, and nobody else's
-/// for `'a`.
+/// `data` is NULL or valid for reads and writes of `len` initialized elements, with no other access during
+/// `'a`.
 #[must_use]
 pub unsafe fn slice_mut<'a, T>(data: *mut T, len: ULONG) -> &'a mut [T] {
     if data.is_null() || len == 0 {

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 
 use super::*;
 
-/// What an object is.
+/// The type of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(transparent)]
 pub struct NDK_OBJECT_TYPE(pub i32);
@@ -61,7 +61,7 @@ unsafe impl Sync for NDK_OBJECT_HEADER {}
 /// # Safety
 /// It begins with an [`NDK_OBJECT_HEADER`].
 pub unsafe trait NdkObject {
-    /// What its header says.
+    /// The type in its header.
     const TYPE: NDK_OBJECT_TYPE;
 }
 

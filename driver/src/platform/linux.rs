@@ -2,18 +2,17 @@
 
 use super::{Mapped, Platform};
 use crate::abi::{
-    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_SOURCE_IS_NONPAGED_POOL, NDIS_STATUS_BAD_VERSION,
-    NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
+    MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_SOURCE_IS_NONPAGED_POOL, NDIS_STATUS_RESOURCES, NDK_ADAPTER,
+    NDK_VERSION, NTSTATUS,
 };
-use crate::core::{PollCore, ProviderConfig, Turn};
-use crate::ndk::adapter::{AdapterObject, negotiate};
-use crate::ndk::counters::{AdapterCounters, Connection, connections};
-use crate::ndk::{CloseDone, Context, Control, Endpoint};
-use crate::ring::Shard;
+use crate::counters::{AdapterCounters, Connection};
+use crate::message::{Listed, connections};
+use crate::object::shared::Context;
+use crate::shard::Shard;
+use crate::turn::{PollCore, ProviderConfig, Turn};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::convert::Infallible;
 use core::net::IpAddr;
 use core::ptr::NonNull;
 use core::task::Waker;
@@ -66,12 +65,11 @@ pub(super) fn open(
     version: NDK_VERSION,
     sender: mpsc::Sender<Context>,
 ) -> Result<(), NTSTATUS> {
-    let version = negotiate(version).ok_or(NDIS_STATUS_BAD_VERSION)?;
     let opened = Box::new(move |adapter: *mut NDK_ADAPTER| {
         // The opener waits for it.
         let _ = sender.send(Context::new(adapter.cast()));
     });
-    shard.request(Control::OpenAdapter { version, opened }).map_err(|_| NDIS_STATUS_RESOURCES)
+    shard.open_adapter(version, opened)
 }
 
 /// Waits for what [`open`] asked for.
@@ -97,7 +95,7 @@ impl Wake for Wakeup {
 impl Wakeup {
     fn clear(&self) {
         let mut count = [0; 8];
-        // Nothing to read: nobody woke us.
+        // Nothing to read: there was no wake.
         let _ = rustix::io::read(&self.0, &mut count);
     }
 }
@@ -130,8 +128,8 @@ impl Provider {
         Ok(Self { shard, thread: Some(thread) })
     }
 
-    /// Opens an adapter instance; any number may be open. What the NDIS open handler does: the
-    /// consumer gives the lowest minor version that it can live with, and gets our highest.
+    /// Opens an adapter instance, as the NDIS open handler does; any number may be open. The consumer gives
+    /// the lowest minor version that it supports, and gets our highest.
     ///
     /// # Errors
     /// `NDIS_STATUS_BAD_VERSION`, `NDIS_STATUS_RESOURCES`.
@@ -149,13 +147,12 @@ impl Provider {
     #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
     pub unsafe fn close_adapter(&self, adapter: *mut NDK_ADAPTER) {
         let (sender, closed) = mpsc::channel();
-        // SAFETY: the caller's promise.
-        let object = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
         let signal = Box::new(move || {
             // The closer waits for it.
             let _ = sender.send(());
         });
-        self.shard.close(object, CloseDone::Signal(signal));
+        // SAFETY: the caller's promise.
+        unsafe { self.shard.close_adapter(adapter, signal) };
         // An error means that the thread has ended, and the adapter with it.
         let _ = closed.recv();
     }
@@ -166,30 +163,27 @@ impl Provider {
     /// consumers get the disconnect event, and the oldest request `STATUS_NETWORK_UNREACHABLE`.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
         // The ring is full for moments only.
-        while self.shard.request(Control::SetAddresses { addresses: addresses.clone() }).is_err() {
+        while self.shard.set_addresses(addresses.clone()).is_err() {
             thread::yield_now();
         }
     }
 
-    /// What it counted until now. Any thread, at any time; no lock, and the poll thread is not disturbed.
+    /// The counters. Any thread, at any time; no lock, and the poll thread is not disturbed.
     pub fn counters(&self) -> AdapterCounters {
-        self.shard.counters.snapshot()
+        self.shard.counters()
     }
 
-    /// Established connections, of whichever adapter instance. It asks the poll thread for the list, and
-    /// waits: never call it from a callback. What each counts can then be read without asking.
+    /// Established connections of all adapter instances. It asks the poll thread for the list, and waits:
+    /// never call it from a callback. The counters of each can then be read without asking.
     pub fn connections(&self) -> Vec<Connection> {
         let (sender, receiver) = mpsc::channel();
-        let list = || {
-            let sender = sender.clone();
-            let listed = Box::new(move |endpoints: Option<Vec<Endpoint>>| {
-                // The caller waits for it.
-                let _ = sender.send(endpoints.unwrap_or_default());
-            });
-            Ok::<_, Infallible>(Control::List { listed })
-        };
+        let mut listed: Listed = Box::new(move |endpoints| {
+            // The caller waits for it.
+            let _ = sender.send(endpoints.unwrap_or_default());
+        });
         // The ring is full for moments only.
-        while self.shard.request_if(list).is_err() {
+        while let Err(again) = self.shard.list(listed) {
+            listed = again;
             thread::yield_now();
         }
         connections(receiver.recv().unwrap_or_default())
@@ -203,7 +197,7 @@ impl Provider {
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        while self.shard.request(Control::Stop).is_err() {
+        while self.shard.stop().is_err() {
             thread::yield_now();
         }
         if let Some(thread) = self.thread.take() {
@@ -246,8 +240,8 @@ fn run(mut core: PollCore, wakeup: &Wakeup) {
     }
 }
 
-/// Sleeps until a ring, the edge or a deadline has work. Whoever adds work after the announcement
-/// wakes us; what was added before it is found by the turn that follows it.
+/// Sleeps until a ring, the edge or a deadline has work. A thread that adds work after the announcement
+/// wakes us; the turn that follows the announcement finds earlier work.
 fn sleep(core: &mut PollCore, shard: &Shard, wakeup: &Wakeup) {
     wakeup.clear();
     core.announce_sleep(true);

@@ -1,17 +1,10 @@
-//! What an operating system supplies: a clock, the way to the bytes of an MDL, and what it knows of
-//! neighbours.
+//! The services of an operating system: a clock, mappings of MDLs, and resolution of neighbours.
 
+pub(crate) mod home;
 #[cfg(target_os = "linux")]
 pub mod linux;
 #[cfg(target_os = "linux")]
 pub mod stepped;
-#[cfg_attr(
-    not(all(windows, target_env = "msvc")),
-    allow(dead_code, reason = "only a kernel runs polls by token")
-)]
-mod token;
-#[cfg(all(windows, target_env = "msvc"))]
-pub(crate) mod windows;
 
 use crate::abi::{MDL, NTSTATUS, PVOID};
 use core::net::{IpAddr, SocketAddr};
@@ -19,7 +12,7 @@ use core::ptr::NonNull;
 use rocev2::counters::Snapshot;
 use rocev2::env::Instant;
 use rocev2::ids::Qpn;
-use rocev2::qp::failure::Failure;
+use rocev2::qp::Failure;
 
 /// The operating system, as the provider sees it. Every method is callable at IRQL <=
 /// DISPATCH_LEVEL.
@@ -38,8 +31,8 @@ pub trait Platform: Send + Sync {
         true
     }
 
-    /// Whether there is memory for what a burst of received packets may make grow. It is asked before each:
-    /// where there is none, nobody new gets in, and what is there goes on.
+    /// Whether there is memory for the growth that a burst of received packets may cause. Asked before each
+    /// burst: where there is none, no new connection begins, and existing ones go on.
     fn has_room(&self) -> bool {
         true
     }
@@ -50,13 +43,14 @@ pub trait Platform: Send + Sync {
         step();
     }
 
-    /// Asks for the link-layer address of the next hop to `remote`, whose answer comes as a control
-    /// message. False: nobody here knows, and the provider has to ask the network itself.
+    /// Asks for the link-layer address of the next hop to `remote`; the answer comes as a control message.
+    /// Returns false where the operating system does not resolve, and the provider has to query the network
+    /// itself.
     fn resolve(&self, _local: IpAddr, _remote: IpAddr, _how: Resolve) -> bool {
         false
     }
 
-    /// Tells whoever watches the system what happened. It must cost nothing where nobody does.
+    /// Traces an event. It must cost nothing where no session listens.
     fn trace(&self, _event: &Trace) {}
 }
 
@@ -88,16 +82,16 @@ pub enum Trace {
         local: SocketAddr,
         /// The peer's.
         remote: SocketAddr,
-        /// Whose doing it was.
+        /// The side that ended it.
         by: EndedBy,
-        /// What its QP counted until then.
+        /// The counters of its QP until then.
         totals: Snapshot,
     },
     /// A connect or an accept failed.
     NotConnected {
-        /// Whom a connect asked.
+        /// The peer of a connect.
         remote: Option<SocketAddr>,
-        /// What the consumer is told.
+        /// The status that the consumer gets.
         status: NTSTATUS,
     },
     /// A request failed, and with it its QP.
@@ -111,7 +105,7 @@ pub enum Trace {
     QpFailed {
         /// The QP.
         qpn: Qpn,
-        /// What ended it.
+        /// The error that ended it.
         failure: Failure,
         /// The same, as its completions have it in `ProviderErrorCode`.
         code: u32,
@@ -123,7 +117,7 @@ pub enum Trace {
     },
 }
 
-/// Who ended a connection.
+/// The side that ended a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EndedBy {
     /// Our consumer.
@@ -149,7 +143,7 @@ impl EndedBy {
     }
 }
 
-/// What `work` gives, run by [`Platform::with_memory`]; `None` where there is no memory.
+/// The result of `work`, run by [`Platform::with_memory`]; `None` where there is no memory.
 pub(crate) fn with_memory<T>(
     platform: &dyn Platform,
     bytes: usize,

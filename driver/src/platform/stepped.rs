@@ -1,12 +1,10 @@
-//! The provider in a simulation: no thread and no clock; whoever owns it gives each turn its time.
+//! The provider in a simulation, without thread and clock: its owner gives each turn its time.
 
 use super::linux::{map_in_process, open};
 use super::{Mapped, Platform};
 use crate::abi::{MDL, NDK_ADAPTER, NDK_VERSION, NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
-use crate::core::{PollCore, ProviderConfig, Turn};
-use crate::ndk::adapter::AdapterObject;
-use crate::ndk::counters::{AdapterCounters, Connection};
-use crate::ndk::{CloseDone, Control};
+use crate::counters::{AdapterCounters, Connection};
+use crate::turn::{PollCore, ProviderConfig, Turn};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -74,12 +72,12 @@ impl Stepped {
         self.core.announce_sleep(sleeping);
     }
 
-    /// Whether somebody woke the core since it announced its sleep.
+    /// Whether the core was woken since it announced its sleep.
     pub fn is_woken(&self) -> bool {
         self.woken.0.load(Ordering::Relaxed)
     }
 
-    /// What it counted until now.
+    /// The counters.
     pub fn counters(&self) -> AdapterCounters {
         self.core.counters()
     }
@@ -89,7 +87,7 @@ impl Stepped {
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES`: too much waits for the next turn.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NTSTATUS> {
-        let sent = self.core.shard().request(Control::SetAddresses { addresses });
+        let sent = self.core.shard().set_addresses(addresses);
         sent.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)
     }
 
@@ -130,8 +128,7 @@ impl Stepped {
         closed: impl FnOnce() + Send + 'static,
     ) {
         // SAFETY: the caller's promise.
-        let object = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
-        self.core.shard().close(object, CloseDone::Signal(Box::new(closed)));
+        unsafe { self.core.shard().close_adapter(adapter, Box::new(closed)) };
     }
 }
 
@@ -139,9 +136,9 @@ impl Stepped {
 mod tests {
     use super::*;
     use netadapter_glue::{EdgeError, Link, Received, Transmit};
-    use rocev2::qp::congestion::DcqcnConfig;
+    use rocev2::qp::DcqcnConfig;
 
-    /// A link that is as fast as the test says, in bits per second; 0: nobody knows.
+    /// A link with the speed of the test, in bits per second; 0 where it is unknown.
     struct Changing(Arc<AtomicU64>);
 
     impl Edge for Changing {
@@ -170,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Goal: congestion control knows the link's speed, soon after that changes; where nobody knows it,
-    /// what it knew last, and at first what the configuration says.
+    /// Goal: congestion control knows the link's speed, soon after that changes; where it is unknown, the
+    /// last one, and at first that of the configuration.
     #[test]
     fn the_speed_of_the_link_is_followed() {
         let speed = Arc::<AtomicU64>::default();

@@ -1,6 +1,6 @@
-//! What NDIS calls a packet: MDLs, net buffers, and lists of them.
+//! The packets of NDIS: MDLs, net buffers, and lists of them.
 //!
-//! Declared here, and not in the driver, because the edge walks them; layouts are asserted.
+//! They are declared here, and not in the driver, because the edge walks them. The layouts are asserted.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]
 #![allow(missing_docs, reason = "members are documented by the pages of the C headers")]
 
@@ -15,7 +15,7 @@ pub struct MDL {
     pub Size: i16,
     pub MdlFlags: i16,
     pub Process: *mut c_void,
-    /// Where the system reaches the first byte; valid if [`MDL_MAPPED_TO_SYSTEM_VA`] or
+    /// The system address of the first byte; valid if [`MDL_MAPPED_TO_SYSTEM_VA`] or
     /// [`MDL_SOURCE_IS_NONPAGED_POOL`] is set.
     pub MappedSystemVa: *mut c_void,
     /// The page of the buffer's first byte, in the address space it was described from.
@@ -35,7 +35,7 @@ impl MDL {
         self.StartVa.wrapping_byte_add(self.ByteOffset as usize)
     }
 
-    /// Where the system reaches the first byte without making a mapping, if it does.
+    /// The system address of the first byte, if it has one without a new mapping.
     #[must_use]
     pub fn system_address(&self) -> Option<*mut u8> {
         let mapped = self.MdlFlags & (MDL_MAPPED_TO_SYSTEM_VA | MDL_SOURCE_IS_NONPAGED_POOL) != 0;

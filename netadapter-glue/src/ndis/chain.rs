@@ -36,7 +36,7 @@ impl Chain {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the chain is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.head.is_null()
@@ -60,8 +60,8 @@ impl Chain {
     }
 }
 
-/// Calls `each` with every list of a chain. The successor is read before the call, so `each` may
-/// give its list away.
+/// Calls `each` with every list of a chain. The successor is read before the call, so `each` may pass its
+/// list on.
 ///
 /// # Safety
 /// `head` is null or a chain of valid lists that are the caller's.
@@ -75,7 +75,7 @@ pub unsafe fn for_each(head: *mut NET_BUFFER_LIST, mut each: impl FnMut(*mut NET
     }
 }
 
-/// How a frame's MDLs are reached that have no system address yet; null where they cannot be.
+/// Maps an MDL that has no system address yet; null where that fails.
 pub type MapMdl<'a> = &'a dyn Fn(*mut MDL) -> *mut u8;
 
 /// The bytes of one frame, piece by piece.
@@ -112,7 +112,7 @@ impl Frame {
         self.len == 0
     }
 
-    /// Where the whole frame lies in one piece, if it does.
+    /// The address of the frame, if it lies in one piece.
     ///
     /// # Safety
     /// The MDLs are valid.
@@ -127,11 +127,11 @@ impl Frame {
         (!address.is_null()).then(|| address.wrapping_add(self.offset).cast_const())
     }
 
-    /// Copies the first bytes of the frame into `out`; returns how many, which is less than asked
-    /// for where the frame is shorter or cannot be reached.
+    /// Copies the first bytes of the frame into `out`. Returns their number, which is less than the length
+    /// of `out` where the frame is shorter or cannot be mapped.
     ///
     /// # Safety
-    /// The MDLs are valid, and what they describe is readable.
+    /// The MDLs are valid, and the memory that they describe is readable.
     #[must_use]
     pub unsafe fn copy_to(&self, out: &mut [u8], map: MapMdl<'_>) -> usize {
         let wanted = self.len.min(out.len());

@@ -227,7 +227,8 @@ fn a_tag_in_a_sent_frame_travels_beside_it() {
     complete(&port, &fake);
 }
 
-/// What a driver below leaves beside a list that it sent would make the next NIC alter the frame.
+/// The out-of-band values that a driver below leaves beside a sent list would make the next NIC alter the
+/// frame.
 #[test]
 fn nothing_beside_a_frame_is_sent_again() {
     let (mut edge, port, fake) = edge(1);

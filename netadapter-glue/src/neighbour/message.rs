@@ -1,7 +1,7 @@
 //! The frames of ARP (RFC 826), neighbour discovery (RFC 4861) and ping, as bytes.
 //!
-//! ARP and neighbour discovery ask the same question and give the same answer, so the two families
-//! differ in this file only.
+//! ARP and neighbour discovery have the same query and answer, so the two families differ in this file
+//! only.
 
 use super::{FRAME_MAX_LEN, solicited_node};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,24 +16,24 @@ use etherparse::{
 /// A frame that concerns neighbours. Every address in it was checked for its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message<'a> {
-    /// Who has `target`? `from` is `None` where the sender has no address yet.
+    /// A query for `target`. `from` is `None` where the sender has no address yet.
     Query { target: IpAddr, from: Option<IpAddr>, mac: [u8; 6] },
-    /// `from` is at `mac`, says a frame to `to`.
+    /// An answer to `to`: `from` is at `mac`.
     Answer { from: IpAddr, mac: [u8; 6], to: IpAddr },
-    /// Is `to` there?
+    /// A ping of `to`.
     Echo { from: IpAddr, to: IpAddr, mac: [u8; 6], echo: IcmpEchoHeader, payload: &'a [u8] },
 }
 
 impl Message<'_> {
-    /// Whom it is for.
+    /// The address that the message is for.
     pub(super) const fn to(&self) -> IpAddr {
         match *self {
             Self::Query { target: to, .. } | Self::Answer { to, .. } | Self::Echo { to, .. } => to,
         }
     }
 
-    /// Who says to all where it is, and where: a gratuitous ARP or an unsolicited advertisement
-    /// (RFC 5227, 3; RFC 4861, 7.2.6).
+    /// The host that announces its address to all, and that address: a gratuitous ARP or an unsolicited
+    /// advertisement (RFC 5227, 3; RFC 4861, 7.2.6).
     pub(super) fn announcement(&self) -> Option<(IpAddr, [u8; 6])> {
         match *self {
             Self::Query { target, from: Some(from), mac } if from == target => Some((from, mac)),
@@ -60,11 +60,11 @@ pub(super) fn tag(buffer: &mut [u8], len: usize, vlan: Option<u16>) -> usize {
     len + TAG_LEN
 }
 
-/// `None` where the frame is something else or is malformed.
+/// Parses a frame; `None` where it is another message or malformed.
 pub(super) fn parse(frame: &[u8]) -> Option<Message<'_>> {
     let at = if frame.get(12..14)? == [0x81, 0x00] { 12 + TAG_LEN } else { 12 };
     let rest = frame.get(at..)?;
-    // Nearly every frame is UDP: this looks no further.
+    // Nearly every frame is UDP: this check ends it early.
     match (rest.get(..2)?, rest.get(8)?, rest.get(11)?) {
         ([0x08, 0x06], _, _) | ([0x08, 0x00], _, 1) | ([0x86, 0xdd], 58, _) => {}
         _ => return None,
@@ -174,14 +174,14 @@ fn link_layer_address(options: NdpOptionsIterator<'_>, source: bool) -> Option<O
     Some(found)
 }
 
-/// The Ethernet address of one host: not a group, not nothing.
+/// The Ethernet address of one host: neither a group nor zero.
 fn mac(bytes: &[u8]) -> Option<[u8; 6]> {
     let mac: [u8; 6] = bytes.try_into().ok()?;
     (mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }
 
-/// Asks in the name of `own_ip` at `own_mac` for `target`, of the same family: everybody, or who is at
-/// `at`. Returns the length.
+/// Writes a query from `own_ip` at `own_mac` for `target`, of the same family: to all hosts, or to the one
+/// at `at`. Returns the length.
 pub(super) fn query(
     buffer: &mut [u8],
     own_mac: [u8; 6],
@@ -208,7 +208,7 @@ pub(super) fn query(
     }
 }
 
-/// Answers a query for `own_ip` from `to` at `to_mac`; returns the length.
+/// Writes the answer to a query for `own_ip` from `to` at `to_mac`. Returns the length.
 pub(super) fn answer(
     buffer: &mut [u8],
     own_mac: [u8; 6],
@@ -225,7 +225,7 @@ pub(super) fn answer(
             arp(buffer, ArpOperation::REPLY, (own_mac, own_ip), (to_mac, to), to_mac)
         }
         (IpAddr::V6(own_ip), to) => {
-            // RFC 4861, 7.2.4: who has no address yet is answered to all nodes, unsolicited.
+            // RFC 4861, 7.2.4: the answer to a host without an address goes to all nodes, unsolicited.
             let (to, to_mac, solicited) = match to {
                 Some(IpAddr::V6(to)) => (to, to_mac, true),
                 Some(IpAddr::V4(_)) | None => (ALL_NODES, group_mac(ALL_NODES), false),
@@ -240,7 +240,7 @@ pub(super) fn answer(
     }
 }
 
-/// Answers [`Message::Echo`]; returns the length.
+/// Writes the reply to [`Message::Echo`]. Returns the length.
 pub(super) fn echo_reply(buffer: &mut [u8], own_mac: [u8; 6], message: &Message<'_>) -> usize {
     let Message::Echo { from, to, mac, echo, payload } = *message else { return 0 };
     let builder = PacketBuilder::ethernet2(own_mac, mac);
@@ -305,7 +305,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Neighbour discovery options (RFC 4861, 4.6.1); their length is counted in eight bytes.
 const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
-/// Behind Ethernet, tag, IPv6 and ICMPv6 headers; ping sends 56 unless told otherwise.
+/// The longest payload behind Ethernet, tag, IPv6 and ICMPv6 headers; ping sends 56 bytes by default.
 const ECHO_PAYLOAD_MAX_LEN: usize = FRAME_MAX_LEN - 14 - TAG_LEN - 40 - 8;
 /// Bytes of an 802.1Q tag.
 const TAG_LEN: usize = 4;

@@ -1,15 +1,15 @@
 //! Address resolution where no operating system owns the address: ARP and IPv6 neighbour discovery.
 //!
-//! Sans-IO: frames in by [`Neighbours::handle_frame`], frames out by [`Neighbours::poll_transmit`],
-//! time as an argument. Answers for its own addresses, asks for others, and answers pings so that
-//! a user can tell whether the edge works. Frames with a VLAN tag are heard and answered in their
-//! VLAN. No redirects, no routers: every address is on the link ([`Neighbours::next_hop`]). It joins
-//! no multicast group by MLD, so a switch that snoops must flood.
+//! Sans-IO: frames in by [`Neighbours::handle_frame`], frames out by [`Neighbours::poll_transmit`], time as
+//! an argument. It answers for its own addresses, queries others, and answers pings so that a user can tell
+//! whether the edge works. Frames with a VLAN tag are answered in their VLAN. There are no redirects and no
+//! routers: every address is on the link ([`Neighbours::next_hop`]). It joins no multicast group by MLD, so
+//! a switch that snoops must flood.
 //!
-//! What is known grows stale (RFC 4861, 7.3). It is asked for again when somebody begins to use it
-//! or doubts it, first by unicast where it was, then by broadcast. So a neighbour that is found
-//! elsewhere is one that no longer answers where it was: whatever a frame announces of a known
-//! neighbour is no more than a reason to ask, as anybody can send it.
+//! A known address becomes stale (RFC 4861, 7.3). It is queried again when a user begins to use it or
+//! doubts it, first by unicast at its place, then by broadcast. So a neighbour is found elsewhere only when
+//! it no longer answers at its old place: a frame that announces a known neighbour is never more than a
+//! reason to query, as anybody can send one.
 
 mod message;
 mod query;
@@ -21,11 +21,11 @@ use message::Message;
 pub use message::link_local;
 use query::{Query, Silence};
 
-/// Nobody answered for the address, or it cannot be asked for.
+/// There was no answer for the address, or it cannot be queried.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Unreachable;
 
-/// Where a neighbour is.
+/// The place of a neighbour on the link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Link {
     /// Its Ethernet address.
@@ -34,25 +34,25 @@ pub struct Link {
     pub vlan: Option<u16>,
 }
 
-/// How a question for an address ended.
+/// The outcome of a query for an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Resolution {
-    /// The address that was asked for.
+    /// The address that was queried.
     pub ip: IpAddr,
-    /// Where it is.
+    /// Its place.
     pub result: Result<Link, Unreachable>,
 }
 
 /// The Ethernet addresses of the hosts on a link.
 ///
-/// Bounds: 1024 neighbours, of which a full cache forgets the one that was confirmed first when
-/// another was asked for and ignores one that only announced itself; 64 queries at a time, of 3
-/// unicast and 8 broadcast frames; one series of unicast frames to a neighbour in a second; 16
-/// answers and 128 resolutions that nobody has fetched, beyond which they are dropped.
+/// Bounds: 1024 neighbours (a full cache forgets the one that was confirmed first in favour of a queried
+/// one, and ignores one that only announced itself); 64 queries at a time, of 3 unicast and 8 broadcast
+/// frames; one series of unicast frames to a neighbour in a second; 16 answers and 128 resolutions that
+/// wait to be fetched, beyond which they are dropped.
 #[derive(Debug)]
 pub struct Neighbours {
     mac: [u8; 6],
-    /// Where queries are sent.
+    /// The VLAN of queries.
     vlan: Option<u16>,
     addresses: Vec<IpAddr>,
     known: BTreeMap<IpAddr, Known>,
@@ -76,19 +76,21 @@ impl Neighbours {
         }
     }
 
-    /// Asks in this VLAN for neighbours that were not heard of.
+    /// Sends queries for unknown neighbours in this VLAN.
     #[must_use]
     pub fn in_vlan(self, vlan: Option<u16>) -> Self {
         Self { vlan, ..self }
     }
 
-    /// Answers for `addresses` from now on. What is being asked for in the name of another is given up.
+    /// Answers for `addresses` from now on. A query from a removed address goes on from one of these, or is
+    /// given up where none is of its family.
     pub fn set_addresses(&mut self, addresses: &[IpAddr]) {
         self.addresses = with_link_local(self.mac, addresses);
         let mut index = 0;
-        while let Some(query) = self.queries.get(index) {
+        while let Some(query) = self.queries.get_mut(index) {
             let ip = query.ip;
-            if self.addresses.contains(&query.local_ip) {
+            if let Some(own) = own_address(&self.addresses, query.local_ip, ip) {
+                query.local_ip = own;
                 index += 1;
             } else {
                 self.queries.swap_remove(index);
@@ -97,8 +99,8 @@ impl Neighbours {
         }
     }
 
-    /// Takes a received frame; true where it was a query, an answer or a ping for us, or an
-    /// announcement of a neighbour that is known.
+    /// Handles a received frame. Returns true for a query, an answer or a ping for us, or an announcement
+    /// of a known neighbour.
     pub fn handle_frame(&mut self, now_ns: u64, frame: &[u8]) -> bool {
         let for_us = frame.starts_with(&self.mac) || frame.first().is_some_and(|b| b & 1 != 0);
         let Some(message) = for_us.then(|| message::parse(frame)).flatten() else { return false };
@@ -108,7 +110,7 @@ impl Neighbours {
         }
         match message {
             Message::Query { target, from, mac } => {
-                // A duplicate address detection comes from nobody, and gets its answer all the same.
+                // Duplicate address detection has no source address, and gets its answer all the same.
                 if let Some(from) = from {
                     self.hear_query(now_ns, target, from, Link { mac, vlan });
                 }
@@ -126,12 +128,12 @@ impl Neighbours {
         true
     }
 
-    /// Where packets to `ip` go first. Always `ip` itself: every address is on the link.
+    /// The next hop to `ip`: always `ip` itself, as every address is on the link.
     pub fn next_hop(&self, ip: IpAddr) -> IpAddr {
         ip
     }
 
-    /// Where `ip` is, if it is known and was confirmed or heard in the last ten minutes.
+    /// The place of `ip`, if it is known and was confirmed or heard in the last ten minutes.
     pub fn lookup(&self, now_ns: u64, ip: IpAddr) -> Option<Link> {
         if self.addresses.contains(&ip) {
             return Some(Link { mac: self.mac, vlan: self.vlan });
@@ -140,12 +142,13 @@ impl Neighbours {
         (now_ns < known.heard_ns.saturating_add(LIFETIME_NS)).then_some(known.link)
     }
 
-    /// Asks where `ip` is, in the name of `local_ip`; `source` is where a packet of it came from. The
-    /// result comes by [`poll_event`](Self::poll_event): at once where it is known, after two seconds
-    /// at most. What is known but stale is confirmed beside, which may end in another result.
+    /// Resolves `ip` from `local_ip`. `source` is the origin of a packet of `ip`, and is queried before all
+    /// hosts. The result comes by [`poll_event`](Self::poll_event): at once where it is known, after three
+    /// seconds at most. A stale address is returned, and confirmed as well, which may lead to a second
+    /// result.
     pub fn resolve(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr, source: Option<Link>) {
         let Some(link) = self.lookup(now_ns, ip) else {
-            return self.ask(now_ns, local_ip, ip, source);
+            return self.ask(now_ns, local_ip, ip, source, source);
         };
         self.report(ip, Ok(link));
         let stale = self.known.get(&ip).is_some_and(|known| known.is_stale(now_ns));
@@ -154,9 +157,9 @@ impl Neighbours {
         }
     }
 
-    /// Asks whether `ip` is still where it was: its user hears nothing from it, or heard it from
-    /// `source`. A result follows. A neighbour that was confirmed within the last second is asked when
-    /// that is over: it may have moved since.
+    /// Confirms the place of `ip`: its user has no response from it, or heard it from `source`. A result
+    /// follows. A neighbour that was confirmed within the last second is queried when that is over: it may
+    /// have moved since.
     pub fn doubt(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr, source: Option<Link>) {
         if self.addresses.contains(&ip) {
             return;
@@ -164,11 +167,11 @@ impl Neighbours {
         if self.known.contains_key(&ip) {
             self.probe(now_ns, ip, source);
         } else {
-            self.ask(now_ns, local_ip, ip, source);
+            self.ask(now_ns, local_ip, ip, source, None);
         }
     }
 
-    /// The next question that ended.
+    /// The outcome of the next query that ended.
     pub fn poll_event(&mut self) -> Option<Resolution> {
         self.events.pop_front()
     }
@@ -199,7 +202,7 @@ impl Neighbours {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// When [`handle_timeout`](Self::handle_timeout) has work.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.queries.iter().map(|query| query.next_ns).min()
     }
@@ -210,7 +213,7 @@ impl Neighbours {
 
     // ---- what is heard ------------------------------------------------------------------------
 
-    /// Somebody tells all where it is: news of a known neighbour only, and a hint at best.
+    /// Handles an announcement to all hosts: it counts for a known neighbour only, and is a hint at best.
     fn hear_announcement(&mut self, now_ns: u64, message: &Message<'_>, vlan: Option<u16>) -> bool {
         let Some((from, mac)) = message.announcement() else { return false };
         if !self.known.contains_key(&from) {
@@ -220,9 +223,9 @@ impl Neighbours {
         true
     }
 
-    /// A neighbour asks for `target`, which is ours.
+    /// Answers a neighbour's query for `target`, which is ours.
     fn hear_query(&mut self, now_ns: u64, target: IpAddr, ip: IpAddr, link: Link) {
-        // An address of ours in somebody else's hands is a conflict, not a neighbour.
+        // An address of ours at another host is a conflict, not a neighbour.
         if !is_unicast(ip) || self.addresses.contains(&ip) {
             return;
         }
@@ -247,7 +250,7 @@ impl Neighbours {
         }
     }
 
-    /// A known neighbour may be elsewhere.
+    /// Takes a hint that a known neighbour may be elsewhere.
     fn hint(&mut self, now_ns: u64, ip: IpAddr, link: Link) {
         if self.known.get(&ip).is_some_and(|known| known.link != link) {
             self.probe(now_ns, ip, Some(link));
@@ -256,8 +259,15 @@ impl Neighbours {
 
     // ---- what is asked ------------------------------------------------------------------------
 
-    /// Asks everybody for a neighbour that is not known.
-    fn ask(&mut self, now_ns: u64, local_ip: IpAddr, ip: IpAddr, source: Option<Link>) {
+    /// Starts a query to all hosts for an unknown neighbour; to the place `probe` first, if there is one.
+    fn ask(
+        &mut self,
+        now_ns: u64,
+        local_ip: IpAddr,
+        ip: IpAddr,
+        source: Option<Link>,
+        probe: Option<Link>,
+    ) {
         if self.is_asked(ip) {
             return;
         }
@@ -266,20 +276,18 @@ impl Neighbours {
             return self.report(ip, Err(Unreachable));
         }
         let vlans = [source.map_or(self.vlan, |source| source.vlan), self.vlan];
-        self.queries.push(Query::new(now_ns, ip, local_ip, None, vlans));
+        self.queries.push(Query::new(now_ns, ip, local_ip, probe, vlans));
     }
 
-    /// Asks a known neighbour whether it still is where it was. If it is silent, everybody is asked,
-    /// in the VLAN of `source` too.
+    /// Probes a known neighbour at its place. If it is silent, all hosts are queried, in the VLAN of
+    /// `source`, too.
     fn probe(&mut self, now_ns: u64, ip: IpAddr, source: Option<Link>) {
         if let Some(query) = self.queries.iter_mut().find(|query| query.ip == ip) {
             return query.hint(source);
         }
         let Some(known) = self.known.get(&ip).copied() else { return };
         let start_ns = known.confirmed_ns.map_or(0, |at| at.saturating_add(PROBE_INTERVAL_NS));
-        let fits = |own: &&IpAddr| own.is_ipv4() == ip.is_ipv4();
-        let own = self.addresses.iter().find(|own| **own == known.local_ip);
-        let Some(&local_ip) = own.or_else(|| self.addresses.iter().find(fits)) else { return };
+        let Some(local_ip) = own_address(&self.addresses, known.local_ip, ip) else { return };
         if self.queries.len() < QUERIES_MAX {
             let vlans = [known.link.vlan, source.map_or(self.vlan, |source| source.vlan)];
             let query = Query::new(now_ns, ip, local_ip, Some(known.link), vlans);
@@ -298,7 +306,7 @@ impl Neighbours {
         }
     }
 
-    /// The latest news of an address replaces older news that nobody has fetched.
+    /// Reports an outcome. It replaces an older one of the same address that waits to be fetched.
     fn report(&mut self, ip: IpAddr, result: Result<Link, Unreachable>) {
         self.events.retain(|event| event.ip != ip);
         if self.events.len() < EVENTS_MAX {
@@ -321,10 +329,10 @@ impl Neighbours {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     link: Link,
-    /// The address of ours that it was asked for from, or that it asked for.
+    /// The address of ours that queried it, or that it queried.
     local_ip: IpAddr,
     heard_ns: u64,
-    /// When it answered, if it ever did.
+    /// The time of its last answer, if there was one.
     confirmed_ns: Option<u64>,
 }
 
@@ -345,12 +353,18 @@ fn with_link_local(mac: [u8; 6], addresses: &[IpAddr]) -> Vec<IpAddr> {
     addresses
 }
 
+/// The source address of a query for `ip`: `before`, or where that is gone another one of the family.
+fn own_address(own: &[IpAddr], before: IpAddr, ip: IpAddr) -> Option<IpAddr> {
+    let fits = |own: &&IpAddr| own.is_ipv4() == ip.is_ipv4();
+    own.iter().find(|own| **own == before).or_else(|| own.iter().find(fits)).copied()
+}
+
 fn is_unicast(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
 }
 
-/// The multicast group in which a host listens for questions about `ip` (RFC 4291, 2.7.1).
+/// The multicast group in which a host receives queries for `ip` (RFC 4291, 2.7.1).
 fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::from([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
@@ -362,11 +376,11 @@ const KNOWN_MAX: usize = 1024;
 const QUERIES_MAX: usize = 64;
 const ANSWERS_MAX: usize = 16;
 const EVENTS_MAX: usize = 128;
-/// How long a neighbour that answered is taken to be where it is (RFC 4861, 10).
+/// The time for which a neighbour that answered is reachable at its place (RFC 4861, 10).
 const REACHABLE_NS: u64 = 30_000_000_000;
-/// How long a neighbour is remembered.
+/// The time for which a neighbour is remembered.
 const LIFETIME_NS: u64 = 600_000_000_000;
-/// A neighbour that answered is not asked again sooner, whatever is heard.
+/// The least time from an answer to the next query of the same neighbour, whatever frames announce.
 const PROBE_INTERVAL_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -473,7 +487,8 @@ mod tests {
         assert_eq!(host.poll_event(), None);
     }
 
-    /// An address that was taken away is no longer answered for, nor asked from; a new one is.
+    /// A removed address is no longer answered for, nor queried from; a new one is. A query from the old
+    /// one may go on from another, too.
     #[test]
     fn addresses_come_and_go() {
         let mut host = host(0);
@@ -481,8 +496,15 @@ mod tests {
         host.resolve(0, ip("fd00::1"), ip("fd00::9"), None);
         assert_eq!(frames(&mut host).len(), 2);
         host.set_addresses(&[ip("10.0.0.7"), ip("fd00::1")]);
-        let given_up = Resolution { ip: ip("10.0.0.9"), result: Err(Unreachable) };
-        assert_eq!((host.poll_event(), host.poll_event()), (Some(given_up), None));
+        assert_eq!(host.poll_event(), None);
+        let due = host.poll_timeout().unwrap();
+        host.handle_timeout(due);
+        let from = |frame: Vec<u8>| match message::parse(&frame) {
+            Some(Message::Query { from, .. }) => from.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let asked: Vec<_> = frames(&mut host).into_iter().map(from).collect();
+        assert_eq!(asked, [ip("10.0.0.7"), ip("fd00::1")]);
         let mut query = [0; FRAME_MAX_LEN];
         for (target, answered) in [("10.0.0.1", false), ("10.0.0.7", true)] {
             let len = message::query(&mut query, MACS[1], ip("10.0.0.2"), ip(target), None);
@@ -490,6 +512,9 @@ mod tests {
             assert_eq!(frames(&mut host).len(), usize::from(answered), "{target}");
         }
         assert!(host.addresses.contains(&IpAddr::V6(link_local(MACS[0]))));
+        host.set_addresses(&[ip("fd00::1")]);
+        let given_up = Resolution { ip: ip("10.0.0.9"), result: Err(Unreachable) };
+        assert_eq!((host.poll_event(), host.poll_event()), (Some(given_up), None));
     }
 
     const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -518,7 +543,7 @@ mod tests {
         frame[..len].to_vec()
     }
 
-    /// What a stranger can send to have a neighbour taken for being where he is.
+    /// The frames of an attacker that claims the address of a neighbour.
     fn forgeries(own: &str, other: &str) -> Vec<Vec<u8>> {
         let mut frame = [0; FRAME_MAX_LEN];
         let asked = message::query(&mut frame, STRANGER, ip(other), ip(own), None);
@@ -620,7 +645,53 @@ mod tests {
         }
     }
 
-    /// What is stale is used and confirmed beside; what is fresh is not asked for again.
+    /// An answer that the network held back says where the neighbour was before it was doubted: it ends no
+    /// question that has not been asked.
+    #[test]
+    fn an_answer_before_the_question_ends_nothing() {
+        for (own, other) in PAIRS {
+            let mut host = acquainted();
+            host.doubt(SECOND / 4, ip(own), ip(other), Some(Link { mac: STRANGER, vlan: None }));
+            assert!(frames(&mut host).is_empty(), "it has just answered");
+            assert!(host.handle_frame(SECOND / 2, &answered(other, own, MACS[1], None)));
+            let due = host.poll_timeout().expect("it is asked all the same");
+            host.handle_timeout(due);
+            let asked = frames(&mut host);
+            assert!(asked.len() == 1 && asked[0].starts_with(&MACS[1]), "{asked:?}");
+            assert!(host.handle_frame(due, &answered(other, own, MACS[1], None)));
+            let still = Resolution { ip: ip(other), result: Ok(at(1)) };
+            assert_eq!((host.poll_event(), host.poll_timeout()), (Some(still), None));
+        }
+    }
+
+    /// Nobody answers in the place of a neighbour whose packet has just come: it is asked where that came from.
+    #[test]
+    fn a_neighbour_that_was_heard_is_asked_there_first() {
+        for (own, other) in PAIRS {
+            for there in [true, false] {
+                let mut host = host(0);
+                host.resolve(0, ip(own), ip(other), Some(at(1)));
+                let asked = frames(&mut host);
+                assert!(asked.len() == 1 && asked[0].starts_with(&MACS[1]), "{asked:?}");
+                for forgery in forgeries(own, other) {
+                    host.handle_frame(0, &forgery);
+                }
+                assert_eq!(host.poll_event(), None);
+                frames(&mut host);
+                let mut now_ns = 0;
+                while !there && !frames(&mut host).iter().any(|frame| frame[0] & 1 == 1) {
+                    now_ns = host.poll_timeout().unwrap();
+                    host.handle_timeout(now_ns);
+                }
+                assert!(host.handle_frame(now_ns, &answered(other, own, MACS[1], None)));
+                let found = Resolution { ip: ip(other), result: Ok(at(1)) };
+                assert_eq!((host.poll_event(), host.poll_timeout()), (Some(found), None));
+                assert!(now_ns <= SECOND, "{now_ns}");
+            }
+        }
+    }
+
+    /// A stale address is used and confirmed as well; a fresh one is not queried again.
     #[test]
     fn what_is_stale_is_confirmed_when_it_is_used() {
         for (own, other) in PAIRS {

@@ -1,29 +1,29 @@
-//! A question that waits for its answer.
+//! A query that waits for its answer.
 
 use super::{Link, message};
 use core::net::IpAddr;
 
-/// What an expired timer leads to.
+/// The outcome of an expired timer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Silence {
-    /// It is asked again, or is not due.
+    /// The query is sent again, or is not due.
     GoesOn,
-    /// Nobody answers.
+    /// There is no answer.
     GivenUp,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     pub(super) ip: IpAddr,
-    /// In whose name it is asked.
+    /// The source address.
     pub(super) local_ip: IpAddr,
-    /// Where the neighbour was: it is asked there first.
+    /// The place of the neighbour, where it is queried first.
     probe: Option<Link>,
-    /// Where everybody is asked, in turn.
+    /// The VLANs in which all hosts are queried, in turn.
     vlans: [Option<u16>; 2],
     sent: u8,
     pub(super) next_ns: u64,
-    /// To be sent.
+    /// The query waits to be sent.
     pub(super) due: bool,
 }
 
@@ -39,18 +39,18 @@ impl Query {
         Self { ip, local_ip, probe, vlans, sent: 1, next_ns, due: true }
     }
 
-    /// It is asked from then on, and nothing is sent before.
+    /// The query begins at `start_ns`.
     pub(super) const fn from(self, start_ns: u64) -> Self {
         Self { next_ns: start_ns, sent: 0, due: false, ..self }
     }
 
-    /// Whether an answer from there is the one that is waited for. While a neighbour is asked where it
-    /// was, nobody answers in its place.
+    /// Whether an answer from that place counts. While a neighbour is queried at its place, no other host
+    /// can answer for it; and an answer before the query belongs to an earlier one (RFC 4861, 7.3.1).
     pub(super) fn takes(&self, link: Link) -> bool {
-        self.probe.is_none_or(|probe| probe == link)
+        self.sent > 0 && self.probe.is_none_or(|probe| probe == link)
     }
 
-    /// It may be elsewhere.
+    /// Takes a hint that the neighbour may be elsewhere.
     pub(super) fn hint(&mut self, source: Option<Link>) {
         if let Some(source) = source {
             self.vlans[1] = source.vlan;
@@ -72,7 +72,7 @@ impl Query {
         Silence::GoesOn
     }
 
-    /// Writes its frame; returns the length.
+    /// Writes the frame of the query. Returns the length.
     pub(super) fn write(&mut self, buffer: &mut [u8], own_mac: [u8; 6]) -> usize {
         self.due = false;
         let to = self.probe.map(|link| link.mac);
@@ -85,9 +85,9 @@ impl Query {
     }
 }
 
-/// Time between two frames of one question.
+/// Time between two frames of one query.
 const RETRY_NS: u64 = 250_000_000;
-/// Frames to a neighbour that is silent, before everybody is asked.
+/// Frames to a silent neighbour, before all hosts are queried.
 const PROBES: u8 = 3;
-/// Frames to everybody, before the address is unreachable.
+/// Frames to all hosts, before the address is unreachable.
 const TRIES: u8 = 8;

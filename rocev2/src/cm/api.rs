@@ -1,4 +1,4 @@
-//! What passes between a connection manager and its owner.
+//! The types that pass between a connection manager and its owner.
 
 use super::slab::Key;
 use crate::ids::Qpn;
@@ -7,7 +7,7 @@ use crate::wire::mad::{MAD_LEN, RejReason};
 use crate::wire::{Encap, Hop, Pmtu};
 use core::net::SocketAddr;
 
-/// Names a connection from [`super::Cm::connect`] or [`CmEvent::ConnectRequest`] to
+/// Names a connection from [`Device::connect`](crate::Device::connect) or [`CmEvent::ConnectRequest`] to
 /// [`CmEvent::Closed`], and none after it.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnId(pub(super) Key);
@@ -16,17 +16,17 @@ pub struct ConnId(pub(super) Key);
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ListenerId(pub(super) Key);
 
-/// How many READs and atomics may be outstanding.
+/// Limits on outstanding READs and atomics.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ReadLimits {
-    /// From the peer, served by us (responder resources; NDK's InboundReadLimit).
+    /// READs of the peer, served by us (responder resources; NDK's InboundReadLimit).
     pub inbound: u8,
-    /// From us, served by the peer (initiator depth; NDK's OutboundReadLimit).
+    /// READs of ours, served by the peer (initiator depth; NDK's OutboundReadLimit).
     pub outbound: u8,
 }
 
 impl ReadLimits {
-    /// The smaller of both, each way.
+    /// The smaller limit of the two, each way.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self {
@@ -36,10 +36,10 @@ impl ReadLimits {
     }
 }
 
-/// Our queue pair, as the peer needs to know it.
+/// The attributes of our queue pair that the peer needs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct QpSide {
-    /// Its number.
+pub(crate) struct QpSide {
+    /// The QPN.
     pub qpn: Qpn,
     /// The PSN at which the *peer* starts to send to it.
     pub starting_psn: Psn,
@@ -57,14 +57,14 @@ pub const REJ_PRIVATE_DATA: usize = 148;
 /// Private data as it came: the message's whole field, as the sender's length is not on the wire.
 pub type PrivateData = heapless::Vec<u8, REP_PRIVATE_DATA>;
 
-/// What [`super::Cm::connect`] needs.
+/// The values of a connect.
 #[derive(Clone, Debug)]
-pub struct ConnectParams<'a> {
+pub(crate) struct ConnectParams<'a> {
     /// Our endpoint, bound by the caller.
     pub local: SocketAddr,
     /// The listener's endpoint.
     pub remote: SocketAddr,
-    /// Layer 2 towards it.
+    /// Layer 2 towards the peer.
     pub hop: Hop,
     /// Our queue pair.
     pub qp: QpSide,
@@ -72,7 +72,7 @@ pub struct ConnectParams<'a> {
     pub limits: ReadLimits,
     /// The path MTU to ask for, capped to that of the port.
     pub pmtu: Pmtu,
-    /// RNR retries for the peer's queue pair; 7 is without end.
+    /// RNR retries for the peer's queue pair; 7 is without limit.
     pub rnr_retry: u8,
     /// Transport retries for both queue pairs, up to 7.
     pub retry_count: u8,
@@ -80,25 +80,26 @@ pub struct ConnectParams<'a> {
     pub private_data: &'a [u8],
 }
 
-/// What [`super::Cm::accept`] needs.
+/// The values of an accept.
 #[derive(Clone, Debug)]
-pub struct AcceptParams<'a> {
+pub(crate) struct AcceptParams<'a> {
     /// Our queue pair, which can receive by now.
     pub qp: QpSide,
-    /// Our read limits; they may lower those that the request left.
+    /// Our read limits; they may lower the negotiated ones.
     pub limits: ReadLimits,
-    /// RNR retries for the peer's queue pair; 7 is without end.
+    /// RNR retries for the peer's queue pair; 7 is without limit.
     pub rnr_retry: u8,
     /// At most [`REP_PRIVATE_DATA`] bytes.
     pub private_data: &'a [u8],
 }
 
-/// How the peer's queue pair is reached, from REQ or REP.
+/// The peer's queue pair and the path to it, from REQ or REP.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Peer {
     /// The peer's endpoint.
     pub remote: SocketAddr,
-    /// Ours.
+    /// Our endpoint.
     pub local: SocketAddr,
     /// Layer 2 towards the peer; on the passive side mirrored from the request's frame.
     pub hop: Hop,
@@ -108,57 +109,57 @@ pub struct Peer {
     pub starting_psn: Psn,
     /// The path MTU, both ways.
     pub pmtu: Pmtu,
-    /// Effective limits: what both sides offered. Accepting may lower them.
+    /// The effective read limits, offered by both sides. Accepting may lower them.
     pub limits: ReadLimits,
     /// Transport timer for our queue pair: 4.096 us * 2^n.
     pub ack_timeout_code: u8,
     /// Transport retries for our queue pair, up to 7.
     pub retry_count: u8,
-    /// RNR retries for our queue pair; 7 is without end.
+    /// RNR retries for our queue pair; 7 is without limit.
     pub rnr_retry: u8,
     /// Label of the path, 20 bits, for [`crate::wire::source_port`].
     pub flow_label: u32,
     /// Traffic class for the connection's packets.
     pub traffic_class: u8,
-    /// Of the REQ, 56 bytes, or of the REP, 196.
+    /// The private data of the REQ, 56 bytes, or of the REP, 196.
     pub private_data: PrivateData,
 }
 
-/// What a connection manager tells its owner. Each kind comes at most once for a connection, and
-/// none after `Closed`.
+/// An event of a connection manager. Each kind comes at most once for a connection, and none after
+/// `Closed`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CmEvent {
-    /// Passive side: to be answered by `accept`, `reject` or `release`. There is no deadline.
+    /// Passive side: REQ arrived. The owner calls `accept`, `reject` or `release`. There is no deadline.
     ConnectRequest {
-        /// Who was asked.
+        /// The listener.
         listener: ListenerId,
-        /// The connection that may come of it.
+        /// The connection that is requested.
         conn: ConnId,
-        /// Who asks.
+        /// The peer.
         peer: Peer,
     },
-    /// Active side: REP arrived. To be answered by `confirm`, `reject` or `release`; no deadline.
+    /// Active side: REP arrived. The owner calls `confirm`, `reject` or `release`. There is no deadline.
     Connected {
         /// The connection.
         conn: ConnId,
-        /// What was agreed on.
+        /// The peer, with the negotiated values.
         peer: Peer,
     },
-    /// Passive side: the peer has confirmed, or its data has arrived.
+    /// Passive side: RTU or data of the peer has arrived.
     Established {
         /// The connection.
         conn: ConnId,
     },
-    /// The peer refused before the connection was established; either side.
+    /// Either side: the peer refused before the connection was established.
     Refused {
         /// The connection that failed.
         conn: ConnId,
-        /// Why.
+        /// The reason.
         reason: RejReason,
-        /// Of the REJ, 148 bytes; empty where the end came another way.
+        /// The private data of the REJ, 148 bytes; empty where no REJ came.
         private_data: PrivateData,
     },
-    /// The peer did not answer REQ or REP.
+    /// The peer did not respond to REQ or REP.
     TimedOut {
         /// The connection that failed.
         conn: ConnId,
@@ -167,19 +168,19 @@ pub enum CmEvent {
     PeerDisconnected {
         /// The connection.
         conn: ConnId,
-        /// How it ended.
+        /// The reason.
         reason: DisconnectReason,
     },
-    /// The way to the peer is gone for good; nothing was sent.
+    /// The path to the peer is gone for good; no message was sent.
     PathLost {
         /// The connection, which was not being ended already.
         conn: ConnId,
     },
-    /// Our DREQ was answered or given up.
+    /// DREP has arrived, or DREQ was given up.
     DisconnectDone {
         /// The connection.
         conn: ConnId,
-        /// It was given up.
+        /// DREQ was given up.
         timed_out: bool,
     },
     /// `release` is done: the ID is gone.
@@ -206,43 +207,52 @@ impl CmEvent {
     }
 }
 
-/// How the peer ended a connection.
+/// The reason for which a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum DisconnectReason {
-    /// In order.
+    /// The peer sent DREQ.
     Dreq,
-    /// It does not take the connection for one.
+    /// The peer refuses the connection.
     Rejected(RejReason),
-    /// It has started anew and uses the IDs or the queue pair for something else.
+    /// The peer has started anew and uses the IDs or the queue pair for another connection.
     Stale,
 }
 
 /// A CM message to send as UD SEND_ONLY from QP 1 to QP 1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct CmTransmit {
+pub(crate) struct CmTransmit {
     /// Layers 2 to 4; the sender fills in the IP identification.
     pub encap: Encap,
     /// The whole payload.
     pub payload: [u8; MAD_LEN],
 }
 
-/// Why a call was refused. Nothing was sent and nothing has changed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// The reason why a call was refused. Nothing was sent or changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CmError {
     /// The private data does not fit the message.
+    #[error("the private data does not fit the message")]
     PrivateData,
     /// The addresses differ in family, or the remote one names no single host.
+    #[error("the addresses do not fit each other, the device or a single host")]
     Address,
-    /// Someone has that local endpoint.
+    /// The local endpoint is in use.
+    #[error("the local endpoint is in use")]
     AddressInUse,
     /// No ephemeral port is left.
+    #[error("no ephemeral port is left")]
     NoPorts,
     /// A connection between these two endpoints exists.
+    #[error("the two endpoints are connected already")]
     Connected,
-    /// As many connections as there may be.
+    /// There are as many connections as may be.
+    #[error("there are as many connections as allowed")]
     Full,
-    /// There is no connection with that ID, any more.
+    /// There is no connection with that ID any more.
+    #[error("there is no such connection")]
     UnknownId,
     /// The connection is not in a state for this call; the peer may have ended it meanwhile.
+    #[error("the state of the connection does not allow the call")]
     State,
 }

@@ -1,21 +1,21 @@
-//! What a connection manager can be told: identity, limits and times.
+//! The configuration of a connection manager: identity, limits and times.
 
 use super::ReadLimits;
 use crate::env::{Duration, code_duration};
-use crate::patience::Patience;
+use crate::peer_limits::PeerLimits;
 use crate::wire::Pmtu;
 
-/// Settings of a [`super::Cm`]. Times that end in `code` are the wire's, 4.096 us * 2^code.
+/// Settings of connection management. Times that end in `code` are the wire's, 4.096 us * 2^code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CmConfig {
     /// The node GUID. No two hosts may share one: peers take it for the identity of ours.
     pub ca_guid: u64,
-    /// How long either side may take to answer, as announced in REQ; 5 bits.
+    /// The response time of either side, as announced in REQ; 5 bits.
     pub response_timeout_code: u8,
-    /// How long a packet may be under way; 5 bits.
+    /// The longest time of a packet in the network; 5 bits.
     pub packet_lifetime_code: u8,
-    /// The transport timer of our queue pairs, at least; 5 bits. Times `retry_count + 1` it is how long
-    /// a silent peer is waited for. REQ announces it for the peer's queue pair, up to
+    /// The shortest transport timer of our queue pairs; 5 bits. A silent peer is given up after this time,
+    /// `retry_count + 1` times. REQ announces it for the peer's queue pair, up to
     /// [`Self::ANNOUNCED_ACK_TIMEOUT`].
     pub ack_timeout_code: u8,
     /// Transport retries of our queue pairs, at least, 0..=7.
@@ -24,18 +24,18 @@ pub struct CmConfig {
     pub target_ack_delay_code: u8,
     /// Service timeout announced in MRA, while our consumer takes its time; 5 bits.
     pub service_timeout_code: u8,
-    /// How often REQ, REP and DREQ are sent again, and what REQ announces; 4 bits.
+    /// Resends of REQ, REP and DREQ, also announced in REQ; 4 bits.
     pub max_retries: u8,
-    /// Wait before the first resend. It doubles up to what the two sides negotiated, because a
-    /// resend too many costs one packet that the peer ignores.
+    /// The wait before the first resend. It doubles up to the negotiated time: a resend too many costs one
+    /// packet that the peer ignores.
     pub first_resend: Duration,
-    /// REQ and REP are given up after this, unless the peer asks for more time.
+    /// The time after which REQ and REP are given up, unless the peer needs more (MRA).
     pub connect_limit: Duration,
-    /// DREQ is given up after this.
+    /// The time after which DREQ is given up.
     pub disconnect_limit: Duration,
-    /// How far a peer's times and counts are trusted.
-    pub patience: Patience,
-    /// How long the IDs of an ended connection are remembered.
+    /// Limits on the times and counts that a peer asks for.
+    pub peer_limits: PeerLimits,
+    /// The time for which the IDs of an ended connection are remembered (time-wait).
     pub time_wait: Duration,
     /// The adapter's read limits, which cap those of every connection.
     pub limits: ReadLimits,
@@ -43,27 +43,27 @@ pub struct CmConfig {
     pub max_pmtu: Pmtu,
     /// Traffic class of CM packets and, through REQ, of the connections that we start.
     pub traffic_class: u8,
-    /// TTL or hop limit, of the same.
+    /// TTL or hop limit of the same packets.
     pub hop_limit: u8,
-    /// Connections that consumers hold. Up to twice as many more may linger, until their DREQ is
-    /// answered or given up.
+    /// Connections of consumers. Up to twice as many more may linger, until DREP arrives or DREQ is given
+    /// up.
     pub max_connections: usize,
     /// Ended connections that are remembered; the eldest is forgotten first.
     pub max_time_wait: usize,
-    /// Messages that wait to be taken by [`super::Cm::poll_transmit`]. One that finds no room is
-    /// lost, as on the wire, and made up for by resends.
+    /// Messages that wait for [`Device::poll_transmit`](crate::Device::poll_transmit). A message that finds
+    /// no room is lost, as on the wire, and resent later.
     pub max_transmits: usize,
-    /// Messages of peers that are worked on per second, at most. Those beyond are dropped unread
-    /// ([`DropReason::CmShare`](crate::wire::DropReason::CmShare)), so that a flood of them does not
-    /// take the time that connections need. One message and its answer cost a few microseconds.
+    /// Received messages that are processed per second, at most. Those beyond are dropped unread
+    /// ([`DropReason::CmShare`](crate::wire::DropReason::CmShare)), so that a flood of them does not take
+    /// the time that connections need. One message and its reply cost a few microseconds.
     pub max_rate: u32,
-    /// Messages that may come at once after silence, on top of that.
+    /// The burst: messages that may come together after silence.
     pub max_burst: u32,
 }
 
 impl Default for CmConfig {
-    /// What Linux announces, but for the shorter first resend and give-up times. A silent peer is given up
-    /// after 17 s: a link may be gone for ten.
+    /// The values that Linux announces, except for a shorter first resend and shorter limits. A silent peer
+    /// is given up after 17 s, as a link may be down for ten.
     fn default() -> Self {
         Self {
             ca_guid: 0,
@@ -77,7 +77,7 @@ impl Default for CmConfig {
             first_resend: Duration::from_millis(500),
             connect_limit: Duration::from_secs(20),
             disconnect_limit: Duration::from_secs(8),
-            patience: Patience::default(),
+            peer_limits: PeerLimits::default(),
             time_wait: Duration::from_millis(512),
             limits: ReadLimits { inbound: 16, outbound: 16 },
             max_pmtu: Pmtu::B1024,
@@ -94,10 +94,10 @@ impl Default for CmConfig {
 
 impl CmConfig {
     /// The longest local ACK timeout that our REQ announces, as Linux announces it for an ordinary path.
-    /// Some peers send again by this timer alone, and would be as slow as we are patient.
+    /// Some peers resend by this timer alone, and a longer one would slow them down.
     pub const ANNOUNCED_ACK_TIMEOUT: u8 = 17;
 
-    /// How long the answer to our REQ may take: there, at the peer, and back.
+    /// The time that the response to our REQ may take: there, at the peer, and back.
     pub(super) fn request_timeout(&self) -> Duration {
         self.packet_lifetime() * 2 + code_duration(self.response_timeout_code)
     }

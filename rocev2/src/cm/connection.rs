@@ -1,13 +1,13 @@
-//! One connection: what it knows of both sides.
+//! One connection and its knowledge of both sides.
 
 use super::ReadLimits;
 use super::api::{ConnectParams, ListenerId, Peer, PrivateData, QpSide};
 use super::config::{CmConfig, fold_ack_delay};
 use super::listener::plain;
 use super::message::Mad;
-use super::question::Question;
 use super::receive::Ignored;
 use super::retry::Retry;
+use super::stale::StaleCheck;
 use super::state::{Event, State};
 use crate::env::{Duration, Instant, code_duration};
 use crate::ids::{CommId, Qpn};
@@ -16,19 +16,19 @@ use crate::wire::mad::{MAD_LEN, Rep, Req};
 use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
 use core::net::IpAddr;
 
-/// Who still holds a connection.
+/// The owner of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Owner {
     /// The consumer.
     Consumer,
-    /// The consumer let go and is yet to be told that the ID is gone.
+    /// The consumer has released the connection, and is still to learn that the ID is gone.
     Released,
-    /// Nobody but the protocol.
+    /// The protocol alone.
     Nobody,
 }
 
-/// A REQ's identity: the peer will not use it for another before it restarts. The address is part
-/// of it, so that no third host can meddle.
+/// A REQ's identity: the peer will not use it for another connection before it restarts. The address is
+/// part of it, so that no third host can interfere.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct RequestKey {
     pub(super) remote: IpAddr,
@@ -44,8 +44,8 @@ pub(super) struct PeerQp {
     pub(super) qpn: Qpn,
 }
 
-/// What tells a REQ from that of a restarted peer, whose IDs may start over, and from a forged one that
-/// comes first.
+/// The content that distinguishes a REQ from that of a restarted peer, whose IDs may repeat, and from a
+/// forged one that comes first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Request {
     pub(super) key: RequestKey,
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// The first of all that have this identity.
+    /// The least request with this identity.
     pub(super) const fn first(key: RequestKey) -> Self {
         Self { key, qpn: Qpn::new(0), starting_psn: 0, service_id: 0 }
     }
@@ -76,33 +76,33 @@ pub(super) struct Connection {
     pub(super) state: State,
     pub(super) owner: Owner,
     pub(super) local_id: CommId,
-    /// Known from REQ or REP on.
+    /// The peer's ID, known from REQ or REP on.
     pub(super) remote_id: Option<CommId>,
-    /// Of the exchange that establishes the connection.
+    /// The transaction ID of the exchange that establishes the connection.
     pub(super) transaction_id: u64,
-    /// The REQ that it came from; none on the active side.
+    /// The REQ of the connection; none on the active side.
     pub(super) request: Option<Request>,
     /// The peer's GUID; known with `remote_id`.
     pub(super) ca_guid: u64,
     /// Our queue pair; known from `connect` or `accept` on.
     pub(super) qp: QpSide,
     pub(super) peer: Peer,
-    /// How long the peer's answer may take, as negotiated.
+    /// The negotiated response time of the peer.
     pub(super) response_timeout: Duration,
-    /// The listener whose backlog it counts in.
+    /// The listener whose backlog counts the connection.
     pub(super) listener: Option<ListenerId>,
     /// The consumer knows the ID.
     pub(super) delivered: bool,
-    /// What we said last; sent again by timer or when the peer repeats itself.
+    /// Our last message; resent by a timer, or when the peer repeats its own.
     pub(super) message: Mad,
     /// `message` is a REJ.
     pub(super) rejected: bool,
-    /// It was established and the peer ended it; `disconnect` is still to be answered.
+    /// The peer has ended the established connection, and the consumer has not called `disconnect`.
     pub(super) ended_by_peer: bool,
     pub(super) retry: Option<Retry>,
-    /// Whether the peer still has it, if somebody denies that.
-    pub(super) question: Question,
-    /// When `retry` or `question` is due.
+    /// The check whether the peer still has the connection, if a message denies that.
+    pub(super) stale_check: StaleCheck,
+    /// When `retry` or `stale_check` is due.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -173,7 +173,7 @@ impl Connection {
             rejected: false,
             ended_by_peer: false,
             retry: None,
-            question: Question::default(),
+            stale_check: StaleCheck::default(),
             deadline: None,
         }
     }
@@ -195,7 +195,7 @@ impl Connection {
         Some(PeerQp { remote, ca_guid: self.ca_guid, qpn: self.peer.qpn })
     }
 
-    /// A message with the right IDs must come from the peer's address, to ours: IDs can be guessed.
+    /// Checks that a message comes from the peer's address, to ours: its IDs could be guessed.
     pub(super) fn check_addresses(&self, packet: &Packet<'_>) -> Result<(), Ignored> {
         let addresses = (packet.encap.src, packet.encap.dst);
         if addresses == (self.peer.remote.ip(), self.peer.local.ip()) {
@@ -221,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// Keeps what a REP says.
+    /// Takes the values of a REP.
     pub(super) fn take_rep(&mut self, config: &CmConfig, rep: &Rep) {
         self.remote_id = Some(rep.local_comm_id);
         self.ca_guid = rep.ca_guid;
@@ -233,11 +233,12 @@ impl Connection {
         peer.limits = peer.limits.min(offered);
         peer.rnr_retry = rep.rnr_retry;
         let wanted = fold_ack_delay(config.ack_timeout_code, rep.target_ack_delay);
-        peer.ack_timeout_code = config.patience.ack_timeout_code(config.ack_timeout_code, wanted);
+        peer.ack_timeout_code =
+            config.peer_limits.ack_timeout_code(config.ack_timeout_code, wanted);
         peer.private_data = rep.private_data.iter().copied().collect();
     }
 
-    /// 0 on the wire while unknown.
+    /// The peer's ID; 0 while unknown, as on the wire.
     pub(super) fn remote_id(&self) -> CommId {
         self.remote_id.unwrap_or_default()
     }

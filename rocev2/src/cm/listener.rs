@@ -1,20 +1,20 @@
-//! Listeners: where requests are taken, and how many at once.
+//! Listeners: the endpoints that take requests, and their backlogs.
 
 use super::slab::{Key, Slab};
 use super::{CmError, ListenerId};
 use alloc::collections::BTreeMap;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a listener does with a request.
+/// The decision of a listener about a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Admission {
-    /// Takes it.
+    /// The request is taken.
     Room(ListenerId),
-    /// Says nothing: the peer asks again, when there may be room.
+    /// The request is put off in silence: the peer repeats it, and there may be room then.
     Later,
-    /// So many had to be put off that each further one is refused at once.
+    /// So many requests were put off that each further one is refused at once.
     Full,
-    /// Nobody listens, or does so now.
+    /// There is no listener, or it is paused.
     Nobody,
 }
 
@@ -22,9 +22,9 @@ pub(super) enum Admission {
 struct Listener {
     local: SocketAddr,
     backlog: usize,
-    /// Requests that the consumer has not answered.
+    /// Requests that wait for accept or reject.
     pending: usize,
-    /// Requests put off since one was last taken.
+    /// Requests put off since the last one that was taken.
     put_off: usize,
     paused: bool,
 }
@@ -68,7 +68,7 @@ impl Listeners {
         }
     }
 
-    /// Whether a request for `local` is taken.
+    /// Decides about a request for `local`.
     pub(super) fn admit(&mut self, local: SocketAddr) -> Admission {
         let Some(key) = self.find(local) else { return Admission::Nobody };
         let Some(listener) = self.slab.get_mut(key) else { return Admission::Nobody };
@@ -82,7 +82,7 @@ impl Listeners {
         if listener.put_off <= listener.backlog { Admission::Later } else { Admission::Full }
     }
 
-    /// A request takes a place.
+    /// Takes a place in the backlog.
     pub(super) fn take_place(&mut self, id: ListenerId) {
         if let Some(listener) = self.slab.get_mut(id.0) {
             listener.pending += 1;
@@ -90,7 +90,7 @@ impl Listeners {
         }
     }
 
-    /// The consumer has answered a request; the listener may be gone.
+    /// Frees a place in the backlog: the consumer has accepted or rejected. The listener may be gone.
     pub(super) fn leave_place(&mut self, id: ListenerId) {
         if let Some(listener) = self.slab.get_mut(id.0) {
             listener.pending -= 1;
@@ -108,7 +108,7 @@ impl Listeners {
     }
 }
 
-/// Without IPv6 flow information and scope, which no message carries.
+/// Removes IPv6 flow information and scope, which no message carries.
 pub(super) const fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }

@@ -1,4 +1,4 @@
-//! The messages that a connection sends, made from what it knows.
+//! The messages of a connection, made from its state.
 
 use super::api::{AcceptParams, ConnectParams};
 use super::connection::Connection;
@@ -51,7 +51,8 @@ impl Connection {
         Ok(self.mad(&message))
     }
 
-    /// Layer 2 is not InfiniBand's: permissive LIDs, addresses as GIDs (annex A17).
+    /// The primary path of a layer 2 that is not InfiniBand's: permissive LIDs, addresses as GIDs (annex
+    /// A17).
     fn primary_path(&self, config: &CmConfig) -> Path {
         Path {
             local_lid: 0xffff,
@@ -66,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// The IP CM header, then the consumer's data (annex A11).
+    /// The private data of a REQ: the IP CM header, then the consumer's data (annex A11).
     fn req_private_data(&self, data: &[u8]) -> Result<[u8; 92], CmError> {
         let header = IpCm {
             src_port: self.peer.local.port(),
@@ -121,7 +122,7 @@ impl Connection {
         }))
     }
 
-    /// Refuses the peer's last message: the consumer does not want, or nobody listens any more.
+    /// REJ of the peer's last message: the consumer rejects it, or the listener is gone.
     pub(super) fn rej(&self, reason: RejReason, private_data: [u8; REJ_PRIVATE_DATA]) -> Mad {
         let message = match self.state {
             State::ReqReceived => RejMessage::Req,
@@ -138,7 +139,7 @@ impl Connection {
         }))
     }
 
-    /// Gives the attempt up. The GUID lets a peer find its side whose ID we may not know.
+    /// REJ that gives the attempt up. The GUID lets a peer that may not know our ID find its side.
     pub(super) fn rej_timeout(&self, config: &CmConfig) -> Mad {
         let mut ari = [0; 72];
         ari[..8].copy_from_slice(&config.ca_guid.to_be_bytes());
@@ -153,7 +154,7 @@ impl Connection {
         }))
     }
 
-    /// An exchange of its own, so with a transaction ID of its own.
+    /// DREQ, with a transaction ID of its own, as it starts another exchange.
     pub(super) fn dreq(&self, transaction_id: u64) -> Mad {
         mad(
             transaction_id,

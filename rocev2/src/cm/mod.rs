@@ -11,18 +11,17 @@
 //! release, Closed                       release, Closed
 //! ```
 //!
-//! Packets for QP 1 go into [`Cm::handle_packet`], the clock into [`Cm::handle_timeout`]; what is to
-//! be sent comes out of [`Cm::poll_transmit`], what the consumer should know out of
-//! [`Cm::poll_event`]. Nothing grows with what peers send: connections, backlogs, ended connections
-//! and messages to send have limits, and each kind of event comes once for a connection.
+//! [`Device`](crate::Device) has the calls, and reports [`CmEvent`]s. Nothing grows with the messages of
+//! peers: connections, backlogs, ended connections and messages to send have limits, and each kind of event
+//! comes once for a connection.
 //!
-//! A datagram shows who sent it only by what it names. Addresses, GUIDs and the peer's QPN are no secret:
-//! a message that names nothing else opens a request, or is refused, and ends nothing (`question`).
-//! A stranger would have to guess our communication ID (32 random bits, and the peer's as well once it is
-//! known) to speak in a connection's name here. On the data path it takes our QPN (24 bits, of which the
-//! lowest are the place in the device's table: 12 random ones where that holds 4,096) to send a CNP, which
-//! slows the connection down for a while; and beside it a PSN (24 random bits) that is expected, or in
-//! flight, to have a request executed or an answer believed.
+//! A datagram identifies its sender only by the secrets that it names. Addresses, GUIDs and the peer's QPN
+//! are no secret: a message that names nothing else begins a request, or is refused, and ends nothing
+//! (`stale`). To send a message in a connection's name, an unknown host would have to guess our
+//! communication ID (32 random bits, and the peer's as well once it is known). On the data path it would
+//! need our QPN (24 bits, of which the lowest are the place in the device's table: 12 random ones where
+//! that holds 4,096) to send a CNP, which slows the connection down for a while; and also a PSN (24 random
+//! bits) that is expected, or in flight, to have a request executed or a response accepted.
 
 mod api;
 mod config;
@@ -30,25 +29,26 @@ mod connection;
 mod listener;
 mod message;
 mod ports;
-mod question;
 mod receive;
 mod request;
 mod retry;
 mod send;
 mod slab;
+mod stale;
 mod state;
 mod table;
 #[cfg(test)]
 mod tests;
 mod time_wait;
 
+pub(crate) use api::{AcceptParams, CmTransmit, ConnectParams, QpSide};
 pub use api::{
-    AcceptParams, CmError, CmEvent, CmTransmit, ConnId, ConnectParams, DisconnectReason,
-    ListenerId, Peer, PrivateData, QpSide, REJ_PRIVATE_DATA, REP_PRIVATE_DATA, REQ_PRIVATE_DATA,
-    ReadLimits,
+    CmError, CmEvent, ConnId, DisconnectReason, ListenerId, Peer, PrivateData, REJ_PRIVATE_DATA,
+    REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
 };
 pub use config::CmConfig;
 
+pub use crate::peer_limits::PeerLimits;
 pub use crate::wire::Hop;
 
 use crate::counters::Counters;
@@ -68,7 +68,7 @@ use time_wait::TimeWaits;
 
 /// The connections, listeners and local endpoints of one adapter.
 #[derive(Debug)]
-pub struct Cm {
+pub(crate) struct Cm {
     config: CmConfig,
     rng: Rng,
     /// High half of our transaction IDs.
@@ -85,9 +85,9 @@ pub struct Cm {
 }
 
 impl Cm {
-    /// A connection manager without connections, which counts into its device's counters. `rng` makes
-    /// IDs that no peer can guess.
-    pub fn new(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Self {
+    /// A connection manager without connections, which counts into its device's counters. `rng` makes IDs
+    /// that no peer can guess.
+    pub(crate) fn new(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Self {
         Self {
             config,
             agent: rng.u32(),
@@ -107,37 +107,42 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::AddressInUse`]; [`CmError::NoPorts`] for port 0.
-    pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
+    pub(crate) fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
         self.ports.bind(local, port, &mut self.rng)
     }
 
     /// Adds a user to a bound endpoint. False, and no user more, where it is not bound.
-    pub fn retain_port(&mut self, local: IpAddr, port: u16) -> bool {
+    pub(crate) fn retain_port(&mut self, local: IpAddr, port: u16) -> bool {
         self.ports.retain(local, port)
     }
 
     /// Takes a user from a bound endpoint. The last one frees it.
-    pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
+    pub(crate) fn unbind_port(&mut self, local: IpAddr, port: u16) {
         self.ports.unbind(local, port);
     }
 
-    /// Takes requests for `local`, which the caller has bound; an unspecified address stands for
-    /// all. At most `backlog` of them, and at least one, wait for the consumer's answer at a time.
+    /// Takes requests for `local`, which the caller has bound; an unspecified address stands for all. At
+    /// most `backlog` of them, and at least one, wait for the consumer's accept or reject at a time.
     ///
     /// # Errors
     /// [`CmError::AddressInUse`] where another listener has the endpoint.
-    pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
+    pub(crate) fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+    ) -> Result<ListenerId, CmError> {
         self.listeners.insert(local, backlog.max(1))
     }
 
-    /// Behaves as if nobody listened, or no longer does so. Requests taken before are not touched.
-    pub fn pause(&mut self, listener: ListenerId, paused: bool) {
+    /// Pauses or resumes a listener: a paused one refuses requests as if there were none. Requests taken
+    /// before stay.
+    pub(crate) fn pause(&mut self, listener: ListenerId, paused: bool) {
         self.listeners.pause(listener, paused);
     }
 
-    /// Ends a listener. Requests that [`Cm::poll_event`] has not handed out are refused and never
-    /// seen; the others stay with their consumer, to be answered as before.
-    pub fn unlisten(&mut self, listener: ListenerId) {
+    /// Ends a listener. Requests that [`Cm::poll_event`] has not returned are refused and never seen; the
+    /// others stay with their consumer, to be accepted or rejected as before.
+    pub(crate) fn unlisten(&mut self, listener: ListenerId) {
         if !self.listeners.remove(listener) {
             return;
         }
@@ -152,7 +157,11 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::PrivateData`] above 56 bytes, `Address`, `Connected` or `Full`.
-    pub fn connect(&mut self, now: Instant, params: &ConnectParams<'_>) -> Result<ConnId, CmError> {
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        params: &ConnectParams<'_>,
+    ) -> Result<ConnId, CmError> {
         let (local, remote) = (plain(params.local), plain(params.remote));
         if local.is_ipv4() != remote.is_ipv4() || !is_host(local.ip()) || !is_host(remote.ip()) {
             return Err(CmError::Address);
@@ -177,7 +186,7 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::State`] where the peer has given up meanwhile.
-    pub fn confirm(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
+    pub(crate) fn confirm(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
         let conn = held(&mut self.conns, id)?;
         conn.step(Event::SendRtu).ok_or(CmError::State)?;
         conn.message = conn.rtu();
@@ -186,14 +195,13 @@ impl Cm {
         Ok(())
     }
 
-    /// Passive side, after [`CmEvent::ConnectRequest`]: sends REP. [`CmEvent::Established`],
-    /// `Refused`, `TimedOut` or `PeerDisconnected` follows. The limits in force are then those of
-    /// [`Cm::peer`].
+    /// Passive side, after [`CmEvent::ConnectRequest`]: sends REP. [`CmEvent::Established`], `Refused`,
+    /// `TimedOut` or `PeerDisconnected` follows. The effective read limits are then those of [`Cm::peer`].
     ///
     /// # Errors
     /// [`CmError::PrivateData`] above 196 bytes; [`CmError::State`] where the peer has given up
     /// meanwhile.
-    pub fn accept(
+    pub(crate) fn accept(
         &mut self,
         now: Instant,
         id: ConnId,
@@ -215,7 +223,12 @@ impl Cm {
     /// # Errors
     /// [`CmError::PrivateData`] above 148 bytes; [`CmError::State`] where the peer has given up
     /// meanwhile.
-    pub fn reject(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+    pub(crate) fn reject(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
         let private_data = mad::private_data(private_data).ok_or(CmError::PrivateData)?;
         let conn = held(&mut self.conns, id)?;
         if !matches!(conn.state, State::ReqReceived | State::RepReceived) {
@@ -226,12 +239,12 @@ impl Cm {
         Ok(())
     }
 
-    /// Sends DREQ; [`CmEvent::DisconnectDone`] follows. At once, where the peer was first.
+    /// Sends DREQ; [`CmEvent::DisconnectDone`] follows, at once where the peer was first.
     ///
     /// # Errors
     /// [`CmError::State`] where the connection never was established, or `disconnect` was called
     /// before.
-    pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
+    pub(crate) fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
         let conn = held(&mut self.conns, id)?;
         if conn.state == State::Closed && conn.ended_by_peer {
             conn.ended_by_peer = false;
@@ -241,10 +254,10 @@ impl Cm {
         self.send_dreq(now, id).ok_or(CmError::State)
     }
 
-    /// The consumer closes the connection, in any state: tells the peer what it should know, without
-    /// waiting for an answer. [`CmEvent::Closed`] follows, after a `DisconnectDone` that is owed, and
-    /// no other event. An ID that is gone is ignored.
-    pub fn release(&mut self, now: Instant, id: ConnId) {
+    /// Releases the connection for the consumer, in any state. The peer gets the message that the state
+    /// requires, and is not waited for. [`CmEvent::Closed`] follows, after a `DisconnectDone` that is owed,
+    /// and no other event. An ID that is gone is ignored.
+    pub(crate) fn release(&mut self, now: Instant, id: ConnId) {
         let Ok(conn) = held(&mut self.conns, id) else { return };
         conn.owner = Owner::Released;
         match conn.state {
@@ -266,9 +279,9 @@ impl Cm {
         self.events.push_back(CmEvent::Closed { conn: id });
     }
 
-    /// Ways between two addresses are gone for good. [`CmEvent::PathLost`] ends each connection that
-    /// went by it, or `DisconnectDone` one that we were ending; nothing is sent any more.
-    pub fn lose_paths(&mut self, now: Instant, lost: impl Fn(Path) -> bool) {
+    /// Ends the connections whose path is gone for good, each by [`CmEvent::PathLost`], or `DisconnectDone`
+    /// where we were ending it. No message is sent any more.
+    pub(crate) fn lose_paths(&mut self, now: Instant, lost: impl Fn(Path) -> bool) {
         let path = |conn: &Connection| {
             let Peer { local, remote, .. } = conn.peer;
             Path { local: local.ip(), remote: remote.ip() }
@@ -280,22 +293,22 @@ impl Cm {
             .retain(|CmTransmit { encap, .. }| !lost(Path { local: encap.src, remote: encap.dst }));
     }
 
-    /// Passive side: the first valid packet on the queue pair counts as RTU, which may be lost or
-    /// late. Ignored in any other state.
-    pub fn established_by_data(&mut self, now: Instant, id: ConnId) {
+    /// Passive side: the first valid packet on the queue pair counts as the RTU, which may be lost or late.
+    /// Ignored in any other state.
+    pub(crate) fn established_by_data(&mut self, now: Instant, id: ConnId) {
         self.establish(now, id, Event::RecvData);
     }
 
-    /// How the peer's queue pair is reached, for as long as the ID is held. On the active side the
-    /// peer's part is known from [`CmEvent::Connected`] on.
-    pub fn peer(&self, id: ConnId) -> Option<&Peer> {
+    /// The peer's queue pair and the path to it, until the ID is released. The active side knows the peer's
+    /// part from [`CmEvent::Connected`] on.
+    pub(crate) fn peer(&self, id: ConnId) -> Option<&Peer> {
         let conn = self.conns.get(id)?;
         (conn.owner == Owner::Consumer).then_some(&conn.peer)
     }
 
-    /// Resends, gives up and forgets what is due; `silent` is told the way of each message that nobody has
-    /// answered: the peer may be elsewhere.
-    pub fn handle_timeout(&mut self, now: Instant, mut silent: impl FnMut(Path)) {
+    /// Acts on expired timers: resends, gives up and forgets. Calls `silent` with the path of each message
+    /// without a response: the peer may be elsewhere.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, mut silent: impl FnMut(Path)) {
         while let Some(id) = self.conns.pop_due(now) {
             if let Some(conn) = self.conns.get(id).filter(|conn| conn.state != State::Established) {
                 let Peer { local, remote, .. } = conn.peer;
@@ -306,21 +319,21 @@ impl Cm {
         self.time_waits.expire(now);
     }
 
-    /// When [`Cm::handle_timeout`] has something to do.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    /// When [`Cm::handle_timeout`] has work.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let deadlines = [self.conns.next_deadline(), self.time_waits.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
     /// The next event.
-    pub fn poll_event(&mut self) -> Option<CmEvent> {
+    pub(crate) fn poll_event(&mut self) -> Option<CmEvent> {
         loop {
             let event = self.events.pop_front()?;
             let id = event.conn();
             match &event {
                 CmEvent::Closed { .. } => self.conns.disown(id),
                 CmEvent::DisconnectDone { .. } => {}
-                // Reported before the release, which is news enough.
+                // The event is older than the release, which makes it obsolete.
                 _ if held(&mut self.conns, id).is_err() => continue,
                 _ => {}
             }
@@ -332,18 +345,18 @@ impl Cm {
     }
 
     /// The next message to send.
-    pub fn poll_transmit(&mut self) -> Option<CmTransmit> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<CmTransmit> {
         self.transmits.pop_front()
     }
 
-    /// Tells the consumer, if it still holds the connection.
+    /// Reports an event, if the consumer still has the connection.
     fn report(&mut self, event: CmEvent) {
         if held(&mut self.conns, event.conn()).is_ok() {
             self.events.push_back(event);
         }
     }
 
-    /// The consumer has answered a request, or lets it go.
+    /// Takes a request out of its backlog: the consumer has accepted, rejected or released it.
     fn leave_backlog(&mut self, id: ConnId) {
         let listener = self.conns.get_mut(id).and_then(|conn| conn.listener.take());
         if let Some(listener) = listener {
@@ -351,7 +364,7 @@ impl Cm {
         }
     }
 
-    /// Never 0, which stands for none; never one in use or just used.
+    /// Draws a communication ID: never 0, which stands for none, and never one in use or just used.
     fn new_comm_id(&mut self) -> CommId {
         loop {
             let id = CommId::new(self.rng.u32());
@@ -362,13 +375,13 @@ impl Cm {
         }
     }
 
-    /// As Linux makes them: who we are, and which connection it is.
+    /// A transaction ID as Linux makes it: an agent and a connection.
     fn transaction_id(&self, local_id: CommId) -> u64 {
         u64::from(self.agent) << 32 | u64::from(local_id.get())
     }
 }
 
-/// A connection that the consumer still holds.
+/// A connection that the consumer has not released.
 fn held(conns: &mut Connections, id: ConnId) -> Result<&mut Connection, CmError> {
     let conn = conns.get_mut(id).filter(|conn| conn.owner == Owner::Consumer);
     conn.ok_or(CmError::UnknownId)

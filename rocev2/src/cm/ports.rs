@@ -1,4 +1,4 @@
-//! Local endpoints, counted: an address and port is free when its last user has let go.
+//! Local endpoints: an address and port is free when its last user has released it.
 
 use super::CmError;
 use crate::env::Rng;
@@ -6,23 +6,23 @@ use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// First port of the ephemeral range, which reaches to the last port there is.
+/// First port of the ephemeral range, which ends with the last port of all.
 pub(super) const EPHEMERAL_FIRST: u16 = 49152;
 
-/// How many ephemeral ports there are.
+/// The number of ephemeral ports.
 const EPHEMERAL_COUNT: u32 = (u16::MAX - EPHEMERAL_FIRST) as u32 + 1;
 
-/// The users of each local endpoint. A port space apart from that of TCP.
+/// The users of each local endpoint. The port space is not that of TCP.
 ///
-/// An unspecified address stands for all of its family, so a port is either its, or free for each
-/// address to take.
+/// An unspecified address stands for all of its family: it has a port alone, or each address may bind that
+/// port.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     users: BTreeMap<(u16, IpAddr), usize>,
 }
 
 impl Ports {
-    /// Takes an endpoint that nobody has; port 0 asks for an ephemeral one.
+    /// Binds a free endpoint; port 0 chooses an ephemeral one.
     pub(super) fn bind(&mut self, local: IpAddr, port: u16, rng: &mut Rng) -> Result<u16, CmError> {
         if port == 0 {
             return self.bind_ephemeral(local, rng);
@@ -47,7 +47,8 @@ impl Ports {
         !users.next().is_some_and(|(used, ip)| used == port && ip.is_ipv4() == local.is_ipv4())
     }
 
-    /// Starts anywhere, so that a restarted host does not offer its peers the ports of before.
+    /// Binds an ephemeral port. The search starts anywhere, so that a restarted host does not offer its
+    /// peers its former ports.
     fn bind_ephemeral(&mut self, local: IpAddr, rng: &mut Rng) -> Result<u16, CmError> {
         let start = rng.below(EPHEMERAL_COUNT);
         let port = (0..EPHEMERAL_COUNT)
@@ -58,13 +59,13 @@ impl Ports {
         Ok(port)
     }
 
-    /// One user more of a bound endpoint. False where it is not bound.
+    /// Adds a user to a bound endpoint. Returns false where it is not bound.
     pub(super) fn retain(&mut self, local: IpAddr, port: u16) -> bool {
         let users = self.users.get_mut(&(port, local));
         users.map(|users| *users += 1).is_some()
     }
 
-    /// One user less; the last one frees the endpoint. An endpoint that is not bound is left alone.
+    /// Removes a user; the last one frees the endpoint. Ignores an endpoint that is not bound.
     pub(super) fn unbind(&mut self, local: IpAddr, port: u16) {
         let Entry::Occupied(mut entry) = self.users.entry((port, local)) else { return };
         *entry.get_mut() -= 1;

@@ -1,4 +1,4 @@
-//! What each message of a peer does, but for REQ.
+//! The effect of each message of a peer, except REQ.
 
 use super::api::{CmEvent, ConnId, DisconnectReason, PrivateData};
 use super::connection::{Connection, PeerQp, RequestKey};
@@ -14,16 +14,16 @@ use crate::wire::mad::{
 };
 use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
 
-/// Why a message had no effect and no answer.
+/// The reason why a message had no effect and no reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ignored {
-    /// It should not have been sent to us.
+    /// The message should not have been sent to us.
     Dropped(DropReason),
-    /// It names no connection that we have.
+    /// The message names no connection that we have.
     UnknownId,
-    /// The connection's state does not admit it.
+    /// The connection's state does not admit the message.
     Unexpected,
-    /// The listener's backlog is full; the peer asks again.
+    /// The listener's backlog is full; the peer repeats its request.
     PutOff,
 }
 
@@ -42,11 +42,11 @@ impl Ignored {
 pub(super) type Effect = Result<(), Ignored>;
 
 impl Cm {
-    /// Takes a UD SEND_ONLY to QP 1 whose Q_Key is right. Answers go back the way it came.
-    pub fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) {
+    /// Handles a UD SEND_ONLY to QP 1 with the right Q_Key. Replies go back the way it came.
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) {
         let parsed = parse_mad(packet.payload);
         let effect = match &parsed {
-            // Nobody to answer to.
+            // There is no host to reply to.
             _ if !is_host(packet.encap.src) => Err(Ignored::Dropped(DropReason::AddressMismatch)),
             Ok((header, message)) => self.receive(now, packet, header, message),
             Err(reason) => Err(Ignored::Dropped(*reason)),
@@ -74,7 +74,7 @@ impl Cm {
             CmMessage::Dreq(dreq) => self.receive_dreq(now, packet, header, dreq),
             CmMessage::Drep(drep) => self.receive_drep(now, packet, drep),
             CmMessage::SidrReq(sidr_req) => self.receive_sidr_req(packet, header, sidr_req),
-            // We never ask.
+            // We send no SIDR_REQ.
             CmMessage::SidrRep(_) => Err(Ignored::Unexpected),
         }
     }
@@ -98,7 +98,7 @@ impl Cm {
         }
         match conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)? {
             State::Established => self.send(id),
-            // The consumer has no deadline; the peer gets to know that we are alive.
+            // The consumer has no deadline; MRA shows the peer that we are alive.
             _ => {
                 let encap = conn.encap(&self.config);
                 let mra = conn.mra(&self.config, MraMessage::Rep);
@@ -116,12 +116,15 @@ impl Cm {
         id: ConnId,
         rep: &Rep,
     ) -> Effect {
+        if !rep.local_qpn.is_connectable() {
+            return Err(Ignored::Unexpected);
+        }
         let peer_qp = PeerQp { remote: packet.encap.src, ca_guid: rep.ca_guid, qpn: rep.local_qpn };
         if let Some(old) = self.conns.find_peer_qp(&peer_qp) {
             let stale = Refusal::new(RejReason::STALE_CONNECTION);
             let (local, remote) = (rep.remote_comm_id, rep.local_comm_id);
             self.refuse(packet, header, (local, remote), RejMessage::Rep, stale);
-            self.question(now, old);
+            self.check_stale(now, old);
             return Ok(());
         }
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
@@ -154,8 +157,8 @@ impl Cm {
         Ok(())
     }
 
-    /// The connection that a REJ is about. The peer may not have known our ID, if it gave up before our REP
-    /// came; then its GUID leads there. Later it has to name both IDs, as anybody else could know its own.
+    /// Finds the connection of a REJ. The peer may not know our ID, if it gave up before our REP came; then
+    /// its GUID leads there. Later it has to name both IDs, as any other host could know its own.
     fn find_rejected(
         &mut self,
         packet: &Packet<'_>,
@@ -185,7 +188,7 @@ impl Cm {
             _ => return Err(Ignored::Unexpected),
         }
         conn.step(Event::RecvMra).ok_or(Ignored::Unexpected)?;
-        let service_time = self.config.patience.service_time(mra.service_timeout);
+        let service_time = self.config.peer_limits.service_time(mra.service_timeout);
         let wait = service_time + self.config.packet_lifetime();
         let deadline = conn.retry.as_mut().and_then(|retry| retry.extend(now, wait));
         self.conns.set_deadline(id, Some(deadline.ok_or(Ignored::Unexpected)?));
@@ -214,7 +217,7 @@ impl Cm {
                 {
                     wait.check_addresses(packet)?;
                 }
-                // Also where nothing is known of it: the peer only wants to be done.
+                // DREP is sent for an unknown connection, too: the peer only wants to be done.
                 self.send_drep(packet, header, dreq);
             }
         }
@@ -239,7 +242,7 @@ impl Cm {
         Ok(())
     }
 
-    /// There are no datagram services here.
+    /// Refuses a SIDR_REQ: there are no datagram services here.
     fn receive_sidr_req(
         &mut self,
         packet: &Packet<'_>,
@@ -260,7 +263,7 @@ impl Cm {
         Ok(())
     }
 
-    /// The connection with this pair of IDs; an error where someone else uses them.
+    /// The connection with this pair of IDs; an error where another host uses them.
     fn find_pair(
         &mut self,
         packet: &Packet<'_>,
@@ -276,7 +279,7 @@ impl Cm {
         }
     }
 
-    /// The peer has not heard that we gave up or refused.
+    /// Repeats our REJ, which the peer has not received.
     fn repeat_rej(&mut self, packet: &Packet<'_>, local_id: CommId) -> Effect {
         let wait = self.time_waits.find(local_id).ok_or(Ignored::UnknownId)?;
         let (encap, rej) = wait.rej(packet)?;
@@ -284,18 +287,18 @@ impl Cm {
         Ok(())
     }
 
-    /// The peer no longer has this connection.
+    /// Ends a connection that the peer no longer has.
     pub(super) fn lose_peer(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let Some(before) = conn.step(Event::PeerLost) else { return };
         self.end_by_peer(now, id, before, End::Lost);
     }
 
-    /// The way to the peer is gone for good.
+    /// Ends a connection whose path is gone for good.
     pub(super) fn lose_way(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let Some(before) = conn.step(Event::PathLost) else { return };
-        // There is nobody to be told by a DREQ.
+        // No DREQ can reach the peer.
         conn.ended_by_peer = before == State::Established;
         self.report(match before {
             State::DreqSent => CmEvent::DisconnectDone { conn: id, timed_out: true },
@@ -304,12 +307,12 @@ impl Cm {
         self.retire(now, id);
     }
 
-    /// Tells the consumer what the end means where it stood, and retires the connection.
+    /// Reports the event that the end means in the state before, and retires the connection.
     fn end_by_peer(&mut self, now: Instant, id: ConnId, before: State, end: End<'_>) {
         let event = match before {
             State::DreqSent => CmEvent::DisconnectDone { conn: id, timed_out: false },
             State::Established => CmEvent::PeerDisconnected { conn: id, reason: end.disconnect() },
-            // Connecting; but a peer that disconnects has been connected, if its RTU was lost.
+            // Not established yet; but a peer that disconnects was connected, if its RTU was lost.
             _ => end.refusal(id),
         };
         if let CmEvent::PeerDisconnected { .. } = event
@@ -344,7 +347,7 @@ impl Cm {
         self.transmit(self.answer(packet), mad(header.transaction_id, &rej));
     }
 
-    /// Layers 2 to 4 of an answer to a packet. Its ECN bits and ports are not for us to repeat.
+    /// Layers 2 to 4 of a reply to a packet. The reply does not repeat its ECN bits and ports.
     fn answer(&self, packet: &Packet<'_>) -> Encap {
         Encap {
             traffic_class: self.config.traffic_class,
@@ -357,14 +360,14 @@ impl Cm {
     }
 }
 
-/// How a peer ends a connection.
+/// The ways in which a peer ends a connection.
 #[derive(Clone, Copy, Debug)]
 enum End<'a> {
-    /// It has sent DREQ.
+    /// The peer has sent DREQ.
     Dreq,
-    /// It has sent REJ.
+    /// The peer has sent REJ.
     Rej(&'a Rej),
-    /// It has started anew.
+    /// The peer has started anew.
     Lost,
 }
 
@@ -389,7 +392,7 @@ impl End<'_> {
     }
 }
 
-/// Why a message is refused.
+/// The reason why a message is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Refusal {
     reason: RejReason,

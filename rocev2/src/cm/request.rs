@@ -1,4 +1,4 @@
-//! What a REQ does: begin a connection, repeat one, or meet a refusal.
+//! The effect of a REQ: it begins a connection, repeats one, or is refused.
 
 use super::Hop;
 use super::api::{CmEvent, ConnId, ListenerId, Peer, ReadLimits};
@@ -39,9 +39,10 @@ impl Cm {
         let refusal = match self.check_req(packet, req) {
             Ok(offer) => match self.find_stale(&request.key, req.local_qpn) {
                 None => return self.take_req(packet, header, req, request, &offer),
-                // Refused, and not put off: what is kept for a stranger could be used up by strangers.
+                // The REQ is refused, not put off: unknown hosts could use up any memory that is kept for
+                // them.
                 Some(old) => {
-                    self.question(now, old);
+                    self.check_stale(now, old);
                     STALE
                 }
             },
@@ -50,16 +51,16 @@ impl Cm {
         self.refuse_req(packet, header, request.key.comm_id, refusal)
     }
 
-    /// The connection that the sender of a REQ cannot have any more, if the REQ is its own: a queue pair is
-    /// in one connection at a time, and an ID names one.
+    /// Finds the connection that the sender of a REQ cannot have any more, if the REQ is its own: a queue
+    /// pair is in one connection at a time, and an ID names one.
     fn find_stale(&self, key: &RequestKey, qpn: Qpn) -> Option<ConnId> {
         let peer_qp = PeerQp { remote: key.remote, ca_guid: key.ca_guid, qpn };
         let by_qp = self.conns.find_peer_qp(&peer_qp);
         by_qp.or_else(|| self.conns.find_identity(key, &[State::Established, State::DreqSent]))
     }
 
-    /// The very REQ that a connection came from. Our consumer has not answered it, and the peer is told to
-    /// wait; later it is silent, as the REP is resent by its own timer.
+    /// Handles a duplicate of a connection's REQ. While our consumer has not accepted it, MRA tells the
+    /// peer to wait; later no reply is needed, as the REP is resent by its own timer.
     fn repeat_request(&mut self, id: ConnId) -> Effect {
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvReq).ok_or(Ignored::Unexpected)?;
@@ -68,15 +69,18 @@ impl Cm {
         Ok(())
     }
 
-    /// All that is wrong with the REQ itself. No consumer is asked about it.
+    /// Checks the REQ itself, before any consumer sees it.
     fn check_req(&self, packet: &Packet<'_>, req: &Req) -> Result<Offer, Refusal> {
         if req.transport != Transport::Rc {
             return Err(Refusal::new(RejReason::INVALID_TRANSPORT));
         }
+        if !req.local_qpn.is_connectable() {
+            return Err(Refusal::new(RejReason::UNSUPPORTED));
+        }
         let port =
             service_port(req.service_id).ok_or(Refusal::new(RejReason::INVALID_SERVICE_ID))?;
         let Some(ip_cm) = req.private_data.first_chunk().and_then(IpCm::parse) else {
-            // As Linux, where the layer above the CM, a consumer to it, refuses.
+            // As in Linux, where the layer above the CM, a consumer to it, refuses.
             return Err(Refusal::new(RejReason::CONSUMER));
         };
         let (src, dst) = (packet.encap.src, packet.encap.dst);
@@ -91,8 +95,8 @@ impl Cm {
         })
     }
 
-    /// The passive side cannot lower the path MTU: REP has no field for it. The refusal says what
-    /// would do.
+    /// Checks the path MTU. The passive side cannot lower it, as REP has no field for it; the REJ names the
+    /// largest one that would do.
     fn check_pmtu(&self, code: u8) -> Result<Pmtu, Refusal> {
         let max = self.config.max_pmtu;
         let pmtu = Pmtu::from_code(code).filter(|pmtu| *pmtu <= max);
@@ -149,7 +153,7 @@ impl Cm {
     fn peer_of(&self, packet: &Packet<'_>, req: &Req, offer: &Offer) -> Peer {
         let offered =
             ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
-        let (own, patience) = (&self.config, &self.config.patience);
+        let (own, limits) = (&self.config, &self.config.peer_limits);
         Peer {
             remote: offer.remote,
             local: offer.local,
@@ -162,9 +166,9 @@ impl Cm {
             starting_psn: req.starting_psn,
             pmtu: offer.pmtu,
             limits: self.config.limits.min(offered),
-            ack_timeout_code: patience
+            ack_timeout_code: limits
                 .ack_timeout_code(own.ack_timeout_code, req.primary.ack_timeout),
-            retry_count: patience.retry_count(own.retry_count, req.retry_count),
+            retry_count: limits.retry_count(own.retry_count, req.retry_count),
             rnr_retry: req.rnr_retry,
             flow_label: req.primary.flow_label,
             traffic_class: req.primary.traffic_class,
@@ -172,7 +176,7 @@ impl Cm {
         }
     }
 
-    /// The refused side has no ID of ours to name.
+    /// Refuses a REQ, whose sender knows no ID of ours.
     fn refuse_req(
         &mut self,
         packet: &Packet<'_>,
@@ -186,7 +190,7 @@ impl Cm {
     }
 }
 
-/// A REQ in order: who wants to connect to what.
+/// A valid REQ: the peer and the endpoint that it wants to connect to.
 struct Offer {
     remote: SocketAddr,
     local: SocketAddr,
@@ -195,5 +199,5 @@ struct Offer {
 
 const STALE: Refusal = Refusal::new(RejReason::STALE_CONNECTION);
 
-/// What a REQ's private data leaves to the consumer.
+/// The part of a REQ's private data that is the consumer's.
 const _: () = assert!(REQ_PRIVATE_DATA + IpCm::LEN == 92);

@@ -1,37 +1,37 @@
-//! When a message is sent again, and when no more.
+//! The schedule of a message's resends.
 
 use super::CmConfig;
 use crate::env::{Duration, Instant};
 
-/// The timer of the one message that a connection waits to have answered.
+/// The timer of the one message for whose response a connection waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Retry {
-    /// Wait after the next resend.
+    /// The wait after the next resend.
     interval: Duration,
-    /// The most that the wait grows to: what was negotiated.
+    /// The longest wait: the negotiated one.
     longest: Duration,
     resends_left: u8,
-    /// No resend at or after this.
+    /// The message is given up at this time.
     give_up: Instant,
-    /// How long a peer that is alive is given.
+    /// The time for a peer that is alive.
     limit: Duration,
     /// An MRA came since the last resend.
     extended: bool,
-    /// The end of all waiting, whatever the peer asks for.
+    /// The latest time to give up, whatever the peer asks for.
     latest: Instant,
-    /// REJ 10 came, and is taken for an answer after this.
+    /// REJ 10 came, and is final after this time.
     stale_until: Option<Instant>,
 }
 
 impl Retry {
-    /// For a message sent now. Returns when to come back, too.
+    /// Starts the timer of a message that was just sent. Also returns its first deadline.
     pub(super) fn start(
         now: Instant,
         config: &CmConfig,
         longest: Duration,
         limit: Duration,
     ) -> (Self, Instant) {
-        // No peer can make us send faster than we would by ourselves, and none without pause.
+        // A peer can make us send neither faster than our own setting nor without a pause.
         let first = config.first_resend.max(SHORTEST);
         let mut retry = Self {
             interval: first,
@@ -40,14 +40,14 @@ impl Retry {
             give_up: now + limit,
             limit,
             extended: false,
-            latest: now + config.patience.answer_limit.max(limit),
+            latest: now + config.peer_limits.response_limit.max(limit),
             stale_until: None,
         };
         let deadline = retry.schedule(now);
         (retry, deadline)
     }
 
-    /// The timer has fired: when to come back after a resend, or `None` to give up.
+    /// Acts on the deadline. Returns the next one after a resend, or `None` to give up.
     pub(super) fn resend(&mut self, now: Instant) -> Option<Instant> {
         if now >= self.give_up {
             return None;
@@ -57,29 +57,30 @@ impl Retry {
         Some(self.schedule(now))
     }
 
-    /// MRA: the peer is alive and needs `service_time`. When to come back; `None` if it has said so
-    /// before about the same sending (as Linux, which counts the second as a duplicate).
+    /// Acts on an MRA: the peer is alive and needs `service_time`. Returns the new deadline; `None` for a
+    /// second MRA about the same sending, which is a duplicate (as in Linux).
     pub(super) fn extend(&mut self, now: Instant, service_time: Duration) -> Option<Instant> {
         if self.extended {
             return None;
         }
         self.extended = true;
-        // It has the message; only its answer can get lost, and that it resends by itself.
+        // The peer has the message. Only its response can get lost, and the peer resends that by itself.
         self.interval = self.longest;
         let deadline = (now + service_time).min(self.latest);
         self.give_up = self.give_up.max(deadline + self.limit).min(self.latest);
         Some(deadline)
     }
 
-    /// REJ 10: the peer takes our queue pair for that of a connection which it still has, and finds out
-    /// whether that one lives. When to ask again; `None` if it had long enough.
+    /// Acts on REJ 10 (stale connection): the peer thinks that our queue pair is still in another
+    /// connection, and checks whether that one is alive. Returns when to resend; `None` if the peer has had
+    /// long enough.
     pub(super) fn put_off(&mut self, now: Instant) -> Option<Instant> {
         let until = *self.stale_until.get_or_insert(now + STALE_LIMIT);
         let again = now + STALE_PAUSE;
         if again > until || again >= self.give_up {
             return None;
         }
-        // It did answer.
+        // The peer did respond.
         self.resends_left = self.resends_left.saturating_add(1);
         Some(again)
     }
@@ -87,14 +88,14 @@ impl Retry {
     fn schedule(&mut self, now: Instant) -> Instant {
         let deadline = (now + self.interval).min(self.give_up);
         self.interval = (self.interval * 2).min(self.longest);
-        // Out of resends, only giving up is left to wait for.
+        // Without resends, the next deadline is the one to give up.
         if self.resends_left == 0 { self.give_up } else { deadline }
     }
 }
 
 const SHORTEST: Duration = Duration::from_millis(1);
-/// How long REJ 10 is not the last word. A peer of our kind needs 1.5 s to find out; Linux ends the old
-/// connection at once.
+/// The time for which REJ 10 is not final. A peer that runs this crate needs 1.5 s for its check; Linux
+/// ends the old connection at once.
 const STALE_LIMIT: Duration = Duration::from_secs(3);
 /// From REJ 10 to the next REQ.
 const STALE_PAUSE: Duration = Duration::from_millis(250);

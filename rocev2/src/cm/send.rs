@@ -1,4 +1,4 @@
-//! What leaves: messages, their resends, and the connections that end with one.
+//! Sending: messages, their resends, and the connections that end with one.
 
 use super::api::{CmEvent, CmTransmit, ConnId};
 use super::connection::Connection;
@@ -21,11 +21,15 @@ impl Cm {
         }
     }
 
-    /// Sends a connection's message, for the first time or again.
+    /// Sends a connection's message, for the first time or again. At most one copy waits to leave.
     pub(super) fn send(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else { return };
         let (encap, message) = (conn.encap(&self.config), conn.message);
-        self.transmit(encap, message);
+        let waits =
+            |other: &CmTransmit| other.encap == encap && head(&other.payload) == head(&message);
+        if !self.transmits.iter().any(waits) {
+            self.transmit(encap, message);
+        }
     }
 
     /// Sends a connection's message and starts its timer.
@@ -41,7 +45,7 @@ impl Cm {
         self.conns.set_deadline(id, Some(deadline));
     }
 
-    /// A timer has fired.
+    /// Acts on a connection's timer.
     pub(super) fn resend(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.state == State::Established {
@@ -61,7 +65,7 @@ impl Cm {
         let rej = conn.rej_timeout(&self.config);
         match conn.step(Event::GiveUp) {
             Some(State::ReqSent | State::RepSent) => {
-                // Linux sends nothing here and leaves a peer whose answers were lost half open.
+                // Linux sends nothing here, and leaves a peer whose responses were lost half open.
                 conn.message = rej;
                 conn.rejected = true;
                 self.send(id);
@@ -81,8 +85,8 @@ impl Cm {
         Some(())
     }
 
-    /// The peer's queue pair is in this connection from here on, and so no longer in another: only the
-    /// peer could answer our REQ or REP, whose ID nobody else knows.
+    /// Notes that the peer's queue pair is in this connection now, and so no longer in another: only the
+    /// peer could respond to our REQ or REP, whose ID no other host knows.
     pub(super) fn claim_peer_qp(&mut self, now: Instant, id: ConnId) {
         let peer_qp = self.conns.get(id).and_then(Connection::peer_qp);
         if let Some(old) = peer_qp.and_then(|peer_qp| self.conns.find_peer_qp(&peer_qp)) {
@@ -91,7 +95,7 @@ impl Cm {
         self.conns.index_peer_qp(id);
     }
 
-    /// Refuses what the peer asked or offered.
+    /// Refuses the peer's REQ or REP.
     pub(super) fn send_rej(
         &mut self,
         now: Instant,
@@ -103,8 +107,8 @@ impl Cm {
         self.end_with_rej(now, id, rej);
     }
 
-    /// Refuses a request that the consumer never saw. Nothing is remembered: the same request, or
-    /// any other, is now refused for want of a listener.
+    /// Refuses a request that the consumer never saw, and forgets it: the same request, or any other, is
+    /// now refused as there is no listener.
     pub(super) fn refuse_unseen(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let rej = conn.rej(RejReason::INVALID_SERVICE_ID, [0; _]);
@@ -134,7 +138,8 @@ impl Cm {
         Some(())
     }
 
-    /// The consumer is gone: DREQ is resent in the background, if there is room for that.
+    /// Leaves a connection whose consumer is gone: DREQ is resent in the background, if there is room for
+    /// that.
     pub(super) fn leave(&mut self, now: Instant, id: ConnId) {
         self.send_dreq(now, id);
         if self.conns.lingering() >= self.config.max_connections {
@@ -142,11 +147,16 @@ impl Cm {
         }
     }
 
-    /// The protocol is through with a connection. What it was is remembered for a while.
+    /// Retires a connection: the protocol has ended, and its IDs are remembered for a while.
     pub(super) fn retire(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.retire(id) else { return };
         let wait = TimeWait::new(&self.config, conn, now);
         self.time_waits.insert(conn.local_id, wait, self.config.max_time_wait);
         self.conns.free_if_done(id);
     }
+}
+
+/// Transaction, kind and IDs, which determine the rest of a connection's message.
+fn head(message: &Mad) -> [u64; 3] {
+    [8, 16, 24].map(|at| u64::from_be_bytes(message[at..at + 8].try_into().expect("8 bytes")))
 }

@@ -20,7 +20,7 @@ pub(super) struct Slab<T> {
 #[derive(Debug)]
 struct Slot<T> {
     generation: u32,
-    /// Boxed, so that growth moves pointers and an empty slot costs one.
+    /// Boxed, so that growth moves pointers, and an empty slot costs one.
     value: Option<Box<T>>,
 }
 

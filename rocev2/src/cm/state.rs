@@ -1,7 +1,7 @@
 //! The connection's states and every legal move between them (IBTA ch. 12, Communication
 //! Establishment; the CM chapters' state diagrams).
 
-/// Where a connection stands. MRA leaves the state as it is: it only moves a timer.
+/// The state of a connection. MRA leaves it as it is: it only moves a timer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
     /// Nothing sent, nothing received.
@@ -18,11 +18,12 @@ pub(super) enum State {
     Established,
     /// DREQ sent, waits for DREP.
     DreqSent,
-    /// The protocol is through with it: IDs wait elsewhere, only the consumer still holds it.
+    /// The protocol has ended: the IDs are in time-wait, and only the consumer may still have the
+    /// connection.
     Closed,
 }
 
-/// What moves a connection.
+/// The events that move a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Event {
     /// The consumer connects.
@@ -51,17 +52,18 @@ pub(super) enum Event {
     RecvDreq,
     /// DREP.
     RecvDrep,
-    /// The peer no longer has this connection: it was asked and did not answer, or uses its queue pair in
+    /// The peer no longer has this connection: it did not respond to probes, or uses its queue pair in
     /// another.
     PeerLost,
-    /// The last resend was not answered.
+    /// The last resend had no response.
     GiveUp,
-    /// The way to the peer is gone.
+    /// The path to the peer is gone.
     PathLost,
 }
 
 impl State {
-    /// One arm per legal move; `None` leaves the state untouched and the event counted.
+    /// The state after `event`, one arm per legal move; `None` leaves the state untouched and the event
+    /// counted.
     pub(super) const fn next(self, event: Event) -> Option<Self> {
         use Event::*;
         Some(match (self, event) {
@@ -70,7 +72,7 @@ impl State {
             (Self::ReqSent, RecvMra) => Self::ReqSent,
             (Self::ReqSent, RecvRep) => Self::RepReceived,
             (Self::ReqSent, SendRej | RecvRej | GiveUp) => Self::Closed,
-            // Again: the peer has not heard from us. It is told to wait.
+            // REP again: the peer has not received a reply. MRA tells it to wait.
             (Self::RepReceived, RecvRep) => Self::RepReceived,
             (Self::RepReceived, SendRtu) => Self::Established,
             // DREQ: Linux ignores it here; taking it tells our consumer sooner.
@@ -92,7 +94,7 @@ impl State {
             (Self::Established, RecvDreq | RecvRej | PeerLost) => Self::Closed,
             // DREQ: both sides disconnect at once.
             (Self::DreqSent, RecvDrep | RecvDreq | RecvRej | PeerLost | GiveUp) => Self::Closed,
-            // No message reaches the peer, and none of its comes here.
+            // No message reaches the peer, and none of the peer's comes here.
             (
                 Self::ReqSent
                 | Self::RepReceived

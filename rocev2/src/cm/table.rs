@@ -1,4 +1,4 @@
-//! All connections, and every way to find one.
+//! All connections, and the indices that find one.
 
 use super::api::ConnId;
 use super::connection::{Connection, Owner, PeerQp, Request, RequestKey};
@@ -10,19 +10,19 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-/// Connections by ID; while the protocol has to do with them, by what messages name them with; and
-/// by deadline. All look-ups are logarithmic, so that a flood of requests stays linear.
+/// Connections by ID, by deadline and, until the protocol retires them, by the names in messages. All
+/// look-ups are logarithmic, so that the cost of a flood of requests stays linear.
 #[derive(Debug)]
 pub(super) struct Connections {
     slab: Slab<Connection>,
     by_local_id: BTreeMap<CommId, ConnId>,
     by_request: BTreeMap<Request, ConnId>,
-    /// Connections that were established: one that is only asked for may be anybody's.
+    /// Established connections only: a request may come from any host.
     by_peer_qp: BTreeMap<PeerQp, ConnId>,
-    /// By endpoints, ours first: what we started.
+    /// Connections that we started, by endpoints, ours first.
     by_endpoints: BTreeMap<(SocketAddr, SocketAddr), ConnId>,
     deadlines: BTreeSet<(Instant, ConnId)>,
-    /// Connections that nobody holds and that still wait for an answer.
+    /// Connections without a consumer that still wait for a response.
     lingering: usize,
 }
 
@@ -39,12 +39,12 @@ impl Connections {
         }
     }
 
-    /// Connections that a consumer holds.
+    /// Connections that a consumer has.
     pub(super) fn held(&self) -> usize {
         self.slab.len() - self.lingering
     }
 
-    /// Connections that nobody holds.
+    /// Connections without a consumer.
     pub(super) const fn lingering(&self) -> usize {
         self.lingering
     }
@@ -66,7 +66,7 @@ impl Connections {
         id
     }
 
-    /// Makes the peer's queue pair lead here: the connection is established.
+    /// Enters an established connection under the peer's queue pair.
     pub(super) fn index_peer_qp(&mut self, id: ConnId) {
         if let Some(peer_qp) = self.get(id).and_then(Connection::peer_qp) {
             self.by_peer_qp.insert(peer_qp, id);
@@ -90,7 +90,7 @@ impl Connections {
         self.by_request.get(request).copied()
     }
 
-    /// The first of the connections whose REQ had this identity that is in a state of these.
+    /// The first connection whose REQ had this identity and that is in one of `states`.
     pub(super) fn find_identity(&self, key: &RequestKey, states: &[State]) -> Option<ConnId> {
         let known = self.by_request.range(Request::first(*key)..);
         let mut ids = known.take_while(|(request, _)| request.key == *key).map(|(_, id)| *id);
@@ -109,7 +109,7 @@ impl Connections {
         self.by_endpoints.contains_key(&(local, remote))
     }
 
-    /// All that `keep` chooses.
+    /// All connections that `keep` chooses.
     pub(super) fn select(&self, keep: impl Fn(&Connection) -> bool) -> Vec<ConnId> {
         let chosen = self.slab.iter().filter(|(_, conn)| keep(conn));
         chosen.map(|(key, _)| ConnId(key)).collect()
@@ -130,14 +130,14 @@ impl Connections {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A connection whose timer has fired; the timer is then off.
+    /// Takes a connection whose deadline has passed, and clears the deadline.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<ConnId> {
         let (_, id) = *self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
         self.set_deadline(id, None);
         Some(id)
     }
 
-    /// No message and no timer leads to this connection any more. Returns it for what is to be
+    /// Removes a connection from all indices but that of its ID. Returns it, so that its IDs can be
     /// remembered.
     pub(super) fn retire(&mut self, id: ConnId) -> Option<&Connection> {
         self.set_deadline(id, None);
@@ -153,14 +153,14 @@ impl Connections {
         Some(conn)
     }
 
-    /// Another connection may be started between the same endpoints.
+    /// Frees the endpoints of a connection for another one.
     pub(super) fn free_endpoints(&mut self, id: ConnId) {
         if let Some(conn) = self.slab.get(id.0) {
             remove_if(&mut self.by_endpoints, &(conn.peer.local, conn.peer.remote), id);
         }
     }
 
-    /// The consumer no longer holds this connection.
+    /// Removes the consumer from a connection.
     pub(super) fn disown(&mut self, id: ConnId) {
         let Some(conn) = self.slab.get_mut(id.0) else { return };
         conn.owner = Owner::Nobody;
@@ -177,7 +177,7 @@ impl Connections {
         }
     }
 
-    /// Nothing is left, in no index.
+    /// Whether all indices are empty.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.slab.len() == 0
@@ -190,7 +190,7 @@ impl Connections {
     }
 }
 
-/// Removes what leads to `id`; the key may lead to a later connection by now.
+/// Removes `key` if it leads to `id`; it may lead to a later connection by now.
 fn remove_if<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: &K, id: ConnId) {
     if map.get(key) == Some(&id) {
         map.remove(key);

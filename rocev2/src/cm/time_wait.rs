@@ -1,4 +1,4 @@
-//! What is remembered of ended connections while packets of theirs may still be under way.
+//! Time-wait: the memory of ended connections while their packets may still be in the network.
 
 use super::CmConfig;
 use super::connection::{Connection, Request, RequestKey};
@@ -16,14 +16,14 @@ pub(super) struct TimeWait {
     request: Option<Request>,
     /// Layers 2 to 4 towards the peer.
     encap: Encap,
-    /// The REJ that it ended with, if we sent one: repeated until the peer has heard it.
+    /// Our REJ that ended it, if any: repeated until the peer has received it.
     rej: Option<Mad>,
     until: Instant,
 }
 
 impl TimeWait {
     pub(super) fn new(config: &CmConfig, conn: &Connection, now: Instant) -> Self {
-        // A peer that missed our REJ asks again after what was negotiated, not sooner.
+        // A peer that missed our REJ repeats its message after the negotiated time, not sooner.
         let asks_again = if conn.rejected { conn.response_timeout } else { Default::default() };
         Self {
             remote_id: conn.remote_id,
@@ -34,7 +34,7 @@ impl TimeWait {
         }
     }
 
-    /// The answer to a message that belongs to this connection.
+    /// The reply to a message that belongs to this connection.
     pub(super) fn rej(&self, packet: &Packet<'_>) -> Result<(Encap, Mad), Ignored> {
         self.check_addresses(packet)?;
         Ok((self.encap, self.rej.ok_or(Ignored::UnknownId)?))
@@ -48,7 +48,7 @@ impl TimeWait {
         }
     }
 
-    /// Whether a REQ is the very one that this connection came from.
+    /// Whether a REQ is a duplicate of the one that began this connection.
     pub(super) fn came_from(&self, request: &Request) -> bool {
         self.request.as_ref() == Some(request)
     }
@@ -59,7 +59,8 @@ impl TimeWait {
     }
 }
 
-/// Ended connections by our ID, by their REQ and by time. Bounded: the first to expire makes room.
+/// Ended connections by our ID, by their REQ and by time. Their number is bounded: the first to expire
+/// makes room.
 #[derive(Debug)]
 pub(super) struct TimeWaits {
     by_local_id: BTreeMap<CommId, TimeWait>,
@@ -98,7 +99,7 @@ impl TimeWaits {
         self.by_time.first().map(|(until, _)| *until)
     }
 
-    /// Forgets what is old enough.
+    /// Forgets connections that are old enough.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.next_deadline().is_some_and(|until| until <= now) {
             self.pop_first();
@@ -116,7 +117,7 @@ impl TimeWaits {
         }
     }
 
-    /// Nothing is left, in no index.
+    /// Whether all indices are empty.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_local_id.is_empty() && self.by_request.is_empty() && self.by_time.is_empty()

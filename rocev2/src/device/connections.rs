@@ -1,4 +1,4 @@
-//! What the caller asks of connection management, and what it means for a connection's queue pair.
+//! The calls of connection management, and their effect on a connection's queue pair.
 
 use super::{ConnQp, Connect, Device, find};
 use crate::cm::{AcceptParams, CmError, ConnId, ConnectParams, ListenerId, QpSide, ReadLimits};
@@ -7,38 +7,39 @@ use crate::ids::Qpn;
 use core::net::{IpAddr, SocketAddr};
 
 impl Device {
-    /// Takes a local port, 0 for any; see [`Cm::bind_port`](crate::cm::Cm::bind_port).
+    /// Takes a local port for one user; 0 takes any of 49152 to 65535. Returns the port.
     ///
     /// # Errors
-    /// The port is taken, or none is left.
+    /// [`CmError::AddressInUse`]; [`CmError::NoPorts`] for port 0.
     pub fn bind_port(&mut self, local: IpAddr, port: u16) -> Result<u16, CmError> {
         self.cm.bind_port(local, port)
     }
 
-    /// One more user of a bound port.
+    /// Adds a user to a bound port.
     pub fn retain_port(&mut self, local: IpAddr, port: u16) {
         self.cm.retain_port(local, port);
     }
 
-    /// One user of a bound port less.
+    /// Removes a user from a bound port. The last one frees it.
     pub fn unbind_port(&mut self, local: IpAddr, port: u16) {
         self.cm.unbind_port(local, port);
     }
 
-    /// Listens on a bound port.
+    /// Listens on a bound port; an unspecified address stands for all. At most `backlog` requests, and at
+    /// least one, wait for [`Self::accept`] or [`Self::reject`] at a time.
     ///
     /// # Errors
-    /// See [`Cm::listen`](crate::cm::Cm::listen).
+    /// [`CmError::AddressInUse`]: another listener has the endpoint.
     pub fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, CmError> {
         self.cm.listen(local, backlog)
     }
 
-    /// Pauses or resumes a listener: while paused, requests are refused as if nobody listened.
+    /// Pauses or resumes a listener: while it is paused, requests are refused as if there were no listener.
     pub fn pause(&mut self, listener: ListenerId, pause: bool) {
         self.cm.pause(listener, pause);
     }
 
-    /// Ends a listener; requests that nobody answered are refused.
+    /// Ends a listener; requests that the caller has not seen are refused.
     pub fn unlisten(&mut self, listener: ListenerId) {
         self.cm.unlisten(listener);
     }
@@ -46,8 +47,9 @@ impl Device {
     /// Asks the peer for a connection. [`CmEvent::Connected`](crate::cm::CmEvent::Connected) or a failure follows.
     ///
     /// # Errors
-    /// See [`Cm::connect`](crate::cm::Cm::connect); [`CmError::Address`], too, for a local address that is
-    /// not the device's: it may have gone while the way to the peer was asked for.
+    /// [`CmError::PrivateData`] above 56 bytes; [`CmError::Connected`]; [`CmError::Full`];
+    /// [`CmError::Address`], also for a local address that is not the device's: it may have been removed
+    /// while the path was resolved.
     pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
         if !self.config.addresses.contains(&request.local.ip()) {
             return Err(CmError::Address);
@@ -72,14 +74,14 @@ impl Device {
         }
         self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
         self.attach(request.qpn, conn, false);
-        self.handshake(now, request.qpn);
+        self.seed_rtt(now, request.qpn);
         Ok(conn)
     }
 
     /// Confirms a connection that [`CmEvent::Connected`](crate::cm::CmEvent::Connected) offered.
     ///
     /// # Errors
-    /// The connection is no longer there.
+    /// [`CmError`]: the connection is no longer there.
     pub fn confirm(&mut self, now: Instant, conn: ConnId) -> Result<(), CmError> {
         self.cm.confirm(now, conn)
     }
@@ -107,7 +109,7 @@ impl Device {
         self.cm.accept(now, conn, &params)?;
         self.conns.insert(conn, ConnQp { qpn, recv_psn });
         self.attach(qpn, conn, true);
-        self.handshake(now, qpn);
+        self.seed_rtt(now, qpn);
         self.bring_up(conn);
         Ok(())
     }
@@ -125,7 +127,7 @@ impl Device {
         self.cm.reject(now, conn, private_data)
     }
 
-    /// Tells the peer that we leave; [`CmEvent::DisconnectDone`](crate::cm::CmEvent::DisconnectDone) follows.
+    /// Sends DREQ; [`CmEvent::DisconnectDone`](crate::cm::CmEvent::DisconnectDone) follows.
     ///
     /// # Errors
     /// The connection is not established.
@@ -133,7 +135,7 @@ impl Device {
         self.cm.disconnect(now, conn)
     }
 
-    /// Probes the queue pairs of the connections in question.
+    /// Probes the queue pairs of the connections that may be stale.
     pub(super) fn probe_peers(&mut self, now: Instant) {
         while let Some(conn) = self.cm.poll_probe() {
             let qpn = self.conns.get(&conn).map(|end| end.qpn);
@@ -147,11 +149,11 @@ impl Device {
         }
     }
 
-    /// Forgets a connection in whatever state; the peer is told what it is owed.
+    /// Releases a connection in any state; the peer gets the message that the state requires.
     pub fn release(&mut self, now: Instant, conn: ConnId) {
         if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
             let slot = self.slot_index(qpn);
-            // The queue pair may be another connection's by now, after a refusal of this one.
+            // The queue pair may belong to another connection by now, after a refusal of this one.
             if let Some(entry) =
                 find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
             {

@@ -1,10 +1,9 @@
-//! Keys, and queues of receives that several queue pairs share.
+//! Keys and shared receive queues.
 
 use super::Device;
 use crate::ids::Rkey;
 use crate::mr::{AccessError, PdId, Registration, Released, Reserve};
-use crate::qp::receive::{SrqConfig, SrqError, SrqId};
-use crate::qp::work::{PostError, RecvWr};
+use crate::qp::{PostError, RecvWr, SrqConfig, SrqError, SrqId};
 
 impl Device {
     /// Registers memory; `None` where the table is full.
@@ -12,19 +11,18 @@ impl Device {
         self.mrs.register(registration)
     }
 
-    /// Takes a key for a fast-register region, a window, or the logical addresses of a domain. It
-    /// stays the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None`
-    /// where the table is full.
+    /// Reserves a key for a fast-register region, a window, or the logical addresses of a domain. It stays
+    /// the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None` where the
+    /// table is full.
     pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
         self.mrs.reserve(pd, what)
     }
 
-    /// Ends a key, registered or reserved, in whatever state. The bytes of a registration are the
-    /// caller's again when this returns; those of a fast registration come out of
-    /// [`Self::poll_released`].
+    /// Ends a key, registered or reserved, in any state. The bytes of a registration are the caller's again
+    /// when this returns; those of a fast registration come out of [`Self::poll_released`].
     ///
     /// # Errors
-    /// The key names nothing.
+    /// [`AccessError::UnknownKey`] where there is no such key.
     pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
         if let Some(released) = self.mrs.deregister(key)? {
             self.completions.release(released);
@@ -32,15 +30,15 @@ impl Device {
         Ok(())
     }
 
-    /// The next region of a fast registration whose bytes the device no longer uses: every region
-    /// that a posted [`SendOp::FastRegister`](crate::qp::work::SendOp::FastRegister) named comes out
-    /// here once, whether its mapping ended, its key did, or the request failed or was flushed.
+    /// The next region of a fast registration whose bytes the device no longer uses. Every region that a
+    /// posted [`SendOp::FastRegister`](crate::qp::SendOp::FastRegister) named comes out here once, whether
+    /// its mapping ended, its key ended, or the request failed or was flushed.
     pub fn poll_released(&mut self) -> Option<Released> {
         self.completions.pop_released()
     }
 
-    /// Bytes that the completions of `requests` more requests may take, beside what the queues themselves
-    /// take: all queues share this table, and it doubles.
+    /// Bytes that the completions of `requests` more requests may allocate, beside the queues themselves:
+    /// all queues share this table, and it doubles.
     pub fn room_bytes(&self, requests: usize) -> usize {
         self.completions.room_bytes(requests)
     }
@@ -51,8 +49,9 @@ impl Device {
         self.srqs.create(config)
     }
 
-    /// Changes depth and threshold of a shared receive queue; `None` keeps. A threshold is armed anew:
-    /// [`Event::SrqLow`](super::Event::SrqLow) follows at once where fewer receives are queued; 0 disarms.
+    /// Changes depth and threshold of a shared receive queue; `None` leaves them. A threshold is armed
+    /// anew: [`Event::SrqLow`](super::Event::SrqLow) follows at once where fewer receives are queued; 0
+    /// disarms.
     ///
     /// # Errors
     /// [`SrqError`]: nothing was changed.
@@ -70,7 +69,7 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a shared receive queue; what is queued completes flushed, in the queue's name.
+    /// Destroys a shared receive queue; its receives complete flushed, in the queue's name.
     ///
     /// # Errors
     /// [`SrqError`]: unknown, or a QP uses it.
@@ -80,7 +79,7 @@ impl Device {
         Ok(())
     }
 
-    /// Queues a receive for whichever QP needs one next. Its completion is the QP's.
+    /// Queues a receive for any QP of the shared queue. Its completion names that QP.
     ///
     /// # Errors
     /// [`PostError`]: nothing was queued.

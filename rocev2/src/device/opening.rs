@@ -1,18 +1,18 @@
-//! What a connection opens with.
+//! The opening values of connections.
 
 use crate::env::Rng;
 use crate::psn::{Msn, Psn};
 
-/// What the connections of a device open with. The default is for products. A test opens close to
-/// what it wants to see, as a wrap is 2^24 packets or messages away.
+/// The first values of the connections of a device. The default is for products. A test opens near the
+/// values that it examines, as a wrap is 2^24 packets or messages away.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Opening {
-    /// First PSNs are drawn from the last so many before the wrap, at least 1; `None` draws from all,
-    /// so that nobody can guess them.
+    /// The first PSN is one of the last so many before the wrap, at least 1; with `None` it is any PSN, so
+    /// that nobody can guess it.
     pub psns_to_wrap: Option<u32>,
-    /// MSN of a responder that has executed nothing yet: 0, as C9-148 has it.
+    /// The MSN of a new responder: 0, as C9-148 requires.
     pub msn: Msn,
-    /// RNR retries asked of the peer and made towards it, 0..=7. The default is 7, without limit,
+    /// RNR retries that the peer's queue pair is asked to make, 0..=7. The default is 7, without limit,
     /// because NDK consumers post their receives after accept has returned.
     pub rnr_retry: u8,
 }

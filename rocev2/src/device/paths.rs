@@ -1,4 +1,5 @@
-//! The paths of a device's connections: who looks after them says here what became of them.
+//! The paths of a device's connections. Their owner, outside of the crate, resolves them and reports the
+//! outcome here.
 
 use super::{Device, QpSlot};
 use crate::cm::{ConnId, Peer};
@@ -8,12 +9,13 @@ use crate::wire::Hop;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// Tries in a row without an answer, from which on the way itself is doubted.
+/// Tries in a row without a response, from which on the path is doubted.
 pub(super) const DOUBT_AFTER: u32 = 3;
 
 impl Device {
-    /// The next path that came into use, or that is doubted and should be asked for again; its answer
-    /// is [`Self::path_update`], if it has one. Paths wait here each once, however long nobody asks.
+    /// The next path that came into use, or that is doubted and should be resolved again; the caller
+    /// reports the outcome by [`Self::path_update`], if there is one. Each path waits here once, however
+    /// long nobody polls.
     pub fn poll_path(&mut self) -> Option<PathEvent> {
         self.pump_cm();
         self.paths.poll()
@@ -24,26 +26,26 @@ impl Device {
         self.paths.iter()
     }
 
-    /// The hop of a path; `None` where nobody uses it.
+    /// The hop of a path; `None` where it is not in use.
     pub fn path_hop(&self, path: Path) -> Option<Hop> {
         self.paths.find(path).map(|index| self.paths.hop(index))
     }
 
-    /// A path leads over `hop` from now on: so does each packet that is built. The caller vouches for it:
-    /// it asked the network or the operating system. A path that nobody uses is ignored.
+    /// Sets the hop of a path for each packet from now on. The caller vouches for it: it asked the network
+    /// or the operating system. A path that is not in use is ignored.
     pub fn path_update(&mut self, path: Path, hop: Hop) {
         if let Some(index) = self.paths.find(path) {
             self.paths.set(index, hop);
         }
     }
 
-    /// A path is gone for good. Its connections end at once, each with
-    /// [`CmEvent::PathLost`](crate::cm::CmEvent::PathLost) and the failure of its queue pair, whose
-    /// oldest request ends with [`PathLost`](crate::qp::work::WcStatus::PathLost). Nothing is sent.
+    /// Ends a path for good. Its connections end at once, each with
+    /// [`CmEvent::PathLost`](crate::cm::CmEvent::PathLost) and the failure of its queue pair, whose oldest
+    /// request ends with [`PathLost`](crate::qp::WcStatus::PathLost). No packet is sent.
     pub fn path_lost(&mut self, now: Instant, path: Path) {
         let Some(index) = self.paths.find(path) else { return };
         self.cm.lose_paths(now, |lost| lost == path);
-        // The reason before what follows from it.
+        // The event of the cause comes before those of its effects.
         self.pump_cm();
         for slot in 0..self.qps.len() {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
@@ -55,8 +57,8 @@ impl Device {
         }
     }
 
-    /// The adapter's addresses have changed. The paths from those that went away are lost, and the
-    /// paths to them, which led back here.
+    /// Sets the device's addresses. The paths from addresses that were removed are lost, and the paths to
+    /// them, which led back here.
     pub fn set_addresses(&mut self, now: Instant, addresses: Vec<IpAddr>) {
         let before = core::mem::replace(&mut self.config.addresses, addresses);
         let gone: Vec<_> =
@@ -67,12 +69,12 @@ impl Device {
         for path in lost {
             self.path_lost(now, path);
         }
-        // Those whose owner has let them go use no path, and say no farewell either.
+        // Released connections use no path, and send no DREQ either.
         self.cm.lose_paths(now, leads);
         self.pump_cm();
     }
 
-    /// A connection begins: it uses its path until its owner lets it go.
+    /// Adds a connection to its path, until its owner releases it.
     pub(super) fn enter_path(&mut self, conn: ConnId, peer: &Peer) {
         let path = Path { local: peer.local.ip(), remote: peer.remote.ip() };
         let index = self.paths.acquire(path, peer.hop);
@@ -81,7 +83,7 @@ impl Device {
         }
     }
 
-    /// A connection's owner has let it go.
+    /// Removes a connection from its path: its owner has released it.
     pub(super) fn leave_path(&mut self, conn: ConnId) {
         if let Some(index) = self.conn_paths.remove(&conn) {
             self.paths.release(index);
@@ -90,7 +92,7 @@ impl Device {
 }
 
 impl QpSlot {
-    /// Whether nothing that it sends is answered.
+    /// Whether its packets have no response.
     pub(super) fn is_stalled(&self) -> bool {
         self.qp.tries() >= DOUBT_AFTER
     }

@@ -5,7 +5,7 @@ use crate::env::{Duration, RegionId};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
-use crate::qp::work::{SendOp, SgList, Sge, WcStatus};
+use crate::qp::{SendOp, SgList, Sge, WcStatus};
 use crate::wire::{Mac, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::vec;
@@ -313,7 +313,8 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
 }
 
-/// Goal: who has no memory lets nobody in, counts whom it turned away, and is connected to once it has some.
+/// Goal: a host without memory accepts no connection, counts the dropped requests, and accepts once it has
+/// memory.
 #[test]
 fn a_request_that_finds_no_memory_is_dropped_and_comes_again() {
     let mut world = World::new(false);
@@ -361,7 +362,7 @@ fn a_unit_counts_its_packets_in_the_ip_identification() {
 fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
     let mut world = World::new(false);
     let client = world.qp(0);
-    // Nobody listens yet: the first attempt is refused.
+    // There is no listener yet: the first attempt is refused.
     let first = world.connect(false, client);
     world.run();
     assert!(matches!(world.events[0].pop(), Some(Event::Cm(CmEvent::Refused { .. }))));
@@ -387,8 +388,8 @@ fn a_queue_pair_number_is_not_drawn_twice_running() {
     }
 }
 
-/// A peer that knows some numbers of ours tells nothing of the next: neither their high bits nor the
-/// slots in the low ones count up, and another device draws others.
+/// A peer that knows some numbers of ours cannot predict the next: neither their high bits nor the slots in
+/// the low ones count up, and another device draws others.
 #[test]
 fn the_slots_of_queue_pairs_come_in_no_order() {
     let slots = |seed| {
@@ -409,8 +410,8 @@ fn the_slots_of_queue_pairs_come_in_no_order() {
     assert_eq!(slots(1), slots(1));
 }
 
-/// The number of a queue pair that has gone leads to no other one for a while: packets for it may be
-/// under way.
+/// The number of a queue pair that is gone names no other one for a while: packets for it may be in the
+/// network.
 #[test]
 fn a_slot_that_was_given_up_rests() {
     let mut device = Device::new(DeviceConfig { max_qps: 64, ..config(false, 0) });
@@ -430,7 +431,7 @@ fn a_slot_that_was_given_up_rests() {
 fn more_reads_than_can_be_recorded_are_not_offered() {
     let device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
     let all = ReadLimits { inbound: 255, outbound: 255 };
-    let most = crate::qp::work::MAX_READS as u8;
+    let most = crate::qp::MAX_READS as u8;
     assert_eq!(device.capped(all), ReadLimits { inbound: most, outbound: most });
 }
 

@@ -1,29 +1,29 @@
-//! Drawing keys, and finding what a key stands for, in constant time.
+//! Draws keys, and finds the slot of a key, in constant time.
 
 use crate::env::Rng;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 
-/// A key is not drawn again within this many keys given up, so that a peer's stale key meets
+/// A retired key is not drawn again before this many others were retired, so that a peer's stale key names
 /// nothing (the weakness that the ReDMArk paper exploits).
 pub(super) const QUARANTINE: usize = 1 << 16;
-/// Live keys, at most: together with the quarantine, far fewer than there are prefixes.
+/// Keys in use, at most: together with the quarantine, far fewer than there are prefixes.
 pub(super) const MAX_KEYS: usize = 1 << 18;
-/// No two keys that live or are in quarantine share their upper bits. So one bit per prefix says
-/// whether a key may be drawn.
+/// No two keys in use or in quarantine share their upper bits. So one bit per prefix tells whether a key
+/// may be drawn.
 const PREFIX_BITS: u32 = 20;
-/// A place that no key takes.
+/// The value of a free place.
 const EMPTY: u32 = u32::MAX;
 
-/// The keys that live, each with the number of its slot, and those in quarantine.
+/// The keys in use, each with the number of its slot, and those in quarantine.
 ///
-/// A key is drawn until its low bits name a place that is free, which they do three times in four
-/// or more: so a lookup is one look, and yet the whole key is random. What the rejections give away
-/// of it is less than one bit.
+/// Draws repeat until the low bits of the key name a free place, as they do three times in four or more. So
+/// a lookup examines one place, and yet the whole key is random: the repetition reveals less than one bit
+/// of it.
 pub(super) struct KeyIndex {
     rng: Rng,
-    /// By the low bits of a key, its slot.
+    /// The slot of a key, by the key's low bits.
     places: Box<[u32]>,
     /// A bit for each prefix in use.
     prefixes: Box<[u64]>,
@@ -31,7 +31,7 @@ pub(super) struct KeyIndex {
 }
 
 impl KeyIndex {
-    /// No keys yet; at most `limit` of them live at a time. All memory is taken here.
+    /// An empty index for at most `limit` keys in use. All its memory is allocated here.
     pub(super) fn new(rng: Rng, limit: usize) -> Self {
         Self {
             rng,
@@ -55,12 +55,12 @@ impl KeyIndex {
         }
     }
 
-    /// The only slot that can have `key`. Whether it has it, the slot knows.
+    /// The only slot that can have `key`. The slot itself knows whether it does.
     pub(super) fn candidate(&self, key: u32) -> usize {
         self.places[self.place(key)] as usize
     }
 
-    /// Gives up a key that lives.
+    /// Retires a key in use.
     pub(super) fn retire(&mut self, key: u32) {
         let place = self.place(key);
         self.places[place] = EMPTY;
@@ -78,7 +78,7 @@ impl KeyIndex {
     }
 }
 
-/// Where the bit of a key's prefix is.
+/// The place of the bit of a key's prefix.
 const fn prefix(key: u32) -> (usize, u64) {
     let prefix = key >> (32 - PREFIX_BITS);
     ((prefix >> 6) as usize, 1 << (prefix & 63))

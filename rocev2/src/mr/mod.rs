@@ -1,18 +1,25 @@
-//! The protection table: which key names which bytes, and what may be done with them.
+//! The protection table: the keys, the bytes that each names, and the rights on them.
 //!
-//! Every access of a peer and every scatter/gather element passes [`MrTable::remote`] or
-//! [`MrTable::local`] before [`Memory`](crate::env::Memory) is touched (IBTA ch. 10, Memory
-//! Management).
+//! Every access of a peer and every scatter/gather element is checked here for key, rights and range
+//! before [`Memory`](crate::env::Memory) is touched (IBTA ch. 10, Memory Management).
 //!
 //! | key | made by | names memory | ended by |
 //! | --- | --- | --- | --- |
-//! | registered region | [`MrTable::register`] | for its whole life | [`MrTable::deregister`] |
-//! | fast-register region | [`MrTable::reserve`] | from [`MrTable::map`] on | [`MrTable::invalidate`] |
-//! | window | [`MrTable::reserve`] | from [`MrTable::bind`] on | [`MrTable::invalidate`], or with its region |
-//! | privileged | [`MrTable::reserve`] | for its whole life | [`MrTable::deregister`] |
+//! | registered region | [`register`] | for its whole life | [`deregister`] |
+//! | fast-register region | [`reserve`] | from a posted [`FastRegister`] on | an invalidation |
+//! | window | [`reserve`] | from a posted [`Bind`](crate::qp::SendOp::Bind) on | an invalidation, or with its region |
+//! | privileged | [`reserve`] | for its whole life | [`deregister`] |
 //!
-//! A reserved key is the same number for its object's whole life, because NDK consumers read a
-//! token once and use it for every mapping that follows. In between it names nothing.
+//! An invalidation is a posted [`Invalidate`], or the peer's SEND with invalidate.
+//!
+//! A reserved key stays the same number for its object's whole life, because NDK consumers read a token
+//! once and use it for every mapping that follows. Between two mappings it names nothing.
+//!
+//! [`register`]: crate::Device::register
+//! [`reserve`]: crate::Device::reserve
+//! [`deregister`]: crate::Device::deregister
+//! [`FastRegister`]: crate::qp::SendOp::FastRegister
+//! [`Invalidate`]: crate::qp::SendOp::Invalidate
 
 mod keys;
 #[cfg(test)]
@@ -28,7 +35,14 @@ use keys::KeyIndex;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PdId(pub u32);
 
-/// What a key permits. Local read is always granted.
+/// The rights of a key. Local read is always granted.
+///
+/// ```
+/// use rocev2::mr::Access;
+///
+/// let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+/// assert!(access.contains(Access::REMOTE_WRITE) && !access.contains(Access::REMOTE_READ));
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Access(u8);
 
@@ -62,7 +76,7 @@ impl BitOr for Access {
     }
 }
 
-/// What is registered.
+/// A registration of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration {
     /// The owning domain.
@@ -77,27 +91,27 @@ pub struct Registration {
     pub access: Access,
 }
 
-/// What a reserved key is for.
+/// The purpose of a reserved key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reserve {
     /// A fast-register region; no mapping of it grants more than these rights.
     FastRegister(Access),
     /// A memory window.
     ///
-    /// NDK's windows are type 2 in the terms of the IBTA: bound by a work request; a peer uses and
-    /// invalidates one only through the QP that bound it; free before it is bound again.
+    /// NDK's windows are type 2 in the terms of the IBTA: a work request binds one; a peer uses and
+    /// invalidates it only through the QP that bound it; it must be unbound before it is bound again.
     Window,
-    /// All logical addresses of a domain (NDK's privileged token), for scatter/gather elements
-    /// only: a peer can never use it, and no window can be bound to it. The address of an element
-    /// is the offset in this region, and [`Memory`](crate::env::Memory) is who checks it.
+    /// All logical addresses of a domain (NDK's privileged token), for scatter/gather elements only: a peer
+    /// can never use it, and no window can be bound to it. The address of an element is the offset in this
+    /// region, and [`Memory`](crate::env::Memory) checks it.
     Privileged(RegionId),
 }
 
-/// What a fast registration maps.
+/// The memory of a fast registration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mapping {
-    /// The bytes, a list of pages say. They belong to the device until
-    /// [`Device::poll_released`](crate::device::Device::poll_released) gives them back.
+    /// The bytes, such as a list of pages. They belong to the device until
+    /// [`Device::poll_released`](crate::device::Device::poll_released) returns them.
     pub region: RegionId,
     /// Distance of the first mapped byte from the start of `region`.
     pub offset: u32,
@@ -109,7 +123,7 @@ pub struct Mapping {
     pub access: Access,
 }
 
-/// What a window is bound to.
+/// The memory to which a window is bound.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Bind {
     /// The window.
@@ -128,6 +142,7 @@ pub struct Bind {
 
 /// A region whose bytes are no longer in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Released {
     /// The key that named it, or was to name it.
     pub key: Rkey,
@@ -135,35 +150,42 @@ pub struct Released {
     pub region: RegionId,
 }
 
-/// Why a key did not serve.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// The reason why a key was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AccessError {
-    /// No live key, or one that names no memory now.
+    /// There is no such key, or it names no memory now.
+    #[error("the key names no memory")]
     UnknownKey,
     /// The key belongs to another protection domain, or the window to another QP.
+    #[error("the key belongs to another protection domain or queue pair")]
     Domain,
     /// The right is not granted.
+    #[error("the key does not grant the access")]
     Rights,
     /// The range does not lie inside the memory that the key names.
+    #[error("the range is not inside the memory of the key")]
     Bounds,
     /// The key is not of the kind that the operation is for.
+    #[error("the key is of another kind")]
     Kind,
-    /// The key names memory already.
+    /// The key already names memory.
+    #[error("the key names memory already")]
     Valid,
 }
 
-/// A checked place. It stays valid only while [`MrTable::region`] says so.
+/// A checked place in memory. It is valid only while [`MrTable::region`] says so.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Target {
+pub(crate) struct Target {
     slot: u32,
     generation: u32,
     /// Distance in bytes from the start of the region.
     pub offset: u64,
 }
 
-/// Who asks for an invalidation.
+/// The side that asks for an invalidation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum By {
+pub(crate) enum Invalidator {
     /// The owner. Any QP of the domain will do: the one that bound a window may be gone.
     Owner,
     /// A peer, through this QP.
@@ -187,7 +209,7 @@ struct Span {
     base: u64,
     len: u64,
     access: Access,
-    /// What a window hangs on.
+    /// The region of a window.
     bound: Option<Bound>,
 }
 
@@ -202,7 +224,7 @@ struct Bound {
 struct Slot {
     /// 0 where the slot is free.
     key: u32,
-    /// Another number each time that the key ceases to name its memory.
+    /// The generation: it changes each time that the key ceases to name its memory.
     generation: u32,
     pd: PdId,
     kind: Kind,
@@ -210,7 +232,7 @@ struct Slot {
 }
 
 /// All keys of a device.
-pub struct MrTable {
+pub(crate) struct MrTable {
     keys: KeyIndex,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -219,8 +241,8 @@ pub struct MrTable {
 }
 
 impl MrTable {
-    /// An empty table for at most `limit` keys, and never more than 2^18. All memory is taken here.
-    pub fn new(rng: Rng, limit: usize) -> Self {
+    /// An empty table for at most `limit` keys, and never more than 2^18. All its memory is allocated here.
+    pub(crate) fn new(rng: Rng, limit: usize) -> Self {
         let limit = limit.clamp(1, keys::MAX_KEYS);
         Self {
             keys: KeyIndex::new(rng, limit),
@@ -233,15 +255,15 @@ impl MrTable {
 
     /// Enters a registration under a new, unpredictable key that is never 0.
     /// The one key serves as lkey and rkey. `None` where the table is full.
-    pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
+    pub(crate) fn register(&mut self, registration: Registration) -> Option<Rkey> {
         let Registration { pd, region, base, len, access } = registration;
         let span = Span { region, offset: 0, base, len, access, bound: None };
         self.enter(pd, Kind::Registered, Some(span))
     }
 
-    /// Takes a key for an object that keeps it for life; unpredictable, never 0, lkey and rkey in
-    /// one. `None` where the table is full.
-    pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
+    /// Draws a key for an object that keeps it for life: unpredictable, never 0, lkey and rkey in one.
+    /// `None` where the table is full.
+    pub(crate) fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
         let (kind, span) = match what {
             Reserve::FastRegister(most) => (Kind::FastRegister(most), None),
             Reserve::Window => (Kind::Window, None),
@@ -260,7 +282,12 @@ impl MrTable {
     ///
     /// # Errors
     /// The first rule that failed: key, kind, domain, not mapped already, rights, bounds.
-    pub fn map(&mut self, pd: PdId, key: Rkey, mapping: &Mapping) -> Result<(), AccessError> {
+    pub(crate) fn map(
+        &mut self,
+        pd: PdId,
+        key: Rkey,
+        mapping: &Mapping,
+    ) -> Result<(), AccessError> {
         let Mapping { region, offset, base, len, access } = *mapping;
         let at = self.find(key.get())?;
         let slot = &mut self.slots[at];
@@ -269,7 +296,7 @@ impl MrTable {
         if !most.contains(access) || !writable(access, access) {
             return Err(AccessError::Rights);
         }
-        // The last byte of all is a good one.
+        // The very last byte of the address space is valid.
         let addressable = base.checked_add(len.saturating_sub(1)).is_some();
         if !addressable || u64::from(offset).checked_add(len).is_none() {
             return Err(AccessError::Bounds);
@@ -284,7 +311,7 @@ impl MrTable {
     /// The first rule that failed: the window's key, kind, domain and not bound already (o10-37.2.30);
     /// length (o10-37.2.40); the region's key, kind, domain (C10-72), rights (C10-74) and
     /// bounds (C10-75).
-    pub fn bind(&mut self, pd: PdId, qpn: Qpn, bind: &Bind) -> Result<(), AccessError> {
+    pub(crate) fn bind(&mut self, pd: PdId, qpn: Qpn, bind: &Bind) -> Result<(), AccessError> {
         let window = self.find(bind.window.get())?;
         if self.slots[window].kind != Kind::Window {
             return Err(AccessError::Kind);
@@ -317,21 +344,22 @@ impl MrTable {
         Ok(())
     }
 
-    /// Ends what a fast-register region or a window names; its key stays reserved. Returns the
-    /// bytes of a mapping that ended.
+    /// Ends the mapping of a fast-register region or the binding of a window; the key stays reserved.
+    /// Returns the bytes of a mapping that ended.
     ///
     /// # Errors
-    /// Only a mapped region or a bound window of the same domain can be invalidated, and by a peer
-    /// only through the QP that bound it; rxe checks none of it, which lets a peer end any region of
-    /// the machine.
-    pub fn invalidate(
+    /// Only a mapped region or a bound window of the same domain can be invalidated, and by a peer only
+    /// through the QP that bound it. rxe checks none of this, which lets a peer end any region of the
+    /// machine.
+    pub(crate) fn invalidate(
         &mut self,
         pd: PdId,
-        by: By,
+        by: Invalidator,
         key: Rkey,
     ) -> Result<Option<Released>, AccessError> {
         let at = self.invalidable(pd, key)?;
-        if let (Some(Bound { qpn, .. }), By::Peer(peer)) = (self.slots[at].span_of(pd)?.bound, by)
+        if let (Some(Bound { qpn, .. }), Invalidator::Peer(peer)) =
+            (self.slots[at].span_of(pd)?.bound, by)
             && qpn != peer
         {
             return Err(AccessError::Domain);
@@ -339,11 +367,11 @@ impl MrTable {
         Ok(self.slots[at].end())
     }
 
-    /// Whether the key is of a kind that can be invalidated.
+    /// Checks that the key is of a kind that can be invalidated.
     ///
     /// # Errors
-    /// Why not: key, domain, kind.
-    pub fn check_invalidable(&self, pd: PdId, key: Rkey) -> Result<(), AccessError> {
+    /// The first rule that failed: key, domain, kind.
+    pub(crate) fn check_invalidable(&self, pd: PdId, key: Rkey) -> Result<(), AccessError> {
         self.invalidable(pd, key).map(drop)
     }
 
@@ -358,13 +386,13 @@ impl MrTable {
         }
     }
 
-    /// Ends a key of whatever kind. Later uses of it, targets already checked, and windows on it
-    /// fail. Returns the bytes of a mapping that ended with it; those of a registered region are
-    /// the caller's again when this returns.
+    /// Ends a key of any kind. Later uses of it, targets already checked, and windows on it fail. Returns
+    /// the bytes of a mapping that ended with it; those of a registered region are the caller's again when
+    /// this returns.
     ///
     /// # Errors
     /// [`AccessError::UnknownKey`] where the key names nothing.
-    pub fn deregister(&mut self, key: Rkey) -> Result<Option<Released>, AccessError> {
+    pub(crate) fn deregister(&mut self, key: Rkey) -> Result<Option<Released>, AccessError> {
         let at = self.find(key.get())?;
         let slot = &mut self.slots[at];
         let released = slot.end();
@@ -377,7 +405,7 @@ impl MrTable {
     }
 
     /// Ends every window that a QP has bound: the QP is destroyed, and another may get its number.
-    pub fn unbind_qp(&mut self, qpn: Qpn) {
+    pub(crate) fn unbind_qp(&mut self, qpn: Qpn) {
         if self.windows == 0 {
             return;
         }
@@ -393,7 +421,7 @@ impl MrTable {
     ///
     /// # Errors
     /// The first rule that failed: key, domain, QP of a window, rights, bounds.
-    pub fn remote(
+    pub(crate) fn remote(
         &self,
         pd: PdId,
         qpn: Qpn,
@@ -419,7 +447,7 @@ impl MrTable {
     ///
     /// # Errors
     /// The first rule that failed: key, domain, kind (a window is for peers only), rights, bounds.
-    pub fn local(
+    pub(crate) fn local(
         &self,
         pd: PdId,
         key: Lkey,
@@ -437,23 +465,18 @@ impl MrTable {
 
     /// The region behind a checked target, or `None` once its key, or the region that its window is
     /// bound to, has ceased to name it.
-    pub fn region(&self, target: &Target) -> Option<RegionId> {
+    pub(crate) fn region(&self, target: &Target) -> Option<RegionId> {
         let slot = self.slots.get(target.slot as usize)?;
         let span = slot.span.filter(|_| slot.generation == target.generation)?;
         span.bound.is_none_or(|bound| self.lives(&bound)).then_some(span.region)
     }
 
-    /// KeyIndex in use.
-    pub fn len(&self) -> usize {
+    /// Keys in use.
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether no key is in use.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether a window's region still names what it named when the window was bound.
+    /// Whether a window's region still names the memory to which the window was bound.
     fn lives(&self, bound: &Bound) -> bool {
         self.slots
             .get(bound.slot as usize)
@@ -500,7 +523,7 @@ impl MrTable {
 }
 
 impl Slot {
-    /// Whether a work request of `pd` may make this key name memory.
+    /// Checks that a work request of `pd` may make this key name memory.
     fn idle(&self, pd: PdId) -> Result<(), AccessError> {
         match self.span {
             _ if self.pd != pd => Err(AccessError::Domain),
@@ -514,7 +537,7 @@ impl Slot {
         if self.pd == pd { Ok(span) } else { Err(AccessError::Domain) }
     }
 
-    /// The key names nothing from here on.
+    /// Ends the mapping or binding: the key names nothing from here on.
     fn end(&mut self) -> Option<Released> {
         self.generation = self.generation.wrapping_add(1);
         let span = self.span.take()?;
@@ -526,15 +549,15 @@ impl Slot {
 impl Span {
     /// The offset in the region of `len` bytes at `va`.
     fn at(&self, va: u64, len: u64) -> Result<u64, AccessError> {
-        // Subtractions only: `va + len` overflows for an address near the top, which was a remote
-        // memory corruption in another stack twice (CVE-2016-8636).
+        // Subtractions only: `va + len` overflows for an address near the top, which twice was a remote
+        // memory corruption in another stack (CVE-2016-8636).
         let inside = va >= self.base && len <= self.len && va - self.base <= self.len - len;
         if inside { Ok(self.offset + (va - self.base)) } else { Err(AccessError::Bounds) }
     }
 }
 
-/// Whether rights may be granted on memory with the rights `memory`: a remote write is a local
-/// write too (C10-74).
+/// Whether rights may be granted on memory with the rights `memory`: remote write needs local write
+/// (C10-74).
 const fn writable(granted: Access, memory: Access) -> bool {
     !granted.contains(Access::REMOTE_WRITE) || memory.contains(Access::LOCAL_WRITE)
 }

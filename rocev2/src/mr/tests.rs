@@ -91,7 +91,7 @@ fn key_09_to_11_only_what_was_mapped_in_the_domain_is_invalidated() {
     let plain = registered(&mut mrs, 0, 64, Access::LOCAL_WRITE);
     let privileged = mrs.reserve(PD, Reserve::Privileged(RegionId(9))).unwrap();
     let target = mrs.remote(PD, QPN, frmr, 0, 64, WRITE).unwrap();
-    for by in [By::Owner, By::Peer(QPN)] {
+    for by in [Invalidator::Owner, Invalidator::Peer(QPN)] {
         assert_eq!(mrs.invalidate(OTHER, by, frmr), Err(AccessError::Domain));
         assert_eq!(mrs.invalidate(PD, by, plain), Err(AccessError::Kind));
         assert_eq!(mrs.invalidate(PD, by, privileged), Err(AccessError::Kind));
@@ -101,9 +101,9 @@ fn key_09_to_11_only_what_was_mapped_in_the_domain_is_invalidated() {
     assert_eq!(mrs.check_invalidable(OTHER, frmr), Err(AccessError::Domain));
     assert_eq!(mrs.check_invalidable(PD, plain), Err(AccessError::Kind));
     let released = Released { key: frmr, region: RegionId(4) };
-    assert_eq!(mrs.invalidate(PD, By::Peer(QPN), frmr), Ok(Some(released)));
+    assert_eq!(mrs.invalidate(PD, Invalidator::Peer(QPN), frmr), Ok(Some(released)));
     assert_eq!(mrs.region(&target), None);
-    assert_eq!(mrs.invalidate(PD, By::Owner, frmr), Err(AccessError::UnknownKey));
+    assert_eq!(mrs.invalidate(PD, Invalidator::Owner, frmr), Err(AccessError::UnknownKey));
     assert!(mrs.local(PD, Lkey::new(plain.get()), 0, 64, Access::LOCAL_WRITE).is_ok());
 }
 
@@ -118,7 +118,7 @@ fn key_13_and_14_one_key_serves_mapping_after_mapping() {
     let target = mrs.remote(PD, QPN, key, 0x1000, 1, WRITE).unwrap();
     assert_eq!(mrs.map(PD, key, &mapping(0x2000, 64, ALL)), Err(AccessError::Valid));
     assert_eq!(write(&mrs, key, 0x1000, 1), Ok(0), "a refused mapping changes nothing");
-    mrs.invalidate(PD, By::Owner, key).unwrap();
+    mrs.invalidate(PD, Invalidator::Owner, key).unwrap();
     assert_eq!(write(&mrs, key, 0x1000, 1), Err(AccessError::UnknownKey));
     mrs.map(PD, key, &Mapping { offset: 100, ..mapping(0x2000, 64, ALL) }).unwrap();
     assert_eq!(write(&mrs, key, 0x2001, 1), Ok(101));
@@ -201,8 +201,8 @@ fn key_17_a_window_is_bound_once_and_to_something() {
     assert_eq!(mrs.bind(PD, QPN, &Bind { len: 0, ..bind }), Err(AccessError::Bounds));
     mrs.bind(PD, QPN, &bind).unwrap();
     assert_eq!(mrs.bind(PD, QPN, &bind), Err(AccessError::Valid));
-    assert_eq!(mrs.invalidate(PD, By::Owner, window), Ok(None));
-    assert_eq!(mrs.invalidate(PD, By::Owner, window), Err(AccessError::UnknownKey));
+    assert_eq!(mrs.invalidate(PD, Invalidator::Owner, window), Ok(None));
+    assert_eq!(mrs.invalidate(PD, Invalidator::Owner, window), Err(AccessError::UnknownKey));
     mrs.bind(PD, QPN, &bind).unwrap();
 }
 
@@ -215,7 +215,7 @@ fn key_18_a_window_is_of_one_qp_and_for_peers_only() {
     assert_eq!(mrs.remote(PD, other, window, 0, 1, READ), Err(AccessError::Domain));
     let lkey = Lkey::new(window.get());
     assert_eq!(mrs.local(PD, lkey, 0, 1, Access::LOCAL_READ), Err(AccessError::Kind));
-    assert_eq!(mrs.invalidate(PD, By::Peer(other), window), Err(AccessError::Domain));
+    assert_eq!(mrs.invalidate(PD, Invalidator::Peer(other), window), Err(AccessError::Domain));
     mrs.unbind_qp(other);
     assert!(mrs.remote(PD, QPN, window, 0, 1, READ).is_ok());
     mrs.unbind_qp(QPN);
@@ -231,14 +231,14 @@ fn key_19_a_window_dies_with_its_region() {
     let targets = windows.map(|key| mrs.remote(PD, QPN, key, 0, 64, WRITE).unwrap());
     assert!(targets.iter().all(|target| mrs.region(target).is_some()));
     mrs.deregister(plain).unwrap();
-    mrs.invalidate(PD, By::Owner, frmr).unwrap();
+    mrs.invalidate(PD, Invalidator::Owner, frmr).unwrap();
     // Neither the region's slot used again nor its key mapped again revives them.
     registered(&mut mrs, 0, 64, ALL);
     mrs.map(PD, frmr, &mapping(0, 64, ALL)).unwrap();
     for (window, target) in windows.iter().zip(&targets) {
         assert_eq!(write(&mrs, *window, 0, 1), Err(AccessError::UnknownKey));
         assert_eq!(mrs.region(target), None);
-        assert_eq!(mrs.invalidate(PD, By::Owner, *window), Ok(None));
+        assert_eq!(mrs.invalidate(PD, Invalidator::Owner, *window), Ok(None));
     }
 }
 
@@ -328,11 +328,11 @@ fn a_table_fills_up_refuses_and_serves_again() {
             assert_eq!(write(&mrs, key, 0, 1), Ok(0));
             mrs.deregister(key).unwrap();
         }
-        assert!(mrs.is_empty());
+        assert_eq!(mrs.len(), 0);
     }
 }
 
-/// What the model knows of a key.
+/// The model's knowledge of a key.
 #[derive(Clone, Copy)]
 struct Known {
     key: Rkey,
@@ -384,7 +384,7 @@ fn keys_and_targets_live_exactly_as_long_as_their_mapping() {
                 None
             }
             1 => {
-                let result = mrs.invalidate(PD, By::Owner, key);
+                let result = mrs.invalidate(PD, Invalidator::Owner, key);
                 assert_eq!(result.is_ok(), names.is_some());
                 known[at].names = None;
                 result.ok().flatten()

@@ -1,4 +1,4 @@
-//! Copying between packets and scatter/gather lists, with each element checked each time.
+//! Copies between packets and scatter/gather lists. Each copy checks each element.
 
 use super::work::Sge;
 use crate::env::Memory;
@@ -6,13 +6,13 @@ use crate::mr::{Access, MrTable, PdId};
 
 /// A scatter/gather list did not cover a range, or an element of it failed its check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct LocalFault;
+pub(crate) struct LocalFault;
 
 /// Copies `out.len()` bytes, from `offset` of the list on, into `out`.
 ///
 /// # Errors
 /// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
-pub fn gather<M: Memory>(
+pub(crate) fn gather<M: Memory>(
     sgl: &[Sge],
     offset: u64,
     out: &mut [u8],
@@ -37,7 +37,7 @@ pub fn gather<M: Memory>(
 ///
 /// # Errors
 /// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
-pub fn scatter<M: Memory>(
+pub(crate) fn scatter<M: Memory>(
     sgl: &[Sge],
     offset: u64,
     data: &[u8],
@@ -62,7 +62,7 @@ pub fn scatter<M: Memory>(
 ///
 /// # Errors
 /// [`LocalFault`]: an element's key, rights or bounds.
-pub fn check_sink(sgl: &[Sge], pd: PdId, mrs: &MrTable) -> Result<(), LocalFault> {
+pub(crate) fn check_sink(sgl: &[Sge], pd: PdId, mrs: &MrTable) -> Result<(), LocalFault> {
     for sge in sgl.iter().filter(|sge| sge.len > 0) {
         mrs.local(pd, sge.lkey, sge.addr, u64::from(sge.len), Access::LOCAL_WRITE)
             .map_err(|_| LocalFault)?;

@@ -1,30 +1,34 @@
-//! Why a queue pair went to the error state by itself, for whoever has to find out.
+//! The reason why a queue pair went to the error state by itself, for diagnosis.
 
 use super::work::WcStatus;
 use crate::ids::Rkey;
 use crate::psn::Psn;
 use crate::wire::NakCode;
 
-/// What ended a queue pair, and with it its connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// The error that ended a queue pair, and with it its connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// Our oldest request failed.
+    #[error("the request at PSN {:#08x} failed: {status}", psn.get())]
     Request {
-        /// As its completion has it: a NAK of the peer, its silence, or a fault of our own.
+        /// The status of its completion: a NAK of the peer, a timeout, or an error of our own.
         status: WcStatus,
-        /// The packet that was refused or not answered, or the first that could not be sent.
+        /// The packet that was refused or had no response, or the first that could not be sent.
         psn: Psn,
     },
-    /// We answered a request of the peer with a NAK that ends the connection.
+    /// We refused a request of the peer by a NAK that ends the connection.
+    #[error(transparent)]
     Refused(Refused),
 }
 
 /// A NAK of ours that ends the connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the peer's request at PSN {:#08x} was refused: {code:?}", psn.get())]
+#[non_exhaustive]
 pub struct Refused {
-    /// What the peer is told.
+    /// The code of the NAK.
     pub code: NakCode,
-    /// The packet that is refused, or the first answer that could not be given.
+    /// The packet that is refused, or the first response that could not be sent.
     pub psn: Psn,
     /// The key that the request names, if it names one.
     pub key: Option<Rkey>,
@@ -42,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// The packet that it was about.
+    /// The PSN of the packet.
     pub const fn psn(self) -> Psn {
         match self {
             Self::Request { psn, .. } => psn,

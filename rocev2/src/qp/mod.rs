@@ -1,62 +1,64 @@
-//! A reliable connected queue pair: its attributes, and the three engines that it holds.
+//! A reliable connected queue pair: its attributes, work requests and completions.
 //!
-//! The engines do not know each other. [`Requester`] and [`Completer`] share the send queue; the
-//! [`Responder`] has the receive queue.
+//! Inside, three engines that do not know each other: requester and completer share the send queue, the
+//! responder has the receive queue.
 
-pub mod completer;
-pub mod congestion;
-pub mod copy;
-pub mod echo;
-pub mod failure;
-pub mod held;
-pub mod probe;
-pub mod rate;
-pub mod read;
-pub mod receive;
-pub mod recovery;
-pub mod reorder;
-pub mod requester;
-pub mod responder;
-pub mod retry;
-pub mod state;
+mod cc;
+mod copy;
+mod failure;
+mod psn_set;
+mod recv;
+mod reorder_window;
+mod send;
+mod state;
 #[cfg(test)]
 pub(crate) mod tests;
-pub mod work;
+mod work;
+
+pub use cc::congestion::DcqcnConfig;
+pub use failure::{Failure, Refused};
+pub(crate) use recv::queue::Srqs;
+pub use recv::queue::{SrqConfig, SrqError, SrqId};
+pub use send::requester::Window;
+pub use state::QpState;
+pub(crate) use work::Completions;
+pub use work::{
+    Completion, MAX_MESSAGE, MAX_READS, MAX_SGE, PostError, RecvWr, SendOp, SendWr, SgList, Sge,
+    WcKind, WcStatus, sg_len,
+};
 
 use crate::counters::{Counter, Counters, Tally};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
-use crate::mr::{Access, AccessError, By, MrTable, PdId, Target};
+use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, UnitWriter};
 use alloc::sync::Arc;
-use completer::Completer;
-use congestion::{Congestion, DcqcnConfig};
-use failure::Failure;
-use probe::Probe;
-use receive::{RecvQueue, Srq, SrqId};
-use requester::{Requester, Window};
-use responder::{Context, Responder};
-pub use state::QpState;
-use work::{Completions, PostError, RecvWr, SendQueue, SendWr, WcStatus};
+use cc::congestion::Congestion;
+use recv::queue::{RecvQueue, Srq};
+use recv::responder::{self, Context, Responder};
+use send::completer::{self, Completer};
+use send::probe::Probe;
+use send::queue::SendQueue;
+use send::requester::{self, Requester};
 
-/// Whose keys a QP may use, and the table that they are looked up in.
+/// The protection domain and QP under which keys are checked, and the table that holds them.
 #[derive(Clone, Copy)]
-pub struct Keys<'a> {
+pub(crate) struct KeyContext<'a> {
     /// The QP's protection domain.
     pub pd: PdId,
-    /// The QP: windows are of one QP.
+    /// The QP, because a window belongs to one.
     pub qpn: Qpn,
     /// All registrations.
     pub mrs: &'a MrTable,
 }
 
-impl Keys<'_> {
+impl KeyContext<'_> {
     /// Checks a peer's access to `len > 0` bytes at `va`.
     ///
     /// # Errors
     /// As [`MrTable::remote`].
-    pub fn remote(
+    pub(crate) fn remote(
         &self,
         key: Rkey,
         va: u64,
@@ -69,7 +71,7 @@ impl Keys<'_> {
 
 /// The connection, as the engines need it.
 #[derive(Clone, Debug)]
-pub struct PeerQp {
+pub(crate) struct PeerQp {
     /// The peer's QP.
     pub qpn: Qpn,
     /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
@@ -94,24 +96,24 @@ pub struct PeerQp {
     pub rnr_retry: u8,
 }
 
-/// What a QP is created with.
+/// The attributes of a new QP.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// The caller's name for it, returned in its completions.
+    /// The caller's name for the QP, returned in its completions.
     pub owner: u64,
-    /// Its protection domain.
+    /// The protection domain.
     pub pd: PdId,
     /// Initiator requests outstanding, at most.
     pub send_depth: usize,
-    /// Receives outstanding, at most. Not looked at with a shared queue.
+    /// Receives outstanding, at most. Ignored with a shared queue.
     pub recv_depth: usize,
-    /// The shared queue that receives are taken from, instead of one of its own.
+    /// The shared queue from which the QP takes its receives, instead of a queue of its own.
     pub srq: Option<SrqId>,
 }
 
 /// A queue pair.
 #[derive(Debug)]
-pub struct Qp {
+pub(crate) struct Qp {
     qpn: Qpn,
     pd: PdId,
     state: QpState,
@@ -126,16 +128,16 @@ pub struct Qp {
     congestion: Congestion,
     probe: Probe,
     tally: Tally,
-    /// What took it to the error state, if not its owner.
+    /// The error that took the QP to the error state, if its owner did not.
     failure: Option<Failure>,
-    /// Answers and requests take turns, so that a long READ does not starve our own sends.
+    /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
     requests_first: bool,
 }
 
 impl Qp {
     /// A QP in INIT. The keys of its receives are those of `recv_pd`: its own domain, or that of the
     /// shared queue.
-    pub fn new(
+    pub(crate) fn new(
         qpn: Qpn,
         config: &QpConfig,
         recv_pd: PdId,
@@ -143,7 +145,7 @@ impl Qp {
         dcqcn: Option<DcqcnConfig>,
         tally: Tally,
     ) -> Self {
-        // Of a shared queue, it holds the one receive that a message is arriving in.
+        // With a shared queue, the QP's own queue has only the receive of the message that is arriving.
         let recv_depth = if config.srq.is_some() { 1 } else { config.recv_depth };
         Self {
             qpn,
@@ -156,7 +158,7 @@ impl Qp {
             rq: RecvQueue::new(config.owner, recv_pd, recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
-            responder: Responder::new(window.held as usize),
+            responder: Responder::new(window.reorder_bytes as usize),
             congestion: Congestion::new(dcqcn),
             probe: Probe::new(),
             tally,
@@ -165,44 +167,44 @@ impl Qp {
         }
     }
 
-    /// Its number.
-    pub const fn qpn(&self) -> Qpn {
+    /// The QP's number.
+    pub(crate) const fn qpn(&self) -> Qpn {
         self.qpn
     }
 
-    /// Its state.
-    pub const fn state(&self) -> QpState {
+    /// The QP's state.
+    pub(crate) const fn state(&self) -> QpState {
         self.state
     }
 
-    /// What it counts.
-    pub const fn counters(&self) -> &Arc<Counters> {
+    /// The QP's counters.
+    pub(crate) const fn counters(&self) -> &Arc<Counters> {
         self.tally.of_qp()
     }
 
-    /// What took it to the error state, if not its owner.
-    pub const fn failure(&self) -> Option<Failure> {
+    /// The error that took the QP to the error state, if its owner did not.
+    pub(crate) const fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
     /// The connection, once there is one.
-    pub const fn peer(&self) -> Option<&PeerQp> {
+    pub(crate) const fn peer(&self) -> Option<&PeerQp> {
         self.peer.as_ref()
     }
 
-    /// The shared queue that it takes its receives from.
-    pub const fn srq(&self) -> Option<SrqId> {
+    /// The shared queue from which the QP takes its receives.
+    pub(crate) const fn srq(&self) -> Option<SrqId> {
         self.srq
     }
 
     /// Depths of send and receive queue.
-    pub const fn depths(&self) -> (usize, usize) {
+    pub(crate) const fn depths(&self) -> (usize, usize) {
         self.depths
     }
 
-    /// Ties the QP to a peer and moves it to RTS. A QP is connected once in its life. The memory for
-    /// packets that come early is still to be taken ([`Self::hold_early`]).
-    pub fn connect(&mut self, peer: PeerQp) {
+    /// Connects the QP to a peer and moves it to RTS, once in its life. The reorder buffer has no memory
+    /// yet ([`Self::reserve_reorder_buffer`]).
+    pub(crate) fn connect(&mut self, peer: PeerQp) {
         self.sq.start_at(peer.send_psn);
         self.requester.connect(&peer);
         self.sq.reserve_early(self.requester.window_packets());
@@ -212,24 +214,24 @@ impl Qp {
         self.state = QpState::Rts;
     }
 
-    /// Takes memory for packets that come early, if the QP is connected. Not before the peer has shown
-    /// that it is there: it is much more than all else that a connection takes.
-    pub fn hold_early(&mut self) {
+    /// Allocates the reorder buffer, if the QP is connected. The caller waits until the peer is proven,
+    /// because the buffer is much larger than the rest of a connection.
+    pub(crate) fn reserve_reorder_buffer(&mut self) {
         if let Some(peer) = self.peer.as_ref().filter(|_| self.state == QpState::Rts) {
-            self.responder.hold_early(peer.pmtu);
+            self.responder.reserve_reorder_buffer(peer.pmtu);
         }
     }
 
-    /// The peer was asked for the connection, or granted it: nothing is sent before its answer.
-    pub fn handshake(&mut self, now: Instant) {
-        self.completer.handshake(now);
+    /// Notes that REQ or REP was sent: no packet leaves before the peer's response.
+    pub(crate) fn seed_rtt(&mut self, now: Instant) {
+        self.completer.seed_rtt(now);
     }
 
     /// Queues an initiator request; in the error state it completes flushed at once.
     ///
     /// # Errors
     /// [`PostError`]: nothing was queued and no completion follows.
-    pub fn post_send(&mut self, wr: SendWr, out: &mut Completions) -> Result<(), PostError> {
+    pub(crate) fn post_send(&mut self, wr: SendWr, out: &mut Completions) -> Result<(), PostError> {
         if wr.op.is_read() && self.peer.as_ref().is_some_and(|peer| peer.outbound_reads == 0) {
             return Err(PostError::NoReads);
         }
@@ -249,7 +251,7 @@ impl Qp {
     /// # Errors
     /// [`PostError::QueueFull`] or [`PostError::SharedReceives`]: nothing was queued and no completion
     /// follows.
-    pub fn post_recv(&mut self, wr: RecvWr, out: &mut Completions) -> Result<(), PostError> {
+    pub(crate) fn post_recv(&mut self, wr: RecvWr, out: &mut Completions) -> Result<(), PostError> {
         if self.srq.is_some() {
             return Err(PostError::SharedReceives);
         }
@@ -265,7 +267,7 @@ impl Qp {
     ///
     /// # Errors
     /// [`DropReason`]: the packet changed nothing.
-    pub fn handle_packet<M: Memory>(
+    pub(crate) fn handle_packet<M: Memory>(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
@@ -286,20 +288,21 @@ impl Qp {
             return Ok(());
         }
         let probed = self.probe.heeds(&packet.bth, &self.sq);
-        // Whatever becomes of it, it was in a queue that was too long. What has no data made none so.
+        // A mark counts even if the packet is dropped next. Packets without payload do not cause
+        // congestion.
         if !packet.payload.is_empty() && self.congestion.received(now, packet.encap.traffic_class) {
             self.tally.count(Counter::NpEcnMarkedRocePackets);
         }
         let failure = if packet.bth.opcode.is_response() {
-            let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
+            let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
             let (sq, tally) = (&mut self.sq, &self.tally);
             let mut cx = completer::Context { peer, keys, memory, sq, out, tally };
             let verdict = self.completer.handle(now, packet, &mut cx);
             self.sq.unpark(now, out);
             while let Some(key) = self.sq.pop_ended_key() {
-                // It has ended already where the READ was of nothing; else the data just went
-                // through it.
-                if let Ok(Some(released)) = mrs.invalidate(self.pd, By::Owner, key) {
+                // The key may have ended already where the READ had zero bytes; otherwise the data just
+                // went through it.
+                if let Ok(Some(released)) = mrs.invalidate(self.pd, Invalidator::Owner, key) {
                     out.release(released);
                 }
             }
@@ -328,9 +331,9 @@ impl Qp {
         Ok(())
     }
 
-    /// Sends a [probe](Probe): the peer's queue pair is asked whether it is still there. False where this
-    /// one is not connected, or no longer.
-    pub fn probe(&mut self) -> bool {
+    /// Sends a [probe](Probe), to which the peer's queue pair responds if it is still there. Returns false
+    /// where this QP is not, or no longer, connected.
+    pub(crate) fn probe(&mut self) -> bool {
         let connected = self.state == QpState::Rts;
         if connected {
             self.probe.ask();
@@ -338,13 +341,13 @@ impl Qp {
         connected
     }
 
-    /// Whether the peer has answered since a probe was sent; told once.
-    pub fn take_probe_answer(&mut self) -> bool {
+    /// Whether the peer has responded since a probe was sent; true once for each probe.
+    pub(crate) fn take_probe_answer(&mut self) -> bool {
         self.probe.take_answer()
     }
 
     /// The next instant at which [`Self::handle_timeout`] has work.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.state != QpState::Rts {
             return None;
         }
@@ -355,7 +358,7 @@ impl Qp {
     }
 
     /// Acts on expired timers.
-    pub fn handle_timeout(&mut self, now: Instant, out: &mut Completions) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, out: &mut Completions) {
         if self.state != QpState::Rts {
             return;
         }
@@ -371,30 +374,30 @@ impl Qp {
         }
     }
 
-    /// Ends a wait of the pace; it counts if it kept anything back.
+    /// Ends a wait for the token bucket; the wait counts if it delayed a packet.
     fn unblock(&mut self, now: Instant) {
         let waited = self.congestion.rate_mut().handle_timeout(now);
         if let Some(waited) = waited
-            && (self.answers_ready() || self.requests_ready())
+            && (self.responses_ready() || self.requests_ready())
         {
             self.tally.add(Counter::PacedNs, waited.as_nanos() as u64);
         }
     }
 
     /// Whether a packet could leave now.
-    pub fn ready(&mut self) -> bool {
+    pub(crate) fn ready(&mut self) -> bool {
         let aside = self.congestion.owes_cnp() || self.probes();
-        aside || self.answers_ready() || self.requests_ready()
+        aside || self.responses_ready() || self.requests_ready()
     }
 
-    /// Whether a probe is to be sent, for its owner or its requester.
+    /// Whether a probe is to be sent, for the owner or the requester.
     fn probes(&self) -> bool {
         self.probe.owed() || self.completer.probes()
     }
 
-    /// An acknowledgement is owed behind the answers to READs, which are paced.
-    fn answers_ready(&self) -> bool {
-        let paced = self.congestion.rate().blocked() && self.responder.answers_reads();
+    /// An ACK or NAK waits behind the READ responses that are owed, which are paced.
+    fn responses_ready(&self) -> bool {
+        let paced = self.congestion.rate().blocked() && self.responder.owes_read_responses();
         self.responder.ready() && !paced
     }
 
@@ -410,30 +413,30 @@ impl Qp {
     }
 
     /// Layers 2 to 4 of the unit that [`Self::fill`] writes next, over `hop`; `None` without a peer.
-    pub fn encap(&self, hop: Hop) -> Option<Encap> {
+    pub(crate) fn encap(&self, hop: Hop) -> Option<Encap> {
         let mut encap = self.peer.as_ref()?.encap;
         encap.set_hop(hop);
         encap.traffic_class = self.congestion.traffic_class(encap.traffic_class);
         Some(encap)
     }
 
-    /// Tries in a row that the peer has not answered.
-    pub const fn tries(&self) -> u32 {
+    /// Tries in a row without a response.
+    pub(crate) const fn tries(&self) -> u32 {
         self.completer.tries()
     }
 
-    /// The link has another rate now, in bytes per second.
-    pub fn set_line_rate(&mut self, line_rate: u64) {
+    /// Sets the link's rate, in bytes per second.
+    pub(crate) fn set_line_rate(&mut self, line_rate: u64) {
         self.congestion.set_line_rate(line_rate);
     }
 
-    /// Bytes of packets per second that it sends at most; `None` where nothing limits them.
-    pub fn rate(&mut self, now: Instant) -> Option<u64> {
+    /// The QP's rate in bytes per second; `None` without a limit.
+    pub(crate) fn rate(&mut self, now: Instant) -> Option<u64> {
         self.congestion.rate_mut().current(now)
     }
 
-    /// Writes packets of one direction into `unit`; returns how many.
-    pub fn fill<M: Memory>(
+    /// Writes packets of one direction into `unit`. Returns the number of packets.
+    pub(crate) fn fill<M: Memory>(
         &mut self,
         now: Instant,
         mrs: &mut MrTable,
@@ -474,8 +477,8 @@ impl Qp {
                 written = if requests {
                     self.fill_requests(now, mrs, memory, unit, max_packets, out)
                 } else {
-                    let keys = Keys { pd: self.pd, qpn: self.qpn, mrs };
-                    self.fill_answers(now, &keys, memory, unit, max_packets, out)
+                    let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+                    self.fill_responses(now, &keys, memory, unit, max_packets, out)
                 };
             }
         }
@@ -506,19 +509,19 @@ impl Qp {
         1
     }
 
-    fn fill_answers<M: Memory>(
+    fn fill_responses<M: Memory>(
         &mut self,
         now: Instant,
-        keys: &Keys<'_>,
+        keys: &KeyContext<'_>,
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
         out: &mut Completions,
     ) -> usize {
-        if !self.answers_ready() {
+        if !self.responses_ready() {
             return 0;
         }
-        let paced = self.responder.answers_reads();
+        let paced = self.responder.owes_read_responses();
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let tally = &self.tally;
         let (written, verdict) = self.responder.fill(peer, keys, memory, unit, max_packets, tally);
@@ -546,7 +549,7 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
         let paced = self.congestion.rate_mut().current(now).is_some();
-        // What is new has no copies.
+        // A new packet has no copies.
         let spent_by = if new { now } else { self.completer.spent_by(now) };
         let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
         let mut cx =
@@ -564,30 +567,29 @@ impl Qp {
         written
     }
 
-    /// Cancels everything: the owner flushes, disconnects or closes. Nothing is sent any more.
-    pub fn flush(&mut self, out: &mut Completions) {
+    /// Cancels everything, because the owner flushes, disconnects or closes. No packet leaves any more.
+    pub(crate) fn flush(&mut self, out: &mut Completions) {
         self.responder.clear();
         self.enter_error(out);
     }
 
-    /// The way to the peer is gone: the oldest initiator request ends so, everything else is flushed,
-    /// and nothing is sent any more, not even a NAK that is owed.
-    pub fn lose_path(&mut self, out: &mut Completions) {
+    /// Fails the QP because its path is gone: the oldest initiator request ends with that status,
+    /// everything else is flushed, and no packet leaves any more, not even a NAK that is owed.
+    pub(crate) fn lose_path(&mut self, out: &mut Completions) {
         self.responder.clear();
         if self.state == QpState::Rts {
             self.fail(self.request_failed(WcStatus::PathLost), out);
         }
     }
 
-    /// Our oldest request fails with `status`.
+    /// The failure of our oldest request with `status`.
     const fn request_failed(&self, status: WcStatus) -> Failure {
         Failure::Request { status, psn: self.sq.una() }
     }
 
-    /// Goes to the error state by an error: the oldest initiator request ends with its status if it
-    /// is one of ours that failed, everything else is flushed (C10-42). The NAK that tells the peer of
-    /// a failed request of its own still leaves, behind the answers owed before it; nothing else does
-    /// (IBTA ch. 10, Error State).
+    /// Goes to the error state by an error. The oldest initiator request ends with its status if one of
+    /// ours failed; everything else is flushed (C10-42). The NAK that refuses a request of the peer still
+    /// leaves, behind the responses owed before it, and no other packet does (IBTA ch. 10, Error State).
     fn fail(&mut self, failure: Failure, out: &mut Completions) {
         self.failure = Some(failure);
         if let Failure::Request { status, .. } = failure {
@@ -607,7 +609,7 @@ impl Qp {
     }
 }
 
-/// A packet belongs to a connection only if both addresses do: the cheapest defence there is.
+/// Checks that a packet has both addresses of the connection: the cheapest defence against forged packets.
 fn check_addresses(peer: &PeerQp, encap: &Encap) -> Result<(), DropReason> {
     let fits = encap.dst == peer.encap.src && encap.src == peer.encap.dst;
     if fits { Ok(()) } else { Err(DropReason::AddressMismatch) }

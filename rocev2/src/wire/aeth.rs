@@ -3,7 +3,7 @@
 use crate::psn::Msn;
 use core::time::Duration;
 
-/// What a responder says about the packet whose PSN the response carries.
+/// The verdict of a responder about the packet whose PSN the response carries.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Aeth {
     /// Acknowledged or refused.
@@ -17,18 +17,18 @@ pub struct Aeth {
 pub enum Syndrome {
     /// Received in order.
     Ack {
-        /// The credit count code, 0 to 31; [`Syndrome::NO_CREDITS`] says nothing about credits.
+        /// The credit count code, 0 to 31; [`Syndrome::NO_CREDITS`] tells nothing about credits.
         credits: u8,
     },
     /// The responder has no receive posted: try again after the timer.
     RnrNak(RnrTimer),
     /// Refused.
     Nak(NakCode),
-    /// No meaning is defined; the byte as received.
+    /// A byte without a defined meaning, as received.
     Reserved(u8),
 }
 
-/// Why a responder refuses a request.
+/// The reason for which a responder refuses a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the specification's names")]
@@ -40,7 +40,7 @@ pub enum NakCode {
     InvalidRd = 4,
 }
 
-/// How long to wait after an RNR NAK, as its 5-bit code.
+/// The wait after an RNR NAK, as its 5-bit code.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RnrTimer(u8);
 

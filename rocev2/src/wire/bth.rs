@@ -4,14 +4,14 @@ use super::{DropReason, Opcode};
 use crate::ids::Qpn;
 use crate::psn::Psn;
 
-/// The header of every packet.
+/// The header of every packet. [`dissect`](super::dissect()) shows one of any opcode as `Bth<u8>`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Bth {
-    /// What the packet is.
-    pub opcode: Opcode,
+pub struct Bth<O = Opcode> {
+    /// The opcode.
+    pub opcode: O,
     /// SE: the receiver's completion is a solicited event.
     pub solicited: bool,
-    /// M: the path migration state; hardware sends 1, no receiver here reads it.
+    /// M: the path migration state. Hardware sends 1; no receiver here reads it.
     pub migrated: bool,
     /// Pad bytes between payload and ICRC, 0 to 3.
     pub pad_count: u8,
@@ -23,7 +23,7 @@ pub struct Bth {
     pub becn: bool,
     /// The queue pair that the packet is for.
     pub dest_qpn: Qpn,
-    /// A: the responder is asked to acknowledge.
+    /// A: the packet requests an acknowledgement.
     pub ack_req: bool,
     /// The packet sequence number.
     pub psn: Psn,
@@ -57,23 +57,12 @@ impl Bth {
     /// # Errors
     /// [`DropReason::UnknownOpcode`] or [`DropReason::TransportVersion`].
     pub fn parse(header: &[u8; Self::LEN]) -> Result<Self, DropReason> {
-        let [opcode, flags, p0, p1, congestion, q0, q1, q2, ack, s0, s1, s2] = *header;
+        let [opcode, flags, ..] = *header;
         let opcode = Opcode::try_from(opcode)?;
         if flags & 0x0f != 0 {
             return Err(DropReason::TransportVersion);
         }
-        Ok(Self {
-            opcode,
-            solicited: flags & 0x80 != 0,
-            migrated: flags & 0x40 != 0,
-            pad_count: (flags >> 4) & 0x03,
-            pkey: u16::from_be_bytes([p0, p1]),
-            fecn: congestion & 0x80 != 0,
-            becn: congestion & 0x40 != 0,
-            dest_qpn: Qpn::new(u32::from_be_bytes([0, q0, q1, q2])),
-            ack_req: ack & 0x80 != 0,
-            psn: Psn::new(u32::from_be_bytes([0, s0, s1, s2])),
-        })
+        Ok(Bth::read(opcode, header))
     }
 
     /// The header as bytes.
@@ -87,6 +76,25 @@ impl Bth {
         let [_, s0, s1, s2] = self.psn.get().to_be_bytes();
         let ack = u8::from(self.ack_req) << 7;
         [self.opcode as u8, flags, p0, p1, congestion, q0, q1, q2, ack, s0, s1, s2]
+    }
+}
+
+impl<O> Bth<O> {
+    /// The fields of a header whose first byte stands for `opcode`.
+    pub(super) fn read(opcode: O, header: &[u8; Bth::LEN]) -> Self {
+        let [_, flags, p0, p1, congestion, q0, q1, q2, ack, s0, s1, s2] = *header;
+        Self {
+            opcode,
+            solicited: flags & 0x80 != 0,
+            migrated: flags & 0x40 != 0,
+            pad_count: (flags >> 4) & 0x03,
+            pkey: u16::from_be_bytes([p0, p1]),
+            fecn: congestion & 0x80 != 0,
+            becn: congestion & 0x40 != 0,
+            dest_qpn: Qpn::new(u32::from_be_bytes([0, q0, q1, q2])),
+            ack_req: ack & 0x80 != 0,
+            psn: Psn::new(u32::from_be_bytes([0, s0, s1, s2])),
+        }
     }
 }
 

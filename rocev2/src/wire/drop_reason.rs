@@ -1,19 +1,20 @@
-//! Why a packet is discarded in silence.
+//! The reasons to discard a packet in silence.
 
 macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Why an inbound packet is discarded in silence (CA17-24). Also the index of its counter.
-        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    ($($(#[$meta:meta])* $name:ident,)+) => {
+        /// The reason to discard an inbound packet in silence (CA17-24). Also the index of its counter.
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
         #[repr(u8)]
+        #[non_exhaustive]
         pub enum DropReason {
-            $($(#[$doc])* $name,)+
+            $($(#[$meta])* $name,)+
         }
 
         impl DropReason {
             /// Every reason, in the order of its counter.
             pub const ALL: [Self; Self::COUNT] = [$(Self::$name,)+];
 
-            /// How many reasons, and so counters, there are.
+            /// The number of reasons, and so of their counters.
             pub const COUNT: usize = [$(Self::$name,)+].len();
 
             /// The index of the counter.
@@ -25,55 +26,81 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// Ends before a header, the ICRC or a length that it announces.
+    /// The frame ends before a header, the ICRC or a length that it announces.
+    #[error("the packet ends too early")]
     Truncated,
     /// Neither IP nor UDP to port 4791: some other protocol's packet.
+    #[error("the frame is of another protocol")]
     NotRoce,
     /// IP version, options, extension headers, header checksum or total length.
+    #[error("the IP header is not valid")]
     IpHeader,
     /// A fragment: RoCEv2 is never reassembled.
+    #[error("the packet is a fragment")]
     Fragment,
     /// The UDP length contradicts the IP length or the transport headers.
+    #[error("the UDP length does not fit")]
     UdpLength,
     /// A UDP checksum is present and wrong.
+    #[error("the UDP checksum is wrong")]
     UdpChecksum,
     /// A transport header version other than 0.
+    #[error("the transport header version is not 0")]
     TransportVersion,
     /// A reserved opcode, or one of a transport that is not offered.
+    #[error("the opcode is unknown")]
     UnknownOpcode,
     /// More pad bytes than bytes.
+    #[error("there are more pad bytes than bytes")]
     BadPad,
     /// The invariant CRC does not match.
+    #[error("the ICRC is wrong")]
     Icrc,
     /// Destination QP 0.
+    #[error("the destination is QP 0")]
     BadDestQp,
     /// No queue pair has the destination QP number.
+    #[error("there is no such queue pair")]
     UnknownQpn,
     /// The opcode's transport is not that of the queue pair.
+    #[error("the opcode is of another transport than the queue pair")]
     TransportMismatch,
     /// Not from the queue pair's peer, or not to its address.
+    #[error("the addresses are not those of the connection")]
     AddressMismatch,
     /// The queue pair's state does not admit the packet.
+    #[error("the state of the queue pair does not admit the packet")]
     QpState,
     /// The partition key does not match.
+    #[error("the partition key is wrong")]
     PKey,
     /// The Q_Key does not match.
+    #[error("the Q_Key is wrong")]
     QKey,
-    /// A request so far ahead of the one expected that it cannot be held.
+    /// A request too far ahead of the expected PSN for the reorder buffer.
+    #[error("the request is too far ahead")]
     Gap,
-    /// A request that was executed before and is not answered again, or that is held already.
+    /// A request that was executed before and needs no response, or that is in the reorder buffer.
+    #[error("the request is a duplicate")]
     Duplicate,
-    /// A response to nothing that is in flight, or one that came early and fits nothing or twice.
+    /// A response to no packet in flight; or a READ response out of order that does not fit, or is a
+    /// duplicate.
+    #[error("the response fits no request")]
     StaleResponse,
     /// A response with a reserved syndrome.
+    #[error("the syndrome of the response is reserved")]
     ReservedSyndrome,
-    /// A congestion notification to a device whose congestion control is off.
+    /// A CNP to a device whose congestion control is off.
+    #[error("congestion control is off")]
     Congestion,
-    /// A connection management datagram beyond the share of work that those may take, or that came while
-    /// there was no memory for what it may lead to.
+    /// A connection management datagram beyond the rate limit, or while its processing was stopped for lack
+    /// of memory.
+    #[error("the share of connection management is used up")]
     CmShare,
     /// Not a connection management datagram of a known version.
+    #[error("the connection management datagram is malformed")]
     Mad,
     /// A connection management message that is not implemented.
+    #[error("the connection management message is not implemented")]
     MadAttribute,
 }

@@ -1,4 +1,4 @@
-//! What carries a RoCEv2 packet: Ethernet, one VLAN tag, IPv4 or IPv6, UDP port 4791.
+//! The encapsulation of a RoCEv2 packet: Ethernet, one VLAN tag, IPv4 or IPv6, UDP port 4791.
 
 use super::DropReason;
 use super::icrc::Covered;
@@ -32,7 +32,7 @@ pub struct Hop {
     pub vlan: Option<u16>,
 }
 
-/// Layers 2 to 4 of a packet: all that the encapsulation can vary.
+/// Layers 2 to 4 of a packet: all variable fields of the encapsulation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Encap {
     /// Ethernet source.
@@ -79,7 +79,7 @@ impl Encap {
         (self.src_mac, self.dst_mac, self.vlan) = (hop.src_mac, hop.dst_mac, hop.vlan);
     }
 
-    /// The encapsulation of an answer: addresses swapped, the rest as it came.
+    /// The encapsulation of a reply: addresses swapped, the rest as it came.
     #[must_use]
     pub const fn reply(&self) -> Self {
         Self { src_mac: self.dst_mac, dst_mac: self.src_mac, src: self.dst, dst: self.src, ..*self }
@@ -221,9 +221,9 @@ struct Ip<'a> {
     hop_limit: u8,
     id: u16,
     flow_label: u32,
-    /// What the header says that its payload has.
+    /// The payload length of the header.
     payload_len: usize,
-    /// All that follows the header in the frame, Ethernet padding included.
+    /// The bytes behind the header in the frame, Ethernet padding included.
     rest: &'a [u8],
 }
 
@@ -248,7 +248,7 @@ impl<'a> Ip<'a> {
             err::ipv4::HeaderSliceError::Len(_) => DropReason::Truncated,
             err::ipv4::HeaderSliceError::Content(_) => DropReason::IpHeader,
         })?;
-        // First, so that no counter of ours moves for another protocol's packets.
+        // This check comes first, so that no counter of ours moves for another protocol's packets.
         if ip.protocol() != IpNumber::UDP {
             return Err(DropReason::NotRoce);
         }
@@ -318,7 +318,7 @@ fn split_ethernet(frame: &[u8]) -> Result<(Ethernet2HeaderSlice<'_>, &[u8]), Dro
     Ok((ethernet, rest))
 }
 
-/// Strips one 802.1Q tag. A second one is left, and is then no IP.
+/// Strips one 802.1Q tag. A second one stays, and is then no IP.
 fn split_vlan(
     ether_type: EtherType,
     bytes: &[u8],
@@ -332,8 +332,8 @@ fn split_vlan(
     Ok((Some(u16::from_be_bytes(*tci)), tag.ether_type(), rest))
 }
 
-/// The reason for a packet whose IPv6 header is not followed by UDP at once. Extension headers
-/// before UDP are ours to count; all else is other protocols' traffic.
+/// The reason to drop a packet whose IPv6 header is not followed by UDP at once. Extension headers before
+/// UDP are ours to count; everything else is other protocols' traffic.
 fn refuse_ipv6_extension(next_header: IpNumber, rest: &[u8]) -> DropReason {
     let leads_to_udp = rest.first() == Some(&IpNumber::UDP.0);
     match next_header {
@@ -365,22 +365,22 @@ fn split_udp<'a>(
     if ip.payload_len > ip.rest.len() {
         return Err(DropReason::Truncated);
     }
-    // The packet ends here; what the IP payload or the frame has beyond it is padding.
+    // The packet ends here; the rest of the IP payload or the frame is padding.
     let udp_len = usize::from(udp.length());
     if udp_len < UdpHeader::LEN + MIN_UDP_PAYLOAD || udp_len > ip.payload_len {
         return Err(DropReason::UdpLength);
     }
     let payload = rest.get(..udp_len - UdpHeader::LEN).ok_or(DropReason::UdpLength)?;
-    // 0 says that there is none, which RoCEv2 allows on IPv6 too.
+    // 0 means that there is none, which RoCEv2 allows on IPv6, too.
     if udp.checksum() != 0 && ip.udp_checksum(&udp.to_header(), payload) != Some(udp.checksum()) {
         return Err(DropReason::UdpChecksum);
     }
     Ok((udp, payload))
 }
 
-/// The same for a unit of several segments. Its one set of lengths is that of the first segment
-/// where a sender's offload made it, or that of the whole where a receiver's offload did. A checksum
-/// has been seen by that offload, or is only begun: the ICRC has to do.
+/// The same for a unit of several segments. Its one set of lengths is that of the first segment where a
+/// sender's offload made it, or that of the whole where a receiver's offload did. The offload has checked
+/// the UDP checksum, or a sender has only begun it: the ICRC has to suffice.
 fn split_udp_unit<'a>(
     ip: &Ip<'a>,
     udp: UdpHeaderSlice<'a>,

@@ -3,7 +3,7 @@
 use super::{Aeth, DropReason, Opcode};
 use crate::ids::{Qpn, Rkey};
 
-/// The extended headers of a packet. The opcode decides which; see [`Opcode`].
+/// The extended headers of a packet, which the opcode determines; see [`Opcode`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Ext {
     /// None follow.
@@ -74,7 +74,7 @@ pub struct Feth {
     pub selectivity: u8,
 }
 
-/// Which extended headers there are, without their contents.
+/// The kinds of the extended headers, without their contents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Shape {
     None,
@@ -150,7 +150,7 @@ impl Ext {
         })
     }
 
-    /// Writes the headers to the start of `out` and returns what follows.
+    /// Writes the headers to the start of `out` and returns the rest.
     ///
     /// # Panics
     /// Where `out` is shorter than [`Ext::len`].
@@ -357,7 +357,7 @@ fn take<const N: usize>(bytes: &[u8]) -> Result<(&[u8; N], &[u8]), DropReason> {
     bytes.split_first_chunk().ok_or(DropReason::Truncated)
 }
 
-/// Writes `bytes` to the start of `out` and returns what follows. The caller has made the room.
+/// Writes `bytes` to the start of `out` and returns the rest. The caller has made the room.
 pub(super) fn put<const N: usize>(out: &mut [u8], bytes: [u8; N]) -> &mut [u8] {
     let (head, rest) = out.split_first_chunk_mut().expect("the caller checked the room");
     *head = bytes;
@@ -417,7 +417,7 @@ mod tests {
             assert_eq!(ext.emit(&mut out).len(), 40 - bytes.len());
             assert_eq!(out[..bytes.len()], bytes, "{ext:?}");
             assert!(out[bytes.len()..].iter().all(|byte| *byte == 0xee), "{ext:?}");
-            // What follows the headers is left alone.
+            // The bytes behind the headers stay as they are.
             let followed = [&bytes[..], b"payload"].concat();
             assert_eq!(Ext::parse(opcode, &followed), Ok((ext, &b"payload"[..])));
             for len in 0..bytes.len() {

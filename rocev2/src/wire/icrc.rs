@@ -1,11 +1,11 @@
-//! The invariant CRC: all that no switch or router may change (IBTA annex A17, ICRC).
+//! The invariant CRC: it covers all bytes that no switch or router may change (IBTA annex A17, ICRC).
 
 use super::bth::Bth;
 use crc32fast::Hasher;
 
 /// The IP and UDP headers of a packet as its ICRC covers them, and room for the BTH after them.
 ///
-/// What changes on the way reads as ones: traffic class, TTL or hop limit, flow label, IPv4 header
+/// Fields that change on the way read as ones: traffic class, TTL or hop limit, flow label, IPv4 header
 /// checksum, UDP checksum and byte 4 of the BTH.
 #[derive(Clone, Debug)]
 pub(super) enum Covered {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(Covered::v4(&v4, &udp).icrc(&bth, &payload), icrcs.0);
         assert_eq!(Covered::v6(&v6, &udp).icrc(&bth, &payload), icrcs.1);
 
-        // What routers change makes no difference.
+        // The fields that routers change make no difference.
         (v4[1], v4[8], v4[10]) = (0, 1, 2);
         (v6[0], v6[3], v6[7]) = (0x60, 0, 1);
         assert_eq!(Covered::v4(&v4, &udp).icrc(&bth, &payload), icrcs.0);

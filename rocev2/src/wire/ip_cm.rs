@@ -1,5 +1,5 @@
-//! The RDMA IP CM service: ports as service IDs, addresses as GIDs, and the header that its requests
-//! put before the consumer's private data (IBTA annex A11).
+//! The RDMA IP CM service: ports as service IDs, addresses as GIDs, and the header before the consumer's
+//! private data in its requests (IBTA annex A11).
 
 use super::mad::{get, set};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

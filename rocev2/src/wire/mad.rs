@@ -17,10 +17,10 @@ pub const MAD_LEN: usize = 256;
 /// The Q_Key of QP 1.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
-/// What the MAD header varies among CM messages.
+/// The fields of the MAD header that differ among CM messages.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MadHeader {
-    /// The same in all messages of one exchange.
+    /// The transaction ID: the same in all messages of one exchange.
     pub transaction_id: u64,
     /// Linux keeps option bits here; 0 otherwise.
     pub attribute_modifier: u32,
@@ -37,7 +37,7 @@ pub enum CmMessage {
     Rtu(Rtu),
     /// Reject.
     Rej(Rej),
-    /// Message receipt acknowledgement: the answer takes longer.
+    /// Message receipt acknowledgement: the response takes longer.
     Mra(Mra),
     /// Request for communication release.
     Dreq(Dreq),
@@ -72,7 +72,7 @@ pub struct Req {
     pub initiator_depth: u8,
     /// 24 bits; 0 for RC.
     pub remote_eecn: u32,
-    /// How long the receiver may take to answer: 4.096 us * 2^n, 5 bits.
+    /// The response time of the receiver: 4.096 us * 2^n, 5 bits.
     pub remote_response_timeout: u8,
     /// The transport service.
     pub transport: Transport,
@@ -80,7 +80,7 @@ pub struct Req {
     pub flow_control: bool,
     /// The PSN at which the *receiver* of this message starts to send.
     pub starting_psn: Psn,
-    /// How long the sender may take to answer: 4.096 us * 2^n, 5 bits.
+    /// The response time of the sender: 4.096 us * 2^n, 5 bits.
     pub local_response_timeout: u8,
     /// Transport retries for the receiver's queue pair, 3 bits.
     pub retry_count: u8,
@@ -90,9 +90,9 @@ pub struct Req {
     pub path_mtu: u8,
     /// RDC exists; RD only.
     pub rdc_exists: bool,
-    /// RNR retries for the receiver's queue pair, 3 bits; 7 is without end.
+    /// RNR retries for the receiver's queue pair, 3 bits; 7 is without limit.
     pub rnr_retry: u8,
-    /// How often a CM message is sent again, 4 bits.
+    /// Resends of a CM message, 4 bits.
     pub max_cm_retries: u8,
     /// The sender's queue pair takes its receives from a shared receive queue.
     pub srq: bool,
@@ -117,7 +117,7 @@ pub struct Path {
     pub local_gid: Ipv6Addr,
     /// The receiver's GID.
     pub remote_gid: Ipv6Addr,
-    /// 20 bits. Also what the connection's UDP source port is made of.
+    /// The flow label, 20 bits. It also determines the connection's UDP source port.
     pub flow_label: u32,
     /// 6 bits.
     pub packet_rate: u8,
@@ -165,13 +165,13 @@ pub struct Rep {
     pub responder_resources: u8,
     /// READs and atomics that the sender will issue at once.
     pub initiator_depth: u8,
-    /// How long the sender may take to acknowledge a packet: 4.096 us * 2^n, 5 bits.
+    /// The time in which the sender acknowledges a packet: 4.096 us * 2^n, 5 bits.
     pub target_ack_delay: u8,
     /// Whether the alternate path was accepted, 2 bits.
     pub failover_accepted: u8,
     /// End-to-end flow control.
     pub flow_control: bool,
-    /// RNR retries for the receiver's queue pair, 3 bits; 7 is without end.
+    /// RNR retries for the receiver's queue pair, 3 bits; 7 is without limit.
     pub rnr_retry: u8,
     /// The sender's queue pair takes its receives from a shared receive queue.
     pub srq: bool,
@@ -181,7 +181,7 @@ pub struct Rep {
     pub private_data: [u8; 196],
 }
 
-/// Ready to use: the active side has taken the [`Rep`].
+/// Ready to use: the active side has received the [`Rep`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rtu {
     /// The sender's communication ID.
@@ -199,9 +199,9 @@ pub struct Rej {
     pub local_comm_id: CommId,
     /// The receiver's communication ID; 0 where the sender knows none.
     pub remote_comm_id: CommId,
-    /// What is rejected.
+    /// The message that is rejected.
     pub message: RejMessage,
-    /// Why.
+    /// The reason.
     pub reason: RejReason,
     /// Bytes of `ari` that count, 7 bits.
     pub ari_len: u8,
@@ -211,7 +211,7 @@ pub struct Rej {
     pub private_data: [u8; 148],
 }
 
-/// Which message a [`Rej`] rejects.
+/// The message that a [`Rej`] rejects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the specification's names")]
@@ -222,26 +222,26 @@ pub enum RejMessage {
     Other = 2,
 }
 
-/// Why a [`Rej`] rejects.
+/// The reason of a [`Rej`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RejReason(pub u16);
 
-/// The answer to a [`Req`], [`Rep`] or LAP will take longer.
+/// The response to a [`Req`], [`Rep`] or LAP will take longer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mra {
     /// The sender's communication ID.
     pub local_comm_id: CommId,
     /// The receiver's communication ID.
     pub remote_comm_id: CommId,
-    /// Which message has arrived.
+    /// The message that has arrived.
     pub message: MraMessage,
-    /// How much longer: 4.096 us * 2^n, 5 bits.
+    /// The additional time: 4.096 us * 2^n, 5 bits.
     pub service_timeout: u8,
     /// The consumer's data.
     pub private_data: [u8; 222],
 }
 
-/// Which message an [`Mra`] acknowledges.
+/// The message that an [`Mra`] acknowledges.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the specification's names")]
@@ -293,7 +293,7 @@ pub struct SidrReq {
 pub struct SidrRep {
     /// That of the [`SidrReq`].
     pub request_id: u32,
-    /// 0, or why not: see [`SidrRep::UNSUPPORTED`].
+    /// 0, or the reason of a refusal: see [`SidrRep::UNSUPPORTED`].
     pub status: u8,
     /// Bytes of `info` that count.
     pub info_len: u8,
@@ -648,7 +648,7 @@ impl RejReason {
     pub const PORT_REDIRECT: Self = Self(25);
     pub const INVALID_MTU: Self = Self(26);
     pub const INSUFFICIENT_RESPONDER_RESOURCES: Self = Self(27);
-    /// The consumer said no.
+    /// The consumer rejected.
     pub const CONSUMER: Self = Self(28);
     pub const INVALID_RNR_RETRY: Self = Self(29);
     pub const DUPLICATE_LOCAL_COMM_ID: Self = Self(30);
@@ -763,7 +763,7 @@ fn emit_ids(local: CommId, remote: CommId, body: &mut Body) {
     set::<4, _, _>(body, remote.get().to_be_bytes());
 }
 
-/// The `N` bytes at offset `AT`. That they are inside is checked when this is compiled.
+/// The `N` bytes at offset `AT`. The compiler checks that they are inside.
 pub(super) fn get<const AT: usize, const N: usize, const M: usize>(bytes: &[u8; M]) -> [u8; N] {
     const { assert!(AT + N <= M) };
     let mut field = [0; N];
@@ -771,7 +771,7 @@ pub(super) fn get<const AT: usize, const N: usize, const M: usize>(bytes: &[u8; 
     field
 }
 
-/// Stores `field` at offset `AT`. That it ends inside is checked when this is compiled.
+/// Stores `field` at offset `AT`. The compiler checks that it ends inside.
 pub(super) fn set<const AT: usize, const N: usize, const M: usize>(
     bytes: &mut [u8; M],
     field: [u8; N],
@@ -789,7 +789,7 @@ fn to_u24(value: u32) -> [u8; 3] {
     [b0, b1, b2]
 }
 
-/// What follows the MAD header.
+/// The bytes after the MAD header.
 type Body = [u8; BODY_LEN];
 
 const BODY_LEN: usize = 232;
@@ -825,7 +825,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was emitted parses to the same values, whatever else was in the bytes.
+        /// An emitted message parses to the same values, whatever else was in the bytes.
         #[test]
         fn parse_inverts_emit(
             attribute in prop::sample::select(&ATTRIBUTES),

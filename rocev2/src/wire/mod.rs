@@ -1,11 +1,12 @@
 //! The bytes of RoCEv2: whole packets, the headers in them, and connection management datagrams.
 //!
-//! Nothing here knows a connection, a clock or memory. A frame becomes a [`Packet`] of typed values
-//! or a [`DropReason`], and is never checked again; [`UnitWriter`] is the way back. Lengths that
-//! depend on a path MTU or on a message's progress are for the engines to judge.
+//! This module knows no connection, clock or memory. A frame becomes a [`Packet`] of typed values or a
+//! [`DropReason`], and is never checked again; [`UnitWriter`] is the way back. The engines judge lengths
+//! that depend on a path MTU or on a message's progress.
 
 mod aeth;
 mod bth;
+mod dissect;
 mod drop_reason;
 mod encap;
 mod ext;
@@ -13,14 +14,17 @@ mod icrc;
 mod ip_cm;
 pub mod mad;
 mod opcode;
+mod peek;
 mod pmtu;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
+pub use dissect::{Dissection, Icrc, dissect};
 pub use drop_reason::DropReason;
 pub use encap::{Encap, GSI_SOURCE_PORT, Hop, Mac, ROCE_PORT, source_port};
 pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
 pub use opcode::{Opcode, Operation, Place};
+pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 
 use crate::ids::Qpn;
@@ -42,7 +46,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Takes one whole Ethernet frame apart. The frame may have padding after the packet.
+    /// Parses one whole Ethernet frame, which may have padding after the packet.
     ///
     /// # Errors
     /// The first reason found to discard the frame; [`DropReason::NotRoce`] where it is another
@@ -52,13 +56,13 @@ impl<'a> Packet<'a> {
         Self::parse_transport(encap, &mut covered, payload, true)
     }
 
-    /// Bytes on the wire from the Ethernet header to the ICRC, if it had headers of its own.
+    /// Bytes on the wire from the Ethernet header to the ICRC, as if the packet had headers of its own.
     pub fn wire_len(&self) -> usize {
         self.encap.header_len() + segment_len(self.ext.len(), self.payload.len())
     }
 
-    /// Takes apart what stands between UDP header and frame end. Cheap checks come first; all that
-    /// fail are silent, so that their order cannot be seen from outside.
+    /// Parses the bytes between the UDP header and the end of the packet. Cheap checks come first; all
+    /// failures are silent, so their order cannot be seen from outside.
     fn parse_transport(
         encap: Encap,
         covered: &mut Covered,
@@ -85,9 +89,9 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Takes apart a received unit: headers, then UDP payloads of `segment_len` bytes each, of which
-/// the last may be shorter. Segment `i` counts as sent with IP identification + `i` and its own
-/// lengths. `None` is a plain frame, as for [`Packet::parse`].
+/// Parses a received unit, as a NIC's receive offload makes it (URO, GRO): headers, then UDP payloads of
+/// `segment_len` bytes each, of which the last may be shorter. Segment `i` counts as sent with IP
+/// identification + `i` and its own lengths. `None` is a plain frame, as for [`Packet::parse`].
 ///
 /// Headers that do not parse yield one error and no more; each segment is judged by itself.
 pub fn parse_unit(frame: &[u8], segment_len: Option<usize>) -> Segments<'_> {
@@ -105,7 +109,7 @@ pub fn parse_unit(frame: &[u8], segment_len: Option<usize>) -> Segments<'_> {
 /// The packets of a received unit; see [`parse_unit`].
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
-    /// What is left, under the headers of its first segment.
+    /// The rest of the unit, under the headers of its first segment.
     rest: Result<Option<Decapsulated<'a>>, DropReason>,
     segment_len: Option<usize>,
     takes_gsi: bool,
@@ -124,8 +128,8 @@ impl<'a> Iterator for Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Whether packets for QP 1 are taken from here on. If not, each is a [`DropReason::CmShare`] and
-    /// costs no more than its headers: neither its other bytes nor its ICRC are looked at.
+    /// Accepts or drops packets for QP 1 from here on. A dropped one is a [`DropReason::CmShare`] and costs
+    /// no more than its headers: neither its other bytes nor its ICRC are examined.
     pub const fn take_gsi(&mut self, takes_gsi: bool) {
         self.takes_gsi = takes_gsi;
     }
@@ -155,12 +159,43 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Writes one unit into a lent buffer: Ethernet, IP and UDP headers once, then one or more segments,
-/// each BTH to ICRC. Segment `i` has the ICRC of a packet sent with IP identification + `i` and its
-/// own lengths.
+/// Writes one unit, as a NIC's segmentation offload takes it (USO, GSO), into a lent buffer: Ethernet, IP
+/// and UDP headers once, then one or more segments, each BTH to ICRC. Segment `i` has the ICRC of a packet
+/// sent with IP identification + `i` and its own lengths.
 ///
-/// Lengths and IPv4 checksum in the one set of headers are those of the first segment alone; who
-/// splits the unit patches them for the others.
+/// Lengths and IPv4 checksum in the one set of headers are those of the first segment alone; the offload
+/// that splits the unit patches them for the others.
+///
+/// ```
+/// use rocev2::ids::Qpn;
+/// use rocev2::psn::Psn;
+/// use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, UnitWriter};
+///
+/// let encap = Encap {
+///     src_mac: Mac([2, 0, 0, 0, 0, 1]),
+///     dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+///     vlan: None,
+///     src: "10.0.0.1".parse()?,
+///     dst: "10.0.0.2".parse()?,
+///     traffic_class: 0,
+///     hop_limit: 64,
+///     ip_id: 0,
+///     flow_label: 0,
+///     src_port: 0xc000,
+/// };
+/// let bth = Bth::new(Opcode::SendOnly, Qpn::new(17), Psn::new(1));
+/// let mut buf = [0; 128];
+/// let mut writer = UnitWriter::new(&mut buf, &encap);
+/// writer.push(&bth, &Ext::None, 5, |payload| {
+///     payload.copy_from_slice(b"hello");
+///     Ok::<(), rocev2::env::Fault>(())
+/// })?;
+/// let len = writer.finish().len;
+///
+/// let packet = Packet::parse(&buf[..len])?;
+/// assert_eq!((packet.bth.psn, packet.payload), (Psn::new(1), &b"hello"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct UnitWriter<'b> {
     buf: &'b mut [u8],
@@ -184,7 +219,7 @@ pub struct Unit {
     pub header_len: usize,
     /// Bytes of each segment but the last, BTH to ICRC.
     pub segment_len: usize,
-    /// How many segments there are.
+    /// The number of segments.
     pub segments: usize,
 }
 
@@ -214,8 +249,8 @@ impl<'b> UnitWriter<'b> {
         self.len + self.segments.saturating_sub(1) * self.header_len
     }
 
-    /// Whether a segment with these lengths may follow: there is room, and all segments but a
-    /// shorter last one are equally long.
+    /// Whether a segment with these lengths may follow: there is room, and all segments but a shorter last
+    /// one are equally long.
     pub fn fits(&self, ext_len: usize, payload_len: usize) -> bool {
         let segment_len = segment_len(ext_len, payload_len);
         let room = self.buf.len().saturating_sub(self.len);
@@ -227,8 +262,8 @@ impl<'b> UnitWriter<'b> {
         segment_len <= room && segment_len <= limit
     }
 
-    /// Appends a segment. `fill` gets exactly `payload_len` bytes, which hold anything before;
-    /// `bth.pad_count` is ignored and computed.
+    /// Appends a segment. `fill` gets exactly `payload_len` bytes with undefined contents; `bth.pad_count`
+    /// is ignored and computed.
     ///
     /// # Errors
     /// That of `fill`; the unit is then as it was.

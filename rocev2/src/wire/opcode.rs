@@ -3,7 +3,7 @@
 use super::DropReason;
 use super::ext::Shape;
 
-/// What a packet is, as far as this stack speaks it: RC, the two UD sends and the CNP.
+/// The opcodes that this crate knows: RC, the two UD sends and the CNP.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the specification's names")]
@@ -38,7 +38,7 @@ pub enum Opcode {
     Cnp = 0x81,
 }
 
-/// What a packet asks for or answers, apart from its place in the message.
+/// The operation of a packet, apart from its place in the message.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[expect(missing_docs, reason = "the specification's names")]
 pub enum Operation {
@@ -55,7 +55,7 @@ pub enum Operation {
     Cnp,
 }
 
-/// Where in its message a packet stands. What is always one packet is [`Place::Only`].
+/// The place of a packet in its message. An operation of always one packet has [`Place::Only`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[expect(missing_docs, reason = "the specification's names")]
 pub enum Place {
@@ -179,7 +179,7 @@ impl Opcode {
         !self.is_response() && !matches!(self, Self::Cnp)
     }
 
-    /// Whether the packet answers a requester.
+    /// Whether the packet is a response.
     pub const fn is_response(self) -> bool {
         matches!(
             self.operation(),
@@ -197,7 +197,7 @@ impl Opcode {
         self.shape().len()
     }
 
-    /// Which extended headers follow the BTH.
+    /// The extended headers that follow the BTH.
     pub(super) const fn shape(self) -> Shape {
         match self {
             Self::SendFirst | Self::SendMiddle | Self::SendLast | Self::SendOnly => Shape::None,

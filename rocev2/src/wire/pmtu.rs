@@ -47,7 +47,7 @@ impl Pmtu {
     }
 }
 
-/// IPv6 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28 and ICRC 4: what Linux' rdma_cm sets aside, so
+/// IPv6 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28 and ICRC 4: the room that Linux' rdma_cm reserves, so
 /// that both ends of a link choose the same path MTU.
 const HEADER_ROOM: usize = 96;
 

@@ -240,7 +240,7 @@ impl Run {
         &mut self,
         node: bool,
         at: u8,
-        call: impl FnOnce(&mut rocev2::device::Device, ConnId) -> Option<()>,
+        call: impl FnOnce(&mut rocev2::Device, ConnId) -> Option<()>,
     ) -> Option<()> {
         let conn = self.conn(node.into(), at)?;
         call(&mut self.world.nodes[usize::from(node)].device, conn)

@@ -2,7 +2,7 @@
 
 use super::{frames, world::emit};
 use rocev2::wire::mad::{MAD_LEN, emit_mad, parse_mad};
-use rocev2::wire::{DropReason, Packet, parse_unit};
+use rocev2::wire::{DropReason, Packet, dissect, parse_unit};
 
 /// The length of a segment in two bytes, 0 for none, and a received unit.
 pub fn packet(data: &[u8]) {
@@ -19,7 +19,14 @@ pub fn packet(data: &[u8]) {
     }
     assert!((1..=unit.len().max(1)).contains(&count), "{count} of {}", unit.len());
     let plain: Vec<_> = parse_unit(unit, None).collect();
-    assert_eq!(plain, [Packet::parse(unit)]);
+    let [parsed] = plain[..] else { panic!("a plain frame is one packet") };
+    assert_eq!(parsed, Packet::parse(unit));
+    let dissection = dissect(unit);
+    assert_eq!(dissection.verdict, parsed.map(|_| ()));
+    if let Ok(packet) = parsed {
+        assert_eq!((dissection.encap, dissection.ext), (Some(packet.encap), Some(packet.ext)));
+        assert_eq!(dissection.payload, packet.payload);
+    }
 }
 
 /// A frame, in which lengths, IPv4 checksum and ICRC are made right and a UDP checksum taken out.

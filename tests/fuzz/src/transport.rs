@@ -7,7 +7,7 @@ use rocev2::env::Duration;
 use rocev2::ids::{Lkey, Rkey};
 use rocev2::mr::{Access, Bind, Mapping};
 use rocev2::psn::{Msn, Psn};
-use rocev2::qp::work::{RecvWr, SendOp, SendWr};
+use rocev2::qp::{RecvWr, SendOp, SendWr};
 use rocev2::wire::{Aeth, Bth, Encap, Ext, Opcode, Reth, Syndrome};
 
 /// Requests forged for the passive side.

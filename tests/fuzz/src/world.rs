@@ -1,16 +1,14 @@
 //! Two devices, the wire between them, and an account of what each owes its consumer.
 
 use rocev2::cm::{CmConfig, CmEvent, ConnId, Hop, ReadLimits};
-use rocev2::device::{Connect, Device, DeviceConfig, Event, Opening};
 use rocev2::env::{Duration, Fault, Instant, Memory, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration, Reserve};
-use rocev2::qp::QpConfig;
-use rocev2::qp::congestion::DcqcnConfig;
-use rocev2::qp::receive::{SrqConfig, SrqId};
-use rocev2::qp::requester::Window;
-use rocev2::qp::work::{Completion, SgList, Sge, WcStatus};
+use rocev2::qp::{
+    Completion, DcqcnConfig, QpConfig, SgList, Sge, SrqConfig, SrqId, WcStatus, Window,
+};
 use rocev2::wire::{Bth, Encap, Ext, Mac, Packet, UnitWriter, parse_unit, segment_len};
+use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -136,7 +134,7 @@ impl Node {
             retry_count: 7,
             opening: Opening::default(),
             dcqcn: Some(DcqcnConfig::default()),
-            window: Window { bytes: 8 << 10, read_chunk: 2 << 10, held: 8 << 10 },
+            window: Window { bytes: 8 << 10, read_chunk: 2 << 10, reorder_bytes: 8 << 10 },
             cm: CmConfig {
                 ca_guid: u64::from(number) + 1,
                 max_connections: 8,

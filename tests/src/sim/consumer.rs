@@ -3,9 +3,9 @@
 use super::Deed;
 use super::end::{EXPOSED, End, Phase, What};
 use super::forge::FORGED;
-use super::ndk::{self, Event, From};
 use super::world::{Part, Step, World, require};
-use crate::raw::Object;
+use crate::kit::numbered::{self, Event, From};
+use crate::kit::raw::Object;
 use driver::abi::*;
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,7 +34,7 @@ impl World {
         let foreign = self.is_foreign(from);
         let connector = match foreign {
             true => Object(std::ptr::null_mut()),
-            false => self.create(from, |token| ndk::create_connector(adapter, token))?,
+            false => self.create(from, |token| numbered::create_connector(adapter, token))?,
         };
         let end = self.new_end(from, connector, None)?;
         if self.hosts[from].mtu > self.hosts[to].mtu {
@@ -50,7 +50,7 @@ impl World {
             self.maybe_give_up(end);
             return Ok(());
         }
-        let status = ndk::connect(connector, qp, source, remote, limits, &data, token);
+        let status = numbered::connect(connector, qp, source, remote, limits, &data, token);
         require!(status == STATUS_PENDING, "a connect gives {status}");
         self.note(|_| format!("end {end} on host {from} connects to host {to} from {source:?}"));
         self.maybe_give_up(end);
@@ -158,9 +158,10 @@ impl World {
             // It was withdrawn before anybody looked.
             None if self.is_foreign(host) => return Ok(()),
             None => {
-                let (limits, data) = ndk::connection_data(connector)
+                let (limits, data) = numbered::connection_data(connector)
                     .map_err(|status| format!("no data in a connect event: {status}"))?;
-                let asks = ndk::peer_address(connector).ok_or("a connect event from nowhere")?;
+                let asks =
+                    numbered::peer_address(connector).ok_or("a connect event from nowhere")?;
                 (limits, data, asks)
             }
         };
@@ -332,7 +333,7 @@ impl World {
                     self.soon(end);
                     return Ok(());
                 }
-                None => ndk::connection_data(self.ends[end].connector)
+                None => numbered::connection_data(self.ends[end].connector)
                     .map_err(|status| format!("no data of an acceptance: {status}"))?,
             };
             self.check_answer(end, &data)?;
@@ -342,7 +343,8 @@ impl World {
     }
 
     /// Who has accepted says so. A host that accepted and went down may have been asked again before
-    /// its first answer came.
+    /// its first answer came, and so may a foreign one that accepted and gave up: it keeps nothing of
+    /// the connection, and takes a copy of the request for a new one.
     fn check_answer(&mut self, end: usize, data: &[u8]) -> Step {
         let peer = self.ends[end].peer.ok_or("accepted by nobody")?;
         let told = data.first_chunk().map(|told| u32::from_le_bytes(*told) as usize);
@@ -351,7 +353,10 @@ impl World {
         }
         let right =
             told.filter(|&told| self.ends.get(told).is_some_and(|old| old.peer == Some(end)));
-        let old = right.filter(|&old| self.ends[old].phase == Phase::Crashed);
+        let old = right.filter(|&old| match self.ends[old].phase {
+            Phase::Closed => self.is_foreign(self.ends[old].host),
+            phase => phase == Phase::Crashed,
+        });
         let old = old.ok_or_else(|| format!("end {end}: private data {data:x?}"))?;
         self.excuse(end, "answered by two");
         self.ends[end].peer = Some(old);
@@ -372,7 +377,7 @@ impl World {
             Phase::Offered => {
                 let token = self.token(end, What::Complete);
                 if !self.complete_foreign(end, token) {
-                    let status = ndk::complete_connect(self.ends[end].connector, end, token);
+                    let status = numbered::complete_connect(self.ends[end].connector, end, token);
                     require!(status == STATUS_PENDING, "a confirmation gives {status}");
                 }
                 self.ends[end].phase = Phase::Completing;
@@ -416,7 +421,7 @@ impl World {
         let token = self.token(end, What::Accept);
         let data = (end as u32).to_le_bytes();
         if !self.accept_foreign(end, limits, &data, token) {
-            let status = ndk::accept(connector, qp, limits, &data, end, token);
+            let status = numbered::accept(connector, qp, limits, &data, end, token);
             require!(status == STATUS_PENDING, "an accept gives {status}");
         }
         self.ends[end].phase = Phase::Accepting;
@@ -452,7 +457,7 @@ impl World {
             if self.disconnect_foreign(end, token) {
                 return Ok(());
             }
-            let status = ndk::disconnect(self.ends[end].connector, token);
+            let status = numbered::disconnect(self.ends[end].connector, token);
             require!(status == STATUS_PENDING, "a disconnect gives {status}");
         }
         Ok(())
@@ -463,7 +468,7 @@ impl World {
         if std::mem::take(&mut self.ends[end].exposed) {
             self.excuse(end, "the memory was deregistered");
             let token = self.token(end, What::Deregister);
-            let status = ndk::deregister(self.ends[end].regions[EXPOSED].mr, token);
+            let status = numbered::deregister(self.ends[end].regions[EXPOSED].mr, token);
             require!(status == STATUS_PENDING, "a deregistration gives {status}");
         }
         Ok(())

@@ -3,10 +3,11 @@
 use super::flow::{Flow, Initiator, Received};
 use super::grant::{GRANTS, Grant};
 use super::memory::Region;
-use super::ndk::{self, Close};
 use super::world::{Step, World, require};
-use crate::raw::Object;
+use crate::kit::numbered;
+use crate::kit::raw::Object;
 use driver::abi::*;
+use ndk_consumer::NdkObject;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -168,15 +169,16 @@ impl World {
         let (mut pd, mut qp) = (Object(std::ptr::null_mut()), Object(std::ptr::null_mut()));
         let mut cqs = [Object(std::ptr::null_mut()); 2];
         if !foreign {
-            pd = self.create(host, |token| ndk::create_pd(adapter, token))?;
+            pd = self.create(host, |token| numbered::create_pd(adapter, token))?;
             for (which, cq) in cqs.iter_mut().enumerate() {
                 let name = end * 2 + which;
                 let depth = flow.cq_depths[which];
-                *cq = self.create(host, |token| ndk::create_cq(adapter, depth, name, token))?;
+                *cq =
+                    self.create(host, |token| numbered::create_cq(adapter, depth, name, token))?;
             }
             let inline = flow.inline_len as u32;
-            let parts = ndk::QpParts { cqs, depths: flow.depths, srq, inline };
-            qp = self.create(host, |token| ndk::create_qp(pd, &parts, end, token))?;
+            let parts = numbered::QpParts { cqs, depths: flow.depths, srq, inline };
+            qp = self.create(host, |token| numbered::create_qp(pd, &parts, end, token))?;
         }
         let remote = NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
         let mut regions = Vec::new();
@@ -259,9 +261,10 @@ impl World {
             region.mr = Object(std::ptr::without_provenance_mut(token as usize));
             return Ok(());
         }
-        let mr: Object<NDK_MR> = self.create(host, |token| ndk::create_mr(pd, false, token))?;
+        let mr: Object<NDK_MR> =
+            self.create(host, |token| numbered::create_mr(pd, false, token))?;
         let (mdl, len) = region.mdl();
-        let status = self.request(host, |token| ndk::register(mr, mdl, len, flags, token))?;
+        let status = self.request(host, |token| numbered::register(mr, mdl, len, flags, token))?;
         require!(status == STATUS_SUCCESS, "a registration ends with {status}");
         (region.mr, region.token) = (mr, mr.token());
         Ok(())
@@ -339,9 +342,14 @@ impl World {
     }
 
     /// Closes an object of an end or a host.
-    pub(crate) fn close(&mut self, owner: usize, what: What, object: impl Close) -> Step {
+    pub(crate) fn close<T: NdkObject>(
+        &mut self,
+        owner: usize,
+        what: What,
+        object: Object<T>,
+    ) -> Step {
         let token = self.token(owner, what);
-        let status = object.close_as(token);
+        let status = numbered::close(object, token);
         require!(status == STATUS_PENDING, "{what:?} gives {status}");
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use super::end::LOCAL;
 use super::memory::Place;
-use crate::raw::Post;
+use crate::kit::raw::Post;
 use driver::abi::*;
-use ndkperf::Remote;
+use ndk_consumer::Remote;
 use rocev2::env::Rng;
 use std::collections::BTreeMap;
 

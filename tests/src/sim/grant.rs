@@ -8,11 +8,11 @@ use super::Deed;
 use super::end::{EXPOSED, LOCAL};
 use super::flow::{Bytes, Data, Kind, NOWHERE};
 use super::memory::{Place, Region};
-use super::ndk;
 use super::world::{Step, World, require};
-use crate::raw::{Object, Post};
+use crate::kit::numbered;
+use crate::kit::raw::{Object, Post};
 use driver::abi::*;
-use ndkperf::Remote;
+use ndk_consumer::Remote;
 use std::ops::Range;
 
 /// The place of the first grant's memory in [`super::end::End::regions`].
@@ -89,12 +89,13 @@ impl World {
                 regions.push(region);
                 return self.new_window(end, host, pd, regions, slot_len, grants);
             }
-            let mr: Object<NDK_MR> = self.create(host, |token| ndk::create_mr(pd, true, token))?;
+            let mr: Object<NDK_MR> =
+                self.create(host, |token| numbered::create_mr(pd, true, token))?;
             let (mdl, len) = region.mdl();
-            let (pages, lam) = ndk::build_lam(self.hosts[host].adapter, mdl, len)
+            let (pages, lam) = numbered::build_lam(self.hosts[host].adapter, mdl, len)
                 .map_err(|status| format!("no logical addresses: {status}"))?;
             let most = pages.len() as u32;
-            let status = self.request(host, |token| ndk::initialize(mr, most, token))?;
+            let status = self.request(host, |token| numbered::initialize(mr, most, token))?;
             require!(status == STATUS_SUCCESS, "an initialization ends with {status}");
             (region.mr, region.token) = (mr, mr.token());
             grants.push(Grant { pages, lam: Some(lam), ..Grant::new(region.token) });
@@ -119,7 +120,7 @@ impl World {
                 Some(token) => (Object(std::ptr::without_provenance_mut(token as usize)), token),
                 None => {
                     let window: Object<NDK_MW> =
-                        self.create(host, |token| ndk::create_mw(pd, token))?;
+                        self.create(host, |token| numbered::create_mw(pd, token))?;
                     (window, window.token())
                 }
             };
@@ -134,7 +135,7 @@ impl World {
         let adapter = self.hosts[self.ends[end].host].adapter;
         let grant = which.checked_sub(GRANTS).map(|grant| &mut self.ends[end].grants[grant]);
         if let Some(lam) = grant.and_then(|grant| grant.lam.take()) {
-            ndk::release_lam(adapter, lam);
+            numbered::release_lam(adapter, lam);
         }
     }
 
@@ -199,7 +200,8 @@ impl World {
         let Remote { address, token } = self.remote(peer, EXPOSED, &first);
         match self.rng.below(4) {
             0 => Remote { address, token: token ^ 1 << self.rng.below(32) },
-            1 => Remote { address: address.wrapping_add(1 << 24), token },
+            // Further than any region is long.
+            1 => Remote { address: address.wrapping_add(1 << 31), token },
             2 => Remote { address: u64::MAX - 3, token },
             // Registered, and not for peers.
             _ => self.remote(peer, LOCAL, &first),

@@ -114,8 +114,9 @@ struct Side {
     rep: Option<Said>,
     dreq: Option<Said>,
     rtus: u32,
-    /// REPs of the peer that it has taken.
+    /// REPs of the peer that it has taken, and when the first came.
     reps: u32,
+    answered: Option<u64>,
     mras: u32,
     /// Since when the peer is known to have it.
     established: Option<u64>,
@@ -152,8 +153,8 @@ pub(crate) struct Judge {
     pub(crate) queued: u64,
     sides: BTreeMap<(IpAddr, u32), Side>,
     heard: BTreeMap<(IpAddr, IpAddr, u32), Heard>,
-    /// When somebody has last taken a message of a peer, at whichever address.
-    last: BTreeMap<IpAddr, u64>,
+    /// When somebody has taken messages of a peer, at whichever address.
+    spoke: BTreeMap<IpAddr, Vec<u64>>,
     sidr: BTreeMap<(IpAddr, IpAddr, u32), [u32; 2]>,
     /// Messages judged, by [`Kind`].
     judged: [u64; Kind::ALL.len()],
@@ -167,6 +168,14 @@ impl Judge {
         self.sides.retain(|(of, _), _| *of != host);
         self.heard.retain(|(of, ..), _| *of != host);
         self.sidr.retain(|(of, ..), _| *of != host);
+    }
+
+    /// The clock of a host has jumped: what it said before may still wait to leave.
+    pub(crate) fn jump(&mut self, host: IpAddr, by: u64) {
+        for (_, side) in self.sides.range_mut((host, 0)..=(host, u32::MAX)) {
+            let times = [&mut side.over, &mut side.answered, &mut side.established];
+            times.into_iter().flatten().for_each(|since| *since += by);
+        }
     }
 
     /// The first data of the peer has reached a QP, which says what an RTU says.
@@ -190,7 +199,7 @@ impl Judge {
     pub(crate) fn taken(&mut self, now: u64, seen: &Seen<'_>) {
         let Some(message) = Message::read(seen) else { return };
         let Message { kind, transaction, local, remote, .. } = message;
-        self.last.insert(seen.src, now);
+        self.spoke.entry(seen.src).or_default().push(now);
         let heard = self.heard.entry((seen.dst, seen.src, local)).or_default();
         heard.transactions.push(transaction);
         match kind {
@@ -213,6 +222,7 @@ impl Judge {
             Kind::Rep if side.active && side.over.is_none() => {
                 if side.reps == 0 {
                     (side.remote, side.peer_qpn) = (local, message.get(12, 3));
+                    side.answered = Some(now);
                     side.over = None;
                 }
                 side.reps += u32::from(side.remote == local);
@@ -281,7 +291,8 @@ impl Judge {
             (side.qpn, side.transaction) = (message.get(32, 3) as u32, message.transaction);
         }
         require!(side.active && side.peer == Some(peer), "the ID is another connection's");
-        require!(side.reps == 0, "sent again after it was answered");
+        let late = side.answered.is_some_and(|since| now > since + queued);
+        require!(!late, "sent again after it was answered");
         self.again += u64::from(!first);
         check_over(side, now, queued)?;
         if let Some((since, Some(told))) = side.stale {
@@ -373,7 +384,7 @@ impl Judge {
             require!(!up, "of a connection that is established");
             if side.active && of == 0x40 && reason == 10 {
                 // The offer was of a QP that another connection still has: the REQ stands.
-                (side.reps, side.remote) = (0, 0);
+                (side.reps, side.remote, side.answered) = (0, 0, None);
             } else {
                 side.over.get_or_insert(now);
             }
@@ -393,7 +404,7 @@ impl Judge {
 
     fn dreq(&mut self, now: u64, host: IpAddr, peer: IpAddr, message: &Message<'_>) -> Objection {
         let queued = self.queued;
-        let heard = self.last.get(&peer).copied();
+        let spoke = self.spoke.get(&peer).cloned().unwrap_or_default();
         let side = self.side(host, peer, message).ok_or("the IDs are no connection's")?;
         require!(
             side.established.is_some() || side.reached,
@@ -405,7 +416,9 @@ impl Judge {
         // A peer that speaks is told at once again: it may have restarted.
         // That moves no timer, and each time that it speaks is good for one.
         check_over(side, now, queued)?;
-        let said = side.dreq.as_mut().zip(heard).filter(|(said, at)| *at > said.told);
+        let cause =
+            |said: &Said| spoke.iter().find(|at| **at > said.told && **at + queued >= now).copied();
+        let said = side.dreq.as_mut().and_then(|said| cause(said).map(|at| (said, at)));
         let result = match said {
             Some((said, at)) => {
                 require!(said.hash == message.hash, "sent again with other bytes");
@@ -464,7 +477,9 @@ fn repeat(
     queued: u64,
 ) -> Objection {
     let Some(said) = said else {
-        *said = Some(Said { hash: message.hash, last: now, times: 1, told: now });
+        // What the peer has said while this waited may have made it be said twice.
+        let told = now.saturating_sub(queued);
+        *said = Some(Said { hash: message.hash, last: now, times: 1, told });
         return Ok(());
     };
     require!(said.hash == message.hash, "sent again with other bytes");

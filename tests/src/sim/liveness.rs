@@ -46,7 +46,10 @@ impl World {
 
     /// How long an end may wait, in ns.
     fn patience(&self, end: &End) -> u64 {
-        let round = 2 * (self.net.transit() + TURN);
+        // A foreign host may stand still for a while after each frame.
+        let slow =
+            self.hosts.iter().filter_map(|host| host.quirks.as_ref().map(|quirks| quirks.slow));
+        let round = 2 * (self.net.transit() + TURN) + slow.max().unwrap_or(0);
         let cm = CmConfig::default();
         let ns = |duration: std::time::Duration| duration.as_nanos() as u64;
         // The clock of a host may be slow.

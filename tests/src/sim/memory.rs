@@ -3,9 +3,9 @@
 //! A region is a row of slots with guard bytes around each. Every byte that no transfer may touch
 //! equals the model; a byte under transfer is the old or the new one.
 
-use crate::raw::Object;
+use crate::kit::raw::Object;
 use driver::abi::{MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, NDK_MR, NDK_SGE};
-use ndkperf::Buffer;
+use ndk_consumer::Buffer;
 use rocev2::env::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -221,14 +221,13 @@ impl Region {
     fn check_range(&self, range: Range<usize>) -> Result<(), String> {
         let mut found = vec![0; range.len()];
         self.buffer.read(range.start, &mut found);
-        match (0..range.len()).find(|&at| found[at] != self.model[range.start + at]) {
-            None => Ok(()),
-            Some(at) => {
-                let at = range.start + at;
-                let slot = at.saturating_sub(GUARD) / (self.slot_len + GUARD);
-                Err(format!("byte {at} (slot {slot}) was changed by nobody"))
-            }
+        let model = &self.model[range.clone()];
+        if found == model {
+            return Ok(());
         }
+        let at = range.start + found.iter().zip(model).take_while(|(is, was)| is == was).count();
+        let slot = at.saturating_sub(GUARD) / (self.slot_len + GUARD);
+        Err(format!("byte {at} (slot {slot}) was changed by nobody"))
     }
 
     /// Compares all bytes with the model.

@@ -22,7 +22,8 @@
 //! | `net` | the network: what it loses, repeats, delays, damages; its links and ports |
 //! | `edge` | how frames get in and out of a provider, several at once, or not at all |
 //! | `watch`, `judge`, `packet` | the wire rules, by an observer that shares no code with the provider |
-//! | `ndk` | the dispatch tables |
+//!
+//! The dispatch tables are reached by the numbered grip, `kit::numbered`.
 //!
 //! A run goes through chaos, healing (no faults: all that is outstanding must end in bounded
 //! virtual time), teardown (everything is closed in random order) and silence (no object and no
@@ -38,8 +39,7 @@ mod grant;
 mod judge;
 mod liveness;
 mod memory;
-mod meter;
-mod ndk;
+pub(crate) mod meter;
 mod net;
 mod outcome;
 mod packet;
@@ -54,6 +54,7 @@ mod world;
 
 pub use trial::{Moment, Outcome, Trial, Work};
 
+use crate::kit::numbered;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -309,9 +310,9 @@ pub struct Report {
 /// The first violation.
 pub fn run(seed: u64, options: &Options) -> Result<Report, String> {
     let run = AssertUnwindSafe(|| {
-        ndk::clear_events();
+        numbered::clear_events();
         let result = world::World::new(seed, options).and_then(world::World::run);
-        ndk::clear_events();
+        numbered::clear_events();
         result
     });
     catch_unwind(run).unwrap_or_else(|panic| {

@@ -2,13 +2,18 @@
 
 use crate::switch::{Passage, Port, PortConfig, wire_ns};
 use driver::ProviderConfig;
-use rocev2::device::Opening;
+use rocev2::Opening;
 use rocev2::env::Rng;
 use rocev2::psn::Msn;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that a NIC keeps while its link is busy; with more there is no room for another.
 const NIC_BUFFER: u64 = 64 << 10;
+
+/// A requester waits so long after it has sent a READ again, before its consumer may end the key: 10 ms,
+/// by a clock that gains a hundredth (`rocev2/TRANSPORT.md`, READs sent twice). A copy that the network
+/// holds back for longer comes too late, and no requester can know.
+const COPY_LIFE: u64 = 10_000_000 * 100 / 101;
 
 /// How the network behaves; chances are per 1000.
 #[derive(Clone, Debug, Default)]
@@ -121,6 +126,8 @@ struct Flying {
     to: usize,
     /// To the switch's port before that host, not to the host.
     queues: bool,
+    /// It was held back for [`COPY_LIFE`], or longer.
+    late: bool,
     frame: Vec<u8>,
 }
 
@@ -132,6 +139,8 @@ pub(crate) struct Net {
     /// By arrival and number.
     flying: BTreeMap<(u64, u64), Flying>,
     number: u64,
+    /// Frames that have arrived late.
+    late: BTreeSet<Vec<u8>>,
     /// `cut[from][to]`: nothing gets through.
     pub(crate) cut: Vec<Vec<bool>>,
     parted: bool,
@@ -153,6 +162,7 @@ impl Net {
             faults,
             flying: BTreeMap::new(),
             number: 0,
+            late: BTreeSet::new(),
             cut: vec![vec![false; hosts]; hosts],
             parted: false,
             channels: vec![vec![Channel::default(); hosts]; hosts],
@@ -211,9 +221,17 @@ impl Net {
             // The NIC that it is for may be gone.
             if flying.frame[0] & 1 != 0 || flying.frame[..6] == nic {
                 rewrite(&mut flying.frame, [0, ARP_TARGET, ARP_TARGET], nic, own);
+                if flying.late {
+                    self.late.insert(flying.frame.clone());
+                }
                 return Some((flying.to, flying.frame));
             }
         }
+    }
+
+    /// Whether a frame that has arrived was held back for [`COPY_LIFE`], or longer.
+    pub(crate) fn was_late(&mut self, frame: &[u8]) -> bool {
+        self.late.remove(frame)
     }
 
     /// Bytes per second of a host's link, both ways.
@@ -263,7 +281,8 @@ impl Net {
         });
         for to in 0..self.cut.len() {
             if to != from && (all || frame[..6] == self.nics[to]) && !self.cut[from][to] {
-                let flying = Flying { from, to, queues: at.is_some(), frame: frame.clone() };
+                let flying =
+                    Flying { from, to, queues: at.is_some(), late: false, frame: frame.clone() };
                 match at {
                     Some(at) => self.fly(at, flying),
                     None => self.go(now + self.faults.delay, flying),
@@ -274,7 +293,7 @@ impl Net {
 
     /// Somebody else has sent a frame to a host, which arrives.
     pub(crate) fn inject(&mut self, at: u64, to: usize, frame: Vec<u8>) {
-        self.fly(at, Flying { from: to, to, queues: false, frame });
+        self.fly(at, Flying { from: to, to, queues: false, late: false, frame });
     }
 
     /// A frame comes to the port of the switch before its host.
@@ -317,13 +336,15 @@ impl Net {
                 flying.frame.truncate(len);
             }
         }
+        let due = at;
         if self.chance(reorder) {
             at += 1 + self.rng.u64() % window.max(1);
         }
         if self.chance(spike) {
             at += window * (1 + u64::from(self.rng.below(50)));
         }
-        let again = |frame: &Vec<u8>| Flying { from, to, queues: false, frame: frame.clone() };
+        let again =
+            |frame: &Vec<u8>| Flying { from, to, queues: false, late: false, frame: frame.clone() };
         if self.chance(duplicate) {
             let later = at + self.rng.u64() % (window + 1);
             self.fly(later, again(&flying.frame));
@@ -332,6 +353,7 @@ impl Net {
             let later = at + 1_000_000 * u64::from(self.rng.below(2000));
             self.fly(later, again(&flying.frame));
         }
+        flying.late = at - due >= COPY_LIFE;
         self.fly(at, flying);
     }
 
@@ -380,7 +402,7 @@ pub(crate) fn config(ips: Vec<std::net::IpAddr>, rng: &mut Rng, patient: bool) -
     config.retry_count = if patient { 7 } else { rng.below(8) as u8 };
     config.window.bytes = 1 << (10 + rng.below(10));
     config.window.read_chunk = 1 << (10 + rng.below(6));
-    config.window.held = [0, 1 << (10 + rng.below(10)), 512 << 10][rng.below(3) as usize];
+    config.window.reorder_bytes = [0, 1 << (10 + rng.below(10)), 512 << 10][rng.below(3) as usize];
     config.opening = opening(rng);
     if rng.below(6) == 0 {
         config.dcqcn = None;
@@ -411,5 +433,19 @@ mod tests {
         let changes = bad.windows(2).filter(|pair| pair[0] != pair[1]).count();
         assert!((70..130).contains(&share), "{share} of 1000 are bad, and {} said", bursts.lossy());
         assert!((100..300).contains(&changes), "{changes} changes in 10 ms");
+    }
+
+    /// Goal: a frame is late that the network held back for long, and once only.
+    #[test]
+    fn a_frame_is_late_that_was_held_back_for_long() {
+        for (window, late) in [(COPY_LIFE, true), (COPY_LIFE / 51, false)] {
+            let faults = Faults { spike: 1000, window, ..Faults::default() };
+            let mut net = Net::new(2, faults, &[], Rng::from_seed([5; 32]));
+            for _ in 0..100 {
+                net.send(0, 0, &[mac(1), mac(0), [0; 6]].concat());
+                let (_, frame) = net.arrive(u64::MAX).unwrap();
+                assert_eq!([net.was_late(&frame), net.was_late(&frame)], [late, false]);
+            }
+        }
     }
 }

@@ -4,9 +4,9 @@ use super::Deed;
 use super::end::What;
 use super::memory::{Place, Region};
 use super::meter::counted;
-use super::ndk;
 use super::world::{Step, World, require};
-use crate::raw::Object;
+use crate::kit::numbered;
+use crate::kit::raw::Object;
 use driver::abi::*;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -56,8 +56,8 @@ impl World {
         let (adapter, ip) = (self.hosts[host].adapter, self.hosts[host].ips[0]);
         if self.rng.below(3) == 0 {
             let local = SocketAddr::new(ip, 0);
-            let endpoint = self.create(host, |token| ndk::share(adapter, local, token))?;
-            let local = ndk::shared_address(endpoint).ok_or("an endpoint without address")?;
+            let endpoint = self.create(host, |token| numbered::share(adapter, local, token))?;
+            let local = numbered::shared_address(endpoint).ok_or("an endpoint without address")?;
             require!(local.ip() == ip && local.port() != 0, "an endpoint at {local}");
             self.hosts[host].endpoint = Some((endpoint, local.port()));
         }
@@ -67,8 +67,9 @@ impl World {
         let depth = 2 << self.rng.below(5);
         let by_notice = self.rng.below(2) == 0;
         let threshold = u32::from(by_notice) + self.rng.below(depth);
-        let pd = self.create(host, |token| ndk::create_pd(adapter, token))?;
-        let srq = self.create(host, |token| ndk::create_srq(pd, depth, threshold, host, token))?;
+        let pd = self.create(host, |token| numbered::create_pd(adapter, token))?;
+        let srq =
+            self.create(host, |token| numbered::create_srq(pd, depth, threshold, host, token))?;
         let label = 0x2000_0000_0000 + (host as u64) * 0x1_0000_0000;
         let slot_len = 64 << self.rng.below(9);
         let mut region = Region::new(2 * depth as usize, slot_len, label, &mut self.rng);
@@ -160,7 +161,7 @@ impl World {
         let Some(pool) = &mut self.hosts[host].pool else { return Ok(()) };
         let (srq, threshold) = (pool.srq, pool.threshold);
         pool.armed = threshold > 0;
-        let status = self.request(host, |token| ndk::arm_srq(srq, threshold, token))?;
+        let status = self.request(host, |token| numbered::arm_srq(srq, threshold, token))?;
         require!(status == STATUS_SUCCESS, "host {host}: a change of its queue ends with {status}");
         Ok(())
     }

@@ -5,11 +5,11 @@ use super::end::{End, Phase, What};
 use super::foreign::Quirks;
 use super::judge::Kind;
 use super::meter::counted;
-use super::ndk::{self, Event};
 use super::script::Act;
 use super::trial::Trial;
 use super::world::{Host, LIVENESS, Part, Step, World, require};
 use super::{Deed, Report};
+use crate::kit::numbered::{self, Event};
 use driver::Stepped;
 use rocev2::env::Instant;
 use std::hash::{Hash, Hasher};
@@ -353,7 +353,7 @@ impl World {
 
     /// Keeps what somebody waits for apart from what consumers will look at.
     fn sort_events(&mut self) -> Step {
-        while let Some(event) = ndk::next_event() {
+        while let Some(event) = numbered::next_event() {
             match event {
                 Event::Created(token, result) => {
                     require!(self.created.insert(token, result).is_none(), "created twice");

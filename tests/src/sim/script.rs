@@ -140,6 +140,9 @@ impl World {
             Act::Claim => self.claim_address(),
             Act::Jump(host, by) => {
                 self.hosts[host].clock.ahead += by;
+                for at in 0..self.hosts[host].ips.len() {
+                    self.watch.judge.jump(self.hosts[host].ips[at], by);
+                }
                 self.hosts[host].turn_at = Some(self.now);
             }
             Act::Fail(host, direction, on) => {

@@ -16,6 +16,9 @@ pub(crate) type Name = (IpAddr, u32);
 /// the provider asks for.
 const UNANSWERED: u64 = 30;
 
+/// The least that a requester has in flight towards a peer that drops what comes early, in packets.
+const WINDOW_MIN: u64 = 2;
+
 /// A request packet, as it left for the first time.
 struct Record {
     opcode: u8,
@@ -29,6 +32,8 @@ struct Record {
     answered: u64,
     /// READ: where the requests for it, or for a part of it, end that have arrived.
     ends: BTreeSet<u64>,
+    /// READ: it was asked for again.
+    again: bool,
 }
 
 impl Record {
@@ -59,6 +64,10 @@ struct Flow {
     sent: u64,
     /// All before it is done: the requester has been told, and has the data of READs.
     acked: u64,
+    /// Where it began before an ACK that may have been no more than the answer to a probe.
+    doubtful_from: Option<u64>,
+    /// A probe was sent, and nothing has come back since.
+    probed: bool,
     /// The requester was told that all before it is executed, and has this data of READs beyond
     /// `acked`.
     executed: u64,
@@ -68,10 +77,10 @@ struct Flow {
     /// What was refused last, if nothing was sent since.
     refused: Option<u64>,
     /// All before it have reached the responder; those behind a hole, which it may keep if they are
-    /// less than `held` packets behind.
+    /// less than `reorder_packets` behind.
     arrived: u64,
     ahead: BTreeSet<u64>,
-    held: u64,
+    reorder_packets: u64,
     /// The last packet that has reached it.
     farthest: u64,
     /// Holes that the responder complained of.
@@ -135,8 +144,8 @@ macro_rules! require {
 impl Watch {
     /// A host and the bytes that it may have in flight on a connection, and keep of its peer's behind
     /// a hole, and the MSN that it starts with.
-    pub(crate) fn host(&mut self, ip: IpAddr, window: u32, held: u32, msn: u32) {
-        self.windows.insert(ip, [window, held, msn].map(u64::from));
+    pub(crate) fn host(&mut self, ip: IpAddr, window: u32, reorder_bytes: u32, msn: u32) {
+        self.windows.insert(ip, [window, reorder_bytes, msn].map(u64::from));
     }
 
     /// QPs that are connected, each with its peer's.
@@ -215,22 +224,34 @@ impl Watch {
             }
         } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
             && peer.0 == seen.src
-            && let Some(flow) = self.flows.get_mut(peer)
+            && let Some(mut flow) = self.flows.get_mut(peer)
         {
+            // A peer that started anew uses the number again, while its old connection still ends.
+            let is_of =
+                |flow: &Flow| flow.place(seen.psn, flow.acked).is_some_and(|at| at < flow.sent);
+            if !is_of(flow)
+                && let Some(before) = self.before.get_mut(peer)
+                && let Some(old) = before.iter_mut().rev().find(|old| is_of(old))
+            {
+                flow = old;
+            }
             flow.answer(now, &seen);
         }
     }
 
     /// What is sent again is bounded, for each connection between hosts of ours: `share` is of its packets, in hundredths;
     /// `outages` are those of the world. A packet that finds no receive may be sent again with all
-    /// behind it. Who has flushed its queue pair answers no more.
+    /// behind it, and so may a READ that is missing while the requester cannot know what its peer keeps.
+    /// A host that keeps nothing behind a hole has to be sent that again, where packets are merely late,
+    /// too. Who has flushed its queue pair answers no more.
     ///
     /// # Errors
     /// It is not.
     pub(crate) fn check_resends(&self, share: u64, outages: u64) -> Objection {
         for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
             let [first, all] = flow.requests;
-            let most = first * share / 100 + UNANSWERED * outages + flow.refusals * flow.window;
+            let windows = flow.refusals * flow.window + flow.unsure() * flow.window.min(first);
+            let most = first * share / 100 + UNANSWERED * outages + windows + flow.dropped();
             require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}, not {most}");
         }
         Ok(())
@@ -282,8 +303,9 @@ impl Watch {
         let bytes = |host| self.windows.get(&host).copied().unwrap_or_default();
         let window = (bytes(from.0)[0] / pmtu).max(1);
         // A power of two, and not less than 64.
-        let held = bytes(to.0)[1];
-        let held = if held == 0 { 0 } else { (held / pmtu).next_power_of_two().max(64) };
+        let reorder_bytes = bytes(to.0)[1];
+        let reorder_packets =
+            if reorder_bytes == 0 { 0 } else { (reorder_bytes / pmtu).next_power_of_two().max(64) };
         let flow = Flow {
             first,
             first_msn: bytes(to.0)[2],
@@ -295,13 +317,15 @@ impl Watch {
             open: Open::No,
             sent: 0,
             acked: 0,
+            doubtful_from: None,
+            probed: false,
             executed: 0,
             early: BTreeSet::new(),
             paused: 0,
             refused: None,
             arrived: 0,
             ahead: BTreeSet::new(),
-            held,
+            reorder_packets,
             farthest: 0,
             naks: BTreeSet::new(),
             requests: [0; 2],
@@ -343,6 +367,7 @@ impl Watch {
             self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
         require!(known, "a request to somebody else's QP");
         if flow.is_probe(seen) {
+            flow.probed = true;
             return Ok(());
         }
         require!(now >= flow.paused, "a request in the pause that RNR NAK asked for");
@@ -414,10 +439,11 @@ impl Flow {
     /// A zero-length WRITE under the PSN before all that is unacknowledged, which asks for an ACK: it asks the
     /// peer whether it is there, where somebody has sent a REQ in its name.
     fn is_probe(&self, seen: &Seen<'_>) -> bool {
-        let before = self.first.wrapping_add(self.acked as u32).wrapping_sub(1) & 0xff_ffff;
+        let is_before = |at: u64| self.place(seen.psn.wrapping_add(1) & 0xff_ffff, at) == Some(at);
         let empty = seen.payload.is_empty() && seen.ext.iter().all(|&byte| byte == 0);
         let whole = opcode::is_write(seen.opcode) && opcode::opens(seen.opcode);
-        seen.psn == before && whole && opcode::ends(seen.opcode) && empty && seen.ack_req
+        let before = is_before(self.acked) || self.doubtful_from.is_some_and(is_before);
+        before && whole && opcode::ends(seen.opcode) && empty && seen.ack_req
     }
 
     fn first_time(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
@@ -454,7 +480,8 @@ impl Flow {
         let msn = self.msn_before(at) + u64::from(opcode::ends(seen.opcode));
         let (hash, ext) = (hash(seen.payload), seen.ext.to_vec());
         let ends = BTreeSet::new();
-        let record = Record { opcode: seen.opcode, hash, ext, end, msn, answered: at, ends };
+        let (opcode, answered, again) = (seen.opcode, at, false);
+        let record = Record { opcode, hash, ext, end, msn, answered, ends, again };
         if record.is_read() {
             self.owed.insert(at);
         }
@@ -495,10 +522,13 @@ impl Flow {
 
     /// What is sent again is what was sent, and was not acknowledged.
     fn again(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
-        require!(at >= self.acked, "sent again after it was acknowledged");
-        let (&start, record) = self.records.range(..=at).next_back().ok_or("never sent")?;
+        let (acked, executed) =
+            self.doubtful_from.map_or((self.acked, self.executed), |from| (from, from));
+        require!(at >= acked, "sent again after it was acknowledged");
+        let (&start, record) = self.records.range_mut(..=at).next_back().ok_or("never sent")?;
         require!(record.opcode == seen.opcode && at < record.end, "another opcode than before");
         if record.is_read() {
+            record.again = true;
             let skipped = (at - start) * self.pmtu;
             let field = |ext: &[u8], from, len| number(ext, from, len);
             let (len, total) = (field(seen.ext, 12, 4), field(&record.ext, 12, 4));
@@ -518,11 +548,29 @@ impl Flow {
                 "a part of a READ that may not have arrived"
             );
         } else {
-            require!(at >= self.executed, "sent again after it was acknowledged behind a READ");
+            require!(at >= executed, "sent again after it was acknowledged behind a READ");
             let same = record.ext == seen.ext && record.hash == hash(seen.payload);
             require!(same, "other bytes than before");
         }
         Ok(())
+    }
+
+    /// READs that were named as missing, and asked for again, before any other packet was named. What
+    /// follows the resend of another packet shows whether the peer keeps what is behind a hole. What
+    /// follows a READ's does not, as its answers come in between: all behind it is sent again.
+    fn unsure(&self) -> u64 {
+        let named = self.naks.iter().map_while(|at| self.records.get(at));
+        named.take_while(|record| record.is_read()).filter(|read| read.again).count() as u64
+    }
+
+    /// What a responder that keeps nothing may drop behind the holes it named. What was in flight at the
+    /// first is sent twice, which the share allows. Each time the requester goes back, which it does once
+    /// for each hole, it halves its window (`rocev2/TRANSPORT.md`, Loss).
+    fn dropped(&self) -> u64 {
+        let holes =
+            if self.reorder_packets == 0 { self.naks.len() as u64 - self.unsure() } else { 0 };
+        let window = self.window.min(self.requests[0]);
+        (1..=holes).map(|halvings| (window >> halvings.min(63)).max(WINDOW_MIN)).sum()
     }
 
     fn msn_before(&self, at: u64) -> u64 {
@@ -539,7 +587,7 @@ impl Flow {
         }
         if at >= self.arrived && at < self.sent {
             self.farthest = self.farthest.max(at);
-            if at == self.arrived || at - self.arrived < self.held {
+            if at == self.arrived || at - self.arrived < self.reorder_packets {
                 self.ahead.insert(at);
             }
         }
@@ -562,8 +610,15 @@ impl Flow {
             self.acknowledge(at);
             return;
         }
+        let probed = std::mem::take(&mut self.probed);
         match seen.ext[0] >> 5 {
-            0 => self.acknowledge(at + 1),
+            // An rxe that has executed no SEND or WRITE answers a probe by this PSN. A flow that begins close
+            // before it has a packet of that PSN, so the requester may take the answer for either.
+            0 => {
+                let doubtful = probed && self.executed == 0 && seen.psn == 0xff_ffff;
+                self.doubtful_from = doubtful.then_some(self.acked);
+                self.acknowledge(at + 1);
+            }
             1 => {
                 // Where nothing was sent since, it is the refusal that made the pause, once more, or an
                 // older one.
@@ -655,5 +710,65 @@ impl Flow {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const FROM: Name = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 3);
+    const TO: Name = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 5);
+    /// Packets.
+    const WINDOW: u32 = 100;
+
+    fn send(watch: &mut Watch, opcode: u8, psn: u32) {
+        let ext = &[0; 16][..if opcode == opcode::READ_REQUEST { 16 } else { 0 }];
+        let (src, dst, qpn) = (FROM.0, TO.0, TO.1);
+        let (solicited, ack_req, marks, congested) = (false, true, 0, false);
+        let payload = &[];
+        let seen =
+            Seen { src, dst, opcode, solicited, qpn, ack_req, psn, marks, congested, ext, payload };
+        watch.request_sent(0, &seen).unwrap();
+    }
+
+    /// A window of SENDs around a READ was sent twice, while the responder named these as missing.
+    fn sent_twice(read: u32, named: &[u64]) -> Watch {
+        let mut watch = Watch::default();
+        watch.host(FROM.0, WINDOW * 256, 0, 0);
+        watch.connect(TO, FROM, 0, 256, 1);
+        for psn in (0..WINDOW).chain(0..WINDOW) {
+            send(&mut watch, if psn == read { opcode::READ_REQUEST } else { 0x04 }, psn);
+        }
+        watch.flows.get_mut(&TO).unwrap().naks.extend(named);
+        watch
+    }
+
+    /// Goal: a window is sent again for each READ that is named before any other packet, and for
+    /// nothing else.
+    #[test]
+    fn a_missing_read_explains_a_window_while_nothing_else_was_named() {
+        let check = |watch: &Watch| watch.check_resends(100, 0);
+        assert!(check(&sent_twice(0, &[])).is_err());
+        assert!(check(&sent_twice(1, &[0, 1])).is_err());
+        let mut watch = sent_twice(0, &[0]);
+        check(&watch).unwrap();
+        send(&mut watch, 0x04, 1);
+        assert!(check(&watch).is_err());
+    }
+
+    /// Goal: where nothing is kept, each hole explains half of what the one before did; where early
+    /// packets are kept, none explains anything.
+    #[test]
+    fn holes_explain_a_window_where_nothing_is_kept() {
+        let check = |watch: &Watch| watch.check_resends(100, 0);
+        // 50, 25, 12, 6, 3, 2 and 2 packets.
+        let named: Vec<u64> = (0..7).collect();
+        assert!(check(&sent_twice(WINDOW, &named[..6])).is_err());
+        let mut watch = sent_twice(WINDOW, &named);
+        check(&watch).unwrap();
+        watch.flows.get_mut(&TO).unwrap().reorder_packets = 64;
+        assert!(check(&watch).is_err());
     }
 }

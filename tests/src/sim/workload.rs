@@ -11,9 +11,9 @@ use super::memory::{Place, fill};
 use super::meter::counted;
 use super::trial::{Trial, Work};
 use super::world::{Part, Step, World, require};
-use crate::raw::Post;
+use crate::kit::raw::Post;
 use driver::abi::*;
-use ndkperf::Remote;
+use ndk_consumer::Remote;
 
 impl World {
     /// A turn of the consumer of an established end.

@@ -3,14 +3,14 @@
 use super::edge::{Port, SimEdge};
 use super::end::{End, What};
 use super::foreign::{Foreign, Quirks};
-use super::ndk::{self, Event};
 use super::net::{self, Faults, Net, mac};
 use super::pool::Pool;
 use super::script::{Act, faults, links};
 use super::trial::Trial;
 use super::watch::Watch;
 use super::{Options, Report};
-use crate::raw::Object;
+use crate::kit::numbered::{self, Event};
+use crate::kit::raw::Object;
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
 use netadapter_glue::pcap::Capture;
@@ -32,7 +32,7 @@ pub(crate) const MS: u64 = 1_000_000;
 /// The port of every listener.
 pub(crate) const PORT: u16 = 5445;
 /// A part of a run ends within this, whatever each of its waits may take (`liveness`): the longest is a
-/// request to a peer that asked for more time (`Patience::service_limit`), and a connect after it.
+/// request to a peer that asked for more time (`PeerLimits::service_limit`), and a connect after it.
 pub(crate) const LIVENESS: u64 = 200_000 * MS;
 
 macro_rules! require {
@@ -225,8 +225,10 @@ impl World {
         world.choose_foreign(count);
         bytes[8] = 1;
         world.plan_ways(&mut Rng::from_seed(bytes));
-        // An edge that fails or is full holds back what was said.
-        world.watch.judge.queued = MS * if mishaps { 500 } else { 10 };
+        // An edge that fails or is full holds back what was said, as a host does that stalls.
+        // So does what a NIC has taken before, on a slow link.
+        let link = world.net.slowest().map_or(0, |rate| 64 * (64 << 10) * 1_000_000_000 / rate);
+        world.watch.judge.queued = MS * if mishaps { 500 } else { 30 } + link;
         (0..count).try_for_each(|host| world.start(host))?;
         world.plan(count, upheaval, mishaps);
         Ok(world)
@@ -250,11 +252,11 @@ impl World {
             let patient = self.patient || self.trial.is_some();
             let mut config = net::config(ips.clone(), &mut self.rng, patient);
             if self.trial == Some(Trial::Reordering) {
-                config.window.held = config.window.held.max(config.window.bytes);
+                config.window.reorder_bytes = config.window.reorder_bytes.max(config.window.bytes);
             }
             for &ip in &ips {
                 let msn = config.opening.msn.get();
-                self.watch.host(ip, config.window.bytes, config.window.held, msn);
+                self.watch.host(ip, config.window.bytes, config.window.reorder_bytes, msn);
             }
             // Quartz, and a virtual machine's clock that is being set right.
             let gains = match drifts {
@@ -298,6 +300,9 @@ impl World {
             return;
         }
         let mut quirks = Quirks::draw(&mut self.rng, self.patient);
+        if let Some(rate) = self.net.slowest() {
+            quirks.suit(rate);
+        }
         self.note(|_| format!("host {} is foreign: {quirks:?}", count - 1));
         self.storage = self.patient && self.rng.below(3) > 0;
         if self.storage {
@@ -315,7 +320,7 @@ impl World {
         let host = &mut self.hosts[count - 1];
         host.ips.truncate(1);
         let (ip, window) = (host.ips[0], host.config.window);
-        self.watch.host(ip, window.bytes, window.held, 0);
+        self.watch.host(ip, window.bytes, window.reorder_bytes, 0);
         self.watch.foreign(ip);
         host.quirks = Some(quirks);
     }
@@ -359,9 +364,10 @@ impl World {
         (this.sleeping, this.turn_at) = (false, Some(self.now));
         let adapter = this.adapter;
         for ip in self.hosts[host].ips.clone() {
-            let listener = self.create(host, |token| ndk::create_listener(adapter, host, token))?;
+            let listener =
+                self.create(host, |token| numbered::create_listener(adapter, host, token))?;
             let local = SocketAddr::new(ip, PORT);
-            let status = self.request(host, |token| ndk::listen(listener, local, token))?;
+            let status = self.request(host, |token| numbered::listen(listener, local, token))?;
             require!(status == STATUS_SUCCESS, "a listen ended with {status}");
             self.hosts[host].listeners.push(listener);
         }

@@ -67,7 +67,7 @@ def workspace():
     edit(
         tree / "Cargo.toml",
         (repository / "Cargo.toml").read_text(),
-        (r"\nmembers = [^\n]*", '\nmembers = ["rocev2", "netadapter-glue", "driver", "driver/image"]', 1),
+        (r"\nmembers = [^\n]*", '\nmembers = ["rocev2", "netadapter-glue", "driver", "driver/ndis", "driver/image"]', 1),
         (r"\ndefault-members = [^\n]*", "", 1),
         (r"\Z", '\n[patch.crates-io]\nwdk-build = { path = "wdk-build" }\n', 1),
     )

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use driver::{Provider, ProviderConfig};
-use ndkperf::{Adapter, Opener};
+use ndk_consumer::{Adapter, Opener};
 use netadapter_glue::Edge;
 use netadapter_glue::af_packet::AfPacket;
 use netadapter_glue::fault::{FaultInjector, Faults};

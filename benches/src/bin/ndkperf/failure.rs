@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use driver::abi::*;
-use ndkperf::NdkError;
+use ndk_consumer::NdkError;
 
 /// Why a run ended early.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ndkperf::{Adapter, Connector, Listener};
+use ndk_consumer::{Adapter, Connector, Listener};
 use serde_json::{Value, json};
 
 use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingServe, Run, Serve};
@@ -291,7 +291,7 @@ const SLICE: Duration = Duration::from_millis(50);
 mod tests {
     use super::*;
     use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
-    use ndkperf::{Buffer, ReadLimits};
+    use ndk_consumer::{Buffer, ReadLimits};
     use session::{Depths, Session};
 
     fn arguments(text: &str) -> Loopback {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use driver::abi::{
     NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
 };
-use ndkperf::{Adapter, Buffer, Connector, Mr, ReadLimits, Remote};
+use ndk_consumer::{Adapter, Buffer, Connector, Mr, ReadLimits, Remote};
 
 use crate::failure::Failure;
 use crate::session::{Depths, Event, Session};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use driver::abi::*;
-use ndkperf::{
+use ndk_consumer::{
     Adapter, Connector, Cq, Mr, NdkError, Pd, Qp, QpConfig, ReadLimits, Remote, Request,
 };
 

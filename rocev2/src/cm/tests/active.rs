@@ -84,6 +84,22 @@ fn cm_09_a_lost_req_is_resent() {
     });
 }
 
+/// An edge that has no room for seconds sends the REQ once, and not as often as a timer has fired.
+#[test]
+fn one_copy_of_a_req_waits_for_room() {
+    each_family(|mut bench| {
+        let params = bench.connect_params();
+        bench.cm.connect(bench.now, &params).unwrap();
+        for _ in 0..3 {
+            bench.now = bench.cm.poll_timeout().unwrap();
+            bench.cm.handle_timeout(bench.now, |_| ());
+        }
+        assert!(matches!(bench.sent_one(), CmMessage::Req(_)));
+        bench.advance(secs(4));
+        assert!(matches!(bench.sent_one(), CmMessage::Req(_)), "it has left, and goes again");
+    });
+}
+
 #[test]
 fn cm_10_req_is_given_up() {
     each_family(|mut bench| {
@@ -263,7 +279,7 @@ fn mra_extends_the_attempt_within_bounds() {
         }
         assert_eq!(events, [CmEvent::TimedOut { conn }]);
         let waited = bench.now.saturating_since(start).as_secs();
-        assert_eq!(waited, config().patience.answer_limit.as_secs());
+        assert_eq!(waited, config().peer_limits.response_limit.as_secs());
     });
 }
 
@@ -324,6 +340,21 @@ fn a_stale_rep_is_rejected_with_reason_10() {
         assert_eq!(bench.cm.poll_probe(), Some(old));
         bench.cm.peer_answered(old);
         assert_eq!((bench.events(), bench.cm.poll_probe()), (Vec::new(), None));
+    });
+}
+
+#[test]
+fn a_rep_from_a_queue_pair_that_cannot_be_connected_is_ignored() {
+    each_family(|mut bench| {
+        let (conn, req) = bench.connect();
+        let rep = bench.rep(req.local_comm_id);
+        for local_qpn in NOT_CONNECTABLE {
+            bench.deliver(&CmMessage::Rep(Rep { local_qpn, ..rep.clone() }));
+            assert_eq!(bench.events(), []);
+        }
+        assert_eq!(bench.cm.counters.get(Counter::CmUnexpected), 3);
+        bench.deliver(&CmMessage::Rep(rep));
+        assert!(matches!(bench.event(), CmEvent::Connected { conn: c, .. } if c == conn));
     });
 }
 

@@ -82,7 +82,7 @@ fn messages_to_send_are_limited_and_made_up_for() {
     assert_ne!(first.local_comm_id, second.local_comm_id);
 }
 
-/// What the consumer has not seen goes with its listener; what it has seen stays.
+/// A request that the consumer has not seen ends with its listener; one that it has seen stays.
 #[test]
 fn unlisten_refuses_what_was_not_seen() {
     let mut bench = Bench::v4(config());
@@ -152,7 +152,7 @@ fn ended_connections_are_limited() {
     }
 }
 
-/// What a consumer or a peer may do next.
+/// The next step of a consumer or a peer.
 #[derive(Clone, Debug)]
 enum Op {
     Connect,
@@ -326,7 +326,7 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Whatever consumer and peer do, nothing panics, all limits hold, each kind of event comes once
+    /// For any steps of consumer and peer: nothing panics, all limits hold, each kind of event comes once
     /// for a connection, and released connections leave nothing behind.
     #[test]
     fn anything_goes(ops in prop::collection::vec(op(), 0..120)) {

@@ -27,6 +27,7 @@ const P_PORT: u16 = 0xc261;
 const P_ID: CommId = CommId::new(0x8491_ed44);
 const P_GUID: u64 = 0x5054_00ff_fe00_0002;
 const P_QPN: Qpn = Qpn::new(0x77);
+const NOT_CONNECTABLE: [Qpn; 3] = [Qpn::new(0), Qpn::new(1), Qpn::new(0xff_ffff)];
 const P_PSN: Psn = Psn::new(0x60_0964);
 const P_TRANSACTION: u64 = 0x2_44ed_9184;
 const D_GUID: u64 = 0x5054_00ff_fe00_0001;
@@ -86,6 +87,7 @@ impl Bench {
     /// Moves the clock, firing each timer when it is due.
     fn advance(&mut self, duration: Duration) {
         let end = self.now + duration;
+        self.collect();
         while let Some(due) = self.cm.poll_timeout().filter(|due| *due <= end) {
             assert!(due >= self.now, "a timer in the past");
             self.now = due;
@@ -115,7 +117,7 @@ impl Bench {
         }
     }
 
-    /// What D has sent since last asked.
+    /// The messages that D has sent since the last call.
     fn sent(&mut self) -> Vec<CmMessage> {
         self.collect();
         self.log.drain(..).map(|(_, message)| message).collect()
@@ -186,7 +188,7 @@ impl Bench {
         self.assert_silent(|bench| bench.deliver(message));
     }
 
-    // What P says.
+    // The messages of P.
 
     fn req(&self) -> Req {
         let ip_cm = IpCm { src_port: P_PORT, src: self.p, dst: self.d };

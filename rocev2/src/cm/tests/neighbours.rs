@@ -1,6 +1,6 @@
-//! The neighbours of each legal message: the same with one field wrong, in each state that admits it.
-//! One that is not the peer's changes nothing, and the legal one then does what it always does. What REQ
-//! and REP agree on is in `terms`.
+//! The neighbours of each legal message: the same with one field wrong, in each state that admits it. A
+//! neighbour that is not the peer's changes nothing, and the legal message then has its usual effect. The
+//! values that REQ and REP negotiate are in `terms`.
 
 use super::*;
 use std::format;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::string::String;
 use std::vec;
 
-/// What another value of a field means.
+/// The meaning of another value of a field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Field {
     /// The message is for nobody: it changes nothing, is counted, and is not answered.
@@ -199,7 +199,7 @@ fn a_message_with_one_wrong_field_changes_nothing() {
 /// A stage, a message, the field that is wrong in it, and the outcome.
 type Neighbour<'a> = (&'a str, &'a CmMessage, &'a Part, &'a [u8; MAD_LEN]);
 
-/// What a neighbour does is what its field says.
+/// A neighbour has the effect that its field's meaning requires.
 fn meets(mut bench: Bench, field: Field, right: &str, what: &Neighbour<'_>) {
     let (before, timer) = (counted(&bench.cm), bench.cm.poll_timeout());
     match field {

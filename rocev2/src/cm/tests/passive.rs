@@ -273,7 +273,7 @@ fn mra_delays_the_resend_of_rep() {
     });
 }
 
-/// Lets a connection in question end: `after` it was asked first, without an answer.
+/// Lets a connection that may be stale end: `after` the check began, without a response.
 fn silence(bench: &mut Bench, conn: ConnId) {
     let mut probes = Vec::new();
     let start = bench.now;
@@ -288,7 +288,7 @@ fn silence(bench: &mut Bench, conn: ConnId) {
         bench.advance(ms(100));
     };
     assert_eq!(probes, [0, 100, 300, 700]);
-    assert_eq!(bench.now.saturating_since(start), question::LIMIT);
+    assert_eq!(bench.now.saturating_since(start), stale::LIMIT);
     assert_eq!(event, CmEvent::PeerDisconnected { conn, reason: DisconnectReason::Stale });
 }
 
@@ -367,7 +367,7 @@ fn cm_23_a_connection_that_cannot_be_asked_ends_at_once() {
     });
 }
 
-/// DREQ is the question then, sent at once for the newcomer; its answer makes room.
+/// DREQ is the check then, sent at once for the new REQ; its DREP makes room.
 #[test]
 fn cm_23_a_connection_that_is_being_left_is_asked_by_dreq() {
     each_family(|bench| {
@@ -391,7 +391,7 @@ fn cm_23_a_connection_that_is_being_left_is_asked_by_dreq() {
 }
 
 /// A request that nobody has confirmed proves nothing, be it under the same ID or for the same queue pair:
-/// whoever comes first, the one that is confirmed counts.
+/// whichever comes first, the confirmed one counts.
 #[test]
 fn cm_23_a_forged_request_before_the_real_one_does_not_stand_in_its_way() {
     each_family(|mut bench| {
@@ -493,6 +493,17 @@ fn cm_27_other_transports_are_rejected_with_reason_9() {
         for transport in [Transport::Uc, Transport::Rd, Transport::Extended] {
             let rej = refusal(&mut bench, |req| req.transport = transport);
             assert_eq!(rej.reason, RejReason::INVALID_TRANSPORT);
+        }
+    });
+}
+
+#[test]
+fn a_queue_pair_that_cannot_be_connected_is_rejected_with_reason_5() {
+    each_family(|mut bench| {
+        bench.listen();
+        for qpn in NOT_CONNECTABLE {
+            let rej = refusal(&mut bench, |req| req.local_qpn = qpn);
+            assert_eq!(rej.reason, RejReason::UNSUPPORTED);
         }
     });
 }

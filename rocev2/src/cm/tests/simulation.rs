@@ -9,7 +9,7 @@ struct Flight {
     transmit: CmTransmit,
 }
 
-/// What one side has been told, in short.
+/// The events of one side, in short.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Outcome {
     Pending,
@@ -24,7 +24,7 @@ struct Side {
     outcome: Outcome,
     /// Connections that were begun and not yet closed.
     open: usize,
-    /// What the consumer does next, and when.
+    /// The consumer's next step, and its time.
     plan: Option<(Instant, Deed)>,
 }
 

@@ -351,3 +351,18 @@ fn release_withdraws_what_was_not_taken() {
         assert_eq!(bench.events(), []);
     });
 }
+
+/// Messages that wait to be sent over a lost path never leave, replies to unknown hosts included; messages
+/// for other paths do.
+#[test]
+fn what_waits_for_a_lost_path_is_not_sent() {
+    let mut bench = Bench::v4(config());
+    let params = bench.connect_params();
+    let conn = bench.cm.connect(bench.now, &params).unwrap();
+    bench.deliver(&dreq(CommId::new(77)));
+    bench.deliver_from("10.0.0.3".parse().unwrap(), &dreq(CommId::new(78)));
+    let lost = crate::path::Path { local: bench.d, remote: bench.p };
+    bench.cm.lose_paths(bench.now, |path| path == lost);
+    assert_drep(&mut bench, CommId::new(78));
+    assert_eq!(bench.event(), CmEvent::PathLost { conn });
+}

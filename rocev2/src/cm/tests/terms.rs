@@ -7,10 +7,10 @@ use super::*;
 use std::ops::Range;
 use std::vec;
 
-/// What another value of a field does.
+/// The effect of another value of a field.
 #[derive(Clone, Copy)]
 enum Does {
-    /// Nothing: it is reserved, or not looked at (see `patience`).
+    /// Nothing: it is reserved, or not looked at (see `peer_limits`).
     Nothing,
     /// The message is dropped, and counted.
     Drops,
@@ -18,12 +18,14 @@ enum Does {
     Refuses(RejReason),
     /// The terms differ in this, by the bytes of the message.
     Shows(fn(&mut Terms, &[u8; MAD_LEN])),
+    /// It is the peer's QPN, from this byte on. One that cannot be connected does this instead.
+    Names(usize, &'static Does),
 }
 
 /// Bytes of a datagram, the bits of each that are the field, and what they do.
 type Part = (Range<usize>, u8, Does);
 
-/// What both sides are told.
+/// The events of both sides.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Terms {
     /// Our consumer: how the peer is reached.
@@ -34,7 +36,7 @@ struct Terms {
     again: Vec<u128>,
 }
 
-use Does::{Drops, Nothing, Refuses, Shows};
+use Does::{Drops, Names, Nothing, Refuses, Shows};
 
 const HEADER: [Part; 9] = [
     (0..1, 0xff, Drops),     // base version
@@ -54,7 +56,7 @@ const REQ: [Part; 41] = [
     (32..40, 0xff, Refuses(RejReason::INVALID_SERVICE_ID)),
     (40..48, 0xff, Nothing), // GUID
     (48..56, 0xff, Nothing), // reserved, Q_Key
-    (56..59, 0xff, Shows(|terms, mad| terms.peer.qpn = Qpn::new(be(mad, 56..59)))),
+    (56..59, 0xff, Names(56, &Refuses(RejReason::UNSUPPORTED))),
     (59..60, 0xff, Shows(|terms, mad| terms.outbound(mad[59]))),
     (60..63, 0xff, Nothing), // EECN
     (63..64, 0xff, Shows(|terms, mad| terms.inbound(mad[63]))),
@@ -112,7 +114,7 @@ const REP: [Part; 15] = [
     (24..28, 0xff, Shows(|terms, mad| terms.name(be(mad, 24..28)))),
     (28..32, 0xff, Drops),   // our ID
     (32..36, 0xff, Nothing), // Q_Key
-    (36..39, 0xff, Shows(|terms, mad| terms.peer.qpn = Qpn::new(be(mad, 36..39)))),
+    (36..39, 0xff, Names(36, &Drops)),
     (39..44, 0xff, Nothing), // vendor, EECN
     (44..47, 0xff, Shows(|terms, mad| terms.peer.starting_psn = Psn::new(be(mad, 44..47)))),
     (47..48, 0xff, Nothing), // vendor
@@ -140,7 +142,7 @@ fn be(mad: &[u8; MAD_LEN], bytes: Range<usize>) -> u32 {
 
 /// No shorter than ours, no longer than the limit; 0 is for ever, and so the limit.
 fn ack_timeout(code: u8) -> u8 {
-    let longest = settings().patience.ack_timeout_max;
+    let longest = settings().peer_limits.ack_timeout_max;
     if code == 0 { longest } else { code.clamp(ACK_TIMEOUT, longest) }
 }
 
@@ -175,7 +177,7 @@ impl Terms {
         }
     }
 
-    /// What the peer serves.
+    /// The READs that the peer serves.
     fn outbound(&mut self, resources: u8) {
         let CmConfig { limits: port, .. } = settings();
         // Connecting, our consumer has said what it wants.
@@ -186,7 +188,7 @@ impl Terms {
         }
     }
 
-    /// What the peer asks for.
+    /// The READs that the peer asks for.
     fn inbound(&mut self, depth: u8) {
         let CmConfig { limits: port, .. } = settings();
         let own = if matches!(self.answer, CmMessage::Rtu(_)) { LIMITS } else { port };
@@ -288,11 +290,20 @@ fn meets(
 ) {
     let before = counted(&bench.cm);
     let outcome = (side.take)(&mut bench, other);
+    let does = match does {
+        Names(at, otherwise) if !Qpn::new(be(other, at..at + 3)).is_connectable() => *otherwise,
+        does => does,
+    };
     match does {
         Nothing => assert_eq!(outcome.as_ref(), Ok(right), "{what}"),
         Shows(change) => {
             let mut terms = right.clone();
             change(&mut terms, other);
+            assert_eq!(outcome, Ok(terms), "{what}");
+        }
+        Names(at, _) => {
+            let mut terms = right.clone();
+            terms.peer.qpn = Qpn::new(be(other, at..at + 3));
             assert_eq!(outcome, Ok(terms), "{what}");
         }
         Drops => {

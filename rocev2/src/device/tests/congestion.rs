@@ -1,10 +1,10 @@
-//! Marks, notifications and pace, between two devices.
+//! Marks, CNPs and pacing between two devices.
 
 use super::*;
 
 const LINE: u64 = 1_250_000_000;
 const MIN: u64 = 1_250_000;
-/// What the first loss leaves.
+/// The rate after the first loss.
 const AFTER_LOSS: u64 = LINE / 8 * 3;
 
 /// As a switch marks it.
@@ -135,7 +135,7 @@ fn a_notified_queue_pair_keeps_its_pace_and_others_go_on() {
     assert_eq!(world.sent[0].len(), 2 * 48, "and nothing twice");
 }
 
-/// Goal: a new rate of the link is that of old queue pairs and of new ones.
+/// Goal: a new rate of the link holds for old queue pairs and for new ones.
 #[test]
 fn the_link_may_change_its_rate() {
     let (mut world, [client, server], _) = World::connected(false);
@@ -179,7 +179,7 @@ fn marked_answers_slow_who_gives_them() {
     assert_eq!((cnps(&world, 0), cnps(&world, 1)), (1, 0));
     assert_eq!(world.devices[1].qp_rate(server, world.now), Some(LINE / 2));
     assert_eq!(world.devices[0].qp_rate(client, world.now), None);
-    // At that rate the next answer takes its time.
+    // At that rate the next response takes its time.
     slow_down(&mut world, [client, server]);
     for _ in 0..20 {
         notify(&mut world, 1, client, server);
@@ -243,7 +243,7 @@ fn a_notification_by_a_stranger_or_to_one_who_does_not_care_is_silent() {
     }
 }
 
-/// What the path marked without our having asked for it is taken as it came.
+/// A marked packet of a path is taken as it came, though we are not ECN-capable.
 #[test]
 fn without_control_a_mark_is_not_answered() {
     let (mut world, [client, _], _) = World::of(off()).join(false);

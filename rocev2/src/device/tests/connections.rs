@@ -1,4 +1,4 @@
-//! What a consumer asks of connection management, and what its queue pair has of it.
+//! The consumer's calls of connection management, and their effect on its queue pair.
 
 use super::*;
 use crate::cm::CmError;
@@ -45,7 +45,7 @@ fn a_listener_that_pauses_or_ends_refuses_as_if_there_was_none() {
 
         world.devices[1].pause(listener, false);
         let conn = world.connect(v6, client);
-        // What the consumer was told of stays its own when the listener ends.
+        // A request that the consumer has seen stays its own when the listener ends.
         let passive = asked(&mut world);
         world.devices[1].unlisten(listener);
         world.devices[1].reject(world.now, passive, b"no").unwrap();
@@ -97,8 +97,8 @@ fn a_reply_can_be_refused() {
     assert_eq!(world.devices[0].confirm(world.now, active), Err(CmError::State));
 }
 
-/// Whoever asked or granted has waited for the other's answer, three times as long as a packet's answer may
-/// take before one was measured.
+/// Both sides have waited for the other's response, a time that seeds the first timeout: three times as
+/// long, before a round trip is measured.
 #[test]
 fn the_handshake_times_the_first_packet() {
     for node in [0, 1] {

@@ -1,7 +1,8 @@
-//! What a device refuses before any queue pair hears of it, and what it has no room for.
+//! The packets that a device drops before any queue pair sees them, and the requests for which it has no
+//! room.
 
 use super::*;
-use crate::qp::receive::SrqConfig;
+use crate::qp::SrqConfig;
 use crate::wire::{Aeth, Syndrome};
 
 /// A connected pair, and node 0's WRITE to node 1 as it leaves.

@@ -1,6 +1,6 @@
-//! Goal: what a link loses or reorders costs few packets. Method: two devices over a link with a
-//! rate, a delay and seeded faults; packets sent are compared with those that the same work takes
-//! over a link without faults. Acknowledgements are not counted.
+//! Goal: loss and reordering cost few packets. Method: two devices over a link with a rate, a delay and
+//! seeded faults; packets sent are compared with those that the same work takes over a link without faults.
+//! Acknowledgements are not counted.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ const NEAR: Faults = Faults { loss: 30, late: 50, places: 8, ..NONE };
 /// As a network emulator does it, over a distance.
 const FAR: Faults = Faults { loss: 30, early: 50, delay_us: 2_000, ..NONE };
 
-/// What is under way in one direction.
+/// The packets in flight in one direction.
 #[derive(Default)]
 struct Link {
     free_at: u64,
@@ -57,7 +57,7 @@ struct Run {
     links: [Link; 2],
     rng: Rng,
     faults: Faults,
-    /// First PSN, answers, and the PSN asked for last, of each READ request.
+    /// First PSN, responses, and the PSN requested last, of each READ request.
     reads: Vec<(Psn, u32, Psn)>,
 }
 
@@ -66,7 +66,7 @@ impl Run {
     fn packets(kind: Kind, faults: Faults, peer_holds: bool, seed: u8) -> usize {
         let mut configs = [config(false, 0), config(false, 1)];
         if !peer_holds {
-            configs[1].window.held = 0;
+            configs[1].window.reorder_bytes = 0;
         }
         let (mut world, [client, server], _) = World::of(configs).join(false);
         // The handshake took a round trip, too.
@@ -144,7 +144,7 @@ impl Run {
         }
     }
 
-    /// rxe answers no request for something older than what it was asked for again last.
+    /// rxe answers no duplicate READ request for a PSN below that of the last one.
     fn check_read(&mut self, psn: Psn, answers: u32) {
         let inside = |first: Psn, answers: u32| psn.since(first).cast_unsigned() < answers;
         match self.reads.iter_mut().rev().find(|(first, answers, _)| inside(*first, *answers)) {
@@ -215,7 +215,7 @@ fn sys_04_reordering_alone_causes_no_resend() {
             assert_eq!(cost(kind, faults, true), 1.0, "{kind:?} {places}");
         }
     }
-    // The same faults are seen by a peer that holds nothing.
+    // The same faults meet a peer without a reorder buffer.
     assert!(cost(Kind::Write, Faults { late: 100, places: 16, ..NONE }, false) > 1.05);
 }
 

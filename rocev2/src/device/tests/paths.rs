@@ -1,4 +1,4 @@
-//! Connections whose way to the peer changes under them.
+//! Connections whose path to the peer changes.
 
 use super::*;
 use crate::path::{Path, PathNews, Source};
@@ -60,8 +60,7 @@ fn everything_follows_the_path() {
     }
 }
 
-/// What a frame says of its sender raises a doubt, and moves nothing; a frame that is dropped not even
-/// that.
+/// The origin that a frame claims raises a doubt, and moves nothing; that of a dropped frame does neither.
 #[test]
 fn a_changed_source_is_a_doubt_and_no_more() {
     let (mut world, [client, _], _) = World::connected(false);
@@ -75,7 +74,7 @@ fn a_changed_source_is_a_doubt_and_no_more() {
     let mut packet = Packet::parse(&frame).unwrap();
     packet.encap.src_mac = Mac([2, 0, 0, 0, 0, 9]);
     let good = emit(&packet);
-    // An answer to nothing.
+    // A response to no request.
     let msn = crate::psn::Msn::new(0);
     packet.bth.opcode = Opcode::Acknowledge;
     packet.ext = Ext::Aeth(crate::wire::Aeth { syndrome: crate::wire::Syndrome::ACK, msn });
@@ -92,8 +91,8 @@ fn a_changed_source_is_a_doubt_and_no_more() {
     assert_eq!(hops(&world, 0), [hop(1, 1, None)]);
 }
 
-/// A peer that is silent is asked for again well before the connection is given up, and the connection
-/// goes on once it is found elsewhere.
+/// A silent peer is resolved again well before the connection is given up, and the connection works on once
+/// it is found elsewhere.
 #[test]
 fn silence_is_a_doubt_and_the_peer_may_be_elsewhere() {
     let (mut world, [client, _], _) = World::connected(false);
@@ -119,8 +118,8 @@ fn silence_is_a_doubt_and_the_peer_may_be_elsewhere() {
     assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
 }
 
-/// Who was only listened to is followed too: a peer that moves before its first packet, and one that moves
-/// right after another doubt, and whose messages alone tell of it.
+/// A peer that has only been heard is followed, too: one that moves before its first packet, and one that
+/// moves right after another doubt, and whose messages alone show it.
 #[test]
 fn a_peer_that_moves_early_or_twice_is_doubted() {
     let moved = |world: &mut World, last: u8| {
@@ -215,7 +214,7 @@ fn a_connect_that_nobody_answers_is_a_doubt() {
     assert_eq!(hops(&world, 1), [hop(0, 5, None)]);
 }
 
-/// Whatever waits on a lost path is told at once, and nobody else; nothing is sent.
+/// All users of a lost path get their events at once, and no others do; nothing is sent.
 #[test]
 fn a_lost_path_ends_its_connections_at_once() {
     for v6 in [false, true] {
@@ -234,14 +233,14 @@ fn a_lost_path_ends_its_connections_at_once() {
             if *conn == active && *qpn == client
         ));
         assert!(!world.transmit(0));
-        // Nobody is there to be told, and the owner need not wait.
+        // No peer can be reached, and the owner need not wait.
         world.devices[0].disconnect(world.now, active).unwrap();
         world.devices[0].release(world.now, active);
         assert!(!world.transmit(0));
         world.deliver(0);
         world.devices[0].destroy_qp(client);
         assert_eq!(world.devices[0].paths().count(), 0);
-        // The other end, with an answer under way.
+        // The other end, with a response in flight.
         world.devices[1].path_lost(world.now, path(v6, 1));
         world.deliver(1);
         let told = world.events[1].iter();

@@ -1,4 +1,4 @@
-//! A peer that is killed and comes back, and those who only say so.
+//! A peer that is killed and comes back, and hosts that only claim to be it.
 
 use super::*;
 use crate::cm::DisconnectReason;
@@ -9,7 +9,7 @@ fn restart(world: &mut World, v6: bool) -> Qpn {
     world.wires = Default::default();
     world.events = Default::default();
     let qpn = world.qp(0);
-    // Whatever it says next is not what it said then.
+    // The restarted device draws the same numbers again; a further QP has others.
     let elsewhere = world.qp(0);
     let conn = world.connect(v6, elsewhere);
     world.devices[0].release(world.now, conn);

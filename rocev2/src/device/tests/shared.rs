@@ -1,7 +1,7 @@
 //! Queue pairs that take their receives from one queue.
 
 use super::*;
-use crate::qp::receive::{SrqConfig, SrqError, SrqId};
+use crate::qp::{SrqConfig, SrqError, SrqId};
 
 const OWNER: u64 = 77;
 const OK: WcStatus = WcStatus::Success;
@@ -47,7 +47,7 @@ impl Shared {
         self.world.post(self.clients[number], id, SendOp::Send, len);
     }
 
-    /// Who got which receive, and how it ended.
+    /// The QP of each receive, and its outcome.
     fn received(&self) -> Vec<(u64, u64, WcStatus)> {
         self.world.done[1].iter().map(|done| (done.owner, done.id, done.status)).collect()
     }

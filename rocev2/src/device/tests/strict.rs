@@ -1,7 +1,7 @@
-//! Goal: towards a slow and strict peer nothing is sent twice without need, and no copy of a READ reaches
-//! it once the READ's key has ended: rxe answers such a duplicate by a fatal NAK. Method: two devices
-//! over a seeded link in virtual time, the peer one that drops what comes early; pairs of a READ and
-//! the SEND that invalidates its key, as storage protocols post them.
+//! Goal: towards a slow and strict peer no packet is resent without need, and no copy of a READ reaches it
+//! once the READ's key has ended: rxe answers such a duplicate by a fatal NAK. Method: two devices over a
+//! seeded link in virtual time, the peer one without a reorder buffer; pairs of a READ and the SEND that
+//! invalidates its key, as storage protocols post them.
 
 use super::*;
 use crate::mr::{Mapping, Reserve};
@@ -14,12 +14,12 @@ const LEN: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Of 1000 packets of the requester, held back by up to `late_us`.
+    /// Of 1000 packets of the requester, delayed by up to `late_us`.
     late: u32,
     late_us: u32,
-    /// The peer's answers take this long, drawn anew for each, in order.
+    /// The peer's responses take this long, drawn anew for each, in order.
     service_us: [u32; 2],
-    /// Of 1000 answers, those that take up to 8 ms more.
+    /// Of 1000 responses, those that take up to 8 ms more.
     slow: u32,
 }
 
@@ -30,14 +30,14 @@ struct Run {
     rng: Rng,
     frames: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     count: u64,
-    /// The peer answers in order.
+    /// The peer responds in order.
     answered_at: u64,
     /// Those of the slots, and then those that ended, the longest ago first.
     keys: VecDeque<Rkey>,
-    /// First PSNs of answers to READs.
+    /// First PSNs of READ responses.
     answered: BTreeSet<u32>,
     sendings: Sendings,
-    /// The length that the last of them to arrive asked for.
+    /// The length in the last of them to arrive.
     length: u32,
     /// PSNs that the requester sent, and how many of them twice; probes are none of them.
     sent: BTreeSet<u32>,
@@ -45,7 +45,7 @@ struct Run {
     killed: bool,
 }
 
-/// What left under a new PSN.
+/// The packets that left under a new PSN.
 #[derive(Default)]
 struct Sendings {
     /// Requests that name memory, and have not arrived.
@@ -71,7 +71,7 @@ impl Sendings {
 impl Run {
     fn new(link: Link, seed: u8) -> Self {
         let mut configs = [config(false, 0), config(false, 1)];
-        configs[1].window.held = 0;
+        configs[1].window.reorder_bytes = 0;
         // A key is opened at once, whatever was lost.
         configs.iter_mut().for_each(|config| (config.dcqcn, config.max_mrs) = (None, 2 * KEYS));
         let (mut world, qps, _) = World::of(configs).join(false);
@@ -233,7 +233,7 @@ fn a_read_whose_answer_is_late_is_not_asked_again() {
     assert_eq!(run.twice, 0);
 }
 
-/// From the first request on: a question asks before anything is repeated.
+/// From the first request on, a probe comes before any resend.
 #[test]
 fn a_peer_whose_service_time_jitters_gets_nothing_twice() {
     for seed in 0..20 {

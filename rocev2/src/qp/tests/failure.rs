@@ -1,11 +1,11 @@
-//! What ended a queue pair is known at both ends.
+//! The failure of a queue pair is known at both ends.
 
 use super::*;
 use crate::qp::failure::{Failure, Refused};
 
 const KEY: Rkey = Rkey::new(0xdead_beef);
 
-/// What each node says, after the first has asked for what `op` says.
+/// The failures of both nodes, after the first has posted `op`.
 fn failures(op: SendOp, prepare: impl FnOnce(&mut Pair)) -> [Option<Failure>; 2] {
     let mut pair = Pair::new(10_000, CLEAN);
     let sgl = pair.nodes[0].sge(0, 3000);
@@ -41,7 +41,7 @@ fn a_nak_is_known_to_whom_it_came_and_to_who_sent_it() {
     assert_eq!(answered, Some(Failure::Refused(long)));
 }
 
-/// A key that ends below a message in progress is still named.
+/// The failure names the key, even if it ended while its message was in progress.
 #[test]
 fn a_refused_part_names_the_key_of_the_whole() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -52,7 +52,7 @@ fn a_refused_part_names_the_key_of_the_whole() {
     pair.hand(1, (Opcode::WriteMiddle, pair.psn(0, 1)), Ext::None, &[0; 1024]).unwrap();
     let refused = Refused { code: NakCode::RemoteAccess, psn: pair.psn(0, 1), key: Some(rkey) };
     assert_eq!(pair.nodes[1].qp.failure(), Some(Failure::Refused(refused)));
-    // The answer to a READ of which two packets have left.
+    // Two packets of the READ response have left.
     let mut pair = Pair::new(10_000, CLEAN);
     let rkey = pair.nodes[1].key;
     let reth = Reth { va: BASE, rkey, len: 3000 };
@@ -77,14 +77,14 @@ fn silence_and_faults_of_our_own_are_told_apart() {
     let [own, peer] = failures(write, gone);
     assert_eq!((own, peer), (request(WcStatus::LocalProtection, psn), None));
     assert_eq!(own.unwrap().nak(), None);
-    // Whoever flushes it needs no reason.
+    // A flush by the owner has no reason.
     let mut pair = Pair::new(10_000, CLEAN);
     let Node { qp, out, .. } = &mut pair.nodes[0];
     qp.flush(out);
     assert_eq!((qp.state(), qp.failure()), (QpState::Err, None));
 }
 
-/// IBTA ch. 10, Error State: nothing leaves but a NAK that is owed, and no timer runs.
+/// IBTA ch. 10, Error State: no packet leaves but a NAK that is owed, and no timer runs.
 #[test]
 fn a_queue_pair_in_error_asks_nothing() {
     let mut pair = Pair::new(10_000, CLEAN);

@@ -1,4 +1,4 @@
-//! Requests that change what our own keys name, among those that leave as packets.
+//! Requests that change our own keys, among requests that leave as packets.
 
 use super::*;
 use crate::mr::{Bind, Released};
@@ -11,8 +11,8 @@ fn mapping(list: u32, offset: u32, len: u64) -> Mapping {
     Mapping { region: RegionId(list), offset, base: 0x9000, len, access: ALL }
 }
 
-/// A pair whose nodes have 20,000 bytes, three page lists of them each, and a fast-register region.
-/// The regions 1 to 3 are memory of their own, so that it shows which one was used.
+/// A pair whose nodes have 20,000 bytes, three page lists of them each, and a fast-register region. The
+/// regions 1 to 3 are separate memory, so that a test sees which one was used.
 fn pair_with_frmr() -> (Pair, [Rkey; 2]) {
     pair_of(20_000)
 }
@@ -101,7 +101,7 @@ fn key_14_what_a_keys_state_forbids_fails_the_qp() {
         let failed = [(1, OK), (2, WcStatus::MemoryManagement), (3, WcStatus::Flushed)];
         assert_eq!(node.statuses(), failed, "{case}");
         assert_eq!(node.qp.state(), QpState::Err);
-        // What was not mapped comes back; what is mapped stays so until its key ends.
+        // A region that was not mapped comes back; a mapped one stays until its key ends.
         let released: &[_] = match case {
             0 => &[(key, 2), (key, 3)],
             1 => &[(plain, 2), (key, 3)],
@@ -120,7 +120,7 @@ fn key_14_an_end_of_nothing_fails_the_qp() {
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::MemoryManagement)]);
 }
 
-/// Its failure is told behind the requests before it, each once.
+/// Its failure completes behind the requests before it, each once.
 #[test]
 fn key_15_a_refused_registration_waits_for_what_came_before() {
     let (mut pair, _) = pair_with_frmr();
@@ -200,7 +200,7 @@ fn key_18_a_window_of_another_qp_is_refused() {
     refused(pair, ACCESS, 0, 0, 1, "another QP's window");
 }
 
-/// Nor can it be ended through another QP.
+/// The window cannot be invalidated through another QP, either.
 #[test]
 fn key_10_a_window_of_another_qp_is_not_ended() {
     let mut pair = ready(1);
@@ -265,7 +265,7 @@ fn dup_13_a_duplicate_does_not_end_the_mapping_that_followed() {
     assert_eq!(pair.nodes[1].released(), [(key, 1)]);
 }
 
-/// Node 0 with a READ of 2,000 bytes under way, and a fast registration posted behind it.
+/// Node 0 with a READ of 2,000 bytes in flight, and a fast registration posted behind it.
 fn behind_a_read(read_fence: bool) -> (Pair, Rkey) {
     let (mut pair, [key, _]) = pair_with_frmr();
     let rkey = pair.nodes[1].key;
@@ -300,7 +300,7 @@ fn req_22_an_invalidation_waits_until_a_write_is_acknowledged() {
     node.map(1, key, mapping(1, 0, 3000));
     node.send(2, SendOp::Write { va: BASE, rkey }, local(key, 3000));
     node.invalidate(3, key);
-    // All of it is lost, and has to be read from the mapping once more.
+    // All packets are lost, and the data have to be read from the mapping once more.
     assert_eq!(pair.taken(0).len(), 3);
     assert!(pair.nodes[0].is_mapped(key));
     assert_eq!(pair.nodes[0].statuses(), [(1, OK)]);
@@ -319,7 +319,7 @@ fn req_25_a_read_ends_its_sink_with_its_last_byte() {
     node.map(1, key, mapping(1, 0, 3000));
     let sgl = local(key, 3000);
     node.send(2, SendOp::ReadInvalidate { va: BASE, rkey }, sgl);
-    // What follows may map it at once only behind the READ: it is fenced.
+    // A following request may map the key only behind the READ: it is fenced.
     let op = SendOp::FastRegister { key, mapping: mapping(2, 0, 3000) };
     let sgl = SgList::new();
     let wr = SendWr { id: 3, op, sgl, solicited: false, read_fence: true, silent: true };
@@ -363,7 +363,7 @@ fn err_04_a_flush_gives_the_pages_of_every_registration_not_made_back() {
     let flushed = WcStatus::Flushed;
     assert_eq!(node.statuses(), [(1, OK), (2, flushed), (3, flushed), (4, flushed), (5, flushed)]);
     assert_eq!(node.released(), [(key, 2), (key, 3)]);
-    // What is mapped is the owner's to end.
+    // The owner ends a mapping.
     let released = node.mrs.deregister(key).unwrap();
     assert_eq!(released, Some(Released { key, region: RegionId(1) }));
 }
@@ -391,8 +391,8 @@ fn err_07_regions_given_back_have_room_for_a_queue_that_is_filled_twice() {
     assert_eq!(out.capacity(), room);
 }
 
-/// Goal: whatever the wire does, each mapping serves its own request and ends behind it.
-/// Method: chains of registration, WRITE or READ through it, and its end, over a faulty wire.
+/// Goal: over any wire, each mapping serves its own request and ends behind it. Method: chains of
+/// registration, WRITE or READ through it, and its end, over a faulty wire.
 #[test]
 fn req_22_chains_survive_a_faulty_wire() {
     let settings = Settings { faults: [80, 40, 60, 30], segments: 4, ..CLEAN };

@@ -107,7 +107,7 @@ fn the_longest_read_arrives() {
     carries(WcKind::Read, Pmtu::B4096, LONGEST);
 }
 
-/// The longest message is 2^23 packets of 256 bytes, which takes seconds; an eighth has to do.
+/// The longest message is 2^23 packets of 256 bytes, which takes seconds; an eighth has to suffice.
 #[test]
 fn a_long_message_of_small_packets_arrives() {
     for kind in [WcKind::Send, WcKind::Write, WcKind::Read] {

@@ -1,4 +1,4 @@
-//! What a queue pair answers: WRITE, READ, keys.
+//! The responses of a queue pair: WRITE, READ, keys.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn rd_09_without_depth_a_read_is_refused() {
     pair.run_all();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::RemoteInvalidRequest)]);
     let sgl = pair.nodes[1].sge(0, 10);
-    // Our own is not even queued, and the queue pair goes on.
+    // A READ of ours is not even queued, and the queue pair works on.
     let mut other = Pair::new(10_000, Settings { reads: 0, ..CLEAN });
     for op in [SendOp::Read { va: BASE, rkey }, SendOp::ReadInvalidate { va: BASE, rkey }] {
         let sgl = sgl.clone();
@@ -31,7 +31,7 @@ fn rd_09_without_depth_a_read_is_refused() {
     assert_eq!(other.nodes[0].statuses(), [(2, WcStatus::Success)]);
 }
 
-/// An element of no bytes names no memory: whatever its key and address are, it is passed over.
+/// An element of zero bytes names no memory: it is skipped, with any key and address.
 #[test]
 fn an_element_of_no_bytes_needs_no_key() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -95,7 +95,7 @@ fn rd_11_answers_before_a_revoked_one_still_leave() {
     assert_eq!(sent, [(Opcode::ReadResponseOnly, 0), (Opcode::Acknowledge, 1)]);
 }
 
-/// The connection ends there: what was asked for after it is not answered.
+/// The connection ends there: later requests get no response.
 #[test]
 fn rd_11_answers_behind_a_revoked_one_never_leave() {
     let mut pair = Pair::new(10_000, Settings { segments: 16, ..CLEAN });
@@ -118,7 +118,7 @@ fn rd_08_repeated_requests_do_not_use_up_the_depth() {
         pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
     }
     assert_eq!(pair.taken(1).len(), 16);
-    // Stray duplicates of requests long answered, and then a full depth of new ones.
+    // Stray duplicates of old requests, and then a full depth of new ones.
     for at in 0..5 {
         pair.ask(at, Opcode::ReadRequest, read(key, 0, 8), 0).unwrap();
     }
@@ -166,7 +166,7 @@ fn wrt_01_to_04_a_write_with_immediate_takes_a_receive_and_not_its_buffer() {
 #[test]
 fn wrt_05_to_10_a_write_carries_what_it_announced() {
     use Opcode::*;
-    // Announced, then the packets and their lengths; the last one is refused.
+    // The announced length, then the packets and their lengths; the last one is refused.
     let cases: [(usize, &[(Opcode, usize)]); 8] = [
         (3 * P, &[(WriteFirst, P), (WriteLast, P)]),
         (2 * P, &[(WriteFirst, P), (WriteMiddle, P)]),
@@ -244,8 +244,9 @@ fn dup_07_to_09_a_read_is_answered_again_only_as_it_was_asked() {
     assert_eq!(pair.ask(0, Opcode::ReadRequest, whole, 0), Err(DropReason::Duplicate));
 }
 
-/// Half of an answer is lost, and the key ends: the peer would ask for the rest for ever. A late copy of
-/// a READ that the peer has looks the same here, so the connection does not end on this side.
+/// Half of a READ response is lost, and the key ends: without a NAK the peer would request the rest for
+/// ever. A late copy of a READ whose response has arrived looks the same here, so the connection does not
+/// end on this side.
 #[test]
 fn dup_10_a_read_asked_for_again_whose_key_has_ended_is_refused() {
     let mut pair = ready(1);
@@ -264,7 +265,7 @@ fn dup_10_a_read_asked_for_again_whose_key_has_ended_is_refused() {
     assert_eq!(pair.acks(), [(ACK, 5, 3)]);
 }
 
-/// The READ that still waits for its answer ends with what it is told; of one that has it nothing does.
+/// A READ that still waits for its response ends with the NAK; one that has it is not affected.
 #[test]
 fn dup_10_a_requester_hears_of_an_ended_key_only_where_it_waits() {
     for waits in [true, false] {

@@ -1,4 +1,4 @@
-//! Two queue pairs over a wire that loses, repeats, reorders and damages packets.
+//! Two queue pairs over a wire that loses, duplicates, reorders and corrupts packets.
 
 mod failure;
 mod keys;
@@ -9,7 +9,7 @@ mod requester;
 mod responder;
 mod traffic;
 
-use super::requester::Window;
+use super::send::requester::Window;
 use super::work::{Completion, Completions, RecvWr, SendOp, SendWr, SgList, Sge, WcKind, WcStatus};
 use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
@@ -26,7 +26,7 @@ use std::vec::Vec;
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
 
-/// How a node's memory is named.
+/// The address of a node's memory.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum MrKind {
     Registered,
@@ -121,7 +121,7 @@ impl Node {
             retry_count: 7,
             rnr_retry: settings.rnr_retry,
         });
-        self.qp.hold_early();
+        self.qp.reserve_reorder_buffer();
     }
 
     fn sge(&self, offset: usize, len: usize) -> SgList {
@@ -157,7 +157,7 @@ struct Settings {
     msn: Msn,
     reads: u8,
     rnr_retry: u8,
-    /// Of 1000 packets: lost, repeated, put back, damaged.
+    /// Of 1000 packets: lost, duplicated, delayed, corrupted.
     faults: [u32; 4],
     segments: usize,
 }
@@ -280,7 +280,7 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing moves any more, jumping over idle time; at most `limit` of it.
+    /// Runs until no packet moves and no timer is left, skipping idle time; at most `limit` of it.
     fn run(&mut self, limit: Duration) {
         let end = self.now + limit;
         loop {
@@ -313,7 +313,7 @@ impl Pair {
         Psn::new(base.get().wrapping_add_signed(at))
     }
 
-    /// Gives `to` a packet made by hand as its peer's, with AckReq set.
+    /// Delivers a handmade packet to `to` as its peer's, with AckReq set.
     fn hand(
         &mut self,
         to: usize,
@@ -339,13 +339,13 @@ impl Pair {
         result
     }
 
-    /// Asks node 1 for `opcode` at `at` past the first PSN, with `len` bytes of 0x5a.
+    /// Sends node 1 a request `opcode` at `at` past the first PSN, with `len` bytes of 0x5a.
     fn ask(&mut self, at: i32, opcode: Opcode, ext: Ext, len: usize) -> Result<(), DropReason> {
         let psn = self.psn(0, at);
         self.hand(1, (opcode, psn), ext, &vec![0x5a; len])
     }
 
-    /// Answers node 0 about its packet `at`.
+    /// Sends node 0 an ACK or NAK for its packet `at`.
     fn answer(&mut self, at: i32, syndrome: Syndrome) -> Result<(), DropReason> {
         let psn = self.psn(0, at);
         let ext = Ext::Aeth(Aeth { syndrome, msn: crate::psn::Msn::new(0) });
@@ -360,7 +360,7 @@ impl Pair {
         self.nodes[node].collect();
     }
 
-    /// What `from` sends now, none of which arrives.
+    /// The packets that `from` sends now, none of which arrives.
     fn taken(&mut self, from: usize) -> Vec<Taken> {
         self.transmit(from);
         let base = self.psn(0, 0);
@@ -423,12 +423,12 @@ const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
 
 const P: usize = 1024;
 
-/// The last packet given is refused and ends the connection, and everything posted.
+/// The last delivered packet is refused and ends the connection and all posted requests.
 fn refused(mut pair: Pair, syndrome: Syndrome, at: i32, msn: u32, posted: usize, case: &str) {
     assert_eq!(pair.acks(), [(syndrome, at, msn)], "{case}");
     assert_eq!(pair.nodes[1].qp.state(), QpState::Err, "{case}");
     assert_eq!(pair.nodes[1].done.len(), posted, "{case}");
-    // ERR-05: nothing more is answered.
+    // ERR-05: no further request gets a response.
     assert_eq!(pair.ask(at, Opcode::SendOnly, Ext::None, 1), Err(DropReason::QpState), "{case}");
     assert_eq!(pair.acks(), [], "{case}");
 }

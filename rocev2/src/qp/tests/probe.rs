@@ -1,16 +1,16 @@
-//! Asking a peer whether it is still there.
+//! The probe: is the peer still there?
 
 use super::*;
 
-/// Node 0 asks; whether node 1 has answered in a second.
+/// Node 0 sends a probe. Returns whether node 1 has responded in a second.
 fn answered(pair: &mut Pair) -> bool {
     assert!(pair.nodes[0].qp.probe());
     pair.run(Duration::from_secs(1));
     pair.nodes[0].qp.take_probe_answer()
 }
 
-/// C9-105: it is a duplicate, or before the first PSN, to the responder, so it changes nothing there;
-/// nor does its answer here.
+/// C9-105: to the responder a probe is a duplicate, or before the first PSN, so it changes nothing there;
+/// nor does its ACK here.
 #[test]
 fn a_probe_is_answered_and_changes_nothing() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -30,7 +30,7 @@ fn a_probe_is_answered_and_changes_nothing() {
     assert!(pair.nodes.iter().all(|node| node.statuses() == [(7, WcStatus::Success); 3]));
 }
 
-/// With READs and WRITEs in flight, and in the pause after RNR NAK: nothing is sent again for it.
+/// A probe with READs and WRITEs in flight, and in the pause after RNR NAK, causes no resend.
 #[test]
 fn a_probe_does_not_disturb_what_is_in_flight() {
     let mut pair = Pair::new(100_000, CLEAN);
@@ -71,7 +71,7 @@ fn a_queue_pair_that_is_gone_does_not_answer() {
     assert!(!qp.probe());
 }
 
-/// An answer about any other packet, a request and a notification show nothing: they may be anybody's.
+/// A response about any other packet, a request and a CNP show nothing: any host could send them.
 #[test]
 fn only_the_peer_knows_the_answer() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -92,8 +92,8 @@ fn only_the_peer_knows_the_answer() {
     assert!(pair.nodes[0].qp.take_probe_answer());
 }
 
-/// The answer does not overtake those to the READs before it: it would be taken for the proof that they are
-/// lost.
+/// The ACK of a probe does not overtake the responses to the READs before it: it would be taken for the
+/// proof that they are lost.
 #[test]
 fn the_answer_stands_behind_those_to_reads() {
     let mut pair = Pair::new(10_000, CLEAN);

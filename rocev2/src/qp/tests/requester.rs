@@ -1,9 +1,9 @@
-//! What a queue pair sends, and how its requests end.
+//! The requests of a queue pair, and their outcomes.
 
 use super::*;
 use crate::counters::Counter;
 use crate::mr::Released;
-use crate::qp::work::SendQueue;
+use crate::qp::send::queue::SendQueue;
 
 #[test]
 fn rnr_08_finite_retries_end() {
@@ -139,7 +139,7 @@ fn err_04_a_flush_ends_everything_and_silences_the_qp() {
     );
 }
 
-/// Node 0 with `count` SENDs of one packet out.
+/// Node 0 with `count` SENDs of one packet in flight.
 fn sends(count: u64, settings: Settings) -> Pair {
     let mut pair = Pair::new(10_000, settings);
     for id in 0..count {
@@ -186,7 +186,7 @@ fn a_refusal_repeated_during_its_pause_counts_once() {
     assert!(pair.nodes[0].done.is_empty());
 }
 
-/// A late copy of the refused packet was taken meanwhile, and the next one refused.
+/// A late copy of the refused packet was executed meanwhile, and the next one refused.
 #[test]
 fn rnr_07_a_new_refusal_during_a_pause_makes_it_longer() {
     let mut pair = sends(3, CLEAN);
@@ -260,7 +260,7 @@ fn err_07_completions_have_room_for_a_queue_that_is_filled_twice() {
     assert_eq!(out.capacity(), room);
 }
 
-/// An answer to node 0's READ.
+/// A response to node 0's READ.
 fn data(pair: &mut Pair, at: i32, opcode: Opcode, len: usize) -> Result<(), DropReason> {
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: crate::psn::Msn::new(0) };
     let ext = if opcode == Opcode::ReadResponseMiddle { Ext::None } else { Ext::Aeth(aeth) };
@@ -268,7 +268,7 @@ fn data(pair: &mut Pair, at: i32, opcode: Opcode, len: usize) -> Result<(), Drop
     pair.hand(0, (opcode, psn), ext, &vec![0x5a; len])
 }
 
-/// Node 0 with a READ of `len` bytes out, to 1000 and on.
+/// Node 0 with a READ of `len` bytes in flight, to 1000 and on.
 fn reads(len: usize) -> Pair {
     let mut pair = Pair::new(10_000, CLEAN);
     let (va, rkey) = (BASE + 7, pair.nodes[1].key);
@@ -323,7 +323,7 @@ fn req_03_04_and_11_acknowledgements_count_up_to_their_packet() {
     assert_eq!(pair.nodes[0].done.len(), 3);
     assert!(pair.nodes[0].qp.deadline() > deadline);
     pair.wait(0);
-    // A probe tells whether the peer or only its answer is missing something.
+    // A probe shows whether the packet or only its response was lost.
     assert_eq!(pair.places(), [3]);
     pair.answer(4, GAP).unwrap();
     assert_eq!(pair.places(), [4]);
@@ -353,20 +353,20 @@ fn req_12_17_and_18_a_hole_in_an_answer_is_asked_for_again() {
     data(&mut pair, 0, ReadResponseFirst, 1024).unwrap();
     data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
     assert!(pair.nodes[0].done.is_empty());
-    // It may only be late.
+    // The packet may only be late.
     assert_eq!(pair.places(), []);
     pair.wait(0);
     let [again] = &pair.taken(0)[..] else { panic!("one request") };
     let reth = again.ext.reth().unwrap();
     assert_eq!((again.at, reth.va, reth.len), (1, BASE + 7 + 1024, 1024));
-    // The same hole is not asked for twice.
+    // The same gap is not requested twice.
     let stale = Err(DropReason::StaleResponse);
     assert_eq!(data(&mut pair, 2, ReadResponseLast, 1024), stale);
     assert_eq!(data(&mut pair, 0, ReadResponseFirst, 1024), stale);
     assert_eq!(pair.places(), []);
-    // As rxe answers it, neither FIRST nor ONLY.
+    // As rxe responds to it, neither FIRST nor ONLY.
     data(&mut pair, 1, ReadResponseMiddle, 1024).unwrap();
-    // It may be the first answer, and the second request may be under way.
+    // It may be the first response, and the second request may be in the network.
     assert!(pair.nodes[0].done.is_empty());
     pair.wait(0);
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
@@ -504,7 +504,7 @@ fn err_03_what_is_posted_after_an_error_comes_back() {
     );
 }
 
-/// Node 0 with one SEND of `packets` packets out, and another behind it.
+/// Node 0 with one SEND of `packets` packets in flight, and another behind it.
 fn long_send(packets: usize) -> Pair {
     let mut pair = Pair::new(1_000_000, CLEAN);
     let sgl = pair.nodes[0].sge(0, packets * P);
@@ -521,7 +521,7 @@ fn a_peer_that_keeps_gets_only_what_it_names() {
     pair.answer(3, GAP).unwrap();
     let [again] = &pair.taken(0)[..] else { panic!("nothing new before the peer is known") };
     assert!(again.at == 3 && again.bth.ack_req);
-    // The answer skips what was not resent.
+    // The ACK covers packets that were not resent.
     pair.answer(8, GAP).unwrap();
     assert_eq!(pair.places(), [8, 40]);
     // Losses in a row double what is resent.
@@ -541,7 +541,7 @@ fn a_peer_that_drops_gets_everything_from_the_gap_on_once() {
     assert_eq!(pair.places(), [10]);
     pair.answer(10, ACK).unwrap();
     assert_eq!(pair.places(), [11, 12]);
-    // Nothing behind either resend: it drops. The window is what passed between the losses.
+    // The peer has no packet behind either resend: it drops. The window is the distance between the losses.
     pair.answer(12, ACK).unwrap();
     assert_eq!(pair.places(), Vec::from_iter(13..26));
     pair.answer(20, GAP).unwrap();
@@ -552,8 +552,8 @@ fn a_peer_that_drops_gets_everything_from_the_gap_on_once() {
     assert_eq!(pair.places(), Vec::from_iter(23..27));
 }
 
-/// Silence is no evidence: the peer is asked what it has (RFC 8985, tail loss probe), and what it turns out
-/// to have is not sent again.
+/// Silence is no evidence: a probe is sent (RFC 8985, tail loss probe), and the packets that the peer turns
+/// out to have are not resent.
 #[test]
 fn after_silence_the_peer_is_asked() {
     let mut pair = long_send(10);
@@ -566,7 +566,7 @@ fn after_silence_the_peer_is_asked() {
     assert_eq!(counted, [1, 0]);
     assert!(probe.at == -1 && probe.bth.ack_req && probe.payload.is_empty());
     assert_eq!((posted.opcode, posted.at), (Opcode::SendOnly, 10));
-    // Only the answers were lost.
+    // Only the responses were lost.
     pair.answer(10, ACK).unwrap();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
     assert!(pair.nodes[0].qp.deadline().is_none());
@@ -600,8 +600,8 @@ fn a_probe_takes_no_place() {
     assert_eq!(pair.places(), [512]);
 }
 
-/// Its ACK comes behind the answers to all that came before it: what it leaves out is lost. An ACK that
-/// comes sooner than any round trip is not its own, and one is enough.
+/// The ACK of a probe comes behind the responses to all earlier requests: a packet that it leaves out is
+/// lost. An ACK that comes sooner than any round trip is not the probe's, and one is enough.
 #[test]
 fn a_probe_s_answer_shows_a_loss() {
     let mut pair = sends(3, CLEAN);
@@ -620,7 +620,7 @@ fn a_probe_s_answer_shows_a_loss() {
     assert_eq!(pair.places(), []);
 }
 
-/// A probe may overtake a READ: it is given the reordering patience, and asked for again after that. rxe's
+/// A probe may overtake a READ: the READ gets the reorder window, and is requested again after that. rxe's
 /// ACK names the last SEND, though a READ stands between.
 #[test]
 fn a_probe_s_answer_shows_a_lost_read_after_a_while() {
@@ -652,13 +652,63 @@ fn a_probe_s_answer_shows_a_lost_read_after_a_while() {
     }
 }
 
-/// Its ACK comes sooner than the data of any READ did, and is no sign that the timer ran out early.
+/// An rxe that has executed READs alone acknowledges a duplicate by the PSN before 0.
+#[test]
+fn a_probe_is_answered_by_a_peer_that_has_taken_no_data() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(1000, 8);
+    for id in 0..2 {
+        pair.nodes[0].send(id, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    }
+    pair.taken(0);
+    pair.now = pair.now + Duration::from_micros(100);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 8).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [0]);
+    pair.now = pair.now + Duration::from_micros(100);
+    let ext = Ext::Aeth(Aeth { syndrome: ACK, msn: crate::psn::Msn::new(1) });
+    pair.hand(0, (Opcode::Acknowledge, crate::psn::Psn::new(0xff_ffff)), ext, &[]).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [1], "the probe's answer shows that it was lost");
+}
+
+/// A long READ takes several requests, and the peer lacks part of one that it names.
+#[test]
+fn a_request_of_a_long_read_that_is_named_is_sent_again() {
+    let chunk = crate::qp::Window::default().read_chunk as usize;
+    let packets = i32::try_from(chunk / 1024).unwrap();
+    let mut pair = Pair::new(3 * chunk, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(0, 2 * chunk);
+    pair.nodes[0].send(0, SendOp::Read { va: BASE, rkey }, sgl);
+    assert_eq!(pair.places(), [0, packets]);
+    for at in 0..packets {
+        let opcode = match at {
+            0 => Opcode::ReadResponseFirst,
+            at if at + 1 == packets => Opcode::ReadResponseLast,
+            _ => Opcode::ReadResponseMiddle,
+        };
+        data(&mut pair, at, opcode, 1024).unwrap();
+    }
+    pair.answer(packets, GAP).unwrap();
+    assert_eq!(pair.places(), [], "it may only be late");
+    pair.wait(0);
+    let sent = pair.taken(0);
+    assert_eq!(
+        sent.iter().map(|sent| (sent.opcode, sent.at)).collect::<Vec<_>>(),
+        [(Opcode::ReadRequest, packets)]
+    );
+}
+
+/// The ACK of a probe comes sooner than the data of any READ, and does not show that the timer expired
+/// early.
 #[test]
 fn a_probe_is_answered_sooner_than_a_read() {
     let mut pair = Pair::new(10_000, CLEAN);
     let rkey = pair.nodes[1].key;
     let sgl = pair.nodes[0].sge(1000, 8);
-    // A READ that was sent twice may be waited for meanwhile.
+    // A READ that was resent may wait for its copies meanwhile.
     let next = |pair: &mut Pair| loop {
         pair.wait(0);
         let places = pair.places();
@@ -684,7 +734,7 @@ fn a_probe_is_answered_sooner_than_a_read() {
     assert!(waits.iter().all(|wait| *wait <= waits[0]), "{waits:?}");
 }
 
-/// Karn's rule: the round trip of what was sent twice is not known.
+/// Karn's rule: the round trip of a resent packet is not measured.
 #[test]
 fn a_packet_sent_again_is_no_measure() {
     let mut pair = sends(1, CLEAN);
@@ -696,6 +746,60 @@ fn a_packet_sent_again_is_no_measure() {
     pair.nodes[0].send(1, SendOp::Send, sgl);
     pair.taken(0);
     assert_eq!(pair.nodes[0].qp.deadline(), Some(pair.now + crate::env::code_duration(14)));
+}
+
+/// One resend is needless once: a response to a later packet that comes as soon is no second sign.
+#[test]
+fn a_needless_resend_is_counted_once() {
+    let mut pair = sends(3, CLEAN);
+    pair.now = pair.now + Duration::from_micros(100);
+    pair.answer(0, ACK).unwrap();
+    pair.answer(1, GAP).unwrap();
+    assert_eq!(pair.places(), [1]);
+    for at in [1, 2] {
+        pair.now = pair.now + Duration::from_micros(10);
+        pair.answer(at, ACK).unwrap();
+        assert_eq!(pair.nodes[0].qp.counters().get(Counter::NeedlessResends), 1, "{at}");
+    }
+}
+
+/// A NAK shows that the peer is there, and the missing packet is resent, or given time to arrive: no probe
+/// leaves sooner than a whole wait after it.
+#[test]
+fn a_nak_that_sends_nothing_again_starts_the_timer_anew() {
+    for (mut pair, resent) in [(sends(1, CLEAN), true), (reads(8), false)] {
+        if resent {
+            pair.answer(0, GAP).unwrap();
+            assert_eq!(pair.places(), [0]);
+        }
+        pair.now = pair.now + Duration::from_millis(50);
+        pair.answer(0, GAP).unwrap();
+        assert_eq!(pair.places(), []);
+        let wait = crate::env::code_duration(14);
+        assert_eq!(pair.nodes[0].qp.deadline(), Some(pair.now + wait), "{resent}");
+    }
+}
+
+/// The response was known to be missing, and came because it was requested again: the timer that did so was
+/// not early, and the next one is not longer.
+#[test]
+fn an_answer_asked_for_again_shows_no_early_timer() {
+    use Opcode::*;
+    let mut pair = reads(3 * 1024);
+    pair.now = pair.now + Duration::from_micros(100);
+    data(&mut pair, 0, ReadResponseFirst, 1024).unwrap();
+    data(&mut pair, 2, ReadResponseLast, 1024).unwrap();
+    for after in ["the gap has lasted", "the timer has run out"] {
+        pair.wait(0);
+        assert_eq!(pair.places(), [1], "{after}");
+    }
+    assert_eq!(pair.nodes[0].qp.tries(), 1);
+    pair.now = pair.now + Duration::from_micros(100);
+    data(&mut pair, 1, ReadResponseMiddle, 1024).unwrap();
+    let (op, sgl) = (SendOp::Read { va: BASE, rkey: pair.nodes[1].key }, pair.nodes[0].sge(0, 8));
+    pair.nodes[0].send(2, op, sgl);
+    assert_eq!(pair.places(), [3]);
+    assert_eq!(pair.nodes[0].qp.deadline(), Some(pair.now + Duration::from_millis(1)));
 }
 
 #[test]
@@ -743,14 +847,14 @@ fn req_14_early_data_of_a_wrong_length_is_not_placed() {
         let before = pair.nodes[0].memory.0[0].clone();
         assert_eq!(data(&mut pair, at, opcode, len), Err(DropReason::StaleResponse));
         assert!(pair.nodes[0].memory.0[0] == before && pair.nodes[0].done.is_empty());
-        // It does not count as there, either.
+        // The packet does not count as present, either.
         data(&mut pair, 0, ReadResponseFirst, 1024).unwrap();
         assert_eq!(pair.nodes[0].qp.sq.una(), pair.psn(0, 1));
     }
 }
 
-/// What was asked for again and then comes twice was only late: the next gap is given twice the time, also
-/// where what came twice still waits for data before it.
+/// READ data that was requested again and comes twice was only late: the next gap gets twice the time, even
+/// where the duplicate still waits for data before it.
 #[test]
 fn data_that_comes_twice_makes_the_requester_patient() {
     use Opcode::ReadResponseMiddle as Middle;
@@ -758,7 +862,7 @@ fn data_that_comes_twice_makes_the_requester_patient() {
         let mut pair = reads(8 * 1024);
         data(&mut pair, 0, Opcode::ReadResponseFirst, 1024).unwrap();
         let mut waits = Vec::new();
-        // One answer is asked for, and then, as the gap goes on, two.
+        // One response is requested, and then, as the gap continues, two.
         for (early, missing) in [(4, 1), (1, 2)] {
             data(&mut pair, early, Middle, 1024).unwrap();
             let start = pair.now;
@@ -766,7 +870,7 @@ fn data_that_comes_twice_makes_the_requester_patient() {
             waits.push(pair.now.saturating_since(start).as_micros());
             assert_eq!(pair.places(), [missing]);
         }
-        // The one behind what was asked for says nothing.
+        // A response behind the requested ones tells nothing.
         assert_eq!(data(&mut pair, 4, Middle, 1024), Err(DropReason::StaleResponse));
         data(&mut pair, 3, Middle, 1024).unwrap();
         if twice {
@@ -781,7 +885,7 @@ fn data_that_comes_twice_makes_the_requester_patient() {
     }
 }
 
-/// Many responders complain of what is only out of order. A READ is given the time to arrive after all.
+/// Many responders send a NAK for mere reordering. A READ gets time to arrive after all.
 #[test]
 fn a_read_that_is_named_and_comes_late_is_not_asked_again() {
     let mut pair = reads(1024);
@@ -801,7 +905,8 @@ fn a_read_that_is_named_and_comes_late_is_not_asked_again() {
     assert_eq!(pair.places(), [0], "it does not come");
 }
 
-/// A READ that was sent twice is complete when both copies were answered, and a fence waits for that.
+/// A READ that was sent twice is complete when both copies have their responses, and a fence waits for
+/// that.
 #[test]
 fn a_read_sent_twice_is_not_complete_before_its_copy_is_spent() {
     for second_answer in [true, false] {
@@ -827,6 +932,26 @@ fn a_read_sent_twice_is_not_complete_before_its_copy_is_spent() {
         assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success)]);
         assert_eq!(pair.places(), [1]);
     }
+}
+
+/// A responder works in order: the response to a packet that left behind the copy shows that the copy was
+/// executed, lost, or is late by no more than a network reorders. The consumer does not wait for longer.
+#[test]
+fn a_read_sent_twice_waits_no_longer_once_something_newer_is_answered() {
+    let mut pair = reads(1024);
+    pair.answer(0, GAP).unwrap();
+    pair.wait(0);
+    let sent_at = pair.now;
+    assert_eq!(pair.places(), [0]);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 1024).unwrap();
+    let sgl = pair.nodes[0].sge(0, 8);
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [1]);
+    pair.answer(1, ACK).unwrap();
+    assert_eq!(pair.nodes[0].statuses(), []);
+    pair.wait(0);
+    assert_eq!(pair.now, sent_at + Duration::from_millis(10));
+    assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
 }
 
 #[test]
@@ -861,8 +986,8 @@ fn req_06_an_answer_beyond_an_unfinished_read_is_remembered() {
     assert!(pair.nodes[0].memory.0[0][1000..3048].iter().all(|byte| *byte == 0x5a));
 }
 
-/// READ, READ, WRITE; the first answer is lost, and the peer's ACK comes when the first READ was asked
-/// for again.
+/// READ, READ, WRITE; the first response is lost, and the peer's ACK comes when the first READ was
+/// requested again.
 #[test]
 fn what_is_acknowledged_behind_a_read_is_not_sent_again() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -914,14 +1039,14 @@ fn rnr_12_what_was_refused_is_sent_again_though_an_answer_was_missing_in_the_pau
     pair.nodes[0].send(4, SendOp::Send, sgl);
     assert_eq!(pair.places(), [41, 42]);
     pair.answer(42, Syndrome::RnrNak(RnrTimer::new(12))).unwrap();
-    // The answer counts as lost, and comes.
+    // The response counts as lost, and comes.
     pair.wait(0);
     data(&mut pair, 41, Opcode::ReadResponseOnly, 8).unwrap();
     pair.wait(0);
     assert_eq!(pair.places(), [42]);
 }
 
-/// The SEND behind a READ is refused twice; the answer to the READ is lost each time, and in the second
+/// The SEND behind a READ gets two RNR NAKs; the response to the READ is lost each time, and in the second
 /// pause the SEND is acknowledged. The pause ends with nothing to send.
 fn lose_an_answer_twice(pair: &mut Pair) {
     assert_eq!(pair.places(), [0, 1]);
@@ -936,8 +1061,8 @@ fn lose_an_answer_twice(pair: &mut Pair) {
     assert_eq!(pair.places(), []);
 }
 
-/// All but the answer to a READ that was asked for again came in the pause: nothing is left to be sent
-/// whose timer would run.
+/// Everything but the response to a READ that was requested again came in the pause: no packet is left to
+/// be sent whose timer would run.
 #[test]
 fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
     let mut pair = Pair::new(10_000, CLEAN);
@@ -984,8 +1109,8 @@ fn rnr_08_the_request_that_was_refused_fails_though_an_answer_before_it_is_missi
     assert_eq!(pair.nodes[0].statuses(), ends);
 }
 
-/// A window's quarter at a slow pace takes longer than the retransmission timer: that is no silence,
-/// which would make the pace slower still.
+/// A quarter of a window at a slow rate takes longer than the timer: that is no silence, which would make
+/// the rate slower still.
 #[test]
 fn a_paced_message_asks_often_enough() {
     let mut pair = Pair::new(2 << 20, CLEAN);
@@ -1023,8 +1148,8 @@ fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
     assert_eq!((sq.next(), sq.at_cursor().unwrap().0.wr.id), (start, 0));
 }
 
-/// A message whose source goes away half sent still fails as itself when a packet of its first half
-/// has to be sent again.
+/// A message whose source is deregistered when half of it is sent still fails as itself when a packet of
+/// its first half has to be resent.
 #[test]
 fn a_fault_found_while_sending_again_fails_its_own_request() {
     for named in [0, 2] {
@@ -1051,8 +1176,8 @@ fn a_hole_that_a_peer_does_not_answer_alone_is_asked_for_with_the_rest() {
     assert_eq!(lens, [1024, 2048, 2048, 4096]);
 }
 
-/// A SEND and two READs; the SEND is sent again blindly, and then its first copy is answered. That says
-/// nothing about the READs, whose answers may be under way: the peer is asked.
+/// A SEND and two READs; the retransmission timeout resends the SEND, and then its first copy is
+/// acknowledged. That tells nothing about the READs, whose responses may be in flight: a probe is sent.
 #[test]
 fn what_follows_a_blind_resend_is_asked_for_first() {
     let mut pair = Pair::new(10_000, CLEAN);

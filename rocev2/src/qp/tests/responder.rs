@@ -1,4 +1,4 @@
-//! What a queue pair answers: order, duplicates, receives.
+//! The responses of a queue pair: order, duplicates, receives.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn reordering_within_a_burst_costs_nothing() {
     let sgl = pair.nodes[0].sge(0, 2 * 1024);
     pair.nodes[0].send(1, SendOp::Write { va: BASE, rkey }, sgl);
     pair.transmit(0);
-    // The second comes first, then both in order: the NAK is out of date before it leaves.
+    // The second comes first, then both in order: the NAK is obsolete before it leaves.
     let second = pair.wires[1][1].clone();
     pair.wires[1].push_front(second);
     pair.run_all();
@@ -110,7 +110,7 @@ fn seq_06_to_07_and_dup_05_a_gap_stays_until_it_is_filled() {
     let send = |pair: &mut Pair, at| pair.ask(at, Opcode::SendOnly, Ext::None, 1);
     assert_eq!(send(&mut pair, 0), Ok(()));
     pair.acks();
-    // Held, and not executed.
+    // Buffered, and not executed.
     assert_eq!(send(&mut pair, 2), Ok(()));
     assert_eq!(pair.acks(), []);
     pair.wait(1);
@@ -124,8 +124,8 @@ fn seq_06_to_07_and_dup_05_a_gap_stays_until_it_is_filled() {
     assert_eq!(send(&mut pair, 0), Ok(()));
     assert_eq!(pair.acks(), [(ACK, 0, 1)]);
     assert_eq!(pair.nodes[1].done.len(), 1);
-    // What was held is executed with the packet that was missing. A peer that sends all of it again
-    // gets time to close the next gap too.
+    // The buffered packets are executed with the missing one. A peer that goes back N gets time to close
+    // the next gap, too.
     assert_eq!(send(&mut pair, 1), Ok(()));
     assert_eq!(pair.acks(), [(ACK, 3, 4)]);
     assert_eq!(pair.nodes[1].done.len(), 4);
@@ -174,7 +174,7 @@ fn what_was_named_and_comes_twice_makes_the_responder_patient() {
     assert_eq!(waits, [100, 200, 400, 800]);
 }
 
-/// What is held is judged in its turn: order, keys, length; and a READ is answered then.
+/// Buffered packets are checked in their turn: order, keys, length; and a READ gets its response then.
 #[test]
 fn what_is_held_is_judged_when_its_turn_comes() {
     let mut pair = ready(1);
@@ -194,7 +194,7 @@ fn what_is_held_is_judged_when_its_turn_comes() {
     let (first, last) = (Opcode::ReadResponseFirst, Opcode::ReadResponseLast);
     assert_eq!(answers, [(first, 1), (last, 2), (Opcode::Acknowledge, 3)]);
 
-    // A peer may send nothing inside the PSNs of a READ.
+    // A peer may send no request inside the PSNs of a READ.
     let mut pair = ready(4);
     pair.ask(1, Opcode::SendOnly, Ext::None, 1).unwrap();
     pair.ask(0, Opcode::ReadRequest, read(pair.nodes[1].key, 0, 2048), 0).unwrap();
@@ -386,7 +386,7 @@ fn dup_01_to_06_and_12_a_duplicate_is_acknowledged_and_not_executed() {
     // The last opcode is unchanged: the next message is fine.
     pair.ask(3, Opcode::SendOnly, Ext::None, 5).unwrap();
     assert_eq!(pair.acks(), [(ACK, 3, 2)]);
-    // A bad key or length is not looked at, nor is the empty receive queue.
+    // A bad key or length is not checked, nor is the empty receive queue.
     let bad = Ext::Reth(Reth { va: 0, rkey: Rkey::new(1), len: 77 });
     for (opcode, ext, len) in [
         (Opcode::WriteOnly, bad, 3),
@@ -435,7 +435,7 @@ fn the_msn_wraps() {
     }
 }
 
-/// SEQ: a NAK that has not left when its gap closes is out of date.
+/// SEQ: a NAK that has not left when its gap closes is obsolete.
 #[test]
 fn a_nak_whose_gap_has_closed_does_not_leave() {
     let mut pair = ready(4);
@@ -443,7 +443,7 @@ fn a_nak_whose_gap_has_closed_does_not_leave() {
     pair.wait(1);
     pair.ask(0, Opcode::SendOnly, Ext::None, 8).unwrap();
     assert_eq!(pair.acks(), [(ACK, 1, 2)]);
-    // Nor where nothing behind the gap could be held.
+    // Nor where no packet behind the gap could be buffered.
     let mut pair = ready(4);
     assert_eq!(pair.ask(100_000, Opcode::SendOnly, Ext::None, 8), Err(DropReason::Gap));
     pair.ask(0, Opcode::SendOnly, Ext::None, 8).unwrap();

@@ -114,7 +114,7 @@ fn sgl_of(node: &Node, offset: usize, len: usize) -> SgList {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
-    /// A peer's packet, whatever it says, never panics and never writes outside the region.
+    /// No packet of a peer causes a panic or a write outside the region.
     #[test]
     fn any_packet_is_survived(
         packets in proptest::collection::vec((any::<u8>(), -3i32..6, 0usize..1100, any::<u64>(), any::<u32>(), any::<u8>()), 1..40),

@@ -3,9 +3,9 @@
 use super::cm::{Asks, Conn, Heard, Mad, State, attribute, mra, rej, rep, req};
 use super::wire::{Packet, frame};
 use super::{Foreign, qp};
-use crate::raw::Object;
+use crate::kit::numbered::Event;
+use crate::kit::raw::Object;
 use crate::sim::Deed;
-use crate::sim::ndk::Event;
 use crate::sim::packet::{Seen, opcode};
 use crate::sim::world::PORT;
 use driver::abi::*;

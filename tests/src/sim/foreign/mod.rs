@@ -24,8 +24,8 @@ pub(super) mod wire;
 pub(super) use quirks::Quirks;
 
 use super::Deed;
-use super::ndk::Event;
 use super::packet::{look, opcode};
+use crate::kit::numbered::Event;
 use cm::Conn;
 use driver::abi::*;
 use keys::{Keys, Piece};

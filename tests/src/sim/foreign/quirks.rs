@@ -35,7 +35,7 @@ pub(crate) struct Quirks {
     pub(super) ack_every: u32,
     pub(super) ack_delay: u64,
     /// The longest that it takes for what it has received, in ns.
-    pub(super) slow: u64,
+    pub(in crate::sim) slow: u64,
     /// It asks for an ACK only where it has nothing more to send.
     pub(super) rare_ack_req: bool,
     /// Its SENDs carry an immediate.
@@ -61,6 +61,12 @@ impl Quirks {
         self.cm_resend = self.cm_resend.max(500 * MS);
     }
 
+    /// A window of its packets leaves before it goes back: who goes back sooner only adds to what waits.
+    pub(crate) fn suit(&mut self, rate: u64) {
+        let window = self.window * 4500;
+        self.resend = self.resend.max(2 * window * 1_000_000_000 / rate);
+    }
+
     /// It serves storage, and has what it needs for that.
     pub(crate) const fn be_quick(&mut self) {
         (self.slow, self.resend, self.rnr_code, self.rnr_retry) = (0, 20 * MS, 12, [7; 2]);
@@ -78,7 +84,7 @@ impl Quirks {
         let finite = rng.below(4) == 0;
         let tries = [rng.below(7) as u8, rng.below(7) as u8];
         let lazy = rng.below(3);
-        Self {
+        let drawn = Self {
             strict_keys,
             keeps_length: rxe,
             middle,
@@ -99,6 +105,9 @@ impl Quirks {
             eager_mra: rng.below(4) == 0,
             cm_resend: MS * [50, 500, 4608][rng.below(3) as usize],
             dreqs: [0, 1, 15, 15][rng.below(4) as usize],
-        }
+        };
+        // It waits longer than it takes to look at an answer, behind all frames that it has room for: 4,096, by 32
+        // at a time, between which it stands still for half of `slow` on average.
+        Self { resend: drawn.resend.max(64 * drawn.slow), ..drawn }
     }
 }

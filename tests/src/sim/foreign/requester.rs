@@ -88,7 +88,9 @@ pub(crate) struct Requester {
     /// When it goes back by itself.
     due: Option<u64>,
     tries: u32,
-    paused: u64,
+    /// The peer asked for a pause until then: nothing leaves before, and whatever is answered meanwhile,
+    /// something may leave after.
+    paused: Option<u64>,
     rnr_tries: u32,
     /// Requests that asked for no ACK, one after the other.
     unasked: u32,
@@ -101,16 +103,17 @@ impl Requester {
 
     /// When something is to be done without anybody's answer.
     pub(crate) fn due(&self) -> Option<u64> {
-        self.due.map(|due| due.max(self.paused))
+        self.paused.or(self.due)
     }
 
     // ---- sending -------------------------------------------------------------------------------
 
     /// The next packet, if one may leave.
     pub(crate) fn send(&mut self, cx: &mut Context<'_>) -> Option<Packet> {
-        if cx.now < self.paused {
+        if self.paused.is_some_and(|until| cx.now < until) {
             return None;
         }
+        self.paused = None;
         if self.due.is_some_and(|due| due <= cx.now) {
             self.time_out(cx)?;
         }
@@ -258,8 +261,8 @@ impl Requester {
                     cx.excuse = Some("a foreign peer has no RNR retries left");
                     cx.ended.push(Ended::Failure(STATUS_REMOTE_RESOURCES));
                 }
-                self.paused = cx.now + crate::sim::packet::rnr_pause(code & 31);
-                self.due = Some(self.paused);
+                self.paused = Some(cx.now + crate::sim::packet::rnr_pause(code & 31));
+                self.due = self.paused;
             }
             0x60 => {
                 self.acknowledge(at, cx);
@@ -366,4 +369,66 @@ fn reth(address: u64, token: u32, len: u64) -> Vec<u8> {
 /// Bytes of a READ request's header: address, key, length.
 pub(super) fn read_reth(ext: &[u8]) -> Piece {
     Piece { address: number(ext, 0, 8), token: number(ext, 8, 4) as u32, len: number(ext, 12, 4) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Quirks;
+    use super::super::keys::Keys;
+    use super::*;
+    use rocev2::env::Rng;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn answer(syndrome: &[u8; 4]) -> Seen<'_> {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Seen {
+            src: ip,
+            dst: ip,
+            opcode: opcode::ACKNOWLEDGE,
+            solicited: false,
+            qpn: 0x11,
+            ack_req: false,
+            psn: 0,
+            marks: 0,
+            congested: false,
+            ext: syndrome,
+            payload: &[],
+        }
+    }
+
+    /// The peer refuses a SEND and takes a late copy of it in the pause. Nothing is in flight then, and
+    /// what is posted next leaves when the pause is over.
+    #[test]
+    fn a_pause_ends_though_all_was_answered_in_it() {
+        let mut rng = Rng::from_seed([1; 32]);
+        let quirks = Quirks::draw(&mut rng, true);
+        let (mut keys, mut met) = (Keys::default(), Vec::new());
+        let mut cx = Context {
+            now: 0,
+            pmtu: 256,
+            keys: &mut keys,
+            quirks: &quirks,
+            rng: &mut rng,
+            met: &mut met,
+            out: Vec::new(),
+            ended: Vec::new(),
+            received: Vec::new(),
+            excuse: None,
+            fault: None,
+            dead: false,
+        };
+        let send = |id| Wqe::new(id, NdkOperationTypeSend, 0, Op::Send(None), Vec::new());
+        let mut requester = Requester::default();
+        requester.open(0, 1);
+        requester.queue.push_back(send(1));
+        assert!(requester.send(&mut cx).is_some());
+        // RNR NAK of 0.64 ms, and the ACK.
+        requester.answer(&answer(&[0x2c, 0, 0, 0]), &mut cx);
+        requester.answer(&answer(&[0x1f, 0, 0, 1]), &mut cx);
+        requester.queue.push_back(send(2));
+        assert!(requester.send(&mut cx).is_none());
+        assert_eq!(requester.due(), Some(640_000));
+        cx.now = 640_000;
+        assert!(requester.send(&mut cx).is_some());
+    }
 }

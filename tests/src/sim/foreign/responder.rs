@@ -285,7 +285,12 @@ impl Responder {
     /// Of what came before, the ACK names the PSN before the expected one, or the last SEND or WRITE.
     fn acknowledge_again(&self, cx: &mut Context<'_>) {
         let behind = if cx.quirks.stale_ack { self.done } else { self.epsn };
-        let ack = self.aeth(behind.wrapping_sub(1), 0x1f, cx);
+        let mut ack = self.aeth(behind.wrapping_sub(1), 0x1f, cx);
+        if behind == 0 && cx.quirks.stale_ack && self.first < 0xff_0000 {
+            // Before the first one it names the PSN before 0. Nearer to that it would acknowledge what it
+            // does not have.
+            ack.psn = 0xff_ffff;
+        }
         cx.out.push(ack);
     }
 

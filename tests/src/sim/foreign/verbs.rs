@@ -5,11 +5,11 @@ use super::keys::{Mapping, Piece};
 use super::requester::{Op, Wqe};
 use super::responder::STRICT;
 use super::{Foreign, Quirks};
-use crate::raw::{Object, Post};
+use crate::kit::numbered::Event;
+use crate::kit::raw::{Object, Post};
 use crate::sim::edge::lock;
 use crate::sim::end::{End, Phase};
 use crate::sim::memory::Region;
-use crate::sim::ndk::Event;
 use crate::sim::world::{Step, World, require};
 use driver::abi::*;
 use std::hash::Hash;
@@ -62,10 +62,7 @@ impl World {
         foreign.met.drain(..).for_each(|did| self.report.deeds[did as usize] += 1);
         self.events.extend(foreign.events.drain(..));
         for (end, why) in std::mem::take(&mut foreign.excuses) {
-            // What was asked again for no need is not the network's copy.
-            if why != STRICT || self.copies {
-                self.excuse(end, why);
-            }
+            self.excuse(end, why);
         }
     }
 
@@ -87,7 +84,13 @@ impl World {
             && let Some(frame) = lock(&this.port).inbox.pop_front()
         {
             self.watch.taken(clock, &frame);
+            let (late, excused) = (self.net.was_late(&frame), foreign.excuses.len());
             foreign.take(clock, &frame);
+            // What was asked again for no need is neither the network's copy nor held back by it.
+            if !late && !self.copies && foreign.excuses[excused..].iter().any(|one| one.1 == STRICT)
+            {
+                foreign.excuses.truncate(excused);
+            }
             taken += 1;
         }
         let Some(foreign) = &mut this.foreign else { return Ok(()) };

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! scenario ─> host (load, unload) ─> DriverEntry ─> ndis, ntos
-//!      └────> ndis: two vNICs, their NICs, a switch; ndkperf's consumer on top
+//!      └────> ndis: two vNICs, their NICs, a switch; ndk-consumer on top
 //! ```
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code, reason = "it is the other side of a C interface")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use driver::abi::{NDK_MR_FLAG_ALLOW_LOCAL_WRITE, STATUS_IO_TIMEOUT};
 use hdrhistogram::Histogram;
-use ndkperf::{ReadLimits, Remote};
+use ndk_consumer::{ReadLimits, Remote};
 
 use super::Mismatches;
 use super::budget::{Budget, RECEIVES_MAX, TooMuch};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use ndkperf::Remote;
+use ndk_consumer::Remote;
 
 use super::Mismatches;
 

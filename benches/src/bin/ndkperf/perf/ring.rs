@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use driver::abi::STATUS_INSUFFICIENT_RESOURCES;
-use ndkperf::{Buffer, Mr, NdkError, Pd, Remote};
+use ndk_consumer::{Buffer, Mr, NdkError, Pd, Remote};
 
 use super::control::Control;
 use crate::failure::Failure;

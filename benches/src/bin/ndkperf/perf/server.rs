@@ -6,7 +6,7 @@ use std::time::Duration;
 use driver::abi::{
     NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
 };
-use ndkperf::{Adapter, Connector, Pd, ReadLimits};
+use ndk_consumer::{Adapter, Connector, Pd, ReadLimits};
 
 use super::Mismatches;
 use super::budget::{Budget, RECEIVES_MAX};

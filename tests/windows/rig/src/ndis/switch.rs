@@ -31,9 +31,6 @@ pub fn lose(every: usize) {
 
 pub fn send(from: usize, frame: &[u8]) {
     let count = FRAMES.fetch_add(1, Ordering::Relaxed);
-    if frame[12..14] == [0x81, 0] {
-        TAGGED.fetch_add(1, Ordering::Relaxed);
-    }
     let loss = LOSS.load(Ordering::Relaxed);
     if loss > 0 && count % loss == loss - 1 {
         return;
@@ -43,6 +40,9 @@ pub fn send(from: usize, frame: &[u8]) {
         if port != from {
             deliver(frame);
         }
+    }
+    if frame[12..14] == [0x81, 0] {
+        TAGGED.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -406,11 +406,11 @@ impl Vnic {
     }
 }
 
-/// `ndkperf`'s consumer opens its adapters here.
+/// `ndk-consumer` opens its adapters here.
 pub struct Opener(pub &'static Vnic);
 
 // SAFETY: the image keeps an open adapter valid; that is what is tested.
-unsafe impl ndkperf::Opener for Opener {
+unsafe impl ndk_consumer::Opener for Opener {
     fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
         self.0.open_ndk(version)
     }

@@ -110,8 +110,13 @@ pub(super) fn vlan(host: &dyn Host, _: &[String]) {
         assert_eq!(answer.status, 0);
     };
     move_to(a, 7);
-    let lost = frame(b.mac(), a.mac(), 4);
+    let (lost, before) = (frame(b.mac(), a.mac(), 4), switch::tagged_frames());
     a.send(&lost);
+    // It has passed when one that left behind it is heard.
+    eventually("a frame of the other VLAN", || switch::tagged_frames() > before);
+    let behind = frame(b.mac(), a.mac(), 6);
+    switch::send(usize::MAX, &[&behind[..12], &[0x81, 0, 0, 42], &behind[12..]].concat());
+    eventually("a frame of the old VLAN", || has_heard(b, &behind));
     move_to(b, 7);
     let found = frame(b.mac(), a.mac(), 5);
     a.send(&found);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use driver::abi::*;
-use ndkperf::Adapter;
+use ndk_consumer::Adapter;
 
 use super::net::Net;
 use super::*;

@@ -91,7 +91,7 @@ pub fn run(arguments: &[String], host: &dyn Host) -> ! {
     )
 }
 
-/// Whether ndkperf's consumer can call the image: elsewhere the tables that it knows have the calling
+/// Whether `ndk-consumer` can call the image: elsewhere the tables that it knows have the calling
 /// convention of the host, which is not the image's.
 const IS_CONSUMER: bool = cfg!(windows);
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use driver::abi::*;
-use ndkperf::{
+use ndk_consumer::{
     Adapter, Buffer, Connector, Cq, FastRegister, Listener, Mr, NdkError, Pd, Qp, QpConfig,
     ReadLimits, Remote,
 };

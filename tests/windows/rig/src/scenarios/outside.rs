@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ndkperf::Adapter;
+use ndk_consumer::Adapter;
 
 use super::net::{PATIENCE, PORT};
 use super::*;

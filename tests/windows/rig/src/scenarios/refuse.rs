@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use driver::abi::*;
-use ndkperf::{Adapter, Buffer, Listener, NdkError, QpConfig, SrqConfig};
+use ndk_consumer::{Adapter, Buffer, Listener, NdkError, QpConfig, SrqConfig};
 
 use super::net::{ALL_ACCESS, LIMITS, Net, PATIENCE, PORT, Side, register_again};
 use super::*;

@@ -1,7 +1,7 @@
 //! Frames, of TCP/IP and of RoCE.
 
 use driver::abi::*;
-use driver::counter_sets::SETS;
+use ndis_driver::counter_sets::SETS;
 
 use super::net::{Net, PATIENCE};
 use super::*;

@@ -1,0 +1,116 @@
+//! Memory that an adapter may reach.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use driver::abi::PAGE_SIZE;
+
+/// Page-aligned memory, zero at first, which a registration gives to the adapter.
+///
+/// The adapter reads and writes it at any time, as a device does by DMA. So there are no
+/// references into it, only copies in and out; what a copy sees of bytes in transfer is undefined
+/// until the completion that ends the transfer has been seen.
+#[derive(Debug)]
+pub struct Buffer {
+    start: NonNull<u8>,
+    layout: Layout,
+    len: usize,
+}
+
+// SAFETY: plain memory, owned; see the type for what concurrent access means.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `len` bytes.
+    ///
+    /// # Panics
+    /// If there is no such memory.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self::try_new(len).expect("there is memory for the buffer")
+    }
+
+    /// `len` bytes; `None` where there is no such memory.
+    #[must_use]
+    pub fn try_new(len: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(len.max(1), PAGE_SIZE).ok()?.pad_to_align();
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout, len })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Copies `bytes` in at `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset..offset + bytes.len());
+        // SAFETY: the range lies inside, and nobody holds a reference to it.
+        unsafe { to.copy_from(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Copies out from `offset` until `bytes` is full.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        let from = self.at(offset..offset + bytes.len());
+        // SAFETY: the range lies inside and is initialized.
+        unsafe { from.copy_to(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// The address of `range`, which must lie inside.
+    fn at(&self, range: Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        self.as_ptr().wrapping_add(range.start)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`.
+        unsafe { dealloc(self.as_ptr(), self.layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let buffer = Buffer::new(5000);
+        assert_eq!(buffer.as_ptr().addr() % PAGE_SIZE, 0);
+        buffer.write(4998, &[1, 2]);
+        let mut bytes = [9; 3];
+        buffer.read(4997, &mut bytes);
+        assert_eq!(bytes, [0, 1, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "of 10")]
+    fn nothing_is_written_past_the_end() {
+        Buffer::new(10).write(9, &[0, 0]);
+    }
+}

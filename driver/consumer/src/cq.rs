@@ -1,0 +1,237 @@
+//! Completion queues: polled, or waited for by arm and notify.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use driver::abi::*;
+
+use crate::object::Handle;
+use crate::request::{Request, create};
+use crate::{Adapter, NdkError, Result};
+
+/// The completions that `NdkArmCq` waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arm {
+    /// Faults of the queue only.
+    Errors,
+    /// Any completion.
+    Any,
+    /// A receive of a solicited send, or any failure.
+    Solicited,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    object: Handle<NDK_CQ>,
+    /// NDK leaves it to the consumer to serialize polling and arming.
+    serial: Mutex<()>,
+    notice: Arc<Notice>,
+    _adapter: Arc<Adapter>,
+}
+
+/// The record of the notification callback.
+#[derive(Debug, Default)]
+pub(crate) struct Notice {
+    state: Mutex<NoticeState>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct NoticeState {
+    count: u64,
+    fault: Option<NTSTATUS>,
+}
+
+impl Cq {
+    pub(crate) fn create(adapter: &Arc<Adapter>, depth: u32) -> Result<Arc<Self>> {
+        let notice = Arc::new(Notice::default());
+        let context = Arc::as_ptr(&notice).cast_mut().cast();
+        // SAFETY: the adapter is open; `notice` lives until the CQ is closed.
+        let object = create("NdkCreateCq", |completion, completion_context, out| unsafe {
+            (adapter.table().NdkCreateCq)(
+                adapter.as_ptr(),
+                depth,
+                Some(notified),
+                context,
+                std::ptr::null(),
+                completion,
+                completion_context,
+                out,
+            )
+        })?;
+        // SAFETY: just created for us.
+        let object = unsafe { Handle::new(object) };
+        let serial = Mutex::new(());
+        Ok(Arc::new(Self { object, serial, notice, _adapter: Arc::clone(adapter) }))
+    }
+
+    /// Takes up to `results.len()` completions; returns how many. Never waits.
+    pub fn results(&self, results: &mut [NDK_RESULT]) -> usize {
+        let _serial = self.serialize();
+        // SAFETY: the CQ is open, polling is serialized, and the array has that many elements.
+        let taken = unsafe {
+            (self.object.table().NdkGetCqResults)(
+                self.as_ptr(),
+                results.as_mut_ptr(),
+                results.len() as ULONG,
+            )
+        };
+        taken as usize
+    }
+
+    /// As [`Cq::results`], with operation types and invalidated tokens.
+    pub fn results_ex(&self, results: &mut [NDK_RESULT_EX]) -> usize {
+        let _serial = self.serialize();
+        // SAFETY: the CQ is open, polling is serialized, and the array has that many elements.
+        let taken = unsafe {
+            (self.object.table().NdkGetCqResultsEx)(
+                self.as_ptr(),
+                results.as_mut_ptr(),
+                results.len() as ULONG,
+            )
+        };
+        taken as usize
+    }
+
+    /// Asks for one notification.
+    pub fn arm(&self, arm: Arm) {
+        let kind = match arm {
+            Arm::Errors => NDK_CQ_NOTIFY_ERRORS,
+            Arm::Any => NDK_CQ_NOTIFY_ANY,
+            Arm::Solicited => NDK_CQ_NOTIFY_SOLICITED,
+        };
+        let _serial = self.serialize();
+        // SAFETY: the CQ is open, and arming is serialized.
+        unsafe { (self.object.table().NdkArmCq)(self.as_ptr(), kind) }
+    }
+
+    /// How many notifications have come so far.
+    #[must_use]
+    pub fn notifications(&self) -> u64 {
+        self.notice.count()
+    }
+
+    /// Waits until more than `seen` notifications have come; false if `timeout` passes first.
+    ///
+    /// # Errors
+    /// The status of a notification that told of a fault: the queue and its QPs are dead.
+    pub fn wait_notification(&self, seen: u64, timeout: Duration) -> Result<bool> {
+        self.notice.wait("CqNotification", seen, timeout)
+    }
+
+    /// Takes completions, and waits for the first one if there is none; 0 if `timeout` passes.
+    ///
+    /// # Errors
+    /// As [`Cq::wait_notification`].
+    pub fn wait_results_ex(
+        &self,
+        results: &mut [NDK_RESULT_EX],
+        timeout: Duration,
+    ) -> Result<usize> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let taken = self.results_ex(results);
+            if taken > 0 {
+                return Ok(taken);
+            }
+            // Read before arming: a callback that comes in between must not be missed. Polling
+            // once more covers what came before the arm took effect.
+            let seen = self.notifications();
+            self.arm(Arm::Any);
+            let taken = self.results_ex(results);
+            if taken > 0 {
+                return Ok(taken);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.wait_notification(seen, left)? {
+                return Ok(self.results_ex(results));
+            }
+        }
+    }
+
+    /// Changes the depth, if the adapter can.
+    ///
+    /// # Errors
+    /// Depth above the adapter's limit or below the present fill, no resources.
+    pub fn resize(&self, depth: u32) -> Result<()> {
+        // SAFETY: the CQ is open.
+        let request = Request::start("NdkResizeCq", |completion, context| unsafe {
+            (self.object.table().NdkResizeCq)(self.as_ptr(), depth, completion, context)
+        });
+        request.wait()
+    }
+
+    /// Lets notifications wait for `count` completions or `interval_us` microseconds.
+    ///
+    /// # Errors
+    /// Not supported by the adapter, or limits that exclude each other.
+    pub fn moderate(&self, interval_us: u32, count: u32) -> Result<()> {
+        // SAFETY: the CQ is open.
+        let status = unsafe {
+            (self.object.table().NdkControlCqInterruptModeration)(self.as_ptr(), interval_us, count)
+        };
+        NdkError::check("NdkControlCqInterruptModeration", status)
+    }
+
+    /// The C object, for calls that this wrapper does not make.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut NDK_CQ {
+        self.object.as_ptr()
+    }
+
+    fn serialize(&self) -> MutexGuard<'_, ()> {
+        self.serial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notice {
+    fn lock(&self) -> MutexGuard<'_, NoticeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many notifications have come so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.lock().count
+    }
+
+    /// Waits until more than `seen` have come; false if `timeout` passes first, the status of one
+    /// that told of a fault as the error of `call`.
+    pub(crate) fn wait(&self, call: &'static str, seen: u64, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if let Some(status) = state.fault {
+                return Err(NdkError { status, call });
+            }
+            if state.count > seen {
+                return Ok(true);
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return Ok(false);
+            };
+            state =
+                self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn notify(&self, status: NTSTATUS) {
+        let mut state = self.lock();
+        state.count += 1;
+        if !status.is_success() {
+            state.fault = Some(status);
+        }
+        drop(state);
+        self.arrived.notify_all();
+    }
+}
+
+/// The notification callback of a CQ or SRQ.
+///
+/// # Safety
+/// `context` is the `Notice` of an open object.
+pub(crate) unsafe extern "system" fn notified(context: PVOID, status: NTSTATUS) {
+    // SAFETY: the object keeps its notice until the close completion, the last callback of all.
+    let notice = unsafe { &*context.cast_const().cast::<Notice>() };
+    notice.notify(status);
+}

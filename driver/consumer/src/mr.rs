@@ -1,0 +1,166 @@
+//! Registered memory, and the elements of work requests that name it.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use driver::abi::{FALSE, NDK_MR, NDK_SGE, ULONG};
+
+use crate::object::Handle;
+use crate::request::{Request, create};
+use crate::{Buffer, Mdl, Pd, Result};
+
+/// A buffer that the adapter can reach, until this is dropped.
+#[derive(Debug)]
+pub struct Mr {
+    object: Handle<NDK_MR>,
+    buffer: Buffer,
+    /// Locked and unchanged as long as the registration lasts.
+    _mdl: Mdl,
+    _pd: Arc<Pd>,
+}
+
+// SAFETY: the MDL is only read, and names memory that `buffer` owns.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    pub(crate) fn register(pd: &Arc<Pd>, buffer: Buffer, flags: u32) -> Result<Arc<Self>> {
+        // SAFETY: the PD is open.
+        let object = create("NdkCreateMr", |completion, context, out| unsafe {
+            (pd.table().NdkCreateMr)(pd.as_ptr(), FALSE, completion, context, out)
+        })?;
+        // SAFETY: just created for us.
+        let object = unsafe { Handle::new(object) };
+        let mut mdl = Mdl::try_new(buffer.as_ptr(), buffer.len())?;
+        // SAFETY: the MR is open; the MDL describes `buffer`, and both outlive the registration.
+        let request = Request::start("NdkRegisterMr", |completion, context| unsafe {
+            (object.table().NdkRegisterMr)(
+                object.as_ptr(),
+                mdl.as_mut_ptr(),
+                buffer.len(),
+                flags,
+                completion,
+                context,
+            )
+        });
+        request.wait()?;
+        Ok(Arc::new(Self { object, buffer, _mdl: mdl, _pd: Arc::clone(pd) }))
+    }
+
+    /// The memory.
+    #[must_use]
+    pub const fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// The token that names this region in our own work requests.
+    #[must_use]
+    pub fn local_token(&self) -> u32 {
+        // SAFETY: the MR is open and registered.
+        unsafe { (self.object.table().NdkGetLocalTokenFromMr)(self.object.as_ptr()) }
+    }
+
+    /// The token to hand to the peer.
+    #[must_use]
+    pub fn remote_token(&self) -> u32 {
+        // SAFETY: the MR is open and registered.
+        unsafe { (self.object.table().NdkGetRemoteTokenFromMr)(self.object.as_ptr()) }
+    }
+
+    /// An element over `range` of the buffer.
+    ///
+    /// # Panics
+    /// If the range does not lie inside the buffer or is 4 GiB or longer.
+    #[must_use]
+    pub fn sge(&self, range: Range<usize>) -> Sge<'_> {
+        assert!(range.start <= range.end && range.end <= self.buffer.len(), "{range:?}");
+        let address = self.buffer.as_ptr().wrapping_add(range.start).cast();
+        let length = ULONG::try_from(range.len()).expect("an element is shorter than 4 GiB");
+        Sge(NDK_SGE::from_virtual(address, length, self.local_token()), PhantomData)
+    }
+
+    /// How the peer names the byte at `offset`.
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Remote {
+        let address = self.buffer.as_ptr().addr() as u64 + offset as u64;
+        Remote { address, token: self.remote_token() }
+    }
+
+    /// The C object, for calls that this wrapper does not make.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut NDK_MR {
+        self.object.as_ptr()
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: the MR is open and registered.
+        let request = Request::start("NdkDeregisterMr", |completion, context| unsafe {
+            (self.object.table().NdkDeregisterMr)(self.object.as_ptr(), completion, context)
+        });
+        // The close that follows ends the registration even if this fails.
+        let _ = request.wait();
+    }
+}
+
+/// One element of a work request.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Sge<'a>(NDK_SGE, PhantomData<&'a [u8]>);
+
+impl Sge<'_> {
+    /// An element by its numbers. They are labels that the provider checks, good or not.
+    #[must_use]
+    pub fn at(address: u64, len: u32, token: u32) -> Self {
+        let label = std::ptr::without_provenance_mut(address as usize);
+        Self(NDK_SGE::from_virtual(label, len as ULONG, token), PhantomData)
+    }
+
+    /// The C array that a slice of elements is.
+    pub(crate) const fn as_ptr(elements: &[Self]) -> *const NDK_SGE {
+        elements.as_ptr().cast()
+    }
+}
+
+/// A piece of the data of an inline request: memory of any kind, as it is copied at the post.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct InlineData<'a>(Sge<'a>);
+
+impl<'a> From<&'a [u8]> for InlineData<'a> {
+    /// # Panics
+    /// If the piece is 4 GiB or longer.
+    fn from(piece: &'a [u8]) -> Self {
+        let length = ULONG::try_from(piece.len()).expect("a piece is shorter than 4 GiB");
+        let address = piece.as_ptr().cast_mut().cast();
+        Self(Sge(NDK_SGE::from_virtual(address, length, 0), PhantomData))
+    }
+}
+
+impl<'a> InlineData<'a> {
+    /// The elements that a slice of pieces is.
+    pub(crate) const fn as_sges<'s>(pieces: &'s [Self]) -> &'s [Sge<'a>] {
+        // SAFETY: the type is transparent.
+        unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast(), pieces.len()) }
+    }
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Remote {
+    /// Its address there.
+    pub address: u64,
+    /// The peer's remote token.
+    pub token: u32,
+}
+
+impl Remote {
+    /// The same region, `offset` bytes further.
+    #[must_use]
+    pub const fn at(self, offset: usize) -> Self {
+        Self { address: self.address.wrapping_add(offset as u64), token: self.token }
+    }
+}

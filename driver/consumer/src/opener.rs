@@ -1,0 +1,34 @@
+//! Where the consumer meets the provider: the place that NDIS takes on Windows.
+
+use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
+
+/// Opens and closes NDK adapters.
+///
+/// # Safety
+/// An opened adapter is valid, tables and all, until it is closed.
+pub unsafe trait Opener: Send + Sync {
+    /// Opens an adapter that runs at `version` or a higher minor version of it.
+    ///
+    /// # Errors
+    /// As `OPEN_NDK_ADAPTER_HANDLER`: bad version, not ready, no resources.
+    fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS>;
+
+    /// Closes an adapter; returns when everything under it is closed and silent.
+    ///
+    /// # Safety
+    /// `adapter` came from `open` and is not used afterwards.
+    unsafe fn close(&self, adapter: *mut NDK_ADAPTER);
+}
+
+#[cfg(target_os = "linux")]
+// SAFETY: the provider keeps an open adapter valid until it is closed.
+unsafe impl Opener for driver::Provider {
+    fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+        self.open_adapter(version)
+    }
+
+    unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
+        // SAFETY: the caller passes an open adapter and lets go of it.
+        unsafe { self.close_adapter(adapter) }
+    }
+}

@@ -1,0 +1,81 @@
+//! The kernel's own objects, as far as memory for them has to be supplied. x64 sizes.
+
+use super::*;
+
+/// The declarations of a WDK's headers.
+#[cfg(all(feature = "wdk", windows, target_env = "msvc"))]
+pub use wdk_sys::{DRIVER_OBJECT, KDPC, KEVENT, KIRQL, KTIMER, UNICODE_STRING};
+
+#[cfg(not(all(feature = "wdk", windows, target_env = "msvc")))]
+pub use declared::*;
+
+/// Declarations by hand, for objects in memory of ours.
+#[cfg(not(all(feature = "wdk", windows, target_env = "msvc")))]
+mod declared {
+    use crate::abi::USHORT;
+    use core::ffi::c_void;
+
+    /// A dispatcher event; the kernel knows its inside.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct KEVENT([u64; 3]);
+
+    /// A deferred procedure call.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct KDPC([u64; 8]);
+
+    /// A timer that may queue a DPC.
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub struct KTIMER([u64; 8]);
+
+    /// A counted UTF-16 string.
+    #[derive(Clone, Copy, Debug)]
+    #[repr(C)]
+    pub struct UNICODE_STRING {
+        /// In bytes.
+        pub Length: USHORT,
+        pub MaximumLength: USHORT,
+        pub Buffer: *mut u16,
+    }
+
+    /// The service and the driver as the I/O manager hands them to `DriverEntry`; opaque here.
+    pub type DRIVER_OBJECT = c_void;
+
+    pub type KIRQL = u8;
+}
+
+layout!(KEVENT, 0x18 {});
+layout!(KDPC, 0x40 {});
+layout!(KTIMER, 0x40 {});
+layout!(UNICODE_STRING, 0x10 { Length: 0, MaximumLength: 2, Buffer: 8 });
+
+/// `KDEFERRED_ROUTINE`. Runs at DISPATCH_LEVEL.
+pub type KDEFERRED_ROUTINE =
+    unsafe extern "system" fn(dpc: *mut KDPC, context: PVOID, arg1: PVOID, arg2: PVOID);
+/// `KSTART_ROUTINE`. Runs at PASSIVE_LEVEL.
+pub type KSTART_ROUTINE = unsafe extern "system" fn(context: PVOID);
+
+pub const PASSIVE_LEVEL: KIRQL = 0;
+pub const DISPATCH_LEVEL: KIRQL = 2;
+pub const NotificationEvent: i32 = 0;
+pub const SynchronizationEvent: i32 = 1;
+/// `KWAIT_REASON`.
+pub const Executive: i32 = 0;
+/// `KPROCESSOR_MODE`.
+pub const KernelMode: i8 = 0;
+/// `MEMORY_CACHING_TYPE`.
+pub const MmCached: i32 = 1;
+pub const NormalPagePriority: ULONG = 16;
+pub const MdlMappingNoExecute: ULONG = 0x4000_0000;
+/// `POOL_TYPE`.
+pub const NonPagedPoolNx: i32 = 512;
+/// Flag of `ExAllocatePool2`.
+pub const POOL_FLAG_NON_PAGED: u64 = 0x40;
+/// Flag of `ExAllocatePool2`; without it the memory comes zeroed.
+pub const POOL_FLAG_UNINITIALIZED: u64 = 0x02;
+pub const THREAD_ALL_ACCESS: ULONG = 0x001F_FFFF;
+pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: ULONG = 2;
+/// Bug check `MANUALLY_INITIATED_CRASH1`: a driver stopped the system by itself.
+pub const MANUALLY_INITIATED_CRASH1: ULONG = 0xDEAD_DEAD;

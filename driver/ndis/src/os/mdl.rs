@@ -1,0 +1,48 @@
+//! Mappings of a consumer's MDLs.
+//!
+//! The caller's MDL is never mapped itself: its mapping belongs to others, and NDKPI requires it unchanged.
+//! Where it has none, a partial MDL of ours gets one.
+#![allow(unsafe_code, reason = "calls the kernel")]
+
+use crate::abi::imports::{
+    IoAllocateMdl, IoBuildPartialMdl, IoFreeMdl, MmMapLockedPagesSpecifyCache,
+};
+use crate::abi::*;
+use core::ptr::{NonNull, null_mut};
+use driver::platform::Mapped;
+
+/// A mapping of a locked MDL; `None` for lack of page table entries or pool. IRQL <= DISPATCH_LEVEL.
+pub(crate) fn map(mdl: &MDL) -> Option<Mapped> {
+    if let Some(address) = mdl.system_address() {
+        return NonNull::new(address).map(Mapped::borrowed);
+    }
+    let partial = partial(mdl)?;
+    let priority = NormalPagePriority | MdlMappingNoExecute;
+    // SAFETY: the partial MDL describes locked pages; a kernel mapping raises no exception.
+    let address = unsafe {
+        MmMapLockedPagesSpecifyCache(partial, KernelMode, MmCached, null_mut(), 0, priority)
+    };
+    let Some(address) = NonNull::new(address.cast()) else {
+        free(partial.cast());
+        return None;
+    };
+    Some(Mapped::owned(address, partial.cast(), free))
+}
+
+fn partial(mdl: &MDL) -> Option<*mut MDL> {
+    let (address, len) = (mdl.virtual_address(), mdl.ByteCount);
+    // SAFETY: only room for the pages is made; the address is an index.
+    let partial = unsafe { IoAllocateMdl(address, len, 0, 0, null_mut()) };
+    if partial.is_null() {
+        return None;
+    }
+    // SAFETY: the source is locked, and the target has room for the same pages.
+    unsafe { IoBuildPartialMdl(mdl, partial, address, len) };
+    Some(partial)
+}
+
+/// Frees a partial MDL, and with it its mapping.
+fn free(partial: PVOID) {
+    // SAFETY: from `partial`, and nobody else's.
+    unsafe { IoFreeMdl(partial.cast()) };
+}

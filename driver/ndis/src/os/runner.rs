@@ -1,0 +1,313 @@
+//! The runner of the poll core: a DPC for short work, a pinned thread for long work, and never both.
+//!
+//! The [`RunToken`] decides which. A thread that adds work wakes the [`Waker`], which queues a DPC if there
+//! is no runner. The DPC takes turns until there is no work, or until its budget of turns or time is spent;
+//! then the thread continues at PASSIVE_LEVEL, raised to DISPATCH_LEVEL for one turn at a time, so that
+//! neither the DPC watchdog nor other DPCs of the processor suffer.
+#![allow(unsafe_code, reason = "calls the kernel, which calls back with a pointer")]
+
+use super::Clock;
+use super::sync::{Event, at_dispatch};
+use super::thread::{Thread, pin_to};
+use crate::abi::imports::{
+    KeCancelTimer, KeFlushQueuedDpcs, KeInitializeDpc, KeInitializeTimer, KeInsertQueueDpc,
+    KeSetTimer,
+};
+use crate::abi::*;
+use crate::handler::{handler, object};
+use crate::token::RunToken;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{RawWaker, RawWakerVTable, Waker};
+use core::time::Duration;
+use driver::{PollCore, Shard, Turn};
+use rocev2::env::Instant;
+
+/// The turn of a core that has ended.
+const STOPPED: Turn = Turn { busy: false, next: None, edge_failed: false, stopped: true };
+/// Turns of one DPC, at most; the core itself bounds the frames of a turn.
+const DPC_TURNS: u32 = 16;
+/// Time of one DPC, at most.
+const DPC_TIME: Duration = Duration::from_micros(100);
+/// Turns without work before the thread returns the core to DPCs.
+const IDLE_TURNS: u32 = 64;
+/// Deadlines nearer than this are polled for: a kernel timer fires on clock ticks, up to 15 ms apart.
+const NEAR: Duration = Duration::from_millis(1);
+
+/// A poll core with its DPC, timer and thread.
+pub(crate) struct Runner {
+    host: Arc<Host>,
+    shard: Arc<Shard>,
+    thread: Option<Thread>,
+}
+
+/// The context of the kernel's callbacks.
+struct Host {
+    token: RunToken,
+    /// The core; it belongs to the holder of the token.
+    core: UnsafeCell<Option<PollCore>>,
+    clock: Clock,
+    dpc: UnsafeCell<KDPC>,
+    timer: UnsafeCell<KTIMER>,
+    timer_dpc: UnsafeCell<KDPC>,
+    thread_work: Event,
+    stopped: Event,
+    ending: AtomicBool,
+}
+
+// SAFETY: the token admits one runner to the core, and the kernel serializes its own objects.
+unsafe impl Send for Host {}
+// SAFETY: as above.
+unsafe impl Sync for Host {}
+
+impl Runner {
+    /// Creates a core and starts to run it. PASSIVE_LEVEL.
+    pub(crate) fn start(
+        processor: u32,
+        make: impl FnOnce(&Waker) -> PollCore,
+    ) -> Result<Self, NTSTATUS> {
+        let host = Arc::new(Host {
+            token: RunToken::new(),
+            core: UnsafeCell::new(None),
+            clock: Clock::new(),
+            dpc: UnsafeCell::new(KDPC::default()),
+            timer: UnsafeCell::new(KTIMER::default()),
+            timer_dpc: UnsafeCell::new(KDPC::default()),
+            thread_work: Event::synchronization(),
+            stopped: Event::notification(),
+            ending: AtomicBool::new(false),
+        });
+        host.init();
+        let body = Arc::clone(&host);
+        let thread = Thread::start(move || body.run_thread(processor))?;
+        let core = make(&waker(Arc::clone(&host)));
+        let shard = Arc::clone(core.shard());
+        // SAFETY: nobody runs: the core that would schedule is only put here now.
+        unsafe { *host.core.get() = Some(core) };
+        host.schedule();
+        Ok(Self { host, shard, thread: Some(thread) })
+    }
+
+    /// The rings of its core.
+    pub(crate) const fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+}
+
+impl Drop for Runner {
+    /// Ends the core and its runners. Every adapter was closed before. PASSIVE_LEVEL.
+    fn drop(&mut self) {
+        while self.shard.stop().is_err() {
+            super::sync::sleep(Duration::from_millis(1));
+        }
+        self.host.stopped.wait();
+        // SAFETY: an initialized timer. It may have expired already; its DPC is waited for below.
+        unsafe { KeCancelTimer(self.host.timer.get()) };
+        self.host.ending.store(true, Ordering::Release);
+        self.host.thread_work.set();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+        // SAFETY: PASSIVE_LEVEL. No DPC of ours is queued or runs after this.
+        unsafe { KeFlushQueuedDpcs() };
+        // SAFETY: nobody runs any more. The core goes away here, not with the last waker, because
+        // the core itself holds wakers.
+        drop(unsafe { (*self.host.core.get()).take() });
+    }
+}
+
+impl Host {
+    fn init(self: &Arc<Self>) {
+        let context: PVOID = Arc::as_ptr(self).cast_mut().cast();
+        // SAFETY: memory for a DPC that lives as long as the host, whose runner ends it first.
+        unsafe { KeInitializeDpc(self.dpc.get(), run_dpc, context) };
+        // SAFETY: as above.
+        unsafe { KeInitializeDpc(self.timer_dpc.get(), timer_dpc, context) };
+        // SAFETY: as above.
+        unsafe { KeInitializeTimer(self.timer.get()) };
+    }
+
+    /// Announces work. IRQL <= DISPATCH_LEVEL.
+    fn schedule(&self) {
+        if self.token.schedule() {
+            // SAFETY: an initialized DPC; queued at most once, as the token says.
+            unsafe { KeInsertQueueDpc(self.dpc.get(), null_mut(), null_mut()) };
+        }
+    }
+
+    /// Takes a turn of the core, as the holder of the token.
+    fn turn(&self) -> Turn {
+        // SAFETY: the caller holds the token.
+        let core = unsafe { &mut *self.core.get() };
+        core.as_mut().map_or(STOPPED, |core| core.poll(self.clock.now()))
+    }
+
+    fn announce_sleep(&self, sleeping: bool) {
+        // SAFETY: the caller holds the token.
+        if let Some(core) = unsafe { &mut *self.core.get() } {
+            core.announce_sleep(sleeping);
+        }
+    }
+
+    /// DISPATCH_LEVEL, with the token scheduled.
+    fn run_dpc(&self) {
+        self.token.start();
+        self.announce_sleep(false);
+        let deadline = self.clock.now() + DPC_TIME;
+        for _ in 0..DPC_TURNS {
+            let turn = self.turn();
+            if turn.stopped {
+                return self.stopped.set();
+            }
+            if !turn.busy && self.rest() {
+                return;
+            }
+            if self.clock.now() >= deadline {
+                break;
+            }
+        }
+        self.token.hand_over();
+        self.thread_work.set();
+    }
+
+    /// Leaves the core asleep, with its timer set. Returns false if there is work after all.
+    fn rest(&self) -> bool {
+        self.announce_sleep(true);
+        // This turn finds work that came before the announcement; work that comes after it wakes.
+        let turn = self.turn();
+        if turn.busy || turn.stopped {
+            self.announce_sleep(false);
+            return false;
+        }
+        if let Some(next) = turn.next {
+            if next.saturating_since(self.clock.now()) < NEAR {
+                self.announce_sleep(false);
+                return false;
+            }
+            self.set_timer(next);
+        }
+        if self.token.finish() {
+            return true;
+        }
+        self.announce_sleep(false);
+        false
+    }
+
+    fn set_timer(&self, at: Instant) {
+        let wait = at.saturating_since(self.clock.now());
+        // A negative time is relative, in units of 100 ns. It is never zero, which would be an absolute
+        // time.
+        let due = -i64::try_from(wait.as_nanos().div_ceil(100)).unwrap_or(i64::MAX).max(1);
+        // SAFETY: initialized objects; a timer that was set already is set anew.
+        unsafe { KeSetTimer(self.timer.get(), due, self.timer_dpc.get()) };
+    }
+
+    /// PASSIVE_LEVEL.
+    fn run_thread(&self, processor: u32) {
+        pin_to(processor);
+        loop {
+            self.thread_work.wait();
+            if self.ending.load(Ordering::Acquire) {
+                return;
+            }
+            at_dispatch(|| {
+                self.token.start();
+                self.announce_sleep(false);
+            });
+            self.run_turns();
+        }
+    }
+
+    /// Runs turns at PASSIVE_LEVEL until the core sleeps. Between turns other threads of its processor may
+    /// run.
+    fn run_turns(&self) {
+        let mut idle = 0;
+        loop {
+            let turn = at_dispatch(|| self.turn());
+            if turn.stopped {
+                return self.stopped.set();
+            }
+            idle = if turn.busy { 0 } else { idle + 1 };
+            if idle >= IDLE_TURNS && at_dispatch(|| self.rest()) {
+                return;
+            }
+        }
+    }
+}
+
+handler! {
+    /// The DPC of a host, which outlives it.
+    fn run_dpc(_dpc: *mut KDPC, host: &Host = object(context: PVOID), _a: PVOID, _b: PVOID) {
+        host.run_dpc();
+    }
+}
+
+handler! {
+    /// The DPC of a host's timer. The host outlives it.
+    fn timer_dpc(_dpc: *mut KDPC, host: &Host = object(context: PVOID), _a: PVOID, _b: PVOID) {
+        host.schedule();
+    }
+}
+
+/// A waker that schedules. It is a raw one, because an `Arc` of it may be dropped at DISPATCH_LEVEL and
+/// must then touch nothing but the count.
+fn waker(host: Arc<Host>) -> Waker {
+    let data = Arc::into_raw(host).cast();
+    // SAFETY: the table below keeps the counts of the `Arc`.
+    unsafe { Waker::from_raw(RawWaker::new(data, &WAKER)) }
+}
+
+static WAKER: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        // SAFETY: every waker holds one count.
+        unsafe { Arc::increment_strong_count(data.cast::<Host>()) };
+        RawWaker::new(data, &WAKER)
+    },
+    |data| {
+        // SAFETY: the count of this waker, handed over.
+        let host = unsafe { Arc::from_raw(data.cast::<Host>()) };
+        host.schedule();
+    },
+    |data| {
+        // SAFETY: the waker keeps its count during the call.
+        let host = unsafe { &*data.cast::<Host>() };
+        host.schedule();
+    },
+    // SAFETY: the count of this waker, given back.
+    |data| drop(unsafe { Arc::from_raw(data.cast::<Host>()) }),
+);
+
+/// Waits at PASSIVE_LEVEL for one value from the core's turn.
+pub(crate) struct Reply<T> {
+    inner: Arc<ReplyCell<T>>,
+}
+
+struct ReplyCell<T> {
+    event: Event,
+    value: super::sync::SpinLock<Option<T>>,
+}
+
+impl<T: Send + 'static> Reply<T> {
+    /// The waiting half, and the function that the core calls. PASSIVE_LEVEL.
+    pub(crate) fn new() -> (Self, Box<dyn FnOnce(T) + Send>) {
+        let inner = Arc::new(ReplyCell {
+            event: Event::notification(),
+            value: super::sync::SpinLock::new(None),
+        });
+        let other = Arc::clone(&inner);
+        let give = Box::new(move |value| {
+            *other.value.lock() = Some(value);
+            other.event.set();
+        });
+        (Self { inner }, give)
+    }
+
+    /// PASSIVE_LEVEL.
+    pub(crate) fn wait(self) -> Option<T> {
+        self.inner.event.wait();
+        self.inner.value.lock().take()
+    }
+}

@@ -1,0 +1,165 @@
+//! System threads, and a work queue for one.
+#![allow(unsafe_code, reason = "calls the kernel")]
+
+use super::sync::{Event, at_dispatch, wait};
+use crate::abi::imports::{
+    KeSetSystemAffinityThreadEx, ObReferenceObjectByHandle, ObfDereferenceObject,
+    PsCreateSystemThread, PsTerminateSystemThread, ZwClose,
+};
+use crate::abi::*;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
+use crossbeam_queue::ArrayQueue;
+
+/// A running system thread. The code that started it signals it to end and then joins it.
+pub(crate) struct Thread {
+    object: PVOID,
+}
+
+// SAFETY: a reference to a kernel object belongs to no thread.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
+type Body = Box<dyn FnOnce() + Send>;
+
+impl Thread {
+    /// Starts a thread at PASSIVE_LEVEL. PASSIVE_LEVEL.
+    pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> Result<Self, NTSTATUS> {
+        let body: Box<Body> = Box::new(Box::new(body));
+        let context: PVOID = Box::into_raw(body).cast();
+        let (mut handle, nothing) = (null_mut(), null_mut());
+        // SAFETY: the thread takes the boxed body over if it starts.
+        let started = unsafe {
+            PsCreateSystemThread(
+                &mut handle,
+                THREAD_ALL_ACCESS,
+                nothing,
+                nothing,
+                nothing,
+                thread_entry,
+                context,
+            )
+        };
+        if let Err(status) = started.ok() {
+            // SAFETY: no thread took it.
+            drop(unsafe { Box::from_raw(context.cast::<Body>()) });
+            return Err(status);
+        }
+        let mut object = null_mut();
+        // SAFETY: the handle was just made; a reference to its thread cannot fail.
+        let status = unsafe {
+            ObReferenceObjectByHandle(
+                handle,
+                THREAD_ALL_ACCESS,
+                null_mut(),
+                KernelMode,
+                &mut object,
+                null_mut(),
+            )
+        };
+        assert!(status.is_success(), "a thread's own handle");
+        // SAFETY: the handle is ours and no longer needed.
+        let _ = unsafe { ZwClose(handle) };
+        Ok(Self { object })
+    }
+
+    /// Waits for the thread's end. PASSIVE_LEVEL.
+    pub(crate) fn join(self) {
+        wait(self.object, None);
+        // SAFETY: the reference that `start` took.
+        unsafe { ObfDereferenceObject(self.object) };
+    }
+}
+
+/// # Safety
+/// `context` is a boxed [`Body`] that the thread owns from here on.
+unsafe extern "system" fn thread_entry(context: PVOID) {
+    // SAFETY: by the contract above.
+    let body = unsafe { Box::from_raw(context.cast::<Body>()) };
+    body();
+    // SAFETY: nothing of ours is left on this stack.
+    let _ = unsafe { PsTerminateSystemThread(STATUS_SUCCESS) };
+}
+
+/// Keeps the calling thread on one processor of its group.
+pub(crate) fn pin_to(processor: u32) {
+    // SAFETY: the calling thread is a system thread of ours.
+    unsafe { KeSetSystemAffinityThreadEx(1 << (processor % usize::BITS)) };
+}
+
+/// A thread that runs jobs at PASSIVE_LEVEL, in order.
+pub(crate) struct Worker {
+    queue: Arc<Queue>,
+    thread: Option<Thread>,
+}
+
+struct Queue {
+    jobs: ArrayQueue<Job>,
+    news: Event,
+    ending: AtomicBool,
+}
+
+/// A job at PASSIVE_LEVEL.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// The queue of a [`Worker`], for any thread.
+#[derive(Clone)]
+pub(crate) struct Jobs(Arc<Queue>);
+
+impl Worker {
+    /// PASSIVE_LEVEL.
+    pub(crate) fn start() -> Result<Self, NTSTATUS> {
+        let queue = Arc::new(Queue {
+            jobs: ArrayQueue::new(JOBS_MAX),
+            news: Event::synchronization(),
+            ending: AtomicBool::new(false),
+        });
+        let body = Arc::clone(&queue);
+        let thread = Thread::start(move || run(&body))?;
+        Ok(Self { queue, thread: Some(thread) })
+    }
+
+    pub(crate) fn jobs(&self) -> Jobs {
+        Jobs(Arc::clone(&self.queue))
+    }
+}
+
+impl Drop for Worker {
+    /// Runs the queued jobs, then ends the thread. PASSIVE_LEVEL, not from a job.
+    fn drop(&mut self) {
+        self.queue.ending.store(true, Ordering::Release);
+        self.queue.news.set();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+    }
+}
+
+impl Jobs {
+    /// Queues a job; returns false where the queue is full. IRQL <= DISPATCH_LEVEL.
+    #[must_use]
+    pub(crate) fn push(&self, job: Job) -> bool {
+        // The reader spins on a slot that is claimed and not written: claim and write must not be
+        // preempted.
+        let pushed = at_dispatch(|| self.0.jobs.push(job)).is_ok();
+        self.0.news.set();
+        pushed
+    }
+}
+
+fn run(queue: &Queue) {
+    loop {
+        while let Some(job) = queue.jobs.pop() {
+            job();
+        }
+        if queue.ending.load(Ordering::Acquire) && queue.jobs.is_empty() {
+            return;
+        }
+        queue.news.wait();
+    }
+}
+
+const JOBS_MAX: usize = 256;

@@ -1,0 +1,405 @@
+//! The upper half: one virtual adapter.
+#![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
+
+mod attributes;
+mod frames;
+
+use super::config::{Config, Mode};
+use super::ip::{self, AddressWatch, Neighbourhood};
+use super::ndk::NdkState;
+use super::oid;
+use crate::abi::imports::{NdisMIndicateStatusEx, NdisReEnumerateProtocolBindings};
+use crate::abi::*;
+use crate::log::{Problem, report};
+use crate::lower::binding::{Binding, LinkState};
+use crate::lower::lists::{Attachment, ListPool, LowerSide};
+use crate::os::reserve;
+use crate::os::runner::Runner;
+use crate::os::sync::{Gate, SpinLock, sleep};
+use crate::os::thread::{Jobs, Worker};
+use crate::os::{Windows, entropy, etw};
+use crate::pairing::DRIVER;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
+use driver::{PollCore, ProviderConfig, Shard};
+use frames::Stats;
+use netadapter_glue::ndis::{self as edge, Lower as _, NdisConfig, Port};
+use once_cell::race::OnceBox;
+
+/// A virtual adapter.
+pub(crate) struct Adapter {
+    pub(crate) handle: NDIS_HANDLE,
+    pub(crate) luid: NET_LUID,
+    /// The interface's index.
+    pub(crate) interface: NET_IFINDEX,
+    config: Config,
+    /// The Ethernet address, fixed while the adapter runs.
+    pub(crate) mac: [u8; 6],
+    attachment: Arc<Attachment>,
+    /// Frames between TCP/IP and us; closed while paused.
+    pub(crate) up: Gate,
+    filter: AtomicU32,
+    multicast: SpinLock<MulticastList>,
+    addresses: SpinLock<Addresses>,
+    pub(crate) stats: Stats,
+    pub(crate) ndk: NdkState,
+    running: OnceBox<Running>,
+}
+
+// SAFETY: the handle is NDIS's, which may be used by any thread.
+unsafe impl Send for Adapter {}
+// SAFETY: as above; everything else is `Sync` by itself.
+unsafe impl Sync for Adapter {}
+
+/// The parts that exist from the end of the initialization to the halt.
+struct Running {
+    port: Arc<Port>,
+    shard: Arc<Shard>,
+    jobs: Jobs,
+    parts: SpinLock<Option<Parts>>,
+}
+
+/// The parts, in the order in which they end.
+struct Parts {
+    watch: AddressWatch,
+    worker: Worker,
+    state_worker: Worker,
+    runner: Runner,
+}
+
+pub(crate) type MulticastList = heapless::Vec<[u8; 6], { oid::MULTICAST_MAX }>;
+type Addresses = heapless::Vec<IpAddr, ADDRESSES_MAX>;
+
+impl Adapter {
+    /// Starts an adapter. If a step fails, everything before it is undone. PASSIVE_LEVEL, inside
+    /// `MiniportInitializeEx`.
+    pub(crate) fn start(
+        handle: NDIS_HANDLE,
+        parameters: &NDIS_MINIPORT_INIT_PARAMETERS,
+    ) -> Result<(), NDIS_STATUS> {
+        // This takes a few names and texts, which the standing reserve covers.
+        let config = Config::read(handle)?;
+        let _reserve = reserve::open(bytes_to_start(&config))?;
+        if config.lower.is_empty() {
+            report(handle, Problem::NoLowerAdapter, 0, 0);
+        }
+        let mac = choose_mac(&config)?;
+        let attachment = Attachment::new(ListPool::new(handle)?, config.tagging);
+        let adapter = Arc::new(Self {
+            handle,
+            luid: parameters.NetLuid,
+            interface: parameters.IfIndex,
+            config,
+            mac,
+            attachment: Arc::new(attachment),
+            up: Gate::shut(),
+            filter: AtomicU32::new(0),
+            multicast: SpinLock::new(MulticastList::new()),
+            addresses: SpinLock::new(Addresses::new()),
+            stats: Stats::default(),
+            ndk: NdkState::new(),
+            running: OnceBox::new(),
+        });
+        adapter.set_registration()?;
+        adapter.set_general()?;
+        adapter.set_ndk()?;
+        adapter.run()?;
+        if adapter.config.network_direct {
+            adapter.ndk.open();
+        }
+        // The context's count, which `halt` takes back.
+        let _ = Arc::into_raw(Arc::clone(&adapter));
+        DRIVER.in_turn(|| {
+            if let Some(binding) = DRIVER.binding_for(&adapter) {
+                // A NIC that cannot serve it is reported; the adapter lives without link.
+                let _ = adapter.attach(&binding);
+            }
+            DRIVER.add_adapter(adapter);
+        });
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>) -> Result<(), NDIS_STATUS> {
+        let mut seed = [0; 32];
+        entropy(&mut seed)?;
+        let mtu = self.config.roce_mtu();
+        if mtu < self.config.frame_size + 96 {
+            report(
+                self.handle,
+                Problem::FrameSizeReduced,
+                self.config.frame_size as u32,
+                mtu as u32,
+            );
+        }
+        let lower = Box::new(LowerSide(Arc::clone(&self.attachment)));
+        let sizes = NdisConfig {
+            mac: self.mac,
+            mtu,
+            receive_depth: RECEIVE_DEPTH,
+            transmit_depth: TRANSMIT_DEPTH,
+        };
+        let (edge, port) = edge::open(lower, sizes).ok_or(NDIS_STATUS_RESOURCES)?;
+        self.attachment.set_port(&port);
+        let worker = Worker::start()?;
+        let state_worker = Worker::start()?;
+        let remote_subnets = self.config.remote_subnets;
+        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets, worker.jobs()));
+        let platform = Box::new(Windows::new(Arc::clone(&neighbourhood)));
+        let mut config = ProviderConfig::new(Vec::new());
+        if !self.config.congestion_control {
+            config.dcqcn = None;
+        }
+        if let Some(code) = self.config.ack_timeout_code {
+            config.ack_timeout_code = code;
+        }
+        if let Some(count) = self.config.retry_count {
+            config.retry_count = count;
+        }
+        let runner = Runner::start(POLL_PROCESSOR, |waker| {
+            PollCore::new(Box::new(edge), platform, config, seed, waker)
+        })?;
+        let shard = Arc::clone(runner.shard());
+        neighbourhood.set_shard(&shard);
+        let watch = AddressWatch::start(self, worker.jobs())?;
+        let jobs = worker.jobs();
+        self.ndk.set_worker(state_worker.jobs());
+        let parts = Parts { watch, worker, state_worker, runner };
+        let running = Running { port, shard, jobs, parts: SpinLock::new(Some(parts)) };
+        // `running` is set once.
+        let _ = self.running.set(Box::new(running));
+        Ok(())
+    }
+
+    /// Halts the adapter. NDIS has paused it before. PASSIVE_LEVEL, inside `MiniportHaltEx`.
+    pub(crate) fn halt(self: Arc<Self>) {
+        // A binding in progress is complete before, or finds no adapter.
+        DRIVER.in_turn(|| DRIVER.remove_adapter(&self));
+        let parts = self.running().parts.lock().take();
+        let Some(Parts { watch, worker, state_worker, runner }) = parts else { return };
+        // This comes before NDK is closed for good: a change in progress could open it once more.
+        drop(state_worker);
+        self.ndk.close_and_wait();
+        drop(watch);
+        drop(worker);
+        // The core still exists and returns the lists that the NIC lent it.
+        DRIVER.in_turn(|| {
+            if let Some(binding) = self.attachment.binding() {
+                binding.leave_adapter();
+                etw::unbound(self.luid, binding.name());
+            }
+        });
+        drop(runner);
+    }
+
+    fn running(&self) -> &Running {
+        let running = self.running.get();
+        assert!(running.is_some(), "NDIS calls after the initialization only");
+        running.unwrap_or_else(|| unreachable!())
+    }
+
+    pub(crate) fn port(&self) -> &Arc<Port> {
+        &self.running().port
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.running().shard
+    }
+
+    pub(crate) fn lists(&self) -> &ListPool {
+        &self.attachment.lists
+    }
+
+    pub(crate) fn map(&self, mdl: *mut MDL) -> *mut u8 {
+        LowerSide(Arc::clone(&self.attachment)).map(mdl)
+    }
+
+    pub(crate) const fn mtu(&self) -> usize {
+        self.config.mtu
+    }
+
+    /// The attachment to the NIC, with the treatment of tags.
+    pub(crate) fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    pub(crate) const fn network_direct(&self) -> bool {
+        self.config.network_direct
+    }
+
+    /// Whether this is the name of its NIC.
+    pub(crate) fn wants(&self, name: &[u16]) -> bool {
+        self.config.names(name)
+    }
+
+    // ---- the NIC below ------------------------------------------------------------------------
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attachment.binding().is_some()
+    }
+
+    /// Joins the adapter to its NIC. PASSIVE_LEVEL, in turn.
+    pub(crate) fn attach(self: &Arc<Self>, binding: &Arc<Binding>) -> Result<(), NDIS_STATUS> {
+        if binding.mtu() < self.mtu() {
+            let (theirs, ours) = (binding.mtu() as u32, self.mtu() as u32);
+            report(self.handle, Problem::LowerMtuTooSmall, theirs, ours);
+            return Err(NDIS_STATUS_NOT_SUPPORTED);
+        }
+        if self.config.mode == Mode::Inherit && binding.mac != self.mac {
+            report(self.handle, Problem::AddressDiffers, 0, 0);
+        }
+        binding.set_filter(self.lower_filter(binding)).inspect_err(|status| {
+            report(self.handle, Problem::FilterRefused, status.0.cast_unsigned(), 0);
+        })?;
+        drop(self.attachment.set_binding(Some(Arc::clone(binding))));
+        binding.set_adapter(Arc::clone(self));
+        etw::bound(self.luid, binding.name(), binding.link().speed);
+        self.indicate_link(binding.link());
+        Ok(())
+    }
+
+    /// Parts from the NIC; nothing of it is in progress any more. PASSIVE_LEVEL, in turn.
+    pub(crate) fn detach(&self, binding: &Arc<Binding>) {
+        let attached = self.attachment.set_binding(None);
+        debug_assert!(attached.is_none_or(|attached| Arc::ptr_eq(&attached, binding)));
+        etw::unbound(self.luid, binding.name());
+        self.indicate_link(LinkState { connected: false, speed: NDIS_LINK_SPEED_UNKNOWN });
+    }
+
+    /// The NIC's packet filter. It has all multicast, because the adapter's own list is kept here. Where
+    /// the NIC has another address, it has everything, of which only our frames are taken.
+    fn lower_filter(&self, binding: &Binding) -> u32 {
+        let common =
+            NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_ALL_MULTICAST | NDIS_PACKET_TYPE_BROADCAST;
+        if binding.mac == self.mac { common } else { common | NDIS_PACKET_TYPE_PROMISCUOUS }
+    }
+
+    /// Tells NDIS the link's state. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn indicate_link(&self, link: LinkState) {
+        let state =
+            if link.connected { MediaConnectStateConnected } else { MediaConnectStateDisconnected };
+        let mut buffer = NDIS_LINK_STATE {
+            Header: header(NDIS_OBJECT_TYPE_DEFAULT, 1, size_of::<NDIS_LINK_STATE>()),
+            MediaConnectState: state,
+            MediaDuplexState: MediaDuplexStateFull,
+            XmitLinkSpeed: link.speed,
+            RcvLinkSpeed: link.speed,
+            PauseFunctions: 0,
+            AutoNegotiationFlags: 0,
+        };
+        let mut indication = NDIS_STATUS_INDICATION {
+            Header: header(
+                NDIS_OBJECT_TYPE_STATUS_INDICATION,
+                1,
+                size_of::<NDIS_STATUS_INDICATION>(),
+            ),
+            SourceHandle: self.handle,
+            PortNumber: NDIS_DEFAULT_PORT_NUMBER,
+            StatusCode: NDIS_STATUS_LINK_STATE,
+            Flags: 0,
+            DestinationHandle: null_mut(),
+            RequestId: null_mut(),
+            StatusBuffer: (&raw mut buffer).cast(),
+            StatusBufferSize: size_of::<NDIS_LINK_STATE>() as ULONG,
+            Guid: GUID { Data1: 0, Data2: 0, Data3: 0, Data4: [0; 8] },
+            NdisReserved: [null_mut(); 4],
+        };
+        // SAFETY: both live during the call.
+        unsafe { NdisMIndicateStatusEx(self.handle, &mut indication) };
+    }
+
+    // ---- addresses ----------------------------------------------------------------------------
+
+    /// Sets the addresses of the interface. PASSIVE_LEVEL.
+    pub(crate) fn set_addresses(&self, addresses: Vec<IpAddr>) {
+        *self.addresses.lock() = addresses.iter().copied().take(ADDRESSES_MAX).collect();
+        let Some(running) = self.running.get() else { return };
+        // The ring is full for moments only.
+        while running.shard.set_addresses(addresses.clone()).is_err() {
+            sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Checks the paths again, after a change of routes or interfaces. PASSIVE_LEVEL.
+    pub(crate) fn check_paths(&self) {
+        let Some(running) = self.running.get() else { return };
+        // If the ring is full, the next check of the paths does it.
+        let _ = running.shard.check_paths();
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses.lock().clone()
+    }
+
+    // ---- pause and restart --------------------------------------------------------------------
+
+    /// Pauses: no frame passes any more when this returns. PASSIVE_LEVEL.
+    pub(crate) fn pause(&self) {
+        self.up.close();
+        self.up.wait_empty();
+    }
+
+    /// PASSIVE_LEVEL.
+    pub(crate) fn restart(self: &Arc<Self>) {
+        self.up.open();
+        match self.attachment.binding() {
+            Some(binding) => self.indicate_link(binding.link()),
+            None => {
+                // Only NDIS can offer the NIC again, and not inside a handler.
+                let job = Box::new(|| {
+                    // SAFETY: registered before any adapter is initialized or restarted.
+                    unsafe { NdisReEnumerateProtocolBindings(DRIVER.protocol()) };
+                });
+                // If the queue is full, the next restart asks again.
+                let _ = DRIVER.protocol().is_null() || self.running().jobs.push(job);
+            }
+        }
+    }
+}
+
+/// The address that an adapter starts with. PASSIVE_LEVEL.
+fn choose_mac(config: &Config) -> Result<[u8; 6], NDIS_STATUS> {
+    if let Some(address) = config.network_address {
+        return Ok(address);
+    }
+    let lower = (config.mode == Mode::Inherit).then(|| ip::mac_of(&config.lower)).flatten();
+    if let Some(address) = lower {
+        return Ok(address);
+    }
+    if config.lower.is_empty() {
+        let mut address = [0; 6];
+        entropy(&mut address)?;
+        return Ok(local(address));
+    }
+    // An address of its own, the same at every start: a digest (FNV-1a) of the name of the NIC.
+    let digest = config.lower.iter().fold(0xcbf2_9ce4_8422_2325_u64, |digest, &unit| {
+        (digest ^ u64::from(unit | 0x20)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let [a, b, c, d, e, f, ..] = digest.to_le_bytes();
+    Ok(local([a, b, c, d, e, f]))
+}
+
+/// Locally administered, for one station.
+const fn local([first, rest @ ..]: [u8; 6]) -> [u8; 6] {
+    let [b, c, d, e, f] = rest;
+    [first & 0xfc | 2, b, c, d, e, f]
+}
+
+const RECEIVE_DEPTH: usize = 1024;
+const TRANSMIT_DEPTH: usize = 512;
+/// Memory of a poll core: tables of keys, objects, queue pairs and timers, and its rings.
+const CORE_BYTES: usize = 8 << 20;
+/// Memory of a frame beside its payload: headers, its place in a ring, alignment.
+const FRAME_BYTES: usize = 128;
+
+/// The memory that a start may allocate.
+fn bytes_to_start(config: &Config) -> usize {
+    CORE_BYTES + (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES)
+}
+const ADDRESSES_MAX: usize = 32;
+/// The processor of the thread that takes over from DPCs.
+const POLL_PROCESSOR: u32 = 0;

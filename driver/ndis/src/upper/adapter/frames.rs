@@ -1,0 +1,208 @@
+//! Frames of TCP/IP, which pass in both directions as clones.
+#![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
+
+use super::{Adapter, MulticastList};
+use crate::abi::imports::{
+    NdisCopySendNetBufferListInfo, NdisMIndicateReceiveNetBufferLists,
+    NdisMSendNetBufferListsComplete,
+};
+use crate::abi::*;
+use crate::frame::{Cast, destination};
+use crate::lower::binding::Binding;
+use crate::lower::lists::{Above, List, ListPool, Lists, Shown};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU64, Ordering};
+use netadapter_glue::ndis::chain::{Chain, Frame};
+
+impl Adapter {
+    /// Whether the frame with this beginning is for TCP/IP or us. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn takes(&self, frame: &[u8]) -> bool {
+        !self.attachment.is_asleep() && destination(frame).is_some_and(|to| self.accepts(to))
+    }
+
+    fn accepts(&self, to: [u8; 6]) -> bool {
+        let filter = self.filter.load(Ordering::Relaxed);
+        if filter & NDIS_PACKET_TYPE_PROMISCUOUS != 0 {
+            return true;
+        }
+        match Cast::of(to) {
+            // This holds without a filter, too: RoCE does not wait for TCP/IP.
+            Cast::Unicast => to == self.mac,
+            Cast::Broadcast => filter & NDIS_PACKET_TYPE_BROADCAST != 0,
+            Cast::Multicast => {
+                filter & NDIS_PACKET_TYPE_ALL_MULTICAST != 0
+                    || filter & NDIS_PACKET_TYPE_MULTICAST != 0
+                        && self.multicast.lock().contains(&to)
+            }
+        }
+    }
+
+    pub(crate) fn filter(&self) -> u32 {
+        self.filter.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_filter(&self, filter: u32) {
+        self.filter.store(filter, Ordering::Relaxed);
+    }
+
+    pub(crate) fn multicast(&self) -> MulticastList {
+        self.multicast.lock().clone()
+    }
+
+    pub(crate) fn set_multicast(&self, list: MulticastList) {
+        *self.multicast.lock() = list;
+    }
+
+    /// Passes a cancellation of sends with this mark on: our clones are with the NIC at once. IRQL <=
+    /// DISPATCH_LEVEL.
+    pub(crate) fn cancel_sends(&self, id: PVOID) {
+        if let Some(binding) = self.attachment.binding() {
+            binding.cancel_sends(id);
+        }
+    }
+
+    /// Sends frames of TCP/IP as clones. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn send(&self, lists: Lists<Above>, flags: ULONG) {
+        let binding = self.attachment.binding();
+        let (mut clones, mut failed) = (Chain::new(), Chain::new());
+        lists.for_each(|mut list| match self.clone_for(binding.as_deref(), &list) {
+            Ok(clone) => clone.push_to(&mut clones),
+            Err(status) => {
+                self.stats.out_discarded();
+                list.Status = status.0;
+                list.push_to(&mut failed);
+            }
+        });
+        if let Some(binding) = binding.filter(|_| !clones.is_empty()) {
+            binding.send(clones.head(), flags & NDIS_SEND_FLAGS_DISPATCH_LEVEL);
+        }
+        // A list that has not entered the gates does not leave them: it is completed as it is.
+        self.complete(failed.head(), flags);
+    }
+
+    /// Enters both gates and clones. A list that fails has entered neither.
+    fn clone_for(&self, binding: Option<&Binding>, list: &List) -> Result<List, NDIS_STATUS> {
+        if self.attachment.is_asleep() || !self.up.enter(1) {
+            return Err(NDIS_STATUS_PAUSED);
+        }
+        let Some(binding) = binding.filter(|binding| binding.io.enter(1)) else {
+            self.up.leave(1);
+            return Err(NDIS_STATUS_MEDIA_DISCONNECTED);
+        };
+        // SAFETY: the original is completed, and so not ours any more, after the clone is freed.
+        let Some(mut clone) = (unsafe { self.lists().clone_of(list) }) else {
+            binding.io.leave(1);
+            self.up.leave(1);
+            return Err(NDIS_STATUS_RESOURCES);
+        };
+        // SAFETY: both are valid.
+        unsafe { NdisCopySendNetBufferListInfo(clone.as_ptr(), list.as_ptr()) };
+        let tag = self.attachment.tagging().outgoing(clone.tag());
+        clone.set_tag(tag);
+        self.stats.sent(list);
+        Ok(clone)
+    }
+
+    /// Completes originals that the NIC has sent or not. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn complete_sends(&self, originals: &Chain, flags: ULONG) {
+        if !originals.is_empty() {
+            self.complete(originals.head(), flags);
+            self.up.leave(originals.len() as usize);
+        }
+    }
+
+    fn complete(&self, head: *mut NET_BUFFER_LIST, flags: ULONG) {
+        if !head.is_null() {
+            let flags = flags & NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL;
+            // SAFETY: lists that were given to `send`.
+            unsafe { NdisMSendNetBufferListsComplete(self.handle, head, flags) };
+        }
+    }
+
+    /// Indicates the clones of received frames to TCP/IP. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn indicate(&self, clones: Chain, flags: ULONG) {
+        let count = clones.len();
+        if count == 0 {
+            return;
+        }
+        let kept = NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL | NDIS_RECEIVE_FLAGS_RESOURCES;
+        // SAFETY: our clones; with RESOURCES they are still ours after the call.
+        unsafe {
+            NdisMIndicateReceiveNetBufferLists(
+                self.handle,
+                clones.head(),
+                NDIS_DEFAULT_PORT_NUMBER,
+                count,
+                flags & kept,
+            );
+        }
+        if flags & NDIS_RECEIVE_FLAGS_RESOURCES != 0 {
+            // SAFETY: as above.
+            let clones = unsafe { Lists::<Shown>::new(clones.head()) };
+            clones.for_each(|clone| {
+                // SAFETY: as above.
+                let _ = unsafe { ListPool::free_clone(clone) };
+            });
+            self.up.leave(count as usize);
+        }
+    }
+
+    /// Takes clones back from TCP/IP that were indicated without RESOURCES. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn take_back(&self, clones: Lists<Shown>, flags: ULONG) {
+        let mut originals = Chain::new();
+        clones.for_each(|clone| {
+            // SAFETY: a clone of ours. The original is the NIC's list, ours until it is given back.
+            unsafe { ListPool::free_clone(clone) }.push_to(&mut originals);
+        });
+        // The NIC waits for these at its gate, so it is still attached.
+        if let Some(binding) = self.attachment.binding() {
+            binding.give_back(originals.head(), originals.len(), flags);
+        }
+        self.up.leave(originals.len() as usize);
+    }
+}
+
+/// Frames of TCP/IP.
+#[derive(Default)]
+pub(crate) struct Stats {
+    /// Received, by [`Cast`]: frames and bytes.
+    pub(crate) in_frames: [AtomicU64; 3],
+    pub(crate) in_bytes: [AtomicU64; 3],
+    pub(crate) in_discards: AtomicU64,
+    pub(crate) out_frames: [AtomicU64; 3],
+    pub(crate) out_bytes: [AtomicU64; 3],
+    pub(crate) out_discards: AtomicU64,
+}
+
+impl Stats {
+    pub(crate) fn received(&self, to: Option<[u8; 6]>, len: usize) {
+        let kind = to.map_or(Cast::Unicast, Cast::of) as usize;
+        self.in_frames[kind].fetch_add(1, Ordering::Relaxed);
+        self.in_bytes[kind].fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_discarded(&self) {
+        self.in_discards.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn out_discarded(&self) {
+        self.out_discards.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sent(&self, list: &List) {
+        let mut next = list.FirstNetBuffer;
+        while !next.is_null() {
+            // SAFETY: a net buffer of the list.
+            let frame = unsafe { Frame::of(next) };
+            let mut to = [0; 6];
+            // An address that is not mapped yet counts as unicast.
+            // SAFETY: as above.
+            let whole = unsafe { frame.copy_to(&mut to, &|_| null_mut()) } == to.len();
+            let kind = if whole { Cast::of(to) } else { Cast::Unicast } as usize;
+            self.out_frames[kind].fetch_add(1, Ordering::Relaxed);
+            self.out_bytes[kind].fetch_add(frame.len() as u64, Ordering::Relaxed);
+            // SAFETY: as above.
+            next = unsafe { (*next).Next };
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The bytes of an MDL chain.
+#![allow(unsafe_code, reason = "the bytes belong to consumers, who name them by pointers")]
+
+use crate::abi::*;
+use crate::platform::{Mapped, Platform};
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use rocev2::env::Fault;
+
+/// The MDLs of a consumer's buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct MdlChain<'a>(Option<&'a MDL>);
+
+impl<'a> MdlChain<'a> {
+    /// # Safety
+    /// `mdl` is null or a chain of valid MDLs, whose pages stay locked while a mapping of them lives.
+    pub(crate) unsafe fn new(mdl: *const MDL) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { mdl.as_ref() })
+    }
+
+    /// The first; `None` of a null pointer.
+    pub(crate) const fn first(self) -> Option<&'a MDL> {
+        self.0
+    }
+
+    fn iter(self) -> impl Iterator<Item = &'a MDL> {
+        // SAFETY: by `new`; null ends the chain.
+        core::iter::successors(self.0, |mdl| unsafe { mdl.Next.as_ref() })
+    }
+}
+
+/// Where the bytes of a registration are, in order.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pieces: Vec<Piece>,
+    len: u64,
+    /// The mappings of the pieces, until the region is gone.
+    mapped: Vec<Mapped>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Distance of its first byte from the start of the region.
+    start: u64,
+    address: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the pointers name memory that the consumer keeps locked and mapped for every CPU.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// The memory that [`Self::new`] allocates, at most: two lists that grow by doubling, so that each copy
+    /// is at most as large as all before it.
+    pub(crate) fn bytes(chain: MdlChain<'_>, len: usize) -> usize {
+        let (mut count, mut reached) = (4, 0_usize);
+        for mdl in chain.iter() {
+            if reached >= len {
+                break;
+            }
+            count += 1;
+            reached = reached.saturating_add(mdl.ByteCount as usize);
+        }
+        4 * count * (size_of::<Piece>() + size_of::<Mapped>())
+    }
+
+    /// Maps the first `len` bytes of an MDL chain.
+    ///
+    /// # Errors
+    /// `STATUS_INVALID_PARAMETER`: the chain is shorter than `len`, or not virtually contiguous.
+    /// `STATUS_INSUFFICIENT_RESOURCES`: no mapping could be made.
+    pub(crate) fn new(
+        chain: MdlChain<'_>,
+        len: usize,
+        platform: &dyn Platform,
+    ) -> Result<Self, NTSTATUS> {
+        let mut mapping = Self { pieces: Vec::new(), len: 0, mapped: Vec::new() };
+        let (mut chain, mut expected) = (chain.iter(), None);
+        while mapping.len < len as u64 {
+            let mdl = chain.next().ok_or(STATUS_INVALID_PARAMETER)?;
+            let va = mdl.virtual_address().addr();
+            if expected.is_some_and(|expected| expected != va) {
+                return Err(STATUS_INVALID_PARAMETER);
+            }
+            let mapped = platform.map(mdl).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+            let address = mapped.address();
+            let piece_len = (mdl.ByteCount as usize).min(len - mapping.len as usize);
+            mapping.pieces.push(Piece { start: mapping.len, address, len: piece_len });
+            mapping.mapped.push(mapped);
+            mapping.len += piece_len as u64;
+            expected = Some(va.wrapping_add(mdl.ByteCount as usize));
+        }
+        Ok(mapping)
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Calls `each` with the pieces of `offset .. offset + len`: address, and place in the range.
+    pub(crate) fn pieces(
+        &self,
+        offset: u64,
+        len: usize,
+        mut each: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), Fault> {
+        if offset > self.len || len as u64 > self.len - offset {
+            return Err(Fault);
+        }
+        let first = self.pieces.partition_point(|piece| piece.start + piece.len as u64 <= offset);
+        let mut done = 0;
+        for piece in self.pieces.iter().skip(first) {
+            if done == len {
+                break;
+            }
+            let skip = (offset + done as u64 - piece.start) as usize;
+            let take = (piece.len - skip).min(len - done);
+            each(piece.address.as_ptr().wrapping_add(skip), done, take);
+            done += take;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A mapping of one piece after the other.
+    pub(crate) fn mapping(buffers: &mut [Vec<u8>]) -> Mapping {
+        let mut start = 0;
+        let pieces = buffers
+            .iter_mut()
+            .map(|buffer| {
+                let piece = Piece {
+                    start,
+                    address: NonNull::new(buffer.as_mut_ptr()).unwrap(),
+                    len: buffer.len(),
+                };
+                start += buffer.len() as u64;
+                piece
+            })
+            .collect();
+        Mapping { pieces, len: start, mapped: Vec::new() }
+    }
+}

@@ -1,0 +1,252 @@
+//! The bytes behind every key: the device's [`Memory`].
+//!
+//! | Region | Made by | Its bytes |
+//! | --- | --- | --- |
+//! | mapped | `NdkRegisterMr` | an MDL chain |
+//! | pages | `NdkFastRegister` | a list of logical pages, each looked up when it is used |
+//! | inline | `NdkCreateQp` | what the consumer's posts copied |
+//! | logical | the privileged token | every logical address |
+#![allow(unsafe_code, reason = "the bytes belong to consumers, who name them by pointers")]
+
+pub(crate) mod inline;
+pub(crate) mod mapping;
+pub(crate) mod pages;
+
+use crate::abi::PAGE_SIZE;
+use crate::lam::core::Lams;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use inline::InlineSlots;
+use mapping::Mapping;
+use pages::{PAGE_LISTS, PageLists};
+use rocev2::env::{Fault, Memory, RegionId};
+
+enum Region {
+    Mapped(Mapping),
+    /// A list of a fast-register region. `orphan`: the region is closed, and the list goes with its
+    /// mapping.
+    Pages {
+        lists: Arc<PageLists>,
+        index: usize,
+        orphan: bool,
+    },
+    Inline(Arc<InlineSlots>),
+}
+
+/// All logical addresses: the region of every domain's privileged token, whose offsets are the
+/// addresses. Never the place of another region.
+pub(crate) const LOGICAL: RegionId = RegionId(u32::MAX);
+
+/// The bytes of everything that has a key.
+#[derive(Default)]
+pub(crate) struct Regions {
+    slots: Vec<Option<Region>>,
+    free: Vec<u32>,
+    /// The bytes of logical addresses.
+    pub(crate) lams: Lams,
+}
+
+impl Regions {
+    pub(crate) fn insert(&mut self, mapping: Mapping) -> RegionId {
+        self.insert_region(Region::Mapped(mapping))
+    }
+
+    pub(crate) fn insert_inline(&mut self, slots: Arc<InlineSlots>) -> RegionId {
+        self.insert_region(Region::Inline(slots))
+    }
+
+    /// Names every list of a fast-register region.
+    pub(crate) fn insert_lists(&mut self, lists: &Arc<PageLists>) -> [RegionId; PAGE_LISTS] {
+        core::array::from_fn(|index| {
+            let lists = Arc::clone(lists);
+            self.insert_region(Region::Pages { lists, index, orphan: false })
+        })
+    }
+
+    fn insert_region(&mut self, region: Region) -> RegionId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // A place is given back where nothing may be allocated: when a request ends.
+            self.free.reserve(self.slots.len());
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize] = Some(region);
+        RegionId(slot)
+    }
+
+    /// Forgets a region; a list that is in use is forgotten when its mapping has ended.
+    pub(crate) fn remove(&mut self, region: RegionId) {
+        let Some(slot) = self.slots.get_mut(region.0 as usize) else { return };
+        if let Some(Region::Pages { lists, index, orphan }) = slot
+            && !lists.is_free(*index)
+        {
+            *orphan = true;
+            return;
+        }
+        if slot.take().is_some() {
+            self.free.push(region.0);
+        }
+    }
+
+    /// The mapping of a page list has ended.
+    pub(crate) fn release(&mut self, region: RegionId) {
+        let slot = self.slots.get(region.0 as usize).and_then(Option::as_ref);
+        if let Some(&Region::Pages { ref lists, index, orphan }) = slot {
+            lists.give_back(index);
+            if orphan {
+                self.remove(region);
+            }
+        }
+    }
+
+    fn pieces(
+        &self,
+        region: RegionId,
+        offset: u64,
+        len: usize,
+        each: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), Fault> {
+        if region == LOGICAL {
+            return self.lams.pieces(offset, len, each);
+        }
+        match self.slots.get(region.0 as usize).and_then(Option::as_ref).ok_or(Fault)? {
+            Region::Mapped(mapping) => mapping.pieces(offset, len, each),
+            Region::Inline(slots) => slots.pieces(offset, len, each),
+            Region::Pages { lists, index, .. } => {
+                page_pieces(&lists.lists[*index], &self.lams, offset, len, each)
+            }
+        }
+    }
+}
+
+/// The pieces of a range of a page list, page by page. The transport has checked the range.
+fn page_pieces(
+    list: &[AtomicU64],
+    lams: &Lams,
+    offset: u64,
+    len: usize,
+    mut each: impl FnMut(*mut u8, usize, usize),
+) -> Result<(), Fault> {
+    let mut done = 0;
+    while done < len {
+        let at = offset.checked_add(done as u64).ok_or(Fault)?;
+        let page = usize::try_from(at / PAGE_SIZE as u64).map_err(|_| Fault)?;
+        let within = at as usize % PAGE_SIZE;
+        let take = (PAGE_SIZE - within).min(len - done);
+        // Page-aligned, as checked at the post.
+        let address = list.get(page).ok_or(Fault)?.load(Ordering::Relaxed) | within as u64;
+        lams.pieces(address, take, |address, at, len| each(address, done + at, len))?;
+        done += take;
+    }
+    Ok(())
+}
+
+impl Memory for Regions {
+    fn read(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        self.pieces(region, offset, out.len(), |address, at, len| {
+            // SAFETY: the piece lies inside memory that lives until it is removed here, and `out` is
+            // memory of ours. The consumer may write these bytes meanwhile, as with any DMA: what is
+            // read then is unspecified, and nothing else depends on it.
+            unsafe { core::ptr::copy(address, out[at..at + len].as_mut_ptr(), len) };
+        })
+    }
+
+    fn write(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.pieces(region, offset, data.len(), |address, at, len| {
+            // SAFETY: as for `read`.
+            unsafe { core::ptr::copy(data[at..at + len].as_ptr(), address, len) };
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapping::tests::mapping;
+    use super::*;
+    use crate::abi::*;
+    use alloc::vec;
+
+    fn page(address: i64) -> NDK_LOGICAL_ADDRESS {
+        NDK_LOGICAL_ADDRESS { QuadPart: address }
+    }
+
+    #[test]
+    fn page_lists_are_taken_and_come_back() {
+        let mut regions = Regions::default();
+        let lists = Arc::new(PageLists::new(2).unwrap());
+        let names = regions.insert_lists(&lists);
+        assert_eq!(lists.max_pages(), 2);
+        let taken: Vec<usize> = core::iter::from_fn(|| lists.take(&[page(4096)])).collect();
+        assert_eq!(taken, [0, 1, 2, 3]);
+        regions.release(names[2]);
+        assert_eq!(lists.take(&[page(8192), page(0)]), Some(2));
+        assert_eq!(lists.take(&[]), None);
+        // Pages of no mapping are never touched.
+        assert_eq!(regions.read(names[2], 0, &mut [0]), Err(Fault));
+        assert_eq!(regions.write(names[2], 8192, &[0]), Err(Fault));
+    }
+
+    #[test]
+    fn a_list_in_use_outlives_its_region_and_its_place_comes_back() {
+        let mut regions = Regions::default();
+        let lists = Arc::new(PageLists::new(1).unwrap());
+        let names = regions.insert_lists(&lists);
+        assert!(regions.free.capacity() >= regions.slots.len(), "a place comes back for nothing");
+        assert_eq!(lists.take(&[page(0)]), Some(0));
+        names.into_iter().for_each(|name| regions.remove(name));
+        assert_eq!(regions.free.len(), PAGE_LISTS - 1);
+        regions.release(names[0]);
+        assert_eq!(regions.free.len(), PAGE_LISTS);
+        // A second release, or one of other names, changes nothing.
+        regions.release(names[0]);
+        regions.remove(names[0]);
+        regions.release(LOGICAL);
+        assert_eq!(regions.free.len(), PAGE_LISTS);
+    }
+
+    #[test]
+    fn inline_data_lies_in_its_slot() {
+        let slots = Arc::new(InlineSlots::new(3, 8).unwrap());
+        let mut regions = Regions::default();
+        let region = regions.insert_inline(Arc::clone(&slots));
+        let (mut first, mut second) = (*b"abc", *b"de");
+        let sge = |bytes: &mut [u8]| {
+            NDK_SGE::from_virtual(bytes.as_mut_ptr().cast(), bytes.len() as u32, 0)
+        };
+        let empty = NDK_SGE::from_virtual(core::ptr::null_mut(), 0, 0);
+        // SAFETY: nobody else has the slot, and the elements are readable.
+        unsafe { slots.fill(1, &[sge(&mut first), empty, sge(&mut second)]) };
+        let mut out = [9; 8];
+        regions.read(region, slots.offset(1), &mut out).unwrap();
+        assert_eq!(&out, b"abcde\0\0\0");
+        assert_eq!(regions.read(region, slots.offset(2) + 1, &mut out), Err(Fault));
+        assert_eq!(regions.read(region, u64::MAX, &mut out), Err(Fault));
+    }
+
+    #[test]
+    fn a_range_over_several_pieces_is_one_range() {
+        let mut buffers = [vec![0; 3], vec![0; 5], vec![0; 4]];
+        let mut regions = Regions::default();
+        let region = regions.insert(mapping(&mut buffers));
+        let data: Vec<u8> = (1..=8).collect();
+        regions.write(region, 2, &data).unwrap();
+        assert_eq!(buffers, [vec![0, 0, 1], vec![2, 3, 4, 5, 6], vec![7, 8, 0, 0]]);
+        let mut out = [0; 8];
+        regions.read(region, 2, &mut out).unwrap();
+        assert_eq!(out.as_slice(), data);
+    }
+
+    #[test]
+    fn nothing_outside_is_touched() {
+        let mut buffers = [vec![7; 4]];
+        let mut regions = Regions::default();
+        let region = regions.insert(mapping(&mut buffers));
+        for (offset, len) in [(0, 5), (4, 1), (5, 0), (u64::MAX, 1)] {
+            assert_eq!(regions.write(region, offset, &vec![0; len]), Err(Fault), "{offset}+{len}");
+        }
+        regions.remove(region);
+        assert_eq!(regions.write(region, 0, &[1]), Err(Fault));
+        assert_eq!(buffers, [vec![7; 4]]);
+    }
+}

@@ -1,0 +1,308 @@
+//! A connector for its consumer.
+
+use super::request::{Accept, Connect, DisconnectEvent, PrivateData};
+use super::shared::ConnectorObject;
+use crate::abi::*;
+use crate::endpoint::shared::SharedEndpointObject;
+use crate::limits::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
+use crate::message::{Control, RequestDone};
+use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::entry::{Buffer, Bytes, Handle, Out, entry};
+use crate::object::shared::{Context, ObjectId};
+use crate::qp::shared::QpObject;
+use core::ffi::c_void;
+use core::net::SocketAddr;
+use rocev2::cm::ReadLimits;
+
+/// The table of every connector.
+pub(crate) static DISPATCH: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
+    NdkCloseConnector: ndk_close::<NDK_CONNECTOR>,
+    NdkQueryExtension: ndk_query_extension,
+    NdkConnect: ndk_connect,
+    NdkConnectWithSharedEndpoint: ndk_connect_with_shared_endpoint,
+    NdkCompleteConnect: ndk_complete_connect,
+    NdkAccept: ndk_accept,
+    NdkReject: ndk_reject,
+    NdkGetConnectionData: ndk_get_connection_data,
+    NdkGetLocalAddress: ndk_get_local_address,
+    NdkGetPeerAddress: ndk_get_peer_address,
+    NdkDisconnect: ndk_disconnect,
+    NdkCompleteConnectEx: ndk_complete_connect_ex,
+    NdkAcceptEx: ndk_accept_ex,
+};
+
+/// Limits beyond a byte are capped without a word, as those beyond the adapter's are.
+fn limits(inbound: ULONG, outbound: ULONG) -> ReadLimits {
+    let cap = |limit: ULONG| limit.min(u32::from(u8::MAX)) as u8;
+    ReadLimits { inbound: cap(inbound), outbound: cap(outbound) }
+}
+
+/// Copies private data of at most `max` bytes.
+fn private_data(data: &Bytes<'_>, max: usize) -> Result<PrivateData, NTSTATUS> {
+    PrivateData::from_slice(data.at_most(max)?).map_err(|_| STATUS_INVALID_BUFFER_SIZE)
+}
+
+/// The arguments of a connect beside its connector and its own end.
+struct ConnectArguments<'a> {
+    qp: Handle<'a, QpObject>,
+    remote: Option<SocketAddr>,
+    limits: ReadLimits,
+    data: Bytes<'a>,
+    done: RequestDone,
+}
+
+entry! {
+    /// [`NDK_FN_CONNECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_connect).
+    /// IRQL <= DISPATCH_LEVEL. Both addresses may be the adapter's own.
+    ///
+    /// Inline: `STATUS_INVALID_ADDRESS` for an address that is neither IPv4 nor IPv6,
+    /// `STATUS_INVALID_BUFFER_SIZE` for too much private data, `STATUS_NETWORK_UNREACHABLE` for a destination
+    /// of the other family, `STATUS_CONNECTION_REFUSED` for port 0, which has no listener. Every other failure
+    /// comes later.
+    fn ndk_connect(
+        connector: &ConnectorObject,
+        qp: Handle<'_, QpObject> = Handle::new(qp: *mut NDK_QP),
+        local: Option<SocketAddr> = parse_sockaddr(source: *const SOCKADDR, source_len: ULONG),
+        remote: Option<SocketAddr> = parse_sockaddr(destination: *const SOCKADDR, destination_len: ULONG),
+        inbound: ULONG,
+        outbound: ULONG,
+        data: Bytes<'_> = Bytes::new(data: *const c_void, data_len: ULONG),
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        let local = local.ok_or(STATUS_INVALID_ADDRESS)?;
+        let done = RequestDone::new(completion, context)?;
+        let limits = limits(inbound, outbound);
+        connector.connect(local, None, ConnectArguments { qp, remote, limits, data, done })
+    }
+}
+
+entry! {
+    /// [`NDK_FN_CONNECT_WITH_SHARED_ENDPOINT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_connect_with_shared_endpoint).
+    /// IRQL <= DISPATCH_LEVEL. As [`ndk_connect`], from the endpoint's address and port.
+    fn ndk_connect_with_shared_endpoint(
+        connector: &ConnectorObject,
+        qp: Handle<'_, QpObject> = Handle::new(qp: *mut NDK_QP),
+        endpoint: &SharedEndpointObject,
+        remote: Option<SocketAddr> = parse_sockaddr(destination: *const SOCKADDR, destination_len: ULONG),
+        inbound: ULONG,
+        outbound: ULONG,
+        data: Bytes<'_> = Bytes::new(data: *const c_void, data_len: ULONG),
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        if !connector.same_provider(endpoint) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let done = RequestDone::new(completion, context)?;
+        let limits = limits(inbound, outbound);
+        let (local, id) = (endpoint.shared.local, endpoint.base.id);
+        connector.connect(local, Some(id), ConnectArguments { qp, remote, limits, data, done })
+    }
+}
+
+entry! {
+    /// [`NDK_FN_COMPLETE_CONNECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_complete_connect).
+    /// IRQL <= DISPATCH_LEVEL.
+    fn ndk_complete_connect(
+        connector: &ConnectorObject,
+        event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK>,
+        event_context: PVOID,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        let event = DisconnectEvent::Plain(event, Context::new(event_context));
+        let done = RequestDone::new(completion, context)?;
+        connector.complete_connect(event, done)
+    }
+}
+
+entry! {
+    /// [`NDK_FN_COMPLETE_CONNECT_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_complete_connect_ex).
+    /// IRQL <= DISPATCH_LEVEL. `STATUS_NOT_SUPPORTED` on an adapter that was opened at 1.x.
+    fn ndk_complete_connect_ex(
+        connector: &ConnectorObject,
+        event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>,
+        event_context: PVOID,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        connector.base.check_2_1()?;
+        let event = DisconnectEvent::WithReason(event, Context::new(event_context));
+        let done = RequestDone::new(completion, context)?;
+        connector.complete_connect(event, done)
+    }
+}
+
+/// The arguments of an accept beside its connector.
+struct AcceptArguments<'a> {
+    qp: Handle<'a, QpObject>,
+    limits: ReadLimits,
+    data: Bytes<'a>,
+    event: DisconnectEvent,
+    done: RequestDone,
+}
+
+impl ConnectorObject {
+    fn connect(
+        &self,
+        local: SocketAddr,
+        endpoint: Option<ObjectId>,
+        arguments: ConnectArguments<'_>,
+    ) -> Result<NTSTATUS, NTSTATUS> {
+        let ConnectArguments { qp, remote, limits, data, done } = arguments;
+        let qp = qp.open()?;
+        let remote = remote.ok_or(STATUS_INVALID_ADDRESS)?;
+        let private_data = private_data(&data, MAX_CALLER_DATA)?;
+        if !self.same_provider(qp) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(STATUS_NETWORK_UNREACHABLE);
+        }
+        if remote.port() == 0 {
+            return Err(STATUS_CONNECTION_REFUSED);
+        }
+        let qp = qp.base.id;
+        let what = Connect { qp, local, endpoint, remote, limits, private_data };
+        let what = self.base.shard.boxed(what)?;
+        request(self.base.shard(), Control::Connect { connector: self.base.id, what, done })
+    }
+
+    fn complete_connect(
+        &self,
+        event: DisconnectEvent,
+        done: RequestDone,
+    ) -> Result<NTSTATUS, NTSTATUS> {
+        request(
+            self.base.shard(),
+            Control::CompleteConnect { connector: self.base.id, event, done },
+        )
+    }
+
+    fn accept(&self, arguments: AcceptArguments<'_>) -> Result<NTSTATUS, NTSTATUS> {
+        let AcceptArguments { qp, limits, data, event, done } = arguments;
+        let qp = qp.open()?;
+        let private_data = private_data(&data, MAX_CALLEE_DATA)?;
+        if !self.same_provider(qp) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let what = Accept { qp: qp.base.id, limits, private_data, event };
+        let what = self.base.shard.boxed(what)?;
+        request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
+    }
+}
+
+entry! {
+    /// [`NDK_FN_ACCEPT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_accept).
+    /// IRQL <= DISPATCH_LEVEL. The QP may belong to another adapter instance of this provider.
+    fn ndk_accept(
+        connector: &ConnectorObject,
+        qp: Handle<'_, QpObject> = Handle::new(qp: *mut NDK_QP),
+        inbound: ULONG,
+        outbound: ULONG,
+        data: Bytes<'_> = Bytes::new(data: *const c_void, data_len: ULONG),
+        event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK>,
+        event_context: PVOID,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        let event = DisconnectEvent::Plain(event, Context::new(event_context));
+        let done = RequestDone::new(completion, context)?;
+        let limits = limits(inbound, outbound);
+        connector.accept(AcceptArguments { qp, limits, data, event, done })
+    }
+}
+
+entry! {
+    /// [`NDK_FN_ACCEPT_EX`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_accept_ex).
+    /// IRQL <= DISPATCH_LEVEL. `STATUS_NOT_SUPPORTED` on an adapter that was opened at 1.x.
+    fn ndk_accept_ex(
+        connector: &ConnectorObject,
+        qp: Handle<'_, QpObject> = Handle::new(qp: *mut NDK_QP),
+        inbound: ULONG,
+        outbound: ULONG,
+        data: Bytes<'_> = Bytes::new(data: *const c_void, data_len: ULONG),
+        event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>,
+        event_context: PVOID,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        connector.base.check_2_1()?;
+        let event = DisconnectEvent::WithReason(event, Context::new(event_context));
+        let done = RequestDone::new(completion, context)?;
+        let limits = limits(inbound, outbound);
+        connector.accept(AcceptArguments { qp, limits, data, event, done })
+    }
+}
+
+entry! {
+    /// [`NDK_FN_REJECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_reject).
+    /// IRQL <= DISPATCH_LEVEL.
+    fn ndk_reject(
+        connector: &ConnectorObject,
+        data: Bytes<'_> = Bytes::new(data: *const c_void, data_len: ULONG),
+    ) -> NTSTATUS {
+        let private_data = connector.base.shard.boxed(private_data(&data, MAX_CALLEE_DATA)?)?;
+        let sent = connector.base.shard().request_if(|| {
+            connector.shared.leave_rejectable()?;
+            Ok(Control::Reject { connector: connector.base.id, private_data })
+        });
+        sent.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)).map(|()| STATUS_SUCCESS)
+    }
+}
+
+entry! {
+    /// [`NDK_FN_GET_CONNECTION_DATA`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_connection_data).
+    /// IRQL <= DISPATCH_LEVEL. Answers at any time from the peer's first message on. Never asks for more
+    /// than `MaxCalleeData` bytes ([`PeerData`](super::shared::PeerData)).
+    fn ndk_get_connection_data(
+        connector: &ConnectorObject,
+        inbound: Out<'_, ULONG> = Out::new(inbound: *mut ULONG),
+        outbound: Out<'_, ULONG> = Out::new(outbound: *mut ULONG),
+        data: Buffer<'_> = Buffer::new(data: PVOID, data_len: *mut ULONG),
+    ) -> NTSTATUS {
+        let info = connector.shared.info.get().ok_or(STATUS_CONNECTION_INVALID)?;
+        let stored = data.put_part(&info.private_data)?;
+        inbound.set(ULONG::from(info.limits.inbound));
+        outbound.set(ULONG::from(info.limits.outbound));
+        Ok(stored)
+    }
+}
+
+entry! {
+    /// [`NDK_FN_GET_LOCAL_ADDRESS`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_local_address).
+    /// IRQL <= DISPATCH_LEVEL.
+    fn ndk_get_local_address(
+        connector: &ConnectorObject,
+        to: Buffer<'_> = Buffer::new(address: *mut SOCKADDR, len: *mut ULONG),
+    ) -> NTSTATUS {
+        let info = connector.shared.info.get().ok_or(STATUS_CONNECTION_INVALID)?;
+        Ok(to.put_address(info.local))
+    }
+}
+
+entry! {
+    /// [`NDK_FN_GET_PEER_ADDRESS`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_get_peer_address).
+    /// IRQL <= DISPATCH_LEVEL. Works inside the connect event.
+    fn ndk_get_peer_address(
+        connector: &ConnectorObject,
+        to: Buffer<'_> = Buffer::new(address: *mut SOCKADDR, len: *mut ULONG),
+    ) -> NTSTATUS {
+        let info = connector.shared.info.get().ok_or(STATUS_CONNECTION_INVALID)?;
+        Ok(to.put_address(info.peer))
+    }
+}
+
+entry! {
+    /// [`NDK_FN_DISCONNECT`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_disconnect).
+    /// IRQL <= DISPATCH_LEVEL.
+    fn ndk_disconnect(
+        connector: &ConnectorObject,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: PVOID,
+    ) -> NTSTATUS {
+        let done = RequestDone::new(completion, context)?;
+        request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
+    }
+}

@@ -1,0 +1,245 @@
+//! Connectors: how a connection of ours begins.
+
+use super::core::{Connectors, claim_qp};
+use super::request::{Connect, DisconnectEvent};
+use super::state::{Phase, Step};
+use crate::abi::*;
+use crate::cx::Cx;
+use crate::endpoint::core::Endpoints;
+use crate::message::RequestDone;
+use crate::object::id::{ConnectorKey, ObjectId};
+use crate::paths::{retag, update};
+use crate::platform::{Resolve, Trace};
+use crate::qp::core::Qps;
+use crate::status;
+use alloc::boxed::Box;
+use core::net::IpAddr;
+use netadapter_glue::neighbour::Resolution;
+use rocev2::Connect as DeviceConnect;
+use rocev2::cm::{Hop, is_host};
+use rocev2::wire::Mac;
+
+impl Connectors {
+    pub(crate) fn connect(
+        &mut self,
+        cx: &mut Cx,
+        (qps, endpoints): (&mut Qps, &Endpoints),
+        id: ObjectId,
+        mut what: Box<Connect>,
+        done: RequestDone,
+    ) {
+        let key = match self.prepare_connect(cx, (&mut *qps, endpoints), id, &mut what) {
+            Ok(key) => key,
+            Err(status) => return cx.request_done(done, status),
+        };
+        let (local, remote) = (what.local.ip(), what.remote.ip());
+        let Some(connector) = self.get(key) else { return };
+        connector.pending = Some(done);
+        connector.waiting = Some(what);
+        connector.step(Step::Connect);
+        // A frame to an own address comes back here (`crate::turn::loopback`).
+        let own = cx.owns(remote).then_some(cx.paths.mac);
+        if let Some(mac) = own {
+            return self.start_connect(cx, qps, key, Mac(mac), None);
+        }
+        match cx.paths.neighbours.lookup(cx.now.as_nanos(), remote) {
+            Some(link) => {
+                let vlan = retag(cx.paths.vlan, link.vlan);
+                self.start_connect(cx, qps, key, Mac(link.mac), vlan);
+            }
+            None => {
+                self.resolving.push(key);
+                if !cx.shard.platform.resolve(local, remote, Resolve::Ask) {
+                    cx.paths.neighbours.resolve(cx.now.as_nanos(), local, remote, None);
+                }
+            }
+        }
+    }
+
+    /// Checks a connect, takes its port and ties the QP to the connector.
+    fn prepare_connect(
+        &mut self,
+        cx: &mut Cx,
+        (qps, endpoints): (&mut Qps, &Endpoints),
+        id: ObjectId,
+        what: &mut Connect,
+    ) -> Result<ConnectorKey, NTSTATUS> {
+        if !cx.owns(what.local.ip()) {
+            return Err(STATUS_INVALID_ADDRESS);
+        }
+        if !is_host(what.remote.ip()) {
+            return Err(STATUS_NETWORK_UNREACHABLE);
+        }
+        let key = Self::key(cx, id).ok_or(STATUS_INVALID_PARAMETER)?;
+        let connector = self.get(key).ok_or(STATUS_INVALID_PARAMETER)?;
+        connector.phase.next(Step::Connect)?;
+        match what.endpoint {
+            Some(endpoint) => what.local = endpoints.share(cx, endpoint)?,
+            None => {
+                let bound = cx.device.bind_port(what.local.ip(), what.local.port());
+                what.local.set_port(bound.map_err(status::cm_error)?);
+            }
+        }
+        if let Err(status) = claim_qp(cx, qps, (key, &mut *connector), what.qp) {
+            cx.device.unbind_port(what.local.ip(), what.local.port());
+            return Err(status);
+        }
+        if let Some(endpoint) = what.endpoint {
+            cx.lifetimes.add_parent(id, endpoint);
+        }
+        connector.endpoint = what.endpoint;
+        connector.port = Some(what.local);
+        connector.remote = Some(what.remote);
+        Ok(key)
+    }
+
+    /// Asks for the link-layer addresses that came to be known.
+    pub(crate) fn handle_resolutions(&mut self, cx: &mut Cx, qps: &mut Qps) {
+        while let Some(Resolution { ip, result }) = cx.paths.neighbours.poll_event() {
+            let mac = result.ok().map(|link| link.mac);
+            let vlan = result.ok().and_then(|link| link.vlan);
+            self.finish_resolution(cx, qps, ip, mac, |tci| retag(tci, vlan));
+        }
+    }
+
+    /// Goes on with a connect: the link-layer address of `remote` is known, or there was no answer. `tag`
+    /// makes the tag to be used from the one so far.
+    pub(crate) fn finish_resolution(
+        &mut self,
+        cx: &mut Cx,
+        qps: &mut Qps,
+        remote: IpAddr,
+        mac: Option<[u8; 6]>,
+        tag: impl Fn(Option<u16>) -> Option<u16>,
+    ) {
+        if let Some(mac) = mac {
+            update(&mut cx.device, remote, Mac(mac), &tag);
+        }
+        let mut index = 0;
+        while let Some(&key) = self.resolving.get(index) {
+            let waits = self.get(key).is_some_and(|connector| {
+                connector.waiting.as_ref().is_some_and(|what| what.remote.ip() == remote)
+            });
+            if !waits {
+                index += 1;
+                continue;
+            }
+            self.resolving.swap_remove(index);
+            match mac {
+                Some(mac) => {
+                    let vlan = tag(cx.paths.vlan);
+                    self.start_connect(cx, qps, key, Mac(mac), vlan);
+                }
+                None => self.fail_attempt(cx, qps, key, STATUS_HOST_UNREACHABLE),
+            }
+        }
+    }
+
+    /// Attempts from an address that went away, of which the peer is still looked for, end.
+    pub(crate) fn fail_without_address(
+        &mut self,
+        cx: &mut Cx,
+        qps: &mut Qps,
+        addresses: &[IpAddr],
+    ) {
+        let mut index = 0;
+        while let Some(&key) = self.resolving.get(index) {
+            let local = self.get(key).and_then(|connector| connector.waiting.as_ref());
+            if local.is_some_and(|what| addresses.contains(&what.local.ip())) {
+                index += 1;
+            } else {
+                self.resolving.swap_remove(index);
+                self.fail_attempt(cx, qps, key, STATUS_NETWORK_UNREACHABLE);
+            }
+        }
+    }
+
+    fn start_connect(
+        &mut self,
+        cx: &mut Cx,
+        qps: &mut Qps,
+        key: ConnectorKey,
+        mac: Mac,
+        vlan: Option<u16>,
+    ) {
+        let src_mac = Mac(cx.paths.mac);
+        let Some(connector) = self.get(key) else { return };
+        let Some(what) = connector.waiting.take() else { return };
+        let Some(qpn) = connector.qp.and_then(|qp| qps.get(qp)).map(|qp| qp.qpn) else { return };
+        let request = DeviceConnect {
+            qpn,
+            local: what.local,
+            remote: what.remote,
+            hop: Hop { src_mac, dst_mac: mac, vlan },
+            limits: what.limits,
+            private_data: &what.private_data,
+        };
+        match cx.device.connect(cx.now, &request) {
+            Ok(conn) => {
+                connector.conn = Some(conn);
+                connector.step(Step::Send);
+                self.conns.insert(conn, key);
+            }
+            Err(error) => self.fail_attempt(cx, qps, key, status::cm_error(error)),
+        }
+    }
+
+    /// A connect failed: everything that it took is given back.
+    pub(super) fn fail_attempt(
+        &mut self,
+        cx: &mut Cx,
+        qps: &mut Qps,
+        key: ConnectorKey,
+        status: NTSTATUS,
+    ) {
+        let Some(connector) = self.get(key) else { return };
+        connector.step(Step::Fail);
+        let id = connector.object.base.id;
+        let (pending, remote) = (connector.pending.take(), connector.remote);
+        let endpoint = connector.endpoint.take();
+        connector.waiting = None;
+        cx.shard.counters.failures.add();
+        cx.trace(&Trace::NotConnected { remote, status });
+        // Before the QP is let go, whose close may wait for this.
+        if let Some(done) = pending {
+            cx.request_done(done, status);
+        }
+        self.release_conn(cx, key);
+        self.release_qp(cx, qps, key);
+        if let Some(endpoint) = endpoint {
+            cx.remove_parent(id, endpoint);
+        }
+    }
+
+    pub(crate) fn complete_connect(
+        &mut self,
+        cx: &mut Cx,
+        qps: &Qps,
+        id: ObjectId,
+        event: DisconnectEvent,
+        done: RequestDone,
+    ) {
+        match self.try_complete_connect(cx, id, event) {
+            Ok(key) => self.establish(cx, qps, (key, Step::CompleteConnect), Some(done)),
+            Err(status) => cx.request_done(done, status),
+        }
+    }
+
+    fn try_complete_connect(
+        &mut self,
+        cx: &mut Cx,
+        id: ObjectId,
+        event: DisconnectEvent,
+    ) -> Result<ConnectorKey, NTSTATUS> {
+        let key = Self::key(cx, id).ok_or(STATUS_INVALID_PARAMETER)?;
+        let connector = self.get(key).ok_or(STATUS_INVALID_PARAMETER)?;
+        if connector.phase == Phase::Ended {
+            return Err(connector.end);
+        }
+        connector.phase.next(Step::CompleteConnect)?;
+        let conn = connector.conn.ok_or(STATUS_CONNECTION_INVALID)?;
+        connector.event = Some(event);
+        cx.device.confirm(cx.now, conn).map_err(status::answer_error)?;
+        Ok(key)
+    }
+}

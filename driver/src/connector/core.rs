@@ -1,0 +1,272 @@
+//! Connectors, between the consumer's calls and connection management. How a connection begins is in
+//! `connect` and `accept`, how it ends in `end`.
+
+use super::call::DISPATCH;
+use super::request::{Connect, DisconnectEvent};
+use super::shared::{ConnectorObject, ConnectorShared, Info, peer_data};
+use super::state::{Phase, Step};
+use crate::abi::*;
+use crate::counters::Connection;
+use crate::cx::Cx;
+use crate::message::RequestDone;
+use crate::object::id::{ConnectorKey, Context, ObjectId, Place, QpKey};
+use crate::object::shared::Object;
+use crate::platform::Trace;
+use crate::qp::core::Qps;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
+use rocev2::cm::{ConnId, Peer, ReadLimits};
+use rocev2::qp::QpState;
+use slotmap::SlotMap;
+
+pub(crate) struct ConnectorCore {
+    pub(super) object: Arc<ConnectorObject>,
+    pub(super) phase: Phase,
+    pub(super) conn: Option<ConnId>,
+    pub(super) qp: Option<QpKey>,
+    /// The shared endpoint that it connects from.
+    pub(super) endpoint: Option<ObjectId>,
+    /// The local port that it holds.
+    pub(super) port: Option<SocketAddr>,
+    /// The peer of a connect.
+    pub(super) remote: Option<SocketAddr>,
+    /// A connect that waits for the peer's link-layer address.
+    pub(super) waiting: Option<Box<Connect>>,
+    /// The connect, accept or disconnect that is pending.
+    pub(super) pending: Option<RequestDone>,
+    pub(super) event: Option<DisconnectEvent>,
+    /// The status of an accept or reject after the peer has ended the attempt.
+    pub(super) end: NTSTATUS,
+}
+
+impl ConnectorCore {
+    /// A connector for an outgoing connection.
+    const fn new(object: Arc<ConnectorObject>) -> Self {
+        Self {
+            object,
+            phase: Phase::Idle,
+            conn: None,
+            qp: None,
+            endpoint: None,
+            port: None,
+            remote: None,
+            waiting: None,
+            pending: None,
+            event: None,
+            end: STATUS_CONNECTION_ABORTED,
+        }
+    }
+
+    /// A connector for a request that came in. It shares the local endpoint `port`.
+    fn requested(
+        object: Arc<ConnectorObject>,
+        conn: ConnId,
+        peer: &Peer,
+        port: SocketAddr,
+    ) -> Self {
+        let mut core = Self { conn: Some(conn), port: Some(port), ..Self::new(object) };
+        core.remember(peer);
+        core.step(Step::Request);
+        core
+    }
+
+    /// Takes a step; false, and nothing has changed, where it is not legal now.
+    pub(super) fn step(&mut self, step: Step) -> bool {
+        let Ok(phase) = self.phase.next(step) else { return false };
+        self.object.shared.set_stage(phase.stage());
+        let active = &self.object.base.shard.counters.active;
+        match (self.phase.is_connected(), phase.is_connected()) {
+            (false, true) => active.add(),
+            (true, false) => active.subtract(),
+            (false, false) | (true, true) => {}
+        }
+        self.phase = phase;
+        true
+    }
+
+    /// Keeps what the peer told, for the connector's life or until another attempt.
+    pub(super) fn remember(&self, peer: &Peer) {
+        self.publish(Info {
+            local: peer.local,
+            peer: peer.remote,
+            limits: peer.limits,
+            private_data: peer_data(&peer.private_data),
+        });
+    }
+
+    /// Our end and the peer's, as far as the peer has told.
+    pub(super) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.object.shared.info.get().map(|info| (info.local, info.peer))
+    }
+
+    /// An accept may lower the limits that the request left.
+    pub(super) fn agree(&self, limits: ReadLimits) {
+        if let Some(info) = self.object.shared.info.get() {
+            self.publish(Info { limits: info.limits.min(limits), ..info });
+        }
+    }
+
+    #[allow(unsafe_code, reason = "the one writer")]
+    pub(super) fn publish(&self, info: Info) {
+        // SAFETY: only the core's thread comes here.
+        unsafe { self.object.shared.info.set(info) };
+    }
+}
+
+/// The connectors.
+#[derive(Default)]
+pub(crate) struct Connectors {
+    pub(super) table: SlotMap<ConnectorKey, Box<ConnectorCore>>,
+    pub(super) conns: BTreeMap<ConnId, ConnectorKey>,
+    /// Those that wait for the peer's link-layer address.
+    pub(super) resolving: Vec<ConnectorKey>,
+}
+
+impl Connectors {
+    /// A connector for an outgoing connection.
+    pub(crate) fn create(&mut self, cx: &mut Cx, adapter: ObjectId) -> Context {
+        self.insert(cx, &[adapter], ConnectorCore::new).1
+    }
+
+    /// A connector for a request that came in. It shares the local endpoint `port`.
+    pub(crate) fn create_requested(
+        &mut self,
+        cx: &mut Cx,
+        parents: &[ObjectId],
+        conn: ConnId,
+        peer: &Peer,
+        port: SocketAddr,
+    ) -> Context {
+        let make = |object| ConnectorCore::requested(object, conn, peer, port);
+        let (key, context) = self.insert(cx, parents, make);
+        self.conns.insert(conn, key);
+        context
+    }
+
+    fn insert(
+        &mut self,
+        cx: &mut Cx,
+        parents: &[ObjectId],
+        make: impl FnOnce(Arc<ConnectorObject>) -> ConnectorCore,
+    ) -> (ConnectorKey, Context) {
+        let (mut key, mut pointer) = (ConnectorKey::default(), core::ptr::null_mut());
+        cx.insert(parents, |base| {
+            let ndk = NDK_CONNECTOR::new(base.version, &DISPATCH);
+            let object = Arc::new(Object { ndk, base, shared: ConnectorShared::default() });
+            pointer = object.as_ndk();
+            key = self.table.insert(Box::new(make(object)));
+            Place::Connector(key)
+        });
+        (key, Context::new(pointer.cast()))
+    }
+
+    /// Forgets a closed connector.
+    pub(crate) fn remove(&mut self, key: ConnectorKey) {
+        self.table.remove(key);
+    }
+
+    pub(super) fn key(cx: &Cx, id: ObjectId) -> Option<ConnectorKey> {
+        cx.lifetimes.place(id)?.connector()
+    }
+
+    pub(super) fn get(&mut self, key: ConnectorKey) -> Option<&mut ConnectorCore> {
+        self.table.get_mut(key).map(|connector| &mut **connector)
+    }
+
+    pub(super) fn of(&mut self, conn: ConnId) -> Option<(ConnectorKey, &mut ConnectorCore)> {
+        let key = *self.conns.get(&conn)?;
+        self.get(key).map(|connector| (key, connector))
+    }
+
+    /// The connections that are established.
+    pub(crate) fn established(&self, cx: &Cx, qps: &Qps) -> impl Iterator<Item = Connection> {
+        self.table.values().filter_map(move |connector| {
+            if connector.phase != Phase::Established {
+                return None;
+            }
+            let (local, remote) = connector.ends()?;
+            let (qpn, counters) = qps.counters(&cx.device, connector.qp?)?;
+            let counters = Arc::clone(counters);
+            let pmtu = cx.device.qp_pmtu(qpn)?.bytes() as u16;
+            Some(Connection { local, remote, qpn, pmtu, counters })
+        })
+    }
+
+    /// Data may flow: ends the request that waited for it.
+    pub(super) fn establish(
+        &mut self,
+        cx: &mut Cx,
+        qps: &Qps,
+        (key, step): (ConnectorKey, Step),
+        done: Option<RequestDone>,
+    ) {
+        let Some(connector) = self.get(key) else { return };
+        connector.step(step);
+        let counters = &cx.shard.counters;
+        if connector.remote.is_some() { &counters.connects } else { &counters.accepts }.add();
+        let (conn, qp) = (connector.conn, connector.qp);
+        if let Some((local, remote)) = connector.ends() {
+            cx.trace(&Trace::Connected { local, remote });
+        }
+        if let Some(done) = done {
+            cx.request_done(done, STATUS_SUCCESS);
+        }
+        let Some(qp) = qp.and_then(|qp| qps.get(qp)) else { return };
+        if cx.device.qp_state(qp.qpn) == Some(QpState::Rts) {
+            let reads = cx.device.outbound_reads(qp.qpn) > 0;
+            qp.object.shared.reads.store(reads, Ordering::Relaxed);
+            qp.object.shared.connected.store(true, Ordering::Release);
+        } else {
+            // It failed or was flushed before; that was no news as long as nothing was established.
+            self.handle_qp_failure(cx, qps, conn);
+        }
+    }
+
+    /// Gives the connection and the port back.
+    pub(super) fn release_conn(&mut self, cx: &mut Cx, key: ConnectorKey) {
+        let Some(connector) = self.get(key) else { return };
+        let (conn, port) = (connector.conn.take(), connector.port.take());
+        if let Some(conn) = conn {
+            self.conns.remove(&conn);
+            cx.device.release(cx.now, conn);
+        }
+        if let Some(port) = port {
+            cx.device.unbind_port(port.ip(), port.port());
+        }
+    }
+
+    /// Undoes [`claim_qp`]: the attempt failed and the QP may be used for another.
+    pub(super) fn release_qp(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey) {
+        let Some(connector) = self.get(key) else { return };
+        if let Some(qp) = connector.qp.take().and_then(|qp| qps.get_mut(qp)) {
+            qp.connector = None;
+            cx.remove_parent(connector.object.base.id, qp.object.base.id);
+        }
+    }
+}
+
+/// Makes the QP an antecedent of the connector; a QP serves one.
+pub(super) fn claim_qp(
+    cx: &mut Cx,
+    qps: &mut Qps,
+    (key, connector): (ConnectorKey, &mut ConnectorCore),
+    id: ObjectId,
+) -> Result<(), NTSTATUS> {
+    let qp_key = Qps::key(cx, id).filter(|_| cx.lifetimes.is_open(id));
+    let qp = qp_key.and_then(|key| qps.get_mut(key)).ok_or(STATUS_INVALID_PARAMETER)?;
+    if qp.connector.is_some() {
+        return Err(STATUS_CONNECTION_ACTIVE);
+    }
+    // Flushed, or its CQ overran: it carries nothing any more.
+    if cx.device.qp_state(qp.qpn) != Some(QpState::Init) {
+        return Err(STATUS_INVALID_DEVICE_STATE);
+    }
+    qp.connector = Some(key);
+    cx.lifetimes.add_parent(connector.object.base.id, id);
+    connector.qp = qp_key;
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! Connectors: how a connection ends, and what connection management tells of it.
+
+use super::core::Connectors;
+use super::request::PrivateData;
+use super::shared::{Info, peer_data};
+use super::state::{Phase, Step};
+use crate::abi::*;
+use crate::cx::Cx;
+use crate::message::RequestDone;
+use crate::object::id::{ConnectorKey, ObjectId, QpKey};
+use crate::platform::{EndedBy, Trace};
+use crate::qp::core::Qps;
+use crate::status;
+use crate::upcall::Upcall;
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
+use rocev2::cm::{CmEvent, ConnId, Peer, ReadLimits};
+use rocev2::counters::Snapshot;
+
+/// Tells the system that a connection is over, with what its QP counted.
+fn trace_disconnected(
+    cx: &Cx,
+    qps: &Qps,
+    ends: Option<(SocketAddr, SocketAddr)>,
+    by: EndedBy,
+    qp: Option<QpKey>,
+) {
+    let counted = qp.and_then(|qp| qps.counters(&cx.device, qp));
+    let totals = counted.map_or(Snapshot::ZERO, |(_, counters)| counters.snapshot());
+    if let Some((local, remote)) = ends {
+        cx.trace(&Trace::Disconnected { local, remote, by, totals });
+    }
+}
+
+impl Connectors {
+    pub(crate) fn disconnect(
+        &mut self,
+        cx: &mut Cx,
+        qps: &mut Qps,
+        id: ObjectId,
+        done: RequestDone,
+    ) {
+        let Some(connector) = Self::key(cx, id).and_then(|key| self.get(key)) else {
+            return cx.request_done(done, STATUS_INVALID_PARAMETER);
+        };
+        let (qp, phase) = (connector.qp, connector.phase);
+        if !connector.step(Step::Disconnect) {
+            return cx.request_done(done, STATUS_CONNECTION_INVALID);
+        }
+        match connector.conn.filter(|_| phase == Phase::Established) {
+            Some(conn) => {
+                connector.pending = Some(done);
+                if let Some(qp) = qp.and_then(|qp| qps.get(qp)) {
+                    qp.object.shared.connected.store(false, Ordering::Release);
+                }
+                if cx.device.disconnect(cx.now, conn).is_err() {
+                    // The peer's own notice crossed ours.
+                    self.finish_disconnect(cx, qps, conn, STATUS_SUCCESS);
+                }
+            }
+            // The peer has said its part already.
+            None => {
+                if let Some(qp) = qp {
+                    qps.flush(cx, qp);
+                }
+                cx.request_done(done, STATUS_SUCCESS);
+            }
+        }
+    }
+
+    fn finish_disconnect(&mut self, cx: &mut Cx, qps: &mut Qps, conn: ConnId, status: NTSTATUS) {
+        let Some((_, connector)) = self.of(conn) else { return };
+        if !connector.step(Step::Done) {
+            return;
+        }
+        let (pending, qp, ends) = (connector.pending.take(), connector.qp, connector.ends());
+        trace_disconnected(cx, qps, ends, EndedBy::Consumer, qp);
+        if let Some(qp) = qp {
+            qps.flush(cx, qp);
+        }
+        if let Some(done) = pending {
+            cx.request_done(done, status);
+        }
+    }
+
+    /// Closing a connector ends its connection in whatever state, without waiting for the peer.
+    pub(crate) fn close(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey) {
+        let Some(connector) = self.get(key) else { return };
+        let (pending, qp) = (connector.pending.take(), connector.qp);
+        connector.waiting = None;
+        connector.event = None;
+        let ends = connector.ends().filter(|_| connector.phase.is_connected());
+        connector.step(Step::Close);
+        trace_disconnected(cx, qps, ends, EndedBy::Consumer, qp);
+        self.resolving.retain(|&waiting| waiting != key);
+        self.release_conn(cx, key);
+        if let Some(qp) = qp {
+            qps.flush(cx, qp);
+        }
+        if let Some(done) = pending {
+            cx.request_done(done, STATUS_CANCELLED);
+        }
+    }
+
+    /// A QP was flushed because it lost its CQ.
+    pub(crate) fn handle_dead_qp(&mut self, cx: &mut Cx, qps: &Qps, qp: QpKey) {
+        let connector = qps.get(qp).and_then(|qp| qp.connector);
+        let conn = connector.and_then(|key| self.get(key)).and_then(|connector| connector.conn);
+        self.handle_qp_failure(cx, qps, conn);
+    }
+
+    /// Handles a QP that failed by itself: the peer and the consumer learn of it.
+    pub(crate) fn handle_qp_failure(&mut self, cx: &mut Cx, qps: &Qps, conn: Option<ConnId>) {
+        let Some(conn) = conn else { return };
+        if self.break_connection(cx, qps, conn, EndedBy::Failure) {
+            // An attempt that was not established has nothing to end.
+            let _ = cx.device.disconnect(cx.now, conn);
+        }
+    }
+
+    /// [`Self::lose_connection`], and not by the peer's orderly end.
+    fn break_connection(&mut self, cx: &mut Cx, qps: &Qps, conn: ConnId, by: EndedBy) -> bool {
+        let broke = self.lose_connection(cx, qps, conn, by);
+        if broke {
+            cx.shard.counters.errors.add();
+        }
+        broke
+    }
+
+    /// The connection is over without the consumer's doing. True: it was established.
+    fn lose_connection(&mut self, cx: &mut Cx, qps: &Qps, conn: ConnId, by: EndedBy) -> bool {
+        let Some((_, connector)) = self.of(conn) else { return false };
+        if !connector.step(Step::Lose) {
+            return false;
+        }
+        let (event, qp, ends) = (connector.event.take(), connector.qp, connector.ends());
+        trace_disconnected(cx, qps, ends, by, qp);
+        let mut reason = 0;
+        if let Some(qp) = qp.and_then(|qp| qps.get(qp)) {
+            qp.object.shared.connected.store(false, Ordering::Release);
+            reason = qp.reason(&cx.device);
+        }
+        if let Some(event) = event {
+            cx.upcalls.push_back(Upcall::Disconnected { event, reason });
+        }
+        true
+    }
+
+    /// A connection that was not established failed with `status`.
+    fn fail_connecting(&mut self, cx: &mut Cx, qps: &mut Qps, conn: ConnId, status: NTSTATUS) {
+        let Some((key, connector)) = self.of(conn) else { return };
+        let failures = &cx.shard.counters.failures;
+        match connector.phase {
+            Phase::Connecting => self.fail_attempt(cx, qps, key, status),
+            Phase::Accepting => {
+                failures.add();
+                connector.step(Step::Fail);
+                let (pending, qp) = (connector.pending.take(), connector.qp);
+                let remote = connector.ends().map(|(_, remote)| remote);
+                cx.trace(&Trace::NotConnected { remote, status });
+                if let Some(qp) = qp {
+                    qps.flush(cx, qp);
+                }
+                if let Some(done) = pending {
+                    cx.request_done(done, status);
+                }
+            }
+            Phase::Offered => {
+                failures.add();
+                // The acceptor gave up; if for want of our confirmation, the page has a status.
+                if status == STATUS_IO_TIMEOUT {
+                    connector.end = status;
+                }
+                connector.step(Step::Fail);
+            }
+            Phase::Requested => {
+                failures.add();
+                connector.step(Step::Fail);
+            }
+            Phase::Idle
+            | Phase::Resolving
+            | Phase::Established
+            | Phase::Disconnecting
+            | Phase::Over
+            | Phase::Ended => {}
+        }
+    }
+
+    pub(crate) fn handle_event(&mut self, cx: &mut Cx, qps: &mut Qps, event: CmEvent) {
+        match event {
+            // The listener handles it, and makes a connector of it.
+            CmEvent::ConnectRequest { .. } => {}
+            CmEvent::Connected { conn, peer } => self.handle_connected(cx, conn, &peer),
+            CmEvent::Established { conn } => self.handle_established(cx, qps, conn),
+            CmEvent::Refused { conn, reason, private_data } => {
+                self.keep_refusal(conn, &private_data);
+                if !self.break_connection(cx, qps, conn, EndedBy::Peer) {
+                    self.fail_connecting(cx, qps, conn, status::refusal(reason));
+                }
+            }
+            CmEvent::TimedOut { conn } => self.fail_connecting(cx, qps, conn, STATUS_IO_TIMEOUT),
+            CmEvent::PeerDisconnected { conn, .. } => {
+                if !self.lose_connection(cx, qps, conn, EndedBy::Peer) {
+                    self.finish_disconnect(cx, qps, conn, STATUS_SUCCESS);
+                    self.fail_connecting(cx, qps, conn, STATUS_CONNECTION_ABORTED);
+                }
+            }
+            CmEvent::PathLost { conn } => {
+                if !self.break_connection(cx, qps, conn, EndedBy::Path) {
+                    self.fail_connecting(cx, qps, conn, STATUS_NETWORK_UNREACHABLE);
+                }
+            }
+            CmEvent::DisconnectDone { conn, timed_out } => {
+                let status = if timed_out { STATUS_IO_TIMEOUT } else { STATUS_SUCCESS };
+                self.finish_disconnect(cx, qps, conn, status);
+            }
+            CmEvent::Closed { conn } => {
+                self.conns.remove(&conn);
+            }
+        }
+    }
+
+    fn handle_connected(&mut self, cx: &mut Cx, conn: ConnId, peer: &Peer) {
+        let Some((_, connector)) = self.of(conn) else { return };
+        if connector.phase.next(Step::Answer).is_err() {
+            return;
+        }
+        // Before the consumer may look for it.
+        connector.remember(peer);
+        connector.step(Step::Answer);
+        if let Some(done) = connector.pending.take() {
+            cx.request_done(done, STATUS_SUCCESS);
+        }
+    }
+
+    fn handle_established(&mut self, cx: &mut Cx, qps: &Qps, conn: ConnId) {
+        let Some((key, connector)) = self.of(conn) else { return };
+        if connector.phase.next(Step::Confirm).is_err() {
+            return;
+        }
+        let pending = connector.pending.take();
+        self.establish(cx, qps, (key, Step::Confirm), pending);
+    }
+
+    /// The private data of a refusal can be read like that of an acceptance.
+    fn keep_refusal(&mut self, conn: ConnId, private_data: &PrivateData) {
+        let Some((_, connector)) = self.of(conn) else { return };
+        let Some(local) = connector.port.filter(|_| connector.phase == Phase::Connecting) else {
+            return;
+        };
+        let limits = ReadLimits { inbound: 0, outbound: 0 };
+        let peer = connector.remote.unwrap_or(local);
+        let info = Info { local, peer, limits, private_data: peer_data(private_data) };
+        connector.publish(info);
+    }
+}

@@ -1,0 +1,144 @@
+//! The counters of an adapter beside those of its transport: the outcomes of its connections, as
+//! `NDIS_NDK_PERFORMANCE_COUNTERS` has them, and the drops of its edge; and the sum of all.
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use netadapter_glue::Drops;
+use rocev2::counters::{self, Snapshot};
+use rocev2::ids::Qpn;
+
+/// Written by the core, read by anybody.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Outbound connections established.
+    pub(crate) connects: Counter,
+    /// Inbound connections established.
+    pub(crate) accepts: Counter,
+    /// Attempts of either side that ended without a connection, except those that the consumer gave
+    /// up by a close.
+    pub(crate) failures: Counter,
+    /// Established connections that broke. A peer's orderly end is none.
+    pub(crate) errors: Counter,
+    /// Connections now.
+    pub(crate) active: Counter,
+    /// CQs that overran.
+    pub(crate) cq_errors: Counter,
+    edge_transmit: Counter,
+    edge_receive: Counter,
+    /// The device's own.
+    transport: Arc<counters::Counters>,
+}
+
+impl Counters {
+    pub(crate) fn new(transport: Arc<counters::Counters>) -> Self {
+        Self {
+            connects: Counter::default(),
+            accepts: Counter::default(),
+            failures: Counter::default(),
+            errors: Counter::default(),
+            active: Counter::default(),
+            cq_errors: Counter::default(),
+            edge_transmit: Counter::default(),
+            edge_receive: Counter::default(),
+            transport,
+        }
+    }
+
+    /// Sets the drops of the edge so far.
+    pub(crate) fn set_edge(&self, drops: Drops) {
+        self.edge_transmit.set(drops.transmit);
+        self.edge_receive.set(drops.receive);
+    }
+
+    pub(crate) fn snapshot(&self) -> AdapterCounters {
+        AdapterCounters {
+            transport: self.transport.snapshot(),
+            edge: Drops { transmit: self.edge_transmit.get(), receive: self.edge_receive.get() },
+            connects: self.connects.get(),
+            accepts: self.accepts.get(),
+            failures: self.failures.get(),
+            errors: self.errors.get(),
+            active: self.active.get(),
+            cq_errors: self.cq_errors.get(),
+        }
+    }
+}
+
+/// One number.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// All that an adapter counts, at one time. Every number is a total since its start, but for
+/// [`Self::active`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AdapterCounters {
+    /// Of the transport.
+    pub transport: Snapshot,
+    /// Units that the edge gave up, as of the core's last turn.
+    pub edge: Drops,
+    /// Outbound connections established.
+    pub connects: u64,
+    /// Inbound connections established.
+    pub accepts: u64,
+    /// Attempts of either side that ended without a connection, except those that the consumer gave
+    /// up by a close.
+    pub failures: u64,
+    /// Established connections that broke. A peer's orderly end is none.
+    pub errors: u64,
+    /// Connections now.
+    pub active: u64,
+    /// CQs that overran.
+    pub cq_errors: u64,
+}
+
+impl AdapterCounters {
+    /// Each number with its name: first those of the transport, in the order of its table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let transport = self.transport.iter().map(|(counter, value)| (counter.name(), value));
+        transport.chain([
+            ("edge_transmit_drops", self.edge.transmit),
+            ("edge_receive_drops", self.edge.receive),
+            ("ndk_connects", self.connects),
+            ("ndk_accepts", self.accepts),
+            ("ndk_connect_failures", self.failures),
+            ("ndk_connection_errors", self.errors),
+            ("ndk_active_connections", self.active),
+            ("ndk_cq_errors", self.cq_errors),
+        ])
+    }
+}
+
+/// An established connection and what its QP counts. The counters go on while the QP lives, and can be
+/// read for as long as they are held, by any thread, without a lock.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// Our QP.
+    pub qpn: Qpn,
+    /// Path MTU: payload bytes of a full packet, both ways.
+    pub pmtu: u16,
+    /// The counters.
+    pub counters: Arc<counters::Counters>,
+}

@@ -1,0 +1,289 @@
+//! Completion queues, between the device's completions and the consumer's notification.
+
+use super::call::DISPATCH;
+use super::request::CreateCq;
+use super::shared::{self, Arm, CqObject, CqShared, Cqe, Hold, NEWS_ERROR, Results};
+use crate::abi::*;
+use crate::cx::Cx;
+use crate::object::id::{Context, CqKey, ObjectId, Place};
+use crate::object::shared::Object;
+use crate::platform::Trace;
+use crate::sync::modelled::{AtomicU32, rtrb};
+use crate::sync::{Doorbell, Exclusive};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rocev2::env::Instant;
+use slotmap::SlotMap;
+
+pub(crate) struct CqCore {
+    object: Arc<CqObject>,
+    ring: rtrb::Producer<Cqe>,
+    /// Where the consumer finds the ring that takes the place of `ring`.
+    rings: rtrb::Producer<rtrb::Consumer<Cqe>>,
+    notification: NDK_FN_CQ_NOTIFICATION_CALLBACK,
+    context: Context,
+    /// Entries that it may hold.
+    depth: u32,
+    /// Entries ever added.
+    added: u32,
+    /// Entries that the consumer had taken when we last looked.
+    taken: u32,
+    /// Entries added since the last notification, and when the first of them was.
+    fresh: u32,
+    fresh_since: Option<Instant>,
+    /// It overran; nothing is added any more.
+    failed: bool,
+    /// Its notification may be due, and will be looked at.
+    noted: bool,
+}
+
+// The tables of the core grow by so much for each object (`Cx::request_bytes`).
+const _: () = assert!(size_of::<CqCore>() <= 128);
+
+/// Room of the ring that a CQ gets for a depth that its own has no room for.
+pub(crate) const fn deeper_ring(depth: u32) -> usize {
+    (depth as usize).next_power_of_two()
+}
+
+impl CqCore {
+    /// Entries that the consumer has not taken, now.
+    fn fill(&mut self) -> u32 {
+        self.taken = self.object.shared.taken.load(Ordering::Acquire);
+        self.added.wrapping_sub(self.taken)
+    }
+
+    /// Adds an entry, unless as many as it may hold are there.
+    fn push(&mut self, now: Instant, cqe: Cqe) -> Result<(), ()> {
+        if self.added.wrapping_sub(self.taken) >= self.depth && self.fill() >= self.depth {
+            return Err(());
+        }
+        self.ring.push(cqe).map_err(drop)?;
+        self.added = self.added.wrapping_add(1);
+        self.fresh = self.fresh.saturating_add(1);
+        self.fresh_since.get_or_insert(now);
+        Ok(())
+    }
+
+    /// Changes how many entries it may hold; see `ndk_resize_cq`.
+    ///
+    /// A ring that is deep enough stays. A deeper one takes its place at once on our side; the
+    /// consumer goes over to it when it has emptied the one before.
+    fn resize(&mut self, depth: u32) -> NTSTATUS {
+        if self.failed {
+            return STATUS_INVALID_DEVICE_STATE;
+        }
+        if self.fill() > depth {
+            return STATUS_BUFFER_OVERFLOW;
+        }
+        if depth as usize > self.ring.buffer().capacity() {
+            let (ring, results) = rtrb::RingBuffer::new(deeper_ring(depth));
+            if self.rings.push(results).is_err() {
+                return STATUS_INSUFFICIENT_RESOURCES;
+            }
+            self.ring = ring;
+        }
+        self.depth = depth;
+        self.object.shared.depth.store(depth, Ordering::Release);
+        STATUS_SUCCESS
+    }
+
+    /// Whether moderation keeps a notification that is due.
+    fn hold(&self, now: Instant) -> Hold {
+        if self.failed {
+            return Hold::No;
+        }
+        let settings = self.object.shared.moderation.load(Ordering::Acquire);
+        let since = self.fresh_since.unwrap_or(now);
+        shared::hold(settings, self.depth, self.fresh, since, now)
+    }
+}
+
+/// The completion queues.
+#[derive(Default)]
+pub(crate) struct Cqs {
+    table: SlotMap<CqKey, CqCore>,
+    /// Those whose notification may be due.
+    noted: VecDeque<CqKey>,
+    /// Those whose notification is held back by moderation until then, each once.
+    held: Vec<(Instant, CqKey)>,
+}
+
+impl Cqs {
+    pub(crate) fn create(&mut self, cx: &mut Cx, adapter: ObjectId, what: &CreateCq) -> Context {
+        let depth = what.depth.max(1);
+        let (ring, results) = rtrb::RingBuffer::new(depth as usize);
+        let (rings, successors) = rtrb::RingBuffer::new(shared::SUCCESSORS);
+        let mut pointer = core::ptr::null_mut();
+        cx.insert(&[adapter], |base| {
+            let shared = CqShared {
+                results: Exclusive::new(Results::new(results, successors)),
+                taken: AtomicU32::new(0),
+                depth: AtomicU32::new(depth),
+                moderation: AtomicU64::new(0),
+                moderating: Exclusive::new(()),
+                arm: Arm::default(),
+                doorbell: Doorbell::default(),
+            };
+            let ndk = NDK_CQ::new(base.version, &DISPATCH);
+            let object = Arc::new(Object { ndk, base, shared });
+            pointer = object.as_ndk();
+            let CreateCq { notification, context, .. } = *what;
+            Place::Cq(self.table.insert(CqCore {
+                object,
+                ring,
+                rings,
+                notification,
+                context,
+                depth,
+                added: 0,
+                taken: 0,
+                fresh: 0,
+                fresh_since: None,
+                failed: false,
+                noted: false,
+            }))
+        });
+        // Every CQ may be noted or held at once, and neither may allocate.
+        let cqs = self.table.len();
+        self.held.reserve(cqs.saturating_sub(self.held.len()));
+        // A CQ in the list may be closed already.
+        self.noted.reserve(cqs);
+        Context::new(pointer.cast())
+    }
+
+    fn key(cx: &Cx, id: ObjectId) -> Option<CqKey> {
+        cx.lifetimes.place(id)?.cq()
+    }
+
+    /// The CQ that a QP is to complete on: open, and not overrun, as it takes no completion then.
+    pub(crate) fn usable(&self, cx: &Cx, id: ObjectId) -> Result<CqKey, NTSTATUS> {
+        let key = Self::key(cx, id).filter(|_| cx.lifetimes.is_open(id));
+        let fits = |key: &CqKey| self.table.get(*key).is_some_and(|cq| !cq.failed);
+        key.filter(fits).ok_or(STATUS_INVALID_PARAMETER)
+    }
+
+    pub(crate) fn resize(&mut self, cx: &Cx, id: ObjectId, depth: u32) -> NTSTATUS {
+        let Some(key) = Self::key(cx, id) else { return STATUS_INVALID_PARAMETER };
+        let Some(cq) = self.table.get_mut(key) else { return STATUS_INVALID_PARAMETER };
+        let status = cq.resize(depth.max(1));
+        if status == STATUS_SUCCESS {
+            // Moderation by count may have become meaningless.
+            self.note(key);
+        }
+        status
+    }
+
+    /// The consumer has armed a CQ or changed its moderation.
+    pub(crate) fn service(&mut self, key: CqKey) {
+        if let Some(cq) = self.table.get(key) {
+            cq.object.shared.doorbell.answer();
+            self.note(key);
+        }
+    }
+
+    /// Looks at the CQ's notification at the end of the turn, once.
+    fn note(&mut self, key: CqKey) {
+        if let Some(cq) = self.table.get_mut(key)
+            && !core::mem::replace(&mut cq.noted, true)
+        {
+            self.noted.push_back(key);
+        }
+    }
+
+    /// Adds a completion. True: the CQ has just overrun; it is dead, and so is every QP on it.
+    #[must_use]
+    pub(crate) fn push(&mut self, cx: &Cx, key: CqKey, cqe: Cqe, mut news: u8) -> bool {
+        let Some(cq) = self.table.get_mut(key) else { return false };
+        if cq.failed {
+            return false;
+        }
+        if cq.push(cx.now, cqe).is_err() {
+            cq.failed = true;
+            cq.object.base.shard.counters.cq_errors.add();
+            news = NEWS_ERROR;
+        }
+        let (failed, depth) = (cq.failed, cq.depth);
+        if cq.object.shared.arm.add(news) {
+            self.note(key);
+        }
+        if failed {
+            cx.trace(&Trace::CqOverrun { depth });
+        }
+        failed
+    }
+
+    /// Looks again at the CQs whose notification was held back until now.
+    pub(crate) fn release_held(&mut self, now: Instant) {
+        let mut index = 0;
+        while let Some(&(until, key)) = self.held.get(index) {
+            if until <= now {
+                self.held.swap_remove(index);
+                self.note(key);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// When the first notification that is held back is due.
+    pub(crate) fn held_until(&self) -> Option<Instant> {
+        self.held.iter().map(|(until, _)| *until).min()
+    }
+
+    /// Keeps a due notification until then.
+    fn hold(&mut self, key: CqKey, until: Instant) {
+        match self.held.iter_mut().find(|(_, cq)| *cq == key) {
+            Some(held) => held.0 = until,
+            None => self.held.push((until, key)),
+        }
+    }
+
+    /// Makes the notifications that are due; how many were looked at.
+    pub(crate) fn notify(&mut self, cx: &Cx) -> usize {
+        let noted = self.noted.len();
+        for _ in 0..noted {
+            if let Some(key) = self.noted.pop_front() {
+                self.notify_one(cx, key);
+            }
+        }
+        noted
+    }
+
+    #[allow(unsafe_code, reason = "calls the consumer's C callback")]
+    fn notify_one(&mut self, cx: &Cx, key: CqKey) {
+        let Some(cq) = self.table.get_mut(key) else { return };
+        cq.noted = false;
+        if !cq.object.shared.arm.is_due() || !cx.lifetimes.is_open(cq.object.base.id) {
+            return;
+        }
+        match cq.hold(cx.now) {
+            Hold::No => {}
+            Hold::Until(until) => return self.hold(key, until),
+            // The completion that it waits for leads here again.
+            Hold::ForCount => return,
+        }
+        if !cq.object.shared.arm.take() {
+            return;
+        }
+        (cq.fresh, cq.fresh_since) = (0, None);
+        let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
+        let (callback, context) = (cq.notification, cq.context);
+        self.held.retain(|&(_, held)| held != key);
+        // SAFETY: the consumer's callback with the consumer's context; one at a time, as only this
+        // thread makes them.
+        unsafe { callback(context.get(), status) };
+    }
+
+    /// Whether a call of the consumer is still inside.
+    pub(crate) fn is_entered(&self, key: CqKey) -> bool {
+        self.table.get(key).is_some_and(|cq| cq.object.shared.is_entered())
+    }
+
+    /// Forgets a closed CQ.
+    pub(crate) fn remove(&mut self, key: CqKey) {
+        self.table.remove(key);
+        self.held.retain(|&(_, cq)| cq != key);
+    }
+}

@@ -1,0 +1,6 @@
+//! Completion queues.
+
+pub(crate) mod call;
+pub(crate) mod core;
+pub(crate) mod request;
+pub(crate) mod shared;

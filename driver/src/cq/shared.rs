@@ -1,0 +1,420 @@
+//! The state of a completion queue that the consumer's thread and the poll core share.
+
+use crate::abi::*;
+use crate::object::shared::{Context, Object};
+use crate::sync::modelled::{AtomicU8, AtomicU32, fence, rtrb};
+use crate::sync::{Doorbell, Exclusive};
+use core::sync::atomic::{AtomicU64, Ordering};
+use rocev2::env::{Duration, Instant};
+
+/// A completion queue.
+pub(crate) type CqObject = Object<NDK_CQ, CqShared>;
+
+/// An entry of the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cqe {
+    pub(crate) status: NTSTATUS,
+    pub(crate) bytes: u32,
+    pub(crate) qp_context: Context,
+    pub(crate) request_context: Context,
+    pub(crate) operation: NDK_OPERATION_TYPE,
+    pub(crate) token: u32,
+    /// See [`crate::status::reason`].
+    pub(crate) error_code: u32,
+}
+
+/// The shared state of a CQ.
+pub(crate) struct CqShared {
+    /// The consumer serializes its calls; see [`Exclusive`].
+    pub(crate) results: Exclusive<Results>,
+    /// Entries ever taken.
+    pub(crate) taken: AtomicU32,
+    /// Entries that it may hold.
+    pub(crate) depth: AtomicU32,
+    /// Interval and count; see [`hold`].
+    pub(crate) moderation: AtomicU64,
+    /// Entered while moderation is changed.
+    pub(crate) moderating: Exclusive<()>,
+    pub(crate) arm: Arm,
+    pub(crate) doorbell: Doorbell,
+}
+
+impl CqShared {
+    /// Whether a call is inside that touches the CQ after the core may have seen it.
+    pub(crate) fn is_entered(&self) -> bool {
+        self.results.is_entered() || self.moderating.is_entered()
+    }
+}
+
+/// Rings that may wait to take the place of the one before: each is at least twice as deep, so that
+/// no CQ has more in its life.
+pub(crate) const SUCCESSORS: usize = u32::BITS as usize;
+
+/// The consumer's end of a CQ: a ring, and the deeper ones that a resize has put behind it.
+pub(crate) struct Results {
+    ring: rtrb::Consumer<Cqe>,
+    successors: rtrb::Consumer<rtrb::Consumer<Cqe>>,
+}
+
+impl Results {
+    pub(crate) fn new(
+        ring: rtrb::Consumer<Cqe>,
+        successors: rtrb::Consumer<rtrb::Consumer<Cqe>>,
+    ) -> Self {
+        Self { ring, successors }
+    }
+
+    /// The oldest entry.
+    pub(super) fn pop(&mut self) -> Option<Cqe> {
+        loop {
+            if let Ok(cqe) = self.ring.pop() {
+                return Some(cqe);
+            }
+            if self.successors.is_empty() {
+                return None;
+            }
+            // A ring with a successor gets nothing more; what it got before is seen now.
+            if let Ok(cqe) = self.ring.pop() {
+                return Some(cqe);
+            }
+            self.ring = self.successors.pop().ok()?;
+        }
+    }
+}
+
+/// The decision of moderation about a notification that is due.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Hold {
+    /// It is made.
+    No,
+    /// It waits until then, or for completions.
+    Until(Instant),
+    /// It waits for completions alone.
+    ForCount,
+}
+
+pub(super) const fn pack(interval: ULONG, count: ULONG) -> u64 {
+    (interval as u64) << 32 | count as u64
+}
+
+/// Whether a notification waits, with `fresh` completions since the last one, the first of them at
+/// `since`.
+///
+/// It waits until `count` completions are there or the oldest is `interval` microseconds old. An
+/// interval of 0, or a count of 0 or 1, turns moderation off. An interval of `MAXULONG` leaves it to
+/// the count; a count of `MAXULONG` or above the depth leaves it to the interval. Should a resize
+/// have left neither, nothing waits.
+pub(crate) fn hold(settings: u64, depth: u32, fresh: u32, since: Instant, now: Instant) -> Hold {
+    let (interval, count) = ((settings >> 32) as ULONG, settings as ULONG);
+    let by_count = count <= depth;
+    if interval == 0 || count <= 1 || (by_count && fresh >= count) {
+        return Hold::No;
+    }
+    if interval == MAXULONG {
+        return if by_count { Hold::ForCount } else { Hold::No };
+    }
+    let until = since + Duration::from_micros(u64::from(interval));
+    if until <= now { Hold::No } else { Hold::Until(until) }
+}
+
+/// The agreement about the next notification.
+///
+/// The consumer arms and then looks for news; the core makes news and then looks for the arm. With
+/// a fence between the two steps on both sides at least one of them sees the other, so that no
+/// notification is lost (ndkpi, Completion Handling Requirements).
+#[derive(Debug, Default)]
+pub(crate) struct Arm {
+    /// 0, or 1 + the strongest type armed since the last notification.
+    armed: AtomicU8,
+    /// The kinds of completions that were added since the last notification.
+    news: AtomicU8,
+}
+
+/// A completion was added.
+pub(crate) const NEWS_ANY: u8 = 1;
+/// A solicited or failed completion was added.
+pub(crate) const NEWS_SOLICITED: u8 = 2;
+/// The CQ failed.
+pub(crate) const NEWS_ERROR: u8 = 4;
+
+const ARM_ERRORS: u8 = 1;
+const ARM_SOLICITED: u8 = 2;
+const ARM_ANY: u8 = 3;
+
+impl Arm {
+    /// Arms, never weaker than before. True: the core has to look.
+    pub(super) fn arm(&self, kind: ULONG) -> bool {
+        let strength = match kind {
+            NDK_CQ_NOTIFY_ERRORS => ARM_ERRORS,
+            NDK_CQ_NOTIFY_SOLICITED => ARM_SOLICITED,
+            // Any other number of a consumer asks for all notifications.
+            _ => ARM_ANY,
+        };
+        // Release: a thread that sees the arm also sees that its call is inside the CQ (`Exclusive`), and
+        // does not free the CQ under it.
+        self.armed.fetch_max(strength, Ordering::Release);
+        fence(Ordering::SeqCst);
+        satisfied(strength, self.news.load(Ordering::Relaxed))
+    }
+
+    /// Notes what was added. True: the core has to look at the end of its turn.
+    pub(crate) fn add(&self, news: u8) -> bool {
+        self.news.fetch_or(news, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        satisfied(self.armed.load(Ordering::Relaxed), self.news.load(Ordering::Relaxed))
+    }
+
+    /// Whether a notification is due.
+    pub(crate) fn is_due(&self) -> bool {
+        satisfied(self.armed.load(Ordering::Acquire), self.news.load(Ordering::Acquire))
+    }
+
+    /// Disarms if a notification is due; the caller then makes it.
+    pub(crate) fn take(&self) -> bool {
+        let due = self.is_due();
+        if due {
+            // News first: what is added from here on belongs to the next notification.
+            self.news.store(0, Ordering::Relaxed);
+            self.armed.store(0, Ordering::Release);
+        }
+        due
+    }
+}
+
+const fn satisfied(armed: u8, news: u8) -> bool {
+    match armed {
+        ARM_ANY => news != 0,
+        ARM_SOLICITED => news & (NEWS_SOLICITED | NEWS_ERROR) != 0,
+        ARM_ERRORS => news & NEWS_ERROR != 0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn entry(bytes: u32) -> Cqe {
+        Cqe {
+            status: STATUS_SUCCESS,
+            bytes,
+            qp_context: Context::from_u64(0),
+            request_context: Context::from_u64(0),
+            operation: NdkOperationTypeSend,
+            token: 0,
+            error_code: 0,
+        }
+    }
+
+    #[test]
+    fn arms_merge_to_the_strongest() {
+        let kinds = [NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_CQ_NOTIFY_ANY];
+        for first in 0..kinds.len() {
+            for second in 0..kinds.len() {
+                let arm = Arm::default();
+                arm.arm(kinds[first]);
+                arm.arm(kinds[second]);
+                assert_eq!(usize::from(arm.armed.load(Ordering::Relaxed)), first.max(second) + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn news_before_the_arm_notify_at_once_and_only_once() {
+        let arm = Arm::default();
+        assert!(!arm.add(NEWS_ANY));
+        assert!(arm.arm(NDK_CQ_NOTIFY_ANY));
+        assert!(arm.take());
+        assert!(!arm.take());
+        assert!(!arm.arm(NDK_CQ_NOTIFY_ANY));
+        assert!(arm.add(NEWS_ANY));
+    }
+
+    #[test]
+    fn moderation_waits_for_the_count_or_the_interval() {
+        let at = Instant::from_nanos;
+        let hold = |interval, count, fresh, now| {
+            hold(pack(interval, count), 100, fresh, at(1_000), at(now))
+        };
+        let until = Hold::Until(at(21_000));
+        // Off.
+        for (interval, count) in [(0, 50), (20, 0), (20, 1), (0, MAXULONG), (MAXULONG, 1)] {
+            assert_eq!(hold(interval, count, 1, 1_000), Hold::No, "{interval} {count}");
+        }
+        // Both.
+        assert_eq!(hold(20, 5, 4, 20_999), until);
+        assert_eq!(hold(20, 5, 5, 1_000), Hold::No);
+        assert_eq!(hold(20, 5, 4, 21_000), Hold::No);
+        // The interval alone.
+        for count in [MAXULONG, 101] {
+            assert_eq!(hold(20, count, 100, 1_000), until);
+        }
+        // The count alone.
+        assert_eq!(hold(MAXULONG, 100, 99, u64::MAX), Hold::ForCount);
+        assert_eq!(hold(MAXULONG, 100, 100, 1_000), Hold::No);
+        // Neither, after a resize.
+        assert_eq!(hold(MAXULONG, 101, 1, 1_000), Hold::No);
+    }
+
+    #[test]
+    fn entries_stay_in_order_over_successors() {
+        let (mut ring, results) = rtrb::RingBuffer::new(2);
+        let (mut rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+        let mut results = Results::new(results, successors);
+        let mut taken = || results.pop().map(|cqe| cqe.bytes);
+        ring.push(entry(0)).unwrap();
+        assert_eq!(taken(), Some(0));
+        for (capacity, first) in [(4, 1), (8, 3), (16, 5)] {
+            ring.push(entry(first)).unwrap();
+            ring.push(entry(first + 1)).unwrap();
+            let (next, consumer) = rtrb::RingBuffer::new(capacity);
+            rings.push(consumer).unwrap();
+            ring = next;
+        }
+        ring.push(entry(7)).unwrap();
+        for bytes in 1..=7 {
+            assert_eq!(taken(), Some(bytes));
+        }
+        assert_eq!(taken(), None);
+        ring.push(entry(8)).unwrap();
+        assert_eq!(taken(), Some(8));
+    }
+
+    #[test]
+    fn a_plain_completion_does_not_satisfy_a_solicited_arm() {
+        let arm = Arm::default();
+        arm.arm(NDK_CQ_NOTIFY_SOLICITED);
+        assert!(!arm.add(NEWS_ANY));
+        assert!(arm.add(NEWS_ANY | NEWS_SOLICITED));
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_model {
+    use super::*;
+    use crate::sync::loom_model::Bell;
+    use crate::sync::modelled::AtomicBool;
+    use alloc::sync::Arc;
+    use loom::cell::UnsafeCell;
+
+    /// A completion and an arm that meet give one notification, whichever comes first.
+    #[test]
+    fn an_arm_and_a_completion_meet_once() {
+        loom::model(|| {
+            let arm = Arc::new(Arm::default());
+            let consumer = Arc::clone(&arm);
+            let rings = loom::thread::spawn(move || consumer.arm(NDK_CQ_NOTIFY_ANY));
+            let mut notified = 0;
+            for _ in 0..2 {
+                if arm.add(NEWS_ANY) && arm.take() {
+                    notified += 1;
+                }
+            }
+            if rings.join().unwrap() && arm.take() {
+                notified += 1;
+            }
+            assert_eq!(notified, 1);
+        });
+    }
+
+    /// Once the core has seen an arm, it sees its call inside the CQ until that has let go: what
+    /// the call still touches is not freed.
+    #[test]
+    fn a_notification_sees_the_call_that_armed() {
+        loom::model(|| {
+            let cq = Arc::new((Arm::default(), AtomicBool::new(false), UnsafeCell::new(())));
+            let consumer = Arc::clone(&cq);
+            let call = loom::thread::spawn(move || {
+                let (arm, entered, object) = &*consumer;
+                entered.swap(true, Ordering::Acquire);
+                arm.arm(NDK_CQ_NOTIFY_ANY);
+                object.with(|_| ());
+                entered.store(false, Ordering::Release);
+            });
+            let (arm, entered, object) = &*cq;
+            arm.add(NEWS_ANY);
+            if arm.take() && !entered.load(Ordering::Acquire) {
+                object.with_mut(|_| ());
+            }
+            call.join().unwrap();
+        });
+    }
+
+    /// Completions come in order over rings that a resize puts behind one another.
+    #[test]
+    fn no_completion_is_overtaken_by_a_resize() {
+        loom::model(|| {
+            let (mut ring, results) = rtrb::RingBuffer::new(2);
+            let (mut rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+            let consumer = loom::thread::spawn(move || {
+                let mut results = Results::new(results, successors);
+                for bytes in 0..3 {
+                    let cqe = loop {
+                        match results.pop() {
+                            Some(cqe) => break cqe,
+                            None => loom::thread::yield_now(),
+                        }
+                    };
+                    assert_eq!(cqe.bytes, bytes);
+                }
+            });
+            ring.push(tests::entry(0)).unwrap();
+            ring.push(tests::entry(1)).unwrap();
+            let (mut deeper, results) = rtrb::RingBuffer::new(4);
+            rings.push(results).map_err(drop).unwrap();
+            deeper.push(tests::entry(2)).unwrap();
+            consumer.join().unwrap();
+        });
+    }
+
+    /// A consumer that takes what is there, arms, and then waits for the notification gets every
+    /// completion: its own look after the arm is not needed.
+    #[test]
+    fn who_arms_and_waits_misses_no_completion() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let (mut ring, results) = rtrb::RingBuffer::new(2);
+            let (_rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+            let (arm, done) = (Arm::default(), AtomicBool::new(false));
+            let cq = Arc::new((arm, done, Bell::default(), Bell::default()));
+            let its_cq = Arc::clone(&cq);
+            let consumer = loom::thread::spawn(move || {
+                let (arm, done, doorbell, notified) = &*its_cq;
+                let mut results = Results::new(results, successors);
+                let mut taken = 0;
+                loop {
+                    while results.pop().is_some() {
+                        taken += 1;
+                    }
+                    if taken == 2 {
+                        break;
+                    }
+                    if arm.arm(NDK_CQ_NOTIFY_ANY) {
+                        doorbell.ring();
+                    }
+                    notified.wait();
+                }
+                done.store(true, Ordering::Relaxed);
+                doorbell.ring();
+            });
+            let (arm, done, doorbell, notified) = &*cq;
+            let notify = || {
+                if arm.take() {
+                    notified.ring();
+                }
+            };
+            for bytes in 0..2 {
+                ring.push(tests::entry(bytes)).unwrap();
+                if arm.add(NEWS_ANY) {
+                    notify();
+                }
+            }
+            while !done.load(Ordering::Relaxed) {
+                doorbell.wait();
+                notify();
+            }
+            consumer.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! The context of the poll core's half of every object: the transport, the bytes, the lives of all objects,
+//! and the reports to the consumer.
+
+use crate::abi::*;
+use crate::adapter::shared::VERSION;
+use crate::bytes::Regions;
+use crate::message::RequestDone;
+use crate::object::core::Lifetimes;
+use crate::object::id::{ObjectId, Place};
+use crate::object::shared::Base;
+use crate::paths::Paths;
+use crate::platform::Trace;
+use crate::shard::Shard;
+use crate::upcall::Upcall;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use core::net::IpAddr;
+use rocev2::Device;
+use rocev2::env::Instant;
+use rocev2::ids::Rkey;
+
+/// Calls into the consumer for which there is room from the start: more than a turn usually makes.
+const UPCALLS: usize = 1024;
+
+/// The memory of any request beside its queues: the object, nodes of trees, and so on.
+const REQUEST_BYTES: usize = 64 << 10;
+/// The memory of the core's tables for each object when they grow: they double, and the entries of an
+/// object in all of them are no larger than half of this.
+const GROWTH_BYTES: usize = 640;
+
+/// The context of a turn.
+pub(crate) struct Cx {
+    /// The time of this turn.
+    pub(crate) now: Instant,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) device: Device,
+    pub(crate) bytes: Regions,
+    pub(crate) lifetimes: Lifetimes,
+    /// The region or window of every key that a consumer knows.
+    pub(crate) tokens: BTreeMap<Rkey, ObjectId>,
+    pub(crate) paths: Paths,
+    pub(crate) upcalls: VecDeque<Upcall>,
+}
+
+impl Cx {
+    pub(crate) fn new(shard: Arc<Shard>, device: Device, paths: Paths) -> Self {
+        Self {
+            now: Instant::default(),
+            shard,
+            device,
+            bytes: Regions::default(),
+            lifetimes: Lifetimes::default(),
+            tokens: BTreeMap::new(),
+            paths,
+            upcalls: VecDeque::with_capacity(UPCALLS),
+        }
+    }
+
+    // ---- lives --------------------------------------------------------------------------------
+
+    /// Enters an object under its antecedents, at the version of the first.
+    pub(crate) fn insert(
+        &mut self,
+        parents: &[ObjectId],
+        make: impl FnOnce(Base) -> Place,
+    ) -> ObjectId {
+        let version = parents.first().and_then(|&parent| self.lifetimes.version(parent));
+        let id = self.insert_at(version.unwrap_or(VERSION), make);
+        for &parent in parents {
+            self.lifetimes.add_parent(id, parent);
+        }
+        id
+    }
+
+    /// Enters an object that has no antecedent.
+    pub(crate) fn insert_at(
+        &mut self,
+        version: NDK_VERSION,
+        make: impl FnOnce(Base) -> Place,
+    ) -> ObjectId {
+        let shard = Arc::clone(&self.shard);
+        self.lifetimes.insert(version, |id| make(Base::new(id, version, shard)))
+    }
+
+    /// Undoes [`Lifetimes::add_parent`].
+    pub(crate) fn remove_parent(&mut self, child: ObjectId, parent: ObjectId) {
+        let finished = self.lifetimes.remove_parent(child, parent);
+        self.closed(finished);
+    }
+
+    /// See [`Lifetimes::bind`].
+    pub(crate) fn bind(&mut self, child: ObjectId, parent: Option<ObjectId>) {
+        let finished = self.lifetimes.bind(child, parent);
+        self.closed(finished);
+    }
+
+    /// Completes a close, if nothing holds the object any more.
+    pub(crate) fn finish(&mut self, id: ObjectId) {
+        let finished = self.lifetimes.finish(id);
+        self.closed(finished);
+    }
+
+    /// A successor of these is gone.
+    pub(crate) fn drop_child(&mut self, parents: impl Iterator<Item = ObjectId>) {
+        for parent in parents {
+            let finished = self.lifetimes.drop_child(parent);
+            self.closed(finished);
+        }
+    }
+
+    /// Forgets an object that was never handed out.
+    pub(crate) fn forget(&mut self, id: ObjectId) {
+        if let Some((_, parents)) = self.lifetimes.remove(id) {
+            self.drop_child(parents);
+        }
+    }
+
+    fn closed(&mut self, finished: Option<ObjectId>) {
+        if let Some(object) = finished {
+            self.upcalls.push_back(Upcall::Closed { object });
+        }
+    }
+
+    // ---- what all objects ask for -------------------------------------------------------------
+
+    /// The memory of a request beside the memory that it asks for itself.
+    pub(crate) fn request_bytes(&self) -> usize {
+        REQUEST_BYTES + GROWTH_BYTES * self.lifetimes.len()
+    }
+
+    /// Ends a request.
+    pub(crate) fn request_done(&mut self, done: RequestDone, status: NTSTATUS) {
+        self.upcalls.push_back(Upcall::Requested { done, status });
+    }
+
+    pub(crate) fn trace(&self, event: &Trace) {
+        self.shard.platform.trace(event);
+    }
+
+    /// Whether an address is one of ours.
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
+        self.device.config().addresses.contains(&address)
+    }
+
+    /// Gives a key up that the core holds.
+    pub(crate) fn free_key(&mut self, key: Rkey) {
+        let freed = self.device.deregister(key);
+        debug_assert!(freed.is_ok());
+    }
+}

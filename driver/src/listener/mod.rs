@@ -1,0 +1,5 @@
+//! Listeners.
+
+pub(crate) mod call;
+pub(crate) mod core;
+pub(crate) mod shared;

@@ -1,0 +1,5 @@
+//! Protection domains: the parents of memory regions and queue pairs.
+
+pub(crate) mod call;
+pub(crate) mod core;
+pub(crate) mod shared;

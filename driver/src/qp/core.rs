@@ -1,0 +1,335 @@
+//! Queue pairs: the poll core's end of their rings.
+
+use super::call::DISPATCH;
+use super::request::CreateQp;
+use super::shared::{Inline, QpObject, QpShared};
+use crate::abi::*;
+use crate::bytes::inline::InlineSlots;
+use crate::cq::core::Cqs;
+use crate::cq::shared::{Cqe, NEWS_ANY, NEWS_SOLICITED};
+use crate::cx::Cx;
+use crate::mw::core::follow;
+use crate::object::core::Parents;
+use crate::object::id::{ConnectorKey, Context, CqKey, ObjectId, Place, QpKey, SrqKey};
+use crate::object::shared::{Base, Object};
+use crate::platform::Trace;
+use crate::queue::{Queue, Slots};
+use crate::srq::core::Srqs;
+use crate::status::{self, reason};
+use crate::sync::modelled::rtrb;
+use crate::sync::{Doorbell, Exclusive, FLUSH};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use rocev2::Device;
+use rocev2::counters::Counters;
+use rocev2::env::RegionId;
+use rocev2::ids::{Lkey, Qpn, Rkey};
+use rocev2::mr::{Access, PdId, Registration};
+use rocev2::qp::{Completion, QpConfig, RecvWr, SendOp, SendWr, WcKind, WcStatus};
+use slotmap::{Key as _, KeyData, SlotMap};
+
+pub(crate) struct QpCore {
+    pub(crate) object: Arc<QpObject>,
+    pub(crate) qpn: Qpn,
+    initiator: rtrb::Consumer<SendWr>,
+    receive: rtrb::Consumer<RecvWr>,
+    initiator_cq: CqKey,
+    receive_cq: CqKey,
+    srq: Option<SrqKey>,
+    context: Context,
+    /// The connector that it serves; a QP is connected once in its life.
+    pub(crate) connector: Option<ConnectorKey>,
+    inline: Option<(Rkey, RegionId)>,
+    /// One of its CQs has overrun.
+    lost_cq: bool,
+}
+
+impl QpCore {
+    /// Moves what was posted into the device. The rings are no deeper than the device's queues, so
+    /// nothing is refused; a QP that is not connected takes initiator requests only from a consumer
+    /// that raced with its own disconnect, and those end flushed with the QP.
+    ///
+    /// Stops behind a request that concerns a window, and returns it.
+    fn drain_some(&mut self, device: &mut Device) -> Option<SendOp> {
+        while let Ok(wr) = self.receive.pop() {
+            let posted = device.post_recv(self.qpn, wr);
+            debug_assert!(posted.is_ok());
+        }
+        while let Ok(wr) = self.initiator.pop() {
+            let op = wr.op;
+            let posted = device.post_send(self.qpn, wr);
+            debug_assert!(posted.is_ok());
+            if matches!(op, SendOp::Bind(_) | SendOp::Invalidate(_)) {
+                return Some(op);
+            }
+        }
+        None
+    }
+
+    /// Moves what was posted into the device, and ties windows to their regions.
+    fn drain(&mut self, cx: &mut Cx) {
+        while let Some(op) = self.drain_some(&mut cx.device) {
+            follow(cx, &op);
+        }
+    }
+
+    /// Cancels everything that is posted.
+    fn flush(&mut self, cx: &mut Cx) {
+        self.object.shared.connected.store(false, Ordering::Release);
+        cx.device.flush_qp(self.qpn);
+        // In the error state now, so that what is in the rings ends flushed as well.
+        self.drain(cx);
+    }
+
+    /// Ends what it has in the device.
+    fn destroy(mut self, cx: &mut Cx) {
+        // Work posted concurrently with the consumer's own flush must still release its page lists.
+        while self.drain_some(&mut cx.device).is_some() {}
+        cx.device.destroy_qp(self.qpn);
+        if let Some((key, region)) = self.inline {
+            cx.free_key(key);
+            cx.bytes.remove(region);
+        }
+    }
+
+    /// The reason for which it ended, as its consumer gets it; 0 where none did.
+    pub(crate) fn reason(&self, device: &Device) -> u32 {
+        match device.qp_failure(self.qpn) {
+            Some(failure) => reason::code(failure),
+            None if self.lost_cq => reason::CQ_OVERRUN,
+            None => 0,
+        }
+    }
+
+    /// The entry for a completion.
+    fn cqe(&self, device: &Device, completion: &Completion) -> Cqe {
+        let failed = completion.status != WcStatus::Success;
+        let token = match completion.kind {
+            WcKind::ReceiveInvalidate(key) => key.get(),
+            _ => 0,
+        };
+        Cqe {
+            status: status::completion(completion.kind, completion.status),
+            bytes: completion.len,
+            qp_context: self.context,
+            request_context: Context::from_u64(completion.id),
+            operation: status::operation(completion.kind),
+            token,
+            error_code: if failed { self.reason(device) } else { 0 },
+        }
+    }
+}
+
+/// The queue pairs.
+#[derive(Default)]
+pub(crate) struct Qps {
+    table: SlotMap<QpKey, Box<QpCore>>,
+}
+
+/// Where a QP gets its memory, its completions and its receives.
+struct Parts {
+    pd: PdId,
+    initiator_cq: CqKey,
+    receive_cq: CqKey,
+    srq: Option<SrqKey>,
+    inline: Option<(Inline, RegionId)>,
+}
+
+impl Qps {
+    pub(crate) fn create(
+        &mut self,
+        cx: &mut Cx,
+        (parent, pd): (ObjectId, PdId),
+        (cqs, srqs): (&Cqs, &Srqs),
+        what: &CreateQp,
+    ) -> Result<Context, NTSTATUS> {
+        let receive_cq = cqs.usable(cx, what.receive_cq)?;
+        let initiator_cq = cqs.usable(cx, what.initiator_cq)?;
+        let srq = what.srq.map(|id| srqs.open(cx, id)).transpose()?;
+        let inline = create_inline(cx, pd, what)?;
+        let parts = Parts { pd, initiator_cq, receive_cq, srq: srq.map(|(key, _)| key), inline };
+        let parents: Parents =
+            [parent, what.receive_cq, what.initiator_cq].into_iter().chain(what.srq).collect();
+        let (mut key, mut pointer) = (QpKey::null(), core::ptr::null_mut());
+        let id = cx.insert(&parents, |base| {
+            let qp = new_qp(base, parts, what);
+            pointer = qp.object.as_ndk();
+            key = self.table.insert(Box::new(qp));
+            Place::Qp(key)
+        });
+        let config = QpConfig {
+            owner: key.data().as_ffi(),
+            pd,
+            send_depth: what.initiator_depth as usize,
+            recv_depth: what.receive_depth as usize,
+            srq: srq.map(|(_, id)| id),
+        };
+        let Some(qpn) = cx.device.create_qp(&config) else {
+            self.remove(cx, key);
+            cx.forget(id);
+            return Err(STATUS_INSUFFICIENT_RESOURCES);
+        };
+        if let Some(qp) = self.table.get_mut(key) {
+            qp.qpn = qpn;
+        }
+        Ok(Context::new(pointer.cast()))
+    }
+
+    pub(crate) fn key(cx: &Cx, id: ObjectId) -> Option<QpKey> {
+        cx.lifetimes.place(id)?.qp()
+    }
+
+    pub(crate) fn get(&self, key: QpKey) -> Option<&QpCore> {
+        self.table.get(key).map(|qp| &**qp)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: QpKey) -> Option<&mut QpCore> {
+        self.table.get_mut(key).map(|qp| &mut **qp)
+    }
+
+    /// Moves what was posted on a QP into the device; the consumer may want it flushed.
+    pub(crate) fn service(&mut self, cx: &mut Cx, key: QpKey) {
+        let Some(qp) = self.table.get_mut(key) else { return };
+        let reasons = qp.object.shared.doorbell.answer();
+        qp.drain(cx);
+        if reasons & FLUSH != 0 {
+            qp.flush(cx);
+        }
+    }
+
+    /// Cancels everything that is posted on a QP.
+    pub(crate) fn flush(&mut self, cx: &mut Cx, key: QpKey) {
+        if let Some(qp) = self.table.get_mut(key) {
+            qp.flush(cx);
+        }
+    }
+
+    /// Takes the end of a request. Returns its entry, the CQ, and its meaning for a consumer that has armed
+    /// that CQ.
+    pub(crate) fn complete(
+        &self,
+        cx: &Cx,
+        srqs: &Srqs,
+        completion: &Completion,
+    ) -> Option<(CqKey, Cqe, u8)> {
+        let qp = self.table.get(QpKey::from(KeyData::from_ffi(completion.owner)))?;
+        let shared = &qp.object.shared;
+        let (slots, cq) = if !completion.kind.is_receive() {
+            (Some(&shared.initiator_slots), qp.initiator_cq)
+        } else if let Some(srq) = qp.srq {
+            (srqs.slots(srq), qp.receive_cq)
+        } else {
+            (Some(&shared.receive_slots), qp.receive_cq)
+        };
+        // The slot is free before the consumer can see why.
+        if let Some(slots) = slots {
+            slots.retire();
+        }
+        if completion.silent {
+            return None;
+        }
+        let cqe = qp.cqe(&cx.device, completion);
+        let urgent = completion.solicited || completion.status != WcStatus::Success;
+        if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
+            cx.trace(&Trace::RequestFailed { qpn: qp.qpn, status: cqe.status });
+        }
+        Some((cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY }))
+    }
+
+    /// Those that complete on a CQ.
+    pub(crate) fn on(&self, cq: CqKey) -> Vec<QpKey> {
+        let is_on_it = |qp: &QpCore| qp.receive_cq == cq || qp.initiator_cq == cq;
+        self.table.iter().filter(|(_, qp)| is_on_it(qp)).map(|(key, _)| key).collect()
+    }
+
+    /// A CQ of a QP has overrun, and takes the QP with it (IBTA ch. 10, CQ errors).
+    pub(crate) fn lose_cq(&mut self, cx: &mut Cx, key: QpKey) {
+        if let Some(qp) = self.table.get_mut(key) {
+            qp.lost_cq = true;
+            qp.flush(cx);
+        }
+    }
+
+    /// The QPN and the counters of a QP.
+    pub(crate) fn counters<'a>(
+        &self,
+        device: &'a Device,
+        key: QpKey,
+    ) -> Option<(Qpn, &'a Arc<Counters>)> {
+        let qp = self.table.get(key)?;
+        Some((qp.qpn, device.qp_counters(qp.qpn)?))
+    }
+
+    /// Whether a call of the consumer is still inside.
+    pub(crate) fn is_entered(&self, key: QpKey) -> bool {
+        self.table.get(key).is_some_and(|qp| {
+            let shared = &qp.object.shared;
+            shared.initiator.is_entered() || shared.receive.is_entered()
+        })
+    }
+
+    /// Forgets a closed QP.
+    pub(crate) fn remove(&mut self, cx: &mut Cx, key: QpKey) {
+        if let Some(qp) = self.table.remove(key) {
+            qp.destroy(cx);
+        }
+    }
+}
+
+/// A QP that the device does not know yet.
+fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
+    let Parts { pd, initiator_cq, receive_cq, srq, inline } = parts;
+    let (initiator_ring, initiator) = rtrb::RingBuffer::new((what.initiator_depth as usize).max(1));
+    let (receive_ring, receive) = rtrb::RingBuffer::new((what.receive_depth as usize).max(1));
+    let inline_key = inline.as_ref().map(|(inline, region)| (inline.key, *region));
+    let shared = QpShared {
+        pd,
+        initiator: Exclusive::new(Queue::new(initiator_ring, what.initiator_sge)),
+        receive: Exclusive::new(Queue::new(receive_ring, what.receive_sge)),
+        initiator_slots: Slots::new(what.initiator_depth),
+        receive_slots: Slots::new(what.receive_depth),
+        inline: inline.map(|(inline, _)| inline),
+        has_srq: srq.is_some(),
+        connected: AtomicBool::new(false),
+        reads: AtomicBool::new(false),
+        doorbell: Doorbell::default(),
+    };
+    let ndk = NDK_QP::new(base.version, &DISPATCH);
+    QpCore {
+        object: Arc::new(Object { ndk, base, shared }),
+        qpn: Qpn::default(),
+        initiator,
+        receive,
+        initiator_cq,
+        receive_cq,
+        srq,
+        context: what.context,
+        connector: None,
+        inline: inline_key.map(|(key, region)| (Rkey::new(key.get()), region)),
+        lost_cq: false,
+    }
+}
+
+/// The room for inline data of a QP that is to have some, registered for itself alone.
+fn create_inline(
+    cx: &mut Cx,
+    pd: PdId,
+    what: &CreateQp,
+) -> Result<Option<(Inline, RegionId)>, NTSTATUS> {
+    let (count, slot_len) = (what.initiator_depth as usize, what.inline_len as usize);
+    if count == 0 || slot_len == 0 {
+        return Ok(None);
+    }
+    let slots = InlineSlots::new(count, slot_len).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+    let slots = Arc::new(slots);
+    let region = cx.bytes.insert_inline(Arc::clone(&slots));
+    let len = slots.offset(count);
+    let registration = Registration { pd, region, base: 0, len, access: Access::LOCAL_READ };
+    let Some(key) = cx.device.register(registration) else {
+        cx.bytes.remove(region);
+        return Err(STATUS_INSUFFICIENT_RESOURCES);
+    };
+    Ok(Some((Inline { slots, key: Lkey::new(key.get()) }, region)))
+}

@@ -1,0 +1,6 @@
+//! Queue pairs.
+
+pub(crate) mod call;
+pub(crate) mod core;
+pub(crate) mod request;
+pub(crate) mod shared;

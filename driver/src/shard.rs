@@ -1,0 +1,227 @@
+//! The connection between the consumer's threads and the poll core: rings, and no shared state.
+//!
+//! * Work: one SPSC ring per initiator queue, per receive queue and per CQ (`rtrb`), because NDKPI
+//!   obliges the consumer to serialize its calls on each.
+//! * Control: one bounded MPSC ring per shard for everything else.
+//! * Mappings of logical addresses: one bounded ring per shard (`crate::lam`).
+//! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
+
+use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
+use crate::counters::Counters;
+use crate::lam::shared::LamRing;
+use crate::limits::Limits;
+use crate::message::{CloseDone, Control};
+use crate::object::id::ObjectId;
+use crate::platform::{Platform, with_memory};
+use crate::sync::modelled::{ArrayQueue, AtomicUsize};
+use crate::sync::{Doorbell, Full, Sleep, take};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use core::task::Waker;
+
+/// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
+/// from its creation on, so a close never fails for want of room.
+pub(crate) const OBJECTS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 15 };
+/// Other control messages on their way at a time. They have places of their own, so that a provider
+/// full of objects still serves those that it has.
+const REQUESTS_MAX: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 14 };
+
+/// The rings between one poll core and its users: the consumer's calls, and the home that runs it.
+pub struct Shard {
+    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
+    control: ArrayQueue<Control>,
+    /// Objects that may still be created.
+    objects: AtomicUsize,
+    /// Free places of `control` that belong to no object.
+    requests: AtomicUsize,
+    doorbells: ArrayQueue<ObjectId>,
+    pub(crate) lams: LamRing,
+    sleep: Sleep,
+    waker: Waker,
+}
+
+impl Shard {
+    /// A shard whose core is woken by `waker`, and whose transport counts into `transport`.
+    pub(crate) fn new(
+        platform: Box<dyn Platform>,
+        limits: Limits,
+        waker: Waker,
+        transport: Arc<rocev2::counters::Counters>,
+    ) -> Self {
+        Self {
+            platform,
+            limits,
+            counters: Counters::new(transport),
+            control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
+            objects: AtomicUsize::new(OBJECTS_MAX),
+            requests: AtomicUsize::new(REQUESTS_MAX),
+            doorbells: ArrayQueue::new(OBJECTS_MAX),
+            lams: LamRing::default(),
+            sleep: Sleep::default(),
+            waker,
+        }
+    }
+
+    /// Boxes a part of a message; an error where there is no memory for it.
+    pub(crate) fn boxed<T>(&self, value: T) -> Result<Box<T>, NTSTATUS> {
+        let bytes = size_of::<T>() + align_of::<T>();
+        let boxed = with_memory(&*self.platform, bytes, || Box::new(value));
+        boxed.ok_or(STATUS_INSUFFICIENT_RESOURCES)
+    }
+
+    /// Sends a message that takes a place of its own.
+    pub(crate) fn request(&self, message: Control) -> Result<(), Full> {
+        take(&self.requests)?;
+        self.send(message);
+        Ok(())
+    }
+
+    /// Sends what `make` gives, if there is a place for it; `make` is called only then.
+    pub(crate) fn request_if<E>(
+        &self,
+        make: impl FnOnce() -> Result<Control, E>,
+    ) -> Result<Result<(), E>, Full> {
+        take(&self.requests)?;
+        Ok(match make() {
+            Ok(message) => {
+                self.send(message);
+                Ok(())
+            }
+            Err(error) => {
+                self.requests.fetch_add(1, Ordering::Release);
+                Err(error)
+            }
+        })
+    }
+
+    /// Takes the place of an object that is to be created.
+    pub(crate) fn reserve_object(&self) -> Result<(), Full> {
+        take(&self.objects)
+    }
+
+    /// Gives the place of an object back: it is freed, or was never created.
+    pub(crate) fn release_object(&self) {
+        self.objects.fetch_add(1, Ordering::Release);
+    }
+
+    /// Objects that exist, and those on their way.
+    pub fn open_objects(&self) -> usize {
+        OBJECTS_MAX - self.objects.load(Ordering::Relaxed)
+    }
+
+    /// Closes an object, in the place that it holds.
+    pub(crate) fn close(&self, object: ObjectId, done: CloseDone) {
+        self.send(Control::Close { object, done });
+    }
+
+    fn send(&self, message: Control) {
+        let pushed = push(&*self.platform, &self.control, message);
+        assert!(pushed, "every message has a place");
+        self.wake();
+    }
+
+    /// Takes a control message. Its place is free again; that of a close goes with the object.
+    pub(crate) fn next_control(&self) -> Option<Control> {
+        let message = self.control.pop()?;
+        if !matches!(message, Control::Close { .. }) {
+            self.requests.fetch_add(1, Ordering::Release);
+        }
+        Some(message)
+    }
+
+    /// Tells the core that `object` has something in its rings, or `reasons`. The object is not
+    /// touched once the core may have seen it.
+    pub(crate) fn ring(&self, object: ObjectId, doorbell: &Doorbell, reasons: u8) {
+        if doorbell.ring(reasons) {
+            // At most one entry per object, and no more objects than places.
+            let pushed = push(&*self.platform, &self.doorbells, object);
+            debug_assert!(pushed);
+        }
+        self.wake();
+    }
+
+    /// Doorbells that ring now; later ones wait for the next turn.
+    pub(crate) fn ringing(&self) -> usize {
+        self.doorbells.len()
+    }
+
+    /// Takes an object whose doorbell rang.
+    pub(crate) fn next_doorbell(&self) -> Option<ObjectId> {
+        self.doorbells.pop()
+    }
+
+    /// Whether a message or a doorbell waits.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.control.is_empty() || !self.doorbells.is_empty() || !self.lams.is_empty()
+    }
+
+    /// The core is about to sleep. It must look at [`Self::has_work`] once more after this.
+    pub(crate) fn announce_sleep(&self, sleeping: bool) {
+        self.sleep.announce(sleeping);
+    }
+
+    /// Wakes the core if it sleeps; a running core sees the ring by itself, so the busy path makes
+    /// no system call.
+    pub(crate) fn wake(&self) {
+        if self.sleep.must_wake() {
+            self.waker.wake_by_ref();
+        }
+    }
+}
+
+/// Appends to a ring that the core reads; returns false if there is no room. The reader spins on a slot
+/// that is claimed and not written: claim and write must not be preempted.
+fn push<T>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
+    let (mut value, mut pushed) = (Some(value), false);
+    platform.undisturbed(&mut || {
+        pushed = value.take().is_some_and(|value| ring.push(value).is_ok());
+    });
+    pushed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{MDL, NDK_VERSION};
+    use crate::platform::Mapped;
+    use rocev2::env::Instant;
+
+    /// Counts the steps that it runs undisturbed.
+    struct Steps(Arc<AtomicUsize>);
+
+    impl Platform for Steps {
+        fn now(&self) -> Instant {
+            Instant::default()
+        }
+
+        fn map(&self, _mdl: &MDL) -> Option<Mapped> {
+            None
+        }
+
+        fn undisturbed(&self, step: &mut dyn FnMut()) {
+            step();
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The core waits for a thread that has begun to write into a ring: on Windows the core may have
+    /// interrupted it.
+    #[test]
+    fn nothing_comes_between_while_a_ring_is_filled() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let platform = Box::new(Steps(Arc::clone(&steps)));
+        let shard = Shard::new(platform, Limits::default(), Waker::noop().clone(), Arc::default());
+        let message =
+            || Control::OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
+        assert_eq!(shard.request(message()), Ok(()));
+        assert_eq!(shard.request_if(|| Ok::<_, ()>(message())), Ok(Ok(())));
+        shard.ring(ObjectId::default(), &Doorbell::default(), 0);
+        assert_eq!(steps.load(Ordering::Relaxed), 3);
+        while shard.next_control().is_some() {}
+        assert_eq!(shard.next_doorbell(), Some(ObjectId::default()));
+        assert!(!shard.has_work());
+    }
+}

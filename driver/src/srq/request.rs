@@ -1,0 +1,13 @@
+//! A consumer's requests to the poll core for a shared receive queue.
+
+use crate::abi::*;
+use crate::object::id::Context;
+
+/// The attributes of a new SRQ.
+pub(crate) struct CreateSrq {
+    pub(crate) depth: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) threshold: u32,
+    pub(crate) notification: Option<NDK_FN_SRQ_NOTIFICATION_CALLBACK>,
+    pub(crate) context: Context,
+}

@@ -1,0 +1,41 @@
+//! Whether an object rings for the poll core, and why.
+
+use super::modelled::AtomicU8;
+use core::sync::atomic::Ordering;
+
+/// An object's own half of its doorbell: whether it rings, and what for.
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell(AtomicU8);
+
+/// The object is in the ring of doorbells.
+const RINGING: u8 = 1;
+/// The QP has to be flushed.
+pub(crate) const FLUSH: u8 = 2;
+
+impl Doorbell {
+    /// Adds reasons; true if it did not ring before. One step: the core cannot answer a part of it.
+    pub(crate) fn ring(&self, reasons: u8) -> bool {
+        self.0.fetch_or(RINGING | reasons, Ordering::AcqRel) & RINGING == 0
+    }
+
+    /// Stops ringing and returns the reasons. Entries that were put into the object's rings before are
+    /// visible now.
+    pub(crate) fn answer(&self) -> u8 {
+        self.0.swap(0, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doorbell_rings_once_and_keeps_every_reason() {
+        let doorbell = Doorbell::default();
+        assert!(doorbell.ring(0));
+        assert!(!doorbell.ring(FLUSH));
+        assert_eq!(doorbell.answer(), RINGING | FLUSH);
+        assert!(doorbell.ring(0));
+        assert_eq!(doorbell.answer(), RINGING);
+    }
+}

@@ -1,0 +1,22 @@
+//! Agreements between threads: small values of atomics, each with its proof. Loom explores every order of
+//! their steps (`loom_model`).
+
+mod doorbell;
+mod exclusive;
+mod latest;
+pub(crate) mod modelled;
+mod places;
+mod sleep;
+
+pub(crate) use doorbell::{Doorbell, FLUSH};
+pub(crate) use exclusive::Exclusive;
+pub(crate) use latest::Latest;
+pub use places::Full;
+pub(crate) use places::take;
+pub(crate) use sleep::Sleep;
+
+#[cfg(all(loom, test))]
+mod loom_queues;
+
+#[cfg(all(loom, test))]
+pub(crate) mod loom_model;

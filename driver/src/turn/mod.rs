@@ -1,0 +1,192 @@
+//! The poll core of a shard: the one loop that owns the device, the edge and every object.
+//!
+//! It has no thread of its own. A Linux thread, a kernel thread or a test calls [`PollCore::poll`].
+
+mod config;
+mod dispatch;
+mod lives;
+mod state;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+pub use config::ProviderConfig;
+
+use crate::counters::{AdapterCounters, Connection};
+use crate::cx::Cx;
+use crate::limits::Limits;
+use crate::message::connections;
+use crate::paths::Paths;
+use crate::platform::Platform;
+use crate::shard::Shard;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::task::Waker;
+use netadapter_glue::{Edge, Received};
+use rocev2::env::{Duration, Instant};
+use rocev2::qp::MAX_READS;
+use rocev2::{Device, DeviceConfig};
+use state::State;
+
+/// Units received, and units sent, in one turn.
+const IO_BUDGET: usize = 64;
+/// How often the edge is asked for the link's speed, at most.
+const SPEED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The outcome of one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Something happened; another turn may find more at once.
+    pub busy: bool,
+    /// The next turn is due then at the latest.
+    pub next: Option<Instant>,
+    /// The edge failed. It is asked again with the next turn, but its descriptor tells nothing.
+    pub edge_failed: bool,
+    /// The provider was asked to stop.
+    pub stopped: bool,
+}
+
+/// A provider on one edge.
+pub struct PollCore {
+    edge: Box<dyn Edge + Send>,
+    edge_failed: bool,
+    /// When the edge is asked for its speed next.
+    speed_due: Instant,
+    state: State,
+}
+
+impl PollCore {
+    /// A core over `edge`, whose randomness comes from `seed`, and not from the one in `config`. `waker`
+    /// is called when a sleeping core has to be polled.
+    pub fn new(
+        mut edge: Box<dyn Edge + Send>,
+        platform: Box<dyn Platform>,
+        config: ProviderConfig,
+        seed: [u8; 32],
+        waker: &Waker,
+    ) -> Self {
+        let limits = Limits::default();
+        let link = edge.link();
+        edge.set_waker(waker);
+        let mut cm = config.cm;
+        cm.ack_timeout_code = config.ack_timeout_code;
+        cm.ca_guid = eui64(link.mac);
+        let paths = Paths::new(link.mac, &config.addresses, config.vlan);
+        let device = Device::new(DeviceConfig {
+            seed,
+            addresses: config.addresses,
+            mtu: link.mtu,
+            max_qps: limits.qps,
+            max_mrs: limits.mrs,
+            max_reads: MAX_READS as u8,
+            retry_count: config.retry_count,
+            opening: config.opening,
+            window: config.window,
+            dcqcn: config.dcqcn,
+            cm,
+        });
+        let counters = Arc::clone(device.counters());
+        let shard = Arc::new(Shard::new(platform, limits, waker.clone(), counters));
+        let state = State::new(Cx::new(shard, device, paths), link.max_segments.max(1));
+        Self { edge, edge_failed: false, speed_due: Instant::default(), state }
+    }
+
+    /// The way to it, for other threads.
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.state.cx.shard
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> AdapterCounters {
+        self.shard().counters.snapshot()
+    }
+
+    /// Established connections.
+    pub fn connections(&self) -> Vec<Connection> {
+        connections(self.state.endpoints())
+    }
+
+    /// The edge, for a caller that waits on its descriptor.
+    pub fn edge(&self) -> &dyn Edge {
+        &*self.edge
+    }
+
+    /// The core will sleep, or has woken. After announcing sleep it must be polled once more.
+    pub fn announce_sleep(&mut self, sleeping: bool) {
+        self.edge.announce_sleep(sleeping);
+        self.shard().announce_sleep(sleeping);
+    }
+
+    /// One bounded turn. Never blocks. IRQL <= DISPATCH_LEVEL, never two at once.
+    pub fn poll(&mut self, now: Instant) -> Turn {
+        self.state.cx.now = now;
+        self.follow_speed(now);
+        let mut busy = self.receive_burst(now);
+        self.state.handle_timeouts();
+        busy |= self.state.drain_control();
+        busy |= self.state.drain_doorbells();
+        self.state.follow_paths();
+        busy |= self.transmit_burst();
+        busy |= self.state.deliver_completions();
+        busy |= self.state.handle_events();
+        // A failed connection may just have flushed a queue.
+        busy |= self.state.deliver_completions();
+        busy |= self.state.call_back();
+        Turn {
+            busy: busy || self.shard().has_work(),
+            next: self.state.next_timeout(),
+            edge_failed: self.edge_failed,
+            stopped: self.state.stopped,
+        }
+    }
+
+    /// Makes the link's speed the upper bound of congestion control. It may change, and a core that
+    /// sleeps need not know.
+    fn follow_speed(&mut self, now: Instant) {
+        if now >= self.speed_due {
+            self.speed_due = now + SPEED_INTERVAL;
+            if let Some(bits) = self.edge.speed() {
+                self.state.cx.device.set_line_rate(bits / 8);
+            }
+        }
+    }
+
+    /// Bytes per second that congestion control takes for the link's; `None` where it is off.
+    pub fn line_rate(&self) -> Option<u64> {
+        self.state.cx.device.config().dcqcn.map(|dcqcn| dcqcn.line_rate)
+    }
+
+    fn receive_burst(&mut self, now: Instant) -> bool {
+        let Self { edge, state, .. } = self;
+        let has_room = state.cx.shard.platform.has_room();
+        state.cx.device.admit_messages(has_room);
+        let received = edge.receive(IO_BUDGET, &mut |unit: Received<'_>| {
+            // A receive that was posted before this frame arrived must be seen with it: some
+            // peers allow no "receiver not ready" at all.
+            state.drain_doorbells();
+            let Cx { device, bytes, paths, .. } = &mut state.cx;
+            if !paths.neighbours.handle_frame(now.as_nanos(), unit.frame) {
+                let segment_len = unit.segments.map(|segments| segments.segment_len);
+                device.handle_frame(now, unit.frame, segment_len, bytes);
+            }
+        });
+        // An edge that fails is a link that is down: the peer's silence shows in the timers.
+        self.edge_failed = received.is_err();
+        received.is_ok_and(|units| units > 0)
+    }
+
+    fn transmit_burst(&mut self) -> bool {
+        let Self { edge, state, .. } = self;
+        let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(buf));
+        let came_back = state.loopback.restart();
+        state.cx.shard.counters.set_edge(edge.drops());
+        came_back || sent.is_ok_and(|units| units > 0)
+    }
+}
+
+/// The node GUID that goes with a MAC address: EUI-64 with the universal bit flipped.
+const fn eui64(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}

@@ -1,0 +1,224 @@
+//! Everything but the edge, which lends its buffers while this works on them.
+
+use super::transmit::Loopback;
+use crate::adapter::core::Adapters;
+use crate::connector::core::Connectors;
+use crate::connector::request::DisconnectEvent;
+use crate::cq::core::Cqs;
+use crate::cq::shared::Cqe;
+use crate::cx::Cx;
+use crate::endpoint::core::Endpoints;
+use crate::listener::core::Listeners;
+use crate::message::{CreateDone, Endpoint, RequestDone};
+use crate::mr::core::Mrs;
+use crate::mw::core::Mws;
+use crate::object::id::{CqKey, ObjectId, Place};
+use crate::pd::core::Pds;
+use crate::platform::Trace;
+use crate::qp::core::Qps;
+use crate::srq::core::{Srqs, of_owner};
+use crate::status::reason;
+use crate::upcall::Upcall;
+use alloc::vec::Vec;
+use rocev2::Event;
+use rocev2::cm::CmEvent;
+use rocev2::env::Instant;
+
+/// The objects of every kind, and what they work with.
+pub(super) struct State {
+    pub(super) cx: Cx,
+    pub(super) adapters: Adapters,
+    pub(super) pds: Pds,
+    pub(super) cqs: Cqs,
+    pub(super) srqs: Srqs,
+    pub(super) qps: Qps,
+    pub(super) mrs: Mrs,
+    pub(super) mws: Mws,
+    pub(super) connectors: Connectors,
+    pub(super) listeners: Listeners,
+    pub(super) endpoints: Endpoints,
+    /// Of one unit of the edge.
+    pub(super) max_segments: usize,
+    pub(super) loopback: Loopback,
+    pub(super) stopped: bool,
+}
+
+impl State {
+    pub(super) fn new(cx: Cx, max_segments: usize) -> Self {
+        Self {
+            cx,
+            adapters: Adapters::default(),
+            pds: Pds::default(),
+            cqs: Cqs::default(),
+            srqs: Srqs::default(),
+            qps: Qps::default(),
+            mrs: Mrs::default(),
+            mws: Mws::default(),
+            connectors: Connectors::default(),
+            listeners: Listeners::default(),
+            endpoints: Endpoints::default(),
+            max_segments,
+            loopback: Loopback::default(),
+            stopped: false,
+        }
+    }
+
+    pub(super) fn handle_timeouts(&mut self) {
+        let Cx { now, device, paths, .. } = &mut self.cx;
+        device.handle_timeout(*now);
+        paths.neighbours.handle_timeout(now.as_nanos());
+    }
+
+    /// When the next turn is due at the latest.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let neighbours = self.cx.paths.neighbours.poll_timeout().map(Instant::from_nanos);
+        let timeouts = [self.cx.device.poll_timeout(), neighbours, self.cqs.held_until()];
+        timeouts.into_iter().flatten().min()
+    }
+
+    /// Answers the doorbells that ring now; bounded, however fast others ring meanwhile.
+    pub(super) fn drain_doorbells(&mut self) -> bool {
+        let ringing = self.cx.shard.ringing();
+        for _ in 0..ringing {
+            if let Some(id) = self.cx.shard.next_doorbell() {
+                self.service(id);
+            }
+        }
+        // After the posts, so that a post never meets a mapping that was built before it and is not
+        // known yet.
+        self.cx.bytes.lams.update(&self.cx.shard.lams);
+        ringing > 0
+    }
+
+    /// Does what an object rang for: moves its posted work into the device, looks at its arm, and
+    /// so on.
+    fn service(&mut self, id: ObjectId) {
+        let Some(place) = self.cx.lifetimes.place(id) else { return };
+        match place {
+            Place::Qp(key) => self.qps.service(&mut self.cx, key),
+            Place::Cq(key) => self.cqs.service(key),
+            Place::Srq(key) => self.srqs.service(&mut self.cx, key),
+            Place::Listener(key) => self.listeners.service(&mut self.cx, key),
+            Place::Adapter(_)
+            | Place::Pd(_)
+            | Place::Mr(_)
+            | Place::Mw(_)
+            | Place::Connector(_)
+            | Place::Endpoint(_) => {}
+        }
+    }
+
+    /// Asks for paths, and goes on where an answer was waited for.
+    pub(super) fn follow_paths(&mut self) {
+        let Cx { now, device, paths, shard, .. } = &mut self.cx;
+        paths.follow(*now, device, shard);
+        self.connectors.handle_resolutions(&mut self.cx, &mut self.qps);
+    }
+
+    pub(super) fn deliver_completions(&mut self) -> bool {
+        // Before the consumer sees the end of what held them, and may want them again.
+        while let Some(released) = self.cx.device.poll_released() {
+            self.cx.bytes.release(released.region);
+        }
+        let mut any = false;
+        while let Some(completion) = self.cx.device.poll_completion() {
+            any = true;
+            let ended = self.qps.complete(&self.cx, &self.srqs, &completion);
+            if let Some((cq, cqe, news)) = ended {
+                self.push_cqe(cq, cqe, news);
+            }
+        }
+        any
+    }
+
+    /// Gives a CQ a completion. One that overruns takes its QPs with it, and with a QP its connection.
+    pub(super) fn push_cqe(&mut self, cq: CqKey, cqe: Cqe, news: u8) {
+        let Self { cx, cqs, qps, connectors, .. } = self;
+        if cqs.push(cx, cq, cqe, news) {
+            for key in qps.on(cq) {
+                qps.lose_cq(cx, key);
+                connectors.handle_dead_qp(cx, qps, key);
+            }
+        }
+    }
+
+    pub(super) fn handle_events(&mut self) -> bool {
+        let Self { cx, qps, connectors, listeners, .. } = self;
+        let mut any = false;
+        while let Some(event) = cx.device.poll_event() {
+            any = true;
+            match event {
+                Event::Cm(CmEvent::ConnectRequest { listener, conn, peer }) => {
+                    listeners.handle_request(cx, connectors, listener, conn, &peer);
+                }
+                Event::Cm(event) => connectors.handle_event(cx, qps, event),
+                Event::QpFailed { conn, qpn, failure } => {
+                    cx.trace(&Trace::QpFailed { qpn, failure, code: reason::code(failure) });
+                    connectors.handle_qp_failure(cx, qps, conn);
+                }
+                Event::SrqLow { owner } => {
+                    cx.upcalls.push_back(Upcall::SrqLow { srq: of_owner(owner) });
+                }
+            }
+        }
+        any
+    }
+
+    /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
+    /// callback may post, arm, close or connect.
+    pub(super) fn call_back(&mut self) -> bool {
+        self.cqs.release_held(self.cx.now);
+        let due = self.cx.upcalls.len();
+        for _ in 0..due {
+            if let Some(upcall) = self.cx.upcalls.pop_front() {
+                self.run(upcall);
+            }
+        }
+        let notified = self.cqs.notify(&self.cx);
+        due + notified > 0
+    }
+
+    #[allow(unsafe_code, reason = "calls the consumer's C callbacks")]
+    fn run(&mut self, upcall: Upcall) {
+        match upcall {
+            Upcall::Created { done: CreateDone { callback, context }, status, object } => {
+                // SAFETY: the consumer's callback with the consumer's context.
+                unsafe { callback(context.get(), status, object.get().cast()) };
+            }
+            Upcall::Requested { done: RequestDone { callback, context }, status } => {
+                // SAFETY: the consumer's callback with the consumer's context.
+                unsafe { callback(context.get(), status) };
+            }
+            Upcall::ConnectEvent { callback, context, connector } => {
+                // SAFETY: the consumer's callback with its context; the connector is the consumer's from
+                // here on.
+                unsafe { callback(context.get(), connector.get().cast()) };
+            }
+            Upcall::Disconnected {
+                event: DisconnectEvent::Plain(Some(callback), context), ..
+            } => {
+                // SAFETY: the consumer's callback with the consumer's context.
+                unsafe { callback(context.get()) };
+            }
+            Upcall::Disconnected {
+                event: DisconnectEvent::WithReason(Some(callback), context),
+                reason,
+            } => {
+                // SAFETY: the consumer's callback with the consumer's context.
+                unsafe { callback(context.get(), reason) };
+            }
+            Upcall::SrqLow { srq } => self.srqs.notify(&self.cx, srq),
+            Upcall::Closed { object } => self.finish_close(object),
+            // A callback that the consumer did not give.
+            Upcall::Disconnected { .. } => {}
+        }
+    }
+
+    /// The sockets that are listened at, shared, and connected.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let connected = self.connectors.established(&self.cx, &self.qps).map(Endpoint::Connection);
+        let listening = self.listeners.locals().map(Endpoint::Listener);
+        let shared = self.endpoints.locals().map(Endpoint::Shared);
+        connected.chain(listening).chain(shared).collect()
+    }
+}

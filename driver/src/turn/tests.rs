@@ -1,0 +1,77 @@
+//! The core's trace events of connections and queues.
+#![allow(unsafe_code, reason = "objects are known by their C pointers")]
+
+use super::{PollCore, ProviderConfig};
+use crate::abi::*;
+use crate::adapter::shared::{AdapterObject, VERSION};
+use crate::cq::request::CreateCq;
+use crate::cq::shared::{CqObject, Cqe, NEWS_ANY};
+use crate::object::id::{Context, ObjectId, Place};
+use crate::platform::{Mapped, Platform, Trace};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::task::Waker;
+use netadapter_glue::memory::{self, MemoryConfig};
+use rocev2::env::Instant;
+use std::sync::Mutex;
+
+/// Keeps the events.
+struct Watch(Arc<Mutex<Vec<Trace>>>);
+
+impl Platform for Watch {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(0)
+    }
+
+    fn map(&self, _mdl: &MDL) -> Option<Mapped> {
+        None
+    }
+
+    fn trace(&self, event: &Trace) {
+        self.0.lock().unwrap().push(*event);
+    }
+}
+
+unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
+
+/// Goal: an overrun of a CQ is reported once, however many completions follow.
+#[test]
+fn an_overrun_is_told_once() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (edge, _other) = memory::pair(MemoryConfig::default());
+    let platform = Box::new(Watch(Arc::clone(&told)));
+    let config = ProviderConfig::new(Vec::new());
+    let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
+    let state = &mut core.state;
+    let opened = Arc::new(Mutex::new(ObjectId::default()));
+    let place = Arc::clone(&opened);
+    let keep = move |adapter: *mut NDK_ADAPTER| {
+        // SAFETY: an adapter that was just opened.
+        *place.lock().unwrap() = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
+    };
+    state.adapters.open(&mut state.cx, VERSION, Box::new(keep));
+    let what =
+        CreateCq { depth: 2, notification: unheard, context: Context::new(core::ptr::null_mut()) };
+    let cq = state.cqs.create(&mut state.cx, *opened.lock().unwrap(), &what);
+    // SAFETY: a CQ that was just created.
+    let cq = unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id;
+    let cq = state.cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
+    let cqe = Cqe {
+        status: STATUS_SUCCESS,
+        bytes: 0,
+        qp_context: what.context,
+        request_context: what.context,
+        operation: NdkOperationTypeSend,
+        token: 0,
+        error_code: 0,
+    };
+    for _ in 0..2 {
+        state.push_cqe(cq, cqe, NEWS_ANY);
+    }
+    assert_eq!(*told.lock().unwrap(), []);
+    for _ in 0..2 {
+        state.push_cqe(cq, cqe, NEWS_ANY);
+    }
+    assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
+}

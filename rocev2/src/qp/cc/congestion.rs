@@ -1,0 +1,240 @@
+//! Congestion control of one QP: the notifications that it sends, and the signals that slow it down.
+//!
+//! A switch whose queue grows marks packets (IP ECN 11). The receiver of a marked packet notifies its
+//! sender by a CNP (annex A17, Congestion Notification Packet), and the receiver of a CNP sends slower.
+//! Where no CNP has come for a while, the path may not mark at all, and loss is the signal. Both directions
+//! of a QP share one [`Rate`]: requests and READ responses. Acknowledgements and CNPs are not paced.
+
+use super::rate::Rate;
+use crate::env::{Duration, Instant};
+use crate::ids::Qpn;
+use crate::psn::Psn;
+use crate::wire::{Bth, Opcode};
+
+/// A QP sends at most one CNP in this time, however many packets are marked (N of DCQCN).
+pub(crate) const CNP_INTERVAL: Duration = Duration::from_micros(50);
+/// For this long after a CNP marks report all congestion, and a loss has another cause.
+const ECN_SPEAKS: Duration = Duration::from_millis(100);
+/// A loss this long after a cut shows that the cut was too small, even if the packet was in the network at
+/// that time: fast recovery is over by then.
+const EPISODE_MAX: Duration = Duration::from_micros(275);
+
+/// The two low bits of a traffic class.
+const ECN_MASK: u8 = 0b11;
+const ECT_0: u8 = 0b10;
+const CE: u8 = 0b11;
+/// The traffic class of a CNP: DSCP 48, to which switches give priority, and ECN-capable.
+const CNP_TRAFFIC_CLASS: u8 = 48 << 2 | ECT_0;
+
+/// Rates of DCQCN, in bytes of packets per second.
+#[derive(Clone, Copy, Debug)]
+pub struct DcqcnConfig {
+    /// The link's rate, until [`set_line_rate`](crate::device::Device::set_line_rate) reports another. A QP
+    /// starts unpaced, and after congestion at half of this.
+    pub line_rate: u64,
+    /// The smallest rate of a QP, however congested its path is.
+    pub min_rate: u64,
+}
+
+impl Default for DcqcnConfig {
+    /// 10 Gb/s and 10 Mb/s.
+    fn default() -> Self {
+        Self { line_rate: 1_250_000_000, min_rate: 1_250_000 }
+    }
+}
+
+/// A loss, as the engines detect it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Loss {
+    /// Of our requests the packet `at` was lost; the last one sent so far is before `end`.
+    Request {
+        /// The packet.
+        at: Psn,
+        /// One past the last one sent.
+        end: Psn,
+    },
+    /// Of our READ responses the packet `at` was lost.
+    Response {
+        /// The packet.
+        at: Psn,
+        /// One past the last one owed.
+        end: Psn,
+    },
+    /// The retransmission timer expired.
+    Timeout,
+}
+
+/// Congestion control of one QP.
+#[derive(Debug)]
+pub(crate) struct Congestion {
+    enabled: bool,
+    rate: Rate,
+    cnp_owed: bool,
+    cnp_sent_at: Option<Instant>,
+    cnp_came_at: Option<Instant>,
+    /// The episodes of requests and of responses: packets before this PSN that were lost belong to the
+    /// episode that began then.
+    episodes: [Option<(Psn, Instant)>; 2],
+}
+
+impl Congestion {
+    /// Congestion control without congestion so far; disabled for `None`.
+    pub(crate) fn new(config: Option<DcqcnConfig>) -> Self {
+        Self {
+            enabled: config.is_some(),
+            rate: Rate::new(config.unwrap_or_default()),
+            cnp_owed: false,
+            cnp_sent_at: None,
+            cnp_came_at: None,
+            episodes: [None; 2],
+        }
+    }
+
+    /// The traffic class of the next packet, where the path's is `path`. Only its DSCP is the path's to
+    /// choose.
+    pub(crate) const fn traffic_class(&self, path: u8) -> u8 {
+        match (self.cnp_owed, self.enabled) {
+            (true, _) => CNP_TRAFFIC_CLASS,
+            (false, true) => path & !ECN_MASK | ECT_0,
+            (false, false) => path & !ECN_MASK,
+        }
+    }
+
+    /// Takes the traffic class of a packet with data. Returns whether it was marked.
+    pub(crate) fn received(&mut self, now: Instant, traffic_class: u8) -> bool {
+        let marked = traffic_class & ECN_MASK == CE;
+        let due = |sent: Instant| now.saturating_since(sent) >= CNP_INTERVAL;
+        if self.enabled && marked && self.cnp_sent_at.is_none_or(due) {
+            self.cnp_owed = true;
+            self.cnp_sent_at = Some(now);
+        }
+        marked
+    }
+
+    /// Whether a CNP is to be sent next.
+    pub(crate) const fn owes_cnp(&self) -> bool {
+        self.cnp_owed
+    }
+
+    /// The CNP that is owed to `peer` (annex A17: no partition, event or acknowledgement).
+    pub(crate) fn take_cnp(&mut self, peer: Qpn) -> Option<Bth> {
+        if !core::mem::take(&mut self.cnp_owed) {
+            return None;
+        }
+        let bth = Bth::new(Opcode::Cnp, peer, Psn::default());
+        Some(Bth { migrated: false, becn: true, ..bth })
+    }
+
+    /// Acts on a CNP. Returns false where congestion control is disabled.
+    pub(crate) fn handle_cnp(&mut self, now: Instant) -> bool {
+        if self.enabled {
+            self.cnp_came_at = Some(now);
+            self.rate.cut(now);
+        }
+        self.enabled
+    }
+
+    /// Acts on a loss. All packets in flight at the first loss belong to one episode.
+    pub(crate) fn handle_loss(&mut self, now: Instant, loss: Loss) {
+        let recent = |at: Instant, limit| now.saturating_since(at) < limit;
+        let [requests, responses] = &mut self.episodes;
+        let packet = match loss {
+            Loss::Request { at, end } => Some((requests, at, end)),
+            Loss::Response { at, end } => Some((responses, at, end)),
+            Loss::Timeout => None,
+        };
+        if let Some((episode, at, end)) = packet {
+            let same = |(psn, since)| at.since(psn) < 0 && recent(since, EPISODE_MAX);
+            if episode.is_some_and(same) {
+                return;
+            }
+            *episode = Some((end, now));
+        }
+        if self.enabled && !self.cnp_came_at.is_some_and(|at| recent(at, ECN_SPEAKS)) {
+            self.rate.cut_by_loss(now);
+        }
+    }
+
+    /// The rate and the pacing.
+    pub(crate) const fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    /// The rate and the pacing.
+    pub(crate) const fn rate_mut(&mut self) -> &mut Rate {
+        &mut self.rate
+    }
+
+    /// Sets the link's rate, in bytes per second.
+    pub(crate) fn set_line_rate(&mut self, line_rate: u64) {
+        self.rate.set_line(line_rate);
+    }
+
+    /// Stops: the QP has failed. Its last NAK leaves at once, and no CNP does.
+    pub(crate) fn stop(&mut self) {
+        self.cnp_owed = false;
+        self.rate.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: u64 = 1_250_000_000;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1000)
+    }
+
+    fn on() -> Congestion {
+        Congestion::new(Some(DcqcnConfig { line_rate: LINE, min_rate: 1 }))
+    }
+
+    fn request(at: u32, end: u32) -> Loss {
+        Loss::Request { at: Psn::new(at), end: Psn::new(end) }
+    }
+
+    #[test]
+    fn what_was_under_way_at_a_loss_is_lost_with_it() {
+        let mut congestion = on();
+        let mut lose = |us, loss| {
+            let before = congestion.rate_mut().current(at(us)).unwrap_or(LINE);
+            congestion.handle_loss(at(us), loss);
+            congestion.rate_mut().current(at(us)).unwrap() < before
+        };
+        assert!(lose(1000, request(5, 10)));
+        assert!(!lose(1010, request(9, 30)));
+        // An answer has the peer's PSNs, and is another matter.
+        let answer = Loss::Response { at: Psn::new(7), end: Psn::new(9) };
+        assert!(lose(1020, answer));
+        assert!(!lose(1030, answer));
+        assert!(lose(1040, request(10, 30)));
+        assert!(lose(1050, Loss::Timeout));
+        // Half of all PSNs later the old end seems to be ahead again.
+        assert!(lose(500_000, request(10, 30)));
+    }
+
+    #[test]
+    fn where_marks_speak_loss_is_silent() {
+        let mut congestion = on();
+        assert!(congestion.handle_cnp(at(1)));
+        congestion.handle_loss(at(20), Loss::Timeout);
+        congestion.handle_loss(at(30), request(1, 2));
+        assert_eq!(congestion.rate_mut().current(at(30)), Some(LINE / 2));
+        congestion.handle_loss(at(100_001), Loss::Timeout);
+        let cut = congestion.rate_mut().current(at(100_001));
+        assert!(cut.is_some_and(|rate| rate < LINE / 2), "released, cut anew");
+    }
+
+    #[test]
+    fn off_means_off() {
+        let mut congestion = Congestion::new(None);
+        assert!(!congestion.handle_cnp(at(1)));
+        congestion.handle_loss(at(1), Loss::Timeout);
+        assert!(congestion.received(at(1), CE) && !congestion.owes_cnp());
+        assert_eq!(congestion.rate_mut().current(at(1)), None);
+        assert_eq!(congestion.traffic_class(0x6b), 0x68);
+        assert_eq!(on().traffic_class(0x6b), 0x6a);
+    }
+}

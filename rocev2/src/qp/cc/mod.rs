@@ -1,0 +1,4 @@
+//! Congestion control of a queue pair: marks and losses, and the rate that they leave.
+
+pub(super) mod congestion;
+mod rate;

@@ -1,0 +1,7 @@
+//! The receive side of a queue pair: receives, the peer's requests, and their responses.
+
+pub(super) mod queue;
+mod read;
+mod reorder_buffer;
+pub(super) mod responder;
+mod unsolicited_ack;

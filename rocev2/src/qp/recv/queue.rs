@@ -1,0 +1,313 @@
+//! Receives: the queue of a QP, and queues that several QPs share.
+
+use crate::ids::Rkey;
+use crate::mr::PdId;
+use crate::qp::work::{Completion, Completions, PostError, RecvWr, WcKind, WcStatus};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// The receive queue.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    owner: u64,
+    /// The domain of the keys in its requests.
+    pd: PdId,
+    wrs: VecDeque<RecvWr>,
+    depth: usize,
+}
+
+impl RecvQueue {
+    /// An empty queue for `depth` requests, whose keys are those of `pd`.
+    pub(crate) fn new(owner: u64, pd: PdId, depth: usize) -> Self {
+        Self { owner, pd, wrs: VecDeque::with_capacity(depth), depth }
+    }
+
+    /// The domain of its requests' keys.
+    pub(crate) const fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Appends a request.
+    ///
+    /// # Errors
+    /// `depth` requests are queued.
+    pub(crate) fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
+        if self.wrs.len() == self.depth {
+            return Err(PostError::QueueFull);
+        }
+        self.wrs.push_back(wr);
+        Ok(())
+    }
+
+    /// Takes the receive for the next message from a shared queue, unless one was taken before. Returns
+    /// whether there is one. From here on it belongs to the QP: it ends with the message, or with the QP.
+    pub(crate) fn claim(&mut self, shared: Option<&mut Srq>) -> bool {
+        if let Some(srq) = shared
+            && self.wrs.is_empty()
+            && let Some(wr) = srq.claim()
+        {
+            self.wrs.push_back(wr);
+        }
+        !self.wrs.is_empty()
+    }
+
+    /// The receive that takes the next message.
+    pub(crate) fn head(&self) -> Option<&RecvWr> {
+        self.wrs.front()
+    }
+
+    /// Completes the oldest receive.
+    pub(crate) fn complete(&mut self, done: Received, out: &mut Completions) {
+        if let Some(wr) = self.wrs.pop_front() {
+            out.push(Completion {
+                owner: self.owner,
+                id: wr.id,
+                kind: done.invalidated.map_or(WcKind::Receive, WcKind::ReceiveInvalidate),
+                status: done.status,
+                len: done.len,
+                solicited: done.solicited,
+                silent: false,
+            });
+        }
+    }
+
+    /// Completes everything as flushed, in order.
+    pub(crate) fn flush(&mut self, out: &mut Completions) {
+        while !self.wrs.is_empty() {
+            self.complete(Received::failed(WcStatus::Flushed), out);
+        }
+    }
+}
+
+/// How a receive ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// Status.
+    pub status: WcStatus,
+    /// Bytes of the message.
+    pub len: u32,
+    /// The peer asked for a solicited event.
+    pub solicited: bool,
+    /// The key that the message invalidated.
+    pub invalidated: Option<Rkey>,
+}
+
+impl Received {
+    /// A receive that ends with an error.
+    pub(crate) const fn failed(status: WcStatus) -> Self {
+        Self { status, len: 0, solicited: false, invalidated: None }
+    }
+}
+
+/// Names a shared receive queue of a device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SrqId {
+    slot: u32,
+    serial: u32,
+}
+
+/// The attributes of a new shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqConfig {
+    /// The caller's name for the queue, returned in its events.
+    pub owner: u64,
+    /// The domain of the keys in its receives.
+    pub pd: PdId,
+    /// Receives queued, at most. A receive that a QP has taken for a message no longer counts.
+    pub depth: usize,
+    /// The low mark: an event reports once that a message has left fewer receives than this. 0 for no
+    /// event.
+    pub threshold: usize,
+}
+
+/// The reason why a shared receive queue could not be changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SrqError {
+    /// No such queue.
+    #[error("there is no such shared receive queue")]
+    Unknown,
+    /// QPs take their receives from it.
+    #[error("queue pairs use the shared receive queue")]
+    InUse,
+    /// More receives are queued than the new depth.
+    #[error("more receives are queued than the new depth")]
+    Outstanding,
+}
+
+/// A receive queue that several QPs take their receives from, in order.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    config: SrqConfig,
+    wrs: VecDeque<RecvWr>,
+    /// The threshold has not been crossed since it was set. Below 0 nothing falls.
+    armed: bool,
+    /// Times that it was crossed and is not reported yet.
+    due: u32,
+    /// The queue is in the list of those with an event to report.
+    listed: bool,
+    users: usize,
+}
+
+impl Srq {
+    fn new(config: SrqConfig) -> Self {
+        let wrs = VecDeque::with_capacity(config.depth);
+        Self { config, wrs, armed: true, due: 0, listed: false, users: 0 }
+    }
+
+    /// Appends a receive.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`]: nothing was queued and no completion follows.
+    pub(crate) fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
+        if self.wrs.len() >= self.config.depth {
+            return Err(PostError::QueueFull);
+        }
+        self.wrs.push_back(wr);
+        Ok(())
+    }
+
+    /// Changes depth and threshold; `None` leaves them. A threshold is armed anew, and fires at once where
+    /// fewer receives are queued; 0 disarms.
+    ///
+    /// # Errors
+    /// [`SrqError::Outstanding`]: nothing was changed.
+    fn modify(&mut self, depth: Option<usize>, threshold: Option<usize>) -> Result<(), SrqError> {
+        if let Some(depth) = depth {
+            if depth < self.wrs.len() {
+                return Err(SrqError::Outstanding);
+            }
+            self.wrs.reserve(depth - self.wrs.len());
+            self.config.depth = depth;
+        }
+        if let Some(threshold) = threshold {
+            (self.config.threshold, self.armed) = (threshold, true);
+            self.look();
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self) -> Option<RecvWr> {
+        let wr = self.wrs.pop_front()?;
+        self.look();
+        Some(wr)
+    }
+
+    fn look(&mut self) {
+        if self.armed && self.wrs.len() < self.config.threshold {
+            self.armed = false;
+            self.due += 1;
+        }
+    }
+
+    fn flush(self, out: &mut Completions) {
+        let Self { config: SrqConfig { owner, pd, depth, .. }, wrs, .. } = self;
+        RecvQueue { owner, pd, wrs, depth }.flush(out);
+    }
+}
+
+/// All shared receive queues of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Srqs {
+    slots: Vec<(u32, Option<Srq>)>,
+    /// The queues with an event to report, each once.
+    listed: VecDeque<SrqId>,
+}
+
+impl Srqs {
+    /// Creates a queue, and allocates all its memory.
+    pub(crate) fn create(&mut self, config: SrqConfig) -> SrqId {
+        let free = self.slots.iter().position(|(_, srq)| srq.is_none());
+        let slot = free.unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() - 1
+        });
+        let (serial, srq) = &mut self.slots[slot];
+        *serial = serial.wrapping_add(1);
+        *srq = Some(Srq::new(config));
+        // There are never 2^32 queues.
+        let id = SrqId { slot: slot as u32, serial: *serial };
+        self.listed.reserve(self.slots.len() - self.listed.len());
+        id
+    }
+
+    /// Destroys a queue and returns its attributes. Its receives complete flushed, in the name of the
+    /// queue, as no QP has taken them.
+    ///
+    /// # Errors
+    /// [`SrqError::Unknown`] or [`SrqError::InUse`].
+    pub(crate) fn destroy(
+        &mut self,
+        id: SrqId,
+        out: &mut Completions,
+    ) -> Result<SrqConfig, SrqError> {
+        let entry = self.entry(id).ok_or(SrqError::Unknown)?;
+        let srq = entry.take_if(|srq| srq.users == 0).ok_or(SrqError::InUse)?;
+        let config = srq.config;
+        srq.flush(out);
+        self.listed.retain(|&listed| listed != id);
+        Ok(config)
+    }
+
+    /// Changes depth and threshold of a queue; `None` leaves them. Returns the depth before.
+    ///
+    /// # Errors
+    /// [`SrqError::Unknown`] or [`SrqError::Outstanding`].
+    pub(crate) fn modify(
+        &mut self,
+        id: SrqId,
+        depth: Option<usize>,
+        threshold: Option<usize>,
+    ) -> Result<usize, SrqError> {
+        let srq = self.get_mut(id).ok_or(SrqError::Unknown)?;
+        let before = srq.config.depth;
+        srq.modify(depth, threshold)?;
+        self.list(id);
+        Ok(before)
+    }
+
+    /// A queue.
+    pub(crate) fn get_mut(&mut self, id: SrqId) -> Option<&mut Srq> {
+        self.entry(id)?.as_mut()
+    }
+
+    /// Counts one more QP that uses the queue. Returns the domain of its keys.
+    pub(crate) fn enter(&mut self, id: SrqId) -> Option<PdId> {
+        let srq = self.get_mut(id)?;
+        srq.users += 1;
+        Some(srq.config.pd)
+    }
+
+    /// Counts one QP less that uses the queue.
+    pub(crate) fn leave(&mut self, id: SrqId) {
+        if let Some(srq) = self.get_mut(id) {
+            srq.users -= 1;
+        }
+    }
+
+    /// Lists the queue if it has an event to report.
+    pub(crate) fn list(&mut self, id: SrqId) {
+        if let Some(srq) = self.get_mut(id).filter(|srq| srq.due > 0 && !srq.listed) {
+            srq.listed = true;
+            self.listed.push_back(id);
+        }
+    }
+
+    /// The owner of the next queue that fell below its threshold, once for each time that it was armed.
+    pub(crate) fn pop_low(&mut self) -> Option<u64> {
+        let &id = self.listed.front()?;
+        let srq = self.get_mut(id)?;
+        srq.due -= 1;
+        let (owner, last) = (srq.config.owner, srq.due == 0);
+        if last {
+            srq.listed = false;
+            self.listed.pop_front();
+        }
+        Some(owner)
+    }
+
+    fn entry(&mut self, id: SrqId) -> Option<&mut Option<Srq>> {
+        let (serial, srq) = self.slots.get_mut(id.slot as usize)?;
+        (*serial == id.serial && srq.is_some()).then_some(srq)
+    }
+}

@@ -1,0 +1,310 @@
+//! Responder resources: the READ requests whose responses are being sent, and the record of earlier ones,
+//! from which a lost response is sent again (IBTA ch. 9, Responder Resources).
+
+use crate::env::{Fault, Memory};
+use crate::ids::Rkey;
+use crate::mr::{Access, AccessError, Target};
+use crate::psn::{Msn, Psn};
+use crate::qp::work::MAX_READS;
+use crate::qp::{KeyContext, PeerQp};
+use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
+use heapless::{Deque, Vec};
+
+/// A READ request that was accepted.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    first: Psn,
+    packets: u32,
+    reth: Reth,
+    msn: Msn,
+}
+
+/// A response in progress.
+#[derive(Clone, Copy, Debug)]
+struct Reply {
+    /// The first PSN of this response, whose packet is FIRST or ONLY.
+    first: Psn,
+    next: Psn,
+    end: Psn,
+    /// The part of the READ that this response covers.
+    reth: Reth,
+    /// The checked place in memory; `None` for a READ of zero bytes, and where the key has ended.
+    target: Option<Target>,
+    msn: Msn,
+    replay: bool,
+}
+
+/// The memory of a response is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Revoked {
+    /// The PSN of the response that could not be made.
+    pub psn: Psn,
+    /// The key that the request named.
+    pub key: Rkey,
+    /// The request is a duplicate: only the peer knows whether it still waits for the response.
+    pub again: bool,
+}
+
+/// The READs of the peer of one QP.
+#[derive(Debug)]
+pub(crate) struct ReadResponder {
+    depth: usize,
+    records: Deque<Record, MAX_READS>,
+    replies: Vec<Reply, MAX_READS>,
+}
+
+impl ReadResponder {
+    /// No resources until [`Self::connect`].
+    pub(crate) const fn new() -> Self {
+        Self { depth: 0, records: Deque::new(), replies: Vec::new() }
+    }
+
+    /// Sets the number of READs that the peer may have in flight.
+    pub(crate) fn connect(&mut self, inbound: u8) {
+        self.depth = usize::from(inbound).min(MAX_READS);
+    }
+
+    /// Whether the connection allows READs of the peer at all.
+    pub(crate) const fn offered(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// Whether a response is owed.
+    pub(crate) fn busy(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Drops everything owed.
+    pub(crate) fn clear(&mut self) {
+        self.replies.clear();
+        self.records.clear();
+    }
+
+    /// Accepts a new READ whose key and range were checked.
+    ///
+    /// A peer that keeps to the negotiated depth sends it only once it has the whole response to the READ
+    /// that is `depth` back. So that READ needs neither its record nor a response that a duplicate request
+    /// may have started again. Refusing the new READ for lack of room would fail a connection that did
+    /// nothing wrong.
+    pub(crate) fn accept(
+        &mut self,
+        first: Psn,
+        packets: u32,
+        reth: Reth,
+        target: Option<Target>,
+        msn: Msn,
+    ) {
+        while self.records.len() >= self.depth.max(1) {
+            self.records.pop_front();
+        }
+        let oldest = self.records.front().map(|record| record.first);
+        self.replies.retain(|reply| oldest.is_some_and(|oldest| reply.first.since(oldest) >= 0));
+        if self.replies.is_full() {
+            self.replies.remove(0);
+        }
+        let record = Record { first, packets, reth, msn };
+        let reply = record.reply(first, reth, target, false, packets);
+        let kept = self.records.push_back(record).is_ok() && self.replies.push(reply).is_ok();
+        debug_assert!(kept, "room was made");
+    }
+
+    /// Handles a duplicate READ request: its response is sent again from the memory as it is now, or a NAK
+    /// if its key has ended. A request that was never recorded, or differs from its record, changes nothing
+    /// (C9-105).
+    pub(crate) fn replay(
+        &mut self,
+        psn: Psn,
+        reth: Reth,
+        pmtu: u64,
+        keys: &KeyContext<'_>,
+    ) -> bool {
+        let Some(record) = self.records.iter().find(|record| record.covers(psn)).copied() else {
+            return false;
+        };
+        let skipped = u64::from(psn.since(record.first).cast_unsigned()) * pmtu;
+        let left = u64::from(record.reth.len).saturating_sub(skipped);
+        let inside = u64::from(reth.len) <= left && reth.va == record.reth.va.wrapping_add(skipped);
+        if reth.rkey != record.reth.rkey || !inside {
+            return false;
+        }
+        let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
+        let end = psn.add(packets);
+        let mut owed = self.replies.iter_mut();
+        if let Some(reply) = owed.find(|reply| reply.covers(psn) && reply.end.since(end) >= 0)
+            && reply.rewind_to(psn, end)
+        {
+            return true;
+        }
+        // Without a place `fill` refuses it, behind the responses that are owed before it.
+        let target = check(reth, keys).unwrap_or(None);
+        self.insert(record.reply(psn, reth, target, true, packets))
+    }
+
+    /// Writes responses into `unit`. Returns the number of packets.
+    ///
+    /// # Errors
+    /// [`Revoked`] where the key has ended since the request was accepted: rights are checked again for
+    /// each packet.
+    pub(crate) fn fill<M: Memory>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &KeyContext<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+    ) -> Result<usize, Revoked> {
+        let pmtu = peer.pmtu.bytes() as u64;
+        let mut written = 0;
+        while written < max_packets
+            && let Some(reply) = self.replies.first_mut()
+        {
+            let (opcode, ext) = reply.header();
+            let payload_len = u64::from(reply.reth.len).saturating_sub(reply.done(pmtu)).min(pmtu);
+            if !unit.fits(ext.len(), payload_len as usize) {
+                break;
+            }
+            let bth = Bth::new(opcode, peer.qpn, reply.next);
+            let pushed = unit.push(&bth, &ext, payload_len as usize, |payload| {
+                reply.read(payload, pmtu, keys, memory)
+            });
+            if pushed.is_err() {
+                let Reply { next, replay, reth, .. } = *reply;
+                // The packets in the unit leave first; the next call comes here again.
+                if written > 0 {
+                    break;
+                }
+                self.replies.remove(0);
+                return Err(Revoked { psn: next, key: reth.rkey, again: replay });
+            }
+            written += 1;
+            reply.next = reply.next.add(1);
+            if reply.next == reply.end {
+                self.replies.remove(0);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Inserts a response in PSN order, because a requester takes a later one as the loss of an earlier
+    /// one. Each READ in flight has at most two, its response and a part of it again, so duplicates cannot
+    /// make more owed.
+    fn insert(&mut self, reply: Reply) -> bool {
+        if self.replies.len() >= 2 * self.depth {
+            return false;
+        }
+        let place = self.replies.iter().position(|other| other.next.since(reply.next) > 0);
+        self.replies.insert(place.unwrap_or(self.replies.len()), reply).is_ok()
+    }
+}
+
+impl Default for ReadResponder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Record {
+    fn covers(&self, psn: Psn) -> bool {
+        (0..i64::from(self.packets)).contains(&i64::from(psn.since(self.first)))
+    }
+
+    fn reply(
+        &self,
+        first: Psn,
+        reth: Reth,
+        target: Option<Target>,
+        replay: bool,
+        packets: u32,
+    ) -> Reply {
+        Reply { first, next: first, end: first.add(packets), reth, target, msn: self.msn, replay }
+    }
+}
+
+impl Reply {
+    fn covers(&self, psn: Psn) -> bool {
+        psn.since(self.first) >= 0 && psn.since(self.end) < 0
+    }
+
+    /// Goes back to `psn` if that part has left already; the rest comes anyway. Returns false if everything
+    /// up to `end` has left: then that part is sent again by itself, and the rest only once.
+    fn rewind_to(&mut self, psn: Psn, end: Psn) -> bool {
+        if end.since(self.next) < 0 {
+            return false;
+        }
+        if psn.since(self.next) < 0 {
+            self.next = psn;
+        }
+        true
+    }
+
+    /// Bytes of this response before `next`.
+    fn done(&self, pmtu: u64) -> u64 {
+        u64::from(self.next.since(self.first).cast_unsigned()) * pmtu
+    }
+
+    fn header(&self) -> (Opcode, Ext) {
+        let aeth = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn });
+        match (self.next == self.first, self.next.add(1) == self.end) {
+            (true, true) => (Opcode::read_response(Place::Only), aeth),
+            (true, false) => (Opcode::read_response(Place::First), aeth),
+            (false, true) => (Opcode::read_response(Place::Last), aeth),
+            (false, false) => (Opcode::read_response(Place::Middle), Ext::None),
+        }
+    }
+
+    fn read<M: Memory>(
+        &self,
+        payload: &mut [u8],
+        pmtu: u64,
+        keys: &KeyContext<'_>,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let Some(target) = self.target else {
+            return if self.reth.len == 0 { Ok(()) } else { Err(Fault) };
+        };
+        let region = keys.mrs.region(&target).ok_or(Fault)?;
+        memory.read(region, target.offset + self.done(pmtu), payload)
+    }
+}
+
+/// Checks a READ's key and range; zero bytes need no key (C9-88).
+///
+/// # Errors
+/// [`AccessError`]: the check that failed.
+pub(crate) fn check(reth: Reth, keys: &KeyContext<'_>) -> Result<Option<Target>, AccessError> {
+    if reth.len == 0 {
+        return Ok(None);
+    }
+    keys.remote(reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_READ).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Rng;
+    use crate::ids::Qpn;
+    use crate::mr::{MrTable, PdId};
+
+    /// A duplicate that starts a response again does not use up the depth: the READ that follows shows that
+    /// the peer has that response.
+    #[test]
+    fn an_answer_given_again_makes_room_for_a_new_read() {
+        let mrs = MrTable::new(Rng::from_seed([1; 32]), 1);
+        let keys = KeyContext { pd: PdId(1), qpn: Qpn::new(2), mrs: &mrs };
+        let nothing = Reth { va: 0, rkey: Rkey::new(1), len: 0 };
+        let mut reads = ReadResponder::new();
+        reads.connect(2);
+        for psn in 0..2 {
+            reads.accept(Psn::new(psn), 1, nothing, None, Msn::new(psn));
+        }
+        reads.replies.clear();
+        for psn in 0..2 {
+            assert!(reads.replay(Psn::new(psn), nothing, 1024, &keys));
+        }
+        reads.accept(Psn::new(2), 1, nothing, None, Msn::new(2));
+        let owed: std::vec::Vec<u32> =
+            reads.replies.iter().map(|reply| reply.first.get()).collect();
+        assert_eq!(owed, [1, 2]);
+        assert!(!reads.replay(Psn::new(0), nothing, 1024, &keys));
+    }
+}

@@ -1,0 +1,700 @@
+//! The responder: a chain of small checks on each request of the peer, then its execution.
+//!
+//! PSN, then opcode order, then resources, then length, then key: the first check that fails
+//! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
+
+use super::queue::{Received, RecvQueue, Srq};
+use super::read::{self, ReadResponder, Revoked};
+use super::reorder_buffer::{Insertion, ReorderBuffer};
+use super::unsolicited_ack::UnsolicitedAck;
+use crate::counters::{Counter, Tally};
+use crate::env::{Instant, Memory};
+use crate::ids::{Qpn, Rkey};
+use crate::mr::{Access, Invalidator, MrTable, Target};
+use crate::psn::{Msn, Psn};
+use crate::qp::cc::congestion::Loss;
+use crate::qp::copy::scatter;
+use crate::qp::failure::Refused;
+use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
+use crate::qp::work::{Completions, WcStatus, sg_len};
+use crate::qp::{KeyContext, PeerQp};
+use crate::wire::{
+    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Pmtu, Reth, RnrTimer,
+    Syndrome, UnitWriter,
+};
+
+/// The pause that an RNR NAK asks of the peer: 0.64 ms.
+const RNR_TIMER: RnrTimer = RnrTimer::new(12);
+
+/// The request side of a QP.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    epsn: Psn,
+    msn: Msn,
+    message: Message,
+    /// The NAK that `epsn` has had; further packets ahead of it cause no other.
+    nak_state: NakState,
+    reorder_buffer: ReorderBuffer,
+    reorder_bytes: usize,
+    /// Since when `epsn` is missing, until it has a NAK.
+    gap_since: Option<Instant>,
+    reorder_window: ReorderWindow,
+    /// The packet of the last sequence NAK.
+    nak_psn: Option<Psn>,
+    /// The peer goes back N: buffered packets came again since the last sequence NAK, and between the one
+    /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
+    goes_back: [bool; 2],
+    /// The ACK or NAK that is owed, behind the READ responses that are owed.
+    reply: Option<Syndrome>,
+    unsolicited_ack: UnsolicitedAck,
+    reads: ReadResponder,
+    /// For congestion control.
+    loss: Option<Loss>,
+}
+
+/// The message whose packets are arriving.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Message {
+    None,
+    Send { received: u64 },
+    Write { written: u64, len: u32, target: Option<Target>, key: Rkey },
+}
+
+/// The NAK that the expected packet has had.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NakState {
+    None,
+    /// PSN sequence error: the packet is missing.
+    Sequence,
+    /// RNR NAK: no receive is posted for it.
+    Rnr,
+}
+
+/// The reason to refuse an expected request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Refusal {
+    /// No receive is posted: RNR NAK.
+    NotReady,
+    /// The request fails, and the QP with it. A receive that it occupies ends with this status.
+    Fatal(NakCode, Option<WcStatus>),
+}
+
+const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
+
+/// The consequence of a request for the QP.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// Nothing more.
+    Done,
+    /// The QP goes to the error state. The receive in use, if any, is already completed.
+    Fail(Refused),
+}
+
+/// The environment of the responder: the parts of the QP and the device that it works on.
+pub(crate) struct Context<'a, M> {
+    /// The connection.
+    pub peer: &'a PeerQp,
+    /// Domain and table of keys; invalidation changes the table.
+    pub pd: crate::mr::PdId,
+    /// The QP.
+    pub qpn: Qpn,
+    /// All registrations.
+    pub mrs: &'a mut MrTable,
+    /// Registered bytes.
+    pub memory: &'a mut M,
+    /// The receive queue.
+    pub rq: &'a mut RecvQueue,
+    /// The shared receive queue of the QP.
+    pub srq: Option<&'a mut Srq>,
+    /// Where completions go.
+    pub out: &'a mut Completions,
+    /// The counters.
+    pub tally: &'a Tally,
+}
+
+impl<M> Context<'_, M> {
+    const fn keys(&self) -> KeyContext<'_> {
+        KeyContext { pd: self.pd, qpn: self.qpn, mrs: self.mrs }
+    }
+
+    /// Whether there is a receive for the next message; it is taken from the shared queue if need be.
+    fn claim(&mut self) -> bool {
+        self.rq.claim(self.srq.as_deref_mut())
+    }
+
+    const fn pmtu(&self) -> u64 {
+        self.peer.pmtu.bytes() as u64
+    }
+}
+
+impl Responder {
+    /// A responder that expects nothing until [`Self::connect`], with a reorder buffer of `reorder_bytes`
+    /// later.
+    pub(crate) const fn new(reorder_bytes: usize) -> Self {
+        Self {
+            epsn: Psn::new(0),
+            msn: Msn::new(0),
+            message: Message::None,
+            nak_state: NakState::None,
+            reorder_buffer: ReorderBuffer::new(),
+            reorder_bytes,
+            gap_since: None,
+            reorder_window: ReorderWindow::new(),
+            nak_psn: None,
+            goes_back: [false; 2],
+            reply: None,
+            unsolicited_ack: UnsolicitedAck::new(),
+            reads: ReadResponder::new(),
+            loss: None,
+        }
+    }
+
+    /// Sets what the connection agreed on.
+    pub(crate) fn connect(&mut self, peer: &PeerQp) {
+        self.epsn = peer.recv_psn;
+        self.msn = peer.first_msn;
+        self.reads.connect(peer.inbound_reads);
+    }
+
+    /// Allocates the reorder buffer; until then nothing is buffered.
+    pub(crate) fn reserve_reorder_buffer(&mut self, pmtu: Pmtu) {
+        self.reorder_buffer.reserve(self.reorder_bytes, pmtu);
+    }
+
+    /// The next instant at which [`Self::handle_timeout`] has work.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        [self.gap_deadline(), self.unsolicited_ack.deadline()].into_iter().flatten().min()
+    }
+
+    fn gap_deadline(&self) -> Option<Instant> {
+        self.gap_since.map(|since| self.reorder_window.end(since))
+    }
+
+    /// Sends a NAK for a gap that has outlasted the reorder window, and the unsolicited ACK that is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, tally: &Tally) {
+        if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
+            self.nak_sequence();
+        }
+        if self.unsolicited_ack.take(now) {
+            tally.count(Counter::AckRepeated);
+            self.reply.get_or_insert(Syndrome::ACK);
+        }
+    }
+
+    /// Whether a packet is owed to the peer.
+    pub(crate) fn ready(&self) -> bool {
+        self.reply.is_some() || self.reads.busy()
+    }
+
+    /// Whether READ responses are owed.
+    pub(crate) fn owes_read_responses(&self) -> bool {
+        self.reads.busy()
+    }
+
+    /// The loss that the last packet showed.
+    pub(crate) const fn take_loss(&mut self) -> Option<Loss> {
+        self.loss.take()
+    }
+
+    /// Drops everything owed: the QP was flushed by its owner, or failed on its other side.
+    pub(crate) fn clear(&mut self) {
+        self.reply = None;
+        self.gap_since = None;
+        self.unsolicited_ack.cancel();
+        self.reads.clear();
+    }
+
+    /// Acts on a request packet.
+    ///
+    /// # Errors
+    /// [`DropReason`]: a duplicate without a response, or a packet behind a gap that the reorder buffer has
+    /// no room for.
+    pub(crate) fn handle<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let ahead = packet.bth.psn.since(self.epsn);
+        if ahead >= 0 {
+            self.unsolicited_ack.cancel();
+        }
+        match ahead {
+            0 => Ok(self.in_order(now, packet, cx)),
+            i32::MIN..0 => self.duplicate(now, packet, cx),
+            ahead => self.early(now, ahead.cast_unsigned(), packet, cx.tally),
+        }
+    }
+
+    /// Executes the expected packet, and the buffered packets whose gap it closes. These are checked and
+    /// executed as if they came now.
+    fn in_order<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Verdict {
+        let (nak_state, first) = (self.nak_state, self.epsn);
+        let mut verdict = self.expected(packet, cx);
+        if self.reorder_buffer.is_empty() {
+            self.gap_since = None;
+            return verdict;
+        }
+        let mut buffer = core::mem::take(&mut self.reorder_buffer);
+        let (mut from, mut released) = (first, false);
+        while verdict == Verdict::Done && self.epsn != from {
+            // The PSNs of a READ's responses belong to no other request of the peer.
+            buffer.forget(from, self.epsn.since(from).cast_unsigned());
+            from = self.epsn;
+            if let Some(packet) = buffer.remove(from, cx.peer.encap) {
+                released = true;
+                verdict = self.expected(&packet, cx);
+            }
+        }
+        self.reorder_buffer = buffer;
+        if self.epsn != first && verdict == Verdict::Done && self.nak_state != NakState::Rnr {
+            self.next_gap(now, nak_state, released);
+        }
+        verdict
+    }
+
+    /// Acts on progress while buffered packets remain behind another gap, or none.
+    fn next_gap(&mut self, now: Instant, nak_state: NakState, released: bool) {
+        if released {
+            self.reply = Some(Syndrome::ACK);
+            self.unsolicited_ack.arm(now);
+        }
+        self.gap_since = (!self.reorder_buffer.is_empty()).then_some(now);
+        // The buffered packets came about a round trip ago: the packets missing before them are lost, not
+        // late.
+        if released
+            && nak_state == NakState::Sequence
+            && self.goes_back == [false; 2]
+            && !self.reorder_buffer.is_empty()
+        {
+            self.nak_sequence();
+        }
+    }
+
+    /// Buffers a packet ahead of the expected one. The peer gets one NAK for the gap if that outlasts the
+    /// reorder window: most often the missing packets are only late.
+    fn early(
+        &mut self,
+        now: Instant,
+        ahead: u32,
+        packet: &Packet<'_>,
+        tally: &Tally,
+    ) -> Result<Verdict, DropReason> {
+        tally.count(Counter::OutOfSeqRequest);
+        let insertion = self.reorder_buffer.insert(ahead, packet);
+        if insertion == Insertion::Duplicate {
+            self.goes_back[0] = true;
+        }
+        if self.nak_state == NakState::None {
+            if insertion == Insertion::Duplicate || self.gap_since.is_none() {
+                self.gap_since = Some(now);
+            }
+            let lost =
+                insertion == Insertion::NoRoom || self.reorder_buffer.len() > REORDER_PACKETS;
+            if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
+                self.nak_sequence();
+            }
+        }
+        match insertion {
+            Insertion::Inserted => {
+                tally.count(Counter::OutOfOrderHeld);
+                Ok(Verdict::Done)
+            }
+            Insertion::Duplicate => Err(DropReason::Duplicate),
+            Insertion::NoRoom => Err(DropReason::Gap),
+        }
+    }
+
+    /// Owes the peer a sequence NAK: one per gap, as a second would make the requester go back twice.
+    fn nak_sequence(&mut self) {
+        (self.nak_state, self.gap_since) = (NakState::Sequence, None);
+        self.nak_psn = Some(self.epsn);
+        self.reply = Some(Syndrome::Nak(NakCode::PsnSequence));
+        self.reorder_window.count_resend();
+        self.goes_back = [false, self.goes_back[0]];
+    }
+
+    fn expected<M: Memory>(&mut self, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
+        match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
+            Ok(packets) => {
+                self.epsn = self.epsn.add(packets);
+                self.nak_state = NakState::None;
+                // A NAK that has not left yet is obsolete.
+                if packet.bth.ack_req && packet.bth.opcode != Opcode::ReadRequest
+                    || self.reply.is_some()
+                {
+                    self.reply = Some(Syndrome::ACK);
+                }
+                Verdict::Done
+            }
+            Err(Refusal::NotReady) => {
+                cx.tally.count(Counter::OutOfBuffer);
+                (self.nak_state, self.gap_since) = (NakState::Rnr, None);
+                self.reply = Some(Syndrome::RnrNak(RNR_TIMER));
+                Verdict::Done
+            }
+            Err(Refusal::Fatal(code, status)) => {
+                self.reply = Some(Syndrome::Nak(code));
+                if status == Some(WcStatus::LocalLength) {
+                    cx.tally.count(Counter::RespLocalLengthError);
+                }
+                let refused = Refused { code, psn: self.epsn, key: self.named_key(packet.ext) };
+                if let Some(status) = status {
+                    cx.rq.complete(Received::failed(status), cx.out);
+                }
+                Verdict::Fail(refused)
+            }
+        }
+    }
+
+    /// The key that a packet names, or that of the WRITE in progress.
+    const fn named_key(&self, ext: Ext) -> Option<Rkey> {
+        match (ext, self.message) {
+            (Ext::Reth(reth) | Ext::RethImm(reth, _), _) => Some(reth.rkey),
+            (Ext::AtomicEth(atomic), _) => Some(atomic.rkey),
+            (Ext::Ieth(key), _) | (_, Message::Write { key, .. }) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Handles a request that was executed before: it is acknowledged again, never executed again (C9-105).
+    fn duplicate<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        cx.tally.count(Counter::DuplicateRequest);
+        if self.nak_psn == Some(packet.bth.psn) {
+            // The packet came twice, so it was late and not lost.
+            self.nak_psn = None;
+            self.reorder_window.widen();
+        }
+        if packet.bth.opcode.operation() != Operation::ReadRequest {
+            self.unsolicited_ack.arm(now);
+        }
+        let answered = match (packet.bth.opcode.operation(), packet.ext) {
+            (Operation::ReadRequest, Ext::Reth(reth)) => {
+                let replayed = self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys());
+                self.loss =
+                    replayed.then_some(Loss::Response { at: packet.bth.psn, end: self.epsn });
+                replayed
+            }
+            (Operation::Send | Operation::Write, _) if packet.bth.ack_req => {
+                // A NAK that is owed acknowledges as much.
+                self.reply.get_or_insert(Syndrome::ACK);
+                true
+            }
+            _ => false,
+        };
+        if answered { Ok(Verdict::Done) } else { Err(DropReason::Duplicate) }
+    }
+
+    /// Checks the order of opcodes: each packet of a message follows the one before it, and only a first or
+    /// only packet begins one.
+    fn check_order(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let opens = matches!(packet.bth.opcode.place(), Place::First | Place::Only);
+        let fits = match (self.message, packet.bth.opcode.operation()) {
+            (Message::None, _) => opens,
+            (Message::Send { .. }, Operation::Send) | (Message::Write { .. }, Operation::Write) => {
+                !opens
+            }
+            (Message::Send { .. } | Message::Write { .. }, _) => false,
+        };
+        if fits { Ok(()) } else { Err(self.invalid()) }
+    }
+
+    /// The refusal of an invalid request. A receive that a SEND in progress occupies ends with it.
+    const fn invalid(&self) -> Refusal {
+        match self.message {
+            Message::Send { .. } => {
+                Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::RemoteInvalidRequest))
+            }
+            Message::None | Message::Write { .. } => INVALID,
+        }
+    }
+
+    /// Executes the expected packet. Returns the number of its PSNs.
+    fn execute<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<u32, Refusal> {
+        match (packet.bth.opcode.operation(), packet.ext) {
+            (Operation::Send, _) => self.execute_send(packet, cx).map(|()| 1),
+            (Operation::Write, ext) => self.execute_write(packet, ext, cx).map(|()| 1),
+            (Operation::ReadRequest, Ext::Reth(reth)) => self.execute_read(packet, reth, cx),
+            // Atomics, FLUSH and ATOMIC_WRITE are not offered by this adapter.
+            _ => Err(INVALID),
+        }
+    }
+
+    fn execute_send<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), Refusal> {
+        let received = match self.message {
+            Message::Send { received } => received,
+            Message::None | Message::Write { .. } => 0,
+        };
+        cx.claim();
+        let Some(wr) = cx.rq.head() else {
+            return Err(Refusal::NotReady);
+        };
+        check_packet_len(packet, cx.pmtu()).map_err(|()| self.invalid())?;
+        let total = received + packet.payload.len() as u64;
+        let fits = total <= sg_len(&wr.sgl);
+        if !fits || total > crate::qp::work::MAX_MESSAGE {
+            return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
+        }
+        let pd = cx.rq.pd();
+        scatter(&wr.sgl, received, packet.payload, pd, cx.mrs, cx.memory).map_err(|_| {
+            Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection))
+        })?;
+        self.message = Message::Send { received: total };
+        if ends(packet) {
+            self.finish_send(packet, total, cx)?;
+        }
+        Ok(())
+    }
+
+    fn finish_send<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        total: u64,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), Refusal> {
+        let invalidated = invalidated_key(packet.ext);
+        if let Some(key) = invalidated {
+            // The contract is this order: the payload is placed, the key ends, the receive completes.
+            let released =
+                cx.mrs.invalidate(cx.pd, Invalidator::Peer(cx.qpn), key).map_err(|_| {
+                    Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalQpOperation))
+                })?;
+            if let Some(released) = released {
+                cx.out.release(released);
+            }
+        }
+        let done = Received {
+            status: WcStatus::Success,
+            // Bounded by MAX_MESSAGE.
+            len: total as u32,
+            solicited: packet.bth.solicited,
+            invalidated,
+        };
+        cx.rq.complete(done, cx.out);
+        self.end_message();
+        Ok(())
+    }
+
+    fn execute_write<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        ext: Ext,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), Refusal> {
+        let has_imm = matches!(ext, Ext::Imm(_) | Ext::RethImm(..));
+        if has_imm && !cx.claim() {
+            return Err(Refusal::NotReady);
+        }
+        let (written, len, target, key) = match (self.message, reth(ext)) {
+            (Message::Write { written, len, target, key }, _) => (written, len, target, key),
+            (_, Some(reth)) => (0, reth.len, check_write(reth, has_imm, cx)?, reth.rkey),
+            (_, None) => return Err(INVALID),
+        };
+        check_write_len(packet, written, len, cx.pmtu())?;
+        if let Some(target) = target.filter(|_| !packet.payload.is_empty()) {
+            // The key must be valid for each packet.
+            let region = cx.mrs.region(&target).ok_or_else(|| access_error(has_imm))?;
+            cx.memory
+                .write(region, target.offset + written, packet.payload)
+                .map_err(|_| Refusal::Fatal(NakCode::RemoteOperational, None))?;
+        }
+        self.message =
+            Message::Write { written: written + packet.payload.len() as u64, len, target, key };
+        if ends(packet) {
+            if has_imm {
+                let solicited = packet.bth.solicited;
+                cx.rq.complete(
+                    Received { status: WcStatus::Success, len, solicited, invalidated: None },
+                    cx.out,
+                );
+            }
+            self.end_message();
+        }
+        Ok(())
+    }
+
+    fn execute_read<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        reth: Reth,
+        cx: &mut Context<'_, M>,
+    ) -> Result<u32, Refusal> {
+        if !packet.payload.is_empty()
+            || u64::from(reth.len) > crate::qp::work::MAX_MESSAGE
+            || !self.reads.offered()
+        {
+            return Err(INVALID);
+        }
+        let target = read::check(reth, &cx.keys())
+            .map_err(|_| Refusal::Fatal(NakCode::RemoteAccess, None))?;
+        let packets = u64::from(reth.len).div_ceil(cx.pmtu()).max(1) as u32;
+        // A READ counts as a message once it is accepted (C9-148).
+        self.msn = self.msn.next();
+        cx.tally.count(Counter::RxReadRequests);
+        self.reads.accept(packet.bth.psn, packets, reth, target, self.msn);
+        Ok(packets)
+    }
+
+    fn end_message(&mut self) {
+        self.message = Message::None;
+        self.msn = self.msn.next();
+    }
+
+    /// Writes the responses that are owed into `unit`. Returns the number of packets, and the verdict.
+    pub(crate) fn fill<M: Memory>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &KeyContext<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        tally: &Tally,
+    ) -> (usize, Verdict) {
+        match self.reads.fill(peer, keys, memory, unit, max_packets) {
+            Ok(0) => (self.fill_reply(peer, unit, tally), Verdict::Done),
+            Ok(written) => (written, Verdict::Done),
+            // Where the peer still waits for the response, the NAK ends the connection. A copy of the
+            // request that was late does no harm: a requester drops a NAK for a request that is complete
+            // (IBTA ch. 9, Requester Side).
+            Err(Revoked { psn, again: true, .. }) => {
+                let nak = Syndrome::Nak(NakCode::RemoteAccess);
+                (self.fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)
+            }
+            Err(revoked) => {
+                self.reads.clear();
+                let code = NakCode::RemoteAccess;
+                self.reply = Some(Syndrome::Nak(code));
+                self.epsn = revoked.psn;
+                let refused = Refused { code, psn: revoked.psn, key: Some(revoked.key) };
+                (self.fill_reply(peer, unit, tally), Verdict::Fail(refused))
+            }
+        }
+    }
+
+    fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>, tally: &Tally) -> usize {
+        let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else {
+            return 0;
+        };
+        // The PSN of an ACK is the newest packet executed, that of a NAK the packet refused.
+        let psn = match syndrome {
+            Syndrome::Ack { .. } => self.epsn.prev(),
+            Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
+        };
+        let written = self.fill_aeth(syndrome, psn, peer, unit, tally);
+        if written > 0 {
+            self.reply = None;
+        }
+        written
+    }
+
+    fn fill_aeth(
+        &self,
+        syndrome: Syndrome,
+        psn: Psn,
+        peer: &PeerQp,
+        unit: &mut UnitWriter<'_>,
+        tally: &Tally,
+    ) -> usize {
+        let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
+        if !unit.fits(ext.len(), 0) {
+            return 0;
+        }
+        let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
+        let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        if let Some(counter) = refusal_counter(syndrome) {
+            tally.count(counter);
+        }
+        1
+    }
+}
+
+/// The counter of a NAK.
+const fn refusal_counter(syndrome: Syndrome) -> Option<Counter> {
+    match syndrome {
+        Syndrome::RnrNak(_) => Some(Counter::SendRnrErr),
+        Syndrome::Nak(NakCode::PsnSequence) => Some(Counter::SendSeqErr),
+        Syndrome::Nak(NakCode::InvalidRequest) => Some(Counter::RespRemoteInvalidRequest),
+        Syndrome::Nak(NakCode::RemoteAccess) => Some(Counter::RespRemoteAccessErrors),
+        Syndrome::Nak(NakCode::RemoteOperational) => Some(Counter::RespRemoteOpErrors),
+        Syndrome::Ack { .. } | Syndrome::Nak(NakCode::InvalidRd) | Syndrome::Reserved(_) => None,
+    }
+}
+
+const fn reth(ext: Ext) -> Option<Reth> {
+    match ext {
+        Ext::Reth(reth) | Ext::RethImm(reth, _) => Some(reth),
+        _ => None,
+    }
+}
+
+const fn invalidated_key(ext: Ext) -> Option<Rkey> {
+    match ext {
+        Ext::Ieth(key) => Some(key),
+        _ => None,
+    }
+}
+
+fn ends(packet: &Packet<'_>) -> bool {
+    matches!(packet.bth.opcode.place(), Place::Last | Place::Only)
+}
+
+/// The refusal of a key. The receive that an immediate would consume ends, too (C9-222.1).
+fn access_error(has_imm: bool) -> Refusal {
+    Refusal::Fatal(NakCode::RemoteAccess, has_imm.then_some(WcStatus::LocalAccess))
+}
+
+/// Checks length, key, rights and bounds of a whole WRITE at its first packet.
+fn check_write<M>(
+    reth: Reth,
+    has_imm: bool,
+    cx: &Context<'_, M>,
+) -> Result<Option<Target>, Refusal> {
+    if u64::from(reth.len) > crate::qp::work::MAX_MESSAGE {
+        return Err(INVALID);
+    }
+    if reth.len == 0 {
+        // Zero bytes need no key (C9-88).
+        return Ok(None);
+    }
+    cx.keys()
+        .remote(reth.rkey, reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
+        .map(Some)
+        .map_err(|_| access_error(has_imm))
+}
+
+/// Checks the payload length: first and middle packets are full, a last one is not empty.
+fn check_packet_len(packet: &Packet<'_>, pmtu: u64) -> Result<(), ()> {
+    let len = packet.payload.len() as u64;
+    let fits = match packet.bth.opcode.place() {
+        Place::First | Place::Middle => len == pmtu,
+        Place::Last => (1..=pmtu).contains(&len),
+        Place::Only => len <= pmtu,
+    };
+    if fits { Ok(()) } else { Err(()) }
+}
+
+/// Checks that a WRITE has exactly the length that its first packet announced.
+fn check_write_len(packet: &Packet<'_>, written: u64, len: u32, pmtu: u64) -> Result<(), Refusal> {
+    let left = u64::from(len) - written;
+    let payload = packet.payload.len() as u64;
+    let exact = if ends(packet) { payload == left } else { payload < left };
+    if exact && check_packet_len(packet, pmtu).is_ok() { Ok(()) } else { Err(INVALID) }
+}

@@ -1,0 +1,521 @@
+//! The completer: processes the peer's responses, completes work requests, and decides what is resent.
+
+use super::probe::Probe;
+use super::queue::{Acked, SendQueue, SendWqe};
+use super::recovery::{Recovery, Remedy};
+use super::retry::{Expiry, RetryTimer};
+use crate::counters::{Counter, Tally};
+use crate::env::{Duration, Instant, Memory};
+use crate::psn::Psn;
+use crate::qp::cc::congestion::Loss;
+use crate::qp::copy::{LocalFault, scatter};
+use crate::qp::work::{Completions, WcStatus};
+use crate::qp::{KeyContext, PeerQp};
+use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
+
+/// The RNR retry count without limit, in CM as in the QP.
+const RNR_RETRY_FOREVER: u8 = 7;
+
+/// The side of a send queue that receives responses.
+#[derive(Debug)]
+pub(crate) struct Completer {
+    timer: RetryTimer,
+    rnr_retry: u8,
+    rnr_tries: u8,
+    /// The pause after an RNR NAK: the packet that was refused, and the end.
+    pause: Option<(Psn, Instant)>,
+    recovery: Recovery,
+    /// The packet whose round trip is being measured, which was sent once, and whether it is a READ.
+    timed: Option<(Psn, Instant, bool)>,
+    /// The last resend was one of the retransmission timeout.
+    timed_out: bool,
+    /// For congestion control.
+    loss: Option<Loss>,
+    /// Needless resends, whose first copy had a response; not counted yet.
+    needless: u64,
+    /// The current response is a NAK; it is READ data.
+    refused: bool,
+    data: bool,
+}
+
+/// The consequence of a response for the QP.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// Nothing more.
+    Done,
+    /// The oldest request fails with this status and the QP goes to the error state.
+    Fail(WcStatus),
+}
+
+/// The environment of the completer: the parts of the QP and the device that it works on.
+pub(crate) struct Context<'a, M> {
+    /// The connection.
+    pub peer: &'a PeerQp,
+    /// Domain and table of keys.
+    pub keys: KeyContext<'a>,
+    /// Registered bytes.
+    pub memory: &'a mut M,
+    /// The send queue.
+    pub sq: &'a mut SendQueue,
+    /// Where completions go.
+    pub out: &'a mut Completions,
+    /// The counters.
+    pub tally: &'a Tally,
+}
+
+impl Completer {
+    /// A completer that expects nothing.
+    pub(crate) const fn new() -> Self {
+        Self {
+            timer: RetryTimer::new(),
+            rnr_retry: 0,
+            rnr_tries: 0,
+            pause: None,
+            recovery: Recovery::new(),
+            timed: None,
+            timed_out: false,
+            loss: None,
+            needless: 0,
+            refused: false,
+            data: false,
+        }
+    }
+
+    /// Sets what the connection agreed on.
+    pub(crate) fn connect(&mut self, peer: &PeerQp) {
+        self.timer.connect(peer.ack_timeout_code, peer.retry_count);
+        self.rnr_retry = peer.rnr_retry.min(RNR_RETRY_FOREVER);
+    }
+
+    /// Notes that REQ or REP was sent.
+    pub(crate) fn seed_rtt(&mut self, now: Instant) {
+        self.timer.seed_rtt(now);
+    }
+
+    /// Whether an RNR pause is running.
+    pub(crate) const fn paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// The next instant at which [`Self::handle_timeout`] has work.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let retry = self.pause.map(|(_, until)| until).or(self.timer.deadline());
+        [retry, self.recovery.deadline()].into_iter().flatten().min()
+    }
+
+    /// When a packet that leaves now will have arrived or been lost.
+    pub(crate) fn spent_by(&self, now: Instant) -> Instant {
+        now + self.timer.life(now)
+    }
+
+    /// Tries in a row without a response.
+    pub(crate) const fn tries(&self) -> u32 {
+        self.timer.tries()
+    }
+
+    /// The loss that the last packet or timeout showed.
+    pub(crate) const fn take_loss(&mut self) -> Option<Loss> {
+        self.loss.take()
+    }
+
+    /// Stops probing: the QP has failed. Timers and pauses count in RTS alone.
+    pub(crate) fn stop(&mut self) {
+        self.recovery.stop();
+    }
+
+    /// Notes that packets have left.
+    pub(crate) fn sent(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
+        self.timer.sent(now, reads(sq));
+        if first_time && self.timed.is_none() {
+            let newest = sq.newest();
+            self.timed = Some((newest, now, sq.is_read_at(newest)));
+        }
+    }
+
+    /// Whether the requester has a probe to send.
+    pub(crate) const fn probes(&self) -> bool {
+        self.recovery.probes()
+    }
+
+    /// Notes that a probe has left. Returns whether it was one of the requester.
+    pub(crate) fn probe_sent(&mut self, now: Instant, sq: &SendQueue) -> bool {
+        self.recovery.probe_sent(now, sq)
+    }
+
+    /// Acts on expired timers.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        sq: &mut SendQueue,
+        tally: &Tally,
+    ) -> Verdict {
+        if let Some(at) = self.recovery.handle_timeout(now, sq) {
+            self.packet_lost(now, at, sq, tally);
+        }
+        if let Some((_, until)) = self.pause {
+            if now >= until {
+                self.end_pause(now, sq);
+            }
+            return Verdict::Done;
+        }
+        match self.timer.expired(now) {
+            Expiry::None => {}
+            Expiry::GiveUp => {
+                tally.count(Counter::LocalAckTimeoutErr);
+                tally.count(Counter::RetryExceededErr);
+                return Verdict::Fail(WcStatus::TransportRetryExceeded);
+            }
+            expiry @ (Expiry::Probe | Expiry::Resend) => {
+                let tries = (self.timer.tries(), expiry == Expiry::Resend);
+                if self.recovery.timeout(tries, sq) == Remedy::Resend {
+                    tally.count(Counter::LocalAckTimeoutErr);
+                    tally.count(Counter::CompleterRetryErr);
+                    (self.loss, self.timed, self.timed_out) = (Some(Loss::Timeout), None, true);
+                }
+            }
+        }
+        Verdict::Done
+    }
+
+    fn end_pause(&mut self, now: Instant, sq: &mut SendQueue) {
+        self.pause = None;
+        // A READ response that is requested again may have replaced the resend that was planned.
+        if !sq.resending() && sq.outstanding() {
+            self.recovery.refused(sq);
+        }
+        // During the pause the peer may have accepted everything and only a response been lost: the timer
+        // has to run.
+        if sq.outstanding() {
+            self.timer.sent(now, reads(sq));
+        }
+    }
+
+    /// Accounts for the packet `at`, which is lost by a NAK or a probe's ACK, and resent.
+    fn packet_lost(&mut self, now: Instant, at: Psn, sq: &SendQueue, tally: &Tally) {
+        tally.count(Counter::CompleterRetryErr);
+        (self.timed, self.timed_out) = (None, false);
+        self.loss = Some(Loss::Request { at, end: sq.next() });
+        if !self.paused() {
+            self.timer.restart(now);
+        }
+    }
+
+    /// Acts on a response packet.
+    ///
+    /// # Errors
+    /// [`DropReason`]: the response is stale, foreign or reserved, and changed nothing.
+    pub(crate) fn handle<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let psn = packet.bth.psn;
+        let opcode = packet.bth.opcode;
+        if opcode.operation() == Operation::ReadResponse
+            && cx.sq.read_response_came(psn, opcode.place())
+        {
+            self.sent_in_vain(now);
+        }
+        if !cx.sq.expects(psn) {
+            if self.probed(now, packet, cx) {
+                return Ok(Verdict::Done);
+            }
+            self.count_needless(cx.tally);
+            self.recovery.repeated(psn);
+            return Err(DropReason::StaleResponse);
+        }
+        self.refused = matches!(packet.ext, Ext::Aeth(Aeth { syndrome, .. })
+            if !matches!(syndrome, Syndrome::Ack { .. }));
+        self.data = opcode.operation() == Operation::ReadResponse;
+        let result = match (opcode.operation(), packet.ext) {
+            (Operation::Acknowledge, Ext::Aeth(aeth)) => self.handle_aeth(now, psn, aeth, cx),
+            (Operation::ReadResponse, _) => self.handle_read_data(now, packet, cx),
+            // No atomic is ever requested.
+            _ => Ok(self.refuse(now, psn, WcStatus::BadResponse, cx.sq, cx.out)),
+        };
+        if self.recovery.watch(now, cx.sq) {
+            cx.tally.count(Counter::ImpliedNakSeqErr);
+        }
+        self.count_needless(cx.tally);
+        result
+    }
+
+    fn handle_aeth<M>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: Aeth,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let Context { sq, out, tally, .. } = cx;
+        match aeth.syndrome {
+            // Beyond an unfinished READ it shows that READ responses were lost, or are late.
+            Syndrome::Ack { .. } => {
+                self.acknowledge(now, psn.add(1), sq, out);
+                Ok(Verdict::Done)
+            }
+            // Nothing was sent since: this NAK is the one that made the pause, once more, or an older one.
+            // A later packet can be refused meanwhile, where a late copy of the refused one was executed.
+            Syndrome::RnrNak(_)
+                if self.pause.is_some_and(|(refused, _)| psn.since(refused) <= 0) =>
+            {
+                Err(DropReason::StaleResponse)
+            }
+            // The peer has executed the packet since.
+            Syndrome::RnrNak(_) if psn.since(sq.acked()) < 0 => Err(DropReason::StaleResponse),
+            Syndrome::RnrNak(timer) => {
+                tally.count(Counter::RcvdRnrErr);
+                let lost_read = self.acknowledge(now, psn, sq, out).lost_read;
+                let verdict = self.handle_rnr(now, psn, timer.duration(), sq, tally);
+                if lost_read && verdict != Verdict::Done {
+                    // As in `refuse`.
+                    sq.flush_before(psn, out);
+                }
+                Ok(verdict)
+            }
+            Syndrome::Nak(NakCode::PsnSequence) => {
+                tally.count(Counter::PacketSeqErr);
+                self.acknowledge(now, psn, sq, out);
+                // A NAK may be older than what was acknowledged since.
+                if psn == sq.acked() {
+                    self.timed = None;
+                    if self.recovery.handle_sequence_nak(now, self.timer.wait(now), sq) {
+                        self.packet_lost(now, psn, sq, tally);
+                    } else if self.recovery.has_evidence() && !self.paused() {
+                        self.timer.restart(now);
+                    }
+                }
+                Ok(Verdict::Done)
+            }
+            Syndrome::Nak(NakCode::InvalidRequest) => {
+                tally.count(Counter::ReqRemoteInvalidRequest);
+                Ok(self.refuse(now, psn, WcStatus::RemoteInvalidRequest, sq, out))
+            }
+            Syndrome::Nak(NakCode::RemoteAccess) => {
+                tally.count(Counter::ReqRemoteAccessErrors);
+                Ok(self.refuse(now, psn, WcStatus::RemoteAccess, sq, out))
+            }
+            Syndrome::Nak(NakCode::RemoteOperational) => {
+                tally.count(Counter::ReqRemoteOpErrors);
+                Ok(self.refuse(now, psn, WcStatus::RemoteOperation, sq, out))
+            }
+            Syndrome::Nak(NakCode::InvalidRd) | Syndrome::Reserved(_) => {
+                Err(DropReason::ReservedSyndrome)
+            }
+        }
+    }
+
+    /// Acts on the ACK of a probe. Returns whether the packet is one. The peer works in order, and had
+    /// executed nothing unacknowledged when the probe arrived.
+    fn probed<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> bool {
+        let ack = matches!(packet.ext, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }));
+        let answer = ack && !self.paused() && Probe::answers(&packet.bth, cx.sq);
+        let sent_at = self.recovery.probed_at(cx.sq).filter(|_| answer);
+        // It may be an older ACK that is late.
+        if sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at))) {
+            return false;
+        }
+        self.timed = None;
+        if self.recovery.lacks(now, cx.sq) {
+            self.packet_lost(now, cx.sq.acked(), cx.sq, cx.tally);
+        } else {
+            self.timer.restart(now);
+        }
+        true
+    }
+
+    /// Processes what a response says about all packets before `psn`. That comes before what it says about
+    /// `psn` itself: progress restores the tries that an RNR NAK then uses.
+    fn acknowledge(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        sq: &mut SendQueue,
+        out: &mut Completions,
+    ) -> Acked {
+        let before = sq.acked();
+        let acked = sq.acknowledge(psn, out);
+        if acked.progress {
+            self.progress(now, before, sq);
+        }
+        acked
+    }
+
+    /// Processes a fatal NAK: it acknowledges the packets before `psn` and ends the request that owns
+    /// `psn`. A READ before it lost its responses, which will not come again.
+    fn refuse(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        status: WcStatus,
+        sq: &mut SendQueue,
+        out: &mut Completions,
+    ) -> Verdict {
+        if self.acknowledge(now, psn, sq, out).lost_read {
+            sq.flush_before(psn, out);
+        }
+        Verdict::Fail(status)
+    }
+
+    fn handle_rnr(
+        &mut self,
+        now: Instant,
+        refused: Psn,
+        pause: Duration,
+        sq: &mut SendQueue,
+        tally: &Tally,
+    ) -> Verdict {
+        if self.rnr_retry != RNR_RETRY_FOREVER {
+            if self.rnr_tries == self.rnr_retry {
+                tally.count(Counter::RetryRnrExceededErr);
+                return Verdict::Fail(WcStatus::RnrRetryExceeded);
+            }
+            self.rnr_tries += 1;
+        }
+        self.recovery.refused(sq);
+        self.timed = None;
+        self.pause = Some((refused, now + pause));
+        self.timer.pause(now + pause);
+        Verdict::Done
+    }
+
+    fn handle_read_data<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let psn = packet.bth.psn;
+        let before = cx.sq.acked();
+        let acked = cx.sq.acknowledge(psn, cx.out);
+        let result = if acked.lost_read {
+            self.place_early(packet, cx)
+        } else {
+            Ok(Self::place_next(packet, cx))
+        };
+        // Its implied acknowledgement and its arrival are one step.
+        if cx.sq.acked() != before || acked.progress || !acked.lost_read {
+            self.progress(now, before, cx.sq);
+        }
+        result
+    }
+
+    /// Places READ data at the oldest unacknowledged PSN.
+    fn place_next<M: Memory>(packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
+        let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {
+            return Verdict::Fail(WcStatus::BadResponse);
+        };
+        if !fits(packet, wqe, done, cx.peer) {
+            return Verdict::Fail(WcStatus::BadResponse);
+        }
+        if place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_err() {
+            return Verdict::Fail(WcStatus::LocalProtection);
+        }
+        cx.sq.read_response_taken(cx.out);
+        Verdict::Done
+    }
+
+    /// Places READ data beyond the oldest missing response: until the READ completes, the sink belongs to
+    /// it. Data that do not fit are dropped, and judged when their turn comes.
+    fn place_early<M: Memory>(
+        &mut self,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<Verdict, DropReason> {
+        let psn = packet.bth.psn;
+        if cx.sq.is_early(psn) {
+            self.recovery.repeated(psn);
+            return Err(DropReason::StaleResponse);
+        }
+        let read = cx.sq.locate(psn).filter(|(wqe, _)| wqe.is_read());
+        let placed = read.is_some_and(|(wqe, done)| {
+            fits(packet, wqe, done, cx.peer)
+                && place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_ok()
+        });
+        if !(placed && cx.sq.mark_early(psn)) {
+            return Err(DropReason::StaleResponse);
+        }
+        cx.tally.count(Counter::EarlyReadResponses);
+        Ok(Verdict::Done)
+    }
+
+    /// Acts on progress: `before` was the oldest unacknowledged PSN until now.
+    fn progress(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
+        self.rnr_tries = 0;
+        let acked = sq.acked();
+        if let Some((psn, sent_at, read)) = self.timed
+            && acked.since(psn) > 0
+        {
+            // An acknowledgement beyond a READ is no response to it.
+            if !(read && sq.responses_missing()) {
+                self.timer.sample(now, now.saturating_since(sent_at), read);
+            }
+            self.timed = None;
+        }
+        if let Some(at) = sq.take_again()
+            && self.timer.is_too_soon(now.saturating_since(at))
+        {
+            self.sent_in_vain(now);
+        } else if !self.refused && !self.recovery.has_evidence() && self.timer.tries() > 0 {
+            // The ACK of a probe comes a round trip after it: any sooner response was only late. Round
+            // trips of READs, which take longer, tell nothing about that.
+            let soon = |at| self.timer.is_too_soon(now.saturating_since(at));
+            let probe = self.recovery.last_probe().filter(|_| !sq.responses_missing());
+            if self.data || probe.is_some_and(soon) {
+                self.timer.was_early(now);
+            }
+        }
+        if self.pause.is_none() {
+            self.timer.progress(now, sq.outstanding(), reads(sq));
+        }
+        self.recovery.acknowledged(now, acked.since(before).cast_unsigned(), sq);
+    }
+
+    fn count_needless(&mut self, tally: &Tally) {
+        if self.needless > 0 {
+            tally.add(Counter::NeedlessResends, core::mem::take(&mut self.needless));
+        }
+    }
+
+    /// Counts a needless resend: the first copy has had a response.
+    fn sent_in_vain(&mut self, now: Instant) {
+        self.needless += 1;
+        if self.timed_out {
+            self.timer.was_early(now);
+        }
+    }
+}
+
+/// Whether the oldest request is a READ.
+fn reads(sq: &SendQueue) -> bool {
+    sq.head().is_some_and(|(wqe, _)| wqe.is_read())
+}
+
+/// Whether a READ response has the length and the place of packet `done` of a READ. The last packet of the
+/// message must end a response; earlier ones may, where a long READ was cut into several requests. Some
+/// peers respond to a resent READ with FIRST, and rxe with MIDDLE, so the two are not told apart.
+fn fits(packet: &Packet<'_>, wqe: &SendWqe, done: u32, peer: &PeerQp) -> bool {
+    let pmtu = peer.pmtu.bytes() as u64;
+    let expected = wqe.len.saturating_sub(u64::from(done) * pmtu).min(pmtu);
+    let must_end = done + 1 == wqe.packets;
+    packet.payload.len() as u64 == expected && (!must_end || packet.bth.opcode.place().is_last())
+}
+
+fn place<M: Memory>(
+    packet: &Packet<'_>,
+    wqe: &SendWqe,
+    done: u32,
+    peer: &PeerQp,
+    keys: &KeyContext<'_>,
+    memory: &mut M,
+) -> Result<(), LocalFault> {
+    let offset = u64::from(done) * peer.pmtu.bytes() as u64;
+    scatter(&wqe.wr.sgl, offset, packet.payload, keys.pd, keys.mrs, memory)
+}
+
+impl Default for Completer {
+    fn default() -> Self {
+        Self::new()
+    }
+}

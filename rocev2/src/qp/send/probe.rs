@@ -1,0 +1,97 @@
+//! The probe: a packet that shows whether the peer's queue pair is still there, without an effect on it.
+//!
+//! It is a zero-length WRITE that requests an ACK, under the PSN before the oldest unacknowledged one. The
+//! peer has executed that PSN, or starts behind it, so the probe is a duplicate: the peer acknowledges
+//! again and executes nothing (C9-105). Zero bytes need no key (C9-88). So a probe takes no PSN, no MSN, no
+//! place in the window and no work request, and may leave at any time: with requests in flight, in the
+//! pause after RNR NAK, and where nothing was ever sent.
+//!
+//! The ACK carries the last PSN that the peer has executed; from rxe, the last one of a SEND or WRITE, and
+//! 0xffffff before the first. A queue pair that is gone sends nothing.
+//!
+//! The requester probes, too, where responses are late (a tail loss probe, RFC 8985): see
+//! [`super::recovery`]. A zero-length WRITE under a new PSN would not do: rxe remembers its length, and
+//! refuses a READ that is resent next.
+
+use super::queue::SendQueue;
+use crate::ids::{Qpn, Rkey};
+use crate::psn::Psn;
+use crate::wire::{Bth, Ext, Opcode, Reth};
+
+/// The progress of one probe.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Stage {
+    /// No probe was requested.
+    #[default]
+    Idle,
+    /// The probe waits to be sent.
+    Owed,
+    /// The probe was sent, and has no response.
+    Sent,
+    /// The peer has responded, and the owner does not know yet.
+    Answered,
+}
+
+/// The one probe of a queue pair. A second request sends it again; one response is enough for all.
+#[derive(Debug, Default)]
+pub(crate) struct Probe(Stage);
+
+impl Probe {
+    /// A probe that nobody requested.
+    pub(crate) const fn new() -> Self {
+        Self(Stage::Idle)
+    }
+
+    /// Requests a probe, which leaves as soon as a packet can.
+    pub(crate) const fn ask(&mut self) {
+        self.0 = Stage::Owed;
+    }
+
+    /// Whether the probe waits to be sent.
+    pub(crate) fn owed(&self) -> bool {
+        self.0 == Stage::Owed
+    }
+
+    /// The probe's headers; `una` is the oldest unacknowledged PSN.
+    pub(crate) const fn packet(dest_qpn: Qpn, una: Psn) -> (Bth, Ext) {
+        let mut bth = Bth::new(Opcode::WriteOnly, dest_qpn, una.prev());
+        bth.ack_req = true;
+        (bth, Ext::Reth(Reth { va: 0, rkey: Rkey::new(0), len: 0 }))
+    }
+
+    /// Notes that the probe has left.
+    pub(crate) fn sent(&mut self) {
+        if self.0 == Stage::Owed {
+            self.0 = Stage::Sent;
+        }
+    }
+
+    /// Whether a response may be the ACK of a probe, from a peer that has executed nothing unacknowledged.
+    pub(crate) fn answers(bth: &Bth, sq: &SendQueue) -> bool {
+        let last = bth.psn == sq.una().prev() || bth.psn == sq.last_data();
+        bth.opcode == Opcode::Acknowledge && last
+    }
+
+    /// Examines a packet of the peer while a probe waits for its response. A response about a packet in
+    /// flight, or about the last one before, shows that the peer is there, as nobody else knows these PSNs.
+    /// Returns true for an ACK of that last one, which has no other meaning.
+    pub(crate) fn heeds(&mut self, bth: &Bth, sq: &SendQueue) -> bool {
+        if self.0 != Stage::Sent {
+            return false;
+        }
+        let again = Self::answers(bth, sq);
+        if again || bth.opcode.is_response() && sq.expects(bth.psn) {
+            self.0 = Stage::Answered;
+        }
+        again
+    }
+
+    /// Whether the peer has responded; true once for each probe.
+    pub(crate) fn take_answer(&mut self) -> bool {
+        let answered = self.0 == Stage::Answered;
+        if answered {
+            self.0 = Stage::Idle;
+        }
+        answered
+    }
+}

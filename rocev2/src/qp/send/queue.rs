@@ -1,0 +1,442 @@
+//! The send queue: requests with their places in PSN space.
+
+use crate::env::Instant;
+use crate::ids::Rkey;
+use crate::mr::Released;
+use crate::psn::Psn;
+use crate::qp::work::{
+    Completion, Completions, MAX_MESSAGE, MAX_READS, PostError, SendOp, SendWr, WcKind, WcStatus,
+    sg_len,
+};
+use alloc::collections::VecDeque;
+use copies::{Again, Copies};
+use heapless::Deque;
+use scoreboard::Scoreboard;
+
+mod copies;
+mod scoreboard;
+pub(crate) use scoreboard::Cause;
+
+/// The PSN that rxe reports as its last SEND or WRITE before there was one: the PSN before 0.
+const NO_DATA: Psn = Psn::new(0xff_ffff);
+
+/// A request on the send queue, with its place in PSN space.
+#[derive(Debug)]
+pub(crate) struct SendWqe {
+    /// The request.
+    pub wr: SendWr,
+    /// Message length in bytes.
+    pub len: u64,
+    /// The number of PSNs: packets sent, or packets of the response to a READ. 0 for a request that touches
+    /// only our own keys.
+    pub packets: u32,
+    /// A local error found while sending; reported once all earlier requests are complete.
+    pub fault: Option<WcStatus>,
+    /// A request that touches only our own keys has taken effect, and must not take effect again.
+    pub executed: bool,
+}
+
+impl SendWqe {
+    /// Whether the request is a READ.
+    pub(crate) const fn is_read(&self) -> bool {
+        matches!(self.wr.op, SendOp::Read { .. } | SendOp::ReadInvalidate { .. })
+    }
+
+    const fn kind(&self) -> WcKind {
+        match self.wr.op {
+            SendOp::Send | SendOp::SendInvalidate(_) => WcKind::Send,
+            SendOp::Write { .. } => WcKind::Write,
+            SendOp::Read { .. } | SendOp::ReadInvalidate { .. } => WcKind::Read,
+            SendOp::FastRegister { .. } => WcKind::FastRegister,
+            SendOp::Invalidate(_) => WcKind::Invalidate,
+            SendOp::Bind(_) => WcKind::Bind,
+        }
+    }
+
+    /// Completes the request with `status`. A mapping that was never made releases its region.
+    fn end(&self, owner: u64, status: WcStatus, out: &mut Completions) {
+        if let (SendOp::FastRegister { key, mapping }, false) = (&self.wr.op, self.executed) {
+            out.release(Released { key: *key, region: mapping.region });
+        }
+        out.push(self.completion(owner, status));
+    }
+
+    /// The key that a READ invalidates once it is complete.
+    pub(crate) fn ended_key(&self) -> Option<Rkey> {
+        let invalidates = matches!(self.wr.op, SendOp::ReadInvalidate { .. });
+        self.wr.sgl.first().filter(|_| invalidates).map(|sge| Rkey::new(sge.lkey.get()))
+    }
+
+    fn completion(&self, owner: u64, status: WcStatus) -> Completion {
+        Completion {
+            owner,
+            id: self.wr.id,
+            kind: self.kind(),
+            status,
+            len: 0,
+            solicited: false,
+            // An error always produces a completion (10.7.3.1).
+            silent: self.wr.silent && matches!(status, WcStatus::Success),
+        }
+    }
+}
+
+/// A place in the send queue: a request, and a packet of it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Place {
+    /// Index of the request, 0 the oldest.
+    pub wqe: usize,
+    /// Packet inside it.
+    pub packet: u32,
+}
+
+/// The effect of an acknowledgement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Acked {
+    /// At least one packet was newly acknowledged.
+    pub progress: bool,
+    /// An unfinished READ lies below the acknowledged PSN: a response to it is missing.
+    pub lost_read: bool,
+}
+
+/// The send queue: requests from the oldest unfinished to the newest posted, and two places in PSN
+/// space, `una`, the oldest unacknowledged packet, and `next`, the next one to send.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    owner: u64,
+    wqes: VecDeque<SendWqe>,
+    depth: usize,
+    una: Psn,
+    una_packet: u32,
+    next: Psn,
+    cursor: Place,
+    highest: Psn,
+    /// One past the last response PSN of each READ request in flight, oldest first.
+    read_ends: Deque<Psn, MAX_READS>,
+    scoreboard: Scoreboard,
+    /// Keys that completed READs invalidate. To the owner, the data and the end of the key are one step.
+    ended_keys: Deque<Rkey, MAX_READS>,
+    copies: Copies,
+    /// Completions that wait for the copies of a READ, and where the PSNs of each end.
+    parked: VecDeque<(Completion, Psn)>,
+    /// One past the last READ request that has all its responses.
+    read_floor: Psn,
+    /// The last packet of a SEND or WRITE that was acknowledged.
+    last_data: Psn,
+}
+
+impl SendQueue {
+    /// An empty queue for `depth` requests.
+    pub(crate) fn new(owner: u64, depth: usize) -> Self {
+        Self {
+            owner,
+            wqes: VecDeque::with_capacity(depth),
+            depth,
+            una: Psn::default(),
+            una_packet: 0,
+            next: Psn::default(),
+            cursor: Place::default(),
+            highest: Psn::default(),
+            read_ends: Deque::new(),
+            scoreboard: Scoreboard::new(),
+            ended_keys: Deque::new(),
+            copies: Copies::new(),
+            parked: VecDeque::with_capacity(depth),
+            read_floor: Psn::default(),
+            last_data: NO_DATA,
+        }
+    }
+
+    /// Sets the PSN of the first packet, which REQ or REP named.
+    pub(crate) fn start_at(&mut self, psn: Psn) {
+        (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
+        self.scoreboard.clear(psn);
+    }
+
+    /// Appends a request cut into packets of `pmtu` bytes.
+    ///
+    /// # Errors
+    /// `depth` requests are queued.
+    pub(crate) fn push(&mut self, wr: SendWr, pmtu: u64) -> Result<(), PostError> {
+        if self.wqes.len() + self.parked.len() == self.depth {
+            return Err(PostError::QueueFull);
+        }
+        let (len, packets) = match wr.op {
+            SendOp::FastRegister { .. } | SendOp::Invalidate(_) | SendOp::Bind(_) => (0, 0),
+            _ => {
+                let len = sg_len(&wr.sgl);
+                // At most 2^31 / 256 = 2^23 packets; an over-long message is never sent.
+                (len, len.min(MAX_MESSAGE).div_ceil(pmtu).max(1) as u32)
+            }
+        };
+        let fault = (len > MAX_MESSAGE).then_some(WcStatus::LocalLength);
+        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false });
+        Ok(())
+    }
+
+    /// The oldest unacknowledged PSN.
+    pub(crate) const fn una(&self) -> Psn {
+        self.una
+    }
+
+    /// The last packet of a SEND or WRITE that was acknowledged. rxe acknowledges a duplicate with this
+    /// PSN, even if it has executed a READ behind it.
+    pub(crate) const fn last_data(&self) -> Psn {
+        self.last_data
+    }
+
+    /// The PSN of the next packet to send.
+    pub(crate) const fn next(&self) -> Psn {
+        self.next
+    }
+
+    /// PSNs sent and not acknowledged.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.next.since(self.una).max(0).cast_unsigned()
+    }
+
+    /// Whether a PSN that was sent is unacknowledged, before or after going back.
+    pub(crate) fn outstanding(&self) -> bool {
+        self.highest.since(self.una) > 0
+    }
+
+    /// Whether the next packet is a resend.
+    pub(crate) fn resending(&self) -> bool {
+        self.scoreboard.resend.is_some() || self.next.since(self.highest) < 0
+    }
+
+    /// Whether `psn` is sent and not acknowledged; any other is stale or forged.
+    pub(crate) fn expects(&self, psn: Psn) -> bool {
+        psn.since(self.una) >= 0 && psn.since(self.highest) < 0
+    }
+
+    /// READ requests in flight.
+    pub(crate) fn reads_in_flight(&self) -> usize {
+        self.read_ends.len()
+    }
+
+    /// The oldest request and the number of its packets that are acknowledged.
+    pub(crate) fn head(&self) -> Option<(&SendWqe, u32)> {
+        self.wqes.front().map(|wqe| (wqe, self.una_packet))
+    }
+
+    /// The request and the packet that leave next; or the next request without packets that has not taken
+    /// effect.
+    pub(crate) fn at_cursor(&mut self) -> Option<(&mut SendWqe, u32)> {
+        if let Some(range) = self.scoreboard.resend {
+            return self.wqes.get_mut(range.place.wqe).map(|wqe| (wqe, range.place.packet));
+        }
+        while self.wqes.get(self.cursor.wqe).is_some_and(|wqe| wqe.executed) {
+            self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
+        }
+        let packet = self.cursor.packet;
+        self.wqes.get_mut(self.cursor.wqe).map(|wqe| (wqe, packet))
+    }
+
+    /// Moves the cursor over `packets` PSNs just sent; a READ request takes those of its responses. A copy
+    /// that left `now` has arrived by `spent_by`, or was lost.
+    pub(crate) fn sent(&mut self, packets: u32, read: bool, now: Instant, spent_by: Instant) {
+        self.sent_again(packets, read, now, spent_by);
+        if self.resend_sent(packets) {
+            return;
+        }
+        self.scoreboard.newest = self.next;
+        self.next = self.next.add(packets);
+        if self.next.since(self.highest) > 0 {
+            self.highest = self.next;
+        }
+        if read {
+            // The requester keeps at most MAX_READS in flight.
+            let pushed = self.read_ends.push_back(self.next);
+            debug_assert!(pushed.is_ok());
+        }
+        self.cursor.packet += packets;
+        if self.wqes.get(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= wqe.packets) {
+            self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
+        }
+        // The acknowledged packets may stand behind a READ that was requested again.
+        self.skip_acked();
+    }
+
+    /// Whether everything before the request at the cursor is complete.
+    pub(crate) fn cursor_at_head(&self) -> bool {
+        self.cursor == Place::default()
+    }
+
+    /// Notes that the request at the cursor, which has no packets, has taken effect.
+    pub(crate) fn executed(&mut self, out: &mut Completions) {
+        if let Some((wqe, _)) = self.at_cursor() {
+            wqe.executed = true;
+        }
+        self.complete_executed(out);
+    }
+
+    /// The next key that a completed READ invalidates.
+    pub(crate) fn pop_ended_key(&mut self) -> Option<Rkey> {
+        self.ended_keys.pop_front()
+    }
+
+    /// Acknowledges every packet before `psn`. Only its data moves the queue over a READ.
+    pub(crate) fn acknowledge(&mut self, psn: Psn, out: &mut Completions) -> Acked {
+        let mut acked = Acked { progress: psn.since(self.scoreboard.acked) > 0, lost_read: false };
+        if acked.progress {
+            self.scoreboard.acked = psn;
+        }
+        loop {
+            let ahead = psn.since(self.una);
+            let Some(head) = self.wqes.front().filter(|_| ahead > 0) else { break };
+            if head.is_read() {
+                acked.lost_read = true;
+                break;
+            }
+            acked.progress = true;
+            self.advance(ahead.cast_unsigned().min(head.packets - self.una_packet), out);
+        }
+        if acked.progress {
+            self.skip_acked();
+            self.trim_resend();
+        }
+        acked
+    }
+
+    /// Moves `una` over a READ response that just came, and over everything behind it that came before:
+    /// READ data out of order, and acknowledgements.
+    pub(crate) fn read_response_taken(&mut self, out: &mut Completions) {
+        self.advance(1, out);
+        loop {
+            if self.scoreboard.acked.since(self.una) > 0 {
+                self.acknowledge(self.scoreboard.acked, out);
+            }
+            if !self.take_early() {
+                break;
+            }
+            self.advance(1, out);
+        }
+        self.trim_resend();
+    }
+
+    /// Moves `una` by packets of the oldest request, and completes that request at its end.
+    fn advance(&mut self, packets: u32, out: &mut Completions) {
+        self.una = self.una.add(packets);
+        self.una_packet += packets;
+        if packets > 0 && self.wqes.front().is_some_and(|head| !head.is_read()) {
+            self.last_data = self.una.prev();
+        }
+        let head = self.wqes.front().filter(|head| self.una_packet >= head.packets);
+        if let Some(head) = head {
+            debug_assert!(head.packets > 0 || head.executed, "what was not done does not succeed");
+            self.succeed(out);
+            if let Some(key) = self.wqes.front().and_then(SendWqe::ended_key) {
+                // At most MAX_READS are in flight, and the QP takes these keys after each packet.
+                let pushed = self.ended_keys.push_back(key);
+                debug_assert!(pushed.is_ok());
+            }
+            self.pop_head();
+            self.complete_executed(out);
+        }
+        while let Some(end) = self.read_ends.front().filter(|end| end.since(self.una) <= 0) {
+            self.read_floor = *end;
+            self.read_ends.pop_front();
+        }
+        if self.scoreboard.acked.since(self.una) < 0 {
+            self.scoreboard.acked = self.una;
+        }
+        // After going back, an acknowledgement may overtake the cursor: the packets that it covers are not
+        // resent.
+        if self.next.since(self.una) < 0 {
+            self.next = self.una;
+            self.cursor = Place { wqe: 0, packet: self.una_packet };
+        }
+    }
+
+    /// Completes the oldest request, unless it has to wait for the copies of a READ ([`copies`]).
+    fn succeed(&mut self, out: &mut Completions) {
+        let Some(head) = self.wqes.front() else { return };
+        if self.parked.is_empty() && !(head.is_read() && self.copies.before(self.una)) {
+            return head.end(self.owner, WcStatus::Success, out);
+        }
+        self.parked.push_back((head.completion(self.owner, WcStatus::Success), self.una));
+    }
+
+    /// Whether a READ has its data and is not complete, as a copy of its request may be in the network. A
+    /// fence waits for it.
+    pub(crate) fn parks(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// When [`Self::unpark`] has work, if no response comes.
+    pub(crate) fn parked_until(&self) -> Option<Instant> {
+        self.copies.deadline().filter(|_| self.parks())
+    }
+
+    /// Completes the parked requests that wait for no copy any more.
+    pub(crate) fn unpark(&mut self, now: Instant, out: &mut Completions) {
+        self.copies.overtaken(self.known_end());
+        self.copies.expire(now);
+        while let Some((done, end)) = self.parked.front()
+            && !self.copies.before(*end)
+        {
+            out.push(*done);
+            self.parked.pop_front();
+        }
+    }
+
+    /// Completes all parked requests: they have succeeded, whatever happens to the rest.
+    fn unpark_all(&mut self, out: &mut Completions) {
+        self.parked.drain(..).for_each(|(done, _)| out.push(done));
+    }
+
+    /// Completes as flushed every request that ends before `psn`.
+    pub(crate) fn flush_before(&mut self, psn: Psn, out: &mut Completions) {
+        self.unpark_all(out);
+        while let Some(head) = self.wqes.front() {
+            let left = head.packets - self.una_packet;
+            if i64::from(psn.since(self.una)) < i64::from(left) {
+                return;
+            }
+            head.end(self.owner, WcStatus::Flushed, out);
+            self.una = self.una.add(left);
+            self.pop_head();
+        }
+    }
+
+    /// Completes the oldest request with an error.
+    pub(crate) fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
+        self.unpark_all(out);
+        if let Some(head) = self.wqes.front() {
+            head.end(self.owner, status, out);
+            self.pop_head();
+        }
+    }
+
+    /// Completes everything as flushed, in order.
+    pub(crate) fn flush(&mut self, out: &mut Completions) {
+        self.unpark_all(out);
+        for wqe in self.wqes.drain(..) {
+            wqe.end(self.owner, WcStatus::Flushed, out);
+        }
+        self.cursor = Place::default();
+        self.una_packet = 0;
+        self.read_ends.clear();
+        self.copies.clear();
+        (self.una, self.next) = (self.highest, self.highest);
+        self.scoreboard.clear(self.highest);
+    }
+
+    /// Completes the oldest requests that have taken effect without a packet.
+    fn complete_executed(&mut self, out: &mut Completions) {
+        while self.wqes.front().is_some_and(|head| head.executed) {
+            self.succeed(out);
+            self.pop_head();
+        }
+    }
+
+    fn pop_head(&mut self) {
+        self.wqes.pop_front();
+        self.una_packet = 0;
+        self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
+        if let Some(range) = &mut self.scoreboard.resend {
+            range.place.wqe = range.place.wqe.saturating_sub(1);
+        }
+    }
+}

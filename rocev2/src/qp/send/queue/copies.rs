@@ -1,0 +1,225 @@
+//! READ requests that were sent more than once, as long as a copy may be in the network.
+//!
+//! A responder executes a duplicate READ on the memory as it is then. Some, rxe among them, refuse one
+//! whose key has ended by a NAK that ends the connection. A consumer that has the data may let the key end
+//! at once, and a delayed copy of the request would then kill a healthy connection. Nothing that a
+//! requester sends later can take a copy back, so a READ does not complete while a copy of it can still
+//! arrive: each has had its response, or is older than a packet lives.
+//!
+//! The life of a packet is several times the round trip here, as a responder may have the copy and be slow.
+//! A responder works in order: once a request that left behind the copy has its response, the copy was
+//! executed, lost, or overtaken, and an overtaken copy is late only by what a network reorders.
+//!
+//! The last packet of each response counts the responses. Where the peer was known to have executed the
+//! READ before it was requested again, only the new copy is in the network, and its response often shows by
+//! itself: it begins (IBTA ch. 9, duplicate READ) or ends (rxe) where the first one did not.
+
+use crate::env::{Duration, Instant};
+use crate::psn::Psn;
+use crate::qp::work::MAX_READS;
+use crate::wire::Place;
+use heapless::Vec;
+
+/// A later packet overtakes an earlier one by no more.
+const OVERTAKEN: Duration = Duration::from_millis(10);
+
+/// A READ request for responses that were requested before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    pub(super) from: Psn,
+    /// One past the last.
+    pub(super) end: Psn,
+    /// The peer had executed the READ before.
+    pub(super) executed: bool,
+    /// The first response did not begin at `from`.
+    pub(super) begins: bool,
+    /// The first response did not end at `end`.
+    pub(super) ends: bool,
+    /// One past the newest packet that was sent before the copy.
+    pub(super) behind: Psn,
+    pub(super) sent_at: Instant,
+    /// The copy has arrived by then, or was lost.
+    pub(super) until: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    again: Again,
+    /// Copies that were sent, with the first one.
+    copies: u8,
+    /// Responses that ended since the second copy was sent.
+    responses: u8,
+}
+
+/// The READs of one QP that have copies: at most as many as may be in flight; more are merged into one.
+#[derive(Debug, Default)]
+pub(super) struct Copies(Vec<Entry, MAX_READS>);
+
+impl Copies {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Notes one more copy.
+    pub(super) fn sent(&mut self, again: Again) {
+        if let Some(entry) = self.0.iter_mut().find(|entry| entry.overlaps(&again)) {
+            entry.merge(&again);
+        } else if let Err(entry) = self.0.push(Entry { again, copies: 2, responses: 0 })
+            && let Some(last) = self.0.last_mut()
+        {
+            last.merge(&entry.again);
+        }
+    }
+
+    /// Notes a READ response, a duplicate or not. Returns whether it is the second to the same READ: then
+    /// one copy was needless.
+    pub(super) fn response_came(&mut self, psn: Psn, place: Place) -> bool {
+        let Some(index) = self.0.iter().position(|entry| entry.covers(psn)) else { return false };
+        let entry = &mut self.0[index];
+        let ends = psn.add(1) == entry.again.end && entry.copies < u8::MAX;
+        entry.responses += u8::from(ends);
+        let (in_vain, spent) = (ends && entry.responses == 2, entry.spent_by(psn, place));
+        if spent {
+            self.0.swap_remove(index);
+        }
+        in_vain
+    }
+
+    /// Notes that the peer has executed everything before `end`: an older copy is spent, unless it was
+    /// overtaken.
+    pub(super) fn overtaken(&mut self, end: Psn) {
+        for Entry { again, .. } in &mut self.0 {
+            if end.since(again.behind) > 0 {
+                again.until = again.until.min(again.sent_at + OVERTAKEN);
+            }
+        }
+    }
+
+    /// Forgets copies that cannot arrive any more.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.0.retain(|entry| now < entry.again.until);
+    }
+
+    /// When [`Self::expire`] has work.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.0.iter().map(|entry| entry.again.until).min()
+    }
+
+    /// Whether a copy of a READ before `psn` may be in the network.
+    pub(super) fn before(&self, psn: Psn) -> bool {
+        self.0.iter().any(|entry| psn.since(entry.again.from) > 0)
+    }
+}
+
+impl Entry {
+    fn covers(&self, psn: Psn) -> bool {
+        psn.since(self.again.from) >= 0 && self.again.end.since(psn) > 0
+    }
+
+    fn overlaps(&self, other: &Again) -> bool {
+        other.end.since(self.again.from) > 0 && self.again.end.since(other.from) > 0
+    }
+
+    /// Adds one more copy. Where it requests other responses, their count tells nothing any more.
+    fn merge(&mut self, other: &Again) {
+        let Again { from, end, until, .. } = *other;
+        self.copies = if end == self.again.end { self.copies.saturating_add(1) } else { u8::MAX };
+        let mine = &mut self.again;
+        mine.from = if from.since(mine.from) < 0 { from } else { mine.from };
+        mine.end = if end.since(mine.end) > 0 { end } else { mine.end };
+        mine.until = mine.until.max(until);
+        (mine.behind, mine.sent_at) = (other.behind, other.sent_at);
+        mine.executed = false;
+    }
+
+    /// Whether this response is to the last copy.
+    fn spent_by(&self, psn: Psn, place: Place) -> bool {
+        let Again { from, end, executed, begins, ends, .. } = self.again;
+        let begun = begins && psn == from && matches!(place, Place::First | Place::Only);
+        let ended = ends && psn.add(1) == end && place.is_last();
+        self.responses >= self.copies || executed && (begun || ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn again(from: u32, end: u32) -> Again {
+        let until = Instant::from_nanos(100);
+        let (from, end) = (Psn::new(from), Psn::new(end));
+        let (behind, sent_at) = (end, Instant::from_nanos(0));
+        Again { from, end, executed: false, begins: false, ends: false, behind, sent_at, until }
+    }
+
+    #[test]
+    fn each_copy_is_answered_once() {
+        let mut copies = Copies::new();
+        copies.sent(again(0xff_fffe, 3));
+        copies.sent(again(0xff_fffe, 3));
+        for (n, in_vain) in [(1, false), (2, true), (3, false)] {
+            assert!(copies.before(Psn::new(3)), "{n}");
+            assert!(!copies.response_came(Psn::new(0xff_fffe), Place::First));
+            assert_eq!(copies.response_came(Psn::new(2), Place::Last), in_vain);
+        }
+        assert!(!copies.before(Psn::new(3)) && copies.deadline().is_none());
+    }
+
+    #[test]
+    fn a_copy_lives_for_its_time() {
+        let mut copies = Copies::new();
+        copies.sent(again(5, 6));
+        let until = copies.deadline().unwrap();
+        copies.expire(until - Duration::from_nanos(1));
+        assert!(copies.before(Psn::new(6)) && !copies.before(Psn::new(5)));
+        copies.expire(until);
+        assert!(!copies.before(Psn::new(6)));
+    }
+
+    /// A copy without a response waits for as long as the peer may take, but no longer than the network
+    /// reorders once a packet that left behind it has its response.
+    #[test]
+    fn an_answer_to_something_newer_ends_the_wait() {
+        let mut copies = Copies::new();
+        let until = Instant::from_nanos(0) + Duration::from_secs(1);
+        copies.sent(Again { until, behind: Psn::new(9), ..again(5, 6) });
+        copies.overtaken(Psn::new(9));
+        assert_eq!(copies.deadline(), Some(until), "that was sent before it");
+        copies.overtaken(Psn::new(10));
+        assert_eq!(copies.deadline(), Some(Instant::from_nanos(0) + OVERTAKEN));
+    }
+
+    #[test]
+    fn the_only_copy_under_way_shows_itself() {
+        for (begins, ends, psn, place) in [
+            (true, false, 5, Place::Only),
+            (true, false, 5, Place::First),
+            (false, true, 8, Place::Last),
+        ] {
+            for executed in [true, false] {
+                let mut copies = Copies::new();
+                copies.sent(Again { executed, begins, ends, ..again(5, 9) });
+                assert!(!copies.response_came(Psn::new(6), Place::Middle));
+                assert!(copies.before(Psn::new(9)), "the first answer");
+                copies.response_came(Psn::new(psn), place);
+                assert_eq!(copies.before(Psn::new(9)), !executed);
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_are_one() {
+        let mut copies = Copies::new();
+        for n in 0..100 {
+            copies.sent(again(10 * n, 10 * n + 1));
+        }
+        for n in 0..100 {
+            assert!(copies.before(Psn::new(10 * n + 1)));
+        }
+        copies.expire(Instant::from_nanos(100));
+        assert!(!copies.before(Psn::new(2000)));
+    }
+}

@@ -1,0 +1,469 @@
+//! The retransmission timers: when to probe the peer, when to resend without evidence, and when to give up.
+
+use crate::env::{Duration, Instant, code_duration};
+
+/// The shortest probe timeout: below it, a busy host's own scheduling looks like loss.
+const PROBE_MIN: Duration = Duration::from_millis(1);
+/// The longest floor that late responses give the probe timeout.
+const FLOOR_MAX: Duration = Duration::from_millis(64);
+/// A decaying maximum halves after this long.
+const HALF_LIFE_NS: u64 = 10_000_000_000;
+/// The first doublings of the wait. A lost probe leaves nothing but the timer, as the peer sends only one
+/// NAK per gap, so a path that loses much needs many probes soon.
+const BACKOFF_SOON: u32 = 2;
+/// After this many tries without a response the cause is not loss: the wait doubles each time, up to the
+/// negotiated timeout, as that decides when to give up.
+const SILENT_AFTER: u32 = 8;
+/// The probe timeout before the first round trip is measured, at most.
+const PROBE_INITIAL: Duration = Duration::from_millis(100);
+/// That timeout in units of the handshake, which took a round trip at least: the factor that the first
+/// measured round trip would have.
+const SEED_ROUND_TRIPS: u32 = 3;
+/// The retransmission timeout: so many typical round trips, twice the longest one, and at least `RTO_MIN`.
+/// After `RTO_SAME` timeouts in a row it doubles each time.
+const RTO_ROUND_TRIPS: u32 = 10;
+const RTO_MIN: Duration = Duration::from_millis(500);
+const RTO_SAME: u32 = 3;
+/// The life of a packet and its response in the network: at least and at most. In between it is a multiple
+/// of the expected round trip, or of the longest one seen.
+const LIFE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(4)];
+const LIFE_EXPECTED: u32 = 2;
+const LIFE_LONGEST: u32 = 4;
+
+/// Duration of a 5-bit timeout code: 4.096 us * 2^code; `None` for 0, which means never
+/// (IBTA ch. 9, Transport Timer).
+pub(crate) fn timeout(code: u8) -> Option<Duration> {
+    (code != 0).then(|| code_duration(code.min(31)))
+}
+
+/// The estimated round trip of requests of one kind (RFC 6298).
+#[derive(Clone, Copy, Debug)]
+struct RttEstimate {
+    known: bool,
+    smoothed: Duration,
+    variation: Duration,
+    longest: DecayingMax,
+}
+
+/// The longest time seen, which decays.
+#[derive(Clone, Copy, Debug)]
+struct DecayingMax {
+    time: Duration,
+    at: Instant,
+}
+
+/// The retransmission timers of one QP.
+///
+/// They run on measured round trips, of READs apart from those of SENDs and WRITEs (as RFC 6298 does for
+/// TCP), because the negotiated timeout, half a second on Linux, is far too long for it. A peer that is
+/// slow for once is not a loss: when the first timer expires, the requester only sends a probe (a tail loss
+/// probe, RFC 8985), which costs a packet and repeats nothing. The retransmission timeout, after which a
+/// packet is resent without any evidence, is much longer. A response that shows a timer to have expired
+/// early raises its floor and undoes the back-off (in the spirit of RFC 3522, RFC 4015 and RFC 5682).
+///
+/// The negotiated timeout and retry count decide only when to give up: after `timeout * (retries + 1)`
+/// without progress, and not before that many tries were made.
+#[derive(Debug)]
+pub(crate) struct RetryTimer {
+    negotiated: Option<Duration>,
+    /// Half of the time after which the timer gives up.
+    half: Option<Duration>,
+    retries: u32,
+    /// When the REQ or REP was sent; until the first packet leaves.
+    seed_since: Option<Instant>,
+    initial: Duration,
+    rtts: [RttEstimate; 2],
+    /// The shortest round trip.
+    fastest: Option<Duration>,
+    floor: DecayingMax,
+    /// The oldest request is a READ.
+    read: bool,
+    /// Tries without progress, and those of them that were retransmission timeouts.
+    tries: u32,
+    timeouts: u32,
+    progress_at: Instant,
+    /// The start of the retransmission timeout: the last progress or resend.
+    quiet_since: Instant,
+    deadline: Option<Instant>,
+}
+
+/// The outcome of [`RetryTimer::expired`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Expiry {
+    /// The timer has not expired.
+    None,
+    /// The probe timeout: send a probe.
+    Probe,
+    /// The retransmission timeout: it is too late for a response, so resend the oldest request.
+    Resend,
+    /// The retries are used up.
+    GiveUp,
+}
+
+impl RttEstimate {
+    const UNKNOWN: Self = Self {
+        known: false,
+        smoothed: Duration::ZERO,
+        variation: Duration::ZERO,
+        longest: DecayingMax::NOTHING,
+    };
+
+    fn sample(&mut self, now: Instant, rtt: Duration) {
+        if !self.known {
+            (self.smoothed, self.variation) = (rtt, rtt / 2);
+        } else {
+            self.variation = (self.variation * 3 + self.smoothed.abs_diff(rtt)) / 4;
+            self.smoothed = (self.smoothed * 7 + rtt) / 8;
+        }
+        self.known = true;
+        self.longest.raise(now, rtt);
+    }
+
+    /// The time that a response may take.
+    fn expected(&self) -> Option<Duration> {
+        self.known.then(|| self.smoothed + self.variation * 4)
+    }
+
+    /// The retransmission timeout: no response takes as long.
+    fn rto(&self, now: Instant) -> Duration {
+        RTO_MIN.max(self.smoothed * RTO_ROUND_TRIPS).max(self.longest.at(now) * 2)
+    }
+}
+
+impl DecayingMax {
+    const NOTHING: Self = Self { time: Duration::ZERO, at: Instant::from_nanos(0) };
+
+    fn raise(&mut self, now: Instant, time: Duration) {
+        if time >= self.at(now) {
+            *self = Self { time, at: now };
+        }
+    }
+
+    fn at(&self, now: Instant) -> Duration {
+        let halvings = now.as_nanos().saturating_sub(self.at.as_nanos()) / HALF_LIFE_NS;
+        if halvings == 0 { self.time } else { self.time / (1 << halvings.min(31)) }
+    }
+}
+
+impl RetryTimer {
+    /// A stopped timer.
+    pub(crate) const fn new() -> Self {
+        Self {
+            negotiated: None,
+            half: None,
+            retries: 0,
+            seed_since: None,
+            initial: PROBE_INITIAL,
+            rtts: [RttEstimate::UNKNOWN; 2],
+            fastest: None,
+            floor: DecayingMax::NOTHING,
+            read: false,
+            tries: 0,
+            timeouts: 0,
+            progress_at: Instant::from_nanos(0),
+            quiet_since: Instant::from_nanos(0),
+            deadline: None,
+        }
+    }
+
+    /// Sets what the connection agreed on: a timeout code and a retry count of 0..=7.
+    pub(crate) fn connect(&mut self, timeout_code: u8, retries: u8) {
+        self.negotiated = timeout(timeout_code);
+        self.retries = u32::from(retries.min(7));
+        self.half = self.negotiated.map(|timeout| timeout * (self.retries + 1) / 2);
+    }
+
+    /// Notes that REQ or REP was sent: the time until the first packet leaves seeds the estimate.
+    pub(crate) fn seed_rtt(&mut self, now: Instant) {
+        self.seed_since = Some(now);
+    }
+
+    /// When [`Self::expired`] has work.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Starts the timer for a packet that left, if it does not run. `read` tells whether the oldest request
+    /// is a READ.
+    pub(crate) fn sent(&mut self, now: Instant, read: bool) {
+        if let Some(began) = self.seed_since.take() {
+            let took = now.saturating_since(began);
+            self.initial = took.saturating_mul(SEED_ROUND_TRIPS).min(PROBE_INITIAL);
+        }
+        if self.deadline.is_none() {
+            (self.progress_at, self.quiet_since, self.read) = (now, now, read);
+            self.rearm(now);
+        }
+    }
+
+    /// Tries without progress so far.
+    pub(crate) const fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// Restarts the timer: a packet was resent on evidence, so its response takes a round trip from now.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        self.quiet_since = now;
+        self.rearm(now);
+    }
+
+    /// Acts on an acknowledgement. `outstanding` tells whether more is in flight, and `read` whether the
+    /// oldest of it is a READ.
+    pub(crate) fn progress(&mut self, now: Instant, outstanding: bool, read: bool) {
+        (self.tries, self.timeouts) = (0, 0);
+        (self.progress_at, self.quiet_since, self.read) = (now, now, read);
+        if outstanding { self.rearm(now) } else { self.deadline = None }
+    }
+
+    /// Takes a round trip that was measured on a packet sent once (Karn's rule).
+    pub(crate) fn sample(&mut self, now: Instant, rtt: Duration, read: bool) {
+        self.rtts[usize::from(read)].sample(now, rtt);
+        self.fastest = Some(self.fastest.map_or(rtt, |fastest| fastest.min(rtt)));
+    }
+
+    /// Whether a response that came this long after a resend is to the first copy: no round trip was ever
+    /// as short.
+    pub(crate) fn is_too_soon(&self, after: Duration) -> bool {
+        self.fastest.is_some_and(|fastest| after < fastest)
+    }
+
+    /// Acts on a response that shows that the timer expired early: the first copy was only late.
+    pub(crate) fn was_early(&mut self, now: Instant) {
+        let late = now.saturating_since(self.progress_at) * 2;
+        self.floor.raise(now, late.min(FLOOR_MAX));
+        (self.tries, self.timeouts) = (0, 0);
+    }
+
+    /// Moves the whole schedule to `until`, the end of an RNR pause. The peer is there, so the back-off
+    /// ends.
+    pub(crate) fn pause(&mut self, until: Instant) {
+        (self.tries, self.timeouts) = (0, 0);
+        (self.progress_at, self.quiet_since) = (until, until);
+        self.deadline = None;
+    }
+
+    /// Checks the timer, and backs off if it has expired.
+    pub(crate) fn expired(&mut self, now: Instant) -> Expiry {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return Expiry::None;
+        }
+        if self.gives_up_at().is_some_and(|at| now >= at) {
+            self.deadline = None;
+            return Expiry::GiveUp;
+        }
+        self.tries = self.tries.saturating_add(1);
+        let rto = now >= self.rto_at(now);
+        if rto {
+            self.quiet_since = now;
+            self.timeouts += 1;
+        }
+        self.rearm(now);
+        if rto { Expiry::Resend } else { Expiry::Probe }
+    }
+
+    /// The probe timeout without back-off.
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
+        let [data, read] = self.rtts.map(|rtt| rtt.expected());
+        let expected = if self.read { read.or(data) } else { data.or(read) };
+        let floor = self.floor.at(now).max(PROBE_MIN);
+        expected.unwrap_or(self.initial).max(floor).min(self.ceiling())
+    }
+
+    /// The longest that a packet which leaves now, or its response, may be in the network.
+    pub(crate) fn life(&self, now: Instant) -> Duration {
+        let [data, read] = self.rtts.map(|rtt| rtt.longest.at(now));
+        let longest = data.max(read).saturating_mul(LIFE_LONGEST);
+        (self.wait(now) * LIFE_EXPECTED).max(longest).clamp(LIFE[0], LIFE[1])
+    }
+
+    /// When the retransmission timeout ends: well before giving up.
+    fn rto_at(&self, now: Instant) -> Instant {
+        let rto = self.rtts[usize::from(self.read)].rto(now);
+        let rto = rto.saturating_mul(1 << self.timeouts.saturating_sub(RTO_SAME).min(16));
+        self.quiet_since + self.half.map_or(rto, |half| rto.min(half))
+    }
+
+    fn ceiling(&self) -> Duration {
+        self.negotiated.unwrap_or(Duration::from_secs(1)).max(PROBE_MIN)
+    }
+
+    /// When to give up; `None` until the negotiated retries were made.
+    fn gives_up_at(&self) -> Option<Instant> {
+        let timeout = self.negotiated.filter(|_| self.tries >= self.retries)?;
+        Some(self.progress_at + timeout * (self.retries + 1))
+    }
+
+    fn rearm(&mut self, now: Instant) {
+        let doublings =
+            self.tries.min(BACKOFF_SOON) + self.tries.saturating_sub(SILENT_AFTER).min(16);
+        let wait = self.wait(now);
+        let next = now + wait.saturating_mul(1 << doublings).min(self.ceiling());
+        let next = if self.tries > 0 { next.min(self.rto_at(now).max(now + wait)) } else { next };
+        // Giving up is not delayed, except for the round trip of the last try.
+        self.deadline = Some(self.gives_up_at().map_or(next, |at| next.min(at.max(now + wait))));
+    }
+}
+
+impl Default for RetryTimer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn codes_mean_what_the_table_says() {
+        assert_eq!(timeout(0), None);
+        assert_eq!(timeout(1), Some(Duration::from_nanos(8192)));
+        assert_eq!(timeout(14).unwrap().as_millis(), 67);
+        assert_eq!(timeout(31).unwrap().as_secs(), 8796);
+    }
+
+    #[test]
+    fn gives_up_after_the_negotiated_time_and_not_before() {
+        let mut timer = RetryTimer::new();
+        timer.connect(14, 2);
+        timer.sent(at(0), false);
+        let mut now = at(0);
+        let resends = loop {
+            now = timer.deadline().unwrap_or(now);
+            match timer.expired(now) {
+                Expiry::GiveUp => break now,
+                Expiry::Probe | Expiry::Resend => assert!(now < at(300)),
+                Expiry::None => unreachable!(),
+            }
+        };
+        assert!(resends >= at(201) && resends < at(300), "{resends:?}");
+    }
+
+    #[test]
+    fn a_short_negotiated_timeout_still_gets_its_retries() {
+        let mut timer = RetryTimer::new();
+        timer.connect(1, 3);
+        timer.sent(at(0), false);
+        for _ in 0..3 {
+            assert_ne!(timer.expired(timer.deadline().unwrap()), Expiry::GiveUp);
+        }
+        assert_eq!(timer.expired(timer.deadline().unwrap()), Expiry::GiveUp);
+    }
+
+    #[test]
+    fn backoff_is_bounded() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
+        let mut waits = std::vec::Vec::new();
+        let mut now = at(0);
+        while timer.expired(now) != Expiry::GiveUp {
+            let next = timer.deadline().unwrap();
+            waits.push(next.saturating_since(now).as_millis());
+            now = next;
+        }
+        // A few soon, as what was sent again may be lost too; few in all, as nobody may be there.
+        assert_eq!(waits[..12], [1, 2, 4, 4, 4, 4, 4, 4, 4, 8, 16, 32], "{waits:?}");
+        assert!(waits.len() < 30, "{waits:?}");
+        let silence = timeout(17).unwrap() * 8;
+        assert!((silence..=silence + PROBE_MIN).contains(&now.saturating_since(at(0))), "{now:?}");
+    }
+
+    #[test]
+    fn progress_restores_the_retries() {
+        let mut timer = RetryTimer::new();
+        timer.connect(14, 1);
+        timer.sent(at(0), false);
+        for step in 1..100 {
+            timer.progress(at(step * 100), true, false);
+        }
+        assert_eq!(timer.expired(at(9_901)), Expiry::None);
+        timer.progress(at(10_000), false, false);
+        assert_eq!(timer.deadline(), None);
+    }
+
+    #[test]
+    fn the_handshake_says_how_long_a_round_trip_may_be() {
+        for (took_ms, expected_ms) in [(0, 1), (1, 3), (20, 60), (50, 100), (90_000, 100)] {
+            let mut timer = RetryTimer::new();
+            timer.connect(17, 7);
+            timer.seed_rtt(at(5));
+            timer.sent(at(5 + took_ms), false);
+            timer.sent(at(9_000_000), false);
+            assert_eq!(timer.deadline(), Some(at(5 + took_ms + expected_ms)));
+            timer.sample(at(0), Duration::from_millis(7), false);
+            timer.restart(at(100));
+            assert_eq!(timer.deadline(), Some(at(121)), "a measure is better");
+        }
+    }
+
+    #[test]
+    fn a_measured_round_trip_shortens_the_timer() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
+        assert_eq!(timer.deadline(), Some(at(1)));
+    }
+
+    /// RFC 3522 and RFC 4015 in spirit: an answer that was only late raises the floor, restores the
+    /// back-off, and is forgotten in time.
+    #[test]
+    fn a_late_answer_raises_the_floor_for_a_while() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
+        assert_eq!(timer.expired(at(1)), Expiry::Probe);
+        assert_eq!(timer.tries(), 1);
+        timer.was_early(at(10));
+        timer.progress(at(10), true, false);
+        assert_eq!((timer.tries(), timer.deadline()), (0, Some(at(30))));
+        timer.was_early(at(9_000));
+        assert_eq!(timer.wait(at(9_000)), FLOOR_MAX);
+        assert_eq!(timer.wait(at(9_000 + 10_000)), FLOOR_MAX / 2);
+        assert_eq!(timer.wait(at(9_000 + 100_000)), PROBE_MIN);
+    }
+
+    #[test]
+    fn a_copy_is_waited_for_as_long_as_the_slowest_answers_take() {
+        let mut timer = RetryTimer::new();
+        timer.connect(17, 7);
+        for (longest, life) in [(1, 10), (150, 600), (900, 3600), (3000, 4000)] {
+            timer.sample(at(0), Duration::from_millis(longest), true);
+            (0..100).for_each(|_| timer.sample(at(0), Duration::from_micros(50), true));
+            assert_eq!(timer.life(at(0)).as_millis(), life);
+        }
+    }
+
+    /// The retransmission timeout is ten typical round trips and twice the longest, of READs apart, and
+    /// stays below the time to give up.
+    #[test]
+    fn nothing_is_repeated_without_evidence_before_it_is_too_late_for_an_answer() {
+        let wait = |round_trips: &[u64], code, retries| {
+            let mut timer = RetryTimer::new();
+            timer.connect(code, retries);
+            for ms in round_trips {
+                timer.sample(at(0), Duration::from_millis(*ms), true);
+                timer.sample(at(0), Duration::from_micros(20), false);
+            }
+            timer.sent(at(0), true);
+            loop {
+                let now = timer.deadline().unwrap();
+                if timer.expired(now) != Expiry::Probe {
+                    return now.as_nanos() / 1_000_000;
+                }
+            }
+        };
+        assert_eq!(wait(&[], 17, 7), 500);
+        assert_eq!(wait(&[1; 8], 17, 7), 500);
+        assert_eq!(wait(&[80; 20], 17, 7), 800);
+        assert_eq!(wait(&[3, 3, 3, 3, 390, 3, 3, 3], 17, 7), 780);
+        assert_eq!(wait(&[80; 8], 14, 1), 67, "half of two timeouts");
+    }
+}

@@ -1,0 +1,181 @@
+//! Two hosts, and the ways to get hold of their adapters.
+#![allow(clippy::missing_panics_doc, reason = "tests panic where something is refused")]
+
+use super::raw::{Gate, Instance, Object};
+use super::safe::{Connected, Connection, Side};
+use super::wire::Wire;
+use super::{LIMITS, PATIENCE, PORT};
+use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
+use driver::{Provider, ProviderConfig};
+use ndk_consumer::{Adapter, Listener, Opener, Qp, QpConfig};
+use netadapter_glue::Edge;
+use netadapter_glue::memory::{MemoryConfig, pair};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Where the hosts are, unless a test wants them elsewhere.
+pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+
+/// Two hosts, each with an open adapter.
+pub struct Net {
+    /// An open adapter of each.
+    pub adapters: [Arc<Adapter>; 2],
+    /// What they were opened on.
+    pub providers: [Arc<Provider>; 2],
+    /// Their addresses.
+    pub addresses: [IpAddr; 2],
+    /// By which each sends.
+    pub wires: [Wire; 2],
+    openers: [Arc<dyn Opener>; 2],
+}
+
+impl Default for Net {
+    fn default() -> Self {
+        Self::with_addresses(ADDRESSES)
+    }
+}
+
+impl Net {
+    /// On IPv4.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With these addresses.
+    pub fn with_addresses(addresses: [&str; 2]) -> Self {
+        Self::with_config(addresses, |_| ())
+    }
+
+    /// With these addresses, and configurations changed by `change`.
+    pub fn with_config(addresses: [&str; 2], change: impl Fn(&mut ProviderConfig)) -> Self {
+        Self::over(joined(), addresses, change)
+    }
+
+    /// On edges that reach each other.
+    pub fn over(
+        edges: [Box<dyn Edge + Send>; 2],
+        addresses: [&str; 2],
+        change: impl Fn(&mut ProviderConfig),
+    ) -> Self {
+        Self::opened_by(edges, addresses, change, |provider| provider)
+    }
+
+    /// The same, where something of the test's opens the adapters.
+    pub fn opened_by(
+        edges: [Box<dyn Edge + Send>; 2],
+        addresses: [&str; 2],
+        change: impl Fn(&mut ProviderConfig),
+        opener: impl Fn(Arc<Provider>) -> Arc<dyn Opener>,
+    ) -> Self {
+        let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
+        let wires = [Wire::default(), Wire::default()];
+        let start = |edge, host: usize| {
+            let mut config = ProviderConfig::new(vec![addresses[host]]);
+            change(&mut config);
+            Arc::new(Provider::start(wires[host].behind(edge), config).unwrap())
+        };
+        let [first, second] = edges;
+        let providers = [start(first, 0), start(second, 1)];
+        let openers = providers.each_ref().map(|provider| opener(Arc::clone(provider)));
+        let adapters = openers.each_ref().map(|opener| Adapter::open(Arc::clone(opener)).unwrap());
+        Self { adapters, providers, addresses, wires, openers }
+    }
+
+    /// A port of a host.
+    pub fn at(&self, host: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(self.addresses[host], port)
+    }
+
+    /// Another instance of a host's adapter.
+    pub fn open(&self, host: usize) -> Arc<Adapter> {
+        Adapter::open(Arc::clone(&self.openers[host])).unwrap()
+    }
+
+    /// Another instance of any version, without a wrapper.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub fn open_raw(&self, host: usize, version: NDK_VERSION) -> Result<Instance, NTSTATUS> {
+        Instance::open(Arc::clone(&self.openers[host]), version)
+    }
+
+    /// A host's open adapter, without its wrapper.
+    pub fn raw(&self, host: usize) -> Object<NDK_ADAPTER> {
+        Object(self.adapters[host].as_ptr())
+    }
+
+    /// Keeps a host inside a callback until the gate is dropped.
+    pub fn hold(&self, host: usize) -> Gate {
+        self.raw(host).hold()
+    }
+
+    /// Closes the adapters and checks that nothing is left.
+    pub fn finish(self) {
+        let providers = self.providers.clone();
+        drop(self);
+        for provider in providers {
+            assert_eq!(provider.open_objects(), 0);
+        }
+    }
+
+    /// What a consumer makes on a host.
+    pub fn side(&self, host: usize) -> Side {
+        Side::new(&self.adapters[host])
+    }
+
+    /// With another queue pair than the usual.
+    pub fn side_with(&self, host: usize, config: QpConfig) -> Side {
+        let side = self.side(host);
+        let qp = side.pd.create_qp(&side.cq, &side.cq, config).unwrap();
+        Side { qp, ..side }
+    }
+
+    /// The second host listens.
+    pub fn listen(&self) -> Arc<Listener> {
+        self.adapters[1].listen(self.at(1, PORT)).unwrap()
+    }
+
+    /// Connects the first host to the second.
+    pub fn connect(&self) -> Connection {
+        self.connect_sides([self.side(0), self.side(1)])
+    }
+
+    /// Connects what the two hosts made.
+    pub fn connect_sides(&self, sides: [Side; 2]) -> Connection {
+        let Connected { active, passive, listener } = self.connect_qps(&sides[0].qp, &sides[1].qp);
+        Connection { sides, connectors: [active, passive], listener }
+    }
+
+    /// Connects two QPs.
+    pub fn connect_qps(&self, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
+        self.connect_qps_at(PORT, client, server)
+    }
+
+    /// Connects two QPs by a port of their own.
+    pub fn connect_qps_at(&self, port: u16, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
+        let listener = self.adapters[1].listen(self.at(1, port)).unwrap();
+        let active = self.adapters[0].create_connector().unwrap();
+        let request = active.connect(client, self.at(0, 0), self.at(1, port), LIMITS, b"caller");
+        let passive = listener.next(PATIENCE).expect("a connect event");
+        let accept = passive.accept(server, LIMITS, b"callee");
+        request.wait().unwrap();
+        active.complete_connect().wait().unwrap();
+        accept.wait().unwrap();
+        Connected { active, passive, listener }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // A test that failed may have left raw objects open, for whose close an adapter's would wait for ever.
+        if std::thread::panicking() {
+            self.adapters.iter().map(Arc::clone).for_each(std::mem::forget);
+        }
+    }
+}
+
+/// Edges that reach each other.
+pub fn joined() -> [Box<dyn Edge + Send>; 2] {
+    let (first, second) = pair(MemoryConfig::default());
+    [Box::new(first), Box::new(second)]
+}

@@ -1,0 +1,367 @@
+//! The Windows image, executed: its own code, unmodified, on the stand-ins of `rig`.
+//!
+//! Goal: what NDIS, the kernel and NDK consumers do with the driver works, and no rule that the
+//! stand-ins know is broken: IRQL, locks, pool, net buffer lists, structures, the order of calls.
+//! Method: each scenario runs in Wine's driver host and, as far as it needs no NDK consumer, by a
+//! loader of our own in a Linux process. Each run is a process of its own, and its report ends with a
+//! verdict. Of the refusals while starting, those of the 1,536 frames' parts are a sample that differs
+//! from run to run; `REFUSE_ALL=1` makes each of them.
+//!
+//! A pass means "built and executed under Wine". It says nothing of Windows.
+
+#[allow(dead_code, reason = "interop.rs uses more of it")]
+#[path = "../lab/mod.rs"]
+mod lab;
+
+use std::env;
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread;
+
+use lab::{Lab, Process, Side, judge as judge_capture, skip};
+
+/// The exit status by which a script says that this machine lacks something.
+const CANNOT: i32 = 77;
+
+macro_rules! scenarios {
+    ($run:ident: $($(#[$goal:meta])* $name:ident: $scenario:literal;)*) => {
+        $($(#[$goal])* #[test] fn $name() { super::$run($scenario); })*
+    };
+}
+
+mod in_wine {
+    scenarios! { wine:
+        /// Goal: `DriverEntry` registers a miniport, an NDK provider and a protocol; unloading undoes it.
+        loads_and_unloads: "load";
+        /// Goal: an adapter starts on its NIC, answers requests, follows the link, pauses and halts.
+        an_adapter_starts_and_halts: "start";
+        /// Goal: the adapter may start before its NIC is bound, and outlives it.
+        the_nic_may_come_late: "bind-late";
+        /// Goal: an adapter that is told to use itself as its NIC does not.
+        an_adapter_does_not_bind_to_itself: "bind-self";
+        /// Goal: an adapter that halts while its NIC is being bound is bound before, or not at all.
+        an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
+        /// Goal: TCP/IP's frames pass in both directions, RoCE's do not reach it.
+        ordinary_frames_pass: "pass-through";
+        /// Goal: two adapters connect and exchange 10,000 verified SENDs, WRITEs and READs.
+        two_adapters_exchange_data: "traffic";
+        /// Goal: what SMB Direct uses works: FRMR over built pages, inline SEND, SEND with invalidate.
+        smb_direct_gets_what_it_uses: "traffic-smb";
+        /// Goal: the same on a wire that loses frames.
+        lost_frames_are_sent_again: "lossy";
+        /// Goal: the same over IPv6.
+        two_adapters_exchange_data_over_ipv6: "traffic-v6";
+        /// Goal: a peer behind a router is reached only where `*NetworkDirectGlobalFlags` allows it.
+        remote_subnets_are_allowed_or_not: "subnets";
+        /// Goal: a connection follows what TCP/IP knows of its neighbour, has it asked again when nothing
+        /// comes back, and ends at once with its address.
+        connections_follow_their_paths: "paths";
+        /// Goal: the NDK counters tell connections, refusals, breaks and CQ errors.
+        ndk_counters_count: "counters";
+        /// Goal: the performance counter sets tell, per adapter and connection, what went over the wire.
+        performance_counters_are_collected: "performance";
+        /// Goal: an adapter with an address of its own takes its own frames and no others.
+        an_adapter_has_its_own_address: "own-address";
+        /// Goal: tags pass beside frames in both directions, as `*PriorityVLANTag` says.
+        tags_pass_beside_frames: "tags";
+        /// Goal: an adapter lives in its VLAN, with RoCE and all.
+        an_adapter_lives_in_a_vlan: "vlan";
+        /// Goal: frames and regions without system addresses are mapped, and unmapped again.
+        what_is_not_mapped_gets_mapped: "unmapped";
+        /// Goal: cancelled sends end aborted, the others sent, and all come back.
+        sends_may_be_cancelled: "cancel";
+        /// Goal: opens, closes and requests of the NIC may end whenever they like, or be aborted.
+        calls_to_the_nic_may_pend: "pending";
+        /// Goal: the NIC sleeps and wakes under traffic, which stops and goes on.
+        the_nic_may_sleep: "sleep-below";
+        /// Goal: the same where threads rest at random, as on a machine under load.
+        the_nic_may_sleep_on_a_busy_machine: "sleep-below jitter=200";
+        /// Goal: so does the adapter.
+        the_adapter_may_sleep: "sleep";
+        /// Goal: a sleep that is too long for a connection ends it by an event and flushed requests.
+        a_long_sleep_ends_connections: "sleep-long";
+        /// Goal: NDK goes off under an open consumer once it has let go, and comes on again.
+        ndk_goes_off_and_on: "disable";
+        /// Goal: a NIC that goes away under a connection breaks it, and no more.
+        the_nic_may_go_under_a_connection: "unbind";
+        /// Goal: an adapter that is removed under a consumer waits until it has let go.
+        a_halt_waits_for_consumers: "halt-open";
+        /// Goal: each object that starting asks for may be refused, and all is undone.
+        every_refusal_is_undone: "refused";
+        /// Goal: the same for each allocation of pool.
+        every_refusal_of_pool_is_undone: "refused-pool";
+        /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
+        an_exhausted_pool_is_a_status: "exhausted";
+    }
+}
+
+/// Without an NDK consumer: the calling convention of its tables is this host's.
+mod in_a_process {
+    scenarios! { process:
+        loads_and_unloads: "load";
+        an_adapter_starts_and_halts: "start";
+        the_nic_may_come_late: "bind-late";
+        an_adapter_does_not_bind_to_itself: "bind-self";
+        an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
+        ordinary_frames_pass: "pass-through";
+        tags_pass_on_a_busy_machine: "tags jitter=200";
+        an_adapter_has_its_own_address: "own-address";
+        tags_pass_beside_frames: "tags";
+        an_adapter_lives_in_a_vlan: "vlan";
+        what_is_not_mapped_gets_mapped: "unmapped";
+        sends_may_be_cancelled: "cancel";
+        calls_to_the_nic_may_pend: "pending";
+        every_refusal_is_undone: "refused";
+        every_refusal_of_pool_is_undone: "refused-pool";
+    }
+}
+
+/// As above, with the kernel's declarations of `wdk-sys` in the image.
+mod with_wdk_in_a_process {
+    scenarios! { process_with_wdk:
+        an_adapter_starts_and_halts: "start";
+        ordinary_frames_pass: "pass-through";
+        every_refusal_is_undone: "refused";
+    }
+}
+
+/// As rping takes them; the same numbers go to the scenarios.
+const COUNT: &str = "100";
+const SIZE: &str = "65535";
+
+/// Goal: Linux's rxe and `rping`, in both roles, over both families, against the image under Wine; every
+/// packet is sound.
+/// Method: the rig's switch leads to a UDP port, and from there to the NIC of the lab's guest.
+#[test]
+fn rxe_is_a_peer_of_the_image() {
+    let Some(mut lab) = Lab::start("rxe_is_a_peer_of_the_image") else { return };
+    let port = relay(&lab).to_string();
+    for (family, theirs, ours) in FAMILIES {
+        if !pings_over(&mut lab, &port, family, theirs, ours) {
+            return;
+        }
+    }
+    lab.guest.end();
+    judge_capture(&lab.nic_capture(), &["icrc", "tshark"]);
+}
+
+/// The guest's address, and the image's.
+const FAMILIES: [(&str, &str, &str); 2] =
+    [("ipv4", "10.0.0.1", "10.0.0.2"), ("ipv6", "fd00::1", "fd00::2")];
+
+/// `rping` in both roles; false where this machine cannot, which is said.
+fn pings_over(lab: &mut Lab, port: &str, family: &str, theirs: &str, ours: &str) -> bool {
+    let pings = format!("-p 7174 -V -C {COUNT} -S {SIZE}");
+    let server = lab.guest.start(&format!("rping -s -a {theirs} {pings}"));
+    lab.guest.run("until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done");
+    let mut command = in_wine();
+    command.args(["rping-connect", port, theirs, COUNT, SIZE]);
+    let log = lab.path(&format!("connect-{family}.log"));
+    let (status, report) = Process::spawn(command, log).wait();
+    if status == CANNOT {
+        skip(&format!("rxe and the Windows driver in Wine: {}", report.trim()));
+        return false;
+    }
+    assert_eq!(status, 0, "{family}: {report}");
+    let (status, log) = server.wait();
+    assert_eq!(status, 0, "{family}: rping -s says\n{log}\nand the image\n{report}");
+
+    let mut command = in_wine();
+    command.args(["rping-serve", port, ours, COUNT, SIZE]);
+    let mut image = Process::spawn(command, lab.path(&format!("serve-{family}.log")));
+    image.wait_for("listening");
+    let (status, log) = lab.guest.start(&format!("rping -c -a {ours} {pings}")).wait();
+    assert_eq!(status, 0, "{family}: rping -c says\n{log}\nand the image\n{}", image.output());
+    let (status, report) = image.wait();
+    assert_eq!(status, 0, "{family}: {report}");
+    true
+}
+
+/// Carries frames between the guest's NIC and a UDP port, which it returns.
+fn relay(lab: &Lab) -> u16 {
+    let (here, there) = lab.sockets.of(Side::Ours);
+    let guest = UnixDatagram::bind(here).expect("nobody else is our side");
+    guest.connect(there).expect("the guest is up");
+    let rig = UdpSocket::bind("127.0.0.1:0").expect("a UDP socket");
+    let port = rig.local_addr().expect("it is bound").port();
+    let peer = Arc::new(Mutex::new(None));
+    let known = Arc::clone(&peer);
+    let (to_guest, from_rig) = (guest.try_clone().unwrap(), rig.try_clone().unwrap());
+    thread::spawn(move || {
+        let mut frame = [0; 1 << 16];
+        while let Ok((len, from)) = from_rig.recv_from(&mut frame) {
+            *known.lock().unwrap() = Some(from);
+            if len > 0 && to_guest.send(&frame[..len]).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        let mut frame = [0; 1 << 16];
+        while let Ok(len) = guest.recv(&mut frame) {
+            if let Some(peer) = *peer.lock().unwrap() {
+                // A rig that has ended hears nothing.
+                let _ = rig.send_to(&frame[..len], peer);
+            }
+        }
+    });
+    port
+}
+
+/// Runs scenarios in Wine's driver host; the first argument is the scenario's name.
+fn in_wine() -> Command {
+    Command::new(root().join("tests/windows/wine"))
+}
+
+/// Runs scenarios in a Linux process.
+fn in_process() -> Option<Command> {
+    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(|| image(&[]));
+    rig_with(IMAGE.as_ref()?)
+}
+
+/// The same with the declarations of `wdk-sys` in the image.
+fn in_process_with_wdk() -> Option<Command> {
+    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(|| image(&["x86_64", "wdk"]));
+    rig_with(IMAGE.as_ref()?)
+}
+
+fn rig_with(image: &Path) -> Option<Command> {
+    static RIG: LazyLock<PathBuf> = LazyLock::new(rig);
+    let mut command = Command::new(&*RIG);
+    command.arg(image);
+    Some(command)
+}
+
+fn wine(scenario: &str) {
+    // The script takes turns as well, but a test that waits there counts as slow.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    judge("Wine", scenario, &mut in_wine());
+}
+
+fn process(scenario: &str) {
+    if let Some(mut command) = in_process() {
+        judge("a process", scenario, &mut command);
+    }
+}
+
+fn process_with_wdk(scenario: &str) {
+    if let Some(mut command) = in_process_with_wdk() {
+        judge("a process, built with wdk-sys", scenario, &mut command);
+    }
+}
+
+/// Runs a scenario, named with its arguments.
+fn judge(host: &str, scenario: &str, command: &mut Command) {
+    command.args(scenario.split(' '));
+    if scenario.starts_with("refused") && env::var_os("REFUSE_ALL").is_some() {
+        command.arg("all");
+    }
+    let done = command.output().expect("it starts");
+    let report = String::from_utf8_lossy(&done.stdout);
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() == Some(CANNOT) {
+        skip(&format!("the Windows driver in {host}: {}", said.trim()));
+        return;
+    }
+    let name = format!("{scenario} in {host}");
+    let sound = report.trim_end().ends_with("verdict: pass") && done.status.success();
+    assert!(sound, "{name}: {}\n{}\n{}", done.status, digest(&report), digest(&said));
+    for event in events_of(scenario) {
+        let traced = report.lines().any(|line| line == format!("trace ndkrocev2: {event}"));
+        assert!(traced, "{name}: {event} is not in the trace\n{}", digest(&report));
+    }
+    let wanted = |line: &&str| line.contains("verified") || line.contains(" breaches, ");
+    for line in report.lines().filter(wanted) {
+        println!("{name}: {line}");
+    }
+}
+
+/// What a failure is read from: the end of a report, and before it the first breaches.
+fn digest(report: &str) -> String {
+    const END: usize = 60;
+    const BREACHES: usize = 20;
+    let lines: Vec<_> = report.lines().collect();
+    let (before, end) = lines.split_at(lines.len().saturating_sub(END));
+    let breaches = before.iter().filter(|line| line.starts_with("BREACH")).take(BREACHES);
+    let left_out = format!("[{} lines, of them these breaches:]", before.len());
+    let head: Vec<_> = std::iter::once(&*left_out).chain(breaches.copied()).collect();
+    if before.is_empty() {
+        end.join("\n")
+    } else {
+        [&head[..], &["[the end:]"], end].concat().join("\n")
+    }
+}
+
+#[test]
+fn a_digest_has_the_end_and_the_breaches() {
+    assert_eq!(digest("a\nb"), "a\nb");
+    let long = format!("first\nBREACH: one\n{}verdict: fail", "more\n".repeat(100));
+    let digest = digest(&long);
+    assert!(
+        digest.starts_with("[43 lines, of them these breaches:]\nBREACH: one\n[the end:]\nmore")
+    );
+    assert!(digest.ends_with("more\nverdict: fail") && digest.lines().count() == 63);
+}
+
+/// What a scenario must leave in a trace, whatever else it does.
+fn events_of(scenario: &str) -> &'static [&'static str] {
+    match scenario {
+        "load" => &["DriverLoaded", "DriverUnloaded"],
+        "start" => &["DriverLoaded", "Bound", "Unbound", "DriverUnloaded"],
+        "disable" => &["NdkChanged"],
+        "traffic" => &["Connected", "Disconnected"],
+        _ => &[],
+    }
+}
+
+/// Goal: whoever collects a trace by the GUID that the instructions name gets this provider's.
+#[test]
+fn the_instructions_name_the_traces_provider() {
+    let Some(mut command) = in_process() else { return };
+    let done = command.arg("load").output().expect("it starts");
+    let report = String::from_utf8_lossy(&done.stdout);
+    let said = report.lines().find_map(|line| line.strip_prefix("trace provider ndkrocev2 is "));
+    let guid = said.expect("a provider registers");
+    let instructions = include_str!("../../inf/README.md");
+    assert!(instructions.contains(guid), "inf/README.md does not name {guid}");
+}
+
+/// The image; `None` where this machine cannot build it, which is said.
+fn image(build: &[&str]) -> Option<PathBuf> {
+    let built =
+        Command::new(root().join("tests/windows/build")).args(build).output().expect("bash");
+    let said = String::from_utf8_lossy(&built.stderr);
+    if built.status.code() == Some(CANNOT) {
+        skip(&format!("the Windows driver in a process: {}", said.trim()));
+        return None;
+    }
+    assert!(built.status.success(), "tests/windows/build:\n{said}");
+    let image = root().join(String::from_utf8_lossy(&built.stdout).trim());
+    // The next build may replace it while we run.
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if build.is_empty() {
+        "ndkrocev2.sys"
+    } else {
+        "ndkrocev2-wdk.sys"
+    });
+    fs::copy(image, &copy).expect("target/tmp is writable");
+    Some(copy)
+}
+
+/// The program that loads the image, built as this test is.
+fn rig() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--package", "rig", "--bin", "rig", "--target-dir"]).arg(target);
+    let built = cargo.current_dir(root()).output().expect("cargo starts");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    target.join("debug/rig")
+}
+
+fn root() -> &'static Path {
+    Path::new(tests::ROOT)
+}
