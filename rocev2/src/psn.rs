@@ -91,5 +91,6 @@ mod tests {
     #[test]
     fn message_numbers_wrap() {
         assert_eq!(Msn::new(0xff_ffff).next(), Msn::new(0));
+        assert_eq!(Msn::new(0x300_0005).next().get(), 6);
     }
 }

@@ -180,8 +180,10 @@ fn ipv6(hop: Hop, ip: &Ipv6HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<Cov
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::CommId;
     use crate::psn::Psn;
-    use crate::wire::UnitWriter;
+    use crate::wire::mad::{GSI_QKEY, MAD_LEN, Rtu, emit_mad};
+    use crate::wire::{Deth, UnitWriter};
     use core::convert::Infallible;
     use core::net::{Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
@@ -190,6 +192,11 @@ mod tests {
     const PAYLOAD: &[u8] = b"five!";
 
     fn frame(v6: bool, vlan: Option<u16>) -> Vec<u8> {
+        let bth = Bth::new(Opcode::SendOnlyImm, Qpn::new(7), Psn::new(0x1234));
+        frame_of(v6, vlan, &bth, &Ext::Imm(0x5566_7788), PAYLOAD)
+    }
+
+    fn frame_of(v6: bool, vlan: Option<u16>, bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
         let address = |last: u8| match v6 {
             true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
             false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
@@ -206,11 +213,10 @@ mod tests {
             flow_label: if v6 { 0xa_bcde } else { 0 },
             src_port: 0xc132,
         };
-        let mut buf = [0; 200];
+        let mut buf = [0; 400];
         let mut writer = UnitWriter::new(&mut buf, &encap);
-        let bth = Bth::new(Opcode::SendOnlyImm, Qpn::new(7), Psn::new(0x1234));
-        let result = writer.push(&bth, &Ext::Imm(0x5566_7788), PAYLOAD.len(), |out| {
-            out.copy_from_slice(PAYLOAD);
+        let result = writer.push(bth, ext, payload.len(), |out| {
+            out.copy_from_slice(payload);
             Ok::<(), Infallible>(())
         });
         assert_eq!(result, Ok(()));
@@ -299,6 +305,26 @@ mod tests {
         );
         let icrc = dissection.icrc.unwrap();
         assert_ne!(icrc.stored, icrc.computed);
+    }
+
+    #[test]
+    fn a_datagram_of_connection_management_is_shown() {
+        let rtu = CmMessage::Rtu(Rtu {
+            local_comm_id: CommId::new(3),
+            remote_comm_id: CommId::new(5),
+            private_data: [7; 224],
+        });
+        let header = MadHeader { transaction_id: 9, attribute_modifier: 0 };
+        let mut mad = [0; MAD_LEN];
+        emit_mad(&header, &rtu, &mut mad);
+        let to = |qpn| {
+            let bth = Bth::new(Opcode::UdSendOnly, qpn, Psn::new(1));
+            let ext = Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI });
+            frame_of(false, None, &bth, &ext, &mad)
+        };
+        let shown = to(Qpn::GSI);
+        assert_eq!(dissect(&shown).mad(), Some(Ok((header, rtu))));
+        assert!(dissect(&to(Qpn::new(7))).mad().is_none(), "a datagram for another QP is none");
     }
 
     #[test]

@@ -185,6 +185,7 @@ fn a_depth_is_kept_and_changed() {
     assert_eq!(shared.receive(4), Err(PostError::QueueFull));
     let device = &mut shared.world.devices[1];
     assert_eq!(device.modify_srq(shared.srq, Some(3), Some(9)), Err(SrqError::Outstanding));
+    device.modify_srq(shared.srq, Some(4), None).unwrap();
     device.modify_srq(shared.srq, Some(5), None).unwrap();
     shared.receive(4).unwrap();
     assert_eq!(shared.receive(5), Err(PostError::QueueFull));

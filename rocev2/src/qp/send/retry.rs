@@ -374,6 +374,34 @@ mod tests {
         assert!((silence..=silence + PROBE_MIN).contains(&now.saturating_since(at(0))), "{now:?}");
     }
 
+    /// A response to the last resend may still be on its way, so the next one waits longer.
+    #[test]
+    fn resends_back_off() {
+        let mut timer = RetryTimer::new();
+        timer.connect(20, 7);
+        timer.sample(at(0), Duration::from_micros(50), false);
+        timer.sent(at(0), false);
+        let (mut waits, mut last) = (std::vec::Vec::new(), at(0));
+        while waits.len() < 6 {
+            let now = timer.deadline().unwrap();
+            if timer.expired(now) == Expiry::Resend {
+                waits.push(now.saturating_since(last).as_millis());
+                last = now;
+            }
+        }
+        assert_eq!(waits, [500, 500, 500, 500, 1000, 2000]);
+    }
+
+    #[test]
+    fn a_maximum_that_is_reached_again_lasts_from_then() {
+        let half_life = HALF_LIFE_NS / 1_000_000;
+        let mut longest = DecayingMax::NOTHING;
+        longest.raise(at(0), Duration::from_millis(8));
+        longest.raise(at(half_life - 1), Duration::from_millis(8));
+        assert_eq!(longest.at(at(2 * half_life - 2)).as_millis(), 8);
+        assert_eq!(longest.at(at(2 * half_life - 1)).as_millis(), 4);
+    }
+
     #[test]
     fn progress_restores_the_retries() {
         let mut timer = RetryTimer::new();
