@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::cm::CmError;
-use crate::wire::mad::RejReason;
+use crate::wire::dissect;
+use crate::wire::mad::{CmMessage, RejReason};
 
 const LIMITS: ReadLimits = ReadLimits { inbound: 4, outbound: 4 };
 
@@ -54,6 +55,21 @@ fn a_listener_that_pauses_or_ends_refuses_as_if_there_was_none() {
 
         let conn = world.connect(v6, client);
         assert_eq!(refused(&mut world, conn).0, RejReason::INVALID_SERVICE_ID);
+    }
+}
+
+/// REQ tells the peer how often to resend (IBTA ch. 12, Retry Count).
+#[test]
+fn a_request_announces_the_retry_count_of_the_device() {
+    let mut world =
+        World::of([DeviceConfig { retry_count: 3, ..config(false, 0) }, config(false, 1)]);
+    let client = world.qp(0);
+    world.connect(false, client);
+    world.transmit(0);
+    let shown = dissect(&world.wires[1][0]);
+    match shown.mad() {
+        Some(Ok((_, CmMessage::Req(req)))) => assert_eq!(req.retry_count, 3),
+        other => panic!("no request: {other:?}"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::qp::{SrqConfig, SrqError, SrqId};
+use crate::wire::NakCode;
 
 const OWNER: u64 = 77;
 const OK: WcStatus = WcStatus::Success;
@@ -138,6 +139,8 @@ fn a_message_too_long_ends_its_own_connection_only() {
     shared.send(0, 1, 3001);
     shared.world.run();
     assert_eq!(shared.received(), [(100, 0, WcStatus::LocalLength)]);
+    let naks = shared.servers.map(|server| shared.world.devices[1].qp_failure(server)?.nak());
+    assert_eq!(naks, [Some((NakCode::InvalidRequest, true)), None]);
     shared.send(1, 2, 3000);
     shared.world.run();
     assert_eq!(shared.received()[1..], [(101, 1, OK)]);
