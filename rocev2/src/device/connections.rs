@@ -64,7 +64,7 @@ impl Device {
                 qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
                 limits: self.capped(request.limits),
                 pmtu: self.config.cm.max_pmtu,
-                rnr_retry: self.config.opening.rnr_retry,
+                rnr_retry: self.config.cm.rnr_retry,
                 retry_count: self.config.retry_count,
                 private_data: request.private_data,
             },
@@ -103,7 +103,7 @@ impl Device {
         let params = AcceptParams {
             qp: QpSide { qpn, starting_psn: recv_psn },
             limits,
-            rnr_retry: self.config.opening.rnr_retry,
+            rnr_retry: self.config.cm.rnr_retry,
             private_data,
         };
         self.cm.accept(now, conn, &params)?;
