@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use mad_limiter::MadLimiter;
 
 pub use opening::Opening;
@@ -106,23 +106,6 @@ pub enum Event {
         /// The caller's name for the queue.
         owner: u64,
     },
-}
-
-/// The values of a connect.
-#[derive(Clone, Debug)]
-pub struct Connect<'a> {
-    /// The QP to connect.
-    pub qpn: Qpn,
-    /// Own address and a bound port.
-    pub local: SocketAddr,
-    /// The peer's address and port.
-    pub remote: SocketAddr,
-    /// Layer 2 towards the peer. A path in use keeps its hop.
-    pub hop: cm::Hop,
-    /// READs wanted per direction.
-    pub limits: ReadLimits,
-    /// At most 56 bytes for the peer's consumer.
-    pub private_data: &'a [u8],
 }
 
 struct QpSlot {
@@ -710,13 +693,6 @@ impl Device {
         let slot = self.slot_index(qpn);
         let entry = self.qps[slot].as_deref().filter(|entry| entry.qp.qpn() == qpn)?;
         Some((slot, entry))
-    }
-
-    fn capped(&self, limits: ReadLimits) -> ReadLimits {
-        ReadLimits {
-            inbound: limits.inbound.min(self.config.max_reads),
-            outbound: limits.outbound.min(self.config.max_reads),
-        }
     }
 }
 

@@ -71,7 +71,8 @@ pub mod qp;
 mod timer;
 pub mod wire;
 
-pub use device::{Connect, Device, DeviceConfig, Event, Opening};
+pub use cm::Connect;
+pub use device::{Device, DeviceConfig, Event, Opening};
 
 /// The README's code compiles.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! The calls of connection management, and their effect on a connection's queue pair.
 
-use super::{ConnQp, Connect, Device, find};
-use crate::cm::{AcceptParams, CmError, ConnId, ConnectParams, ListenerId, QpSide, ReadLimits};
+use super::{ConnQp, Device, find};
+use crate::cm::{CmError, ConnId, Connect, ListenerId, QpSide, ReadLimits};
 use crate::env::Instant;
 use crate::ids::Qpn;
 use core::net::{IpAddr, SocketAddr};
@@ -50,31 +50,18 @@ impl Device {
     /// [`CmError::PrivateData`] above 56 bytes; [`CmError::Connected`]; [`CmError::Full`];
     /// [`CmError::Address`], also for a local address that is not the device's: it may have been removed
     /// while the path was resolved.
-    pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
-        if !self.config.addresses.contains(&request.local.ip()) {
+    pub fn connect(&mut self, now: Instant, connect: &Connect<'_>) -> Result<ConnId, CmError> {
+        if !self.config.addresses.contains(&connect.local.ip()) {
             return Err(CmError::Address);
         }
         let recv_psn = self.config.opening.psn(&mut self.rng);
-        let conn = self.cm.connect(
-            now,
-            &ConnectParams {
-                local: request.local,
-                remote: request.remote,
-                hop: request.hop,
-                qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
-                limits: self.capped(request.limits),
-                pmtu: self.config.cm.max_pmtu,
-                rnr_retry: self.config.cm.rnr_retry,
-                retry_count: self.config.retry_count,
-                private_data: request.private_data,
-            },
-        )?;
+        let conn = self.cm.connect(now, connect, recv_psn)?;
         if let Some(peer) = self.cm.peer(conn).cloned() {
             self.enter_path(conn, &peer);
         }
-        self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
-        self.attach(request.qpn, conn, false);
-        self.seed_rtt(now, request.qpn);
+        self.conns.insert(conn, ConnQp { qpn: connect.qpn, recv_psn });
+        self.attach(connect.qpn, conn, false);
+        self.seed_rtt(now, connect.qpn);
         Ok(conn)
     }
 
@@ -99,14 +86,8 @@ impl Device {
         private_data: &[u8],
     ) -> Result<(), CmError> {
         let recv_psn = self.config.opening.psn(&mut self.rng);
-        let limits = self.capped(limits);
-        let params = AcceptParams {
-            qp: QpSide { qpn, starting_psn: recv_psn },
-            limits,
-            rnr_retry: self.config.cm.rnr_retry,
-            private_data,
-        };
-        self.cm.accept(now, conn, &params)?;
+        let qp = QpSide { qpn, starting_psn: recv_psn };
+        self.cm.accept(now, conn, qp, limits, private_data)?;
         self.conns.insert(conn, ConnQp { qpn, recv_psn });
         self.attach(qpn, conn, true);
         self.seed_rtt(now, qpn);
