@@ -312,6 +312,12 @@ impl Cm {
         (conn.owner == Owner::Consumer).then_some(&conn.peer)
     }
 
+    /// Our queue pair, until the ID is released. The passive side knows it from [`Cm::accept`] on.
+    pub(crate) fn qp(&self, id: ConnId) -> Option<QpSide> {
+        let conn = self.conns.get(id)?;
+        (conn.owner == Owner::Consumer).then_some(conn.qp)
+    }
+
     /// Acts on expired timers: resends, gives up and forgets. Calls `silent` with the path of each message
     /// without a response: the peer may be elsewhere.
     pub(crate) fn handle_timeout(&mut self, now: Instant, mut silent: impl FnMut(Path)) {

@@ -1,6 +1,6 @@
 //! The calls of connection management, and their effect on a connection's queue pair.
 
-use super::{ConnQp, Device, find};
+use super::{Device, QpSlot};
 use crate::cm::{CmError, ConnId, Connect, ListenerId, QpSide, ReadLimits};
 use crate::env::Instant;
 use crate::ids::Qpn;
@@ -54,14 +54,12 @@ impl Device {
         if !self.config.addresses.contains(&connect.local.ip()) {
             return Err(CmError::Address);
         }
-        let recv_psn = self.config.opening.psn(&mut self.rng);
-        let conn = self.cm.connect(now, connect, recv_psn)?;
+        let starting_psn = self.config.opening.psn(&mut self.rng);
+        let conn = self.cm.connect(now, connect, starting_psn)?;
         if let Some(peer) = self.cm.peer(conn).cloned() {
             self.enter_path(conn, &peer);
         }
-        self.conns.insert(conn, ConnQp { qpn: connect.qpn, recv_psn });
-        self.attach(connect.qpn, conn, false);
-        self.seed_rtt(now, connect.qpn);
+        self.attach(now, connect.qpn, conn, false);
         Ok(conn)
     }
 
@@ -85,12 +83,9 @@ impl Device {
         limits: ReadLimits,
         private_data: &[u8],
     ) -> Result<(), CmError> {
-        let recv_psn = self.config.opening.psn(&mut self.rng);
-        let qp = QpSide { qpn, starting_psn: recv_psn };
+        let qp = QpSide { qpn, starting_psn: self.config.opening.psn(&mut self.rng) };
         self.cm.accept(now, conn, qp, limits, private_data)?;
-        self.conns.insert(conn, ConnQp { qpn, recv_psn });
-        self.attach(qpn, conn, true);
-        self.seed_rtt(now, qpn);
+        self.attach(now, qpn, conn, true);
         self.bring_up(conn);
         Ok(())
     }
@@ -119,27 +114,18 @@ impl Device {
     /// Probes the queue pairs of the connections that may be stale.
     pub(super) fn probe_peers(&mut self, now: Instant) {
         while let Some(conn) = self.cm.poll_probe() {
-            let qpn = self.conns.get(&conn).map(|end| end.qpn);
-            let slot = qpn.map_or(0, |qpn| self.slot_index(qpn));
-            let entry = qpn.and_then(|qpn| find(&mut self.qps, slot, qpn));
-            if entry.is_some_and(|entry| entry.qp.probe()) {
-                self.schedule(slot);
-            } else {
-                self.cm.peer_gone(now, conn);
+            let probes = |(slot, entry): (usize, &mut QpSlot)| entry.qp.probe().then_some(slot);
+            match self.slot_of(conn).and_then(probes) {
+                Some(slot) => self.schedule(slot),
+                None => self.cm.peer_gone(now, conn),
             }
         }
     }
 
     /// Releases a connection in any state; the peer gets the message that the state requires.
     pub fn release(&mut self, now: Instant, conn: ConnId) {
-        if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
-            let slot = self.slot_index(qpn);
-            // The queue pair may belong to another connection by now, after a refusal of this one.
-            if let Some(entry) =
-                find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
-            {
-                (entry.conn, entry.awaits_rtu) = (None, false);
-            }
+        if let Some((_, entry)) = self.slot_of(conn) {
+            (entry.conn, entry.awaits_rtu) = (None, false);
         }
         self.cm.release(now, conn);
     }
