@@ -108,6 +108,13 @@ pub enum Event {
     },
 }
 
+/// A connection that its owner has not released.
+struct Conn {
+    path: PathIndex,
+    /// The caller's name for it.
+    owner: Option<u64>,
+}
+
 struct QpSlot {
     qp: Qp,
     conn: Option<ConnId>,
@@ -162,8 +169,7 @@ pub struct Device {
     cm: Cm,
     mad_limiter: MadLimiter,
     paths: Paths,
-    /// The path of every connection that its owner has not released.
-    conn_paths: BTreeMap<ConnId, PathIndex>,
+    conns: BTreeMap<ConnId, Conn>,
     timers: Timers,
     ready: VecDeque<usize>,
     completions: Completions,
@@ -193,7 +199,7 @@ impl Device {
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
             paths: Paths::default(),
-            conn_paths: BTreeMap::new(),
+            conns: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_mrs),
@@ -576,7 +582,9 @@ impl Device {
                     }
                 }
                 CmEvent::Closed { conn } => self.leave_path(*conn),
-                CmEvent::ConnectRequest { conn, peer, .. } => self.enter_path(*conn, peer),
+                CmEvent::ConnectRequest { conn, peer, .. } => {
+                    self.enter_path(*conn, peer.path(), peer.hop);
+                }
                 CmEvent::PathLost { .. }
                 | CmEvent::Refused { .. }
                 | CmEvent::TimedOut { .. }
@@ -609,7 +617,7 @@ impl Device {
     fn bring_up(&mut self, conn: ConnId) {
         let (Some(peer), Some(qp)) = (self.cm.peer(conn), self.cm.qp(conn)) else { return };
         let peer_qp = peer_qp(qp, peer, self.config.opening.msn);
-        let path = self.conn_paths.get(&conn).copied();
+        let path = self.conns.get(&conn).map(|conn| conn.path);
         let Some((_, entry)) = self.slot_of(conn) else { return };
         if entry.qp.state() != QpState::Init {
             return;

@@ -1,6 +1,6 @@
 //! Connectors: how a connection of ours begins.
 
-use super::core::{Connectors, claim_qp};
+use super::core::{Connectors, claim_qp, owner};
 use super::request::{Connect, DisconnectEvent};
 use super::state::{Phase, Step};
 use crate::abi::*;
@@ -178,7 +178,7 @@ impl Connectors {
             Ok(conn) => {
                 connector.conn = Some(conn);
                 connector.step(Step::Send);
-                self.conns.insert(conn, key);
+                cx.device.set_conn_owner(conn, owner(key));
             }
             Err(error) => self.fail_attempt(cx, qps, key, status::cm_error(error)),
         }

@@ -14,14 +14,13 @@ use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::qp::core::Qps;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use rocev2::cm::{ConnId, Peer, ReadLimits};
 use rocev2::qp::QpState;
-use slotmap::SlotMap;
+use slotmap::{Key as _, KeyData, SlotMap};
 
 pub(crate) struct ConnectorCore {
     pub(super) object: Arc<ConnectorObject>,
@@ -117,11 +116,15 @@ impl ConnectorCore {
     }
 }
 
+/// The name of a connector for the device, which keeps it beside the connection.
+pub(super) fn owner(key: ConnectorKey) -> u64 {
+    key.data().as_ffi()
+}
+
 /// The connectors.
 #[derive(Default)]
 pub(crate) struct Connectors {
     pub(super) table: SlotMap<ConnectorKey, Box<ConnectorCore>>,
-    pub(super) conns: BTreeMap<ConnId, ConnectorKey>,
     /// Those that wait for the peer's link-layer address.
     pub(super) resolving: Vec<ConnectorKey>,
 }
@@ -143,7 +146,7 @@ impl Connectors {
     ) -> Context {
         let make = |object| ConnectorCore::requested(object, conn, peer, port);
         let (key, context) = self.insert(cx, parents, make);
-        self.conns.insert(conn, key);
+        cx.device.set_conn_owner(conn, owner(key));
         context
     }
 
@@ -177,9 +180,9 @@ impl Connectors {
         self.table.get_mut(key).map(|connector| &mut **connector)
     }
 
-    pub(super) fn of(&mut self, conn: ConnId) -> Option<(ConnectorKey, &mut ConnectorCore)> {
-        let key = *self.conns.get(&conn)?;
-        self.get(key).map(|connector| (key, connector))
+    /// The connector of a connection, until it lets the connection go.
+    pub(crate) fn of(cx: &Cx, conn: ConnId) -> Option<ConnectorKey> {
+        cx.device.conn_owner(conn).map(|owner| KeyData::from_ffi(owner).into())
     }
 
     /// The connections that are established.
@@ -208,7 +211,7 @@ impl Connectors {
         connector.step(step);
         let counters = &cx.shard.counters;
         if connector.remote.is_some() { &counters.connects } else { &counters.accepts }.add();
-        let (conn, qp) = (connector.conn, connector.qp);
+        let qp = connector.qp;
         if let Some((local, remote)) = connector.ends() {
             cx.trace(&Trace::Connected { local, remote });
         }
@@ -222,7 +225,7 @@ impl Connectors {
             qp.object.shared.connected.store(true, Ordering::Release);
         } else {
             // It failed or was flushed before; that was no news as long as nothing was established.
-            self.handle_qp_failure(cx, qps, conn);
+            self.handle_qp_failure(cx, qps, key);
         }
     }
 
@@ -231,7 +234,6 @@ impl Connectors {
         let Some(connector) = self.get(key) else { return };
         let (conn, port) = (connector.conn.take(), connector.port.take());
         if let Some(conn) = conn {
-            self.conns.remove(&conn);
             cx.device.release(cx.now, conn);
         }
         if let Some(port) = port {

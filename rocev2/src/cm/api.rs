@@ -2,6 +2,7 @@
 
 use super::slab::Key;
 use crate::ids::Qpn;
+use crate::path::Path;
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, RejReason};
 use crate::wire::{Encap, Hop, Pmtu};
@@ -104,6 +105,12 @@ pub struct Peer {
     pub traffic_class: u8,
     /// The private data of the REQ, 56 bytes, or of the REP, 196.
     pub private_data: PrivateData,
+}
+
+impl Peer {
+    pub(crate) const fn path(&self) -> Path {
+        Path { local: self.local.ip(), remote: self.remote.ip() }
+    }
 }
 
 /// An event of a connection manager. Each kind comes at most once for a connection, and none after

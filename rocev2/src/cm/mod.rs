@@ -288,11 +288,7 @@ impl Cm {
     /// Ends the connections whose path is gone for good, each by [`CmEvent::PathLost`], or `DisconnectDone`
     /// where we were ending it. No message is sent any more.
     pub(crate) fn lose_paths(&mut self, now: Instant, lost: impl Fn(Path) -> bool) {
-        let path = |conn: &Connection| {
-            let Peer { local, remote, .. } = conn.peer;
-            Path { local: local.ip(), remote: remote.ip() }
-        };
-        for id in self.conns.select(|conn| lost(path(conn))) {
+        for id in self.conns.select(|conn| lost(conn.peer.path())) {
             self.lose_way(now, id);
         }
         self.transmits
@@ -323,8 +319,7 @@ impl Cm {
     pub(crate) fn handle_timeout(&mut self, now: Instant, mut silent: impl FnMut(Path)) {
         while let Some(id) = self.conns.pop_due(now) {
             if let Some(conn) = self.conns.get(id).filter(|conn| conn.state != State::Established) {
-                let Peer { local, remote, .. } = conn.peer;
-                silent(Path { local: local.ip(), remote: remote.ip() });
+                silent(conn.peer.path());
             }
             self.resend(now, id);
         }

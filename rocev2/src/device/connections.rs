@@ -4,6 +4,7 @@ use super::{Device, QpSlot};
 use crate::cm::{CmError, ConnId, Connect, ListenerId, QpSide, ReadLimits};
 use crate::env::Instant;
 use crate::ids::Qpn;
+use crate::path::Path;
 use core::net::{IpAddr, SocketAddr};
 
 impl Device {
@@ -56,11 +57,22 @@ impl Device {
         }
         let starting_psn = self.config.opening.psn(&mut self.rng);
         let conn = self.cm.connect(now, connect, starting_psn)?;
-        if let Some(peer) = self.cm.peer(conn).cloned() {
-            self.enter_path(conn, &peer);
-        }
+        let path = Path { local: connect.local.ip(), remote: connect.remote.ip() };
+        self.enter_path(conn, path, connect.hop);
         self.attach(now, connect.qpn, conn, false);
         Ok(conn)
+    }
+
+    /// Gives a connection the caller's name for it, by which [`Self::conn_owner`] finds what an event is for.
+    pub fn set_conn_owner(&mut self, conn: ConnId, owner: u64) {
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.owner = Some(owner);
+        }
+    }
+
+    /// The caller's name for a connection; `None` where it has none, or is closed.
+    pub fn conn_owner(&self, conn: ConnId) -> Option<u64> {
+        self.conns.get(&conn)?.owner
     }
 
     /// Confirms a connection that [`CmEvent::Connected`](crate::cm::CmEvent::Connected) offered.
