@@ -27,14 +27,10 @@ pub(crate) struct ConnectorCore {
     pub(super) phase: Phase,
     pub(super) conn: Option<ConnId>,
     pub(super) qp: Option<QpKey>,
-    /// The shared endpoint that it connects from.
-    pub(super) endpoint: Option<ObjectId>,
+    /// The values of its connect, on the active side.
+    pub(super) connect: Option<Box<Connect>>,
     /// The local port that it holds.
     pub(super) port: Option<SocketAddr>,
-    /// The peer of a connect.
-    pub(super) remote: Option<SocketAddr>,
-    /// A connect that waits for the peer's link-layer address.
-    pub(super) waiting: Option<Box<Connect>>,
     /// The connect, accept or disconnect that is pending.
     pub(super) pending: Option<RequestDone>,
     pub(super) event: Option<DisconnectEvent>,
@@ -50,10 +46,8 @@ impl ConnectorCore {
             phase: Phase::Idle,
             conn: None,
             qp: None,
-            endpoint: None,
+            connect: None,
             port: None,
-            remote: None,
-            waiting: None,
             pending: None,
             event: None,
             end: STATUS_CONNECTION_ABORTED,
@@ -210,7 +204,7 @@ impl Connectors {
         let Some(connector) = self.get(key) else { return };
         connector.step(step);
         let counters = &cx.shard.counters;
-        if connector.remote.is_some() { &counters.connects } else { &counters.accepts }.add();
+        if connector.connect.is_some() { &counters.connects } else { &counters.accepts }.add();
         let qp = connector.qp;
         if let Some((local, remote)) = connector.ends() {
             cx.trace(&Trace::Connected { local, remote });

@@ -1,7 +1,6 @@
 //! Connectors: how a connection ends, and what connection management tells of it.
 
 use super::core::Connectors;
-use super::request::PrivateData;
 use super::shared::{Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
@@ -14,7 +13,7 @@ use crate::status;
 use crate::upcall::Upcall;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
-use rocev2::cm::{CmEvent, Peer, ReadLimits};
+use rocev2::cm::{CmEvent, Peer, PrivateData, ReadLimits};
 use rocev2::counters::Snapshot;
 
 /// Tells the system that a connection is over, with what its QP counted.
@@ -95,7 +94,7 @@ impl Connectors {
     pub(crate) fn close(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey) {
         let Some(connector) = self.get(key) else { return };
         let (pending, qp) = (connector.pending.take(), connector.qp);
-        connector.waiting = None;
+        connector.connect = None;
         connector.event = None;
         let ends = connector.ends().filter(|_| connector.phase.is_connected());
         connector.step(Step::Close);
@@ -255,12 +254,14 @@ impl Connectors {
     /// The private data of a refusal can be read like that of an acceptance.
     fn keep_refusal(&mut self, key: ConnectorKey, private_data: &PrivateData) {
         let Some(connector) = self.get(key) else { return };
-        let Some(local) = connector.port.filter(|_| connector.phase == Phase::Connecting) else {
-            return;
-        };
-        let limits = ReadLimits { inbound: 0, outbound: 0 };
-        let peer = connector.remote.unwrap_or(local);
-        let info = Info { local, peer, limits, private_data: peer_data(private_data) };
-        connector.publish(info);
+        let Some(connect) = connector.connect.as_ref() else { return };
+        if connector.phase == Phase::Connecting {
+            connector.publish(Info {
+                local: connect.local,
+                peer: connect.remote,
+                limits: ReadLimits { inbound: 0, outbound: 0 },
+                private_data: peer_data(private_data),
+            });
+        }
     }
 }
