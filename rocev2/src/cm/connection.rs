@@ -38,7 +38,7 @@ pub(super) struct RequestKey {
 
 /// A peer's queue pair, which is in one connection at a time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct PeerQp {
+pub(super) struct PeerQpKey {
     pub(super) remote: IpAddr,
     pub(super) ca_guid: u64,
     pub(super) qpn: Qpn,
@@ -190,10 +190,10 @@ impl Connection {
     }
 
     /// The peer's queue pair, once it is known.
-    pub(super) fn peer_qp(&self) -> Option<PeerQp> {
+    pub(super) fn peer_qp(&self) -> Option<PeerQpKey> {
         self.remote_id?;
         let remote = self.peer.remote.ip();
-        Some(PeerQp { remote, ca_guid: self.ca_guid, qpn: self.peer.qpn })
+        Some(PeerQpKey { remote, ca_guid: self.ca_guid, qpn: self.peer.qpn })
     }
 
     /// Checks that a message comes from the peer's address, to ours: its IDs could be guessed.

@@ -2,7 +2,7 @@
 
 use super::Hop;
 use super::api::{CmEvent, ConnId, ListenerId, Peer, ReadLimits};
-use super::connection::{Connection, PeerQp, Request, RequestKey};
+use super::connection::{Connection, PeerQpKey, Request, RequestKey};
 use super::listener::Admission;
 use super::receive::{Effect, Ignored, Refusal};
 use super::state::{Event, State};
@@ -54,7 +54,7 @@ impl Cm {
     /// Finds the connection that the sender of a REQ cannot have any more, if the REQ is its own: a queue
     /// pair is in one connection at a time, and an ID names one.
     fn find_stale(&self, key: &RequestKey, qpn: Qpn) -> Option<ConnId> {
-        let peer_qp = PeerQp { remote: key.remote, ca_guid: key.ca_guid, qpn };
+        let peer_qp = PeerQpKey { remote: key.remote, ca_guid: key.ca_guid, qpn };
         let by_qp = self.conns.find_peer_qp(&peer_qp);
         by_qp.or_else(|| self.conns.find_identity(key, &[State::Established, State::DreqSent]))
     }
