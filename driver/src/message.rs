@@ -1,7 +1,7 @@
 //! The requests of the consumers' threads and the home to the poll core, and the end of each.
 
 use crate::abi::*;
-use crate::connector::request::{Accept, Connect, DisconnectEvent, PrivateData};
+use crate::connector::request::{Accept, CalleeData, Connect, DisconnectEvent};
 use crate::counters::Connection;
 use crate::cq::request::CreateCq;
 use crate::mr::request::{Initialize, Register};
@@ -117,7 +117,7 @@ pub(crate) enum Control {
     },
     Reject {
         connector: ObjectId,
-        private_data: Box<PrivateData>,
+        private_data: Box<CalleeData>,
     },
     Disconnect {
         connector: ObjectId,

@@ -3,7 +3,7 @@
 //! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come out by
 //! `poll_*`. A device acts only inside a call.
 
-use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, ReadLimits};
+use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits};
 use crate::counters::{Counter, Counters, Tally};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use mad_limiter::MadLimiter;
 
 pub use opening::Opening;
@@ -108,21 +108,11 @@ pub enum Event {
     },
 }
 
-/// The values of a connect.
-#[derive(Clone, Debug)]
-pub struct Connect<'a> {
-    /// The QP to connect.
-    pub qpn: Qpn,
-    /// Own address and a bound port.
-    pub local: SocketAddr,
-    /// The peer's address and port.
-    pub remote: SocketAddr,
-    /// Layer 2 towards the peer. A path in use keeps its hop.
-    pub hop: cm::Hop,
-    /// READs wanted per direction.
-    pub limits: ReadLimits,
-    /// At most 56 bytes for the peer's consumer.
-    pub private_data: &'a [u8],
+/// A connection that its owner has not released.
+struct Conn {
+    path: PathIndex,
+    /// The caller's name for it.
+    owner: Option<u64>,
 }
 
 struct QpSlot {
@@ -134,12 +124,6 @@ struct QpSlot {
     awaits_rtu: bool,
     /// In the ready queue.
     scheduled: bool,
-}
-
-/// A connection's QP, and the PSN at which the peer starts to send to it.
-struct ConnQp {
-    qpn: Qpn,
-    recv_psn: Psn,
 }
 
 /// A software RDMA NIC without clock, memory or wire.
@@ -184,10 +168,8 @@ pub struct Device {
     srqs: Srqs,
     cm: Cm,
     mad_limiter: MadLimiter,
-    conns: BTreeMap<ConnId, ConnQp>,
     paths: Paths,
-    /// The path of every connection that its owner has not released.
-    conn_paths: BTreeMap<ConnId, PathIndex>,
+    conns: BTreeMap<ConnId, Conn>,
     timers: Timers,
     ready: VecDeque<usize>,
     completions: Completions,
@@ -216,9 +198,8 @@ impl Device {
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
-            conns: BTreeMap::new(),
             paths: Paths::default(),
-            conn_paths: BTreeMap::new(),
+            conns: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_mrs),
@@ -288,9 +269,6 @@ impl Device {
         let Some((slot, entry)) = self.slot(qpn) else { return };
         let (send_depth, recv_depth) = entry.qp.depths();
         let (srq, path) = (entry.qp.srq(), entry.path);
-        if let Some(conn) = entry.conn {
-            self.conns.remove(&conn);
-        }
         if let Some(path) = path {
             self.paths.release(path);
         }
@@ -597,15 +575,16 @@ impl Device {
             match &event {
                 CmEvent::Connected { conn, .. } => self.bring_up(*conn),
                 CmEvent::Established { conn } => {
-                    if let Some(&ConnQp { qpn, .. }) = self.conns.get(conn) {
-                        self.attach(qpn, *conn, false);
+                    if let Some((_, entry)) = self.slot_of(*conn) {
+                        // A REQ may be spoofed; RTU or data proves the peer.
+                        entry.awaits_rtu = false;
+                        entry.qp.reserve_reorder_buffer();
                     }
                 }
-                CmEvent::Closed { conn } => {
-                    self.conns.remove(conn);
-                    self.leave_path(*conn);
+                CmEvent::Closed { conn } => self.leave_path(*conn),
+                CmEvent::ConnectRequest { conn, peer, .. } => {
+                    self.enter_path(*conn, peer.path(), peer.hop);
                 }
-                CmEvent::ConnectRequest { conn, peer, .. } => self.enter_path(*conn, peer),
                 CmEvent::PathLost { .. }
                 | CmEvent::Refused { .. }
                 | CmEvent::TimedOut { .. }
@@ -616,42 +595,40 @@ impl Device {
         }
     }
 
-    fn attach(&mut self, qpn: Qpn, conn: ConnId, awaits_rtu: bool) {
+    /// Ties a QP to a connection, for which REQ or REP was sent.
+    fn attach(&mut self, now: Instant, qpn: Qpn, conn: ConnId, awaits_rtu: bool) {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
             (entry.conn, entry.awaits_rtu) = (Some(conn), awaits_rtu);
-            // A REQ may be spoofed; RTU or data proves the peer.
-            if !awaits_rtu {
-                entry.qp.reserve_reorder_buffer();
-            }
-        }
-    }
-
-    /// Notes that REQ or REP was sent for the connection of a QP.
-    fn seed_rtt(&mut self, now: Instant, qpn: Qpn) {
-        let slot = self.slot_index(qpn);
-        if let Some(entry) = find(&mut self.qps, slot, qpn) {
             entry.qp.seed_rtt(now);
         }
     }
 
+    /// The queue pair of a connection. It may be gone, or belong to another connection by now, after a
+    /// refusal of this one.
+    fn slot_of(&mut self, conn: ConnId) -> Option<(usize, &mut QpSlot)> {
+        let qpn = self.cm.qp(conn)?.qpn;
+        let slot = self.slot_index(qpn);
+        let entry = find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))?;
+        Some((slot, entry))
+    }
+
     /// Moves the QP of a connection to RTS, as its peer is now known.
     fn bring_up(&mut self, conn: ConnId) {
-        let Some(&ConnQp { qpn, recv_psn }) = self.conns.get(&conn) else { return };
-        let Some(peer) = self.cm.peer(conn) else { return };
-        let peer_qp = peer_qp(qpn, peer, recv_psn, self.config.opening.msn);
-        let slot = self.slot_index(qpn);
-        if let Some(entry) =
-            find(&mut self.qps, slot, qpn).filter(|entry| entry.qp.state() == QpState::Init)
-        {
-            entry.qp.connect(peer_qp);
-            if let Some(&path) = self.conn_paths.get(&conn) {
-                self.paths.retain(path);
-                entry.path = Some(path);
-            }
-            if !entry.awaits_rtu {
-                entry.qp.reserve_reorder_buffer();
-            }
+        let (Some(peer), Some(qp)) = (self.cm.peer(conn), self.cm.qp(conn)) else { return };
+        let peer_qp = peer_qp(qp, peer, self.config.opening.msn);
+        let path = self.conns.get(&conn).map(|conn| conn.path);
+        let Some((_, entry)) = self.slot_of(conn) else { return };
+        if entry.qp.state() != QpState::Init {
+            return;
+        }
+        entry.qp.connect(peer_qp);
+        entry.path = path;
+        if !entry.awaits_rtu {
+            entry.qp.reserve_reorder_buffer();
+        }
+        if let Some(path) = path {
+            self.paths.retain(path);
         }
     }
 
@@ -711,13 +688,6 @@ impl Device {
         let entry = self.qps[slot].as_deref().filter(|entry| entry.qp.qpn() == qpn)?;
         Some((slot, entry))
     }
-
-    fn capped(&self, limits: ReadLimits) -> ReadLimits {
-        ReadLimits {
-            inbound: limits.inbound.min(self.config.max_reads),
-            outbound: limits.outbound.min(self.config.max_reads),
-        }
-    }
 }
 
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
@@ -733,7 +703,7 @@ fn count_received(counters: &Counters, packet: &Packet<'_>, handled: Result<(), 
 }
 
 /// The peer, as connection management found it, in the form that the engines need.
-fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn, first_msn: Msn) -> PeerQp {
+fn peer_qp(own: QpSide, peer: &cm::Peer, first_msn: Msn) -> PeerQp {
     PeerQp {
         qpn: peer.qpn,
         encap: Encap {
@@ -746,11 +716,11 @@ fn peer_qp(own: Qpn, peer: &cm::Peer, recv_psn: Psn, first_msn: Msn) -> PeerQp {
             hop_limit: 64,
             ip_id: 0,
             flow_label: 0,
-            src_port: wire::source_port(peer.flow_label, own, peer.qpn),
+            src_port: wire::source_port(peer.flow_label, own.qpn, peer.qpn),
         },
         pmtu: peer.pmtu,
         send_psn: peer.starting_psn,
-        recv_psn,
+        recv_psn: own.starting_psn,
         first_msn,
         inbound_reads: peer.limits.inbound,
         outbound_reads: peer.limits.outbound,

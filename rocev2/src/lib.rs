@@ -46,7 +46,7 @@
 //! | probe | a request without effect whose ACK shows what the peer has | RFC 8985: tail loss probe |
 //! | unsolicited ACK | an ACK that is repeated without a request | IBTA: unsolicited acknowledge |
 //! | token bucket | it paces a queue pair to the rate of congestion control | DCQCN: rate limiter |
-//! | owner | the caller's name for a queue pair or a shared receive queue | verbs: context |
+//! | owner | the caller's name for a queue pair, a shared receive queue or a connection | verbs: context |
 //! | release | the caller's last word on a connection; its ID is gone after `Closed` | `rdma_destroy_id` |
 //! | time-wait | the time for which the IDs of an ended connection are remembered | IBTA: TimeWait |
 //! | stale | of a connection: the peer has started anew and no longer has it | IBTA: stale connection |
@@ -71,7 +71,8 @@ pub mod qp;
 mod timer;
 pub mod wire;
 
-pub use device::{Connect, Device, DeviceConfig, Event, Opening};
+pub use cm::Connect;
+pub use device::{Device, DeviceConfig, Event, Opening};
 
 /// The README's code compiles.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! Connectors: how a connection that a peer asked for begins, or does not.
 
 use super::core::{Connectors, claim_qp};
-use super::request::{Accept, PrivateData};
+use super::request::{Accept, CalleeData};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
@@ -59,7 +59,7 @@ impl Connectors {
     }
 
     /// Both uses: an incoming request, or the terms of an answer.
-    pub(crate) fn reject(&mut self, cx: &mut Cx, id: ObjectId, private_data: &PrivateData) {
+    pub(crate) fn reject(&mut self, cx: &mut Cx, id: ObjectId, private_data: &CalleeData) {
         let Some(connector) = Self::key(cx, id).and_then(|key| self.get(key)) else { return };
         if !connector.step(Step::Reject) {
             return;

@@ -1,14 +1,13 @@
 //! A connector for its consumer.
 
-use super::request::{Accept, Connect, DisconnectEvent, PrivateData};
+use super::request::{Accept, Connect, DisconnectEvent};
 use super::shared::ConnectorObject;
 use crate::abi::*;
 use crate::endpoint::shared::SharedEndpointObject;
-use crate::limits::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
 use crate::message::{Control, RequestDone};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
 use crate::object::entry::{Buffer, Bytes, Handle, Out, entry};
-use crate::object::shared::{Context, ObjectId};
+use crate::object::shared::Context;
 use crate::qp::shared::QpObject;
 use core::ffi::c_void;
 use core::net::SocketAddr;
@@ -37,18 +36,9 @@ fn limits(inbound: ULONG, outbound: ULONG) -> ReadLimits {
     ReadLimits { inbound: cap(inbound), outbound: cap(outbound) }
 }
 
-/// Copies private data of at most `max` bytes.
-fn private_data(data: &Bytes<'_>, max: usize) -> Result<PrivateData, NTSTATUS> {
-    PrivateData::from_slice(data.at_most(max)?).map_err(|_| STATUS_INVALID_BUFFER_SIZE)
-}
-
-/// The arguments of a connect beside its connector and its own end.
-struct ConnectArguments<'a> {
-    qp: Handle<'a, QpObject>,
-    remote: Option<SocketAddr>,
-    limits: ReadLimits,
-    data: Bytes<'a>,
-    done: RequestDone,
+/// Copies private data of at most `MAX` bytes.
+fn private_data<const MAX: usize>(data: &Bytes<'_>) -> Result<heapless::Vec<u8, MAX>, NTSTATUS> {
+    heapless::Vec::from_slice(data.at_most(MAX)?).map_err(|_| STATUS_INVALID_BUFFER_SIZE)
 }
 
 entry! {
@@ -72,8 +62,16 @@ entry! {
     ) -> NTSTATUS {
         let local = local.ok_or(STATUS_INVALID_ADDRESS)?;
         let done = RequestDone::new(completion, context)?;
-        let limits = limits(inbound, outbound);
-        connector.connect(local, None, ConnectArguments { qp, remote, limits, data, done })
+        let qp = qp.open()?;
+        let what = Connect {
+            qp: qp.base.id,
+            local,
+            endpoint: None,
+            remote: remote.ok_or(STATUS_INVALID_ADDRESS)?,
+            limits: limits(inbound, outbound),
+            private_data: private_data(&data)?,
+        };
+        connector.connect(qp, what, done)
     }
 }
 
@@ -95,9 +93,16 @@ entry! {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let done = RequestDone::new(completion, context)?;
-        let limits = limits(inbound, outbound);
-        let (local, id) = (endpoint.shared.local, endpoint.base.id);
-        connector.connect(local, Some(id), ConnectArguments { qp, remote, limits, data, done })
+        let qp = qp.open()?;
+        let what = Connect {
+            qp: qp.base.id,
+            local: endpoint.shared.local,
+            endpoint: Some(endpoint.base.id),
+            remote: remote.ok_or(STATUS_INVALID_ADDRESS)?,
+            limits: limits(inbound, outbound),
+            private_data: private_data(&data)?,
+        };
+        connector.connect(qp, what, done)
     }
 }
 
@@ -134,37 +139,22 @@ entry! {
     }
 }
 
-/// The arguments of an accept beside its connector.
-struct AcceptArguments<'a> {
-    qp: Handle<'a, QpObject>,
-    limits: ReadLimits,
-    data: Bytes<'a>,
-    event: DisconnectEvent,
-    done: RequestDone,
-}
-
 impl ConnectorObject {
     fn connect(
         &self,
-        local: SocketAddr,
-        endpoint: Option<ObjectId>,
-        arguments: ConnectArguments<'_>,
+        qp: &QpObject,
+        what: Connect,
+        done: RequestDone,
     ) -> Result<NTSTATUS, NTSTATUS> {
-        let ConnectArguments { qp, remote, limits, data, done } = arguments;
-        let qp = qp.open()?;
-        let remote = remote.ok_or(STATUS_INVALID_ADDRESS)?;
-        let private_data = private_data(&data, MAX_CALLER_DATA)?;
         if !self.same_provider(qp) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        if local.is_ipv4() != remote.is_ipv4() {
+        if what.local.is_ipv4() != what.remote.is_ipv4() {
             return Err(STATUS_NETWORK_UNREACHABLE);
         }
-        if remote.port() == 0 {
+        if what.remote.port() == 0 {
             return Err(STATUS_CONNECTION_REFUSED);
         }
-        let qp = qp.base.id;
-        let what = Connect { qp, local, endpoint, remote, limits, private_data };
         let what = self.base.shard.boxed(what)?;
         request(self.base.shard(), Control::Connect { connector: self.base.id, what, done })
     }
@@ -180,14 +170,10 @@ impl ConnectorObject {
         )
     }
 
-    fn accept(&self, arguments: AcceptArguments<'_>) -> Result<NTSTATUS, NTSTATUS> {
-        let AcceptArguments { qp, limits, data, event, done } = arguments;
-        let qp = qp.open()?;
-        let private_data = private_data(&data, MAX_CALLEE_DATA)?;
+    fn accept(&self, qp: &QpObject, what: Accept, done: RequestDone) -> Result<NTSTATUS, NTSTATUS> {
         if !self.same_provider(qp) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let what = Accept { qp: qp.base.id, limits, private_data, event };
         let what = self.base.shard.boxed(what)?;
         request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
     }
@@ -209,8 +195,9 @@ entry! {
     ) -> NTSTATUS {
         let event = DisconnectEvent::Plain(event, Context::new(event_context));
         let done = RequestDone::new(completion, context)?;
-        let limits = limits(inbound, outbound);
-        connector.accept(AcceptArguments { qp, limits, data, event, done })
+        let qp = qp.open()?;
+        let (limits, private_data) = (limits(inbound, outbound), private_data(&data)?);
+        connector.accept(qp, Accept { qp: qp.base.id, limits, private_data, event }, done)
     }
 }
 
@@ -231,8 +218,9 @@ entry! {
         connector.base.check_2_1()?;
         let event = DisconnectEvent::WithReason(event, Context::new(event_context));
         let done = RequestDone::new(completion, context)?;
-        let limits = limits(inbound, outbound);
-        connector.accept(AcceptArguments { qp, limits, data, event, done })
+        let qp = qp.open()?;
+        let (limits, private_data) = (limits(inbound, outbound), private_data(&data)?);
+        connector.accept(qp, Accept { qp: qp.base.id, limits, private_data, event }, done)
     }
 }
 
@@ -243,7 +231,7 @@ entry! {
         connector: &ConnectorObject,
         data: Bytes<'_> = Bytes::new(data: *const c_void, data_len: ULONG),
     ) -> NTSTATUS {
-        let private_data = connector.base.shard.boxed(private_data(&data, MAX_CALLEE_DATA)?)?;
+        let private_data = connector.base.shard.boxed(private_data(&data)?)?;
         let sent = connector.base.shard().request_if(|| {
             connector.shared.leave_rejectable()?;
             Ok(Control::Reject { connector: connector.base.id, private_data })

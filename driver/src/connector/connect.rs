@@ -1,6 +1,6 @@
 //! Connectors: how a connection of ours begins.
 
-use super::core::{Connectors, claim_qp};
+use super::core::{Connectors, claim_qp, owner};
 use super::request::{Connect, DisconnectEvent};
 use super::state::{Phase, Step};
 use crate::abi::*;
@@ -35,7 +35,7 @@ impl Connectors {
         let (local, remote) = (what.local.ip(), what.remote.ip());
         let Some(connector) = self.get(key) else { return };
         connector.pending = Some(done);
-        connector.waiting = Some(what);
+        connector.connect = Some(what);
         connector.step(Step::Connect);
         // A frame to an own address comes back here (`crate::turn::loopback`).
         let own = cx.owns(remote).then_some(cx.paths.mac);
@@ -87,9 +87,7 @@ impl Connectors {
         if let Some(endpoint) = what.endpoint {
             cx.lifetimes.add_parent(id, endpoint);
         }
-        connector.endpoint = what.endpoint;
         connector.port = Some(what.local);
-        connector.remote = Some(what.remote);
         Ok(key)
     }
 
@@ -118,7 +116,7 @@ impl Connectors {
         let mut index = 0;
         while let Some(&key) = self.resolving.get(index) {
             let waits = self.get(key).is_some_and(|connector| {
-                connector.waiting.as_ref().is_some_and(|what| what.remote.ip() == remote)
+                connector.connect.as_ref().is_some_and(|what| what.remote.ip() == remote)
             });
             if !waits {
                 index += 1;
@@ -144,7 +142,7 @@ impl Connectors {
     ) {
         let mut index = 0;
         while let Some(&key) = self.resolving.get(index) {
-            let local = self.get(key).and_then(|connector| connector.waiting.as_ref());
+            let local = self.get(key).and_then(|connector| connector.connect.as_ref());
             if local.is_some_and(|what| addresses.contains(&what.local.ip())) {
                 index += 1;
             } else {
@@ -164,7 +162,7 @@ impl Connectors {
     ) {
         let src_mac = Mac(cx.paths.mac);
         let Some(connector) = self.get(key) else { return };
-        let Some(what) = connector.waiting.take() else { return };
+        let Some(what) = &connector.connect else { return };
         let Some(qpn) = connector.qp.and_then(|qp| qps.get(qp)).map(|qp| qp.qpn) else { return };
         let request = DeviceConnect {
             qpn,
@@ -178,7 +176,7 @@ impl Connectors {
             Ok(conn) => {
                 connector.conn = Some(conn);
                 connector.step(Step::Send);
-                self.conns.insert(conn, key);
+                cx.device.set_conn_owner(conn, owner(key));
             }
             Err(error) => self.fail_attempt(cx, qps, key, status::cm_error(error)),
         }
@@ -195,9 +193,8 @@ impl Connectors {
         let Some(connector) = self.get(key) else { return };
         connector.step(Step::Fail);
         let id = connector.object.base.id;
-        let (pending, remote) = (connector.pending.take(), connector.remote);
-        let endpoint = connector.endpoint.take();
-        connector.waiting = None;
+        let (pending, connect) = (connector.pending.take(), connector.connect.take());
+        let remote = connect.as_ref().map(|connect| connect.remote);
         cx.shard.counters.failures.add();
         cx.trace(&Trace::NotConnected { remote, status });
         // Before the QP is let go, whose close may wait for this.
@@ -206,7 +203,7 @@ impl Connectors {
         }
         self.release_conn(cx, key);
         self.release_qp(cx, qps, key);
-        if let Some(endpoint) = endpoint {
+        if let Some(endpoint) = connect.and_then(|connect| connect.endpoint) {
             cx.remove_parent(id, endpoint);
         }
     }

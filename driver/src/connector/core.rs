@@ -14,28 +14,23 @@ use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::qp::core::Qps;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use rocev2::cm::{ConnId, Peer, ReadLimits};
 use rocev2::qp::QpState;
-use slotmap::SlotMap;
+use slotmap::{Key as _, KeyData, SlotMap};
 
 pub(crate) struct ConnectorCore {
     pub(super) object: Arc<ConnectorObject>,
     pub(super) phase: Phase,
     pub(super) conn: Option<ConnId>,
     pub(super) qp: Option<QpKey>,
-    /// The shared endpoint that it connects from.
-    pub(super) endpoint: Option<ObjectId>,
+    /// The values of its connect, on the active side.
+    pub(super) connect: Option<Box<Connect>>,
     /// The local port that it holds.
     pub(super) port: Option<SocketAddr>,
-    /// The peer of a connect.
-    pub(super) remote: Option<SocketAddr>,
-    /// A connect that waits for the peer's link-layer address.
-    pub(super) waiting: Option<Box<Connect>>,
     /// The connect, accept or disconnect that is pending.
     pub(super) pending: Option<RequestDone>,
     pub(super) event: Option<DisconnectEvent>,
@@ -51,10 +46,8 @@ impl ConnectorCore {
             phase: Phase::Idle,
             conn: None,
             qp: None,
-            endpoint: None,
+            connect: None,
             port: None,
-            remote: None,
-            waiting: None,
             pending: None,
             event: None,
             end: STATUS_CONNECTION_ABORTED,
@@ -117,11 +110,15 @@ impl ConnectorCore {
     }
 }
 
+/// The name of a connector for the device, which keeps it beside the connection.
+pub(super) fn owner(key: ConnectorKey) -> u64 {
+    key.data().as_ffi()
+}
+
 /// The connectors.
 #[derive(Default)]
 pub(crate) struct Connectors {
     pub(super) table: SlotMap<ConnectorKey, Box<ConnectorCore>>,
-    pub(super) conns: BTreeMap<ConnId, ConnectorKey>,
     /// Those that wait for the peer's link-layer address.
     pub(super) resolving: Vec<ConnectorKey>,
 }
@@ -143,7 +140,7 @@ impl Connectors {
     ) -> Context {
         let make = |object| ConnectorCore::requested(object, conn, peer, port);
         let (key, context) = self.insert(cx, parents, make);
-        self.conns.insert(conn, key);
+        cx.device.set_conn_owner(conn, owner(key));
         context
     }
 
@@ -177,9 +174,9 @@ impl Connectors {
         self.table.get_mut(key).map(|connector| &mut **connector)
     }
 
-    pub(super) fn of(&mut self, conn: ConnId) -> Option<(ConnectorKey, &mut ConnectorCore)> {
-        let key = *self.conns.get(&conn)?;
-        self.get(key).map(|connector| (key, connector))
+    /// The connector of a connection, until it lets the connection go.
+    pub(crate) fn of(cx: &Cx, conn: ConnId) -> Option<ConnectorKey> {
+        cx.device.conn_owner(conn).map(|owner| KeyData::from_ffi(owner).into())
     }
 
     /// The connections that are established.
@@ -207,8 +204,8 @@ impl Connectors {
         let Some(connector) = self.get(key) else { return };
         connector.step(step);
         let counters = &cx.shard.counters;
-        if connector.remote.is_some() { &counters.connects } else { &counters.accepts }.add();
-        let (conn, qp) = (connector.conn, connector.qp);
+        if connector.connect.is_some() { &counters.connects } else { &counters.accepts }.add();
+        let qp = connector.qp;
         if let Some((local, remote)) = connector.ends() {
             cx.trace(&Trace::Connected { local, remote });
         }
@@ -222,7 +219,7 @@ impl Connectors {
             qp.object.shared.connected.store(true, Ordering::Release);
         } else {
             // It failed or was flushed before; that was no news as long as nothing was established.
-            self.handle_qp_failure(cx, qps, conn);
+            self.handle_qp_failure(cx, qps, key);
         }
     }
 
@@ -231,7 +228,6 @@ impl Connectors {
         let Some(connector) = self.get(key) else { return };
         let (conn, port) = (connector.conn.take(), connector.port.take());
         if let Some(conn) = conn {
-            self.conns.remove(&conn);
             cx.device.release(cx.now, conn);
         }
         if let Some(port) = port {

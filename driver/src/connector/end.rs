@@ -1,7 +1,6 @@
 //! Connectors: how a connection ends, and what connection management tells of it.
 
 use super::core::Connectors;
-use super::request::PrivateData;
 use super::shared::{Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
@@ -14,7 +13,7 @@ use crate::status;
 use crate::upcall::Upcall;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
-use rocev2::cm::{CmEvent, ConnId, Peer, ReadLimits};
+use rocev2::cm::{CmEvent, Peer, PrivateData, ReadLimits};
 use rocev2::counters::Snapshot;
 
 /// Tells the system that a connection is over, with what its QP counted.
@@ -40,7 +39,9 @@ impl Connectors {
         id: ObjectId,
         done: RequestDone,
     ) {
-        let Some(connector) = Self::key(cx, id).and_then(|key| self.get(key)) else {
+        let key = Self::key(cx, id);
+        let found = key.and_then(|key| self.get(key).map(|connector| (key, connector)));
+        let Some((key, connector)) = found else {
             return cx.request_done(done, STATUS_INVALID_PARAMETER);
         };
         let (qp, phase) = (connector.qp, connector.phase);
@@ -55,7 +56,7 @@ impl Connectors {
                 }
                 if cx.device.disconnect(cx.now, conn).is_err() {
                     // The peer's own notice crossed ours.
-                    self.finish_disconnect(cx, qps, conn, STATUS_SUCCESS);
+                    self.finish_disconnect(cx, qps, key, STATUS_SUCCESS);
                 }
             }
             // The peer has said its part already.
@@ -68,8 +69,14 @@ impl Connectors {
         }
     }
 
-    fn finish_disconnect(&mut self, cx: &mut Cx, qps: &mut Qps, conn: ConnId, status: NTSTATUS) {
-        let Some((_, connector)) = self.of(conn) else { return };
+    fn finish_disconnect(
+        &mut self,
+        cx: &mut Cx,
+        qps: &mut Qps,
+        key: ConnectorKey,
+        status: NTSTATUS,
+    ) {
+        let Some(connector) = self.get(key) else { return };
         if !connector.step(Step::Done) {
             return;
         }
@@ -87,7 +94,7 @@ impl Connectors {
     pub(crate) fn close(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey) {
         let Some(connector) = self.get(key) else { return };
         let (pending, qp) = (connector.pending.take(), connector.qp);
-        connector.waiting = None;
+        connector.connect = None;
         connector.event = None;
         let ends = connector.ends().filter(|_| connector.phase.is_connected());
         connector.step(Step::Close);
@@ -105,22 +112,24 @@ impl Connectors {
     /// A QP was flushed because it lost its CQ.
     pub(crate) fn handle_dead_qp(&mut self, cx: &mut Cx, qps: &Qps, qp: QpKey) {
         let connector = qps.get(qp).and_then(|qp| qp.connector);
-        let conn = connector.and_then(|key| self.get(key)).and_then(|connector| connector.conn);
-        self.handle_qp_failure(cx, qps, conn);
+        if let Some(key) = connector {
+            self.handle_qp_failure(cx, qps, key);
+        }
     }
 
     /// Handles a QP that failed by itself: the peer and the consumer learn of it.
-    pub(crate) fn handle_qp_failure(&mut self, cx: &mut Cx, qps: &Qps, conn: Option<ConnId>) {
-        let Some(conn) = conn else { return };
-        if self.break_connection(cx, qps, conn, EndedBy::Failure) {
+    pub(crate) fn handle_qp_failure(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey) {
+        if self.break_connection(cx, qps, key, EndedBy::Failure)
+            && let Some(conn) = self.get(key).and_then(|connector| connector.conn)
+        {
             // An attempt that was not established has nothing to end.
             let _ = cx.device.disconnect(cx.now, conn);
         }
     }
 
     /// [`Self::lose_connection`], and not by the peer's orderly end.
-    fn break_connection(&mut self, cx: &mut Cx, qps: &Qps, conn: ConnId, by: EndedBy) -> bool {
-        let broke = self.lose_connection(cx, qps, conn, by);
+    fn break_connection(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey, by: EndedBy) -> bool {
+        let broke = self.lose_connection(cx, qps, key, by);
         if broke {
             cx.shard.counters.errors.add();
         }
@@ -128,8 +137,8 @@ impl Connectors {
     }
 
     /// The connection is over without the consumer's doing. True: it was established.
-    fn lose_connection(&mut self, cx: &mut Cx, qps: &Qps, conn: ConnId, by: EndedBy) -> bool {
-        let Some((_, connector)) = self.of(conn) else { return false };
+    fn lose_connection(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey, by: EndedBy) -> bool {
+        let Some(connector) = self.get(key) else { return false };
         if !connector.step(Step::Lose) {
             return false;
         }
@@ -147,8 +156,8 @@ impl Connectors {
     }
 
     /// A connection that was not established failed with `status`.
-    fn fail_connecting(&mut self, cx: &mut Cx, qps: &mut Qps, conn: ConnId, status: NTSTATUS) {
-        let Some((key, connector)) = self.of(conn) else { return };
+    fn fail_connecting(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey, status: NTSTATUS) {
+        let Some(connector) = self.get(key) else { return };
         let failures = &cx.shard.counters.failures;
         match connector.phase {
             Phase::Connecting => self.fail_attempt(cx, qps, key, status),
@@ -187,41 +196,41 @@ impl Connectors {
     }
 
     pub(crate) fn handle_event(&mut self, cx: &mut Cx, qps: &mut Qps, event: CmEvent) {
+        let Some(key) = Self::of(cx, event.conn()) else { return };
         match event {
             // The listener handles it, and makes a connector of it.
             CmEvent::ConnectRequest { .. } => {}
-            CmEvent::Connected { conn, peer } => self.handle_connected(cx, conn, &peer),
-            CmEvent::Established { conn } => self.handle_established(cx, qps, conn),
-            CmEvent::Refused { conn, reason, private_data } => {
-                self.keep_refusal(conn, &private_data);
-                if !self.break_connection(cx, qps, conn, EndedBy::Peer) {
-                    self.fail_connecting(cx, qps, conn, status::refusal(reason));
+            CmEvent::Connected { peer, .. } => self.handle_connected(cx, key, &peer),
+            CmEvent::Established { .. } => self.handle_established(cx, qps, key),
+            CmEvent::Refused { reason, private_data, .. } => {
+                self.keep_refusal(key, &private_data);
+                if !self.break_connection(cx, qps, key, EndedBy::Peer) {
+                    self.fail_connecting(cx, qps, key, status::refusal(reason));
                 }
             }
-            CmEvent::TimedOut { conn } => self.fail_connecting(cx, qps, conn, STATUS_IO_TIMEOUT),
-            CmEvent::PeerDisconnected { conn, .. } => {
-                if !self.lose_connection(cx, qps, conn, EndedBy::Peer) {
-                    self.finish_disconnect(cx, qps, conn, STATUS_SUCCESS);
-                    self.fail_connecting(cx, qps, conn, STATUS_CONNECTION_ABORTED);
+            CmEvent::TimedOut { .. } => self.fail_connecting(cx, qps, key, STATUS_IO_TIMEOUT),
+            CmEvent::PeerDisconnected { .. } => {
+                if !self.lose_connection(cx, qps, key, EndedBy::Peer) {
+                    self.finish_disconnect(cx, qps, key, STATUS_SUCCESS);
+                    self.fail_connecting(cx, qps, key, STATUS_CONNECTION_ABORTED);
                 }
             }
-            CmEvent::PathLost { conn } => {
-                if !self.break_connection(cx, qps, conn, EndedBy::Path) {
-                    self.fail_connecting(cx, qps, conn, STATUS_NETWORK_UNREACHABLE);
+            CmEvent::PathLost { .. } => {
+                if !self.break_connection(cx, qps, key, EndedBy::Path) {
+                    self.fail_connecting(cx, qps, key, STATUS_NETWORK_UNREACHABLE);
                 }
             }
-            CmEvent::DisconnectDone { conn, timed_out } => {
+            CmEvent::DisconnectDone { timed_out, .. } => {
                 let status = if timed_out { STATUS_IO_TIMEOUT } else { STATUS_SUCCESS };
-                self.finish_disconnect(cx, qps, conn, status);
+                self.finish_disconnect(cx, qps, key, status);
             }
-            CmEvent::Closed { conn } => {
-                self.conns.remove(&conn);
-            }
+            // The connector has let it go.
+            CmEvent::Closed { .. } => {}
         }
     }
 
-    fn handle_connected(&mut self, cx: &mut Cx, conn: ConnId, peer: &Peer) {
-        let Some((_, connector)) = self.of(conn) else { return };
+    fn handle_connected(&mut self, cx: &mut Cx, key: ConnectorKey, peer: &Peer) {
+        let Some(connector) = self.get(key) else { return };
         if connector.phase.next(Step::Answer).is_err() {
             return;
         }
@@ -233,8 +242,8 @@ impl Connectors {
         }
     }
 
-    fn handle_established(&mut self, cx: &mut Cx, qps: &Qps, conn: ConnId) {
-        let Some((key, connector)) = self.of(conn) else { return };
+    fn handle_established(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey) {
+        let Some(connector) = self.get(key) else { return };
         if connector.phase.next(Step::Confirm).is_err() {
             return;
         }
@@ -243,14 +252,16 @@ impl Connectors {
     }
 
     /// The private data of a refusal can be read like that of an acceptance.
-    fn keep_refusal(&mut self, conn: ConnId, private_data: &PrivateData) {
-        let Some((_, connector)) = self.of(conn) else { return };
-        let Some(local) = connector.port.filter(|_| connector.phase == Phase::Connecting) else {
-            return;
-        };
-        let limits = ReadLimits { inbound: 0, outbound: 0 };
-        let peer = connector.remote.unwrap_or(local);
-        let info = Info { local, peer, limits, private_data: peer_data(private_data) };
-        connector.publish(info);
+    fn keep_refusal(&mut self, key: ConnectorKey, private_data: &PrivateData) {
+        let Some(connector) = self.get(key) else { return };
+        let Some(connect) = connector.connect.as_ref() else { return };
+        if connector.phase == Phase::Connecting {
+            connector.publish(Info {
+                local: connect.local,
+                peer: connect.remote,
+                limits: ReadLimits { inbound: 0, outbound: 0 },
+                private_data: peer_data(private_data),
+            });
+        }
     }
 }

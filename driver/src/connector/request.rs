@@ -1,12 +1,16 @@
 //! A consumer's requests to the poll core for a connector.
 
 use crate::abi::*;
+use crate::limits::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
 use crate::object::id::{Context, ObjectId};
 use core::net::SocketAddr;
 use rocev2::cm::ReadLimits;
 
-/// Private data as connection management takes and gives it.
-pub(crate) type PrivateData = heapless::Vec<u8, 196>;
+/// Private data of a connect.
+pub(crate) type CallerData = heapless::Vec<u8, MAX_CALLER_DATA>;
+
+/// Private data of an accept or a reject.
+pub(crate) type CalleeData = heapless::Vec<u8, MAX_CALLEE_DATA>;
 
 /// The receiver of the disconnect event.
 #[derive(Clone, Copy)]
@@ -15,22 +19,23 @@ pub(crate) enum DisconnectEvent {
     WithReason(Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>, Context),
 }
 
-/// A connect on its way to the core.
+/// The values of a connect: made by the call, and kept by the connector until the attempt fails or the connector
+/// is closed.
 pub(crate) struct Connect {
     pub(crate) qp: ObjectId,
-    /// The port is 0 for any.
+    /// The port is 0 for any, until the core has taken one.
     pub(crate) local: SocketAddr,
     /// The shared endpoint that has `local` for the connection.
     pub(crate) endpoint: Option<ObjectId>,
     pub(crate) remote: SocketAddr,
     pub(crate) limits: ReadLimits,
-    pub(crate) private_data: PrivateData,
+    pub(crate) private_data: CallerData,
 }
 
 /// An accept on its way to the core.
 pub(crate) struct Accept {
     pub(crate) qp: ObjectId,
     pub(crate) limits: ReadLimits,
-    pub(crate) private_data: PrivateData,
+    pub(crate) private_data: CalleeData,
     pub(crate) event: DisconnectEvent,
 }

@@ -1,13 +1,13 @@
 //! The state of a connector that the consumer's thread and the poll core share.
 
-use super::request::PrivateData;
+use super::request::CalleeData;
 use crate::abi::*;
 use crate::limits::MAX_CALLEE_DATA;
 use crate::object::shared::Object;
 use crate::sync::Latest;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU8, Ordering};
-use rocev2::cm::ReadLimits;
+use rocev2::cm::{PrivateData, ReadLimits};
 
 /// A connector.
 pub(crate) type ConnectorObject = Object<NDK_CONNECTOR, ConnectorShared>;
@@ -15,7 +15,7 @@ pub(crate) type ConnectorObject = Object<NDK_CONNECTOR, ConnectorShared>;
 /// Private data as a consumer gets it: never more than the adapter says. A REP has room for 48 bytes
 /// more than a consumer of this interface can send; what another peer puts there is cut, as a
 /// consumer that sizes its buffer by `MaxCalleeData` and never asks could not take it.
-pub(crate) type PeerData = heapless::Vec<u8, MAX_CALLEE_DATA>;
+pub(crate) type PeerData = CalleeData;
 
 /// The part of a peer's private data that a consumer gets.
 pub(crate) fn peer_data(data: &PrivateData) -> PeerData {

@@ -154,7 +154,9 @@ impl State {
                 Event::Cm(event) => connectors.handle_event(cx, qps, event),
                 Event::QpFailed { conn, qpn, failure } => {
                     cx.trace(&Trace::QpFailed { qpn, failure, code: reason::code(failure) });
-                    connectors.handle_qp_failure(cx, qps, conn);
+                    if let Some(key) = conn.and_then(|conn| Connectors::of(cx, conn)) {
+                        connectors.handle_qp_failure(cx, qps, key);
+                    }
                 }
                 Event::SrqLow { owner } => {
                     cx.upcalls.push_back(Upcall::SrqLow { srq: of_owner(owner) });

@@ -2,6 +2,7 @@
 
 use super::slab::Key;
 use crate::ids::Qpn;
+use crate::path::Path;
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, RejReason};
 use crate::wire::{Encap, Hop, Pmtu};
@@ -59,37 +60,18 @@ pub type PrivateData = heapless::Vec<u8, REP_PRIVATE_DATA>;
 
 /// The values of a connect.
 #[derive(Clone, Debug)]
-pub(crate) struct ConnectParams<'a> {
-    /// Our endpoint, bound by the caller.
+pub struct Connect<'a> {
+    /// The QP to connect.
+    pub qpn: Qpn,
+    /// Own address and a bound port.
     pub local: SocketAddr,
-    /// The listener's endpoint.
+    /// The peer's address and port.
     pub remote: SocketAddr,
-    /// Layer 2 towards the peer.
+    /// Layer 2 towards the peer. A path in use keeps its hop.
     pub hop: Hop,
-    /// Our queue pair.
-    pub qp: QpSide,
-    /// Our read limits, capped to those of the adapter.
+    /// READs wanted per direction, up to those of the adapter.
     pub limits: ReadLimits,
-    /// The path MTU to ask for, capped to that of the port.
-    pub pmtu: Pmtu,
-    /// RNR retries for the peer's queue pair; 7 is without limit.
-    pub rnr_retry: u8,
-    /// Transport retries for both queue pairs, up to 7.
-    pub retry_count: u8,
-    /// At most [`REQ_PRIVATE_DATA`] bytes.
-    pub private_data: &'a [u8],
-}
-
-/// The values of an accept.
-#[derive(Clone, Debug)]
-pub(crate) struct AcceptParams<'a> {
-    /// Our queue pair, which can receive by now.
-    pub qp: QpSide,
-    /// Our read limits; they may lower the negotiated ones.
-    pub limits: ReadLimits,
-    /// RNR retries for the peer's queue pair; 7 is without limit.
-    pub rnr_retry: u8,
-    /// At most [`REP_PRIVATE_DATA`] bytes.
+    /// At most [`REQ_PRIVATE_DATA`] bytes for the peer's consumer.
     pub private_data: &'a [u8],
 }
 
@@ -123,6 +105,12 @@ pub struct Peer {
     pub traffic_class: u8,
     /// The private data of the REQ, 56 bytes, or of the REP, 196.
     pub private_data: PrivateData,
+}
+
+impl Peer {
+    pub(crate) const fn path(&self) -> Path {
+        Path { local: self.local.ip(), remote: self.remote.ip() }
+    }
 }
 
 /// An event of a connection manager. Each kind comes at most once for a connection, and none after

@@ -20,6 +20,9 @@ pub struct CmConfig {
     pub ack_timeout_code: u8,
     /// Transport retries of our queue pairs, at least, 0..=7.
     pub retry_count: u8,
+    /// RNR retries that the peer's queue pair is asked to make, 0..=7. The default is 7, without limit,
+    /// because NDK consumers post their receives after accept has returned.
+    pub rnr_retry: u8,
     /// Target ACK delay announced in REP; 5 bits.
     pub target_ack_delay_code: u8,
     /// Service timeout announced in MRA, while our consumer takes its time; 5 bits.
@@ -71,6 +74,7 @@ impl Default for CmConfig {
             packet_lifetime_code: 16,
             ack_timeout_code: 19,
             retry_count: 7,
+            rnr_retry: 7,
             target_ack_delay_code: 15,
             service_timeout_code: 22,
             max_retries: 15,

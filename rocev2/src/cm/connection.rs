@@ -1,7 +1,7 @@
 //! One connection and its knowledge of both sides.
 
 use super::ReadLimits;
-use super::api::{ConnectParams, ListenerId, Peer, PrivateData, QpSide};
+use super::api::{Connect, ListenerId, Peer, PrivateData, QpSide};
 use super::config::{CmConfig, fold_ack_delay};
 use super::listener::plain;
 use super::message::Mad;
@@ -38,7 +38,7 @@ pub(super) struct RequestKey {
 
 /// A peer's queue pair, which is in one connection at a time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct PeerQp {
+pub(super) struct PeerQpKey {
     pub(super) remote: IpAddr,
     pub(super) ca_guid: u64,
     pub(super) qpn: Qpn,
@@ -110,21 +110,21 @@ impl Connection {
     /// The active side, before its REQ.
     pub(super) fn active(
         config: &CmConfig,
-        local_id: CommId,
-        transaction_id: u64,
-        params: &ConnectParams<'_>,
+        (local_id, transaction_id): (CommId, u64),
+        connect: &Connect<'_>,
+        starting_psn: Psn,
     ) -> Self {
-        let (local, remote) = (plain(params.local), plain(params.remote));
+        let (local, remote) = (plain(connect.local), plain(connect.remote));
         let peer = Peer {
             remote,
             local,
-            hop: params.hop,
+            hop: connect.hop,
             qpn: Qpn::default(),
             starting_psn: Psn::default(),
-            pmtu: params.pmtu.min(config.max_pmtu),
-            limits: params.limits.min(config.limits),
+            pmtu: config.max_pmtu,
+            limits: connect.limits.min(config.limits),
             ack_timeout_code: config.ack_timeout_code,
-            retry_count: params.retry_count.min(7),
+            retry_count: config.retry_count.min(7),
             rnr_retry: 0,
             flow_label: flow_label(local.port(), remote.port()),
             traffic_class: config.traffic_class,
@@ -132,7 +132,8 @@ impl Connection {
         };
         let response_timeout = config.request_timeout();
         let base = Self::new(local_id, transaction_id, peer, response_timeout);
-        Self { qp: params.qp, delivered: true, ..base }
+        let qp = QpSide { qpn: connect.qpn, starting_psn };
+        Self { qp, delivered: true, ..base }
     }
 
     /// The passive side: a REQ has arrived.
@@ -189,10 +190,10 @@ impl Connection {
     }
 
     /// The peer's queue pair, once it is known.
-    pub(super) fn peer_qp(&self) -> Option<PeerQp> {
+    pub(super) fn peer_qp(&self) -> Option<PeerQpKey> {
         self.remote_id?;
         let remote = self.peer.remote.ip();
-        Some(PeerQp { remote, ca_guid: self.ca_guid, qpn: self.peer.qpn })
+        Some(PeerQpKey { remote, ca_guid: self.ca_guid, qpn: self.peer.qpn })
     }
 
     /// Checks that a message comes from the peer's address, to ours: its IDs could be guessed.

@@ -1,9 +1,9 @@
 //! The messages of a connection, made from its state.
 
-use super::api::{AcceptParams, ConnectParams};
+use super::api::QpSide;
 use super::connection::Connection;
 use super::state::State;
-use super::{CmConfig, CmError, REJ_PRIVATE_DATA};
+use super::{CmConfig, CmError, REJ_PRIVATE_DATA, ReadLimits};
 use crate::wire::Bth;
 use crate::wire::mad::{
     CmMessage, Dreq, IpCm, MAD_LEN, MadHeader, Mra, MraMessage, Path, Rej, RejMessage, RejReason,
@@ -15,11 +15,7 @@ use core::net::Ipv6Addr;
 pub(super) type Mad = [u8; MAD_LEN];
 
 impl Connection {
-    pub(super) fn req(
-        &self,
-        config: &CmConfig,
-        params: &ConnectParams<'_>,
-    ) -> Result<Mad, CmError> {
+    pub(super) fn req(&self, config: &CmConfig, private_data: &[u8]) -> Result<Mad, CmError> {
         let message = CmMessage::Req(Req {
             local_comm_id: self.local_id,
             vendor_id: 0,
@@ -40,13 +36,13 @@ impl Connection {
             pkey: Bth::DEFAULT_PKEY,
             path_mtu: self.peer.pmtu.code(),
             rdc_exists: false,
-            rnr_retry: params.rnr_retry,
+            rnr_retry: config.rnr_retry,
             max_cm_retries: config.max_retries,
             srq: false,
             extended_transport: 0,
             primary: self.primary_path(config),
             alternate: NO_PATH,
-            private_data: self.req_private_data(params.private_data)?,
+            private_data: self.req_private_data(private_data)?,
         });
         Ok(self.mad(&message))
     }
@@ -81,25 +77,31 @@ impl Connection {
         Ok(field)
     }
 
-    pub(super) fn rep(&self, config: &CmConfig, params: &AcceptParams<'_>) -> Result<Mad, CmError> {
-        let limits = self.peer.limits.min(params.limits);
+    pub(super) fn rep(
+        &self,
+        config: &CmConfig,
+        qp: QpSide,
+        limits: ReadLimits,
+        data: &[u8],
+    ) -> Result<Mad, CmError> {
+        let limits = self.peer.limits.min(limits);
         let message = CmMessage::Rep(Rep {
             local_comm_id: self.local_id,
             remote_comm_id: self.remote_id(),
             local_qkey: 0,
-            local_qpn: params.qp.qpn,
+            local_qpn: qp.qpn,
             vendor_id: 0,
             local_eecn: 0,
-            starting_psn: params.qp.starting_psn,
+            starting_psn: qp.starting_psn,
             responder_resources: limits.inbound,
             initiator_depth: limits.outbound,
             target_ack_delay: config.target_ack_delay_code,
             failover_accepted: 0,
             flow_control: false,
-            rnr_retry: params.rnr_retry,
+            rnr_retry: config.rnr_retry,
             srq: false,
             ca_guid: config.ca_guid,
-            private_data: private_data(params.private_data).ok_or(CmError::PrivateData)?,
+            private_data: private_data(data).ok_or(CmError::PrivateData)?,
         });
         Ok(self.mad(&message))
     }

@@ -41,11 +41,11 @@ mod table;
 mod tests;
 mod time_wait;
 
-pub(crate) use api::{AcceptParams, CmTransmit, ConnectParams, QpSide};
 pub use api::{
-    CmError, CmEvent, ConnId, DisconnectReason, ListenerId, Peer, PrivateData, REJ_PRIVATE_DATA,
-    REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
+    CmError, CmEvent, ConnId, Connect, DisconnectReason, ListenerId, Peer, PrivateData,
+    REJ_PRIVATE_DATA, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
 };
+pub(crate) use api::{CmTransmit, QpSide};
 pub use config::CmConfig;
 
 pub use crate::peer_limits::PeerLimits;
@@ -55,6 +55,7 @@ use crate::counters::Counters;
 use crate::env::{Instant, Rng};
 use crate::ids::CommId;
 use crate::path::Path;
+use crate::psn::Psn;
 use crate::wire::mad;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -153,16 +154,18 @@ impl Cm {
         self.events.retain(|event| !unseen.contains(&event.conn()));
     }
 
-    /// Sends REQ. [`CmEvent::Connected`], `Refused` or `TimedOut` follows.
+    /// Sends REQ; the peer is to start at `starting_psn`. [`CmEvent::Connected`], `Refused` or `TimedOut`
+    /// follows.
     ///
     /// # Errors
     /// [`CmError::PrivateData`] above 56 bytes, `Address`, `Connected` or `Full`.
     pub(crate) fn connect(
         &mut self,
         now: Instant,
-        params: &ConnectParams<'_>,
+        connect: &Connect<'_>,
+        starting_psn: Psn,
     ) -> Result<ConnId, CmError> {
-        let (local, remote) = (plain(params.local), plain(params.remote));
+        let (local, remote) = (plain(connect.local), plain(connect.remote));
         if local.is_ipv4() != remote.is_ipv4() || !is_host(local.ip()) || !is_host(remote.ip()) {
             return Err(CmError::Address);
         }
@@ -174,8 +177,9 @@ impl Cm {
         }
         let local_id = self.new_comm_id();
         let transaction_id = self.transaction_id(local_id);
-        let mut conn = Connection::active(&self.config, local_id, transaction_id, params);
-        conn.message = conn.req(&self.config, params)?;
+        let ids = (local_id, transaction_id);
+        let mut conn = Connection::active(&self.config, ids, connect, starting_psn);
+        conn.message = conn.req(&self.config, connect.private_data)?;
         conn.step(Event::SendReq);
         let id = self.conns.insert(conn);
         self.send_until_answered(now, id);
@@ -195,8 +199,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Passive side, after [`CmEvent::ConnectRequest`]: sends REP. [`CmEvent::Established`], `Refused`,
-    /// `TimedOut` or `PeerDisconnected` follows. The effective read limits are then those of [`Cm::peer`].
+    /// Passive side, after [`CmEvent::ConnectRequest`]: sends REP, before which our queue pair has to
+    /// receive. [`CmEvent::Established`], `Refused`, `TimedOut` or `PeerDisconnected` follows. The effective read limits are then those of [`Cm::peer`].
     ///
     /// # Errors
     /// [`CmError::PrivateData`] above 196 bytes; [`CmError::State`] where the peer has given up
@@ -205,14 +209,16 @@ impl Cm {
         &mut self,
         now: Instant,
         id: ConnId,
-        params: &AcceptParams<'_>,
+        qp: QpSide,
+        limits: ReadLimits,
+        private_data: &[u8],
     ) -> Result<(), CmError> {
         let conn = held(&mut self.conns, id)?;
-        let rep = conn.rep(&self.config, params)?;
+        let rep = conn.rep(&self.config, qp, limits, private_data)?;
         conn.step(Event::SendRep).ok_or(CmError::State)?;
         conn.message = rep;
-        conn.qp = params.qp;
-        conn.peer.limits = conn.peer.limits.min(params.limits);
+        conn.qp = qp;
+        conn.peer.limits = conn.peer.limits.min(limits);
         self.leave_backlog(id);
         self.send_until_answered(now, id);
         Ok(())
@@ -282,11 +288,7 @@ impl Cm {
     /// Ends the connections whose path is gone for good, each by [`CmEvent::PathLost`], or `DisconnectDone`
     /// where we were ending it. No message is sent any more.
     pub(crate) fn lose_paths(&mut self, now: Instant, lost: impl Fn(Path) -> bool) {
-        let path = |conn: &Connection| {
-            let Peer { local, remote, .. } = conn.peer;
-            Path { local: local.ip(), remote: remote.ip() }
-        };
-        for id in self.conns.select(|conn| lost(path(conn))) {
+        for id in self.conns.select(|conn| lost(conn.peer.path())) {
             self.lose_way(now, id);
         }
         self.transmits
@@ -306,13 +308,18 @@ impl Cm {
         (conn.owner == Owner::Consumer).then_some(&conn.peer)
     }
 
+    /// Our queue pair, until the ID is released. The passive side knows it from [`Cm::accept`] on.
+    pub(crate) fn qp(&self, id: ConnId) -> Option<QpSide> {
+        let conn = self.conns.get(id)?;
+        (conn.owner == Owner::Consumer).then_some(conn.qp)
+    }
+
     /// Acts on expired timers: resends, gives up and forgets. Calls `silent` with the path of each message
     /// without a response: the peer may be elsewhere.
     pub(crate) fn handle_timeout(&mut self, now: Instant, mut silent: impl FnMut(Path)) {
         while let Some(id) = self.conns.pop_due(now) {
             if let Some(conn) = self.conns.get(id).filter(|conn| conn.state != State::Established) {
-                let Peer { local, remote, .. } = conn.peer;
-                silent(Path { local: local.ip(), remote: remote.ip() });
+                silent(conn.peer.path());
             }
             self.resend(now, id);
         }

@@ -1,7 +1,7 @@
 //! The effect of each message of a peer, except REQ.
 
 use super::api::{CmEvent, ConnId, DisconnectReason, PrivateData};
-use super::connection::{Connection, PeerQp, RequestKey};
+use super::connection::{Connection, PeerQpKey, RequestKey};
 use super::message::mad;
 use super::state::{Event, State};
 use super::{Cm, is_host};
@@ -119,7 +119,8 @@ impl Cm {
         if !rep.local_qpn.is_connectable() {
             return Err(Ignored::Unexpected);
         }
-        let peer_qp = PeerQp { remote: packet.encap.src, ca_guid: rep.ca_guid, qpn: rep.local_qpn };
+        let peer_qp =
+            PeerQpKey { remote: packet.encap.src, ca_guid: rep.ca_guid, qpn: rep.local_qpn };
         if let Some(old) = self.conns.find_peer_qp(&peer_qp) {
             let stale = Refusal::new(RejReason::STALE_CONNECTION);
             let (local, remote) = (rep.remote_comm_id, rep.local_comm_id);

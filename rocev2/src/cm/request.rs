@@ -2,7 +2,7 @@
 
 use super::Hop;
 use super::api::{CmEvent, ConnId, ListenerId, Peer, ReadLimits};
-use super::connection::{Connection, PeerQp, Request, RequestKey};
+use super::connection::{Connection, PeerQpKey, Request, RequestKey};
 use super::listener::Admission;
 use super::receive::{Effect, Ignored, Refusal};
 use super::state::{Event, State};
@@ -37,8 +37,8 @@ impl Cm {
             return self.refuse_req(packet, header, request.key.comm_id, STALE);
         }
         let refusal = match self.check_req(packet, req) {
-            Ok(offer) => match self.find_stale(&request.key, req.local_qpn) {
-                None => return self.take_req(packet, header, req, request, &offer),
+            Ok(peer) => match self.find_stale(&request.key, req.local_qpn) {
+                None => return self.take_req(packet, header, req, request, peer),
                 // The REQ is refused, not put off: unknown hosts could use up any memory that is kept for
                 // them.
                 Some(old) => {
@@ -54,7 +54,7 @@ impl Cm {
     /// Finds the connection that the sender of a REQ cannot have any more, if the REQ is its own: a queue
     /// pair is in one connection at a time, and an ID names one.
     fn find_stale(&self, key: &RequestKey, qpn: Qpn) -> Option<ConnId> {
-        let peer_qp = PeerQp { remote: key.remote, ca_guid: key.ca_guid, qpn };
+        let peer_qp = PeerQpKey { remote: key.remote, ca_guid: key.ca_guid, qpn };
         let by_qp = self.conns.find_peer_qp(&peer_qp);
         by_qp.or_else(|| self.conns.find_identity(key, &[State::Established, State::DreqSent]))
     }
@@ -69,8 +69,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Checks the REQ itself, before any consumer sees it.
-    fn check_req(&self, packet: &Packet<'_>, req: &Req) -> Result<Offer, Refusal> {
+    /// Checks the REQ itself, before any consumer sees it. Returns its sender.
+    fn check_req(&self, packet: &Packet<'_>, req: &Req) -> Result<Peer, Refusal> {
         if req.transport != Transport::Rc {
             return Err(Refusal::new(RejReason::INVALID_TRANSPORT));
         }
@@ -88,11 +88,8 @@ impl Cm {
         if (ip_cm.src, ip_cm.dst) != (src, dst) || gids != (gid(src), gid(dst)) {
             return Err(Refusal::new(RejReason::INVALID_GID));
         }
-        Ok(Offer {
-            remote: SocketAddr::new(src, ip_cm.src_port),
-            local: SocketAddr::new(dst, port),
-            pmtu: self.check_pmtu(req.path_mtu)?,
-        })
+        let ends = (SocketAddr::new(dst, port), SocketAddr::new(src, ip_cm.src_port));
+        Ok(self.peer_of(packet, req, ends, self.check_pmtu(req.path_mtu)?))
     }
 
     /// Checks the path MTU. The passive side cannot lower it, as REP has no field for it; the REJ names the
@@ -109,12 +106,12 @@ impl Cm {
         header: &MadHeader,
         req: &Req,
         request: Request,
-        offer: &Offer,
+        peer: Peer,
     ) -> Effect {
         let room = self.conns.held() < self.config.max_connections;
-        let refusal = match self.listeners.admit(offer.local) {
+        let refusal = match self.listeners.admit(peer.local) {
             Admission::Room(listener) if room => {
-                self.open(packet, header, req, request, (listener, offer));
+                self.open(header, req, request, listener, peer);
                 return Ok(());
             }
             Admission::Room(_) | Admission::Full => Refusal::new(RejReason::NO_RESOURCES),
@@ -126,13 +123,12 @@ impl Cm {
 
     fn open(
         &mut self,
-        packet: &Packet<'_>,
         header: &MadHeader,
         req: &Req,
         request: Request,
-        (listener, offer): (ListenerId, &Offer),
+        listener: ListenerId,
+        peer: Peer,
     ) {
-        let peer = self.peer_of(packet, req, offer);
         let event_peer = peer.clone();
         let local_id = self.new_comm_id();
         let mut conn = Connection::passive(
@@ -150,13 +146,19 @@ impl Cm {
         self.report(CmEvent::ConnectRequest { listener, conn: id, peer: event_peer });
     }
 
-    fn peer_of(&self, packet: &Packet<'_>, req: &Req, offer: &Offer) -> Peer {
+    fn peer_of(
+        &self,
+        packet: &Packet<'_>,
+        req: &Req,
+        (local, remote): (SocketAddr, SocketAddr),
+        pmtu: Pmtu,
+    ) -> Peer {
         let offered =
             ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
         let (own, limits) = (&self.config, &self.config.peer_limits);
         Peer {
-            remote: offer.remote,
-            local: offer.local,
+            remote,
+            local,
             hop: Hop {
                 src_mac: packet.encap.dst_mac,
                 dst_mac: packet.encap.src_mac,
@@ -164,7 +166,7 @@ impl Cm {
             },
             qpn: req.local_qpn,
             starting_psn: req.starting_psn,
-            pmtu: offer.pmtu,
+            pmtu,
             limits: self.config.limits.min(offered),
             ack_timeout_code: limits
                 .ack_timeout_code(own.ack_timeout_code, req.primary.ack_timeout),
@@ -188,13 +190,6 @@ impl Cm {
         self.refuse(packet, header, ids, RejMessage::Req, refusal);
         Ok(())
     }
-}
-
-/// A valid REQ: the peer and the endpoint that it wants to connect to.
-struct Offer {
-    remote: SocketAddr,
-    local: SocketAddr,
-    pmtu: Pmtu,
 }
 
 const STALE: Refusal = Refusal::new(RejReason::STALE_CONNECTION);

@@ -1,7 +1,7 @@
 //! All connections, and the indices that find one.
 
 use super::api::ConnId;
-use super::connection::{Connection, Owner, PeerQp, Request, RequestKey};
+use super::connection::{Connection, Owner, PeerQpKey, Request, RequestKey};
 use super::slab::Slab;
 use super::state::State;
 use crate::env::Instant;
@@ -18,7 +18,7 @@ pub(super) struct Connections {
     by_local_id: BTreeMap<CommId, ConnId>,
     by_request: BTreeMap<Request, ConnId>,
     /// Established connections only: a request may come from any host.
-    by_peer_qp: BTreeMap<PeerQp, ConnId>,
+    by_peer_qp: BTreeMap<PeerQpKey, ConnId>,
     /// Connections that we started, by endpoints, ours first.
     by_endpoints: BTreeMap<(SocketAddr, SocketAddr), ConnId>,
     deadlines: BTreeSet<(Instant, ConnId)>,
@@ -97,7 +97,7 @@ impl Connections {
         ids.find(|id| self.get(*id).is_some_and(|conn| states.contains(&conn.state)))
     }
 
-    pub(super) fn find_peer_qp(&self, peer_qp: &PeerQp) -> Option<ConnId> {
+    pub(super) fn find_peer_qp(&self, peer_qp: &PeerQpKey) -> Option<ConnId> {
         self.by_peer_qp.get(peer_qp).copied()
     }
 

@@ -1,9 +1,10 @@
 //! The calls of connection management, and their effect on a connection's queue pair.
 
-use super::{ConnQp, Connect, Device, find};
-use crate::cm::{AcceptParams, CmError, ConnId, ConnectParams, ListenerId, QpSide, ReadLimits};
+use super::{Device, QpSlot};
+use crate::cm::{CmError, ConnId, Connect, ListenerId, QpSide, ReadLimits};
 use crate::env::Instant;
 use crate::ids::Qpn;
+use crate::path::Path;
 use core::net::{IpAddr, SocketAddr};
 
 impl Device {
@@ -50,32 +51,28 @@ impl Device {
     /// [`CmError::PrivateData`] above 56 bytes; [`CmError::Connected`]; [`CmError::Full`];
     /// [`CmError::Address`], also for a local address that is not the device's: it may have been removed
     /// while the path was resolved.
-    pub fn connect(&mut self, now: Instant, request: &Connect<'_>) -> Result<ConnId, CmError> {
-        if !self.config.addresses.contains(&request.local.ip()) {
+    pub fn connect(&mut self, now: Instant, connect: &Connect<'_>) -> Result<ConnId, CmError> {
+        if !self.config.addresses.contains(&connect.local.ip()) {
             return Err(CmError::Address);
         }
-        let recv_psn = self.config.opening.psn(&mut self.rng);
-        let conn = self.cm.connect(
-            now,
-            &ConnectParams {
-                local: request.local,
-                remote: request.remote,
-                hop: request.hop,
-                qp: QpSide { qpn: request.qpn, starting_psn: recv_psn },
-                limits: self.capped(request.limits),
-                pmtu: self.config.cm.max_pmtu,
-                rnr_retry: self.config.opening.rnr_retry,
-                retry_count: self.config.retry_count,
-                private_data: request.private_data,
-            },
-        )?;
-        if let Some(peer) = self.cm.peer(conn).cloned() {
-            self.enter_path(conn, &peer);
-        }
-        self.conns.insert(conn, ConnQp { qpn: request.qpn, recv_psn });
-        self.attach(request.qpn, conn, false);
-        self.seed_rtt(now, request.qpn);
+        let starting_psn = self.config.opening.psn(&mut self.rng);
+        let conn = self.cm.connect(now, connect, starting_psn)?;
+        let path = Path { local: connect.local.ip(), remote: connect.remote.ip() };
+        self.enter_path(conn, path, connect.hop);
+        self.attach(now, connect.qpn, conn, false);
         Ok(conn)
+    }
+
+    /// Gives a connection the caller's name for it, by which [`Self::conn_owner`] finds what an event is for.
+    pub fn set_conn_owner(&mut self, conn: ConnId, owner: u64) {
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.owner = Some(owner);
+        }
+    }
+
+    /// The caller's name for a connection; `None` where it has none, or is closed.
+    pub fn conn_owner(&self, conn: ConnId) -> Option<u64> {
+        self.conns.get(&conn)?.owner
     }
 
     /// Confirms a connection that [`CmEvent::Connected`](crate::cm::CmEvent::Connected) offered.
@@ -98,18 +95,9 @@ impl Device {
         limits: ReadLimits,
         private_data: &[u8],
     ) -> Result<(), CmError> {
-        let recv_psn = self.config.opening.psn(&mut self.rng);
-        let limits = self.capped(limits);
-        let params = AcceptParams {
-            qp: QpSide { qpn, starting_psn: recv_psn },
-            limits,
-            rnr_retry: self.config.opening.rnr_retry,
-            private_data,
-        };
-        self.cm.accept(now, conn, &params)?;
-        self.conns.insert(conn, ConnQp { qpn, recv_psn });
-        self.attach(qpn, conn, true);
-        self.seed_rtt(now, qpn);
+        let qp = QpSide { qpn, starting_psn: self.config.opening.psn(&mut self.rng) };
+        self.cm.accept(now, conn, qp, limits, private_data)?;
+        self.attach(now, qpn, conn, true);
         self.bring_up(conn);
         Ok(())
     }
@@ -138,27 +126,18 @@ impl Device {
     /// Probes the queue pairs of the connections that may be stale.
     pub(super) fn probe_peers(&mut self, now: Instant) {
         while let Some(conn) = self.cm.poll_probe() {
-            let qpn = self.conns.get(&conn).map(|end| end.qpn);
-            let slot = qpn.map_or(0, |qpn| self.slot_index(qpn));
-            let entry = qpn.and_then(|qpn| find(&mut self.qps, slot, qpn));
-            if entry.is_some_and(|entry| entry.qp.probe()) {
-                self.schedule(slot);
-            } else {
-                self.cm.peer_gone(now, conn);
+            let probes = |(slot, entry): (usize, &mut QpSlot)| entry.qp.probe().then_some(slot);
+            match self.slot_of(conn).and_then(probes) {
+                Some(slot) => self.schedule(slot),
+                None => self.cm.peer_gone(now, conn),
             }
         }
     }
 
     /// Releases a connection in any state; the peer gets the message that the state requires.
     pub fn release(&mut self, now: Instant, conn: ConnId) {
-        if let Some(ConnQp { qpn, .. }) = self.conns.remove(&conn) {
-            let slot = self.slot_index(qpn);
-            // The queue pair may belong to another connection by now, after a refusal of this one.
-            if let Some(entry) =
-                find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))
-            {
-                (entry.conn, entry.awaits_rtu) = (None, false);
-            }
+        if let Some((_, entry)) = self.slot_of(conn) {
+            (entry.conn, entry.awaits_rtu) = (None, false);
         }
         self.cm.release(now, conn);
     }

@@ -12,14 +12,11 @@ pub struct Opening {
     pub psns_to_wrap: Option<u32>,
     /// The MSN of a new responder: 0, as C9-148 requires.
     pub msn: Msn,
-    /// RNR retries that the peer's queue pair is asked to make, 0..=7. The default is 7, without limit,
-    /// because NDK consumers post their receives after accept has returned.
-    pub rnr_retry: u8,
 }
 
 impl Default for Opening {
     fn default() -> Self {
-        Self { psns_to_wrap: None, msn: Msn::new(0), rnr_retry: 7 }
+        Self { psns_to_wrap: None, msn: Msn::new(0) }
     }
 }
 

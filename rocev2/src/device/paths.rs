@@ -1,8 +1,8 @@
 //! The paths of a device's connections. Their owner, outside of the crate, resolves them and reports the
 //! outcome here.
 
-use super::{Device, QpSlot};
-use crate::cm::{ConnId, Peer};
+use super::{Conn, Device, QpSlot};
+use crate::cm::ConnId;
 use crate::env::Instant;
 use crate::path::{Path, PathEvent};
 use crate::wire::Hop;
@@ -75,18 +75,16 @@ impl Device {
     }
 
     /// Adds a connection to its path, until its owner releases it.
-    pub(super) fn enter_path(&mut self, conn: ConnId, peer: &Peer) {
-        let path = Path { local: peer.local.ip(), remote: peer.remote.ip() };
-        let index = self.paths.acquire(path, peer.hop);
-        if let Some(before) = self.conn_paths.insert(conn, index) {
-            self.paths.release(before);
-        }
+    pub(super) fn enter_path(&mut self, conn: ConnId, path: Path, hop: Hop) {
+        let path = self.paths.acquire(path, hop);
+        let before = self.conns.insert(conn, Conn { path, owner: None });
+        debug_assert!(before.is_none(), "a connection begins once");
     }
 
     /// Removes a connection from its path: its owner has released it.
     pub(super) fn leave_path(&mut self, conn: ConnId) {
-        if let Some(index) = self.conn_paths.remove(&conn) {
-            self.paths.release(index);
+        if let Some(Conn { path, .. }) = self.conns.remove(&conn) {
+            self.paths.release(path);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Two devices joined by a wire, connected through connection management.
 
 use super::*;
+use crate::cm::Connect;
 use crate::env::{Duration, RegionId};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
 use crate::qp::{SendOp, SgList, Sge, WcStatus};
 use crate::wire::{Mac, parse_unit};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;
 
 mod congestion;
@@ -429,10 +430,21 @@ fn a_slot_that_was_given_up_rests() {
 
 #[test]
 fn more_reads_than_can_be_recorded_are_not_offered() {
-    let device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
+    let mut device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
+    let config = QpConfig { owner: 0, pd: PD, send_depth: 1, recv_depth: 1, srq: None };
     let all = ReadLimits { inbound: 255, outbound: 255 };
+    let connect = Connect {
+        qpn: device.create_qp(&config).unwrap(),
+        local: SocketAddr::new(address(false, 0), PORT),
+        remote: SocketAddr::new(address(false, 1), PORT),
+        hop: cm::Hop { src_mac: mac(0), dst_mac: mac(1), vlan: None },
+        limits: all,
+        private_data: &[],
+    };
+    let conn = device.connect(Instant::default(), &connect).unwrap();
     let most = crate::qp::MAX_READS as u8;
-    assert_eq!(device.capped(all), ReadLimits { inbound: most, outbound: most });
+    let offered = device.cm.peer(conn).unwrap().limits;
+    assert_eq!(offered, ReadLimits { inbound: most, outbound: most });
 }
 
 #[test]

@@ -415,7 +415,7 @@ fn opening(rng: &mut Rng) -> Opening {
     let psns_to_wrap = (rng.below(4) == 0).then(|| 1 << rng.below(9));
     let messages_to_wrap = if rng.below(4) == 0 { 1 << rng.below(7) } else { 0 };
     let msn = Msn::new(0_u32.wrapping_sub(messages_to_wrap));
-    Opening { psns_to_wrap, msn, ..Opening::default() }
+    Opening { psns_to_wrap, msn }
 }
 
 #[cfg(test)]

@@ -74,9 +74,9 @@ fn connected_tells_how_the_peer_is_reached() {
 #[test]
 fn cm_09_a_lost_req_is_resent() {
     each_family(|mut bench| {
-        let params = bench.connect_params();
+        let params = bench.connect_values();
         let start = bench.now;
-        bench.cm.connect(start, &params).unwrap();
+        bench.cm.connect(start, &params, D_QP.starting_psn).unwrap();
         bench.collect();
         bench.advance(secs(8));
         assert!(bench.log.windows(2).all(|pair| pair[0].1 == pair[1].1), "not identical");
@@ -88,8 +88,8 @@ fn cm_09_a_lost_req_is_resent() {
 #[test]
 fn one_copy_of_a_req_waits_for_room() {
     each_family(|mut bench| {
-        let params = bench.connect_params();
-        bench.cm.connect(bench.now, &params).unwrap();
+        let params = bench.connect_values();
+        bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
         for _ in 0..3 {
             bench.now = bench.cm.poll_timeout().unwrap();
             bench.cm.handle_timeout(bench.now, |_| ());
@@ -112,8 +112,8 @@ fn cm_10_req_is_given_up() {
         assert_eq!((rej.local_comm_id, rej.remote_comm_id.get()), (req.local_comm_id, 0));
         assert!(sent.iter().all(|message| *message == CmMessage::Req(req.clone())));
         // The same endpoints may be tried again before the old attempt is released.
-        let params = bench.connect_params();
-        bench.cm.connect(bench.now, &params).unwrap();
+        let params = bench.connect_values();
+        bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
         assert!(matches!(bench.sent_one(), CmMessage::Req(_)));
         bench.cm.release(bench.now, conn);
         assert_eq!(bench.event(), CmEvent::Closed { conn });
@@ -329,8 +329,8 @@ fn a_stale_rep_is_rejected_with_reason_10() {
     each_family(|mut bench| {
         let (old, _) = bench.active();
         let local = SocketAddr::new(bench.d, 50_001);
-        let params = ConnectParams { local, ..bench.connect_params() };
-        bench.cm.connect(bench.now, &params).unwrap();
+        let params = Connect { local, ..bench.connect_values() };
+        bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
         let CmMessage::Req(req) = bench.sent_one() else { panic!("no REQ") };
         bench.deliver(&CmMessage::Rep(bench.rep(req.local_comm_id)));
         let rej = bench.sent_rej();
@@ -378,15 +378,18 @@ fn cm_35_reject_after_rep() {
 #[test]
 fn wrong_parameters_send_nothing() {
     each_family(|mut bench| {
-        let good = bench.connect_params();
+        let good = bench.connect_values();
         let other_family = if bench.d.is_ipv4() { "fd00::9" } else { "10.0.0.9" };
         for remote in [other_family, "0.0.0.0", "224.0.0.1", "255.255.255.255", "127.0.0.1", "::"] {
             let remote = SocketAddr::new(remote.parse().unwrap(), PORT);
-            let params = ConnectParams { remote, ..good.clone() };
-            assert_eq!(bench.cm.connect(bench.now, &params), Err(CmError::Address));
+            let params = Connect { remote, ..good.clone() };
+            assert_eq!(
+                bench.cm.connect(bench.now, &params, D_QP.starting_psn),
+                Err(CmError::Address)
+            );
         }
         bench.connect();
-        assert_eq!(bench.cm.connect(bench.now, &good), Err(CmError::Connected));
+        assert_eq!(bench.cm.connect(bench.now, &good, D_QP.starting_psn), Err(CmError::Connected));
         assert_eq!(bench.sent(), []);
     });
 }
@@ -398,12 +401,12 @@ fn a_connection_with_oneself() {
     bench.p = bench.d;
     bench.listen();
     let hop = Hop { src_mac: D_MAC, dst_mac: D_MAC, vlan: None };
-    let params = ConnectParams { hop, ..bench.connect_params() };
-    let active = bench.cm.connect(bench.now, &params).unwrap();
+    let params = Connect { hop, ..bench.connect_values() };
+    let active = bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
     let mut events = loop_back(&mut bench);
     let CmEvent::ConnectRequest { conn: passive, .. } = events.remove(0) else { panic!() };
     let qp = QpSide { qpn: Qpn::new(0x12), ..D_QP };
-    bench.cm.accept(bench.now, passive, &AcceptParams { qp, ..accept_params() }).unwrap();
+    bench.cm.accept(bench.now, passive, qp, LIMITS, b"yes").unwrap();
     let events = loop_back(&mut bench);
     assert!(matches!(events[..], [CmEvent::Connected { conn, .. }] if conn == active));
     bench.cm.confirm(bench.now, active).unwrap();

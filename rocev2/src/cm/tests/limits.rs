@@ -42,11 +42,11 @@ fn connections_are_limited() {
     bench.deliver(&nth_req(&bench, 1));
     assert_eq!(bench.sent_rej().reason, RejReason::NO_RESOURCES);
     let local = SocketAddr::new(bench.d, 50_001);
-    let params = ConnectParams { local, ..bench.connect_params() };
-    assert_eq!(bench.cm.connect(bench.now, &params), Err(CmError::Full));
+    let params = Connect { local, ..bench.connect_values() };
+    assert_eq!(bench.cm.connect(bench.now, &params, D_QP.starting_psn), Err(CmError::Full));
     bench.cm.release(bench.now, first);
     assert_eq!(bench.event(), CmEvent::Closed { conn: first });
-    bench.cm.connect(bench.now, &params).unwrap();
+    bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
 }
 
 /// Only so many DREQs are resent for consumers that are gone.
@@ -57,7 +57,7 @@ fn lingering_connections_are_limited() {
     for n in 0..50 {
         bench.deliver(&nth_req(&bench, n));
         let CmEvent::ConnectRequest { conn, .. } = bench.event() else { panic!("no request") };
-        bench.cm.accept(bench.now, conn, &accept_params()).unwrap();
+        yes(&mut bench.cm, bench.now, conn).unwrap();
         bench.cm.established_by_data(bench.now, conn);
         bench.cm.release(bench.now, conn);
         assert_eq!(bench.event(), CmEvent::Closed { conn });
@@ -70,10 +70,10 @@ fn lingering_connections_are_limited() {
 #[test]
 fn messages_to_send_are_limited_and_made_up_for() {
     let mut bench = Bench::v4(CmConfig { max_transmits: 1, ..config() });
-    let other = ConnectParams { local: SocketAddr::new(bench.d, 50_001), ..bench.connect_params() };
-    let params = bench.connect_params();
-    bench.cm.connect(bench.now, &params).unwrap();
-    bench.cm.connect(bench.now, &other).unwrap();
+    let other = Connect { local: SocketAddr::new(bench.d, 50_001), ..bench.connect_values() };
+    let params = bench.connect_values();
+    bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
+    bench.cm.connect(bench.now, &other, D_QP.starting_psn).unwrap();
     assert_eq!(bench.cm.counters.get(Counter::CmTransmitFull), 1);
     let CmMessage::Req(first) = bench.sent_one() else { panic!("no REQ") };
     bench.deliver(&CmMessage::Rep(bench.rep(first.local_comm_id)));
@@ -95,7 +95,7 @@ fn unlisten_refuses_what_was_not_seen() {
     assert_eq!((rej.reason, rej.remote_comm_id.get()), (RejReason::INVALID_SERVICE_ID, 2));
     assert_eq!(bench.events(), []);
     assert_eq!(bench.cm.conns.held(), 1);
-    bench.cm.accept(bench.now, seen, &accept_params()).unwrap();
+    yes(&mut bench.cm, bench.now, seen).unwrap();
     assert!(matches!(bench.sent_one(), CmMessage::Rep(_)));
     bench.deliver(&nth_req(&bench, 1));
     assert_eq!(bench.sent_rej().reason, RejReason::INVALID_SERVICE_ID);
@@ -227,7 +227,7 @@ impl Chaos {
             }
             (_, None) => {}
             (Op::Confirm, Some(conn)) => drop(cm.confirm(now, conn)),
-            (Op::Accept, Some(conn)) => drop(cm.accept(now, conn, &accept_params())),
+            (Op::Accept, Some(conn)) => drop(yes(cm, now, conn)),
             (Op::Reject, Some(conn)) => drop(cm.reject(now, conn, &[1])),
             (Op::Disconnect, Some(conn)) => drop(cm.disconnect(now, conn)),
             (Op::Data, Some(conn)) => cm.established_by_data(now, conn),
@@ -237,8 +237,8 @@ impl Chaos {
 
     fn connect(&mut self) {
         let local = SocketAddr::new(self.bench.d, 50_000 + (self.turn % 8) as u16);
-        let params = ConnectParams { local, ..self.bench.connect_params() };
-        self.conns.extend(self.bench.cm.connect(self.bench.now, &params));
+        let params = Connect { local, ..self.bench.connect_values() };
+        self.conns.extend(self.bench.cm.connect(self.bench.now, &params, D_QP.starting_psn));
     }
 
     fn unlisten(&mut self) {

@@ -45,7 +45,7 @@ const fn secs(secs: u64) -> Duration {
 }
 
 fn config() -> CmConfig {
-    CmConfig { ca_guid: D_GUID, max_pmtu: Pmtu::B4096, ..CmConfig::default() }
+    CmConfig { ca_guid: D_GUID, ..CmConfig::default() }
 }
 
 /// D's connection manager, a clock, and the addresses of D and P.
@@ -259,23 +259,20 @@ impl Bench {
 
     // D's consumer.
 
-    fn connect_params(&self) -> ConnectParams<'static> {
-        ConnectParams {
+    fn connect_values(&self) -> Connect<'static> {
+        Connect {
             local: SocketAddr::new(self.d, 50_000),
             remote: SocketAddr::new(self.p, PORT),
             hop: Hop { src_mac: D_MAC, dst_mac: P_MAC, vlan: Some(5) },
-            qp: D_QP,
+            qpn: D_QP.qpn,
             limits: LIMITS,
-            pmtu: Pmtu::B1024,
-            rnr_retry: 7,
-            retry_count: 7,
             private_data: &[],
         }
     }
 
     fn connect(&mut self) -> (ConnId, Req) {
-        let params = self.connect_params();
-        let conn = self.cm.connect(self.now, &params).unwrap();
+        let params = self.connect_values();
+        let conn = self.cm.connect(self.now, &params, D_QP.starting_psn).unwrap();
         let CmMessage::Req(req) = self.sent_one() else { panic!("no REQ") };
         (conn, req)
     }
@@ -307,7 +304,7 @@ impl Bench {
     /// Passive side up to REP.
     fn replied(&mut self) -> (ConnId, Rep) {
         let conn = self.requested();
-        self.cm.accept(self.now, conn, &accept_params()).unwrap();
+        yes(&mut self.cm, self.now, conn).unwrap();
         let CmMessage::Rep(rep) = self.sent_one() else { panic!("no REP") };
         (conn, rep)
     }
@@ -345,8 +342,8 @@ const NO_PATH: Path = Path {
     ack_timeout: 0,
 };
 
-fn accept_params() -> AcceptParams<'static> {
-    AcceptParams { qp: D_QP, limits: LIMITS, rnr_retry: 7, private_data: b"yes" }
+fn yes(cm: &mut Cm, now: Instant, conn: ConnId) -> Result<(), CmError> {
+    cm.accept(now, conn, D_QP, LIMITS, b"yes")
 }
 
 fn rtu(remote_comm_id: CommId) -> CmMessage {

@@ -75,7 +75,7 @@ fn cm_02_accept_sends_a_rep() {
         assert_eq!(rep, expected);
         assert_ne!(rep.local_comm_id, CommId::new(0));
         assert_eq!(bench.cm.peer(conn).unwrap().qpn, P_QPN);
-        assert_eq!(bench.cm.accept(bench.now, conn, &accept_params()), Err(CmError::State));
+        assert_eq!(yes(&mut bench.cm, bench.now, conn), Err(CmError::State));
     });
 }
 
@@ -251,7 +251,7 @@ fn cm_15_accept_after_30_s() {
             bench.deliver(&CmMessage::Req(bench.req()));
             assert!(matches!(bench.sent_one(), CmMessage::Mra(_)));
         }
-        bench.cm.accept(bench.now, conn, &accept_params()).unwrap();
+        yes(&mut bench.cm, bench.now, conn).unwrap();
         let CmMessage::Rep(rep) = bench.sent_one() else { panic!("no REP") };
         bench.deliver(&rtu(rep.local_comm_id));
         assert_eq!(bench.event(), CmEvent::Established { conn });
@@ -396,7 +396,7 @@ fn cm_23_a_connection_that_is_being_left_is_asked_by_dreq() {
 fn cm_23_a_forged_request_before_the_real_one_does_not_stand_in_its_way() {
     each_family(|mut bench| {
         let forged = bench.requested();
-        bench.cm.accept(bench.now, forged, &accept_params()).unwrap();
+        yes(&mut bench.cm, bench.now, forged).unwrap();
         assert!(matches!(bench.sent_one(), CmMessage::Rep(_)));
         for change in [
             |req: Req| Req { starting_psn: P_PSN.add(1), ..req },
@@ -406,7 +406,7 @@ fn cm_23_a_forged_request_before_the_real_one_does_not_stand_in_its_way() {
             let req = change(bench.req());
             bench.deliver(&CmMessage::Req(req.clone()));
             let CmEvent::ConnectRequest { conn, .. } = bench.event() else { panic!() };
-            bench.cm.accept(bench.now, conn, &accept_params()).unwrap();
+            yes(&mut bench.cm, bench.now, conn).unwrap();
             let CmMessage::Rep(rep) = bench.sent_one() else { panic!("no REP") };
             let CmMessage::Rtu(rtu) = rtu(rep.local_comm_id) else { unreachable!() };
             bench.deliver(&CmMessage::Rtu(Rtu { local_comm_id: req.local_comm_id, ..rtu }));
@@ -433,7 +433,7 @@ fn cm_23_a_queue_pair_that_is_confirmed_elsewhere_has_left() {
         let req = Req { local_comm_id: CommId::new(5), ..bench.req() };
         bench.deliver(&CmMessage::Req(req.clone()));
         let CmEvent::ConnectRequest { conn, .. } = bench.event() else { panic!() };
-        bench.cm.accept(bench.now, conn, &accept_params()).unwrap();
+        yes(&mut bench.cm, bench.now, conn).unwrap();
         bench.sent();
         bench.deliver(&rtu(old_rep.local_comm_id));
         assert_eq!(bench.event(), CmEvent::Established { conn: old });
@@ -531,7 +531,7 @@ fn cm_29_read_limits_are_capped_both_ways() {
     assert_eq!(peer.limits, limits);
     // Accepting may lower them.
     let limits = ReadLimits { inbound: 255, outbound: 2 };
-    bench.cm.accept(bench.now, conn, &AcceptParams { limits, ..accept_params() }).unwrap();
+    bench.cm.accept(bench.now, conn, D_QP, limits, b"yes").unwrap();
     let CmMessage::Rep(rep) = bench.sent_one() else { panic!("no REP") };
     assert_eq!((rep.responder_resources, rep.initiator_depth), (6, 2));
     let limits = ReadLimits { inbound: 6, outbound: 2 };

@@ -76,8 +76,8 @@ fn ipc_05_caller_data_is_delivered_zero_padded() {
     for len in [0, 1, 56] {
         let mut bench = Bench::v4(config());
         let private_data = &[0xcd; 56][..len];
-        let params = ConnectParams { private_data, ..bench.connect_params() };
-        bench.cm.connect(bench.now, &params).unwrap();
+        let params = Connect { private_data, ..bench.connect_values() };
+        bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
         let CmMessage::Req(req) = bench.sent_one() else { panic!("no REQ") };
         // To a D at the other end.
         let mut peer = Bench::new(config(), "10.0.0.2", "10.0.0.1");
@@ -93,15 +93,17 @@ fn ipc_05_caller_data_is_delivered_zero_padded() {
 #[test]
 fn ipc_06_longer_data_is_refused_and_nothing_sent() {
     each_family(|mut bench| {
-        let params = ConnectParams { private_data: &[0; 57], ..bench.connect_params() };
-        assert_eq!(bench.cm.connect(bench.now, &params), Err(CmError::PrivateData));
+        let params = Connect { private_data: &[0; 57], ..bench.connect_values() };
+        assert_eq!(
+            bench.cm.connect(bench.now, &params, D_QP.starting_psn),
+            Err(CmError::PrivateData)
+        );
         let conn = bench.requested();
-        let params = AcceptParams { private_data: &[0; 197], ..accept_params() };
-        assert_eq!(bench.cm.accept(bench.now, conn, &params), Err(CmError::PrivateData));
+        let accepted = bench.cm.accept(bench.now, conn, D_QP, LIMITS, &[0; 197]);
+        assert_eq!(accepted, Err(CmError::PrivateData));
         assert_eq!(bench.cm.reject(bench.now, conn, &[0; 149]), Err(CmError::PrivateData));
         assert_eq!(bench.sent(), []);
-        let params = AcceptParams { private_data: &[1; 196], ..accept_params() };
-        bench.cm.accept(bench.now, conn, &params).unwrap();
+        bench.cm.accept(bench.now, conn, D_QP, LIMITS, &[1; 196]).unwrap();
         let CmMessage::Rep(rep) = bench.sent_one() else { panic!("no REP") };
         assert_eq!(rep.private_data, [1; 196]);
     });

@@ -78,8 +78,8 @@ impl World {
         self.sides[PASSIVE].cm.listen(server, 4).unwrap();
         let local = "10.0.0.1:50000".parse().unwrap();
         let bench = Bench::v4(config());
-        let params = ConnectParams { local, remote: server, ..bench.connect_params() };
-        let conn = self.sides[ACTIVE].cm.connect(self.now, &params).unwrap();
+        let params = Connect { local, remote: server, ..bench.connect_values() };
+        let conn = self.sides[ACTIVE].cm.connect(self.now, &params, D_QP.starting_psn).unwrap();
         self.sides[ACTIVE].conn = Some(conn);
         self.sides[ACTIVE].open = 1;
     }
@@ -157,7 +157,7 @@ impl World {
         let Some((_, deed)) = side.plan.take_if(|(when, _)| *when <= now) else { return };
         let conn = side.conn.unwrap();
         let done = match deed {
-            Deed::Accept => side.cm.accept(now, conn, &accept_params()),
+            Deed::Accept => yes(&mut side.cm, now, conn),
             Deed::Reject => side.cm.reject(now, conn, &[]).inspect(|()| {
                 side.outcome = Outcome::Failed;
                 side.plan = Some((now, Deed::Release));

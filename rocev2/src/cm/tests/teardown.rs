@@ -136,7 +136,7 @@ fn cm_31_a_req_replayed_after_time_wait_is_new() {
         bench.deliver(&CmMessage::Req(bench.req()));
         let CmEvent::ConnectRequest { conn: again, .. } = bench.event() else { panic!() };
         assert_ne!(again, conn);
-        bench.cm.accept(bench.now, again, &accept_params()).unwrap();
+        yes(&mut bench.cm, bench.now, again).unwrap();
         let CmMessage::Rep(rep) = bench.sent_one() else { panic!("no REP") };
         assert_ne!(rep.local_comm_id, d_id);
         bench.silent(&rtu(d_id));
@@ -283,15 +283,18 @@ fn release_of_an_established_connection() {
             assert_eq!(bench.event(), CmEvent::Closed { conn });
             assert_eq!(bench.cm.peer(conn), None);
             // The same endpoints are free at once.
-            let params = bench.connect_params();
-            bench.cm.connect(bench.now, &params).unwrap();
+            let params = bench.connect_values();
+            bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
             bench.advance(ms(600));
             let sent = bench.sent();
             let dreqs = sent.iter().filter(|m| matches!(m, CmMessage::Dreq(_))).count();
             assert_eq!((dreqs, sent.len()), (2, 4));
             bench.deliver(&drep(d_id));
             assert_eq!(bench.events(), []);
-            assert_eq!(bench.cm.connect(bench.now, &params), Err(CmError::Connected));
+            assert_eq!(
+                bench.cm.connect(bench.now, &params, D_QP.starting_psn),
+                Err(CmError::Connected)
+            );
         });
     });
 }
@@ -357,8 +360,8 @@ fn release_withdraws_what_was_not_taken() {
 #[test]
 fn what_waits_for_a_lost_path_is_not_sent() {
     let mut bench = Bench::v4(config());
-    let params = bench.connect_params();
-    let conn = bench.cm.connect(bench.now, &params).unwrap();
+    let params = bench.connect_values();
+    let conn = bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
     bench.deliver(&dreq(CommId::new(77)));
     bench.deliver_from("10.0.0.3".parse().unwrap(), &dreq(CommId::new(78)));
     let lost = crate::path::Path { local: bench.d, remote: bench.p };

@@ -218,7 +218,7 @@ fn accept(bench: &mut Bench, mad: &[u8; MAD_LEN]) -> Result<Terms, Vec<CmMessage
         assert_eq!(events, []);
         return Err(bench.sent());
     };
-    bench.cm.accept(bench.now, *conn, &accept_params()).unwrap();
+    yes(&mut bench.cm, bench.now, *conn).unwrap();
     let (answer, start) = (bench.sent_one(), bench.now);
     // The REJ with which D gives up comes a second later.
     bench.advance(settings().connect_limit - secs(1));

@@ -73,6 +73,21 @@ fn a_request_announces_the_retry_count_of_the_device() {
     }
 }
 
+/// An event for a connection that its owner has let go finds nobody.
+#[test]
+fn a_connection_has_its_owners_name_until_it_is_closed() {
+    let (mut world, _, conns) = World::connected(false);
+    for (device, conn) in world.devices.iter_mut().zip(conns) {
+        assert_eq!(device.conn_owner(conn), None);
+        device.set_conn_owner(conn, 7);
+        assert_eq!(device.conn_owner(conn), Some(7));
+        device.release(world.now, conn);
+        while device.poll_event().is_some() {}
+        device.set_conn_owner(conn, 8);
+        assert_eq!(device.conn_owner(conn), None);
+    }
+}
+
 /// A bound port is free again when its last user has gone.
 #[test]
 fn a_port_lives_as_long_as_its_last_user() {
