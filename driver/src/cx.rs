@@ -4,8 +4,8 @@
 use crate::abi::*;
 use crate::adapter::shared::VERSION;
 use crate::bytes::Regions;
-use crate::message::RequestDone;
 use crate::object::core::Lifetimes;
+use crate::object::done::RequestDone;
 use crate::object::id::{ObjectId, Place};
 use crate::object::shared::Base;
 use crate::paths::Paths;

@@ -76,10 +76,12 @@ mod sync;
 mod turn;
 mod upcall;
 
+pub use crate::adapter::request::Opened;
 pub use crate::adapter::shared::{VERSION, negotiate};
 pub use crate::counters::{AdapterCounters, Connection};
 pub use crate::limits::Limits;
-pub use crate::message::{Closed, Endpoint, Listed, Opened};
+pub use crate::object::done::Closed;
+pub use crate::platform::request::{Endpoint, Listed};
 pub use crate::shard::Shard;
 pub use crate::sync::Full;
 pub use crate::turn::{PollCore, ProviderConfig, Turn};

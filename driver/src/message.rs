@@ -1,63 +1,18 @@
-//! The requests of the consumers' threads and the home to the poll core, and the end of each.
+//! The requests of the consumers' threads and the home to the poll core.
 
 use crate::abi::*;
+use crate::adapter::request::Opened;
 use crate::connector::request::{Accept, Connect, DisconnectEvent, PrivateData};
-use crate::counters::Connection;
 use crate::cq::request::CreateCq;
 use crate::mr::request::{Initialize, Register};
+use crate::object::done::{CloseDone, CreateDone, RequestDone};
 use crate::object::id::{Context, ObjectId};
+use crate::platform::request::Listed;
 use crate::qp::request::CreateQp;
 use crate::srq::request::CreateSrq;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
-
-/// How a request that returned `STATUS_PENDING` ends.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestDone {
-    pub(crate) callback: NDK_FN_REQUEST_COMPLETION,
-    pub(crate) context: Context,
-}
-
-impl RequestDone {
-    /// # Errors
-    /// `STATUS_INVALID_PARAMETER`: no callback, and the request would end unheard.
-    pub(crate) fn new(
-        callback: Option<NDK_FN_REQUEST_COMPLETION>,
-        context: PVOID,
-    ) -> Result<Self, NTSTATUS> {
-        let callback = callback.ok_or(STATUS_INVALID_PARAMETER)?;
-        Ok(Self { callback, context: Context::new(context) })
-    }
-}
-
-/// How a creation that returned `STATUS_PENDING` ends.
-#[derive(Clone, Copy)]
-pub(crate) struct CreateDone {
-    pub(crate) callback: NDK_FN_CREATE_COMPLETION,
-    pub(crate) context: Context,
-}
-
-impl CreateDone {
-    /// # Errors
-    /// `STATUS_INVALID_PARAMETER`: there is no callback, so no consumer would ever have the object, to
-    /// close it.
-    pub(crate) fn new(
-        callback: Option<NDK_FN_CREATE_COMPLETION>,
-        context: PVOID,
-    ) -> Result<Self, NTSTATUS> {
-        let callback = callback.ok_or(STATUS_INVALID_PARAMETER)?;
-        Ok(Self { callback, context: Context::new(context) })
-    }
-}
-
-/// How a close ends.
-pub(crate) enum CloseDone {
-    /// By the consumer's callback.
-    Callback(NDK_FN_CLOSE_COMPLETION, Context),
-    /// By a signal to the thread that waits in the close of the adapter.
-    Signal(Closed),
-}
 
 /// A message to the poll core.
 pub(crate) enum Control {
@@ -158,32 +113,4 @@ pub(crate) enum Create {
     Connector,
     Listener { event: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context },
     SharedEndpoint { local: SocketAddr },
-}
-
-/// Gets an open adapter, or NULL where there are no resources for it. It is called in a turn of the core.
-pub type Opened = Box<dyn FnOnce(*mut NDK_ADAPTER) + Send>;
-/// Is told that an adapter is closed. It is called in a turn of the core.
-pub type Closed = Box<dyn FnOnce() + Send>;
-/// Gets the endpoints of an adapter, or `None` where there is no memory for the list. It is called in a
-/// turn of the core.
-pub type Listed = Box<dyn FnOnce(Option<Vec<Endpoint>>) + Send>;
-
-/// An object with a local address.
-#[derive(Clone, Debug)]
-pub enum Endpoint {
-    /// Established.
-    Connection(Connection),
-    /// It takes requests.
-    Listener(SocketAddr),
-    /// Outgoing connections share it.
-    Shared(SocketAddr),
-}
-
-/// Those of endpoints that have a peer.
-pub(crate) fn connections(endpoints: Vec<Endpoint>) -> Vec<Connection> {
-    let connected = |endpoint| match endpoint {
-        Endpoint::Connection(connection) => Some(connection),
-        Endpoint::Listener(_) | Endpoint::Shared(_) => None,
-    };
-    endpoints.into_iter().filter_map(connected).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::connector::request::DisconnectEvent;
-use crate::message::{CreateDone, RequestDone};
+use crate::object::done::{CreateDone, RequestDone};
 use crate::object::id::{Context, ObjectId, SrqKey};
 
 /// A call into the consumer.

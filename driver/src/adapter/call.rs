@@ -3,8 +3,9 @@
 use super::shared::AdapterObject;
 use crate::abi::*;
 use crate::cq::request::CreateCq;
-use crate::message::{Create, CreateDone};
+use crate::message::Create;
 use crate::object::call::{create, ndk_query_extension};
+use crate::object::done::CreateDone;
 use crate::object::entry::{Buffer, Handle, entry};
 use crate::object::shared::Context;
 use crate::{endpoint, lam};

@@ -3,8 +3,8 @@
 use super::call::DISPATCH;
 use super::shared::AdapterObject;
 use crate::abi::*;
+use crate::adapter::request::Opened;
 use crate::cx::Cx;
-use crate::message::Opened;
 use crate::object::id::{AdapterKey, Place};
 use crate::object::shared::Object;
 use alloc::sync::Arc;

@@ -5,7 +5,7 @@ use super::request::{Accept, PrivateData};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::qp::core::Qps;
 use crate::status;

@@ -6,7 +6,7 @@ use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::endpoint::core::Endpoints;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::paths::{retag, update};
 use crate::platform::{Resolve, Trace};

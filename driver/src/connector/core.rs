@@ -8,7 +8,7 @@ use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::counters::Connection;
 use crate::cx::Cx;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, Context, ObjectId, Place, QpKey};
 use crate::object::shared::Object;
 use crate::platform::Trace;

@@ -6,7 +6,7 @@ use super::shared::{Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId, QpKey};
 use crate::platform::{EndedBy, Trace};
 use crate::qp::core::Qps;

@@ -2,8 +2,9 @@
 
 use super::shared::{CqObject, Cqe, pack};
 use crate::abi::*;
-use crate::message::{Control, RequestDone};
+use crate::message::Control;
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::{entry, places};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;

@@ -3,8 +3,9 @@
 use super::shared::SharedEndpointObject;
 use crate::abi::*;
 use crate::adapter::shared::AdapterObject;
-use crate::message::{Create, CreateDone};
+use crate::message::Create;
 use crate::object::call::{create, ndk_close, ndk_query_extension};
+use crate::object::done::CreateDone;
 use crate::object::entry::{Buffer, entry};
 use core::net::SocketAddr;
 

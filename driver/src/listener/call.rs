@@ -2,8 +2,9 @@
 
 use super::shared::ListenerObject;
 use crate::abi::*;
-use crate::message::{Control, RequestDone};
+use crate::message::Control;
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::{Buffer, entry};
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;

@@ -3,7 +3,8 @@
 
 use super::shared::{Context, ObjectId, Prefix};
 use crate::abi::*;
-use crate::message::{CloseDone, Control, Create, CreateDone};
+use crate::message::{Control, Create};
+use crate::object::done::{CloseDone, CreateDone};
 use crate::shard::Shard;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;

@@ -6,9 +6,12 @@
 use crate::abi::{
     NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
 };
+use crate::adapter::request::Opened;
 use crate::adapter::shared::{AdapterObject, negotiate};
 use crate::counters::AdapterCounters;
-use crate::message::{CloseDone, Closed, Control, Listed, Opened};
+use crate::message::Control;
+use crate::object::done::{CloseDone, Closed};
+use crate::platform::request::Listed;
 use crate::shard::Shard;
 use crate::sync::Full;
 use alloc::vec::Vec;

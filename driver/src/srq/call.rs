@@ -2,8 +2,9 @@
 
 use super::shared::SrqObject;
 use crate::abi::*;
-use crate::message::{Control, RequestDone};
+use crate::message::Control;
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::entry;
 
 /// The table of every SRQ.

@@ -2,7 +2,8 @@
 
 use super::state::State;
 use crate::abi::*;
-use crate::message::{CloseDone, Create, CreateDone};
+use crate::message::Create;
+use crate::object::done::{CloseDone, CreateDone};
 use crate::object::id::{Context, ObjectId, Place};
 use crate::upcall::Upcall;
 use core::ptr::null_mut;
