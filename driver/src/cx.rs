@@ -40,6 +40,8 @@ pub(crate) struct Cx {
     pub(crate) tokens: BTreeMap<Rkey, ObjectId>,
     pub(crate) paths: Paths,
     pub(crate) upcalls: VecDeque<Upcall>,
+    /// The home has asked for the end.
+    pub(crate) stopped: bool,
 }
 
 impl Cx {
@@ -53,6 +55,7 @@ impl Cx {
             tokens: BTreeMap::new(),
             paths,
             upcalls: VecDeque::with_capacity(UPCALLS),
+            stopped: false,
         }
     }
 

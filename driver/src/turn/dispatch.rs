@@ -4,6 +4,7 @@
 //! before a message is obeyed; where that is refused, the request ends with
 //! `STATUS_INSUFFICIENT_RESOURCES`.
 
+use super::objects::Objects;
 use super::state::State;
 use crate::abi::*;
 use crate::cq::core::deeper_ring;
@@ -109,33 +110,34 @@ impl State {
     }
 
     fn dispatch(&mut self, message: Control) {
-        let Self { cx, qps, connectors, .. } = self;
+        let Self { cx, objects, .. } = self;
+        let Objects { qps, connectors, .. } = objects;
         match message {
-            Control::OpenAdapter { version, opened } => self.adapters.open(cx, version, opened),
+            Control::OpenAdapter { version, opened } => objects.adapters.open(cx, version, opened),
             Control::Create { parent, what, done } => self.create(parent, *what, done),
             Control::Close { object, done } => self.close(object, done),
             Control::ResizeCq { cq, depth, done } => {
-                let status = self.cqs.resize(cx, cq, depth);
+                let status = objects.cqs.resize(cx, cq, depth);
                 cx.request_done(done, status);
             }
             Control::RegisterMr { mr, what, done } => {
-                let status = self.mrs.register(cx, mr, *what);
+                let status = objects.mrs.register(cx, mr, *what);
                 cx.request_done(done, status);
             }
             Control::InitializeFastRegisterMr { mr, what, done } => {
-                let status = self.mrs.initialize(cx, mr, *what);
+                let status = objects.mrs.initialize(cx, mr, *what);
                 cx.request_done(done, status);
             }
             Control::ModifySrq { srq, depth, threshold, done } => {
-                let status = self.srqs.modify(cx, srq, depth, threshold);
+                let status = objects.srqs.modify(cx, srq, depth, threshold);
                 cx.request_done(done, status);
             }
             Control::DeregisterMr { mr, done } => {
-                let status = self.mrs.deregister(cx, mr);
+                let status = objects.mrs.deregister(cx, mr);
                 cx.request_done(done, status);
             }
             Control::Connect { connector, what, done } => {
-                connectors.connect(cx, (qps, &self.endpoints), connector, what, done);
+                connectors.connect(cx, (qps, &objects.endpoints), connector, what, done);
             }
             Control::CompleteConnect { connector, event, done } => {
                 connectors.complete_connect(cx, qps, connector, event, done);
@@ -150,7 +152,7 @@ impl State {
                 connectors.disconnect(cx, qps, connector, done);
             }
             Control::Listen { listener, local, done } => {
-                let status = self.listeners.listen(cx, listener, local);
+                let status = objects.listeners.listen(cx, listener, local);
                 cx.request_done(done, status);
             }
             Control::SetAddresses { addresses } => {
@@ -162,8 +164,8 @@ impl State {
                 connectors.finish_resolution(cx, qps, remote, mac, |tci| tci);
             }
             Control::CheckPaths => cx.paths.restart_checks(),
-            Control::List { listed } => listed(Some(self.endpoints())),
-            Control::Stop => self.stopped = true,
+            Control::List { listed } => listed(Some(objects.endpoints(cx))),
+            Control::Stop => cx.stopped = true,
         }
     }
 }

@@ -5,6 +5,7 @@
 mod config;
 mod dispatch;
 mod lives;
+mod objects;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -104,7 +105,7 @@ impl PollCore {
 
     /// Established connections.
     pub fn connections(&self) -> Vec<Connection> {
-        connections(self.state.endpoints())
+        connections(self.state.objects.endpoints(&self.state.cx))
     }
 
     /// The edge, for a caller that waits on its descriptor.
@@ -137,7 +138,7 @@ impl PollCore {
             busy: busy || self.shard().has_work(),
             next: self.state.next_timeout(),
             edge_failed: self.edge_failed,
-            stopped: self.state.stopped,
+            stopped: self.state.cx.stopped,
         }
     }
 

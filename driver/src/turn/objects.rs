@@ -1,0 +1,73 @@
+//! The tables of the objects of every kind.
+
+use crate::adapter::core::Adapters;
+use crate::connector::core::Connectors;
+use crate::cq::core::Cqs;
+use crate::cx::Cx;
+use crate::endpoint::core::Endpoints;
+use crate::listener::core::Listeners;
+use crate::mr::core::Mrs;
+use crate::mw::core::Mws;
+use crate::object::id::Place;
+use crate::pd::core::Pds;
+use crate::platform::request::Endpoint;
+use crate::qp::core::Qps;
+use crate::srq::core::Srqs;
+use alloc::vec::Vec;
+
+/// The objects of every kind.
+#[derive(Default)]
+pub(super) struct Objects {
+    pub(super) adapters: Adapters,
+    pub(super) pds: Pds,
+    pub(super) cqs: Cqs,
+    pub(super) srqs: Srqs,
+    pub(super) qps: Qps,
+    pub(super) mrs: Mrs,
+    pub(super) mws: Mws,
+    pub(super) connectors: Connectors,
+    pub(super) listeners: Listeners,
+    pub(super) endpoints: Endpoints,
+}
+
+impl Objects {
+    /// Whether a call of the consumer is still inside the object.
+    pub(super) fn is_entered(&self, place: Place) -> bool {
+        match place {
+            Place::Cq(key) => self.cqs.is_entered(key),
+            Place::Qp(key) => self.qps.is_entered(key),
+            Place::Srq(key) => self.srqs.is_entered(key),
+            Place::Adapter(_)
+            | Place::Pd(_)
+            | Place::Mr(_)
+            | Place::Mw(_)
+            | Place::Connector(_)
+            | Place::Listener(_)
+            | Place::Endpoint(_) => false,
+        }
+    }
+
+    /// Forgets an object, and ends what it has in the device.
+    pub(super) fn remove(&mut self, cx: &mut Cx, place: Place) {
+        match place {
+            Place::Adapter(key) => self.adapters.remove(cx, key),
+            Place::Pd(key) => self.pds.remove(cx, key),
+            Place::Cq(key) => self.cqs.remove(key),
+            Place::Srq(key) => self.srqs.remove(cx, key),
+            Place::Qp(key) => self.qps.remove(cx, key),
+            Place::Mr(key) => self.mrs.remove(key),
+            Place::Mw(key) => self.mws.remove(key),
+            Place::Connector(key) => self.connectors.remove(key),
+            Place::Listener(key) => self.listeners.remove(key),
+            Place::Endpoint(key) => self.endpoints.remove(key),
+        }
+    }
+
+    /// The sockets that are listened at, shared, and connected.
+    pub(super) fn endpoints(&self, cx: &Cx) -> Vec<Endpoint> {
+        let connected = self.connectors.established(cx, &self.qps).map(Endpoint::Connection);
+        let listening = self.listeners.locals().map(Endpoint::Listener);
+        let shared = self.endpoints.locals().map(Endpoint::Shared);
+        connected.chain(listening).chain(shared).collect()
+    }
+}
