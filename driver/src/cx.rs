@@ -136,6 +136,11 @@ impl Cx {
         self.upcalls.push_back(Upcall::Requested { done, status });
     }
 
+    /// Ends a request for which there is no memory.
+    pub(crate) fn refuse(&mut self, done: RequestDone) {
+        self.request_done(done, STATUS_INSUFFICIENT_RESOURCES);
+    }
+
     pub(crate) fn trace(&self, event: &Trace) {
         self.shard.platform.trace(event);
     }

@@ -1,11 +1,13 @@
 //! A connector for its consumer.
 
-use super::request::{Accept, Connect, DisconnectEvent, PrivateData};
+use super::request::{
+    Accept, Acceptance, Attempt, CompleteConnect, Connect, Disconnect, DisconnectEvent,
+    PrivateData, Reject,
+};
 use super::shared::ConnectorObject;
 use crate::abi::*;
 use crate::endpoint::shared::SharedEndpointObject;
 use crate::limits::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
-use crate::message::Control;
 use crate::object::call::{ndk_close, ndk_query_extension, request};
 use crate::object::done::RequestDone;
 use crate::object::entry::{Buffer, Bytes, Handle, Out, entry};
@@ -165,9 +167,9 @@ impl ConnectorObject {
             return Err(STATUS_CONNECTION_REFUSED);
         }
         let qp = qp.base.id;
-        let what = Connect { qp, local, endpoint, remote, limits, private_data };
+        let what = Attempt { qp, local, endpoint, remote, limits, private_data };
         let what = self.base.shard.boxed(what)?;
-        request(self.base.shard(), Control::Connect { connector: self.base.id, what, done })
+        request(self.base.shard(), Connect { connector: self.base.id, what, done })
     }
 
     fn complete_connect(
@@ -175,10 +177,7 @@ impl ConnectorObject {
         event: DisconnectEvent,
         done: RequestDone,
     ) -> Result<NTSTATUS, NTSTATUS> {
-        request(
-            self.base.shard(),
-            Control::CompleteConnect { connector: self.base.id, event, done },
-        )
+        request(self.base.shard(), CompleteConnect { connector: self.base.id, event, done })
     }
 
     fn accept(&self, arguments: AcceptArguments<'_>) -> Result<NTSTATUS, NTSTATUS> {
@@ -188,9 +187,9 @@ impl ConnectorObject {
         if !self.same_provider(qp) {
             return Err(STATUS_INVALID_PARAMETER);
         }
-        let what = Accept { qp: qp.base.id, limits, private_data, event };
+        let what = Acceptance { qp: qp.base.id, limits, private_data, event };
         let what = self.base.shard.boxed(what)?;
-        request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
+        request(self.base.shard(), Accept { connector: self.base.id, what, done })
     }
 }
 
@@ -247,7 +246,7 @@ entry! {
         let private_data = connector.base.shard.boxed(private_data(&data, MAX_CALLEE_DATA)?)?;
         let sent = connector.base.shard().request_if(|| {
             connector.shared.leave_rejectable()?;
-            Ok(Control::Reject { connector: connector.base.id, private_data })
+            Ok(Reject { connector: connector.base.id, private_data })
         });
         sent.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)).map(|()| STATUS_SUCCESS)
     }
@@ -304,6 +303,6 @@ entry! {
         context: PVOID,
     ) -> NTSTATUS {
         let done = RequestDone::new(completion, context)?;
-        request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
+        request(connector.base.shard(), Disconnect { connector: connector.base.id, done })
     }
 }

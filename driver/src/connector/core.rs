@@ -2,7 +2,7 @@
 //! `connect` and `accept`, how it ends in `end`.
 
 use super::call::DISPATCH;
-use super::request::{Connect, DisconnectEvent};
+use super::request::{Attempt, CreateConnector, DisconnectEvent};
 use super::shared::{ConnectorObject, ConnectorShared, Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
@@ -13,6 +13,7 @@ use crate::object::id::{ConnectorKey, Context, ObjectId, Place, QpKey};
 use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::qp::core::Qps;
+use crate::request::Creation;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -35,7 +36,7 @@ pub(crate) struct ConnectorCore {
     /// The peer of a connect.
     pub(super) remote: Option<SocketAddr>,
     /// A connect that waits for the peer's link-layer address.
-    pub(super) waiting: Option<Box<Connect>>,
+    pub(super) waiting: Option<Box<Attempt>>,
     /// The connect, accept or disconnect that is pending.
     pub(super) pending: Option<RequestDone>,
     pub(super) event: Option<DisconnectEvent>,
@@ -246,6 +247,19 @@ impl Connectors {
             qp.connector = None;
             cx.remove_parent(connector.object.base.id, qp.object.base.id);
         }
+    }
+}
+
+impl Creation for CreateConnector {
+    type Objects<'a> = &'a mut Connectors;
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        adapter: ObjectId,
+        connectors: &mut Connectors,
+    ) -> Result<Context, NTSTATUS> {
+        Ok(connectors.create(cx, adapter))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connectors: how a connection ends, and what connection management tells of it.
 
 use super::core::Connectors;
-use super::request::PrivateData;
+use super::request::{Disconnect, PrivateData};
 use super::shared::{Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
@@ -10,6 +10,7 @@ use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId, QpKey};
 use crate::platform::{EndedBy, Trace};
 use crate::qp::core::Qps;
+use crate::request::Request;
 use crate::status;
 use crate::upcall::Upcall;
 use core::net::SocketAddr;
@@ -33,13 +34,7 @@ fn trace_disconnected(
 }
 
 impl Connectors {
-    pub(crate) fn disconnect(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        id: ObjectId,
-        done: RequestDone,
-    ) {
+    fn disconnect(&mut self, cx: &mut Cx, qps: &mut Qps, id: ObjectId, done: RequestDone) {
         let Some(connector) = Self::key(cx, id).and_then(|key| self.get(key)) else {
             return cx.request_done(done, STATUS_INVALID_PARAMETER);
         };
@@ -252,5 +247,21 @@ impl Connectors {
         let peer = connector.remote.unwrap_or(local);
         let info = Info { local, peer, limits, private_data: peer_data(private_data) };
         connector.publish(info);
+    }
+}
+
+impl Request for Disconnect {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+        connectors.disconnect(cx, qps, self.connector, self.done);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

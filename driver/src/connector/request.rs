@@ -1,7 +1,9 @@
 //! A consumer's requests to the poll core for a connector.
 
 use crate::abi::*;
+use crate::object::done::RequestDone;
 use crate::object::id::{Context, ObjectId};
+use alloc::boxed::Box;
 use core::net::SocketAddr;
 use rocev2::cm::ReadLimits;
 
@@ -15,8 +17,18 @@ pub(crate) enum DisconnectEvent {
     WithReason(Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>, Context),
 }
 
-/// A connect on its way to the core.
+/// A new connector has no attributes.
+pub(crate) struct CreateConnector;
+
+/// Connects to a listener of a peer.
 pub(crate) struct Connect {
+    pub(crate) connector: ObjectId,
+    pub(crate) what: Box<Attempt>,
+    pub(crate) done: RequestDone,
+}
+
+/// An attempt to connect.
+pub(crate) struct Attempt {
     pub(crate) qp: ObjectId,
     /// The port is 0 for any.
     pub(crate) local: SocketAddr,
@@ -27,10 +39,36 @@ pub(crate) struct Connect {
     pub(crate) private_data: PrivateData,
 }
 
-/// An accept on its way to the core.
+/// Confirms a connection that the peer has accepted.
+pub(crate) struct CompleteConnect {
+    pub(crate) connector: ObjectId,
+    pub(crate) event: DisconnectEvent,
+    pub(crate) done: RequestDone,
+}
+
+/// Accepts a connection that a peer asked for.
 pub(crate) struct Accept {
+    pub(crate) connector: ObjectId,
+    pub(crate) what: Box<Acceptance>,
+    pub(crate) done: RequestDone,
+}
+
+/// The terms of an accept.
+pub(crate) struct Acceptance {
     pub(crate) qp: ObjectId,
     pub(crate) limits: ReadLimits,
     pub(crate) private_data: PrivateData,
     pub(crate) event: DisconnectEvent,
+}
+
+/// Refuses a connection that a peer asked for, or the terms of its answer.
+pub(crate) struct Reject {
+    pub(crate) connector: ObjectId,
+    pub(crate) private_data: Box<PrivateData>,
+}
+
+/// Ends a connection.
+pub(crate) struct Disconnect {
+    pub(crate) connector: ObjectId,
+    pub(crate) done: RequestDone,
 }

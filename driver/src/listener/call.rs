@@ -1,8 +1,8 @@
 //! A listener for its consumer.
 
+use super::request::Listen;
 use super::shared::ListenerObject;
 use crate::abi::*;
-use crate::message::Control;
 use crate::object::call::{ndk_close, ndk_query_extension, request};
 use crate::object::done::RequestDone;
 use crate::object::entry::{Buffer, entry};
@@ -29,7 +29,7 @@ entry! {
     ) -> NTSTATUS {
         let local = local.ok_or(STATUS_INVALID_ADDRESS)?;
         let done = RequestDone::new(completion, context)?;
-        request(listener.base.shard(), Control::Listen { listener: listener.base.id, local, done })
+        request(listener.base.shard(), Listen { listener: listener.base.id, local, done })
     }
 }
 

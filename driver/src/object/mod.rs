@@ -9,4 +9,5 @@ pub(crate) mod core;
 pub(crate) mod done;
 pub(crate) mod entry;
 pub(crate) mod id;
+pub(crate) mod request;
 pub(crate) mod shared;

@@ -3,7 +3,30 @@
 use crate::counters::Connection;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
+
+/// The adapter owns these addresses from now on.
+pub(crate) struct SetAddresses {
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// [`crate::platform::Platform::resolve`] has ended; `None` where there was no answer.
+pub(crate) struct Resolved {
+    pub(crate) remote: IpAddr,
+    pub(crate) mac: Option<[u8; 6]>,
+}
+
+/// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
+pub(crate) struct CheckPaths;
+
+/// A query for the listeners and connections.
+pub(crate) struct List {
+    /// Gets nothing where there is no memory for them.
+    pub(crate) listed: Listed,
+}
+
+/// Ends the core.
+pub(crate) struct Stop;
 
 /// Gets the endpoints of an adapter, or `None` where there is no memory for the list. It is called in a
 /// turn of the core.

@@ -1,13 +1,15 @@
 //! Shared receive queues: the poll core's end of their rings.
 
 use super::call::DISPATCH;
-use super::request::CreateSrq;
+use super::request::{CreateSrq, ModifySrq};
 use super::shared::{SrqObject, SrqShared};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, ObjectId, Place, SrqKey};
 use crate::object::shared::Object;
+use crate::pd::core::Pds;
 use crate::queue::{Queue, Slots};
+use crate::request::{Creation, Request};
 use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
 use alloc::boxed::Box;
@@ -168,5 +170,42 @@ impl Srqs {
             let destroyed = cx.device.destroy_srq(id);
             debug_assert!(destroyed.is_ok());
         }
+    }
+}
+
+impl Creation for CreateSrq {
+    type Objects<'a> = (&'a Pds, &'a mut Srqs);
+
+    /// The ring, and the device's own queue behind it, whose entries are those of the ring with the transport's notes of
+    /// them.
+    fn bytes(&self, cx: &Cx) -> usize {
+        let depth = cx.shard.limits.srq_depth as usize;
+        depth * 3 * size_of::<RecvWr>() + cx.device.room_bytes(depth)
+    }
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        pd: ObjectId,
+        (pds, srqs): (&Pds, &mut Srqs),
+    ) -> Result<Context, NTSTATUS> {
+        Ok(srqs.create(cx, pds.member(cx, pd)?, &self))
+    }
+}
+
+impl Request for ModifySrq {
+    type Objects<'a> = &'a mut Srqs;
+
+    fn bytes(&self, cx: &Cx) -> Option<usize> {
+        Some(cx.device.room_bytes(self.depth as usize))
+    }
+
+    fn run(self, cx: &mut Cx, srqs: &mut Srqs) {
+        let status = srqs.modify(cx, self.srq, self.depth, self.threshold);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

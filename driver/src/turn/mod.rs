@@ -4,6 +4,7 @@
 
 mod config;
 mod dispatch;
+mod home;
 mod lives;
 mod objects;
 mod state;

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 /// The objects of every kind.
 #[derive(Default)]
-pub(super) struct Objects {
+pub(crate) struct Objects {
     pub(super) adapters: Adapters,
     pub(super) pds: Pds,
     pub(super) cqs: Cqs,
@@ -28,6 +28,39 @@ pub(super) struct Objects {
     pub(super) connectors: Connectors,
     pub(super) listeners: Listeners,
     pub(super) endpoints: Endpoints,
+}
+
+/// Lends a request the tables that it works on.
+macro_rules! lend {
+    ($($Tables:ty: |$objects:ident| $lent:expr;)+) => {$(
+        impl<'a> From<&'a mut Objects> for $Tables {
+            fn from($objects: &'a mut Objects) -> Self {
+                $lent
+            }
+        }
+    )+};
+}
+
+lend! {
+    (): |_objects| ();
+    &'a mut Adapters: |objects| &mut objects.adapters;
+    &'a mut Pds: |objects| &mut objects.pds;
+    &'a mut Cqs: |objects| &mut objects.cqs;
+    &'a mut Srqs: |objects| &mut objects.srqs;
+    &'a mut Mrs: |objects| &mut objects.mrs;
+    &'a mut Connectors: |objects| &mut objects.connectors;
+    &'a mut Listeners: |objects| &mut objects.listeners;
+    &'a mut Endpoints: |objects| &mut objects.endpoints;
+    (&'a Pds, &'a mut Srqs): |objects| (&objects.pds, &mut objects.srqs);
+    (&'a Pds, &'a mut Mrs): |objects| (&objects.pds, &mut objects.mrs);
+    (&'a Pds, &'a mut Mws): |objects| (&objects.pds, &mut objects.mws);
+    (&'a Pds, &'a Cqs, &'a Srqs, &'a mut Qps): |objects| {
+        (&objects.pds, &objects.cqs, &objects.srqs, &mut objects.qps)
+    };
+    (&'a mut Connectors, &'a mut Qps): |objects| (&mut objects.connectors, &mut objects.qps);
+    (&'a mut Connectors, &'a mut Qps, &'a Endpoints): |objects| {
+        (&mut objects.connectors, &mut objects.qps, &objects.endpoints)
+    };
 }
 
 impl Objects {
@@ -44,6 +77,19 @@ impl Objects {
             | Place::Connector(_)
             | Place::Listener(_)
             | Place::Endpoint(_) => false,
+        }
+    }
+
+    /// Ends what an object has begun, as it is to be closed.
+    pub(super) fn close(&mut self, cx: &mut Cx, place: Place) {
+        match place {
+            Place::Adapter(_) | Place::Pd(_) | Place::Cq(_) | Place::Srq(_) => {}
+            Place::Mr(key) => self.mrs.close(cx, key),
+            Place::Mw(key) => self.mws.close(cx, key),
+            Place::Qp(key) => self.qps.flush(cx, key),
+            Place::Connector(key) => self.connectors.close(cx, &mut self.qps, key),
+            Place::Listener(key) => self.listeners.close(cx, key),
+            Place::Endpoint(key) => self.endpoints.close(cx, key),
         }
     }
 
