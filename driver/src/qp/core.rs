@@ -29,7 +29,7 @@ use rocev2::counters::Counters;
 use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
-use rocev2::qp::{Completion, QpConfig, RecvWr, SendOp, SendWr, WcKind, WcStatus};
+use rocev2::qp::{Completion, Owner, QpConfig, RecvWr, SendOp, SendWr, WcKind, WcStatus};
 use slotmap::{Key as _, KeyData, SlotMap};
 
 /// The memory of a slot of inline data beside the data.
@@ -219,7 +219,9 @@ impl Qps {
         srqs: &Srqs,
         completion: &Completion,
     ) -> Option<(CqKey, Cqe, u8)> {
-        let qp = self.table.get(QpKey::from(KeyData::from_ffi(completion.owner)))?;
+        // Receives that an SRQ held when it ended have no QP to complete on.
+        let Owner::Qp(owner) = completion.owner else { return None };
+        let qp = self.table.get(QpKey::from(KeyData::from_ffi(owner)))?;
         let shared = &qp.object.shared;
         let (slots, cq) = if !completion.kind.is_receive() {
             (Some(&shared.initiator_slots), qp.initiator_cq)

@@ -60,17 +60,6 @@ impl SrqCore {
     }
 }
 
-/// The owner of an SRQ, and of the receives that are on it when it ends: the complement of its key. The owner
-/// of a QP is its key, and no table of keys is so large that one is the complement of another.
-fn owner(key: SrqKey) -> u64 {
-    !key.data().as_ffi()
-}
-
-/// The SRQ of an [`owner`].
-pub(crate) fn of_owner(owner: u64) -> SrqKey {
-    KeyData::from_ffi(!owner).into()
-}
-
 /// The shared receive queues.
 #[derive(Default)]
 pub(crate) struct Srqs {
@@ -102,7 +91,7 @@ impl Srqs {
             key = self.table.insert(Box::new(srq));
             Place::Srq(key)
         });
-        let (owner, threshold) = (owner(key), what.threshold as usize);
+        let (owner, threshold) = (key.data().as_ffi(), what.threshold as usize);
         let created = cx.device.create_srq(SrqConfig { owner, pd, depth, threshold });
         if let Some(srq) = self.table.get_mut(key) {
             srq.id = Some(created);
@@ -145,9 +134,10 @@ impl Srqs {
         }
     }
 
-    /// Tells the consumer that an SRQ fell below its threshold.
+    /// Tells the consumer that the SRQ of this name in the device fell below its threshold.
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    pub(crate) fn notify(&self, cx: &Cx, key: SrqKey) {
+    pub(crate) fn notify(&self, cx: &Cx, owner: u64) {
+        let key = SrqKey::from(KeyData::from_ffi(owner));
         let Some(srq) = self.table.get(key) else { return };
         if !cx.lifetimes.is_open(srq.object.base.id) {
             return;

@@ -8,7 +8,6 @@ use crate::cx::Cx;
 use crate::object::done::{CreateDone, RequestDone};
 use crate::object::id::{CqKey, ObjectId, Place};
 use crate::platform::Trace;
-use crate::srq::core::of_owner;
 use crate::status::reason;
 use crate::upcall::Upcall;
 use rocev2::Event;
@@ -124,7 +123,7 @@ impl State {
                     connectors.handle_qp_failure(cx, qps, conn);
                 }
                 Event::SrqLow { owner } => {
-                    cx.upcalls.push_back(Upcall::SrqLow { srq: of_owner(owner) });
+                    cx.upcalls.push_back(Upcall::SrqLow { owner });
                 }
             }
         }
@@ -174,7 +173,7 @@ impl State {
                 // SAFETY: the consumer's callback with the consumer's context.
                 unsafe { callback(context.get(), reason) };
             }
-            Upcall::SrqLow { srq } => self.objects.srqs.notify(&self.cx, srq),
+            Upcall::SrqLow { owner } => self.objects.srqs.notify(&self.cx, owner),
             Upcall::Closed { object } => self.finish_close(object),
             // A callback that the consumer did not give.
             Upcall::Disconnected { .. } => {}
