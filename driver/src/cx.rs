@@ -4,8 +4,8 @@
 use crate::abi::*;
 use crate::adapter::shared::VERSION;
 use crate::bytes::Regions;
-use crate::message::RequestDone;
 use crate::object::core::Lifetimes;
+use crate::object::done::RequestDone;
 use crate::object::id::{ObjectId, Place};
 use crate::object::shared::Base;
 use crate::paths::Paths;
@@ -40,6 +40,8 @@ pub(crate) struct Cx {
     pub(crate) tokens: BTreeMap<Rkey, ObjectId>,
     pub(crate) paths: Paths,
     pub(crate) upcalls: VecDeque<Upcall>,
+    /// The home has asked for the end.
+    pub(crate) stopped: bool,
 }
 
 impl Cx {
@@ -53,6 +55,7 @@ impl Cx {
             tokens: BTreeMap::new(),
             paths,
             upcalls: VecDeque::with_capacity(UPCALLS),
+            stopped: false,
         }
     }
 
@@ -131,6 +134,11 @@ impl Cx {
     /// Ends a request.
     pub(crate) fn request_done(&mut self, done: RequestDone, status: NTSTATUS) {
         self.upcalls.push_back(Upcall::Requested { done, status });
+    }
+
+    /// Ends a request for which there is no memory.
+    pub(crate) fn refuse(&mut self, done: RequestDone) {
+        self.request_done(done, STATUS_INSUFFICIENT_RESOURCES);
     }
 
     pub(crate) fn trace(&self, event: &Trace) {

@@ -13,8 +13,9 @@
 //! | `abi` | the types of `ndkpi.h` |
 //! | `object` | what all objects have in common: the handle, the ids, the life |
 //! | `message`, `shard`, `queue` | what a call gives to the poll core, and the rings that carry it |
+//! | `request` | what the poll core does with a message, of whatever kind |
 //! | `sync` | how threads agree: small values, each with its proof |
-//! | `turn` | the poll core: the order of a turn, and which object a message, a doorbell or a close is for |
+//! | `turn` | the poll core: the order of a turn, and which object a doorbell or a close is for |
 //! | `cx`, `upcall`, `paths` | what the core of every object works with |
 //! | `bytes` | the memory behind every key |
 //! | `limits`, `counters`, `status` | what the adapter accepts, counts and answers |
@@ -69,6 +70,7 @@ mod pd;
 pub mod platform;
 mod qp;
 mod queue;
+mod request;
 mod shard;
 mod srq;
 mod status;
@@ -76,10 +78,12 @@ mod sync;
 mod turn;
 mod upcall;
 
+pub use crate::adapter::request::Opened;
 pub use crate::adapter::shared::{VERSION, negotiate};
 pub use crate::counters::{AdapterCounters, Connection};
 pub use crate::limits::Limits;
-pub use crate::message::{Closed, Endpoint, Listed, Opened};
+pub use crate::object::done::Closed;
+pub use crate::platform::request::{Endpoint, Listed};
 pub use crate::shard::Shard;
 pub use crate::sync::Full;
 pub use crate::turn::{PollCore, ProviderConfig, Turn};

@@ -10,8 +10,10 @@ use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::counters::Counters;
 use crate::lam::shared::LamRing;
 use crate::limits::Limits;
-use crate::message::{CloseDone, Control};
+use crate::message::Control;
+use crate::object::done::CloseDone;
 use crate::object::id::ObjectId;
+use crate::object::request::Close;
 use crate::platform::{Platform, with_memory};
 use crate::sync::modelled::{ArrayQueue, AtomicUsize};
 use crate::sync::{Doorbell, Full, Sleep, take};
@@ -73,21 +75,21 @@ impl Shard {
     }
 
     /// Sends a message that takes a place of its own.
-    pub(crate) fn request(&self, message: Control) -> Result<(), Full> {
+    pub(crate) fn request(&self, message: impl Into<Control>) -> Result<(), Full> {
         take(&self.requests)?;
-        self.send(message);
+        self.send(message.into());
         Ok(())
     }
 
     /// Sends what `make` gives, if there is a place for it; `make` is called only then.
-    pub(crate) fn request_if<E>(
+    pub(crate) fn request_if<M: Into<Control>, E>(
         &self,
-        make: impl FnOnce() -> Result<Control, E>,
+        make: impl FnOnce() -> Result<M, E>,
     ) -> Result<Result<(), E>, Full> {
         take(&self.requests)?;
         Ok(match make() {
             Ok(message) => {
-                self.send(message);
+                self.send(message.into());
                 Ok(())
             }
             Err(error) => {
@@ -114,7 +116,7 @@ impl Shard {
 
     /// Closes an object, in the place that it holds.
     pub(crate) fn close(&self, object: ObjectId, done: CloseDone) {
-        self.send(Control::Close { object, done });
+        self.send(Close { object, done }.into());
     }
 
     fn send(&self, message: Control) {
@@ -126,7 +128,7 @@ impl Shard {
     /// Takes a control message. Its place is free again; that of a close goes with the object.
     pub(crate) fn next_control(&self) -> Option<Control> {
         let message = self.control.pop()?;
-        if !matches!(message, Control::Close { .. }) {
+        if !matches!(message, Control::Close(_)) {
             self.requests.fetch_add(1, Ordering::Release);
         }
         Some(message)
@@ -186,6 +188,7 @@ fn push<T>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
 mod tests {
     use super::*;
     use crate::abi::{MDL, NDK_VERSION};
+    use crate::adapter::request::OpenAdapter;
     use crate::platform::Mapped;
     use rocev2::env::Instant;
 
@@ -214,8 +217,7 @@ mod tests {
         let steps = Arc::new(AtomicUsize::new(0));
         let platform = Box::new(Steps(Arc::clone(&steps)));
         let shard = Shard::new(platform, Limits::default(), Waker::noop().clone(), Arc::default());
-        let message =
-            || Control::OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
+        let message = || OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
         assert_eq!(shard.request(message()), Ok(()));
         assert_eq!(shard.request_if(|| Ok::<_, ()>(message())), Ok(Ok(())));
         shard.ring(ObjectId::default(), &Doorbell::default(), 0);

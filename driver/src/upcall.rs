@@ -2,8 +2,8 @@
 
 use crate::abi::*;
 use crate::connector::request::DisconnectEvent;
-use crate::message::{CreateDone, RequestDone};
-use crate::object::id::{Context, ObjectId, SrqKey};
+use crate::object::done::{CreateDone, RequestDone};
+use crate::object::id::{Context, ObjectId};
 
 /// A call into the consumer.
 pub(crate) enum Upcall {
@@ -11,6 +11,6 @@ pub(crate) enum Upcall {
     Requested { done: RequestDone, status: NTSTATUS },
     ConnectEvent { callback: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context, connector: Context },
     Disconnected { event: DisconnectEvent, reason: u32 },
-    SrqLow { srq: SrqKey },
+    SrqLow { owner: u64 },
     Closed { object: ObjectId },
 }

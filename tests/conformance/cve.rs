@@ -35,7 +35,7 @@ use rocev2::counters::Counter;
 use rocev2::env::{Duration, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, Bind, Mapping, PdId, Registration, Reserve};
-use rocev2::qp::{QpState, RecvWr, SendOp, SendWr, SrqConfig, SrqError, WcStatus};
+use rocev2::qp::{Owner, QpState, RecvWr, SendOp, SendWr, SrqConfig, SrqError, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::mad::GSI_QKEY;
 use rocev2::wire::{Bth, Deth, DropReason, Ext, Opcode, Reth};
@@ -229,7 +229,12 @@ fn cve_2024_53229_a_flush_says_what_it_is() {
         world.sent();
         let ids = (0..5).map(|id| 0xdead_0000_0000 + id).chain([0xbeef_0000_0000]);
         assert!(world.statuses().into_iter().eq(ids.map(|id| (id, FLUSHED))));
-        assert!(world.done.iter().all(|done| done.owner == 1 && done.len == 0 && !done.silent));
+        assert!(
+            world
+                .done
+                .iter()
+                .all(|done| done.owner == Owner::Qp(1) && done.len == 0 && !done.silent)
+        );
         let receives: Vec<_> = world.done.iter().map(|done| done.kind.is_receive()).collect();
         assert_eq!(receives, [false, false, false, false, false, true]);
     });

@@ -3,7 +3,7 @@
 use crate::peer::*;
 use rocev2::env::Duration;
 use rocev2::ids::{Qpn, Rkey};
-use rocev2::qp::{Completion, QpState, RecvWr, SendOp, SrqConfig, WcStatus};
+use rocev2::qp::{Completion, Owner, QpState, RecvWr, SendOp, SrqConfig, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::mad::GSI_QKEY;
 use rocev2::wire::{Bth, Deth, DropReason, Ext};
@@ -173,7 +173,7 @@ fn err_09_what_is_flushed_is_named() {
         world.sent();
         let right = [(0x1234_5678_9abc_def0, FLUSHED), (0xfedc_ba98_7654_3210, FLUSHED)];
         assert_eq!(world.statuses(), right);
-        assert!(world.done.iter().all(|done| done.owner == 1 && !done.silent));
+        assert!(world.done.iter().all(|done| done.owner == Owner::Qp(1) && !done.silent));
     });
 }
 

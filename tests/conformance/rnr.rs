@@ -2,7 +2,7 @@
 
 use crate::peer::*;
 use rocev2::env::Duration;
-use rocev2::qp::{QpState, RecvWr, SendOp, SrqConfig, WcStatus};
+use rocev2::qp::{Owner, QpState, RecvWr, SendOp, SrqConfig, WcStatus};
 use rocev2::wire::Opcode::*;
 use rocev2::wire::{DropReason, Ext, Reth};
 
@@ -80,7 +80,7 @@ fn rnr_06_one_shared_receive_serves_one_message() {
             world.send(0, 10);
             assert_eq!(world.acks(), [answer]);
         }
-        assert_eq!((world.statuses(), world.done[0].owner), (vec![(1, OK)], 2));
+        assert_eq!((world.statuses(), world.done[0].owner), (vec![(1, OK)], Owner::Qp(2)));
     });
 }
 

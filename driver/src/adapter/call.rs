@@ -2,11 +2,14 @@
 
 use super::shared::AdapterObject;
 use crate::abi::*;
+use crate::connector::request::CreateConnector;
 use crate::cq::request::CreateCq;
-use crate::message::{Create, CreateDone};
+use crate::listener::request::CreateListener;
 use crate::object::call::{create, ndk_query_extension};
+use crate::object::done::CreateDone;
 use crate::object::entry::{Buffer, Handle, entry};
 use crate::object::shared::Context;
+use crate::pd::request::CreatePd;
 use crate::{endpoint, lam};
 
 /// The table of every adapter.
@@ -62,7 +65,7 @@ entry! {
         let notification = notification.ok_or(STATUS_INVALID_PARAMETER)?;
         let what = CreateCq { depth, notification, context: Context::new(notification_context) };
         let done = CreateDone::new(completion, context)?;
-        create(adapter.base.shard(), adapter.base.id, Create::Cq(what), done)
+        create(adapter.base.shard(), adapter.base.id, what, done)
     }
 }
 
@@ -76,7 +79,7 @@ entry! {
         _pd: *mut *mut NDK_PD,
     ) -> NTSTATUS {
         let done = CreateDone::new(completion, context)?;
-        create(adapter.base.shard(), adapter.base.id, Create::Pd, done)
+        create(adapter.base.shard(), adapter.base.id, CreatePd, done)
     }
 }
 
@@ -90,7 +93,7 @@ entry! {
         _connector: *mut *mut NDK_CONNECTOR,
     ) -> NTSTATUS {
         let done = CreateDone::new(completion, context)?;
-        create(adapter.base.shard(), adapter.base.id, Create::Connector, done)
+        create(adapter.base.shard(), adapter.base.id, CreateConnector, done)
     }
 }
 
@@ -106,7 +109,7 @@ entry! {
         _listener: *mut *mut NDK_LISTENER,
     ) -> NTSTATUS {
         let event = event.ok_or(STATUS_INVALID_PARAMETER)?;
-        let what = Create::Listener { event, context: Context::new(event_context) };
+        let what = CreateListener { event, context: Context::new(event_context) };
         let done = CreateDone::new(completion, context)?;
         create(adapter.base.shard(), adapter.base.id, what, done)
     }

@@ -1,12 +1,13 @@
 //! Adapters, for the poll core.
 
 use super::call::DISPATCH;
+use super::request::{OpenAdapter, Opened};
 use super::shared::AdapterObject;
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::message::Opened;
 use crate::object::id::{AdapterKey, Place};
 use crate::object::shared::Object;
+use crate::request::Request;
 use alloc::sync::Arc;
 use slotmap::SlotMap;
 
@@ -37,5 +38,21 @@ impl Adapters {
         if let Some(adapter) = self.table.remove(key) {
             cx.bytes.lams.forget(adapter.base.id, &cx.shard.lams);
         }
+    }
+}
+
+impl Request for OpenAdapter {
+    type Objects<'a> = &'a mut Adapters;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, adapters: &mut Adapters) {
+        adapters.open(cx, self.version, self.opened);
+    }
+
+    fn refuse(self, _: &mut Cx) {
+        (self.opened)(core::ptr::null_mut());
     }
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod call;
 pub(crate) mod core;
+pub(crate) mod request;
 pub(crate) mod shared;

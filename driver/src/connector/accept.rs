@@ -1,22 +1,23 @@
 //! Connectors: how a connection that a peer asked for begins, or does not.
 
 use super::core::{Connectors, claim_qp};
-use super::request::{Accept, CalleeData};
+use super::request::{Accept, Acceptance, CalleeData, Reject};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::qp::core::Qps;
+use crate::request::Request;
 use crate::status;
 
 impl Connectors {
-    pub(crate) fn accept(
+    fn accept(
         &mut self,
         cx: &mut Cx,
         qps: &mut Qps,
         id: ObjectId,
-        what: &Accept,
+        what: &Acceptance,
         done: RequestDone,
     ) {
         let Some(key) = Self::key(cx, id) else {
@@ -46,7 +47,7 @@ impl Connectors {
         cx: &mut Cx,
         qps: &mut Qps,
         key: ConnectorKey,
-        what: &Accept,
+        what: &Acceptance,
     ) -> Result<(), NTSTATUS> {
         let connector = self.get(key).ok_or(STATUS_INVALID_PARAMETER)?;
         connector.phase.next(Step::Accept)?;
@@ -54,12 +55,12 @@ impl Connectors {
         claim_qp(cx, qps, (key, &mut *connector), what.qp)?;
         let qpn = connector.qp.and_then(|qp| qps.get(qp)).map(|qp| qp.qpn);
         let qpn = qpn.ok_or(STATUS_INVALID_PARAMETER)?;
-        let Accept { limits, ref private_data, .. } = *what;
+        let Acceptance { limits, ref private_data, .. } = *what;
         cx.device.accept(cx.now, conn, qpn, limits, private_data).map_err(status::answer_error)
     }
 
     /// Both uses: an incoming request, or the terms of an answer.
-    pub(crate) fn reject(&mut self, cx: &mut Cx, id: ObjectId, private_data: &CalleeData) {
+    fn reject(&mut self, cx: &mut Cx, id: ObjectId, private_data: &CalleeData) {
         let Some(connector) = Self::key(cx, id).and_then(|key| self.get(key)) else { return };
         if !connector.step(Step::Reject) {
             return;
@@ -71,4 +72,34 @@ impl Connectors {
             let _ = cx.device.reject(cx.now, conn, private_data);
         }
     }
+}
+
+impl Request for Accept {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+        connectors.accept(cx, qps, self.connector, &self.what, self.done);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
+    }
+}
+
+impl Request for Reject {
+    type Objects<'a> = &'a mut Connectors;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
+        connectors.reject(cx, self.connector, &self.private_data);
+    }
+
+    fn refuse(self, _: &mut Cx) {}
 }

@@ -1,11 +1,13 @@
 //! A connector for its consumer.
 
-use super::request::{Accept, Connect, DisconnectEvent};
+use super::request::{
+    Accept, Acceptance, Attempt, CompleteConnect, Connect, Disconnect, DisconnectEvent, Reject,
+};
 use super::shared::ConnectorObject;
 use crate::abi::*;
 use crate::endpoint::shared::SharedEndpointObject;
-use crate::message::{Control, RequestDone};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::{Buffer, Bytes, Handle, Out, entry};
 use crate::object::shared::Context;
 use crate::qp::shared::QpObject;
@@ -63,7 +65,7 @@ entry! {
         let local = local.ok_or(STATUS_INVALID_ADDRESS)?;
         let done = RequestDone::new(completion, context)?;
         let qp = qp.open()?;
-        let what = Connect {
+        let what = Attempt {
             qp: qp.base.id,
             local,
             endpoint: None,
@@ -94,7 +96,7 @@ entry! {
         }
         let done = RequestDone::new(completion, context)?;
         let qp = qp.open()?;
-        let what = Connect {
+        let what = Attempt {
             qp: qp.base.id,
             local: endpoint.shared.local,
             endpoint: Some(endpoint.base.id),
@@ -143,7 +145,7 @@ impl ConnectorObject {
     fn connect(
         &self,
         qp: &QpObject,
-        what: Connect,
+        what: Attempt,
         done: RequestDone,
     ) -> Result<NTSTATUS, NTSTATUS> {
         if !self.same_provider(qp) {
@@ -156,7 +158,7 @@ impl ConnectorObject {
             return Err(STATUS_CONNECTION_REFUSED);
         }
         let what = self.base.shard.boxed(what)?;
-        request(self.base.shard(), Control::Connect { connector: self.base.id, what, done })
+        request(self.base.shard(), Connect { connector: self.base.id, what, done })
     }
 
     fn complete_connect(
@@ -164,18 +166,20 @@ impl ConnectorObject {
         event: DisconnectEvent,
         done: RequestDone,
     ) -> Result<NTSTATUS, NTSTATUS> {
-        request(
-            self.base.shard(),
-            Control::CompleteConnect { connector: self.base.id, event, done },
-        )
+        request(self.base.shard(), CompleteConnect { connector: self.base.id, event, done })
     }
 
-    fn accept(&self, qp: &QpObject, what: Accept, done: RequestDone) -> Result<NTSTATUS, NTSTATUS> {
+    fn accept(
+        &self,
+        qp: &QpObject,
+        what: Acceptance,
+        done: RequestDone,
+    ) -> Result<NTSTATUS, NTSTATUS> {
         if !self.same_provider(qp) {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let what = self.base.shard.boxed(what)?;
-        request(self.base.shard(), Control::Accept { connector: self.base.id, what, done })
+        request(self.base.shard(), Accept { connector: self.base.id, what, done })
     }
 }
 
@@ -197,7 +201,7 @@ entry! {
         let done = RequestDone::new(completion, context)?;
         let qp = qp.open()?;
         let (limits, private_data) = (limits(inbound, outbound), private_data(&data)?);
-        connector.accept(qp, Accept { qp: qp.base.id, limits, private_data, event }, done)
+        connector.accept(qp, Acceptance { qp: qp.base.id, limits, private_data, event }, done)
     }
 }
 
@@ -220,7 +224,7 @@ entry! {
         let done = RequestDone::new(completion, context)?;
         let qp = qp.open()?;
         let (limits, private_data) = (limits(inbound, outbound), private_data(&data)?);
-        connector.accept(qp, Accept { qp: qp.base.id, limits, private_data, event }, done)
+        connector.accept(qp, Acceptance { qp: qp.base.id, limits, private_data, event }, done)
     }
 }
 
@@ -234,7 +238,7 @@ entry! {
         let private_data = connector.base.shard.boxed(private_data(&data)?)?;
         let sent = connector.base.shard().request_if(|| {
             connector.shared.leave_rejectable()?;
-            Ok(Control::Reject { connector: connector.base.id, private_data })
+            Ok(Reject { connector: connector.base.id, private_data })
         });
         sent.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES)).map(|()| STATUS_SUCCESS)
     }
@@ -291,6 +295,6 @@ entry! {
         context: PVOID,
     ) -> NTSTATUS {
         let done = RequestDone::new(completion, context)?;
-        request(connector.base.shard(), Control::Disconnect { connector: connector.base.id, done })
+        request(connector.base.shard(), Disconnect { connector: connector.base.id, done })
     }
 }

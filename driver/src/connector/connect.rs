@@ -1,16 +1,17 @@
 //! Connectors: how a connection of ours begins.
 
 use super::core::{Connectors, claim_qp, owner};
-use super::request::{Connect, DisconnectEvent};
+use super::request::{Attempt, CompleteConnect, Connect, DisconnectEvent};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::endpoint::core::Endpoints;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::paths::{retag, update};
 use crate::platform::{Resolve, Trace};
 use crate::qp::core::Qps;
+use crate::request::Request;
 use crate::status;
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -20,12 +21,12 @@ use rocev2::cm::{Hop, is_host};
 use rocev2::wire::Mac;
 
 impl Connectors {
-    pub(crate) fn connect(
+    fn connect(
         &mut self,
         cx: &mut Cx,
         (qps, endpoints): (&mut Qps, &Endpoints),
         id: ObjectId,
-        mut what: Box<Connect>,
+        mut what: Box<Attempt>,
         done: RequestDone,
     ) {
         let key = match self.prepare_connect(cx, (&mut *qps, endpoints), id, &mut what) {
@@ -62,7 +63,7 @@ impl Connectors {
         cx: &mut Cx,
         (qps, endpoints): (&mut Qps, &Endpoints),
         id: ObjectId,
-        what: &mut Connect,
+        what: &mut Attempt,
     ) -> Result<ConnectorKey, NTSTATUS> {
         if !cx.owns(what.local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
@@ -208,7 +209,7 @@ impl Connectors {
         }
     }
 
-    pub(crate) fn complete_connect(
+    fn complete_connect(
         &mut self,
         cx: &mut Cx,
         qps: &Qps,
@@ -238,5 +239,41 @@ impl Connectors {
         connector.event = Some(event);
         cx.device.confirm(cx.now, conn).map_err(status::answer_error)?;
         Ok(key)
+    }
+}
+
+impl Request for Connect {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps, &'a Endpoints);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(
+        self,
+        cx: &mut Cx,
+        (connectors, qps, endpoints): (&mut Connectors, &mut Qps, &Endpoints),
+    ) {
+        connectors.connect(cx, (qps, endpoints), self.connector, self.what, self.done);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
+    }
+}
+
+impl Request for CompleteConnect {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+        connectors.complete_connect(cx, qps, self.connector, self.event, self.done);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

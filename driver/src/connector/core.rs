@@ -2,17 +2,18 @@
 //! `connect` and `accept`, how it ends in `end`.
 
 use super::call::DISPATCH;
-use super::request::{Connect, DisconnectEvent};
+use super::request::{Attempt, CreateConnector, DisconnectEvent};
 use super::shared::{ConnectorObject, ConnectorShared, Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::counters::Connection;
 use crate::cx::Cx;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, Context, ObjectId, Place, QpKey};
 use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::qp::core::Qps;
+use crate::request::Creation;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ pub(crate) struct ConnectorCore {
     pub(super) conn: Option<ConnId>,
     pub(super) qp: Option<QpKey>,
     /// The values of its connect, on the active side.
-    pub(super) connect: Option<Box<Connect>>,
+    pub(super) connect: Option<Box<Attempt>>,
     /// The local port that it holds.
     pub(super) port: Option<SocketAddr>,
     /// The connect, accept or disconnect that is pending.
@@ -242,6 +243,19 @@ impl Connectors {
             qp.connector = None;
             cx.remove_parent(connector.object.base.id, qp.object.base.id);
         }
+    }
+}
+
+impl Creation for CreateConnector {
+    type Objects<'a> = &'a mut Connectors;
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        adapter: ObjectId,
+        connectors: &mut Connectors,
+    ) -> Result<Context, NTSTATUS> {
+        Ok(connectors.create(cx, adapter))
     }
 }
 

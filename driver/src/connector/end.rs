@@ -1,14 +1,16 @@
 //! Connectors: how a connection ends, and what connection management tells of it.
 
 use super::core::Connectors;
+use super::request::Disconnect;
 use super::shared::{Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::message::RequestDone;
+use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId, QpKey};
 use crate::platform::{EndedBy, Trace};
 use crate::qp::core::Qps;
+use crate::request::Request;
 use crate::status;
 use crate::upcall::Upcall;
 use core::net::SocketAddr;
@@ -32,13 +34,7 @@ fn trace_disconnected(
 }
 
 impl Connectors {
-    pub(crate) fn disconnect(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        id: ObjectId,
-        done: RequestDone,
-    ) {
+    fn disconnect(&mut self, cx: &mut Cx, qps: &mut Qps, id: ObjectId, done: RequestDone) {
         let key = Self::key(cx, id);
         let found = key.and_then(|key| self.get(key).map(|connector| (key, connector)));
         let Some((key, connector)) = found else {
@@ -263,5 +259,21 @@ impl Connectors {
                 private_data: peer_data(private_data),
             });
         }
+    }
+}
+
+impl Request for Disconnect {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+        connectors.disconnect(cx, qps, self.connector, self.done);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

@@ -1,9 +1,10 @@
 //! A completion queue for its consumer: results, arming, moderation, resizing.
 
+use super::request::ResizeCq;
 use super::shared::{CqObject, Cqe, pack};
 use crate::abi::*;
-use crate::message::{Control, RequestDone};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::{entry, places};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -69,7 +70,7 @@ entry! {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let done = RequestDone::new(completion, context)?;
-        request(cq.base.shard(), Control::ResizeCq { cq: cq.base.id, depth, done })
+        request(cq.base.shard(), ResizeCq { cq: cq.base.id, depth, done })
     }
 }
 

@@ -1,13 +1,14 @@
 //! Completion queues, between the device's completions and the consumer's notification.
 
 use super::call::DISPATCH;
-use super::request::CreateCq;
+use super::request::{CreateCq, ResizeCq};
 use super::shared::{self, Arm, CqObject, CqShared, Cqe, Hold, NEWS_ERROR, Results};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, CqKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::platform::Trace;
+use crate::request::{Creation, Request};
 use crate::sync::modelled::{AtomicU32, rtrb};
 use crate::sync::{Doorbell, Exclusive};
 use alloc::collections::VecDeque;
@@ -43,7 +44,7 @@ pub(crate) struct CqCore {
 const _: () = assert!(size_of::<CqCore>() <= 128);
 
 /// Room of the ring that a CQ gets for a depth that its own has no room for.
-pub(crate) const fn deeper_ring(depth: u32) -> usize {
+const fn deeper_ring(depth: u32) -> usize {
     (depth as usize).next_power_of_two()
 }
 
@@ -285,5 +286,34 @@ impl Cqs {
     pub(crate) fn remove(&mut self, key: CqKey) {
         self.table.remove(key);
         self.held.retain(|&(_, cq)| cq != key);
+    }
+}
+
+impl Creation for CreateCq {
+    type Objects<'a> = &'a mut Cqs;
+
+    fn bytes(&self, _: &Cx) -> usize {
+        self.depth as usize * size_of::<Cqe>()
+    }
+
+    fn create(self, cx: &mut Cx, adapter: ObjectId, cqs: &mut Cqs) -> Result<Context, NTSTATUS> {
+        Ok(cqs.create(cx, adapter, &self))
+    }
+}
+
+impl Request for ResizeCq {
+    type Objects<'a> = &'a mut Cqs;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(deeper_ring(self.depth) * size_of::<Cqe>())
+    }
+
+    fn run(self, cx: &mut Cx, cqs: &mut Cqs) {
+        let status = cqs.resize(cx, self.cq, self.depth);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

@@ -1,10 +1,11 @@
 //! A shared endpoint for its consumer.
 
+use super::request::CreateSharedEndpoint;
 use super::shared::SharedEndpointObject;
 use crate::abi::*;
 use crate::adapter::shared::AdapterObject;
-use crate::message::{Create, CreateDone};
 use crate::object::call::{create, ndk_close, ndk_query_extension};
+use crate::object::done::CreateDone;
 use crate::object::entry::{Buffer, entry};
 use core::net::SocketAddr;
 
@@ -32,7 +33,7 @@ entry! {
     ) -> NTSTATUS {
         let local = local.ok_or(STATUS_INVALID_ADDRESS)?;
         let done = CreateDone::new(completion, context)?;
-        create(adapter.base.shard(), adapter.base.id, Create::SharedEndpoint { local }, done)
+        create(adapter.base.shard(), adapter.base.id, CreateSharedEndpoint { local }, done)
     }
 }
 

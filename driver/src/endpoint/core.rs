@@ -1,11 +1,13 @@
 //! Shared endpoints, for the poll core.
 
 use super::call::DISPATCH;
+use super::request::CreateSharedEndpoint;
 use super::shared::{SharedEndpointObject, SharedEndpointShared};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, EndpointKey, ObjectId, Place};
 use crate::object::shared::Object;
+use crate::request::Creation;
 use crate::status;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
@@ -70,5 +72,18 @@ impl Endpoints {
     /// Forgets a closed endpoint.
     pub(crate) fn remove(&mut self, key: EndpointKey) {
         self.table.remove(key);
+    }
+}
+
+impl Creation for CreateSharedEndpoint {
+    type Objects<'a> = &'a mut Endpoints;
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        adapter: ObjectId,
+        endpoints: &mut Endpoints,
+    ) -> Result<Context, NTSTATUS> {
+        endpoints.create(cx, adapter, self.local)
     }
 }

@@ -1,9 +1,10 @@
 //! A listener for its consumer.
 
+use super::request::Listen;
 use super::shared::ListenerObject;
 use crate::abi::*;
-use crate::message::{Control, RequestDone};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::{Buffer, entry};
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ entry! {
     ) -> NTSTATUS {
         let local = local.ok_or(STATUS_INVALID_ADDRESS)?;
         let done = RequestDone::new(completion, context)?;
-        request(listener.base.shard(), Control::Listen { listener: listener.base.id, local, done })
+        request(listener.base.shard(), Listen { listener: listener.base.id, local, done })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Listeners, for the poll core.
 
 use super::call::DISPATCH;
+use super::request::{CreateListener, Listen};
 use super::shared::{ListenerObject, ListenerShared};
 use crate::abi::*;
 use crate::connector::core::Connectors;
@@ -8,6 +9,7 @@ use crate::cx::Cx;
 use crate::object::id::{Context, ListenerKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::platform::with_memory;
+use crate::request::{Creation, Request};
 use crate::status;
 use crate::upcall::Upcall;
 use alloc::boxed::Box;
@@ -73,8 +75,7 @@ impl Listeners {
         &mut self,
         cx: &mut Cx,
         adapter: ObjectId,
-        event: NDK_FN_CONNECT_EVENT_CALLBACK,
-        context: Context,
+        CreateListener { event, context }: CreateListener,
     ) -> Context {
         let mut pointer = core::ptr::null_mut();
         cx.insert(&[adapter], |base| {
@@ -160,5 +161,35 @@ impl Listeners {
     /// Forgets a closed listener.
     pub(crate) fn remove(&mut self, key: ListenerKey) {
         self.table.remove(key);
+    }
+}
+
+impl Creation for CreateListener {
+    type Objects<'a> = &'a mut Listeners;
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        adapter: ObjectId,
+        listeners: &mut Listeners,
+    ) -> Result<Context, NTSTATUS> {
+        Ok(listeners.create(cx, adapter, self))
+    }
+}
+
+impl Request for Listen {
+    type Objects<'a> = &'a mut Listeners;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, listeners: &mut Listeners) {
+        let status = listeners.listen(cx, self.listener, self.local);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

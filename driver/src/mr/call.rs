@@ -1,13 +1,13 @@
 //! A memory region for its consumer: registration, and what a fast registration names.
 
-use super::request::{Initialize, Register};
+use super::request::{DeregisterMr, Initialize, InitializeFastRegisterMr, Register, RegisterMr};
 use super::shared::MrObject;
 use crate::abi::*;
 use crate::bytes::mapping::{self, MdlChain};
 use crate::bytes::pages::PageLists;
 use crate::limits::{MAX_PAGES, MAX_REGISTRATION};
-use crate::message::{Control, RequestDone};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::entry;
 use crate::platform::with_memory;
 use alloc::boxed::Box;
@@ -147,7 +147,7 @@ entry! {
         let base = first.virtual_address().addr() as u64;
         let what = mr.base.shard.boxed(Register { mapping, base, access: access(flags) })?;
         let done = RequestDone::new(completion, context)?;
-        request(mr.base.shard(), Control::RegisterMr { mr: mr.base.id, what, done })
+        request(mr.base.shard(), RegisterMr { mr: mr.base.id, what, done })
     }
 }
 
@@ -164,7 +164,7 @@ entry! {
             return Err(STATUS_INVALID_DEVICE_REQUEST);
         }
         let done = RequestDone::new(completion, context)?;
-        request(mr.base.shard(), Control::DeregisterMr { mr: mr.base.id, done })
+        request(mr.base.shard(), DeregisterMr { mr: mr.base.id, done })
     }
 }
 
@@ -196,7 +196,7 @@ entry! {
         let what = with_memory(&*mr.base.shard.platform, bytes, make);
         let what = what.ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
         let done = RequestDone::new(completion, context)?;
-        request(mr.base.shard(), Control::InitializeFastRegisterMr { mr: mr.base.id, what, done })
+        request(mr.base.shard(), InitializeFastRegisterMr { mr: mr.base.id, what, done })
     }
 }
 

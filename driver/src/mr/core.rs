@@ -1,12 +1,16 @@
 //! Memory regions, for the poll core.
 
 use super::call::DISPATCH;
-use super::request::{Initialize, Register};
+use super::request::{
+    CreateMr, DeregisterMr, Initialize, InitializeFastRegisterMr, Register, RegisterMr,
+};
 use super::shared::{MrObject, MrShared, Pages};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, MrKey, ObjectId, Place};
 use crate::object::shared::Object;
+use crate::pd::core::Pds;
+use crate::request::{Creation, Request};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -133,5 +137,69 @@ impl Mrs {
     /// Forgets a closed region.
     pub(crate) fn remove(&mut self, key: MrKey) {
         self.table.remove(key);
+    }
+}
+
+impl Creation for CreateMr {
+    type Objects<'a> = (&'a Pds, &'a mut Mrs);
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        pd: ObjectId,
+        (pds, mrs): (&Pds, &mut Mrs),
+    ) -> Result<Context, NTSTATUS> {
+        Ok(mrs.create(cx, pds.member(cx, pd)?, self.fast_register))
+    }
+}
+
+impl Request for RegisterMr {
+    type Objects<'a> = &'a mut Mrs;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, mrs: &mut Mrs) {
+        let status = mrs.register(cx, self.mr, *self.what);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
+    }
+}
+
+impl Request for DeregisterMr {
+    type Objects<'a> = &'a mut Mrs;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, mrs: &mut Mrs) {
+        let status = mrs.deregister(cx, self.mr);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
+    }
+}
+
+impl Request for InitializeFastRegisterMr {
+    type Objects<'a> = &'a mut Mrs;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, mrs: &mut Mrs) {
+        let status = mrs.initialize(cx, self.mr, *self.what);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

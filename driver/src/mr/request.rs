@@ -2,17 +2,45 @@
 
 use crate::bytes::mapping::Mapping;
 use crate::bytes::pages::PageLists;
+use crate::object::done::RequestDone;
+use crate::object::id::ObjectId;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use rocev2::mr::Access;
 
-/// A registration on its way to the core.
+/// The attributes of a new region.
+pub(crate) struct CreateMr {
+    pub(crate) fast_register: bool,
+}
+
+/// Registers memory for a region.
+pub(crate) struct RegisterMr {
+    pub(crate) mr: ObjectId,
+    pub(crate) what: Box<Register>,
+    pub(crate) done: RequestDone,
+}
+
+/// The memory to register.
 pub(crate) struct Register {
     pub(crate) mapping: Mapping,
     pub(crate) base: u64,
     pub(crate) access: Access,
 }
 
-/// The initialisation of a fast-register region on its way to the core.
+/// Ends the registration of a region.
+pub(crate) struct DeregisterMr {
+    pub(crate) mr: ObjectId,
+    pub(crate) done: RequestDone,
+}
+
+/// Initialises a fast-register region.
+pub(crate) struct InitializeFastRegisterMr {
+    pub(crate) mr: ObjectId,
+    pub(crate) what: Box<Initialize>,
+    pub(crate) done: RequestDone,
+}
+
+/// The page lists of a fast-register region.
 pub(crate) struct Initialize {
     pub(crate) lists: Arc<PageLists>,
     /// The rights that a mapping may grant.

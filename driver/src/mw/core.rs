@@ -1,11 +1,14 @@
 //! Memory windows, for the poll core.
 
 use super::call::DISPATCH;
+use super::request::CreateMw;
 use super::shared::{MwObject, MwShared};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, MwKey, ObjectId, Place};
 use crate::object::shared::Object;
+use crate::pd::core::Pds;
+use crate::request::Creation;
 use alloc::sync::Arc;
 use rocev2::ids::Rkey;
 use rocev2::mr::{PdId, Reserve};
@@ -46,6 +49,19 @@ impl Mws {
     /// Forgets a closed window.
     pub(crate) fn remove(&mut self, key: MwKey) {
         self.table.remove(key);
+    }
+}
+
+impl Creation for CreateMw {
+    type Objects<'a> = (&'a Pds, &'a mut Mws);
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        pd: ObjectId,
+        (pds, mws): (&Pds, &mut Mws),
+    ) -> Result<Context, NTSTATUS> {
+        mws.create(cx, pds.member(cx, pd)?)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::shared::{Context, ObjectId, Prefix};
 use crate::abi::*;
-use crate::message::{CloseDone, Control, Create, CreateDone};
+use crate::message::{Control, Create, New};
+use crate::object::done::{CloseDone, CreateDone};
 use crate::shard::Shard;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -12,13 +13,13 @@ use core::sync::atomic::Ordering;
 pub(crate) fn create(
     shard: Arc<Shard>,
     parent: ObjectId,
-    what: Create,
+    what: impl Into<New>,
     done: CreateDone,
 ) -> Result<NTSTATUS, NTSTATUS> {
-    let what = shard.boxed(what)?;
+    let what = shard.boxed(what.into())?;
     // The place of the close that must not fail.
     shard.reserve_object().map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
-    match shard.request(Control::Create { parent, what, done }) {
+    match shard.request(Create { parent, what, done }) {
         Ok(()) => Ok(STATUS_PENDING),
         Err(_) => {
             shard.release_object();
@@ -32,7 +33,10 @@ pub(crate) fn create(
 /// It borrows nothing of the object and holds the shard by itself: once the message is sent, the
 /// core may finish the request, and the consumer close the object and the whole provider, before
 /// this returns.
-pub(crate) fn request(shard: Arc<Shard>, message: Control) -> Result<NTSTATUS, NTSTATUS> {
+pub(crate) fn request(
+    shard: Arc<Shard>,
+    message: impl Into<Control>,
+) -> Result<NTSTATUS, NTSTATUS> {
     match shard.request(message) {
         Ok(()) => Ok(STATUS_PENDING),
         Err(_) => Err(STATUS_INSUFFICIENT_RESOURCES),

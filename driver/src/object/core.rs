@@ -6,7 +6,7 @@
 
 use super::id::{ObjectId, Place};
 use crate::abi::NDK_VERSION;
-use crate::message::CloseDone;
+use crate::object::done::CloseDone;
 use slotmap::SlotMap;
 
 /// Antecedents of an object. The widest, an accepted connector, has three.

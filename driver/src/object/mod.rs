@@ -6,6 +6,8 @@
 
 pub(crate) mod call;
 pub(crate) mod core;
+pub(crate) mod done;
 pub(crate) mod entry;
 pub(crate) mod id;
+pub(crate) mod request;
 pub(crate) mod shared;

@@ -4,8 +4,10 @@ use super::shared::PdObject;
 use crate::abi::*;
 use crate::cq::shared::CqObject;
 use crate::limits::MAX_INLINE;
-use crate::message::{Create, CreateDone};
+use crate::mr::request::CreateMr;
+use crate::mw::request::CreateMw;
 use crate::object::call::{create, ndk_close, ndk_query_extension};
+use crate::object::done::CreateDone;
 use crate::object::entry::{Handle, Out, entry};
 use crate::object::shared::Context;
 use crate::qp::request::CreateQp;
@@ -35,7 +37,7 @@ entry! {
         context: PVOID,
         _mr: *mut *mut NDK_MR,
     ) -> NTSTATUS {
-        let what = Create::Mr { fast_register: fast_register != FALSE };
+        let what = CreateMr { fast_register: fast_register != FALSE };
         let done = CreateDone::new(completion, context)?;
         create(pd.base.shard(), pd.base.id, what, done)
     }
@@ -141,7 +143,7 @@ impl PdObject {
             initiator_sge: initiator.1,
             inline_len: config.inline_len,
         };
-        create(self.base.shard(), self.base.id, Create::Qp(what), done)
+        create(self.base.shard(), self.base.id, what, done)
     }
 }
 
@@ -155,7 +157,7 @@ entry! {
         _mw: *mut *mut NDK_MW,
     ) -> NTSTATUS {
         let done = CreateDone::new(completion, context)?;
-        create(pd.base.shard(), pd.base.id, Create::Mw, done)
+        create(pd.base.shard(), pd.base.id, CreateMw, done)
     }
 }
 
@@ -187,7 +189,7 @@ entry! {
             context: Context::new(notification_context),
         };
         let done = CreateDone::new(completion, context)?;
-        create(pd.base.shard(), pd.base.id, Create::Srq(what), done)
+        create(pd.base.shard(), pd.base.id, what, done)
     }
 }
 

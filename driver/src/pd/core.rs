@@ -1,12 +1,14 @@
 //! Protection domains, for the poll core.
 
 use super::call::DISPATCH;
+use super::request::CreatePd;
 use super::shared::{PdObject, PdShared};
 use crate::abi::*;
 use crate::bytes::LOGICAL;
 use crate::cx::Cx;
 use crate::object::id::{Context, ObjectId, PdKey, Place};
 use crate::object::shared::Object;
+use crate::request::Creation;
 use alloc::sync::Arc;
 use rocev2::mr::{PdId, Reserve};
 use slotmap::SlotMap;
@@ -59,5 +61,13 @@ impl Pds {
         if let Some(pd) = self.table.remove(key) {
             cx.free_key(pd.object.shared.privileged);
         }
+    }
+}
+
+impl Creation for CreatePd {
+    type Objects<'a> = &'a mut Pds;
+
+    fn create(self, cx: &mut Cx, adapter: ObjectId, pds: &mut Pds) -> Result<Context, NTSTATUS> {
+        pds.create(cx, adapter)
     }
 }

@@ -3,12 +3,14 @@
 //! A home is a platform's program around the provider: it has the thread or the DPC that polls, and the
 //! calls with which an adapter is opened and closed.
 
+use super::request::{CheckPaths, List, Listed, Resolved, SetAddresses, Stop};
 use crate::abi::{
     NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES, NDK_ADAPTER, NDK_VERSION, NTSTATUS,
 };
+use crate::adapter::request::{OpenAdapter, Opened};
 use crate::adapter::shared::{AdapterObject, negotiate};
 use crate::counters::AdapterCounters;
-use crate::message::{CloseDone, Closed, Control, Listed, Opened};
+use crate::object::done::{CloseDone, Closed};
 use crate::shard::Shard;
 use crate::sync::Full;
 use alloc::vec::Vec;
@@ -24,7 +26,7 @@ impl Shard {
     /// `NDIS_STATUS_BAD_VERSION`, `NDIS_STATUS_RESOURCES`; `opened` is not called then.
     pub fn open_adapter(&self, asked: NDK_VERSION, opened: Opened) -> Result<(), NTSTATUS> {
         let version = negotiate(asked).ok_or(NDIS_STATUS_BAD_VERSION)?;
-        let message = Control::OpenAdapter { version, opened };
+        let message = OpenAdapter { version, opened };
         self.request(message).map_err(|_| NDIS_STATUS_RESOURCES)
     }
 
@@ -46,7 +48,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), Full> {
-        self.request(Control::SetAddresses { addresses })
+        self.request(SetAddresses { addresses })
     }
 
     /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
@@ -54,7 +56,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn check_paths(&self) -> Result<(), Full> {
-        self.request(Control::CheckPaths)
+        self.request(CheckPaths)
     }
 
     /// Reports that [`Platform::resolve`](super::Platform::resolve) has ended; `None` where there was no
@@ -63,7 +65,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn resolved(&self, remote: IpAddr, mac: Option<[u8; 6]>) -> Result<(), Full> {
-        self.request(Control::Resolved { remote, mac })
+        self.request(Resolved { remote, mac })
     }
 
     /// Asks for the listeners and connections.
@@ -73,7 +75,7 @@ impl Shard {
     pub fn list(&self, listed: Listed) -> Result<(), Listed> {
         let mut listed = Some(listed);
         // An error of either kind leaves it here.
-        let _ = self.request_if(|| listed.take().map(|listed| Control::List { listed }).ok_or(()));
+        let _ = self.request_if(|| listed.take().map(|listed| List { listed }).ok_or(()));
         listed.map_or(Ok(()), Err)
     }
 
@@ -83,7 +85,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn stop(&self) -> Result<(), Full> {
-        self.request(Control::Stop)
+        self.request(Stop)
     }
 
     /// The adapter's counters, without a message.

@@ -6,8 +6,8 @@ use crate::abi::{
     NDK_VERSION, NTSTATUS,
 };
 use crate::counters::{AdapterCounters, Connection};
-use crate::message::{Listed, connections};
 use crate::object::shared::Context;
+use crate::platform::request::{Listed, connections};
 use crate::shard::Shard;
 use crate::turn::{PollCore, ProviderConfig, Turn};
 use alloc::boxed::Box;

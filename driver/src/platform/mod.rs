@@ -3,6 +3,7 @@
 pub(crate) mod home;
 #[cfg(target_os = "linux")]
 pub mod linux;
+pub(crate) mod request;
 #[cfg(target_os = "linux")]
 pub mod stepped;
 

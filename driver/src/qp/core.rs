@@ -12,8 +12,10 @@ use crate::mw::core::follow;
 use crate::object::core::Parents;
 use crate::object::id::{ConnectorKey, Context, CqKey, ObjectId, Place, QpKey, SrqKey};
 use crate::object::shared::{Base, Object};
+use crate::pd::core::Pds;
 use crate::platform::Trace;
 use crate::queue::{Queue, Slots};
+use crate::request::Creation;
 use crate::srq::core::Srqs;
 use crate::status::{self, reason};
 use crate::sync::modelled::rtrb;
@@ -27,8 +29,11 @@ use rocev2::counters::Counters;
 use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
-use rocev2::qp::{Completion, QpConfig, RecvWr, SendOp, SendWr, WcKind, WcStatus};
+use rocev2::qp::{Completion, Owner, QpConfig, RecvWr, SendOp, SendWr, WcKind, WcStatus};
 use slotmap::{Key as _, KeyData, SlotMap};
+
+/// The memory of a slot of inline data beside the data.
+const INLINE_SLOT_BYTES: usize = 64;
 
 pub(crate) struct QpCore {
     pub(crate) object: Arc<QpObject>,
@@ -214,7 +219,9 @@ impl Qps {
         srqs: &Srqs,
         completion: &Completion,
     ) -> Option<(CqKey, Cqe, u8)> {
-        let qp = self.table.get(QpKey::from(KeyData::from_ffi(completion.owner)))?;
+        // Receives that an SRQ held when it ended have no QP to complete on.
+        let Owner::Qp(owner) = completion.owner else { return None };
+        let qp = self.table.get(QpKey::from(KeyData::from_ffi(owner)))?;
         let shared = &qp.object.shared;
         let (slots, cq) = if !completion.kind.is_receive() {
             (Some(&shared.initiator_slots), qp.initiator_cq)
@@ -275,6 +282,29 @@ impl Qps {
         if let Some(qp) = self.table.remove(key) {
             qp.destroy(cx);
         }
+    }
+}
+
+impl Creation for CreateQp {
+    type Objects<'a> = (&'a Pds, &'a Cqs, &'a Srqs, &'a mut Qps);
+
+    /// The rings, and the device's own queues behind them, whose entries are those of the rings with the transport's
+    /// notes of them.
+    fn bytes(&self, cx: &Cx) -> usize {
+        let (initiator, receive) = (self.initiator_depth as usize, self.receive_depth as usize);
+        let inline = self.inline_len as usize + INLINE_SLOT_BYTES;
+        initiator * (3 * size_of::<SendWr>() + inline)
+            + receive * 3 * size_of::<RecvWr>()
+            + cx.device.room_bytes(initiator + receive)
+    }
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        pd: ObjectId,
+        (pds, cqs, srqs, qps): (&Pds, &Cqs, &Srqs, &mut Qps),
+    ) -> Result<Context, NTSTATUS> {
+        qps.create(cx, pds.member(cx, pd)?, (cqs, srqs), &self)
     }
 }
 

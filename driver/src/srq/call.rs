@@ -1,9 +1,10 @@
 //! A shared receive queue for its consumer: posting, changing.
 
+use super::request::ModifySrq;
 use super::shared::SrqObject;
 use crate::abi::*;
-use crate::message::{Control, RequestDone};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
+use crate::object::done::RequestDone;
 use crate::object::entry::entry;
 
 /// The table of every SRQ.
@@ -42,7 +43,7 @@ entry! {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let done = RequestDone::new(completion, context)?;
-        request(srq.base.shard(), Control::ModifySrq { srq: srq.base.id, depth, threshold, done })
+        request(srq.base.shard(), ModifySrq { srq: srq.base.id, depth, threshold, done })
     }
 }
 

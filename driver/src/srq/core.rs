@@ -1,13 +1,15 @@
 //! Shared receive queues: the poll core's end of their rings.
 
 use super::call::DISPATCH;
-use super::request::CreateSrq;
+use super::request::{CreateSrq, ModifySrq};
 use super::shared::{SrqObject, SrqShared};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, ObjectId, Place, SrqKey};
 use crate::object::shared::Object;
+use crate::pd::core::Pds;
 use crate::queue::{Queue, Slots};
+use crate::request::{Creation, Request};
 use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
 use alloc::boxed::Box;
@@ -58,17 +60,6 @@ impl SrqCore {
     }
 }
 
-/// The owner of an SRQ, and of the receives that are on it when it ends: the complement of its key. The owner
-/// of a QP is its key, and no table of keys is so large that one is the complement of another.
-fn owner(key: SrqKey) -> u64 {
-    !key.data().as_ffi()
-}
-
-/// The SRQ of an [`owner`].
-pub(crate) fn of_owner(owner: u64) -> SrqKey {
-    KeyData::from_ffi(!owner).into()
-}
-
 /// The shared receive queues.
 #[derive(Default)]
 pub(crate) struct Srqs {
@@ -100,7 +91,7 @@ impl Srqs {
             key = self.table.insert(Box::new(srq));
             Place::Srq(key)
         });
-        let (owner, threshold) = (owner(key), what.threshold as usize);
+        let (owner, threshold) = (key.data().as_ffi(), what.threshold as usize);
         let created = cx.device.create_srq(SrqConfig { owner, pd, depth, threshold });
         if let Some(srq) = self.table.get_mut(key) {
             srq.id = Some(created);
@@ -143,9 +134,10 @@ impl Srqs {
         }
     }
 
-    /// Tells the consumer that an SRQ fell below its threshold.
+    /// Tells the consumer that the SRQ of this name in the device fell below its threshold.
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    pub(crate) fn notify(&self, cx: &Cx, key: SrqKey) {
+    pub(crate) fn notify(&self, cx: &Cx, owner: u64) {
+        let key = SrqKey::from(KeyData::from_ffi(owner));
         let Some(srq) = self.table.get(key) else { return };
         if !cx.lifetimes.is_open(srq.object.base.id) {
             return;
@@ -168,5 +160,42 @@ impl Srqs {
             let destroyed = cx.device.destroy_srq(id);
             debug_assert!(destroyed.is_ok());
         }
+    }
+}
+
+impl Creation for CreateSrq {
+    type Objects<'a> = (&'a Pds, &'a mut Srqs);
+
+    /// The ring, and the device's own queue behind it, whose entries are those of the ring with the transport's notes of
+    /// them.
+    fn bytes(&self, cx: &Cx) -> usize {
+        let depth = cx.shard.limits.srq_depth as usize;
+        depth * 3 * size_of::<RecvWr>() + cx.device.room_bytes(depth)
+    }
+
+    fn create(
+        self,
+        cx: &mut Cx,
+        pd: ObjectId,
+        (pds, srqs): (&Pds, &mut Srqs),
+    ) -> Result<Context, NTSTATUS> {
+        Ok(srqs.create(cx, pds.member(cx, pd)?, &self))
+    }
+}
+
+impl Request for ModifySrq {
+    type Objects<'a> = &'a mut Srqs;
+
+    fn bytes(&self, cx: &Cx) -> Option<usize> {
+        Some(cx.device.room_bytes(self.depth as usize))
+    }
+
+    fn run(self, cx: &mut Cx, srqs: &mut Srqs) {
+        let status = srqs.modify(cx, self.srq, self.depth, self.threshold);
+        cx.request_done(self.done, status);
+    }
+
+    fn refuse(self, cx: &mut Cx) {
+        cx.refuse(self.done);
     }
 }

@@ -1,7 +1,8 @@
 //! A consumer's requests to the poll core for a shared receive queue.
 
 use crate::abi::*;
-use crate::object::id::Context;
+use crate::object::done::RequestDone;
+use crate::object::id::{Context, ObjectId};
 
 /// The attributes of a new SRQ.
 pub(crate) struct CreateSrq {
@@ -10,4 +11,12 @@ pub(crate) struct CreateSrq {
     pub(crate) threshold: u32,
     pub(crate) notification: Option<NDK_FN_SRQ_NOTIFICATION_CALLBACK>,
     pub(crate) context: Context,
+}
+
+/// Changes an SRQ; 0 keeps depth or threshold.
+pub(crate) struct ModifySrq {
+    pub(crate) srq: ObjectId,
+    pub(crate) depth: u32,
+    pub(crate) threshold: u32,
+    pub(crate) done: RequestDone,
 }

@@ -7,7 +7,9 @@ use super::modelled::rtrb;
 use super::*;
 use crate::abi::{MDL, NTSTATUS, PVOID};
 use crate::limits::Limits;
-use crate::message::{CloseDone, Control, RequestDone};
+use crate::message::Control;
+use crate::mr::request::DeregisterMr;
+use crate::object::done::{CloseDone, RequestDone};
 use crate::object::shared::{Context, ObjectId};
 use crate::platform::Mapped;
 use crate::platform::Platform;
@@ -87,9 +89,9 @@ unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
 
 unsafe extern "system" fn closed(_: PVOID) {}
 
-fn message() -> Control {
+fn message() -> DeregisterMr {
     let done = RequestDone::new(Some(unheard), core::ptr::null_mut()).unwrap();
-    Control::DeregisterMr { mr: ObjectId::default(), done }
+    DeregisterMr { mr: ObjectId::default(), done }
 }
 
 /// A core that falls asleep takes the requests that are posted and rung for meanwhile, in order; a queue of
@@ -161,7 +163,7 @@ fn a_message_with_a_place_has_room() {
         let mut take = || {
             while let Some(message) = shard.next_control() {
                 taken += 1;
-                if matches!(message, Control::Close { .. }) {
+                if matches!(message, Control::Close(_)) {
                     // As when its object is freed.
                     shard.release_object();
                 }

@@ -4,7 +4,9 @@
 
 mod config;
 mod dispatch;
+mod home;
 mod lives;
+mod objects;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -15,9 +17,9 @@ pub use config::ProviderConfig;
 use crate::counters::{AdapterCounters, Connection};
 use crate::cx::Cx;
 use crate::limits::Limits;
-use crate::message::connections;
 use crate::paths::Paths;
 use crate::platform::Platform;
+use crate::platform::request::connections;
 use crate::shard::Shard;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -104,7 +106,7 @@ impl PollCore {
 
     /// Established connections.
     pub fn connections(&self) -> Vec<Connection> {
-        connections(self.state.endpoints())
+        connections(self.state.objects.endpoints(&self.state.cx))
     }
 
     /// The edge, for a caller that waits on its descriptor.
@@ -137,7 +139,7 @@ impl PollCore {
             busy: busy || self.shard().has_work(),
             next: self.state.next_timeout(),
             edge_failed: self.edge_failed,
-            stopped: self.state.stopped,
+            stopped: self.state.cx.stopped,
         }
     }
 

@@ -1,25 +1,16 @@
 //! Everything but the edge, which lends its buffers while this works on them.
 
+use super::objects::Objects;
 use super::transmit::Loopback;
-use crate::adapter::core::Adapters;
 use crate::connector::core::Connectors;
 use crate::connector::request::DisconnectEvent;
-use crate::cq::core::Cqs;
 use crate::cq::shared::Cqe;
 use crate::cx::Cx;
-use crate::endpoint::core::Endpoints;
-use crate::listener::core::Listeners;
-use crate::message::{CreateDone, Endpoint, RequestDone};
-use crate::mr::core::Mrs;
-use crate::mw::core::Mws;
+use crate::object::done::{CreateDone, RequestDone};
 use crate::object::id::{CqKey, ObjectId, Place};
-use crate::pd::core::Pds;
 use crate::platform::Trace;
-use crate::qp::core::Qps;
-use crate::srq::core::{Srqs, of_owner};
 use crate::status::reason;
 use crate::upcall::Upcall;
-use alloc::vec::Vec;
 use rocev2::Event;
 use rocev2::cm::CmEvent;
 use rocev2::env::Instant;
@@ -27,40 +18,16 @@ use rocev2::env::Instant;
 /// The objects of every kind, and what they work with.
 pub(super) struct State {
     pub(super) cx: Cx,
-    pub(super) adapters: Adapters,
-    pub(super) pds: Pds,
-    pub(super) cqs: Cqs,
-    pub(super) srqs: Srqs,
-    pub(super) qps: Qps,
-    pub(super) mrs: Mrs,
-    pub(super) mws: Mws,
-    pub(super) connectors: Connectors,
-    pub(super) listeners: Listeners,
-    pub(super) endpoints: Endpoints,
+    pub(super) objects: Objects,
     /// Of one unit of the edge.
     pub(super) max_segments: usize,
     pub(super) loopback: Loopback,
-    pub(super) stopped: bool,
 }
 
 impl State {
     pub(super) fn new(cx: Cx, max_segments: usize) -> Self {
-        Self {
-            cx,
-            adapters: Adapters::default(),
-            pds: Pds::default(),
-            cqs: Cqs::default(),
-            srqs: Srqs::default(),
-            qps: Qps::default(),
-            mrs: Mrs::default(),
-            mws: Mws::default(),
-            connectors: Connectors::default(),
-            listeners: Listeners::default(),
-            endpoints: Endpoints::default(),
-            max_segments,
-            loopback: Loopback::default(),
-            stopped: false,
-        }
+        let (objects, loopback) = (Objects::default(), Loopback::default());
+        Self { cx, objects, max_segments, loopback }
     }
 
     pub(super) fn handle_timeouts(&mut self) {
@@ -72,7 +39,7 @@ impl State {
     /// When the next turn is due at the latest.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let neighbours = self.cx.paths.neighbours.poll_timeout().map(Instant::from_nanos);
-        let timeouts = [self.cx.device.poll_timeout(), neighbours, self.cqs.held_until()];
+        let timeouts = [self.cx.device.poll_timeout(), neighbours, self.objects.cqs.held_until()];
         timeouts.into_iter().flatten().min()
     }
 
@@ -95,10 +62,10 @@ impl State {
     fn service(&mut self, id: ObjectId) {
         let Some(place) = self.cx.lifetimes.place(id) else { return };
         match place {
-            Place::Qp(key) => self.qps.service(&mut self.cx, key),
-            Place::Cq(key) => self.cqs.service(key),
-            Place::Srq(key) => self.srqs.service(&mut self.cx, key),
-            Place::Listener(key) => self.listeners.service(&mut self.cx, key),
+            Place::Qp(key) => self.objects.qps.service(&mut self.cx, key),
+            Place::Cq(key) => self.objects.cqs.service(key),
+            Place::Srq(key) => self.objects.srqs.service(&mut self.cx, key),
+            Place::Listener(key) => self.objects.listeners.service(&mut self.cx, key),
             Place::Adapter(_)
             | Place::Pd(_)
             | Place::Mr(_)
@@ -112,7 +79,7 @@ impl State {
     pub(super) fn follow_paths(&mut self) {
         let Cx { now, device, paths, shard, .. } = &mut self.cx;
         paths.follow(*now, device, shard);
-        self.connectors.handle_resolutions(&mut self.cx, &mut self.qps);
+        self.objects.connectors.handle_resolutions(&mut self.cx, &mut self.objects.qps);
     }
 
     pub(super) fn deliver_completions(&mut self) -> bool {
@@ -123,7 +90,7 @@ impl State {
         let mut any = false;
         while let Some(completion) = self.cx.device.poll_completion() {
             any = true;
-            let ended = self.qps.complete(&self.cx, &self.srqs, &completion);
+            let ended = self.objects.qps.complete(&self.cx, &self.objects.srqs, &completion);
             if let Some((cq, cqe, news)) = ended {
                 self.push_cqe(cq, cqe, news);
             }
@@ -133,7 +100,7 @@ impl State {
 
     /// Gives a CQ a completion. One that overruns takes its QPs with it, and with a QP its connection.
     pub(super) fn push_cqe(&mut self, cq: CqKey, cqe: Cqe, news: u8) {
-        let Self { cx, cqs, qps, connectors, .. } = self;
+        let Self { cx, objects: Objects { cqs, qps, connectors, .. }, .. } = self;
         if cqs.push(cx, cq, cqe, news) {
             for key in qps.on(cq) {
                 qps.lose_cq(cx, key);
@@ -143,7 +110,7 @@ impl State {
     }
 
     pub(super) fn handle_events(&mut self) -> bool {
-        let Self { cx, qps, connectors, listeners, .. } = self;
+        let Self { cx, objects: Objects { qps, connectors, listeners, .. }, .. } = self;
         let mut any = false;
         while let Some(event) = cx.device.poll_event() {
             any = true;
@@ -159,7 +126,7 @@ impl State {
                     }
                 }
                 Event::SrqLow { owner } => {
-                    cx.upcalls.push_back(Upcall::SrqLow { srq: of_owner(owner) });
+                    cx.upcalls.push_back(Upcall::SrqLow { owner });
                 }
             }
         }
@@ -169,14 +136,14 @@ impl State {
     /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
     /// callback may post, arm, close or connect.
     pub(super) fn call_back(&mut self) -> bool {
-        self.cqs.release_held(self.cx.now);
+        self.objects.cqs.release_held(self.cx.now);
         let due = self.cx.upcalls.len();
         for _ in 0..due {
             if let Some(upcall) = self.cx.upcalls.pop_front() {
                 self.run(upcall);
             }
         }
-        let notified = self.cqs.notify(&self.cx);
+        let notified = self.objects.cqs.notify(&self.cx);
         due + notified > 0
     }
 
@@ -209,18 +176,10 @@ impl State {
                 // SAFETY: the consumer's callback with the consumer's context.
                 unsafe { callback(context.get(), reason) };
             }
-            Upcall::SrqLow { srq } => self.srqs.notify(&self.cx, srq),
+            Upcall::SrqLow { owner } => self.objects.srqs.notify(&self.cx, owner),
             Upcall::Closed { object } => self.finish_close(object),
             // A callback that the consumer did not give.
             Upcall::Disconnected { .. } => {}
         }
-    }
-
-    /// The sockets that are listened at, shared, and connected.
-    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        let connected = self.connectors.established(&self.cx, &self.qps).map(Endpoint::Connection);
-        let listening = self.listeners.locals().map(Endpoint::Listener);
-        let shared = self.endpoints.locals().map(Endpoint::Shared);
-        connected.chain(listening).chain(shared).collect()
     }
 }

@@ -50,10 +50,10 @@ fn an_overrun_is_told_once() {
         // SAFETY: an adapter that was just opened.
         *place.lock().unwrap() = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
     };
-    state.adapters.open(&mut state.cx, VERSION, Box::new(keep));
+    state.objects.adapters.open(&mut state.cx, VERSION, Box::new(keep));
     let what =
         CreateCq { depth: 2, notification: unheard, context: Context::new(core::ptr::null_mut()) };
-    let cq = state.cqs.create(&mut state.cx, *opened.lock().unwrap(), &what);
+    let cq = state.objects.cqs.create(&mut state.cx, *opened.lock().unwrap(), &what);
     // SAFETY: a CQ that was just created.
     let cq = unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id;
     let cq = state.cx.lifetimes.place(cq).and_then(Place::cq).unwrap();

@@ -23,8 +23,8 @@ pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;
 pub use work::{
-    Completion, MAX_MESSAGE, MAX_READS, MAX_SGE, PostError, RecvWr, SendOp, SendWr, SgList, Sge,
-    WcKind, WcStatus, sg_len,
+    Completion, MAX_MESSAGE, MAX_READS, MAX_SGE, Owner, PostError, RecvWr, SendOp, SendWr, SgList,
+    Sge, WcKind, WcStatus, sg_len,
 };
 
 use crate::counters::{Counter, Counters, Tally};
@@ -155,7 +155,7 @@ impl Qp {
             depths: (config.send_depth, recv_depth),
             srq: config.srq,
             sq: SendQueue::new(config.owner, config.send_depth),
-            rq: RecvQueue::new(config.owner, recv_pd, recv_depth),
+            rq: RecvQueue::new(Owner::Qp(config.owner), recv_pd, recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
             responder: Responder::new(window.reorder_bytes as usize),

@@ -202,12 +202,21 @@ impl WcKind {
     }
 }
 
+/// The caller's name for a queue pair or a shared receive queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Owner {
+    /// Of the queue pair.
+    Qp(u64),
+    /// Of the shared receive queue.
+    Srq(u64),
+}
+
 /// The end of a work request.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The caller's name for the queue pair.
-    pub owner: u64,
+    /// The queue pair, or the shared receive queue that was destroyed before a queue pair took the receive.
+    pub owner: Owner,
     /// The caller's name of the request.
     pub id: u64,
     /// The kind of request.

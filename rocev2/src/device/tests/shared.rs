@@ -1,7 +1,7 @@
 //! Queue pairs that take their receives from one queue.
 
 use super::*;
-use crate::qp::{SrqConfig, SrqError, SrqId};
+use crate::qp::{Completion, Owner, SrqConfig, SrqError, SrqId};
 use crate::wire::NakCode;
 
 const OWNER: u64 = 77;
@@ -50,7 +50,11 @@ impl Shared {
 
     /// The QP of each receive, and its outcome.
     fn received(&self) -> Vec<(u64, u64, WcStatus)> {
-        self.world.done[1].iter().map(|done| (done.owner, done.id, done.status)).collect()
+        let of_qp = |done: &Completion| {
+            let Owner::Qp(owner) = done.owner else { panic!("{done:?}") };
+            (owner, done.id, done.status)
+        };
+        self.world.done[1].iter().map(of_qp).collect()
     }
 
     fn lows(&mut self) -> usize {
@@ -220,7 +224,7 @@ fn a_shared_queue_goes_after_its_queue_pairs_and_gives_its_receives_back() {
     let flushed = WcStatus::Flushed;
     let done: Vec<_> =
         world.done[1].iter().map(|done| (done.owner, done.id, done.status)).collect();
-    assert_eq!(done, [(OWNER, 0, flushed), (OWNER, 1, flushed)]);
+    assert_eq!(done, [(Owner::Srq(OWNER), 0, flushed), (Owner::Srq(OWNER), 1, flushed)]);
 }
 
 /// The keys in a shared receive are those of the queue's domain, whichever queue pair takes it.

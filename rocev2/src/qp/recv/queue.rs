@@ -2,14 +2,14 @@
 
 use crate::ids::Rkey;
 use crate::mr::PdId;
-use crate::qp::work::{Completion, Completions, PostError, RecvWr, WcKind, WcStatus};
+use crate::qp::work::{Completion, Completions, Owner, PostError, RecvWr, WcKind, WcStatus};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// The receive queue.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
-    owner: u64,
+    owner: Owner,
     /// The domain of the keys in its requests.
     pd: PdId,
     wrs: VecDeque<RecvWr>,
@@ -18,7 +18,7 @@ pub(crate) struct RecvQueue {
 
 impl RecvQueue {
     /// An empty queue for `depth` requests, whose keys are those of `pd`.
-    pub(crate) fn new(owner: u64, pd: PdId, depth: usize) -> Self {
+    pub(crate) fn new(owner: Owner, pd: PdId, depth: usize) -> Self {
         Self { owner, pd, wrs: VecDeque::with_capacity(depth), depth }
     }
 
@@ -202,7 +202,7 @@ impl Srq {
 
     fn flush(self, out: &mut Completions) {
         let Self { config: SrqConfig { owner, pd, depth, .. }, wrs, .. } = self;
-        RecvQueue { owner, pd, wrs, depth }.flush(out);
+        RecvQueue { owner: Owner::Srq(owner), pd, wrs, depth }.flush(out);
     }
 }
 

@@ -5,8 +5,8 @@ use crate::ids::Rkey;
 use crate::mr::Released;
 use crate::psn::Psn;
 use crate::qp::work::{
-    Completion, Completions, MAX_MESSAGE, MAX_READS, PostError, SendOp, SendWr, WcKind, WcStatus,
-    sg_len,
+    Completion, Completions, MAX_MESSAGE, MAX_READS, Owner, PostError, SendOp, SendWr, WcKind,
+    WcStatus, sg_len,
 };
 use alloc::collections::VecDeque;
 use copies::{Again, Copies};
@@ -69,7 +69,7 @@ impl SendWqe {
 
     fn completion(&self, owner: u64, status: WcStatus) -> Completion {
         Completion {
-            owner,
+            owner: Owner::Qp(owner),
             id: self.wr.id,
             kind: self.kind(),
             status,

@@ -1,0 +1,83 @@
+//! A home's own requests on the core, but for the opening of an adapter.
+
+use super::objects::Objects;
+use crate::connector::core::Connectors;
+use crate::cx::Cx;
+use crate::platform::request::{CheckPaths, List, Resolved, SetAddresses, Stop};
+use crate::qp::core::Qps;
+use crate::request::Request;
+
+impl Request for SetAddresses {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+        let Self { addresses } = self;
+        cx.paths.neighbours.set_addresses(&addresses);
+        connectors.fail_without_address(cx, qps, &addresses);
+        cx.device.set_addresses(cx.now, addresses);
+    }
+
+    fn refuse(self, _: &mut Cx) {}
+}
+
+impl Request for Resolved {
+    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+        connectors.finish_resolution(cx, qps, self.remote, self.mac, |tci| tci);
+    }
+
+    fn refuse(self, _: &mut Cx) {}
+}
+
+impl Request for CheckPaths {
+    type Objects<'a> = ();
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (): ()) {
+        cx.paths.restart_checks();
+    }
+
+    fn refuse(self, _: &mut Cx) {}
+}
+
+impl Request for List {
+    type Objects<'a> = &'a mut Objects;
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(self, cx: &mut Cx, objects: &mut Objects) {
+        (self.listed)(Some(objects.endpoints(cx)));
+    }
+
+    fn refuse(self, _: &mut Cx) {
+        (self.listed)(None);
+    }
+}
+
+impl Request for Stop {
+    type Objects<'a> = ();
+
+    fn bytes(&self, _: &Cx) -> Option<usize> {
+        None
+    }
+
+    fn run(self, cx: &mut Cx, (): ()) {
+        cx.stopped = true;
+    }
+
+    fn refuse(self, _: &mut Cx) {}
+}

@@ -1,0 +1,119 @@
+//! The tables of the objects of every kind.
+
+use crate::adapter::core::Adapters;
+use crate::connector::core::Connectors;
+use crate::cq::core::Cqs;
+use crate::cx::Cx;
+use crate::endpoint::core::Endpoints;
+use crate::listener::core::Listeners;
+use crate::mr::core::Mrs;
+use crate::mw::core::Mws;
+use crate::object::id::Place;
+use crate::pd::core::Pds;
+use crate::platform::request::Endpoint;
+use crate::qp::core::Qps;
+use crate::srq::core::Srqs;
+use alloc::vec::Vec;
+
+/// The objects of every kind.
+#[derive(Default)]
+pub(crate) struct Objects {
+    pub(super) adapters: Adapters,
+    pub(super) pds: Pds,
+    pub(super) cqs: Cqs,
+    pub(super) srqs: Srqs,
+    pub(super) qps: Qps,
+    pub(super) mrs: Mrs,
+    pub(super) mws: Mws,
+    pub(super) connectors: Connectors,
+    pub(super) listeners: Listeners,
+    pub(super) endpoints: Endpoints,
+}
+
+/// Lends a request the tables that it works on.
+macro_rules! lend {
+    ($($Tables:ty: |$objects:ident| $lent:expr;)+) => {$(
+        impl<'a> From<&'a mut Objects> for $Tables {
+            fn from($objects: &'a mut Objects) -> Self {
+                $lent
+            }
+        }
+    )+};
+}
+
+lend! {
+    (): |_objects| ();
+    &'a mut Adapters: |objects| &mut objects.adapters;
+    &'a mut Pds: |objects| &mut objects.pds;
+    &'a mut Cqs: |objects| &mut objects.cqs;
+    &'a mut Srqs: |objects| &mut objects.srqs;
+    &'a mut Mrs: |objects| &mut objects.mrs;
+    &'a mut Connectors: |objects| &mut objects.connectors;
+    &'a mut Listeners: |objects| &mut objects.listeners;
+    &'a mut Endpoints: |objects| &mut objects.endpoints;
+    (&'a Pds, &'a mut Srqs): |objects| (&objects.pds, &mut objects.srqs);
+    (&'a Pds, &'a mut Mrs): |objects| (&objects.pds, &mut objects.mrs);
+    (&'a Pds, &'a mut Mws): |objects| (&objects.pds, &mut objects.mws);
+    (&'a Pds, &'a Cqs, &'a Srqs, &'a mut Qps): |objects| {
+        (&objects.pds, &objects.cqs, &objects.srqs, &mut objects.qps)
+    };
+    (&'a mut Connectors, &'a mut Qps): |objects| (&mut objects.connectors, &mut objects.qps);
+    (&'a mut Connectors, &'a mut Qps, &'a Endpoints): |objects| {
+        (&mut objects.connectors, &mut objects.qps, &objects.endpoints)
+    };
+}
+
+impl Objects {
+    /// Whether a call of the consumer is still inside the object.
+    pub(super) fn is_entered(&self, place: Place) -> bool {
+        match place {
+            Place::Cq(key) => self.cqs.is_entered(key),
+            Place::Qp(key) => self.qps.is_entered(key),
+            Place::Srq(key) => self.srqs.is_entered(key),
+            Place::Adapter(_)
+            | Place::Pd(_)
+            | Place::Mr(_)
+            | Place::Mw(_)
+            | Place::Connector(_)
+            | Place::Listener(_)
+            | Place::Endpoint(_) => false,
+        }
+    }
+
+    /// Ends what an object has begun, as it is to be closed.
+    pub(super) fn close(&mut self, cx: &mut Cx, place: Place) {
+        match place {
+            Place::Adapter(_) | Place::Pd(_) | Place::Cq(_) | Place::Srq(_) => {}
+            Place::Mr(key) => self.mrs.close(cx, key),
+            Place::Mw(key) => self.mws.close(cx, key),
+            Place::Qp(key) => self.qps.flush(cx, key),
+            Place::Connector(key) => self.connectors.close(cx, &mut self.qps, key),
+            Place::Listener(key) => self.listeners.close(cx, key),
+            Place::Endpoint(key) => self.endpoints.close(cx, key),
+        }
+    }
+
+    /// Forgets an object, and ends what it has in the device.
+    pub(super) fn remove(&mut self, cx: &mut Cx, place: Place) {
+        match place {
+            Place::Adapter(key) => self.adapters.remove(cx, key),
+            Place::Pd(key) => self.pds.remove(cx, key),
+            Place::Cq(key) => self.cqs.remove(key),
+            Place::Srq(key) => self.srqs.remove(cx, key),
+            Place::Qp(key) => self.qps.remove(cx, key),
+            Place::Mr(key) => self.mrs.remove(key),
+            Place::Mw(key) => self.mws.remove(key),
+            Place::Connector(key) => self.connectors.remove(key),
+            Place::Listener(key) => self.listeners.remove(key),
+            Place::Endpoint(key) => self.endpoints.remove(key),
+        }
+    }
+
+    /// The sockets that are listened at, shared, and connected.
+    pub(super) fn endpoints(&self, cx: &Cx) -> Vec<Endpoint> {
+        let connected = self.connectors.established(cx, &self.qps).map(Endpoint::Connection);
+        let listening = self.listeners.locals().map(Endpoint::Listener);
+        let shared = self.endpoints.locals().map(Endpoint::Shared);
+        connected.chain(listening).chain(shared).collect()
+    }
+}
