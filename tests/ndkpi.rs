@@ -48,16 +48,13 @@ mod shared_endpoint;
 mod slots;
 #[path = "ndkpi/srq.rs"]
 mod srq;
-#[path = "ndkpi/world.rs"]
-mod world;
 
 use libtest_mimic::{Arguments, Trial};
 use matrix::Matrix;
-use record::Test;
 use std::process::ExitCode;
 
 /// A test: its name and what it does.
-type Entry = (&'static str, fn(Test));
+type Entry = (&'static str, fn());
 
 /// The tests of a file. One that is not listed is dead code.
 #[macro_export]
@@ -91,10 +88,12 @@ const FILES: &[&[Entry]] = &[
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let matrix: &'static Matrix = Box::leak(Box::default());
+    tests::kit::open_by(record::opener);
     let trials = FILES.iter().flat_map(|file| *file).map(|&(path, run)| {
         let name = path.strip_prefix("ndkpi::").unwrap_or(path);
         Trial::test(name, move || {
-            run(Test { name, matrix });
+            record::begin(name, matrix);
+            run();
             Ok(())
         })
     });

@@ -1,11 +1,10 @@
 //! Completion queues.
 
-use crate::record::Test;
-use crate::world::{Side, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Arm, NdkError, QpConfig};
 use std::sync::Arc;
 use tests::kit::raw::PATIENCE;
+use tests::kit::{Net, Side, status};
 
 crate::tests! {
     a_notification_tells_of_entries
@@ -23,8 +22,8 @@ fn fill(side: &Side, entries: usize) {
     side.qp.flush();
 }
 
-fn a_notification_tells_of_entries(test: Test) {
-    let net = recorded(test);
+fn a_notification_tells_of_entries() {
+    let net = Net::new();
     let side = net.side(0);
     let seen = side.cq.notifications();
     side.cq.arm(Arm::Any);
@@ -38,8 +37,8 @@ fn a_notification_tells_of_entries(test: Test) {
     assert_eq!(side.results(1)[0].RequestContext.addr(), 1, "both functions empty one queue");
 }
 
-fn an_overrun_is_told(test: Test) {
-    let net = recorded(test);
+fn an_overrun_is_told() {
+    let net = Net::new();
     let side = net.side(0);
     let small = net.adapters[0].create_cq(2).unwrap();
     let qp = side.pd.create_qp(&small, &small, QpConfig::default()).unwrap();
@@ -53,8 +52,8 @@ fn an_overrun_is_told(test: Test) {
     assert_eq!(told.map_err(|NdkError { status, .. }| status), Err(STATUS_BUFFER_OVERFLOW));
 }
 
-fn a_resize_keeps_every_entry(test: Test) {
-    let net = recorded(test);
+fn a_resize_keeps_every_entry() {
+    let net = Net::new();
     let side = net.side(0);
     fill(&side, 10);
     let seen = side.cq.notifications();
@@ -67,8 +66,8 @@ fn a_resize_keeps_every_entry(test: Test) {
     assert_eq!(contexts, (0..10).collect::<Vec<_>>());
 }
 
-fn a_resize_has_limits(test: Test) {
-    let net = recorded(test);
+fn a_resize_has_limits() {
+    let net = Net::new();
     let cq = net.adapters[0].create_cq(16).unwrap();
     let info = net.adapters[0].info().unwrap();
     assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED, 0);
@@ -76,9 +75,9 @@ fn a_resize_has_limits(test: Test) {
     assert_eq!(status(cq.resize(info.MaxCqDepth)), STATUS_SUCCESS);
 }
 
-fn moderation_goes_by_interval_and_count(test: Test) {
+fn moderation_goes_by_interval_and_count() {
     const MAXULONG: u32 = u32::MAX;
-    let net = recorded(test);
+    let net = Net::new();
     let info = net.adapters[0].info().unwrap();
     assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
     let side = net.side(0);

@@ -1,12 +1,11 @@
 //! Fast registration and invalidation: what the calls and posts answer, and how the requests end.
 
-use crate::record::Test;
-use crate::world::{ALL_ACCESS, Ends, Net, Side, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Buffer, FastRegister, Frmr, Invalidate, Lam, Qp, QpConfig};
 use std::sync::Arc;
 use tests::call;
 use tests::kit::raw::{Object, request};
+use tests::kit::{ALL_ACCESS, Net, Side, status};
 
 crate::tests! {
     a_region_is_initialised_once_and_within_limits
@@ -48,8 +47,8 @@ impl Mapped {
 
 const READ: u32 = NDK_OP_FLAG_ALLOW_REMOTE_READ;
 
-fn a_region_is_initialised_once_and_within_limits(test: Test) {
-    let net = recorded(test);
+fn a_region_is_initialised_once_and_within_limits() {
+    let net = Net::new();
     let side = net.side(0);
     let info = net.adapters[0].info().unwrap();
     assert!(info.FRMRPageCount >= 16);
@@ -69,8 +68,8 @@ fn a_region_is_initialised_once_and_within_limits(test: Test) {
     assert_eq!(end.recv().unwrap(), STATUS_INVALID_DEVICE_REQUEST);
 }
 
-fn regions_run_out(test: Test) {
-    let net = recorded(test);
+fn regions_run_out() {
+    let net = Net::new();
     let pd = net.adapters[0].create_pd().unwrap();
     let mut regions = Vec::new();
     let full = loop {
@@ -87,8 +86,8 @@ fn regions_run_out(test: Test) {
     assert_eq!(status(pd.create_mw()), STATUS_SUCCESS);
 }
 
-fn a_region_is_mapped_and_invalidated(test: Test) {
-    let net = recorded(test);
+fn a_region_is_mapped_and_invalidated() {
+    let net = Net::new();
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let mapped = Mapped::new(&net, server, 1, true);
@@ -107,8 +106,8 @@ fn a_region_is_mapped_and_invalidated(test: Test) {
     assert_eq!(client.ends(1), [(NdkOperationTypeRead, STATUS_ACCESS_VIOLATION)]);
 }
 
-fn the_peer_invalidates(test: Test) {
-    let net = recorded(test);
+fn the_peer_invalidates() {
+    let net = Net::new();
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let mapped = Mapped::new(&net, server, 1, true);
@@ -125,8 +124,8 @@ fn the_peer_invalidates(test: Test) {
     assert_eq!(result.TypeSpecificCompletionOutput, token as usize);
 }
 
-fn a_region_is_mapped_once_at_a_time(test: Test) {
-    let net = recorded(test);
+fn a_region_is_mapped_once_at_a_time() {
+    let net = Net::new();
     let connection = net.connect();
     let side = &connection.sides[0];
     let mapped = Mapped::new(&net, side, 0, true);
@@ -141,8 +140,8 @@ fn a_region_is_mapped_once_at_a_time(test: Test) {
     );
 }
 
-fn what_is_not_mapped_is_not_invalidated(test: Test) {
-    let net = recorded(test);
+fn what_is_not_mapped_is_not_invalidated() {
+    let net = Net::new();
     let connection = net.connect();
     let side = &connection.sides[0];
     let frmr = side.pd.create_frmr(1, true).unwrap();
@@ -150,8 +149,8 @@ fn what_is_not_mapped_is_not_invalidated(test: Test) {
     assert_eq!(side.ends(1), [(NdkOperationTypeInvalidate, STATUS_INVALID_DEVICE_REQUEST)]);
 }
 
-fn a_post_names_what_can_be_mapped(test: Test) {
-    let net = recorded(test);
+fn a_post_names_what_can_be_mapped() {
+    let net = Net::new();
     let connection = net.connect();
     let side = &connection.sides[0];
     let local = Mapped::new(&net, side, 0, false);
@@ -187,8 +186,8 @@ fn a_post_names_what_can_be_mapped(test: Test) {
     assert_eq!(side.ends(1), [(NdkOperationTypeFastRegister, STATUS_SUCCESS)]);
 }
 
-fn a_post_needs_a_connection_and_room(test: Test) {
-    let net = recorded(test);
+fn a_post_needs_a_connection_and_room() {
+    let net = Net::new();
     let idle = net.side(0);
     let mapped = Mapped::new(&net, &idle, 0, true);
     assert_eq!(mapped.post(&idle.qp, READ), STATUS_CONNECTION_INVALID);
@@ -207,8 +206,8 @@ fn a_post_needs_a_connection_and_room(test: Test) {
     drop(gate);
 }
 
-fn page_lists_run_out(test: Test) {
-    let net = recorded(test);
+fn page_lists_run_out() {
+    let net = Net::new();
     let connection = net.connect();
     let side = &connection.sides[0];
     let mapped = Mapped::new(&net, side, 0, true);
@@ -225,8 +224,8 @@ fn page_lists_run_out(test: Test) {
     assert!(posted > 1, "a chain of register, invalidate, register fits");
 }
 
-fn a_flush_cancels_what_has_not_begun(test: Test) {
-    let net = recorded(test);
+fn a_flush_cancels_what_has_not_begun() {
+    let net = Net::new();
     let connection = net.connect();
     let [side, server] = &connection.sides;
     let mapped = Mapped::new(&net, side, 0, true);

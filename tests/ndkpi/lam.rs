@@ -1,10 +1,9 @@
 //! Logical address mappings.
 
-use crate::record::Test;
-use crate::world::{Net, recorded};
 use driver::abi::*;
 use ndk_consumer::{Buffer, Mdl};
 use tests::call;
+use tests::kit::Net;
 use tests::kit::raw::{Object, PATIENCE, request};
 
 crate::tests! {
@@ -49,8 +48,8 @@ fn release(net: &Net, lam: &mut Lam) {
     call!(Object(net.adapters[0].as_ptr()), NdkReleaseLAM, lam.as_mut_ptr());
 }
 
-fn a_mapping_lists_the_pages_of_its_buffer(test: Test) {
-    let net = recorded(test);
+fn a_mapping_lists_the_pages_of_its_buffer() {
+    let net = Net::new();
     let buffer = Buffer::new(4 * PAGE_SIZE);
     let mut mdl = Mdl::new(buffer.as_ptr(), buffer.len());
     let offset = buffer.as_ptr().addr() % PAGE_SIZE;
@@ -66,8 +65,8 @@ fn a_mapping_lists_the_pages_of_its_buffer(test: Test) {
     release(&net, &mut lam);
 }
 
-fn a_mapping_that_is_too_small_is_told_its_size(test: Test) {
-    let net = recorded(test);
+fn a_mapping_that_is_too_small_is_told_its_size() {
+    let net = Net::new();
     let buffer = Buffer::new(2 * PAGE_SIZE);
     let mut mdl = Mdl::new(buffer.as_ptr(), buffer.len());
     let mut lam = Lam::new();
@@ -78,8 +77,8 @@ fn a_mapping_that_is_too_small_is_told_its_size(test: Test) {
     release(&net, &mut lam);
 }
 
-fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
-    let net = recorded(test);
+fn a_chain_has_to_be_one_range_and_long_enough() {
+    let net = Net::new();
     let buffer = Buffer::new(2 * PAGE_SIZE);
     let (mut first, mut second) =
         (Mdl::new(buffer.as_ptr(), 100), Mdl::new(buffer.as_ptr().wrapping_add(101), 100));
@@ -92,8 +91,8 @@ fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
     assert_eq!(status, STATUS_INVALID_PARAMETER, "a gap");
 }
 
-fn mappings_run_out(test: Test) {
-    let net = recorded(test);
+fn mappings_run_out() {
+    let net = Net::new();
     let buffer = Buffer::new(1);
     let mut mdl = Mdl::new(buffer.as_ptr(), 1);
     let mut lam = Lam::new();

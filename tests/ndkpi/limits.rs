@@ -1,12 +1,11 @@
 //! A provider without room: for objects, for requests, for ports.
 
-use crate::record::Test;
-use crate::world::{LIMITS, PORT, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Buffer, Mdl, QpConfig, SrqConfig};
 use std::sync::{Arc, mpsc};
 use tests::call;
 use tests::kit::raw::{Object, request, wait};
+use tests::kit::{LIMITS, Net, PORT, status};
 
 const SRQ: SrqConfig = SrqConfig { depth: 8, receive_sge: 1, threshold: 0 };
 
@@ -16,8 +15,8 @@ crate::tests! {
     ports_run_out
 }
 
-fn a_full_provider_creates_nothing(test: Test) {
-    let net = recorded(test);
+fn a_full_provider_creates_nothing() {
+    let net = Net::new();
     let side = net.side(0);
     let srq = side.pd.create_srq(SRQ).unwrap();
     let buffer = Arc::new(Buffer::new(1));
@@ -44,8 +43,8 @@ fn a_full_provider_creates_nothing(test: Test) {
 }
 
 /// What is pending while the provider is held takes a place each.
-fn requests_find_no_room(test: Test) {
-    let net = recorded(test);
+fn requests_find_no_room() {
+    let net = Net::new();
     let side = net.side(0);
     let (connector, free) =
         (net.adapters[0].create_connector().unwrap(), net.adapters[0].create_connector().unwrap());
@@ -106,8 +105,8 @@ fn requests_find_no_room(test: Test) {
 }
 
 /// Every ephemeral port has its listener.
-fn ports_run_out(test: Test) {
-    let net = recorded(test);
+fn ports_run_out() {
+    let net = Net::new();
     let side = net.side(0);
     let any = net.at(0, 0);
     let mut listeners = Vec::new();

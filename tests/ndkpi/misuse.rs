@@ -3,14 +3,13 @@
 //!
 //! An object is closed while its provider is held inside a callback, so that it is still there.
 
-use crate::record::Test;
-use crate::world::{Net, recorded};
 use driver::abi::*;
 use ndk_consumer::SrqConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use tests::call_on;
+use tests::kit::Net;
 use tests::kit::raw::{Object, PATIENCE, create, start, wait};
 
 crate::tests! {
@@ -254,8 +253,8 @@ fn all(calls: Vec<NTSTATUS>, status: NTSTATUS) {
     assert!(calls.iter().all(|call| *call == status), "{status}: {calls:?}");
 }
 
-fn an_object_of_another_type_is_refused(test: Test) {
-    let net = recorded(test);
+fn an_object_of_another_type_is_refused() {
+    let net = Net::new();
     let adapter = Object(net.adapters[0].as_ptr());
     let objects = Objects::new(&net);
     let (wrong, refused) = (objects.mw.0, STATUS_INVALID_PARAMETER);
@@ -277,8 +276,8 @@ fn an_object_of_another_type_is_refused(test: Test) {
     }
 }
 
-fn a_closed_object_is_refused(test: Test) {
-    let net = recorded(test);
+fn a_closed_object_is_refused() {
+    let net = Net::new();
     // Another set, for its tables: a closed object's own is not to be read.
     let open = Objects::new(&net);
     let closed = Objects::new(&net);
@@ -335,8 +334,8 @@ fn race<T>(alone: NTSTATUS, object: Object<T>, call: fn(Object<T>) -> NTSTATUS) 
 
 /// The consumer has to serialize its posts; one that does not gets a status, not a race. What is
 /// posted is refused in any case.
-fn calls_that_race_are_turned_away(test: Test) {
-    let net = recorded(test);
+fn calls_that_race_are_turned_away() {
+    let net = Net::new();
     let connection = net.connect();
     let side = &connection.sides[0];
     let srq = SrqConfig { depth: 4, receive_sge: 1, threshold: 0 };

@@ -1,12 +1,11 @@
 //! Memory windows.
 
-use crate::record::Test;
-use crate::world::{Connection, Ends, Side, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Buffer, Invalidate, Mw, QpConfig};
 use std::sync::Arc;
 use tests::call;
 use tests::kit::raw::{Object, PATIENCE, request, wait};
+use tests::kit::{Connection, Net, Side, status};
 
 crate::tests! {
     a_window_is_bound_and_invalidated
@@ -25,8 +24,8 @@ fn windowed(connection: &Connection, side: usize) -> (&Side, Arc<Mw>) {
     (side, side.pd.create_mw().unwrap())
 }
 
-fn a_window_is_bound_and_invalidated(test: Test) {
-    let net = recorded(test);
+fn a_window_is_bound_and_invalidated() {
+    let net = Net::new();
     let connection = net.connect();
     let client = &connection.sides[0];
     let (server, mw) = windowed(&connection, 1);
@@ -41,8 +40,8 @@ fn a_window_is_bound_and_invalidated(test: Test) {
     assert_eq!(client.ends(1), [(NdkOperationTypeRead, STATUS_ACCESS_VIOLATION)]);
 }
 
-fn a_window_lies_inside_its_region(test: Test) {
-    let net = recorded(test);
+fn a_window_lies_inside_its_region() {
+    let net = Net::new();
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     let (qp, end) = (Object(side.qp.as_ptr()), side.mr.remote(side.mr.buffer().len()).address);
@@ -53,8 +52,8 @@ fn a_window_lies_inside_its_region(test: Test) {
 }
 
 /// What the page of the deregistration, which names no failure, makes of a bound window.
-fn a_window_ends_with_its_region(test: Test) {
-    let net = recorded(test);
+fn a_window_ends_with_its_region() {
+    let net = Net::new();
     let connection = net.connect();
     let client = &connection.sides[0];
     let (server, mw) = windowed(&connection, 1);
@@ -68,8 +67,8 @@ fn a_window_ends_with_its_region(test: Test) {
     assert_eq!(client.ends(1), [(NdkOperationTypeRead, STATUS_ACCESS_VIOLATION)]);
 }
 
-fn a_window_is_bound_once_at_a_time(test: Test) {
-    let net = recorded(test);
+fn a_window_is_bound_once_at_a_time() {
+    let net = Net::new();
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     for _ in 0..2 {
@@ -81,8 +80,8 @@ fn a_window_is_bound_once_at_a_time(test: Test) {
     );
 }
 
-fn a_post_names_a_region_and_a_window(test: Test) {
-    let net = recorded(test);
+fn a_post_names_a_region_and_a_window() {
+    let net = Net::new();
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     let read_only = side.pd.register(Buffer::new(10), 0).unwrap();
@@ -97,8 +96,8 @@ fn a_post_names_a_region_and_a_window(test: Test) {
     wait(|then| empty.close(then));
 }
 
-fn a_post_needs_a_connection_and_room(test: Test) {
-    let net = recorded(test);
+fn a_post_needs_a_connection_and_room() {
+    let net = Net::new();
     let idle = net.side(0);
     let mw = idle.pd.create_mw().unwrap();
     let posted = idle.qp.bind(1, &idle.mr, &mw, 0..10, READ);
@@ -114,8 +113,8 @@ fn a_post_needs_a_connection_and_room(test: Test) {
     drop(gate);
 }
 
-fn a_flush_cancels_what_has_not_begun(test: Test) {
-    let net = recorded(test);
+fn a_flush_cancels_what_has_not_begun() {
+    let net = Net::new();
     let connection = net.connect();
     let (side, mw) = windowed(&connection, 0);
     net.wires[1].cut();

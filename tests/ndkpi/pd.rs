@@ -1,12 +1,11 @@
 //! The protection domain: what it creates.
 
-use crate::record::Test;
-use crate::world::{Ends, Side, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Buffer, QpConfig, Remote, Sge};
 use std::sync::Arc;
 use tests::call;
 use tests::kit::raw::{Object, create, start, wait};
+use tests::kit::{Net, Side, status};
 
 crate::tests! {
     a_qp_has_limits
@@ -15,8 +14,8 @@ crate::tests! {
     qps_run_out
 }
 
-fn a_qp_has_limits(test: Test) {
-    let net = recorded(test);
+fn a_qp_has_limits() {
+    let net = Net::new();
     let info = net.adapters[0].info().unwrap();
     let side = net.side(0);
     let create = |config| status(side.pd.create_qp(&side.cq, &side.cq, config));
@@ -34,8 +33,8 @@ fn a_qp_has_limits(test: Test) {
 }
 
 /// A domain whose close waits for a region.
-fn a_closing_domain_creates_nothing(test: Test) {
-    let net = recorded(test);
+fn a_closing_domain_creates_nothing() {
+    let net = Net::new();
     let adapter = Object(net.adapters[0].as_ptr());
     let pd = wait(|then| adapter.create_pd(then)).unwrap();
     let mr = wait(|then| pd.create_mr(then)).unwrap();
@@ -47,8 +46,8 @@ fn a_closing_domain_creates_nothing(test: Test) {
     closing.recv().unwrap();
 }
 
-fn the_privileged_token_names_logical_addresses(test: Test) {
-    let net = recorded(test);
+fn the_privileged_token_names_logical_addresses() {
+    let net = Net::new();
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let buffer = Arc::new(Buffer::new(PAGE_SIZE));
@@ -69,8 +68,8 @@ fn the_privileged_token_names_logical_addresses(test: Test) {
     assert_eq!(server.ends(1), [(NdkOperationTypeWrite, STATUS_ACCESS_VIOLATION)]);
 }
 
-fn qps_run_out(test: Test) {
-    let net = recorded(test);
+fn qps_run_out() {
+    let net = Net::new();
     let Side { cq, pd, .. } = net.side(0);
     let tiny = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
     let mut qps = Vec::new();

@@ -1,11 +1,10 @@
 //! Shared receive queues.
 
-use crate::record::Test;
-use crate::world::{Net, Side, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{QpConfig, Sge, Srq, SrqConfig};
 use std::sync::Arc;
 use tests::kit::raw::PATIENCE;
+use tests::kit::{Net, Side, status};
 
 crate::tests! {
     a_queue_has_limits
@@ -31,8 +30,8 @@ fn attached(side: Side, srq: &Arc<Srq>) -> Side {
     Side { qp, ..side }
 }
 
-fn a_queue_has_limits(test: Test) {
-    let net = recorded(test);
+fn a_queue_has_limits() {
+    let net = Net::new();
     let info = net.adapters[1].info().unwrap();
     let (side, srq) = shared(&net, CONFIG);
     let most = SrqConfig { depth: info.MaxSrqDepth, ..CONFIG };
@@ -49,8 +48,8 @@ fn a_queue_has_limits(test: Test) {
     assert_eq!(status(qp), STATUS_INVALID_PARAMETER);
 }
 
-fn queue_pairs_take_their_receives_from_it(test: Test) {
-    let net = recorded(test);
+fn queue_pairs_take_their_receives_from_it() {
+    let net = Net::new();
     let (side, srq) = shared(&net, CONFIG);
     let server = attached(side, &srq);
     srq.receive(5, &[server.mr.sge(0..10)]).unwrap();
@@ -62,8 +61,8 @@ fn queue_pairs_take_their_receives_from_it(test: Test) {
     assert_eq!(result.RequestContext.addr(), 5);
 }
 
-fn it_tells_when_few_receives_are_left(test: Test) {
-    let net = recorded(test);
+fn it_tells_when_few_receives_are_left() {
+    let net = Net::new();
     let (_side, srq) = shared(&net, CONFIG);
     for context in 0..3 {
         srq.receive(context, &[]).unwrap();
@@ -75,8 +74,8 @@ fn it_tells_when_few_receives_are_left(test: Test) {
     assert!(srq.wait_notification(seen, PATIENCE).unwrap(), "three are below four");
 }
 
-fn a_receive_has_limits(test: Test) {
-    let net = recorded(test);
+fn a_receive_has_limits() {
+    let net = Net::new();
     let (_side, srq) = shared(&net, CONFIG);
     let element = Sge::at(0x1000, 1, 7);
     assert_eq!(status(srq.receive(1, &[element, element])), STATUS_DATA_OVERRUN);
@@ -88,15 +87,15 @@ fn a_receive_has_limits(test: Test) {
     assert_eq!(status(srq.receive(4, &[])), STATUS_NO_MORE_ENTRIES);
 }
 
-fn a_queue_pair_with_one_has_no_receives_of_its_own(test: Test) {
-    let net = recorded(test);
+fn a_queue_pair_with_one_has_no_receives_of_its_own() {
+    let net = Net::new();
     let (side, srq) = shared(&net, CONFIG);
     let side = attached(side, &srq);
     assert_eq!(status(side.qp.receive(1, &[])), STATUS_INVALID_DEVICE_REQUEST);
 }
 
-fn queue_pairs_run_out(test: Test) {
-    let net = recorded(test);
+fn queue_pairs_run_out() {
+    let net = Net::new();
     let (Side { cq, pd, .. }, srq) = shared(&net, CONFIG);
     let tiny = QpConfig { initiator_depth: 1, ..QpConfig::default() };
     let mut qps = Vec::new();
