@@ -1,8 +1,8 @@
 //! Every function and callback of `ndkpi.h`, every status that is documented for it, and the test
 //! that produced it: `cargo test -p tests --test ndkpi` runs the tests and prints the matrix.
 //!
-//! The calls of all tests go through a layer that records what the provider really returned
-//! (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
+//! The tests are those of the objects' behaviour (`tables`, `verbs`), and those of single statuses beside them. Their calls
+//! go through a layer that records what the provider really returned (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
 //! if a request ends twice or never. The rows are in `tests::documented`, which does not
 //! compile if it forgets a slot of a dispatch table.
 #![allow(unsafe_code, reason = "stands between the consumer and the dispatch tables")]
@@ -48,6 +48,10 @@ mod shared_endpoint;
 mod slots;
 #[path = "ndkpi/srq.rs"]
 mod srq;
+#[path = "ndkpi/tables/mod.rs"]
+mod tables;
+#[path = "ndkpi/verbs/mod.rs"]
+mod verbs;
 
 use libtest_mimic::{Arguments, Trial};
 use matrix::Matrix;
@@ -65,7 +69,10 @@ macro_rules! tests {
     };
 }
 
-const FILES: &[&[Entry]] = &[
+/// By room.
+const FILES: &[&[&[Entry]]] = &[STATUSES, tables::FILES, verbs::FILES];
+
+const STATUSES: &[&[Entry]] = &[
     adapter::TESTS,
     lam::TESTS,
     pd::TESTS,
@@ -89,7 +96,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let matrix: &'static Matrix = Box::leak(Box::default());
     tests::kit::open_by(record::opener);
-    let trials = FILES.iter().flat_map(|file| *file).map(|&(path, run)| {
+    let trials = FILES.iter().copied().flatten().copied().flatten().map(|&(path, run)| {
         let name = path.strip_prefix("ndkpi::").unwrap_or(path);
         Trial::test(name, move || {
             record::begin(name, matrix);

@@ -20,6 +20,17 @@ crate::tests! {
 
 const NONE: PVOID = std::ptr::null_mut();
 
+unsafe extern "system" fn no_create(_: PVOID, _: NTSTATUS, _: *mut NDK_OBJECT_HEADER) {
+    panic!("refused inline");
+}
+
+unsafe extern "system" fn no_request(_: PVOID, _: NTSTATUS) {
+    panic!("refused inline");
+}
+
+const CREATED: Option<NDK_FN_CREATE_COMPLETION> = Some(no_create);
+const REQUESTED: Option<NDK_FN_REQUEST_COMPLETION> = Some(no_request);
+
 fn adapter_calls(table: Object<NDK_ADAPTER>, on: *mut NDK_ADAPTER) -> Vec<NTSTATUS> {
     let at = SOCKADDR_INET::UNSPECIFIED;
     let mut info = NDK_ADAPTER_INFO::default();
@@ -39,10 +50,23 @@ fn adapter_calls(table: Object<NDK_ADAPTER>, on: *mut NDK_ADAPTER) -> Vec<NTSTAT
 fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTSTATUS> {
     let (none, out) = (NONE, NONE);
     vec![
-        call_on!(table, on, NdkCreateMr, FALSE, None, none, out.cast()),
-        call_on!(table, on, NdkCreateMw, None, none, out.cast()),
-        call_on!(table, on, NdkCreateSrq, 1, 1, 0, None, none, none.cast(), None, none, out.cast()),
-        call_on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, None, none, out.cast()),
+        call_on!(table, on, NdkCreateMr, FALSE, CREATED, none, out.cast()),
+        call_on!(table, on, NdkCreateMw, CREATED, none, out.cast()),
+        call_on!(
+            table,
+            on,
+            NdkCreateSrq,
+            1,
+            1,
+            0,
+            None,
+            none,
+            none.cast(),
+            CREATED,
+            none,
+            out.cast()
+        ),
+        call_on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, CREATED, none, out.cast()),
         call_on!(
             table,
             on,
@@ -54,7 +78,7 @@ fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTST
             1,
             1,
             0,
-            None,
+            CREATED,
             none,
             out.cast()
         ),
@@ -67,22 +91,22 @@ fn cq_calls(table: Object<NDK_CQ>, on: *mut NDK_CQ) -> Vec<NTSTATUS> {
     assert_eq!(call_on!(table, on, NdkGetCqResults, NONE.cast(), 0), 0);
     assert_eq!(call_on!(table, on, NdkGetCqResultsEx, NONE.cast(), 0), 0);
     vec![
-        call_on!(table, on, NdkResizeCq, 1, None, NONE),
+        call_on!(table, on, NdkResizeCq, 1, REQUESTED, NONE),
         call_on!(table, on, NdkControlCqInterruptModeration, 0, 0),
     ]
 }
 
 fn mr_calls(table: Object<NDK_MR>, on: *mut NDK_MR) -> Vec<NTSTATUS> {
     vec![
-        call_on!(table, on, NdkRegisterMr, NONE.cast(), 0, 0, None, NONE),
-        call_on!(table, on, NdkDeregisterMr, None, NONE),
-        call_on!(table, on, NdkInitializeFastRegisterMr, 1, TRUE, None, NONE),
+        call_on!(table, on, NdkRegisterMr, NONE.cast(), 0, 0, REQUESTED, NONE),
+        call_on!(table, on, NdkDeregisterMr, REQUESTED, NONE),
+        call_on!(table, on, NdkInitializeFastRegisterMr, 1, TRUE, REQUESTED, NONE),
     ]
 }
 
 fn srq_calls(table: Object<NDK_SRQ>, on: *mut NDK_SRQ) -> Vec<NTSTATUS> {
     vec![
-        call_on!(table, on, NdkModifySrq, 0, 1, None, NONE),
+        call_on!(table, on, NdkModifySrq, 0, 1, REQUESTED, NONE),
         call_on!(table, on, NdkSrqReceive, NONE, std::ptr::null(), 0),
     ]
 }
@@ -107,7 +131,7 @@ fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<
     let to = at.as_ptr();
     let out: *mut SOCKADDR = (&raw mut at).cast();
     vec![
-        call_on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, None, none),
+        call_on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, REQUESTED, none),
         call_on!(
             table,
             on,
@@ -120,18 +144,18 @@ fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<
             1,
             none,
             0,
-            None,
+            REQUESTED,
             none
         ),
-        call_on!(table, on, NdkCompleteConnect, None, none, None, none),
-        call_on!(table, on, NdkCompleteConnectEx, None, none, None, none),
-        call_on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, None, none),
-        call_on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, None, none),
+        call_on!(table, on, NdkCompleteConnect, None, none, REQUESTED, none),
+        call_on!(table, on, NdkCompleteConnectEx, None, none, REQUESTED, none),
+        call_on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, REQUESTED, none),
+        call_on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, REQUESTED, none),
         call_on!(table, on, NdkReject, none, 0),
         call_on!(table, on, NdkGetConnectionData, none.cast(), none.cast(), none, len),
         call_on!(table, on, NdkGetLocalAddress, out, len),
         call_on!(table, on, NdkGetPeerAddress, out, len),
-        call_on!(table, on, NdkDisconnect, None, none),
+        call_on!(table, on, NdkDisconnect, REQUESTED, none),
     ]
 }
 
@@ -139,7 +163,7 @@ fn listener_calls(table: Object<NDK_LISTENER>, on: *mut NDK_LISTENER) -> Vec<NTS
     let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
     call_on!(table, on, NdkControlConnectEvents, TRUE);
     vec![
-        call_on!(table, on, NdkListen, at.as_ptr(), 16, None, NONE),
+        call_on!(table, on, NdkListen, at.as_ptr(), 16, REQUESTED, NONE),
         call_on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len),
     ]
 }

@@ -2,7 +2,14 @@ use super::*;
 use std::ptr::null_mut;
 use tests::kit::raw::request;
 
-#[test]
+crate::tests! {
+    the_adapter_tells_the_truth
+    every_limit_survives_a_narrower_integer
+    the_limits_of_bytes_are_kept
+    instances_live_and_end_apart
+    no_extension_is_offered_by_any_object
+}
+
 fn the_adapter_tells_the_truth() {
     let net = Net::new();
     let adapter = &net.adapters[0];
@@ -49,7 +56,6 @@ fn survives(limit: u64, bits: u32, floor: u64) {
 /// Goal: a consumer that keeps a limit in a `ULONG`, a `LONG` or, a queue's, in a `USHORT` works with
 /// a limit that is as useful.
 /// Method: the lowest value that is still useful, for each field; the list names all of them.
-#[test]
 fn every_limit_survives_a_narrower_integer() {
     let NDK_ADAPTER_INFO {
         Version: _,
@@ -127,7 +133,6 @@ fn endless(len: usize) -> Vec<MDL> {
 }
 
 /// What is over a limit of bytes is refused, and what is at it is taken.
-#[test]
 fn the_limits_of_bytes_are_kept() {
     let net = Net::new();
     let info = net.adapters[0].info().unwrap();
@@ -153,7 +158,6 @@ fn the_limits_of_bytes_are_kept() {
     wait(|then| mr.close(then));
 }
 
-#[test]
 fn instances_live_and_end_apart() {
     let net = Net::new();
     let (first, second) = (net.open(0), net.open(0));
@@ -170,7 +174,6 @@ fn instances_live_and_end_apart() {
     assert_eq!(other.statuses(1), [STATUS_CANCELLED]);
 }
 
-#[test]
 fn no_extension_is_offered_by_any_object() {
     let net = Net::new();
     let connection = net.connect();

@@ -5,6 +5,23 @@ use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use tests::kit::raw::start;
 
+crate::tests! {
+    a_peer_that_falls_silent_times_the_connect_out
+    an_accept_that_nobody_confirms_times_out_on_both_sides
+    a_disconnect_that_nobody_answers_times_out
+    an_acceptor_that_gives_up_aborts_the_completion
+    an_initiator_that_gives_up_aborts_accept_and_reject
+    where_no_host_is_the_network_is_unreachable
+    a_wildcard_has_its_port_on_every_address
+    the_passive_side_sees_what_was_agreed
+    limits_beyond_the_adapters_are_capped
+    a_qp_of_another_instance_accepts
+    a_listener_listens_once
+    a_port_is_in_use_until_the_connections_of_its_listener_are_closed
+    addresses_and_data_obey_the_length_rules
+    private_data_is_bounded_and_not_null
+}
+
 /// Two hosts whose patience with each other is short.
 fn impatient() -> Net {
     Net::with_config(ADDRESSES, |config| {
@@ -35,7 +52,6 @@ fn ask(net: &Net) -> Asked {
     Asked { client, active, request, passive, _listener: listener }
 }
 
-#[test]
 fn a_peer_that_falls_silent_times_the_connect_out() {
     let net = impatient();
     drop(net.connect());
@@ -47,7 +63,6 @@ fn a_peer_that_falls_silent_times_the_connect_out() {
     drop(gate);
 }
 
-#[test]
 fn an_accept_that_nobody_confirms_times_out_on_both_sides() {
     let net = impatient();
     let Asked { active, request, passive, client, _listener } = ask(&net);
@@ -63,7 +78,6 @@ fn an_accept_that_nobody_confirms_times_out_on_both_sides() {
     drop(client);
 }
 
-#[test]
 fn a_disconnect_that_nobody_answers_times_out() {
     let net = impatient();
     let connection = net.connect();
@@ -73,7 +87,6 @@ fn a_disconnect_that_nobody_answers_times_out() {
     drop(gate);
 }
 
-#[test]
 fn an_acceptor_that_gives_up_aborts_the_completion() {
     let net = Net::new();
     let asked = ask(&net);
@@ -89,7 +102,6 @@ fn an_acceptor_that_gives_up_aborts_the_completion() {
     drop(asked.client);
 }
 
-#[test]
 fn an_initiator_that_gives_up_aborts_accept_and_reject() {
     let net = Net::new();
     let asked = ask(&net);
@@ -105,7 +117,6 @@ fn an_initiator_that_gives_up_aborts_accept_and_reject() {
     drop(net.side(0));
 }
 
-#[test]
 fn where_no_host_is_the_network_is_unreachable() {
     let net = Net::new();
     let side = net.side(0);
@@ -121,7 +132,6 @@ fn where_no_host_is_the_network_is_unreachable() {
     assert_eq!(connect("10.0.0.99:1"), STATUS_HOST_UNREACHABLE);
 }
 
-#[test]
 fn a_wildcard_has_its_port_on_every_address() {
     let net = Net::new();
     let any = SocketAddr::new([0, 0, 0, 0].into(), PORT);
@@ -142,7 +152,6 @@ fn a_wildcard_has_its_port_on_every_address() {
     drop(net.adapters[1].listen(net.at(1, PORT)).unwrap());
 }
 
-#[test]
 fn the_passive_side_sees_what_was_agreed() {
     let net = Net::new();
     let asked = ask(&net);
@@ -162,7 +171,6 @@ fn the_passive_side_sees_what_was_agreed() {
     drop(asked.client);
 }
 
-#[test]
 fn limits_beyond_the_adapters_are_capped() {
     let net = Net::new();
     let info = net.adapters[0].info().unwrap();
@@ -180,7 +188,6 @@ fn limits_beyond_the_adapters_are_capped() {
 
 /// As Microsoft's sample has it: the connector is of the listener's adapter instance, the QP of the
 /// socket's.
-#[test]
 fn a_qp_of_another_instance_accepts() {
     let net = Net::new();
     let (listening, socket) = (net.open(1), net.open(1));
@@ -202,7 +209,6 @@ fn a_qp_of_another_instance_accepts() {
     assert_eq!(status(net.adapters[1].listen(net.at(1, PORT))), STATUS_SUCCESS);
 }
 
-#[test]
 fn a_listener_listens_once() {
     let net = Net::new();
     let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
@@ -226,7 +232,6 @@ fn a_listener_listens_once() {
     wait(|then| idle.close(then));
 }
 
-#[test]
 fn a_port_is_in_use_until_the_connections_of_its_listener_are_closed() {
     let net = Net::new();
     let (client, server) = (net.side(0), net.side(1));
@@ -258,7 +263,6 @@ fn a_port_is_in_use_until_the_connections_of_its_listener_are_closed() {
     assert_eq!(again(), STATUS_SUCCESS);
 }
 
-#[test]
 fn addresses_and_data_obey_the_length_rules() {
     let net = Net::new();
     let connection = net.connect();
@@ -297,7 +301,6 @@ fn addresses_and_data_obey_the_length_rules() {
     assert_eq!(status, STATUS_INVALID_PARAMETER);
 }
 
-#[test]
 fn private_data_is_bounded_and_not_null() {
     let net = Net::new();
     let asked = ask(&net);

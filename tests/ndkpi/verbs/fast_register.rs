@@ -1,9 +1,27 @@
 use super::*;
 use ndk_consumer::Invalidate;
 
+crate::tests! {
+    a_peer_reaches_exactly_what_is_registered_while_it_is
+    a_byte_outside_is_out_of_reach
+    rights_are_those_of_the_request
+    the_low_bits_of_the_base_may_stand_for_the_offset
+    the_largest_and_the_smallest_region
+    chains_are_queued_at_once_as_far_as_the_lists_reach
+    a_peer_invalidates_with_its_message
+    a_region_that_is_still_valid_is_not_registered_again
+    the_numbers_of_a_request_are_checked_inline_and_harm_nothing
+    a_region_is_initialized_once_and_within_the_limit
+    our_own_requests_use_the_region_and_a_read_may_end_it
+    sends_and_receives_go_through_the_region_in_queue_order
+    pages_that_were_released_are_out_of_reach
+    a_region_is_closed_in_every_state
+    the_privileged_token_is_for_our_own_requests_only
+    an_address_of_no_mapping_fails_the_request
+}
+
 const DEFER: u32 = NDK_OP_FLAG_DEFER;
 
-#[test]
 fn a_peer_reaches_exactly_what_is_registered_while_it_is() {
     for (skip, len) in [(0, 3 * PAGE_SIZE), (0x123, 2 * PAGE_SIZE), (4095, 2), (0, 1)] {
         let pair = Pair::new();
@@ -27,7 +45,6 @@ fn a_peer_reaches_exactly_what_is_registered_while_it_is() {
     }
 }
 
-#[test]
 fn a_byte_outside_is_out_of_reach() {
     for (before, after) in [(1, 0), (0, 1)] {
         let pair = Pair::new();
@@ -41,7 +58,6 @@ fn a_byte_outside_is_out_of_reach() {
     }
 }
 
-#[test]
 fn rights_are_those_of_the_request() {
     for (flags, write, read) in [
         (NDK_OP_FLAG_ALLOW_REMOTE_READ, STATUS_ACCESS_VIOLATION, STATUS_SUCCESS),
@@ -63,7 +79,6 @@ fn rights_are_those_of_the_request() {
     }
 }
 
-#[test]
 fn the_low_bits_of_the_base_may_stand_for_the_offset() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0x321, 5000), pair.server.pd.create_frmr(16, true).unwrap());
@@ -82,7 +97,6 @@ fn the_low_bits_of_the_base_may_stand_for_the_offset() {
     assert_eq!(mapped.bytes(0, 100), pair.client.bytes(0, 100));
 }
 
-#[test]
 fn the_largest_and_the_smallest_region() {
     let pair = Pair::new();
     let pages = pair.net.adapters[1].info().unwrap().FRMRPageCount;
@@ -106,7 +120,6 @@ fn the_largest_and_the_smallest_region() {
     assert_eq!(pair.write(empty.remote(BASE), 1), STATUS_ACCESS_VIOLATION);
 }
 
-#[test]
 fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
     let pair = Pair::new();
     let frmr = pair.server.pd.create_frmr(4, true).unwrap();
@@ -141,7 +154,6 @@ fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
     assert_eq!(buffers[0].bytes(0, 1000), vec![0; 1000]);
 }
 
-#[test]
 fn a_peer_invalidates_with_its_message() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -163,7 +175,6 @@ fn a_peer_invalidates_with_its_message() {
     assert_eq!(kinds(&pair.server, 1), [ended]);
 }
 
-#[test]
 fn a_region_that_is_still_valid_is_not_registered_again() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -181,7 +192,6 @@ fn a_region_that_is_still_valid_is_not_registered_again() {
     );
 }
 
-#[test]
 fn the_numbers_of_a_request_are_checked_inline_and_harm_nothing() {
     let pair = Pair::new();
     let (mapped, frmr) =
@@ -232,7 +242,6 @@ fn the_numbers_of_a_request_are_checked_inline_and_harm_nothing() {
     }
 }
 
-#[test]
 fn a_region_is_initialized_once_and_within_the_limit() {
     let net = Net::new();
     let side = net.side(0);
@@ -245,7 +254,6 @@ fn a_region_is_initialized_once_and_within_the_limit() {
     assert_ne!(token, side.pd.create_frmr(1, true).unwrap().local_token());
 }
 
-#[test]
 fn our_own_requests_use_the_region_and_a_read_may_end_it() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(100, 9000), pair.server.pd.create_frmr(4, false).unwrap());
@@ -267,7 +275,6 @@ fn our_own_requests_use_the_region_and_a_read_may_end_it() {
     assert_eq!(server.statuses(1), [STATUS_ACCESS_VIOLATION]);
 }
 
-#[test]
 fn sends_and_receives_go_through_the_region_in_queue_order() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(7, 9000), pair.server.pd.create_frmr(4, false).unwrap());
@@ -291,7 +298,6 @@ fn sends_and_receives_go_through_the_region_in_queue_order() {
     assert_eq!(client.bytes(100_000, 9000), client.bytes(0, 9000));
 }
 
-#[test]
 fn pages_that_were_released_are_out_of_reach() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -306,7 +312,6 @@ fn pages_that_were_released_are_out_of_reach() {
     assert!(!pair.write(frmr.remote(base), 100).is_success());
 }
 
-#[test]
 fn a_region_is_closed_in_every_state() {
     // Mapped: its key ends.
     let pair = Pair::new();
@@ -338,7 +343,6 @@ fn a_region_is_closed_in_every_state() {
     drop(server.pd.create_frmr(0, false).unwrap());
 }
 
-#[test]
 fn the_privileged_token_is_for_our_own_requests_only() {
     let pair = Pair::new();
     let mapped = pair.map(0x800, 9000);
@@ -364,7 +368,6 @@ fn the_privileged_token_is_for_our_own_requests_only() {
     assert_eq!(pair.write(Remote { address, token }, 1), STATUS_ACCESS_VIOLATION);
 }
 
-#[test]
 fn an_address_of_no_mapping_fails_the_request() {
     for shift in [-1, 1] {
         let pair = Pair::new();

@@ -13,6 +13,16 @@ use ndk_consumer::{Buffer, Connector, FastRegister, Frmr, Lam, Listener, QpConfi
 use std::sync::Arc;
 use tests::kit::{Connected, Net, PATIENCE, Side, status};
 
+/// The tests of this room.
+pub(crate) const FILES: &[&[crate::Entry]] = &[
+    fast_register::TESTS,
+    posts::TESTS,
+    register::TESTS,
+    srq::TESTS,
+    together::TESTS,
+    window::TESTS,
+];
+
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The first address of every fast registration here: a label that means nothing.
 const BASE: u64 = 0x5000_0000_0000;

@@ -7,10 +7,13 @@ use super::*;
 use ndk_consumer::{Invalidate, SrqConfig};
 use tests::kit::PORT;
 
+crate::tests! {
+    connections_map_and_invalidate_side_by_side
+}
+
 const CONNECTIONS: usize = 4;
 const ROUNDS: usize = 200;
 
-#[test]
 fn connections_map_and_invalidate_side_by_side() {
     let net = Arc::new(Net::new());
     let domain = net.adapters[1].create_pd().unwrap();
