@@ -1,8 +1,9 @@
 //! Every function and callback of `ndkpi.h`, every status that is documented for it, and the test
 //! that produced it: `cargo test -p tests --test ndkpi` runs the tests and prints the matrix.
 //!
-//! The tests are those of the objects' behaviour (`tables`, `verbs`), and those of single statuses beside them. Their calls
-//! go through a layer that records what the provider really returned (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
+//! The tests are those of the objects' behaviour (`tables`, `verbs`), and beside them what a status or a completion needs
+//! that no behaviour brings about. Their calls go through a layer that records what the provider really returned
+//! (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
 //! if a request ends twice or never. The rows are in `tests::documented`, which does not
 //! compile if it forgets a slot of a dispatch table.
 #![allow(unsafe_code, reason = "stands between the consumer and the dispatch tables")]
@@ -22,8 +23,6 @@ mod cq;
 mod fast_register;
 #[path = "ndkpi/hostile.rs"]
 mod hostile;
-#[path = "ndkpi/lam.rs"]
-mod lam;
 #[path = "ndkpi/limits.rs"]
 mod limits;
 #[path = "ndkpi/listener.rs"]
@@ -74,7 +73,6 @@ const FILES: &[&[&[Entry]]] = &[STATUSES, tables::FILES, verbs::FILES];
 
 const STATUSES: &[&[Entry]] = &[
     adapter::TESTS,
-    lam::TESTS,
     pd::TESTS,
     mr::TESTS,
     fast_register::TESTS,

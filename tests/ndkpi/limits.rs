@@ -12,7 +12,6 @@ const SRQ: SrqConfig = SrqConfig { depth: 8, receive_sge: 1, threshold: 0 };
 crate::tests! {
     a_full_provider_creates_nothing
     requests_find_no_room
-    ports_run_out
 }
 
 fn a_full_provider_creates_nothing() {
@@ -102,24 +101,4 @@ fn requests_find_no_room() {
     }
     wait(|then| mr.close(then));
     wait(|then| listener.close(then));
-}
-
-/// Every ephemeral port has its listener.
-fn ports_run_out() {
-    let net = Net::new();
-    let side = net.side(0);
-    let any = net.at(0, 0);
-    let mut listeners = Vec::new();
-    let full = loop {
-        match net.adapters[0].listen(any) {
-            Ok(listener) => listeners.push(listener),
-            Err(error) => break error.status,
-        }
-    };
-    assert_eq!(full, STATUS_TOO_MANY_ADDRESSES);
-    assert!(listeners.len() > 16_000, "{}", listeners.len());
-    let connector = net.adapters[0].create_connector().unwrap();
-    let connect = connector.connect(&side.qp, any, net.at(1, PORT), LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_TOO_MANY_ADDRESSES);
-    assert_eq!(status(net.adapters[0].share(any)), STATUS_TOO_MANY_ADDRESSES);
 }

@@ -1,5 +1,5 @@
-//! What a consumer must not do, and what it is told: calls on objects of another type, on objects
-//! that it has closed, second closes, and calls that race where it should serialize.
+//! What a consumer must not do, and what it is told: calls on objects that it has closed, second closes, and calls that
+//! race where it should serialize. Calls on no object are in `tables::misuse`.
 //!
 //! An object is closed while its provider is held inside a callback, so that it is still there.
 
@@ -13,7 +13,6 @@ use tests::kit::Net;
 use tests::kit::raw::{Object, PATIENCE, create, start, wait};
 
 crate::tests! {
-    an_object_of_another_type_is_refused
     a_closed_object_is_refused
     calls_that_race_are_turned_away
 }
@@ -30,22 +29,6 @@ unsafe extern "system" fn no_request(_: PVOID, _: NTSTATUS) {
 
 const CREATED: Option<NDK_FN_CREATE_COMPLETION> = Some(no_create);
 const REQUESTED: Option<NDK_FN_REQUEST_COMPLETION> = Some(no_request);
-
-fn adapter_calls(table: Object<NDK_ADAPTER>, on: *mut NDK_ADAPTER) -> Vec<NTSTATUS> {
-    let at = SOCKADDR_INET::UNSPECIFIED;
-    let mut info = NDK_ADAPTER_INFO::default();
-    let (mut size, mut fbo) = (size_of::<NDK_ADAPTER_INFO>() as u32, 0);
-    let (size, fbo, null) = (&raw mut size, &raw mut fbo, NONE);
-    vec![
-        call_on!(table, on, NdkQueryAdapterInfo, &raw mut info, size),
-        call_on!(table, on, NdkCreateCq, 1, None, null, null.cast(), None, null, null.cast()),
-        call_on!(table, on, NdkCreatePd, None, null, null.cast()),
-        call_on!(table, on, NdkCreateSharedEndpoint, at.as_ptr(), 16, None, null, null.cast()),
-        call_on!(table, on, NdkCreateConnector, None, null, null.cast()),
-        call_on!(table, on, NdkCreateListener, None, null, None, null, null.cast()),
-        call_on!(table, on, NdkBuildLAM, null.cast(), 1, None, null, null.cast(), size, fbo),
-    ]
-}
 
 fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTSTATUS> {
     let (none, out) = (NONE, NONE);
@@ -259,45 +242,8 @@ unsafe extern "system" fn no_close(_: PVOID) {
     panic!("refused inline");
 }
 
-/// The closes of every table but the window's.
-fn close_calls(of: Objects, on: *mut NDK_OBJECT_HEADER) -> Vec<NTSTATUS> {
-    vec![
-        call_on!(of.pd, on, NdkClosePd, Some(no_close), NONE),
-        call_on!(of.mr, on, NdkCloseMr, Some(no_close), NONE),
-        call_on!(of.cq, on, NdkCloseCq, Some(no_close), NONE),
-        call_on!(of.srq, on, NdkCloseSrq, Some(no_close), NONE),
-        call_on!(of.qp, on, NdkCloseQp, Some(no_close), NONE),
-        call_on!(of.connector, on, NdkCloseConnector, Some(no_close), NONE),
-        call_on!(of.listener, on, NdkCloseListener, Some(no_close), NONE),
-        call_on!(of.endpoint, on, NdkCloseSharedEndpoint, Some(no_close), NONE),
-    ]
-}
-
 fn all(calls: Vec<NTSTATUS>, status: NTSTATUS) {
     assert!(calls.iter().all(|call| *call == status), "{status}: {calls:?}");
-}
-
-fn an_object_of_another_type_is_refused() {
-    let net = Net::new();
-    let adapter = Object(net.adapters[0].as_ptr());
-    let objects = Objects::new(&net);
-    let (wrong, refused) = (objects.mw.0, STATUS_INVALID_PARAMETER);
-    all(mr_calls(objects.mr, wrong.cast()), refused);
-    all(srq_calls(objects.srq, wrong.cast()), refused);
-    all(adapter_calls(adapter, wrong.cast()), refused);
-    all(pd_calls(objects.pd, wrong.cast(), objects.cq.0), refused);
-    all(cq_calls(objects.cq, wrong.cast()), refused);
-    all(qp_calls(objects.qp, wrong.cast()), refused);
-    all(connector_calls(objects.connector, wrong.cast()), refused);
-    all(listener_calls(objects.listener, wrong.cast()), refused);
-    all(endpoint_calls(objects.endpoint, wrong.cast()), refused);
-    let (window, region) = (wrong.cast(), objects.mr.0.cast());
-    all(close_calls(objects, window), refused);
-    let close_region = call_on!(objects.mw, region, NdkCloseMw, Some(no_close), NONE);
-    assert_eq!(close_region, refused);
-    for closed in objects.close() {
-        closed.recv_timeout(PATIENCE).unwrap();
-    }
 }
 
 fn a_closed_object_is_refused() {

@@ -1,8 +1,7 @@
 //! The protection domain: what it creates.
 
 use driver::abi::*;
-use ndk_consumer::{Buffer, QpConfig, Remote, Sge};
-use std::sync::Arc;
+use ndk_consumer::QpConfig;
 use tests::call;
 use tests::kit::raw::{Object, create, start, wait};
 use tests::kit::{Net, Side, status};
@@ -10,7 +9,6 @@ use tests::kit::{Net, Side, status};
 crate::tests! {
     a_qp_has_limits
     a_closing_domain_creates_nothing
-    the_privileged_token_names_logical_addresses
     qps_run_out
 }
 
@@ -44,28 +42,6 @@ fn a_closing_domain_creates_nothing() {
     assert_eq!(late.err(), Some(STATUS_INVALID_DEVICE_STATE));
     wait(|then| mr.close(then));
     closing.recv().unwrap();
-}
-
-fn the_privileged_token_names_logical_addresses() {
-    let net = Net::new();
-    let connection = net.connect();
-    let [client, server] = &connection.sides;
-    let buffer = Arc::new(Buffer::new(PAGE_SIZE));
-    let lam = net.adapters[0].build_lam(buffer, 0..PAGE_SIZE).unwrap();
-    lam.buffer().write(0, b"privileged");
-    let address = lam.pages()[0].QuadPart.cast_unsigned() + u64::from(lam.fbo());
-    let token = client.pd.privileged_token();
-    assert_ne!(token, 0);
-    server.qp.receive(1, &[server.mr.sge(0..10)]).unwrap();
-    client.qp.send(1, &[Sge::at(address, 10, token)], 0).unwrap();
-    assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_SUCCESS)]);
-    let mut bytes = [0; 10];
-    server.mr.buffer().read(0, &mut bytes);
-    assert_eq!(&bytes, b"privileged");
-    // Not for the peer.
-    let remote = Remote { address, token };
-    server.qp.write(1, &[server.mr.sge(0..10)], remote, 0).unwrap();
-    assert_eq!(server.ends(1), [(NdkOperationTypeWrite, STATUS_ACCESS_VIOLATION)]);
 }
 
 fn qps_run_out() {

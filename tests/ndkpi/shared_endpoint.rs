@@ -9,9 +9,7 @@ use tests::kit::raw::{Object, PATIENCE, request};
 use tests::kit::{LIMITS, Net, PORT, Side, status};
 
 crate::tests! {
-    an_address_is_checked_and_taken
     its_address_can_be_asked_for
-    several_connections_share_a_port
     a_connect_needs_sound_arguments
     a_connect_needs_a_free_queue_pair
     a_connect_needs_somebody_who_answers
@@ -37,16 +35,6 @@ impl Shared {
     }
 }
 
-fn an_address_is_checked_and_taken() {
-    let net = Net::new();
-    let share = |at| status(net.adapters[0].share(at));
-    assert_eq!(share(net.at(1, PORT)), STATUS_INVALID_ADDRESS);
-    let endpoint = net.adapters[0].share(net.at(0, PORT)).unwrap();
-    assert_eq!(share(net.at(0, PORT)), STATUS_SHARING_VIOLATION);
-    drop(endpoint);
-    assert_eq!(share(net.at(0, PORT)), STATUS_SUCCESS);
-}
-
 fn its_address_can_be_asked_for() {
     let net = Net::new();
     let endpoint = net.adapters[0].share(net.at(0, 0)).unwrap();
@@ -60,35 +48,6 @@ fn its_address_can_be_asked_for() {
     assert!(address.socket_addr().unwrap().port() >= 49152);
     let none = std::ptr::null_mut();
     assert_eq!(call!(raw, NdkGetLocalAddress, none, none.cast()), STATUS_INVALID_PARAMETER);
-}
-
-fn several_connections_share_a_port() {
-    let net = Net::new();
-    let shared = shared(&net);
-    let listeners = [PORT, PORT + 1].map(|port| net.adapters[1].listen(net.at(1, port)).unwrap());
-    let (first, second) = (net.side(1), net.side(1));
-    let other = net.side(0);
-    let another = net.adapters[0].create_connector().unwrap();
-    let Shared { side, endpoint, connector } = &shared;
-
-    let connect = connector.connect_shared(&side.qp, endpoint, net.at(1, PORT), LIMITS, b"");
-    let passive = listeners[0].next(PATIENCE).unwrap();
-    let accept = passive.accept(&first.qp, LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_SUCCESS);
-    connector.complete_connect().wait().unwrap();
-    accept.wait().unwrap();
-
-    // To the same place: that connection exists.
-    let connect = another.connect_shared(&other.qp, endpoint, net.at(1, PORT), LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_ADDRESS_ALREADY_EXISTS);
-    // To another.
-    let connect = another.connect_shared(&other.qp, endpoint, net.at(1, PORT + 1), LIMITS, b"");
-    let passive = listeners[1].next(PATIENCE).unwrap();
-    assert_eq!(passive.peer_address().unwrap(), net.at(0, PORT));
-    let accept = passive.accept(&second.qp, LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_SUCCESS);
-    another.complete_connect().wait().unwrap();
-    accept.wait().unwrap();
 }
 
 fn a_connect_needs_sound_arguments() {

@@ -1,16 +1,10 @@
 use super::*;
 use ndk_consumer::{Connector, Listener, ReadLimits, Request};
-use rocev2::env::Duration;
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use tests::kit::raw::start;
 
 crate::tests! {
-    a_peer_that_falls_silent_times_the_connect_out
-    an_accept_that_nobody_confirms_times_out_on_both_sides
-    a_disconnect_that_nobody_answers_times_out
-    an_acceptor_that_gives_up_aborts_the_completion
-    an_initiator_that_gives_up_aborts_accept_and_reject
     where_no_host_is_the_network_is_unreachable
     a_wildcard_has_its_port_on_every_address
     the_passive_side_sees_what_was_agreed
@@ -20,18 +14,6 @@ crate::tests! {
     a_port_is_in_use_until_the_connections_of_its_listener_are_closed
     addresses_and_data_obey_the_length_rules
     private_data_is_bounded_and_not_null
-}
-
-/// Two hosts whose patience with each other is short.
-fn impatient() -> Net {
-    Net::with_config(ADDRESSES, |config| {
-        config.cm.first_resend = Duration::from_millis(20);
-        config.cm.connect_limit = Duration::from_millis(200);
-        config.cm.disconnect_limit = Duration::from_millis(200);
-        config.cm.peer_limits.service_limit = Duration::from_millis(100);
-        config.cm.service_timeout_code = 14;
-        config.cm.response_timeout_code = 14;
-    })
 }
 
 /// A connect that has reached the second host.
@@ -50,71 +32,6 @@ fn ask(net: &Net) -> Asked {
     let request = active.connect(&client.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
     let passive = listener.next(PATIENCE).unwrap();
     Asked { client, active, request, passive, _listener: listener }
-}
-
-fn a_peer_that_falls_silent_times_the_connect_out() {
-    let net = impatient();
-    drop(net.connect());
-    let gate = net.hold(1);
-    let side = net.side(0);
-    let active = net.adapters[0].create_connector().unwrap();
-    let request = active.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
-    assert_eq!(status(request.wait()), STATUS_IO_TIMEOUT);
-    drop(gate);
-}
-
-fn an_accept_that_nobody_confirms_times_out_on_both_sides() {
-    let net = impatient();
-    let Asked { active, request, passive, client, _listener } = ask(&net);
-    let server = net.side(1);
-    let accept = passive.accept(&server.qp, LIMITS, b"");
-    request.wait().unwrap();
-    let gate = net.hold(0);
-    assert_eq!(status(accept.wait()), STATUS_IO_TIMEOUT);
-    drop(gate);
-    turn(&net.adapters[0]);
-    // The acceptor has told us why.
-    assert_eq!(status(active.complete_connect().wait()), STATUS_IO_TIMEOUT);
-    drop(client);
-}
-
-fn a_disconnect_that_nobody_answers_times_out() {
-    let net = impatient();
-    let connection = net.connect();
-    let gate = net.hold(1);
-    let request = connection.connectors[0].disconnect();
-    assert_eq!(status(request.wait()), STATUS_IO_TIMEOUT);
-    drop(gate);
-}
-
-fn an_acceptor_that_gives_up_aborts_the_completion() {
-    let net = Net::new();
-    let asked = ask(&net);
-    let server = net.side(1);
-    let accept = asked.passive.accept(&server.qp, LIMITS, b"");
-    asked.request.wait().unwrap();
-    drop(asked.passive);
-    assert_eq!(status(accept.wait()), STATUS_CANCELLED);
-    // The refusal is on its way; a turn of both hosts brings it.
-    turn(&net.adapters[1]);
-    turn(&net.adapters[0]);
-    assert_eq!(status(asked.active.complete_connect().wait()), STATUS_CONNECTION_ABORTED);
-    drop(asked.client);
-}
-
-fn an_initiator_that_gives_up_aborts_accept_and_reject() {
-    let net = Net::new();
-    let asked = ask(&net);
-    drop(asked.active);
-    assert_eq!(status(asked.request.wait()), STATUS_CANCELLED);
-    turn(&net.adapters[0]);
-    turn(&net.adapters[1]);
-    let server = net.side(1);
-    let accept = asked.passive.accept(&server.qp, LIMITS, b"");
-    assert_eq!(status(accept.wait()), STATUS_CONNECTION_ABORTED);
-    assert_eq!(status(asked.passive.reject(b"")), STATUS_CONNECTION_ABORTED);
-    // The QP is as good as before.
-    drop(net.side(0));
 }
 
 fn where_no_host_is_the_network_is_unreachable() {

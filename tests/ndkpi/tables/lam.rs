@@ -133,16 +133,19 @@ fn mappings_end_with_their_adapter() {
     let buffer = Arc::new(Buffer::new(PAGE));
     for _ in 0..2 {
         let adapter = net.open(0);
+        let mut built = 0;
         let full = loop {
             match adapter.build_lam(Arc::clone(&buffer), 0..PAGE) {
                 // Never released, and only the adapter is closed.
                 Ok(mut lam) => {
                     // SAFETY: the mapping is ours; without its context a release does nothing.
                     unsafe { (*lam.as_mut_ptr()).AdapterContext = null_mut() };
+                    built += 1;
                 }
                 Err(error) => break error.status,
             }
         };
         assert_eq!(full, STATUS_INSUFFICIENT_RESOURCES);
+        assert!(built >= 1024, "{built}");
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use ndk_consumer::Mr;
-use tests::kit::raw::{Object, start};
+use tests::kit::raw::{Object, request, start};
 
 crate::tests! {
     a_registration_grants_what_its_flags_say
@@ -81,4 +81,9 @@ fn each_kind_of_region_has_its_own_calls() {
     let ended = start(|then| raw.deregister(then)).recv_timeout(PATIENCE);
     assert_eq!(ended, Ok(STATUS_INVALID_DEVICE_REQUEST));
     pair.fast_register(&frmr, &mapped);
+    let plain = Object(pair.server.mr.as_ptr());
+    let ended = request(|done, context| {
+        tests::call!(plain, NdkInitializeFastRegisterMr, 1, TRUE, done, context)
+    });
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(STATUS_INVALID_DEVICE_REQUEST));
 }

@@ -72,6 +72,8 @@ fn each_receive_serves_one_message_of_whichever_qp() {
     shared.clients[1].fill(5);
     let wide = [shared.server.mr.sge(0..1); 3];
     assert_eq!(status(shared.srq.receive(9, &wide)), STATUS_DATA_OVERRUN);
+    let long = Sge::at(0x1000, (1 << 31) + 1, 7);
+    assert_eq!(status(shared.srq.receive(9, &[long])), STATUS_BUFFER_OVERFLOW);
     shared.post(0..8);
     assert_eq!(status(shared.srq.receive(9, &[])), STATUS_NO_MORE_ENTRIES);
     for (context, client) in [0, 1, 1, 0].into_iter().enumerate() {
@@ -158,6 +160,10 @@ fn limits_of_creation_are_checked() {
     let wide = SrqConfig { receive_sge: receive_sge + 1, ..CONFIG };
     assert_eq!(create(wide), STATUS_INVALID_PARAMETER);
     assert_eq!(create(SrqConfig { depth, receive_sge, threshold: 0 }), STATUS_SUCCESS);
+    let srq = side.pd.create_srq(CONFIG).unwrap();
+    let wide = QpConfig { initiator_sge: info.MaxInitiatorRequestSge + 1, ..QpConfig::default() };
+    let qp = side.pd.create_qp_with_srq(&side.cq, &side.cq, &srq, wide);
+    assert_eq!(status(qp), STATUS_INVALID_PARAMETER);
 }
 
 fn a_qp_that_fails_leaves_the_queue_to_the_others() {
