@@ -38,7 +38,7 @@ fn a_peer_reaches_exactly_what_is_registered_while_it_is() {
         assert_eq!(pair.read(last, 1), STATUS_SUCCESS);
         assert_eq!(pair.client.bytes(1000, 1), mapped.bytes(len - 1, 1));
         pair.server.qp.invalidate(4, Invalidate::Region(&frmr), 0).unwrap();
-        assert_eq!(kinds(&pair.server, 1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
+        assert_eq!(pair.server.ends(1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
         pair.client.mr.buffer().write(0, &[0xaa]);
         assert_eq!(pair.write(frmr.remote(mapped.base()), 1), STATUS_ACCESS_VIOLATION);
         assert_eq!(mapped.bytes(0, 1), [0]);
@@ -135,7 +135,7 @@ fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
         assert_eq!(status(more), STATUS_INSUFFICIENT_RESOURCES);
         let (registered, invalidated) = (NdkOperationTypeFastRegister, NdkOperationTypeInvalidate);
         let both = [(registered, STATUS_SUCCESS), (invalidated, STATUS_SUCCESS)];
-        assert_eq!(kinds(server, 8), [both; 4].concat());
+        assert_eq!(server.ends(8), [both; 4].concat());
     }
     // The last of a chain stays, and only that.
     for (mapped, last) in [(&buffers[0], false), (&buffers[3], true)] {
@@ -163,7 +163,7 @@ fn a_peer_invalidates_with_its_message() {
         pair.server.qp.receive(round, &[pair.server.mr.sge(0..10)]).unwrap();
         let data = [pair.client.mr.sge(0..10)];
         pair.client.qp.send_and_invalidate(round, &data, 0, frmr.remote_token()).unwrap();
-        assert_eq!(kinds(&pair.client, 1), [(NdkOperationTypeSend, STATUS_SUCCESS)]);
+        assert_eq!(pair.client.ends(1), [(NdkOperationTypeSend, STATUS_SUCCESS)]);
         let [got] = pair.server.results(1)[..] else { panic!("one completion") };
         assert_eq!(got.Type, NdkOperationTypeReceiveAndInvalidate);
         assert_eq!((got.Status, got.BytesTransferred), (STATUS_SUCCESS, 10));
@@ -172,7 +172,7 @@ fn a_peer_invalidates_with_its_message() {
     // What is invalid already cannot be invalidated, and the QP ends with the attempt.
     pair.server.qp.invalidate(7, Invalidate::Region(&frmr), NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
     let ended = (NdkOperationTypeInvalidate, STATUS_INVALID_DEVICE_REQUEST);
-    assert_eq!(kinds(&pair.server, 1), [ended]);
+    assert_eq!(pair.server.ends(1), [ended]);
 }
 
 fn a_region_that_is_still_valid_is_not_registered_again() {
@@ -266,7 +266,7 @@ fn our_own_requests_use_the_region_and_a_read_may_end_it() {
         let remote = client.mr.remote(round * 50);
         let flags = NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE;
         server.qp.read(2, &sink, remote, flags).unwrap();
-        assert_eq!(kinds(server, 1), [(NdkOperationTypeRead, STATUS_SUCCESS)]);
+        assert_eq!(server.ends(1), [(NdkOperationTypeRead, STATUS_SUCCESS)]);
         assert_eq!(mapped.bytes(0, 9000), client.bytes(round * 50, 9000));
     }
     // It is invalid now.
@@ -293,7 +293,7 @@ fn sends_and_receives_go_through_the_region_in_queue_order() {
     server.qp.send(3, &[frmr.sge(mapped.base(), 9000)], DEFER).unwrap();
     server.qp.invalidate(4, Invalidate::Region(&frmr), 0).unwrap();
     let ended = [NdkOperationTypeSend, NdkOperationTypeInvalidate];
-    assert_eq!(kinds(server, 2), ended.map(|kind| (kind, STATUS_SUCCESS)));
+    assert_eq!(server.ends(2), ended.map(|kind| (kind, STATUS_SUCCESS)));
     assert_eq!(client.statuses(1), [STATUS_SUCCESS]);
     assert_eq!(client.bytes(100_000, 9000), client.bytes(0, 9000));
 }

@@ -30,7 +30,7 @@ fn inline_data_is_copied_at_the_post() {
     client.qp.send(3, &[], NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
     server.qp.receive(3, &[]).unwrap();
     let ended = [NdkOperationTypeSend, NdkOperationTypeWrite];
-    assert_eq!(kinds(client, 2), ended.map(|kind| (kind, STATUS_SUCCESS)));
+    assert_eq!(client.ends(2), ended.map(|kind| (kind, STATUS_SUCCESS)));
     assert_eq!(server.results(2)[0].BytesTransferred, 27);
     assert_eq!(server.bytes(0, 27), b"inline data of three pieces");
     assert_eq!(server.bytes(1000, 27), b"inline data of three pieces");
@@ -126,7 +126,7 @@ fn a_flush_ends_every_kind_of_request_and_gives_back_what_it_held() {
     let (registered, cancelled) = (NdkOperationTypeFastRegister, STATUS_CANCELLED);
     let others = [NdkOperationTypeBind, NdkOperationTypeInvalidate, NdkOperationTypeRead];
     let all = [registered; 4].into_iter().chain(others).map(|kind| (kind, cancelled));
-    assert_eq!(kinds(server, 7), Vec::from_iter(all));
+    assert_eq!(server.ends(7), Vec::from_iter(all));
     assert_eq!(status(qp.invalidate(5, Invalidate::Window(&mw), 0)), STATUS_CONNECTION_INVALID);
     // All lists are free for another connection.
     let client = pair.net.side(0);

@@ -50,7 +50,7 @@ fn connections_map_and_invalidate_side_by_side() {
                     server.qp.bind(2, &server.mr, &mw, 0..5000, REMOTE).unwrap();
                     // One receive for each message of anyone.
                     srq.receive(round, &[]).unwrap();
-                    assert_eq!(kinds(server, 1), [(NdkOperationTypeBind, STATUS_SUCCESS)]);
+                    assert_eq!(server.ends(1), [(NdkOperationTypeBind, STATUS_SUCCESS)]);
                     client.fill((number * 31 + round * 7 + 3) as u8);
                     let (data, token) = ([client.mr.sge(0..5000)], frmr.remote_token());
                     let window = mw.remote(server.mr.remote(0).address);

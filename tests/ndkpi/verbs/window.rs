@@ -17,7 +17,7 @@ impl Pair {
     /// Binds a window to a part of the server's region, and waits until it is done.
     fn bind(&self, mr: &Mr, mw: &Mw, range: Range<usize>, flags: u32) -> NTSTATUS {
         self.server.qp.bind(1, mr, mw, range, flags).unwrap();
-        let [(kind, status)] = kinds(&self.server, 1)[..] else { panic!("one completion") };
+        let [(kind, status)] = self.server.ends(1)[..] else { panic!("one completion") };
         assert_eq!(kind, NdkOperationTypeBind);
         status
     }
@@ -54,7 +54,7 @@ fn a_window_gives_its_rights_to_its_part_until_it_is_invalidated() {
             assert_eq!(got.TypeSpecificCompletionOutput, token as usize);
         } else {
             pair.server.qp.invalidate(2, Invalidate::Window(&mw), 0).unwrap();
-            assert_eq!(kinds(&pair.server, 1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
+            assert_eq!(pair.server.ends(1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
         }
     }
     assert_eq!(
