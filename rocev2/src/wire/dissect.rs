@@ -182,32 +182,16 @@ mod tests {
     use super::*;
     use crate::psn::Psn;
     use crate::wire::UnitWriter;
+    use crate::wire::encap::tests::encap;
     use core::convert::Infallible;
-    use core::net::{Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
     use std::vec::Vec;
 
     const PAYLOAD: &[u8] = b"five!";
 
     fn frame(v6: bool, vlan: Option<u16>) -> Vec<u8> {
-        let address = |last: u8| match v6 {
-            true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
-            false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
-        };
-        let encap = Encap {
-            src_mac: Mac([2, 0, 0, 0, 0, 1]),
-            dst_mac: Mac([2, 0, 0, 0, 0, 2]),
-            vlan,
-            src: address(1),
-            dst: address(2),
-            traffic_class: 0x6a,
-            hop_limit: 63,
-            ip_id: if v6 { 0 } else { 0x1234 },
-            flow_label: if v6 { 0xa_bcde } else { 0 },
-            src_port: 0xc132,
-        };
         let mut buf = [0; 200];
-        let mut writer = UnitWriter::new(&mut buf, &encap);
+        let mut writer = UnitWriter::new(&mut buf, &encap(v6, vlan));
         let bth = Bth::new(Opcode::SendOnlyImm, Qpn::new(7), Psn::new(0x1234));
         let result = writer.push(&bth, &Ext::Imm(0x5566_7788), PAYLOAD.len(), |out| {
             out.copy_from_slice(PAYLOAD);
