@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_roce_has_a_verdict_and_no_headers() {
+    fn a_frame_that_is_not_roce_has_a_verdict_and_no_headers() {
         let mut frame = frame(false, None);
         frame[14 + 20 + 2] = 0;
         let dissection = dissect(&frame);
