@@ -38,8 +38,6 @@ mod neighbour;
 #[path = "src/sim/packet.rs"]
 #[allow(dead_code, reason = "the simulator needs more of it")]
 mod packet;
-#[path = "conformance/patience.rs"]
-mod patience;
 #[path = "conformance/peer.rs"]
 mod peer;
 #[path = "conformance/pkt.rs"]
@@ -54,6 +52,8 @@ mod rnr;
 mod seq;
 #[path = "conformance/sys.rs"]
 mod sys;
+#[path = "conformance/timeouts.rs"]
+mod timeouts;
 #[path = "conformance/wrt.rs"]
 mod wrt;
 

@@ -1,7 +1,8 @@
 //! Every function and callback of `ndkpi.h`, every status that is documented for it, and the test
 //! that produced it: `cargo test -p tests --test ndkpi` runs the tests and prints the matrix.
 //!
-//! The calls of all tests go through a layer that records what the provider really returned
+//! The tests are those of the objects' behaviour (`tables`, `verbs`), and beside them what a status or a completion needs
+//! that no behaviour brings about. Their calls go through a layer that records what the provider really returned
 //! (`record`, `slots`). The run fails if a row has no test, if a status comes that no row lists, or
 //! if a request ends twice or never. The rows are in `tests::documented`, which does not
 //! compile if it forgets a slot of a dispatch table.
@@ -22,8 +23,6 @@ mod cq;
 mod fast_register;
 #[path = "ndkpi/hostile.rs"]
 mod hostile;
-#[path = "ndkpi/lam.rs"]
-mod lam;
 #[path = "ndkpi/limits.rs"]
 mod limits;
 #[path = "ndkpi/listener.rs"]
@@ -48,16 +47,17 @@ mod shared_endpoint;
 mod slots;
 #[path = "ndkpi/srq.rs"]
 mod srq;
-#[path = "ndkpi/world.rs"]
-mod world;
+#[path = "ndkpi/tables/mod.rs"]
+mod tables;
+#[path = "ndkpi/verbs/mod.rs"]
+mod verbs;
 
 use libtest_mimic::{Arguments, Trial};
 use matrix::Matrix;
-use record::Test;
 use std::process::ExitCode;
 
 /// A test: its name and what it does.
-type Entry = (&'static str, fn(Test));
+type Entry = (&'static str, fn());
 
 /// The tests of a file. One that is not listed is dead code.
 #[macro_export]
@@ -68,9 +68,11 @@ macro_rules! tests {
     };
 }
 
-const FILES: &[&[Entry]] = &[
+/// By room.
+const FILES: &[&[&[Entry]]] = &[STATUSES, tables::FILES, verbs::FILES];
+
+const STATUSES: &[&[Entry]] = &[
     adapter::TESTS,
-    lam::TESTS,
     pd::TESTS,
     mr::TESTS,
     fast_register::TESTS,
@@ -91,10 +93,12 @@ const FILES: &[&[Entry]] = &[
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let matrix: &'static Matrix = Box::leak(Box::default());
-    let trials = FILES.iter().flat_map(|file| *file).map(|&(path, run)| {
+    tests::kit::open_by(record::opener);
+    let trials = FILES.iter().copied().flatten().copied().flatten().map(|&(path, run)| {
         let name = path.strip_prefix("ndkpi::").unwrap_or(path);
         Trial::test(name, move || {
-            run(Test { name, matrix });
+            record::begin(name, matrix);
+            run();
             Ok(())
         })
     });

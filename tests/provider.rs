@@ -9,7 +9,7 @@ use ndk_consumer::{Adapter, Arm, Opener, QpConfig, ReadLimits, SrqConfig};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::counters::Counter::*;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tests::kit::*;
 
 #[test]
@@ -216,9 +216,8 @@ fn closing_a_connected_connector_disconnects() {
     let net = Net::new();
     let Connection { sides, connectors: [active, passive], .. } = net.connect();
     sides[0].qp.receive(1, &[sides[0].mr.sge(0..10)]).unwrap();
-    let start = Instant::now();
+    // The close has ended when this returns, and nobody has done anything at the peer.
     drop(active);
-    assert!(start.elapsed() < PATIENCE);
     assert!(passive.wait_disconnected(PATIENCE));
     assert_eq!(sides[0].statuses(1), [STATUS_CANCELLED]);
 }

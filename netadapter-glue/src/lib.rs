@@ -202,9 +202,35 @@ pub trait Edge {
 }
 
 /// In an `impl Edge` around another edge, forwards the methods that such an edge seldom changes, so that no
-/// capability gets lost. Only receive and transmit remain.
+/// capability gets lost. Only receive and transmit remain; either is forwarded, too, where it is named behind the edge.
 #[macro_export]
 macro_rules! forward_edge {
+    (@receive $self:ident => $edge:expr) => {
+        fn receive(
+            &mut $self,
+            budget: usize,
+            sink: &mut dyn FnMut($crate::Received<'_>),
+        ) -> Result<usize, $crate::EdgeError> {
+            $edge.receive(budget, sink)
+        }
+    };
+    (@transmit $self:ident => $edge:expr) => {
+        fn transmit(
+            &mut $self,
+            budget: usize,
+            fill: &mut dyn FnMut(&mut [u8]) -> Option<$crate::Transmit>,
+        ) -> Result<usize, $crate::EdgeError> {
+            $edge.transmit(budget, fill)
+        }
+    };
+    ($self:ident => $edge:expr, receive $($more:tt)*) => {
+        $crate::forward_edge!(@receive $self => $edge);
+        $crate::forward_edge!($self => $edge $($more)*);
+    };
+    ($self:ident => $edge:expr, transmit) => {
+        $crate::forward_edge!(@transmit $self => $edge);
+        $crate::forward_edge!($self => $edge);
+    };
     ($self:ident => $edge:expr) => {
         fn link(&$self) -> $crate::Link {
             $edge.link()
@@ -243,21 +269,5 @@ macro_rules! forward_edge {
 }
 
 impl<E: Edge + ?Sized> Edge for Box<E> {
-    forward_edge!(self => (**self));
-
-    fn receive(
-        &mut self,
-        budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
-    ) -> Result<usize, EdgeError> {
-        (**self).receive(budget, sink)
-    }
-
-    fn transmit(
-        &mut self,
-        budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
-    ) -> Result<usize, EdgeError> {
-        (**self).transmit(budget, fill)
-    }
+    forward_edge!(self => (**self), receive, transmit);
 }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_says_changes_no_hop() {
+    fn received_frames_change_no_hop() {
         let mut paths = Paths::default();
         let index = paths.acquire(path(2), hop(2));
         assert_eq!(news(&mut paths), [(path(2), PathNews::Opened)]);

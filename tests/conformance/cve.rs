@@ -19,7 +19,7 @@
 //! | CVE-2022-50543 | a region that is released twice | `cve_2022_50543_…` |
 //! | CVE-2021-47078, CVE-2022-50671, CVE-2022-50885, CVE-2023-53528, CVE-2023-54028, CVE-2025-38024 | what is left of an object that could not be created | `cve_2021_47078_…` |
 //! | CVE-2025-68379 | a shared receive queue after a change of size that failed | `cve_2025_68379_…` |
-//! | CVE-2026-46325 | an address in a mapping that names another byte | `cve_2026_46325_…`; of pages: `tests/verbs/fast_register.rs` |
+//! | CVE-2026-46325 | an address in a mapping that names another byte | `cve_2026_46325_…`; of pages: `tests/ndkpi/verbs/fast_register.rs` |
 //! | CVE-2026-64268 (of `siw`) | an answer that goes on beyond the end of its sink | `cve_2026_64268_…` |
 //! | CVE-2024-57795 | an interface that goes away under the adapter | `cve_2024_57795_…` |
 //! | commit de32953 (2026) | READ resources by another depth than they were made with | `rxe_de32953_…` |

@@ -189,6 +189,15 @@ list! {
         "self.scoreboard.resend = self.resend_range(psn, end);" =>
         "let psn = if self.is_read_at(psn) { psn } else { psn.add(1) }; self.scoreboard.resend = self.resend_range(psn, end);",
         "what was named as missing is sent again";
+    OvertakenCopyLivesOn "qp/send/queue/copies.rs":
+        "again.until = again.until.min(again.sent_at + OVERTAKEN);" => "",
+        "a copy of a READ that a newer packet has overtaken holds the completion no longer than a network reorders";
+    OlderResponseOvertakesACopy "qp/send/queue/copies.rs":
+        "if end.since(again.behind) > 0 {" => "if end.since(again.from) > 0 {",
+        "only the response to a packet that was sent after the copy overtakes it";
+    CopyIsSpentByTheFirstResponse "qp/send/queue/copies.rs":
+        "self.responses >= self.copies || executed" => "self.responses > 0 || executed",
+        "a READ that was sent twice completes after as many responses, or when no copy can arrive";
 
 // ---- timers ---------------------------------------------------------------------------------------
     BackoffIsNotReset "qp/send/retry.rs":

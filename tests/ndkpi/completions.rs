@@ -1,16 +1,14 @@
 //! How requests end: every operation with every status that it may end with.
 
 use crate::hostile;
-use crate::record::Test;
-use crate::world::{Connection, Ends, Fate, Net, Side, impatient, recorded};
 use driver::abi::*;
 use ndk_consumer::{NdkError, Remote, Sge};
 use rocev2::wire::NakCode;
 use tests::call;
 use tests::kit::raw::Object;
+use tests::kit::{Connection, Fate, Net, Side};
 
 crate::tests! {
-    requests_succeed
     own_memory_is_checked
     remote_memory_is_checked
     a_flush_cancels_everything
@@ -68,24 +66,14 @@ fn ends(net: &Net, op: Op, status: NTSTATUS, spoil: impl FnOnce(&Connection)) {
     assert_eq!(client.ends(1), [(op.kind(), status)]);
 }
 
-fn requests_succeed(test: Test) {
-    for op in OPS {
-        ends(&recorded(test), op, STATUS_SUCCESS, |_| ());
-    }
-    let connection = connected(&recorded(test));
-    let [client, server] = &connection.sides;
-    client.qp.send(1, &[client.mr.sge(0..100)], 0).unwrap();
-    assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_SUCCESS)]);
-}
-
 /// An element with a token that nobody has.
 fn foreign() -> NDK_SGE {
     NDK_SGE::from_virtual(std::ptr::without_provenance_mut(0x1000), 100, 0xdead_beef)
 }
 
-fn own_memory_is_checked(test: Test) {
+fn own_memory_is_checked() {
     for op in OPS {
-        let connection = connected(&recorded(test));
+        let connection = connected(&Net::new());
         let [client, server] = &connection.sides;
         let (qp, none, sge) = (Object(client.qp.as_ptr()), std::ptr::null_mut(), foreign());
         let remote = server.mr.remote(0);
@@ -100,9 +88,9 @@ fn own_memory_is_checked(test: Test) {
     }
 }
 
-fn remote_memory_is_checked(test: Test) {
+fn remote_memory_is_checked() {
     for op in [Op::Read, Op::Write] {
-        let connection = connected(&recorded(test));
+        let connection = connected(&Net::new());
         let [client, server] = &connection.sides;
         // One byte beyond the region.
         let remote = server.mr.remote(server.mr.buffer().len() - 99);
@@ -112,9 +100,9 @@ fn remote_memory_is_checked(test: Test) {
     }
 }
 
-fn a_flush_cancels_everything(test: Test) {
+fn a_flush_cancels_everything() {
     for op in OPS {
-        let net = recorded(test);
+        let net = Net::new();
         let connection = connected(&net);
         let [client, server] = &connection.sides;
         // No answer comes before the flush.
@@ -131,32 +119,32 @@ fn a_flush_cancels_everything(test: Test) {
     }
 }
 
-fn a_silent_peer_times_out(test: Test) {
+fn a_silent_peer_times_out() {
     for op in OPS {
-        let net = impatient(test);
+        let net = Net::impatient();
         ends(&net, op, STATUS_IO_TIMEOUT, |_| net.wires[1].cut());
     }
 }
 
-fn a_refusal_is_the_peers_resources(test: Test) {
+fn a_refusal_is_the_peers_resources() {
     for op in OPS {
         for code in [NakCode::InvalidRequest, NakCode::RemoteOperational] {
-            let net = recorded(test);
+            let net = Net::new();
             ends(&net, op, STATUS_REMOTE_RESOURCES, |_| net.wires[1].set(hostile::refuse(code)));
         }
     }
 }
 
-fn nonsense_from_the_peer_is_an_internal_error(test: Test) {
+fn nonsense_from_the_peer_is_an_internal_error() {
     for op in OPS {
-        let net = recorded(test);
+        let net = Net::new();
         let nonsense = hostile::answer_nonsense();
         ends(&net, op, STATUS_INTERNAL_ERROR, |_| net.wires[1].set(nonsense));
     }
 }
 
-fn a_receive_that_is_too_short_overflows(test: Test) {
-    let net = recorded(test);
+fn a_receive_that_is_too_short_overflows() {
+    let net = Net::new();
     let connection = net.connect();
     let [client, server] = &connection.sides;
     server.qp.receive(1, &[server.mr.sge(0..99)]).unwrap();
@@ -165,8 +153,8 @@ fn a_receive_that_is_too_short_overflows(test: Test) {
     assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_BUFFER_OVERFLOW)]);
 }
 
-fn a_receive_fails_with_its_own_memory(test: Test) {
-    let net = recorded(test);
+fn a_receive_fails_with_its_own_memory() {
+    let net = Net::new();
     let connection = net.connect();
     let [client, server] = &connection.sides;
     let (qp, sge) = (Object(server.qp.as_ptr()), foreign());
@@ -177,8 +165,8 @@ fn a_receive_fails_with_its_own_memory(test: Test) {
     assert_eq!(client.ends(1), [(NdkOperationTypeSend, STATUS_REMOTE_RESOURCES)]);
 }
 
-fn a_token_that_nobody_has_is_an_internal_error(test: Test) {
-    let net = recorded(test);
+fn a_token_that_nobody_has_is_an_internal_error() {
+    let net = Net::new();
     let connection = connected(&net);
     let [client, server] = &connection.sides;
     client.qp.send_and_invalidate(1, &[client.mr.sge(0..100)], 0, 0xdead_beef).unwrap();
@@ -186,8 +174,8 @@ fn a_token_that_nobody_has_is_an_internal_error(test: Test) {
     assert_eq!(client.ends(1), [(NdkOperationTypeSend, STATUS_REMOTE_RESOURCES)]);
 }
 
-fn a_receive_fails_with_a_message_that_never_ends(test: Test) {
-    let net = recorded(test);
+fn a_receive_fails_with_a_message_that_never_ends() {
+    let net = Net::new();
     let connection = connected(&net);
     let [client, server] = &connection.sides;
     net.wires[0].set(hostile::begin_anew());

@@ -1,11 +1,11 @@
 //! Frames that no honest peer sends: rewritten on the way, with the right checksums.
 
-use crate::world::Fate;
 use rocev2::ids::Qpn;
 use rocev2::psn::Msn;
 use rocev2::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Syndrome, UnitWriter,
 };
+use tests::kit::Fate;
 
 /// A rule that lets `change` rewrite the headers of each packet of a queue pair other than the one
 /// of connection management; `None` lets it pass as it is.

@@ -1,23 +1,21 @@
 //! A provider without room: for objects, for requests, for ports.
 
-use crate::record::Test;
-use crate::world::{LIMITS, PORT, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Buffer, Mdl, QpConfig, SrqConfig};
 use std::sync::{Arc, mpsc};
 use tests::call;
 use tests::kit::raw::{Object, request, wait};
+use tests::kit::{LIMITS, Net, PORT, status};
 
 const SRQ: SrqConfig = SrqConfig { depth: 8, receive_sge: 1, threshold: 0 };
 
 crate::tests! {
     a_full_provider_creates_nothing
     requests_find_no_room
-    ports_run_out
 }
 
-fn a_full_provider_creates_nothing(test: Test) {
-    let net = recorded(test);
+fn a_full_provider_creates_nothing() {
+    let net = Net::new();
     let side = net.side(0);
     let srq = side.pd.create_srq(SRQ).unwrap();
     let buffer = Arc::new(Buffer::new(1));
@@ -44,8 +42,8 @@ fn a_full_provider_creates_nothing(test: Test) {
 }
 
 /// What is pending while the provider is held takes a place each.
-fn requests_find_no_room(test: Test) {
-    let net = recorded(test);
+fn requests_find_no_room() {
+    let net = Net::new();
     let side = net.side(0);
     let (connector, free) =
         (net.adapters[0].create_connector().unwrap(), net.adapters[0].create_connector().unwrap());
@@ -103,24 +101,4 @@ fn requests_find_no_room(test: Test) {
     }
     wait(|then| mr.close(then));
     wait(|then| listener.close(then));
-}
-
-/// Every ephemeral port has its listener.
-fn ports_run_out(test: Test) {
-    let net = recorded(test);
-    let side = net.side(0);
-    let any = net.at(0, 0);
-    let mut listeners = Vec::new();
-    let full = loop {
-        match net.adapters[0].listen(any) {
-            Ok(listener) => listeners.push(listener),
-            Err(error) => break error.status,
-        }
-    };
-    assert_eq!(full, STATUS_TOO_MANY_ADDRESSES);
-    assert!(listeners.len() > 16_000, "{}", listeners.len());
-    let connector = net.adapters[0].create_connector().unwrap();
-    let connect = connector.connect(&side.qp, any, net.at(1, PORT), LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_TOO_MANY_ADDRESSES);
-    assert_eq!(status(net.adapters[0].share(any)), STATUS_TOO_MANY_ADDRESSES);
 }

@@ -1,11 +1,10 @@
 //! Listeners.
 
-use crate::record::Test;
-use crate::world::{LIMITS, PORT, recorded, status};
 use driver::abi::*;
 use std::net::SocketAddr;
 use tests::call;
 use tests::kit::raw::{Object, PATIENCE, request, wait};
+use tests::kit::{LIMITS, Net, PORT, status};
 
 crate::tests! {
     an_address_is_checked_and_taken
@@ -17,8 +16,8 @@ fn listen(listener: Object<NDK_LISTENER>, at: SocketAddr) -> NTSTATUS {
     wait(|then| listener.listen(at, then))
 }
 
-fn an_address_is_checked_and_taken(test: Test) {
-    let net = recorded(test);
+fn an_address_is_checked_and_taken() {
+    let net = Net::new();
     let adapter = Object(net.adapters[0].as_ptr());
     let [first, second] =
         [(); 2].map(|()| wait(|then| adapter.create_listener(Box::new(|_| ()), then)).unwrap());
@@ -34,8 +33,8 @@ fn an_address_is_checked_and_taken(test: Test) {
     wait(|then| second.close(then));
 }
 
-fn its_address_can_be_asked_for(test: Test) {
-    let net = recorded(test);
+fn its_address_can_be_asked_for() {
+    let net = Net::new();
     let adapter = Object(net.adapters[0].as_ptr());
     let listener = wait(|then| adapter.create_listener(Box::new(|_| ()), then)).unwrap();
     let mut address = SOCKADDR_INET::UNSPECIFIED;
@@ -52,8 +51,8 @@ fn its_address_can_be_asked_for(test: Test) {
     wait(|then| listener.close(then));
 }
 
-fn a_paused_listener_refuses(test: Test) {
-    let net = recorded(test);
+fn a_paused_listener_refuses() {
+    let net = Net::new();
     let side = net.side(0);
     let listener = net.listen();
     let connector = net.adapters[0].create_connector().unwrap();

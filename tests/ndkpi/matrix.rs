@@ -1,6 +1,5 @@
 //! The matrix: documented statuses against what the tests have seen.
 
-use crate::record::Test;
 use driver::abi::{NTSTATUS, STATUS_CONNECTION_INVALID, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -271,7 +270,7 @@ fn judged(seen: Seen) -> Verdict {
     report(&matrix, false)
 }
 
-fn a_row_without_a_test_is_wrong(_: Test) {
+fn a_row_without_a_test_is_wrong() {
     let matrix = Matrix::default();
     let every = GROUPS.iter().flat_map(|group| group.functions.iter().map(move |f| (group, f)));
     let every = every.flat_map(|(group, f)| rows(f).map(move |row| (group, f, row)));
@@ -297,7 +296,7 @@ fn a_row_without_a_test_is_wrong(_: Test) {
     assert!(report(&matrix, true).good, "{}", report(&matrix, true).text);
 }
 
-fn a_status_without_a_row_is_wrong(_: Test) {
+fn a_status_without_a_row_is_wrong() {
     assert!(judged(SEEN).good);
     for seen in [
         Seen { status: STATUS_NOT_SUPPORTED, ..SEEN },
@@ -308,12 +307,12 @@ fn a_status_without_a_row_is_wrong(_: Test) {
     }
 }
 
-fn a_status_that_was_said_never_to_come_is_wrong(_: Test) {
+fn a_status_that_was_said_never_to_come_is_wrong() {
     let seen = Seen { function: "NdkQueryExtension", ..SEEN };
     assert!(!judged(seen).good);
 }
 
-fn a_request_ends_once(_: Test) {
+fn a_request_ends_once() {
     let matrix = Matrix::default();
     matrix.begin();
     assert!(!report(&matrix, false).good, "it has not ended");

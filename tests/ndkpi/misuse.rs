@@ -1,49 +1,55 @@
-//! What a consumer must not do, and what it is told: calls on objects of another type, on objects
-//! that it has closed, second closes, and calls that race where it should serialize.
+//! What a consumer must not do, and what it is told: calls on objects that it has closed, second closes, and calls that
+//! race where it should serialize. Calls on no object are in `tables::misuse`.
 //!
 //! An object is closed while its provider is held inside a callback, so that it is still there.
 
-use crate::record::Test;
-use crate::world::{Net, recorded};
 use driver::abi::*;
 use ndk_consumer::SrqConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use tests::call_on;
+use tests::kit::Net;
 use tests::kit::raw::{Object, PATIENCE, create, start, wait};
 
 crate::tests! {
-    an_object_of_another_type_is_refused
     a_closed_object_is_refused
     calls_that_race_are_turned_away
 }
 
 const NONE: PVOID = std::ptr::null_mut();
 
-fn adapter_calls(table: Object<NDK_ADAPTER>, on: *mut NDK_ADAPTER) -> Vec<NTSTATUS> {
-    let at = SOCKADDR_INET::UNSPECIFIED;
-    let mut info = NDK_ADAPTER_INFO::default();
-    let (mut size, mut fbo) = (size_of::<NDK_ADAPTER_INFO>() as u32, 0);
-    let (size, fbo, null) = (&raw mut size, &raw mut fbo, NONE);
-    vec![
-        call_on!(table, on, NdkQueryAdapterInfo, &raw mut info, size),
-        call_on!(table, on, NdkCreateCq, 1, None, null, null.cast(), None, null, null.cast()),
-        call_on!(table, on, NdkCreatePd, None, null, null.cast()),
-        call_on!(table, on, NdkCreateSharedEndpoint, at.as_ptr(), 16, None, null, null.cast()),
-        call_on!(table, on, NdkCreateConnector, None, null, null.cast()),
-        call_on!(table, on, NdkCreateListener, None, null, None, null, null.cast()),
-        call_on!(table, on, NdkBuildLAM, null.cast(), 1, None, null, null.cast(), size, fbo),
-    ]
+unsafe extern "system" fn no_create(_: PVOID, _: NTSTATUS, _: *mut NDK_OBJECT_HEADER) {
+    panic!("refused inline");
 }
+
+unsafe extern "system" fn no_request(_: PVOID, _: NTSTATUS) {
+    panic!("refused inline");
+}
+
+const CREATED: Option<NDK_FN_CREATE_COMPLETION> = Some(no_create);
+const REQUESTED: Option<NDK_FN_REQUEST_COMPLETION> = Some(no_request);
 
 fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTSTATUS> {
     let (none, out) = (NONE, NONE);
     vec![
-        call_on!(table, on, NdkCreateMr, FALSE, None, none, out.cast()),
-        call_on!(table, on, NdkCreateMw, None, none, out.cast()),
-        call_on!(table, on, NdkCreateSrq, 1, 1, 0, None, none, none.cast(), None, none, out.cast()),
-        call_on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, None, none, out.cast()),
+        call_on!(table, on, NdkCreateMr, FALSE, CREATED, none, out.cast()),
+        call_on!(table, on, NdkCreateMw, CREATED, none, out.cast()),
+        call_on!(
+            table,
+            on,
+            NdkCreateSrq,
+            1,
+            1,
+            0,
+            None,
+            none,
+            none.cast(),
+            CREATED,
+            none,
+            out.cast()
+        ),
+        call_on!(table, on, NdkCreateQp, cq, cq, none, 1, 1, 1, 1, 0, CREATED, none, out.cast()),
         call_on!(
             table,
             on,
@@ -55,7 +61,7 @@ fn pd_calls(table: Object<NDK_PD>, on: *mut NDK_PD, cq: *mut NDK_CQ) -> Vec<NTST
             1,
             1,
             0,
-            None,
+            CREATED,
             none,
             out.cast()
         ),
@@ -68,22 +74,22 @@ fn cq_calls(table: Object<NDK_CQ>, on: *mut NDK_CQ) -> Vec<NTSTATUS> {
     assert_eq!(call_on!(table, on, NdkGetCqResults, NONE.cast(), 0), 0);
     assert_eq!(call_on!(table, on, NdkGetCqResultsEx, NONE.cast(), 0), 0);
     vec![
-        call_on!(table, on, NdkResizeCq, 1, None, NONE),
+        call_on!(table, on, NdkResizeCq, 1, REQUESTED, NONE),
         call_on!(table, on, NdkControlCqInterruptModeration, 0, 0),
     ]
 }
 
 fn mr_calls(table: Object<NDK_MR>, on: *mut NDK_MR) -> Vec<NTSTATUS> {
     vec![
-        call_on!(table, on, NdkRegisterMr, NONE.cast(), 0, 0, None, NONE),
-        call_on!(table, on, NdkDeregisterMr, None, NONE),
-        call_on!(table, on, NdkInitializeFastRegisterMr, 1, TRUE, None, NONE),
+        call_on!(table, on, NdkRegisterMr, NONE.cast(), 0, 0, REQUESTED, NONE),
+        call_on!(table, on, NdkDeregisterMr, REQUESTED, NONE),
+        call_on!(table, on, NdkInitializeFastRegisterMr, 1, TRUE, REQUESTED, NONE),
     ]
 }
 
 fn srq_calls(table: Object<NDK_SRQ>, on: *mut NDK_SRQ) -> Vec<NTSTATUS> {
     vec![
-        call_on!(table, on, NdkModifySrq, 0, 1, None, NONE),
+        call_on!(table, on, NdkModifySrq, 0, 1, REQUESTED, NONE),
         call_on!(table, on, NdkSrqReceive, NONE, std::ptr::null(), 0),
     ]
 }
@@ -108,7 +114,7 @@ fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<
     let to = at.as_ptr();
     let out: *mut SOCKADDR = (&raw mut at).cast();
     vec![
-        call_on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, None, none),
+        call_on!(table, on, NdkConnect, qp, to, 16, to, 16, 1, 1, none, 0, REQUESTED, none),
         call_on!(
             table,
             on,
@@ -121,18 +127,18 @@ fn connector_calls(table: Object<NDK_CONNECTOR>, on: *mut NDK_CONNECTOR) -> Vec<
             1,
             none,
             0,
-            None,
+            REQUESTED,
             none
         ),
-        call_on!(table, on, NdkCompleteConnect, None, none, None, none),
-        call_on!(table, on, NdkCompleteConnectEx, None, none, None, none),
-        call_on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, None, none),
-        call_on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, None, none),
+        call_on!(table, on, NdkCompleteConnect, None, none, REQUESTED, none),
+        call_on!(table, on, NdkCompleteConnectEx, None, none, REQUESTED, none),
+        call_on!(table, on, NdkAccept, qp, 1, 1, none, 0, None, none, REQUESTED, none),
+        call_on!(table, on, NdkAcceptEx, qp, 1, 1, none, 0, None, none, REQUESTED, none),
         call_on!(table, on, NdkReject, none, 0),
         call_on!(table, on, NdkGetConnectionData, none.cast(), none.cast(), none, len),
         call_on!(table, on, NdkGetLocalAddress, out, len),
         call_on!(table, on, NdkGetPeerAddress, out, len),
-        call_on!(table, on, NdkDisconnect, None, none),
+        call_on!(table, on, NdkDisconnect, REQUESTED, none),
     ]
 }
 
@@ -140,7 +146,7 @@ fn listener_calls(table: Object<NDK_LISTENER>, on: *mut NDK_LISTENER) -> Vec<NTS
     let (mut len, mut at) = (28, SOCKADDR_INET::UNSPECIFIED);
     call_on!(table, on, NdkControlConnectEvents, TRUE);
     vec![
-        call_on!(table, on, NdkListen, at.as_ptr(), 16, None, NONE),
+        call_on!(table, on, NdkListen, at.as_ptr(), 16, REQUESTED, NONE),
         call_on!(table, on, NdkGetLocalAddress, (&raw mut at).cast(), &raw mut len),
     ]
 }
@@ -236,49 +242,12 @@ unsafe extern "system" fn no_close(_: PVOID) {
     panic!("refused inline");
 }
 
-/// The closes of every table but the window's.
-fn close_calls(of: Objects, on: *mut NDK_OBJECT_HEADER) -> Vec<NTSTATUS> {
-    vec![
-        call_on!(of.pd, on, NdkClosePd, Some(no_close), NONE),
-        call_on!(of.mr, on, NdkCloseMr, Some(no_close), NONE),
-        call_on!(of.cq, on, NdkCloseCq, Some(no_close), NONE),
-        call_on!(of.srq, on, NdkCloseSrq, Some(no_close), NONE),
-        call_on!(of.qp, on, NdkCloseQp, Some(no_close), NONE),
-        call_on!(of.connector, on, NdkCloseConnector, Some(no_close), NONE),
-        call_on!(of.listener, on, NdkCloseListener, Some(no_close), NONE),
-        call_on!(of.endpoint, on, NdkCloseSharedEndpoint, Some(no_close), NONE),
-    ]
-}
-
 fn all(calls: Vec<NTSTATUS>, status: NTSTATUS) {
     assert!(calls.iter().all(|call| *call == status), "{status}: {calls:?}");
 }
 
-fn an_object_of_another_type_is_refused(test: Test) {
-    let net = recorded(test);
-    let adapter = Object(net.adapters[0].as_ptr());
-    let objects = Objects::new(&net);
-    let (wrong, refused) = (objects.mw.0, STATUS_INVALID_PARAMETER);
-    all(mr_calls(objects.mr, wrong.cast()), refused);
-    all(srq_calls(objects.srq, wrong.cast()), refused);
-    all(adapter_calls(adapter, wrong.cast()), refused);
-    all(pd_calls(objects.pd, wrong.cast(), objects.cq.0), refused);
-    all(cq_calls(objects.cq, wrong.cast()), refused);
-    all(qp_calls(objects.qp, wrong.cast()), refused);
-    all(connector_calls(objects.connector, wrong.cast()), refused);
-    all(listener_calls(objects.listener, wrong.cast()), refused);
-    all(endpoint_calls(objects.endpoint, wrong.cast()), refused);
-    let (window, region) = (wrong.cast(), objects.mr.0.cast());
-    all(close_calls(objects, window), refused);
-    let close_region = call_on!(objects.mw, region, NdkCloseMw, Some(no_close), NONE);
-    assert_eq!(close_region, refused);
-    for closed in objects.close() {
-        closed.recv_timeout(PATIENCE).unwrap();
-    }
-}
-
-fn a_closed_object_is_refused(test: Test) {
-    let net = recorded(test);
+fn a_closed_object_is_refused() {
+    let net = Net::new();
     // Another set, for its tables: a closed object's own is not to be read.
     let open = Objects::new(&net);
     let closed = Objects::new(&net);
@@ -335,8 +304,8 @@ fn race<T>(alone: NTSTATUS, object: Object<T>, call: fn(Object<T>) -> NTSTATUS) 
 
 /// The consumer has to serialize its posts; one that does not gets a status, not a race. What is
 /// posted is refused in any case.
-fn calls_that_race_are_turned_away(test: Test) {
-    let net = recorded(test);
+fn calls_that_race_are_turned_away() {
+    let net = Net::new();
     let connection = net.connect();
     let side = &connection.sides[0];
     let srq = SrqConfig { depth: 4, receive_sge: 1, threshold: 0 };

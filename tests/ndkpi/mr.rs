@@ -1,16 +1,15 @@
 //! Memory regions.
 
-use crate::record::Test;
-use crate::world::{ALL_ACCESS, Net, recorded};
 use driver::abi::*;
 use ndk_consumer::{Buffer, Mdl};
 use tests::call;
-use tests::kit::raw::{Object, PATIENCE, create, request, wait};
+use tests::kit::raw::{Object, PATIENCE, request, wait};
+use tests::kit::{ALL_ACCESS, Net};
 
 crate::tests! {
     a_region_is_registered_and_named
     a_chain_has_to_be_one_range_and_long_enough
-    a_region_is_of_one_kind_and_in_one_state
+    a_region_is_in_one_state
     registrations_run_out
 }
 
@@ -37,8 +36,8 @@ fn close(pd: Object<NDK_PD>, mr: Object<NDK_MR>) {
     wait(|then| pd.close(then));
 }
 
-fn a_region_is_registered_and_named(test: Test) {
-    let net = recorded(test);
+fn a_region_is_registered_and_named() {
+    let net = Net::new();
     let (pd, mr) = region(&net);
     let buffer = Buffer::new(100);
     let mut mdl = Mdl::new(buffer.as_ptr(), 100);
@@ -51,8 +50,8 @@ fn a_region_is_registered_and_named(test: Test) {
     close(pd, mr);
 }
 
-fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
-    let net = recorded(test);
+fn a_chain_has_to_be_one_range_and_long_enough() {
+    let net = Net::new();
     let (pd, mr) = region(&net);
     let buffer = Buffer::new(300);
     let mut first = Mdl::new(buffer.as_ptr(), 100);
@@ -64,25 +63,19 @@ fn a_chain_has_to_be_one_range_and_long_enough(test: Test) {
     close(pd, mr);
 }
 
-fn a_region_is_of_one_kind_and_in_one_state(test: Test) {
-    let net = recorded(test);
+fn a_region_is_in_one_state() {
+    let net = Net::new();
     let (pd, mr) = region(&net);
     let buffer = Buffer::new(100);
     let mut mdl = Mdl::new(buffer.as_ptr(), 100);
     assert_eq!(deregister(mr), STATUS_INVALID_DEVICE_STATE);
     assert_eq!(register(mr, &mut mdl, 100), STATUS_SUCCESS);
     assert_eq!(register(mr, &mut mdl, 100), STATUS_INVALID_DEVICE_STATE);
-    let out = std::ptr::null_mut();
-    let fast = create::<NDK_MR>(|done, context| call!(pd, NdkCreateMr, TRUE, done, context, out));
-    let fast = fast.unwrap();
-    assert_eq!(register(fast, &mut mdl, 100), STATUS_INVALID_DEVICE_REQUEST);
-    assert_eq!(deregister(fast), STATUS_INVALID_DEVICE_REQUEST);
-    wait(|then| fast.close(then));
     close(pd, mr);
 }
 
-fn registrations_run_out(test: Test) {
-    let net = recorded(test);
+fn registrations_run_out() {
+    let net = Net::new();
     let pd = wait(|then| Object(net.adapters[0].as_ptr()).create_pd(then)).unwrap();
     let buffer = Buffer::new(1);
     let mut mdl = Mdl::new(buffer.as_ptr(), 1);

@@ -1,22 +1,19 @@
 //! The protection domain: what it creates.
 
-use crate::record::Test;
-use crate::world::{Ends, Side, recorded, status};
 use driver::abi::*;
-use ndk_consumer::{Buffer, QpConfig, Remote, Sge};
-use std::sync::Arc;
+use ndk_consumer::QpConfig;
 use tests::call;
 use tests::kit::raw::{Object, create, start, wait};
+use tests::kit::{Net, Side, status};
 
 crate::tests! {
     a_qp_has_limits
     a_closing_domain_creates_nothing
-    the_privileged_token_names_logical_addresses
     qps_run_out
 }
 
-fn a_qp_has_limits(test: Test) {
-    let net = recorded(test);
+fn a_qp_has_limits() {
+    let net = Net::new();
     let info = net.adapters[0].info().unwrap();
     let side = net.side(0);
     let create = |config| status(side.pd.create_qp(&side.cq, &side.cq, config));
@@ -34,8 +31,8 @@ fn a_qp_has_limits(test: Test) {
 }
 
 /// A domain whose close waits for a region.
-fn a_closing_domain_creates_nothing(test: Test) {
-    let net = recorded(test);
+fn a_closing_domain_creates_nothing() {
+    let net = Net::new();
     let adapter = Object(net.adapters[0].as_ptr());
     let pd = wait(|then| adapter.create_pd(then)).unwrap();
     let mr = wait(|then| pd.create_mr(then)).unwrap();
@@ -47,30 +44,8 @@ fn a_closing_domain_creates_nothing(test: Test) {
     closing.recv().unwrap();
 }
 
-fn the_privileged_token_names_logical_addresses(test: Test) {
-    let net = recorded(test);
-    let connection = net.connect();
-    let [client, server] = &connection.sides;
-    let buffer = Arc::new(Buffer::new(PAGE_SIZE));
-    let lam = net.adapters[0].build_lam(buffer, 0..PAGE_SIZE).unwrap();
-    lam.buffer().write(0, b"privileged");
-    let address = lam.pages()[0].QuadPart.cast_unsigned() + u64::from(lam.fbo());
-    let token = client.pd.privileged_token();
-    assert_ne!(token, 0);
-    server.qp.receive(1, &[server.mr.sge(0..10)]).unwrap();
-    client.qp.send(1, &[Sge::at(address, 10, token)], 0).unwrap();
-    assert_eq!(server.ends(1), [(NdkOperationTypeReceive, STATUS_SUCCESS)]);
-    let mut bytes = [0; 10];
-    server.mr.buffer().read(0, &mut bytes);
-    assert_eq!(&bytes, b"privileged");
-    // Not for the peer.
-    let remote = Remote { address, token };
-    server.qp.write(1, &[server.mr.sge(0..10)], remote, 0).unwrap();
-    assert_eq!(server.ends(1), [(NdkOperationTypeWrite, STATUS_ACCESS_VIOLATION)]);
-}
-
-fn qps_run_out(test: Test) {
-    let net = recorded(test);
+fn qps_run_out() {
+    let net = Net::new();
     let Side { cq, pd, .. } = net.side(0);
     let tiny = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
     let mut qps = Vec::new();

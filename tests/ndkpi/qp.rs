@@ -1,9 +1,8 @@
 //! Queue pairs: what the posts answer at once. How requests end is in `completions`.
 
-use crate::record::Test;
-use crate::world::recorded;
 use driver::abi::*;
 use tests::call;
+use tests::kit::Net;
 use tests::kit::raw::Object;
 
 crate::tests! {
@@ -43,8 +42,8 @@ fn element(len: u32) -> NDK_SGE {
     NDK_SGE::from_virtual(NONE, len, 7)
 }
 
-fn a_post_needs_a_connection(test: Test) {
-    let net = recorded(test);
+fn a_post_needs_a_connection() {
+    let net = Net::new();
     let side = net.side(0);
     let qp = Object(side.qp.as_ptr());
     for post in INITIATORS {
@@ -53,9 +52,9 @@ fn a_post_needs_a_connection(test: Test) {
     assert_eq!(receive(qp, &[]), STATUS_SUCCESS, "a receive may come before the connection");
 }
 
-fn a_queue_holds_what_it_was_made_for(test: Test) {
+fn a_queue_holds_what_it_was_made_for() {
     for post in POSTS {
-        let net = recorded(test);
+        let net = Net::new();
         let connection = net.connect();
         let qp = Object(connection.sides[0].qp.as_ptr());
         // Nothing is taken out of the queue meanwhile.
@@ -68,8 +67,8 @@ fn a_queue_holds_what_it_was_made_for(test: Test) {
     }
 }
 
-fn a_request_has_limits(test: Test) {
-    let net = recorded(test);
+fn a_request_has_limits() {
+    let net = Net::new();
     let connection = net.connect();
     let qp = Object(connection.sides[0].qp.as_ptr());
     for post in POSTS {

@@ -7,25 +7,61 @@
 
 use crate::matrix::{Matrix, Seen};
 use crate::slots;
+use driver::Provider;
 use driver::abi::*;
-use std::sync::OnceLock;
+use ndk_consumer::Opener;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use tests::documented::{CALLBACKS, COMPLETIONS, Delivery};
 
 /// The test that an object belongs to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Test {
-    pub(crate) name: &'static str,
-    pub(crate) matrix: &'static Matrix,
+    name: &'static str,
+    matrix: &'static Matrix,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<&'static Test>> = const { Cell::new(None) };
+}
+
+/// The test `name` begins on this thread.
+pub(crate) fn begin(name: &'static str, matrix: &'static Matrix) {
+    CURRENT.set(Some(Box::leak(Box::new(Test { name, matrix }))));
+}
+
+/// The test of this thread.
+fn current() -> &'static Test {
+    CURRENT.get().expect("a thread that a test began on")
+}
+
+/// A provider whose adapters, and all that comes of them, are recorded.
+struct Recorded {
+    provider: Arc<Provider>,
+    test: &'static Test,
+}
+
+/// Opens the adapters of a provider of this thread's test.
+pub(crate) fn opener(provider: Arc<Provider>) -> Arc<dyn Opener> {
+    Arc::new(Recorded { provider, test: current() })
+}
+
+// SAFETY: as the provider's own.
+unsafe impl Opener for Recorded {
+    fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+        let adapter = self.provider.open_adapter(version)?;
+        slots::wrap(adapter.cast(), self.test);
+        Ok(adapter)
+    }
+
+    unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
+        // SAFETY: the caller's promise.
+        unsafe { self.provider.close_adapter(adapter) };
+    }
 }
 
 impl Test {
-    /// Takes an open adapter, and all that comes of it, under recording.
-    pub(crate) fn adopt(self, adapter: *mut NDK_ADAPTER) {
-        let test: &'static Self = Box::leak(Box::new(self));
-        slots::wrap(adapter.cast(), test);
-    }
-
     pub(crate) fn record(
         &self,
         group: &'static str,
@@ -57,11 +93,14 @@ impl Test {
     }
 }
 
-/// The test of an object.
+/// The test of an object; of none, the thread's.
 ///
 /// # Safety
-/// `object` is open and was wrapped.
+/// `object` is null, or not freed and was wrapped.
 pub(crate) unsafe fn test_of<T>(object: *mut T) -> &'static Test {
+    if object.is_null() {
+        return current();
+    }
     let header = object.cast::<NDK_OBJECT_HEADER>();
     // SAFETY: the caller's promise.
     let reserved = unsafe { (*header).NdkReserved.get() };

@@ -1,18 +1,15 @@
 //! Shared endpoints, and connecting from them.
 
-use crate::record::Test;
-use crate::world::{Ends, LIMITS, Net, PORT, Side, impatient, recorded, status};
 use driver::abi::*;
 use ndk_consumer::{Connector, SharedEndpoint};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tests::call;
 use tests::kit::raw::{Object, PATIENCE, request};
+use tests::kit::{LIMITS, Net, PORT, Side, status};
 
 crate::tests! {
-    an_address_is_checked_and_taken
     its_address_can_be_asked_for
-    several_connections_share_a_port
     a_connect_needs_sound_arguments
     a_connect_needs_a_free_queue_pair
     a_connect_needs_somebody_who_answers
@@ -38,18 +35,8 @@ impl Shared {
     }
 }
 
-fn an_address_is_checked_and_taken(test: Test) {
-    let net = recorded(test);
-    let share = |at| status(net.adapters[0].share(at));
-    assert_eq!(share(net.at(1, PORT)), STATUS_INVALID_ADDRESS);
-    let endpoint = net.adapters[0].share(net.at(0, PORT)).unwrap();
-    assert_eq!(share(net.at(0, PORT)), STATUS_SHARING_VIOLATION);
-    drop(endpoint);
-    assert_eq!(share(net.at(0, PORT)), STATUS_SUCCESS);
-}
-
-fn its_address_can_be_asked_for(test: Test) {
-    let net = recorded(test);
+fn its_address_can_be_asked_for() {
+    let net = Net::new();
     let endpoint = net.adapters[0].share(net.at(0, 0)).unwrap();
     let raw = Object(endpoint.as_ptr());
     let mut address = SOCKADDR_INET::UNSPECIFIED;
@@ -63,37 +50,8 @@ fn its_address_can_be_asked_for(test: Test) {
     assert_eq!(call!(raw, NdkGetLocalAddress, none, none.cast()), STATUS_INVALID_PARAMETER);
 }
 
-fn several_connections_share_a_port(test: Test) {
-    let net = recorded(test);
-    let shared = shared(&net);
-    let listeners = [PORT, PORT + 1].map(|port| net.adapters[1].listen(net.at(1, port)).unwrap());
-    let (first, second) = (net.side(1), net.side(1));
-    let other = net.side(0);
-    let another = net.adapters[0].create_connector().unwrap();
-    let Shared { side, endpoint, connector } = &shared;
-
-    let connect = connector.connect_shared(&side.qp, endpoint, net.at(1, PORT), LIMITS, b"");
-    let passive = listeners[0].next(PATIENCE).unwrap();
-    let accept = passive.accept(&first.qp, LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_SUCCESS);
-    connector.complete_connect().wait().unwrap();
-    accept.wait().unwrap();
-
-    // To the same place: that connection exists.
-    let connect = another.connect_shared(&other.qp, endpoint, net.at(1, PORT), LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_ADDRESS_ALREADY_EXISTS);
-    // To another.
-    let connect = another.connect_shared(&other.qp, endpoint, net.at(1, PORT + 1), LIMITS, b"");
-    let passive = listeners[1].next(PATIENCE).unwrap();
-    assert_eq!(passive.peer_address().unwrap(), net.at(0, PORT));
-    let accept = passive.accept(&second.qp, LIMITS, b"");
-    assert_eq!(status(connect.wait()), STATUS_SUCCESS);
-    another.complete_connect().wait().unwrap();
-    accept.wait().unwrap();
-}
-
-fn a_connect_needs_sound_arguments(test: Test) {
-    let net = recorded(test);
+fn a_connect_needs_sound_arguments() {
+    let net = Net::new();
     let shared = shared(&net);
     let (qp, endpoint) = (shared.side.qp.as_ptr(), shared.endpoint.as_ptr());
     let to = SOCKADDR_INET::from(net.at(1, PORT));
@@ -127,8 +85,8 @@ fn a_connect_needs_sound_arguments(test: Test) {
     assert_eq!(connect(qp, endpoint, 16, most), STATUS_CONNECTION_REFUSED, "nobody listens");
 }
 
-fn a_connect_needs_a_free_queue_pair(test: Test) {
-    let net = recorded(test);
+fn a_connect_needs_a_free_queue_pair() {
+    let net = Net::new();
     let Shared { side: idle, endpoint, connector } = shared(&net);
     let connection = net.connect();
     let connect = |side: &Side| {
@@ -142,8 +100,8 @@ fn a_connect_needs_a_free_queue_pair(test: Test) {
     assert_eq!(connect(&idle), STATUS_INVALID_DEVICE_STATE);
 }
 
-fn a_connect_needs_somebody_who_answers(test: Test) {
-    let net = impatient(test);
+fn a_connect_needs_somebody_who_answers() {
+    let net = Net::impatient();
     let shared = shared(&net);
     assert_eq!(shared.connect("[fd00::2]:7174".parse().unwrap()), STATUS_NETWORK_UNREACHABLE);
     assert_eq!(shared.connect("10.0.0.77:7174".parse().unwrap()), STATUS_HOST_UNREACHABLE);
@@ -152,8 +110,8 @@ fn a_connect_needs_somebody_who_answers(test: Test) {
     assert_eq!(shared.connect(net.at(1, PORT)), STATUS_IO_TIMEOUT);
 }
 
-fn a_close_ends_a_connect(test: Test) {
-    let net = recorded(test);
+fn a_close_ends_a_connect() {
+    let net = Net::new();
     let Shared { side, endpoint, connector } = shared(&net);
     let listener = net.listen();
     let connect = connector.connect_shared(&side.qp, &endpoint, net.at(1, PORT), LIMITS, b"");

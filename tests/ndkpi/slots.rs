@@ -78,7 +78,7 @@ macro_rules! arities {
             let test = unsafe { test_of(object) };
             let pending = Pending::new::<S>(test, completion, context);
             // SAFETY: as above.
-            let status = unsafe { S::original()(object, $($argument,)* Some(requested), pending.as_context()) };
+            let status = unsafe { S::original()(object, $($argument,)* completion.map(|_| requested as _), pending.as_context()) };
             pending.returned(status)
         }
 
@@ -105,7 +105,7 @@ macro_rules! arities {
             let test = unsafe { test_of(object) };
             let pending = Pending::new::<S>(test, completion, context);
             // SAFETY: as above.
-            let status = unsafe { S::original()(object, $($argument,)* Some(created), pending.as_context(), out) };
+            let status = unsafe { S::original()(object, $($argument,)* completion.map(|_| created as _), pending.as_context(), out) };
             // SAFETY: the contract of a creation.
             unsafe { creation_returned(pending, status, out) }
         }
@@ -143,7 +143,8 @@ unsafe extern "system" fn close<S: Slot<Function = NDK_FN_CLOSE_OBJECT>>(
     let test = unsafe { test_of(object) };
     let pending = Pending::new::<S>(test, completion, context);
     // SAFETY: as above.
-    let status = unsafe { S::original()(object, Some(closed), pending.as_context()) };
+    let status =
+        unsafe { S::original()(object, completion.map(|_| closed as _), pending.as_context()) };
     pending.returned(status)
 }
 
@@ -321,7 +322,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, cq_notified);
         let pending = Pending::new::<adapter::NdkCreateCq>(test, done, context);
-        let (done, context) = (Some(created as _), pending.as_context());
+        let (done, context) = (done.map(|_| created as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         let status = unsafe {
             adapter::NdkCreateCq::original()(object, depth, callback, callback_context, affinity, done, context, out)
@@ -336,7 +337,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, connecting);
         let pending = Pending::new::<adapter::NdkCreateListener>(test, done, context);
-        let (done, context) = (Some(created as _), pending.as_context());
+        let (done, context) = (done.map(|_| created as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         let status = unsafe {
             adapter::NdkCreateListener::original()(object, callback, callback_context, done, context, out)
@@ -350,9 +351,7 @@ special! {
         lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, size: *mut ULONG, fbo: *mut ULONG
     ) -> NTSTATUS |test| {
         let pending = Pending::new::<adapter::NdkBuildLAM>(test, done, context);
-        // The one optional completion: whether it is there may make a difference.
-        let done = done.map(|_| requested as _);
-        let context = pending.as_context();
+        let (done, context) = (done.map(|_| requested as _), pending.as_context());
         // SAFETY: the consumer's arguments; the context is leaked.
         let status = unsafe {
             adapter::NdkBuildLAM::original()(object, mdl, length, done, context, lam, size, fbo)
@@ -367,7 +366,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, srq_notified);
         let pending = Pending::new::<pd::NdkCreateSrq>(test, done, context);
-        let (done, context) = (Some(created as _), pending.as_context());
+        let (done, context) = (done.map(|_| created as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         let status = unsafe {
             pd::NdkCreateSrq::original()(
@@ -397,7 +396,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, disconnected);
         let pending = Pending::new::<connector::NdkCompleteConnect>(test, done, context);
-        let (done, context) = (Some(requested as _), pending.as_context());
+        let (done, context) = (done.map(|_| requested as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         pending.returned(unsafe {
             connector::NdkCompleteConnect::original()(object, callback, callback_context, done, context)
@@ -410,7 +409,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, disconnected_ex);
         let pending = Pending::new::<connector::NdkCompleteConnectEx>(test, done, context);
-        let (done, context) = (Some(requested as _), pending.as_context());
+        let (done, context) = (done.map(|_| requested as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         pending.returned(unsafe {
             connector::NdkCompleteConnectEx::original()(object, callback, callback_context, done, context)
@@ -424,7 +423,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, disconnected);
         let pending = Pending::new::<connector::NdkAccept>(test, done, context);
-        let (done, context) = (Some(requested as _), pending.as_context());
+        let (done, context) = (done.map(|_| requested as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         pending.returned(unsafe {
             connector::NdkAccept::original()(
@@ -440,7 +439,7 @@ special! {
     ) -> NTSTATUS |test| {
         let (callback, callback_context) = event(test, callback, callback_context, disconnected_ex);
         let pending = Pending::new::<connector::NdkAcceptEx>(test, done, context);
-        let (done, context) = (Some(requested as _), pending.as_context());
+        let (done, context) = (done.map(|_| requested as _), pending.as_context());
         // SAFETY: the consumer's arguments; callbacks and contexts are leaked.
         pending.returned(unsafe {
             connector::NdkAcceptEx::original()(

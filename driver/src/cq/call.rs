@@ -78,8 +78,8 @@ entry! {
     /// [`NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_control_cq_interrupt_moderation).
     /// IRQL <= DISPATCH_LEVEL.
     ///
-    /// Delays notifications only, never what polling sees, and never the news that the CQ has failed;
-    /// [`hold`] has the rules. Settings hold from the core's next turn on, for a notification that
+    /// Delays notifications only, never what polling sees, and never the one that the CQ has failed;
+    /// [`moderate`] has the rules. Settings hold from the core's next turn on, for a notification that
     /// already waits too. `STATUS_INVALID_PARAMETER_MIX` if neither interval nor count would end a wait.
     fn ndk_control_cq_interrupt_moderation(
         cq: &CqObject,

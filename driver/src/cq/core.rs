@@ -2,7 +2,7 @@
 
 use super::call::DISPATCH;
 use super::request::{CreateCq, ResizeCq};
-use super::shared::{self, Arm, CqObject, CqShared, Cqe, Hold, NEWS_ERROR, Results};
+use super::shared::{self, Arm, CqObject, CqShared, Cqe, Moderation, PENDING_ERROR, Results};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, CqKey, ObjectId, Place};
@@ -32,12 +32,12 @@ pub(crate) struct CqCore {
     /// Entries that the consumer had taken when we last looked.
     taken: u32,
     /// Entries added since the last notification, and when the first of them was.
-    fresh: u32,
-    fresh_since: Option<Instant>,
+    unnotified: u32,
+    unnotified_since: Option<Instant>,
     /// It overran; nothing is added any more.
     failed: bool,
     /// Its notification may be due, and will be looked at.
-    noted: bool,
+    dirty: bool,
 }
 
 // The tables of the core grow by so much for each object (`Cx::request_bytes`).
@@ -62,8 +62,8 @@ impl CqCore {
         }
         self.ring.push(cqe).map_err(drop)?;
         self.added = self.added.wrapping_add(1);
-        self.fresh = self.fresh.saturating_add(1);
-        self.fresh_since.get_or_insert(now);
+        self.unnotified = self.unnotified.saturating_add(1);
+        self.unnotified_since.get_or_insert(now);
         Ok(())
     }
 
@@ -90,14 +90,14 @@ impl CqCore {
         STATUS_SUCCESS
     }
 
-    /// Whether moderation keeps a notification that is due.
-    fn hold(&self, now: Instant) -> Hold {
+    /// The decision of moderation about a notification that is due.
+    fn moderate(&self, now: Instant) -> Moderation {
         if self.failed {
-            return Hold::No;
+            return Moderation::Notify;
         }
         let settings = self.object.shared.moderation.load(Ordering::Acquire);
-        let since = self.fresh_since.unwrap_or(now);
-        shared::hold(settings, self.depth, self.fresh, since, now)
+        let since = self.unnotified_since.unwrap_or(now);
+        shared::moderate(settings, self.depth, self.unnotified, since, now)
     }
 }
 
@@ -106,9 +106,9 @@ impl CqCore {
 pub(crate) struct Cqs {
     table: SlotMap<CqKey, CqCore>,
     /// Those whose notification may be due.
-    noted: VecDeque<CqKey>,
-    /// Those whose notification is held back by moderation until then, each once.
-    held: Vec<(Instant, CqKey)>,
+    dirty: VecDeque<CqKey>,
+    /// Those whose notification moderation delays until then, each once.
+    moderated: Vec<(Instant, CqKey)>,
 }
 
 impl Cqs {
@@ -140,17 +140,17 @@ impl Cqs {
                 depth,
                 added: 0,
                 taken: 0,
-                fresh: 0,
-                fresh_since: None,
+                unnotified: 0,
+                unnotified_since: None,
                 failed: false,
-                noted: false,
+                dirty: false,
             }))
         });
-        // Every CQ may be noted or held at once, and neither may allocate.
+        // Every CQ may be dirty or moderated at once, and neither may allocate.
         let cqs = self.table.len();
-        self.held.reserve(cqs.saturating_sub(self.held.len()));
+        self.moderated.reserve(cqs.saturating_sub(self.moderated.len()));
         // A CQ in the list may be closed already.
-        self.noted.reserve(cqs);
+        self.dirty.reserve(cqs);
         Context::new(pointer.cast())
     }
 
@@ -171,7 +171,7 @@ impl Cqs {
         let status = cq.resize(depth.max(1));
         if status == STATUS_SUCCESS {
             // Moderation by count may have become meaningless.
-            self.note(key);
+            self.mark_dirty(key);
         }
         status
     }
@@ -180,22 +180,22 @@ impl Cqs {
     pub(crate) fn service(&mut self, key: CqKey) {
         if let Some(cq) = self.table.get(key) {
             cq.object.shared.doorbell.answer();
-            self.note(key);
+            self.mark_dirty(key);
         }
     }
 
     /// Looks at the CQ's notification at the end of the turn, once.
-    fn note(&mut self, key: CqKey) {
+    fn mark_dirty(&mut self, key: CqKey) {
         if let Some(cq) = self.table.get_mut(key)
-            && !core::mem::replace(&mut cq.noted, true)
+            && !core::mem::replace(&mut cq.dirty, true)
         {
-            self.noted.push_back(key);
+            self.dirty.push_back(key);
         }
     }
 
     /// Adds a completion. True: the CQ has just overrun; it is dead, and so is every QP on it.
     #[must_use]
-    pub(crate) fn push(&mut self, cx: &Cx, key: CqKey, cqe: Cqe, mut news: u8) -> bool {
+    pub(crate) fn push(&mut self, cx: &Cx, key: CqKey, cqe: Cqe, mut kinds: u8) -> bool {
         let Some(cq) = self.table.get_mut(key) else { return false };
         if cq.failed {
             return false;
@@ -203,11 +203,11 @@ impl Cqs {
         if cq.push(cx.now, cqe).is_err() {
             cq.failed = true;
             cq.object.base.shard.counters.cq_errors.add();
-            news = NEWS_ERROR;
+            kinds = PENDING_ERROR;
         }
         let (failed, depth) = (cq.failed, cq.depth);
-        if cq.object.shared.arm.add(news) {
-            self.note(key);
+        if cq.object.shared.arm.add(kinds) {
+            self.mark_dirty(key);
         }
         if failed {
             cx.trace(&Trace::CqOverrun { depth });
@@ -215,63 +215,63 @@ impl Cqs {
         failed
     }
 
-    /// Looks again at the CQs whose notification was held back until now.
-    pub(crate) fn release_held(&mut self, now: Instant) {
+    /// Looks again at the CQs whose notification moderation has delayed until now.
+    pub(crate) fn release_moderated(&mut self, now: Instant) {
         let mut index = 0;
-        while let Some(&(until, key)) = self.held.get(index) {
+        while let Some(&(until, key)) = self.moderated.get(index) {
             if until <= now {
-                self.held.swap_remove(index);
-                self.note(key);
+                self.moderated.swap_remove(index);
+                self.mark_dirty(key);
             } else {
                 index += 1;
             }
         }
     }
 
-    /// When the first notification that is held back is due.
-    pub(crate) fn held_until(&self) -> Option<Instant> {
-        self.held.iter().map(|(until, _)| *until).min()
+    /// When the first notification that moderation delays is due.
+    pub(crate) fn moderated_until(&self) -> Option<Instant> {
+        self.moderated.iter().map(|(until, _)| *until).min()
     }
 
-    /// Keeps a due notification until then.
-    fn hold(&mut self, key: CqKey, until: Instant) {
-        match self.held.iter_mut().find(|(_, cq)| *cq == key) {
-            Some(held) => held.0 = until,
-            None => self.held.push((until, key)),
+    /// Delays a due notification until then.
+    fn delay(&mut self, key: CqKey, until: Instant) {
+        match self.moderated.iter_mut().find(|(_, cq)| *cq == key) {
+            Some(moderated) => moderated.0 = until,
+            None => self.moderated.push((until, key)),
         }
     }
 
     /// Makes the notifications that are due; how many were looked at.
     pub(crate) fn notify(&mut self, cx: &Cx) -> usize {
-        let noted = self.noted.len();
-        for _ in 0..noted {
-            if let Some(key) = self.noted.pop_front() {
+        let dirty = self.dirty.len();
+        for _ in 0..dirty {
+            if let Some(key) = self.dirty.pop_front() {
                 self.notify_one(cx, key);
             }
         }
-        noted
+        dirty
     }
 
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
     fn notify_one(&mut self, cx: &Cx, key: CqKey) {
         let Some(cq) = self.table.get_mut(key) else { return };
-        cq.noted = false;
+        cq.dirty = false;
         if !cq.object.shared.arm.is_due() || !cx.lifetimes.is_open(cq.object.base.id) {
             return;
         }
-        match cq.hold(cx.now) {
-            Hold::No => {}
-            Hold::Until(until) => return self.hold(key, until),
+        match cq.moderate(cx.now) {
+            Moderation::Notify => {}
+            Moderation::Until(until) => return self.delay(key, until),
             // The completion that it waits for leads here again.
-            Hold::ForCount => return,
+            Moderation::ForCount => return,
         }
         if !cq.object.shared.arm.take() {
             return;
         }
-        (cq.fresh, cq.fresh_since) = (0, None);
+        (cq.unnotified, cq.unnotified_since) = (0, None);
         let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
         let (callback, context) = (cq.notification, cq.context);
-        self.held.retain(|&(_, held)| held != key);
+        self.moderated.retain(|&(_, cq)| cq != key);
         // SAFETY: the consumer's callback with the consumer's context; one at a time, as only this
         // thread makes them.
         unsafe { callback(context.get(), status) };
@@ -285,7 +285,7 @@ impl Cqs {
     /// Forgets a closed CQ.
     pub(crate) fn remove(&mut self, key: CqKey) {
         self.table.remove(key);
-        self.held.retain(|&(_, cq)| cq != key);
+        self.moderated.retain(|&(_, cq)| cq != key);
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct CqShared {
     pub(crate) taken: AtomicU32,
     /// Entries that it may hold.
     pub(crate) depth: AtomicU32,
-    /// Interval and count; see [`hold`].
+    /// Interval and count; see [`moderate`].
     pub(crate) moderation: AtomicU64,
     /// Entered while moderation is changed.
     pub(crate) moderating: Exclusive<()>,
@@ -84,9 +84,9 @@ impl Results {
 
 /// The decision of moderation about a notification that is due.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Hold {
+pub(crate) enum Moderation {
     /// It is made.
-    No,
+    Notify,
     /// It waits until then, or for completions.
     Until(Instant),
     /// It waits for completions alone.
@@ -97,29 +97,35 @@ pub(super) const fn pack(interval: ULONG, count: ULONG) -> u64 {
     (interval as u64) << 32 | count as u64
 }
 
-/// Whether a notification waits, with `fresh` completions since the last one, the first of them at
+/// Whether a notification waits, with `unnotified` completions since the last one, the first of them at
 /// `since`.
 ///
 /// It waits until `count` completions are there or the oldest is `interval` microseconds old. An
 /// interval of 0, or a count of 0 or 1, turns moderation off. An interval of `MAXULONG` leaves it to
 /// the count; a count of `MAXULONG` or above the depth leaves it to the interval. Should a resize
 /// have left neither, nothing waits.
-pub(crate) fn hold(settings: u64, depth: u32, fresh: u32, since: Instant, now: Instant) -> Hold {
+pub(crate) fn moderate(
+    settings: u64,
+    depth: u32,
+    unnotified: u32,
+    since: Instant,
+    now: Instant,
+) -> Moderation {
     let (interval, count) = ((settings >> 32) as ULONG, settings as ULONG);
     let by_count = count <= depth;
-    if interval == 0 || count <= 1 || (by_count && fresh >= count) {
-        return Hold::No;
+    if interval == 0 || count <= 1 || (by_count && unnotified >= count) {
+        return Moderation::Notify;
     }
     if interval == MAXULONG {
-        return if by_count { Hold::ForCount } else { Hold::No };
+        return if by_count { Moderation::ForCount } else { Moderation::Notify };
     }
     let until = since + Duration::from_micros(u64::from(interval));
-    if until <= now { Hold::No } else { Hold::Until(until) }
+    if until <= now { Moderation::Notify } else { Moderation::Until(until) }
 }
 
 /// The agreement about the next notification.
 ///
-/// The consumer arms and then looks for news; the core makes news and then looks for the arm. With
+/// The consumer arms and then looks for completions; the core adds completions and then looks for the arm. With
 /// a fence between the two steps on both sides at least one of them sees the other, so that no
 /// notification is lost (ndkpi, Completion Handling Requirements).
 #[derive(Debug, Default)]
@@ -127,15 +133,15 @@ pub(crate) struct Arm {
     /// 0, or 1 + the strongest type armed since the last notification.
     armed: AtomicU8,
     /// The kinds of completions that were added since the last notification.
-    news: AtomicU8,
+    pending: AtomicU8,
 }
 
 /// A completion was added.
-pub(crate) const NEWS_ANY: u8 = 1;
+pub(crate) const PENDING_ANY: u8 = 1;
 /// A solicited or failed completion was added.
-pub(crate) const NEWS_SOLICITED: u8 = 2;
+pub(crate) const PENDING_SOLICITED: u8 = 2;
 /// The CQ failed.
-pub(crate) const NEWS_ERROR: u8 = 4;
+pub(crate) const PENDING_ERROR: u8 = 4;
 
 const ARM_ERRORS: u8 = 1;
 const ARM_SOLICITED: u8 = 2;
@@ -154,38 +160,38 @@ impl Arm {
         // does not free the CQ under it.
         self.armed.fetch_max(strength, Ordering::Release);
         fence(Ordering::SeqCst);
-        satisfied(strength, self.news.load(Ordering::Relaxed))
+        satisfied(strength, self.pending.load(Ordering::Relaxed))
     }
 
-    /// Notes what was added. True: the core has to look at the end of its turn.
-    pub(crate) fn add(&self, news: u8) -> bool {
-        self.news.fetch_or(news, Ordering::Relaxed);
+    /// Adds completions of these kinds. True: the core has to look at the end of its turn.
+    pub(crate) fn add(&self, kinds: u8) -> bool {
+        self.pending.fetch_or(kinds, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        satisfied(self.armed.load(Ordering::Relaxed), self.news.load(Ordering::Relaxed))
+        satisfied(self.armed.load(Ordering::Relaxed), self.pending.load(Ordering::Relaxed))
     }
 
     /// Whether a notification is due.
     pub(crate) fn is_due(&self) -> bool {
-        satisfied(self.armed.load(Ordering::Acquire), self.news.load(Ordering::Acquire))
+        satisfied(self.armed.load(Ordering::Acquire), self.pending.load(Ordering::Acquire))
     }
 
     /// Disarms if a notification is due; the caller then makes it.
     pub(crate) fn take(&self) -> bool {
         let due = self.is_due();
         if due {
-            // News first: what is added from here on belongs to the next notification.
-            self.news.store(0, Ordering::Relaxed);
+            // The kinds first: what is added from here on belongs to the next notification.
+            self.pending.store(0, Ordering::Relaxed);
             self.armed.store(0, Ordering::Release);
         }
         due
     }
 }
 
-const fn satisfied(armed: u8, news: u8) -> bool {
+const fn satisfied(armed: u8, pending: u8) -> bool {
     match armed {
-        ARM_ANY => news != 0,
-        ARM_SOLICITED => news & (NEWS_SOLICITED | NEWS_ERROR) != 0,
-        ARM_ERRORS => news & NEWS_ERROR != 0,
+        ARM_ANY => pending != 0,
+        ARM_SOLICITED => pending & (PENDING_SOLICITED | PENDING_ERROR) != 0,
+        ARM_ERRORS => pending & PENDING_ERROR != 0,
         _ => false,
     }
 }
@@ -220,40 +226,44 @@ mod tests {
     }
 
     #[test]
-    fn news_before_the_arm_notify_at_once_and_only_once() {
+    fn a_completion_before_the_arm_notifies_at_once_and_only_once() {
         let arm = Arm::default();
-        assert!(!arm.add(NEWS_ANY));
+        assert!(!arm.add(PENDING_ANY));
         assert!(arm.arm(NDK_CQ_NOTIFY_ANY));
         assert!(arm.take());
         assert!(!arm.take());
         assert!(!arm.arm(NDK_CQ_NOTIFY_ANY));
-        assert!(arm.add(NEWS_ANY));
+        assert!(arm.add(PENDING_ANY));
     }
 
     #[test]
     fn moderation_waits_for_the_count_or_the_interval() {
         let at = Instant::from_nanos;
-        let hold = |interval, count, fresh, now| {
-            hold(pack(interval, count), 100, fresh, at(1_000), at(now))
+        let moderate = |interval, count, unnotified, now| {
+            moderate(pack(interval, count), 100, unnotified, at(1_000), at(now))
         };
-        let until = Hold::Until(at(21_000));
+        let until = Moderation::Until(at(21_000));
         // Off.
         for (interval, count) in [(0, 50), (20, 0), (20, 1), (0, MAXULONG), (MAXULONG, 1)] {
-            assert_eq!(hold(interval, count, 1, 1_000), Hold::No, "{interval} {count}");
+            assert_eq!(
+                moderate(interval, count, 1, 1_000),
+                Moderation::Notify,
+                "{interval} {count}"
+            );
         }
         // Both.
-        assert_eq!(hold(20, 5, 4, 20_999), until);
-        assert_eq!(hold(20, 5, 5, 1_000), Hold::No);
-        assert_eq!(hold(20, 5, 4, 21_000), Hold::No);
+        assert_eq!(moderate(20, 5, 4, 20_999), until);
+        assert_eq!(moderate(20, 5, 5, 1_000), Moderation::Notify);
+        assert_eq!(moderate(20, 5, 4, 21_000), Moderation::Notify);
         // The interval alone.
         for count in [MAXULONG, 101] {
-            assert_eq!(hold(20, count, 100, 1_000), until);
+            assert_eq!(moderate(20, count, 100, 1_000), until);
         }
         // The count alone.
-        assert_eq!(hold(MAXULONG, 100, 99, u64::MAX), Hold::ForCount);
-        assert_eq!(hold(MAXULONG, 100, 100, 1_000), Hold::No);
+        assert_eq!(moderate(MAXULONG, 100, 99, u64::MAX), Moderation::ForCount);
+        assert_eq!(moderate(MAXULONG, 100, 100, 1_000), Moderation::Notify);
         // Neither, after a resize.
-        assert_eq!(hold(MAXULONG, 101, 1, 1_000), Hold::No);
+        assert_eq!(moderate(MAXULONG, 101, 1, 1_000), Moderation::Notify);
     }
 
     #[test]
@@ -284,8 +294,8 @@ mod tests {
     fn a_plain_completion_does_not_satisfy_a_solicited_arm() {
         let arm = Arm::default();
         arm.arm(NDK_CQ_NOTIFY_SOLICITED);
-        assert!(!arm.add(NEWS_ANY));
-        assert!(arm.add(NEWS_ANY | NEWS_SOLICITED));
+        assert!(!arm.add(PENDING_ANY));
+        assert!(arm.add(PENDING_ANY | PENDING_SOLICITED));
     }
 }
 
@@ -306,7 +316,7 @@ mod loom_model {
             let rings = loom::thread::spawn(move || consumer.arm(NDK_CQ_NOTIFY_ANY));
             let mut notified = 0;
             for _ in 0..2 {
-                if arm.add(NEWS_ANY) && arm.take() {
+                if arm.add(PENDING_ANY) && arm.take() {
                     notified += 1;
                 }
             }
@@ -332,7 +342,7 @@ mod loom_model {
                 entered.store(false, Ordering::Release);
             });
             let (arm, entered, object) = &*cq;
-            arm.add(NEWS_ANY);
+            arm.add(PENDING_ANY);
             if arm.take() && !entered.load(Ordering::Acquire) {
                 object.with_mut(|_| ());
             }
@@ -370,7 +380,7 @@ mod loom_model {
     /// A consumer that takes what is there, arms, and then waits for the notification gets every
     /// completion: its own look after the arm is not needed.
     #[test]
-    fn who_arms_and_waits_misses_no_completion() {
+    fn a_consumer_that_arms_and_waits_misses_no_completion() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {
@@ -406,7 +416,7 @@ mod loom_model {
             };
             for bytes in 0..2 {
                 ring.push(tests::entry(bytes)).unwrap();
-                if arm.add(NEWS_ANY) {
+                if arm.add(PENDING_ANY) {
                     notify();
                 }
             }

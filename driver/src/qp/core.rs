@@ -6,7 +6,7 @@ use super::shared::{Inline, QpObject, QpShared};
 use crate::abi::*;
 use crate::bytes::inline::InlineSlots;
 use crate::cq::core::Cqs;
-use crate::cq::shared::{Cqe, NEWS_ANY, NEWS_SOLICITED};
+use crate::cq::shared::{Cqe, PENDING_ANY, PENDING_SOLICITED};
 use crate::cx::Cx;
 use crate::mw::core::follow;
 use crate::object::core::Parents;
@@ -242,7 +242,7 @@ impl Qps {
         if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
             cx.trace(&Trace::RequestFailed { qpn: qp.qpn, status: cqe.status });
         }
-        Some((cq, cqe, if urgent { NEWS_ANY | NEWS_SOLICITED } else { NEWS_ANY }))
+        Some((cq, cqe, if urgent { PENDING_ANY | PENDING_SOLICITED } else { PENDING_ANY }))
     }
 
     /// Those that complete on a CQ.

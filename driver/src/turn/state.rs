@@ -39,7 +39,8 @@ impl State {
     /// When the next turn is due at the latest.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let neighbours = self.cx.paths.neighbours.poll_timeout().map(Instant::from_nanos);
-        let timeouts = [self.cx.device.poll_timeout(), neighbours, self.objects.cqs.held_until()];
+        let timeouts =
+            [self.cx.device.poll_timeout(), neighbours, self.objects.cqs.moderated_until()];
         timeouts.into_iter().flatten().min()
     }
 
@@ -91,17 +92,17 @@ impl State {
         while let Some(completion) = self.cx.device.poll_completion() {
             any = true;
             let ended = self.objects.qps.complete(&self.cx, &self.objects.srqs, &completion);
-            if let Some((cq, cqe, news)) = ended {
-                self.push_cqe(cq, cqe, news);
+            if let Some((cq, cqe, kinds)) = ended {
+                self.push_cqe(cq, cqe, kinds);
             }
         }
         any
     }
 
     /// Gives a CQ a completion. One that overruns takes its QPs with it, and with a QP its connection.
-    pub(super) fn push_cqe(&mut self, cq: CqKey, cqe: Cqe, news: u8) {
+    pub(super) fn push_cqe(&mut self, cq: CqKey, cqe: Cqe, kinds: u8) {
         let Self { cx, objects: Objects { cqs, qps, connectors, .. }, .. } = self;
-        if cqs.push(cx, cq, cqe, news) {
+        if cqs.push(cx, cq, cqe, kinds) {
             for key in qps.on(cq) {
                 qps.lose_cq(cx, key);
                 connectors.handle_dead_qp(cx, qps, key);
@@ -136,7 +137,7 @@ impl State {
     /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
     /// callback may post, arm, close or connect.
     pub(super) fn call_back(&mut self) -> bool {
-        self.objects.cqs.release_held(self.cx.now);
+        self.objects.cqs.release_moderated(self.cx.now);
         let due = self.cx.upcalls.len();
         for _ in 0..due {
             if let Some(upcall) = self.cx.upcalls.pop_front() {

@@ -5,7 +5,7 @@ use super::{PollCore, ProviderConfig};
 use crate::abi::*;
 use crate::adapter::shared::{AdapterObject, VERSION};
 use crate::cq::request::CreateCq;
-use crate::cq::shared::{CqObject, Cqe, NEWS_ANY};
+use crate::cq::shared::{CqObject, Cqe, PENDING_ANY};
 use crate::object::id::{Context, ObjectId, Place};
 use crate::platform::{Mapped, Platform, Trace};
 use alloc::boxed::Box;
@@ -67,11 +67,11 @@ fn an_overrun_is_told_once() {
         error_code: 0,
     };
     for _ in 0..2 {
-        state.push_cqe(cq, cqe, NEWS_ANY);
+        state.push_cqe(cq, cqe, PENDING_ANY);
     }
     assert_eq!(*told.lock().unwrap(), []);
     for _ in 0..2 {
-        state.push_cqe(cq, cqe, NEWS_ANY);
+        state.push_cqe(cq, cqe, PENDING_ANY);
     }
     assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
 }

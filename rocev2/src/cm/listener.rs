@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_listener_is_nobody() {
+    fn a_paused_listener_takes_no_request() {
         let mut listeners = Listeners::new();
         let id = listeners.insert(local(), 2).unwrap();
         listeners.pause(id, true);

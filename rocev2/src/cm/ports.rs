@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_what_is_not_bound() {
+    fn an_unbound_port_is_not_taken() {
         let mut ports = Ports::default();
         assert!(!ports.retain(LOCAL, 445));
         ports.unbind(LOCAL, 445);

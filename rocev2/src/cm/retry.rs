@@ -145,7 +145,7 @@ mod tests {
 
     /// REJ 10 is the last word where the next REQ would come when all is given up.
     #[test]
-    fn nothing_is_put_off_to_the_end() {
+    fn the_last_retry_is_not_put_off() {
         let config = CmConfig { connect_limit: Duration::from_secs(1), ..CmConfig::default() };
         let at = |millis| Instant::default() + Duration::from_millis(millis);
         for (now, again) in [(749, Some(999)), (750, None), (751, None)] {

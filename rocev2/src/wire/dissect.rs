@@ -182,10 +182,10 @@ mod tests {
     use super::*;
     use crate::ids::CommId;
     use crate::psn::Psn;
+    use crate::wire::encap::tests::encap;
     use crate::wire::mad::{GSI_QKEY, MAD_LEN, Rtu, emit_mad};
     use crate::wire::{Deth, UnitWriter};
     use core::convert::Infallible;
-    use core::net::{Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -197,24 +197,8 @@ mod tests {
     }
 
     fn frame_of(v6: bool, vlan: Option<u16>, bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
-        let address = |last: u8| match v6 {
-            true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
-            false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
-        };
-        let encap = Encap {
-            src_mac: Mac([2, 0, 0, 0, 0, 1]),
-            dst_mac: Mac([2, 0, 0, 0, 0, 2]),
-            vlan,
-            src: address(1),
-            dst: address(2),
-            traffic_class: 0x6a,
-            hop_limit: 63,
-            ip_id: if v6 { 0 } else { 0x1234 },
-            flow_label: if v6 { 0xa_bcde } else { 0 },
-            src_port: 0xc132,
-        };
         let mut buf = [0; 400];
-        let mut writer = UnitWriter::new(&mut buf, &encap);
+        let mut writer = UnitWriter::new(&mut buf, &encap(v6, vlan));
         let result = writer.push(bth, ext, payload.len(), |out| {
             out.copy_from_slice(payload);
             Ok::<(), Infallible>(())
@@ -328,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_roce_has_a_verdict_and_no_headers() {
+    fn a_frame_that_is_not_roce_has_a_verdict_and_no_headers() {
         let mut frame = frame(false, None);
         frame[14 + 20 + 2] = 0;
         let dissection = dissect(&frame);

@@ -404,7 +404,7 @@ pub(super) const MAX_UDP_PAYLOAD: usize = u16::MAX as usize - Ipv4Header::MIN_LE
 const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::vec;
     use std::vec::Vec;
@@ -430,7 +430,8 @@ mod tests {
 
     const PAYLOAD: [u8; 20] = [0x5a; 20];
 
-    fn encap(v6: bool, vlan: Option<u16>) -> Encap {
+    /// Of a frame from one host to another.
+    pub(in crate::wire) fn encap(v6: bool, vlan: Option<u16>) -> Encap {
         let address = |last: u8| match v6 {
             true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
             false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),

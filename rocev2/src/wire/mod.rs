@@ -345,21 +345,9 @@ mod tests {
     use super::*;
     use crate::psn::Psn;
     use core::convert::Infallible;
-    use core::net::{IpAddr, Ipv4Addr};
 
     fn encap() -> Encap {
-        Encap {
-            src_mac: Mac([2, 0, 0, 0, 0, 1]),
-            dst_mac: Mac([2, 0, 0, 0, 0, 2]),
-            vlan: None,
-            src: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
-            dst: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
-            traffic_class: 0,
-            hop_limit: 64,
-            ip_id: 0xffff,
-            flow_label: 0,
-            src_port: 0xc132,
-        }
+        Encap { ip_id: 0xffff, ..encap::tests::encap(false, None) }
     }
 
     fn push(writer: &mut UnitWriter<'_>, psn: u32, payload: &[u8]) {

@@ -54,6 +54,8 @@ pub(super) const CQ: &[Function] = &[
             either(STATUS_INVALID_PARAMETER),
             RESOURCES,
             either(STATUS_BUFFER_OVERFLOW).sister(),
+            // It has overrun.
+            either(STATUS_INVALID_DEVICE_STATE).ours(),
         ],
     )
     .checked(),

@@ -63,6 +63,8 @@ const REMOTE: &[Documented] = &[
     QP_FAULT,
     entry(STATUS_IO_TIMEOUT),
     entry(STATUS_REMOTE_RESOURCES),
+    // The address of this side was taken away.
+    entry(STATUS_NETWORK_UNREACHABLE).ours(),
 ];
 /// What a request that concerns only this side may meet.
 const LOCAL: &[Documented] = &[DONE, FLUSHED, entry(STATUS_INVALID_DEVICE_REQUEST), NO_QP_FAULT];

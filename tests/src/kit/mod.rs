@@ -14,7 +14,7 @@ pub mod raw;
 pub mod safe;
 mod wire;
 
-pub use net::{ADDRESSES, Net, joined};
+pub use net::{ADDRESSES, Net, OpenedBy, joined, open_by};
 pub use safe::{Connected, Connection, Side, status};
 pub use wire::{Fate, Wire};
 

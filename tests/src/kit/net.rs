@@ -10,8 +10,20 @@ use driver::{Provider, ProviderConfig};
 use ndk_consumer::{Adapter, Listener, Opener, Qp, QpConfig};
 use netadapter_glue::Edge;
 use netadapter_glue::memory::{MemoryConfig, pair};
+use rocev2::env::Duration;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+/// Opens a provider's adapters.
+pub type OpenedBy = fn(Arc<Provider>) -> Arc<dyn Opener>;
+
+static OPENED_BY: OnceLock<OpenedBy> = OnceLock::new();
+
+/// From here on `opener` opens the adapters of every [`Net`] of this process: a suite may stand between its tests and
+/// the tables.
+pub fn open_by(opener: OpenedBy) {
+    assert!(OPENED_BY.set(opener).is_ok(), "one suite in a process");
+}
 
 /// Where the hosts are, unless a test wants them elsewhere.
 pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
@@ -51,21 +63,22 @@ impl Net {
         Self::over(joined(), addresses, change)
     }
 
+    /// On IPv4, with hosts that give up within a fraction of a second.
+    pub fn impatient() -> Self {
+        Self::with_config(ADDRESSES, |config| {
+            config.cm.first_resend = Duration::from_millis(20);
+            config.cm.connect_limit = Duration::from_millis(200);
+            config.cm.disconnect_limit = Duration::from_millis(200);
+            config.ack_timeout_code = 8;
+            config.retry_count = 1;
+        })
+    }
+
     /// On edges that reach each other.
     pub fn over(
         edges: [Box<dyn Edge + Send>; 2],
         addresses: [&str; 2],
         change: impl Fn(&mut ProviderConfig),
-    ) -> Self {
-        Self::opened_by(edges, addresses, change, |provider| provider)
-    }
-
-    /// The same, where something of the test's opens the adapters.
-    pub fn opened_by(
-        edges: [Box<dyn Edge + Send>; 2],
-        addresses: [&str; 2],
-        change: impl Fn(&mut ProviderConfig),
-        opener: impl Fn(Arc<Provider>) -> Arc<dyn Opener>,
     ) -> Self {
         let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
         let wires = [Wire::default(), Wire::default()];
@@ -76,6 +89,7 @@ impl Net {
         };
         let [first, second] = edges;
         let providers = [start(first, 0), start(second, 1)];
+        let opener = OPENED_BY.get().copied().unwrap_or(|provider| provider);
         let openers = providers.each_ref().map(|provider| opener(Arc::clone(provider)));
         let adapters = openers.each_ref().map(|opener| Adapter::open(Arc::clone(opener)).unwrap());
         Self { adapters, providers, addresses, wires, openers }

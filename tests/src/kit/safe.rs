@@ -62,6 +62,11 @@ impl Side {
         all
     }
 
+    /// The types and statuses of the next completions.
+    pub fn ends(&self, count: usize) -> Vec<(NDK_OPERATION_TYPE, NTSTATUS)> {
+        self.results(count).iter().map(|result| (result.Type, result.Status)).collect()
+    }
+
     /// The statuses of the next completions.
     pub fn statuses(&self, count: usize) -> Vec<NTSTATUS> {
         self.results(count).iter().map(|result| result.Status).collect()

@@ -1,6 +1,6 @@
 //! The fate of what a host sends, decided by a test.
 
-use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
+use netadapter_glue::{Edge, EdgeError, Transmit, forward_edge};
 use std::sync::{Arc, Mutex};
 
 /// What becomes of a frame.
@@ -43,15 +43,7 @@ struct Judged {
 }
 
 impl Edge for Judged {
-    forward_edge!(self => self.edge);
-
-    fn receive(
-        &mut self,
-        budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
-    ) -> Result<usize, EdgeError> {
-        self.edge.receive(budget, sink)
-    }
+    forward_edge!(self => self.edge, receive);
 
     fn transmit(
         &mut self,

@@ -183,7 +183,7 @@ mod tests {
     use crate::cli::{Cli, Command, Run};
     use crate::rping;
     use clap::Parser;
-    use netadapter_glue::{EdgeError, Received, Transmit, forward_edge};
+    use netadapter_glue::{EdgeError, Received, forward_edge};
     use rocev2::wire::mad::{CmMessage, parse_mad};
     use rocev2::wire::{Packet, UnitWriter};
     use std::convert::Infallible;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     impl<E: Edge> Edge for Liar<E> {
-        forward_edge!(self => self.edge);
+        forward_edge!(self => self.edge, transmit);
 
         fn receive(
             &mut self,
@@ -215,14 +215,6 @@ mod tests {
                     None => sink(received),
                 }
             })
-        }
-
-        fn transmit(
-            &mut self,
-            budget: usize,
-            fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
-        ) -> Result<usize, EdgeError> {
-            self.edge.transmit(budget, fill)
         }
     }
 
@@ -243,7 +235,7 @@ mod tests {
     struct Narrow<E>(E);
 
     impl<E: Edge> Edge for Narrow<E> {
-        forward_edge!(self => self.0);
+        forward_edge!(self => self.0, transmit);
 
         fn receive(
             &mut self,
@@ -255,14 +247,6 @@ mod tests {
                     sink(received);
                 }
             })
-        }
-
-        fn transmit(
-            &mut self,
-            budget: usize,
-            fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
-        ) -> Result<usize, EdgeError> {
-            self.0.transmit(budget, fill)
         }
     }
 
@@ -297,7 +281,7 @@ mod tests {
     struct Unconfirmed<E>(E);
 
     impl<E: Edge> Edge for Unconfirmed<E> {
-        forward_edge!(self => self.0);
+        forward_edge!(self => self.0, transmit);
 
         fn receive(
             &mut self,
@@ -312,14 +296,6 @@ mod tests {
                     sink(received);
                 }
             })
-        }
-
-        fn transmit(
-            &mut self,
-            budget: usize,
-            fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
-        ) -> Result<usize, EdgeError> {
-            self.0.transmit(budget, fill)
         }
     }
 

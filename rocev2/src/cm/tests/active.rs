@@ -153,7 +153,7 @@ fn cm_12_a_duplicate_rep_is_answered_with_rtu() {
 
 /// Our consumer has no deadline to confirm: P is told to wait.
 #[test]
-fn a_duplicate_rep_before_confirm_is_told_to_wait() {
+fn a_duplicate_rep_before_confirm_is_answered_by_mra() {
     each_family(|mut bench| {
         let (conn, d_id) = bench.connected();
         for _ in 0..10 {

@@ -180,7 +180,7 @@ fn cm_05_a_rejected_id_is_stale_in_another_req() {
 }
 
 #[test]
-fn cm_06_07_a_duplicate_req_is_told_to_wait() {
+fn cm_06_07_a_duplicate_req_is_answered_by_mra() {
     each_family(|mut bench| {
         bench.requested();
         for _ in 0..3 {

@@ -358,7 +358,7 @@ fn release_withdraws_what_was_not_taken() {
 /// Messages that wait to be sent over a lost path never leave, replies to unknown hosts included; messages
 /// for other paths do.
 #[test]
-fn what_waits_for_a_lost_path_is_not_sent() {
+fn messages_that_wait_for_a_lost_path_are_not_sent() {
     let mut bench = Bench::v4(config());
     let params = bench.connect_values();
     let conn = bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();

@@ -61,7 +61,7 @@ fn cnps(world: &World, node: usize) -> usize {
 }
 
 #[test]
-fn what_is_marked_is_notified_once_in_50_us() {
+fn marked_packets_bring_one_cnp_in_50_us() {
     for v6 in [false, true] {
         let (mut world, [client, _], _) = World::connected(v6);
         let start = world.now;
@@ -167,7 +167,7 @@ fn acknowledgements_do_not_wait_for_a_pace() {
 }
 
 #[test]
-fn marked_answers_slow_who_gives_them() {
+fn marked_read_responses_slow_the_responder() {
     let (mut world, [client, server], _) = World::connected(false);
     let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
     world.post(client, 1, read, 20_000);
@@ -215,7 +215,7 @@ fn loss_slows_down_where_nothing_is_marked() {
 }
 
 #[test]
-fn answers_asked_for_again_slow_who_gives_them() {
+fn read_responses_requested_again_slow_the_responder() {
     let (mut world, [client, server], _) = World::connected(false);
     world.post(client, 1, SendOp::Read { va: BASE, rkey: world.keys[1] }, 20_000);
     world.transmit(0);
@@ -227,7 +227,7 @@ fn answers_asked_for_again_slow_who_gives_them() {
 }
 
 #[test]
-fn a_notification_by_a_stranger_or_to_one_who_does_not_care_is_silent() {
+fn a_cnp_from_elsewhere_or_without_congestion_control_is_dropped() {
     for (configs, last, reason) in [
         (off(), 1, DropReason::Congestion),
         ([config(false, 0), config(false, 1)], 9, DropReason::AddressMismatch),

@@ -33,7 +33,7 @@ fn refused(world: &mut World, frame: &[u8], change: impl Fn(&mut Packet<'_>)) ->
 /// CA17-24, IBTA ch. 9, Packet Header Validation: partition, destination, transport and Q_Key come
 /// before the queue pair, and what fails is silent.
 #[test]
-fn what_is_not_for_a_queue_pair_is_counted_and_silent() {
+fn packets_for_no_queue_pair_are_counted_and_not_answered() {
     let (mut world, frame, _) = written();
     let world = &mut world;
     assert_eq!(refused(world, &frame, |packet| packet.bth.pkey = 0x7ffe), DropReason::PKey);

@@ -158,7 +158,7 @@ fn a_peer_that_moves_early_or_twice_is_doubted() {
 
 /// Nor does a connection begin there: the address may go while the way is asked for.
 #[test]
-fn nobody_connects_from_a_lost_address() {
+fn no_connect_leaves_from_a_lost_address() {
     let mut world = World::new(false);
     let (qpn, local) = (world.qp(0), address(false, 0));
     let port = world.devices[0].bind_port(local, 0).unwrap();
@@ -198,7 +198,7 @@ fn no_farewell_leaves_from_a_lost_address() {
 
 /// So is one that does not answer a REQ, which follows the path as data does.
 #[test]
-fn a_connect_that_nobody_answers_is_a_doubt() {
+fn an_unanswered_connect_doubts_the_path() {
     let mut world = World::new(false);
     let client = world.qp(0);
     world.listen(false);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_at_a_loss_is_lost_with_it() {
+    fn packets_in_flight_at_a_loss_are_of_that_loss() {
         let mut congestion = on();
         let mut lose = |us, loss| {
             let before = congestion.rate_mut().current(at(us)).unwrap_or(LINE);

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_nothing_to_send_has_saved_nothing() {
+    fn an_idle_sender_saves_no_tokens() {
         let mut rate = rate();
         rate.cut(at(0));
         rate.cut(at(CNP_INTERVAL));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_keeps_to_the_rate_and_a_late_sender_catches_up_a_little() {
+    fn sending_keeps_to_the_rate_and_a_late_sender_catches_up_a_little() {
         let mut rate = rate();
         rate.cut(at(0));
         // 5000 bytes at 625 MB/s take 8 us.

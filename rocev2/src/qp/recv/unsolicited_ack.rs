@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_ends_it_and_what_is_old_begins_it_anew() {
+    fn a_new_request_ends_it_and_a_duplicate_begins_it_anew() {
         let mut ack = UnsolicitedAck::new();
         let now = Instant::from_nanos(0);
         ack.arm(now);

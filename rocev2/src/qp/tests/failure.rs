@@ -20,7 +20,7 @@ fn request(status: WcStatus, psn: Psn) -> Option<Failure> {
 }
 
 #[test]
-fn a_nak_is_known_to_whom_it_came_and_to_who_sent_it() {
+fn a_nak_is_reported_at_both_ends() {
     let psn = Pair::new(1, CLEAN).psn(0, 0);
     let access = Refused { code: NakCode::RemoteAccess, psn, key: Some(KEY) };
     for op in [SendOp::Write { va: BASE, rkey: KEY }, SendOp::Read { va: BASE, rkey: KEY }] {

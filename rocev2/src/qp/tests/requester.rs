@@ -227,7 +227,7 @@ fn req_16_an_answer_of_the_wrong_kind_fails_its_own_request() {
 
 /// All queues share it, so that a small one may make it grow to twice of what the large ones need.
 #[test]
-fn what_completions_take_is_known_before() {
+fn the_room_of_completions_is_known_before() {
     let mut out = Completions::new(10);
     let sizes = [size_of::<Completion>(), size_of::<Released>()];
     for requests in [1, 64, 1, 8192, 3, 8192, 8192] {
@@ -561,7 +561,7 @@ fn a_peer_that_drops_gets_everything_from_the_gap_on_once() {
 /// Silence is no evidence: a probe is sent (RFC 8985, tail loss probe), and the packets that the peer turns
 /// out to have are not resent.
 #[test]
-fn after_silence_the_peer_is_asked() {
+fn after_silence_the_peer_is_probed() {
     let mut pair = long_send(10);
     pair.wait(0);
     let taken = pair.taken(0);
@@ -961,7 +961,7 @@ fn a_read_sent_twice_waits_no_longer_once_something_newer_is_answered() {
 }
 
 #[test]
-fn what_is_done_succeeds_though_a_copy_is_under_way_when_the_connection_ends() {
+fn a_read_with_its_data_succeeds_though_a_copy_is_in_flight_when_the_connection_ends() {
     let mut pair = reads(1024);
     pair.answer(0, GAP).unwrap();
     pair.wait(0);
@@ -995,7 +995,7 @@ fn req_06_an_answer_beyond_an_unfinished_read_is_remembered() {
 /// READ, READ, WRITE; the first response is lost, and the peer's ACK comes when the first READ was
 /// requested again.
 #[test]
-fn what_is_acknowledged_behind_a_read_is_not_sent_again() {
+fn requests_acknowledged_behind_a_read_are_not_resent() {
     let mut pair = Pair::new(10_000, CLEAN);
     let rkey = pair.nodes[1].key;
     let sgl = pair.nodes[0].sge(1000, 8);
@@ -1084,7 +1084,7 @@ fn an_answer_that_is_lost_again_before_a_pause_is_asked_for_after_it() {
 /// The same, and behind it stand a request that only takes effect here, once the READ is complete, and
 /// one that comes after.
 #[test]
-fn what_needs_no_packet_is_not_passed_after_a_pause() {
+fn a_request_without_packets_is_not_passed_after_a_pause() {
     let mut pair = Pair::new(10_000, CLEAN);
     let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 8));
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
@@ -1185,7 +1185,7 @@ fn a_hole_that_a_peer_does_not_answer_alone_is_asked_for_with_the_rest() {
 /// A SEND and two READs; the retransmission timeout resends the SEND, and then its first copy is
 /// acknowledged. That tells nothing about the READs, whose responses may be in flight: a probe is sent.
 #[test]
-fn what_follows_a_blind_resend_is_asked_for_first() {
+fn reads_behind_a_timed_out_request_are_probed_first() {
     let mut pair = Pair::new(10_000, CLEAN);
     let rkey = pair.nodes[1].key;
     let sgl = pair.nodes[0].sge(1000, 8);

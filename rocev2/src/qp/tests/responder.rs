@@ -158,7 +158,7 @@ fn a_gap_with_many_packets_behind_it_is_a_loss() {
 }
 
 #[test]
-fn what_was_named_and_comes_twice_makes_the_responder_patient() {
+fn duplicates_of_nakked_packets_widen_the_reorder_window() {
     let mut pair = ready(60);
     let mut waits = Vec::new();
     for at in (0..8).step_by(2) {
@@ -176,7 +176,7 @@ fn what_was_named_and_comes_twice_makes_the_responder_patient() {
 
 /// Buffered packets are checked in their turn: order, keys, length; and a READ gets its response then.
 #[test]
-fn what_is_held_is_judged_when_its_turn_comes() {
+fn buffered_packets_are_checked_in_their_turn() {
     let mut pair = ready(1);
     let bad = Ext::Reth(Reth { va: BASE, rkey: Rkey::new(1), len: 8 });
     pair.ask(1, Opcode::WriteOnly, bad, 8).unwrap();
@@ -202,7 +202,7 @@ fn what_is_held_is_judged_when_its_turn_comes() {
 }
 
 #[test]
-fn rnr_03_what_is_held_waits_for_its_receive() {
+fn rnr_03_a_buffered_packet_waits_for_its_receive() {
     let rnr = Syndrome::RnrNak(RnrTimer::new(12));
     let mut pair = ready(1);
     for at in [1, 2, 0] {

@@ -1,9 +1,27 @@
 use super::*;
 use ndk_consumer::Invalidate;
 
+crate::tests! {
+    a_peer_reaches_exactly_what_is_registered_while_it_is
+    a_byte_outside_is_out_of_reach
+    rights_are_those_of_the_request
+    the_low_bits_of_the_base_may_stand_for_the_offset
+    the_largest_and_the_smallest_region
+    chains_are_queued_at_once_as_far_as_the_lists_reach
+    a_peer_invalidates_with_its_message
+    a_region_that_is_still_valid_is_not_registered_again
+    the_numbers_of_a_request_are_checked_inline_and_harm_nothing
+    a_region_is_initialized_once_and_within_the_limit
+    our_own_requests_use_the_region_and_a_read_may_end_it
+    sends_and_receives_go_through_the_region_in_queue_order
+    pages_that_were_released_are_out_of_reach
+    a_region_is_closed_in_every_state
+    the_privileged_token_is_for_our_own_requests_only
+    an_address_of_no_mapping_fails_the_request
+}
+
 const DEFER: u32 = NDK_OP_FLAG_DEFER;
 
-#[test]
 fn a_peer_reaches_exactly_what_is_registered_while_it_is() {
     for (skip, len) in [(0, 3 * PAGE_SIZE), (0x123, 2 * PAGE_SIZE), (4095, 2), (0, 1)] {
         let pair = Pair::new();
@@ -20,14 +38,13 @@ fn a_peer_reaches_exactly_what_is_registered_while_it_is() {
         assert_eq!(pair.read(last, 1), STATUS_SUCCESS);
         assert_eq!(pair.client.bytes(1000, 1), mapped.bytes(len - 1, 1));
         pair.server.qp.invalidate(4, Invalidate::Region(&frmr), 0).unwrap();
-        assert_eq!(kinds(&pair.server, 1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
+        assert_eq!(pair.server.ends(1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
         pair.client.mr.buffer().write(0, &[0xaa]);
         assert_eq!(pair.write(frmr.remote(mapped.base()), 1), STATUS_ACCESS_VIOLATION);
         assert_eq!(mapped.bytes(0, 1), [0]);
     }
 }
 
-#[test]
 fn a_byte_outside_is_out_of_reach() {
     for (before, after) in [(1, 0), (0, 1)] {
         let pair = Pair::new();
@@ -41,7 +58,6 @@ fn a_byte_outside_is_out_of_reach() {
     }
 }
 
-#[test]
 fn rights_are_those_of_the_request() {
     for (flags, write, read) in [
         (NDK_OP_FLAG_ALLOW_REMOTE_READ, STATUS_ACCESS_VIOLATION, STATUS_SUCCESS),
@@ -63,7 +79,6 @@ fn rights_are_those_of_the_request() {
     }
 }
 
-#[test]
 fn the_low_bits_of_the_base_may_stand_for_the_offset() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0x321, 5000), pair.server.pd.create_frmr(16, true).unwrap());
@@ -82,7 +97,6 @@ fn the_low_bits_of_the_base_may_stand_for_the_offset() {
     assert_eq!(mapped.bytes(0, 100), pair.client.bytes(0, 100));
 }
 
-#[test]
 fn the_largest_and_the_smallest_region() {
     let pair = Pair::new();
     let pages = pair.net.adapters[1].info().unwrap().FRMRPageCount;
@@ -106,7 +120,6 @@ fn the_largest_and_the_smallest_region() {
     assert_eq!(pair.write(empty.remote(BASE), 1), STATUS_ACCESS_VIOLATION);
 }
 
-#[test]
 fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
     let pair = Pair::new();
     let frmr = pair.server.pd.create_frmr(4, true).unwrap();
@@ -122,7 +135,7 @@ fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
         assert_eq!(status(more), STATUS_INSUFFICIENT_RESOURCES);
         let (registered, invalidated) = (NdkOperationTypeFastRegister, NdkOperationTypeInvalidate);
         let both = [(registered, STATUS_SUCCESS), (invalidated, STATUS_SUCCESS)];
-        assert_eq!(kinds(server, 8), [both; 4].concat());
+        assert_eq!(server.ends(8), [both; 4].concat());
     }
     // The last of a chain stays, and only that.
     for (mapped, last) in [(&buffers[0], false), (&buffers[3], true)] {
@@ -141,7 +154,6 @@ fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
     assert_eq!(buffers[0].bytes(0, 1000), vec![0; 1000]);
 }
 
-#[test]
 fn a_peer_invalidates_with_its_message() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -151,7 +163,7 @@ fn a_peer_invalidates_with_its_message() {
         pair.server.qp.receive(round, &[pair.server.mr.sge(0..10)]).unwrap();
         let data = [pair.client.mr.sge(0..10)];
         pair.client.qp.send_and_invalidate(round, &data, 0, frmr.remote_token()).unwrap();
-        assert_eq!(kinds(&pair.client, 1), [(NdkOperationTypeSend, STATUS_SUCCESS)]);
+        assert_eq!(pair.client.ends(1), [(NdkOperationTypeSend, STATUS_SUCCESS)]);
         let [got] = pair.server.results(1)[..] else { panic!("one completion") };
         assert_eq!(got.Type, NdkOperationTypeReceiveAndInvalidate);
         assert_eq!((got.Status, got.BytesTransferred), (STATUS_SUCCESS, 10));
@@ -160,10 +172,9 @@ fn a_peer_invalidates_with_its_message() {
     // What is invalid already cannot be invalidated, and the QP ends with the attempt.
     pair.server.qp.invalidate(7, Invalidate::Region(&frmr), NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
     let ended = (NdkOperationTypeInvalidate, STATUS_INVALID_DEVICE_REQUEST);
-    assert_eq!(kinds(&pair.server, 1), [ended]);
+    assert_eq!(pair.server.ends(1), [ended]);
 }
 
-#[test]
 fn a_region_that_is_still_valid_is_not_registered_again() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -181,7 +192,6 @@ fn a_region_that_is_still_valid_is_not_registered_again() {
     );
 }
 
-#[test]
 fn the_numbers_of_a_request_are_checked_inline_and_harm_nothing() {
     let pair = Pair::new();
     let (mapped, frmr) =
@@ -232,7 +242,6 @@ fn the_numbers_of_a_request_are_checked_inline_and_harm_nothing() {
     }
 }
 
-#[test]
 fn a_region_is_initialized_once_and_within_the_limit() {
     let net = Net::new();
     let side = net.side(0);
@@ -245,7 +254,6 @@ fn a_region_is_initialized_once_and_within_the_limit() {
     assert_ne!(token, side.pd.create_frmr(1, true).unwrap().local_token());
 }
 
-#[test]
 fn our_own_requests_use_the_region_and_a_read_may_end_it() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(100, 9000), pair.server.pd.create_frmr(4, false).unwrap());
@@ -258,7 +266,7 @@ fn our_own_requests_use_the_region_and_a_read_may_end_it() {
         let remote = client.mr.remote(round * 50);
         let flags = NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE;
         server.qp.read(2, &sink, remote, flags).unwrap();
-        assert_eq!(kinds(server, 1), [(NdkOperationTypeRead, STATUS_SUCCESS)]);
+        assert_eq!(server.ends(1), [(NdkOperationTypeRead, STATUS_SUCCESS)]);
         assert_eq!(mapped.bytes(0, 9000), client.bytes(round * 50, 9000));
     }
     // It is invalid now.
@@ -267,7 +275,6 @@ fn our_own_requests_use_the_region_and_a_read_may_end_it() {
     assert_eq!(server.statuses(1), [STATUS_ACCESS_VIOLATION]);
 }
 
-#[test]
 fn sends_and_receives_go_through_the_region_in_queue_order() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(7, 9000), pair.server.pd.create_frmr(4, false).unwrap());
@@ -286,12 +293,11 @@ fn sends_and_receives_go_through_the_region_in_queue_order() {
     server.qp.send(3, &[frmr.sge(mapped.base(), 9000)], DEFER).unwrap();
     server.qp.invalidate(4, Invalidate::Region(&frmr), 0).unwrap();
     let ended = [NdkOperationTypeSend, NdkOperationTypeInvalidate];
-    assert_eq!(kinds(server, 2), ended.map(|kind| (kind, STATUS_SUCCESS)));
+    assert_eq!(server.ends(2), ended.map(|kind| (kind, STATUS_SUCCESS)));
     assert_eq!(client.statuses(1), [STATUS_SUCCESS]);
     assert_eq!(client.bytes(100_000, 9000), client.bytes(0, 9000));
 }
 
-#[test]
 fn pages_that_were_released_are_out_of_reach() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -306,7 +312,6 @@ fn pages_that_were_released_are_out_of_reach() {
     assert!(!pair.write(frmr.remote(base), 100).is_success());
 }
 
-#[test]
 fn a_region_is_closed_in_every_state() {
     // Mapped: its key ends.
     let pair = Pair::new();
@@ -338,7 +343,6 @@ fn a_region_is_closed_in_every_state() {
     drop(server.pd.create_frmr(0, false).unwrap());
 }
 
-#[test]
 fn the_privileged_token_is_for_our_own_requests_only() {
     let pair = Pair::new();
     let mapped = pair.map(0x800, 9000);
@@ -364,7 +368,6 @@ fn the_privileged_token_is_for_our_own_requests_only() {
     assert_eq!(pair.write(Remote { address, token }, 1), STATUS_ACCESS_VIOLATION);
 }
 
-#[test]
 fn an_address_of_no_mapping_fails_the_request() {
     for shift in [-1, 1] {
         let pair = Pair::new();

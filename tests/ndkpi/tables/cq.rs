@@ -6,6 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+crate::tests! {
+    a_resize_keeps_what_is_there_in_order
+    a_smaller_cq_overruns_sooner_and_a_larger_later
+    a_resize_meets_a_poll
+    moderation_by_count_waits_for_the_count
+    moderation_by_time_waits_for_the_time
+    moderation_that_nothing_ends_is_refused
+    an_overrun_is_told_whatever_the_moderation
+    a_resize_below_the_count_ends_a_wait_that_nothing_would
+    arming_inside_the_callback_misses_nothing_and_overlaps_nothing
+    a_failed_completion_satisfies_a_solicited_arm
+    no_array_takes_nothing
+}
+
 fn contexts(cq: &Cq, count: usize) -> Vec<usize> {
     let mut results = vec![NDK_RESULT::EMPTY; count];
     let taken = cq.results(&mut results);
@@ -19,7 +33,6 @@ fn fill(qp: &Qp, side: &Side, range: std::ops::Range<usize>, adapter: &Arc<Adapt
     turn(adapter);
 }
 
-#[test]
 fn a_resize_keeps_what_is_there_in_order() {
     let net = Net::new();
     let side = net.side(0);
@@ -43,7 +56,6 @@ fn a_resize_keeps_what_is_there_in_order() {
     cq.resize(limit).unwrap();
 }
 
-#[test]
 fn a_smaller_cq_overruns_sooner_and_a_larger_later() {
     let net = Net::new();
     let side = net.side(0);
@@ -70,7 +82,6 @@ fn a_smaller_cq_overruns_sooner_and_a_larger_later() {
 
 /// Goal: resizing loses, repeats and reorders nothing while another thread polls.
 /// Method: one thread makes completions, one changes the depth, one polls.
-#[test]
 fn a_resize_meets_a_poll() {
     const ALL: usize = 20_000;
     let net = Net::new();
@@ -109,7 +120,6 @@ fn a_resize_meets_a_poll() {
     assert_eq!(contexts(&cq, 1), []);
 }
 
-#[test]
 fn moderation_by_count_waits_for_the_count() {
     let net = Net::new();
     let side = net.side(0);
@@ -135,7 +145,6 @@ fn moderation_by_count_waits_for_the_count() {
     assert!(cq.wait_notification(1, PATIENCE).unwrap());
 }
 
-#[test]
 fn moderation_by_time_waits_for_the_time() {
     let net = Net::new();
     let side = net.side(0);
@@ -166,7 +175,6 @@ fn moderation_by_time_waits_for_the_time() {
     assert!(cq.wait_notification(3, PATIENCE).unwrap());
 }
 
-#[test]
 fn moderation_that_nothing_ends_is_refused() {
     let net = Net::new();
     let cq = net.adapters[0].create_cq(64).unwrap();
@@ -181,7 +189,6 @@ fn moderation_that_nothing_ends_is_refused() {
     assert_eq!(net.adapters[0].info().unwrap().AdapterFlags & wanted, wanted);
 }
 
-#[test]
 fn an_overrun_is_told_whatever_the_moderation() {
     let net = Net::new();
     let side = net.side(0);
@@ -193,7 +200,6 @@ fn an_overrun_is_told_whatever_the_moderation() {
     assert_eq!(status(cq.wait_notification(0, PATIENCE)), STATUS_BUFFER_OVERFLOW);
 }
 
-#[test]
 fn a_resize_below_the_count_ends_a_wait_that_nothing_would() {
     let net = Net::new();
     let side = net.side(0);
@@ -208,7 +214,6 @@ fn a_resize_below_the_count_ends_a_wait_that_nothing_would() {
 }
 
 /// As Microsoft's sample does it: poll until nothing comes, arm again, all inside the callback.
-#[test]
 fn arming_inside_the_callback_misses_nothing_and_overlaps_nothing() {
     const ALL: usize = 5_000;
     let net = Net::new();
@@ -253,7 +258,6 @@ fn arming_inside_the_callback_misses_nothing_and_overlaps_nothing() {
     }
 }
 
-#[test]
 fn a_failed_completion_satisfies_a_solicited_arm() {
     let net = Net::new();
     let side = net.side(0);
@@ -265,7 +269,6 @@ fn a_failed_completion_satisfies_a_solicited_arm() {
     assert!(cq.wait_notification(0, PATIENCE).unwrap());
 }
 
-#[test]
 fn no_array_takes_nothing() {
     let net = Net::new();
     let side = net.side(0);

@@ -3,11 +3,21 @@ use ndk_consumer::{Invalidate, Mr, Mw};
 use std::ops::Range;
 use tests::kit::raw::{Object, start};
 
+crate::tests! {
+    a_window_gives_its_rights_to_its_part_until_it_is_invalidated
+    bounds_and_rights_of_a_window_hold
+    a_window_gives_what_its_region_does_not_give_to_peers
+    what_cannot_be_bound_is_told_inline_or_ends_the_connection
+    a_window_on_a_fast_registered_region_ends_with_the_mapping
+    a_window_ends_with_its_region
+    a_region_is_closed_after_the_window_that_is_bound_to_it
+}
+
 impl Pair {
     /// Binds a window to a part of the server's region, and waits until it is done.
     fn bind(&self, mr: &Mr, mw: &Mw, range: Range<usize>, flags: u32) -> NTSTATUS {
         self.server.qp.bind(1, mr, mw, range, flags).unwrap();
-        let [(kind, status)] = kinds(&self.server, 1)[..] else { panic!("one completion") };
+        let [(kind, status)] = self.server.ends(1)[..] else { panic!("one completion") };
         assert_eq!(kind, NdkOperationTypeBind);
         status
     }
@@ -20,7 +30,6 @@ impl Pair {
     }
 }
 
-#[test]
 fn a_window_gives_its_rights_to_its_part_until_it_is_invalidated() {
     let pair = Pair::new();
     pair.client.fill(3);
@@ -45,7 +54,7 @@ fn a_window_gives_its_rights_to_its_part_until_it_is_invalidated() {
             assert_eq!(got.TypeSpecificCompletionOutput, token as usize);
         } else {
             pair.server.qp.invalidate(2, Invalidate::Window(&mw), 0).unwrap();
-            assert_eq!(kinds(&pair.server, 1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
+            assert_eq!(pair.server.ends(1), [(NdkOperationTypeInvalidate, STATUS_SUCCESS)]);
         }
     }
     assert_eq!(
@@ -54,7 +63,6 @@ fn a_window_gives_its_rights_to_its_part_until_it_is_invalidated() {
     );
 }
 
-#[test]
 fn bounds_and_rights_of_a_window_hold() {
     let (read, write) = (NDK_OP_FLAG_ALLOW_REMOTE_READ, NDK_OP_FLAG_ALLOW_REMOTE_WRITE);
     for (flags, shift, len, is_write) in [
@@ -71,7 +79,6 @@ fn bounds_and_rights_of_a_window_hold() {
     }
 }
 
-#[test]
 fn a_window_gives_what_its_region_does_not_give_to_peers() {
     let pair = Pair::new();
     let local = pair.server.pd.register(Buffer::new(100), NDK_MR_FLAG_ALLOW_LOCAL_WRITE).unwrap();
@@ -88,7 +95,6 @@ fn a_window_gives_what_its_region_does_not_give_to_peers() {
     assert_eq!(pair.read(other.remote(fixed.remote(0).address), 100), STATUS_SUCCESS);
 }
 
-#[test]
 fn what_cannot_be_bound_is_told_inline_or_ends_the_connection() {
     let pair = Pair::new();
     let (server, qp) = (&pair.server, &pair.server.qp);
@@ -115,7 +121,6 @@ fn what_cannot_be_bound_is_told_inline_or_ends_the_connection() {
     assert_eq!(pair.server.statuses(1), [STATUS_INVALID_DEVICE_REQUEST]);
 }
 
-#[test]
 #[allow(unsafe_code, reason = "the wrapper binds to registered regions only")]
 fn a_window_on_a_fast_registered_region_ends_with_the_mapping() {
     for remap in [false, true] {
@@ -155,7 +160,6 @@ fn a_window_on_a_fast_registered_region_ends_with_the_mapping() {
     }
 }
 
-#[test]
 fn a_window_ends_with_its_region() {
     let pair = Pair::new();
     let region = pair.server.pd.register(Buffer::new(100), NDK_MR_FLAG_ALLOW_REMOTE_WRITE).unwrap();
@@ -170,7 +174,6 @@ fn a_window_ends_with_its_region() {
     assert_eq!(pair.write(remote, 100), STATUS_ACCESS_VIOLATION);
 }
 
-#[test]
 fn a_region_is_closed_after_the_window_that_is_bound_to_it() {
     let pair = Pair::new();
     let deregister = |mr: Object<NDK_MR>| start(|then| mr.deregister(then)).recv_timeout(PATIENCE);

@@ -2,7 +2,13 @@ use super::*;
 use std::ptr::null_mut;
 use tests::kit::raw::request;
 
-#[test]
+crate::tests! {
+    the_adapter_tells_the_truth
+    every_limit_survives_a_narrower_integer
+    the_limits_of_bytes_are_kept
+    instances_live_and_end_apart
+}
+
 fn the_adapter_tells_the_truth() {
     let net = Net::new();
     let adapter = &net.adapters[0];
@@ -13,6 +19,7 @@ fn the_adapter_tells_the_truth() {
     // What it says it takes, it takes, and nothing beyond.
     let side = net.side(0);
     let cq = adapter.create_cq(info.MaxCqDepth).unwrap();
+    assert_eq!(status(adapter.create_cq(info.MaxCqDepth + 1)), STATUS_INVALID_PARAMETER);
     let largest = QpConfig {
         receive_depth: info.MaxReceiveQueueDepth,
         initiator_depth: info.MaxInitiatorQueueDepth,
@@ -49,7 +56,6 @@ fn survives(limit: u64, bits: u32, floor: u64) {
 /// Goal: a consumer that keeps a limit in a `ULONG`, a `LONG` or, a queue's, in a `USHORT` works with
 /// a limit that is as useful.
 /// Method: the lowest value that is still useful, for each field; the list names all of them.
-#[test]
 fn every_limit_survives_a_narrower_integer() {
     let NDK_ADAPTER_INFO {
         Version: _,
@@ -127,7 +133,6 @@ fn endless(len: usize) -> Vec<MDL> {
 }
 
 /// What is over a limit of bytes is refused, and what is at it is taken.
-#[test]
 fn the_limits_of_bytes_are_kept() {
     let net = Net::new();
     let info = net.adapters[0].info().unwrap();
@@ -153,7 +158,6 @@ fn the_limits_of_bytes_are_kept() {
     wait(|then| mr.close(then));
 }
 
-#[test]
 fn instances_live_and_end_apart() {
     let net = Net::new();
     let (first, second) = (net.open(0), net.open(0));
@@ -168,36 +172,4 @@ fn instances_live_and_end_apart() {
     other.qp.receive(6, &[other.mr.sge(0..1)]).unwrap();
     other.qp.flush();
     assert_eq!(other.statuses(1), [STATUS_CANCELLED]);
-}
-
-#[test]
-fn no_extension_is_offered_by_any_object() {
-    let net = Net::new();
-    let connection = net.connect();
-    let side = &connection.sides[0];
-    let endpoint = net.adapters[0].share(net.at(0, 0)).unwrap();
-    let id = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
-    let mut extension = NDK_EXTENSION_INTERFACE { Dispatch: null_mut() };
-    macro_rules! asks {
-        ($($object:expr),+) => {$({
-            let object = $object;
-            // SAFETY: the object is open.
-            let query = unsafe { (*(*object).Dispatch.get().read()).NdkQueryExtension };
-            let version = Adapter::VERSION;
-            // SAFETY: as above; the extension is ours.
-            let status = unsafe { query(object.cast(), &id, version, &mut extension) };
-            assert_eq!(status, STATUS_NOT_SUPPORTED);
-        })+};
-    }
-    asks!(
-        net.adapters[0].as_ptr(),
-        side.cq.as_ptr(),
-        side.pd.as_ptr(),
-        side.mr.as_ptr(),
-        side.qp.as_ptr(),
-        connection.connectors[0].as_ptr(),
-        connection.listener.as_ptr(),
-        endpoint.as_ptr()
-    );
-    assert!(extension.Dispatch.is_null());
 }

@@ -1,6 +1,13 @@
 use super::*;
 use ndk_consumer::Mr;
-use tests::kit::raw::{Object, start};
+use tests::kit::raw::{Object, request, start};
+
+crate::tests! {
+    a_registration_grants_what_its_flags_say
+    a_region_of_no_bytes_is_a_region
+    a_region_may_be_deregistered_under_its_requests
+    each_kind_of_region_has_its_own_calls
+}
 
 impl Pair {
     /// A region of the server with these rights.
@@ -9,7 +16,6 @@ impl Pair {
     }
 }
 
-#[test]
 fn a_registration_grants_what_its_flags_say() {
     let (read, write) = (NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
     let (ok, no) = (STATUS_SUCCESS, STATUS_ACCESS_VIOLATION);
@@ -40,7 +46,6 @@ fn a_registration_grants_what_its_flags_say() {
     }
 }
 
-#[test]
 fn a_region_of_no_bytes_is_a_region() {
     let pair = Pair::new();
     let region = pair.region(0, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
@@ -49,7 +54,6 @@ fn a_region_of_no_bytes_is_a_region() {
     assert_eq!(pair.write(region.remote(0), 1), STATUS_ACCESS_VIOLATION);
 }
 
-#[test]
 fn a_region_may_be_deregistered_under_its_requests() {
     let pair = Pair::new();
     let region = pair.region(100, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
@@ -67,7 +71,6 @@ fn a_region_may_be_deregistered_under_its_requests() {
     assert_ne!(again.remote_token(), token);
 }
 
-#[test]
 fn each_kind_of_region_has_its_own_calls() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(1, true).unwrap());
@@ -78,4 +81,9 @@ fn each_kind_of_region_has_its_own_calls() {
     let ended = start(|then| raw.deregister(then)).recv_timeout(PATIENCE);
     assert_eq!(ended, Ok(STATUS_INVALID_DEVICE_REQUEST));
     pair.fast_register(&frmr, &mapped);
+    let plain = Object(pair.server.mr.as_ptr());
+    let ended = request(|done, context| {
+        tests::call!(plain, NdkInitializeFastRegisterMr, 1, TRUE, done, context)
+    });
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(STATUS_INVALID_DEVICE_REQUEST));
 }

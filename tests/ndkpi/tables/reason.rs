@@ -6,6 +6,13 @@ use ndk_consumer::{ReadLimits, Remote};
 use std::sync::mpsc::{Sender, channel};
 use tests::kit::raw::request;
 
+crate::tests! {
+    a_nak_is_named_at_both_ends
+    an_orderly_end_has_no_reason
+    a_lost_cq_is_a_reason
+    a_read_without_depth_is_refused_at_once
+}
+
 /// What happened, and of a NAK its code: remote access error.
 const RECEIVED_ACCESS: u32 = 0x12;
 const SENT_ACCESS: u32 = 0x22;
@@ -44,7 +51,6 @@ fn codes(side: &Side, count: usize) -> Vec<(NTSTATUS, u32)> {
 }
 
 /// Goal: each end of a connection that a NAK ended can tell whose NAK it was, and of which packet.
-#[test]
 fn a_nak_is_named_at_both_ends() {
     for client in [0, 1] {
         let net = Net::new();
@@ -71,7 +77,6 @@ fn a_nak_is_named_at_both_ends() {
 }
 
 /// An end that a consumer wanted needs no reason, for it or its peer.
-#[test]
 fn an_orderly_end_has_no_reason() {
     let net = Net::new();
     let sides = [net.side(0), net.side(1)];
@@ -87,7 +92,6 @@ fn an_orderly_end_has_no_reason() {
 }
 
 /// What a queue pair loses with its CQ is told by its other CQ.
-#[test]
 fn a_lost_cq_is_a_reason() {
     let net = Net::new();
     let side = net.side(0);
@@ -107,7 +111,6 @@ fn a_lost_cq_is_a_reason() {
 }
 
 /// A connection that was agreed on without READs of one side takes none from it, and goes on.
-#[test]
 fn a_read_without_depth_is_refused_at_once() {
     let net = Net::new();
     let sides = [net.side(0), net.side(1)];

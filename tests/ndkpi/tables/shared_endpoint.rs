@@ -2,6 +2,14 @@ use super::*;
 use ndk_consumer::Connector;
 use tests::kit::raw::start;
 
+crate::tests! {
+    several_connections_leave_from_one_port
+    an_endpoint_is_in_use_until_the_last_connection_is_closed
+    a_refused_attempt_lets_the_endpoint_go
+    only_an_own_address_can_be_shared
+    ephemeral_ports_come_to_an_end
+}
+
 /// Connects from a shared endpoint to a port of the second host.
 fn connect(
     net: &Net,
@@ -24,7 +32,6 @@ fn connect(
     (client, [active, passive])
 }
 
-#[test]
 fn several_connections_leave_from_one_port() {
     let net = Net::new();
     let local = net.at(0, 4000);
@@ -51,7 +58,6 @@ fn several_connections_leave_from_one_port() {
     assert_eq!(again(PORT), STATUS_CONNECTION_REFUSED);
 }
 
-#[test]
 fn an_endpoint_is_in_use_until_the_last_connection_is_closed() {
     let net = Net::new();
     let local = net.at(0, 4000);
@@ -91,7 +97,6 @@ fn an_endpoint_is_in_use_until_the_last_connection_is_closed() {
     drop(net.adapters[0].share(local).unwrap());
 }
 
-#[test]
 fn a_refused_attempt_lets_the_endpoint_go() {
     let net = Net::new();
     let side = net.side(0);
@@ -107,7 +112,6 @@ fn a_refused_attempt_lets_the_endpoint_go() {
     wait(|then| connector.close(then));
 }
 
-#[test]
 fn only_an_own_address_can_be_shared() {
     let net = Net::new();
     for address in ["10.0.0.2:1", "0.0.0.0:1", "[fd00::1]:1"] {
@@ -116,7 +120,6 @@ fn only_an_own_address_can_be_shared() {
     }
 }
 
-#[test]
 fn ephemeral_ports_come_to_an_end() {
     let net = Net::new();
     let mut all: Vec<Arc<ndk_consumer::SharedEndpoint>> = Vec::new();

@@ -1,7 +1,12 @@
 use super::*;
 
+crate::tests! {
+    sys_14_an_adapter_connects_to_itself
+    nobody_listens_on_the_own_address_either
+    a_busy_loopback_starves_nobody
+}
+
 /// Both ends of every operation on one adapter, with nothing else on the wire.
-#[test]
 fn sys_14_an_adapter_connects_to_itself() {
     for addresses in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
         let net = Net::with_addresses(addresses);
@@ -37,7 +42,6 @@ fn sys_14_an_adapter_connects_to_itself() {
     }
 }
 
-#[test]
 fn nobody_listens_on_the_own_address_either() {
     let net = Net::new();
     let side = net.side(0);
@@ -47,7 +51,6 @@ fn nobody_listens_on_the_own_address_either() {
 }
 
 /// Two ends that keep each other busy for ever leave room for the rest of the world.
-#[test]
 fn a_busy_loopback_starves_nobody() {
     let net = Net::new();
     let (client, server) = (net.side(0), net.side(0));

@@ -7,10 +7,13 @@ use super::*;
 use ndk_consumer::{Invalidate, SrqConfig};
 use tests::kit::PORT;
 
+crate::tests! {
+    connections_map_and_invalidate_side_by_side
+}
+
 const CONNECTIONS: usize = 4;
 const ROUNDS: usize = 200;
 
-#[test]
 fn connections_map_and_invalidate_side_by_side() {
     let net = Arc::new(Net::new());
     let domain = net.adapters[1].create_pd().unwrap();
@@ -47,7 +50,7 @@ fn connections_map_and_invalidate_side_by_side() {
                     server.qp.bind(2, &server.mr, &mw, 0..5000, REMOTE).unwrap();
                     // One receive for each message of anyone.
                     srq.receive(round, &[]).unwrap();
-                    assert_eq!(kinds(server, 1), [(NdkOperationTypeBind, STATUS_SUCCESS)]);
+                    assert_eq!(server.ends(1), [(NdkOperationTypeBind, STATUS_SUCCESS)]);
                     client.fill((number * 31 + round * 7 + 3) as u8);
                     let (data, token) = ([client.mr.sge(0..5000)], frmr.remote_token());
                     let window = mw.remote(server.mr.remote(0).address);

@@ -1,12 +1,20 @@
 //! What becomes of a connection when its way changes: neighbours, VLANs and addresses.
 
 use super::*;
+use ndk_consumer::{NdkError, Remote, Sge};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
 use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+crate::tests! {
+    a_peer_with_a_new_nic_is_found
+    a_forged_announcement_leads_nowhere
+    a_connection_ends_with_its_address
+    a_connect_is_tagged
+}
 
 type Mac = [u8; 6];
 
@@ -128,7 +136,6 @@ fn works(connection: &Connection) {
 
 /// The NIC of either end is replaced: what was on its way is lost, and the connection goes on as soon as
 /// the neighbour is found at its new address.
-#[test]
 fn a_peer_with_a_new_nic_is_found() {
     for moved in [0, 1] {
         let (net, lines) = net(["10.0.0.1", "10.0.0.2"], None);
@@ -153,7 +160,6 @@ fn arp(operation: u8, sender: [u8; 4], target: [u8; 4], to: Mac) -> Vec<u8> {
 
 /// Somebody on the link says to be the peer, in all ways that ARP has: the peer is asked, and not a single
 /// frame of the connection goes astray.
-#[test]
 fn a_forged_announcement_leads_nowhere() {
     let (net, [line, _]) = net(["10.0.0.1", "10.0.0.2"], None);
     let connection = net.connect();
@@ -186,19 +192,34 @@ fn a_forged_announcement_leads_nowhere() {
     assert_eq!(astray.count(), 0);
 }
 
+/// A request to the peer, with its memory.
+type Post = fn(&Qp, usize, Sge<'_>, Remote) -> Result<(), NdkError>;
+
+fn send(qp: &Qp, context: usize, sge: Sge<'_>, _: Remote) -> Result<(), NdkError> {
+    qp.send(context, &[sge], 0)
+}
+
+fn read(qp: &Qp, context: usize, sge: Sge<'_>, remote: Remote) -> Result<(), NdkError> {
+    qp.read(context, &[sge], remote, 0)
+}
+
+fn write(qp: &Qp, context: usize, sge: Sge<'_>, remote: Remote) -> Result<(), NdkError> {
+    qp.write(context, &[sge], remote, 0)
+}
+
 /// An address that is taken away ends its connections at once, with a status that says it, and nothing is
 /// sent from it any more.
-#[test]
 fn a_connection_ends_with_its_address() {
-    for addresses in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
+    let [v4, v6] = [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]];
+    for (addresses, post) in [(v4, send as Post), (v6, send), (v4, read), (v6, write)] {
         let (net, [line, _]) = net(addresses, None);
         let connection = net.connect();
         works(&connection);
-        let side = &connection.sides[0];
+        let [side, peer] = &connection.sides;
         line.cut.store(true, Ordering::Relaxed);
         side.qp.receive(1, &[side.mr.sge(0..10)]).unwrap();
         for context in [2, 3] {
-            side.qp.send(context, &[side.mr.sge(0..10)], 0).unwrap();
+            post(&side.qp, context, side.mr.sge(0..10), peer.mr.remote(0)).unwrap();
         }
         turn(&net.adapters[0]);
         let other = if addresses[0] == "10.0.0.1" { "10.0.0.9" } else { "fd00::9" };
@@ -221,7 +242,6 @@ fn a_connection_ends_with_its_address() {
 }
 
 /// Connects leave in the VLAN of the adapter, as do its questions, and a peer that was asked stays in it.
-#[test]
 fn a_connect_is_tagged() {
     for addresses in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
         let (net, [line, _]) = net(addresses, Some(0x6005));

@@ -20,6 +20,20 @@ use std::sync::Arc;
 use tests::kit::raw::{Object, wait};
 use tests::kit::*;
 
+/// The tests of this room.
+pub(crate) const FILES: &[&[crate::Entry]] = &[
+    adapter::TESTS,
+    connector::TESTS,
+    cq::TESTS,
+    lam::TESTS,
+    loopback::TESTS,
+    misuse::TESTS,
+    paths::TESTS,
+    posts::TESTS,
+    reason::TESTS,
+    shared_endpoint::TESTS,
+];
+
 /// Calls a slot of the table of a pointer to an object.
 macro_rules! call {
     ($object:expr, $($call:tt)*) => { tests::call!(Object($object), $($call)*) };

@@ -2,6 +2,15 @@ use super::*;
 use ndk_consumer::{Buffer, Mdl};
 use std::ptr::null_mut;
 
+crate::tests! {
+    a_mapping_lists_aligned_pages_and_the_offset_of_the_first_byte
+    two_mappings_never_touch_and_never_share_an_address
+    a_short_buffer_is_told_the_size_and_stays_untouched
+    a_chain_is_one_buffer_if_it_is_virtually_contiguous
+    what_must_not_be_null_or_empty_is_refused
+    mappings_end_with_their_adapter
+}
+
 const PAGE: usize = PAGE_SIZE;
 
 unsafe extern "system" fn never(_: PVOID, _: NTSTATUS) {
@@ -22,7 +31,6 @@ fn build(
     call!(adapter, NdkBuildLAM, mdl, len, Some(never), null_mut(), lam, size, fbo)
 }
 
-#[test]
 fn a_mapping_lists_aligned_pages_and_the_offset_of_the_first_byte() {
     let net = Net::new();
     let buffer = Arc::new(Buffer::new(4 * PAGE));
@@ -39,7 +47,6 @@ fn a_mapping_lists_aligned_pages_and_the_offset_of_the_first_byte() {
     }
 }
 
-#[test]
 fn two_mappings_never_touch_and_never_share_an_address() {
     let net = Net::new();
     let buffer = Arc::new(Buffer::new(PAGE));
@@ -52,7 +59,6 @@ fn two_mappings_never_touch_and_never_share_an_address() {
     assert_ne!(third.pages()[0].QuadPart, first);
 }
 
-#[test]
 fn a_short_buffer_is_told_the_size_and_stays_untouched() {
     let net = Net::new();
     let buffer = Buffer::new(3 * PAGE);
@@ -79,7 +85,6 @@ fn a_short_buffer_is_told_the_size_and_stays_untouched() {
     call!(net.adapters[0].as_ptr(), NdkReleaseLAM, null_mut());
 }
 
-#[test]
 fn a_chain_is_one_buffer_if_it_is_virtually_contiguous() {
     let net = Net::new();
     let buffer = Buffer::new(4 * PAGE);
@@ -103,7 +108,6 @@ fn a_chain_is_one_buffer_if_it_is_virtually_contiguous() {
     assert_eq!(try_chain(100 + PAGE, 2 * PAGE + 1).0, STATUS_INVALID_PARAMETER);
 }
 
-#[test]
 fn what_must_not_be_null_or_empty_is_refused() {
     let net = Net::new();
     let buffer = Buffer::new(PAGE);
@@ -124,22 +128,24 @@ fn what_must_not_be_null_or_empty_is_refused() {
 }
 
 /// There is a limit, and an adapter that is closed gives back what its consumer forgot.
-#[test]
 fn mappings_end_with_their_adapter() {
     let net = Net::new();
     let buffer = Arc::new(Buffer::new(PAGE));
     for _ in 0..2 {
         let adapter = net.open(0);
+        let mut built = 0;
         let full = loop {
             match adapter.build_lam(Arc::clone(&buffer), 0..PAGE) {
                 // Never released, and only the adapter is closed.
                 Ok(mut lam) => {
                     // SAFETY: the mapping is ours; without its context a release does nothing.
                     unsafe { (*lam.as_mut_ptr()).AdapterContext = null_mut() };
+                    built += 1;
                 }
                 Err(error) => break error.status,
             }
         };
         assert_eq!(full, STATUS_INSUFFICIENT_RESOURCES);
+        assert!(built >= 1024, "{built}");
     }
 }

@@ -2,6 +2,14 @@ use super::*;
 use ndk_consumer::{InlineData, Invalidate};
 use tests::kit::PORT;
 
+crate::tests! {
+    inline_data_is_copied_at_the_post
+    inline_slots_serve_a_full_queue_again_and_again
+    inline_data_is_limited_by_its_sum
+    silence_is_kept_for_success_of_every_kind
+    a_flush_ends_every_kind_of_request_and_gives_back_what_it_held
+}
+
 const DEFER: u32 = NDK_OP_FLAG_DEFER;
 const INLINE: u32 = 64;
 
@@ -9,7 +17,6 @@ fn inline_pair() -> Pair {
     Pair::with(QpConfig { initiator_depth: 8, inline_len: INLINE, ..QpConfig::default() })
 }
 
-#[test]
 fn inline_data_is_copied_at_the_post() {
     let pair = inline_pair();
     let (client, server) = (&pair.client, &pair.server);
@@ -23,13 +30,12 @@ fn inline_data_is_copied_at_the_post() {
     client.qp.send(3, &[], NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
     server.qp.receive(3, &[]).unwrap();
     let ended = [NdkOperationTypeSend, NdkOperationTypeWrite];
-    assert_eq!(kinds(client, 2), ended.map(|kind| (kind, STATUS_SUCCESS)));
+    assert_eq!(client.ends(2), ended.map(|kind| (kind, STATUS_SUCCESS)));
     assert_eq!(server.results(2)[0].BytesTransferred, 27);
     assert_eq!(server.bytes(0, 27), b"inline data of three pieces");
     assert_eq!(server.bytes(1000, 27), b"inline data of three pieces");
 }
 
-#[test]
 fn inline_slots_serve_a_full_queue_again_and_again() {
     let pair = inline_pair();
     let (client, server) = (&pair.client, &pair.server);
@@ -61,7 +67,6 @@ fn inline_slots_serve_a_full_queue_again_and_again() {
     }
 }
 
-#[test]
 fn inline_data_is_limited_by_its_sum() {
     let pair = inline_pair();
     let (client, server) = (&pair.client, &pair.server);
@@ -83,7 +88,6 @@ fn inline_data_is_limited_by_its_sum() {
     assert_eq!(plain.client.statuses(1), [STATUS_SUCCESS]);
 }
 
-#[test]
 fn silence_is_kept_for_success_of_every_kind() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -106,7 +110,6 @@ fn silence_is_kept_for_success_of_every_kind() {
     assert_eq!(server.statuses(1), [STATUS_INVALID_DEVICE_REQUEST]);
 }
 
-#[test]
 fn a_flush_ends_every_kind_of_request_and_gives_back_what_it_held() {
     let pair = Pair::new();
     let (mapped, frmr) = (pair.map(0, 100), pair.server.pd.create_frmr(4, true).unwrap());
@@ -123,7 +126,7 @@ fn a_flush_ends_every_kind_of_request_and_gives_back_what_it_held() {
     let (registered, cancelled) = (NdkOperationTypeFastRegister, STATUS_CANCELLED);
     let others = [NdkOperationTypeBind, NdkOperationTypeInvalidate, NdkOperationTypeRead];
     let all = [registered; 4].into_iter().chain(others).map(|kind| (kind, cancelled));
-    assert_eq!(kinds(server, 7), Vec::from_iter(all));
+    assert_eq!(server.ends(7), Vec::from_iter(all));
     assert_eq!(status(qp.invalidate(5, Invalidate::Window(&mw), 0)), STATUS_CONNECTION_INVALID);
     // All lists are free for another connection.
     let client = pair.net.side(0);

@@ -1,6 +1,11 @@
 use super::*;
 
-#[test]
+crate::tests! {
+    a_deferred_request_waits_for_the_next_that_is_not
+    silent_success_is_silent_and_failure_is_not
+    a_fenced_request_waits_for_the_reads_before_it
+}
+
 fn a_deferred_request_waits_for_the_next_that_is_not() {
     let net = Net::new();
     let connection = net.connect();
@@ -23,7 +28,6 @@ fn a_deferred_request_waits_for_the_next_that_is_not() {
     assert_eq!(order(server), [0, 1, 2]);
 }
 
-#[test]
 fn silent_success_is_silent_and_failure_is_not() {
     let net = Net::new();
     let connection = net.connect();
@@ -47,7 +51,6 @@ fn silent_success_is_silent_and_failure_is_not() {
 }
 
 /// A WRITE of what a READ brings: only the fence makes it wait for the bytes.
-#[test]
 fn a_fenced_request_waits_for_the_reads_before_it() {
     const LEN: usize = 200_000;
     let net = Net::new();

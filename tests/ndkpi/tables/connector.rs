@@ -1,20 +1,19 @@
 use super::*;
 use ndk_consumer::{Connector, Listener, ReadLimits, Request};
-use rocev2::env::Duration;
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use tests::kit::raw::start;
 
-/// Two hosts whose patience with each other is short.
-fn impatient() -> Net {
-    Net::with_config(ADDRESSES, |config| {
-        config.cm.first_resend = Duration::from_millis(20);
-        config.cm.connect_limit = Duration::from_millis(200);
-        config.cm.disconnect_limit = Duration::from_millis(200);
-        config.cm.peer_limits.service_limit = Duration::from_millis(100);
-        config.cm.service_timeout_code = 14;
-        config.cm.response_timeout_code = 14;
-    })
+crate::tests! {
+    where_no_host_is_the_network_is_unreachable
+    a_wildcard_has_its_port_on_every_address
+    the_passive_side_sees_what_was_agreed
+    limits_beyond_the_adapters_are_capped
+    a_qp_of_another_instance_accepts
+    a_listener_listens_once
+    a_port_is_in_use_until_the_connections_of_its_listener_are_closed
+    addresses_and_data_obey_the_length_rules
+    private_data_is_bounded_and_not_null
 }
 
 /// A connect that has reached the second host.
@@ -35,77 +34,6 @@ fn ask(net: &Net) -> Asked {
     Asked { client, active, request, passive, _listener: listener }
 }
 
-#[test]
-fn a_peer_that_falls_silent_times_the_connect_out() {
-    let net = impatient();
-    drop(net.connect());
-    let gate = net.hold(1);
-    let side = net.side(0);
-    let active = net.adapters[0].create_connector().unwrap();
-    let request = active.connect(&side.qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
-    assert_eq!(status(request.wait()), STATUS_IO_TIMEOUT);
-    drop(gate);
-}
-
-#[test]
-fn an_accept_that_nobody_confirms_times_out_on_both_sides() {
-    let net = impatient();
-    let Asked { active, request, passive, client, _listener } = ask(&net);
-    let server = net.side(1);
-    let accept = passive.accept(&server.qp, LIMITS, b"");
-    request.wait().unwrap();
-    let gate = net.hold(0);
-    assert_eq!(status(accept.wait()), STATUS_IO_TIMEOUT);
-    drop(gate);
-    turn(&net.adapters[0]);
-    // The acceptor has told us why.
-    assert_eq!(status(active.complete_connect().wait()), STATUS_IO_TIMEOUT);
-    drop(client);
-}
-
-#[test]
-fn a_disconnect_that_nobody_answers_times_out() {
-    let net = impatient();
-    let connection = net.connect();
-    let gate = net.hold(1);
-    let request = connection.connectors[0].disconnect();
-    assert_eq!(status(request.wait()), STATUS_IO_TIMEOUT);
-    drop(gate);
-}
-
-#[test]
-fn an_acceptor_that_gives_up_aborts_the_completion() {
-    let net = Net::new();
-    let asked = ask(&net);
-    let server = net.side(1);
-    let accept = asked.passive.accept(&server.qp, LIMITS, b"");
-    asked.request.wait().unwrap();
-    drop(asked.passive);
-    assert_eq!(status(accept.wait()), STATUS_CANCELLED);
-    // The refusal is on its way; a turn of both hosts brings it.
-    turn(&net.adapters[1]);
-    turn(&net.adapters[0]);
-    assert_eq!(status(asked.active.complete_connect().wait()), STATUS_CONNECTION_ABORTED);
-    drop(asked.client);
-}
-
-#[test]
-fn an_initiator_that_gives_up_aborts_accept_and_reject() {
-    let net = Net::new();
-    let asked = ask(&net);
-    drop(asked.active);
-    assert_eq!(status(asked.request.wait()), STATUS_CANCELLED);
-    turn(&net.adapters[0]);
-    turn(&net.adapters[1]);
-    let server = net.side(1);
-    let accept = asked.passive.accept(&server.qp, LIMITS, b"");
-    assert_eq!(status(accept.wait()), STATUS_CONNECTION_ABORTED);
-    assert_eq!(status(asked.passive.reject(b"")), STATUS_CONNECTION_ABORTED);
-    // The QP is as good as before.
-    drop(net.side(0));
-}
-
-#[test]
 fn where_no_host_is_the_network_is_unreachable() {
     let net = Net::new();
     let side = net.side(0);
@@ -121,7 +49,6 @@ fn where_no_host_is_the_network_is_unreachable() {
     assert_eq!(connect("10.0.0.99:1"), STATUS_HOST_UNREACHABLE);
 }
 
-#[test]
 fn a_wildcard_has_its_port_on_every_address() {
     let net = Net::new();
     let any = SocketAddr::new([0, 0, 0, 0].into(), PORT);
@@ -142,7 +69,6 @@ fn a_wildcard_has_its_port_on_every_address() {
     drop(net.adapters[1].listen(net.at(1, PORT)).unwrap());
 }
 
-#[test]
 fn the_passive_side_sees_what_was_agreed() {
     let net = Net::new();
     let asked = ask(&net);
@@ -162,7 +88,6 @@ fn the_passive_side_sees_what_was_agreed() {
     drop(asked.client);
 }
 
-#[test]
 fn limits_beyond_the_adapters_are_capped() {
     let net = Net::new();
     let info = net.adapters[0].info().unwrap();
@@ -180,7 +105,6 @@ fn limits_beyond_the_adapters_are_capped() {
 
 /// As Microsoft's sample has it: the connector is of the listener's adapter instance, the QP of the
 /// socket's.
-#[test]
 fn a_qp_of_another_instance_accepts() {
     let net = Net::new();
     let (listening, socket) = (net.open(1), net.open(1));
@@ -202,7 +126,6 @@ fn a_qp_of_another_instance_accepts() {
     assert_eq!(status(net.adapters[1].listen(net.at(1, PORT))), STATUS_SUCCESS);
 }
 
-#[test]
 fn a_listener_listens_once() {
     let net = Net::new();
     let listener = net.adapters[1].listen(net.at(1, PORT)).unwrap();
@@ -226,7 +149,6 @@ fn a_listener_listens_once() {
     wait(|then| idle.close(then));
 }
 
-#[test]
 fn a_port_is_in_use_until_the_connections_of_its_listener_are_closed() {
     let net = Net::new();
     let (client, server) = (net.side(0), net.side(1));
@@ -258,7 +180,6 @@ fn a_port_is_in_use_until_the_connections_of_its_listener_are_closed() {
     assert_eq!(again(), STATUS_SUCCESS);
 }
 
-#[test]
 fn addresses_and_data_obey_the_length_rules() {
     let net = Net::new();
     let connection = net.connect();
@@ -297,7 +218,6 @@ fn addresses_and_data_obey_the_length_rules() {
     assert_eq!(status, STATUS_INVALID_PARAMETER);
 }
 
-#[test]
 fn private_data_is_bounded_and_not_null() {
     let net = Net::new();
     let asked = ask(&net);

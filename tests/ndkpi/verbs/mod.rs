@@ -13,6 +13,16 @@ use ndk_consumer::{Buffer, Connector, FastRegister, Frmr, Lam, Listener, QpConfi
 use std::sync::Arc;
 use tests::kit::{Connected, Net, PATIENCE, Side, status};
 
+/// The tests of this room.
+pub(crate) const FILES: &[&[crate::Entry]] = &[
+    fast_register::TESTS,
+    posts::TESTS,
+    register::TESTS,
+    srq::TESTS,
+    together::TESTS,
+    window::TESTS,
+];
+
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The first address of every fast registration here: a label that means nothing.
 const BASE: u64 = 0x5000_0000_0000;
@@ -88,7 +98,7 @@ impl Pair {
     /// Fast-registers `mapped` on the server for everything, and waits until it is done.
     fn fast_register(&self, frmr: &Frmr, mapped: &Mapped) {
         self.server.qp.fast_register(1, frmr, mapped.whole(), REMOTE).unwrap();
-        assert_eq!(kinds(&self.server, 1), [(NdkOperationTypeFastRegister, STATUS_SUCCESS)]);
+        assert_eq!(self.server.ends(1), [(NdkOperationTypeFastRegister, STATUS_SUCCESS)]);
     }
 
     /// What a WRITE of the client's first bytes ends with.
@@ -103,9 +113,4 @@ impl Pair {
         self.client.qp.read(3, &sink, remote, 0).unwrap();
         self.client.statuses(1)[0]
     }
-}
-
-/// Kind and status of the next completions.
-fn kinds(side: &Side, count: usize) -> Vec<(NDK_OPERATION_TYPE, NTSTATUS)> {
-    side.results(count).iter().map(|result| (result.Type, result.Status)).collect()
 }

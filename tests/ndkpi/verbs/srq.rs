@@ -4,6 +4,17 @@ use std::sync::mpsc::TryRecvError;
 use tests::kit::PORT;
 use tests::kit::raw::{Object, start};
 
+crate::tests! {
+    each_receive_serves_one_message_of_whichever_qp
+    a_message_waits_for_a_receive
+    the_threshold_is_told_once_for_each_arming
+    the_depth_changes_but_not_below_what_is_queued
+    limits_of_creation_are_checked
+    a_qp_that_fails_leaves_the_queue_to_the_others
+    it_closes_after_its_qps_and_with_receives_in_it
+    the_receives_that_it_closes_with_complete_on_no_cq
+}
+
 /// Two connections whose servers share a receive queue. The QPs' contexts are 1 and 2.
 struct Shared {
     clients: [Side; 2],
@@ -55,13 +66,14 @@ impl User for Side {
     }
 }
 
-#[test]
 fn each_receive_serves_one_message_of_whichever_qp() {
     let shared = Shared::new(CONFIG);
     shared.clients[0].fill(3);
     shared.clients[1].fill(5);
     let wide = [shared.server.mr.sge(0..1); 3];
     assert_eq!(status(shared.srq.receive(9, &wide)), STATUS_DATA_OVERRUN);
+    let long = Sge::at(0x1000, (1 << 31) + 1, 7);
+    assert_eq!(status(shared.srq.receive(9, &[long])), STATUS_BUFFER_OVERFLOW);
     shared.post(0..8);
     assert_eq!(status(shared.srq.receive(9, &[])), STATUS_NO_MORE_ENTRIES);
     for (context, client) in [0, 1, 1, 0].into_iter().enumerate() {
@@ -77,7 +89,6 @@ fn each_receive_serves_one_message_of_whichever_qp() {
     assert_eq!(status(shared.qps[0].receive(9, &[])), STATUS_INVALID_DEVICE_REQUEST);
 }
 
-#[test]
 fn a_message_waits_for_a_receive() {
     let shared = Shared::new(CONFIG);
     let client = &shared.clients[0];
@@ -89,7 +100,6 @@ fn a_message_waits_for_a_receive() {
     assert_eq!(client.statuses(1), [STATUS_SUCCESS]);
 }
 
-#[test]
 fn the_threshold_is_told_once_for_each_arming() {
     let shared = Shared::new(SrqConfig { threshold: 3, ..CONFIG });
     let low = |seen| shared.srq.wait_notification(seen, PATIENCE).unwrap();
@@ -113,7 +123,6 @@ fn the_threshold_is_told_once_for_each_arming() {
     assert!(low(2));
 }
 
-#[test]
 fn the_depth_changes_but_not_below_what_is_queued() {
     let shared = Shared::new(CONFIG);
     let most = shared.net.adapters[1].info().unwrap().MaxSrqDepth;
@@ -142,7 +151,6 @@ fn the_depth_changes_but_not_below_what_is_queued() {
     }
 }
 
-#[test]
 fn limits_of_creation_are_checked() {
     let net = Net::new();
     let (side, info) = (net.side(0), net.adapters[0].info().unwrap());
@@ -152,9 +160,12 @@ fn limits_of_creation_are_checked() {
     let wide = SrqConfig { receive_sge: receive_sge + 1, ..CONFIG };
     assert_eq!(create(wide), STATUS_INVALID_PARAMETER);
     assert_eq!(create(SrqConfig { depth, receive_sge, threshold: 0 }), STATUS_SUCCESS);
+    let srq = side.pd.create_srq(CONFIG).unwrap();
+    let wide = QpConfig { initiator_sge: info.MaxInitiatorRequestSge + 1, ..QpConfig::default() };
+    let qp = side.pd.create_qp_with_srq(&side.cq, &side.cq, &srq, wide);
+    assert_eq!(status(qp), STATUS_INVALID_PARAMETER);
 }
 
-#[test]
 fn a_qp_that_fails_leaves_the_queue_to_the_others() {
     let shared = Shared::new(CONFIG);
     shared.post(0..4);
@@ -178,7 +189,6 @@ fn a_qp_that_fails_leaves_the_queue_to_the_others() {
     assert_eq!(got.QPContext.addr(), 3);
 }
 
-#[test]
 fn it_closes_after_its_qps_and_with_receives_in_it() {
     let shared = Shared::new(CONFIG);
     shared.post(0..4);
@@ -200,7 +210,6 @@ fn it_closes_after_its_qps_and_with_receives_in_it() {
     std::mem::forget(net);
 }
 
-#[test]
 fn the_receives_that_it_closes_with_complete_on_no_cq() {
     let net = Net::new();
     // Its QP is the first of the adapter, as the shared queue is.
