@@ -19,7 +19,7 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use lab::{Lab, Process, Side, judge as judge_capture, skip};
@@ -155,6 +155,7 @@ const FAMILIES: [(&str, &str, &str); 2] =
 
 /// `rping` in both roles; false where this machine cannot, which is said.
 fn pings_over(lab: &mut Lab, port: &str, family: &str, theirs: &str, ours: &str) -> bool {
+    let _turn = turn();
     let pings = format!("-p 7174 -V -C {COUNT} -S {SIZE}");
     let server = lab.guest.start(&format!("rping -s -a {theirs} {pings}"));
     lab.guest.run("until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done");
@@ -236,10 +237,15 @@ fn rig_with(image: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn wine(scenario: &str) {
-    // The script takes turns as well, but a test that waits there counts as slow.
+/// The right to use Wine. The script takes turns as well, but a test that waits there counts as slow, or as
+/// hung.
+fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wine(scenario: &str) {
+    let _turn = turn();
     judge("Wine", scenario, &mut in_wine());
 }
 

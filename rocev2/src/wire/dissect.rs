@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::ids::CommId;
     use crate::psn::Psn;
-    use crate::wire::encap::tests::encap;
+    use crate::wire::encap::encap;
     use crate::wire::mad::{GSI_QKEY, MAD_LEN, Rtu, emit_mad};
     use crate::wire::{Deth, UnitWriter};
     use core::convert::Infallible;

@@ -404,7 +404,10 @@ pub(super) const MAX_UDP_PAYLOAD: usize = u16::MAX as usize - Ipv4Header::MIN_LE
 const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) use tests::encap;
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use std::vec;
     use std::vec::Vec;

@@ -347,7 +347,7 @@ mod tests {
     use core::convert::Infallible;
 
     fn encap() -> Encap {
-        Encap { ip_id: 0xffff, ..encap::tests::encap(false, None) }
+        Encap { ip_id: 0xffff, ..encap::encap(false, None) }
     }
 
     fn push(writer: &mut UnitWriter<'_>, psn: u32, payload: &[u8]) {
