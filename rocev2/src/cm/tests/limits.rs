@@ -63,6 +63,7 @@ fn lingering_connections_are_limited() {
         assert_eq!(bench.event(), CmEvent::Closed { conn });
         assert!(bench.cm.conns.lingering() <= 2 && bench.cm.conns.held() == 0);
     }
+    assert_eq!(bench.cm.conns.lingering(), 2, "the others were given up");
     let dreqs = bench.sent().iter().filter(|m| matches!(m, CmMessage::Dreq(_))).count();
     assert_eq!(dreqs, 50, "each has said it once");
 }
