@@ -252,10 +252,15 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of the tests in a source file.
+/// Names of the tests in a source file: marked, or in the list of a suite that has a harness of its own.
 pub(crate) fn tests(source: &str) -> impl Iterator<Item = &str> {
-    let mut marked = false;
+    let (mut marked, mut listed) = (false, false);
     source.lines().map(str::trim).filter_map(move |line| {
+        if listed {
+            listed = line != "}";
+            return Some(line).filter(|_| listed);
+        }
+        listed = line.ends_with("tests! {");
         marked |= line == "#[test]";
         let name = line.strip_prefix("fn ").filter(|_| marked)?;
         marked = false;
@@ -330,4 +335,7 @@ fn a_name_tells_its_cases() {
     assert_eq!(cases("a_name_of_req_01"), [""; 0]);
     let source = "#[test]\n/// Why.\nfn seq_01_a() {\n    #[test]\n    fn b(\n}\nfn seq_02_c() {}";
     assert!(tests(source).eq(["seq_01_a", "b"]));
+    assert!(
+        tests("crate::tests! {\n    sys_14_a\n    b\n}\nfn sys_14_a() {}").eq(["sys_14_a", "b"])
+    );
 }
