@@ -69,9 +69,14 @@ pub(crate) fn weave(
     weaver.settle(tree, 2 * count, TURNS, &["check", "-p", "rocev2", "--lib"]);
     weaver.settle(tree, count, 1, &["check", "-p", package, "--lib"]);
     // Tests have constants of their own.
-    weaver.settle(tree, count, 1, &["check", "-p", "rocev2", "--lib", "--profile", "test"]);
+    let places =
+        weaver.settle(tree, count, 1, &["check", "-p", "rocev2", "--lib", "--profile", "test"]);
     let chosen = weaver.chosen(count, 1);
-    weaver.listed.into_iter().chain(chosen).collect()
+    let bugs: Vec<_> = weaver.listed.into_iter().chain(chosen).collect();
+    for bug in &bugs {
+        assert!(places.iter().any(|place| place.number == bug.number), "{} is nowhere", bug.name);
+    }
+    bugs
 }
 
 struct Weaver {
@@ -82,15 +87,26 @@ struct Weaver {
 }
 
 impl Weaver {
-    /// Writes bugs into the tree until what is left of them compiles.
-    fn settle(&mut self, tree: &Path, functions: usize, turns: usize, command: &[&str]) {
+    /// Writes bugs into the tree until what is left of them compiles; returns where they stand.
+    fn settle(
+        &mut self,
+        tree: &Path,
+        functions: usize,
+        turns: usize,
+        command: &[&str],
+    ) -> Vec<Place> {
         loop {
             let mut bugs = self.listed.clone();
             bugs.extend(self.chosen(functions, turns));
+            let before = self.drawn.len();
             let places = self.write(tree, &bugs);
+            if self.drawn.len() != before {
+                // A function that stays `const` lost its bugs, and others are chosen for them.
+                continue;
+            }
             let broken = tree::compile(tree, command);
             if broken.is_empty() {
-                return;
+                return places;
             }
             assert!(self.drop_broken(&broken, &places), "{}", broken[0].message);
         }
