@@ -30,6 +30,12 @@ fn the_backlog_is_silent_then_refuses() {
     bench.events();
     bench.deliver(&nth_req(&bench, 9));
     assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
+    // A request that was refused waits no longer, though its consumer has not let it go.
+    bench.silent(&nth_req(&bench, 10));
+    bench.cm.reject(bench.now, events[1].conn(), &[]).unwrap();
+    bench.sent();
+    bench.deliver(&nth_req(&bench, 11));
+    assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
 }
 
 #[test]

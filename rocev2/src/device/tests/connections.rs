@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cm::CmError;
+use crate::qp::PostError;
 use crate::wire::dissect;
 use crate::wire::mad::{CmMessage, RejReason};
 
@@ -71,6 +72,23 @@ fn a_request_announces_the_retry_count_of_the_device() {
         Some(Ok((_, CmMessage::Req(req)))) => assert_eq!(req.retry_count, 3),
         other => panic!("no request: {other:?}"),
     }
+}
+
+/// The rights of a queue pair follow from its connection and its state.
+#[test]
+fn a_queue_pair_without_a_connection_takes_no_request_until_it_is_flushed() {
+    let (mut world, [client, server], _) = World::connected(false);
+    assert_eq!(world.devices[1].outbound_reads(server), 4);
+    let (alone, sgl) = (world.qp(0), world.sgl(0, 0, 8));
+    assert_eq!(world.devices[0].outbound_reads(alone), 0);
+    assert_eq!(world.devices[0].outbound_reads(client), 4);
+    let op = world.write();
+    let wr = SendWr { id: 9, op, sgl, solicited: false, read_fence: false, silent: false };
+    assert_eq!(world.devices[0].post_send(alone, wr.clone()), Err(PostError::NotConnected));
+    world.devices[0].flush_qp(alone);
+    world.devices[0].post_send(alone, wr).unwrap();
+    world.deliver(0);
+    assert_eq!(world.statuses(0), [(9, WcStatus::Flushed)]);
 }
 
 /// An event for a connection that its owner has let go finds nobody.
