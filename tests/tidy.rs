@@ -246,6 +246,7 @@ fn a_command_without_its_target_is_refused() {
         { "name": "t", "kind": ["test"] }, { "name": "b", "kind": ["bench"] } ] }] });
     let mut tree = Tree::of(&[]);
     tree.set("a/t.rs", "mod room;\nfn a_case() {}\n");
+    tree.set("w/Cargo.toml", "[package]\nname = \"w\"\n\n[[test]]\nname = \"wine\"\n");
     let names = Names::new(&metadata, &tree);
     let commands = |text| commands("README.md", text, &names).len();
     assert_eq!(
@@ -253,6 +254,8 @@ fn a_command_without_its_target_is_refused() {
         0
     );
     assert_eq!(commands("```sh\ncargo bench -p a --bench b   # fast, --test x\n```"), 0);
+    assert_eq!(commands("`cargo test -p w --test wine`"), 0, "no member of the workspace");
+    assert_eq!(commands("`cargo test -p w --test gone`"), 1);
     assert_eq!(commands("`cargo test -p gone`"), 1);
     assert_eq!(commands("`cargo test -p a --test b`"), 1);
     assert_eq!(commands("`cargo bench -p a --bench t`"), 1);

@@ -20,6 +20,11 @@ impl Names {
                 targets.insert((text(&package["name"]), kind, text(&target["name"])));
             }
         }
+        for (_, manifest) in
+            tree.files("toml").iter().filter(|(path, _)| path.ends_with("Cargo.toml"))
+        {
+            targets.extend(named_targets(manifest));
+        }
         let tests = tree.files("rs").into_iter().flat_map(|(path, text)| {
             let names = text.lines().map(str::trim_start);
             let names = names.filter(|line| line.contains("fn ") || line.contains("mod "));
@@ -40,6 +45,23 @@ impl Names {
     fn has_package(&self, name: &str) -> bool {
         self.targets.iter().any(|(package, ..)| package == name)
     }
+}
+
+/// The targets that a manifest names, and its library: a package that is no member of the workspace, as the Windows
+/// crates where somebody has no use for them, can be named in documents all the same.
+fn named_targets(manifest: &str) -> Vec<(String, String, String)> {
+    let (mut targets, mut section, mut package) = (Vec::new(), "", "");
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        } else if let Some(name) = line.strip_prefix("name = ") {
+            let name = name.trim_matches('"');
+            let kind = if section == "package" { "lib" } else { section };
+            package = if section == "package" { name } else { package };
+            targets.push((package.to_string(), kind.to_string(), name.to_string()));
+        }
+    }
+    targets
 }
 
 /// Folders of the top level without a README that are no exceptions, and exceptions that have one.
