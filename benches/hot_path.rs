@@ -18,7 +18,7 @@ use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::psn::Psn;
 use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, Window};
-use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, UnitWriter};
+use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, Template, UnitWriter};
 use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
 
 criterion_group! {
@@ -63,7 +63,8 @@ fn write_only(buf: &mut [u8], payload: &[u8]) -> usize {
         flow_label: 0,
         src_port: 0xc000,
     };
-    let mut unit = UnitWriter::new(buf, &encap);
+    let template = Template::new(&encap);
+    let mut unit = UnitWriter::new(buf, &template, encap.ip_id);
     let filled = unit.push(&bth, &Ext::Reth(reth), payload.len(), |out| {
         out.copy_from_slice(payload);
         Ok::<(), Fault>(())
@@ -262,6 +263,7 @@ impl Node {
             retry_count: 7,
             opening: Opening::default(),
             window: Window::default(),
+            reorder_pool: 4 << 20,
             dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig { ca_guid: u64::from(address == CLIENT) + 1, ..CmConfig::default() },
         });

@@ -18,8 +18,8 @@ use rocev2::psn::Psn;
 use rocev2::wire::mad::{CmMessage, IpCm, RejMessage, RejReason, Transport};
 use rocev2::wire::mad::{emit_mad, gid, gid_address, parse_mad, service_port};
 use rocev2::wire::{
-    Bth, DropReason, Encap, Ext, Mac, NakCode, Opcode, Packet, Syndrome, UnitWriter, dissect,
-    parse_unit, source_port,
+    Bth, DropReason, Encap, Ext, Mac, NakCode, Opcode, Packet, Syndrome, Template, UnitWriter,
+    dissect, parse_unit, source_port,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -554,7 +554,8 @@ fn unit_lengths() {
     for frame in both_versions() {
         let packet = Packet::parse(&frame).unwrap();
         let mut buf = [0; 400];
-        let mut writer = UnitWriter::new(&mut buf, &packet.encap);
+        let template = Template::new(&packet.encap);
+        let mut writer = UnitWriter::new(&mut buf, &template, packet.encap.ip_id);
         for _ in 0..3 {
             push(&mut writer, &packet.bth, &packet.ext, packet.payload);
         }
@@ -642,7 +643,8 @@ proptest! {
         let (encap, bth, ext, payload) = first;
         let last = &payload[..last_len.index(payload.len() + 1)];
         let mut buf = vec![0xaa; 30_000];
-        let mut writer = UnitWriter::new(&mut buf, &encap);
+        let template = Template::new(&encap);
+        let mut writer = UnitWriter::new(&mut buf, &template, encap.ip_id);
         let mut written = 0;
         while written < segments && writer.fits(ext.len(), payload.len()) {
             push(&mut writer, &segment_bth(&bth, written), &ext, &payload);
@@ -679,7 +681,8 @@ proptest! {
     fn segments_are_judged_apart(bad in 0usize..5, bit in 0usize..8 * 36) {
         let mut buf = vec![0; 400];
         let encap = Packet::parse(&w1()).unwrap().encap;
-        let mut writer = UnitWriter::new(&mut buf, &encap);
+        let template = Template::new(&encap);
+        let mut writer = UnitWriter::new(&mut buf, &template, encap.ip_id);
         for psn in 0..5 {
             let bth = Bth::new(Opcode::SendOnly, Qpn::new(9), Psn::new(psn));
             push(&mut writer, &bth, &Ext::None, &[7; 20]);
@@ -769,7 +772,8 @@ fn raw_packet(version: Version, opcode: u8, pad_count: u8, body: &[u8]) -> Vec<u
 
 fn emit(packet: &Packet<'_>) -> Vec<u8> {
     let mut buf = vec![0xaa; 66 + 12 + 28 + packet.payload.len() + 3 + 4];
-    let mut writer = UnitWriter::new(&mut buf, &packet.encap);
+    let template = Template::new(&packet.encap);
+    let mut writer = UnitWriter::new(&mut buf, &template, packet.encap.ip_id);
     push(&mut writer, &packet.bth, &packet.ext, packet.payload);
     let unit = writer.finish();
     assert_eq!(unit.header_len + unit.segment_len, unit.len);

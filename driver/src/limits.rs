@@ -45,11 +45,21 @@ pub struct Limits {
     pub qps: usize,
     /// Keys.
     pub mrs: usize,
+    /// Bytes for packets that come before an earlier one, of all QPs together: enough for the full windows of
+    /// 32 QPs that miss a packet at the same time. They are allocated when the adapter starts.
+    pub reorder_pool: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue_depth: 4096, srq_depth: 4096, cq_depth: 32_768, qps: 4096, mrs: 16_384 }
+        Self {
+            queue_depth: 4096,
+            srq_depth: 4096,
+            cq_depth: 32_768,
+            qps: 4096,
+            mrs: 16_384,
+            reorder_pool: 16 << 20,
+        }
     }
 }
 

@@ -12,12 +12,13 @@ use crate::path::{Path, PathIndex, PathNews, Paths, Source};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
     Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, PostError, Qp, QpConfig,
-    QpState, RecvWr, SendWr, Srqs, Window,
+    QpState, RecvWr, ReorderPool, SendWr, Shared, Srqs, Window,
 };
 use crate::timer::Timers;
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
-    self, Bth, Deth, DropReason, Encap, Ext, Opcode, Packet, Pmtu, Unit, UnitWriter,
+    self, Bth, Deth, DropReason, Encap, Ext, Flow, Hop, Opcode, Packet, Pmtu, Template, Unit,
+    UnitWriter,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -57,6 +58,10 @@ pub struct DeviceConfig {
     pub opening: Opening,
     /// The send window of each QP.
     pub window: Window,
+    /// Bytes for packets that come before an earlier one, of all QPs together, in slots of a full packet.
+    /// They are reserved when the device is made. A packet that finds no slot is dropped, and the peer
+    /// sends it again.
+    pub reorder_pool: usize,
     /// Congestion control; with `None` packets are not ECN-capable, no CNP is sent, and none has an effect.
     pub dcqcn: Option<DcqcnConfig>,
     /// Connection management.
@@ -80,6 +85,7 @@ impl DeviceConfig {
             retry_count: 7,
             opening: Opening::default(),
             window: Window::default(),
+            reorder_pool: 4 << 20,
             dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig { ca_guid, ..CmConfig::default() },
         }
@@ -120,11 +126,31 @@ struct QpSlot {
     conn: Option<ConnId>,
     /// The path of its packets; known once it is connected.
     path: Option<PathIndex>,
+    /// The headers of the last packet that it sent, with the hop and the traffic class in them.
+    template: Option<(Hop, u8, Template)>,
+    /// The headers of the last packet that took the general way to it.
+    flow: Option<Flow>,
     /// The RTU is missing: the first packet counts as one.
     awaits_rtu: bool,
     /// In the ready queue.
     scheduled: bool,
+    /// In the list of those that something happened to.
+    touched: bool,
+    /// Its failure was reported.
+    failed: bool,
 }
+
+/// A turn to send.
+struct Sender {
+    slot: usize,
+    units: usize,
+    bytes: usize,
+}
+
+/// A turn to send: units and bytes, at most. A long one costs less for each packet, and makes the others
+/// wait.
+const TURN_UNITS: usize = 32;
+const TURN_BYTES: usize = 16 << 10;
 
 /// A software RDMA NIC without clock, memory or wire.
 ///
@@ -166,12 +192,19 @@ pub struct Device {
     last_qpns: Vec<Qpn>,
     mrs: MrTable,
     srqs: Srqs,
+    reorder_pool: ReorderPool,
     cm: Cm,
     mad_limiter: MadLimiter,
     paths: Paths,
     conns: BTreeMap<ConnId, Conn>,
     timers: Timers,
+    /// Queue pairs that may have something to send.
     ready: VecDeque<usize>,
+    /// The queue pair whose turn it is, and the packets and bytes that are left of it.
+    sender: Option<Sender>,
+    /// Queue pairs that something happened to: after a burst their failures, deadlines and readiness are
+    /// looked at once.
+    touched: Vec<usize>,
     completions: Completions,
     events: VecDeque<Event>,
     counters: Arc<Counters>,
@@ -193,6 +226,7 @@ impl Device {
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
             srqs: Srqs::default(),
+            reorder_pool: ReorderPool::new(config.reorder_pool, config.cm.max_pmtu),
             cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
             mad_limiter: MadLimiter::new(&config.cm),
             qps: (0..slots).map(|_| None).collect(),
@@ -202,6 +236,8 @@ impl Device {
             conns: BTreeMap::new(),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
+            sender: None,
+            touched: Vec::with_capacity(slots),
             completions: Completions::new(config.max_mrs),
             events: VecDeque::new(),
             counters,
@@ -257,8 +293,12 @@ impl Device {
             qp,
             conn: None,
             path: None,
+            template: None,
+            flow: None,
             awaits_rtu: false,
             scheduled: false,
+            touched: false,
+            failed: false,
         }));
         Some(qpn)
     }
@@ -266,6 +306,7 @@ impl Device {
     /// Destroys a QP; its posted requests complete flushed first.
     pub fn destroy_qp(&mut self, qpn: Qpn) {
         self.flush_qp(qpn);
+        self.settle();
         let Some((slot, entry)) = self.slot(qpn) else { return };
         let (send_depth, recv_depth) = entry.qp.depths();
         let (srq, path) = (entry.qp.srq(), entry.path);
@@ -277,6 +318,7 @@ impl Device {
             self.srqs.leave(srq);
         }
         self.mrs.unbind_qp(qpn);
+        self.sender.take_if(|sender| sender.slot == slot);
         self.qps[slot] = None;
         self.free.push_back(slot);
     }
@@ -288,6 +330,7 @@ impl Device {
             self.qps.get_mut(slot).and_then(Option::as_mut).filter(|entry| entry.qp.qpn() == qpn)
         {
             entry.qp.flush(&mut self.completions);
+            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
         }
     }
 
@@ -351,6 +394,29 @@ impl Device {
         segment_len: Option<usize>,
         memory: &mut M,
     ) {
+        let known = if segment_len.is_none() { self.parse_known(frame) } else { None };
+        if let Some(packet) = known {
+            let handled = self.handle_rc(now, &packet, memory);
+            count_received(&self.counters, &packet, handled);
+        } else {
+            self.handle_unit(now, frame, segment_len, memory);
+        }
+    }
+
+    /// Parses a frame like the last one that its QP accepted; see [`Flow`].
+    fn parse_known<'a>(&self, frame: &'a [u8]) -> Option<Packet<'a>> {
+        let (_, entry) = self.slot(wire::destination_of(frame)?)?;
+        entry.flow.as_ref()?.parse(frame)
+    }
+
+    /// Handles any unit.
+    fn handle_unit<M: Memory>(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        segment_len: Option<usize>,
+        memory: &mut M,
+    ) {
         let mut packets = wire::parse_unit(frame, segment_len);
         loop {
             packets.take_gsi(self.mad_limiter.allows(now));
@@ -359,12 +425,20 @@ impl Device {
                 Ok(packet) => {
                     let handled = self.handle_packet(now, &packet, memory);
                     count_received(&self.counters, &packet, handled);
+                    if handled.is_ok() && segment_len.is_none() {
+                        self.learn_flow(frame, &packet);
+                    }
                 }
                 Err(reason) => self.counters.add(Counter::dropped(reason), 1),
             }
         }
-        self.probe_peers(now);
-        self.pump_cm();
+    }
+
+    fn learn_flow(&mut self, frame: &[u8], packet: &Packet<'_>) {
+        let slot = self.slot_index(packet.bth.dest_qpn);
+        if let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn) {
+            entry.flow = Flow::of(frame, packet);
+        }
     }
 
     fn handle_packet<M: Memory>(
@@ -376,23 +450,30 @@ impl Device {
         if !self.config.addresses.contains(&packet.encap.dst) {
             return Err(DropReason::AddressMismatch);
         }
-        // Full and limited members of the default partition match; reserved keys do not.
-        if packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff {
-            return Err(DropReason::PKey);
-        }
         if packet.bth.dest_qpn == Qpn::GSI {
+            check_pkey(packet)?;
             return self.handle_gsi(now, packet);
         }
+        self.handle_rc(now, packet, memory)
+    }
+
+    /// Handles a packet for any QP but QP 1.
+    fn handle_rc<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<(), DropReason> {
+        check_pkey(packet)?;
         let qpn = packet.bth.dest_qpn;
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
-        let before = entry.qp.state();
-        let Self { mrs, srqs, completions, .. } = self;
+        let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
         let srq_id = entry.qp.srq();
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
         let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();
         let handled = if rc {
-            entry.qp.handle_packet(now, packet, mrs, memory, srq, completions)
+            entry.qp.handle_packet(now, packet, srq, &mut Shared { mrs, memory, reorder_pool, out })
         } else {
             Err(DropReason::TransportMismatch)
         };
@@ -411,14 +492,10 @@ impl Device {
         {
             entry.awaits_rtu = false;
             self.cm.established_by_data(now, conn);
-        }
-        if entry.qp.take_probe_answer()
-            && let Some(conn) = entry.conn
-        {
-            self.cm.peer_answered(conn);
+            self.pump_cm();
         }
         // A dropped packet may cause a response, too: the NAK of a gap.
-        self.after(slot, before);
+        self.touch(slot);
         handled
     }
 
@@ -432,6 +509,8 @@ impl Device {
                 if let Some(path) = self.paths.find(path) {
                     self.paths.heard(now, path, Source::of(&packet.encap));
                 }
+                self.probe_peers(now);
+                self.pump_cm();
                 Ok(())
             }
             Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
@@ -475,32 +554,47 @@ impl Device {
         max_packets: usize,
         memory: &mut M,
     ) -> Option<Unit> {
+        self.settle();
         // Each queue pair has one turn: a packet that does not fit `buf` leaves its queue pair ready.
-        for _ in 0..self.ready.len() {
-            let slot = self.ready.pop_front()?;
+        for _ in 0..=self.ready.len() {
+            let Sender { slot, units, bytes } = self.next_sender()?;
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
-            entry.scheduled = false;
-            let before = entry.qp.state();
             let Some(path) = entry.path else { continue };
-            let Some(mut encap) = entry.qp.encap(self.paths.hop(path)) else { continue };
-            encap.ip_id = self.ip_id;
-            let mut unit = UnitWriter::new(buf, &encap);
-            let written = entry.qp.fill(
-                now,
-                &mut self.mrs,
-                memory,
-                &mut unit,
-                max_packets,
-                &mut self.completions,
-            );
+            let QpSlot { qp, template, .. } = entry;
+            let hop = self.paths.hop(path);
+            let Some(template) = template_of(template, qp, hop) else { continue };
+            let mut unit = UnitWriter::new(buf, template, self.ip_id);
+            let Self { mrs, reorder_pool, completions: out, .. } = self;
+            let mut shared = Shared { mrs, memory, reorder_pool, out };
+            let written = qp.fill(now, &mut unit, max_packets, &mut shared);
             let unit = unit.finish();
-            self.after(slot, before);
+            if written > 0 && units > 1 && bytes > unit.len && qp.ready() {
+                let (units, bytes) = (units - 1, bytes - unit.len);
+                self.sender = Some(Sender { slot, units, bytes });
+            } else {
+                self.end_turn(slot);
+            }
             if written > 0 {
                 self.ip_id = self.ip_id.wrapping_add(written as u16);
                 return Some(unit);
             }
         }
         None
+    }
+
+    /// The queue pair whose turn it is, or the next one.
+    fn next_sender(&mut self) -> Option<Sender> {
+        self.sender.take().or_else(|| {
+            let slot = self.ready.pop_front()?;
+            Some(Sender { slot, units: TURN_UNITS, bytes: TURN_BYTES })
+        })
+    }
+
+    fn end_turn(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_deref_mut() {
+            entry.scheduled = false;
+        }
+        self.touch(slot);
     }
 
     fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
@@ -510,11 +604,11 @@ impl Device {
         if let Some(path) = self.paths.find(Path { local: encap.src, remote: encap.dst }) {
             encap.set_hop(self.paths.hop(path));
         }
-        encap.ip_id = self.ip_id;
-        self.ip_id = self.ip_id.wrapping_add(1);
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
         self.gsi_psn = self.gsi_psn.add(1);
-        let mut unit = UnitWriter::new(buf, &encap);
+        let template = Template::new(&encap);
+        let mut unit = UnitWriter::new(buf, &template, self.ip_id);
+        self.ip_id = self.ip_id.wrapping_add(1);
         let ext = Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI });
         let Ok(()) = unit.push(&bth, &ext, payload.len(), |out| {
             out.copy_from_slice(&payload);
@@ -530,16 +624,17 @@ impl Device {
 
     /// Acts on every deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        // A response that has come stops the timers that wait for it.
+        self.settle();
         while let Some(slot) = self.timers.pop_due(now) {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
-            let before = entry.qp.state();
             entry.qp.handle_timeout(now, &mut self.completions);
             if entry.is_stalled()
                 && let Some(path) = entry.path
             {
                 self.paths.doubt(now, path, PathNews::Silent);
             }
-            self.after(slot, before);
+            self.touch(slot);
         }
         let Self { cm, paths, .. } = self;
         cm.handle_timeout(now, |path| {
@@ -552,7 +647,11 @@ impl Device {
     }
 
     /// When [`Self::handle_timeout`] is due next.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        if let Some(Sender { slot, .. }) = self.sender {
+            self.touch(slot);
+        }
+        self.settle();
         [self.timers.next(), self.cm.poll_timeout()].into_iter().flatten().min()
     }
 
@@ -563,6 +662,7 @@ impl Device {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
+        self.settle();
         self.pump_cm();
         let low = self.srqs.pop_low().map(|owner| Event::SrqLow { owner });
         low.or_else(|| self.events.pop_front())
@@ -576,9 +676,7 @@ impl Device {
                 CmEvent::Connected { conn, .. } => self.bring_up(*conn),
                 CmEvent::Established { conn } => {
                     if let Some((_, entry)) = self.slot_of(*conn) {
-                        // A REQ may be spoofed; RTU or data proves the peer.
                         entry.awaits_rtu = false;
-                        entry.qp.reserve_reorder_buffer();
                     }
                 }
                 CmEvent::Closed { conn } => self.leave_path(*conn),
@@ -624,25 +722,49 @@ impl Device {
         }
         entry.qp.connect(peer_qp);
         entry.path = path;
-        if !entry.awaits_rtu {
-            entry.qp.reserve_reorder_buffer();
-        }
         if let Some(path) = path {
             self.paths.retain(path);
         }
     }
 
-    /// Completes a call into a QP: reports a failure, keeps its deadline, and lets it send.
-    fn after(&mut self, slot: usize, before: QpState) {
+    /// Notes that something happened to a QP.
+    fn touch(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_deref_mut()
+            && !core::mem::replace(&mut entry.touched, true)
+        {
+            self.touched.push(slot);
+        }
+    }
+
+    /// Completes a burst of calls into QPs.
+    fn settle(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        let mut touched = core::mem::take(&mut self.touched);
+        touched.drain(..).for_each(|slot| self.settle_one(slot));
+        self.touched = touched;
+    }
+
+    /// Reports the failure of a QP, keeps its deadline, passes on the response to a probe, and lets it send.
+    fn settle_one(&mut self, slot: usize) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
-        if before != QpState::Err
+        entry.touched = false;
+        if !entry.failed
             && let Some(failure) = entry.qp.failure()
         {
+            entry.failed = true;
             let (qpn, conn) = (entry.qp.qpn(), entry.conn);
+            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
             self.events.push_back(Event::QpFailed { qpn, conn, failure });
         }
         if let Some(deadline) = entry.qp.deadline() {
             self.timers.arm(slot, deadline);
+        }
+        if entry.qp.take_probe_answer()
+            && let Some(conn) = entry.conn
+        {
+            self.cm.peer_answered(conn);
         }
         self.schedule(slot);
     }
@@ -692,6 +814,25 @@ impl Device {
 
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
     qps[slot].as_deref_mut().filter(|entry| entry.qp.qpn() == qpn)
+}
+
+/// The headers of the next packet of a QP over `hop`; `None` where it has no peer.
+fn template_of<'a>(
+    known: &'a mut Option<(Hop, u8, Template)>,
+    qp: &Qp,
+    hop: Hop,
+) -> Option<&'a Template> {
+    let class = qp.traffic_class()?;
+    if !known.as_ref().is_some_and(|(over, of, _)| (*over, *of) == (hop, class)) {
+        *known = Some((hop, class, Template::new(&qp.encap(hop)?)));
+    }
+    known.as_ref().map(|(.., template)| template)
+}
+
+/// Full and limited members of the default partition match; reserved keys do not.
+fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
+    let fits = packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff;
+    if fits { Ok(()) } else { Err(DropReason::PKey) }
 }
 
 fn count_received(counters: &Counters, packet: &Packet<'_>, handled: Result<(), DropReason>) {

@@ -35,7 +35,11 @@
 //! | unit | one set of Ethernet, IP and UDP headers with one or more segments; each segment is one packet from BTH to ICRC | GSO, USO or URO packet |
 //! | gap | PSNs that are missing before a packet that has come | |
 //! | early | out of order: ahead of the expected PSN, behind a gap | |
-//! | reorder buffer | early requests that wait at the responder | |
+//! | reorder buffer | early requests that wait at the responder, in slots of a pool that all queue pairs share | |
+//! | template | the headers that all packets to a peer share | |
+//! | flow | the headers that all packets from a peer share, and the short way to parse them | |
+//! | turn | the packets that a queue pair sends before the next one does | |
+//! | settle | to look, once after a burst, at what happened to a queue pair | |
 //! | reorder window | the time for which a gap may be mere reordering | RFC 8985 |
 //! | sequence NAK | the NAK code PSN sequence error | IBTA |
 //! | implied NAK | a READ response that is missing before a later response | IBTA |

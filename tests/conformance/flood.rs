@@ -197,12 +197,11 @@ fn cm_30_a_flood_of_requests_is_bounded_in_memory_and_in_time() {
     });
 }
 
-/// The store for packets that come early is the largest thing that a connection has: who asks for
-/// connections in the name of others does not get it, as only who hears D's REP can confirm.
+/// A connection costs little before its peer is proven, and no more afterwards: what comes behind a gap waits
+/// in a pool that the device has from the start.
 #[test]
-fn a_connection_has_its_store_once_it_is_confirmed() {
+fn a_connection_takes_little_memory_and_keeps_what_comes_early() {
     each(|mut world| {
-        let store = world.d.config().window.reorder_bytes as isize;
         let request = Forger::new(&world).request(0);
         let qpn = world.d.create_qp(&qp(9, PD, None)).unwrap();
         world.events.clear();
@@ -218,8 +217,7 @@ fn a_connection_has_its_store_once_it_is_confirmed() {
         assert_eq!(transmit(&mut world, usize::MAX).2, 1, "REP");
         world.end = world.another(3, PD, None);
         let confirmed = tests::alloc::held() - before - half_open;
-        assert!((store..2 * store).contains(&confirmed), "{confirmed} bytes");
-        // It keeps what comes early.
+        assert!(confirmed < 16 << 10, "{confirmed} bytes");
         (0..2).for_each(|id| world.receive(id, 10));
         world.send(1, 10);
         world.send(0, 10);

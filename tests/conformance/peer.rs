@@ -16,7 +16,8 @@ use rocev2::qp::{
 };
 use rocev2::wire::mad::{CmMessage, GSI_QKEY, IpCm, MadHeader, Req, Rtu, emit_mad, gid, parse_mad};
 use rocev2::wire::{
-    Aeth, Bth, Deth, DropReason, Encap, Ext, Mac, Opcode, Packet, Reth, Syndrome, UnitWriter,
+    Aeth, Bth, Deth, DropReason, Encap, Ext, Mac, Opcode, Packet, Reth, Syndrome, Template,
+    UnitWriter,
 };
 use rocev2::{Device, DeviceConfig, Event, Opening};
 use std::collections::BTreeMap;
@@ -179,7 +180,8 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
 /// A frame as an edge sends it.
 pub(crate) fn frame(encap: &Encap, bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
     let mut buf = vec![0; 200 + payload.len()];
-    let mut unit = UnitWriter::new(&mut buf, encap);
+    let template = Template::new(encap);
+    let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
     let fill = |out: &mut [u8]| {
         out.copy_from_slice(payload);
         Ok::<(), std::convert::Infallible>(())
@@ -239,6 +241,7 @@ impl World {
             opening: Opening::default(),
             dcqcn: terms.dcqcn.then(DcqcnConfig::default),
             window: Window { bytes: 64 << 10, ..Window::default() },
+            reorder_pool: 1 << 20,
             cm: CmConfig { ca_guid: 1, ack_timeout_code: terms.own_timeout, ..CmConfig::default() },
         });
         let qpn = d.create_qp(&qp(1, PD, None)).unwrap();

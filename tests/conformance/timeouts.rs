@@ -38,6 +38,7 @@ impl Waiting {
             opening: Opening::default(),
             dcqcn: None,
             window: Window::default(),
+            reorder_pool: 4 << 20,
             cm: CmConfig { ca_guid: 1, ..CmConfig::default() },
         });
         let qpn = d.create_qp(&qp(1, PD, None)).unwrap();

@@ -2,6 +2,7 @@
 //! senders share.
 
 use crate::outcome::Outcome;
+use driver::Limits;
 use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
 use rocev2::counters::Counter;
 use rocev2::env::{Fault, Instant, Memory, RegionId, Rng};
@@ -170,6 +171,7 @@ impl Node {
             retry_count: 7,
             opening: Opening::default(),
             window: Window { reorder_bytes, ..Window::default() },
+            reorder_pool: Limits::default().reorder_pool,
             dcqcn: scenario.control.then(DcqcnConfig::default),
             cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
         });
@@ -302,7 +304,7 @@ impl Net {
         }
         let arrival = self.arrivals.first_key_value().map(|((at, _), _)| *at);
         let busy = self.nodes.iter().filter(|node| !node.idle).map(|node| node.free_at);
-        let timeouts = self.nodes.iter().filter_map(|node| node.device.poll_timeout());
+        let timeouts = self.nodes.iter_mut().filter_map(|node| node.device.poll_timeout());
         let next = timeouts.map(Instant::as_nanos).chain(busy).chain(arrival).min();
         let Some(next) = next.filter(|next| *next < end) else { return false };
         self.now = next.max(self.now);

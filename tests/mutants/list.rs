@@ -245,7 +245,7 @@ list! {
         "_ => Ok(self.expected(packet, cx)),",
         "requests are executed in order";
     EveryGapIsNaked "qp/recv/responder.rs":
-        "let insertion = self.reorder_buffer.insert(ahead, packet);" => "let insertion = self.reorder_buffer.insert(ahead, packet); self.nak_sequence();",
+        "let insertion = self.reorder_buffer.insert(ahead, packet, pool);" => "let insertion = self.reorder_buffer.insert(ahead, packet, pool); self.nak_sequence();",
         "one NAK per gap";
     SendWithoutReceiveIsDropped "qp/recv/responder.rs":
         "let Some(wr) = cx.rq.head() else {\n            return Err(Refusal::NotReady);" =>

@@ -3,7 +3,7 @@
 use rocev2::ids::Qpn;
 use rocev2::psn::Msn;
 use rocev2::wire::{
-    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Syndrome, UnitWriter,
+    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Syndrome, Template, UnitWriter,
 };
 use tests::kit::Fate;
 
@@ -28,7 +28,8 @@ fn written(packet: &Packet<'_>, bth: &Bth, ext: &Ext) -> Vec<u8> {
         _ => packet.payload,
     };
     let mut frame = vec![0; 2048];
-    let mut writer = UnitWriter::new(&mut frame, &packet.encap);
+    let template = Template::new(&packet.encap);
+    let mut writer = UnitWriter::new(&mut frame, &template, packet.encap.ip_id);
     let filled = writer.push(bth, ext, data.len(), |out| {
         out.copy_from_slice(data);
         Ok::<(), DropReason>(())

@@ -133,11 +133,10 @@ fn stands_in(line: &str, word: &str) -> bool {
 /// Names that the code of these rooms once had, and its comments: each with the term that replaced it.
 pub(crate) fn dialect(files: &[(String, String)], rooms: &[&str]) -> Vec<String> {
     // In two parts, as this is a file of the repository too.
-    const RETIRED: [(&str, &str); 14] = [
+    const RETIRED: [(&str, &str); 13] = [
         (concat!("Ke", "pt"), "Insertion"),
         (concat!("To", "ld"), "NakState"),
         (concat!("name", "_gap"), "nak_sequence"),
-        (concat!("hold", "_early"), "reserve_reorder_buffer"),
         (concat!("held", "_bytes"), "reorder_bytes"),
         (concat!("Pati", "ence"), "ReorderWindow or PeerLimits"),
         (concat!("Lear", "nt"), "DecayingMax"),

@@ -85,6 +85,7 @@ impl PollCore {
             retry_count: config.retry_count,
             opening: config.opening,
             window: config.window,
+            reorder_pool: limits.reorder_pool,
             dcqcn: config.dcqcn,
             cm,
         });

@@ -37,7 +37,7 @@ impl State {
     }
 
     /// When the next turn is due at the latest.
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    pub(super) fn next_timeout(&mut self) -> Option<Instant> {
         let neighbours = self.cx.paths.neighbours.poll_timeout().map(Instant::from_nanos);
         let timeouts =
             [self.cx.device.poll_timeout(), neighbours, self.objects.cqs.moderated_until()];

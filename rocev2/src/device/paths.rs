@@ -50,9 +50,8 @@ impl Device {
         for slot in 0..self.qps.len() {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             if entry.path == Some(index) {
-                let before = entry.qp.state();
                 entry.qp.lose_path(&mut self.completions);
-                self.after(slot, before);
+                self.touch(slot);
             }
         }
     }

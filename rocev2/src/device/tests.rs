@@ -17,6 +17,7 @@ mod door;
 mod keys;
 mod loss;
 mod paths;
+mod reorder_pool;
 mod restart;
 mod shared;
 mod strict;
@@ -63,6 +64,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
         retry_count: 7,
         opening: Opening::default(),
         window: Window::default(),
+        reorder_pool: 4 << 20,
         dcqcn: Some(DcqcnConfig::default()),
         cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
     }
@@ -218,7 +220,7 @@ impl World {
         let end = self.now + limit;
         loop {
             self.run();
-            let next = self.devices.iter().filter_map(Device::poll_timeout).min();
+            let next = self.devices.iter_mut().filter_map(Device::poll_timeout).min();
             let Some(next) = next.filter(|next| *next <= end) else { return };
             self.now = next.max(self.now);
             for device in &mut self.devices {
@@ -249,7 +251,8 @@ fn split(frame: &[u8], unit: &Unit) -> Vec<Vec<u8>> {
 /// A packet as its own frame.
 fn emit(packet: &Packet<'_>) -> Vec<u8> {
     let mut buf = vec![0; 9000];
-    let mut unit = UnitWriter::new(&mut buf, &packet.encap);
+    let template = Template::new(&packet.encap);
+    let mut unit = UnitWriter::new(&mut buf, &template, packet.encap.ip_id);
     let fill = |out: &mut [u8]| {
         out.copy_from_slice(packet.payload);
         Ok::<(), core::convert::Infallible>(())
@@ -289,7 +292,7 @@ fn err_06_a_destroyed_queue_pair_is_gone() {
     assert_eq!(world.devices[1].qp_state(server), Some(QpState::Rts));
     world.devices[0].release(world.now, active);
     world.run_for(Duration::from_secs(5));
-    assert!(world.devices.iter().all(|device| device.poll_timeout().is_none()));
+    assert!(world.devices.iter_mut().all(|device| device.poll_timeout().is_none()));
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub use cc::congestion::DcqcnConfig;
 pub use failure::{Failure, Refused};
 pub(crate) use recv::queue::Srqs;
 pub use recv::queue::{SrqConfig, SrqError, SrqId};
+pub(crate) use recv::reorder_buffer::ReorderPool;
 pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;
@@ -67,6 +68,18 @@ impl KeyContext<'_> {
     ) -> Result<Target, AccessError> {
         self.mrs.remote(self.pd, self.qpn, key, va, len, needed)
     }
+}
+
+/// The parts of the device that its queue pairs share.
+pub(crate) struct Shared<'a, M> {
+    /// All keys.
+    pub mrs: &'a mut MrTable,
+    /// Registered bytes.
+    pub memory: &'a mut M,
+    /// The slots of all reorder buffers.
+    pub reorder_pool: &'a mut ReorderPool,
+    /// Where completions go.
+    pub out: &'a mut Completions,
 }
 
 /// The connection, as the engines need it.
@@ -130,6 +143,8 @@ pub(crate) struct Qp {
     tally: Tally,
     /// The error that took the QP to the error state, if its owner did not.
     failure: Option<Failure>,
+    /// The requester has nothing to send until something happens: a post, a response, a timeout.
+    requests_idle: bool,
     /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
     requests_first: bool,
 }
@@ -158,11 +173,12 @@ impl Qp {
             rq: RecvQueue::new(Owner::Qp(config.owner), recv_pd, recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
-            responder: Responder::new(window.reorder_bytes as usize),
+            responder: Responder::new(window.reorder_bytes),
             congestion: Congestion::new(dcqcn),
             probe: Probe::new(),
             tally,
             failure: None,
+            requests_idle: true,
             requests_first: false,
         }
     }
@@ -202,8 +218,7 @@ impl Qp {
         self.depths
     }
 
-    /// Connects the QP to a peer and moves it to RTS, once in its life. The reorder buffer has no memory
-    /// yet ([`Self::reserve_reorder_buffer`]).
+    /// Connects the QP to a peer and moves it to RTS, once in its life.
     pub(crate) fn connect(&mut self, peer: PeerQp) {
         self.sq.start_at(peer.send_psn);
         self.requester.connect(&peer);
@@ -214,12 +229,9 @@ impl Qp {
         self.state = QpState::Rts;
     }
 
-    /// Allocates the reorder buffer, if the QP is connected. The caller waits until the peer is proven,
-    /// because the buffer is much larger than the rest of a connection.
-    pub(crate) fn reserve_reorder_buffer(&mut self) {
-        if let Some(peer) = self.peer.as_ref().filter(|_| self.state == QpState::Rts) {
-            self.responder.reserve_reorder_buffer(peer.pmtu);
-        }
+    /// Gives back the slots of a QP that is at its end.
+    pub(crate) fn close_reorder_buffer(&mut self, pool: &mut ReorderPool) {
+        self.responder.close_reorder_buffer(pool);
     }
 
     /// Notes that REQ or REP was sent: no packet leaves before the peer's response.
@@ -240,6 +252,7 @@ impl Qp {
             return Err(PostError::NotConnected);
         }
         self.sq.push(wr, pmtu.max(1))?;
+        self.requests_idle = false;
         if self.state == QpState::Err {
             self.sq.flush(out);
         }
@@ -271,11 +284,11 @@ impl Qp {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        mrs: &mut MrTable,
-        memory: &mut M,
         srq: Option<&mut Srq>,
-        out: &mut Completions,
+        shared: &mut Shared<'_, M>,
     ) -> Result<(), DropReason> {
+        let Shared { mrs, memory, reorder_pool, out } = shared;
+        let memory = &mut **memory;
         let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
             return Err(DropReason::QpState);
         };
@@ -294,6 +307,7 @@ impl Qp {
             self.tally.count(Counter::NpEcnMarkedRocePackets);
         }
         let failure = if packet.bth.opcode.is_response() {
+            self.requests_idle = false;
             let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
             let (sq, tally) = (&mut self.sq, &self.tally);
             let mut cx = completer::Context { peer, keys, memory, sq, out, tally };
@@ -318,7 +332,7 @@ impl Qp {
         } else {
             let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
             let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-            let verdict = self.responder.handle(now, packet, &mut cx);
+            let verdict = self.responder.handle(now, packet, reorder_pool, &mut cx);
             if let Some(loss) = self.responder.take_loss() {
                 self.congestion.handle_loss(now, loss);
             }
@@ -363,6 +377,7 @@ impl Qp {
             return;
         }
         self.unblock(now);
+        self.requests_idle = false;
         self.responder.handle_timeout(now, &self.tally);
         self.sq.unpark(now, out);
         let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);
@@ -376,16 +391,16 @@ impl Qp {
 
     /// Ends a wait for the token bucket; the wait counts if it delayed a packet.
     fn unblock(&mut self, now: Instant) {
-        let waited = self.congestion.rate_mut().handle_timeout(now);
-        if let Some(waited) = waited
-            && (self.responses_ready() || self.requests_ready())
-        {
+        let Some(waited) = self.congestion.rate_mut().handle_timeout(now) else { return };
+        let Self { peer: Some(peer), sq, requester, .. } = self else { return };
+        let requests = !self.completer.paused() && requester.has_work(sq, peer);
+        if requests || self.responses_ready() {
             self.tally.add(Counter::PacedNs, waited.as_nanos() as u64);
         }
     }
 
-    /// Whether a packet could leave now.
-    pub(crate) fn ready(&mut self) -> bool {
+    /// Whether a packet may leave now. Only [`Self::fill`] knows.
+    pub(crate) fn ready(&self) -> bool {
         let aside = self.congestion.owes_cnp() || self.probes();
         aside || self.responses_ready() || self.requests_ready()
     }
@@ -401,22 +416,22 @@ impl Qp {
         self.responder.ready() && !paced
     }
 
-    fn requests_ready(&mut self) -> bool {
-        if self.congestion.rate().blocked() {
-            return false;
-        }
-        let Self { state: QpState::Rts, peer: Some(peer), sq, requester, completer, .. } = self
-        else {
-            return false;
-        };
-        !completer.paused() && requester.ready(sq, peer)
+    fn requests_ready(&self) -> bool {
+        let waits = self.congestion.rate().blocked() || self.completer.paused();
+        self.state == QpState::Rts && !self.requests_idle && !waits
     }
 
-    /// Layers 2 to 4 of the unit that [`Self::fill`] writes next, over `hop`; `None` without a peer.
+    /// The traffic class of the unit that [`Self::fill`] writes next; `None` without a peer.
+    pub(crate) fn traffic_class(&self) -> Option<u8> {
+        let peer = self.peer.as_ref()?;
+        Some(self.congestion.traffic_class(peer.encap.traffic_class))
+    }
+
+    /// Layers 2 to 4 of that unit over `hop`; `None` without a peer.
     pub(crate) fn encap(&self, hop: Hop) -> Option<Encap> {
-        let mut encap = self.peer.as_ref()?.encap;
+        let traffic_class = self.traffic_class()?;
+        let mut encap = Encap { traffic_class, ..self.peer.as_ref()?.encap };
         encap.set_hop(hop);
-        encap.traffic_class = self.congestion.traffic_class(encap.traffic_class);
         Some(encap)
     }
 
@@ -439,18 +454,16 @@ impl Qp {
     pub(crate) fn fill<M: Memory>(
         &mut self,
         now: Instant,
-        mrs: &mut MrTable,
-        memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
-        out: &mut Completions,
+        shared: &mut Shared<'_, M>,
     ) -> usize {
         let written = if self.congestion.owes_cnp() {
             self.fill_cnp(unit)
         } else if self.probes() {
             self.fill_probe(now, unit)
         } else {
-            self.fill_either(now, mrs, memory, unit, max_packets, out)
+            self.fill_either(now, unit, max_packets, shared)
         };
         if written > 0 {
             self.tally.add(Counter::SentPkts, written as u64);
@@ -462,11 +475,9 @@ impl Qp {
     fn fill_either<M: Memory>(
         &mut self,
         now: Instant,
-        mrs: &mut MrTable,
-        memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
-        out: &mut Completions,
+        shared: &mut Shared<'_, M>,
     ) -> usize {
         self.requests_first = !self.requests_first;
         let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
@@ -475,10 +486,9 @@ impl Qp {
         for requests in [self.requests_first, !self.requests_first] {
             if written == 0 {
                 written = if requests {
-                    self.fill_requests(now, mrs, memory, unit, max_packets, out)
+                    self.fill_requests(now, unit, max_packets, shared)
                 } else {
-                    let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-                    self.fill_responses(now, &keys, memory, unit, max_packets, out)
+                    self.fill_responses(now, unit, max_packets, shared)
                 };
             }
         }
@@ -512,19 +522,20 @@ impl Qp {
     fn fill_responses<M: Memory>(
         &mut self,
         now: Instant,
-        keys: &KeyContext<'_>,
-        memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
-        out: &mut Completions,
+        shared: &mut Shared<'_, M>,
     ) -> usize {
         if !self.responses_ready() {
             return 0;
         }
+        let Shared { mrs, memory, out, .. } = shared;
+        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
         let paced = self.responder.owes_read_responses();
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let tally = &self.tally;
-        let (written, verdict) = self.responder.fill(peer, keys, memory, unit, max_packets, tally);
+        let (written, verdict) =
+            self.responder.fill(peer, &keys, *memory, unit, max_packets, tally);
         if paced && written > 0 {
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }
@@ -537,15 +548,15 @@ impl Qp {
     fn fill_requests<M: Memory>(
         &mut self,
         now: Instant,
-        mrs: &mut MrTable,
-        memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
-        out: &mut Completions,
+        shared: &mut Shared<'_, M>,
     ) -> usize {
         if !self.requests_ready() {
             return 0;
         }
+        let Shared { mrs, memory, out, .. } = shared;
+        let memory = &mut **memory;
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
         let paced = self.congestion.rate_mut().current(now).is_some();
@@ -554,7 +565,8 @@ impl Qp {
         let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
         let mut cx =
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        let written = self.requester.fill(&mut cx, unit, max_packets);
+        let (written, idle) = self.requester.fill(&mut cx, unit, max_packets);
+        self.requests_idle = idle;
         if written > 0 {
             self.completer.sent(now, new, &self.sq);
             self.congestion.rate_mut().sent(now, unit.wire_len());

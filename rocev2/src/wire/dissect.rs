@@ -1,7 +1,7 @@
 //! A lenient view of a frame, for people and their tools: the headers as far as they go, and the
 //! verdict of the strict parser.
 
-use super::icrc::Covered;
+use super::icrc::IcrcSeed;
 use super::mad::{CmMessage, MadHeader, parse_mad};
 use super::{Bth, DropReason, Encap, Ext, Hop, ICRC_LEN, Mac, Opcode, Packet, ROCE_PORT};
 use crate::ids::Qpn;
@@ -70,10 +70,10 @@ pub fn dissect(frame: &[u8]) -> Dissection<'_> {
         verdict: Packet::parse(frame).map(|_| ()),
     };
     if let Ok(layers) = LaxSlicedPacket::from_ethernet(frame)
-        && let Some((encap, covered, payload)) = encapsulation(&layers)
+        && let Some((encap, seed, payload)) = encapsulation(&layers)
     {
         dissection.encap = Some(encap);
-        dissection.read_transport(covered, payload);
+        dissection.read_transport(seed, payload);
     }
     dissection
 }
@@ -96,7 +96,7 @@ impl Dissection<'_> {
 
 impl<'a> Dissection<'a> {
     /// Reads from BTH to ICRC.
-    fn read_transport(&mut self, covered: Option<Covered>, bytes: &'a [u8]) {
+    fn read_transport(&mut self, seed: Option<IcrcSeed>, bytes: &'a [u8]) {
         self.payload = bytes;
         let Some((header, rest)) = bytes.split_first_chunk::<{ Bth::LEN }>() else { return };
         let [opcode, flags, ..] = *header;
@@ -104,9 +104,9 @@ impl<'a> Dissection<'a> {
         (self.bth, self.version, self.payload) = (Some(bth), Some(flags & 0x0f), rest);
         let Some((rest, stored)) = rest.split_last_chunk::<ICRC_LEN>() else { return };
         self.payload = rest;
-        self.icrc = covered.map(|mut covered| Icrc {
+        self.icrc = seed.map(|seed| Icrc {
             stored: u32::from_be_bytes(*stored),
-            computed: u32::from_be_bytes(covered.icrc(header, rest)),
+            computed: u32::from_be_bytes(seed.icrc(&bytes[..bytes.len() - ICRC_LEN])),
         });
         let Some(opcode) = self.opcode() else { return };
         let Ok((ext, body)) = Ext::parse(opcode, rest) else { return };
@@ -115,8 +115,8 @@ impl<'a> Dissection<'a> {
     }
 }
 
-/// Layers 2 to 4 of a RoCEv2 packet, also in the form that its ICRC covers, and the bytes behind them.
-fn encapsulation<'a>(layers: &LaxSlicedPacket<'a>) -> Option<(Encap, Option<Covered>, &'a [u8])> {
+/// Layers 2 to 4 of a RoCEv2 packet, their part of its ICRC, and the bytes behind them.
+fn encapsulation<'a>(layers: &LaxSlicedPacket<'a>) -> Option<(Encap, Option<IcrcSeed>, &'a [u8])> {
     let Some(LinkSlice::Ethernet2(ethernet)) = &layers.link else { return None };
     let Some(TransportSlice::Udp(udp)) = &layers.transport else { return None };
     if udp.destination_port() != ROCE_PORT {
@@ -128,12 +128,12 @@ fn encapsulation<'a>(layers: &LaxSlicedPacket<'a>) -> Option<(Encap, Option<Cove
         vlan: layers.link_exts.iter().find_map(tag),
     };
     let udp_header = udp.slice().first_chunk()?;
-    let (encap, covered) = match layers.net.as_ref()? {
+    let (encap, seed) = match layers.net.as_ref()? {
         LaxNetSlice::Ipv4(ip) => ipv4(hop, &ip.header(), udp_header),
         LaxNetSlice::Ipv6(ip) => ipv6(hop, &ip.header(), udp_header),
         LaxNetSlice::Arp(_) => return None,
     };
-    Some((Encap { src_port: udp.source_port(), ..encap }, covered, udp.payload()))
+    Some((Encap { src_port: udp.source_port(), ..encap }, seed, udp.payload()))
 }
 
 fn tag(header: &LaxLinkExtSlice<'_>) -> Option<u16> {
@@ -141,7 +141,7 @@ fn tag(header: &LaxLinkExtSlice<'_>) -> Option<u16> {
     vlan.slice().first_chunk().map(|tci| u16::from_be_bytes(*tci))
 }
 
-fn ipv4(hop: Hop, ip: &Ipv4HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<Covered>) {
+fn ipv4(hop: Hop, ip: &Ipv4HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<IcrcSeed>) {
     let encap = Encap {
         src_mac: hop.src_mac,
         dst_mac: hop.dst_mac,
@@ -156,10 +156,10 @@ fn ipv4(hop: Hop, ip: &Ipv4HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<Cov
     };
     let plain = ip.protocol() == IpNumber::UDP;
     let header = ip.slice().try_into().ok().filter(|_| plain);
-    (encap, header.map(|header| Covered::v4(header, udp)))
+    (encap, header.map(|header| IcrcSeed::v4(header, udp)))
 }
 
-fn ipv6(hop: Hop, ip: &Ipv6HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<Covered>) {
+fn ipv6(hop: Hop, ip: &Ipv6HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<IcrcSeed>) {
     let encap = Encap {
         src_mac: hop.src_mac,
         dst_mac: hop.dst_mac,
@@ -174,7 +174,7 @@ fn ipv6(hop: Hop, ip: &Ipv6HeaderSlice<'_>, udp: &[u8; 8]) -> (Encap, Option<Cov
     };
     let plain = ip.next_header() == IpNumber::UDP;
     let header = ip.slice().try_into().ok().filter(|_| plain);
-    (encap, header.map(|header| Covered::v6(header, udp)))
+    (encap, header.map(|header| IcrcSeed::v6(header, udp)))
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
     use crate::psn::Psn;
     use crate::wire::encap::encap;
     use crate::wire::mad::{GSI_QKEY, MAD_LEN, Rtu, emit_mad};
-    use crate::wire::{Deth, UnitWriter};
+    use crate::wire::{Deth, Template, UnitWriter};
     use core::convert::Infallible;
     use proptest::prelude::*;
     use std::vec::Vec;
@@ -198,7 +198,8 @@ mod tests {
 
     fn frame_of(v6: bool, vlan: Option<u16>, bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
         let mut buf = [0; 400];
-        let mut writer = UnitWriter::new(&mut buf, &encap(v6, vlan));
+        let template = Template::new(&encap(v6, vlan));
+        let mut writer = UnitWriter::new(&mut buf, &template, encap(v6, vlan).ip_id);
         let result = writer.push(bth, ext, payload.len(), |out| {
             out.copy_from_slice(payload);
             Ok::<(), Infallible>(())

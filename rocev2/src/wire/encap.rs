@@ -1,7 +1,7 @@
 //! The encapsulation of a RoCEv2 packet: Ethernet, one VLAN tag, IPv4 or IPv6, UDP port 4791.
 
 use super::DropReason;
-use super::icrc::Covered;
+use super::icrc::{IcrcSeed, Varying};
 use crate::ids::Qpn;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use etherparse::checksum::Sum16BitWords;
@@ -92,14 +92,12 @@ impl Encap {
         l2 + l3 + UdpHeader::LEN
     }
 
-    /// Writes the headers of one packet with `udp_payload_len` bytes from BTH to ICRC.
-    /// Returns them as its ICRC covers them.
+    /// Writes the headers of one packet with `udp_len` bytes from UDP header to ICRC, and returns their part
+    /// of the ICRC.
     ///
     /// # Panics
-    /// Where `out` is not [`Encap::header_len`] bytes, the payload exceeds
-    /// [`MAX_UDP_PAYLOAD`] or the addresses differ in family.
-    pub(super) fn emit(&self, udp_payload_len: usize, out: &mut [u8]) -> Covered {
-        let udp_len = u16::try_from(UdpHeader::LEN + udp_payload_len).expect("length was checked");
+    /// Where `out` is not [`Encap::header_len`] bytes, or the addresses differ in family.
+    pub(super) fn emit(&self, udp_len: u16, out: &mut [u8]) -> IcrcSeed {
         let udp = UdpHeader {
             source_port: self.src_port,
             destination_port: ROCE_PORT,
@@ -113,12 +111,12 @@ impl Encap {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let ip = self.ipv4(src, dst, udp_len);
                 super::ext::put(super::ext::put(rest, ip), udp);
-                Covered::v4(&ip, &udp)
+                IcrcSeed::v4(&ip, &udp)
             }
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
                 let ip = self.ipv6(src, dst, udp_len);
                 super::ext::put(super::ext::put(rest, ip), udp);
-                Covered::v6(&ip, &udp)
+                IcrcSeed::v6(&ip, &udp)
             }
             (src, dst) => panic!("no packet goes from {src} to {dst}"),
         }
@@ -176,8 +174,9 @@ impl Encap {
 pub(super) struct Decapsulated<'a> {
     /// Layers 2 to 4 of the first segment.
     pub(super) encap: Encap,
-    /// The same headers as the ICRC covers them.
-    pub(super) covered: Covered,
+    /// The part of the ICRC of the headers as they came, with these lengths and identification.
+    pub(super) seed: IcrcSeed,
+    pub(super) seeded: Varying,
     /// BTH to ICRC, once or several times.
     pub(super) payload: &'a [u8],
 }
@@ -206,7 +205,8 @@ impl<'a> Decapsulated<'a> {
                 flow_label: ip.flow_label,
                 src_port: udp.source_port(),
             },
-            covered: ip.header.covered_with(&udp)?,
+            seed: ip.header.seed_with(&udp)?,
+            seeded: Varying { ip_id: ip.id, udp_len: udp.length() },
             payload,
         })
     }
@@ -233,11 +233,11 @@ enum IpHeader<'a> {
 }
 
 impl IpHeader<'_> {
-    fn covered_with(&self, udp: &UdpHeaderSlice<'_>) -> Result<Covered, DropReason> {
+    fn seed_with(&self, udp: &UdpHeaderSlice<'_>) -> Result<IcrcSeed, DropReason> {
         let udp = udp.slice().first_chunk().ok_or(DropReason::Truncated)?;
         Ok(match self {
-            Self::V4(ip) => Covered::v4(ip, udp),
-            Self::V6(ip) => Covered::v6(ip, udp),
+            Self::V4(ip) => IcrcSeed::v4(ip, udp),
+            Self::V6(ip) => IcrcSeed::v6(ip, udp),
         })
     }
 }
@@ -404,7 +404,7 @@ pub(super) const MAX_UDP_PAYLOAD: usize = u16::MAX as usize - Ipv4Header::MIN_LE
 const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 
 #[cfg(test)]
-pub(super) use tests::encap;
+pub(crate) use tests::encap;
 
 #[cfg(test)]
 mod tests {
@@ -434,7 +434,7 @@ mod tests {
     const PAYLOAD: [u8; 20] = [0x5a; 20];
 
     /// Of a frame from one host to another.
-    pub(in crate::wire) fn encap(v6: bool, vlan: Option<u16>) -> Encap {
+    pub(crate) fn encap(v6: bool, vlan: Option<u16>) -> Encap {
         let address = |last: u8| match v6 {
             true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
             false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
@@ -455,7 +455,7 @@ mod tests {
 
     fn frame(encap: &Encap) -> Vec<u8> {
         let mut frame = [vec![0; encap.header_len()], PAYLOAD.into()].concat();
-        encap.emit(PAYLOAD.len(), &mut frame[..encap.header_len()]);
+        encap.emit((UdpHeader::LEN + PAYLOAD.len()) as u16, &mut frame[..encap.header_len()]);
         frame
     }
 
@@ -574,7 +574,8 @@ mod tests {
             let encap = encap(v6, None);
             let lengths = |of_headers: usize| {
                 let mut frame = [vec![0; encap.header_len()], vec![0x5a; 3 * 20]].concat();
-                encap.emit(of_headers, &mut frame[..encap.header_len()]);
+                let udp_len = (UdpHeader::LEN + of_headers) as u16;
+                encap.emit(udp_len, &mut frame[..encap.header_len()]);
                 Decapsulated::parse(&frame, Some(20)).map(|parsed| parsed.payload.len())
             };
             assert_eq!((lengths(20), lengths(60)), (Ok(60), Ok(60)));

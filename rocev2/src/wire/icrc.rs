@@ -1,88 +1,174 @@
 //! The invariant CRC: it covers all bytes that no switch or router may change (IBTA annex A17, ICRC).
+//!
+//! A CRC is linear: a bit that flips flips the same bits of the result, whatever the others are. So the CRC of
+//! the headers that all packets of a connection share is computed once ([`IcrcSeed`]), and lengths and
+//! identification of each packet are added by table.
 
 use super::bth::Bth;
 use crc32fast::Hasher;
 
-/// The IP and UDP headers of a packet as its ICRC covers them, and room for the BTH after them.
+/// The ICRC of a packet up to its UDP header, for the bytes that follow.
 ///
 /// Fields that change on the way read as ones: traffic class, TTL or hop limit, flow label, IPv4 header
 /// checksum, UDP checksum and byte 4 of the BTH.
-#[derive(Clone, Debug)]
-pub(super) enum Covered {
-    /// IPv4 20, UDP 8, BTH 12.
-    V4([u8; 40]),
-    /// IPv6 40, UDP 8, BTH 12.
-    V6([u8; 60]),
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct IcrcSeed {
+    crc: u32,
+    v6: bool,
 }
 
-impl Covered {
-    pub(super) fn v4(ip: &[u8; 20], udp: &[u8; 8]) -> Self {
-        let mut bytes = [0; 40];
-        bytes[..20].copy_from_slice(ip);
-        bytes[20..28].copy_from_slice(udp);
+/// The covered header fields that differ between packets of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Varying {
+    /// The IPv4 identification.
+    pub(super) ip_id: u16,
+    /// The UDP length, header included; the length in the IP header follows from it.
+    pub(super) udp_len: u16,
+}
+
+impl IcrcSeed {
+    /// For these headers.
+    pub(super) fn v4(ip: &[u8; V4_LEN], udp: &[u8; UDP_LEN]) -> Self {
+        let mut bytes = [0; V4_LEN + UDP_LEN];
+        bytes[..V4_LEN].copy_from_slice(ip);
+        bytes[V4_LEN..].copy_from_slice(udp);
         [bytes[1], bytes[8]] = [ONES; 2]; // TOS, TTL
         [bytes[10], bytes[11]] = [ONES; 2]; // header checksum
         [bytes[26], bytes[27]] = [ONES; 2]; // UDP checksum
-        Self::V4(bytes)
+        Self { crc: extend(AFTER_LRH, &bytes), v6: false }
     }
 
-    pub(super) fn v6(ip: &[u8; 40], udp: &[u8; 8]) -> Self {
-        let mut bytes = [0; 60];
-        bytes[..40].copy_from_slice(ip);
-        bytes[40..48].copy_from_slice(udp);
+    /// For these headers.
+    pub(super) fn v6(ip: &[u8; V6_LEN], udp: &[u8; UDP_LEN]) -> Self {
+        let mut bytes = [0; V6_LEN + UDP_LEN];
+        bytes[..V6_LEN].copy_from_slice(ip);
+        bytes[V6_LEN..].copy_from_slice(udp);
         bytes[0] |= 0x0f; // traffic class, high half; the version stays
         [bytes[1], bytes[2], bytes[3]] = [ONES; 3]; // traffic class, low half; flow label
         bytes[7] = ONES; // hop limit
         [bytes[46], bytes[47]] = [ONES; 2]; // UDP checksum
-        Self::V6(bytes)
+        Self { crc: extend(AFTER_LRH, &bytes), v6: true }
     }
 
-    /// Makes these the headers of a segment: its own lengths, and on IPv4 its own identification.
-    /// `udp_len` counts the UDP header.
-    pub(super) fn set_segment(&mut self, ip_id: u16, udp_len: u16) {
-        match self {
-            Self::V4(bytes) => {
-                [bytes[2], bytes[3]] = udp_len.wrapping_add(20).to_be_bytes();
-                [bytes[4], bytes[5]] = ip_id.to_be_bytes();
-                [bytes[24], bytes[25]] = udp_len.to_be_bytes();
-            }
-            Self::V6(bytes) => {
-                [bytes[4], bytes[5]] = udp_len.to_be_bytes();
-                [bytes[44], bytes[45]] = udp_len.to_be_bytes();
-            }
-        }
+    /// For the same headers with other lengths, and on IPv4 another identification.
+    #[must_use]
+    pub(super) fn vary(self, from: Varying, to: Varying) -> Self {
+        let udp_len = add(&UDP_LENGTH, from.udp_len ^ to.udp_len);
+        let ip = if self.v6 {
+            add(&V6_LENGTH, from.udp_len ^ to.udp_len)
+        } else {
+            let total = |udp_len: u16| udp_len.wrapping_add(V4_LEN as u16);
+            add(&V4_LENGTH, total(from.udp_len) ^ total(to.udp_len))
+                ^ add(&V4_ID, from.ip_id ^ to.ip_id)
+        };
+        Self { crc: self.crc ^ udp_len ^ ip, ..self }
     }
 
-    /// The four bytes that end a packet of these headers, `bth` and `rest`, the extended headers to
-    /// the last pad byte.
-    pub(super) fn icrc(&mut self, bth: &[u8; Bth::LEN], rest: &[u8]) -> [u8; 4] {
-        let mut hasher = Hasher::new_with_initial(AFTER_LRH);
-        match self {
-            Self::V4(bytes) => {
-                bytes[28..].copy_from_slice(bth);
-                bytes[32] = ONES;
-                hasher.update(bytes);
-            }
-            Self::V6(bytes) => {
-                bytes[48..].copy_from_slice(bth);
-                bytes[52] = ONES;
-                hasher.update(bytes);
-            }
-        }
-        hasher.update(rest);
+    /// The four bytes that end a packet of these headers; `bytes` go from its BTH to the last pad byte.
+    pub(super) fn icrc(self, bytes: &[u8]) -> [u8; 4] {
+        let congestion = bytes.get(BTH_CONGESTION).copied().unwrap_or(ONES);
+        let masked = BEFORE_CONGESTION[usize::from(congestion ^ ONES)];
         // Alone among all fields, the ICRC travels least significant byte first.
-        hasher.finalize().to_le_bytes()
+        extend(self.crc ^ masked, bytes).to_le_bytes()
     }
+}
+
+/// The CRC of what `crc` is the CRC of, and `bytes` behind it.
+fn extend(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// The change of a CRC by a change of two bytes, whose tables these are.
+fn add(tables: &[Table; 2], change: u16) -> u32 {
+    let [high, low] = change.to_be_bytes();
+    tables[0][usize::from(high)] ^ tables[1][usize::from(low)]
+}
+
+/// The change of a CRC by each change of one byte at a certain place.
+type Table = [u32; 256];
+
+/// Places in the headers, counted back from the end of the UDP header.
+const UDP_LENGTH: [Table; 2] = [changes(3), changes(2)];
+const V4_LENGTH: [Table; 2] = [changes(25), changes(24)];
+const V4_ID: [Table; 2] = [changes(23), changes(22)];
+const V6_LENGTH: [Table; 2] = [changes(43), changes(42)];
+
+/// The changes of a CRC by a byte with `behind` bytes behind it.
+const fn changes(behind: usize) -> Table {
+    let mut table = [0; 256];
+    let mut value = 0;
+    while value < table.len() {
+        let (mut crc, mut n) = (value as u32, 0);
+        while n <= behind {
+            crc = over_zero(crc);
+            n += 1;
+        }
+        table[value] = crc;
+        value += 1;
+    }
+    table
+}
+
+/// The place of FECN and BECN in the BTH.
+const BTH_CONGESTION: usize = 4;
+
+/// The changes that the CRC before the BTH needs for each change of [`BTH_CONGESTION`], so that this byte need
+/// not be masked where it is.
+const BEFORE_CONGESTION: Table = {
+    let mut table = [0; 256];
+    let mut value = 0;
+    while value < table.len() {
+        let (mut crc, mut n) = (value as u32, 0);
+        while n < BTH_CONGESTION {
+            crc = back_over_zero(crc);
+            n += 1;
+        }
+        table[value] = crc;
+        value += 1;
+    }
+    table
+};
+
+/// The CRC-32 polynomial of Ethernet, bits reversed.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// What a change of the CRC becomes over a byte of zero.
+const fn over_zero(crc: u32) -> u32 {
+    let (mut crc, mut bit) = (crc, 0);
+    while bit < u8::BITS {
+        crc = (crc >> 1) ^ if crc & 1 == 0 { 0 } else { POLYNOMIAL };
+        bit += 1;
+    }
+    crc
+}
+
+/// The inverse of [`over_zero`].
+const fn back_over_zero(crc: u32) -> u32 {
+    let (mut crc, mut bit) = (crc, 0);
+    while bit < u8::BITS {
+        // The polynomial has the highest bit, and shifting has not.
+        crc = if crc >> 31 == 0 { crc << 1 } else { (crc ^ POLYNOMIAL) << 1 | 1 };
+        bit += 1;
+    }
+    crc
 }
 
 /// The CRC of the 8 bytes of ones that stand for an InfiniBand local route header.
 const AFTER_LRH: u32 = !0xdebb_20e3;
 
 const ONES: u8 = 0xff;
+const V4_LEN: usize = 20;
+const V6_LEN: usize = 40;
+const UDP_LEN: usize = 8;
+
+const _: () = assert!(BTH_CONGESTION < Bth::LEN);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn seed_is_the_crc_of_eight_ones() {
@@ -107,14 +193,52 @@ mod tests {
             0x46, 0x30, 0x81, 0x8b, 0xe2, 0x89, 0x35, 0xd9, 0x0e, 0x9a, 0x95, 0x50, 0x54, 0x01,
             0xbe, 0x88, 0x5e, 0x50, 0x00, 0x00,
         ];
+        let bytes = [&bth[..], &payload].concat();
         let icrcs = ([0x78, 0xf3, 0x53, 0xf3], [0x3e, 0x5b, 0x74, 0x3b]);
-        assert_eq!(Covered::v4(&v4, &udp).icrc(&bth, &payload), icrcs.0);
-        assert_eq!(Covered::v6(&v6, &udp).icrc(&bth, &payload), icrcs.1);
+        assert_eq!(IcrcSeed::v4(&v4, &udp).icrc(&bytes), icrcs.0);
+        assert_eq!(IcrcSeed::v6(&v6, &udp).icrc(&bytes), icrcs.1);
 
         // The fields that routers change make no difference.
         (v4[1], v4[8], v4[10]) = (0, 1, 2);
         (v6[0], v6[3], v6[7]) = (0x60, 0, 1);
-        assert_eq!(Covered::v4(&v4, &udp).icrc(&bth, &payload), icrcs.0);
-        assert_eq!(Covered::v6(&v6, &udp).icrc(&bth, &payload), icrcs.1);
+        assert_eq!(IcrcSeed::v4(&v4, &udp).icrc(&bytes), icrcs.0);
+        assert_eq!(IcrcSeed::v6(&v6, &udp).icrc(&bytes), icrcs.1);
+    }
+
+    /// The masked byte of the BTH makes no difference, whatever it is.
+    #[test]
+    fn congestion_bits_make_no_difference() {
+        let seed = IcrcSeed::v4(&[3; V4_LEN], &[4; UDP_LEN]);
+        let mut bytes = [5; 40];
+        let icrcs = [0, 0x40, 0x80, 0xc0, 1, 0xff].map(|congestion| {
+            bytes[BTH_CONGESTION] = congestion;
+            seed.icrc(&bytes)
+        });
+        assert_eq!(icrcs, [icrcs[0]; 6]);
+        bytes[BTH_CONGESTION + 1] ^= 1;
+        assert_ne!(seed.icrc(&bytes), icrcs[0]);
+    }
+
+    proptest! {
+        /// A seed that was varied is that of the varied headers.
+        #[test]
+        fn varied_headers_have_varied_seeds(
+            v4 in any::<[u8; V4_LEN]>(),
+            v6 in any::<[[u8; 20]; 2]>(),
+            udp in any::<[u8; UDP_LEN]>(),
+            from in any::<(u16, u16)>(),
+            to in any::<(u16, u16)>(),
+        ) {
+            let of = |(ip_id, udp_len): (u16, u16)| {
+                let (mut v4, mut v6, mut udp) = (v4, v6.as_flattened().first_chunk().copied().unwrap(), udp);
+                v4[2..4].copy_from_slice(&udp_len.wrapping_add(20).to_be_bytes());
+                v4[4..6].copy_from_slice(&ip_id.to_be_bytes());
+                v6[4..6].copy_from_slice(&udp_len.to_be_bytes());
+                udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+                [IcrcSeed::v4(&v4, &udp), IcrcSeed::v6(&v6, &udp)]
+            };
+            let varying = |(ip_id, udp_len)| Varying { ip_id, udp_len };
+            prop_assert_eq!(of(from).map(|seed| seed.vary(varying(from), varying(to))), of(to));
+        }
     }
 }

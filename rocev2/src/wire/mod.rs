@@ -10,27 +10,33 @@ mod dissect;
 mod drop_reason;
 mod encap;
 mod ext;
+mod flow;
 mod icrc;
 mod ip_cm;
 pub mod mad;
 mod opcode;
 mod peek;
 mod pmtu;
+mod template;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
 pub use dissect::{Dissection, Icrc, dissect};
 pub use drop_reason::DropReason;
+#[cfg(test)]
+pub(crate) use encap::encap as example_encap;
 pub use encap::{Encap, GSI_SOURCE_PORT, Hop, Mac, ROCE_PORT, source_port};
 pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
+pub(crate) use flow::{Flow, destination_of};
 pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
+pub use template::Template;
 
 use crate::ids::Qpn;
 use encap::{Decapsulated, MAX_UDP_PAYLOAD};
 use ext::put;
-use icrc::Covered;
+use icrc::{IcrcSeed, Varying};
 
 /// One received packet whose ICRC is right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -52,8 +58,8 @@ impl<'a> Packet<'a> {
     /// The first reason found to discard the frame; [`DropReason::NotRoce`] where it is another
     /// protocol's.
     pub fn parse(frame: &'a [u8]) -> Result<Self, DropReason> {
-        let Decapsulated { encap, mut covered, payload } = Decapsulated::parse(frame, None)?;
-        Self::parse_transport(encap, &mut covered, payload, true)
+        let Decapsulated { encap, seed, payload, .. } = Decapsulated::parse(frame, None)?;
+        Self::parse_transport(encap, seed, payload, true)
     }
 
     /// Bytes on the wire from the Ethernet header to the ICRC, as if the packet had headers of its own.
@@ -65,7 +71,7 @@ impl<'a> Packet<'a> {
     /// failures are silent, so their order cannot be seen from outside.
     fn parse_transport(
         encap: Encap,
-        covered: &mut Covered,
+        seed: IcrcSeed,
         bytes: &'a [u8],
         takes_gsi: bool,
     ) -> Result<Self, DropReason> {
@@ -82,7 +88,7 @@ impl<'a> Packet<'a> {
         if bth.dest_qpn == Qpn::new(0) {
             return Err(DropReason::BadDestQp);
         }
-        if covered.icrc(header, rest) != *icrc {
+        if seed.icrc(covered_bytes) != *icrc {
             return Err(DropReason::Icrc);
         }
         Ok(Self { encap, bth, ext, payload })
@@ -137,19 +143,15 @@ impl<'a> Segments<'a> {
     /// Parses the first segment of `unit` and keeps the others for the next call.
     fn split(&mut self, mut unit: Decapsulated<'a>) -> Result<Packet<'a>, DropReason> {
         let Some(segment_len) = self.segment_len else {
-            return Packet::parse_transport(
-                unit.encap,
-                &mut unit.covered,
-                unit.payload,
-                self.takes_gsi,
-            );
+            return Packet::parse_transport(unit.encap, unit.seed, unit.payload, self.takes_gsi);
         };
         let (segment, rest) =
             unit.payload.split_at_checked(segment_len).unwrap_or((unit.payload, &[]));
         let encap = unit.encap;
         let udp_len = u16::try_from(UDP_HEADER_LEN + segment.len());
-        unit.covered.set_segment(encap.ip_id, udp_len.map_err(|_| DropReason::UdpLength)?);
-        let packet = Packet::parse_transport(encap, &mut unit.covered, segment, self.takes_gsi);
+        let udp_len = udp_len.map_err(|_| DropReason::UdpLength)?;
+        let seed = unit.seed.vary(unit.seeded, Varying { ip_id: encap.ip_id, udp_len });
+        let packet = Packet::parse_transport(encap, seed, segment, self.takes_gsi);
         if !rest.is_empty() {
             unit.payload = rest;
             unit.encap.ip_id = next_ip_id(&encap);
@@ -169,7 +171,7 @@ impl<'a> Segments<'a> {
 /// ```
 /// use rocev2::ids::Qpn;
 /// use rocev2::psn::Psn;
-/// use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, UnitWriter};
+/// use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Template, UnitWriter};
 ///
 /// let encap = Encap {
 ///     src_mac: Mac([2, 0, 0, 0, 0, 1]),
@@ -185,7 +187,8 @@ impl<'a> Segments<'a> {
 /// };
 /// let bth = Bth::new(Opcode::SendOnly, Qpn::new(17), Psn::new(1));
 /// let mut buf = [0; 128];
-/// let mut writer = UnitWriter::new(&mut buf, &encap);
+/// let template = Template::new(&encap);
+/// let mut writer = UnitWriter::new(&mut buf, &template, 7);
 /// writer.push(&bth, &Ext::None, 5, |payload| {
 ///     payload.copy_from_slice(b"hello");
 ///     Ok::<(), rocev2::env::Fault>(())
@@ -199,10 +202,9 @@ impl<'a> Segments<'a> {
 #[derive(Debug)]
 pub struct UnitWriter<'b> {
     buf: &'b mut [u8],
-    encap: Encap,
-    header_len: usize,
-    /// Headers as the ICRC covers them; present from the first segment on.
-    covered: Option<Covered>,
+    template: &'b Template,
+    /// The identification of the next segment.
+    ip_id: u16,
     len: usize,
     segment_len: usize,
     segments: usize,
@@ -224,15 +226,13 @@ pub struct Unit {
 }
 
 impl<'b> UnitWriter<'b> {
-    /// Starts an empty unit at the front of `buf`.
-    pub fn new(buf: &'b mut [u8], encap: &Encap) -> Self {
-        let header_len = encap.header_len();
+    /// Starts an empty unit at the front of `buf`, whose first segment has this IPv4 identification.
+    pub const fn new(buf: &'b mut [u8], template: &'b Template, ip_id: u16) -> Self {
         Self {
             buf,
-            encap: *encap,
-            header_len,
-            covered: None,
-            len: header_len,
+            template,
+            ip_id,
+            len: template.header_len(),
             segment_len: 0,
             segments: 0,
             ended: false,
@@ -246,7 +246,7 @@ impl<'b> UnitWriter<'b> {
 
     /// Bytes of the packets written so far, each with headers of its own.
     pub fn wire_len(&self) -> usize {
-        self.len + self.segments.saturating_sub(1) * self.header_len
+        self.len + self.segments.saturating_sub(1) * self.template.header_len()
     }
 
     /// Whether a segment with these lengths may follow: there is room, and all segments but a shorter last
@@ -285,25 +285,22 @@ impl<'b> UnitWriter<'b> {
         let (transport, _) = rest.split_at_mut(segment_len);
         let pad_count = pad_count(payload_len);
 
-        let header = Bth { pad_count, ..*bth }.emit();
-        let after_bth = put(transport, header);
-        let (covered_bytes, icrc) = after_bth.split_at_mut(after_bth.len() - ICRC_LEN);
-        let (payload, pad) = ext.emit(covered_bytes).split_at_mut(payload_len);
+        let (covered, icrc) = transport.split_at_mut(segment_len - ICRC_LEN);
+        let after_bth = put(covered, Bth { pad_count, ..*bth }.emit());
+        let (payload, pad) = ext.emit(after_bth).split_at_mut(payload_len);
         fill(payload)?;
         pad.fill(0);
 
-        let covered = self.covered.get_or_insert_with(|| {
-            let (headers, _) = headers.split_at_mut(self.header_len);
-            self.encap.emit(segment_len, headers)
-        });
         // Cannot truncate: `fits` keeps a segment below 65536 - 28.
-        covered.set_segment(self.encap.ip_id, (UDP_HEADER_LEN + segment_len) as u16);
-        put(icrc, covered.icrc(&header, covered_bytes));
-
-        self.encap.ip_id = next_ip_id(&self.encap);
+        let udp_len = (UDP_HEADER_LEN + segment_len) as u16;
+        let varying = Varying { ip_id: self.ip_id, udp_len };
+        put(icrc, self.template.icrc(varying, covered));
         if self.segments == 0 {
+            self.template.emit(varying, headers);
             self.segment_len = segment_len;
         }
+
+        self.ip_id = self.ip_id.wrapping_add(self.template.has_ids().into());
         self.ended = segment_len < self.segment_len;
         self.segments += 1;
         self.len += segment_len;
@@ -314,7 +311,7 @@ impl<'b> UnitWriter<'b> {
     pub fn finish(self) -> Unit {
         Unit {
             len: if self.segments == 0 { 0 } else { self.len },
-            header_len: self.header_len,
+            header_len: self.template.header_len(),
             segment_len: self.segment_len,
             segments: self.segments,
         }
@@ -345,9 +342,11 @@ mod tests {
     use super::*;
     use crate::psn::Psn;
     use core::convert::Infallible;
+    use std::vec;
 
-    fn encap() -> Encap {
-        Encap { ip_id: 0xffff, ..encap::encap(false, None) }
+    /// The headers of a unit whose first identification is 0xffff.
+    fn template() -> Template {
+        Template::new(&encap::encap(false, None))
     }
 
     fn push(writer: &mut UnitWriter<'_>, psn: u32, payload: &[u8]) {
@@ -362,7 +361,8 @@ mod tests {
     #[test]
     fn a_unit_ends_with_a_shorter_segment() {
         let mut buf = [0xaa; 200];
-        let mut writer = UnitWriter::new(&mut buf, &encap());
+        let template = template();
+        let mut writer = UnitWriter::new(&mut buf, &template, 0xffff);
         push(&mut writer, 1, &[1; 20]);
         assert!(!writer.fits(0, 21));
         assert!(writer.fits(0, 20));
@@ -386,7 +386,8 @@ mod tests {
     #[test]
     fn a_failed_fill_changes_nothing() {
         let mut buf = [0; 200];
-        let mut writer = UnitWriter::new(&mut buf, &encap());
+        let template = template();
+        let mut writer = UnitWriter::new(&mut buf, &template, 0xffff);
         push(&mut writer, 1, &[1; 20]);
         let bth = Bth::new(Opcode::SendOnly, Qpn::new(7), Psn::new(2));
         assert_eq!(writer.push(&bth, &Ext::None, 4, |_| Err("fault")), Err("fault"));
@@ -400,12 +401,95 @@ mod tests {
     #[test]
     fn no_room_no_unit() {
         let mut buf = [0; 62];
-        let mut writer = UnitWriter::new(&mut buf, &encap());
+        let template = template();
+        let mut writer = UnitWriter::new(&mut buf, &template, 0xffff);
         assert!(writer.fits(0, 1), "with three pad bytes that is 62");
         assert!(writer.fits(0, 4));
         assert!(!writer.fits(0, 5));
         push(&mut writer, 0, &[]);
-        assert_eq!(UnitWriter::new(&mut [0; 10], &encap()).finish().len, 0);
-        assert!(!UnitWriter::new(&mut [0; 10], &encap()).fits(0, 0));
+        assert_eq!(UnitWriter::new(&mut [0; 10], &template, 0).finish().len, 0);
+        assert!(!UnitWriter::new(&mut [0; 10], &template, 0).fits(0, 0));
+    }
+
+    /// A flow gives the packets that the general way gives, and no others.
+    #[test]
+    fn a_flow_is_a_short_way_and_no_other() {
+        let frame = |encap: &Encap, bth: &Bth, payload: &[u8], padding: usize| {
+            let mut buf = vec![0; 300];
+            let template = Template::new(encap);
+            let mut writer = UnitWriter::new(&mut buf, &template, encap.ip_id);
+            let ext = if bth.opcode == Opcode::Cnp { Ext::Cnp } else { Ext::None };
+            let Ok(()) = writer.push(bth, &ext, payload.len(), |out| {
+                out.copy_from_slice(payload);
+                Ok::<(), Infallible>(())
+            });
+            let len = writer.finish().len;
+            buf.truncate(len + padding);
+            buf
+        };
+        let bth = Bth::new(Opcode::SendOnly, Qpn::new(7), Psn::new(2));
+        let tags = [
+            (false, None, true),
+            (true, None, true),
+            (false, Some(5), true),
+            (true, Some(5), false),
+        ];
+        for (v6, vlan, has_flow) in tags {
+            let encap = encap::encap(v6, vlan);
+            let first = frame(&encap, &bth, &[1; 9], 0);
+            let flow = Flow::of(&first, &Packet::parse(&first).unwrap());
+            assert_eq!(flow.is_some(), has_flow);
+            let Some(flow) = flow else { continue };
+            assert_eq!(destination_of(&first), Some(bth.dest_qpn));
+
+            let (class, hops) =
+                (Encap { traffic_class: 0x6b, ..encap }, Encap { hop_limit: 9, ..encap });
+            let id = Encap { ip_id: if v6 { 0 } else { 7 }, ..encap };
+            let others = [class, hops, id].map(|encap| frame(&encap, &bth, &[2; 40], 0));
+            let short = frame(&encap, &bth, &[], 6);
+            for frame in others.iter().chain([&first, &short]) {
+                assert_eq!(flow.parse(frame), Packet::parse(frame).ok());
+                assert!(flow.parse(frame).is_some());
+            }
+            // One bit of each byte, and all lengths that are too short.
+            for at in 0..first.len() {
+                for bit in [1, 0x80] {
+                    let mut damaged = first.clone();
+                    damaged[at] ^= bit;
+                    let packet = flow.parse(&damaged);
+                    assert!(packet.is_none() || packet == Packet::parse(&damaged).ok(), "{at}");
+                }
+                assert_eq!(flow.parse(&first[..at]), None);
+            }
+            for moved in [
+                Encap { src_port: 0xc001, ..encap },
+                Encap { src_mac: Mac([9; 6]), ..encap },
+                Encap { src: encap.dst, dst: encap.src, ..encap },
+            ] {
+                assert_eq!(flow.parse(&frame(&moved, &bth, &[1; 9], 0)), None);
+            }
+        }
+    }
+
+    /// A frame with a UDP checksum is sound, and takes the general way.
+    #[test]
+    fn odd_headers_have_no_flow() {
+        let mut buf = [0; 100];
+        let template = template();
+        let mut writer = UnitWriter::new(&mut buf, &template, 0xffff);
+        push(&mut writer, 1, &[1; 20]);
+        let len = writer.finish().len;
+        let frame = &mut buf[..len];
+        assert!(Flow::of(frame, &Packet::parse(frame).unwrap()).is_some());
+        // The length of the IP packet counts four bytes of padding.
+        let mut padded = [&frame[..], &[0; 4]].concat();
+        padded[17] += 4;
+        let sum = u16::from_be_bytes([padded[24], padded[25]]) - 4;
+        padded[24..26].copy_from_slice(&sum.to_be_bytes());
+        let bytes = [vec![0xff; 8], padded[14..len - 4].to_vec()].concat();
+        let mut covered = bytes;
+        [1, 8, 10, 11, 26, 27, 32].iter().for_each(|at| covered[8 + at] = 0xff);
+        padded[len - 4..len].copy_from_slice(&crc32fast::hash(&covered).to_le_bytes());
+        assert_eq!(Flow::of(&padded, &Packet::parse(&padded).unwrap()).map(drop), None);
     }
 }

@@ -7,7 +7,7 @@ use rocev2::mr::{Access, PdId, Registration, Reserve};
 use rocev2::qp::{
     Completion, DcqcnConfig, QpConfig, SgList, Sge, SrqConfig, SrqId, WcStatus, Window,
 };
-use rocev2::wire::{Bth, Encap, Ext, Mac, Packet, UnitWriter, parse_unit, segment_len};
+use rocev2::wire::{Bth, Encap, Ext, Mac, Packet, Template, UnitWriter, parse_unit, segment_len};
 use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -135,6 +135,8 @@ impl Node {
             opening: Opening::default(),
             dcqcn: Some(DcqcnConfig::default()),
             window: Window { bytes: 8 << 10, read_chunk: 2 << 10, reorder_bytes: 8 << 10 },
+            // Less than the quotas of two queue pairs.
+            reorder_pool: 12 << 10,
             cm: CmConfig {
                 ca_guid: u64::from(number) + 1,
                 max_connections: 8,
@@ -366,7 +368,7 @@ impl World {
 
     /// To the next deadline. False: there is none.
     pub(super) fn jump(&mut self) -> bool {
-        let next = self.nodes.iter().filter_map(|node| node.device.poll_timeout()).min();
+        let next = self.nodes.iter_mut().filter_map(|node| node.device.poll_timeout()).min();
         let Some(next) = next else { return false };
         self.now = self.now.max(next);
         self.timeouts();
@@ -420,7 +422,8 @@ impl World {
 pub(super) fn emit(encap: &Encap, bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
     let len = encap.header_len() + segment_len(ext.len(), payload.len());
     let mut buf = vec![0; len];
-    let mut unit = UnitWriter::new(&mut buf, encap);
+    let template = Template::new(encap);
+    let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
     let Ok(()) = unit.push(bth, ext, payload.len(), |out| {
         out.copy_from_slice(payload);
         Ok::<(), Infallible>(())

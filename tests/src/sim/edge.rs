@@ -226,7 +226,7 @@ mod tests {
     fn frame(id: u16, payload: &[u8]) -> Vec<u8> {
         use rocev2::ids::Qpn;
         use rocev2::psn::Psn;
-        use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, UnitWriter};
+        use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Template, UnitWriter};
         let encap = Encap {
             src_mac: Mac([2; 6]),
             dst_mac: Mac([4; 6]),
@@ -240,7 +240,8 @@ mod tests {
             src_port: 50_000,
         };
         let mut buf = vec![0; 400];
-        let mut writer = UnitWriter::new(&mut buf, &encap);
+        let template = Template::new(&encap);
+        let mut writer = UnitWriter::new(&mut buf, &template, encap.ip_id);
         let bth = Bth::new(Opcode::SendOnly, Qpn::new(7), Psn::new(1));
         let fill = |to: &mut [u8]| -> Result<(), ()> {
             to.copy_from_slice(payload);

@@ -302,10 +302,9 @@ impl Watch {
         }
         let bytes = |host| self.windows.get(&host).copied().unwrap_or_default();
         let window = (bytes(from.0)[0] / pmtu).max(1);
-        // A power of two, and not less than 64.
+        // Not less than 64.
         let reorder_bytes = bytes(to.0)[1];
-        let reorder_packets =
-            if reorder_bytes == 0 { 0 } else { (reorder_bytes / pmtu).next_power_of_two().max(64) };
+        let reorder_packets = if reorder_bytes == 0 { 0 } else { (reorder_bytes / pmtu).max(64) };
         let flow = Flow {
             first,
             first_msn: bytes(to.0)[2],

@@ -185,7 +185,7 @@ mod tests {
     use clap::Parser;
     use netadapter_glue::{EdgeError, Received, forward_edge};
     use rocev2::wire::mad::{CmMessage, parse_mad};
-    use rocev2::wire::{Packet, UnitWriter};
+    use rocev2::wire::{Packet, Template, UnitWriter};
     use std::convert::Infallible;
     use std::time::Duration;
 
@@ -220,7 +220,8 @@ mod tests {
 
     fn retold(packet: &Packet<'_>, flip: bool) -> Vec<u8> {
         let mut frame = vec![0; 2 * SIZE];
-        let mut unit = UnitWriter::new(&mut frame, &packet.encap);
+        let template = Template::new(&packet.encap);
+        let mut unit = UnitWriter::new(&mut frame, &template, packet.encap.ip_id);
         let Ok(()) = unit.push(&packet.bth, &packet.ext, SIZE, |payload| {
             payload.copy_from_slice(packet.payload);
             payload[FLIPPED] ^= u8::from(flip) << 7;

@@ -48,7 +48,7 @@ fn slow_down(world: &mut World, [client, server]: [Qpn; 2]) {
 fn finish(world: &mut World) {
     world.run();
     while world.done[0].is_empty() {
-        world.now = world.devices.iter().filter_map(Device::poll_timeout).min().unwrap();
+        world.now = world.devices.iter_mut().filter_map(Device::poll_timeout).min().unwrap();
         world.devices.iter_mut().for_each(|device| device.handle_timeout(world.now));
         world.run();
     }

@@ -186,6 +186,6 @@ fn a_disconnect_ends_the_connection_at_both_sides() {
             world.devices[node].release(world.now, conn);
         }
         world.run_for(Duration::from_secs(60));
-        assert!(world.devices.iter().all(|device| device.poll_timeout().is_none()));
+        assert!(world.devices.iter_mut().all(|device| device.poll_timeout().is_none()));
     }
 }

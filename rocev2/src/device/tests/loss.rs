@@ -128,7 +128,7 @@ impl Run {
         }
         let arrivals = self.links.iter().filter_map(|link| link.frames.keys().next());
         let free = self.links.iter().map(|link| link.free_at.saturating_sub(QUEUE * PACKET_NS - 1));
-        let timeouts = self.world.devices.iter().filter_map(Device::poll_timeout);
+        let timeouts = self.world.devices.iter_mut().filter_map(Device::poll_timeout);
         let events = arrivals.map(|(at, _)| *at).chain(timeouts.map(Instant::as_nanos));
         let next = events.chain(free.filter(|at| *at > now)).min().expect("work is not done");
         self.world.now = Instant::from_nanos(next.max(now));

@@ -180,7 +180,7 @@ impl Run {
         self.transmit(0);
         self.transmit(1);
         let arrival = self.frames.keys().next().map(|(at, _)| *at);
-        let timeouts = self.world.devices.iter().filter_map(Device::poll_timeout);
+        let timeouts = self.world.devices.iter_mut().filter_map(Device::poll_timeout);
         let next = arrival.into_iter().chain(timeouts.map(Instant::as_nanos)).min().unwrap();
         self.world.now = Instant::from_nanos(next.max(self.world.now.as_nanos()));
         while let Some(entry) = self.frames.first_entry().filter(|entry| entry.key().0 <= next) {

@@ -2,6 +2,6 @@
 
 pub(super) mod queue;
 mod read;
-mod reorder_buffer;
+pub(super) mod reorder_buffer;
 pub(super) mod responder;
 mod unsolicited_ack;

@@ -5,7 +5,7 @@
 
 use super::queue::{Received, RecvQueue, Srq};
 use super::read::{self, ReadResponder, Revoked};
-use super::reorder_buffer::{Insertion, ReorderBuffer};
+use super::reorder_buffer::{Insertion, ReorderBuffer, ReorderPool};
 use super::unsolicited_ack::UnsolicitedAck;
 use crate::counters::{Counter, Tally};
 use crate::env::{Instant, Memory};
@@ -19,7 +19,7 @@ use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
 use crate::qp::work::{Completions, WcStatus, sg_len};
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Pmtu, Reth, RnrTimer,
+    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
     Syndrome, UnitWriter,
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Responder {
     /// The NAK that `epsn` has had; further packets ahead of it cause no other.
     nak_state: NakState,
     reorder_buffer: ReorderBuffer,
-    reorder_bytes: usize,
+    reorder_bytes: u32,
     /// Since when `epsn` is missing, until it has a NAK.
     gap_since: Option<Instant>,
     reorder_window: ReorderWindow,
@@ -128,9 +128,8 @@ impl<M> Context<'_, M> {
 }
 
 impl Responder {
-    /// A responder that expects nothing until [`Self::connect`], with a reorder buffer of `reorder_bytes`
-    /// later.
-    pub(crate) const fn new(reorder_bytes: usize) -> Self {
+    /// A responder that expects nothing until [`Self::connect`], and then buffers up to `reorder_bytes`.
+    pub(crate) const fn new(reorder_bytes: u32) -> Self {
         Self {
             epsn: Psn::new(0),
             msn: Msn::new(0),
@@ -154,11 +153,12 @@ impl Responder {
         self.epsn = peer.recv_psn;
         self.msn = peer.first_msn;
         self.reads.connect(peer.inbound_reads);
+        self.reorder_buffer.set_quota(self.reorder_bytes, peer.pmtu);
     }
 
-    /// Allocates the reorder buffer; until then nothing is buffered.
-    pub(crate) fn reserve_reorder_buffer(&mut self, pmtu: Pmtu) {
-        self.reorder_buffer.reserve(self.reorder_bytes, pmtu);
+    /// Gives the buffered packets up, and buffers no other: the QP is at its end.
+    pub(crate) fn close_reorder_buffer(&mut self, pool: &mut ReorderPool) {
+        self.reorder_buffer.close(pool);
     }
 
     /// The next instant at which [`Self::handle_timeout`] has work.
@@ -213,6 +213,7 @@ impl Responder {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
+        pool: &mut ReorderPool,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let ahead = packet.bth.psn.since(self.epsn);
@@ -220,9 +221,9 @@ impl Responder {
             self.unsolicited_ack.cancel();
         }
         match ahead {
-            0 => Ok(self.in_order(now, packet, cx)),
+            0 => Ok(self.in_order(now, packet, pool, cx)),
             i32::MIN..0 => self.duplicate(now, packet, cx),
-            ahead => self.early(now, ahead.cast_unsigned(), packet, cx.tally),
+            ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx.tally),
         }
     }
 
@@ -232,6 +233,7 @@ impl Responder {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
+        pool: &mut ReorderPool,
         cx: &mut Context<'_, M>,
     ) -> Verdict {
         let (nak_state, first) = (self.nak_state, self.epsn);
@@ -240,18 +242,17 @@ impl Responder {
             self.gap_since = None;
             return verdict;
         }
-        let mut buffer = core::mem::take(&mut self.reorder_buffer);
         let (mut from, mut released) = (first, false);
         while verdict == Verdict::Done && self.epsn != from {
-            // The PSNs of a READ's responses belong to no other request of the peer.
-            buffer.forget(from, self.epsn.since(from).cast_unsigned());
             from = self.epsn;
-            if let Some(packet) = buffer.remove(from, cx.peer.encap) {
+            // The PSNs of a READ's responses belong to no other request of the peer.
+            self.reorder_buffer.forget_before(from, pool);
+            if let Some(slot) = self.reorder_buffer.take(from, pool) {
                 released = true;
-                verdict = self.expected(&packet, cx);
+                verdict = self.expected(&pool.packet(slot, cx.peer.encap), cx);
+                pool.give_back(slot);
             }
         }
-        self.reorder_buffer = buffer;
         if self.epsn != first && verdict == Verdict::Done && self.nak_state != NakState::Rnr {
             self.next_gap(now, nak_state, released);
         }
@@ -283,10 +284,11 @@ impl Responder {
         now: Instant,
         ahead: u32,
         packet: &Packet<'_>,
+        pool: &mut ReorderPool,
         tally: &Tally,
     ) -> Result<Verdict, DropReason> {
         tally.count(Counter::OutOfSeqRequest);
-        let insertion = self.reorder_buffer.insert(ahead, packet);
+        let insertion = self.reorder_buffer.insert(ahead, packet, pool);
         if insertion == Insertion::Duplicate {
             self.goes_back[0] = true;
         }

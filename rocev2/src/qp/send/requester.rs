@@ -21,9 +21,10 @@ pub struct Window {
     /// A longer READ is cut into requests of this many bytes, so that the requester, not the responder,
     /// limits the bytes in flight.
     pub read_chunk: u32,
-    /// Size of the reorder buffer: bytes of the peer's packets that are kept while an earlier one is
-    /// missing; 0 for none. A peer that runs this crate fills one window of its own. A QP takes this
-    /// memory, and about a tenth more, when its connection is established.
+    /// The quota of a QP's reorder buffer: bytes of the peer's packets that are kept while an earlier one
+    /// is missing; 0 for none. A peer that runs this crate fills one window of its own. The memory is that
+    /// of [`DeviceConfig::reorder_pool`](crate::DeviceConfig::reorder_pool), and a QP has some of it only
+    /// while a packet is missing.
     pub reorder_bytes: u32,
 }
 
@@ -115,27 +116,18 @@ impl Requester {
     }
 
     /// Whether a packet could leave, or a request take effect, now.
-    pub(crate) fn ready(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
-        match self.plan(sq, peer) {
-            Ok(_) | Err(Wait::Execute) => true,
-            // A failed request is reported once all before it are complete. No further packet leaves of it,
-            // or of the requests behind it.
-            Err(Wait::Fault(_)) => {
-                sq.give_up_resend();
-                sq.in_flight() == 0
-            }
-            Err(Wait::Blocked) => false,
-        }
+    pub(crate) fn has_work(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
+        matches!(self.plan(sq, peer), Ok(_) | Err(Wait::Execute))
     }
 
     /// Writes the packets that may leave and fit `unit`, and executes the requests between them that have
-    /// none. Returns the number of packets.
+    /// none. Returns the number of packets, and whether nothing is left that could leave now.
     pub(crate) fn fill<M: Memory>(
         &self,
         cx: &mut Context<'_, M>,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
-    ) -> usize {
+    ) -> (usize, bool) {
         let mut written = 0;
         while written < max_packets {
             let done = match self.plan(cx.sq, cx.peer) {
@@ -149,14 +141,20 @@ impl Requester {
                     result
                 }
                 Err(Wait::Execute) => execute(cx),
-                Err(Wait::Blocked | Wait::Fault(_)) => break,
+                Err(Wait::Blocked) => return (written, true),
+                // A failed request is reported once all before it are complete. No further packet leaves of
+                // it, or of the requests behind it.
+                Err(Wait::Fault(_)) => {
+                    cx.sq.give_up_resend();
+                    return (written, true);
+                }
             };
             if let (Err(status), Some((wqe, _))) = (done, cx.sq.at_cursor()) {
                 wqe.fault = Some(status);
                 cx.sq.give_up_resend();
             }
         }
-        written
+        (written, false)
     }
 
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {

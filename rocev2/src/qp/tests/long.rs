@@ -39,15 +39,20 @@ fn turn(now: Instant, from: &mut Node, to: &mut Node, memory: [&mut Pattern; 2])
     let [source, sink] = memory;
     let mut buf = vec![0; 65_000];
     let encap = from.qp.peer().unwrap().encap;
-    let mut unit = UnitWriter::new(&mut buf, &encap);
-    let written = from.qp.fill(now, &mut from.mrs, source, &mut unit, 16, &mut from.out);
+    let template = Template::new(&encap);
+    let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
+    let Node { qp, mrs, reorder_pool, out, .. } = from;
+    let mut shared = Shared { mrs, memory: source, reorder_pool, out };
+    let written = qp.fill(now, &mut unit, 16, &mut shared);
     let unit = unit.finish();
     if written == 0 {
         return false;
     }
     for packet in parse_unit(&buf[..unit.len], Some(unit.segment_len)) {
         let packet = packet.unwrap();
-        to.qp.handle_packet(now, &packet, &mut to.mrs, sink, None, &mut to.out).unwrap();
+        let Node { qp, mrs, reorder_pool, out, .. } = to;
+        let mut shared = Shared { mrs, memory: &mut *sink, reorder_pool, out };
+        qp.handle_packet(now, &packet, None, &mut shared).unwrap();
     }
     from.collect();
     to.collect();

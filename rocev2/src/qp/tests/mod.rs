@@ -16,7 +16,7 @@ use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Mapping, Registration, Reserve};
 use crate::wire::{
-    Aeth, AtomicEth, Bth, Ext, Mac, NakCode, Opcode, Reth, RnrTimer, Syndrome, parse_unit,
+    Aeth, AtomicEth, Bth, Ext, Mac, NakCode, Opcode, Reth, RnrTimer, Syndrome, Template, parse_unit,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -61,6 +61,7 @@ struct Node {
     qp: Qp,
     mrs: MrTable,
     memory: Bytes,
+    reorder_pool: ReorderPool,
     out: Completions,
     done: Vec<Completion>,
     key: Rkey,
@@ -91,7 +92,9 @@ impl Node {
         let mut out = Completions::default();
         out.reserve(128);
         let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
-        Self { qp, mrs, memory: Bytes(vec![vec![0; bytes]]), out, done: Vec::new(), key }
+        let memory = Bytes(vec![vec![0; bytes]]);
+        let reorder_pool = ReorderPool::new(4 << 20, Pmtu::B4096);
+        Self { qp, mrs, memory, reorder_pool, out, done: Vec::new(), key }
     }
 
     fn connect(&mut self, own: u8, peer: u8, settings: Settings) {
@@ -121,7 +124,12 @@ impl Node {
             retry_count: 7,
             rnr_retry: settings.rnr_retry,
         });
-        self.qp.reserve_reorder_buffer();
+    }
+
+    /// The queue pair, and what it shares with others in a device.
+    fn parts(&mut self) -> (&mut Qp, Shared<'_, Bytes>) {
+        let Self { qp, mrs, memory, reorder_pool, out, .. } = self;
+        (qp, Shared { mrs, memory, reorder_pool, out })
     }
 
     fn sge(&self, offset: usize, len: usize) -> SgList {
@@ -218,9 +226,10 @@ impl Pair {
         loop {
             let node = &mut self.nodes[from];
             let encap = node.qp.peer().unwrap().encap;
-            let mut unit = UnitWriter::new(&mut buf, &encap);
-            let Node { qp, mrs, memory, out, .. } = node;
-            let written = qp.fill(self.now, mrs, memory, &mut unit, self.settings.segments, out);
+            let template = Template::new(&encap);
+            let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
+            let (qp, mut shared) = node.parts();
+            let written = qp.fill(self.now, &mut unit, self.settings.segments, &mut shared);
             node.collect();
             let unit = unit.finish();
             if written == 0 {
@@ -274,8 +283,8 @@ impl Pair {
         });
         for packet in parse_unit(frame, segment_len) {
             let Ok(packet) = packet else { continue };
-            let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
-            let _ = qp.handle_packet(self.now, &packet, mrs, memory, None, out);
+            let (qp, mut shared) = self.nodes[to].parts();
+            let _ = qp.handle_packet(self.now, &packet, None, &mut shared);
             self.nodes[to].collect();
         }
     }
@@ -325,7 +334,8 @@ impl Pair {
         (bth.ack_req, bth.solicited) = (opcode.is_request(), true);
         let mut buf = vec![0; 6000];
         let encap = self.nodes[1 - to].qp.peer().unwrap().encap;
-        let mut unit = UnitWriter::new(&mut buf, &encap);
+        let template = Template::new(&encap);
+        let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
         let fill = |out: &mut [u8]| {
             out.copy_from_slice(payload);
             Ok::<(), core::convert::Infallible>(())
@@ -333,8 +343,8 @@ impl Pair {
         let Ok(()) = unit.push(&bth, &ext, payload.len(), fill);
         let len = unit.finish().len;
         let packet = Packet::parse(&buf[..len]).unwrap();
-        let Node { qp, mrs, memory, out, .. } = &mut self.nodes[to];
-        let result = qp.handle_packet(self.now, &packet, mrs, memory, None, out);
+        let (qp, mut shared) = self.nodes[to].parts();
+        let result = qp.handle_packet(self.now, &packet, None, &mut shared);
         self.nodes[to].collect();
         result
     }

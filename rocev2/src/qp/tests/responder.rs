@@ -368,8 +368,8 @@ fn seq_21_to_23_only_the_end_of_a_message_is_solicited() {
     bth.solicited = false;
     let encap = pair.nodes[0].qp.peer().unwrap().encap;
     let packet = Packet { encap, bth, ext: Ext::None, payload: &[1] };
-    let Node { qp, mrs, memory, out, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &packet, mrs, memory, None, out).unwrap();
+    let (qp, mut shared) = pair.nodes[1].parts();
+    qp.handle_packet(pair.now, &packet, None, &mut shared).unwrap();
     pair.nodes[1].collect();
     assert!(!pair.nodes[1].done[1].solicited);
 }

@@ -134,7 +134,8 @@ proptest! {
             let base: u32 = if opcode.is_response() { 3100 } else { 2100 };
             let psn = Psn::new(base.wrapping_add_signed(distance));
             let mut buf = vec![0; 2048];
-            let mut unit = UnitWriter::new(&mut buf, &encap);
+            let template = Template::new(&encap);
+            let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
             unit.push(&Bth::new(opcode, Qpn::new(3), psn), &ext, len, |out| { out.fill(syndrome); Ok::<(), ()>(()) }).unwrap();
             let len = unit.finish().len;
             pair.transmit(1);

@@ -1,0 +1,68 @@
+//! What comes behind a gap waits in slots that all queue pairs share.
+
+use super::*;
+
+const OK: WcStatus = WcStatus::Success;
+
+/// Two connections to node 1, which has this many slots.
+fn world(slots: usize) -> (World, [[Qpn; 2]; 2]) {
+    let configs = [0, 1].map(|node| {
+        let reorder_pool = slots * Pmtu::B1024.bytes();
+        DeviceConfig { reorder_pool, ..config(false, node) }
+    });
+    let mut world = World::of(configs);
+    world.listen(false);
+    let pairs = [0, 1].map(|_| {
+        let [client, server] = [world.qp(0), world.qp(1)];
+        let active = world.connect(false, client);
+        world.accept(server, active);
+        [client, server]
+    });
+    (world, pairs)
+}
+
+/// Sends `count` WRITEs of which the first gets lost; returns how many wait behind it.
+fn gap(world: &mut World, client: Qpn, count: u64) -> u64 {
+    let held = |world: &World| world.devices[1].counters().get(Counter::OutOfOrderHeld);
+    let before = held(world);
+    for id in 0..count {
+        world.post(client, id, world.write(), 8);
+    }
+    world.transmit(0);
+    world.wires[1].pop_front();
+    world.deliver(1);
+    held(world) - before
+}
+
+#[test]
+fn a_gap_takes_slots_and_its_end_gives_them_back() {
+    let (mut world, [[first, _], [second, _]]) = world(3);
+    assert_eq!(gap(&mut world, first, 3), 2);
+    assert_eq!(gap(&mut world, second, 4), 1, "the first has the others");
+    world.run_for(Duration::from_secs(1));
+    let done: Vec<_> = world.done[0].iter().map(|done| done.status).collect();
+    assert_eq!(done, [OK; 7], "what found no slot is sent again");
+    assert_eq!(gap(&mut world, first, 5), 3, "a gap that is closed has no slot");
+}
+
+#[test]
+fn an_end_gives_slots_back_too() {
+    type End = fn(&mut World, [Qpn; 2]);
+    let ends: [End; 3] = [
+        |world, [_, server]| world.devices[1].flush_qp(server),
+        |world, [_, server]| world.devices[1].destroy_qp(server),
+        |world, _| {
+            let path = Path { local: address(false, 1), remote: address(false, 0) };
+            world.devices[1].path_lost(world.now, path);
+        },
+    ];
+    for end in ends {
+        let (mut world, [first, _]) = world(2);
+        assert_eq!(gap(&mut world, first[0], 5), 2);
+        end(&mut world, first);
+        let [client, server] = [world.qp(0), world.qp(1)];
+        let active = world.connect(false, client);
+        world.accept(server, active);
+        assert_eq!(gap(&mut world, client, 5), 2);
+    }
+}
