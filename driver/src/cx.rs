@@ -111,13 +111,6 @@ impl Cx {
         }
     }
 
-    /// Forgets an object that was never handed out.
-    pub(crate) fn forget(&mut self, id: ObjectId) {
-        if let Some((_, parents)) = self.lifetimes.remove(id) {
-            self.drop_child(parents);
-        }
-    }
-
     fn closed(&mut self, finished: Option<ObjectId>) {
         if let Some(object) = finished {
             self.upcalls.push_back(Upcall::Closed { object });

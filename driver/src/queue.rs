@@ -6,7 +6,7 @@ use crate::object::shared::Context;
 use crate::sync::modelled::{AtomicU32, rtrb};
 use core::sync::atomic::Ordering;
 use rocev2::ids::Lkey;
-use rocev2::qp::{RecvWr, SgList, Sge, sg_len};
+use rocev2::qp::{RecvWr, Sge};
 
 /// How many requests a work queue takes, and how many of those that it took have ended.
 pub(crate) struct Slots {
@@ -40,19 +40,11 @@ pub(crate) struct Queue<T> {
     ring: rtrb::Producer<T>,
     max_sge: usize,
     posted: u32,
-    /// `posted` modulo the depth: the inline slot of the next request, which the request that
-    /// was posted a depth ago has left.
-    turn: u32,
 }
 
 impl<T> Queue<T> {
     pub(crate) const fn new(ring: rtrb::Producer<T>, max_sge: u32) -> Self {
-        Self { ring, max_sge: max_sge as usize, posted: 0, turn: 0 }
-    }
-
-    /// The inline slot of the next request.
-    pub(crate) const fn turn(&self) -> usize {
-        self.turn as usize
+        Self { ring, max_sge: max_sge as usize, posted: 0 }
     }
 
     /// Whether another request fits.
@@ -66,31 +58,10 @@ impl<T> Queue<T> {
     }
 
     /// Queues a request, for which there is room.
-    pub(crate) fn push(&mut self, request: T, slots: &Slots) -> Result<(), NTSTATUS> {
+    pub(crate) fn push(&mut self, request: T) -> Result<(), NTSTATUS> {
         self.ring.push(request).map_err(|_| STATUS_NO_MORE_ENTRIES)?;
         self.posted = self.posted.wrapping_add(1);
-        self.turn += 1;
-        if self.turn >= slots.depth.load(Ordering::Relaxed) {
-            self.turn = 0;
-        }
         Ok(())
-    }
-
-    pub(crate) fn sg_list(&self, sgl: &[NDK_SGE]) -> Result<SgList, NTSTATUS> {
-        if sgl.len() > self.max_sge {
-            return Err(STATUS_DATA_OVERRUN);
-        }
-        let list: SgList = sgl
-            .iter()
-            .map(|sge| Sge {
-                // A logical address for the privileged token: the same eight bytes.
-                addr: sge.virtual_address().addr() as u64,
-                len: sge.Length,
-                lkey: Lkey::new(sge.MemoryRegionToken),
-            })
-            .collect();
-        let fits = sg_len(&list) <= u64::from(MAX_TRANSFER);
-        if fits { Ok(list) } else { Err(STATUS_BUFFER_OVERFLOW) }
     }
 }
 
@@ -103,7 +74,27 @@ impl Queue<RecvWr> {
         slots: &Slots,
     ) -> Result<(), NTSTATUS> {
         self.check_room(slots)?;
-        let sgl = self.sg_list(sgl)?;
-        self.push(RecvWr { id: Context::new(context).as_u64(), sgl }, slots)
+        let sgl = elements(sgl, self.max_sge)?.collect();
+        self.push(RecvWr { id: Context::new(context).as_u64(), sgl })
     }
+}
+
+/// The elements of a request, at most `max_sge` of them.
+pub(crate) fn elements(
+    sgl: &[NDK_SGE],
+    max_sge: usize,
+) -> Result<impl Iterator<Item = Sge> + '_, NTSTATUS> {
+    if sgl.len() > max_sge {
+        return Err(STATUS_DATA_OVERRUN);
+    }
+    let len: u64 = sgl.iter().map(|sge| u64::from(sge.Length)).sum();
+    if len > u64::from(MAX_TRANSFER) {
+        return Err(STATUS_BUFFER_OVERFLOW);
+    }
+    Ok(sgl.iter().map(|sge| Sge {
+        // A logical address for the privileged token: the same eight bytes.
+        addr: sge.virtual_address().addr() as u64,
+        len: sge.Length,
+        lkey: Lkey::new(sge.MemoryRegionToken),
+    }))
 }

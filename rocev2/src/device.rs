@@ -12,7 +12,7 @@ use crate::path::{Path, PathIndex, PathNews, Paths, Source};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
     Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, PostError, Qp, QpConfig,
-    QpState, RecvWr, ReorderPool, SendWr, Shared, Srqs, Window,
+    QpState, RecvWr, ReorderPool, SendOp, SendPoster, SendWr, Sge, Shared, Srqs, Window,
 };
 use crate::timer::Timers;
 use crate::wire::mad::GSI_QKEY;
@@ -123,6 +123,8 @@ struct Conn {
 
 struct QpSlot {
     qp: Qp,
+    /// Where initiator requests are posted, unless the caller took it.
+    poster: Option<SendPoster>,
     conn: Option<ConnId>,
     /// The path of its packets; known once it is connected.
     path: Option<PathIndex>,
@@ -168,7 +170,7 @@ const TURN_BYTES: usize = 16 << 10;
 /// let region = Registration { pd, region: RegionId(5), base: 0x1000, len: 4096, access };
 /// let key = device.register(region).ok_or("no key is left")?;
 ///
-/// let config = QpConfig { owner: 0, pd, send_depth: 8, recv_depth: 1, srq: None };
+/// let config = QpConfig { owner: 0, pd, send_depth: 8, send_sge: 16, recv_depth: 1, srq: None };
 /// let qpn = device.create_qp(&config).ok_or("no queue pair is left")?;
 /// let lkey = rocev2::ids::Lkey::new(key.get());
 /// let sgl = SgList::from_iter([Sge { addr: 0x1000, len: 64, lkey }]);
@@ -286,11 +288,13 @@ impl Device {
         let slot = self.draw_slot()?;
         let qpn = self.draw_qpn(slot);
         let tally = Tally::new(Arc::clone(&self.counters));
-        let qp = Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
+        let (qp, poster) =
+            Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
         let (send_depth, recv_depth) = qp.depths();
         self.completions.reserve(send_depth + recv_depth);
         self.qps[slot] = Some(Box::new(QpSlot {
             qp,
+            poster: Some(poster),
             conn: None,
             path: None,
             template: None,
@@ -301,6 +305,14 @@ impl Device {
             failed: false,
         }));
         Some(qpn)
+    }
+
+    /// Changes the caller's name for a QP, before anything is posted.
+    pub fn set_qp_owner(&mut self, qpn: Qpn, owner: u64) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            entry.qp.set_owner(owner);
+        }
     }
 
     /// Destroys a QP; its posted requests complete flushed first.
@@ -365,13 +377,41 @@ impl Device {
     /// Queues an initiator request.
     ///
     /// # Errors
-    /// [`PostError`]: nothing was queued.
-    pub fn post_send(&mut self, qpn: Qpn, wr: SendWr) -> Result<(), PostError> {
+    /// [`PostError`]: nothing was queued. [`PostError::PosterTaken`] after [`Self::take_send_poster`].
+    pub fn post_send<S: IntoIterator<Item = Sge>>(
+        &mut self,
+        qpn: Qpn,
+        wr: SendWr<S>,
+    ) -> Result<(), PostError> {
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
-        entry.qp.post_send(wr, &mut self.completions)?;
-        self.schedule(slot);
+        entry.qp.admits(&wr)?;
+        entry.poster.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
+        self.ring_doorbell(qpn);
         Ok(())
+    }
+
+    /// Takes the end where initiator requests are posted, for another thread; `None` where there is no such
+    /// QP, or it was taken before. There nothing is refused for the state of the QP: one that is not connected
+    /// keeps the request until it is, and a READ on a connection without READs fails the QP.
+    pub fn take_send_poster(&mut self, qpn: Qpn) -> Option<SendPoster> {
+        let slot = self.slot_index(qpn);
+        find(&mut self.qps, slot, qpn)?.poster.take()
+    }
+
+    /// Takes note of what was posted to a [`SendPoster`] before.
+    pub fn ring_doorbell(&mut self, qpn: Qpn) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            entry.qp.ring_doorbell(&mut self.completions);
+            self.schedule(slot);
+        }
+    }
+
+    /// The next posted request that binds or may end a window; each comes out once, unless it ends before.
+    pub fn next_window_request(&mut self, qpn: Qpn) -> Option<SendOp> {
+        let slot = self.slot_index(qpn);
+        find(&mut self.qps, slot, qpn)?.qp.next_window_request()
     }
 
     /// Queues a receive.
@@ -662,7 +702,6 @@ impl Device {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.settle();
         self.pump_cm();
         let low = self.srqs.pop_low().map(|owner| Event::SrqLow { owner });
         low.or_else(|| self.events.pop_front())
@@ -671,6 +710,8 @@ impl Device {
     // ---- inside -------------------------------------------------------------------------------
 
     fn pump_cm(&mut self) {
+        // The failure of a QP comes before the end of its connection.
+        self.settle();
         while let Some(event) = self.cm.poll_event() {
             match &event {
                 CmEvent::Connected { conn, .. } => self.bring_up(*conn),

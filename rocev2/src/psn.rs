@@ -24,6 +24,12 @@ impl Psn {
         Self::new(self.0.wrapping_add(packets))
     }
 
+    /// The PSN `packets` before, across the wrap.
+    #[must_use]
+    pub const fn back(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_sub(packets))
+    }
+
     /// The PSN before this one.
     #[must_use]
     pub const fn prev(self) -> Self {

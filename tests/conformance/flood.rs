@@ -217,7 +217,8 @@ fn a_connection_takes_little_memory_and_keeps_what_comes_early() {
         assert_eq!(transmit(&mut world, usize::MAX).2, 1, "REP");
         world.end = world.another(3, PD, None);
         let confirmed = tests::alloc::held() - before - half_open;
-        assert!(confirmed < 16 << 10, "{confirmed} bytes");
+        // With the queue pair at the other end, and receives for both.
+        assert!(confirmed < 48 << 10, "{confirmed} bytes");
         (0..2).for_each(|id| world.receive(id, 10));
         world.send(1, 10);
         world.send(0, 10);

@@ -182,8 +182,14 @@ fn pkt_20_another_partition_is_silent() {
 #[test]
 fn pkt_21_what_does_not_fit_the_state_is_silent() {
     each(|mut world| {
-        let config =
-            rocev2::qp::QpConfig { owner: 2, pd: PD, send_depth: 1, recv_depth: 1, srq: None };
+        let config = rocev2::qp::QpConfig {
+            owner: 2,
+            pd: PD,
+            send_depth: 1,
+            send_sge: 16,
+            recv_depth: 1,
+            srq: None,
+        };
         let idle = world.d.create_qp(&config).unwrap();
         let frame = changed(&world, |_, bth| bth.dest_qpn = idle);
         world.is_dropped(DropReason::QpState, |world| world.give(&frame));

@@ -183,7 +183,14 @@ impl Node {
     }
 
     fn create_qp(&mut self) -> Qpn {
-        let config = QpConfig { owner: 0, pd: PD, send_depth: DEPTH, recv_depth: 1, srq: None };
+        let config = QpConfig {
+            owner: 0,
+            pd: PD,
+            send_depth: DEPTH,
+            send_sge: 16,
+            recv_depth: 1,
+            srq: None,
+        };
         self.device.create_qp(&config).expect("there is room for a queue pair")
     }
 }

@@ -128,7 +128,7 @@ fn disconnect(many: &mut [Many; 2], pair: Pair, rng: &mut Rng) {
 /// Method: a seed chooses what happens; one thing happens at a time.
 #[test]
 fn sys_09_thousands_of_queue_pairs_come_and_go_and_nothing_is_left() {
-    let hosts = Net::new(ADDRESSES);
+    let hosts = Net::with_addresses(ADDRESSES);
     let mut many = [0, 1].map(|host| Many::new(hosts.raw(host)));
     assert!(many.iter().all(|many| many.qp().is_err()), "the adapter has no more");
     let (sender, incoming) = mpsc::channel();

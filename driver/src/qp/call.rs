@@ -8,12 +8,12 @@ use crate::mw::shared::MwObject;
 use crate::object::call::{ndk_close, ndk_query_extension};
 use crate::object::entry::{Handle, Sgl, counted, entry};
 use crate::object::shared::{Context, Object};
-use crate::queue::Queue;
+use crate::queue::elements;
 use crate::sync::FLUSH;
 use core::sync::atomic::Ordering;
 use rocev2::ids::Rkey;
 use rocev2::mr::{Bind, PdId};
-use rocev2::qp::{SendOp, SendWr, SgList, Sge};
+use rocev2::qp::{SendOp, SendPoster, SendWr, Sge};
 
 /// The table of every QP.
 pub(crate) static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
@@ -33,14 +33,14 @@ pub(crate) static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
 impl QpObject {
     /// Posts what `prepare` gives to the initiator queue, if it takes another request; what `prepare`
     /// takes is not lost. The entered queue keeps the QP from being freed until the doorbell is rung.
-    fn post(
+    fn post<S: IntoIterator<Item = Sge>>(
         &self,
         context: PVOID,
         flags: ULONG,
-        prepare: impl FnOnce(&Queue<SendWr>) -> Result<(SendOp, SgList), NTSTATUS>,
+        prepare: impl FnOnce(&SendPoster) -> Result<(SendOp, S), NTSTATUS>,
     ) -> Result<NTSTATUS, NTSTATUS> {
-        let mut queue = self.shared.initiator.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
-        let result = self.post_entered(&mut queue, context, flags, prepare);
+        let mut poster = self.shared.initiator.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
+        let result = self.post_entered(&mut poster, context, flags, prepare);
         // A deferred request waits for the next that is not, or for one that fails.
         if flags & NDK_OP_FLAG_DEFER == 0 || result.is_err() {
             self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
@@ -48,12 +48,12 @@ impl QpObject {
         result.map(|()| STATUS_SUCCESS)
     }
 
-    fn post_entered(
+    fn post_entered<S: IntoIterator<Item = Sge>>(
         &self,
-        queue: &mut Queue<SendWr>,
+        poster: &mut SendPoster,
         context: PVOID,
         flags: ULONG,
-        prepare: impl FnOnce(&Queue<SendWr>) -> Result<(SendOp, SgList), NTSTATUS>,
+        prepare: impl FnOnce(&SendPoster) -> Result<(SendOp, S), NTSTATUS>,
     ) -> Result<(), NTSTATUS> {
         if self.base.is_closing() {
             return Err(STATUS_INVALID_DEVICE_STATE);
@@ -61,9 +61,10 @@ impl QpObject {
         if !self.shared.connected.load(Ordering::Acquire) {
             return Err(STATUS_CONNECTION_INVALID);
         }
-        let slots = &self.shared.initiator_slots;
-        queue.check_room(slots)?;
-        let (op, sgl) = prepare(queue)?;
+        if !poster.has_room() {
+            return Err(STATUS_NO_MORE_ENTRIES);
+        }
+        let (op, sgl) = prepare(poster)?;
         let request = SendWr {
             id: Context::new(context).as_u64(),
             op,
@@ -72,7 +73,8 @@ impl QpObject {
             read_fence: flags & NDK_OP_FLAG_READ_FENCE != 0,
             silent: flags & NDK_OP_FLAG_SILENT_SUCCESS != 0,
         };
-        queue.push(request, slots)
+        // Room was there, and the elements were counted.
+        poster.post(request).map_err(|_| STATUS_NO_MORE_ENTRIES)
     }
 
     /// Posts a request over registered memory.
@@ -83,7 +85,7 @@ impl QpObject {
         sgl: &[NDK_SGE],
         flags: ULONG,
     ) -> Result<NTSTATUS, NTSTATUS> {
-        self.post(context, flags, |queue| Ok((op, queue.sg_list(sgl)?)))
+        self.post(context, flags, |_| Ok((op, elements(sgl, self.shared.initiator_sge)?)))
     }
 
     /// Posts a request whose data may be inline. Inline data is copied here, to where it stays until
@@ -99,18 +101,17 @@ impl QpObject {
         if flags & NDK_OP_FLAG_INLINE == 0 {
             return self.post_data(context, op, sgl.elements(), flags);
         }
-        self.post(context, flags, |queue| Ok((op, self.copy_inline(queue, sgl)?)))
+        self.post(context, flags, |poster| Ok((op, self.copy_inline(poster, sgl)?)))
     }
 
     /// Copies the elements of an inline request to the slot of the next request. The queue has room for that, so the
     /// slot is free.
     #[allow(unsafe_code, reason = "inline data is named by pointers")]
-    fn copy_inline(&self, queue: &Queue<SendWr>, sgl: Sgl<'_>) -> Result<SgList, NTSTATUS> {
-        let (slot, sgl) = (queue.turn(), sgl.elements());
-        let mut list = SgList::new();
+    fn copy_inline(&self, poster: &SendPoster, sgl: Sgl<'_>) -> Result<Option<Sge>, NTSTATUS> {
+        let (slot, sgl) = (poster.place(), sgl.elements());
         let len: u64 = sgl.iter().map(|sge| u64::from(sge.Length)).sum();
         if len == 0 {
-            return Ok(list);
+            return Ok(None);
         }
         let Some(Inline { slots, key }) =
             self.shared.inline.as_ref().filter(|inline| len <= inline.slots.slot_len() as u64)
@@ -121,10 +122,7 @@ impl QpObject {
         // and seen room in it, holds the slot.
         unsafe { slots.fill(slot, sgl) };
         // The length of a slot at most.
-        let sge = Sge { addr: slots.offset(slot), len: len as u32, lkey: *key };
-        let pushed = list.push(sge);
-        debug_assert!(pushed.is_ok());
-        Ok(list)
+        Ok(Some(Sge { addr: slots.offset(slot), len: len as u32, lkey: *key }))
     }
 
     fn post_receive(&self, context: PVOID, sgl: &[NDK_SGE]) -> Result<NTSTATUS, NTSTATUS> {
@@ -236,11 +234,11 @@ entry! {
         } else {
             SendOp::Read { va, rkey }
         };
-        qp.post(context, flags, |queue| {
+        qp.post(context, flags, |_| {
             if !qp.shared.reads.load(Ordering::Relaxed) {
                 return Err(STATUS_INVALID_DEVICE_REQUEST);
             }
-            Ok((op, queue.sg_list(sgl)?))
+            Ok((op, elements(sgl, qp.shared.initiator_sge)?))
         })
     }
 }
@@ -284,7 +282,7 @@ entry! {
         flags: ULONG,
     ) -> NTSTATUS {
         let what = FastRegister { pages, fbo, len: length as u64, base: base.addr() as u64, flags };
-        qp.post(context, flags, |_| Ok((qp.mr(&mr)?.fast_register(&what)?, SgList::new())))
+        qp.post(context, flags, |_| Ok((qp.mr(&mr)?.fast_register(&what)?, core::iter::empty())))
     }
 }
 
@@ -315,7 +313,7 @@ entry! {
                 len: length as u64,
                 access,
             };
-            Ok((SendOp::Bind(bind), SgList::new()))
+            Ok((SendOp::Bind(bind), core::iter::empty()))
         })
     }
 }
@@ -340,7 +338,7 @@ entry! {
             } else {
                 qp.mr(&object)?.shared.fast_register_key()?
             };
-            Ok((SendOp::Invalidate(key), SgList::new()))
+            Ok((SendOp::Invalidate(key), core::iter::empty()))
         })
     }
 }

@@ -29,7 +29,7 @@ use rocev2::counters::Counters;
 use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
-use rocev2::qp::{Completion, Owner, QpConfig, RecvWr, SendOp, SendWr, WcKind, WcStatus};
+use rocev2::qp::{Completion, Owner, QpConfig, RecvWr, SendPoster, WcKind, WcStatus};
 use slotmap::{Key as _, KeyData, SlotMap};
 
 /// The memory of a slot of inline data beside the data.
@@ -38,7 +38,6 @@ const INLINE_SLOT_BYTES: usize = 64;
 pub(crate) struct QpCore {
     pub(crate) object: Arc<QpObject>,
     pub(crate) qpn: Qpn,
-    initiator: rtrb::Consumer<SendWr>,
     receive: rtrb::Consumer<RecvWr>,
     initiator_cq: CqKey,
     receive_cq: CqKey,
@@ -52,30 +51,21 @@ pub(crate) struct QpCore {
 }
 
 impl QpCore {
-    /// Moves what was posted into the device. The rings are no deeper than the device's queues, so
-    /// nothing is refused; a QP that is not connected takes initiator requests only from a consumer
-    /// that raced with its own disconnect, and those end flushed with the QP.
-    ///
-    /// Stops behind a request that concerns a window, and returns it.
-    fn drain_some(&mut self, device: &mut Device) -> Option<SendOp> {
+    /// Tells the device what was posted. Its queues are as deep as the rings, so nothing is refused; a QP that
+    /// is not connected takes initiator requests only from a consumer that raced with its own disconnect, and
+    /// those end flushed with the QP.
+    fn drain(&mut self, device: &mut Device) {
         while let Ok(wr) = self.receive.pop() {
             let posted = device.post_recv(self.qpn, wr);
             debug_assert!(posted.is_ok());
         }
-        while let Ok(wr) = self.initiator.pop() {
-            let op = wr.op;
-            let posted = device.post_send(self.qpn, wr);
-            debug_assert!(posted.is_ok());
-            if matches!(op, SendOp::Bind(_) | SendOp::Invalidate(_)) {
-                return Some(op);
-            }
-        }
-        None
+        device.ring_doorbell(self.qpn);
     }
 
-    /// Moves what was posted into the device, and ties windows to their regions.
-    fn drain(&mut self, cx: &mut Cx) {
-        while let Some(op) = self.drain_some(&mut cx.device) {
+    /// The same, and ties windows to their regions.
+    fn drain_and_follow(&mut self, cx: &mut Cx) {
+        self.drain(&mut cx.device);
+        while let Some(op) = cx.device.next_window_request(self.qpn) {
             follow(cx, &op);
         }
     }
@@ -83,15 +73,14 @@ impl QpCore {
     /// Cancels everything that is posted.
     fn flush(&mut self, cx: &mut Cx) {
         self.object.shared.connected.store(false, Ordering::Release);
+        self.drain_and_follow(cx);
         cx.device.flush_qp(self.qpn);
-        // In the error state now, so that what is in the rings ends flushed as well.
-        self.drain(cx);
     }
 
     /// Ends what it has in the device.
     fn destroy(mut self, cx: &mut Cx) {
         // Work posted concurrently with the consumer's own flush must still release its page lists.
-        while self.drain_some(&mut cx.device).is_some() {}
+        self.drain(&mut cx.device);
         cx.device.destroy_qp(self.qpn);
         if let Some((key, region)) = self.inline {
             cx.free_key(key);
@@ -133,8 +122,11 @@ pub(crate) struct Qps {
     table: SlotMap<QpKey, Box<QpCore>>,
 }
 
-/// Where a QP gets its memory, its completions and its receives.
+/// The parts of a new QP: its name in the device, the posting end, and the sources of its memory, its completions and its
+/// receives.
 struct Parts {
+    qpn: Qpn,
+    poster: SendPoster,
     pd: PdId,
     initiator_cq: CqKey,
     receive_cq: CqKey,
@@ -153,32 +145,30 @@ impl Qps {
         let receive_cq = cqs.usable(cx, what.receive_cq)?;
         let initiator_cq = cqs.usable(cx, what.initiator_cq)?;
         let srq = what.srq.map(|id| srqs.open(cx, id)).transpose()?;
-        let inline = create_inline(cx, pd, what)?;
-        let parts = Parts { pd, initiator_cq, receive_cq, srq: srq.map(|(key, _)| key), inline };
+        let config = QpConfig {
+            owner: 0,
+            pd,
+            send_depth: what.initiator_depth as usize,
+            send_sge: what.initiator_sge as usize,
+            recv_depth: what.receive_depth as usize,
+            srq: srq.map(|(_, id)| id),
+        };
+        let qpn = cx.device.create_qp(&config).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let poster = cx.device.take_send_poster(qpn);
+        let inline = create_inline(cx, pd, what).inspect_err(|_| cx.device.destroy_qp(qpn))?;
+        let poster = poster.ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let srq = srq.map(|(key, _)| key);
+        let parts = Parts { qpn, poster, pd, initiator_cq, receive_cq, srq, inline };
         let parents: Parents =
             [parent, what.receive_cq, what.initiator_cq].into_iter().chain(what.srq).collect();
         let (mut key, mut pointer) = (QpKey::null(), core::ptr::null_mut());
-        let id = cx.insert(&parents, |base| {
+        cx.insert(&parents, |base| {
             let qp = new_qp(base, parts, what);
             pointer = qp.object.as_ndk();
             key = self.table.insert(Box::new(qp));
             Place::Qp(key)
         });
-        let config = QpConfig {
-            owner: key.data().as_ffi(),
-            pd,
-            send_depth: what.initiator_depth as usize,
-            recv_depth: what.receive_depth as usize,
-            srq: srq.map(|(_, id)| id),
-        };
-        let Some(qpn) = cx.device.create_qp(&config) else {
-            self.remove(cx, key);
-            cx.forget(id);
-            return Err(STATUS_INSUFFICIENT_RESOURCES);
-        };
-        if let Some(qp) = self.table.get_mut(key) {
-            qp.qpn = qpn;
-        }
+        cx.device.set_qp_owner(qpn, key.data().as_ffi());
         Ok(Context::new(pointer.cast()))
     }
 
@@ -198,7 +188,7 @@ impl Qps {
     pub(crate) fn service(&mut self, cx: &mut Cx, key: QpKey) {
         let Some(qp) = self.table.get_mut(key) else { return };
         let reasons = qp.object.shared.doorbell.answer();
-        qp.drain(cx);
+        qp.drain_and_follow(cx);
         if reasons & FLUSH != 0 {
             qp.flush(cx);
         }
@@ -224,13 +214,13 @@ impl Qps {
         let qp = self.table.get(QpKey::from(KeyData::from_ffi(owner)))?;
         let shared = &qp.object.shared;
         let (slots, cq) = if !completion.kind.is_receive() {
-            (Some(&shared.initiator_slots), qp.initiator_cq)
+            (None, qp.initiator_cq)
         } else if let Some(srq) = qp.srq {
             (srqs.slots(srq), qp.receive_cq)
         } else {
             (Some(&shared.receive_slots), qp.receive_cq)
         };
-        // The slot is free before the consumer can see why.
+        // The slot is free before the consumer can see why; that of an initiator request is already.
         if let Some(slots) = slots {
             slots.retire();
         }
@@ -288,12 +278,13 @@ impl Qps {
 impl Creation for CreateQp {
     type Objects<'a> = (&'a Pds, &'a Cqs, &'a Srqs, &'a mut Qps);
 
-    /// The rings, and the device's own queues behind them, whose entries are those of the rings with the transport's
-    /// notes of them.
+    /// The queues. Receives have a ring, and the device's own queue behind it, whose entries are those of the ring with the
+    /// transport's notes of them.
     fn bytes(&self, cx: &Cx) -> usize {
         let (initiator, receive) = (self.initiator_depth as usize, self.receive_depth as usize);
         let inline = self.inline_len as usize + INLINE_SLOT_BYTES;
-        initiator * (3 * size_of::<SendWr>() + inline)
+        SendPoster::queue_bytes(initiator, self.initiator_sge as usize)
+            + initiator * inline
             + receive * 3 * size_of::<RecvWr>()
             + cx.device.room_bytes(initiator + receive)
     }
@@ -310,15 +301,14 @@ impl Creation for CreateQp {
 
 /// A QP that the device does not know yet.
 fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
-    let Parts { pd, initiator_cq, receive_cq, srq, inline } = parts;
-    let (initiator_ring, initiator) = rtrb::RingBuffer::new((what.initiator_depth as usize).max(1));
+    let Parts { qpn, poster, pd, initiator_cq, receive_cq, srq, inline } = parts;
     let (receive_ring, receive) = rtrb::RingBuffer::new((what.receive_depth as usize).max(1));
     let inline_key = inline.as_ref().map(|(inline, region)| (inline.key, *region));
     let shared = QpShared {
         pd,
-        initiator: Exclusive::new(Queue::new(initiator_ring, what.initiator_sge)),
+        initiator: Exclusive::new(poster),
+        initiator_sge: what.initiator_sge as usize,
         receive: Exclusive::new(Queue::new(receive_ring, what.receive_sge)),
-        initiator_slots: Slots::new(what.initiator_depth),
         receive_slots: Slots::new(what.receive_depth),
         inline: inline.map(|(inline, _)| inline),
         has_srq: srq.is_some(),
@@ -329,8 +319,7 @@ fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
     let ndk = NDK_QP::new(base.version, &DISPATCH);
     QpCore {
         object: Arc::new(Object { ndk, base, shared }),
-        qpn: Qpn::default(),
-        initiator,
+        qpn,
         receive,
         initiator_cq,
         receive_cq,

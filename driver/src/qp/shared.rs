@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
 use rocev2::ids::Lkey;
 use rocev2::mr::PdId;
-use rocev2::qp::{RecvWr, SendWr};
+use rocev2::qp::{RecvWr, SendPoster};
 
 /// A queue pair.
 pub(crate) type QpObject = Object<NDK_QP, QpShared>;
@@ -17,9 +17,10 @@ pub(crate) type QpObject = Object<NDK_QP, QpShared>;
 /// The shared state of a QP.
 pub(crate) struct QpShared {
     pub(crate) pd: PdId,
-    pub(crate) initiator: Exclusive<Queue<SendWr>>,
+    pub(crate) initiator: Exclusive<SendPoster>,
+    /// Elements of an initiator request, at most.
+    pub(crate) initiator_sge: usize,
     pub(crate) receive: Exclusive<Queue<RecvWr>>,
-    pub(crate) initiator_slots: Slots,
     pub(crate) receive_slots: Slots,
     /// Where inline data lies until its request has ended; `None` where none is offered.
     pub(crate) inline: Option<Inline>,

@@ -112,7 +112,7 @@ fn every_post_is_taken() {
                     loom::thread::yield_now();
                     continue;
                 }
-                assert_eq!(queue.push(next, slots), Ok(()), "there is room for a whole depth");
+                assert_eq!(queue.push(next), Ok(()), "there is room for a whole depth");
                 its_shard.ring(ObjectId::default(), doorbell, 0);
                 next += 1;
             }

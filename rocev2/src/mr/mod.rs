@@ -66,6 +66,15 @@ impl Access {
     pub const fn contains(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
+
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The inverse of [`Self::bits`].
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        Self(bits & 0b111)
+    }
 }
 
 impl BitOr for Access {

@@ -13,7 +13,7 @@ pub(crate) struct LocalFault;
 /// # Errors
 /// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
 pub(crate) fn gather<M: Memory>(
-    sgl: &[Sge],
+    sgl: impl Iterator<Item = Sge>,
     offset: u64,
     out: &mut [u8],
     pd: PdId,
@@ -38,7 +38,7 @@ pub(crate) fn gather<M: Memory>(
 /// # Errors
 /// [`LocalFault`]: an element's key, rights or bounds, or the list is too short.
 pub(crate) fn scatter<M: Memory>(
-    sgl: &[Sge],
+    sgl: impl Iterator<Item = Sge>,
     offset: u64,
     data: &[u8],
     pd: PdId,
@@ -62,8 +62,12 @@ pub(crate) fn scatter<M: Memory>(
 ///
 /// # Errors
 /// [`LocalFault`]: an element's key, rights or bounds.
-pub(crate) fn check_sink(sgl: &[Sge], pd: PdId, mrs: &MrTable) -> Result<(), LocalFault> {
-    for sge in sgl.iter().filter(|sge| sge.len > 0) {
+pub(crate) fn check_sink(
+    sgl: impl Iterator<Item = Sge>,
+    pd: PdId,
+    mrs: &MrTable,
+) -> Result<(), LocalFault> {
+    for sge in sgl.filter(|sge| sge.len > 0) {
         mrs.local(pd, sge.lkey, sge.addr, u64::from(sge.len), Access::LOCAL_WRITE)
             .map_err(|_| LocalFault)?;
     }
@@ -71,10 +75,10 @@ pub(crate) fn check_sink(sgl: &[Sge], pd: PdId, mrs: &MrTable) -> Result<(), Loc
 }
 
 /// The parts of the elements that cover `len` bytes from `offset` on.
-fn pieces(sgl: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = Sge> + '_ {
+fn pieces(sgl: impl Iterator<Item = Sge>, offset: u64, len: usize) -> impl Iterator<Item = Sge> {
     let mut skip = offset;
     let mut left = len as u64;
-    sgl.iter().filter_map(move |sge| {
+    sgl.filter_map(move |sge| {
         let sge_len = u64::from(sge.len);
         if left == 0 || skip >= sge_len {
             skip = skip.saturating_sub(sge_len);

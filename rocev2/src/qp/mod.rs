@@ -9,6 +9,7 @@ mod failure;
 mod psn_set;
 mod recv;
 mod reorder_window;
+mod ring;
 mod send;
 mod state;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use failure::{Failure, Refused};
 pub(crate) use recv::queue::Srqs;
 pub use recv::queue::{SrqConfig, SrqError, SrqId};
 pub(crate) use recv::reorder_buffer::ReorderPool;
+pub use ring::SendPoster;
 pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;
@@ -118,6 +120,8 @@ pub struct QpConfig {
     pub pd: PdId,
     /// Initiator requests outstanding, at most.
     pub send_depth: usize,
+    /// Elements of an initiator request, at most.
+    pub send_sge: usize,
     /// Receives outstanding, at most. Ignored with a shared queue.
     pub recv_depth: usize,
     /// The shared queue from which the QP takes its receives, instead of a queue of its own.
@@ -159,17 +163,18 @@ impl Qp {
         window: Window,
         dcqcn: Option<DcqcnConfig>,
         tally: Tally,
-    ) -> Self {
+    ) -> (Self, SendPoster) {
         // With a shared queue, the QP's own queue has only the receive of the message that is arriving.
         let recv_depth = if config.srq.is_some() { 1 } else { config.recv_depth };
-        Self {
+        let (poster, sq) = SendQueue::new(config.owner, config.send_depth, config.send_sge);
+        let qp = Self {
             qpn,
             pd: config.pd,
             state: QpState::Init,
             peer: None,
             depths: (config.send_depth, recv_depth),
             srq: config.srq,
-            sq: SendQueue::new(config.owner, config.send_depth),
+            sq,
             rq: RecvQueue::new(Owner::Qp(config.owner), recv_pd, recv_depth),
             requester: Requester::new(window),
             completer: Completer::new(),
@@ -180,7 +185,14 @@ impl Qp {
             failure: None,
             requests_idle: true,
             requests_first: false,
-        }
+        };
+        (qp, poster)
+    }
+
+    /// Changes the owner's name for the QP.
+    pub(crate) fn set_owner(&mut self, owner: u64) {
+        self.sq.set_owner(owner);
+        self.rq.set_owner(Owner::Qp(owner));
     }
 
     /// The QP's number.
@@ -220,7 +232,7 @@ impl Qp {
 
     /// Connects the QP to a peer and moves it to RTS, once in its life.
     pub(crate) fn connect(&mut self, peer: PeerQp) {
-        self.sq.start_at(peer.send_psn);
+        self.sq.start_at(peer.send_psn, peer.pmtu);
         self.requester.connect(&peer);
         self.sq.reserve_early(self.requester.window_packets());
         self.completer.connect(&peer);
@@ -239,24 +251,32 @@ impl Qp {
         self.completer.seed_rtt(now);
     }
 
-    /// Queues an initiator request; in the error state it completes flushed at once.
+    /// Whether an initiator request may be posted.
     ///
     /// # Errors
-    /// [`PostError`]: nothing was queued and no completion follows.
-    pub(crate) fn post_send(&mut self, wr: SendWr, out: &mut Completions) -> Result<(), PostError> {
-        if wr.op.is_read() && self.peer.as_ref().is_some_and(|peer| peer.outbound_reads == 0) {
-            return Err(PostError::NoReads);
+    /// [`PostError::NoReads`] or [`PostError::NotConnected`].
+    pub(crate) fn admits<S>(&self, wr: &SendWr<S>) -> Result<(), PostError> {
+        match &self.peer {
+            Some(peer) if wr.op.is_read() && peer.outbound_reads == 0 => Err(PostError::NoReads),
+            None if self.state == QpState::Init => Err(PostError::NotConnected),
+            Some(_) | None => Ok(()),
         }
-        let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes() as u64);
-        if pmtu == 0 && self.state == QpState::Init {
-            return Err(PostError::NotConnected);
+    }
+
+    /// Takes note of what was posted; in the error state it completes flushed at once.
+    pub(crate) fn ring_doorbell(&mut self, out: &mut Completions) {
+        if !self.sq.update() {
+            return;
         }
-        self.sq.push(wr, pmtu.max(1))?;
         self.requests_idle = false;
         if self.state == QpState::Err {
             self.sq.flush(out);
         }
-        Ok(())
+    }
+
+    /// The next request, of those not seen yet, that binds or may end a window.
+    pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
+        self.sq.next_window_request()
     }
 
     /// Queues a receive; in the error state it completes flushed at once.
@@ -572,7 +592,7 @@ impl Qp {
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }
         if self.sq.in_flight() == 0
-            && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault)
+            && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault())
         {
             self.fail(self.request_failed(status), out);
         }

@@ -92,14 +92,16 @@ impl SendOp {
 ///
 /// Inline data need no support here: the poster copies the bytes into a registration of its own and names
 /// them by an ordinary element. The bytes are the poster's again with the completion.
+///
+/// `S` are the elements: a list, or anything that yields them.
 #[derive(Clone, Debug)]
-pub struct SendWr {
+pub struct SendWr<S = SgList> {
     /// The caller's name for the request, returned in the completion.
     pub id: u64,
     /// The operation.
     pub op: SendOp,
     /// Source of a SEND or WRITE, sink of a READ.
-    pub sgl: SgList,
+    pub sgl: S,
     /// Ask the peer for a solicited event.
     pub solicited: bool,
     /// Do not start before earlier READs are complete (10.8.3.3). Any operation may be fenced.
@@ -244,6 +246,12 @@ pub enum PostError {
     /// The queue holds as many requests as it was created for.
     #[error("the queue is full")]
     QueueFull,
+    /// The request has more elements than the queue was created for.
+    #[error("the request has too many elements")]
+    TooManyElements,
+    /// The end where requests are posted was taken.
+    #[error("the queue pair's poster was taken")]
+    PosterTaken,
     /// No such shared receive queue.
     #[error("there is no such shared receive queue")]
     UnknownSrq,

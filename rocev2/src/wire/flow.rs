@@ -32,7 +32,7 @@ pub(crate) struct Flow {
     /// The sum of an IPv4 header's words but for type of service, length, identification, TTL and checksum.
     sum: u32,
     seed: IcrcSeed,
-    /// What `seed` is for.
+    /// Lengths and identification in `seed`.
     seeded: Varying,
     encap: Encap,
 }
@@ -162,7 +162,7 @@ impl Flow {
         Packet::parse_transport(encap, seed, &udp[UDP_LEN..], false).ok()
     }
 
-    /// What an IPv4 header has of its own, and the UDP length, on which both headers agree.
+    /// The fields that an IPv4 header has of its own, and the UDP length, on which both headers agree.
     fn parse_v4(&self, l3: &[u8]) -> Option<(Encap, u16)> {
         let &[_, tos, n0, n1, i0, i1, _, _, ttl, _, c0, c1, ..] = l3.first_chunk::<28>()?;
         let &[.., l0, l1, _, _] = l3.first_chunk::<28>()?;
@@ -176,7 +176,7 @@ impl Flow {
         (right && total_len.checked_sub(20) == Some(udp_len)).then_some((encap, udp_len))
     }
 
-    /// What an IPv6 header has of its own, and the UDP length, on which both headers agree.
+    /// The fields that an IPv6 header has of its own, and the UDP length, on which both headers agree.
     fn parse_v6(&self, l3: &[u8]) -> Option<(Encap, u16)> {
         let &[v0, v1, _, _, n0, n1, _, hop_limit, ..] = l3.first_chunk::<48>()?;
         let &[.., l0, l1, _, _] = l3.first_chunk::<48>()?;

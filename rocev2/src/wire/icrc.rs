@@ -134,7 +134,7 @@ const BEFORE_CONGESTION: Table = {
 /// The CRC-32 polynomial of Ethernet, bits reversed.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
-/// What a change of the CRC becomes over a byte of zero.
+/// A change of the CRC, after one more byte of zero.
 const fn over_zero(crc: u32) -> u32 {
     let (mut crc, mut bit) = (crc, 0);
     while bit < u8::BITS {

@@ -178,8 +178,14 @@ impl Node {
     }
 
     pub(super) fn create_qp(&mut self) {
-        let config =
-            QpConfig { owner: 7, pd: PD, send_depth: DEPTH, recv_depth: DEPTH, srq: self.srq };
+        let config = QpConfig {
+            owner: 7,
+            pd: PD,
+            send_depth: DEPTH,
+            send_sge: 16,
+            recv_depth: DEPTH,
+            srq: self.srq,
+        };
         self.qpns.extend(self.device.create_qp(&config));
     }
 

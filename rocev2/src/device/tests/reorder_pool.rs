@@ -1,4 +1,4 @@
-//! What comes behind a gap waits in slots that all queue pairs share.
+//! Packets behind a gap wait in slots that all queue pairs share.
 
 use super::*;
 

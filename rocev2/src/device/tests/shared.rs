@@ -27,6 +27,7 @@ impl Shared {
                 owner: 100 + number,
                 pd: PD,
                 send_depth: 16,
+                send_sge: 16,
                 recv_depth: 0,
                 srq: Some(srq),
             };
@@ -233,8 +234,14 @@ fn a_shared_receive_is_checked_in_the_domain_of_its_queue() {
     for (pd, status) in [(PD, OK), (PdId(2), WcStatus::LocalProtection)] {
         let mut world = World::new(false);
         let srq = world.devices[1].create_srq(SrqConfig { owner: 0, pd, depth: 1, threshold: 0 });
-        let config =
-            QpConfig { owner: 1, pd: PdId(3), send_depth: 1, recv_depth: 0, srq: Some(srq) };
+        let config = QpConfig {
+            owner: 1,
+            pd: PdId(3),
+            send_depth: 1,
+            send_sge: 16,
+            recv_depth: 0,
+            srq: Some(srq),
+        };
         let server = world.devices[1].create_qp(&config).unwrap();
         let client = world.qp(0);
         world.listen(false);

@@ -22,6 +22,11 @@ impl RecvQueue {
         Self { owner, pd, wrs: VecDeque::with_capacity(depth), depth }
     }
 
+    /// Sets the name in completions.
+    pub(crate) const fn set_owner(&mut self, owner: Owner) {
+        self.owner = owner;
+    }
+
     /// The domain of its requests' keys.
     pub(crate) const fn pd(&self) -> PdId {
         self.pd

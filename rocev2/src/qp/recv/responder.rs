@@ -456,9 +456,9 @@ impl Responder {
             return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
         }
         let pd = cx.rq.pd();
-        scatter(&wr.sgl, received, packet.payload, pd, cx.mrs, cx.memory).map_err(|_| {
-            Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection))
-        })?;
+        scatter(wr.sgl.iter().copied(), received, packet.payload, pd, cx.mrs, cx.memory).map_err(
+            |_| Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection)),
+        )?;
         self.message = Message::Send { received: total };
         if ends(packet) {
             self.finish_send(packet, total, cx)?;

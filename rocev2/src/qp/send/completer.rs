@@ -1,7 +1,7 @@
 //! The completer: processes the peer's responses, completes work requests, and decides what is resent.
 
 use super::probe::Probe;
-use super::queue::{Acked, SendQueue, SendWqe};
+use super::queue::{Acked, SendQueue};
 use super::recovery::{Recovery, Remedy};
 use super::retry::{Expiry, RetryTimer};
 use crate::counters::{Counter, Tally};
@@ -9,6 +9,7 @@ use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;
 use crate::qp::cc::congestion::Loss;
 use crate::qp::copy::{LocalFault, scatter};
+use crate::qp::ring::Wqe;
 use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
@@ -406,7 +407,7 @@ impl Completer {
         let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {
             return Verdict::Fail(WcStatus::BadResponse);
         };
-        if !fits(packet, wqe, done, cx.peer) {
+        if !fits(packet, wqe, done, cx.sq, cx.peer) {
             return Verdict::Fail(WcStatus::BadResponse);
         }
         if place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_err() {
@@ -430,7 +431,7 @@ impl Completer {
         }
         let read = cx.sq.locate(psn).filter(|(wqe, _)| wqe.is_read());
         let placed = read.is_some_and(|(wqe, done)| {
-            fits(packet, wqe, done, cx.peer)
+            fits(packet, wqe, done, cx.sq, cx.peer)
                 && place(packet, wqe, done, cx.peer, &cx.keys, cx.memory).is_ok()
         });
         if !(placed && cx.sq.mark_early(psn)) {
@@ -495,23 +496,23 @@ fn reads(sq: &SendQueue) -> bool {
 /// Whether a READ response has the length and the place of packet `done` of a READ. The last packet of the
 /// message must end a response; earlier ones may, where a long READ was cut into several requests. Some
 /// peers respond to a resent READ with FIRST, and rxe with MIDDLE, so the two are not told apart.
-fn fits(packet: &Packet<'_>, wqe: &SendWqe, done: u32, peer: &PeerQp) -> bool {
+fn fits(packet: &Packet<'_>, wqe: Wqe<'_>, done: u32, sq: &SendQueue, peer: &PeerQp) -> bool {
     let pmtu = peer.pmtu.bytes() as u64;
-    let expected = wqe.len.saturating_sub(u64::from(done) * pmtu).min(pmtu);
-    let must_end = done + 1 == wqe.packets;
+    let expected = wqe.len().saturating_sub(u64::from(done) * pmtu).min(pmtu);
+    let must_end = done + 1 == sq.packets(wqe);
     packet.payload.len() as u64 == expected && (!must_end || packet.bth.opcode.place().is_last())
 }
 
 fn place<M: Memory>(
     packet: &Packet<'_>,
-    wqe: &SendWqe,
+    wqe: Wqe<'_>,
     done: u32,
     peer: &PeerQp,
     keys: &KeyContext<'_>,
     memory: &mut M,
 ) -> Result<(), LocalFault> {
     let offset = u64::from(done) * peer.pmtu.bytes() as u64;
-    scatter(&wqe.wr.sgl, offset, packet.payload, keys.pd, keys.mrs, memory)
+    scatter(wqe.elements(), offset, packet.payload, keys.pd, keys.mrs, memory)
 }
 
 impl Default for Completer {

@@ -4,11 +4,9 @@ use crate::env::Instant;
 use crate::ids::Rkey;
 use crate::mr::Released;
 use crate::psn::Psn;
-use crate::qp::work::{
-    Completion, Completions, MAX_MESSAGE, MAX_READS, Owner, PostError, SendOp, SendWr, WcKind,
-    WcStatus, sg_len,
-};
-use alloc::collections::VecDeque;
+use crate::qp::ring::{SendPoster, WorkRing, Wqe};
+use crate::qp::work::{Completion, Completions, MAX_MESSAGE, MAX_READS, Owner, SendOp, WcStatus};
+use crate::wire::Pmtu;
 use copies::{Again, Copies};
 use heapless::Deque;
 use scoreboard::Scoreboard;
@@ -19,67 +17,6 @@ pub(crate) use scoreboard::Cause;
 
 /// The PSN that rxe reports as its last SEND or WRITE before there was one: the PSN before 0.
 const NO_DATA: Psn = Psn::new(0xff_ffff);
-
-/// A request on the send queue, with its place in PSN space.
-#[derive(Debug)]
-pub(crate) struct SendWqe {
-    /// The request.
-    pub wr: SendWr,
-    /// Message length in bytes.
-    pub len: u64,
-    /// The number of PSNs: packets sent, or packets of the response to a READ. 0 for a request that touches
-    /// only our own keys.
-    pub packets: u32,
-    /// A local error found while sending; reported once all earlier requests are complete.
-    pub fault: Option<WcStatus>,
-    /// A request that touches only our own keys has taken effect, and must not take effect again.
-    pub executed: bool,
-}
-
-impl SendWqe {
-    /// Whether the request is a READ.
-    pub(crate) const fn is_read(&self) -> bool {
-        matches!(self.wr.op, SendOp::Read { .. } | SendOp::ReadInvalidate { .. })
-    }
-
-    const fn kind(&self) -> WcKind {
-        match self.wr.op {
-            SendOp::Send | SendOp::SendInvalidate(_) => WcKind::Send,
-            SendOp::Write { .. } => WcKind::Write,
-            SendOp::Read { .. } | SendOp::ReadInvalidate { .. } => WcKind::Read,
-            SendOp::FastRegister { .. } => WcKind::FastRegister,
-            SendOp::Invalidate(_) => WcKind::Invalidate,
-            SendOp::Bind(_) => WcKind::Bind,
-        }
-    }
-
-    /// Completes the request with `status`. A mapping that was never made releases its region.
-    fn end(&self, owner: u64, status: WcStatus, out: &mut Completions) {
-        if let (SendOp::FastRegister { key, mapping }, false) = (&self.wr.op, self.executed) {
-            out.release(Released { key: *key, region: mapping.region });
-        }
-        out.push(self.completion(owner, status));
-    }
-
-    /// The key that a READ invalidates once it is complete.
-    pub(crate) fn ended_key(&self) -> Option<Rkey> {
-        let invalidates = matches!(self.wr.op, SendOp::ReadInvalidate { .. });
-        self.wr.sgl.first().filter(|_| invalidates).map(|sge| Rkey::new(sge.lkey.get()))
-    }
-
-    fn completion(&self, owner: u64, status: WcStatus) -> Completion {
-        Completion {
-            owner: Owner::Qp(owner),
-            id: self.wr.id,
-            kind: self.kind(),
-            status,
-            len: 0,
-            solicited: false,
-            // An error always produces a completion (10.7.3.1).
-            silent: self.wr.silent && matches!(status, WcStatus::Success),
-        }
-    }
-}
 
 /// A place in the send queue: a request, and a packet of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -104,8 +41,13 @@ pub(crate) struct Acked {
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     owner: u64,
-    wqes: VecDeque<SendWqe>,
-    depth: usize,
+    ring: WorkRing,
+    /// The oldest entries of the ring that have succeeded, and wait for the copies of a READ; and the first
+    /// PSN of the oldest.
+    parked: usize,
+    parked_at: Psn,
+    /// Bytes of a full packet.
+    pmtu: u64,
     una: Psn,
     una_packet: u32,
     next: Psn,
@@ -117,8 +59,6 @@ pub(crate) struct SendQueue {
     /// Keys that completed READs invalidate. To the owner, the data and the end of the key are one step.
     ended_keys: Deque<Rkey, MAX_READS>,
     copies: Copies,
-    /// Completions that wait for the copies of a READ, and where the PSNs of each end.
-    parked: VecDeque<(Completion, Psn)>,
     /// One past the last READ request that has all its responses.
     read_floor: Psn,
     /// The last packet of a SEND or WRITE that was acknowledged.
@@ -126,12 +66,15 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// An empty queue for `depth` requests.
-    pub(crate) fn new(owner: u64, depth: usize) -> Self {
-        Self {
+    /// An empty queue for `depth` requests of at most `max_sge` elements, and where they are posted.
+    pub(crate) fn new(owner: u64, depth: usize, max_sge: usize) -> (SendPoster, Self) {
+        let (poster, ring) = WorkRing::new(depth, max_sge);
+        let queue = Self {
             owner,
-            wqes: VecDeque::with_capacity(depth),
-            depth,
+            ring,
+            parked: 0,
+            parked_at: Psn::default(),
+            pmtu: 1,
             una: Psn::default(),
             una_packet: 0,
             next: Psn::default(),
@@ -141,37 +84,51 @@ impl SendQueue {
             scoreboard: Scoreboard::new(),
             ended_keys: Deque::new(),
             copies: Copies::new(),
-            parked: VecDeque::with_capacity(depth),
             read_floor: Psn::default(),
             last_data: NO_DATA,
-        }
+        };
+        (poster, queue)
     }
 
-    /// Sets the PSN of the first packet, which REQ or REP named.
-    pub(crate) fn start_at(&mut self, psn: Psn) {
+    /// Sets the name in completions.
+    pub(crate) const fn set_owner(&mut self, owner: u64) {
+        self.owner = owner;
+    }
+
+    /// Sets the PSN of the first packet, which REQ or REP named, and the size of a packet.
+    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu) {
         (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
+        self.pmtu = pmtu.bytes() as u64;
         self.scoreboard.clear(psn);
     }
 
-    /// Appends a request cut into packets of `pmtu` bytes.
-    ///
-    /// # Errors
-    /// `depth` requests are queued.
-    pub(crate) fn push(&mut self, wr: SendWr, pmtu: u64) -> Result<(), PostError> {
-        if self.wqes.len() + self.parked.len() == self.depth {
-            return Err(PostError::QueueFull);
+    /// Takes note of what was posted. Returns whether there are new requests.
+    pub(crate) fn update(&mut self) -> bool {
+        self.ring.update() > 0
+    }
+
+    /// The next request, of those not seen yet, that binds or may end a window.
+    pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
+        self.ring.next_window_request()
+    }
+
+    /// The request with `index` older ones that have not succeeded.
+    fn wqe(&self, index: usize) -> Option<Wqe<'_>> {
+        self.ring.get(self.parked + index)
+    }
+
+    fn oldest(&self) -> Option<Wqe<'_>> {
+        self.wqe(0)
+    }
+
+    /// The number of PSNs of a request: packets sent, or packets of the response to a READ. 0 for a request
+    /// that touches only our own keys.
+    pub(crate) fn packets(&self, wqe: Wqe<'_>) -> u32 {
+        if wqe.is_local() {
+            return 0;
         }
-        let (len, packets) = match wr.op {
-            SendOp::FastRegister { .. } | SendOp::Invalidate(_) | SendOp::Bind(_) => (0, 0),
-            _ => {
-                let len = sg_len(&wr.sgl);
-                // At most 2^31 / 256 = 2^23 packets; an over-long message is never sent.
-                (len, len.min(MAX_MESSAGE).div_ceil(pmtu).max(1) as u32)
-            }
-        };
-        let fault = (len > MAX_MESSAGE).then_some(WcStatus::LocalLength);
-        self.wqes.push_back(SendWqe { wr, len, packets, fault, executed: false });
-        Ok(())
+        // At most 2^31 / 256 = 2^23 packets; an over-long message is never sent.
+        wqe.len().min(MAX_MESSAGE).div_ceil(self.pmtu).max(1) as u32
     }
 
     /// The oldest unacknowledged PSN.
@@ -216,21 +173,22 @@ impl SendQueue {
     }
 
     /// The oldest request and the number of its packets that are acknowledged.
-    pub(crate) fn head(&self) -> Option<(&SendWqe, u32)> {
-        self.wqes.front().map(|wqe| (wqe, self.una_packet))
+    pub(crate) fn head(&self) -> Option<(Wqe<'_>, u32)> {
+        self.oldest().map(|wqe| (wqe, self.una_packet))
     }
 
     /// The request and the packet that leave next; or the next request without packets that has not taken
     /// effect.
-    pub(crate) fn at_cursor(&mut self) -> Option<(&mut SendWqe, u32)> {
-        if let Some(range) = self.scoreboard.resend {
-            return self.wqes.get_mut(range.place.wqe).map(|wqe| (wqe, range.place.packet));
-        }
-        while self.wqes.get(self.cursor.wqe).is_some_and(|wqe| wqe.executed) {
+    pub(crate) fn at_cursor(&self) -> Option<(Wqe<'_>, u32)> {
+        let place = self.scoreboard.resend.map_or(self.cursor, |range| range.place);
+        self.wqe(place.wqe).map(|wqe| (wqe, place.packet))
+    }
+
+    /// Moves the cursor over requests without packets that have taken effect.
+    pub(crate) fn skip_executed(&mut self) {
+        while self.wqe(self.cursor.wqe).is_some_and(Wqe::executed) {
             self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
         }
-        let packet = self.cursor.packet;
-        self.wqes.get_mut(self.cursor.wqe).map(|wqe| (wqe, packet))
     }
 
     /// Moves the cursor over `packets` PSNs just sent; a READ request takes those of its responses. A copy
@@ -251,7 +209,7 @@ impl SendQueue {
             debug_assert!(pushed.is_ok());
         }
         self.cursor.packet += packets;
-        if self.wqes.get(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= wqe.packets) {
+        if self.wqe(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= self.packets(wqe)) {
             self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
         }
         // The acknowledged packets may stand behind a READ that was requested again.
@@ -266,7 +224,7 @@ impl SendQueue {
     /// Notes that the request at the cursor, which has no packets, has taken effect.
     pub(crate) fn executed(&mut self, out: &mut Completions) {
         if let Some((wqe, _)) = self.at_cursor() {
-            wqe.executed = true;
+            wqe.set_executed();
         }
         self.complete_executed(out);
     }
@@ -284,13 +242,14 @@ impl SendQueue {
         }
         loop {
             let ahead = psn.since(self.una);
-            let Some(head) = self.wqes.front().filter(|_| ahead > 0) else { break };
+            let Some(head) = self.oldest().filter(|_| ahead > 0) else { break };
             if head.is_read() {
                 acked.lost_read = true;
                 break;
             }
             acked.progress = true;
-            self.advance(ahead.cast_unsigned().min(head.packets - self.una_packet), out);
+            let left = self.packets(head) - self.una_packet;
+            self.advance(ahead.cast_unsigned().min(left), out);
         }
         if acked.progress {
             self.skip_acked();
@@ -319,19 +278,21 @@ impl SendQueue {
     fn advance(&mut self, packets: u32, out: &mut Completions) {
         self.una = self.una.add(packets);
         self.una_packet += packets;
-        if packets > 0 && self.wqes.front().is_some_and(|head| !head.is_read()) {
+        if packets > 0 && self.oldest().is_some_and(|head| !head.is_read()) {
             self.last_data = self.una.prev();
         }
-        let head = self.wqes.front().filter(|head| self.una_packet >= head.packets);
+        let head = self.oldest().filter(|head| self.una_packet >= self.packets(*head));
         if let Some(head) = head {
-            debug_assert!(head.packets > 0 || head.executed, "what was not done does not succeed");
-            self.succeed(out);
-            if let Some(key) = self.wqes.front().and_then(SendWqe::ended_key) {
+            debug_assert!(
+                !head.is_local() || head.executed(),
+                "what was not done does not succeed"
+            );
+            if let Some(key) = head.ended_key() {
                 // At most MAX_READS are in flight, and the QP takes these keys after each packet.
                 let pushed = self.ended_keys.push_back(key);
                 debug_assert!(pushed.is_ok());
             }
-            self.pop_head();
+            self.succeed(out);
             self.complete_executed(out);
         }
         while let Some(end) = self.read_ends.front().filter(|end| end.since(self.una) <= 0) {
@@ -351,17 +312,42 @@ impl SendQueue {
 
     /// Completes the oldest request, unless it has to wait for the copies of a READ ([`copies`]).
     fn succeed(&mut self, out: &mut Completions) {
-        let Some(head) = self.wqes.front() else { return };
-        if self.parked.is_empty() && !(head.is_read() && self.copies.before(self.una)) {
-            return head.end(self.owner, WcStatus::Success, out);
+        let Some(head) = self.oldest() else { return };
+        if self.parked == 0 && !(head.is_read() && self.copies.before(self.una)) {
+            self.end(WcStatus::Success, out);
+        } else {
+            if self.parked == 0 {
+                let packets = self.packets(head);
+                self.parked_at = self.una.back(packets);
+            }
+            self.parked += 1;
         }
-        self.parked.push_back((head.completion(self.owner, WcStatus::Success), self.una));
+        self.leave_head();
+    }
+
+    /// Ends the oldest entry of the ring. A mapping that was never made releases its region.
+    fn end(&mut self, status: WcStatus, out: &mut Completions) {
+        let Some(wqe) = self.ring.get(0) else { return };
+        if let (SendOp::FastRegister { key, mapping }, false) = (wqe.op(), wqe.executed()) {
+            out.release(Released { key, region: mapping.region });
+        }
+        out.push(Completion {
+            owner: Owner::Qp(self.owner),
+            id: wqe.id(),
+            kind: wqe.kind(),
+            status,
+            len: 0,
+            solicited: false,
+            // An error always produces a completion (10.7.3.1).
+            silent: wqe.silent() && status == WcStatus::Success,
+        });
+        self.ring.pop();
     }
 
     /// Whether a READ has its data and is not complete, as a copy of its request may be in the network. A
     /// fence waits for it.
-    pub(crate) fn parks(&self) -> bool {
-        !self.parked.is_empty()
+    pub(crate) const fn parks(&self) -> bool {
+        self.parked > 0
     }
 
     /// When [`Self::unpark`] has work, if no response comes.
@@ -373,47 +359,57 @@ impl SendQueue {
     pub(crate) fn unpark(&mut self, now: Instant, out: &mut Completions) {
         self.copies.overtaken(self.known_end());
         self.copies.expire(now);
-        while let Some((done, end)) = self.parked.front()
-            && !self.copies.before(*end)
-        {
-            out.push(*done);
-            self.parked.pop_front();
+        while let Some(wqe) = self.ring.get(0).filter(|_| self.parks()) {
+            let end = self.parked_at.add(self.packets(wqe));
+            if self.copies.before(end) {
+                return;
+            }
+            self.parked_at = end;
+            self.unpark_one(out);
         }
+    }
+
+    fn unpark_one(&mut self, out: &mut Completions) {
+        self.parked -= 1;
+        self.end(WcStatus::Success, out);
     }
 
     /// Completes all parked requests: they have succeeded, whatever happens to the rest.
     fn unpark_all(&mut self, out: &mut Completions) {
-        self.parked.drain(..).for_each(|(done, _)| out.push(done));
+        while self.parks() {
+            self.unpark_one(out);
+        }
     }
 
     /// Completes as flushed every request that ends before `psn`.
     pub(crate) fn flush_before(&mut self, psn: Psn, out: &mut Completions) {
         self.unpark_all(out);
-        while let Some(head) = self.wqes.front() {
-            let left = head.packets - self.una_packet;
+        while let Some(head) = self.oldest() {
+            let left = self.packets(head) - self.una_packet;
             if i64::from(psn.since(self.una)) < i64::from(left) {
                 return;
             }
-            head.end(self.owner, WcStatus::Flushed, out);
+            self.end(WcStatus::Flushed, out);
             self.una = self.una.add(left);
-            self.pop_head();
+            self.leave_head();
         }
     }
 
     /// Completes the oldest request with an error.
     pub(crate) fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
         self.unpark_all(out);
-        if let Some(head) = self.wqes.front() {
-            head.end(self.owner, status, out);
-            self.pop_head();
+        if self.oldest().is_some() {
+            self.end(status, out);
+            self.leave_head();
         }
     }
 
-    /// Completes everything as flushed, in order.
+    /// Completes everything as flushed, in order, with what was posted meanwhile.
     pub(crate) fn flush(&mut self, out: &mut Completions) {
         self.unpark_all(out);
-        for wqe in self.wqes.drain(..) {
-            wqe.end(self.owner, WcStatus::Flushed, out);
+        self.update();
+        while self.oldest().is_some() {
+            self.end(WcStatus::Flushed, out);
         }
         self.cursor = Place::default();
         self.una_packet = 0;
@@ -425,14 +421,13 @@ impl SendQueue {
 
     /// Completes the oldest requests that have taken effect without a packet.
     fn complete_executed(&mut self, out: &mut Completions) {
-        while self.wqes.front().is_some_and(|head| head.executed) {
+        while self.oldest().is_some_and(Wqe::executed) {
             self.succeed(out);
-            self.pop_head();
         }
     }
 
-    fn pop_head(&mut self) {
-        self.wqes.pop_front();
+    /// Moves all places over the oldest request, which has ended or is parked.
+    fn leave_head(&mut self) {
         self.una_packet = 0;
         self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
         if let Some(range) = &mut self.scoreboard.resend {

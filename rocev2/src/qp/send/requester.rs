@@ -2,7 +2,7 @@
 //!
 //! State changes only after a packet is in the buffer, so there is never a roll-back.
 
-use super::queue::{Cause, SendQueue, SendWqe};
+use super::queue::{Cause, SendQueue};
 use crate::counters::{Counter, Tally};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
@@ -10,7 +10,8 @@ use crate::mr::{Invalidator, MrTable, PdId};
 use crate::psn::Psn;
 use crate::qp::PeerQp;
 use crate::qp::copy::{LocalFault, check_sink, gather};
-use crate::qp::work::{Completions, SendOp, SgList, WcStatus};
+use crate::qp::ring::Wqe;
+use crate::qp::work::{Completions, SendOp, WcStatus};
 use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter, segment_len};
 
 /// The limits of a requester and of a reorder buffer.
@@ -150,7 +151,7 @@ impl Requester {
                 }
             };
             if let (Err(status), Some((wqe, _))) = (done, cx.sq.at_cursor()) {
-                wqe.fault = Some(status);
+                wqe.set_fault(status);
                 cx.sq.give_up_resend();
             }
         }
@@ -169,57 +170,62 @@ impl Requester {
         } else if sq.stalled() {
             return Err(Wait::Blocked);
         }
+        sq.skip_executed();
         let (wqe, packet) = sq.at_cursor().ok_or(Wait::Blocked)?;
-        if let Some(status) = wqe.fault {
+        if let Some(status) = wqe.fault() {
             return Err(Wait::Fault(status));
         }
-        if wqe.wr.read_fence && packet == 0 && (reads > 0 || parks) {
+        let packets = sq.packets(wqe);
+        if wqe.read_fence() && packet == 0 && (reads > 0 || parks) {
             return Err(Wait::Blocked);
         }
         let pmtu = peer.pmtu.bytes() as u64;
         let room = window.saturating_sub(in_flight).min(again.unwrap_or(window));
         let room = (room, window);
-        match wqe.wr.op {
+        match wqe.op() {
             SendOp::FastRegister { .. } | SendOp::Bind(_) => Err(Wait::Execute),
             // Earlier requests may use the key (10.6.5.1).
             SendOp::Invalidate(_) if all_complete => Err(Wait::Execute),
             SendOp::Invalidate(_) => Err(Wait::Blocked),
             SendOp::Read { va, rkey } | SendOp::ReadInvalidate { va, rkey } => {
-                debug_assert!(self.initiator_depth > 0, "refused when it was posted");
+                if self.initiator_depth == 0 {
+                    wqe.set_fault(WcStatus::LocalQpOperation);
+                    return Err(Wait::Fault(WcStatus::LocalQpOperation));
+                }
                 let end = (packet / self.chunk_packets + 1)
                     .saturating_mul(self.chunk_packets)
-                    .min(wqe.packets)
+                    .min(packets)
                     .min(packet.saturating_add(again.unwrap_or(u32::MAX)));
-                let packets = end - packet;
+                let requested = end - packet;
                 // The limit bounds wasted packets; READ responses are not wasted.
                 let room = self.window_packets.saturating_sub(in_flight);
                 let full = reads >= self.initiator_depth;
-                if full || (packets > room && in_flight > 0) {
+                if full || (requested > room && in_flight > 0) {
                     return Err(Wait::Blocked);
                 }
                 let offset = u64::from(packet) * pmtu;
-                let len = wqe.len.min(u64::from(end) * pmtu) - offset.min(wqe.len);
+                let len = wqe.len().min(u64::from(end) * pmtu) - offset.min(wqe.len());
                 // A chunk is at most 2^31 bytes, the longest message.
                 let reth = Reth { va: va.wrapping_add(offset), rkey, len: len as u32 };
-                Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), packets))
+                Ok(Plan::request(Opcode::ReadRequest, Ext::Reth(reth), requested))
             }
-            SendOp::Send => plan_data(wqe, packet, pmtu, room, Data::Send(None)),
+            SendOp::Send => plan_data(wqe, (packet, packets), pmtu, room, Data::Send(None)),
             SendOp::SendInvalidate(key) => {
-                plan_data(wqe, packet, pmtu, room, Data::Send(Some(key)))
+                plan_data(wqe, (packet, packets), pmtu, room, Data::Send(Some(key)))
             }
             SendOp::Write { va, rkey } => {
                 // Message length was bounded to 2^31 when the request was queued.
-                let reth = Reth { va, rkey, len: wqe.len as u32 };
-                plan_data(wqe, packet, pmtu, room, Data::Write(reth))
+                let reth = Reth { va, rkey, len: wqe.len() as u32 };
+                plan_data(wqe, (packet, packets), pmtu, room, Data::Write(reth))
             }
         }
     }
 }
 
-/// The next packet of a message; `room` packets may leave of a window of as many as `window`.
+/// The next packet of a message, `packet` of `packets`; `room` packets may leave of a window of as many as `window`.
 fn plan_data(
-    wqe: &SendWqe,
-    packet: u32,
+    wqe: Wqe<'_>,
+    (packet, packets): (u32, u32),
     pmtu: u64,
     (room, window): (u32, u32),
     data: Data,
@@ -228,7 +234,7 @@ fn plan_data(
         return Err(Wait::Blocked);
     }
     let offset = u64::from(packet) * pmtu;
-    let last = packet + 1 == wqe.packets;
+    let last = packet + 1 == packets;
     let (opcode, ext) = data.header(packet == 0, last);
     // Request an ACK at the end of a message, and often enough inside a long one that the window opens
     // before it is used up: packets whose last one requests no ACK would wait for the timer.
@@ -238,11 +244,11 @@ fn plan_data(
         ext,
         offset,
         // The length of one packet.
-        payload_len: (wqe.len.saturating_sub(offset)).min(pmtu) as usize,
+        payload_len: wqe.len().saturating_sub(offset).min(pmtu) as usize,
         packets: 1,
         ack_req: last || room == 1 || (packet + 1).is_multiple_of(quarter),
         // A WRITE causes no event (IBTA ch. 9, Solicited Event).
-        solicited: last && wqe.wr.solicited && !matches!(wqe.wr.op, SendOp::Write { .. }),
+        solicited: last && wqe.solicited() && !matches!(data, Data::Write(_)),
     })
 }
 
@@ -256,13 +262,14 @@ fn write<M: Memory>(
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
     let is_read = wqe.is_read();
     if is_read {
-        check_sink(&wqe.wr.sgl, cx.pd, cx.mrs).map_err(|LocalFault| WcStatus::LocalProtection)?;
+        check_sink(wqe.elements(), cx.pd, cx.mrs)
+            .map_err(|LocalFault| WcStatus::LocalProtection)?;
     }
     if let Some(key) = wqe.ended_key() {
         cx.mrs.check_invalidable(cx.pd, key).map_err(|_| WcStatus::MemoryManagement)?;
     }
     let bth = plan.bth(cx.peer.qpn, psn);
-    let sgl: &SgList = &wqe.wr.sgl;
+    let sgl = wqe.elements();
     unit.push(&bth, &plan.ext, plan.payload_len, |payload| {
         gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)
             .map_err(|LocalFault| WcStatus::LocalProtection)
@@ -293,7 +300,7 @@ fn count_again(cause: Cause, is_read: bool, len: usize, tally: &Tally) {
 /// Executes the request at the cursor, which has no packets.
 fn execute<M>(cx: &mut Context<'_, M>) -> Result<(), WcStatus> {
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
-    match &wqe.wr.op {
+    match &wqe.op() {
         SendOp::FastRegister { key, mapping } => {
             cx.mrs.map(cx.pd, *key, mapping).map_err(|_| WcStatus::MemoryManagement)?;
         }

@@ -275,7 +275,7 @@ fn behind_a_read(read_fence: bool) -> (Pair, Rkey) {
     let op = SendOp::FastRegister { key, mapping: mapping(1, 0, 100) };
     let sgl = SgList::new();
     let wr = SendWr { id: 2, op, sgl, solicited: false, read_fence, silent: false };
-    node.qp.post_send(wr, &mut node.out).unwrap();
+    node.post(wr).unwrap();
     (pair, key)
 }
 
@@ -323,7 +323,7 @@ fn req_25_a_read_ends_its_sink_with_its_last_byte() {
     let op = SendOp::FastRegister { key, mapping: mapping(2, 0, 3000) };
     let sgl = SgList::new();
     let wr = SendWr { id: 3, op, sgl, solicited: false, read_fence: true, silent: true };
-    node.qp.post_send(wr, &mut node.out).unwrap();
+    node.post(wr).unwrap();
     pair.run_all();
     let node = &mut pair.nodes[0];
     let kinds =
@@ -375,13 +375,13 @@ fn err_07_regions_given_back_have_room_for_a_queue_that_is_filled_twice() {
     out.reserve(64);
     let room = out.capacity();
     assert!(room.1 >= 138);
-    let mut sq = SendQueue::new(0, 64);
+    let (mut poster, mut sq) = SendQueue::new(0, 64, 1);
     for _ in 0..2 {
         for id in 0..64 {
             let op = SendOp::FastRegister { key, mapping: mapping(id as u32, 0, 1) };
             let sgl = SgList::new();
             let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
-            sq.push(wr, 1024).unwrap();
+            poster.post(wr).unwrap();
         }
         sq.flush(&mut out);
     }

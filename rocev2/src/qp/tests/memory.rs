@@ -21,8 +21,7 @@ fn rd_09_without_depth_a_read_is_refused() {
     for op in [SendOp::Read { va: BASE, rkey }, SendOp::ReadInvalidate { va: BASE, rkey }] {
         let sgl = sgl.clone();
         let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: false };
-        let Node { qp, out, .. } = &mut other.nodes[0];
-        assert_eq!(qp.post_send(wr, out), Err(PostError::NoReads));
+        assert_eq!(other.nodes[0].post(wr), Err(PostError::NoReads));
     }
     let rkey = other.nodes[1].key;
     let sgl = other.nodes[0].sge(0, 10);

@@ -59,6 +59,7 @@ impl Memory for Bytes {
 
 struct Node {
     qp: Qp,
+    poster: SendPoster,
     mrs: MrTable,
     memory: Bytes,
     reorder_pool: ReorderPool,
@@ -87,14 +88,21 @@ impl Node {
                 key
             }
         };
-        let config =
-            QpConfig { owner: number.into(), pd: PD, send_depth: 64, recv_depth: 64, srq: None };
+        let config = QpConfig {
+            owner: number.into(),
+            pd: PD,
+            send_depth: 64,
+            send_sge: 16,
+            recv_depth: 64,
+            srq: None,
+        };
         let mut out = Completions::default();
         out.reserve(128);
-        let qp = Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
+        let (qp, poster) =
+            Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
         let memory = Bytes(vec![vec![0; bytes]]);
         let reorder_pool = ReorderPool::new(4 << 20, Pmtu::B4096);
-        Self { qp, mrs, memory, reorder_pool, out, done: Vec::new(), key }
+        Self { qp, poster, mrs, memory, reorder_pool, out, done: Vec::new(), key }
     }
 
     fn connect(&mut self, own: u8, peer: u8, settings: Settings) {
@@ -140,7 +148,14 @@ impl Node {
 
     fn send(&mut self, id: u64, op: SendOp, sgl: SgList) {
         let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
-        self.qp.post_send(wr, &mut self.out).unwrap();
+        self.post(wr).unwrap();
+    }
+
+    fn post(&mut self, wr: SendWr) -> Result<(), PostError> {
+        self.qp.admits(&wr)?;
+        self.poster.post(wr)?;
+        self.qp.ring_doorbell(&mut self.out);
+        Ok(())
     }
 
     fn recv(&mut self, id: u64, sgl: SgList) {

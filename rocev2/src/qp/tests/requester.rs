@@ -85,8 +85,7 @@ fn req_21_a_fenced_request_waits_for_earlier_reads() {
         read_fence: true,
         silent: true,
     };
-    let Node { qp, out, .. } = &mut pair.nodes[0];
-    qp.post_send(fenced, out).unwrap();
+    pair.nodes[0].post(fenced).unwrap();
     pair.transmit(0);
     assert_eq!(pair.sent[0].iter().map(|sent| sent.0).collect::<Vec<_>>(), [Opcode::ReadRequest]);
     pair.run_all();
@@ -253,13 +252,13 @@ fn err_07_completions_have_room_for_a_queue_that_is_filled_twice() {
     let mut out = Completions::default();
     out.reserve(64);
     let room = out.capacity();
-    let mut sq = SendQueue::new(0, 64);
+    let (mut poster, mut sq) = SendQueue::new(0, 64, 1);
     for _ in 0..2 {
         for id in 0..64 {
             let op = SendOp::Send;
             let sgl = SgList::new();
             let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
-            sq.push(wr, 1024).unwrap();
+            poster.post(wr).unwrap();
         }
         sq.flush(&mut out);
     }
@@ -291,8 +290,7 @@ fn req_01_and_02_a_message_is_cut_at_the_path_mtu() {
     let sgl = pair.nodes[0].sge(0, 3 * 1024 + 5);
     let (id, op) = (1, SendOp::Send);
     let wr = SendWr { id, op, sgl, solicited: true, read_fence: false, silent: false };
-    let Node { qp, out, .. } = &mut pair.nodes[0];
-    qp.post_send(wr, out).unwrap();
+    pair.nodes[0].post(wr).unwrap();
     let taken = pair.taken(0);
     let sent: Vec<_> = taken.iter().map(|taken| (taken.opcode, taken.at)).collect();
     assert_eq!(sent, [(SendFirst, 0), (SendMiddle, 1), (SendMiddle, 2), (SendLast, 3)]);
@@ -307,8 +305,7 @@ fn a_write_solicits_nothing() {
     let sgl = pair.nodes[0].sge(0, 2000);
     let op = SendOp::Write { va: BASE, rkey };
     let wr = SendWr { id: 1, op, sgl, solicited: true, read_fence: false, silent: false };
-    let Node { qp, out, .. } = &mut pair.nodes[0];
-    qp.post_send(wr, out).unwrap();
+    pair.nodes[0].post(wr).unwrap();
     let taken = pair.taken(0);
     assert!(taken.len() == 2 && taken.iter().all(|taken| !taken.bth.solicited));
 }
@@ -438,8 +435,7 @@ fn req_23_and_24_an_unsignalled_request_reports_only_failure() {
         let sgl = pair.nodes[0].sge(0, 8);
         let op = SendOp::Write { va: BASE, rkey };
         let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: true };
-        let Node { qp, out, .. } = &mut pair.nodes[0];
-        qp.post_send(wr, out).unwrap();
+        pair.nodes[0].post(wr).unwrap();
         let sgl = pair.nodes[0].sge(0, 8);
         pair.nodes[0].send(2, SendOp::Send, sgl);
         pair.taken(0);
@@ -920,8 +916,7 @@ fn a_read_sent_twice_is_not_complete_before_its_copy_is_spent() {
         let sgl = pair.nodes[0].sge(0, 8);
         let op = SendOp::SendInvalidate(Rkey::new(5));
         let fenced = SendWr { id: 2, op, sgl, solicited: false, read_fence: true, silent: false };
-        let Node { qp, out, .. } = &mut pair.nodes[0];
-        qp.post_send(fenced, out).unwrap();
+        pair.nodes[0].post(fenced).unwrap();
         pair.answer(0, GAP).unwrap();
         pair.wait(0);
         assert_eq!(pair.places(), [0]);
@@ -1120,10 +1115,12 @@ fn rnr_08_the_request_that_was_refused_fails_though_an_answer_before_it_is_missi
 #[test]
 fn a_paced_message_asks_often_enough() {
     let mut pair = Pair::new(2 << 20, CLEAN);
-    let config = QpConfig { owner: 2, pd: PD, send_depth: 64, recv_depth: 64, srq: None };
+    let config =
+        QpConfig { owner: 2, pd: PD, send_depth: 64, send_sge: 16, recv_depth: 64, srq: None };
     let rate = DcqcnConfig { line_rate: 125_000_000, min_rate: 1_250_000 };
     let window = Window::default();
-    pair.nodes[0].qp = Qp::new(Qpn::new(2), &config, PD, window, Some(rate), tally());
+    (pair.nodes[0].qp, pair.nodes[0].poster) =
+        Qp::new(Qpn::new(2), &config, PD, window, Some(rate), tally());
     pair.nodes[0].connect(2, 3, CLEAN);
     let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 1 << 20));
     for id in 0..40 {
@@ -1138,12 +1135,14 @@ fn a_paced_message_asks_often_enough() {
 
 #[test]
 fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
-    let mut sq = SendQueue::new(0, 4);
+    let (mut poster, mut sq) = SendQueue::new(0, 4, 1);
+    sq.start_at(Psn::default(), Pmtu::B1024);
     let (va, rkey) = (BASE, Rkey::new(1));
     for (id, op) in [(0, SendOp::Send), (1, SendOp::Read { va, rkey }), (2, SendOp::Send)] {
         let sgl = SgList::new();
         let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
-        sq.push(wr, 1024).unwrap();
+        poster.post(wr).unwrap();
+        sq.update();
         let now = Instant::from_nanos(0);
         sq.sent(1, matches!(op, SendOp::Read { .. }), now, now);
     }
@@ -1151,7 +1150,7 @@ fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
     sq.rewind_to(start);
     assert_eq!(sq.reads_in_flight(), 0);
     sq.rewind_to(start.add(2));
-    assert_eq!((sq.next(), sq.at_cursor().unwrap().0.wr.id), (start, 0));
+    assert_eq!((sq.next(), sq.at_cursor().unwrap().0.id()), (start, 0));
 }
 
 /// A message whose source is deregistered when half of it is sent still fails as itself when a packet of

@@ -1,10 +1,11 @@
 //! The scoreboard of a send queue: what the peer is known to have executed, which READ responses came out
 //! of order, and the range that is resent before new packets leave.
 
-use super::{Again, Place, SendQueue, SendWqe};
+use super::{Again, Place, SendQueue};
 use crate::env::Instant;
 use crate::psn::Psn;
 use crate::qp::psn_set::PsnSet;
+use crate::qp::ring::Wqe;
 use crate::wire;
 
 /// See the module.
@@ -258,9 +259,9 @@ impl SendQueue {
     }
 
     /// The request that `psn` belongs to, and its packet.
-    pub(crate) fn locate(&self, psn: Psn) -> Option<(&SendWqe, u32)> {
+    pub(crate) fn locate(&self, psn: Psn) -> Option<(Wqe<'_>, u32)> {
         let place = self.place_of(psn)?;
-        self.wqes.get(place.wqe).map(|wqe| (wqe, place.packet))
+        self.wqe(place.wqe).map(|wqe| (wqe, place.packet))
     }
 
     /// Whether `psn` belongs to a READ.
@@ -304,14 +305,15 @@ impl SendQueue {
     /// After going back, skips the packets that the peer turns out to have, but requests READs again.
     pub(super) fn skip_acked(&mut self) {
         while self.scoreboard.acked.since(self.next) > 0 {
-            let Some(wqe) = self.wqes.get(self.cursor.wqe).filter(|wqe| !wqe.is_read()) else {
+            let Some(wqe) = self.wqe(self.cursor.wqe).filter(|wqe| !wqe.is_read()) else {
                 return;
             };
+            let of_wqe = self.packets(wqe);
             let ahead = self.scoreboard.acked.since(self.next).cast_unsigned();
-            let packets = ahead.min(wqe.packets - self.cursor.packet);
+            let packets = ahead.min(of_wqe - self.cursor.packet);
             self.next = self.next.add(packets);
             self.cursor.packet += packets;
-            if self.cursor.packet >= wqe.packets {
+            if self.cursor.packet >= of_wqe {
                 self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
             }
         }
@@ -331,24 +333,26 @@ impl SendQueue {
     fn read_end(&self, psn: Psn) -> Option<Psn> {
         let (wqe, packet) = self.locate(psn).filter(|(wqe, _)| wqe.is_read())?;
         let end = self.read_ends.iter().find(|end| end.since(psn) > 0);
-        Some(end.copied().unwrap_or_else(|| psn.add(wqe.packets - packet)))
+        Some(end.copied().unwrap_or_else(|| psn.add(self.packets(wqe) - packet)))
     }
 
     /// Packets from `psn` to the next READ.
     fn data_len(&self, psn: Psn) -> u32 {
         let Some(place) = self.place_of(psn) else { return 0 };
-        let wqes = self.wqes.range(place.wqe..).take_while(|wqe| !wqe.is_read());
-        wqes.map(|wqe| wqe.packets).fold(0, u32::saturating_add).saturating_sub(place.packet)
+        let wqes = (place.wqe..).map_while(|index| self.wqe(index));
+        let packets = wqes.take_while(|wqe| !wqe.is_read()).map(|wqe| self.packets(wqe));
+        packets.fold(0, u32::saturating_add).saturating_sub(place.packet)
     }
 
     fn place_of(&self, psn: Psn) -> Option<Place> {
         let ahead = u32::try_from(psn.since(self.una)).ok()?;
         let mut packet = ahead + self.una_packet;
-        for (wqe, request) in self.wqes.iter().enumerate() {
-            if packet < request.packets {
-                return Some(Place { wqe, packet });
+        for index in 0.. {
+            let packets = self.packets(self.wqe(index)?);
+            if packet < packets {
+                return Some(Place { wqe: index, packet });
             }
-            packet -= request.packets;
+            packet -= packets;
         }
         None
     }
