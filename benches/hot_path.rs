@@ -267,8 +267,15 @@ impl Node {
             dcqcn: Some(DcqcnConfig::default()),
             cm: CmConfig { ca_guid: u64::from(address == CLIENT) + 1, ..CmConfig::default() },
         });
-        let config =
-            QpConfig { owner: 0, pd: PD, send_depth: RING, send_sge: 16, recv_depth: 1, srq: None };
+        let config = QpConfig {
+            owner: 0,
+            pd: PD,
+            send_depth: RING,
+            send_sge: 16,
+            recv_depth: 1,
+            recv_sge: 16,
+            srq: None,
+        };
         let registration = Registration {
             pd: PD,
             region: RegionId(0),

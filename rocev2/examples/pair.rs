@@ -80,8 +80,15 @@ impl Node {
     }
 
     fn create_qp(&mut self) -> Result<Qpn, Box<dyn Error>> {
-        let config =
-            QpConfig { owner: 0, pd: PD, send_depth: 16, send_sge: 16, recv_depth: 16, srq: None };
+        let config = QpConfig {
+            owner: 0,
+            pd: PD,
+            send_depth: 16,
+            send_sge: 16,
+            recv_depth: 16,
+            recv_sge: 16,
+            srq: None,
+        };
         Ok(self.device.create_qp(&config).ok_or("the table of queue pairs is full")?)
     }
 

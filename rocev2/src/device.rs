@@ -11,8 +11,9 @@ use crate::mr::MrTable;
 use crate::path::{Path, PathIndex, PathNews, Paths, Source};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
-    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, PostError, Qp, QpConfig,
-    QpState, RecvWr, ReorderPool, SendOp, SendPoster, SendWr, Sge, Shared, Srqs, Window,
+    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, PostError, Posters, Qp,
+    QpConfig, QpState, RecvPoster, RecvWr, ReorderPool, SendOp, SendPoster, SendWr, Sge, Shared,
+    Srqs, Window,
 };
 use crate::timer::Timers;
 use crate::wire::mad::GSI_QKEY;
@@ -123,8 +124,7 @@ struct Conn {
 
 struct QpSlot {
     qp: Qp,
-    /// Where initiator requests are posted, unless the caller took it.
-    poster: Option<SendPoster>,
+    posters: Posters,
     conn: Option<ConnId>,
     /// The path of its packets; known once it is connected.
     path: Option<PathIndex>,
@@ -170,7 +170,7 @@ const TURN_BYTES: usize = 16 << 10;
 /// let region = Registration { pd, region: RegionId(5), base: 0x1000, len: 4096, access };
 /// let key = device.register(region).ok_or("no key is left")?;
 ///
-/// let config = QpConfig { owner: 0, pd, send_depth: 8, send_sge: 16, recv_depth: 1, srq: None };
+/// let config = QpConfig { owner: 0, pd, send_depth: 8, send_sge: 16, recv_depth: 1, recv_sge: 16, srq: None };
 /// let qpn = device.create_qp(&config).ok_or("no queue pair is left")?;
 /// let lkey = rocev2::ids::Lkey::new(key.get());
 /// let sgl = SgList::from_iter([Sge { addr: 0x1000, len: 64, lkey }]);
@@ -288,13 +288,13 @@ impl Device {
         let slot = self.draw_slot()?;
         let qpn = self.draw_qpn(slot);
         let tally = Tally::new(Arc::clone(&self.counters));
-        let (qp, poster) =
+        let (qp, posters) =
             Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
         let (send_depth, recv_depth) = qp.depths();
         self.completions.reserve(send_depth + recv_depth);
         self.qps[slot] = Some(Box::new(QpSlot {
             qp,
-            poster: Some(poster),
+            posters,
             conn: None,
             path: None,
             template: None,
@@ -386,7 +386,7 @@ impl Device {
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
         entry.qp.admits(&wr)?;
-        entry.poster.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
+        entry.posters.send.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
         self.ring_doorbell(qpn);
         Ok(())
     }
@@ -396,10 +396,18 @@ impl Device {
     /// keeps the request until it is, and a READ on a connection without READs fails the QP.
     pub fn take_send_poster(&mut self, qpn: Qpn) -> Option<SendPoster> {
         let slot = self.slot_index(qpn);
-        find(&mut self.qps, slot, qpn)?.poster.take()
+        find(&mut self.qps, slot, qpn)?.posters.send.take()
     }
 
-    /// Takes note of what was posted to a [`SendPoster`] before.
+    /// Takes the end where receives are posted, for another thread; `None` where there is no such QP, it was
+    /// taken before, or the QP takes its receives from a shared queue. A message finds a receive as soon as it
+    /// is posted; [`Self::ring_doorbell`] matters only to a QP in the error state, which flushes it.
+    pub fn take_recv_poster(&mut self, qpn: Qpn) -> Option<RecvPoster> {
+        let slot = self.slot_index(qpn);
+        find(&mut self.qps, slot, qpn)?.posters.recv.take()
+    }
+
+    /// Takes note of what was posted to a [`SendPoster`] or [`RecvPoster`] before.
     pub fn ring_doorbell(&mut self, qpn: Qpn) {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
@@ -417,11 +425,20 @@ impl Device {
     /// Queues a receive.
     ///
     /// # Errors
-    /// [`PostError`]: nothing was queued.
-    pub fn post_recv(&mut self, qpn: Qpn, wr: RecvWr) -> Result<(), PostError> {
+    /// [`PostError`]: nothing was queued. [`PostError::PosterTaken`] after [`Self::take_recv_poster`].
+    pub fn post_recv<S: IntoIterator<Item = Sge>>(
+        &mut self,
+        qpn: Qpn,
+        wr: RecvWr<S>,
+    ) -> Result<(), PostError> {
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
-        entry.qp.post_recv(wr, &mut self.completions)
+        if entry.qp.srq().is_some() {
+            return Err(PostError::SharedReceives);
+        }
+        entry.posters.recv.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
+        entry.qp.ring_doorbell(&mut self.completions);
+        Ok(())
     }
 
     // ---- packets ------------------------------------------------------------------------------

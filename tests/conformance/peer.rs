@@ -567,7 +567,7 @@ pub(crate) fn aeth(syndrome: u8) -> Ext {
 }
 
 pub(crate) const fn qp(owner: u64, pd: PdId, srq: Option<SrqId>) -> QpConfig {
-    QpConfig { owner, pd, send_depth: 32, send_sge: 16, recv_depth: 32, srq }
+    QpConfig { owner, pd, send_depth: 32, send_sge: 16, recv_depth: 32, recv_sge: 16, srq }
 }
 
 /// Connection `number` of P to `qpn`: REQ, REP, RTU.

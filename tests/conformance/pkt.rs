@@ -188,6 +188,7 @@ fn pkt_21_what_does_not_fit_the_state_is_silent() {
             send_depth: 1,
             send_sge: 16,
             recv_depth: 1,
+            recv_sge: 16,
             srq: None,
         };
         let idle = world.d.create_qp(&config).unwrap();

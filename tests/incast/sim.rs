@@ -189,6 +189,7 @@ impl Node {
             send_depth: DEPTH,
             send_sge: 16,
             recv_depth: 1,
+            recv_sge: 16,
             srq: None,
         };
         self.device.create_qp(&config).expect("there is room for a queue pair")

@@ -13,7 +13,7 @@ use crate::sync::FLUSH;
 use core::sync::atomic::Ordering;
 use rocev2::ids::Rkey;
 use rocev2::mr::{Bind, PdId};
-use rocev2::qp::{SendOp, SendPoster, SendWr, Sge};
+use rocev2::qp::{RecvPoster, RecvWr, SendOp, SendPoster, SendWr, Sge};
 
 /// The table of every QP.
 pub(crate) static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
@@ -126,17 +126,30 @@ impl QpObject {
     }
 
     fn post_receive(&self, context: PVOID, sgl: &[NDK_SGE]) -> Result<NTSTATUS, NTSTATUS> {
+        let mut receive = self.shared.receive.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         // A queue pair with a shared receive queue has none of its own.
-        if self.shared.has_srq {
-            return Err(STATUS_INVALID_DEVICE_REQUEST);
-        }
-        let mut queue = self.shared.receive.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
+        let poster = receive.as_mut().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         if self.base.is_closing() {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
-        let posted = queue.post_receive(context, sgl, &self.shared.receive_slots);
+        let posted = self.post_receive_entered(poster, context, sgl);
         self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         posted.map(|()| STATUS_SUCCESS)
+    }
+
+    fn post_receive_entered(
+        &self,
+        poster: &mut RecvPoster,
+        context: PVOID,
+        sgl: &[NDK_SGE],
+    ) -> Result<(), NTSTATUS> {
+        if !poster.has_room() {
+            return Err(STATUS_NO_MORE_ENTRIES);
+        }
+        let sgl = elements(sgl, self.shared.receive_sge)?;
+        // Room was there, and the elements were counted.
+        let posted = poster.post(RecvWr { id: Context::new(context).as_u64(), sgl });
+        posted.map_err(|_| STATUS_NO_MORE_ENTRIES)
     }
 
     /// A region or window of a request, which has to be of this provider and of the domain.

@@ -14,11 +14,9 @@ use crate::object::id::{ConnectorKey, Context, CqKey, ObjectId, Place, QpKey, Sr
 use crate::object::shared::{Base, Object};
 use crate::pd::core::Pds;
 use crate::platform::Trace;
-use crate::queue::{Queue, Slots};
 use crate::request::Creation;
 use crate::srq::core::Srqs;
 use crate::status::{self, reason};
-use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive, FLUSH};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -29,7 +27,7 @@ use rocev2::counters::Counters;
 use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
-use rocev2::qp::{Completion, Owner, QpConfig, RecvWr, SendPoster, WcKind, WcStatus};
+use rocev2::qp::{Completion, Owner, QpConfig, RecvPoster, SendPoster, WcKind, WcStatus};
 use slotmap::{Key as _, KeyData, SlotMap};
 
 /// The memory of a slot of inline data beside the data.
@@ -38,7 +36,6 @@ const INLINE_SLOT_BYTES: usize = 64;
 pub(crate) struct QpCore {
     pub(crate) object: Arc<QpObject>,
     pub(crate) qpn: Qpn,
-    receive: rtrb::Consumer<RecvWr>,
     initiator_cq: CqKey,
     receive_cq: CqKey,
     srq: Option<SrqKey>,
@@ -51,20 +48,11 @@ pub(crate) struct QpCore {
 }
 
 impl QpCore {
-    /// Tells the device what was posted. Its queues are as deep as the rings, so nothing is refused; a QP that
-    /// is not connected takes initiator requests only from a consumer that raced with its own disconnect, and
-    /// those end flushed with the QP.
-    fn drain(&mut self, device: &mut Device) {
-        while let Ok(wr) = self.receive.pop() {
-            let posted = device.post_recv(self.qpn, wr);
-            debug_assert!(posted.is_ok());
-        }
-        device.ring_doorbell(self.qpn);
-    }
-
-    /// The same, and ties windows to their regions.
-    fn drain_and_follow(&mut self, cx: &mut Cx) {
-        self.drain(&mut cx.device);
+    /// Tells the device what was posted, and ties windows to their regions. A QP that is not connected takes
+    /// initiator requests only from a consumer that raced with its own disconnect, and those end flushed with
+    /// the QP.
+    fn drain(&mut self, cx: &mut Cx) {
+        cx.device.ring_doorbell(self.qpn);
         while let Some(op) = cx.device.next_window_request(self.qpn) {
             follow(cx, &op);
         }
@@ -73,14 +61,12 @@ impl QpCore {
     /// Cancels everything that is posted.
     fn flush(&mut self, cx: &mut Cx) {
         self.object.shared.connected.store(false, Ordering::Release);
-        self.drain_and_follow(cx);
+        self.drain(cx);
         cx.device.flush_qp(self.qpn);
     }
 
     /// Ends what it has in the device.
-    fn destroy(mut self, cx: &mut Cx) {
-        // Work posted concurrently with the consumer's own flush must still release its page lists.
-        self.drain(&mut cx.device);
+    fn destroy(self, cx: &mut Cx) {
         cx.device.destroy_qp(self.qpn);
         if let Some((key, region)) = self.inline {
             cx.free_key(key);
@@ -122,11 +108,12 @@ pub(crate) struct Qps {
     table: SlotMap<QpKey, Box<QpCore>>,
 }
 
-/// The parts of a new QP: its name in the device, the posting end, and the sources of its memory, its completions and its
+/// The parts of a new QP: its name in the device, the posting ends, and the sources of its memory, its completions and its
 /// receives.
 struct Parts {
     qpn: Qpn,
-    poster: SendPoster,
+    initiator: SendPoster,
+    receive: Option<RecvPoster>,
     pd: PdId,
     initiator_cq: CqKey,
     receive_cq: CqKey,
@@ -151,14 +138,15 @@ impl Qps {
             send_depth: what.initiator_depth as usize,
             send_sge: what.initiator_sge as usize,
             recv_depth: what.receive_depth as usize,
+            recv_sge: what.receive_sge as usize,
             srq: srq.map(|(_, id)| id),
         };
         let qpn = cx.device.create_qp(&config).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-        let poster = cx.device.take_send_poster(qpn);
         let inline = create_inline(cx, pd, what).inspect_err(|_| cx.device.destroy_qp(qpn))?;
-        let poster = poster.ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let initiator = cx.device.take_send_poster(qpn).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let receive = cx.device.take_recv_poster(qpn);
         let srq = srq.map(|(key, _)| key);
-        let parts = Parts { qpn, poster, pd, initiator_cq, receive_cq, srq, inline };
+        let parts = Parts { qpn, initiator, receive, pd, initiator_cq, receive_cq, srq, inline };
         let parents: Parents =
             [parent, what.receive_cq, what.initiator_cq].into_iter().chain(what.srq).collect();
         let (mut key, mut pointer) = (QpKey::null(), core::ptr::null_mut());
@@ -188,7 +176,7 @@ impl Qps {
     pub(crate) fn service(&mut self, cx: &mut Cx, key: QpKey) {
         let Some(qp) = self.table.get_mut(key) else { return };
         let reasons = qp.object.shared.doorbell.answer();
-        qp.drain_and_follow(cx);
+        qp.drain(cx);
         if reasons & FLUSH != 0 {
             qp.flush(cx);
         }
@@ -212,16 +200,10 @@ impl Qps {
         // Receives that an SRQ held when it ended have no QP to complete on.
         let Owner::Qp(owner) = completion.owner else { return None };
         let qp = self.table.get(QpKey::from(KeyData::from_ffi(owner)))?;
-        let shared = &qp.object.shared;
-        let (slots, cq) = if !completion.kind.is_receive() {
-            (None, qp.initiator_cq)
-        } else if let Some(srq) = qp.srq {
-            (srqs.slots(srq), qp.receive_cq)
-        } else {
-            (Some(&shared.receive_slots), qp.receive_cq)
-        };
-        // The slot is free before the consumer can see why; that of an initiator request is already.
-        if let Some(slots) = slots {
+        let receive = completion.kind.is_receive();
+        let cq = if receive { qp.receive_cq } else { qp.initiator_cq };
+        // The slot is free before the consumer can see why; those of a QP's own queues are already.
+        if let Some(slots) = qp.srq.filter(|_| receive).and_then(|srq| srqs.slots(srq)) {
             slots.retire();
         }
         if completion.silent {
@@ -278,14 +260,12 @@ impl Qps {
 impl Creation for CreateQp {
     type Objects<'a> = (&'a Pds, &'a Cqs, &'a Srqs, &'a mut Qps);
 
-    /// The queues. Receives have a ring, and the device's own queue behind it, whose entries are those of the ring with the
-    /// transport's notes of them.
     fn bytes(&self, cx: &Cx) -> usize {
         let (initiator, receive) = (self.initiator_depth as usize, self.receive_depth as usize);
         let inline = self.inline_len as usize + INLINE_SLOT_BYTES;
         SendPoster::queue_bytes(initiator, self.initiator_sge as usize)
             + initiator * inline
-            + receive * 3 * size_of::<RecvWr>()
+            + RecvPoster::queue_bytes(receive, self.receive_sge as usize)
             + cx.device.room_bytes(initiator + receive)
     }
 
@@ -301,17 +281,15 @@ impl Creation for CreateQp {
 
 /// A QP that the device does not know yet.
 fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
-    let Parts { qpn, poster, pd, initiator_cq, receive_cq, srq, inline } = parts;
-    let (receive_ring, receive) = rtrb::RingBuffer::new((what.receive_depth as usize).max(1));
+    let Parts { qpn, initiator, receive, pd, initiator_cq, receive_cq, srq, inline } = parts;
     let inline_key = inline.as_ref().map(|(inline, region)| (inline.key, *region));
     let shared = QpShared {
         pd,
-        initiator: Exclusive::new(poster),
+        initiator: Exclusive::new(initiator),
         initiator_sge: what.initiator_sge as usize,
-        receive: Exclusive::new(Queue::new(receive_ring, what.receive_sge)),
-        receive_slots: Slots::new(what.receive_depth),
+        receive: Exclusive::new(receive),
+        receive_sge: what.receive_sge as usize,
         inline: inline.map(|(inline, _)| inline),
-        has_srq: srq.is_some(),
         connected: AtomicBool::new(false),
         reads: AtomicBool::new(false),
         doorbell: Doorbell::default(),
@@ -320,7 +298,6 @@ fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
     QpCore {
         object: Arc::new(Object { ndk, base, shared }),
         qpn,
-        receive,
         initiator_cq,
         receive_cq,
         srq,

@@ -3,13 +3,12 @@
 use crate::abi::*;
 use crate::bytes::inline::InlineSlots;
 use crate::object::shared::Object;
-use crate::queue::{Queue, Slots};
 use crate::sync::{Doorbell, Exclusive};
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
 use rocev2::ids::Lkey;
 use rocev2::mr::PdId;
-use rocev2::qp::{RecvWr, SendPoster};
+use rocev2::qp::{RecvPoster, SendPoster};
 
 /// A queue pair.
 pub(crate) type QpObject = Object<NDK_QP, QpShared>;
@@ -20,12 +19,12 @@ pub(crate) struct QpShared {
     pub(crate) initiator: Exclusive<SendPoster>,
     /// Elements of an initiator request, at most.
     pub(crate) initiator_sge: usize,
-    pub(crate) receive: Exclusive<Queue<RecvWr>>,
-    pub(crate) receive_slots: Slots,
+    /// Entered by posts even where receives come from a shared queue, and there is no poster.
+    pub(crate) receive: Exclusive<Option<RecvPoster>>,
+    /// Elements of a receive, at most.
+    pub(crate) receive_sge: usize,
     /// Where inline data lies until its request has ended; `None` where none is offered.
     pub(crate) inline: Option<Inline>,
-    /// Receives come from a shared receive queue.
-    pub(crate) has_srq: bool,
     /// Initiator requests are accepted.
     pub(crate) connected: AtomicBool,
     /// The connection was agreed on with READs of ours. Stored before `connected`.

@@ -105,6 +105,7 @@ impl World {
             send_depth: 16,
             send_sge: 16,
             recv_depth: 16,
+            recv_sge: 16,
             srq: None,
         };
         self.devices[node].create_qp(&config).unwrap()
@@ -386,8 +387,15 @@ fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
 #[test]
 fn a_queue_pair_number_is_not_drawn_twice_running() {
     let mut device = Device::new(DeviceConfig { max_qps: 1 << 20, ..config(false, 0) });
-    let config =
-        QpConfig { owner: 0, pd: PD, send_depth: 1, send_sge: 16, recv_depth: 1, srq: None };
+    let config = QpConfig {
+        owner: 0,
+        pd: PD,
+        send_depth: 1,
+        send_sge: 16,
+        recv_depth: 1,
+        recv_sge: 16,
+        srq: None,
+    };
     // All slots but one stay taken, so that each new queue pair has to use the same one.
     device.free.truncate(1);
     let mut last = None;
@@ -406,8 +414,15 @@ fn the_slots_of_queue_pairs_come_in_no_order() {
     let slots = |seed| {
         let config = DeviceConfig { seed: [seed; 32], max_qps: 1 << 12, ..config(false, 0) };
         let mut device = Device::new(config);
-        let config =
-            QpConfig { owner: 0, pd: PD, send_depth: 1, send_sge: 16, recv_depth: 1, srq: None };
+        let config = QpConfig {
+            owner: 0,
+            pd: PD,
+            send_depth: 1,
+            send_sge: 16,
+            recv_depth: 1,
+            recv_sge: 16,
+            srq: None,
+        };
         let draw = |_| device.create_qp(&config).unwrap().get() & 0xfff;
         Vec::from_iter((0..1 << 12).map(draw))
     };
@@ -427,8 +442,15 @@ fn the_slots_of_queue_pairs_come_in_no_order() {
 #[test]
 fn a_slot_that_was_given_up_rests() {
     let mut device = Device::new(DeviceConfig { max_qps: 64, ..config(false, 0) });
-    let config =
-        QpConfig { owner: 0, pd: PD, send_depth: 1, send_sge: 16, recv_depth: 1, srq: None };
+    let config = QpConfig {
+        owner: 0,
+        pd: PD,
+        send_depth: 1,
+        send_sge: 16,
+        recv_depth: 1,
+        recv_sge: 16,
+        srq: None,
+    };
     for _ in 0..100 {
         let given_up = device.create_qp(&config).unwrap();
         device.destroy_qp(given_up);
@@ -443,8 +465,15 @@ fn a_slot_that_was_given_up_rests() {
 #[test]
 fn more_reads_than_can_be_recorded_are_not_offered() {
     let mut device = Device::new(DeviceConfig { max_reads: 255, ..config(false, 0) });
-    let config =
-        QpConfig { owner: 0, pd: PD, send_depth: 1, send_sge: 16, recv_depth: 1, srq: None };
+    let config = QpConfig {
+        owner: 0,
+        pd: PD,
+        send_depth: 1,
+        send_sge: 16,
+        recv_depth: 1,
+        recv_sge: 16,
+        srq: None,
+    };
     let all = ReadLimits { inbound: 255, outbound: 255 };
     let connect = Connect {
         qpn: device.create_qp(&config).unwrap(),

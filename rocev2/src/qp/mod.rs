@@ -18,10 +18,11 @@ mod work;
 
 pub use cc::congestion::DcqcnConfig;
 pub use failure::{Failure, Refused};
+pub use recv::entry::RecvPoster;
 pub(crate) use recv::queue::Srqs;
 pub use recv::queue::{SrqConfig, SrqError, SrqId};
 pub(crate) use recv::reorder_buffer::ReorderPool;
-pub use ring::SendPoster;
+pub use send::entry::SendPoster;
 pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;
@@ -124,8 +125,20 @@ pub struct QpConfig {
     pub send_sge: usize,
     /// Receives outstanding, at most. Ignored with a shared queue.
     pub recv_depth: usize,
+    /// Elements of a receive, at most.
+    pub recv_sge: usize,
     /// The shared queue from which the QP takes its receives, instead of a queue of its own.
     pub srq: Option<SrqId>,
+}
+
+/// The ends where requests of a QP are posted, unless the caller took them; no receives where these come from
+/// a shared queue.
+#[derive(Debug)]
+pub(crate) struct Posters {
+    /// Of initiator requests.
+    pub send: Option<SendPoster>,
+    /// Of receives.
+    pub recv: Option<RecvPoster>,
 }
 
 /// A queue pair.
@@ -163,10 +176,17 @@ impl Qp {
         window: Window,
         dcqcn: Option<DcqcnConfig>,
         tally: Tally,
-    ) -> (Self, SendPoster) {
-        // With a shared queue, the QP's own queue has only the receive of the message that is arriving.
-        let recv_depth = if config.srq.is_some() { 1 } else { config.recv_depth };
-        let (poster, sq) = SendQueue::new(config.owner, config.send_depth, config.send_sge);
+    ) -> (Self, Posters) {
+        let owner = Owner::Qp(config.owner);
+        let (recv_depth, recv, rq) = if config.srq.is_some() {
+            // Only the receive of the message that is arriving.
+            (1, None, RecvQueue::of_shared(owner, recv_pd))
+        } else {
+            let (depth, max_sge) = (config.recv_depth, config.recv_sge);
+            let (recv, rq) = RecvQueue::new(owner, recv_pd, depth, max_sge);
+            (depth, Some(recv), rq)
+        };
+        let (send, sq) = SendQueue::new(config.owner, config.send_depth, config.send_sge);
         let qp = Self {
             qpn,
             pd: config.pd,
@@ -175,7 +195,7 @@ impl Qp {
             depths: (config.send_depth, recv_depth),
             srq: config.srq,
             sq,
-            rq: RecvQueue::new(Owner::Qp(config.owner), recv_pd, recv_depth),
+            rq,
             requester: Requester::new(window),
             completer: Completer::new(),
             responder: Responder::new(window.reorder_bytes),
@@ -186,7 +206,7 @@ impl Qp {
             requests_idle: true,
             requests_first: false,
         };
-        (qp, poster)
+        (qp, Posters { send: Some(send), recv })
     }
 
     /// Changes the owner's name for the QP.
@@ -265,34 +285,19 @@ impl Qp {
 
     /// Takes note of what was posted; in the error state it completes flushed at once.
     pub(crate) fn ring_doorbell(&mut self, out: &mut Completions) {
-        if !self.sq.update() {
-            return;
+        if self.sq.update() {
+            self.requests_idle = false;
         }
-        self.requests_idle = false;
+        // A receive is looked for when a message comes.
         if self.state == QpState::Err {
             self.sq.flush(out);
+            self.rq.flush(out);
         }
     }
 
     /// The next request, of those not seen yet, that binds or may end a window.
     pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
         self.sq.next_window_request()
-    }
-
-    /// Queues a receive; in the error state it completes flushed at once.
-    ///
-    /// # Errors
-    /// [`PostError::QueueFull`] or [`PostError::SharedReceives`]: nothing was queued and no completion
-    /// follows.
-    pub(crate) fn post_recv(&mut self, wr: RecvWr, out: &mut Completions) -> Result<(), PostError> {
-        if self.srq.is_some() {
-            return Err(PostError::SharedReceives);
-        }
-        self.rq.push(wr)?;
-        if self.state == QpState::Err {
-            self.rq.flush(out);
-        }
-        Ok(())
     }
 
     /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]

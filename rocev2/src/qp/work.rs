@@ -110,13 +110,13 @@ pub struct SendWr<S = SgList> {
     pub silent: bool,
 }
 
-/// A request on the receive queue.
+/// A request on the receive queue; `S` as for [`SendWr`].
 #[derive(Clone, Debug)]
-pub struct RecvWr {
+pub struct RecvWr<S = SgList> {
     /// The caller's name for the request.
     pub id: u64,
     /// The memory for the message.
-    pub sgl: SgList,
+    pub sgl: S,
 }
 
 /// The outcome of a work request (IBTA ch. 11, Completion Return Status).

@@ -184,6 +184,7 @@ impl Node {
             send_depth: DEPTH,
             send_sge: 16,
             recv_depth: DEPTH,
+            recv_sge: 16,
             srq: self.srq,
         };
         self.qpns.extend(self.device.create_qp(&config));

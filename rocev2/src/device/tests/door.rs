@@ -98,8 +98,15 @@ fn an_answer_to_nothing_is_stale() {
 #[test]
 fn full_tables_and_queues_refuse_and_take_nothing() {
     let mut world = World::new(false);
-    let config =
-        QpConfig { owner: 0, pd: PD, send_depth: 2, send_sge: 16, recv_depth: 1, srq: None };
+    let config = QpConfig {
+        owner: 0,
+        pd: PD,
+        send_depth: 2,
+        send_sge: 16,
+        recv_depth: 1,
+        recv_sge: 16,
+        srq: None,
+    };
     let device = &mut world.devices[0];
     let qps = Vec::from_iter(std::iter::from_fn(|| device.create_qp(&config)));
     assert_eq!(qps.len(), device.config().max_qps);

@@ -29,6 +29,7 @@ impl Shared {
                 send_depth: 16,
                 send_sge: 16,
                 recv_depth: 0,
+                recv_sge: 16,
                 srq: Some(srq),
             };
             let server = world.devices[1].create_qp(&config).unwrap();
@@ -240,6 +241,7 @@ fn a_shared_receive_is_checked_in_the_domain_of_its_queue() {
             send_depth: 1,
             send_sge: 16,
             recv_depth: 0,
+            recv_sge: 16,
             srq: Some(srq),
         };
         let server = world.devices[1].create_qp(&config).unwrap();

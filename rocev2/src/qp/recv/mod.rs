@@ -1,5 +1,6 @@
 //! The receive side of a queue pair: receives, the peer's requests, and their responses.
 
+pub(super) mod entry;
 pub(super) mod queue;
 mod read;
 pub(super) mod reorder_buffer;

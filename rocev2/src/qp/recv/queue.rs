@@ -1,8 +1,12 @@
 //! Receives: the queue of a QP, and queues that several QPs share.
 
+use super::entry::{self, RecvPoster, Rqe};
 use crate::ids::Rkey;
 use crate::mr::PdId;
-use crate::qp::work::{Completion, Completions, Owner, PostError, RecvWr, WcKind, WcStatus};
+use crate::qp::ring::WorkRing;
+use crate::qp::work::{
+    Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, WcKind, WcStatus,
+};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -12,14 +16,23 @@ pub(crate) struct RecvQueue {
     owner: Owner,
     /// The domain of the keys in its requests.
     pd: PdId,
-    wrs: VecDeque<RecvWr>,
-    depth: usize,
+    ring: WorkRing,
+    /// Where the receive of the message that is arriving comes, if it is taken from a shared queue.
+    claimed: Option<RecvPoster>,
 }
 
 impl RecvQueue {
-    /// An empty queue for `depth` requests, whose keys are those of `pd`.
-    pub(crate) fn new(owner: Owner, pd: PdId, depth: usize) -> Self {
-        Self { owner, pd, wrs: VecDeque::with_capacity(depth), depth }
+    /// An empty queue for `depth` receives of at most `max_sge` elements, whose keys are those of `pd`, and
+    /// where they are posted.
+    pub(crate) fn new(owner: Owner, pd: PdId, depth: usize, max_sge: usize) -> (RecvPoster, Self) {
+        let (poster, ring) = entry::ring(depth, max_sge);
+        (poster, Self { owner, pd, ring, claimed: None })
+    }
+
+    /// An empty queue that takes one receive at a time from a shared queue, whose keys are those of `pd`.
+    pub(crate) fn of_shared(owner: Owner, pd: PdId) -> Self {
+        let (poster, queue) = Self::new(owner, pd, 1, MAX_SGE);
+        Self { claimed: Some(poster), ..queue }
     }
 
     /// Sets the name in completions.
@@ -32,53 +45,39 @@ impl RecvQueue {
         self.pd
     }
 
-    /// Appends a request.
-    ///
-    /// # Errors
-    /// `depth` requests are queued.
-    pub(crate) fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
-        if self.wrs.len() == self.depth {
-            return Err(PostError::QueueFull);
-        }
-        self.wrs.push_back(wr);
-        Ok(())
-    }
-
-    /// Takes the receive for the next message from a shared queue, unless one was taken before. Returns
-    /// whether there is one. From here on it belongs to the QP: it ends with the message, or with the QP.
+    /// Finds the receive for the next message, and takes it from the shared queue unless one was taken
+    /// before. Returns whether there is one. From here on it belongs to the QP: it ends with the message, or
+    /// with the QP.
     pub(crate) fn claim(&mut self, shared: Option<&mut Srq>) -> bool {
-        if let Some(srq) = shared
-            && self.wrs.is_empty()
+        if self.head().is_some() {
+            return true;
+        }
+        if let (Some(srq), Some(poster)) = (shared, &mut self.claimed)
             && let Some(wr) = srq.claim()
         {
-            self.wrs.push_back(wr);
+            let posted = poster.post(wr);
+            debug_assert!(posted.is_ok(), "there is room for one");
         }
-        !self.wrs.is_empty()
+        self.ring.update()
     }
 
     /// The receive that takes the next message.
-    pub(crate) fn head(&self) -> Option<&RecvWr> {
-        self.wrs.front()
+    pub(crate) fn head(&self) -> Option<Rqe<'_>> {
+        self.ring.get(0).map(Rqe)
     }
 
     /// Completes the oldest receive.
     pub(crate) fn complete(&mut self, done: Received, out: &mut Completions) {
-        if let Some(wr) = self.wrs.pop_front() {
-            out.push(Completion {
-                owner: self.owner,
-                id: wr.id,
-                kind: done.invalidated.map_or(WcKind::Receive, WcKind::ReceiveInvalidate),
-                status: done.status,
-                len: done.len,
-                solicited: done.solicited,
-                silent: false,
-            });
+        if let Some(rqe) = self.head() {
+            out.push(done.completion(self.owner, rqe.id()));
+            self.ring.pop();
         }
     }
 
-    /// Completes everything as flushed, in order.
+    /// Completes everything as flushed, in order, with what was posted meanwhile.
     pub(crate) fn flush(&mut self, out: &mut Completions) {
-        while !self.wrs.is_empty() {
+        self.ring.update();
+        while self.head().is_some() {
             self.complete(Received::failed(WcStatus::Flushed), out);
         }
     }
@@ -101,6 +100,18 @@ impl Received {
     /// A receive that ends with an error.
     pub(crate) const fn failed(status: WcStatus) -> Self {
         Self { status, len: 0, solicited: false, invalidated: None }
+    }
+
+    fn completion(self, owner: Owner, id: u64) -> Completion {
+        Completion {
+            owner,
+            id,
+            kind: self.invalidated.map_or(WcKind::Receive, WcKind::ReceiveInvalidate),
+            status: self.status,
+            len: self.len,
+            solicited: self.solicited,
+            silent: false,
+        }
     }
 }
 
@@ -206,8 +217,9 @@ impl Srq {
     }
 
     fn flush(self, out: &mut Completions) {
-        let Self { config: SrqConfig { owner, pd, depth, .. }, wrs, .. } = self;
-        RecvQueue { owner: Owner::Srq(owner), pd, wrs, depth }.flush(out);
+        let flushed = Received::failed(WcStatus::Flushed);
+        let owner = Owner::Srq(self.config.owner);
+        self.wrs.iter().for_each(|wr| out.push(flushed.completion(owner, wr.id)));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::qp::cc::congestion::Loss;
 use crate::qp::copy::scatter;
 use crate::qp::failure::Refused;
 use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
-use crate::qp::work::{Completions, WcStatus, sg_len};
+use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
@@ -446,19 +446,19 @@ impl Responder {
             Message::None | Message::Write { .. } => 0,
         };
         cx.claim();
-        let Some(wr) = cx.rq.head() else {
+        let Some(rqe) = cx.rq.head() else {
             return Err(Refusal::NotReady);
         };
         check_packet_len(packet, cx.pmtu()).map_err(|()| self.invalid())?;
         let total = received + packet.payload.len() as u64;
-        let fits = total <= sg_len(&wr.sgl);
+        let fits = total <= rqe.len();
         if !fits || total > crate::qp::work::MAX_MESSAGE {
             return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(WcStatus::LocalLength)));
         }
         let pd = cx.rq.pd();
-        scatter(wr.sgl.iter().copied(), received, packet.payload, pd, cx.mrs, cx.memory).map_err(
-            |_| Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection)),
-        )?;
+        scatter(rqe.elements(), received, packet.payload, pd, cx.mrs, cx.memory).map_err(|_| {
+            Refusal::Fatal(NakCode::RemoteOperational, Some(WcStatus::LocalProtection))
+        })?;
         self.message = Message::Send { received: total };
         if ends(packet) {
             self.finish_send(packet, total, cx)?;

@@ -9,7 +9,7 @@ use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;
 use crate::qp::cc::congestion::Loss;
 use crate::qp::copy::{LocalFault, scatter};
-use crate::qp::ring::Wqe;
+use crate::qp::send::entry::Wqe;
 use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};

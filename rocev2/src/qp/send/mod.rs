@@ -1,6 +1,7 @@
 //! The send side of a queue pair: requests, their responses, and loss recovery.
 
 pub(super) mod completer;
+pub(super) mod entry;
 pub(super) mod probe;
 pub(super) mod queue;
 pub(super) mod recovery;

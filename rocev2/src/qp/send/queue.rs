@@ -1,10 +1,11 @@
 //! The send queue: requests with their places in PSN space.
 
+use super::entry::{self, SendPoster, Wqe};
 use crate::env::Instant;
 use crate::ids::Rkey;
 use crate::mr::Released;
 use crate::psn::Psn;
-use crate::qp::ring::{SendPoster, WorkRing, Wqe};
+use crate::qp::ring::WorkRing;
 use crate::qp::work::{Completion, Completions, MAX_MESSAGE, MAX_READS, Owner, SendOp, WcStatus};
 use crate::wire::Pmtu;
 use copies::{Again, Copies};
@@ -42,6 +43,8 @@ pub(crate) struct Acked {
 pub(crate) struct SendQueue {
     owner: u64,
     ring: WorkRing,
+    /// Entries ever seen by [`Self::next_window_request`].
+    scanned: u32,
     /// The oldest entries of the ring that have succeeded, and wait for the copies of a READ; and the first
     /// PSN of the oldest.
     parked: usize,
@@ -68,10 +71,11 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     /// An empty queue for `depth` requests of at most `max_sge` elements, and where they are posted.
     pub(crate) fn new(owner: u64, depth: usize, max_sge: usize) -> (SendPoster, Self) {
-        let (poster, ring) = WorkRing::new(depth, max_sge);
+        let (poster, ring) = entry::ring(depth, max_sge);
         let queue = Self {
             owner,
             ring,
+            scanned: 0,
             parked: 0,
             parked_at: Psn::default(),
             pmtu: 1,
@@ -104,17 +108,28 @@ impl SendQueue {
 
     /// Takes note of what was posted. Returns whether there are new requests.
     pub(crate) fn update(&mut self) -> bool {
-        self.ring.update() > 0
+        self.ring.update()
     }
 
     /// The next request, of those not seen yet, that binds or may end a window.
     pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
-        self.ring.next_window_request()
+        // Entries may have ended unseen.
+        let ended = self.ring.ended();
+        let mut index = self.scanned.wrapping_sub(ended).cast_signed().max(0).cast_unsigned();
+        let found = loop {
+            let Some(wqe) = self.ring.get(index as usize).map(Wqe) else { break None };
+            index += 1;
+            if wqe.concerns_windows() {
+                break Some(wqe.op());
+            }
+        };
+        self.scanned = ended.wrapping_add(index);
+        found
     }
 
     /// The request with `index` older ones that have not succeeded.
     fn wqe(&self, index: usize) -> Option<Wqe<'_>> {
-        self.ring.get(self.parked + index)
+        self.ring.get(self.parked + index).map(Wqe)
     }
 
     fn oldest(&self) -> Option<Wqe<'_>> {
@@ -327,7 +342,7 @@ impl SendQueue {
 
     /// Ends the oldest entry of the ring. A mapping that was never made releases its region.
     fn end(&mut self, status: WcStatus, out: &mut Completions) {
-        let Some(wqe) = self.ring.get(0) else { return };
+        let Some(wqe) = self.ring.get(0).map(Wqe) else { return };
         if let (SendOp::FastRegister { key, mapping }, false) = (wqe.op(), wqe.executed()) {
             out.release(Released { key, region: mapping.region });
         }
@@ -359,7 +374,7 @@ impl SendQueue {
     pub(crate) fn unpark(&mut self, now: Instant, out: &mut Completions) {
         self.copies.overtaken(self.known_end());
         self.copies.expire(now);
-        while let Some(wqe) = self.ring.get(0).filter(|_| self.parks()) {
+        while let Some(wqe) = self.ring.get(0).map(Wqe).filter(|_| self.parks()) {
             let end = self.parked_at.add(self.packets(wqe));
             if self.copies.before(end) {
                 return;

@@ -10,7 +10,7 @@ use crate::mr::{Invalidator, MrTable, PdId};
 use crate::psn::Psn;
 use crate::qp::PeerQp;
 use crate::qp::copy::{LocalFault, check_sink, gather};
-use crate::qp::ring::Wqe;
+use crate::qp::send::entry::Wqe;
 use crate::qp::work::{Completions, SendOp, WcStatus};
 use crate::wire::{Bth, Ext, Opcode, Place, Reth, UnitWriter, segment_len};
 

@@ -59,7 +59,7 @@ impl Memory for Bytes {
 
 struct Node {
     qp: Qp,
-    poster: SendPoster,
+    posters: Posters,
     mrs: MrTable,
     memory: Bytes,
     reorder_pool: ReorderPool,
@@ -94,15 +94,16 @@ impl Node {
             send_depth: 64,
             send_sge: 16,
             recv_depth: 64,
+            recv_sge: 16,
             srq: None,
         };
         let mut out = Completions::default();
         out.reserve(128);
-        let (qp, poster) =
+        let (qp, posters) =
             Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
         let memory = Bytes(vec![vec![0; bytes]]);
         let reorder_pool = ReorderPool::new(4 << 20, Pmtu::B4096);
-        Self { qp, poster, mrs, memory, reorder_pool, out, done: Vec::new(), key }
+        Self { qp, posters, mrs, memory, reorder_pool, out, done: Vec::new(), key }
     }
 
     fn connect(&mut self, own: u8, peer: u8, settings: Settings) {
@@ -153,13 +154,14 @@ impl Node {
 
     fn post(&mut self, wr: SendWr) -> Result<(), PostError> {
         self.qp.admits(&wr)?;
-        self.poster.post(wr)?;
+        self.posters.send.as_mut().unwrap().post(wr)?;
         self.qp.ring_doorbell(&mut self.out);
         Ok(())
     }
 
     fn recv(&mut self, id: u64, sgl: SgList) {
-        self.qp.post_recv(RecvWr { id, sgl }, &mut self.out).unwrap();
+        self.posters.recv.as_mut().unwrap().post(RecvWr { id, sgl }).unwrap();
+        self.qp.ring_doorbell(&mut self.out);
     }
 
     fn collect(&mut self) {

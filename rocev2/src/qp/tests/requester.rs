@@ -1115,11 +1115,18 @@ fn rnr_08_the_request_that_was_refused_fails_though_an_answer_before_it_is_missi
 #[test]
 fn a_paced_message_asks_often_enough() {
     let mut pair = Pair::new(2 << 20, CLEAN);
-    let config =
-        QpConfig { owner: 2, pd: PD, send_depth: 64, send_sge: 16, recv_depth: 64, srq: None };
+    let config = QpConfig {
+        owner: 2,
+        pd: PD,
+        send_depth: 64,
+        send_sge: 16,
+        recv_depth: 64,
+        recv_sge: 16,
+        srq: None,
+    };
     let rate = DcqcnConfig { line_rate: 125_000_000, min_rate: 1_250_000 };
     let window = Window::default();
-    (pair.nodes[0].qp, pair.nodes[0].poster) =
+    (pair.nodes[0].qp, pair.nodes[0].posters) =
         Qp::new(Qpn::new(2), &config, PD, window, Some(rate), tally());
     pair.nodes[0].connect(2, 3, CLEAN);
     let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 1 << 20));

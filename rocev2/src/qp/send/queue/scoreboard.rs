@@ -5,7 +5,7 @@ use super::{Again, Place, SendQueue};
 use crate::env::Instant;
 use crate::psn::Psn;
 use crate::qp::psn_set::PsnSet;
-use crate::qp::ring::Wqe;
+use crate::qp::send::entry::Wqe;
 use crate::wire;
 
 /// See the module.

@@ -1,0 +1,264 @@
+//! An initiator request in its ring, and the end where it is posted.
+
+use crate::env::RegionId;
+use crate::ids::{Lkey, Rkey};
+use crate::mr::{Access, Bind, Mapping};
+use crate::qp::ring::{Entry, Poster, WorkRing, ring_bytes};
+use crate::qp::work::{MAX_MESSAGE, PostError, SendOp, SendWr, Sge, WcKind, WcStatus};
+
+/// The words of a request: the caller's name; operation, flags, number of elements, state and key; the peer's
+/// address; the length. Two words for each element follow.
+const ID: usize = 0;
+const HEAD: usize = 1;
+const VA: usize = 2;
+const LEN: usize = 3;
+const ELEMENTS: usize = 4;
+
+/// The fields of [`HEAD`]: operation and flags in a byte each, then the number of elements, the state, which
+/// is the core's, and from bit 32 on a key.
+const SOLICITED: u64 = 1 << 8;
+const READ_FENCE: u64 = 1 << 9;
+const SILENT: u64 = 1 << 10;
+const COUNT_SHIFT: u32 = 16;
+const EXECUTED: u64 = 1 << 24;
+const FAULT_SHIFT: u32 = 25;
+const KEY_SHIFT: u32 = 32;
+
+/// The operations, in the low byte of [`HEAD`].
+const SEND: u8 = 0;
+const SEND_INVALIDATE: u8 = 1;
+const WRITE: u8 = 2;
+const READ: u8 = 3;
+const READ_INVALIDATE: u8 = 4;
+const FAST_REGISTER: u8 = 5;
+const INVALIDATE: u8 = 6;
+const BIND: u8 = 7;
+
+/// Faults found while sending, in the order of their codes from 1 on.
+const FAULTS: [WcStatus; 4] = [
+    WcStatus::LocalProtection,
+    WcStatus::LocalQpOperation,
+    WcStatus::MemoryManagement,
+    WcStatus::MemoryBind,
+];
+
+/// The end of an initiator queue where requests are posted. It may be on another thread than the
+/// [`Device`](crate::Device), which has to hear of a post by
+/// [`Device::ring_doorbell`](crate::Device::ring_doorbell).
+#[derive(Debug)]
+pub struct SendPoster(Poster);
+
+impl SendPoster {
+    /// The memory of a queue for `depth` requests of at most `max_sge` elements.
+    pub const fn queue_bytes(depth: usize, max_sge: usize) -> usize {
+        ring_bytes(depth, ELEMENTS, max_sge)
+    }
+
+    /// Whether another request fits.
+    pub fn has_room(&mut self) -> bool {
+        self.0.has_room()
+    }
+
+    /// The place of the next request among those that the queue holds. It is free of a request if there is
+    /// room.
+    pub const fn place(&self) -> usize {
+        self.0.place()
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`], or [`PostError::TooManyElements`]: nothing was queued.
+    pub fn post<S: IntoIterator<Item = Sge>>(&mut self, wr: SendWr<S>) -> Result<(), PostError> {
+        self.0.post(|entry| write(entry, wr))
+    }
+}
+
+/// Writes an entry, which is not published yet.
+fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result<(), PostError> {
+    let (mut count, set) = (0, |word, value| entry.set(word, value));
+    let (op, key, va) = match wr.op {
+        SendOp::Send => (SEND, 0, 0),
+        SendOp::SendInvalidate(key) => (SEND_INVALIDATE, key.get(), 0),
+        SendOp::Write { va, rkey } => (WRITE, rkey.get(), va),
+        SendOp::Read { va, rkey } => (READ, rkey.get(), va),
+        SendOp::ReadInvalidate { va, rkey } => (READ_INVALIDATE, rkey.get(), va),
+        SendOp::FastRegister { key, mapping } => {
+            let Mapping { region, offset, base, len: mapped, access } = mapping;
+            set(LEN, base)?;
+            set(ELEMENTS, u64::from(region.0) | u64::from(offset) << 32)?;
+            set(ELEMENTS + 1, mapped)?;
+            set(ELEMENTS + 2, access.bits().into())?;
+            (FAST_REGISTER, key.get(), 0)
+        }
+        SendOp::Invalidate(key) => (INVALIDATE, key.get(), 0),
+        SendOp::Bind(Bind { window, region, va, len: bound, access }) => {
+            set(LEN, bound)?;
+            set(ELEMENTS, region.get().into())?;
+            set(ELEMENTS + 2, access.bits().into())?;
+            (BIND, window.get(), va)
+        }
+    };
+    if op < FAST_REGISTER {
+        let (elements, len) = entry.set_elements(ELEMENTS, wr.sgl)?;
+        count = elements;
+        set(LEN, len)?;
+    }
+    let flag = |on, flag| if on { flag } else { 0 };
+    let flags =
+        flag(wr.solicited, SOLICITED) | flag(wr.read_fence, READ_FENCE) | flag(wr.silent, SILENT);
+    set(ID, wr.id)?;
+    set(VA, va)?;
+    set(HEAD, u64::from(op) | flags | count << COUNT_SHIFT | u64::from(key) << KEY_SHIFT)
+}
+
+/// A ring for initiator requests, and the end where they are posted.
+pub(super) fn ring(depth: usize, max_sge: usize) -> (SendPoster, WorkRing) {
+    let (poster, ring) = WorkRing::new(depth, ELEMENTS, max_sge);
+    (SendPoster(poster), ring)
+}
+
+/// A request in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wqe<'a>(pub(super) Entry<'a>);
+
+impl<'a> Wqe<'a> {
+    fn word(self, word: usize) -> u64 {
+        self.0.word(word)
+    }
+
+    fn code(self) -> u8 {
+        self.word(HEAD) as u8
+    }
+
+    fn has(self, flag: u64) -> bool {
+        self.word(HEAD) & flag != 0
+    }
+
+    /// The caller's name for it.
+    pub(crate) fn id(self) -> u64 {
+        self.word(ID)
+    }
+
+    /// The operation.
+    pub(crate) fn op(self) -> SendOp {
+        let (head, va) = (self.word(HEAD), self.word(VA));
+        let key = Rkey::new((head >> KEY_SHIFT) as u32);
+        match head as u8 {
+            SEND_INVALIDATE => SendOp::SendInvalidate(key),
+            WRITE => SendOp::Write { va, rkey: key },
+            READ => SendOp::Read { va, rkey: key },
+            READ_INVALIDATE => SendOp::ReadInvalidate { va, rkey: key },
+            FAST_REGISTER => SendOp::FastRegister { key, mapping: self.mapping() },
+            INVALIDATE => SendOp::Invalidate(key),
+            BIND => SendOp::Bind(Bind {
+                window: key,
+                region: Lkey::new(self.word(ELEMENTS) as u32),
+                va,
+                len: self.word(LEN),
+                access: self.access(),
+            }),
+            _ => SendOp::Send,
+        }
+    }
+
+    fn mapping(self) -> Mapping {
+        let region = self.word(ELEMENTS);
+        Mapping {
+            region: RegionId(region as u32),
+            offset: (region >> 32) as u32,
+            base: self.word(LEN),
+            len: self.word(ELEMENTS + 1),
+            access: self.access(),
+        }
+    }
+
+    fn access(self) -> Access {
+        Access::from_bits(self.word(ELEMENTS + 2) as u8)
+    }
+
+    /// Whether it is a READ.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self.code(), READ | READ_INVALIDATE)
+    }
+
+    /// Whether it only touches our own keys: no packet leaves.
+    pub(crate) fn is_local(self) -> bool {
+        self.code() >= FAST_REGISTER
+    }
+
+    /// Whether it binds or may end a window.
+    pub(crate) fn concerns_windows(self) -> bool {
+        self.code() >= INVALIDATE
+    }
+
+    /// The kind of its completion.
+    pub(crate) fn kind(self) -> WcKind {
+        match self.code() {
+            WRITE => WcKind::Write,
+            READ | READ_INVALIDATE => WcKind::Read,
+            FAST_REGISTER => WcKind::FastRegister,
+            INVALIDATE => WcKind::Invalidate,
+            BIND => WcKind::Bind,
+            _ => WcKind::Send,
+        }
+    }
+
+    /// Bytes of the message.
+    pub(crate) fn len(self) -> u64 {
+        if self.is_local() { 0 } else { self.word(LEN) }
+    }
+
+    /// The peer is asked for a solicited event.
+    pub(crate) fn solicited(self) -> bool {
+        self.has(SOLICITED)
+    }
+
+    /// It waits for earlier READs.
+    pub(crate) fn read_fence(self) -> bool {
+        self.has(READ_FENCE)
+    }
+
+    /// Only failure is reported.
+    pub(crate) fn silent(self) -> bool {
+        self.has(SILENT)
+    }
+
+    /// The elements.
+    pub(crate) fn elements(self) -> impl Iterator<Item = Sge> + Clone + 'a {
+        let count = (self.word(HEAD) >> COUNT_SHIFT) as u8;
+        self.0.elements(ELEMENTS, count.into())
+    }
+
+    /// The key that a READ invalidates once it is complete.
+    pub(crate) fn ended_key(self) -> Option<Rkey> {
+        let first = if self.code() == READ_INVALIDATE { self.elements().next() } else { None };
+        first.map(|sge| Rkey::new(sge.lkey.get()))
+    }
+
+    /// A local error found while sending; reported once all earlier requests are complete.
+    pub(crate) fn fault(self) -> Option<WcStatus> {
+        if self.len() > MAX_MESSAGE {
+            return Some(WcStatus::LocalLength);
+        }
+        let code = (self.word(HEAD) >> FAULT_SHIFT) as usize % 8;
+        FAULTS.get(code.checked_sub(1)?).copied()
+    }
+
+    /// Notes a local error.
+    pub(crate) fn set_fault(self, status: WcStatus) {
+        let index = FAULTS.iter().position(|fault| *fault == status);
+        debug_assert!(index.is_some(), "{status:?} is no local error");
+        self.0.mark(HEAD, (index.unwrap_or_default() as u64 + 1) << FAULT_SHIFT);
+    }
+
+    /// A request that touches only our own keys has taken effect, and must not take effect again.
+    pub(crate) fn executed(self) -> bool {
+        self.has(EXECUTED)
+    }
+
+    /// Notes that it has.
+    pub(crate) fn set_executed(self) {
+        self.0.mark(HEAD, EXECUTED);
+    }
+}
