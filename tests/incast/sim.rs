@@ -311,9 +311,9 @@ impl Net {
             self.transmit(node);
         }
         let arrival = self.arrivals.first_key_value().map(|((at, _), _)| *at);
+        let timeout = self.nodes.iter_mut().filter_map(|node| node.device.poll_timeout()).min();
         let busy = self.nodes.iter().filter(|node| !node.idle).map(|node| node.free_at);
-        let timeouts = self.nodes.iter_mut().filter_map(|node| node.device.poll_timeout());
-        let next = timeouts.map(Instant::as_nanos).chain(busy).chain(arrival).min();
+        let next = busy.chain(timeout.map(Instant::as_nanos)).chain(arrival).min();
         let Some(next) = next.filter(|next| *next < end) else { return false };
         self.now = next.max(self.now);
         while let Some(entry) = self.arrivals.first_entry().filter(|entry| entry.key().0 <= next) {

@@ -72,7 +72,7 @@ pub(crate) const VOID: &[Void] = &[];
 // ---- requester --------------------------------------------------------------------------------
 list! {
     FenceIsIgnored "qp/send/requester.rs":
-        "if wqe.wr.read_fence && packet == 0 && (reads > 0 || parks) {" => "if false {",
+        "if wqe.read_fence() && packet == 0 && (reads > 0 || parks) {" => "if false {",
         "a fenced request waits for the READs before it";
     WindowIsIgnored "qp/send/requester.rs":
         "if room == 0 {" => "if false {",
@@ -84,14 +84,13 @@ list! {
         "ack_req: last || room == 1" => "ack_req: room == 1",
         "the end of a message asks for an ACK";
     WriteSolicits "qp/send/requester.rs":
-        "&& !matches!(wqe.wr.op, SendOp::Write { .. })" => "",
+        "&& !matches!(data, Data::Write(_))" => "",
         "a WRITE raises no solicited event";
     ResentReadStartsOver "qp/send/requester.rs":
         "va.wrapping_add(offset)" => "va",
         "a READ that goes on asks for what is missing";
     WriteAnnouncesTooMuch "qp/send/requester.rs":
-        "let reth = Reth { va, rkey, len: wqe.len as u32 };" =>
-        "let reth = Reth { va, rkey, len: wqe.len as u32 + u32::from(wqe.packets > 1) };",
+        "let reth = Reth { va, rkey, len: wqe.len() as u32 };" => "let reth = Reth { va, rkey, len: wqe.len() as u32 + u32::from(packets > 1) };",
         "RETH says how much is written";
     InvalidateDoesNotWait "qp/send/requester.rs":
         "SendOp::Invalidate(_) if all_complete =>" => "SendOp::Invalidate(_) if all_complete || true =>",
@@ -124,7 +123,7 @@ list! {
         "self.rnr_tries = 0;" => "",
         "progress restores the RNR retries";
     EarlyReadDataOfAnyLength "qp/send/completer.rs":
-        "fits(packet, wqe, done, cx.peer)\n                && place(" => "place(",
+        "fits(packet, wqe, done, cx.sq, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
     RttIsSampledOnAResend "qp/send/completer.rs":
         "if first_time && self.timed.is_none() {" => "if self.timed.is_none() {",
@@ -160,21 +159,29 @@ list! {
         "if false {\n                acked.lost_read = true;",
         "only its data completes a READ";
     FailureIsSilent "qp/send/queue.rs":
-        "&& matches!(status, WcStatus::Success)" => "",
+        "&& status == WcStatus::Success" => "",
         "an error always produces a completion (10.7.3.1)";
     ReadInvalidatesNothing "qp/send/queue.rs":
-        "self.wqes.front().and_then(SendWqe::ended_key)" =>
-        "self.wqes.front().and_then(SendWqe::ended_key).filter(|_| false)",
+        "= head.ended_key()" => "= head.ended_key().filter(|_| false)",
         "a READ that invalidates ends its key";
     FailureSucceeds "qp/send/queue.rs":
-        "head.end(self.owner, status, out);" => "let _ = status; head.end(self.owner, WcStatus::Success, out);",
+        "self.end(status, out);" => "let _ = status; self.end(WcStatus::Success, out);",
         "what failed does not succeed";
-    FlushIsBackwards "qp/send/queue.rs":
-        "for wqe in self.wqes.drain(..) {" => "for wqe in self.wqes.drain(..).rev() {",
-        "a flush keeps the order";
+    FlushTakesSuccessBack "qp/send/queue.rs":
+        "self.unpark_all(out);
+        self.update();" => "(self.parked, self.una_packet) = (0, 0); self.update();",
+        "what has succeeded does not end flushed";
+    RingHoldsOneTooMany "qp/ring.rs":
+        "self.posted.wrapping_sub(self.ended) < self.ring.depth" => "self.posted.wrapping_sub(self.ended) <= self.ring.depth",
+        "a queue holds as many requests as it was created for";
+    ElementsBehindTheFirstLineAreLost "qp/ring.rs":
+        "Some(word) => self.more.get(word / WORDS)?.0.get(word % WORDS)," => "Some(word) => self.more.get(0 * word)?.0.get(word % WORDS),",
+        "a request has all its elements";
+    WindowRequestsAreSkipped "qp/send/queue.rs":
+        "if wqe.concerns_windows() {" => "if wqe.concerns_windows() && index % 2 == 0 {",
+        "each request for a window is heard of";
     FlushForgets "qp/send/queue.rs":
-        "wqe.end(self.owner, WcStatus::Flushed, out);" =>
-        "if wqe.wr.id % 2 == 0 { continue; } wqe.end(self.owner, WcStatus::Flushed, out);",
+        "while self.oldest().is_some() {" => "while let Some(wqe) = self.oldest() { if wqe.id() % 2 == 0 { self.ring.pop(); continue; }",
         "each request completes once";
     ResendSkipsAPacket "qp/send/queue/scoreboard.rs":
         "(self.next, self.cursor) = (psn, place);\n        }" =>
@@ -240,19 +247,25 @@ list! {
     DuplicateIsExecuted "qp/recv/responder.rs":
         "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
         "a duplicate is acknowledged, not executed (C9-105)";
+    SlotsAreNotGivenBack "qp/recv/responder.rs":
+        "pool.give_back(slot);" => "",
+        "a gap that is closed has no slot of the pool";
+    ClosedQueuesKeepTheirSlots "qp/recv/reorder_buffer.rs":
+        "self.forget_while(pool, |_| true);" => "let _ = pool;",
+        "a queue pair at its end has no slot of the pool";
     GapIsExecuted "qp/recv/responder.rs":
-        "ahead => self.early(now, ahead.cast_unsigned(), packet, cx.tally)," =>
+        "ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx.tally)," =>
         "_ => Ok(self.expected(packet, cx)),",
         "requests are executed in order";
     EveryGapIsNaked "qp/recv/responder.rs":
         "let insertion = self.reorder_buffer.insert(ahead, packet, pool);" => "let insertion = self.reorder_buffer.insert(ahead, packet, pool); self.nak_sequence();",
         "one NAK per gap";
     SendWithoutReceiveIsDropped "qp/recv/responder.rs":
-        "let Some(wr) = cx.rq.head() else {\n            return Err(Refusal::NotReady);" =>
-        "let Some(wr) = cx.rq.head() else {\n            return Ok(());",
+        "let Some(rqe) = cx.rq.head() else {\n            return Err(Refusal::NotReady);" =>
+        "let Some(rqe) = cx.rq.head() else {\n            return Ok(());",
         "a SEND without a receive is refused for a while";
     LongSendIsNotNoticed "qp/recv/responder.rs":
-        "let fits = total <= sg_len(&wr.sgl);" => "let fits = true; let _ = sg_len(&wr.sgl);",
+        "let fits = total <= rqe.len();" => "let fits = true; let _ = rqe.len();",
         "a SEND fits its receive";
     PeerInvalidatesNothing "qp/recv/responder.rs":
         "let invalidated = invalidated_key(packet.ext);\n        if let Some(key) = invalidated {" =>
@@ -394,8 +407,17 @@ list! {
         "windows end with the QP that bound them";
 
 // ---- wire ------------------------------------------------------------------------------------
+    FlowTakesAnyChecksum "wire/flow.rs":
+        "(right && total_len" => "(right | true && total_len",
+        "the short way drops what the general one drops";
+    FlowTakesAnySource "wire/flow.rs":
+        "(false, 4 | 5 | 7) => 0," => "(false, 4 | 5 | 7 | 8..24) => 0, (true, 12..16) => 0,",
+        "the short way is for the packets of one peer";
+    TemplateChecksumForgetsTheId "wire/template.rs":
+        "+ u32::from(total_len) + u32::from(varying.ip_id);" => "+ u32::from(total_len) + u32::from(varying.ip_id & 0xff00);",
+        "the IPv4 checksum is that of the header";
     IcrcIsNotChecked "wire/mod.rs":
-        "if covered.icrc(header, rest) != *icrc {" => "if covered.icrc(header, rest) != *icrc && false {",
+        "if seed.icrc(covered_bytes) != *icrc {" => "if seed.icrc(covered_bytes) != *icrc && false {",
         "a packet with a wrong ICRC is dropped";
     IcrcCoversTtl "wire/icrc.rs":
         "[bytes[1], bytes[8]] = [ONES; 2];" => "",
@@ -418,11 +440,10 @@ list! {
 
 // ---- device ------------------------------------------------------------------------------------
     LimitedMemberIsRefused "device.rs":
-        "packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff" => "packet.bth.pkey != Bth::DEFAULT_PKEY",
+        "packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff" => "packet.bth.pkey == Bth::DEFAULT_PKEY",
         "a limited member of the partition is one";
     ReservedPartitionIsAccepted "device.rs":
-        "packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff" =>
-        "packet.bth.pkey & 0x7fff != Bth::DEFAULT_PKEY & 0x7fff && packet.bth.pkey != 0x8001",
+        "packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff" => "(packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff || packet.bth.pkey == 0x8001)",
         "PKT-20: any other partition is dropped";
     AnyQkeyServes "device.rs":
         "Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {" => "Ext::Deth(_) => {",
@@ -530,6 +551,6 @@ list! {
 
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/qp/call.rs":
-        "let (slot, sgl) = (queue.turn()," => "let (slot, sgl) = (0 * queue.turn(),",
+        "let (slot, sgl) = (poster.place()," => "let (slot, sgl) = (0 * poster.place(),",
         "inline data stay until their request is done";
 }

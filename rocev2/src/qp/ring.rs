@@ -227,3 +227,99 @@ impl WorkRing {
         self.ring.ended.0.store(self.ended, Release);
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_model {
+    use super::*;
+
+    /// Every order of the steps of a thread that posts and the core: entries come whole and in order, and a
+    /// place is written again only when its entry has ended.
+    #[test]
+    fn loom_entries_come_whole_and_in_order() {
+        const COUNT: u64 = 3;
+        loom::model(|| {
+            let (mut poster, mut ring) = WorkRing::new(2, 0, 1);
+            let posts = loom::thread::spawn(move || {
+                let mut next = 0;
+                while next < COUNT {
+                    let posted = poster.post(|entry| {
+                        entry.set(0, next)?;
+                        entry.set(1, next)
+                    });
+                    match posted {
+                        Ok(()) => next += 1,
+                        Err(_) => loom::thread::yield_now(),
+                    }
+                }
+            });
+            let mut next = 0;
+            while next < COUNT {
+                if !ring.update() {
+                    loom::thread::yield_now();
+                }
+                while let Some(entry) = ring.get(0) {
+                    assert_eq!([entry.word(0), entry.word(1)], [next; 2]);
+                    entry.mark(1, 1 << 63);
+                    ring.pop();
+                    next += 1;
+                }
+            }
+            posts.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(not(loom), test))]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn sge(n: u32) -> Sge {
+        Sge { addr: u64::MAX - u64::from(n), len: n, lkey: Lkey::new(!n) }
+    }
+
+    #[test]
+    fn a_ring_goes_round_and_is_as_deep_as_it_says() {
+        let (mut poster, mut ring) = WorkRing::new(3, 1, 5);
+        for n in 0..10 {
+            for place in 0..3 {
+                assert_eq!(poster.place(), (3 * n + place) % 3);
+                poster.post(|entry| entry.set(0, (3 * n + place) as u64)).unwrap();
+            }
+            assert_eq!(poster.post(|_| unreachable!()), Err(PostError::QueueFull));
+            assert!(ring.get(0).is_none(), "not heard of");
+            assert!(ring.update() && !ring.update());
+            let words: Vec<u64> = (0..3).map(|index| ring.get(index).unwrap().word(0)).collect();
+            assert_eq!(words, [3 * n as u64, 3 * n as u64 + 1, 3 * n as u64 + 2]);
+            assert!(ring.get(3).is_none());
+            (0..3).for_each(|_| ring.pop());
+            assert_eq!(ring.ended(), 3 * n as u32 + 3);
+        }
+    }
+
+    #[test]
+    fn elements_take_as_many_lines_as_they_need() {
+        for (at, max_sge, lines) in
+            [(4, 0, 1), (4, 2, 1), (4, 3, 2), (4, 16, 5), (2, 3, 1), (2, 4, 2)]
+        {
+            assert_eq!(stride(at, max_sge), lines, "{at} {max_sge}");
+            let (mut poster, mut ring) = WorkRing::new(2, at, max_sge);
+            let sgl = |count: usize| (0..count as u32).map(sge);
+            for count in 0..=max_sge {
+                let posted = poster.post(|entry| {
+                    let len = (0..count as u64).sum();
+                    assert_eq!(entry.set_elements(at, sgl(count))?, (count as u64, len));
+                    Ok(())
+                });
+                assert_eq!(posted, Ok(()));
+                ring.update();
+                assert!(ring.get(0).unwrap().elements(at, count).eq(sgl(count)));
+                ring.pop();
+            }
+            let too_many = poster.post(|entry| entry.set_elements(at, sgl(4 * lines)).map(drop));
+            assert_eq!(too_many, Err(PostError::TooManyElements));
+            assert!(!ring.update(), "nothing was queued");
+        }
+        assert_eq!(stride(4, 1000), 5, "no request has more than 16");
+    }
+}

@@ -262,3 +262,82 @@ impl<'a> Wqe<'a> {
         self.0.mark(HEAD, EXECUTED);
     }
 }
+
+#[cfg(all(not(loom), test))]
+mod tests {
+    use super::*;
+
+    fn key(n: u32) -> Rkey {
+        Rkey::new(0xffff_fff0 + n)
+    }
+
+    /// Each operation with each flag comes out as it went in.
+    #[test]
+    fn requests_come_out_as_they_went_in() {
+        let (va, rkey) = (u64::MAX - 3, key(1));
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let mapping =
+            Mapping { region: RegionId(u32::MAX), offset: 9, base: 1 << 60, len: u64::MAX, access };
+        let bind = Bind { window: key(2), region: Lkey::new(7), va, len: 1 << 40, access };
+        let kinds = [
+            (SendOp::Send, WcKind::Send),
+            (SendOp::SendInvalidate(key(3)), WcKind::Send),
+            (SendOp::Write { va, rkey }, WcKind::Write),
+            (SendOp::Read { va, rkey }, WcKind::Read),
+            (SendOp::ReadInvalidate { va, rkey }, WcKind::Read),
+            (SendOp::FastRegister { key: key(4), mapping }, WcKind::FastRegister),
+            (SendOp::Invalidate(key(5)), WcKind::Invalidate),
+            (SendOp::Bind(bind), WcKind::Bind),
+        ];
+        let (mut poster, mut ring) = ring(1, 3);
+        let sgl = [1, 2, 3].map(|n| Sge { addr: va, len: u32::MAX - n, lkey: Lkey::new(n) });
+        for (op, kind) in kinds {
+            for flags in 0..8 {
+                let [solicited, read_fence, silent] = [1, 2, 4].map(|flag| flags & flag != 0);
+                poster.post(SendWr { id: va, op, sgl, solicited, read_fence, silent }).unwrap();
+                ring.update();
+                let wqe = Wqe(ring.get(0).unwrap());
+                assert_eq!((wqe.id(), wqe.op(), wqe.kind()), (va, op, kind));
+                let found = (wqe.solicited(), wqe.read_fence(), wqe.silent());
+                assert_eq!(found, (solicited, read_fence, silent));
+                let local = matches!(
+                    op,
+                    SendOp::FastRegister { .. } | SendOp::Invalidate(_) | SendOp::Bind(_)
+                );
+                assert_eq!((wqe.is_local(), wqe.is_read()), (local, op.is_read()));
+                let ends = matches!(op, SendOp::ReadInvalidate { .. });
+                assert_eq!(wqe.ended_key(), ends.then_some(Rkey::new(1)));
+                let windows = matches!(op, SendOp::Invalidate(_) | SendOp::Bind(_));
+                assert_eq!(wqe.concerns_windows(), windows);
+                if local {
+                    assert_eq!((wqe.len(), wqe.elements().count(), wqe.fault()), (0, 0, None));
+                } else {
+                    assert!(wqe.elements().eq(sgl));
+                    assert_eq!(wqe.len(), 3 * u64::from(u32::MAX) - 6);
+                    assert_eq!(wqe.fault(), Some(WcStatus::LocalLength), "longer than a message");
+                }
+                ring.pop();
+            }
+        }
+    }
+
+    /// The core's notes on a request are its own, and gone with it.
+    #[test]
+    fn notes_change_nothing_else() {
+        let (mut poster, mut ring) = ring(1, 1);
+        for fault in FAULTS {
+            let op = SendOp::Invalidate(key(1));
+            let sgl: [Sge; 0] = [];
+            let wr = SendWr { id: 1, op, sgl, solicited: true, read_fence: false, silent: true };
+            poster.post(wr).unwrap();
+            ring.update();
+            let wqe = Wqe(ring.get(0).unwrap());
+            assert_eq!((wqe.executed(), wqe.fault()), (false, None));
+            wqe.set_executed();
+            wqe.set_fault(fault);
+            assert_eq!((wqe.executed(), wqe.fault(), wqe.op()), (true, Some(fault), op));
+            assert_eq!((wqe.solicited(), wqe.read_fence(), wqe.silent()), (true, false, true));
+            ring.pop();
+        }
+    }
+}
