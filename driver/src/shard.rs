@@ -155,9 +155,14 @@ impl Shard {
         self.doorbells.pop()
     }
 
-    /// Whether a message or a doorbell waits.
+    /// Whether a doorbell or a mapping of logical addresses waits.
+    pub(crate) fn has_posts(&self) -> bool {
+        !self.doorbells.is_empty() || !self.lams.is_empty()
+    }
+
+    /// Whether a message, a doorbell or a mapping waits.
     pub(crate) fn has_work(&self) -> bool {
-        !self.control.is_empty() || !self.doorbells.is_empty() || !self.lams.is_empty()
+        !self.control.is_empty() || self.has_posts()
     }
 
     /// The core is about to sleep. It must look at [`Self::has_work`] once more after this.

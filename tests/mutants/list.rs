@@ -186,7 +186,7 @@ list! {
     ResendSkipsAPacket "qp/send/queue/scoreboard.rs":
         "(self.next, self.cursor) = (psn, place);\n        }" =>
         "(self.next, self.cursor) = (psn, place);\n        }
-        let more = self.wqes.get(place.wqe).filter(|wqe| wqe.packets > place.packet + 1);
+        let more = self.wqe(place.wqe).filter(|wqe| self.packets(*wqe) > place.packet + 1);
         if more.is_some_and(|wqe| !wqe.is_read()) {
             self.cursor.packet += 1;
             self.next = self.next.add(1);
@@ -411,7 +411,7 @@ list! {
         "(right && total_len" => "(right | true && total_len",
         "the short way drops what the general one drops";
     FlowTakesAnySource "wire/flow.rs":
-        "(false, 4 | 5 | 7) => 0," => "(false, 4 | 5 | 7 | 8..24) => 0, (true, 12..16) => 0,",
+        "words.zip(self.words).fold(" => "words.zip(self.words).take(3).fold(",
         "the short way is for the packets of one peer";
     TemplateChecksumForgetsTheId "wire/template.rs":
         "+ u32::from(total_len) + u32::from(varying.ip_id);" => "+ u32::from(total_len) + u32::from(varying.ip_id & 0xff00);",

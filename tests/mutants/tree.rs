@@ -77,7 +77,8 @@ pub(crate) struct Broken {
 impl Broken {
     /// The function that a constant needs: the last name in the message's first quotes.
     pub(crate) fn function(&self) -> Option<String> {
-        let path = self.message.split('`').nth(1)?;
+        // Without what a generic function is called for.
+        let path = self.message.split('`').nth(1)?.split("::<").next()?;
         Some(path.rsplit("::").next()?.trim_end_matches(['(', ')']).to_owned())
     }
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Counting;
 
 static ALL: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     // Made without an allocation and never dropped: the allocator itself uses them.
@@ -25,6 +26,11 @@ thread_local! {
 /// Allocations of all threads so far.
 pub fn all() -> usize {
     ALL.load(Ordering::SeqCst)
+}
+
+/// Bytes that all threads together have allocated and not freed.
+pub fn bytes() -> usize {
+    BYTES.load(Ordering::SeqCst)
 }
 
 /// Allocations of this thread so far.
@@ -39,6 +45,7 @@ pub fn held() -> isize {
 
 fn count(allocations: usize, bytes: isize) {
     ALL.fetch_add(allocations, Ordering::Relaxed);
+    BYTES.fetch_add(bytes.cast_unsigned(), Ordering::Relaxed);
     MADE.set(MADE.get() + allocations);
     HELD.set(HELD.get() + bytes);
 }

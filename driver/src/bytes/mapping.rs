@@ -108,6 +108,11 @@ impl Mapping {
         if offset > self.len || len as u64 > self.len - offset {
             return Err(Fault);
         }
+        if let [piece] = self.pieces.as_slice() {
+            // Nearly every region.
+            each(piece.address.as_ptr().wrapping_add(offset as usize), 0, len);
+            return Ok(());
+        }
         let first = self.pieces.partition_point(|piece| piece.start + piece.len as u64 <= offset);
         let mut done = 0;
         for piece in self.pieces.iter().skip(first) {

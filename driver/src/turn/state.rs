@@ -46,6 +46,9 @@ impl State {
 
     /// Answers the doorbells that ring now; bounded, however fast others ring meanwhile.
     pub(super) fn drain_doorbells(&mut self) -> bool {
+        if !self.cx.shard.has_posts() {
+            return false;
+        }
         let ringing = self.cx.shard.ringing();
         for _ in 0..ringing {
             if let Some(id) = self.cx.shard.next_doorbell() {

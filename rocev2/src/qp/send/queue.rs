@@ -49,8 +49,8 @@ pub(crate) struct SendQueue {
     /// PSN of the oldest.
     parked: usize,
     parked_at: Psn,
-    /// Bytes of a full packet.
-    pmtu: u64,
+    /// Bytes of a full packet, as a power of two.
+    pmtu_shift: u32,
     una: Psn,
     una_packet: u32,
     next: Psn,
@@ -78,7 +78,7 @@ impl SendQueue {
             scanned: 0,
             parked: 0,
             parked_at: Psn::default(),
-            pmtu: 1,
+            pmtu_shift: 0,
             una: Psn::default(),
             una_packet: 0,
             next: Psn::default(),
@@ -102,7 +102,7 @@ impl SendQueue {
     /// Sets the PSN of the first packet, which REQ or REP named, and the size of a packet.
     pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu) {
         (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
-        self.pmtu = pmtu.bytes() as u64;
+        self.pmtu_shift = pmtu.bytes().trailing_zeros();
         self.scoreboard.clear(psn);
     }
 
@@ -143,7 +143,8 @@ impl SendQueue {
             return 0;
         }
         // At most 2^31 / 256 = 2^23 packets; an over-long message is never sent.
-        wqe.len().min(MAX_MESSAGE).div_ceil(self.pmtu).max(1) as u32
+        let len = wqe.len().clamp(1, MAX_MESSAGE);
+        ((len - 1) >> self.pmtu_shift) as u32 + 1
     }
 
     /// The oldest unacknowledged PSN.

@@ -1,0 +1,56 @@
+//! Goal: an idle connection takes little memory. Method: an allocator that counts, and one test in the
+//! process; what two hosts hold for many connections, over their number of ends. The completion queue is one
+//! for all, and not counted.
+
+use ndk_consumer::QpConfig;
+use std::thread;
+use std::time::Duration;
+use tests::alloc::{Counting, bytes};
+use tests::kit::{Net, PORT};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Connections. Tables that double are the smaller a part of the whole the more there are.
+const CONNECTIONS: u16 = 200;
+
+/// Depth of both queues, elements of a request, and what an end of a connection with them takes at most.
+const SHAPES: [(u32, u32, usize); 3] = [(64, 1, 34_000), (512, 4, 285_000), (4096, 4, 2_140_000)];
+
+#[test]
+fn an_idle_connection_takes_what_its_queues_take_and_little_more() {
+    for (depth, elements, most) in SHAPES {
+        let taken = taken(depth, elements);
+        eprintln!("depth {depth}/{depth}, {elements} elements: {taken} bytes");
+        assert!(taken <= most, "{taken} bytes, and {most} are allowed");
+    }
+}
+
+/// Bytes that an end of an idle connection takes.
+fn taken(depth: u32, elements: u32) -> usize {
+    let net = Net::new();
+    let sides = [0, 1].map(|host| net.side(host));
+    let config = QpConfig {
+        receive_depth: depth,
+        initiator_depth: depth,
+        receive_sge: elements,
+        initiator_sge: elements,
+        ..QpConfig::default()
+    };
+    let connect = |port| {
+        let qps = sides
+            .each_ref()
+            .map(|side| side.pd.create_qp(&side.cq, &side.cq, config).expect("a queue pair"));
+        let connected = net.connect_qps_at(port, &qps[0], &qps[1]);
+        (qps, connected.active, connected.passive)
+    };
+    // The first one takes what is taken once.
+    let first = connect(PORT);
+    let before = bytes();
+    let connections: Vec<_> = (1..=CONNECTIONS).map(|n| connect(PORT + n)).collect();
+    // The poll cores free what the last connect needed.
+    thread::sleep(Duration::from_millis(100));
+    let taken = bytes().checked_sub(before).expect("connections take memory");
+    drop((first, connections));
+    taken / (2 * usize::from(CONNECTIONS))
+}
