@@ -322,4 +322,13 @@ mod tests {
         }
         assert_eq!(stride(4, 1000), 5, "no request has more than 16");
     }
+
+    #[test]
+    fn a_queue_says_what_it_takes() {
+        use crate::qp::{RecvPoster, SendPoster};
+        let send = |depth| SendPoster::queue_bytes(depth, 3);
+        let recv = |depth| RecvPoster::queue_bytes(depth, 3);
+        assert_eq!((send(7) - send(0), recv(7) - recv(0)), (7 * 128, 7 * 64));
+        assert!((256..1024).contains(&send(0)) && send(0) == recv(0), "two counts and the rest");
+    }
 }

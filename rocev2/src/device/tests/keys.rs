@@ -67,3 +67,54 @@ fn regions_come_back_once_in_every_way_that_a_mapping_ends() {
     }
     assert_eq!(released(&mut world), [12]);
 }
+
+/// Each request that binds or may end a window is heard of once, in order, before it takes effect.
+#[test]
+fn requests_for_windows_are_heard_of_once() {
+    let (mut world, [client, _], _) = World::connected(false);
+    let region = Lkey::new(world.keys[0].get());
+    let device = &mut world.devices[0];
+    let mut poster = device.take_send_poster(client).unwrap();
+    assert!(device.take_send_poster(client).is_none());
+    let windows = [0; 2].map(|_| device.reserve(PD, Reserve::Window).unwrap());
+    let access = Access::REMOTE_READ;
+    let [bind, other] =
+        windows.map(|window| SendOp::Bind(Bind { window, region, va: BASE, len: 64, access }));
+    let end = SendOp::Invalidate(windows[0]);
+    let write = SendOp::Write { va: BASE, rkey: world.keys[1] };
+    let mut post = |world: &mut World, op| {
+        let sgl: [Sge; 0] = [];
+        let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: false };
+        poster.post(wr).unwrap();
+        assert_eq!(world.devices[0].next_window_request(client), None, "no doorbell rang");
+    };
+    let heard = |world: &mut World| -> Vec<SendOp> {
+        world.devices[0].ring_doorbell(client);
+        core::iter::from_fn(|| world.devices[0].next_window_request(client)).collect()
+    };
+    for op in [bind, write, end, other] {
+        post(&mut world, op);
+    }
+    assert_eq!(heard(&mut world), [bind, end, other]);
+    assert_eq!(heard(&mut world), []);
+    world.run();
+    world.deliver(0);
+    assert!(world.statuses(0).iter().all(|(_, status)| *status == WcStatus::Success));
+    assert_eq!(world.statuses(0).len(), 4);
+    post(&mut world, write);
+    assert_eq!(heard(&mut world), []);
+    // One that has ended is heard of no more.
+    post(&mut world, SendOp::Invalidate(windows[1]));
+    world.devices[0].ring_doorbell(client);
+    world.run();
+    assert_eq!(heard(&mut world), []);
+    let posted = SendWr {
+        id: 9,
+        op: write,
+        sgl: SgList::new(),
+        solicited: false,
+        read_fence: false,
+        silent: false,
+    };
+    assert_eq!(world.devices[0].post_send(client, posted), Err(PostError::PosterTaken));
+}
