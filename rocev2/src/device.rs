@@ -138,6 +138,10 @@ struct QpSlot {
     scheduled: bool,
     /// In the list of those that something happened to.
     touched: bool,
+    /// In the list of those with completions to take.
+    finished: bool,
+    /// Destroyed, but for completions to take.
+    dead: bool,
     /// Its failure was reported.
     failed: bool,
 }
@@ -207,6 +211,8 @@ pub struct Device {
     /// Queue pairs that something happened to: after a burst their failures, deadlines and readiness are
     /// looked at once.
     touched: Vec<usize>,
+    /// Queue pairs with completions to take.
+    finished: VecDeque<usize>,
     completions: Completions,
     events: VecDeque<Event>,
     counters: Arc<Counters>,
@@ -240,6 +246,7 @@ impl Device {
             ready: VecDeque::with_capacity(slots),
             sender: None,
             touched: Vec::with_capacity(slots),
+            finished: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_mrs),
             events: VecDeque::new(),
             counters,
@@ -290,8 +297,8 @@ impl Device {
         let tally = Tally::new(Arc::clone(&self.counters));
         let (qp, posters) =
             Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
-        let (send_depth, recv_depth) = qp.depths();
-        self.completions.reserve(send_depth + recv_depth);
+        let (send_depth, _) = qp.depths();
+        self.completions.reserve_mappings(send_depth);
         self.qps[slot] = Some(Box::new(QpSlot {
             qp,
             posters,
@@ -302,6 +309,8 @@ impl Device {
             awaits_rtu: false,
             scheduled: false,
             touched: false,
+            finished: false,
+            dead: false,
             failed: false,
         }));
         Some(qpn)
@@ -315,34 +324,44 @@ impl Device {
         }
     }
 
-    /// Destroys a QP; its posted requests complete flushed first.
+    /// Destroys a QP; its posted requests complete flushed first. Another QP may take its place in the table once
+    /// these completions are taken.
     pub fn destroy_qp(&mut self, qpn: Qpn) {
         self.flush_qp(qpn);
         self.settle();
         let Some((slot, entry)) = self.slot(qpn) else { return };
-        let (send_depth, recv_depth) = entry.qp.depths();
+        let (send_depth, _) = entry.qp.depths();
         let (srq, path) = (entry.qp.srq(), entry.path);
         if let Some(path) = path {
             self.paths.release(path);
         }
-        self.completions.unreserve(send_depth + recv_depth);
+        self.completions.unreserve_mappings(send_depth);
         if let Some(srq) = srq {
             self.srqs.leave(srq);
         }
         self.mrs.unbind_qp(qpn);
         self.sender.take_if(|sender| sender.slot == slot);
-        self.qps[slot] = None;
-        self.free.push_back(slot);
+        if let Some(entry) = self.qps[slot].as_deref_mut() {
+            (entry.dead, entry.path) = (true, None);
+        }
+        self.bury(slot);
+    }
+
+    /// Frees the slot of a destroyed QP, unless completions are to be taken.
+    fn bury(&mut self, slot: usize) {
+        let entry = self.qps[slot].take_if(|entry| entry.dead && !entry.qp.has_completions());
+        if entry.is_some() {
+            self.free.push_back(slot);
+        }
     }
 
     /// Cancels everything posted on a QP; it is in the error state from here on.
     pub fn flush_qp(&mut self, qpn: Qpn) {
         let slot = self.slot_index(qpn);
-        if let Some(entry) =
-            self.qps.get_mut(slot).and_then(Option::as_mut).filter(|entry| entry.qp.qpn() == qpn)
-        {
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
             entry.qp.flush(&mut self.completions);
             entry.qp.close_reorder_buffer(&mut self.reorder_pool);
+            self.touch(slot);
         }
     }
 
@@ -412,7 +431,7 @@ impl Device {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
             entry.qp.ring_doorbell(&mut self.completions);
-            self.schedule(slot);
+            self.touch(slot);
         }
     }
 
@@ -437,7 +456,7 @@ impl Device {
             return Err(PostError::SharedReceives);
         }
         entry.posters.recv.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
-        entry.qp.ring_doorbell(&mut self.completions);
+        self.ring_doorbell(qpn);
         Ok(())
     }
 
@@ -625,9 +644,13 @@ impl Device {
             let mut shared = Shared { mrs, memory, reorder_pool, out };
             let written = qp.fill(now, &mut unit, max_packets, &mut shared);
             let unit = unit.finish();
+            let completed = qp.has_completions();
             if written > 0 && units > 1 && bytes > unit.len && qp.ready() {
                 let (units, bytes) = (units - 1, bytes - unit.len);
                 self.sender = Some(Sender { slot, units, bytes });
+                if completed {
+                    self.touch(slot);
+                }
             } else {
                 self.end_turn(slot);
             }
@@ -714,6 +737,17 @@ impl Device {
 
     /// The next completion, in order per queue.
     pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.settle();
+        while let Some(&slot) = self.finished.front() {
+            if let Some(entry) = self.qps[slot].as_deref_mut() {
+                if let Some(completion) = entry.qp.pop_completion() {
+                    return Some(completion);
+                }
+                entry.finished = false;
+            }
+            self.finished.pop_front();
+            self.bury(slot);
+        }
         self.completions.pop()
     }
 
@@ -808,6 +842,9 @@ impl Device {
     fn settle_one(&mut self, slot: usize) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
         entry.touched = false;
+        if entry.qp.has_completions() && !core::mem::replace(&mut entry.finished, true) {
+            self.finished.push_back(slot);
+        }
         if !entry.failed
             && let Some(failure) = entry.qp.failure()
         {
@@ -865,13 +902,13 @@ impl Device {
 
     fn slot(&self, qpn: Qpn) -> Option<(usize, &QpSlot)> {
         let slot = self.slot_index(qpn);
-        let entry = self.qps[slot].as_deref().filter(|entry| entry.qp.qpn() == qpn)?;
+        let entry = self.qps[slot].as_deref().filter(|entry| entry.is(qpn))?;
         Some((slot, entry))
     }
 }
 
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
-    qps[slot].as_deref_mut().filter(|entry| entry.qp.qpn() == qpn)
+    qps[slot].as_deref_mut().filter(|entry| entry.is(qpn))
 }
 
 /// The headers of the next packet of a QP over `hop`; `None` where it has no peer.

@@ -266,7 +266,7 @@ impl Creation for CreateQp {
         SendPoster::queue_bytes(initiator, self.initiator_sge as usize)
             + initiator * inline
             + RecvPoster::queue_bytes(receive, self.receive_sge as usize)
-            + cx.device.room_bytes(initiator + receive)
+            + cx.device.room_bytes(0, initiator)
     }
 
     fn create(

@@ -170,7 +170,7 @@ impl Creation for CreateSrq {
     /// them.
     fn bytes(&self, cx: &Cx) -> usize {
         let depth = cx.shard.limits.srq_depth as usize;
-        depth * 3 * size_of::<RecvWr>() + cx.device.room_bytes(depth)
+        depth * 3 * size_of::<RecvWr>() + cx.device.room_bytes(depth, 0)
     }
 
     fn create(
@@ -187,7 +187,7 @@ impl Request for ModifySrq {
     type Objects<'a> = &'a mut Srqs;
 
     fn bytes(&self, cx: &Cx) -> Option<usize> {
-        Some(cx.device.room_bytes(self.depth as usize))
+        Some(cx.device.room_bytes(self.depth as usize, 0))
     }
 
     fn run(self, cx: &mut Cx, srqs: &mut Srqs) {

@@ -37,10 +37,11 @@ impl Device {
         self.completions.pop_released()
     }
 
-    /// Bytes that the completions of `requests` more requests may allocate, beside the queues themselves:
-    /// all queues share this table, and it doubles.
-    pub fn room_bytes(&self, requests: usize) -> usize {
-        self.completions.room_bytes(requests)
+    /// Bytes that the completions of so many more receives of a shared queue, and the mappings of so many more
+    /// initiator requests, may allocate beside the queues themselves: all queues share these tables, and they
+    /// double.
+    pub fn room_bytes(&self, shared_receives: usize, requests: usize) -> usize {
+        self.completions.room_bytes(shared_receives, requests)
     }
 
     /// Creates a shared receive queue. Its threshold is armed.

@@ -4,6 +4,7 @@
 use super::{Conn, Device, QpSlot};
 use crate::cm::ConnId;
 use crate::env::Instant;
+use crate::ids::Qpn;
 use crate::path::{Path, PathEvent};
 use crate::wire::Hop;
 use alloc::vec::Vec;
@@ -89,6 +90,11 @@ impl Device {
 }
 
 impl QpSlot {
+    /// Whether it is the QP of this number, and not destroyed.
+    pub(super) fn is(&self, qpn: Qpn) -> bool {
+        !self.dead && self.qp.qpn() == qpn
+    }
+
     /// Whether its packets have no response.
     pub(super) fn is_stalled(&self) -> bool {
         self.qp.tries() >= DOUBT_AFTER

@@ -295,6 +295,16 @@ impl Qp {
         }
     }
 
+    /// Whether completions are to be taken.
+    pub(crate) const fn has_completions(&self) -> bool {
+        self.sq.has_completions() || self.rq.has_completions()
+    }
+
+    /// Removes the oldest completion of a queue. Its place may be posted to again.
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        self.sq.pop_completion().or_else(|| self.rq.pop_completion())
+    }
+
     /// The next request, of those not seen yet, that binds or may end a window.
     pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
         self.sq.next_window_request()

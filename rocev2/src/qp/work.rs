@@ -154,6 +154,36 @@ pub enum WcStatus {
     PathLost,
 }
 
+impl WcStatus {
+    const ALL: [Self; 15] = [
+        Self::Success,
+        Self::Flushed,
+        Self::LocalLength,
+        Self::LocalQpOperation,
+        Self::LocalProtection,
+        Self::MemoryManagement,
+        Self::MemoryBind,
+        Self::BadResponse,
+        Self::LocalAccess,
+        Self::RemoteInvalidRequest,
+        Self::RemoteAccess,
+        Self::RemoteOperation,
+        Self::TransportRetryExceeded,
+        Self::RnrRetryExceeded,
+        Self::PathLost,
+    ];
+
+    /// A number below 16.
+    pub(super) fn code(self) -> u64 {
+        Self::ALL.iter().position(|status| *status == self).unwrap_or_default() as u64
+    }
+
+    /// The inverse of [`Self::code`].
+    pub(super) fn from_code(code: u64) -> Self {
+        Self::ALL.get(code as usize).copied().unwrap_or(Self::Flushed)
+    }
+}
+
 impl fmt::Display for WcStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -263,14 +293,17 @@ pub enum PostError {
     NoReads,
 }
 
-/// Completions on their way to the owner, and regions that fast registrations release. There is room for
-/// every posted request, and as much again for those posted in place of completed ones since the owner last
-/// took all completions: so completing never allocates.
+/// Completions of receives of shared queues on their way to the owner, and regions that fast registrations
+/// release. The completions of a queue pair's own queues stay in its rings until the owner takes them.
+///
+/// There is room for every receive that shared queues hold, and as much again for those posted in place of
+/// completed ones since the owner last took all completions; and for every mapping, in force or posted. So
+/// completing never allocates.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     queue: VecDeque<Completion>,
     released: VecDeque<Released>,
-    reserved: usize,
+    shared_receives: usize,
     mappings: usize,
 }
 
@@ -278,30 +311,39 @@ impl Completions {
     /// A queue without room for requests yet, and with room for `mappings` keys, which can be mapped
     /// without a request outstanding.
     pub(crate) fn new(mappings: usize) -> Self {
-        let released = VecDeque::with_capacity(mappings);
-        Self { released, mappings, ..Self::default() }
+        Self { released: VecDeque::with_capacity(mappings), mappings, ..Self::default() }
     }
 
-    /// Makes room for `requests` more outstanding requests.
-    pub(crate) fn reserve(&mut self, requests: usize) {
-        self.reserved += requests;
-        self.queue.reserve((2 * self.reserved).saturating_sub(self.queue.len()));
-        let room = 2 * self.reserved + self.mappings;
-        self.released.reserve(room.saturating_sub(self.released.len()));
+    /// Makes room for so many more receives of a shared queue.
+    pub(crate) fn reserve(&mut self, receives: usize) {
+        self.shared_receives += receives;
+        self.queue.reserve((2 * self.shared_receives).saturating_sub(self.queue.len()));
     }
 
-    /// Bytes that [`Self::reserve`] may allocate at once: a queue that grows doubles, and has room for four
-    /// at least.
-    pub(crate) fn room_bytes(&self, requests: usize) -> usize {
-        let queue = 2 * (self.reserved + requests);
-        let grown = |room: usize, has: usize| if room > has { room.max(2 * has).max(4) } else { 0 };
-        grown(queue, self.queue.capacity()) * size_of::<Completion>()
-            + grown(queue + self.mappings, self.released.capacity()) * size_of::<Released>()
+    /// Returns the room of `receives`.
+    pub(crate) fn unreserve(&mut self, receives: usize) {
+        self.shared_receives = self.shared_receives.saturating_sub(receives);
+    }
+
+    /// Makes room for so many more mappings, posted on a queue pair.
+    pub(crate) fn reserve_mappings(&mut self, requests: usize) {
+        self.mappings += requests;
+        self.released.reserve(self.mappings.saturating_sub(self.released.len()));
     }
 
     /// Returns the room of `requests`.
-    pub(crate) fn unreserve(&mut self, requests: usize) {
-        self.reserved = self.reserved.saturating_sub(requests);
+    pub(crate) fn unreserve_mappings(&mut self, requests: usize) {
+        self.mappings = self.mappings.saturating_sub(requests);
+    }
+
+    /// Bytes that [`Self::reserve`] and [`Self::reserve_mappings`] may allocate at once: a queue that grows
+    /// doubles, and has room for four at least.
+    pub(crate) fn room_bytes(&self, receives: usize, requests: usize) -> usize {
+        let grown = |room: usize, has: usize| if room > has { room.max(2 * has).max(4) } else { 0 };
+        let queue = 2 * (self.shared_receives + receives);
+        let queue = if receives > 0 { grown(queue, self.queue.capacity()) } else { 0 };
+        queue * size_of::<Completion>()
+            + grown(self.mappings + requests, self.released.capacity()) * size_of::<Released>()
     }
 
     /// Appends a completion.

@@ -107,6 +107,7 @@ fn requests_for_windows_are_heard_of_once() {
     post(&mut world, SendOp::Invalidate(windows[1]));
     world.devices[0].ring_doorbell(client);
     world.run();
+    world.deliver(0);
     assert_eq!(heard(&mut world), []);
     let posted = SendWr {
         id: 9,

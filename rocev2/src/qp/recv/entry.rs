@@ -1,12 +1,21 @@
 //! A receive in its ring, and the end where it is posted.
 
+use super::queue::Received;
+use crate::ids::Rkey;
 use crate::qp::ring::{Entry, Poster, WorkRing, ring_bytes};
-use crate::qp::work::{PostError, RecvWr, Sge};
+use crate::qp::work::{PostError, RecvWr, Sge, WcStatus};
 
 /// The words of a receive: the caller's name; the number of elements. Two words for each element follow.
 const ID: usize = 0;
 const COUNT: usize = 1;
 const ELEMENTS: usize = 2;
+/// The words of a receive that has ended, in place of its elements: status, event and whether a key was
+/// invalidated, then from bit 32 on that key; the length of the message.
+const OUTCOME: usize = 1;
+const SOLICITED: u64 = 1 << 8;
+const INVALIDATED: u64 = 1 << 9;
+const KEY_SHIFT: u32 = 32;
+const LEN: usize = 2;
 
 /// The end of a receive queue where receives are posted. It may be on another thread than the
 /// [`Device`](crate::Device), which looks there for a receive when a message comes.
@@ -53,6 +62,30 @@ impl<'a> Rqe<'a> {
         self.0.word(ID)
     }
 
+    /// Notes the outcome in place of the elements.
+    pub(crate) fn end(self, done: Received) {
+        let flag = |on, flag| if on { flag } else { 0 };
+        let key = done.invalidated.map_or(0, Rkey::get);
+        let outcome = done.status.code()
+            | flag(done.solicited, SOLICITED)
+            | flag(done.invalidated.is_some(), INVALIDATED)
+            | u64::from(key) << KEY_SHIFT;
+        let written = self.0.set(OUTCOME, outcome).and_then(|()| self.0.set(LEN, done.len.into()));
+        debug_assert!(written.is_ok(), "a line has room for that");
+    }
+
+    /// The outcome, once it has ended.
+    pub(crate) fn outcome(self) -> Received {
+        let (outcome, len) = (self.0.word(OUTCOME), self.0.word(LEN));
+        let key = Rkey::new((outcome >> KEY_SHIFT) as u32);
+        Received {
+            status: WcStatus::from_code(outcome & 0xf),
+            len: len as u32,
+            solicited: outcome & SOLICITED != 0,
+            invalidated: (outcome & INVALIDATED != 0).then_some(key),
+        }
+    }
+
     /// The elements.
     pub(crate) fn elements(self) -> impl Iterator<Item = Sge> + Clone + 'a {
         self.0.elements(ELEMENTS, self.0.word(COUNT) as usize)
@@ -61,5 +94,38 @@ impl<'a> Rqe<'a> {
     /// Bytes of the longest message that it takes.
     pub(crate) fn len(self) -> u64 {
         self.elements().map(|sge| u64::from(sge.len)).sum()
+    }
+}
+
+#[cfg(all(not(loom), test))]
+mod tests {
+    use super::*;
+
+    /// The outcome takes the place of the elements, whatever they were.
+    #[test]
+    fn outcomes_come_out_as_they_went_in() {
+        for max_sge in [0, 1, 16] {
+            let (mut poster, mut ring) = ring(1, max_sge);
+            for (status, invalidated) in [
+                (WcStatus::Success, Some(Rkey::new(u32::MAX))),
+                (WcStatus::PathLost, None),
+                (WcStatus::Flushed, Some(Rkey::new(0))),
+            ] {
+                for solicited in [true, false] {
+                    let lkey = crate::ids::Lkey::new(u32::MAX);
+                    let sge = Sge { addr: u64::MAX, len: 5, lkey };
+                    let sgl = core::iter::repeat_n(sge, max_sge);
+                    poster.post(RecvWr { id: u64::MAX, sgl: sgl.clone() }).unwrap();
+                    ring.update();
+                    let rqe = Rqe(ring.get(0).unwrap());
+                    assert!(rqe.elements().eq(sgl));
+                    assert_eq!((rqe.id(), rqe.len()), (u64::MAX, 5 * max_sge as u64));
+                    let done = Received { status, len: 1 << 31, solicited, invalidated };
+                    rqe.end(done);
+                    assert_eq!((rqe.id(), rqe.outcome()), (u64::MAX, done));
+                    ring.pop();
+                }
+            }
+        }
     }
 }

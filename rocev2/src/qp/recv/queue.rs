@@ -17,6 +17,8 @@ pub(crate) struct RecvQueue {
     /// The domain of the keys in its requests.
     pd: PdId,
     ring: WorkRing,
+    /// The oldest entries of the ring that have ended, and whose completions are to be taken.
+    done: usize,
     /// Where the receive of the message that is arriving comes, if it is taken from a shared queue.
     claimed: Option<RecvPoster>,
 }
@@ -26,7 +28,7 @@ impl RecvQueue {
     /// where they are posted.
     pub(crate) fn new(owner: Owner, pd: PdId, depth: usize, max_sge: usize) -> (RecvPoster, Self) {
         let (poster, ring) = entry::ring(depth, max_sge);
-        (poster, Self { owner, pd, ring, claimed: None })
+        (poster, Self { owner, pd, ring, done: 0, claimed: None })
     }
 
     /// An empty queue that takes one receive at a time from a shared queue, whose keys are those of `pd`.
@@ -63,15 +65,33 @@ impl RecvQueue {
 
     /// The receive that takes the next message.
     pub(crate) fn head(&self) -> Option<Rqe<'_>> {
-        self.ring.get(0).map(Rqe)
+        self.ring.get(self.done).map(Rqe)
     }
 
-    /// Completes the oldest receive.
+    /// Completes the oldest receive. The place of one from a shared queue is free at once.
     pub(crate) fn complete(&mut self, done: Received, out: &mut Completions) {
-        if let Some(rqe) = self.head() {
+        let Some(rqe) = self.head() else { return };
+        if self.claimed.is_some() {
             out.push(done.completion(self.owner, rqe.id()));
             self.ring.pop();
+        } else {
+            rqe.end(done);
+            self.done += 1;
         }
+    }
+
+    /// Whether completions are to be taken.
+    pub(crate) const fn has_completions(&self) -> bool {
+        self.done > 0
+    }
+
+    /// Removes the oldest completion.
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        let rqe = self.ring.get(0).map(Rqe).filter(|_| self.has_completions())?;
+        let completion = rqe.outcome().completion(self.owner, rqe.id());
+        self.done -= 1;
+        self.ring.pop();
+        Some(completion)
     }
 
     /// Completes everything as flushed, in order, with what was posted meanwhile.
@@ -84,7 +104,7 @@ impl RecvQueue {
 }
 
 /// How a receive ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Received {
     /// Status.
     pub status: WcStatus,

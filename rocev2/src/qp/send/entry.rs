@@ -22,6 +22,7 @@ const SILENT: u64 = 1 << 10;
 const COUNT_SHIFT: u32 = 16;
 const EXECUTED: u64 = 1 << 24;
 const FAULT_SHIFT: u32 = 25;
+const STATUS_SHIFT: u32 = 28;
 const KEY_SHIFT: u32 = 32;
 
 /// The operations, in the low byte of [`HEAD`].
@@ -250,6 +251,16 @@ impl<'a> Wqe<'a> {
         let index = FAULTS.iter().position(|fault| *fault == status);
         debug_assert!(index.is_some(), "{status:?} is no local error");
         self.0.mark(HEAD, (index.unwrap_or_default() as u64 + 1) << FAULT_SHIFT);
+    }
+
+    /// The outcome, once it has ended.
+    pub(crate) fn status(self) -> WcStatus {
+        WcStatus::from_code((self.word(HEAD) >> STATUS_SHIFT) & 0xf)
+    }
+
+    /// Notes the outcome.
+    pub(crate) fn set_status(self, status: WcStatus) {
+        self.0.mark(HEAD, status.code() << STATUS_SHIFT);
     }
 
     /// A request that touches only our own keys has taken effect, and must not take effect again.

@@ -45,8 +45,10 @@ pub(crate) struct SendQueue {
     ring: WorkRing,
     /// Entries ever seen by [`Self::next_window_request`].
     scanned: u32,
-    /// The oldest entries of the ring that have succeeded, and wait for the copies of a READ; and the first
-    /// PSN of the oldest.
+    /// The oldest entries of the ring that have ended, and whose completions are to be taken.
+    done: usize,
+    /// The entries behind them that have succeeded, and wait for the copies of a READ; and the first PSN
+    /// of the oldest.
     parked: usize,
     parked_at: Psn,
     /// Bytes of a full packet, as a power of two.
@@ -76,6 +78,7 @@ impl SendQueue {
             owner,
             ring,
             scanned: 0,
+            done: 0,
             parked: 0,
             parked_at: Psn::default(),
             pmtu_shift: 0,
@@ -129,7 +132,7 @@ impl SendQueue {
 
     /// The request with `index` older ones that have not succeeded.
     fn wqe(&self, index: usize) -> Option<Wqe<'_>> {
-        self.ring.get(self.parked + index).map(Wqe)
+        self.ring.get(self.done + self.parked + index).map(Wqe)
     }
 
     fn oldest(&self) -> Option<Wqe<'_>> {
@@ -343,11 +346,24 @@ impl SendQueue {
 
     /// Ends the oldest entry of the ring. A mapping that was never made releases its region.
     fn end(&mut self, status: WcStatus, out: &mut Completions) {
-        let Some(wqe) = self.ring.get(0).map(Wqe) else { return };
+        let Some(wqe) = self.ring.get(self.done).map(Wqe) else { return };
         if let (SendOp::FastRegister { key, mapping }, false) = (wqe.op(), wqe.executed()) {
             out.release(Released { key, region: mapping.region });
         }
-        out.push(Completion {
+        wqe.set_status(status);
+        self.done += 1;
+    }
+
+    /// Whether completions are to be taken.
+    pub(crate) const fn has_completions(&self) -> bool {
+        self.done > 0
+    }
+
+    /// Removes the oldest completion.
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        let wqe = self.ring.get(0).map(Wqe).filter(|_| self.has_completions())?;
+        let status = wqe.status();
+        let completion = Completion {
             owner: Owner::Qp(self.owner),
             id: wqe.id(),
             kind: wqe.kind(),
@@ -356,8 +372,10 @@ impl SendQueue {
             solicited: false,
             // An error always produces a completion (10.7.3.1).
             silent: wqe.silent() && status == WcStatus::Success,
-        });
+        };
+        self.done -= 1;
         self.ring.pop();
+        Some(completion)
     }
 
     /// Whether a READ has its data and is not complete, as a copy of its request may be in the network. A
@@ -375,7 +393,7 @@ impl SendQueue {
     pub(crate) fn unpark(&mut self, now: Instant, out: &mut Completions) {
         self.copies.overtaken(self.known_end());
         self.copies.expire(now);
-        while let Some(wqe) = self.ring.get(0).map(Wqe).filter(|_| self.parks()) {
+        while let Some(wqe) = self.ring.get(self.done).map(Wqe).filter(|_| self.parks()) {
             let end = self.parked_at.add(self.packets(wqe));
             if self.copies.before(end) {
                 return;

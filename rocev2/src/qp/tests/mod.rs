@@ -97,8 +97,7 @@ impl Node {
             recv_sge: 16,
             srq: None,
         };
-        let mut out = Completions::default();
-        out.reserve(128);
+        let out = Completions::default();
         let (qp, posters) =
             Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
         let memory = Bytes(vec![vec![0; bytes]]);
@@ -165,7 +164,7 @@ impl Node {
     }
 
     fn collect(&mut self) {
-        while let Some(completion) = self.out.pop() {
+        while let Some(completion) = self.qp.pop_completion() {
             self.done.push(completion);
         }
     }

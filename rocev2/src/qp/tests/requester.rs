@@ -230,39 +230,50 @@ fn the_room_of_completions_is_known_before() {
     let mut out = Completions::new(10);
     let sizes = [size_of::<Completion>(), size_of::<Released>()];
     for requests in [1, 64, 1, 8192, 3, 8192, 8192] {
-        let (before, told) = (out.capacity(), out.room_bytes(requests));
-        out.reserve(requests);
-        let after = out.capacity();
-        let taken = |before, after, size| if after == before { 0 } else { after * size };
-        let taken = taken(before.0, after.0, sizes[0]) + taken(before.1, after.1, sizes[1]);
-        assert!(taken <= told, "{taken} bytes of {told}");
+        for [receives, requests] in [[requests, 0], [0, requests]] {
+            let (before, told) = (out.capacity(), out.room_bytes(receives, requests));
+            out.reserve(receives);
+            out.reserve_mappings(requests);
+            let after = out.capacity();
+            let taken = |before, after, size| if after == before { 0 } else { after * size };
+            let taken = taken(before.0, after.0, sizes[0]) + taken(before.1, after.1, sizes[1]);
+            assert!(taken <= told, "{taken} bytes of {told}");
+        }
     }
     // Nothing grows by what was returned, however often.
     let full = out.capacity();
     for _ in 0..3 {
         out.unreserve(8192);
-        assert_eq!(out.room_bytes(8192), 0);
+        out.unreserve_mappings(8192);
+        assert_eq!(out.room_bytes(8192, 8192), 0);
         out.reserve(8192);
+        out.reserve_mappings(8192);
     }
     assert_eq!(out.capacity(), full);
 }
 
+/// A completion stays in its place until it is taken: only then is there room for another request.
 #[test]
-fn err_07_completions_have_room_for_a_queue_that_is_filled_twice() {
+fn err_07_completions_take_no_room_but_that_of_their_requests() {
     let mut out = Completions::default();
-    out.reserve(64);
-    let room = out.capacity();
-    let (mut poster, mut sq) = SendQueue::new(0, 64, 1);
-    for _ in 0..2 {
-        for id in 0..64 {
-            let op = SendOp::Send;
-            let sgl = SgList::new();
-            let wr = SendWr { id, op, sgl, solicited: false, read_fence: false, silent: false };
-            poster.post(wr).unwrap();
-        }
+    let (mut poster, mut sq) = SendQueue::new(7, 64, 1);
+    let wr = |id| {
+        let sgl = SgList::new();
+        SendWr { id, op: SendOp::Send, sgl, solicited: false, read_fence: false, silent: true }
+    };
+    for round in 0..3 {
+        (0..64).for_each(|id| poster.post(wr(round * 64 + id)).unwrap());
         sq.flush(&mut out);
+        assert_eq!(poster.post(wr(0)), Err(PostError::QueueFull));
+        for id in 0..64 {
+            assert!(sq.has_completions());
+            let done = sq.pop_completion().unwrap();
+            assert_eq!((done.id, done.status), (round * 64 + id, WcStatus::Flushed));
+            assert!(!done.silent && done.owner == Owner::Qp(7));
+        }
+        assert!(!sq.has_completions() && sq.pop_completion().is_none());
     }
-    assert_eq!(out.capacity(), room);
+    assert_eq!(out.capacity(), (0, 0));
 }
 
 /// A response to node 0's READ.
