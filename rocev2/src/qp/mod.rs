@@ -252,7 +252,7 @@ impl Qp {
 
     /// Connects the QP to a peer and moves it to RTS, once in its life.
     pub(crate) fn connect(&mut self, peer: PeerQp) {
-        self.sq.start_at(peer.send_psn, peer.pmtu);
+        self.sq.start_at(peer.send_psn, peer.pmtu, peer.outbound_reads.into());
         self.requester.connect(&peer);
         self.sq.reserve_early(self.requester.window_packets());
         self.completer.connect(&peer);

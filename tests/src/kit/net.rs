@@ -7,7 +7,7 @@ use super::wire::Wire;
 use super::{LIMITS, PATIENCE, PORT};
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 use driver::{Provider, ProviderConfig};
-use ndk_consumer::{Adapter, Listener, Opener, Qp, QpConfig};
+use ndk_consumer::{Adapter, Connector, Listener, Opener, Qp, QpConfig};
 use netadapter_glue::Edge;
 use netadapter_glue::memory::{MemoryConfig, pair};
 use rocev2::env::Duration;
@@ -168,6 +168,18 @@ impl Net {
     /// Connects two QPs by a port of their own.
     pub fn connect_qps_at(&self, port: u16, client: &Arc<Qp>, server: &Arc<Qp>) -> Connected {
         let listener = self.adapters[1].listen(self.at(1, port)).unwrap();
+        let [active, passive] = self.connect_qps_by(&listener, port, client, server);
+        Connected { active, passive, listener }
+    }
+
+    /// Connects two QPs by a listener on this port.
+    pub fn connect_qps_by(
+        &self,
+        listener: &Arc<Listener>,
+        port: u16,
+        client: &Arc<Qp>,
+        server: &Arc<Qp>,
+    ) -> [Connector; 2] {
         let active = self.adapters[0].create_connector().unwrap();
         let request = active.connect(client, self.at(0, 0), self.at(1, port), LIMITS, b"caller");
         let passive = listener.next(PATIENCE).expect("a connect event");
@@ -175,7 +187,7 @@ impl Net {
         request.wait().unwrap();
         active.complete_connect().wait().unwrap();
         accept.wait().unwrap();
-        Connected { active, passive, listener }
+        [active, passive]
     }
 }
 

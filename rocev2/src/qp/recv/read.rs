@@ -8,7 +8,8 @@ use crate::psn::{Msn, Psn};
 use crate::qp::work::MAX_READS;
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
-use heapless::{Deque, Vec};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// A READ request that was accepted.
 #[derive(Clone, Copy, Debug)]
@@ -49,19 +50,27 @@ pub(crate) struct Revoked {
 #[derive(Debug)]
 pub(crate) struct ReadResponder {
     depth: usize,
-    records: Deque<Record, MAX_READS>,
-    replies: Vec<Reply, MAX_READS>,
+    /// At most `depth`.
+    records: VecDeque<Record>,
+    /// At most twice as many, and no more than [`MAX_READS`].
+    replies: Vec<Reply>,
 }
 
 impl ReadResponder {
     /// No resources until [`Self::connect`].
     pub(crate) const fn new() -> Self {
-        Self { depth: 0, records: Deque::new(), replies: Vec::new() }
+        Self { depth: 0, records: VecDeque::new(), replies: Vec::new() }
     }
 
-    /// Sets the number of READs that the peer may have in flight.
+    /// Sets the number of READs that the peer may have in flight, and takes the memory for them.
     pub(crate) fn connect(&mut self, inbound: u8) {
         self.depth = usize::from(inbound).min(MAX_READS);
+        self.records.reserve_exact(self.depth);
+        self.replies.reserve_exact(self.replies_max());
+    }
+
+    fn replies_max(&self) -> usize {
+        (2 * self.depth).min(MAX_READS)
     }
 
     /// Whether the connection allows READs of the peer at all.
@@ -94,18 +103,21 @@ impl ReadResponder {
         target: Option<Target>,
         msn: Msn,
     ) {
-        while self.records.len() >= self.depth.max(1) {
+        if self.depth == 0 {
+            return;
+        }
+        while self.records.len() >= self.depth {
             self.records.pop_front();
         }
         let oldest = self.records.front().map(|record| record.first);
         self.replies.retain(|reply| oldest.is_some_and(|oldest| reply.first.since(oldest) >= 0));
-        if self.replies.is_full() {
+        if self.replies.len() >= self.replies_max() {
             self.replies.remove(0);
         }
         let record = Record { first, packets, reth, msn };
         let reply = record.reply(first, reth, target, false, packets);
-        let kept = self.records.push_back(record).is_ok() && self.replies.push(reply).is_ok();
-        debug_assert!(kept, "room was made");
+        self.records.push_back(record);
+        self.replies.push(reply);
     }
 
     /// Handles a duplicate READ request: its response is sent again from the memory as it is now, or a NAK
@@ -189,11 +201,12 @@ impl ReadResponder {
     /// one. Each READ in flight has at most two, its response and a part of it again, so duplicates cannot
     /// make more owed.
     fn insert(&mut self, reply: Reply) -> bool {
-        if self.replies.len() >= 2 * self.depth {
+        if self.replies.len() >= self.replies_max() {
             return false;
         }
         let place = self.replies.iter().position(|other| other.next.since(reply.next) > 0);
-        self.replies.insert(place.unwrap_or(self.replies.len()), reply).is_ok()
+        self.replies.insert(place.unwrap_or(self.replies.len()), reply);
+        true
     }
 }
 

@@ -102,11 +102,13 @@ impl SendQueue {
         self.owner = owner;
     }
 
-    /// Sets the PSN of the first packet, which REQ or REP named, and the size of a packet.
-    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu) {
+    /// Sets the PSN of the first packet, which REQ or REP named, the size of a packet, and the number of READs
+    /// in flight.
+    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu, reads: usize) {
         (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
         self.pmtu_shift = pmtu.bytes().trailing_zeros();
         self.scoreboard.clear(psn);
+        self.copies.reserve(reads);
     }
 
     /// Takes note of what was posted. Returns whether there are new requests.

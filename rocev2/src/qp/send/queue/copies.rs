@@ -16,9 +16,8 @@
 
 use crate::env::{Duration, Instant};
 use crate::psn::Psn;
-use crate::qp::work::MAX_READS;
 use crate::wire::Place;
-use heapless::Vec;
+use alloc::vec::Vec;
 
 /// A later packet overtakes an earlier one by no more.
 const OVERTAKEN: Duration = Duration::from_millis(10);
@@ -53,11 +52,16 @@ struct Entry {
 
 /// The READs of one QP that have copies: at most as many as may be in flight; more are merged into one.
 #[derive(Debug, Default)]
-pub(super) struct Copies(Vec<Entry, MAX_READS>);
+pub(super) struct Copies(Vec<Entry>);
 
 impl Copies {
     pub(super) const fn new() -> Self {
         Self(Vec::new())
+    }
+
+    /// Takes the memory for `reads` READs in flight, once.
+    pub(super) fn reserve(&mut self, reads: usize) {
+        self.0.reserve_exact(reads);
     }
 
     pub(super) fn clear(&mut self) {
@@ -68,10 +72,10 @@ impl Copies {
     pub(super) fn sent(&mut self, again: Again) {
         if let Some(entry) = self.0.iter_mut().find(|entry| entry.overlaps(&again)) {
             entry.merge(&again);
-        } else if let Err(entry) = self.0.push(Entry { again, copies: 2, responses: 0 })
-            && let Some(last) = self.0.last_mut()
-        {
-            last.merge(&entry.again);
+        } else if self.0.len() < self.0.capacity() {
+            self.0.push(Entry { again, copies: 2, responses: 0 });
+        } else if let Some(last) = self.0.last_mut() {
+            last.merge(&again);
         }
     }
 
@@ -148,6 +152,12 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    fn copies() -> Copies {
+        let mut copies = Copies::new();
+        copies.reserve(16);
+        copies
+    }
+
     fn again(from: u32, end: u32) -> Again {
         let until = Instant::from_nanos(100);
         let (from, end) = (Psn::new(from), Psn::new(end));
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn each_copy_is_answered_once() {
-        let mut copies = Copies::new();
+        let mut copies = copies();
         copies.sent(again(0xff_fffe, 3));
         copies.sent(again(0xff_fffe, 3));
         for (n, in_vain) in [(1, false), (2, true), (3, false)] {
@@ -170,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_copy_lives_for_its_time() {
-        let mut copies = Copies::new();
+        let mut copies = copies();
         copies.sent(again(5, 6));
         let until = copies.deadline().unwrap();
         copies.expire(until - Duration::from_nanos(1));
@@ -183,7 +193,7 @@ mod tests {
     /// reorders once a packet that left behind it has its response.
     #[test]
     fn an_answer_to_something_newer_ends_the_wait() {
-        let mut copies = Copies::new();
+        let mut copies = copies();
         let until = Instant::from_nanos(0) + Duration::from_secs(1);
         copies.sent(Again { until, behind: Psn::new(9), ..again(5, 6) });
         copies.overtaken(Psn::new(9));
@@ -200,7 +210,7 @@ mod tests {
             (false, true, 8, Place::Last),
         ] {
             for executed in [true, false] {
-                let mut copies = Copies::new();
+                let mut copies = copies();
                 copies.sent(Again { executed, begins, ends, ..again(5, 9) });
                 assert!(!copies.response_came(Psn::new(6), Place::Middle));
                 assert!(copies.before(Psn::new(9)), "the first answer");
@@ -212,7 +222,7 @@ mod tests {
 
     #[test]
     fn too_many_are_one() {
-        let mut copies = Copies::new();
+        let mut copies = copies();
         for n in 0..100 {
             copies.sent(again(10 * n, 10 * n + 1));
         }
