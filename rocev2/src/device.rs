@@ -11,9 +11,8 @@ use crate::mr::MrTable;
 use crate::path::{Path, PathIndex, PathNews, Paths, Source};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
-    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, PostError, Posters, Qp,
-    QpConfig, QpState, RecvPoster, RecvWr, ReorderPool, SendOp, SendPoster, SendWr, Sge, Shared,
-    Srqs, Window,
+    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp, QpConfig,
+    QpState, ReorderPool, Shared, Srqs, Window,
 };
 use crate::timer::Timers;
 use crate::wire::mad::GSI_QKEY;
@@ -27,6 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use mad_limiter::MadLimiter;
+use turns::Sender;
 
 pub use opening::Opening;
 
@@ -35,8 +35,10 @@ mod mad_limiter;
 mod memory;
 mod opening;
 mod paths;
+mod posts;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 /// The configuration of a device.
 #[derive(Clone, Debug)]
@@ -145,18 +147,6 @@ struct QpSlot {
     /// Its failure was reported.
     failed: bool,
 }
-
-/// A turn to send.
-struct Sender {
-    slot: usize,
-    units: usize,
-    bytes: usize,
-}
-
-/// A turn to send: units and bytes, at most. A long one costs less for each packet, and makes the others
-/// wait.
-const TURN_UNITS: usize = 32;
-const TURN_BYTES: usize = 16 << 10;
 
 /// A software RDMA NIC without clock, memory or wire.
 ///
@@ -393,73 +383,6 @@ impl Device {
         find(&mut self.qps, slot, qpn)?.qp.rate(now)
     }
 
-    /// Queues an initiator request.
-    ///
-    /// # Errors
-    /// [`PostError`]: nothing was queued. [`PostError::PosterTaken`] after [`Self::take_send_poster`].
-    pub fn post_send<S: IntoIterator<Item = Sge>>(
-        &mut self,
-        qpn: Qpn,
-        wr: SendWr<S>,
-    ) -> Result<(), PostError> {
-        let slot = self.slot_index(qpn);
-        let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
-        entry.qp.admits(&wr)?;
-        entry.posters.send.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
-        self.ring_doorbell(qpn);
-        Ok(())
-    }
-
-    /// Takes the end where initiator requests are posted, for another thread; `None` where there is no such
-    /// QP, or it was taken before. There nothing is refused for the state of the QP: one that is not connected
-    /// keeps the request until it is, and a READ on a connection without READs fails the QP.
-    pub fn take_send_poster(&mut self, qpn: Qpn) -> Option<SendPoster> {
-        let slot = self.slot_index(qpn);
-        find(&mut self.qps, slot, qpn)?.posters.send.take()
-    }
-
-    /// Takes the end where receives are posted, for another thread; `None` where there is no such QP, it was
-    /// taken before, or the QP takes its receives from a shared queue. A message finds a receive as soon as it
-    /// is posted; [`Self::ring_doorbell`] matters only to a QP in the error state, which flushes it.
-    pub fn take_recv_poster(&mut self, qpn: Qpn) -> Option<RecvPoster> {
-        let slot = self.slot_index(qpn);
-        find(&mut self.qps, slot, qpn)?.posters.recv.take()
-    }
-
-    /// Takes note of what was posted to a [`SendPoster`] or [`RecvPoster`] before.
-    pub fn ring_doorbell(&mut self, qpn: Qpn) {
-        let slot = self.slot_index(qpn);
-        if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            entry.qp.ring_doorbell(&mut self.completions);
-            self.touch(slot);
-        }
-    }
-
-    /// The next posted request that binds or may end a window; each comes out once, unless it ends before.
-    pub fn next_window_request(&mut self, qpn: Qpn) -> Option<SendOp> {
-        let slot = self.slot_index(qpn);
-        find(&mut self.qps, slot, qpn)?.qp.next_window_request()
-    }
-
-    /// Queues a receive.
-    ///
-    /// # Errors
-    /// [`PostError`]: nothing was queued. [`PostError::PosterTaken`] after [`Self::take_recv_poster`].
-    pub fn post_recv<S: IntoIterator<Item = Sge>>(
-        &mut self,
-        qpn: Qpn,
-        wr: RecvWr<S>,
-    ) -> Result<(), PostError> {
-        let slot = self.slot_index(qpn);
-        let entry = find(&mut self.qps, slot, qpn).ok_or(PostError::UnknownQp)?;
-        if entry.qp.srq().is_some() {
-            return Err(PostError::SharedReceives);
-        }
-        entry.posters.recv.as_mut().ok_or(PostError::PosterTaken)?.post(wr)?;
-        self.ring_doorbell(qpn);
-        Ok(())
-    }
-
     // ---- packets ------------------------------------------------------------------------------
 
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
@@ -662,21 +585,6 @@ impl Device {
         None
     }
 
-    /// The queue pair whose turn it is, or the next one.
-    fn next_sender(&mut self) -> Option<Sender> {
-        self.sender.take().or_else(|| {
-            let slot = self.ready.pop_front()?;
-            Some(Sender { slot, units: TURN_UNITS, bytes: TURN_BYTES })
-        })
-    }
-
-    fn end_turn(&mut self, slot: usize) {
-        if let Some(entry) = self.qps[slot].as_deref_mut() {
-            entry.scheduled = false;
-        }
-        self.touch(slot);
-    }
-
     fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
         let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
         // Where the path is not in use, this is a reply to an unknown peer, and goes back to where the
@@ -816,61 +724,6 @@ impl Device {
         entry.path = path;
         if let Some(path) = path {
             self.paths.retain(path);
-        }
-    }
-
-    /// Notes that something happened to a QP.
-    fn touch(&mut self, slot: usize) {
-        if let Some(entry) = self.qps[slot].as_deref_mut()
-            && !core::mem::replace(&mut entry.touched, true)
-        {
-            self.touched.push(slot);
-        }
-    }
-
-    /// Completes a burst of calls into QPs.
-    fn settle(&mut self) {
-        if self.touched.is_empty() {
-            return;
-        }
-        let mut touched = core::mem::take(&mut self.touched);
-        touched.drain(..).for_each(|slot| self.settle_one(slot));
-        self.touched = touched;
-    }
-
-    /// Reports the failure of a QP, keeps its deadline, passes on the response to a probe, and lets it send.
-    fn settle_one(&mut self, slot: usize) {
-        let Some(entry) = self.qps[slot].as_deref_mut() else { return };
-        entry.touched = false;
-        if entry.qp.has_completions() && !core::mem::replace(&mut entry.finished, true) {
-            self.finished.push_back(slot);
-        }
-        if !entry.failed
-            && let Some(failure) = entry.qp.failure()
-        {
-            entry.failed = true;
-            let (qpn, conn) = (entry.qp.qpn(), entry.conn);
-            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
-            self.events.push_back(Event::QpFailed { qpn, conn, failure });
-        }
-        if let Some(deadline) = entry.qp.deadline() {
-            self.timers.arm(slot, deadline);
-        }
-        if entry.qp.take_probe_answer()
-            && let Some(conn) = entry.conn
-        {
-            self.cm.peer_answered(conn);
-        }
-        self.schedule(slot);
-    }
-
-    fn schedule(&mut self, slot: usize) {
-        if let Some(entry) = self.qps[slot].as_deref_mut()
-            && !entry.scheduled
-            && entry.qp.ready()
-        {
-            entry.scheduled = true;
-            self.ready.push_back(slot);
         }
     }
 

@@ -344,7 +344,9 @@ list! {
         "u64::from(reth.len) <= left && " => "",
         "a duplicate READ asks for no more than the first";
     ReadsAreOwedWithoutBound "qp/recv/read.rs":
-        "if self.replies.len() >= 2 * self.depth {" => "if self.replies.is_full() {",
+        "if self.replies.len() >= self.replies_max() {
+            return false;" => "if self.replies.len() >= MAX_READS {
+            return false;",
         "duplicates make no more responses owed than two per READ";
     AnswersAreOutOfOrder "qp/recv/read.rs":
         "other.next.since(reply.next) > 0" => "other.next.since(reply.next) < 0",

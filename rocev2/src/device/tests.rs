@@ -6,7 +6,7 @@ use crate::env::{Duration, RegionId};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::qp::tests::Bytes;
-use crate::qp::{SendOp, SgList, Sge, WcStatus};
+use crate::qp::{PostError, RecvWr, SendOp, SendWr, SgList, Sge, WcStatus};
 use crate::wire::{Mac, parse_unit};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;

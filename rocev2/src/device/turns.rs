@@ -1,0 +1,87 @@
+//! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
+
+use super::{Device, Event};
+
+/// A turn to send.
+pub(super) struct Sender {
+    pub(super) slot: usize,
+    pub(super) units: usize,
+    pub(super) bytes: usize,
+}
+
+/// A turn to send: units and bytes, at most. A long one costs less for each packet, and makes the others
+/// wait.
+const TURN_UNITS: usize = 32;
+const TURN_BYTES: usize = 16 << 10;
+
+impl Device {
+    /// The queue pair whose turn it is, or the next one.
+    pub(super) fn next_sender(&mut self) -> Option<Sender> {
+        self.sender.take().or_else(|| {
+            let slot = self.ready.pop_front()?;
+            Some(Sender { slot, units: TURN_UNITS, bytes: TURN_BYTES })
+        })
+    }
+
+    pub(super) fn end_turn(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_deref_mut() {
+            entry.scheduled = false;
+        }
+        self.touch(slot);
+    }
+
+    /// Notes that something happened to a QP.
+    pub(super) fn touch(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_deref_mut()
+            && !core::mem::replace(&mut entry.touched, true)
+        {
+            self.touched.push(slot);
+        }
+    }
+
+    /// Completes a burst of calls into QPs.
+    pub(super) fn settle(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        let mut touched = core::mem::take(&mut self.touched);
+        touched.drain(..).for_each(|slot| self.settle_one(slot));
+        self.touched = touched;
+    }
+
+    /// Reports the failure of a QP, keeps its deadline, passes on the response to a probe, and lets it send.
+    pub(super) fn settle_one(&mut self, slot: usize) {
+        let Some(entry) = self.qps[slot].as_deref_mut() else { return };
+        entry.touched = false;
+        if entry.qp.has_completions() && !core::mem::replace(&mut entry.finished, true) {
+            self.finished.push_back(slot);
+        }
+        if !entry.failed
+            && let Some(failure) = entry.qp.failure()
+        {
+            entry.failed = true;
+            let (qpn, conn) = (entry.qp.qpn(), entry.conn);
+            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
+            self.events.push_back(Event::QpFailed { qpn, conn, failure });
+        }
+        if let Some(deadline) = entry.qp.deadline() {
+            self.timers.arm(slot, deadline);
+        }
+        if entry.qp.take_probe_answer()
+            && let Some(conn) = entry.conn
+        {
+            self.cm.peer_answered(conn);
+        }
+        self.schedule(slot);
+    }
+
+    pub(super) fn schedule(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_deref_mut()
+            && !entry.scheduled
+            && entry.qp.ready()
+        {
+            entry.scheduled = true;
+            self.ready.push_back(slot);
+        }
+    }
+}
