@@ -312,12 +312,17 @@ pub(crate) struct Job {
 impl Job {
     /// The exit status and what it printed.
     pub(crate) fn wait(&self) -> (i32, String) {
+        self.ended().unwrap_or_else(|log| panic!("{log}"))
+    }
+
+    /// The same. An error is what a job without end printed.
+    pub(crate) fn ended(&self) -> Result<(i32, String), String> {
         let ended = within(PATIENCE, || fs::read_to_string(&self.status).ok());
         let log = read(&self.log);
-        let Some(status) = ended else {
-            panic!("in the guest, without end: {}\n{log}", self.script)
-        };
-        (status.trim().parse().expect("a status is a number"), log)
+        match ended {
+            Some(status) => Ok((status.trim().parse().expect("a status is a number"), log)),
+            None => Err(format!("in the guest, without end: {}\n{log}", self.script)),
+        }
     }
 
     /// What it has printed so far.
