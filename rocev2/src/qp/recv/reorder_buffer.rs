@@ -291,7 +291,9 @@ mod tests {
 
     #[test]
     fn a_pool_without_memory_takes_nothing() {
-        for bytes in [0, usize::MAX / 2] {
+        // Miri ends where memory is refused.
+        let refused = if cfg!(miri) { 0 } else { usize::MAX / 2 };
+        for bytes in [0, refused] {
             let mut pool = ReorderPool::new(bytes, PMTU);
             assert_eq!(Queue::new().insert(1, &mut pool), Insertion::NoRoom);
         }
