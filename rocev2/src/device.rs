@@ -287,8 +287,7 @@ impl Device {
         let tally = Tally::new(Arc::clone(&self.counters));
         let (qp, posters) =
             Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
-        let (send_depth, _) = qp.depths();
-        self.completions.reserve_mappings(send_depth);
+        self.completions.reserve_mappings(qp.send_depth());
         self.qps[slot] = Some(Box::new(QpSlot {
             qp,
             posters,
@@ -320,7 +319,7 @@ impl Device {
         self.flush_qp(qpn);
         self.settle();
         let Some((slot, entry)) = self.slot(qpn) else { return };
-        let (send_depth, _) = entry.qp.depths();
+        let send_depth = entry.qp.send_depth();
         let (srq, path) = (entry.qp.srq(), entry.path);
         if let Some(path) = path {
             self.paths.release(path);

@@ -148,7 +148,7 @@ pub(crate) struct Qp {
     pd: PdId,
     state: QpState,
     peer: Option<PeerQp>,
-    depths: (usize, usize),
+    send_depth: usize,
     srq: Option<SrqId>,
     sq: SendQueue,
     rq: RecvQueue,
@@ -178,13 +178,13 @@ impl Qp {
         tally: Tally,
     ) -> (Self, Posters) {
         let owner = Owner::Qp(config.owner);
-        let (recv_depth, recv, rq) = if config.srq.is_some() {
+        let (recv, rq) = if config.srq.is_some() {
             // Only the receive of the message that is arriving.
-            (1, None, RecvQueue::of_shared(owner, recv_pd))
+            (None, RecvQueue::of_shared(owner, recv_pd))
         } else {
             let (depth, max_sge) = (config.recv_depth, config.recv_sge);
             let (recv, rq) = RecvQueue::new(owner, recv_pd, depth, max_sge);
-            (depth, Some(recv), rq)
+            (Some(recv), rq)
         };
         let (send, sq) = SendQueue::new(config.owner, config.send_depth, config.send_sge);
         let qp = Self {
@@ -192,7 +192,7 @@ impl Qp {
             pd: config.pd,
             state: QpState::Init,
             peer: None,
-            depths: (config.send_depth, recv_depth),
+            send_depth: config.send_depth,
             srq: config.srq,
             sq,
             rq,
@@ -245,9 +245,9 @@ impl Qp {
         self.srq
     }
 
-    /// Depths of send and receive queue.
-    pub(crate) const fn depths(&self) -> (usize, usize) {
-        self.depths
+    /// Initiator requests outstanding, at most.
+    pub(crate) const fn send_depth(&self) -> usize {
+        self.send_depth
     }
 
     /// Connects the QP to a peer and moves it to RTS, once in its life.

@@ -96,13 +96,18 @@ const V4_ID: [Table; 2] = [changes(23), changes(22)];
 const V6_LENGTH: [Table; 2] = [changes(43), changes(42)];
 
 /// The changes of a CRC by a byte with `behind` bytes behind it.
-const fn changes(behind: usize) -> Table {
+const fn changes(behind: i32) -> Table {
+    moved(behind + 1)
+}
+
+/// The changes of a CRC, each after so many bytes of zero; before them, if negative.
+const fn moved(zeros: i32) -> Table {
     let mut table = [0; 256];
     let mut value = 0;
     while value < table.len() {
         let (mut crc, mut n) = (value as u32, 0);
-        while n <= behind {
-            crc = over_zero(crc);
+        while n < zeros.unsigned_abs() {
+            crc = if zeros > 0 { over_zero(crc) } else { back_over_zero(crc) };
             n += 1;
         }
         table[value] = crc;
@@ -116,20 +121,7 @@ const BTH_CONGESTION: usize = 4;
 
 /// The changes that the CRC before the BTH needs for each change of [`BTH_CONGESTION`], so that this byte need
 /// not be masked where it is.
-const BEFORE_CONGESTION: Table = {
-    let mut table = [0; 256];
-    let mut value = 0;
-    while value < table.len() {
-        let (mut crc, mut n) = (value as u32, 0);
-        while n < BTH_CONGESTION {
-            crc = back_over_zero(crc);
-            n += 1;
-        }
-        table[value] = crc;
-        value += 1;
-    }
-    table
-};
+const BEFORE_CONGESTION: Table = moved(-(BTH_CONGESTION as i32));
 
 /// The CRC-32 polynomial of Ethernet, bits reversed.
 const POLYNOMIAL: u32 = 0xedb8_8320;
