@@ -15,7 +15,8 @@ use std::process::Command;
 
 /// Who may import whom: each package with the packages of this repository that it may name.
 const RULES: &[(&str, &[&str])] = &[
-    ("rocev2", &[]),
+    ("rocev2-crc", &[]),
+    ("rocev2", &["rocev2-crc"]),
     ("netadapter-glue", &[]),
     ("driver", &["rocev2", "netadapter-glue"]),
     ("ndis-driver", &["driver", "rocev2", "netadapter-glue"]),

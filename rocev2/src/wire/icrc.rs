@@ -5,7 +5,7 @@
 //! identification of each packet are added by table.
 
 use super::bth::Bth;
-use crc32fast::Hasher;
+use rocev2_crc::{POLYNOMIAL, extend};
 
 /// The ICRC of a packet up to its UDP header, for the bytes that follow.
 ///
@@ -73,13 +73,6 @@ impl IcrcSeed {
     }
 }
 
-/// The CRC of what `crc` is the CRC of, and `bytes` behind it.
-fn extend(crc: u32, bytes: &[u8]) -> u32 {
-    let mut hasher = Hasher::new_with_initial(crc);
-    hasher.update(bytes);
-    hasher.finalize()
-}
-
 /// The change of a CRC by a change of two bytes, whose tables these are.
 fn add(tables: &[Table; 2], change: u16) -> u32 {
     let [high, low] = change.to_be_bytes();
@@ -122,9 +115,6 @@ const BTH_CONGESTION: usize = 4;
 /// The changes that the CRC before the BTH needs for each change of [`BTH_CONGESTION`], so that this byte need
 /// not be masked where it is.
 const BEFORE_CONGESTION: Table = moved(-(BTH_CONGESTION as i32));
-
-/// The CRC-32 polynomial of Ethernet, bits reversed.
-const POLYNOMIAL: u32 = 0xedb8_8320;
 
 /// A change of the CRC, after one more byte of zero.
 const fn over_zero(crc: u32) -> u32 {

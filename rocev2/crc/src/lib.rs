@@ -1,0 +1,114 @@
+//! CRC-32 for packets, by the fastest way that the processor has.
+//!
+//! The polynomial is Ethernet's. [`extend`] goes on from any CRC, so what many packets have in common is computed
+//! once.
+#![doc = include_str!("../README.md")]
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+#[cfg(target_arch = "x86_64")]
+mod clmul;
+#[cfg(test)]
+mod tests;
+
+use core::hint::black_box;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use crc32fast::Hasher;
+
+/// The polynomial, bits reversed, without its highest power.
+pub const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// The CRC of what `crc` is the CRC of, and `bytes` behind it. The CRC of nothing is 0.
+#[inline]
+#[allow(unsafe_code, reason = "the instructions are not on every processor")]
+pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if CHOSEN.load(Relaxed) == Way::Clmul as u8 && (clmul::LEN_MIN..LONG).contains(&bytes.len()) {
+        // SAFETY: this way is chosen only where the processor has the instructions.
+        return unsafe { clmul::extend(crc, bytes) };
+    }
+    Way::current().extend(crc, bytes)
+}
+
+/// Times both ways, which takes less than a millisecond, and uses the faster from here on. `clock` counts
+/// nanoseconds.
+///
+/// Without it the processor's own word decides; an emulator's processor may have an instruction that takes
+/// longer than what it replaces.
+pub fn choose(clock: &mut dyn FnMut() -> u64) {
+    let detected = Way::detect();
+    let faster = [detected, Way::Library].into_iter().min_by_key(|way| way.time(clock));
+    CHOSEN.store(faster.unwrap_or(detected) as u8, Relaxed);
+}
+
+/// From here on wide vectors are faster, where they may be used.
+const LONG: usize = if cfg!(unix) { 512 } else { usize::MAX };
+/// The bytes that [`choose`] takes for a packet, their packets, and how often it takes those.
+const TIMED: [usize; 3] = [256, 32, 8];
+
+/// A way to compute it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+enum Way {
+    /// `crc32fast`.
+    Library = 1,
+    /// [`clmul`], where the processor has the instructions.
+    #[cfg(target_arch = "x86_64")]
+    Clmul = 2,
+}
+
+/// The [`Way`] in use; 0 before the first use.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+impl Way {
+    fn current() -> Self {
+        match CHOSEN.load(Relaxed) {
+            #[cfg(target_arch = "x86_64")]
+            way if way == Self::Clmul as u8 => Self::Clmul,
+            0 => Self::first(),
+            _ => Self::Library,
+        }
+    }
+
+    fn first() -> Self {
+        let way = Self::detect();
+        CHOSEN.store(way as u8, Relaxed);
+        way
+    }
+
+    /// The way that the processor has.
+    fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if clmul::is_available() {
+            return Self::Clmul;
+        }
+        Self::Library
+    }
+
+    #[inline(never)]
+    #[allow(unsafe_code, reason = "the instructions are not on every processor")]
+    fn extend(self, crc: u32, bytes: &[u8]) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        if self == Self::Clmul && (clmul::LEN_MIN..LONG).contains(&bytes.len()) {
+            // SAFETY: `detect` alone makes this way, where the processor has the instructions.
+            return unsafe { clmul::extend(crc, bytes) };
+        }
+        let mut hasher = Hasher::new_with_initial(crc);
+        hasher.update(bytes);
+        hasher.finalize()
+    }
+
+    fn time(self, clock: &mut dyn FnMut() -> u64) -> u64 {
+        let [len, packets, times] = TIMED;
+        let bytes = [0x5a; TIMED[0]];
+        let once = |_| {
+            let begin = clock();
+            let crc = (0..packets).fold(0, |crc, _| self.extend(crc, black_box(&bytes[..len])));
+            black_box(crc);
+            clock().saturating_sub(begin)
+        };
+        (0..times).map(once).min().unwrap_or_default()
+    }
+}
