@@ -20,9 +20,9 @@ use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::env::Instant;
 
 /// Messages of a line.
-const MESSAGES: usize = 1000;
+const MESSAGES: usize = 1024;
 /// Posted together, as a consumer with some work does.
-const BATCH: usize = 20;
+const BATCH: usize = 32;
 /// A packet of 4096 bytes and its headers.
 const MTU: usize = 4200;
 /// Virtual time of a turn.

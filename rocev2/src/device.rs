@@ -4,28 +4,25 @@
 //! `poll_*`. A device acts only inside a call.
 
 use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits};
-use crate::counters::{Counter, Counters, Tally};
-use crate::env::{Instant, Memory, Rng};
+use crate::counters::Counters;
+use crate::env::{Instant, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
-use crate::path::{Path, PathIndex, PathNews, Paths, Source};
+use crate::path::{PathIndex, PathNews, Paths};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
-    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp, QpConfig,
-    QpState, ReorderPool, Shared, Srqs, Window,
+    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp, QpState,
+    ReorderPool, Srqs, Window,
 };
 use crate::timer::Timers;
-use crate::wire::mad::GSI_QKEY;
-use crate::wire::{
-    self, Bth, Deth, DropReason, Encap, Ext, Flow, Hop, Opcode, Packet, Pmtu, Template, Unit,
-    UnitWriter,
-};
+use crate::wire::{self, Encap, Flow, Pmtu};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use mad_limiter::MadLimiter;
+use transmit::Headers;
 use turns::Sender;
 
 pub use opening::Opening;
@@ -36,8 +33,11 @@ mod memory;
 mod opening;
 mod paths;
 mod posts;
+mod qps;
+mod receive;
 #[cfg(test)]
 mod tests;
+mod transmit;
 mod turns;
 
 /// The configuration of a device.
@@ -130,8 +130,8 @@ struct QpSlot {
     conn: Option<ConnId>,
     /// The path of its packets; known once it is connected.
     path: Option<PathIndex>,
-    /// The headers of the last packet that it sent, with the hop and the traffic class in them.
-    template: Option<(Hop, u8, Template)>,
+    /// The headers of the last packet that it sent.
+    template: Option<Headers>,
     /// The headers of the last packet that took the general way to it.
     flow: Option<Flow>,
     /// The RTU is missing: the first packet counts as one.
@@ -271,342 +271,6 @@ impl Device {
         self.slot(qpn).map(|(_, entry)| entry.qp.counters())
     }
 
-    // ---- queue pairs --------------------------------------------------------------------------
-
-    /// Creates a QP in INIT; `None` where the table is full, or its shared receive queue unknown.
-    pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
-        if self.free.is_empty() {
-            return None;
-        }
-        let recv_pd = match config.srq {
-            Some(srq) => self.srqs.enter(srq)?,
-            None => config.pd,
-        };
-        let slot = self.draw_slot()?;
-        let qpn = self.draw_qpn(slot);
-        let tally = Tally::new(Arc::clone(&self.counters));
-        let (qp, posters) =
-            Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
-        self.completions.reserve_mappings(qp.send_depth());
-        self.qps[slot] = Some(Box::new(QpSlot {
-            qp,
-            posters,
-            conn: None,
-            path: None,
-            template: None,
-            flow: None,
-            awaits_rtu: false,
-            scheduled: false,
-            touched: false,
-            finished: false,
-            dead: false,
-            failed: false,
-        }));
-        Some(qpn)
-    }
-
-    /// Changes the caller's name for a QP, before anything is posted.
-    pub fn set_qp_owner(&mut self, qpn: Qpn, owner: u64) {
-        let slot = self.slot_index(qpn);
-        if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            entry.qp.set_owner(owner);
-        }
-    }
-
-    /// Destroys a QP; its posted requests complete flushed first. Another QP may take its place in the table once
-    /// these completions are taken.
-    pub fn destroy_qp(&mut self, qpn: Qpn) {
-        self.flush_qp(qpn);
-        self.settle();
-        let Some((slot, entry)) = self.slot(qpn) else { return };
-        let send_depth = entry.qp.send_depth();
-        let (srq, path) = (entry.qp.srq(), entry.path);
-        if let Some(path) = path {
-            self.paths.release(path);
-        }
-        self.completions.unreserve_mappings(send_depth);
-        if let Some(srq) = srq {
-            self.srqs.leave(srq);
-        }
-        self.mrs.unbind_qp(qpn);
-        self.sender.take_if(|sender| sender.slot == slot);
-        if let Some(entry) = self.qps[slot].as_deref_mut() {
-            (entry.dead, entry.path) = (true, None);
-        }
-        self.bury(slot);
-    }
-
-    /// Frees the slot of a destroyed QP, unless completions are to be taken.
-    fn bury(&mut self, slot: usize) {
-        let entry = self.qps[slot].take_if(|entry| entry.dead && !entry.qp.has_completions());
-        if entry.is_some() {
-            self.free.push_back(slot);
-        }
-    }
-
-    /// Cancels everything posted on a QP; it is in the error state from here on.
-    pub fn flush_qp(&mut self, qpn: Qpn) {
-        let slot = self.slot_index(qpn);
-        if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            entry.qp.flush(&mut self.completions);
-            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
-            self.touch(slot);
-        }
-    }
-
-    /// The state of a QP.
-    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        self.slot(qpn).map(|(_, entry)| entry.qp.state())
-    }
-
-    /// Payload bytes of a full packet between a QP and its peer; `None` without one.
-    pub fn qp_pmtu(&self, qpn: Qpn) -> Option<Pmtu> {
-        self.slot(qpn)?.1.qp.peer().map(|peer| peer.pmtu)
-    }
-
-    /// The error that took a QP to the error state, if its owner did not; known with its first unsuccessful
-    /// completion.
-    pub fn qp_failure(&self, qpn: Qpn) -> Option<Failure> {
-        self.slot(qpn)?.1.qp.failure()
-    }
-
-    /// READs that a QP may have in flight; 0 without a connection, or where none were negotiated.
-    pub fn outbound_reads(&self, qpn: Qpn) -> u8 {
-        let peer = self.slot(qpn).and_then(|(_, entry)| entry.qp.peer());
-        peer.map_or(0, |peer| peer.outbound_reads)
-    }
-
-    /// The rate to which congestion control limits a QP, in bytes per second; `None` without a limit.
-    pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
-        let slot = self.slot_index(qpn);
-        find(&mut self.qps, slot, qpn)?.qp.rate(now)
-    }
-
-    // ---- packets ------------------------------------------------------------------------------
-
-    /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
-    pub fn handle_frame<M: Memory>(
-        &mut self,
-        now: Instant,
-        frame: &[u8],
-        segment_len: Option<usize>,
-        memory: &mut M,
-    ) {
-        let known = if segment_len.is_none() { self.parse_known(frame) } else { None };
-        if let Some(packet) = known {
-            let handled = self.handle_rc(now, &packet, memory);
-            count_received(&self.counters, &packet, handled);
-        } else {
-            self.handle_unit(now, frame, segment_len, memory);
-        }
-    }
-
-    /// Parses a frame like the last one that its QP accepted; see [`Flow`].
-    fn parse_known<'a>(&self, frame: &'a [u8]) -> Option<Packet<'a>> {
-        let (_, entry) = self.slot(wire::destination_of(frame)?)?;
-        entry.flow.as_ref()?.parse(frame)
-    }
-
-    /// Handles any unit.
-    fn handle_unit<M: Memory>(
-        &mut self,
-        now: Instant,
-        frame: &[u8],
-        segment_len: Option<usize>,
-        memory: &mut M,
-    ) {
-        let mut packets = wire::parse_unit(frame, segment_len);
-        loop {
-            packets.take_gsi(self.mad_limiter.allows(now));
-            let Some(packet) = packets.next() else { break };
-            match packet {
-                Ok(packet) => {
-                    let handled = self.handle_packet(now, &packet, memory);
-                    count_received(&self.counters, &packet, handled);
-                    if handled.is_ok() && segment_len.is_none() {
-                        self.learn_flow(frame, &packet);
-                    }
-                }
-                Err(reason) => self.counters.add(Counter::dropped(reason), 1),
-            }
-        }
-    }
-
-    fn learn_flow(&mut self, frame: &[u8], packet: &Packet<'_>) {
-        let slot = self.slot_index(packet.bth.dest_qpn);
-        if let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn) {
-            entry.flow = Flow::of(frame, packet);
-        }
-    }
-
-    fn handle_packet<M: Memory>(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        memory: &mut M,
-    ) -> Result<(), DropReason> {
-        if !self.config.addresses.contains(&packet.encap.dst) {
-            return Err(DropReason::AddressMismatch);
-        }
-        if packet.bth.dest_qpn == Qpn::GSI {
-            check_pkey(packet)?;
-            return self.handle_gsi(now, packet);
-        }
-        self.handle_rc(now, packet, memory)
-    }
-
-    /// Handles a packet for any QP but QP 1.
-    fn handle_rc<M: Memory>(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        memory: &mut M,
-    ) -> Result<(), DropReason> {
-        check_pkey(packet)?;
-        let qpn = packet.bth.dest_qpn;
-        let slot = self.slot_index(qpn);
-        let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
-        let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
-        let srq_id = entry.qp.srq();
-        let srq = srq_id.and_then(|id| srqs.get_mut(id));
-        let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();
-        let handled = if rc {
-            entry.qp.handle_packet(now, packet, srq, &mut Shared { mrs, memory, reorder_pool, out })
-        } else {
-            Err(DropReason::TransportMismatch)
-        };
-        count_received(entry.qp.counters(), packet, handled);
-        if let Some(id) = srq_id {
-            srqs.list(id);
-        }
-        if handled.is_ok()
-            && let Some(path) = entry.path
-        {
-            self.paths.heard(now, path, Source::of(&packet.encap));
-        }
-        if handled.is_ok()
-            && entry.awaits_rtu
-            && let Some(conn) = entry.conn
-        {
-            entry.awaits_rtu = false;
-            self.cm.established_by_data(now, conn);
-            self.pump_cm();
-        }
-        // A dropped packet may cause a response, too: the NAK of a gap.
-        self.touch(slot);
-        handled
-    }
-
-    fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
-        match packet.ext {
-            Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
-                self.mad_limiter.received();
-                self.cm.handle_packet(now, packet);
-                // It may be forged, so it starts no more than a check.
-                let path = Path { local: packet.encap.dst, remote: packet.encap.src };
-                if let Some(path) = self.paths.find(path) {
-                    self.paths.heard(now, path, Source::of(&packet.encap));
-                }
-                self.probe_peers(now);
-                self.pump_cm();
-                Ok(())
-            }
-            Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
-            _ => Err(DropReason::TransportMismatch),
-        }
-    }
-
-    /// Allows or stops the processing of received CM messages. These let unknown peers allocate memory; a
-    /// caller that is short of memory stops them. They are then dropped and counted, and the peers resend
-    /// them.
-    pub fn admit_messages(&mut self, admitted: bool) {
-        self.mad_limiter.set_closed(!admitted);
-    }
-
-    /// Writes the next unit of at most `max_packets` packets into `buf`; `None` where there is nothing to
-    /// send. Queue pairs take turns. CM messages go before them, but not all the time.
-    pub fn poll_transmit<M: Memory>(
-        &mut self,
-        now: Instant,
-        buf: &mut [u8],
-        max_packets: usize,
-        memory: &mut M,
-    ) -> Option<Unit> {
-        if self.mad_limiter.sends_first()
-            && let Some(unit) = self.transmit_cm(buf)
-        {
-            return Some(unit);
-        }
-        let unit = self.transmit_qp(now, buf, max_packets, memory);
-        if unit.is_some() {
-            self.mad_limiter.qp_sent();
-            return unit;
-        }
-        self.transmit_cm(buf)
-    }
-
-    fn transmit_qp<M: Memory>(
-        &mut self,
-        now: Instant,
-        buf: &mut [u8],
-        max_packets: usize,
-        memory: &mut M,
-    ) -> Option<Unit> {
-        self.settle();
-        // Each queue pair has one turn: a packet that does not fit `buf` leaves its queue pair ready.
-        for _ in 0..=self.ready.len() {
-            let Sender { slot, units, bytes } = self.next_sender()?;
-            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
-            let Some(path) = entry.path else { continue };
-            let QpSlot { qp, template, .. } = entry;
-            let hop = self.paths.hop(path);
-            let Some(template) = template_of(template, qp, hop) else { continue };
-            let mut unit = UnitWriter::new(buf, template, self.ip_id);
-            let Self { mrs, reorder_pool, completions: out, .. } = self;
-            let mut shared = Shared { mrs, memory, reorder_pool, out };
-            let written = qp.fill(now, &mut unit, max_packets, &mut shared);
-            let unit = unit.finish();
-            let completed = qp.has_completions();
-            if written > 0 && units > 1 && bytes > unit.len && qp.ready() {
-                let (units, bytes) = (units - 1, bytes - unit.len);
-                self.sender = Some(Sender { slot, units, bytes });
-                if completed {
-                    self.touch(slot);
-                }
-            } else {
-                self.end_turn(slot);
-            }
-            if written > 0 {
-                self.ip_id = self.ip_id.wrapping_add(written as u16);
-                return Some(unit);
-            }
-        }
-        None
-    }
-
-    fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
-        let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
-        // Where the path is not in use, this is a reply to an unknown peer, and goes back to where the
-        // message came from.
-        if let Some(path) = self.paths.find(Path { local: encap.src, remote: encap.dst }) {
-            encap.set_hop(self.paths.hop(path));
-        }
-        let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
-        self.gsi_psn = self.gsi_psn.add(1);
-        let template = Template::new(&encap);
-        let mut unit = UnitWriter::new(buf, &template, self.ip_id);
-        self.ip_id = self.ip_id.wrapping_add(1);
-        let ext = Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI });
-        let Ok(()) = unit.push(&bth, &ext, payload.len(), |out| {
-            out.copy_from_slice(&payload);
-            Ok::<(), core::convert::Infallible>(())
-        });
-        self.counters.add(Counter::SentPkts, 1);
-        self.counters.add(Counter::SentBytes, unit.wire_len() as u64);
-        self.mad_limiter.sent();
-        Some(unit.finish())
-    }
-
     // ---- time and results ---------------------------------------------------------------------
 
     /// Acts on every deadline that has passed.
@@ -726,28 +390,6 @@ impl Device {
         }
     }
 
-    /// Draws a slot from the half of the free ones that have been free for longest: the low bits of the
-    /// next QPN cannot be guessed either, and a slot that was just given up is not used again soon.
-    fn draw_slot(&mut self) -> Option<usize> {
-        let oldest = self.free.len().div_ceil(2) as u32;
-        let drawn = self.rng.below(oldest) as usize;
-        self.free.swap_remove_front(drawn)
-    }
-
-    /// Draws a QPN. The slot is in the low bits, so that a packet finds its QP without a search. The other
-    /// bits are random, so that a QPN cannot be guessed, and a stale one names no QP.
-    fn draw_qpn(&mut self, slot: usize) -> Qpn {
-        loop {
-            let high = self.rng.u32() & !(self.qps.len() as u32 - 1);
-            let qpn = Qpn::new(high | slot as u32);
-            // Packets to a number that was just given up may still be in the network (time-wait).
-            if qpn.is_connectable() && qpn != self.last_qpns[slot] {
-                self.last_qpns[slot] = qpn;
-                return qpn;
-            }
-        }
-    }
-
     const fn slot_index(&self, qpn: Qpn) -> usize {
         qpn.get() as usize & (self.qps.len() - 1)
     }
@@ -761,33 +403,6 @@ impl Device {
 
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
     qps[slot].as_deref_mut().filter(|entry| entry.is(qpn))
-}
-
-/// The headers of the next packet of a QP over `hop`; `None` where it has no peer.
-fn template_of<'a>(
-    known: &'a mut Option<(Hop, u8, Template)>,
-    qp: &Qp,
-    hop: Hop,
-) -> Option<&'a Template> {
-    let class = qp.traffic_class()?;
-    if !known.as_ref().is_some_and(|(over, of, _)| (*over, *of) == (hop, class)) {
-        *known = Some((hop, class, Template::new(&qp.encap(hop)?)));
-    }
-    known.as_ref().map(|(.., template)| template)
-}
-
-/// Full and limited members of the default partition match; reserved keys do not.
-fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
-    let fits = packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff;
-    if fits { Ok(()) } else { Err(DropReason::PKey) }
-}
-
-fn count_received(counters: &Counters, packet: &Packet<'_>, handled: Result<(), DropReason>) {
-    counters.add(Counter::RcvdPkts, 1);
-    counters.add(Counter::RcvdBytes, packet.wire_len() as u64);
-    if let Err(reason) = handled {
-        counters.add(Counter::dropped(reason), 1);
-    }
 }
 
 /// The peer, as connection management found it, in the form that the engines need.

@@ -92,6 +92,8 @@ pub(crate) struct Paths {
     by_ends: BTreeMap<Path, PathIndex>,
     /// Paths with an event, each once.
     news: VecDeque<PathIndex>,
+    /// Hops that ever changed.
+    changes: u32,
 }
 
 impl Paths {
@@ -167,17 +169,31 @@ impl Paths {
         let changes = core::mem::replace(&mut entry.hop, hop) != hop;
         if changes {
             entry.source = None;
+            self.changes = self.changes.wrapping_add(1);
         }
         changes
     }
 
+    /// A number that is another after each change of a hop.
+    pub(crate) const fn changes(&self) -> u32 {
+        self.changes
+    }
+
     /// Takes the origin of a valid packet of the peer.
+    #[inline]
     pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) {
+        if self.entry(index).source != Some(source) {
+            self.heard_elsewhere(now, index, source);
+        }
+    }
+
+    /// Takes the origin of a packet, which is not that of the one before.
+    fn heard_elsewhere(&mut self, now: Instant, index: PathIndex, source: Source) {
         let entry = self.entry_mut(index);
         // The packet need not come from the hop: a router sends as itself and is reached by its virtual
         // address. That raises one doubt.
         let Hop { dst_mac: mac, vlan, .. } = entry.hop;
-        if entry.source.unwrap_or(Source { mac, vlan }) == source {
+        if entry.source.is_none() && source == (Source { mac, vlan }) {
             entry.source = Some(source);
         } else if entry.may_doubt(now) {
             // A doubt that comes too soon after another one is raised again by the next packet.

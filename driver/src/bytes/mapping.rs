@@ -98,6 +98,14 @@ impl Mapping {
         self.len
     }
 
+    /// The address of `offset .. offset + len`, if the mapping has that range, and is one piece.
+    #[inline]
+    pub(crate) fn piece(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let [piece] = self.pieces.as_slice() else { return None };
+        let inside = offset <= self.len && len as u64 <= self.len - offset;
+        inside.then(|| piece.address.as_ptr().wrapping_add(offset as usize))
+    }
+
     /// Calls `each` with the pieces of `offset .. offset + len`: address, and place in the range.
     pub(crate) fn pieces(
         &self,
@@ -107,11 +115,6 @@ impl Mapping {
     ) -> Result<(), Fault> {
         if offset > self.len || len as u64 > self.len - offset {
             return Err(Fault);
-        }
-        if let [piece] = self.pieces.as_slice() {
-            // Nearly every region.
-            each(piece.address.as_ptr().wrapping_add(offset as usize), 0, len);
-            return Ok(());
         }
         let first = self.pieces.partition_point(|piece| piece.start + piece.len as u64 <= offset);
         let mut done = 0;

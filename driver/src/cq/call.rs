@@ -25,12 +25,9 @@ impl CqObject {
     fn drain<T>(&self, places: &mut [MaybeUninit<T>], result: impl Fn(Cqe) -> T) -> ULONG {
         // A second concurrent call is a consumer's mistake and finds nothing.
         let Some(mut results) = self.shared.results.enter() else { return 0 };
-        let mut taken = 0;
-        for place in places {
-            let Some(cqe) = results.pop() else { break };
-            place.write(result(cqe));
-            taken += 1;
-        }
+        let taken = results.take(places.len(), |n, cqe| {
+            places[n].write(result(cqe));
+        });
         if taken > 0 {
             self.shared.taken.fetch_add(taken, Ordering::Release);
         }

@@ -36,6 +36,8 @@ pub(crate) struct CqCore {
     unnotified_since: Option<Instant>,
     /// It overran; nothing is added any more.
     failed: bool,
+    /// The kinds of entries added that the arm has not heard of.
+    news: u8,
     /// Its notification may be due, and will be looked at.
     dirty: bool,
 }
@@ -105,6 +107,8 @@ impl CqCore {
 #[derive(Default)]
 pub(crate) struct Cqs {
     table: SlotMap<CqKey, CqCore>,
+    /// Those with entries that their arms have not heard of.
+    fed: Vec<CqKey>,
     /// Those whose notification may be due.
     dirty: VecDeque<CqKey>,
     /// Those whose notification moderation delays until then, each once.
@@ -143,14 +147,16 @@ impl Cqs {
                 unnotified: 0,
                 unnotified_since: None,
                 failed: false,
+                news: 0,
                 dirty: false,
             }))
         });
         // Every CQ may be dirty or moderated at once, and neither may allocate.
         let cqs = self.table.len();
         self.moderated.reserve(cqs.saturating_sub(self.moderated.len()));
-        // A CQ in the list may be closed already.
+        // A CQ in the lists may be closed already.
         self.dirty.reserve(cqs);
+        self.fed.reserve(cqs);
         Context::new(pointer.cast())
     }
 
@@ -193,7 +199,8 @@ impl Cqs {
         }
     }
 
-    /// Adds a completion. True: the CQ has just overrun; it is dead, and so is every QP on it.
+    /// Adds a completion, of which [`Self::tell`] tells the CQ's arm. True: the CQ has just overrun; it is dead, and
+    /// so is every QP on it.
     #[must_use]
     pub(crate) fn push(&mut self, cx: &Cx, key: CqKey, cqe: Cqe, mut kinds: u8) -> bool {
         let Some(cq) = self.table.get_mut(key) else { return false };
@@ -203,16 +210,25 @@ impl Cqs {
         if cq.push(cx.now, cqe).is_err() {
             cq.failed = true;
             cq.object.base.shard.counters.cq_errors.add();
+            cx.trace(&Trace::CqOverrun { depth: cq.depth });
             kinds = PENDING_ERROR;
         }
-        let (failed, depth) = (cq.failed, cq.depth);
-        if cq.object.shared.arm.add(kinds) {
-            self.mark_dirty(key);
+        if cq.news == 0 {
+            self.fed.push(key);
         }
-        if failed {
-            cx.trace(&Trace::CqOverrun { depth });
+        cq.news |= kinds;
+        cq.failed
+    }
+
+    /// Tells the arms what was added, once for all completions of a run.
+    pub(crate) fn tell(&mut self) {
+        while let Some(key) = self.fed.pop() {
+            let Some(cq) = self.table.get_mut(key) else { continue };
+            let news = core::mem::take(&mut cq.news);
+            if cq.object.shared.arm.add(news) {
+                self.mark_dirty(key);
+            }
         }
-        failed
     }
 
     /// Looks again at the CQs whose notification moderation has delayed until now.

@@ -64,20 +64,24 @@ impl Results {
         Self { ring, successors }
     }
 
-    /// The oldest entry.
-    pub(super) fn pop(&mut self) -> Option<Cqe> {
+    /// Takes the oldest entries, `max` at most, and calls `each` with each and its number among them. Returns how many
+    /// there were.
+    pub(super) fn take(&mut self, max: usize, mut each: impl FnMut(usize, Cqe)) -> u32 {
+        let mut taken = 0;
         loop {
-            if let Ok(cqe) = self.ring.pop() {
-                return Some(cqe);
+            // A ring with a successor gets nothing more, so it is looked at once more after that was seen.
+            let ends = !self.successors.is_empty();
+            let count = self.ring.slots().min(max - taken);
+            if let Ok(chunk) = self.ring.read_chunk(count) {
+                chunk.into_iter().enumerate().for_each(|(n, cqe)| each(taken + n, cqe));
             }
-            if self.successors.is_empty() {
-                return None;
+            taken += count;
+            if taken == max || !ends {
+                // No more than the ULONG of a call.
+                return taken as u32;
             }
-            // A ring with a successor gets nothing more; what it got before is seen now.
-            if let Ok(cqe) = self.ring.pop() {
-                return Some(cqe);
-            }
-            self.ring = self.successors.pop().ok()?;
+            let Ok(next) = self.successors.pop() else { return taken as u32 };
+            self.ring = next;
         }
     }
 }
@@ -271,7 +275,11 @@ mod tests {
         let (mut ring, results) = rtrb::RingBuffer::new(2);
         let (mut rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
         let mut results = Results::new(results, successors);
-        let mut taken = || results.pop().map(|cqe| cqe.bytes);
+        let mut taken = || {
+            let mut taken = None;
+            results.take(1, |_, cqe| taken = Some(cqe.bytes));
+            taken
+        };
         ring.push(entry(0)).unwrap();
         assert_eq!(taken(), Some(0));
         for (capacity, first) in [(4, 1), (8, 3), (16, 5)] {
@@ -359,13 +367,9 @@ mod loom_model {
             let consumer = loom::thread::spawn(move || {
                 let mut results = Results::new(results, successors);
                 for bytes in 0..3 {
-                    let cqe = loop {
-                        match results.pop() {
-                            Some(cqe) => break cqe,
-                            None => loom::thread::yield_now(),
-                        }
-                    };
-                    assert_eq!(cqe.bytes, bytes);
+                    while results.take(1, |_, cqe| assert_eq!(cqe.bytes, bytes)) == 0 {
+                        loom::thread::yield_now();
+                    }
                 }
             });
             ring.push(tests::entry(0)).unwrap();
@@ -394,9 +398,7 @@ mod loom_model {
                 let mut results = Results::new(results, successors);
                 let mut taken = 0;
                 loop {
-                    while results.pop().is_some() {
-                        taken += 1;
-                    }
+                    taken += results.take(2, |_, _| ());
                     if taken == 2 {
                         break;
                     }

@@ -109,6 +109,7 @@ impl<T> ArrayQueue<T> {
 /// As the crate of that name: one producer, one consumer, and what each remembers of the other.
 pub(crate) mod rtrb {
     use super::{Acquire, AtomicUsize, Box, Release, UnsafeCell, places};
+    use alloc::vec::Vec;
     use core::cell::Cell;
     use loom::sync::Arc;
 
@@ -191,6 +192,15 @@ pub(crate) mod rtrb {
                 self.tail.set(self.ring.tail.load(Acquire));
             }
             self.tail.get() == self.head
+        }
+
+        pub(crate) fn slots(&self) -> usize {
+            self.tail.set(self.ring.tail.load(Acquire));
+            self.tail.get() - self.head
+        }
+
+        pub(crate) fn read_chunk(&mut self, count: usize) -> Result<Vec<T>, PopError> {
+            (0..count).map(|_| self.pop()).collect()
         }
 
         pub(crate) fn pop(&mut self) -> Result<T, PopError> {

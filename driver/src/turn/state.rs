@@ -99,6 +99,7 @@ impl State {
                 self.push_cqe(cq, cqe, kinds);
             }
         }
+        self.objects.cqs.tell();
         any
     }
 

@@ -60,11 +60,21 @@ pub(super) fn tag(buffer: &mut [u8], len: usize, vlan: Option<u16>) -> usize {
     len + TAG_LEN
 }
 
+/// Whether a frame is untagged UDP, as nearly every one is, and so no message.
+#[inline]
+pub(super) fn is_udp(frame: &[u8]) -> bool {
+    const UDP: u8 = 17;
+    match frame.first_chunk::<24>() {
+        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, .., protocol]) => protocol == UDP,
+        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, .., next, _, _, _]) => next == UDP,
+        _ => false,
+    }
+}
+
 /// Parses a frame; `None` where it is another message or malformed.
 pub(super) fn parse(frame: &[u8]) -> Option<Message<'_>> {
     let at = if frame.get(12..14)? == [0x81, 0x00] { 12 + TAG_LEN } else { 12 };
     let rest = frame.get(at..)?;
-    // Nearly every frame is UDP: this check ends it early.
     match (rest.get(..2)?, rest.get(8)?, rest.get(11)?) {
         ([0x08, 0x06], _, _) | ([0x08, 0x00], _, 1) | ([0x86, 0xdd], 58, _) => {}
         _ => return None,

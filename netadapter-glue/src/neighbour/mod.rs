@@ -101,7 +101,13 @@ impl Neighbours {
 
     /// Handles a received frame. Returns true for a query, an answer or a ping for us, or an announcement
     /// of a known neighbour.
+    #[inline]
     pub fn handle_frame(&mut self, now_ns: u64, frame: &[u8]) -> bool {
+        !message::is_udp(frame) && self.handle_other(now_ns, frame)
+    }
+
+    /// Handles a frame that is no plain UDP.
+    fn handle_other(&mut self, now_ns: u64, frame: &[u8]) -> bool {
         let for_us = frame.starts_with(&self.mac) || frame.first().is_some_and(|b| b & 1 != 0);
         let Some(message) = for_us.then(|| message::parse(frame)).flatten() else { return false };
         let vlan = message::vlan(frame);

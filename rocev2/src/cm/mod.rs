@@ -351,6 +351,12 @@ impl Cm {
         }
     }
 
+    /// Whether there is a message to send.
+    #[inline]
+    pub(crate) fn has_message(&self) -> bool {
+        !self.transmits.is_empty()
+    }
+
     /// The next message to send.
     pub(crate) fn poll_transmit(&mut self) -> Option<CmTransmit> {
         self.transmits.pop_front()

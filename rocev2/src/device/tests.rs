@@ -2,12 +2,17 @@
 
 use super::*;
 use crate::cm::Connect;
+use crate::counters::Counter;
 use crate::env::{Duration, RegionId};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
+use crate::path::Path;
 use crate::qp::tests::Bytes;
-use crate::qp::{PostError, RecvWr, SendOp, SendWr, SgList, Sge, WcStatus};
-use crate::wire::{Mac, parse_unit};
+use crate::qp::{PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, WcStatus};
+use crate::wire::mad::GSI_QKEY;
+use crate::wire::{
+    Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, Template, Unit, UnitWriter, parse_unit,
+};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;
 

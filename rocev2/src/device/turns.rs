@@ -1,12 +1,22 @@
 //! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
 
 use super::{Device, Event};
+use crate::wire::Unit;
 
 /// A turn to send.
 pub(super) struct Sender {
     pub(super) slot: usize,
     pub(super) units: usize,
     pub(super) bytes: usize,
+}
+
+impl Sender {
+    /// Whether the turn goes on after this unit.
+    pub(super) fn goes_on(&mut self, unit: &Unit) -> bool {
+        self.units = self.units.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(unit.len);
+        self.units > 0 && self.bytes > 0
+    }
 }
 
 /// A turn to send: units and bytes, at most. A long one costs less for each packet, and makes the others
@@ -40,10 +50,15 @@ impl Device {
     }
 
     /// Completes a burst of calls into QPs.
+    #[inline]
     pub(super) fn settle(&mut self) {
-        if self.touched.is_empty() {
-            return;
+        if !self.touched.is_empty() {
+            self.settle_all();
         }
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self) {
         let mut touched = core::mem::take(&mut self.touched);
         touched.drain(..).for_each(|slot| self.settle_one(slot));
         self.touched = touched;
@@ -72,6 +87,7 @@ impl Device {
         {
             self.cm.peer_answered(conn);
         }
+        entry.qp.look();
         self.schedule(slot);
     }
 

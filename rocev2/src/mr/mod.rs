@@ -439,8 +439,38 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<Target, AccessError> {
-        let at = self.find(key.get())?;
-        let span = self.slots[at].span_of(pd)?;
+        let (at, slot, span) = self.span_for(pd, qpn, key)?;
+        let offset = span.grant(va, len, needed)?;
+        // A slot number, at most 2^18.
+        Ok(Target { slot: at as u32, generation: slot.generation, offset })
+    }
+
+    /// As [`Self::remote`], for bytes that are used at once: returns where they are.
+    ///
+    /// # Errors
+    /// As [`Self::remote`].
+    pub(crate) fn remote_now(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Rkey,
+        va: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<(RegionId, u64), AccessError> {
+        let (_, _, span) = self.span_for(pd, qpn, key)?;
+        Ok((span.region, span.grant(va, len, needed)?))
+    }
+
+    /// The memory that a key names to a peer of the QP `qpn`, and its slot.
+    fn span_for(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Rkey,
+    ) -> Result<(usize, &Slot, &Span), AccessError> {
+        let (at, slot) = self.slot(key.get())?;
+        let span = slot.span_of(pd)?;
         if let Some(bound) = span.bound {
             if bound.qpn != qpn {
                 return Err(AccessError::Domain);
@@ -449,10 +479,10 @@ impl MrTable {
                 return Err(AccessError::UnknownKey);
             }
         }
-        self.target(at, span, va, len, needed)
+        Ok((at, slot, span))
     }
 
-    /// Checks a scatter/gather element of `len` bytes at `addr`.
+    /// Checks a scatter/gather element of `len` bytes at `addr`. Returns where they are, to be used at once.
     ///
     /// # Errors
     /// The first rule that failed: key, domain, kind (a window is for peers only), rights, bounds.
@@ -463,13 +493,12 @@ impl MrTable {
         addr: u64,
         len: u64,
         needed: Access,
-    ) -> Result<Target, AccessError> {
-        let at = self.find(key.get())?;
-        let span = self.slots[at].span_of(pd)?;
+    ) -> Result<(RegionId, u64), AccessError> {
+        let span = self.slot(key.get())?.1.span_of(pd)?;
         if span.bound.is_some() {
             return Err(AccessError::Kind);
         }
-        self.target(at, span, addr, len, needed)
+        Ok((span.region, span.grant(addr, len, needed)?))
     }
 
     /// The region behind a checked target, or `None` once its key, or the region that its window is
@@ -493,25 +522,14 @@ impl MrTable {
     }
 
     fn find(&self, key: u32) -> Result<usize, AccessError> {
-        let at = self.keys.candidate(key);
-        let lives = key != 0 && self.slots.get(at).is_some_and(|slot| slot.key == key);
-        if lives { Ok(at) } else { Err(AccessError::UnknownKey) }
+        self.slot(key).map(|(at, _)| at)
     }
 
-    fn target(
-        &self,
-        at: usize,
-        span: &Span,
-        va: u64,
-        len: u64,
-        needed: Access,
-    ) -> Result<Target, AccessError> {
-        if !span.access.contains(needed) {
-            return Err(AccessError::Rights);
-        }
-        let offset = span.at(va, len)?;
-        // A slot number, at most 2^18.
-        Ok(Target { slot: at as u32, generation: self.slots[at].generation, offset })
+    /// The slot of a key, and its number.
+    fn slot(&self, key: u32) -> Result<(usize, &Slot), AccessError> {
+        let at = self.keys.candidate(key);
+        let slot = self.slots.get(at).filter(|slot| slot.key == key && key != 0);
+        slot.map(|slot| (at, slot)).ok_or(AccessError::UnknownKey)
     }
 
     fn enter(&mut self, pd: PdId, kind: Kind, span: Option<Span>) -> Option<Rkey> {
@@ -556,6 +574,11 @@ impl Slot {
 }
 
 impl Span {
+    /// The offset in the region of `len` bytes at `va`, if the rights are granted.
+    fn grant(&self, va: u64, len: u64, needed: Access) -> Result<u64, AccessError> {
+        if self.access.contains(needed) { self.at(va, len) } else { Err(AccessError::Rights) }
+    }
+
     /// The offset in the region of `len` bytes at `va`.
     fn at(&self, va: u64, len: u64) -> Result<u64, AccessError> {
         // Subtractions only: `va + len` overflows for an address near the top, which twice was a remote

@@ -248,8 +248,8 @@ fn the_privileged_key_names_every_address_for_its_own_domain_only() {
     let key = mrs.reserve(PD, Reserve::Privileged(RegionId(9))).unwrap();
     let lkey = Lkey::new(key.get());
     for (addr, len) in [(0, 1), (0x1234_5678_9abc, 1 << 31), (u64::MAX - 1, 1)] {
-        let target = mrs.local(PD, lkey, addr, len, Access::LOCAL_WRITE).unwrap();
-        assert_eq!((target.offset, mrs.region(&target)), (addr, Some(RegionId(9))));
+        let place = mrs.local(PD, lkey, addr, len, Access::LOCAL_WRITE).unwrap();
+        assert_eq!(place, (RegionId(9), addr));
     }
     assert_eq!(mrs.local(OTHER, lkey, 0, 1, Access::LOCAL_READ), Err(AccessError::Domain));
     for needed in [READ, WRITE] {

@@ -22,12 +22,11 @@ pub(crate) fn gather<M: Memory>(
 ) -> Result<(), LocalFault> {
     let mut filled = 0;
     for piece in pieces(sgl, offset, out.len()) {
-        let target = mrs
+        let (region, at) = mrs
             .local(pd, piece.lkey, piece.addr, u64::from(piece.len), Access::LOCAL_READ)
             .map_err(|_| LocalFault)?;
-        let region = mrs.region(&target).ok_or(LocalFault)?;
         let end = filled + piece.len as usize;
-        memory.read(region, target.offset, &mut out[filled..end]).map_err(|_| LocalFault)?;
+        memory.read(region, at, &mut out[filled..end]).map_err(|_| LocalFault)?;
         filled = end;
     }
     if filled == out.len() { Ok(()) } else { Err(LocalFault) }
@@ -47,12 +46,11 @@ pub(crate) fn scatter<M: Memory>(
 ) -> Result<(), LocalFault> {
     let mut written = 0;
     for piece in pieces(sgl, offset, data.len()) {
-        let target = mrs
+        let (region, at) = mrs
             .local(pd, piece.lkey, piece.addr, u64::from(piece.len), Access::LOCAL_WRITE)
             .map_err(|_| LocalFault)?;
-        let region = mrs.region(&target).ok_or(LocalFault)?;
         let end = written + piece.len as usize;
-        memory.write(region, target.offset, &data[written..end]).map_err(|_| LocalFault)?;
+        memory.write(region, at, &data[written..end]).map_err(|_| LocalFault)?;
         written = end;
     }
     if written == data.len() { Ok(()) } else { Err(LocalFault) }

@@ -36,7 +36,7 @@ use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
-use crate::wire::{DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, UnitWriter};
+use crate::wire::{DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, Single, UnitWriter};
 use alloc::sync::Arc;
 use cc::congestion::Congestion;
 use recv::queue::{RecvQueue, Srq};
@@ -162,6 +162,8 @@ pub(crate) struct Qp {
     failure: Option<Failure>,
     /// The requester has nothing to send until something happens: a post, a response, a timeout.
     requests_idle: bool,
+    /// The next packets are new requests, and nothing else is to be sent: see [`Self::look`].
+    streams: bool,
     /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
     requests_first: bool,
 }
@@ -204,6 +206,7 @@ impl Qp {
             tally,
             failure: None,
             requests_idle: true,
+            streams: false,
             requests_first: false,
         };
         (qp, Posters { send: Some(send), recv })
@@ -380,6 +383,26 @@ impl Qp {
         Ok(())
     }
 
+    /// The short way of [`Self::handle_packet`] for most requests of the peer, whose packet has this traffic class.
+    /// Returns false where it has to go the general way; nothing has changed then.
+    #[inline]
+    pub(crate) fn handle_single<M: Memory>(
+        &mut self,
+        traffic_class: u8,
+        single: &Single<'_>,
+        srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+    ) -> bool {
+        let Shared { mrs, memory, out, .. } = shared;
+        let Some(peer) = self.peer.as_ref() else { return false };
+        if !self.state.receives() || Congestion::is_marked(traffic_class) {
+            return false;
+        }
+        let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
+        let mut cx = Context { peer, pd, qpn, mrs, memory: &mut **memory, rq, srq, out, tally };
+        self.responder.handle_single(single, &mut cx)
+    }
+
     /// Sends a [probe](Probe), to which the peer's queue pair responds if it is still there. Returns false
     /// where this QP is not, or no longer, connected.
     pub(crate) fn probe(&mut self) -> bool {
@@ -432,6 +455,14 @@ impl Qp {
         if requests || self.responses_ready() {
             self.tally.add(Counter::PacedNs, waited.as_nanos() as u64);
         }
+    }
+
+    /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
+    /// packets of requests becomes ready, and these wait for nothing but the window.
+    pub(crate) fn look(&mut self) {
+        let aside = self.congestion.owes_cnp() || self.probes() || self.responder.ready();
+        let paced = self.congestion.rate().is_active();
+        self.streams = !aside && !paced && self.requests_ready() && self.sq.sends_new();
     }
 
     /// Whether a packet may leave now. Only [`Self::fill`] knows.
@@ -493,6 +524,10 @@ impl Qp {
         max_packets: usize,
         shared: &mut Shared<'_, M>,
     ) -> usize {
+        let singles = self.fill_stream(now, unit, max_packets, shared);
+        if singles > 0 {
+            return singles;
+        }
         let written = if self.congestion.owes_cnp() {
             self.fill_cnp(unit)
         } else if self.probes() {
@@ -501,8 +536,45 @@ impl Qp {
             self.fill_either(now, unit, max_packets, shared)
         };
         if written > 0 {
-            self.tally.add(Counter::SentPkts, written as u64);
-            self.tally.add(Counter::SentBytes, unit.wire_len() as u64);
+            self.count_sent(written, unit);
+        }
+        written
+    }
+
+    fn count_sent(&self, packets: usize, unit: &UnitWriter<'_>) {
+        self.tally.add(Counter::SentPkts, packets as u64);
+        self.tally.add(Counter::SentBytes, unit.wire_len() as u64);
+    }
+
+    /// Whether the next packets are new requests, and nothing else is to be sent.
+    pub(crate) const fn streams(&self) -> bool {
+        self.streams
+    }
+
+    /// The short way of [`Self::fill`], for new requests where nothing else is to be sent. Returns the number of
+    /// packets; 0 where it has to go the general way.
+    #[inline]
+    pub(crate) fn fill_stream<M: Memory>(
+        &mut self,
+        now: Instant,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        let Some(peer) = self.peer.as_ref().filter(|_| self.streams) else { return 0 };
+        let Shared { mrs, memory, out, .. } = shared;
+        let (pd, qpn, sq, tally, memory) =
+            (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
+        let (spent_by, paced) = (now, false);
+        let mut cx =
+            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
+        let written = self.requester.fill_singles(&mut cx, unit, max_packets);
+        if written > 0 {
+            self.requests_idle = self.sq.at_cursor().is_none();
+            self.streams = !self.requests_idle;
+            self.completer.sent(now, true, &self.sq);
+            self.congestion.rate_mut().sent(now, unit.wire_len());
+            self.count_sent(written, unit);
         }
         written
     }
@@ -648,6 +720,7 @@ impl Qp {
 
     fn enter_error(&mut self, out: &mut Completions) {
         self.state = QpState::Err;
+        self.streams = false;
         self.completer.stop();
         self.congestion.stop();
         self.probe = Probe::new();

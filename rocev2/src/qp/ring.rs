@@ -125,10 +125,13 @@ impl<'a> Entry<'a> {
         at: usize,
         count: usize,
     ) -> impl Iterator<Item = Sge> + Clone + 'a {
-        (0..count).map(move |n| {
-            let (addr, len) = (self.word(at + 2 * n), self.word(at + 2 * n + 1));
-            Sge { addr, len: len as u32, lkey: Lkey::new((len >> 32) as u32) }
-        })
+        (0..count).map(move |n| self.element(at + 2 * n))
+    }
+
+    /// The element from word `at` on.
+    pub(super) fn element(self, at: usize) -> Sge {
+        let (addr, len) = (self.word(at), self.word(at + 1));
+        Sge { addr, len: len as u32, lkey: Lkey::new((len >> 32) as u32) }
     }
 }
 

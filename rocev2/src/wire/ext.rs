@@ -247,7 +247,7 @@ impl Reth {
     /// Bytes on the wire.
     pub const LEN: usize = 16;
 
-    fn parse(header: &[u8; Self::LEN]) -> Self {
+    pub(super) fn parse(header: &[u8; Self::LEN]) -> Self {
         let [v0, v1, v2, v3, v4, v5, v6, v7, k0, k1, k2, k3, l0, l1, l2, l3] = *header;
         Self {
             va: u64::from_be_bytes([v0, v1, v2, v3, v4, v5, v6, v7]),
@@ -256,7 +256,7 @@ impl Reth {
         }
     }
 
-    fn emit(&self) -> [u8; Self::LEN] {
+    pub(super) fn emit(&self) -> [u8; Self::LEN] {
         let [v0, v1, v2, v3, v4, v5, v6, v7] = self.va.to_be_bytes();
         let [k0, k1, k2, k3] = self.rkey.get().to_be_bytes();
         let [l0, l1, l2, l3] = self.len.to_be_bytes();

@@ -10,10 +10,10 @@ use super::{Bth, Packet};
 use crate::ids::Qpn;
 
 /// Bytes compared at a time.
-const WORD: usize = 8;
+const WORD: usize = size_of::<u64>();
 const UDP_LEN: usize = 8;
 /// BTH and ICRC: less is no packet.
-const UDP_LEN_MIN: usize = UDP_LEN + Bth::LEN + 4;
+const TRANSPORT_LEN_MIN: usize = Bth::LEN + 4;
 
 /// The encapsulations that have a short way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,6 +37,48 @@ pub(crate) struct Flow {
     encap: Encap,
 }
 
+/// A frame of a flow, from the BTH on not parsed yet.
+#[derive(Debug)]
+pub(crate) struct Known<'f, 'a> {
+    flow: &'f Flow,
+    own: Own,
+    pub(super) seed: IcrcSeed,
+    /// BTH to ICRC.
+    pub(super) bytes: &'a [u8],
+}
+
+/// The header fields that each packet of a flow has of its own.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    traffic_class: u8,
+    hop_limit: u8,
+    varying: Varying,
+}
+
+impl<'f, 'a> Known<'f, 'a> {
+    /// DSCP and ECN bits.
+    pub(crate) const fn traffic_class(&self) -> u8 {
+        self.own.traffic_class
+    }
+
+    /// Layers 2 to 4 of a packet of the flow; each has some fields of its own.
+    pub(crate) const fn encap(&self) -> &'f Encap {
+        &self.flow.encap
+    }
+
+    /// Bytes from the Ethernet header to the ICRC.
+    pub(crate) const fn wire_len(&self) -> usize {
+        self.flow.kind.bth() + self.bytes.len()
+    }
+
+    /// The packet; `None` where anything is wrong with it.
+    pub(crate) fn packet(&self) -> Option<Packet<'a>> {
+        let Own { traffic_class, hop_limit, varying } = self.own;
+        let encap = Encap { traffic_class, hop_limit, ip_id: varying.ip_id, ..self.flow.encap };
+        Packet::parse_transport(encap, self.seed, self.bytes, false).ok()
+    }
+}
+
 impl Kind {
     const WORDS_MAX: usize = 8;
 
@@ -57,6 +99,16 @@ impl Kind {
         self.l3() + if self.is_v4() { 20 } else { 40 } + UDP_LEN
     }
 
+    /// The beginning of a frame, 0 where equal packets differ.
+    #[inline]
+    fn words(self, frame: &[u8]) -> Option<[u64; Self::WORDS_MAX]> {
+        match self {
+            Self::V4 => words(frame, &V4),
+            Self::V4Tagged => words(frame, &V4_TAGGED),
+            Self::V6 => words(frame, &V6),
+        }
+    }
+
     /// The kind of a frame, as far as its first bytes show.
     fn of(frame: &[u8]) -> Option<Self> {
         match frame.get(12..18)? {
@@ -66,19 +118,11 @@ impl Kind {
             _ => None,
         }
     }
-
-    /// The bits that equal packets have in common.
-    const fn mask(self) -> &'static [u64] {
-        const V4: [u64; 6] = mask::<6>(Kind::V4);
-        const V4_TAGGED: [u64; 6] = mask::<6>(Kind::V4Tagged);
-        const V6: [u64; 8] = mask::<8>(Kind::V6);
-        match self {
-            Self::V4 => &V4,
-            Self::V4Tagged => &V4_TAGGED,
-            Self::V6 => &V6,
-        }
-    }
 }
+
+const V4: [u64; 6] = mask(Kind::V4);
+const V4_TAGGED: [u64; 6] = mask(Kind::V4Tagged);
+const V6: [u64; 8] = mask(Kind::V6);
 
 /// The bits of the headers of `kind` that equal packets have in common.
 const fn mask<const WORDS: usize>(kind: Kind) -> [u64; WORDS] {
@@ -102,10 +146,14 @@ const fn mask<const WORDS: usize>(kind: Kind) -> [u64; WORDS] {
     masks
 }
 
-/// The first words of a frame that `mask` covers.
-fn words<'a>(frame: &'a [u8], mask: &'a [u64]) -> Option<impl Iterator<Item = u64> + 'a> {
-    let bytes = frame.get(..mask.len() * WORD)?.as_chunks().0;
-    Some(bytes.iter().zip(mask).map(|(word, mask)| u64::from_le_bytes(*word) & mask))
+/// The first words of a frame, as far as they are in `mask`.
+#[inline]
+fn words<const WORDS: usize>(frame: &[u8], mask: &[u64; WORDS]) -> Option<[u64; Kind::WORDS_MAX]> {
+    let (bytes, mut words) = (frame.as_chunks().0.first_chunk::<WORDS>()?, [0; Kind::WORDS_MAX]);
+    for ((to, word), mask) in words.iter_mut().zip(bytes).zip(mask) {
+        *to = u64::from_le_bytes(*word) & mask;
+    }
+    Some(words)
 }
 
 /// The QPN of a frame, if it is a RoCE packet that may have a short way. Nothing about it is checked.
@@ -134,7 +182,7 @@ impl Flow {
             return None;
         }
         flow.seeded.udp_len = u16::from_be_bytes([l0, l1]);
-        flow.words.iter_mut().zip(words(frame, kind.mask())?).for_each(|(to, word)| *to = word);
+        flow.words = kind.words(frame)?;
         if kind.is_v4() {
             let &[version, _, _, _, _, _, f0, f1, _, protocol, _, _, ref ends @ ..] =
                 l3.first_chunk::<20>()?;
@@ -143,47 +191,60 @@ impl Flow {
             flow.sum = words.map(|word| u32::from(u16::from_be_bytes(word))).sum();
         }
         // Odd lengths, say, have no short way. The payload is the same bytes.
-        let Packet { encap, bth, ext, payload } = flow.parse(frame)?;
+        let Packet { encap, bth, ext, payload } = flow.check(frame)?.packet()?;
         let same = (encap, bth, ext) == (packet.encap, packet.bth, packet.ext);
         (same && payload.len() == packet.payload.len()).then_some(flow)
     }
 
-    /// The packet of a frame; `None` where it has other headers than the flow, or anything is wrong with it.
-    pub(crate) fn parse<'a>(&self, frame: &'a [u8]) -> Option<Packet<'a>> {
-        let words = words(frame, self.kind.mask())?;
-        if words.zip(self.words).fold(0, |differences, (a, b)| differences | (a ^ b)) != 0 {
+    /// A frame of the flow; `None` where it has other headers, or anything is wrong with them.
+    #[inline]
+    pub(crate) fn check<'a>(&self, frame: &'a [u8]) -> Option<Known<'_, 'a>> {
+        let words = self.kind.words(frame)?;
+        let differences = words.iter().zip(&self.words).fold(0, |sum, (a, b)| sum | (a ^ b));
+        if differences != 0 {
             return None;
         }
-        let l3 = frame.get(self.kind.l3()..)?;
-        let (encap, udp_len) =
-            if self.kind.is_v4() { self.parse_v4(l3)? } else { self.parse_v6(l3)? };
-        let l4 = l3.get(self.kind.bth() - self.kind.l3() - UDP_LEN..)?;
-        let udp = l4.get(..usize::from(udp_len)).filter(|udp| udp.len() >= UDP_LEN_MIN)?;
-        let varying = Varying { ip_id: encap.ip_id, udp_len };
-        let seed = self.seed.vary(self.seeded, varying);
-        Packet::parse_transport(encap, seed, &udp[UDP_LEN..], false).ok()
+        let (own, rest) = match self.kind {
+            Kind::V4 => {
+                let (headers, rest) = frame.split_first_chunk::<{ Kind::V4.bth() }>()?;
+                (self.check_v4(headers.last_chunk()?)?, rest)
+            }
+            Kind::V4Tagged => {
+                let (headers, rest) = frame.split_first_chunk::<{ Kind::V4Tagged.bth() }>()?;
+                (self.check_v4(headers.last_chunk()?)?, rest)
+            }
+            Kind::V6 => {
+                let (headers, rest) = frame.split_first_chunk::<{ Kind::V6.bth() }>()?;
+                (Self::check_v6(headers.last_chunk()?)?, rest)
+            }
+        };
+        let len = usize::from(own.varying.udp_len).checked_sub(UDP_LEN)?;
+        let bytes = rest.get(..len).filter(|bytes| bytes.len() >= TRANSPORT_LEN_MIN)?;
+        let seed = self.seed.vary(self.seeded, own.varying);
+        Some(Known { flow: self, own, seed, bytes })
     }
 
-    /// The fields that an IPv4 header has of its own, and the UDP length, on which both headers agree.
-    fn parse_v4(&self, l3: &[u8]) -> Option<(Encap, u16)> {
-        let &[_, tos, n0, n1, i0, i1, _, _, ttl, _, c0, c1, ..] = l3.first_chunk::<28>()?;
-        let &[.., l0, l1, _, _] = l3.first_chunk::<28>()?;
+    #[inline]
+    fn check_v4(&self, headers: &[u8; 20 + UDP_LEN]) -> Option<Own> {
+        let &[_, tos, n0, n1, i0, i1, _, _, ttl, _, c0, c1, .., l0, l1, _, _] = headers;
         let [total_len, ip_id, checksum, udp_len] =
             [[n0, n1], [i0, i1], [c0, c1], [l0, l1]].map(u16::from_be_bytes);
         let own = [total_len, ip_id, checksum, tos.into(), u16::from(ttl) << 8].map(u32::from);
         let sum = self.sum + own.iter().sum::<u32>();
         let folded = (sum & 0xffff) + (sum >> 16);
         let right = (folded & 0xffff) + (folded >> 16) == 0xffff;
-        let encap = Encap { traffic_class: tos, hop_limit: ttl, ip_id, ..self.encap };
-        (right && total_len.checked_sub(20) == Some(udp_len)).then_some((encap, udp_len))
+        let varying = Varying { ip_id, udp_len };
+        let own = Own { traffic_class: tos, hop_limit: ttl, varying };
+        // Both headers agree on the length.
+        (right && total_len.checked_sub(20) == Some(udp_len)).then_some(own)
     }
 
-    /// The fields that an IPv6 header has of its own, and the UDP length, on which both headers agree.
-    fn parse_v6(&self, l3: &[u8]) -> Option<(Encap, u16)> {
-        let &[v0, v1, _, _, n0, n1, _, hop_limit, ..] = l3.first_chunk::<48>()?;
-        let &[.., l0, l1, _, _] = l3.first_chunk::<48>()?;
-        let encap = Encap { traffic_class: v0 << 4 | v1 >> 4, hop_limit, ..self.encap };
-        ([n0, n1] == [l0, l1]).then_some((encap, u16::from_be_bytes([l0, l1])))
+    #[inline]
+    fn check_v6(headers: &[u8; 40 + UDP_LEN]) -> Option<Own> {
+        let &[v0, v1, _, _, n0, n1, _, hop_limit, .., l0, l1, _, _] = headers;
+        let varying = Varying { ip_id: 0, udp_len: u16::from_be_bytes([l0, l1]) };
+        let own = Own { traffic_class: v0 << 4 | v1 >> 4, hop_limit, varying };
+        ([n0, n1] == [l0, l1]).then_some(own)
     }
 }
 

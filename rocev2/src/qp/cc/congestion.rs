@@ -100,9 +100,14 @@ impl Congestion {
         }
     }
 
+    /// Whether a switch has marked a packet of this traffic class.
+    pub(crate) const fn is_marked(traffic_class: u8) -> bool {
+        traffic_class & ECN_MASK == CE
+    }
+
     /// Takes the traffic class of a packet with data. Returns whether it was marked.
     pub(crate) fn received(&mut self, now: Instant, traffic_class: u8) -> bool {
-        let marked = traffic_class & ECN_MASK == CE;
+        let marked = Self::is_marked(traffic_class);
         let due = |sent: Instant| now.saturating_since(sent) >= CNP_INTERVAL;
         if self.enabled && marked && self.cnp_sent_at.is_none_or(due) {
             self.cnp_owed = true;

@@ -159,6 +159,11 @@ impl Rate {
         true
     }
 
+    /// Whether packets are paced.
+    pub(crate) const fn is_active(&self) -> bool {
+        self.active
+    }
+
     /// Whether a paced packet has to wait for [`Self::deadline`].
     pub(crate) const fn blocked(&self) -> bool {
         self.blocked
@@ -190,10 +195,10 @@ impl Rate {
     pub(crate) fn sent(&mut self, now: Instant, bytes: usize) {
         let bytes = bytes as u64;
         self.measure(now, bytes);
-        let paced = self.current(now).is_some();
+        self.catch_up(now);
         let cap = self.burst(now);
         self.sent_at = now;
-        if !paced {
+        if !self.active {
             return;
         }
         let cost = Duration::from_nanos((bytes * SECOND_NS).div_ceil(self.current));

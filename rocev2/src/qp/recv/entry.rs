@@ -91,6 +91,11 @@ impl<'a> Rqe<'a> {
         self.0.elements(ELEMENTS, self.0.word(COUNT) as usize)
     }
 
+    /// The first element.
+    pub(crate) fn first(self) -> Option<Sge> {
+        self.elements().next()
+    }
+
     /// Bytes of the longest message that it takes.
     pub(crate) fn len(self) -> u64 {
         self.elements().map(|sge| u64::from(sge.len)).sum()

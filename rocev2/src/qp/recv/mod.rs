@@ -5,4 +5,5 @@ pub(super) mod queue;
 mod read;
 pub(super) mod reorder_buffer;
 pub(super) mod responder;
+mod single;
 mod unsolicited_ack;

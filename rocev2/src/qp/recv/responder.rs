@@ -29,15 +29,15 @@ const RNR_TIMER: RnrTimer = RnrTimer::new(12);
 /// The request side of a QP.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    epsn: Psn,
-    msn: Msn,
-    message: Message,
+    pub(super) epsn: Psn,
+    pub(super) msn: Msn,
+    pub(super) message: Message,
     /// The NAK that `epsn` has had; further packets ahead of it cause no other.
-    nak_state: NakState,
-    reorder_buffer: ReorderBuffer,
+    pub(super) nak_state: NakState,
+    pub(super) reorder_buffer: ReorderBuffer,
     reorder_bytes: u32,
     /// Since when `epsn` is missing, until it has a NAK.
-    gap_since: Option<Instant>,
+    pub(super) gap_since: Option<Instant>,
     reorder_window: ReorderWindow,
     /// The packet of the last sequence NAK.
     nak_psn: Option<Psn>,
@@ -45,8 +45,8 @@ pub(crate) struct Responder {
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
     goes_back: [bool; 2],
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
-    reply: Option<Syndrome>,
-    unsolicited_ack: UnsolicitedAck,
+    pub(super) reply: Option<Syndrome>,
+    pub(super) unsolicited_ack: UnsolicitedAck,
     reads: ReadResponder,
     /// For congestion control.
     loss: Option<Loss>,
@@ -54,7 +54,7 @@ pub(crate) struct Responder {
 
 /// The message whose packets are arriving.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Message {
+pub(super) enum Message {
     None,
     Send { received: u64 },
     Write { written: u64, len: u32, target: Option<Target>, key: Rkey },
@@ -62,7 +62,7 @@ enum Message {
 
 /// The NAK that the expected packet has had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum NakState {
+pub(super) enum NakState {
     None,
     /// PSN sequence error: the packet is missing.
     Sequence,
@@ -118,11 +118,11 @@ impl<M> Context<'_, M> {
     }
 
     /// Whether there is a receive for the next message; it is taken from the shared queue if need be.
-    fn claim(&mut self) -> bool {
+    pub(super) fn claim(&mut self) -> bool {
         self.rq.claim(self.srq.as_deref_mut())
     }
 
-    const fn pmtu(&self) -> u64 {
+    pub(super) const fn pmtu(&self) -> u64 {
         self.peer.pmtu.bytes() as u64
     }
 }

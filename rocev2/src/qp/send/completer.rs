@@ -126,7 +126,7 @@ impl Completer {
 
     /// Notes that packets have left.
     pub(crate) fn sent(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
-        self.timer.sent(now, reads(sq));
+        self.timer.sent(now, || reads(sq));
         if first_time && self.timed.is_none() {
             let newest = sq.newest();
             self.timed = Some((newest, now, sq.is_read_at(newest)));
@@ -187,7 +187,7 @@ impl Completer {
         // During the pause the peer may have accepted everything and only a response been lost: the timer
         // has to run.
         if sq.outstanding() {
-            self.timer.sent(now, reads(sq));
+            self.timer.sent(now, || reads(sq));
         }
     }
 

@@ -113,6 +113,17 @@ fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result
     set(HEAD, u64::from(op) | flags | count << COUNT_SHIFT | u64::from(key) << KEY_SHIFT)
 }
 
+/// A SEND or WRITE of one element that nothing holds back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Single {
+    /// The peer's address and key, of a WRITE.
+    pub(super) write: Option<(u64, Rkey)>,
+    /// The source.
+    pub(super) sge: Sge,
+    /// The peer is asked for a solicited event.
+    pub(super) solicited: bool,
+}
+
 /// A ring for initiator requests, and the end where they are posted.
 pub(super) fn ring(depth: usize, max_sge: usize) -> (SendPoster, WorkRing) {
     let (poster, ring) = WorkRing::new(depth, ELEMENTS, max_sge);
@@ -203,6 +214,28 @@ impl<'a> Wqe<'a> {
             BIND => WcKind::Bind,
             _ => WcKind::Send,
         }
+    }
+
+    /// The request, if it is a SEND or WRITE of one element without a fence or a fault.
+    #[inline]
+    pub(super) fn single(self) -> Option<Single> {
+        const ONE: u64 = 1 << COUNT_SHIFT;
+        const SEND_ONE: u64 = SEND as u64 | ONE;
+        const WRITE_ONE: u64 = WRITE as u64 | ONE;
+        let head = self.word(HEAD);
+        let write = match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT | 0b111 << FAULT_SHIFT) {
+            SEND_ONE => None,
+            WRITE_ONE => Some((self.word(VA), Rkey::new((head >> KEY_SHIFT) as u32))),
+            _ => return None,
+        };
+        let sge = self.0.element(ELEMENTS);
+        Some(Single { write, sge, solicited: write.is_none() && head & SOLICITED != 0 })
+    }
+
+    /// Whether it is a SEND or WRITE of one packet of at most 2^`pmtu_shift` bytes.
+    #[inline]
+    pub(super) fn is_single(self, pmtu_shift: u32) -> bool {
+        self.code() <= WRITE && self.word(LEN) <= 1 << pmtu_shift
     }
 
     /// Bytes of the message.

@@ -7,3 +7,4 @@ pub(super) mod queue;
 pub(super) mod recovery;
 pub(super) mod requester;
 pub(super) mod retry;
+mod single;

@@ -3,16 +3,16 @@
 use super::entry::{self, SendPoster, Wqe};
 use crate::env::Instant;
 use crate::ids::Rkey;
-use crate::mr::Released;
 use crate::psn::Psn;
 use crate::qp::ring::WorkRing;
-use crate::qp::work::{Completion, Completions, MAX_MESSAGE, MAX_READS, Owner, SendOp, WcStatus};
+use crate::qp::work::{Completions, MAX_MESSAGE, MAX_READS, SendOp};
 use crate::wire::Pmtu;
 use copies::{Again, Copies};
 use heapless::Deque;
 use scoreboard::Scoreboard;
 
 mod copies;
+mod ends;
 mod scoreboard;
 pub(crate) use scoreboard::Cause;
 
@@ -205,6 +205,19 @@ impl SendQueue {
         self.wqe(place.wqe).map(|wqe| (wqe, place.packet))
     }
 
+    /// The request at the cursor, if none of its packets has left.
+    pub(crate) fn new_request(&self) -> Option<Wqe<'_>> {
+        if self.cursor.packet == 0 { self.wqe(self.cursor.wqe) } else { None }
+    }
+
+    /// Moves the cursor over [`Self::new_request`], whose only packet was just sent, a new one.
+    pub(crate) fn single_sent(&mut self) {
+        self.scoreboard.newest = self.next;
+        self.next = self.next.add(1);
+        self.highest = self.next;
+        self.cursor.wqe += 1;
+    }
+
     /// Moves the cursor over requests without packets that have taken effect.
     pub(crate) fn skip_executed(&mut self) {
         while self.wqe(self.cursor.wqe).is_some_and(Wqe::executed) {
@@ -261,6 +274,7 @@ impl SendQueue {
         if acked.progress {
             self.scoreboard.acked = psn;
         }
+        acked.progress |= self.acknowledge_singles(psn, out);
         loop {
             let ahead = psn.since(self.una);
             let Some(head) = self.oldest().filter(|_| ahead > 0) else { break };
@@ -277,6 +291,29 @@ impl SendQueue {
             self.trim_resend();
         }
         acked
+    }
+
+    /// The short way of [`Self::acknowledge`], over requests of one packet up to the first other one. Returns whether
+    /// there was any.
+    fn acknowledge_singles(&mut self, psn: Psn, out: &mut Completions) -> bool {
+        let ahead = psn.since(self.una).max(0).cast_unsigned();
+        if self.parked > 0 || self.una_packet > 0 {
+            return false;
+        }
+        let singles = (0..ahead as usize)
+            .take_while(|n| self.wqe(*n).is_some_and(|wqe| wqe.is_single(self.pmtu_shift)))
+            .count();
+        if singles == 0 {
+            return false;
+        }
+        self.done += singles;
+        // As many as PSNs.
+        self.una = self.una.add(singles as u32);
+        self.last_data = self.una.prev();
+        self.leave_heads(singles);
+        self.complete_executed(out);
+        self.catch_up();
+        true
     }
 
     /// Moves `una` over a READ response that just came, and over everything behind it that came before:
@@ -316,6 +353,11 @@ impl SendQueue {
             self.succeed(out);
             self.complete_executed(out);
         }
+        self.catch_up();
+    }
+
+    /// Moves all that `una` has overtaken.
+    fn catch_up(&mut self) {
         while let Some(end) = self.read_ends.front().filter(|end| end.since(self.una) <= 0) {
             self.read_floor = *end;
             self.read_ends.pop_front();
@@ -331,143 +373,16 @@ impl SendQueue {
         }
     }
 
-    /// Completes the oldest request, unless it has to wait for the copies of a READ ([`copies`]).
-    fn succeed(&mut self, out: &mut Completions) {
-        let Some(head) = self.oldest() else { return };
-        if self.parked == 0 && !(head.is_read() && self.copies.before(self.una)) {
-            self.end(WcStatus::Success, out);
-        } else {
-            if self.parked == 0 {
-                let packets = self.packets(head);
-                self.parked_at = self.una.back(packets);
-            }
-            self.parked += 1;
-        }
-        self.leave_head();
-    }
-
-    /// Ends the oldest entry of the ring. A mapping that was never made releases its region.
-    fn end(&mut self, status: WcStatus, out: &mut Completions) {
-        let Some(wqe) = self.ring.get(self.done).map(Wqe) else { return };
-        if let (SendOp::FastRegister { key, mapping }, false) = (wqe.op(), wqe.executed()) {
-            out.release(Released { key, region: mapping.region });
-        }
-        wqe.set_status(status);
-        self.done += 1;
-    }
-
-    /// Whether completions are to be taken.
-    pub(crate) const fn has_completions(&self) -> bool {
-        self.done > 0
-    }
-
-    /// Removes the oldest completion.
-    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
-        let wqe = self.ring.get(0).map(Wqe).filter(|_| self.has_completions())?;
-        let status = wqe.status();
-        let completion = Completion {
-            owner: Owner::Qp(self.owner),
-            id: wqe.id(),
-            kind: wqe.kind(),
-            status,
-            len: 0,
-            solicited: false,
-            // An error always produces a completion (10.7.3.1).
-            silent: wqe.silent() && status == WcStatus::Success,
-        };
-        self.done -= 1;
-        self.ring.pop();
-        Some(completion)
-    }
-
-    /// Whether a READ has its data and is not complete, as a copy of its request may be in the network. A
-    /// fence waits for it.
-    pub(crate) const fn parks(&self) -> bool {
-        self.parked > 0
-    }
-
-    /// When [`Self::unpark`] has work, if no response comes.
-    pub(crate) fn parked_until(&self) -> Option<Instant> {
-        self.copies.deadline().filter(|_| self.parks())
-    }
-
-    /// Completes the parked requests that wait for no copy any more.
-    pub(crate) fn unpark(&mut self, now: Instant, out: &mut Completions) {
-        self.copies.overtaken(self.known_end());
-        self.copies.expire(now);
-        while let Some(wqe) = self.ring.get(self.done).map(Wqe).filter(|_| self.parks()) {
-            let end = self.parked_at.add(self.packets(wqe));
-            if self.copies.before(end) {
-                return;
-            }
-            self.parked_at = end;
-            self.unpark_one(out);
-        }
-    }
-
-    fn unpark_one(&mut self, out: &mut Completions) {
-        self.parked -= 1;
-        self.end(WcStatus::Success, out);
-    }
-
-    /// Completes all parked requests: they have succeeded, whatever happens to the rest.
-    fn unpark_all(&mut self, out: &mut Completions) {
-        while self.parks() {
-            self.unpark_one(out);
-        }
-    }
-
-    /// Completes as flushed every request that ends before `psn`.
-    pub(crate) fn flush_before(&mut self, psn: Psn, out: &mut Completions) {
-        self.unpark_all(out);
-        while let Some(head) = self.oldest() {
-            let left = self.packets(head) - self.una_packet;
-            if i64::from(psn.since(self.una)) < i64::from(left) {
-                return;
-            }
-            self.end(WcStatus::Flushed, out);
-            self.una = self.una.add(left);
-            self.leave_head();
-        }
-    }
-
-    /// Completes the oldest request with an error.
-    pub(crate) fn fail_head(&mut self, status: WcStatus, out: &mut Completions) {
-        self.unpark_all(out);
-        if self.oldest().is_some() {
-            self.end(status, out);
-            self.leave_head();
-        }
-    }
-
-    /// Completes everything as flushed, in order, with what was posted meanwhile.
-    pub(crate) fn flush(&mut self, out: &mut Completions) {
-        self.unpark_all(out);
-        self.update();
-        while self.oldest().is_some() {
-            self.end(WcStatus::Flushed, out);
-        }
-        self.cursor = Place::default();
-        self.una_packet = 0;
-        self.read_ends.clear();
-        self.copies.clear();
-        (self.una, self.next) = (self.highest, self.highest);
-        self.scoreboard.clear(self.highest);
-    }
-
-    /// Completes the oldest requests that have taken effect without a packet.
-    fn complete_executed(&mut self, out: &mut Completions) {
-        while self.oldest().is_some_and(Wqe::executed) {
-            self.succeed(out);
-        }
-    }
-
     /// Moves all places over the oldest request, which has ended or is parked.
     fn leave_head(&mut self) {
+        self.leave_heads(1);
+    }
+
+    fn leave_heads(&mut self, requests: usize) {
         self.una_packet = 0;
-        self.cursor.wqe = self.cursor.wqe.saturating_sub(1);
+        self.cursor.wqe = self.cursor.wqe.saturating_sub(requests);
         if let Some(range) = &mut self.scoreboard.resend {
-            range.place.wqe = range.place.wqe.saturating_sub(1);
+            range.place.wqe = range.place.wqe.saturating_sub(requests);
         }
     }
 }

@@ -185,13 +185,13 @@ impl RetryTimer {
 
     /// Starts the timer for a packet that left, if it does not run. `read` tells whether the oldest request
     /// is a READ.
-    pub(crate) fn sent(&mut self, now: Instant, read: bool) {
+    pub(crate) fn sent(&mut self, now: Instant, read: impl FnOnce() -> bool) {
         if let Some(began) = self.seed_since.take() {
             let took = now.saturating_since(began);
             self.initial = took.saturating_mul(SEED_ROUND_TRIPS).min(PROBE_INITIAL);
         }
         if self.deadline.is_none() {
-            (self.progress_at, self.quiet_since, self.read) = (now, now, read);
+            (self.progress_at, self.quiet_since, self.read) = (now, now, read());
             self.rearm(now);
         }
     }
@@ -330,7 +330,7 @@ mod tests {
     fn gives_up_after_the_negotiated_time_and_not_before() {
         let mut timer = RetryTimer::new();
         timer.connect(14, 2);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         let mut now = at(0);
         let resends = loop {
             now = timer.deadline().unwrap_or(now);
@@ -347,7 +347,7 @@ mod tests {
     fn a_short_negotiated_timeout_still_gets_its_retries() {
         let mut timer = RetryTimer::new();
         timer.connect(1, 3);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         for _ in 0..3 {
             assert_ne!(timer.expired(timer.deadline().unwrap()), Expiry::GiveUp);
         }
@@ -359,7 +359,7 @@ mod tests {
         let mut timer = RetryTimer::new();
         timer.connect(17, 7);
         timer.sample(at(0), Duration::from_micros(50), false);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         let mut waits = std::vec::Vec::new();
         let mut now = at(0);
         while timer.expired(now) != Expiry::GiveUp {
@@ -380,7 +380,7 @@ mod tests {
         let mut timer = RetryTimer::new();
         timer.connect(20, 7);
         timer.sample(at(0), Duration::from_micros(50), false);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         let (mut waits, mut last) = (std::vec::Vec::new(), at(0));
         while waits.len() < 6 {
             let now = timer.deadline().unwrap();
@@ -406,7 +406,7 @@ mod tests {
     fn progress_restores_the_retries() {
         let mut timer = RetryTimer::new();
         timer.connect(14, 1);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         for step in 1..100 {
             timer.progress(at(step * 100), true, false);
         }
@@ -421,8 +421,8 @@ mod tests {
             let mut timer = RetryTimer::new();
             timer.connect(17, 7);
             timer.seed_rtt(at(5));
-            timer.sent(at(5 + took_ms), false);
-            timer.sent(at(9_000_000), false);
+            timer.sent(at(5 + took_ms), || false);
+            timer.sent(at(9_000_000), || false);
             assert_eq!(timer.deadline(), Some(at(5 + took_ms + expected_ms)));
             timer.sample(at(0), Duration::from_millis(7), false);
             timer.restart(at(100));
@@ -435,7 +435,7 @@ mod tests {
         let mut timer = RetryTimer::new();
         timer.connect(17, 7);
         timer.sample(at(0), Duration::from_micros(50), false);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         assert_eq!(timer.deadline(), Some(at(1)));
     }
 
@@ -446,7 +446,7 @@ mod tests {
         let mut timer = RetryTimer::new();
         timer.connect(17, 7);
         timer.sample(at(0), Duration::from_micros(50), false);
-        timer.sent(at(0), false);
+        timer.sent(at(0), || false);
         assert_eq!(timer.expired(at(1)), Expiry::Probe);
         assert_eq!(timer.tries(), 1);
         timer.was_early(at(10));
@@ -480,7 +480,7 @@ mod tests {
                 timer.sample(at(0), Duration::from_millis(*ms), true);
                 timer.sample(at(0), Duration::from_micros(20), false);
             }
-            timer.sent(at(0), true);
+            timer.sent(at(0), || true);
             loop {
                 let now = timer.deadline().unwrap();
                 if timer.expired(now) != Expiry::Probe {

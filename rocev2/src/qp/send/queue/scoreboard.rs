@@ -107,6 +107,13 @@ impl SendQueue {
         self.scoreboard.stalled && self.scoreboard.resend.is_none()
     }
 
+    /// Whether the packets that leave next are new, and wait for nothing but the window.
+    pub(crate) fn sends_new(&self) -> bool {
+        let Scoreboard { resend, stalled, acked, .. } = &self.scoreboard;
+        let behind = self.next == self.highest && acked.since(self.next) <= 0;
+        resend.is_none() && !stalled && behind
+    }
+
     /// Sets [`Self::stalled`].
     pub(crate) fn stall(&mut self, stalled: bool) {
         self.scoreboard.stalled = stalled;

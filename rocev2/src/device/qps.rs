@@ -1,0 +1,143 @@
+//! Queue pairs: their lives, their numbers, and the places in the table.
+
+use super::{Device, QpSlot, find};
+use crate::counters::Tally;
+use crate::env::Instant;
+use crate::ids::Qpn;
+use crate::qp::{Failure, Qp, QpConfig, QpState};
+use crate::wire::Pmtu;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+impl Device {
+    /// Creates a QP in INIT; `None` where the table is full, or its shared receive queue unknown.
+    pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let recv_pd = match config.srq {
+            Some(srq) => self.srqs.enter(srq)?,
+            None => config.pd,
+        };
+        let slot = self.draw_slot()?;
+        let qpn = self.draw_qpn(slot);
+        let tally = Tally::new(Arc::clone(&self.counters));
+        let (qp, posters) =
+            Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
+        self.completions.reserve_mappings(qp.send_depth());
+        self.qps[slot] = Some(Box::new(QpSlot {
+            qp,
+            posters,
+            conn: None,
+            path: None,
+            template: None,
+            flow: None,
+            awaits_rtu: false,
+            scheduled: false,
+            touched: false,
+            finished: false,
+            dead: false,
+            failed: false,
+        }));
+        Some(qpn)
+    }
+
+    /// Changes the caller's name for a QP, before anything is posted.
+    pub fn set_qp_owner(&mut self, qpn: Qpn, owner: u64) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            entry.qp.set_owner(owner);
+        }
+    }
+
+    /// Destroys a QP; its posted requests complete flushed first. Another QP may take its place in the table once
+    /// these completions are taken.
+    pub fn destroy_qp(&mut self, qpn: Qpn) {
+        self.flush_qp(qpn);
+        self.settle();
+        let Some((slot, entry)) = self.slot(qpn) else { return };
+        let send_depth = entry.qp.send_depth();
+        let (srq, path) = (entry.qp.srq(), entry.path);
+        if let Some(path) = path {
+            self.paths.release(path);
+        }
+        self.completions.unreserve_mappings(send_depth);
+        if let Some(srq) = srq {
+            self.srqs.leave(srq);
+        }
+        self.mrs.unbind_qp(qpn);
+        self.sender.take_if(|sender| sender.slot == slot);
+        if let Some(entry) = self.qps[slot].as_deref_mut() {
+            (entry.dead, entry.path) = (true, None);
+        }
+        self.bury(slot);
+    }
+
+    /// Frees the slot of a destroyed QP, unless completions are to be taken.
+    pub(super) fn bury(&mut self, slot: usize) {
+        let entry = self.qps[slot].take_if(|entry| entry.dead && !entry.qp.has_completions());
+        if entry.is_some() {
+            self.free.push_back(slot);
+        }
+    }
+
+    /// Cancels everything posted on a QP; it is in the error state from here on.
+    pub fn flush_qp(&mut self, qpn: Qpn) {
+        let slot = self.slot_index(qpn);
+        if let Some(entry) = find(&mut self.qps, slot, qpn) {
+            entry.qp.flush(&mut self.completions);
+            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
+            self.touch(slot);
+        }
+    }
+
+    /// The state of a QP.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.slot(qpn).map(|(_, entry)| entry.qp.state())
+    }
+
+    /// Payload bytes of a full packet between a QP and its peer; `None` without one.
+    pub fn qp_pmtu(&self, qpn: Qpn) -> Option<Pmtu> {
+        self.slot(qpn)?.1.qp.peer().map(|peer| peer.pmtu)
+    }
+
+    /// The error that took a QP to the error state, if its owner did not; known with its first unsuccessful
+    /// completion.
+    pub fn qp_failure(&self, qpn: Qpn) -> Option<Failure> {
+        self.slot(qpn)?.1.qp.failure()
+    }
+
+    /// READs that a QP may have in flight; 0 without a connection, or where none were negotiated.
+    pub fn outbound_reads(&self, qpn: Qpn) -> u8 {
+        let peer = self.slot(qpn).and_then(|(_, entry)| entry.qp.peer());
+        peer.map_or(0, |peer| peer.outbound_reads)
+    }
+
+    /// The rate to which congestion control limits a QP, in bytes per second; `None` without a limit.
+    pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
+        let slot = self.slot_index(qpn);
+        find(&mut self.qps, slot, qpn)?.qp.rate(now)
+    }
+
+    /// Draws a slot from the half of the free ones that have been free for longest: the low bits of the
+    /// next QPN cannot be guessed either, and a slot that was just given up is not used again soon.
+    fn draw_slot(&mut self) -> Option<usize> {
+        let oldest = self.free.len().div_ceil(2) as u32;
+        let drawn = self.rng.below(oldest) as usize;
+        self.free.swap_remove_front(drawn)
+    }
+
+    /// Draws a QPN. The slot is in the low bits, so that a packet finds its QP without a search. The other
+    /// bits are random, so that a QPN cannot be guessed, and a stale one names no QP.
+    fn draw_qpn(&mut self, slot: usize) -> Qpn {
+        loop {
+            let high = self.rng.u32() & !(self.qps.len() as u32 - 1);
+            let qpn = Qpn::new(high | slot as u32);
+            // Packets to a number that was just given up may still be in the network (time-wait).
+            if qpn.is_connectable() && qpn != self.last_qpns[slot] {
+                self.last_qpns[slot] = qpn;
+                return qpn;
+            }
+        }
+    }
+}

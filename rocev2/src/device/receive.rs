@@ -1,0 +1,197 @@
+//! The way in: a frame to the queue pair or the connection management that it is for.
+
+use super::{Device, QpSlot, find};
+use crate::counters::{Counter, Counters};
+use crate::env::{Instant, Memory};
+use crate::ids::Qpn;
+use crate::path::{Path, Source};
+use crate::qp::Shared;
+use crate::wire;
+use crate::wire::mad::GSI_QKEY;
+use crate::wire::{Bth, Deth, DropReason, Ext, Flow, Opcode, Packet, Single};
+
+impl Device {
+    /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
+    pub fn handle_frame<M: Memory>(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        segment_len: Option<usize>,
+        memory: &mut M,
+    ) {
+        if segment_len.is_some() || self.handle_known(now, frame, memory).is_none() {
+            self.handle_unit(now, frame, segment_len, memory);
+        }
+    }
+
+    /// Handles a frame like the last one that its QP accepted by the general way; see [`Flow`]. `None` where it has
+    /// to go that way itself.
+    fn handle_known<M: Memory>(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        memory: &mut M,
+    ) -> Option<()> {
+        let qpn = wire::destination_of(frame)?;
+        let slot = self.slot_index(qpn);
+        let entry = find(&mut self.qps, slot, qpn)?;
+        let QpSlot { qp, flow, .. } = entry;
+        let known = flow.as_ref()?.check(frame)?;
+        if let Some(single) = Single::of(&known) {
+            let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
+            let srq_id = qp.srq();
+            let srq = srq_id.and_then(|id| srqs.get_mut(id));
+            let mut shared = Shared { mrs, memory, reorder_pool, out };
+            if qp.handle_single(known.traffic_class(), &single, srq, &mut shared) {
+                let (source, len) = (Source::of(known.encap()), known.wire_len());
+                count_received(qp.counters(), len, Ok(()));
+                count_received(&self.counters, len, Ok(()));
+                if let Some(id) = srq_id {
+                    srqs.list(id);
+                }
+                self.accepted(now, slot, source);
+                self.touch(slot);
+                return Some(());
+            }
+        }
+        let packet = known.packet()?;
+        let handled = self.handle_rc(now, &packet, memory);
+        count_received(&self.counters, packet.wire_len(), handled);
+        Some(())
+    }
+
+    /// Handles any unit.
+    fn handle_unit<M: Memory>(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        segment_len: Option<usize>,
+        memory: &mut M,
+    ) {
+        let mut packets = wire::parse_unit(frame, segment_len);
+        loop {
+            packets.take_gsi(self.mad_limiter.allows(now));
+            let Some(packet) = packets.next() else { break };
+            match packet {
+                Ok(packet) => {
+                    let handled = self.handle_packet(now, &packet, memory);
+                    count_received(&self.counters, packet.wire_len(), handled);
+                    if handled.is_ok() && segment_len.is_none() {
+                        self.learn_flow(frame, &packet);
+                    }
+                }
+                Err(reason) => self.counters.add(Counter::dropped(reason), 1),
+            }
+        }
+    }
+
+    fn learn_flow(&mut self, frame: &[u8], packet: &Packet<'_>) {
+        let slot = self.slot_index(packet.bth.dest_qpn);
+        if let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn) {
+            entry.flow = Flow::of(frame, packet);
+        }
+    }
+
+    fn handle_packet<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<(), DropReason> {
+        if !self.config.addresses.contains(&packet.encap.dst) {
+            return Err(DropReason::AddressMismatch);
+        }
+        if packet.bth.dest_qpn == Qpn::GSI {
+            check_pkey(packet)?;
+            return self.handle_gsi(now, packet);
+        }
+        self.handle_rc(now, packet, memory)
+    }
+
+    /// Handles a packet for any QP but QP 1.
+    fn handle_rc<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<(), DropReason> {
+        check_pkey(packet)?;
+        let qpn = packet.bth.dest_qpn;
+        let slot = self.slot_index(qpn);
+        let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
+        let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
+        let srq_id = entry.qp.srq();
+        let srq = srq_id.and_then(|id| srqs.get_mut(id));
+        let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();
+        let handled = if rc {
+            entry.qp.handle_packet(now, packet, srq, &mut Shared { mrs, memory, reorder_pool, out })
+        } else {
+            Err(DropReason::TransportMismatch)
+        };
+        count_received(entry.qp.counters(), packet.wire_len(), handled);
+        if let Some(id) = srq_id {
+            srqs.list(id);
+        }
+        if handled.is_ok() {
+            self.accepted(now, slot, Source::of(&packet.encap));
+        }
+        // A dropped packet may cause a response, too: the NAK of a gap.
+        self.touch(slot);
+        handled
+    }
+
+    /// Notes that a QP has accepted a packet from `source`.
+    fn accepted(&mut self, now: Instant, slot: usize, source: Source) {
+        let Some(entry) = self.qps[slot].as_deref_mut() else { return };
+        if let Some(path) = entry.path {
+            self.paths.heard(now, path, source);
+        }
+        if entry.awaits_rtu
+            && let Some(conn) = entry.conn
+        {
+            entry.awaits_rtu = false;
+            self.cm.established_by_data(now, conn);
+            self.pump_cm();
+        }
+    }
+
+    fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+        match packet.ext {
+            Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
+                self.mad_limiter.received();
+                self.cm.handle_packet(now, packet);
+                // It may be forged, so it starts no more than a check.
+                let path = Path { local: packet.encap.dst, remote: packet.encap.src };
+                if let Some(path) = self.paths.find(path) {
+                    self.paths.heard(now, path, Source::of(&packet.encap));
+                }
+                self.probe_peers(now);
+                self.pump_cm();
+                Ok(())
+            }
+            Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
+            _ => Err(DropReason::TransportMismatch),
+        }
+    }
+
+    /// Allows or stops the processing of received CM messages. These let unknown peers allocate memory; a
+    /// caller that is short of memory stops them. They are then dropped and counted, and the peers resend
+    /// them.
+    pub fn admit_messages(&mut self, admitted: bool) {
+        self.mad_limiter.set_closed(!admitted);
+    }
+}
+
+/// Full and limited members of the default partition match; reserved keys do not.
+fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
+    let fits = packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff;
+    if fits { Ok(()) } else { Err(DropReason::PKey) }
+}
+
+fn count_received(counters: &Counters, wire_len: usize, handled: Result<(), DropReason>) {
+    counters.add(Counter::RcvdPkts, 1);
+    counters.add(Counter::RcvdBytes, wire_len as u64);
+    if let Err(reason) = handled {
+        counters.add(Counter::dropped(reason), 1);
+    }
+}
