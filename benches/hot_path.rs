@@ -265,6 +265,7 @@ impl Node {
             window: Window::default(),
             reorder_pool: 4 << 20,
             dcqcn: Some(DcqcnConfig::default()),
+            short_ways: true,
             cm: CmConfig { ca_guid: u64::from(address == CLIENT) + 1, ..CmConfig::default() },
         });
         let config = QpConfig {

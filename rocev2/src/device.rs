@@ -67,6 +67,9 @@ pub struct DeviceConfig {
     pub reorder_pool: usize,
     /// Congestion control; with `None` packets are not ECN-capable, no CNP is sent, and none has an effect.
     pub dcqcn: Option<DcqcnConfig>,
+    /// Common packets take ways of their own, which give the same packets and results; without them each takes the
+    /// general way, for comparison.
+    pub short_ways: bool,
     /// Connection management.
     pub cm: CmConfig,
 }
@@ -90,6 +93,7 @@ impl DeviceConfig {
             window: Window::default(),
             reorder_pool: 4 << 20,
             dcqcn: Some(DcqcnConfig::default()),
+            short_ways: true,
             cm: CmConfig { ca_guid, ..CmConfig::default() },
         }
     }

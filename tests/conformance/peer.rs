@@ -242,6 +242,7 @@ impl World {
             dcqcn: terms.dcqcn.then(DcqcnConfig::default),
             window: Window { bytes: 64 << 10, ..Window::default() },
             reorder_pool: 1 << 20,
+            short_ways: true,
             cm: CmConfig { ca_guid: 1, ack_timeout_code: terms.own_timeout, ..CmConfig::default() },
         });
         let qpn = d.create_qp(&qp(1, PD, None)).unwrap();

@@ -39,6 +39,7 @@ impl Waiting {
             dcqcn: None,
             window: Window::default(),
             reorder_pool: 4 << 20,
+            short_ways: true,
             cm: CmConfig { ca_guid: 1, ..CmConfig::default() },
         });
         let qpn = d.create_qp(&qp(1, PD, None)).unwrap();

@@ -173,6 +173,7 @@ impl Node {
             window: Window { reorder_bytes, ..Window::default() },
             reorder_pool: Limits::default().reorder_pool,
             dcqcn: scenario.control.then(DcqcnConfig::default),
+            short_ways: true,
             cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
         });
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;

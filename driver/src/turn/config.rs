@@ -32,6 +32,8 @@ pub struct ProviderConfig {
     /// Congestion control; `None` turns it off. The line rate is that of an edge that does not know
     /// its own.
     pub dcqcn: Option<DcqcnConfig>,
+    /// See [`DeviceConfig::short_ways`](rocev2::DeviceConfig::short_ways).
+    pub short_ways: bool,
     /// Timers of connection management.
     pub cm: CmConfig,
 }
@@ -54,6 +56,7 @@ impl ProviderConfig {
             opening: Opening::default(),
             window: Window::default(),
             dcqcn: Some(DcqcnConfig::default()),
+            short_ways: true,
             cm: CmConfig::default(),
         }
     }

@@ -87,6 +87,7 @@ impl PollCore {
             window: config.window,
             reorder_pool: limits.reorder_pool,
             dcqcn: config.dcqcn,
+            short_ways: config.short_ways,
             cm,
         });
         let counters = Arc::clone(device.counters());

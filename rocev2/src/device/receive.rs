@@ -87,7 +87,9 @@ impl Device {
 
     fn learn_flow(&mut self, frame: &[u8], packet: &Packet<'_>) {
         let slot = self.slot_index(packet.bth.dest_qpn);
-        if let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn) {
+        if self.config.short_ways
+            && let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn)
+        {
             entry.flow = Flow::of(frame, packet);
         }
     }

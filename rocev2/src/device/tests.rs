@@ -8,10 +8,10 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::path::Path;
 use crate::qp::tests::Bytes;
-use crate::qp::{PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, WcStatus};
+use crate::qp::{PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, Shared, WcStatus};
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
-    Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, Template, Unit, UnitWriter, parse_unit,
+    Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, Single, Template, Unit, UnitWriter, parse_unit,
 };
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;
@@ -25,6 +25,7 @@ mod paths;
 mod reorder_pool;
 mod restart;
 mod shared;
+mod short_ways;
 mod strict;
 
 const PD: PdId = PdId(1);
@@ -71,6 +72,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
         window: Window::default(),
         reorder_pool: 4 << 20,
         dcqcn: Some(DcqcnConfig::default()),
+        short_ways: true,
         cm: CmConfig { ca_guid: node as u64 + 1, ..CmConfig::default() },
     }
 }

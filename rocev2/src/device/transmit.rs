@@ -84,7 +84,7 @@ impl Device {
 
     /// The short way of [`Self::transmit_qp`]: the queue pair whose turn it is goes on with new requests.
     #[inline]
-    fn transmit_singles<M: Memory>(
+    pub(super) fn transmit_singles<M: Memory>(
         &mut self,
         now: Instant,
         buf: &mut [u8],

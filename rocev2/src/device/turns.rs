@@ -87,7 +87,7 @@ impl Device {
         {
             self.cm.peer_answered(conn);
         }
-        entry.qp.look();
+        entry.qp.look(self.config.short_ways);
         self.schedule(slot);
     }
 

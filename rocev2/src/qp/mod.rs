@@ -458,11 +458,12 @@ impl Qp {
     }
 
     /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
-    /// packets of requests becomes ready, and these wait for nothing but the window.
-    pub(crate) fn look(&mut self) {
+    /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
+    pub(crate) fn look(&mut self, short_ways: bool) {
         let aside = self.congestion.owes_cnp() || self.probes() || self.responder.ready();
         let paced = self.congestion.rate().is_active();
-        self.streams = !aside && !paced && self.requests_ready() && self.sq.sends_new();
+        self.streams =
+            short_ways && !aside && !paced && self.requests_ready() && self.sq.sends_new();
     }
 
     /// Whether a packet may leave now. Only [`Self::fill`] knows.

@@ -137,6 +137,7 @@ impl Node {
             window: Window { bytes: 8 << 10, read_chunk: 2 << 10, reorder_bytes: 8 << 10 },
             // Less than the quotas of two queue pairs.
             reorder_pool: 12 << 10,
+            short_ways: true,
             cm: CmConfig {
                 ca_guid: u64::from(number) + 1,
                 max_connections: 8,

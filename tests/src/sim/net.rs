@@ -407,6 +407,7 @@ pub(crate) fn config(ips: Vec<std::net::IpAddr>, rng: &mut Rng, patient: bool) -
     if rng.below(6) == 0 {
         config.dcqcn = None;
     }
+    config.short_ways = rng.below(6) > 0;
     config
 }
 
