@@ -254,8 +254,11 @@ impl Qp {
     }
 
     /// Connects the QP to a peer and moves it to RTS, once in its life.
-    pub(crate) fn connect(&mut self, peer: PeerQp) {
-        self.sq.start_at(peer.send_psn, peer.pmtu, peer.outbound_reads.into());
+    pub(crate) fn connect(&mut self, mut peer: PeerQp) {
+        self.sq.start_at(peer.send_psn, peer.pmtu);
+        if peer.outbound_reads > 0 && !self.sq.reserve_reads() {
+            peer.outbound_reads = 0;
+        }
         self.requester.connect(&peer);
         self.sq.reserve_early(self.requester.window_packets());
         self.completer.connect(&peer);

@@ -59,6 +59,11 @@ const fn stride(elements_at: usize, max_sge: usize) -> usize {
     (elements_at + 2 * sge).div_ceil(WORDS)
 }
 
+/// The bits of a flag in a word.
+pub(super) const fn flag(on: bool, bits: u64) -> u64 {
+    if on { bits } else { 0 }
+}
+
 /// The memory of a ring for `depth` requests of at most `max_sge` elements.
 pub(super) const fn ring_bytes(depth: usize, elements_at: usize, max_sge: usize) -> usize {
     let lines = depth * stride(elements_at, max_sge) * size_of::<Line>();

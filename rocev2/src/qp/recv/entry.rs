@@ -2,7 +2,7 @@
 
 use super::queue::Received;
 use crate::ids::Rkey;
-use crate::qp::ring::{Entry, Poster, WorkRing, ring_bytes};
+use crate::qp::ring::{Entry, Poster, WorkRing, flag, ring_bytes};
 use crate::qp::work::{PostError, RecvWr, Sge, WcStatus};
 
 /// The words of a receive: the caller's name; the number of elements. Two words for each element follow.
@@ -64,7 +64,6 @@ impl<'a> Rqe<'a> {
 
     /// Notes the outcome in place of the elements.
     pub(crate) fn end(self, done: Received) {
-        let flag = |on, flag| if on { flag } else { 0 };
         let key = done.invalidated.map_or(0, Rkey::get);
         let outcome = done.status.code()
             | flag(done.solicited, SOLICITED)

@@ -62,11 +62,15 @@ impl ReadResponder {
         Self { depth: 0, records: VecDeque::new(), replies: Vec::new() }
     }
 
-    /// Sets the number of READs that the peer may have in flight, and takes the memory for them.
+    /// Sets the number of READs that the peer may have in flight, and takes the memory for them. Where that is
+    /// refused, READs are refused: a peer's message brings a connection here, and may find no memory.
     pub(crate) fn connect(&mut self, inbound: u8) {
         self.depth = usize::from(inbound).min(MAX_READS);
-        self.records.reserve_exact(self.depth);
-        self.replies.reserve_exact(self.replies_max());
+        let granted = self.records.try_reserve_exact(self.depth).is_ok()
+            && self.replies.try_reserve_exact(self.replies_max()).is_ok();
+        if !granted {
+            *self = Self::new();
+        }
     }
 
     fn replies_max(&self) -> usize {

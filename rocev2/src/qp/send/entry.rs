@@ -3,7 +3,7 @@
 use crate::env::RegionId;
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Bind, Mapping};
-use crate::qp::ring::{Entry, Poster, WorkRing, ring_bytes};
+use crate::qp::ring::{Entry, Poster, WorkRing, flag, ring_bytes};
 use crate::qp::work::{MAX_MESSAGE, PostError, SendOp, SendWr, Sge, WcKind, WcStatus};
 
 /// The words of a request: the caller's name; operation, flags, number of elements, state and key; the peer's
@@ -105,7 +105,6 @@ fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result
         count = elements;
         set(LEN, len)?;
     }
-    let flag = |on, flag| if on { flag } else { 0 };
     let flags =
         flag(wr.solicited, SOLICITED) | flag(wr.read_fence, READ_FENCE) | flag(wr.silent, SILENT);
     set(ID, wr.id)?;

@@ -102,13 +102,17 @@ impl SendQueue {
         self.owner = owner;
     }
 
-    /// Sets the PSN of the first packet, which REQ or REP named, the size of a packet, and the number of READs
-    /// in flight.
-    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu, reads: usize) {
+    /// Sets the PSN of the first packet, which REQ or REP named, and the size of a packet.
+    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu) {
         (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
         self.pmtu_shift = pmtu.bytes().trailing_zeros();
         self.scoreboard.clear(psn);
-        self.copies.reserve(reads);
+    }
+
+    /// Takes the memory that READs need. Returns false where it is refused.
+    #[must_use]
+    pub(crate) fn reserve_reads(&mut self) -> bool {
+        self.copies.reserve()
     }
 
     /// Takes note of what was posted. Returns whether there are new requests.

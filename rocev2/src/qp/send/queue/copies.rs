@@ -16,6 +16,7 @@
 
 use crate::env::{Duration, Instant};
 use crate::psn::Psn;
+use crate::qp::work::MAX_READS;
 use crate::wire::Place;
 use alloc::vec::Vec;
 
@@ -50,7 +51,7 @@ struct Entry {
     responses: u8,
 }
 
-/// The READs of one QP that have copies: at most as many as may be in flight; more are merged into one.
+/// The READs of one QP that have copies, [`MAX_READS`] at most; more are merged into one.
 #[derive(Debug, Default)]
 pub(super) struct Copies(Vec<Entry>);
 
@@ -59,9 +60,11 @@ impl Copies {
         Self(Vec::new())
     }
 
-    /// Takes the memory for `reads` READs in flight, once.
-    pub(super) fn reserve(&mut self, reads: usize) {
-        self.0.reserve_exact(reads);
+    /// Takes the memory for as many READs as may ever be in flight, once. READs that wait for their copies are not
+    /// in flight any more, so that the number agreed on is no bound. Returns false where the memory is refused.
+    #[must_use]
+    pub(super) fn reserve(&mut self) -> bool {
+        self.0.try_reserve_exact(MAX_READS).is_ok()
     }
 
     pub(super) fn clear(&mut self) {
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
     fn copies() -> Copies {
         let mut copies = Copies::new();
-        copies.reserve(16);
+        assert!(copies.reserve());
         copies
     }
 
