@@ -156,6 +156,7 @@ impl Shard {
     }
 
     /// Whether a doorbell or a mapping of logical addresses waits.
+    #[inline]
     pub(crate) fn has_posts(&self) -> bool {
         !self.doorbells.is_empty() || !self.lams.is_empty()
     }

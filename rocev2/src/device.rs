@@ -11,8 +11,8 @@ use crate::mr::MrTable;
 use crate::path::{PathIndex, PathNews, Paths};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
-    Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp, QpState,
-    ReorderPool, Srqs, Window,
+    Completed, Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp,
+    QpState, ReorderPool, Srqs, Window,
 };
 use crate::timer::Timers;
 use crate::wire::{self, Encap, Flow, Pmtu};
@@ -312,18 +312,31 @@ impl Device {
 
     /// The next completion, in order per queue.
     pub fn poll_completion(&mut self) -> Option<Completion> {
+        let mut one = heapless::Vec::<_, 1>::new();
+        self.poll_completions(&mut one);
+        one.pop()
+    }
+
+    /// Appends the next completions to `into`, in order per queue, as long as there is room.
+    pub fn poll_completions(&mut self, into: &mut Completed) {
         self.settle();
         while let Some(&slot) = self.finished.front() {
             if let Some(entry) = self.qps[slot].as_deref_mut() {
-                if let Some(completion) = entry.qp.pop_completion() {
-                    return Some(completion);
+                entry.qp.take_completions(into);
+                if entry.qp.has_completions() {
+                    return;
                 }
                 entry.finished = false;
             }
             self.finished.pop_front();
             self.bury(slot);
         }
-        self.completions.pop()
+        while !into.is_full()
+            && let Some(completion) = self.completions.pop()
+        {
+            let pushed = into.push(completion);
+            debug_assert!(pushed.is_ok(), "there is room");
+        }
     }
 
     /// The next event.

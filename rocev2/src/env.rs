@@ -23,6 +23,11 @@ impl Instant {
         self.0
     }
 
+    /// Nanoseconds from `earlier` to `self`; zero where `earlier` is later.
+    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Time from `earlier` to `self`; zero where `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -15,6 +15,9 @@ use rocev2::Event;
 use rocev2::cm::CmEvent;
 use rocev2::env::Instant;
 
+/// Completions taken from the device at once.
+const RUN: usize = 32;
+
 /// The objects of every kind, and what they work with.
 pub(super) struct State {
     pub(super) cx: Cx,
@@ -45,10 +48,13 @@ impl State {
     }
 
     /// Answers the doorbells that ring now; bounded, however fast others ring meanwhile.
+    #[inline]
     pub(super) fn drain_doorbells(&mut self) -> bool {
-        if !self.cx.shard.has_posts() {
-            return false;
-        }
+        self.cx.shard.has_posts() && self.answer_doorbells()
+    }
+
+    #[inline(never)]
+    fn answer_doorbells(&mut self) -> bool {
         let ringing = self.cx.shard.ringing();
         for _ in 0..ringing {
             if let Some(id) = self.cx.shard.next_doorbell() {
@@ -91,13 +97,20 @@ impl State {
         while let Some(released) = self.cx.device.poll_released() {
             self.cx.bytes.release(released.region);
         }
-        let mut any = false;
-        while let Some(completion) = self.cx.device.poll_completion() {
-            any = true;
-            let ended = self.objects.qps.complete(&self.cx, &self.objects.srqs, &completion);
-            if let Some((cq, cqe, kinds)) = ended {
-                self.push_cqe(cq, cqe, kinds);
+        let (mut run, mut any) = (heapless::Vec::<_, RUN>::new(), false);
+        loop {
+            self.cx.device.poll_completions(&mut run);
+            if run.is_empty() {
+                break;
             }
+            any = true;
+            for completion in &run {
+                let ended = self.objects.qps.complete(&self.cx, &self.objects.srqs, completion);
+                if let Some((cq, cqe, kinds)) = ended {
+                    self.push_cqe(cq, cqe, kinds);
+                }
+            }
+            run.clear();
         }
         self.objects.cqs.tell();
         any

@@ -184,7 +184,15 @@ impl Neighbours {
 
     /// Writes the next frame to send to the start of `buffer`, which has room for
     /// [`FRAME_MAX_LEN`] bytes; returns its length.
+    #[inline]
     pub fn poll_transmit(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        if self.answers.is_empty() && self.queries.is_empty() {
+            return None;
+        }
+        self.write_next(buffer)
+    }
+
+    fn write_next(&mut self, buffer: &mut [u8]) -> Option<usize> {
         if let Some(answer) = self.answers.pop_front() {
             buffer[..answer.len()].copy_from_slice(&answer);
             return Some(answer.len());

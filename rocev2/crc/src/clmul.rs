@@ -29,34 +29,34 @@ pub(super) fn is_available() -> bool {
 /// As [`super::extend`], for [`LEN_MIN`] bytes or more; fewer count as none.
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 pub(super) fn extend(crc: u32, bytes: &[u8]) -> u32 {
-    let Some((first, _)) = bytes.split_first_chunk() else { return crc };
-    let (blocks, tail) = bytes.as_chunks::<BLOCK>();
+    let Some((first, mut rest)) = bytes.split_first_chunk() else { return crc };
     let mut sum = _mm_xor_si128(load(first), _mm_cvtsi32_si128((!crc).cast_signed()));
-    let mut rest = &blocks[1..];
-    if bytes.len() >= WIDE_MIN {
+    if rest.len() >= WIDE_MIN {
         (sum, rest) = fold_wide(sum, rest);
     }
-    for block in rest {
+    while let Some((block, more)) = rest.split_first_chunk() {
         sum = fold(sum, load(block), BY_1);
+        rest = more;
     }
-    if let Some(last) = bytes.last_chunk().filter(|_| !tail.is_empty()) {
-        sum = fold_tail(sum, load(last), tail.len());
+    if let Some(last) = bytes.last_chunk().filter(|_| !rest.is_empty()) {
+        sum = fold_tail(sum, load(last), rest.len());
     }
     !remainder(sum)
 }
 
 /// Folds four lanes at a time, then the lanes into one. Returns what is left.
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
-fn fold_wide(sum: __m128i, blocks: &[[u8; BLOCK]]) -> (__m128i, &[[u8; BLOCK]]) {
-    let Some((&[ref b, ref c, ref d], rest)) = blocks.split_first_chunk() else {
-        return (sum, blocks);
+fn fold_wide(sum: __m128i, bytes: &[u8]) -> (__m128i, &[u8]) {
+    let Some((three, mut rest)) = bytes.split_first_chunk::<{ 3 * BLOCK }>() else {
+        return (sum, bytes);
     };
-    let mut lanes = [sum, load(b), load(c), load(d)];
-    let (fours, rest) = rest.as_chunks::<4>();
-    for four in fours {
-        for (lane, block) in lanes.iter_mut().zip(four) {
+    let [a, b, c] = three.as_chunks().0 else { return (sum, bytes) };
+    let mut lanes = [sum, load(a), load(b), load(c)];
+    while let Some((four, more)) = rest.split_first_chunk::<{ 4 * BLOCK }>() {
+        for (lane, block) in lanes.iter_mut().zip(four.as_chunks().0) {
             *lane = fold(*lane, load(block), BY_4);
         }
+        rest = more;
     }
     let [a, b, c, d] = lanes;
     (fold(fold(fold(a, b, BY_1), c, BY_1), d, BY_1), rest)

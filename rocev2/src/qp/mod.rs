@@ -27,8 +27,8 @@ pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;
 pub use work::{
-    Completion, MAX_MESSAGE, MAX_READS, MAX_SGE, Owner, PostError, RecvWr, SendOp, SendWr, SgList,
-    Sge, WcKind, WcStatus, sg_len,
+    Completed, Completion, MAX_MESSAGE, MAX_READS, MAX_SGE, Owner, PostError, RecvWr, SendOp,
+    SendWr, SgList, Sge, WcKind, WcStatus, sg_len,
 };
 
 use crate::counters::{Counter, Counters, Tally};
@@ -306,9 +306,10 @@ impl Qp {
         self.sq.has_completions() || self.rq.has_completions()
     }
 
-    /// Removes the oldest completion of a queue. Its place may be posted to again.
-    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
-        self.sq.pop_completion().or_else(|| self.rq.pop_completion())
+    /// Removes completions, as far as there is room for them. Their places may be posted to again.
+    pub(crate) fn take_completions(&mut self, into: &mut Completed) {
+        self.sq.take_completions(into);
+        self.rq.take_completions(into);
     }
 
     /// The next request, of those not seen yet, that binds or may end a window.
@@ -574,7 +575,7 @@ impl Qp {
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
         let written = self.requester.fill_singles(&mut cx, unit, max_packets);
         if written > 0 {
-            self.requests_idle = self.sq.at_cursor().is_none();
+            self.requests_idle = !self.sq.has_more();
             self.streams = !self.requests_idle;
             self.completer.sent(now, true, &self.sq);
             self.congestion.rate_mut().sent(now, unit.wire_len());

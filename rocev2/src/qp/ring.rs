@@ -213,6 +213,11 @@ impl WorkRing {
         core::mem::replace(&mut self.len, len) != len
     }
 
+    /// Entries that were heard of and have not ended.
+    pub(super) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
     /// Entries that have ended, modulo 2^32.
     pub(super) const fn ended(&self) -> u32 {
         self.ended
@@ -226,12 +231,15 @@ impl WorkRing {
         Some(self.ring.entry(place))
     }
 
-    /// Gives the oldest entry back to the poster.
-    pub(super) fn pop(&mut self) {
-        debug_assert!(self.len > 0);
-        self.first = self.ring.after(self.first);
-        self.len -= 1;
-        self.ended = self.ended.wrapping_add(1);
+    /// Gives the `count` oldest entries back to the poster.
+    pub(super) fn pop(&mut self, count: usize) {
+        // No more than there are, far fewer than 2^32.
+        let count = count as u32;
+        debug_assert!(count <= self.len);
+        let first = self.first + count;
+        self.first = if first < self.ring.depth { first } else { first - self.ring.depth };
+        self.len -= count;
+        self.ended = self.ended.wrapping_add(count);
         self.ring.ended.0.store(self.ended, Release);
     }
 }
@@ -268,7 +276,7 @@ mod loom_model {
                 while let Some(entry) = ring.get(0) {
                     assert_eq!([entry.word(0), entry.word(1)], [next; 2]);
                     entry.mark(1, 1 << 63);
-                    ring.pop();
+                    ring.pop(1);
                     next += 1;
                 }
             }
@@ -300,7 +308,7 @@ mod tests {
             let words: Vec<u64> = (0..3).map(|index| ring.get(index).unwrap().word(0)).collect();
             assert_eq!(words, [3 * n as u64, 3 * n as u64 + 1, 3 * n as u64 + 2]);
             assert!(ring.get(3).is_none());
-            (0..3).for_each(|_| ring.pop());
+            ring.pop(3);
             assert_eq!(ring.ended(), 3 * n as u32 + 3);
         }
     }
@@ -322,7 +330,7 @@ mod tests {
                 assert_eq!(posted, Ok(()));
                 ring.update();
                 assert!(ring.get(0).unwrap().elements(at, count).eq(sgl(count)));
-                ring.pop();
+                ring.pop(1);
             }
             let too_many = poster.post(|entry| entry.set_elements(at, sgl(4 * lines)).map(drop));
             assert_eq!(too_many, Err(PostError::TooManyElements));

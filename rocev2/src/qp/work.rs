@@ -4,7 +4,7 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Bind, Mapping, Released};
 use alloc::collections::VecDeque;
 use core::fmt;
-use heapless::Vec;
+use heapless::{Vec, VecView};
 
 /// Scatter/gather elements in one work request, at most.
 pub const MAX_SGE: usize = 16;
@@ -262,6 +262,9 @@ pub struct Completion {
     /// Success that the consumer does not want to see: only the queue slot becomes free.
     pub silent: bool,
 }
+
+/// Room for completions that are taken together: a [`heapless::Vec`] of any capacity.
+pub type Completed = VecView<Completion>;
 
 /// The reason why a request was not queued.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

@@ -129,16 +129,14 @@ impl Rate {
         }
     }
 
-    fn measure(&mut self, now: Instant, bytes: u64) {
-        self.measured_bytes += bytes;
-        let ns = now.saturating_since(self.measured_from).as_nanos() as u64;
-        if ns >= MEASURE.as_nanos() as u64 {
-            let bytes = u128::from(self.measured_bytes) * u128::from(SECOND_NS);
-            // An idle time tells nothing about the path.
-            let pause = ns >= 10 * MEASURE.as_nanos() as u64;
-            self.measured = if pause { self.line } else { (bytes / u128::from(ns)) as u64 };
-            (self.measured_from, self.measured_bytes) = (now, 0);
-        }
+    /// Ends a measurement, and begins another.
+    fn measure(&mut self, now: Instant) {
+        let ns = now.nanos_since(self.measured_from);
+        let bytes = u128::from(self.measured_bytes) * u128::from(SECOND_NS);
+        // An idle time tells nothing about the path.
+        let pause = ns >= 10 * MEASURE.as_nanos() as u64;
+        self.measured = if pause { self.line } else { (bytes / u128::from(ns)) as u64 };
+        (self.measured_from, self.measured_bytes) = (now, 0);
     }
 
     /// Cuts the rate for a signal of congestion. Returns false where the last cut covers it.
@@ -192,9 +190,21 @@ impl Rate {
     }
 
     /// Notes that `bytes` of packets have left.
+    #[inline]
     pub(crate) fn sent(&mut self, now: Instant, bytes: usize) {
         let bytes = bytes as u64;
-        self.measure(now, bytes);
+        self.measured_bytes += bytes;
+        if now.nanos_since(self.measured_from) >= MEASURE.as_nanos() as u64 {
+            self.measure(now);
+        }
+        if self.active {
+            self.pay(now, bytes);
+        }
+        self.sent_at = now;
+    }
+
+    /// Takes tokens out of the bucket for `bytes` of packets.
+    fn pay(&mut self, now: Instant, bytes: u64) {
         self.catch_up(now);
         let cap = self.burst(now);
         self.sent_at = now;

@@ -127,7 +127,7 @@ mod tests {
                     let done = Received { status, len: 1 << 31, solicited, invalidated };
                     rqe.end(done);
                     assert_eq!((rqe.id(), rqe.outcome()), (u64::MAX, done));
-                    ring.pop();
+                    ring.pop(1);
                 }
             }
         }

@@ -5,7 +5,7 @@ use crate::ids::Rkey;
 use crate::mr::PdId;
 use crate::qp::ring::WorkRing;
 use crate::qp::work::{
-    Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, WcKind, WcStatus,
+    Completed, Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, WcKind, WcStatus,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -73,7 +73,7 @@ impl RecvQueue {
         let Some(rqe) = self.head() else { return };
         if self.claimed.is_some() {
             out.push(done.completion(self.owner, rqe.id()));
-            self.ring.pop();
+            self.ring.pop(1);
         } else {
             rqe.end(done);
             self.done += 1;
@@ -85,13 +85,18 @@ impl RecvQueue {
         self.done > 0
     }
 
-    /// Removes the oldest completion.
-    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
-        let rqe = self.ring.get(0).map(Rqe).filter(|_| self.has_completions())?;
-        let completion = rqe.outcome().completion(self.owner, rqe.id());
-        self.done -= 1;
-        self.ring.pop();
-        Some(completion)
+    /// Removes the oldest completions, as far as there is room for them.
+    pub(crate) fn take_completions(&mut self, into: &mut Completed) {
+        let ended = (0..self.done).map_while(|index| self.ring.get(index).map(Rqe));
+        let mut count = 0;
+        for rqe in ended {
+            if into.push(rqe.outcome().completion(self.owner, rqe.id())).is_err() {
+                break;
+            }
+            count += 1;
+        }
+        self.done -= count;
+        self.ring.pop(count);
     }
 
     /// Completes everything as flushed, in order, with what was posted meanwhile.

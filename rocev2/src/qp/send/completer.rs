@@ -125,7 +125,15 @@ impl Completer {
     }
 
     /// Notes that packets have left.
+    #[inline]
     pub(crate) fn sent(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
+        // Behind others that are being timed, there is nothing to note.
+        if self.timer.deadline().is_none() || self.timed.is_none() {
+            self.begin_timing(now, first_time, sq);
+        }
+    }
+
+    fn begin_timing(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
         self.timer.sent(now, || reads(sq));
         if first_time && self.timed.is_none() {
             let newest = sq.newest();

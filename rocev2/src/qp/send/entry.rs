@@ -359,7 +359,7 @@ mod tests {
                     assert_eq!(wqe.len(), 3 * u64::from(u32::MAX) - 6);
                     assert_eq!(wqe.fault(), Some(WcStatus::LocalLength), "longer than a message");
                 }
-                ring.pop();
+                ring.pop(1);
             }
         }
     }
@@ -380,7 +380,7 @@ mod tests {
             wqe.set_fault(fault);
             assert_eq!((wqe.executed(), wqe.fault(), wqe.op()), (true, Some(fault), op));
             assert_eq!((wqe.solicited(), wqe.read_fence(), wqe.silent()), (true, false, true));
-            ring.pop();
+            ring.pop(1);
         }
     }
 }

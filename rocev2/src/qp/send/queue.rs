@@ -214,6 +214,12 @@ impl SendQueue {
         if self.cursor.packet == 0 { self.wqe(self.cursor.wqe) } else { None }
     }
 
+    /// Whether there is a request at the cursor.
+    #[inline]
+    pub(crate) const fn has_more(&self) -> bool {
+        self.done + self.parked + self.cursor.wqe < self.ring.len()
+    }
+
     /// Moves the cursor over [`Self::new_request`], whose only packet was just sent, a new one.
     pub(crate) fn single_sent(&mut self) {
         self.scoreboard.newest = self.next;

@@ -164,8 +164,10 @@ impl Node {
     }
 
     fn collect(&mut self) {
-        while let Some(completion) = self.qp.pop_completion() {
-            self.done.push(completion);
+        let mut taken = heapless::Vec::<_, 3>::new();
+        while self.qp.has_completions() {
+            self.qp.take_completions(&mut taken);
+            self.done.extend(taken.drain(..));
         }
     }
 
