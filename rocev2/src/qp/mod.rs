@@ -141,6 +141,17 @@ pub(crate) struct Posters {
     pub recv: Option<RecvPoster>,
 }
 
+/// The packets of a queue pair that leave next, where they are all of one kind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stream {
+    /// There are none, or of several kinds, or something limits them.
+    None,
+    /// New requests.
+    Requests,
+    /// Responses to READs.
+    Responses,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -162,8 +173,8 @@ pub(crate) struct Qp {
     failure: Option<Failure>,
     /// The requester has nothing to send until something happens: a post, a response, a timeout.
     requests_idle: bool,
-    /// The next packets are new requests, and nothing else is to be sent: see [`Self::look`].
-    streams: bool,
+    /// The packets that leave next, as far as [`Self::look`] knows.
+    stream: Stream,
     /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
     requests_first: bool,
 }
@@ -206,7 +217,7 @@ impl Qp {
             tally,
             failure: None,
             requests_idle: true,
-            streams: false,
+            stream: Stream::None,
             requests_first: false,
         };
         (qp, Posters { send: Some(send), recv })
@@ -464,10 +475,19 @@ impl Qp {
     /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
     /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
     pub(crate) fn look(&mut self, short_ways: bool) {
-        let aside = self.congestion.owes_cnp() || self.probes() || self.responder.ready();
+        let aside = self.congestion.owes_cnp() || self.probes();
         let paced = self.congestion.rate().is_active();
-        self.streams =
-            short_ways && !aside && !paced && self.requests_ready() && self.sq.sends_new();
+        let requests = self.requests_ready();
+        self.stream = if !short_ways || aside || paced {
+            Stream::None
+        } else if self.responder.ready() {
+            let responses = self.responder.owes_read_responses() && !requests;
+            if responses { Stream::Responses } else { Stream::None }
+        } else if requests && self.sq.sends_new() {
+            Stream::Requests
+        } else {
+            Stream::None
+        };
     }
 
     /// Whether a packet may leave now. Only [`Self::fill`] knows.
@@ -551,13 +571,13 @@ impl Qp {
         self.tally.add(Counter::SentBytes, unit.wire_len() as u64);
     }
 
-    /// Whether the next packets are new requests, and nothing else is to be sent.
-    pub(crate) const fn streams(&self) -> bool {
-        self.streams
+    /// Whether the next packets may go the short way.
+    pub(crate) fn streams(&self) -> bool {
+        self.stream != Stream::None
     }
 
-    /// The short way of [`Self::fill`], for new requests where nothing else is to be sent. Returns the number of
-    /// packets; 0 where it has to go the general way.
+    /// The short way of [`Self::fill`], where only new requests, or only responses to READs, are to be sent. Returns the
+    /// number of packets; 0 where it has to go the general way.
     #[inline]
     pub(crate) fn fill_stream<M: Memory>(
         &mut self,
@@ -566,7 +586,28 @@ impl Qp {
         max_packets: usize,
         shared: &mut Shared<'_, M>,
     ) -> usize {
-        let Some(peer) = self.peer.as_ref().filter(|_| self.streams) else { return 0 };
+        let written = match self.stream {
+            Stream::None => return 0,
+            Stream::Requests => self.stream_requests(now, unit, max_packets, shared),
+            Stream::Responses => self.stream_responses(unit, max_packets, shared),
+        };
+        if written > 0 {
+            self.congestion.rate_mut().sent(now, unit.wire_len());
+            self.count_sent(written, unit);
+        } else {
+            self.stream = Stream::None;
+        }
+        written
+    }
+
+    fn stream_requests<M: Memory>(
+        &mut self,
+        now: Instant,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        let Some(peer) = self.peer.as_ref() else { return 0 };
         let Shared { mrs, memory, out, .. } = shared;
         let (pd, qpn, sq, tally, memory) =
             (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
@@ -575,11 +616,26 @@ impl Qp {
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
         let written = self.requester.fill_singles(&mut cx, unit, max_packets);
         if written > 0 {
-            self.requests_idle = !self.sq.has_more();
-            self.streams = !self.requests_idle;
             self.completer.sent(now, true, &self.sq);
-            self.congestion.rate_mut().sent(now, unit.wire_len());
-            self.count_sent(written, unit);
+            if !self.sq.has_more() {
+                (self.requests_idle, self.stream) = (true, Stream::None);
+            }
+        }
+        written
+    }
+
+    fn stream_responses<M: Memory>(
+        &mut self,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let Shared { mrs, memory, .. } = shared;
+        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+        let written = self.responder.fill_singles(peer, &keys, *memory, unit, max_packets);
+        if !self.responder.owes_read_responses() {
+            self.stream = Stream::None;
         }
         written
     }
@@ -725,7 +781,7 @@ impl Qp {
 
     fn enter_error(&mut self, out: &mut Completions) {
         self.state = QpState::Err;
-        self.streams = false;
+        self.stream = Stream::None;
         self.completer.stop();
         self.congestion.stop();
         self.probe = Probe::new();

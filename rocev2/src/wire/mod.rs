@@ -32,7 +32,7 @@ pub(crate) use flow::{Flow, destination_of};
 pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
-pub(crate) use single::{Single, SingleHeaders};
+pub(crate) use single::{Single, SingleHeaders, SingleOp};
 pub use template::Template;
 
 use crate::ids::Qpn;

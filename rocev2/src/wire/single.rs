@@ -1,4 +1,4 @@
-//! The short way of the packets that most often come: a SEND or WRITE that is one packet.
+//! The short way of the packets that most often come: a request that is one packet.
 
 use super::ext::put;
 use super::flow::Known;
@@ -6,7 +6,7 @@ use super::{Bth, ICRC_LEN, Opcode, Reth};
 use crate::ids::Qpn;
 use crate::psn::Psn;
 
-/// A SEND or WRITE of one packet, without immediate and with payload.
+/// A SEND or WRITE of one packet, without immediate and with payload, or a READ request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Single<'a> {
     /// The packet sequence number.
@@ -15,16 +15,28 @@ pub(crate) struct Single<'a> {
     pub ack_req: bool,
     /// The receiver's completion is a solicited event.
     pub solicited: bool,
-    /// The destination of a WRITE.
-    pub reth: Option<Reth>,
+    /// The operation.
+    pub op: SingleOp,
     /// The payload, pad bytes removed.
     pub payload: &'a [u8],
+}
+
+/// The operation of a request, and the memory that it names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SingleOp {
+    /// SEND.
+    Send,
+    /// WRITE.
+    Write(Reth),
+    /// READ.
+    Read(Reth),
 }
 
 /// The flags of a BTH without the solicited event, the migration state and the pad count.
 const VERSION: u8 = 0x0f;
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
+const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
 
 impl<'a> Single<'a> {
     /// The packet that `known` is, if it is a good one of this kind. Nothing is said about any other.
@@ -32,19 +44,21 @@ impl<'a> Single<'a> {
         let (covered, icrc) = known.bytes.split_last_chunk::<ICRC_LEN>()?;
         let (&[opcode, flags, p0, p1, _, _, _, _, ack, s0, s1, s2], rest) =
             covered.split_first_chunk::<{ Bth::LEN }>()?;
-        let (reth, body) = match opcode {
-            WRITE_ONLY => {
+        let (op, body) = match opcode {
+            WRITE_ONLY | READ_REQUEST => {
                 let (bytes, body) = rest.split_first_chunk::<{ Reth::LEN }>()?;
-                (Some(Reth::parse(bytes)), body)
+                let reth = Reth::parse(bytes);
+                let write = opcode == WRITE_ONLY;
+                (if write { SingleOp::Write(reth) } else { SingleOp::Read(reth) }, body)
             }
-            SEND_ONLY => (None, rest),
+            SEND_ONLY => (SingleOp::Send, rest),
             _ => return None,
         };
         let pkey = u16::from_be_bytes([p0, p1]);
         let pad_count = usize::from((flags >> 4) & 0x03);
         let payload = body.get(..body.len().checked_sub(pad_count)?)?;
-        let fits =
-            flags & VERSION == 0 && pkey | 0x8000 == Bth::DEFAULT_PKEY && !payload.is_empty();
+        let usual = payload.is_empty() == (opcode == READ_REQUEST);
+        let fits = flags & VERSION == 0 && pkey | 0x8000 == Bth::DEFAULT_PKEY && usual;
         if !fits || known.seed.icrc(covered) != *icrc {
             return None;
         }
@@ -52,7 +66,7 @@ impl<'a> Single<'a> {
             psn: Psn::new(u32::from_be_bytes([0, s0, s1, s2])),
             ack_req: ack & 0x80 != 0,
             solicited: flags & 0x80 != 0,
-            reth,
+            op,
             payload,
         })
     }
@@ -121,14 +135,16 @@ mod tests {
     /// The same by the general way, if a frame is of this kind.
     fn single_of<'a>(packet: &Packet<'a>) -> Option<Single<'a>> {
         let Packet { bth, ext, payload, .. } = *packet;
-        let reth = match (bth.opcode, ext) {
-            (Opcode::SendOnly, Ext::None) => None,
-            (Opcode::WriteOnly, Ext::Reth(reth)) => Some(reth),
+        let op = match (bth.opcode, ext) {
+            (Opcode::SendOnly, Ext::None) => SingleOp::Send,
+            (Opcode::WriteOnly, Ext::Reth(reth)) => SingleOp::Write(reth),
+            (Opcode::ReadRequest, Ext::Reth(reth)) => SingleOp::Read(reth),
             _ => return None,
         };
         let Bth { psn, ack_req, solicited, pkey, .. } = bth;
-        let usual = pkey & 0x7fff == 0x7fff && !payload.is_empty();
-        usual.then_some(Single { psn, ack_req, solicited, reth, payload })
+        let read = matches!(op, SingleOp::Read(_));
+        let usual = pkey & 0x7fff == 0x7fff && payload.is_empty() == read;
+        usual.then_some(Single { psn, ack_req, solicited, op, payload })
     }
 
     #[test]
@@ -158,14 +174,18 @@ mod tests {
         /// The short way takes a packet as the general way does, or leaves it to that; and it leaves few.
         #[test]
         fn a_single_is_read_as_any_packet(
-            write: bool,
+            kind in 0_u8..3,
             flags: [bool; 4],
             len in 0_usize..70,
             damage in prop::option::of((any::<prop::sample::Index>(), 0_u32..8)),
         ) {
-            let (mut bth, ext) = headers(write.then_some(RETH));
+            let (mut bth, ext) = headers((kind > 0).then_some(RETH));
+            let (read, len) = (kind == 2, if kind == 2 { 0 } else { len });
+            if read {
+                bth.opcode = Opcode::ReadRequest;
+            }
             [bth.solicited, bth.ack_req, bth.migrated, bth.becn] = flags;
-            let first = frame_of(&bth, &ext, &[1]);
+            let first = frame_of(&bth, &ext, if read { &[] } else { &[1] });
             let flow = Flow::of(&first, &Packet::parse(&first).unwrap()).unwrap();
             let mut frame = frame_of(&bth, &ext, &(0..len as u8).collect::<Vec<_>>());
             let sound = damage.is_none();
@@ -176,7 +196,7 @@ mod tests {
             let packet = Packet::parse(&frame);
             let expected = packet.ok().as_ref().and_then(single_of);
             prop_assert!(single.is_none() || single == expected);
-            prop_assert_eq!(sound && len > 0, sound && single.is_some());
+            prop_assert_eq!(sound && (read || len > 0), sound && single.is_some());
         }
     }
 }

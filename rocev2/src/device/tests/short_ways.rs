@@ -20,11 +20,22 @@ fn acquainted() -> (World, [Qpn; 2]) {
     (world, qps)
 }
 
-fn next_single(world: &mut World) -> Option<Vec<u8>> {
-    let (mut buf, World { devices: [device, _], memory: [memory, _], now, .. }) =
-        (vec![0; 2000], world);
-    let unit = device.transmit_singles(*now, &mut buf, 1, memory)?;
-    Some(buf[..unit.len].to_vec())
+/// The opcode of the next packet of `node`, if it takes the short way.
+fn next_single(world: &mut World, node: usize) -> Option<Opcode> {
+    let (device, memory) = (&mut world.devices[node], &mut world.memory[node]);
+    let mut buf = vec![0; 2000];
+    let unit = device.transmit_singles(world.now, &mut buf, 1, memory)?;
+    let frame = &buf[..unit.len];
+    world.wires[1 - node].push_back(frame.to_vec());
+    Some(Packet::parse(frame).unwrap().bth.opcode)
+}
+
+/// Sends the first packet of a turn, for which a queue pair has to be found.
+fn begin_turn(world: &mut World, node: usize) {
+    let (device, memory) = (&mut world.devices[node], &mut world.memory[node]);
+    let mut buf = vec![0; 2000];
+    let unit = device.poll_transmit(world.now, &mut buf, 1, memory).unwrap();
+    world.wires[1 - node].push_back(buf[..unit.len].to_vec());
 }
 
 /// Whether the responder executes a frame by the short way.
@@ -41,30 +52,47 @@ fn takes(world: &mut World, server: Qpn, frame: &[u8]) -> bool {
 #[test]
 fn new_requests_of_one_packet_leave_by_the_short_way() {
     let (mut world, [client, _]) = acquainted();
-    assert_eq!(next_single(&mut world), None, "nothing is to be sent");
+    assert_eq!(next_single(&mut world, 0), None, "nothing is to be sent");
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    for (op, opcode) in [(world.write(), Opcode::WriteOnly), (read, Opcode::ReadRequest)] {
+        for id in 1..=3 {
+            world.post(client, id, op, 64);
+        }
+        begin_turn(&mut world, 0);
+        assert_eq!(
+            [(); 3].map(|()| next_single(&mut world, 0)),
+            [Some(opcode), Some(opcode), None]
+        );
+        world.run();
+    }
+    assert_eq!(world.done[0].len(), 7);
+}
+
+#[test]
+fn responses_of_one_packet_leave_by_the_short_way() {
+    let (mut world, [client, _]) = acquainted();
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
     for id in 1..=3 {
-        world.post(client, id, world.write(), 64);
+        world.post(client, id, read, 64);
     }
-    let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
-    // The first of a turn, whose queue pair has to be found.
-    assert!(device.poll_transmit(world.now, &mut [0; 2000], 1, memory).is_some());
-    for _ in 2..=3 {
-        let frame = next_single(&mut world).expect("it goes on");
-        assert_eq!(Packet::parse(&frame).unwrap().bth.opcode, Opcode::WriteOnly);
-    }
-    assert_eq!(next_single(&mut world), None);
+    world.transmit(0);
+    world.deliver(1);
+    begin_turn(&mut world, 1);
+    let only = Some(Opcode::read_response(wire::Place::Only));
+    assert_eq!([(); 3].map(|()| next_single(&mut world, 1)), [only, only, None]);
+    world.run();
+    assert_eq!(world.done[0].len(), 4);
 }
 
 #[test]
 fn all_else_leaves_by_the_general_way() {
     let (mut world, [client, _]) = acquainted();
     let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
-    for (op, len) in [(read, 64), (world.write(), 5000), (world.write(), 0)] {
+    for (op, len) in [(read, 5000), (world.write(), 5000), (world.write(), 0)] {
         world.post(client, 1, world.write(), 8);
         world.post(client, 2, op, len);
-        let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
-        assert!(device.poll_transmit(world.now, &mut [0; 2000], 1, memory).is_some());
-        assert_eq!(next_single(&mut world), None, "{op:?} of {len} bytes");
+        begin_turn(&mut world, 0);
+        assert_eq!(next_single(&mut world, 0), None, "{op:?} of {len} bytes");
         assert!(world.transmit(0));
         world.run_for(Duration::from_millis(100));
     }

@@ -1,7 +1,7 @@
 //! Responder resources: the READ requests whose responses are being sent, and the record of earlier ones,
 //! from which a lost response is sent again (IBTA ch. 9, Responder Resources).
 
-use crate::env::{Fault, Memory};
+use crate::env::{Fault, Memory, RegionId};
 use crate::ids::Rkey;
 use crate::mr::{Access, AccessError, Target};
 use crate::psn::{Msn, Psn};
@@ -9,7 +9,6 @@ use crate::qp::work::MAX_READS;
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 /// A READ request that was accepted.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +52,15 @@ pub(crate) struct ReadResponder {
     /// At most `depth`.
     records: VecDeque<Record>,
     /// At most twice as many, and no more than [`MAX_READS`].
-    replies: Vec<Reply>,
+    replies: VecDeque<Reply>,
+    /// Some of them may be responses to duplicates.
+    replays: bool,
 }
 
 impl ReadResponder {
     /// No resources until [`Self::connect`].
     pub(crate) const fn new() -> Self {
-        Self { depth: 0, records: VecDeque::new(), replies: Vec::new() }
+        Self { depth: 0, records: VecDeque::new(), replies: VecDeque::new(), replays: false }
     }
 
     /// Sets the number of READs that the peer may have in flight, and takes the memory for them. Where that is
@@ -113,15 +114,24 @@ impl ReadResponder {
         while self.records.len() >= self.depth {
             self.records.pop_front();
         }
-        let oldest = self.records.front().map(|record| record.first);
-        self.replies.retain(|reply| oldest.is_some_and(|oldest| reply.first.since(oldest) >= 0));
+        self.drop_overtaken();
         if self.replies.len() >= self.replies_max() {
-            self.replies.remove(0);
+            self.replies.pop_front();
         }
         let record = Record { first, packets, reth, msn };
         let reply = record.reply(first, reth, target, false, packets);
         self.records.push_back(record);
-        self.replies.push(reply);
+        self.replies.push_back(reply);
+    }
+
+    /// Drops the responses that are older than every record. Without duplicates they are in order.
+    fn drop_overtaken(&mut self) {
+        let oldest = self.records.front().map(|record| record.first);
+        let lasts = |reply: &Reply| oldest.is_some_and(|oldest| reply.first.since(oldest) >= 0);
+        if self.replays || !self.replies.front().is_none_or(lasts) {
+            self.replies.retain(lasts);
+            self.replays &= !self.replies.is_empty();
+        }
     }
 
     /// Handles a duplicate READ request: its response is sent again from the memory as it is now, or a NAK
@@ -172,7 +182,7 @@ impl ReadResponder {
         let pmtu = peer.pmtu.bytes() as u64;
         let mut written = 0;
         while written < max_packets
-            && let Some(reply) = self.replies.first_mut()
+            && let Some(reply) = self.replies.front_mut()
         {
             let (opcode, ext) = reply.header();
             let payload_len = u64::from(reply.reth.len).saturating_sub(reply.done(pmtu)).min(pmtu);
@@ -189,16 +199,47 @@ impl ReadResponder {
                 if written > 0 {
                     break;
                 }
-                self.replies.remove(0);
+                self.replies.pop_front();
                 return Err(Revoked { psn: next, key: reth.rkey, again: replay });
             }
             written += 1;
             reply.next = reply.next.add(1);
             if reply.next == reply.end {
-                self.replies.remove(0);
+                self.replies.pop_front();
             }
         }
         Ok(written)
+    }
+
+    /// The short way of [`Self::fill`], over responses of one packet to the first other one. Returns the number of packets.
+    #[inline]
+    pub(crate) fn fill_singles<M: Memory>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &KeyContext<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+    ) -> usize {
+        let mut written = 0;
+        while written < max_packets
+            && let Some(reply) = self.replies.front().filter(|reply| reply.is_single())
+            && let Some((target, region)) = reply.place(keys)
+        {
+            let (opcode, ext) = (Opcode::read_response(Place::Only), reply.aeth());
+            let len = reply.reth.len as usize;
+            if !unit.fits(ext.len(), len) {
+                break;
+            }
+            let bth = Bth::new(opcode, peer.qpn, reply.next);
+            let fill = |payload: &mut [u8]| memory.read(region, target.offset, payload);
+            if unit.push(&bth, &ext, len, fill).is_err() {
+                break;
+            }
+            written += 1;
+            self.replies.pop_front();
+        }
+        written
     }
 
     /// Inserts a response in PSN order, because a requester takes a later one as the loss of an earlier
@@ -208,6 +249,7 @@ impl ReadResponder {
         if self.replies.len() >= self.replies_max() {
             return false;
         }
+        self.replays = true;
         let place = self.replies.iter().position(|other| other.next.since(reply.next) > 0);
         self.replies.insert(place.unwrap_or(self.replies.len()), reply);
         true
@@ -259,8 +301,23 @@ impl Reply {
         u64::from(self.next.since(self.first).cast_unsigned()) * pmtu
     }
 
+    /// Whether it is one packet, with payload.
+    fn is_single(&self) -> bool {
+        self.next == self.first && self.next.add(1) == self.end && self.reth.len > 0
+    }
+
+    /// The memory that it is read from, while the key names it.
+    fn place(&self, keys: &KeyContext<'_>) -> Option<(Target, RegionId)> {
+        let target = self.target?;
+        Some((target, keys.mrs.region(&target)?))
+    }
+
+    const fn aeth(&self) -> Ext {
+        Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn })
+    }
+
     fn header(&self) -> (Opcode, Ext) {
-        let aeth = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn });
+        let aeth = self.aeth();
         match (self.next == self.first, self.next.add(1) == self.end) {
             (true, true) => (Opcode::read_response(Place::Only), aeth),
             (true, false) => (Opcode::read_response(Place::First), aeth),

@@ -47,7 +47,7 @@ pub(crate) struct Responder {
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
     pub(super) reply: Option<Syndrome>,
     pub(super) unsolicited_ack: UnsolicitedAck,
-    reads: ReadResponder,
+    pub(super) reads: ReadResponder,
     /// For congestion control.
     loss: Option<Loss>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Context<'a, M> {
 }
 
 impl<M> Context<'_, M> {
-    const fn keys(&self) -> KeyContext<'_> {
+    pub(super) const fn keys(&self) -> KeyContext<'_> {
         KeyContext { pd: self.pd, qpn: self.qpn, mrs: self.mrs }
     }
 
@@ -558,6 +558,19 @@ impl Responder {
     fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = self.msn.next();
+    }
+
+    /// The short way of [`Self::fill`], for responses to READs. Returns the number of packets.
+    #[inline]
+    pub(crate) fn fill_singles<M: Memory>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &KeyContext<'_>,
+        memory: &mut M,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+    ) -> usize {
+        self.reads.fill_singles(peer, keys, memory, unit, max_packets)
     }
 
     /// Writes the responses that are owed into `unit`. Returns the number of packets, and the verdict.

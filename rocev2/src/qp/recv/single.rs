@@ -1,14 +1,17 @@
-//! The short way of the responder: the expected request where it is a SEND or WRITE of one packet.
+//! The short way of the responder: the expected request where it is one packet, and its response is.
 //!
 //! It asks the questions of the general way ([`super::responder`]) that such a packet raises, in one go. Wherever
 //! the answer is not the usual one, nothing has changed, and the general way finds out what is wrong.
 
 use super::queue::Received;
+use super::read;
 use super::responder::{Context, Message, NakState, Responder};
+use crate::counters::Counter;
 use crate::env::Memory;
 use crate::mr::Access;
+use crate::psn::Psn;
 use crate::qp::work::WcStatus;
-use crate::wire::{Reth, Single, Syndrome};
+use crate::wire::{Reth, Single, SingleOp, Syndrome};
 
 impl Responder {
     /// Executes a request. Returns false where it has to go the general way.
@@ -23,20 +26,37 @@ impl Responder {
             && self.reorder_buffer.is_empty()
             && single.payload.len() as u64 <= cx.pmtu();
         let executed = expected
-            && match single.reth {
-                Some(reth) => write(reth, single.payload, cx),
-                None => send(single, cx),
+            && match single.op {
+                SingleOp::Write(reth) => write(reth, single.payload, cx),
+                SingleOp::Send => send(single, cx),
+                SingleOp::Read(reth) => return self.accept_read(single.psn, reth, cx),
             };
         if executed {
-            self.epsn = self.epsn.add(1);
             self.msn = self.msn.next();
-            (self.nak_state, self.gap_since) = (NakState::None, None);
-            self.unsolicited_ack.cancel();
-            if single.ack_req || self.reply.is_some() {
-                self.reply = Some(Syndrome::ACK);
-            }
+            self.executed(single.ack_req);
         }
         executed
+    }
+
+    /// Moves on behind the expected packet.
+    fn executed(&mut self, answer: bool) {
+        self.epsn = self.epsn.add(1);
+        (self.nak_state, self.gap_since) = (NakState::None, None);
+        self.unsolicited_ack.cancel();
+        if answer || self.reply.is_some() {
+            self.reply = Some(Syndrome::ACK);
+        }
+    }
+
+    /// Accepts a READ whose response is one packet. The response acknowledges it.
+    fn accept_read<M>(&mut self, psn: Psn, reth: Reth, cx: &Context<'_, M>) -> bool {
+        let single = (1..=cx.pmtu()).contains(&u64::from(reth.len)) && self.reads.offered();
+        let Some(Ok(target)) = single.then(|| read::check(reth, &cx.keys())) else { return false };
+        self.msn = self.msn.next();
+        cx.tally.count(Counter::RxReadRequests);
+        self.reads.accept(psn, 1, reth, target, self.msn);
+        self.executed(false);
+        true
     }
 }
 

@@ -5,6 +5,7 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Bind, Mapping};
 use crate::qp::ring::{Entry, Poster, WorkRing, flag, ring_bytes};
 use crate::qp::work::{MAX_MESSAGE, PostError, SendOp, SendWr, Sge, WcKind, WcStatus};
+use crate::wire::{Reth, SingleOp};
 
 /// The words of a request: the caller's name; operation, flags, number of elements, state and key; the peer's
 /// address; the length. Two words for each element follow.
@@ -112,12 +113,12 @@ fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result
     set(HEAD, u64::from(op) | flags | count << COUNT_SHIFT | u64::from(key) << KEY_SHIFT)
 }
 
-/// A SEND or WRITE of one element that nothing holds back.
+/// A request of one element that nothing holds back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Single {
-    /// The peer's address and key, of a WRITE.
-    pub(super) write: Option<(u64, Rkey)>,
-    /// The source.
+    /// SEND, WRITE or READ.
+    pub(super) op: SingleOp,
+    /// The source, or the sink of a READ.
     pub(super) sge: Sge,
     /// The peer is asked for a solicited event.
     pub(super) solicited: bool,
@@ -215,20 +216,23 @@ impl<'a> Wqe<'a> {
         }
     }
 
-    /// The request, if it is a SEND or WRITE of one element without a fence or a fault.
+    /// The request, if it is a SEND, WRITE or READ of one element without a fence or a fault.
     #[inline]
     pub(super) fn single(self) -> Option<Single> {
         const ONE: u64 = 1 << COUNT_SHIFT;
         const SEND_ONE: u64 = SEND as u64 | ONE;
         const WRITE_ONE: u64 = WRITE as u64 | ONE;
+        const READ_ONE: u64 = READ as u64 | ONE;
         let head = self.word(HEAD);
-        let write = match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT | 0b111 << FAULT_SHIFT) {
-            SEND_ONE => None,
-            WRITE_ONE => Some((self.word(VA), Rkey::new((head >> KEY_SHIFT) as u32))),
+        let (sge, rkey) = (self.0.element(ELEMENTS), Rkey::new((head >> KEY_SHIFT) as u32));
+        let reth = Reth { va: self.word(VA), rkey, len: sge.len };
+        let op = match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT | 0b111 << FAULT_SHIFT) {
+            SEND_ONE => SingleOp::Send,
+            WRITE_ONE => SingleOp::Write(reth),
+            READ_ONE => SingleOp::Read(reth),
             _ => return None,
         };
-        let sge = self.0.element(ELEMENTS);
-        Some(Single { write, sge, solicited: write.is_none() && head & SOLICITED != 0 })
+        Some(Single { op, sge, solicited: op == SingleOp::Send && head & SOLICITED != 0 })
     }
 
     /// Whether it is a SEND or WRITE of one packet of at most 2^`pmtu_shift` bytes.

@@ -221,11 +221,15 @@ impl SendQueue {
     }
 
     /// Moves the cursor over [`Self::new_request`], whose only packet was just sent, a new one.
-    pub(crate) fn single_sent(&mut self) {
+    pub(crate) fn single_sent(&mut self, read: bool) {
         self.scoreboard.newest = self.next;
         self.next = self.next.add(1);
         self.highest = self.next;
         self.cursor.wqe += 1;
+        if read {
+            let pushed = self.read_ends.push_back(self.next);
+            debug_assert!(pushed.is_ok(), "the depth is no more than MAX_READS");
+        }
     }
 
     /// Moves the cursor over requests without packets that have taken effect.

@@ -116,6 +116,11 @@ impl Requester {
         self.window_packets
     }
 
+    /// READ requests in flight, at most.
+    pub(super) const fn initiator_depth(&self) -> usize {
+        self.initiator_depth
+    }
+
     /// Whether a packet could leave, or a request take effect, now.
     pub(crate) fn has_work(&self, sq: &mut SendQueue, peer: &PeerQp) -> bool {
         matches!(self.plan(sq, peer), Ok(_) | Err(Wait::Execute))

@@ -1,12 +1,15 @@
-//! The short way of the requester: new SENDs and WRITEs of one packet and one element, one after the other.
+//! The short way of the requester: new requests of one packet and one element, or READs with a response of one.
 //!
 //! It is for a queue pair that sends new packets and nothing else (`Qp::look`). Whatever is not the usual takes the
 //! general way ([`super::requester`]): nothing has changed then.
 
+use super::entry::Single;
 use super::requester::{Context, Requester};
 use crate::env::Memory;
 use crate::mr::Access;
-use crate::wire::{Reth, SingleHeaders, UnitWriter};
+use crate::qp::work::Sge;
+use crate::wire::{Bth, Ext, Opcode, Reth, SingleHeaders, SingleOp, UnitWriter};
+use core::convert::Infallible;
 
 impl Requester {
     /// Writes the requests that may leave and fit `unit`, up to the first that has to go the general way. Returns the
@@ -20,7 +23,9 @@ impl Requester {
     ) -> usize {
         let window = self.window_packets().min(cx.sq.limit());
         let mut written = 0;
-        while written < max_packets && cx.sq.in_flight() < window && write_next(cx, unit).is_some()
+        while written < max_packets
+            && cx.sq.in_flight() < window
+            && self.write_next(cx, unit).is_some()
         {
             written += 1;
         }
@@ -28,23 +33,51 @@ impl Requester {
     }
 }
 
-#[inline]
-fn write_next<M: Memory>(cx: &mut Context<'_, M>, unit: &mut UnitWriter<'_>) -> Option<()> {
-    let single = cx.sq.new_request()?.single()?;
-    let (sge, len) = (single.sge, single.sge.len as usize);
-    if !(1..=cx.peer.pmtu.bytes()).contains(&len) {
-        return None;
+impl Requester {
+    #[inline]
+    fn write_next<M: Memory>(
+        &self,
+        cx: &mut Context<'_, M>,
+        unit: &mut UnitWriter<'_>,
+    ) -> Option<()> {
+        let Single { op, sge, solicited } = cx.sq.new_request()?.single()?;
+        let len = sge.len as usize;
+        if !(1..=cx.peer.pmtu.bytes()).contains(&len) {
+            return None;
+        }
+        let (dest_qpn, psn) = (cx.peer.qpn, cx.sq.next());
+        let reth = match op {
+            SingleOp::Send => None,
+            SingleOp::Write(reth) => Some(reth),
+            SingleOp::Read(reth) => return self.request_read(reth, sge, cx, unit),
+        };
+        let place = cx.mrs.local(cx.pd, sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_READ);
+        let (region, offset) = place.ok()?;
+        let headers = SingleHeaders { dest_qpn, psn, solicited, reth };
+        let memory = &mut *cx.memory;
+        unit.push_single(&headers, len, |payload| memory.read(region, offset, payload).ok())?;
+        cx.sq.single_sent(false);
+        Some(())
     }
-    let place = cx.mrs.local(cx.pd, sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_READ);
-    let (region, offset) = place.ok()?;
-    let headers = SingleHeaders {
-        dest_qpn: cx.peer.qpn,
-        psn: cx.sq.next(),
-        solicited: single.solicited,
-        reth: single.write.map(|(va, rkey)| Reth { va, rkey, len: sge.len }),
-    };
-    let memory = &mut *cx.memory;
-    unit.push_single(&headers, len, |payload| memory.read(region, offset, payload).ok())?;
-    cx.sq.single_sent();
-    Some(())
+
+    /// Requests a response of one packet.
+    fn request_read<M>(
+        &self,
+        reth: Reth,
+        sink: Sge,
+        cx: &mut Context<'_, M>,
+        unit: &mut UnitWriter<'_>,
+    ) -> Option<()> {
+        let ext = Ext::Reth(reth);
+        if cx.sq.reads_in_flight() >= self.initiator_depth() || !unit.fits(ext.len(), 0) {
+            return None;
+        }
+        let needed = Access::LOCAL_WRITE;
+        cx.mrs.local(cx.pd, sink.lkey, sink.addr, sink.len.into(), needed).ok()?;
+        let mut bth = Bth::new(Opcode::ReadRequest, cx.peer.qpn, cx.sq.next());
+        bth.ack_req = true;
+        unit.push(&bth, &ext, 0, |_| Ok::<(), Infallible>(())).ok()?;
+        cx.sq.single_sent(true);
+        Some(())
+    }
 }
