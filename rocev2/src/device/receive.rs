@@ -42,7 +42,7 @@ impl Device {
             let srq_id = qp.srq();
             let srq = srq_id.and_then(|id| srqs.get_mut(id));
             let mut shared = Shared { mrs, memory, reorder_pool, out };
-            if qp.handle_single(known.traffic_class(), &single, srq, &mut shared) {
+            if qp.handle_single(now, known.traffic_class(), &single, srq, &mut shared) {
                 let (source, len) = (Source::of(known.encap()), known.wire_len());
                 count_received(qp.counters(), len, Ok(()));
                 count_received(&self.counters, len, Ok(()));

@@ -36,7 +36,9 @@ use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
-use crate::wire::{DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, Single, UnitWriter};
+use crate::wire::{
+    DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, Single, SingleOp, UnitWriter,
+};
 use alloc::sync::Arc;
 use cc::congestion::Congestion;
 use recv::queue::{RecvQueue, Srq};
@@ -398,11 +400,12 @@ impl Qp {
         Ok(())
     }
 
-    /// The short way of [`Self::handle_packet`] for most requests of the peer, whose packet has this traffic class.
-    /// Returns false where it has to go the general way; nothing has changed then.
+    /// The short way of [`Self::handle_packet`] for most packets of the peer; this one has that traffic class. Returns
+    /// false where it has to go the general way; nothing has changed then.
     #[inline]
     pub(crate) fn handle_single<M: Memory>(
         &mut self,
+        now: Instant,
         traffic_class: u8,
         single: &Single<'_>,
         srq: Option<&mut Srq>,
@@ -413,8 +416,16 @@ impl Qp {
         if !self.state.receives() || Congestion::is_marked(traffic_class) {
             return false;
         }
-        let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
-        let mut cx = Context { peer, pd, qpn, mrs, memory: &mut **memory, rq, srq, out, tally };
+        let (memory, tally) = (&mut **memory, &self.tally);
+        if single.op == SingleOp::Response {
+            let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+            let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
+            let taken = !self.probe.waits() && self.completer.handle_single(now, single, &mut cx);
+            self.requests_idle &= !taken;
+            return taken;
+        }
+        let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
+        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
         self.responder.handle_single(single, &mut cx)
     }
 

@@ -2,11 +2,11 @@
 
 use super::ext::put;
 use super::flow::Known;
-use super::{Bth, ICRC_LEN, Opcode, Reth};
+use super::{Aeth, Bth, ICRC_LEN, Opcode, Reth};
 use crate::ids::Qpn;
 use crate::psn::Psn;
 
-/// A SEND or WRITE of one packet, without immediate and with payload, or a READ request.
+/// A SEND or WRITE of one packet, without immediate and with payload; a READ request, or a response of one packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Single<'a> {
     /// The packet sequence number.
@@ -30,6 +30,8 @@ pub(crate) enum SingleOp {
     Write(Reth),
     /// READ.
     Read(Reth),
+    /// The whole response to a READ, with an ACK.
+    Response,
 }
 
 /// The flags of a BTH without the solicited event, the migration state and the pad count.
@@ -37,6 +39,9 @@ const VERSION: u8 = 0x0f;
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
 const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
+const READ_RESPONSE: u8 = Opcode::ReadResponseOnly as u8;
+/// The class of a syndrome, which is 0 in an ACK.
+const SYNDROME_CLASS: u8 = 0xe0;
 
 impl<'a> Single<'a> {
     /// The packet that `known` is, if it is a good one of this kind. Nothing is said about any other.
@@ -52,6 +57,10 @@ impl<'a> Single<'a> {
                 (if write { SingleOp::Write(reth) } else { SingleOp::Read(reth) }, body)
             }
             SEND_ONLY => (SingleOp::Send, rest),
+            READ_RESPONSE => {
+                let (&[syndrome, ..], body) = rest.split_first_chunk::<{ Aeth::LEN }>()?;
+                (syndrome & SYNDROME_CLASS == 0).then_some((SingleOp::Response, body))?
+            }
             _ => return None,
         };
         let pkey = u16::from_be_bytes([p0, p1]);
@@ -108,7 +117,8 @@ impl SingleHeaders {
 mod tests {
     use super::*;
     use crate::ids::Rkey;
-    use crate::wire::{Ext, Flow, Packet, Template, UnitWriter, example_encap};
+    use crate::psn::Msn;
+    use crate::wire::{Ext, Flow, Packet, Syndrome, Template, UnitWriter, example_encap};
     use core::convert::Infallible;
     use proptest::prelude::*;
     use std::vec::Vec;
@@ -139,6 +149,9 @@ mod tests {
             (Opcode::SendOnly, Ext::None) => SingleOp::Send,
             (Opcode::WriteOnly, Ext::Reth(reth)) => SingleOp::Write(reth),
             (Opcode::ReadRequest, Ext::Reth(reth)) => SingleOp::Read(reth),
+            (Opcode::ReadResponseOnly, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. })) => {
+                SingleOp::Response
+            }
             _ => return None,
         };
         let Bth { psn, ack_req, solicited, pkey, .. } = bth;
@@ -174,15 +187,18 @@ mod tests {
         /// The short way takes a packet as the general way does, or leaves it to that; and it leaves few.
         #[test]
         fn a_single_is_read_as_any_packet(
-            kind in 0_u8..3,
+            kind in 0_u8..4,
             flags: [bool; 4],
             len in 0_usize..70,
             damage in prop::option::of((any::<prop::sample::Index>(), 0_u32..8)),
         ) {
-            let (mut bth, ext) = headers((kind > 0).then_some(RETH));
+            let (mut bth, mut ext) = headers((kind > 0).then_some(RETH));
             let (read, len) = (kind == 2, if kind == 2 { 0 } else { len });
             if read {
                 bth.opcode = Opcode::ReadRequest;
+            } else if kind == 3 {
+                bth.opcode = Opcode::ReadResponseOnly;
+                ext = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(5) });
             }
             [bth.solicited, bth.ack_req, bth.migrated, bth.becn] = flags;
             let first = frame_of(&bth, &ext, if read { &[] } else { &[1] });

@@ -40,13 +40,13 @@ fn begin_turn(world: &mut World, node: usize) {
 
 /// Whether the responder executes a frame by the short way.
 fn takes(world: &mut World, server: Qpn, frame: &[u8]) -> bool {
-    let (device, memory) = (&mut world.devices[1], &mut world.memory[1]);
+    let (device, memory, now) = (&mut world.devices[1], &mut world.memory[1], world.now);
     let slot = device.slot_index(server);
     let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
     let QpSlot { qp, flow, .. } = find(qps, slot, server).unwrap();
     let known = flow.as_ref().unwrap().check(frame).unwrap();
     let mut shared = Shared { mrs, memory, reorder_pool, out };
-    Single::of(&known).is_some_and(|single| qp.handle_single(0, &single, None, &mut shared))
+    Single::of(&known).is_some_and(|single| qp.handle_single(now, 0, &single, None, &mut shared))
 }
 
 #[test]

@@ -30,6 +30,7 @@ impl Responder {
                 SingleOp::Write(reth) => write(reth, single.payload, cx),
                 SingleOp::Send => send(single, cx),
                 SingleOp::Read(reth) => return self.accept_read(single.psn, reth, cx),
+                SingleOp::Response => false,
             };
         if executed {
             self.msn = self.msn.next();

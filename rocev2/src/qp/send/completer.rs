@@ -410,6 +410,17 @@ impl Completer {
         result
     }
 
+    /// Whether nothing is being recovered from.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.pause.is_none() && self.timer.tries() == 0 && !self.recovery.has_evidence()
+    }
+
+    /// Notes that READ data came that was expected; `before` was the oldest unacknowledged PSN until now.
+    pub(super) fn data_came(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
+        (self.refused, self.data) = (false, true);
+        self.progress(now, before, sq);
+    }
+
     /// Places READ data at the oldest unacknowledged PSN.
     fn place_next<M: Memory>(packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
         let Some((wqe, done)) = cx.sq.head().filter(|(wqe, _)| wqe.is_read()) else {

@@ -235,6 +235,13 @@ impl<'a> Wqe<'a> {
         Some(Single { op, sge, solicited: op == SingleOp::Send && head & SOLICITED != 0 })
     }
 
+    /// The sink, if it is a READ into one element.
+    pub(super) fn single_read(self) -> Option<Sge> {
+        const READ_ONE: u64 = READ as u64 | 1 << COUNT_SHIFT;
+        let one = self.word(HEAD) & (0xff | 0xff << COUNT_SHIFT) == READ_ONE;
+        one.then(|| self.0.element(ELEMENTS))
+    }
+
     /// Whether it is a SEND or WRITE of one packet of at most 2^`pmtu_shift` bytes.
     #[inline]
     pub(super) fn is_single(self, pmtu_shift: u32) -> bool {

@@ -52,6 +52,11 @@ impl Probe {
         self.0 == Stage::Owed
     }
 
+    /// Whether the probe waits for its response.
+    pub(crate) fn waits(&self) -> bool {
+        self.0 == Stage::Sent
+    }
+
     /// The probe's headers; `una` is the oldest unacknowledged PSN.
     pub(crate) const fn packet(dest_qpn: Qpn, una: Psn) -> (Bth, Ext) {
         let mut bth = Bth::new(Opcode::WriteOnly, dest_qpn, una.prev());

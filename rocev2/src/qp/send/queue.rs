@@ -5,7 +5,7 @@ use crate::env::Instant;
 use crate::ids::Rkey;
 use crate::psn::Psn;
 use crate::qp::ring::WorkRing;
-use crate::qp::work::{Completions, MAX_MESSAGE, MAX_READS, SendOp};
+use crate::qp::work::{Completions, MAX_MESSAGE, MAX_READS, SendOp, Sge};
 use crate::wire::Pmtu;
 use copies::{Again, Copies};
 use heapless::Deque;
@@ -328,6 +328,24 @@ impl SendQueue {
         self.complete_executed(out);
         self.catch_up();
         true
+    }
+
+    /// The sink of the oldest request, if it is a READ of one packet and one element whose response of `len` bytes is
+    /// expected next, and nothing was sent twice.
+    pub(crate) fn single_read(&self, psn: Psn, len: u64) -> Option<Sge> {
+        let expected = psn == self.una && self.una != self.highest && self.una_packet == 0;
+        let plain = self.parked == 0 && self.copies.is_empty() && self.scoreboard.is_plain(psn);
+        let oldest = self.oldest().filter(|_| expected && plain)?;
+        oldest.single_read().filter(|_| oldest.len() == len && len <= 1 << self.pmtu_shift)
+    }
+
+    /// Moves `una` over the request of [`Self::single_read`], which is complete.
+    pub(crate) fn single_read_taken(&mut self, out: &mut Completions) {
+        self.done += 1;
+        self.una = self.una.add(1);
+        self.leave_head();
+        self.complete_executed(out);
+        self.catch_up();
     }
 
     /// Moves `una` over a READ response that just came, and over everything behind it that came before:

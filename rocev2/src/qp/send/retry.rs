@@ -210,6 +210,11 @@ impl RetryTimer {
     /// Acts on an acknowledgement. `outstanding` tells whether more is in flight, and `read` whether the
     /// oldest of it is a READ.
     pub(crate) fn progress(&mut self, now: Instant, outstanding: bool, read: bool) {
+        let same = self.tries == 0 && self.progress_at == now && self.read == read;
+        if outstanding && same && self.deadline.is_some() {
+            // One of several in a burst.
+            return;
+        }
         (self.tries, self.timeouts) = (0, 0);
         (self.progress_at, self.quiet_since, self.read) = (now, now, read);
         if outstanding { self.rearm(now) } else { self.deadline = None }

@@ -1,14 +1,16 @@
-//! The short way of the requester: new requests of one packet and one element, or READs with a response of one.
+//! The short ways of the requester, new requests of one packet and one element, or READs with a response of one; and
+//! of the completer, the expected one of these responses.
 //!
 //! It is for a queue pair that sends new packets and nothing else (`Qp::look`). Whatever is not the usual takes the
 //! general way ([`super::requester`]): nothing has changed then.
 
+use super::completer::{self, Completer};
 use super::entry::Single;
 use super::requester::{Context, Requester};
-use crate::env::Memory;
+use crate::env::{Instant, Memory};
 use crate::mr::Access;
 use crate::qp::work::Sge;
-use crate::wire::{Bth, Ext, Opcode, Reth, SingleHeaders, SingleOp, UnitWriter};
+use crate::wire::{self, Bth, Ext, Opcode, Reth, SingleHeaders, SingleOp, UnitWriter};
 use core::convert::Infallible;
 
 impl Requester {
@@ -50,6 +52,7 @@ impl Requester {
             SingleOp::Send => None,
             SingleOp::Write(reth) => Some(reth),
             SingleOp::Read(reth) => return self.request_read(reth, sge, cx, unit),
+            SingleOp::Response => return None,
         };
         let place = cx.mrs.local(cx.pd, sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_READ);
         let (region, offset) = place.ok()?;
@@ -79,5 +82,30 @@ impl Requester {
         unit.push(&bth, &ext, 0, |_| Ok::<(), Infallible>(())).ok()?;
         cx.sq.single_sent(true);
         Some(())
+    }
+}
+
+impl Completer {
+    /// Takes the response to the oldest request. Returns false where it has to go the general way.
+    #[inline]
+    pub(crate) fn handle_single<M: Memory>(
+        &mut self,
+        now: Instant,
+        response: &wire::Single<'_>,
+        cx: &mut completer::Context<'_, M>,
+    ) -> bool {
+        let len = response.payload.len() as u64;
+        let sink = cx.sq.single_read(response.psn, len).filter(|_| self.is_quiet());
+        let Some(Sge { addr, lkey, .. }) = sink else { return false };
+        let place = cx.keys.mrs.local(cx.keys.pd, lkey, addr, len, Access::LOCAL_WRITE);
+        let placed = place.is_ok_and(|(region, offset)| {
+            cx.memory.write(region, offset, response.payload).is_ok()
+        });
+        if placed {
+            let before = cx.sq.acked();
+            cx.sq.single_read_taken(cx.out);
+            self.data_came(now, before, cx.sq);
+        }
+        placed
     }
 }

@@ -67,6 +67,11 @@ impl Copies {
         self.0.try_reserve_exact(MAX_READS).is_ok()
     }
 
+    /// Whether no READ was sent twice.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -69,6 +69,12 @@ impl Scoreboard {
         }
     }
 
+    /// Whether nothing is resent, and nothing has come or was acknowledged behind the oldest packet `una`.
+    pub(super) fn is_plain(&self, una: Psn) -> bool {
+        let resent = self.resend.is_some() || self.again.is_some();
+        self.acked == una && self.early.is_empty() && !resent && !self.stalled
+    }
+
     /// Starts anew at `next`: nothing is to be resent.
     pub(super) fn clear(&mut self, next: Psn) {
         (self.acked, self.resend, self.stalled, self.again) = (next, None, false, None);
