@@ -152,12 +152,12 @@ impl Edge for MemoryEdge {
 /// The sending half of a direction.
 #[derive(Debug)]
 struct Tx {
-    full: Producer<Buffer>,
-    empty: Consumer<Buffer>,
+    full: Producer<Box<Buffer>>,
+    empty: Consumer<Box<Buffer>>,
     /// Free buffers, last in first out: a buffer used a moment ago is still in the cache.
-    free: Vec<Buffer>,
+    free: Vec<Box<Buffer>>,
     /// Filled and not yet published; one publication per burst.
-    staged: Vec<Buffer>,
+    staged: Vec<Box<Buffer>>,
     /// The last `transmit` ended for lack of a buffer; there may be more to send.
     starved: bool,
     /// Units sent when the other edge was gone.
@@ -210,10 +210,10 @@ impl Tx {
 /// The receiving half of a direction.
 #[derive(Debug)]
 struct Rx {
-    full: Consumer<Buffer>,
-    empty: Producer<Buffer>,
+    full: Consumer<Box<Buffer>>,
+    empty: Producer<Box<Buffer>>,
     /// Read and not yet handed back; one publication per burst.
-    done: Vec<Buffer>,
+    done: Vec<Box<Buffer>>,
 }
 
 impl Rx {
@@ -233,7 +233,7 @@ impl Rx {
     }
 }
 
-/// One unit at a fixed place in memory.
+/// One unit at a fixed place in memory. The rings carry pointers: a unit goes through four of them.
 #[derive(Debug)]
 struct Buffer {
     bytes: Box<[u8]>,
@@ -244,8 +244,8 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn new(len: usize) -> Self {
-        Self { bytes: vec![0; len].into(), len: 0, header_len: 0, segment_len: 0 }
+    fn new(len: usize) -> Box<Self> {
+        Box::new(Self { bytes: vec![0; len].into(), len: 0, header_len: 0, segment_len: 0 })
     }
 
     fn set(&mut self, transmit: Transmit) {

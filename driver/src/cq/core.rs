@@ -58,6 +58,7 @@ impl CqCore {
     }
 
     /// Adds an entry, unless as many as it may hold are there.
+    #[inline(always)]
     fn push(&mut self, now: Instant, cqe: Cqe) -> Result<(), ()> {
         if self.added.wrapping_sub(self.taken) >= self.depth && self.fill() >= self.depth {
             return Err(());
@@ -202,6 +203,7 @@ impl Cqs {
     /// Adds a completion, of which [`Self::tell`] tells the CQ's arm. True: the CQ has just overrun; it is dead, and
     /// so is every QP on it.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn push(&mut self, cx: &Cx, key: CqKey, cqe: Cqe, mut kinds: u8) -> bool {
         let Some(cq) = self.table.get_mut(key) else { return false };
         if cq.failed {

@@ -33,6 +33,7 @@ pub(crate) static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
 impl QpObject {
     /// Posts what `prepare` gives to the initiator queue, if it takes another request; what `prepare`
     /// takes is not lost. The entered queue keeps the QP from being freed until the doorbell is rung.
+    #[inline(always)]
     fn post<S: IntoIterator<Item = Sge>>(
         &self,
         context: PVOID,
@@ -48,6 +49,7 @@ impl QpObject {
         result.map(|()| STATUS_SUCCESS)
     }
 
+    #[inline(always)]
     fn post_entered<S: IntoIterator<Item = Sge>>(
         &self,
         poster: &mut SendPoster,
@@ -78,6 +80,7 @@ impl QpObject {
     }
 
     /// Posts a request over registered memory.
+    #[inline(always)]
     fn post_data(
         &self,
         context: PVOID,
@@ -91,6 +94,7 @@ impl QpObject {
     /// Posts a request whose data may be inline. Inline data is copied here, to where it stays until
     /// the request has ended; the elements may then be more than the queue takes, and their tokens
     /// mean nothing.
+    #[inline(always)]
     fn post_source(
         &self,
         context: PVOID,
@@ -107,6 +111,7 @@ impl QpObject {
     /// Copies the elements of an inline request to the slot of the next request. The queue has room for that, so the
     /// slot is free.
     #[allow(unsafe_code, reason = "inline data is named by pointers")]
+    #[inline(never)]
     fn copy_inline(&self, poster: &SendPoster, sgl: Sgl<'_>) -> Result<Option<Sge>, NTSTATUS> {
         let (slot, sgl) = (poster.place(), sgl.elements());
         let len: u64 = sgl.iter().map(|sge| u64::from(sge.Length)).sum();

@@ -84,6 +84,7 @@ impl QpCore {
     }
 
     /// The entry for a completion.
+    #[inline(always)]
     fn cqe(&self, device: &Device, completion: &Completion) -> Cqe {
         let failed = completion.status != WcStatus::Success;
         let token = match completion.kind {
@@ -191,6 +192,7 @@ impl Qps {
 
     /// Takes the end of a request. Returns its entry, the CQ, and its meaning for a consumer that has armed
     /// that CQ.
+    #[inline(always)]
     pub(crate) fn complete(
         &self,
         cx: &Cx,

@@ -117,6 +117,7 @@ impl State {
     }
 
     /// Gives a CQ a completion. One that overruns takes its QPs with it, and with a QP its connection.
+    #[inline(always)]
     pub(super) fn push_cqe(&mut self, cq: CqKey, cqe: Cqe, kinds: u8) {
         let Self { cx, objects: Objects { cqs, qps, connectors, .. }, .. } = self;
         if cqs.push(cx, cq, cqe, kinds) {

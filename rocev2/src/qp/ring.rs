@@ -110,6 +110,7 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// [`PostError::TooManyElements`].
+    #[inline(always)]
     pub(super) fn set_elements(
         self,
         at: usize,
@@ -165,22 +166,21 @@ impl Poster {
         self.place as usize
     }
 
-    /// Queues the request that `write` writes.
+    /// The place of the next request, to be written and then published.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`], or that of `write`: nothing was queued.
-    pub(super) fn post(
-        &mut self,
-        write: impl FnOnce(Entry<'_>) -> Result<(), PostError>,
-    ) -> Result<(), PostError> {
-        if !self.has_room() {
-            return Err(PostError::QueueFull);
-        }
-        write(self.ring.entry(self.place))?;
+    /// [`PostError::QueueFull`].
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Entry<'_>, PostError> {
+        if self.has_room() { Ok(self.ring.entry(self.place)) } else { Err(PostError::QueueFull) }
+    }
+
+    /// Publishes the request that was written at [`Self::next`].
+    #[inline]
+    pub(super) fn publish(&mut self) {
         self.place = self.ring.after(self.place);
         self.posted = self.posted.wrapping_add(1);
         self.ring.posted.0.store(self.posted, Release);
-        Ok(())
     }
 }
 
@@ -241,6 +241,19 @@ impl WorkRing {
         self.len -= count;
         self.ended = self.ended.wrapping_add(count);
         self.ring.ended.0.store(self.ended, Release);
+    }
+}
+
+#[cfg(test)]
+impl Poster {
+    /// Queues the request that `write` writes.
+    fn post(
+        &mut self,
+        write: impl FnOnce(Entry<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        write(self.next()?)?;
+        self.publish();
+        Ok(())
     }
 }
 

@@ -100,12 +100,21 @@ impl Kind {
     }
 
     /// The beginning of a frame, 0 where equal packets differ.
-    #[inline]
     fn words(self, frame: &[u8]) -> Option<[u64; Self::WORDS_MAX]> {
         match self {
             Self::V4 => words(frame, &V4),
             Self::V4Tagged => words(frame, &V4_TAGGED),
             Self::V6 => words(frame, &V6),
+        }
+    }
+
+    /// Whether a frame begins with these words.
+    #[inline]
+    fn matches(self, frame: &[u8], words: &[u64; Self::WORDS_MAX]) -> bool {
+        match self {
+            Self::V4 => matches(frame, &V4, words),
+            Self::V4Tagged => matches(frame, &V4_TAGGED, words),
+            Self::V6 => matches(frame, &V6, words),
         }
     }
 
@@ -147,13 +156,24 @@ const fn mask<const WORDS: usize>(kind: Kind) -> [u64; WORDS] {
 }
 
 /// The first words of a frame, as far as they are in `mask`.
-#[inline]
 fn words<const WORDS: usize>(frame: &[u8], mask: &[u64; WORDS]) -> Option<[u64; Kind::WORDS_MAX]> {
     let (bytes, mut words) = (frame.as_chunks().0.first_chunk::<WORDS>()?, [0; Kind::WORDS_MAX]);
     for ((to, word), mask) in words.iter_mut().zip(bytes).zip(mask) {
         *to = u64::from_le_bytes(*word) & mask;
     }
     Some(words)
+}
+
+/// Whether the first words of a frame, as far as they are in `mask`, are these.
+#[inline]
+fn matches<const WORDS: usize>(
+    frame: &[u8],
+    mask: &[u64; WORDS],
+    words: &[u64; Kind::WORDS_MAX],
+) -> bool {
+    let Some(bytes) = frame.as_chunks().0.first_chunk::<WORDS>() else { return false };
+    let pairs = bytes.iter().zip(mask).zip(words);
+    pairs.fold(0, |sum, ((a, mask), b)| sum | (u64::from_le_bytes(*a) & mask) ^ b) == 0
 }
 
 /// The QPN of a frame, if it is a RoCE packet that may have a short way. Nothing about it is checked.
@@ -199,9 +219,7 @@ impl Flow {
     /// A frame of the flow; `None` where it has other headers, or anything is wrong with them.
     #[inline]
     pub(crate) fn check<'a>(&self, frame: &'a [u8]) -> Option<Known<'_, 'a>> {
-        let words = self.kind.words(frame)?;
-        let differences = words.iter().zip(&self.words).fold(0, |sum, (a, b)| sum | (a ^ b));
-        if differences != 0 {
+        if !self.kind.matches(frame, &self.words) {
             return None;
         }
         let (own, rest) = match self.kind {

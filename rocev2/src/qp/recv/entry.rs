@@ -37,12 +37,14 @@ impl RecvPoster {
     ///
     /// # Errors
     /// [`PostError::QueueFull`], or [`PostError::TooManyElements`]: nothing was queued.
+    #[inline(always)]
     pub fn post<S: IntoIterator<Item = Sge>>(&mut self, wr: RecvWr<S>) -> Result<(), PostError> {
-        self.0.post(|entry| {
-            let (count, _) = entry.set_elements(ELEMENTS, wr.sgl)?;
-            entry.set(COUNT, count)?;
-            entry.set(ID, wr.id)
-        })
+        let entry = self.0.next()?;
+        let (count, _) = entry.set_elements(ELEMENTS, wr.sgl)?;
+        entry.set(COUNT, count)?;
+        entry.set(ID, wr.id)?;
+        self.0.publish();
+        Ok(())
     }
 }
 

@@ -71,12 +71,16 @@ impl SendPoster {
     ///
     /// # Errors
     /// [`PostError::QueueFull`], or [`PostError::TooManyElements`]: nothing was queued.
+    #[inline(always)]
     pub fn post<S: IntoIterator<Item = Sge>>(&mut self, wr: SendWr<S>) -> Result<(), PostError> {
-        self.0.post(|entry| write(entry, wr))
+        write(self.0.next()?, wr)?;
+        self.0.publish();
+        Ok(())
     }
 }
 
 /// Writes an entry, which is not published yet.
+#[inline(always)]
 fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result<(), PostError> {
     let (mut count, set) = (0, |word, value| entry.set(word, value));
     let (op, key, va) = match wr.op {

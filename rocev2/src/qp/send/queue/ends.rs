@@ -39,6 +39,7 @@ impl SendQueue {
     }
 
     /// Removes the oldest completions, as far as there is room for them.
+    #[inline]
     pub(crate) fn take_completions(&mut self, into: &mut Completed) {
         let owner = Owner::Qp(self.owner);
         let ended = (0..self.done).map_while(|index| self.ring.get(index).map(Wqe));
