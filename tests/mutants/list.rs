@@ -158,16 +158,16 @@ list! {
         "if head.is_read() {\n                acked.lost_read = true;" =>
         "if false {\n                acked.lost_read = true;",
         "only its data completes a READ";
-    FailureIsSilent "qp/send/queue.rs":
+    FailureIsSilent "qp/send/queue/ends.rs":
         "&& status == WcStatus::Success" => "",
         "an error always produces a completion (10.7.3.1)";
     ReadInvalidatesNothing "qp/send/queue.rs":
         "= head.ended_key()" => "= head.ended_key().filter(|_| false)",
         "a READ that invalidates ends its key";
-    FailureSucceeds "qp/send/queue.rs":
+    FailureSucceeds "qp/send/queue/ends.rs":
         "self.end(status, out);" => "let _ = status; self.end(WcStatus::Success, out);",
         "what failed does not succeed";
-    FlushTakesSuccessBack "qp/send/queue.rs":
+    FlushTakesSuccessBack "qp/send/queue/ends.rs":
         "self.unpark_all(out);
         self.update();" => "(self.parked, self.una_packet) = (0, 0); self.update();",
         "what has succeeded does not end flushed";
@@ -180,8 +180,8 @@ list! {
     WindowRequestsAreSkipped "qp/send/queue.rs":
         "if wqe.concerns_windows() {" => "if wqe.concerns_windows() && index % 2 == 0 {",
         "each request for a window is heard of";
-    FlushForgets "qp/send/queue.rs":
-        "while self.oldest().is_some() {" => "while let Some(wqe) = self.oldest() { if wqe.id() % 2 == 0 { self.ring.pop(); continue; }",
+    FlushForgets "qp/send/queue/ends.rs":
+        "while self.oldest().is_some() {" => "while let Some(wqe) = self.oldest() { if wqe.id() % 2 == 0 { self.ring.pop(1); continue; }",
         "each request completes once";
     ResendSkipsAPacket "qp/send/queue/scoreboard.rs":
         "(self.next, self.cursor) = (psn, place);\n        }" =>
@@ -380,7 +380,7 @@ list! {
 
 // ---- keys --------------------------------------------------------------------------------------
     RightsAreIgnored "mr/mod.rs":
-        "if !span.access.contains(needed) {" => "if false {",
+        "if self.access.contains(needed) { self.at(va, len) }" => "if true { self.at(va, len) }",
         "a key gives the rights that it was made with";
     PeerInvalidatesAnything "mr/mod.rs":
         "Kind::FastRegister(_) | Kind::Window => Ok(at)," =>
@@ -413,7 +413,7 @@ list! {
         "(right && total_len" => "(right | true && total_len",
         "the short way drops what the general one drops";
     FlowTakesAnySource "wire/flow.rs":
-        "words.zip(self.words).fold(" => "words.zip(self.words).take(3).fold(",
+        "let pairs = bytes.iter().zip(mask).zip(words);" => "let pairs = bytes.iter().zip(mask).zip(words).take(3);",
         "the short way is for the packets of one peer";
     TemplateChecksumForgetsTheId "wire/template.rs":
         "+ u32::from(total_len) + u32::from(varying.ip_id);" => "+ u32::from(total_len) + u32::from(varying.ip_id & 0xff00);",
@@ -440,26 +440,94 @@ list! {
         "if ip.is_fragmenting_payload() {" => "if false {",
         "a fragment is no packet";
 
+    // The short ways.
+    SingleTakesAnyPsn "qp/recv/single.rs":
+        "single.psn == self.epsn" => "single.psn.since(self.epsn) >= 0",
+        "a request is executed in its turn";
+    SingleBreaksIntoAMessage "qp/recv/single.rs":
+        "&& self.message == Message::None" => "",
+        "a message in progress ends before the next begins";
+    SingleWriteMayBeShorter "qp/recv/single.rs":
+        "if u64::from(reth.len) != payload.len() as u64 {" => "if u64::from(reth.len) < payload.len() as u64 {",
+        "a WRITE has the length that it announced";
+    SingleSendOverflowsItsElement "qp/recv/single.rs":
+        ".filter(|sge| len <= sge.len)" => ".filter(|sge| len <= sge.len + 64)",
+        "a message that does not fit its receive fails";
+    SingleSendIsUnsolicited "qp/recv/single.rs":
+        "let solicited = single.solicited;" => "let solicited = single.solicited && len != 64;",
+        "a solicited event is one the short way, too";
+    SingleReadIsForgotten "qp/recv/single.rs":
+        "self.reads.accept(psn, 1, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, 1, reth, target, self.msn); }",
+        "each READ that was accepted has a response";
+    SingleIcrcIsNotChecked "wire/single.rs":
+        "if !fits || known.seed.icrc(covered) != *icrc {" => "if !fits {",
+        "a packet with a wrong ICRC is dropped";
+    SingleTakesAnyPartition "wire/single.rs":
+        "pkey | 0x8000 == Bth::DEFAULT_PKEY" => "pkey | 0x8000 >= 0x8000",
+        "any other partition is dropped";
+    SinglePadIsDelivered "wire/single.rs":
+        "body.get(..body.len().checked_sub(pad_count)?)?" => "body.get(..body.len().checked_sub(pad_count)?.max(body.len()))?",
+        "pad bytes are no data";
+    SingleNakIsAResponse "wire/single.rs":
+        "(syndrome & SYNDROME_CLASS == 0).then_some(" => "(syndrome & SYNDROME_CLASS <= 0x20).then_some(",
+        "a response with a NAK is none of the usual";
+    SingleIgnoresTheWindow "qp/send/single.rs":
+        "&& cx.sq.in_flight() < window" => "&& cx.sq.in_flight() < window + 64",
+        "no more than a window is in flight";
+    SingleIgnoresTheReadDepth "qp/send/single.rs":
+        "cx.sq.reads_in_flight() >= self.initiator_depth()" => "cx.sq.reads_in_flight() > self.initiator_depth()",
+        "no more READs are in flight than were agreed on";
+    SingleReadsIntoAnything "qp/send/single.rs":
+        "let needed = Access::LOCAL_WRITE;" => "let needed = Access::LOCAL_READ;",
+        "the sink of a READ grants local write";
+    SingleIgnoresTheFence "qp/send/entry.rs":
+        "match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT" => "match head & (0xff | 0xff << COUNT_SHIFT",
+        "a fenced request waits for the READs before it";
+    SinglesEndUnacknowledged "qp/send/queue.rs":
+        "let singles = (0..ahead as usize)" => "let singles = (0..ahead as usize + usize::from(ahead > 2))",
+        "what is not acknowledged does not succeed";
+    SingleReadEndsBeforeItsCopies "qp/send/queue.rs":
+        "self.parked == 0 && self.copies.is_empty() && " => "self.parked == 0 && ",
+        "a READ does not complete while a copy of it may arrive";
+    SingleReadTakesAnyLength "qp/send/queue.rs":
+        "oldest.len() == len && len" => "oldest.len() >= len && len",
+        "a response has the length of its READ";
+    StreamForgetsAResend "qp/send/queue/scoreboard.rs":
+        "resend.is_none() && !stalled && behind" => "!stalled && behind",
+        "a resend goes before new packets";
+    ProbeMissesAShortResponse "qp/mod.rs":
+        "let taken = !self.probe.waits()" => "let taken = true",
+        "any response answers a probe";
+    StreamKeepsAnOldHop "device/transmit.rs":
+        "let headers = template.as_ref().filter(|known| known.hops == self.paths.changes())?;" => "let headers = template.as_ref()?;",
+        "packets follow the path";
+    HopsChangeUnnoticed "path.rs":
+        "self.changes = self.changes.wrapping_add(1);" => "",
+        "packets follow the path";
+    BurstOfResponsesStopsTheTimer "qp/send/retry.rs":
+        "if outstanding && same && self.deadline.is_some() {" => "if same && self.deadline.is_some() {",
+        "nothing is waited for when nothing is in flight";
+
 // ---- device ------------------------------------------------------------------------------------
-    LimitedMemberIsRefused "device.rs":
+    LimitedMemberIsRefused "device/receive.rs":
         "packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff" => "packet.bth.pkey == Bth::DEFAULT_PKEY",
         "a limited member of the partition is one";
-    ReservedPartitionIsAccepted "device.rs":
+    ReservedPartitionIsAccepted "device/receive.rs":
         "packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff" => "(packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff || packet.bth.pkey == 0x8001)",
         "PKT-20: any other partition is dropped";
-    AnyQkeyServes "device.rs":
+    AnyQkeyServes "device/receive.rs":
         "Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {" => "Ext::Deth(_) => {",
         "QP 1 has its Q_Key";
-    AnyDestinationIsOurs "device.rs":
+    AnyDestinationIsOurs "device/receive.rs":
         "if !self.config.addresses.contains(&packet.encap.dst) {" => "if false {",
         "only our addresses are ours";
-    DatagramReachesAnRcQp "device.rs":
+    DatagramReachesAnRcQp "device/receive.rs":
         "let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();" => "let rc = true;",
         "an RC queue pair takes RC opcodes";
-    QpnIsUsedAgainAtOnce "device.rs":
+    QpnIsUsedAgainAtOnce "device/qps.rs":
         "&& qpn != self.last_qpns[slot]" => "&& (qpn != self.last_qpns[slot] || true)",
         "a QPN rests before it is used again";
-    FirstPacketIsNoRtu "device.rs":
+    FirstPacketIsNoRtu "device/receive.rs":
         "self.cm.established_by_data(now, conn);" => "let _ = conn;",
         "the first packet stands for a lost RTU";
     EveryDoubtIsTold "path.rs":

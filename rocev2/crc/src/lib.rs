@@ -13,7 +13,6 @@ mod clmul;
 #[cfg(test)]
 mod tests;
 
-use core::hint::black_box;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crc32fast::Hasher;
 
@@ -32,21 +31,8 @@ pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
     Way::current().extend(crc, bytes)
 }
 
-/// Times both ways, which takes less than a millisecond, and uses the faster from here on. `clock` counts
-/// nanoseconds.
-///
-/// Without it the processor's own word decides; an emulator's processor may have an instruction that takes
-/// longer than what it replaces.
-pub fn choose(clock: &mut dyn FnMut() -> u64) {
-    let detected = Way::detect();
-    let faster = [detected, Way::Library].into_iter().min_by_key(|way| way.time(clock));
-    CHOSEN.store(faster.unwrap_or(detected) as u8, Relaxed);
-}
-
 /// From here on wide vectors are faster, where they may be used.
 const LONG: usize = if cfg!(unix) { 512 } else { usize::MAX };
-/// The bytes that [`choose`] takes for a packet, their packets, and how often it takes those.
-const TIMED: [usize; 3] = [256, 32, 8];
 
 /// A way to compute it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -81,7 +67,8 @@ impl Way {
     /// The way that the processor has.
     fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if clmul::is_available() {
+        // Miri runs no `cpuid`.
+        if !cfg!(miri) && clmul::is_available() {
             return Self::Clmul;
         }
         Self::Library
@@ -98,17 +85,5 @@ impl Way {
         let mut hasher = Hasher::new_with_initial(crc);
         hasher.update(bytes);
         hasher.finalize()
-    }
-
-    fn time(self, clock: &mut dyn FnMut() -> u64) -> u64 {
-        let [len, packets, times] = TIMED;
-        let bytes = [0x5a; TIMED[0]];
-        let once = |_| {
-            let begin = clock();
-            let crc = (0..packets).fold(0, |crc, _| self.extend(crc, black_box(&bytes[..len])));
-            black_box(crc);
-            clock().saturating_sub(begin)
-        };
-        (0..times).map(once).min().unwrap_or_default()
     }
 }

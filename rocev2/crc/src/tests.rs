@@ -43,21 +43,6 @@ fn every_length_has_the_same_crc_each_way() {
     }
 }
 
-/// The slower way is not taken, whichever it is.
-#[test]
-fn a_timing_chooses() {
-    // A clock that goes fast while the processor's way is timed, and one that goes slowly.
-    for (step, after) in [(1000, Way::Library), (1, Way::detect())] {
-        let (mut calls, mut now) = (0, 0);
-        choose(&mut || {
-            calls += 1;
-            now += if calls <= 2 * TIMED[2] { step } else { 10 };
-            now as u64
-        });
-        assert_eq!(Way::current(), after);
-    }
-}
-
 proptest! {
     #[test]
     fn parts_make_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..3000), at: prop::sample::Index) {

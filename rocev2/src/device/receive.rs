@@ -143,7 +143,7 @@ impl Device {
     }
 
     /// Notes that a QP has accepted a packet from `source`.
-    #[inline]
+    #[inline(always)]
     fn accepted(&mut self, now: Instant, slot: usize, source: Source) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
         if let Some(path) = entry.path {

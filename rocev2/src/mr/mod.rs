@@ -449,6 +449,7 @@ impl MrTable {
     ///
     /// # Errors
     /// As [`Self::remote`].
+    #[inline(always)]
     pub(crate) fn remote_now(
         &self,
         pd: PdId,
@@ -463,6 +464,7 @@ impl MrTable {
     }
 
     /// The memory that a key names to a peer of the QP `qpn`, and its slot.
+    #[inline(always)]
     fn span_for(
         &self,
         pd: PdId,

@@ -52,6 +52,7 @@ impl IcrcSeed {
 
     /// For the same headers with other lengths, and on IPv4 another identification.
     #[must_use]
+    #[inline]
     pub(super) fn vary(self, from: Varying, to: Varying) -> Self {
         let udp_len = add(&UDP_LENGTH, from.udp_len ^ to.udp_len);
         let ip = if self.v6 {
@@ -65,6 +66,7 @@ impl IcrcSeed {
     }
 
     /// The four bytes that end a packet of these headers; `bytes` go from its BTH to the last pad byte.
+    #[inline]
     pub(super) fn icrc(self, bytes: &[u8]) -> [u8; 4] {
         let congestion = bytes.get(BTH_CONGESTION).copied().unwrap_or(ONES);
         let masked = BEFORE_CONGESTION[usize::from(congestion ^ ONES)];

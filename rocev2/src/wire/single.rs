@@ -45,6 +45,7 @@ const SYNDROME_CLASS: u8 = 0xe0;
 
 impl<'a> Single<'a> {
     /// The packet that `known` is, if it is a good one of this kind. Nothing is said about any other.
+    #[inline(always)]
     pub(crate) fn of(known: &Known<'_, 'a>) -> Option<Self> {
         let (covered, icrc) = known.bytes.split_last_chunk::<ICRC_LEN>()?;
         let (&[opcode, flags, p0, p1, _, _, _, _, ack, s0, s1, s2], rest) =

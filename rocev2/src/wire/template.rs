@@ -74,6 +74,7 @@ impl Template {
     }
 
     /// The four bytes that end a packet with these headers; `bytes` go from its BTH to the last pad byte.
+    #[inline(always)]
     pub(super) fn icrc(&self, varying: Varying, bytes: &[u8]) -> [u8; 4] {
         self.seed.vary(BLANK, varying).icrc(bytes)
     }
