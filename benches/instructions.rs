@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
-use gungraun::{library_benchmark, library_benchmark_group, main};
+use gungraun::{
+    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
 use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::env::Instant;
@@ -35,15 +37,23 @@ library_benchmark_group!(name = messages; benchmarks = message);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new)]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new)]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new)]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new)]
-#[bench::read_64(args = (Kind::Read, 64), setup = World::new)]
-#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new)]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_509))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(7_210))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(3_061))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(7_760))]
+#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(4_373))]
+#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(8_998))]
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
+}
+
+/// Fails a line that takes over 2 % more than these instructions a message: as many as were counted with Rust 1.95.
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let limit = instructions * MESSAGES as u64 * 102 / 100;
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)]));
+    config
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]

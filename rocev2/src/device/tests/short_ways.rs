@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::counters::Snapshot;
+use crate::psn::Msn;
+use crate::wire::{Aeth, Hop, Reth, RnrTimer, Syndrome};
 use proptest::prelude::*;
 use std::string::String;
 
@@ -120,8 +122,157 @@ fn the_expected_request_is_taken_by_the_short_way_and_no_other() {
     assert!(world.done[0].iter().all(|done| done.status == WcStatus::Success));
 }
 
+/// A hop that changes in the middle of a turn is that of the next packet.
+#[test]
+fn the_short_way_follows_the_path() {
+    let (mut world, [client, _]) = acquainted();
+    for id in 1..=3 {
+        world.post(client, id, world.write(), 64);
+    }
+    begin_turn(&mut world, 0);
+    let (path, hop) = world.devices[0].paths().next().unwrap();
+    world.devices[0].path_update(path, Hop { dst_mac: Mac([2, 9, 9, 9, 9, 9]), ..hop });
+    assert_eq!(next_single(&mut world, 0), None, "its headers are made anew");
+    begin_turn(&mut world, 0);
+    assert_eq!(next_single(&mut world, 0), Some(Opcode::WriteOnly));
+    let to = |frame: &Vec<u8>| Packet::parse(frame).unwrap().encap.dst_mac;
+    let sent: Vec<Mac> = world.wires[1].iter().map(to).collect();
+    assert_eq!(sent, [hop.dst_mac, Mac([2, 9, 9, 9, 9, 9]), Mac([2, 9, 9, 9, 9, 9])]);
+}
+
+/// What becomes of a packet, of two hosts that know each other: all that can be seen.
+#[derive(Debug, PartialEq)]
+struct Verdict {
+    states: [Option<QpState>; 2],
+    counters: [Snapshot; 2],
+    done: [Vec<(u64, WcStatus)>; 2],
+    sent: [Vec<(Opcode, Psn)>; 2],
+    written: bool,
+}
+
+/// Two acquainted hosts, the client with a READ on its way and the server with a receive of 100 bytes in two
+/// elements; `forge` changes a sound packet that `to` gets next.
+fn verdict(
+    short_ways: bool,
+    to: usize,
+    opcode: Opcode,
+    forge: fn(&mut Bth, &mut Ext, &mut Vec<u8>),
+) -> Verdict {
+    let (mut world, qps, _) = world(false, short_ways).join(false);
+    world.max_packets = 1;
+    let [half, other] = [0, 1].map(|part| world.sgl(1, 50 * part, 50));
+    let sgl: SgList = half.into_iter().chain(other).collect();
+    world.devices[1].post_recv(qps[1], RecvWr { id: 7, sgl }).unwrap();
+    world.post(qps[0], 0, world.write(), 64);
+    world.transmit(0);
+    let request = world.wires[1][0].clone();
+    world.run();
+    // The flow of the responses is known by the ACK.
+    let key = world.keys[1];
+    world.post(qps[0], 1, SendOp::Read { va: BASE, rkey: key }, 64);
+    world.transmit(0);
+    let asked = world.wires[1].pop_front().unwrap();
+    let [sample, asked] = [&request, &asked].map(|frame| Packet::parse(frame).unwrap());
+    let reth = Reth { va: BASE + 500, rkey: key, len: 40 };
+    let mut ext = match opcode {
+        Opcode::WriteOnly | Opcode::ReadRequest => Ext::Reth(reth),
+        Opcode::ReadResponseOnly => Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(2) }),
+        _ => Ext::None,
+    };
+    let len = [40, 64, 0];
+    let len = len[usize::from(to == 0) + 2 * usize::from(opcode == Opcode::ReadRequest)];
+    let (mut bth, mut payload) = (Bth::new(opcode, qps[to], asked.bth.psn), vec![9; len]);
+    bth.ack_req = true;
+    forge(&mut bth, &mut ext, &mut payload);
+    let encap = if to == 1 { sample.encap } else { sample.encap.reply() };
+    world.wires[to].push_back(emit(&Packet { encap, bth, ext, payload: &payload }));
+    world.deliver(to);
+    world.run();
+    Verdict {
+        states: [0, 1].map(|node| world.devices[node].qp_state(qps[node])),
+        counters: world.devices.each_ref().map(|device| device.counters().snapshot()),
+        done: [0, 1].map(|node| world.statuses(node)),
+        written: world.memory[1].0[0][500..540] == [9; 40],
+        sent: world.sent,
+    }
+}
+
+/// Goal: the short ways refuse what the general way refuses, in the same way. Method: sound packets, and the same with
+/// one thing wrong.
+#[test]
+fn what_is_wrong_is_wrong_either_way() {
+    type Forge = fn(&mut Bth, &mut Ext, &mut Vec<u8>);
+    let sound: Forge = |_, _, _| {};
+    let wrong: [(usize, Opcode, Forge); 22] = [
+        (1, Opcode::WriteOnly, sound),
+        (1, Opcode::WriteOnly, |_, ext, _| change(ext, |reth| reth.len = 44)),
+        (1, Opcode::WriteOnly, |_, ext, _| change(ext, |reth| reth.len = 36)),
+        (1, Opcode::WriteOnly, |_, ext, _| change(ext, |reth| reth.rkey = Rkey::new(1))),
+        (1, Opcode::WriteOnly, |_, ext, _| change(ext, |reth| reth.va = BASE + REGION as u64 - 39)),
+        (1, Opcode::WriteOnly, |bth, _, _| bth.pkey = 0x8001),
+        (1, Opcode::WriteOnly, |bth, _, _| bth.pkey = 0x7fff),
+        (1, Opcode::WriteOnly, |bth, _, _| bth.psn = bth.psn.add(1)),
+        (1, Opcode::WriteOnly, |bth, _, _| bth.psn = bth.psn.prev()),
+        (1, Opcode::WriteOnly, |_, ext, payload| {
+            payload.resize(1028, 9);
+            change(ext, |reth| reth.len = 1028);
+        }),
+        (1, Opcode::SendOnly, sound),
+        (1, Opcode::SendOnly, |bth, _, _| bth.solicited = true),
+        (1, Opcode::SendOnly, |_, _, payload| payload.resize(64, 9)),
+        (1, Opcode::SendOnly, |_, _, payload| payload.resize(104, 9)),
+        (1, Opcode::ReadRequest, sound),
+        (1, Opcode::ReadRequest, |_, ext, _| change(ext, |reth| reth.va = BASE - 1)),
+        (1, Opcode::ReadRequest, |_, _, payload| payload.resize(4, 9)),
+        (0, Opcode::ReadResponseOnly, sound),
+        (0, Opcode::ReadResponseOnly, |_, _, payload| payload.resize(60, 9)),
+        (0, Opcode::ReadResponseOnly, |_, _, payload| payload.resize(68, 9)),
+        (0, Opcode::ReadResponseOnly, |bth, _, _| bth.psn = bth.psn.add(1)),
+        (0, Opcode::ReadResponseOnly, |_, ext, _| {
+            let syndrome = Syndrome::RnrNak(RnrTimer::new(3));
+            *ext = Ext::Aeth(Aeth { syndrome, msn: Msn::new(2) });
+        }),
+    ];
+    for (at, (to, opcode, forge)) in wrong.into_iter().enumerate() {
+        let [short, general] = [true, false].map(|short| verdict(short, to, opcode, forge));
+        assert_eq!(short, general, "{opcode:?}, the one at {at}");
+    }
+    assert!(verdict(true, 1, Opcode::WriteOnly, sound).written);
+    assert!(!verdict(true, 1, Opcode::WriteOnly, wrong[1].2).written);
+}
+
+fn change(ext: &mut Ext, change: fn(&mut Reth)) {
+    if let Ext::Reth(reth) = ext {
+        change(reth);
+    }
+}
+
+/// A READ into memory that is not to be written fails before it leaves.
+#[test]
+fn a_sink_grants_local_write() {
+    let (mut world, [client, _]) = acquainted();
+    let (region, len, access) = (RegionId(0), REGION as u64, Access::LOCAL_READ);
+    let registration = Registration { pd: PD, region, base: BASE, len, access };
+    let key = world.devices[0].register(registration).unwrap();
+    let sgl = [Sge { addr: BASE, len: 64, lkey: Lkey::new(key.get()) }];
+    let op = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    world.post(client, 1, world.write(), 64);
+    let wr = SendWr { id: 2, op, sgl, solicited: false, read_fence: false, silent: false };
+    world.devices[0].post_send(client, wr).unwrap();
+    world.run();
+    world.deliver(0);
+    let statuses = [(0, WcStatus::Success), (1, WcStatus::Success), (2, WcStatus::LocalProtection)];
+    assert_eq!(world.statuses(0), statuses);
+    assert!(!world.sent[0].iter().any(|(opcode, _)| *opcode == Opcode::ReadRequest));
+}
+
 /// A work request: its operation, its length, and whether it is solicited, fenced, silent.
 type Work = (u8, usize, [bool; 3]);
+
+fn work() -> impl Strategy<Value = Work> {
+    let len = prop::sample::select(vec![0, 1, 3, 64, 1000, 1024, 1025, 5000]);
+    (any::<u8>(), len, any::<[bool; 3]>())
+}
 
 /// All that can be seen of a run.
 struct Seen {
@@ -129,14 +280,16 @@ struct Seen {
     done: [Vec<String>; 2],
     counters: [Snapshot; 2],
     memory: [Vec<u8>; 2],
+    /// Completions at each host after each round trip.
+    ends: Vec<[usize; 2]>,
 }
 
-/// Posts the bursts one after the other. Of every so many frames, one is lost.
-fn run(v6: bool, short_ways: bool, bursts: &[Vec<Work>], lost: usize) -> Seen {
+/// Posts the bursts, each so many round trips after the one before. Of every so many frames, one is lost.
+fn run(v6: bool, short_ways: bool, bursts: &[(Vec<Work>, usize)], lost: usize) -> Seen {
     let (mut world, [client, server], _) = world(v6, short_ways).join(v6);
     world.max_packets = 1;
-    let mut frames: [Vec<Vec<u8>>; 2] = Default::default();
-    for burst in bursts {
+    let (mut frames, mut ends): ([Vec<Vec<u8>>; 2], _) = (Default::default(), Vec::new());
+    for (burst, rounds) in bursts {
         for (id, (op, len, [solicited, read_fence, silent])) in burst.iter().enumerate() {
             let (va, rkey) = (BASE + 100_000 + *len as u64, world.keys[1]);
             let op = match op % 4 {
@@ -153,7 +306,7 @@ fn run(v6: bool, short_ways: bool, bursts: &[Vec<Work>], lost: usize) -> Seen {
             let wr = SendWr { id, op, sgl, solicited, read_fence, silent };
             let _ = world.devices[0].post_send(client, wr);
         }
-        for _ in 0..40 {
+        for _ in 0..*rounds {
             for from in [0, 1] {
                 world.transmit(from);
                 let sent = core::mem::take(&mut world.wires[1 - from]);
@@ -165,6 +318,7 @@ fn run(v6: bool, short_ways: bool, bursts: &[Vec<Work>], lost: usize) -> Seen {
                 }
                 world.deliver(1 - from);
             }
+            ends.push(world.done.each_ref().map(Vec::len));
             world.now = world.now + Duration::from_micros(250);
             world.devices.iter_mut().for_each(|device| device.handle_timeout(world.now));
         }
@@ -172,6 +326,7 @@ fn run(v6: bool, short_ways: bool, bursts: &[Vec<Work>], lost: usize) -> Seen {
     let World { done, devices, memory, .. } = world;
     Seen {
         frames,
+        ends,
         done: done.map(|done| done.iter().map(|done| std::format!("{done:?}")).collect()),
         counters: devices.map(|device| device.counters().snapshot()),
         memory: memory.map(|Bytes(mut regions)| regions.swap_remove(0)),
@@ -184,18 +339,14 @@ proptest! {
     #[test]
     fn short_ways_change_nothing_that_can_be_seen(
         v6: bool,
-        bursts in prop::collection::vec(
-            prop::collection::vec(
-                (any::<u8>(), prop::sample::select(vec![0, 1, 3, 64, 1000, 1024, 1025, 5000]), any::<[bool; 3]>()),
-                1..9,
-            ),
-            1..5,
-        ),
+        bursts in prop::collection::vec((prop::collection::vec(work(), 1..9), 1_usize..9), 1..7),
         lost in prop_oneof![Just(usize::MAX), 2_usize..40],
     ) {
+        let bursts = [bursts, vec![(Vec::new(), 40)]].concat();
         let [short, general] = [true, false].map(|short_ways| run(v6, short_ways, &bursts, lost));
         prop_assert_eq!(short.frames, general.frames);
         prop_assert_eq!(short.done, general.done);
+        prop_assert_eq!(short.ends, general.ends);
         prop_assert_eq!(short.counters, general.counters);
         prop_assert!(short.memory == general.memory);
     }
