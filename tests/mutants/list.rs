@@ -468,9 +468,6 @@ list! {
     SinglePadIsDelivered "wire/single.rs":
         "body.get(..body.len().checked_sub(pad_count)?)?" => "body.get(..body.len().checked_sub(pad_count)?.max(body.len()))?",
         "pad bytes are no data";
-    SingleNakIsAResponse "wire/single.rs":
-        "(syndrome & SYNDROME_CLASS == 0).then_some(" => "(syndrome & SYNDROME_CLASS <= 0x20).then_some(",
-        "a response with a NAK is none of the usual";
     SingleIgnoresTheWindow "qp/send/single.rs":
         "&& cx.sq.in_flight() < window" => "&& cx.sq.in_flight() < window + 64",
         "no more than a window is in flight";
@@ -486,9 +483,6 @@ list! {
     SinglesEndUnacknowledged "qp/send/queue.rs":
         "let singles = (0..ahead as usize)" => "let singles = (0..ahead as usize + usize::from(ahead > 2))",
         "what is not acknowledged does not succeed";
-    SingleReadEndsBeforeItsCopies "qp/send/queue.rs":
-        "self.parked == 0 && self.copies.is_empty() && " => "self.parked == 0 && ",
-        "a READ does not complete while a copy of it may arrive";
     SingleReadTakesAnyLength "qp/send/queue.rs":
         "oldest.len() == len && len" => "oldest.len() >= len && len",
         "a response has the length of its READ";

@@ -30,7 +30,7 @@ pub(crate) enum SingleOp {
     Write(Reth),
     /// READ.
     Read(Reth),
-    /// The whole response to a READ, with an ACK.
+    /// The whole response to a READ. Its data acknowledge, whatever its syndrome.
     Response,
 }
 
@@ -40,8 +40,6 @@ const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
 const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
 const READ_RESPONSE: u8 = Opcode::ReadResponseOnly as u8;
-/// The class of a syndrome, which is 0 in an ACK.
-const SYNDROME_CLASS: u8 = 0xe0;
 
 impl<'a> Single<'a> {
     /// The packet that `known` is, if it is a good one of this kind. Nothing is said about any other.
@@ -58,10 +56,7 @@ impl<'a> Single<'a> {
                 (if write { SingleOp::Write(reth) } else { SingleOp::Read(reth) }, body)
             }
             SEND_ONLY => (SingleOp::Send, rest),
-            READ_RESPONSE => {
-                let (&[syndrome, ..], body) = rest.split_first_chunk::<{ Aeth::LEN }>()?;
-                (syndrome & SYNDROME_CLASS == 0).then_some((SingleOp::Response, body))?
-            }
+            READ_RESPONSE => (SingleOp::Response, rest.get(Aeth::LEN..)?),
             _ => return None,
         };
         let pkey = u16::from_be_bytes([p0, p1]);
@@ -150,9 +145,7 @@ mod tests {
             (Opcode::SendOnly, Ext::None) => SingleOp::Send,
             (Opcode::WriteOnly, Ext::Reth(reth)) => SingleOp::Write(reth),
             (Opcode::ReadRequest, Ext::Reth(reth)) => SingleOp::Read(reth),
-            (Opcode::ReadResponseOnly, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. })) => {
-                SingleOp::Response
-            }
+            (Opcode::ReadResponseOnly, Ext::Aeth(_)) => SingleOp::Response,
             _ => return None,
         };
         let Bth { psn, ack_req, solicited, pkey, .. } = bth;

@@ -334,7 +334,7 @@ fn run(v6: bool, short_ways: bool, bursts: &[(Vec<Work>, usize)], lost: usize) -
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn short_ways_change_nothing_that_can_be_seen(
