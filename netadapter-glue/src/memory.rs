@@ -152,12 +152,12 @@ impl Edge for MemoryEdge {
 /// The sending half of a direction.
 #[derive(Debug)]
 struct Tx {
-    full: Producer<Box<Buffer>>,
-    empty: Consumer<Box<Buffer>>,
+    full: Producer<Buffer>,
+    empty: Consumer<Buffer>,
     /// Free buffers, last in first out: a buffer used a moment ago is still in the cache.
-    free: Vec<Box<Buffer>>,
+    free: Vec<Buffer>,
     /// Filled and not yet published; one publication per burst.
-    staged: Vec<Box<Buffer>>,
+    staged: Vec<Buffer>,
     /// The last `transmit` ended for lack of a buffer; there may be more to send.
     starved: bool,
     /// Units sent when the other edge was gone.
@@ -179,7 +179,7 @@ impl Tx {
                 self.starved = true;
                 break;
             };
-            let Some(transmit) = fill(&mut buffer.bytes) else {
+            let Some(transmit) = fill(&mut buffer.0.bytes) else {
                 self.free.push(buffer);
                 break;
             };
@@ -210,10 +210,10 @@ impl Tx {
 /// The receiving half of a direction.
 #[derive(Debug)]
 struct Rx {
-    full: Consumer<Box<Buffer>>,
-    empty: Producer<Box<Buffer>>,
+    full: Consumer<Buffer>,
+    empty: Producer<Buffer>,
     /// Read and not yet handed back; one publication per burst.
-    done: Vec<Box<Buffer>>,
+    done: Vec<Buffer>,
 }
 
 impl Rx {
@@ -233,9 +233,12 @@ impl Rx {
     }
 }
 
-/// One unit at a fixed place in memory. The rings carry pointers: a unit goes through four of them.
+/// One unit at a fixed place in memory. It goes through four rings, as a pointer.
 #[derive(Debug)]
-struct Buffer {
+struct Buffer(Box<Place>);
+
+#[derive(Debug)]
+struct Place {
     bytes: Box<[u8]>,
     len: u32,
     header_len: u32,
@@ -244,26 +247,27 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn new(len: usize) -> Box<Self> {
-        Box::new(Self { bytes: vec![0; len].into(), len: 0, header_len: 0, segment_len: 0 })
+    fn new(len: usize) -> Self {
+        let bytes = vec![0; len].into();
+        Self(Box::new(Place { bytes, len: 0, header_len: 0, segment_len: 0 }))
     }
 
     fn set(&mut self, transmit: Transmit) {
-        assert!(transmit.len <= self.bytes.len(), "a unit fits into the buffer that was lent");
+        assert!(transmit.len <= self.0.bytes.len(), "a unit fits into the buffer that was lent");
         let segments = transmit.segments.unwrap_or(Segments { header_len: 0, segment_len: 0 });
-        self.len = transmit.len as u32;
-        self.header_len = segments.header_len as u32;
-        self.segment_len = segments.segment_len as u32;
+        self.0.len = transmit.len as u32;
+        self.0.header_len = segments.header_len as u32;
+        self.0.segment_len = segments.segment_len as u32;
     }
 
     fn received(&self) -> Received<'_> {
         let segments = Segments {
-            header_len: self.header_len as usize,
-            segment_len: self.segment_len as usize,
+            header_len: self.0.header_len as usize,
+            segment_len: self.0.segment_len as usize,
         };
         Received {
-            frame: &self.bytes[..self.len as usize],
-            segments: (self.segment_len > 0).then_some(segments),
+            frame: &self.0.bytes[..self.0.len as usize],
+            segments: (self.0.segment_len > 0).then_some(segments),
         }
     }
 }

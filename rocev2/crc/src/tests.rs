@@ -26,7 +26,7 @@ fn the_check_value_is_that_of_the_catalogues() {
 #[test]
 fn every_length_has_the_same_crc_each_way() {
     let last = if cfg!(miri) { 200 } else { 9 << 10 };
-    let bytes: Vec<u8> = (0..last + 16).map(|n: usize| (n * n >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..last + 16).map(|n: usize| ((n * n) >> 3) as u8).collect();
     let mut expected = [0x1234_5678; 16];
     for len in 0..last {
         for (at, expected) in expected.iter_mut().enumerate() {
