@@ -8,13 +8,14 @@ use crate::wire::{Aeth, Hop, Reth, RnrTimer, Syndrome};
 use proptest::prelude::*;
 use std::string::String;
 
-fn world(v6: bool, short_ways: bool) -> World {
-    World::of([0, 1].map(|node| DeviceConfig { short_ways, ..config(v6, node) }))
+fn world(v6: bool, paced: bool, short_ways: bool) -> World {
+    let dcqcn = paced.then(DcqcnConfig::default);
+    World::of([0, 1].map(|node| DeviceConfig { dcqcn, short_ways, ..config(v6, node) }))
 }
 
 /// A flow is known after a packet each way.
 fn acquainted() -> (World, [Qpn; 2]) {
-    let (mut world, qps, _) = world(false, true).join(false);
+    let (mut world, qps, _) = world(false, true, true).join(false);
     world.max_packets = 1;
     world.post(qps[0], 0, world.write(), 64);
     world.run();
@@ -140,6 +141,36 @@ fn the_short_way_follows_the_path() {
     assert_eq!(sent, [hop.dst_mac, Mac([2, 9, 9, 9, 9, 9]), Mac([2, 9, 9, 9, 9, 9])]);
 }
 
+/// A lost packet goes before new ones, towards a peer that keeps what comes behind a gap.
+#[test]
+fn a_resend_goes_before_new_packets() {
+    // Otherwise a loss is followed by a pause.
+    let (mut world, [client, _], _) = world(false, false, true).join(false);
+    world.max_packets = 1;
+    let lose_first_of_eight = |world: &mut World| {
+        for id in 0..8 {
+            world.post(client, id, world.write(), 64);
+        }
+        world.transmit(0);
+        let frame = world.wires[1].pop_front().unwrap();
+        world.deliver(1);
+        Packet::parse(&frame).unwrap().bth.psn
+    };
+    // The first loss shows that the peer keeps.
+    lose_first_of_eight(&mut world);
+    world.run_for(Duration::from_millis(5));
+    let lost = lose_first_of_eight(&mut world);
+    while !world.transmit(1) {
+        world.now = world.devices[1].poll_timeout().unwrap();
+        world.devices[1].handle_timeout(world.now);
+    }
+    world.deliver(0);
+    world.sent[0].clear();
+    world.post(client, 9, world.write(), 64);
+    world.transmit(0);
+    assert_eq!(world.sent[0], [(Opcode::WriteOnly, lost), (Opcode::WriteOnly, lost.add(8))]);
+}
+
 /// What becomes of a packet, of two hosts that know each other: all that can be seen.
 #[derive(Debug, PartialEq)]
 struct Verdict {
@@ -158,7 +189,7 @@ fn verdict(
     opcode: Opcode,
     forge: fn(&mut Bth, &mut Ext, &mut Vec<u8>),
 ) -> Verdict {
-    let (mut world, qps, _) = world(false, short_ways).join(false);
+    let (mut world, qps, _) = world(false, true, short_ways).join(false);
     world.max_packets = 1;
     let [half, other] = [0, 1].map(|part| world.sgl(1, 50 * part, 50));
     let sgl: SgList = half.into_iter().chain(other).collect();
@@ -285,8 +316,8 @@ struct Seen {
 }
 
 /// Posts the bursts, each so many round trips after the one before. Of every so many frames, one is lost.
-fn run(v6: bool, short_ways: bool, bursts: &[(Vec<Work>, usize)], lost: usize) -> Seen {
-    let (mut world, [client, server], _) = world(v6, short_ways).join(v6);
+fn run([v6, paced, short_ways]: [bool; 3], bursts: &[(Vec<Work>, usize)], lost: usize) -> Seen {
+    let (mut world, [client, server], _) = world(v6, paced, short_ways).join(v6);
     world.max_packets = 1;
     let (mut frames, mut ends): ([Vec<Vec<u8>>; 2], _) = (Default::default(), Vec::new());
     for (burst, rounds) in bursts {
@@ -339,11 +370,12 @@ proptest! {
     #[test]
     fn short_ways_change_nothing_that_can_be_seen(
         v6: bool,
+        paced: bool,
         bursts in prop::collection::vec((prop::collection::vec(work(), 1..9), 1_usize..9), 1..7),
         lost in prop_oneof![Just(usize::MAX), 2_usize..40],
     ) {
         let bursts = [bursts, vec![(Vec::new(), 40)]].concat();
-        let [short, general] = [true, false].map(|short_ways| run(v6, short_ways, &bursts, lost));
+        let [short, general] = [true, false].map(|short| run([v6, paced, short], &bursts, lost));
         prop_assert_eq!(short.frames, general.frames);
         prop_assert_eq!(short.done, general.done);
         prop_assert_eq!(short.ends, general.ends);
