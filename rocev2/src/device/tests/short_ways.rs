@@ -171,7 +171,7 @@ fn a_resend_goes_before_new_packets() {
     assert_eq!(world.sent[0], [(Opcode::WriteOnly, lost), (Opcode::WriteOnly, lost.add(8))]);
 }
 
-/// What becomes of a packet, of two hosts that know each other: all that can be seen.
+/// The fate of a packet, of two hosts that know each other: all that can be seen.
 #[derive(Debug, PartialEq)]
 struct Verdict {
     states: [Option<QpState>; 2],
