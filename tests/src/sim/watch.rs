@@ -362,8 +362,10 @@ impl Watch {
         {
             flow = old;
         }
-        let known =
-            self.peers.iter().any(|(from, to)| *to == (seen.dst, seen.qpn) && from.0 == seen.src);
+        let to = (seen.dst, seen.qpn);
+        let known = self.peers.iter().any(|(from, peer)| *peer == to && from.0 == seen.src)
+            // A peer that left before it was heard answers a repeated REQ with another QP; either REP may come.
+            || self.partners.iter().any(|(from, old)| from.0 == seen.src && old.contains(&to));
         require!(known, "a request to somebody else's QP");
         if flow.is_probe(seen) {
             flow.probed = true;
