@@ -21,13 +21,7 @@ pub const POLYNOMIAL: u32 = 0xedb8_8320;
 
 /// The CRC of what `crc` is the CRC of, and `bytes` behind it. The CRC of nothing is 0.
 #[inline]
-#[allow(unsafe_code, reason = "the instructions are not on every processor")]
 pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if CHOSEN.load(Relaxed) == Way::Clmul as u8 && (clmul::LEN_MIN..LONG).contains(&bytes.len()) {
-        // SAFETY: this way is chosen only where the processor has the instructions.
-        return unsafe { clmul::extend(crc, bytes) };
-    }
     Way::current().extend(crc, bytes)
 }
 
@@ -49,6 +43,7 @@ enum Way {
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 impl Way {
+    #[inline]
     fn current() -> Self {
         match CHOSEN.load(Relaxed) {
             #[cfg(target_arch = "x86_64")]
@@ -58,6 +53,7 @@ impl Way {
         }
     }
 
+    #[cold]
     fn first() -> Self {
         let way = Self::detect();
         CHOSEN.store(way as u8, Relaxed);
@@ -74,7 +70,7 @@ impl Way {
         Self::Library
     }
 
-    #[inline(never)]
+    #[inline]
     #[allow(unsafe_code, reason = "the instructions are not on every processor")]
     fn extend(self, crc: u32, bytes: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
@@ -82,8 +78,13 @@ impl Way {
             // SAFETY: `detect` alone makes this way, where the processor has the instructions.
             return unsafe { clmul::extend(crc, bytes) };
         }
-        let mut hasher = Hasher::new_with_initial(crc);
-        hasher.update(bytes);
-        hasher.finalize()
+        by_library(crc, bytes)
     }
+}
+
+#[inline(never)]
+fn by_library(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
 }

@@ -1,8 +1,8 @@
-//! The short ways of the requester, new requests of one packet and one element, or READs with a response of one; and
-//! of the completer, the expected one of these responses.
+//! The short ways of requester and completer.
 //!
-//! It is for a queue pair that sends new packets and nothing else (`Qp::look`). Whatever is not the usual takes the
-//! general way ([`super::requester`]): nothing has changed then.
+//! The requester's is for new requests of one packet and one element, or READs with a response of one, of a queue pair
+//! that sends nothing else (`Qp::look`); the completer's for the expected one of these responses. Whatever is not the
+//! usual takes the general way ([`super::requester`], [`super::completer`]): nothing has changed then.
 
 use super::completer::{self, Completer};
 use super::entry::Single;
@@ -33,9 +33,7 @@ impl Requester {
         }
         written
     }
-}
 
-impl Requester {
     #[inline]
     fn write_next<M: Memory>(
         &self,
