@@ -41,12 +41,12 @@ fn begin_turn(world: &mut World, node: usize) {
     world.wires[1 - node].push_back(buf[..unit.len].to_vec());
 }
 
-/// Whether the responder executes a frame by the short way.
-fn takes(world: &mut World, server: Qpn, frame: &[u8]) -> bool {
-    let (device, memory, now) = (&mut world.devices[1], &mut world.memory[1], world.now);
-    let slot = device.slot_index(server);
+/// Whether a QP of `node` takes a frame by the short way.
+fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
+    let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
+    let slot = device.slot_index(qpn);
     let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
-    let QpSlot { qp, flow, .. } = find(qps, slot, server).unwrap();
+    let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
     let known = flow.as_ref().unwrap().check(frame).unwrap();
     let mut shared = Shared { mrs, memory, reorder_pool, out };
     Single::of(&known).is_some_and(|single| qp.handle_single(now, 0, &single, None, &mut shared))
@@ -111,9 +111,9 @@ fn the_expected_request_is_taken_by_the_short_way_and_no_other() {
     }
     world.transmit(0);
     let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
-    assert!(!takes(&mut world, server, &frames[1]), "it is not its turn");
-    assert!(takes(&mut world, server, &frames[0]));
-    assert!(!takes(&mut world, server, &frames[0]), "it is not executed twice");
+    assert!(!takes(&mut world, 1, server, &frames[1]), "it is not its turn");
+    assert!(takes(&mut world, 1, server, &frames[0]));
+    assert!(!takes(&mut world, 1, server, &frames[0]), "it is not executed twice");
     let counters = world.devices[1].counters().snapshot();
     world.wires[1].extend([frames[2].clone(), frames[1].clone()]);
     world.run();
@@ -121,6 +121,27 @@ fn the_expected_request_is_taken_by_the_short_way_and_no_other() {
     assert_eq!(moved[Counter::OutOfOrderHeld], 1);
     assert_eq!(world.done[0].len(), 4);
     assert!(world.done[0].iter().all(|done| done.status == WcStatus::Success));
+}
+
+#[test]
+fn the_expected_response_is_taken_by_the_short_way_and_no_other() {
+    let (mut world, [client, _]) = acquainted();
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    for id in 1..=2 {
+        world.post(client, id, read, 64);
+    }
+    world.transmit(0);
+    world.deliver(1);
+    world.transmit(1);
+    let frames: Vec<Vec<u8>> = world.wires[0].drain(..).collect();
+    assert!(!takes(&mut world, 0, client, &frames[1]), "it is not its turn");
+    assert!(takes(&mut world, 0, client, &frames[0]));
+    assert!(!takes(&mut world, 0, client, &frames[0]), "it is not taken twice");
+    assert!(takes(&mut world, 0, client, &frames[1]));
+    let slot = world.devices[0].slot_index(client);
+    world.devices[0].touch(slot);
+    world.deliver(0);
+    assert_eq!(world.statuses(0), [0, 1, 2].map(|id| (id, WcStatus::Success)));
 }
 
 /// A hop that changes in the middle of a turn is that of the next packet.
