@@ -144,6 +144,26 @@ fn the_expected_response_is_taken_by_the_short_way_and_no_other() {
     assert_eq!(world.statuses(0), [0, 1, 2].map(|id| (id, WcStatus::Success)));
 }
 
+/// A response that comes while a probe waits shows that the peer is there.
+#[test]
+fn a_response_answers_a_probe_before_it_may_be_short() {
+    let (mut world, [client, _]) = acquainted();
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    world.post(client, 1, read, 64);
+    world.transmit(0);
+    world.deliver(1);
+    world.transmit(1);
+    let response = world.wires[0].pop_front().unwrap();
+    let slot = world.devices[0].slot_index(client);
+    assert!(find(&mut world.devices[0].qps, slot, client).unwrap().qp.probe());
+    world.devices[0].touch(slot);
+    begin_turn(&mut world, 0);
+    assert!(!takes(&mut world, 0, client, &response));
+    let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
+    device.handle_frame(world.now, &response, None, memory);
+    assert!(find(&mut device.qps, slot, client).unwrap().qp.take_probe_answer());
+}
+
 /// A hop that changes in the middle of a turn is that of the next packet.
 #[test]
 fn the_short_way_follows_the_path() {
