@@ -301,8 +301,8 @@ list! {
         "has_imm.then_some(WcStatus::LocalAccess)" => "has_imm.then_some(WcStatus::Flushed)",
         "C9-222.1: the receive of a WRITE with immediate and a bad key ends in error";
     StaleNakLeaves "qp/recv/responder.rs":
-        "|| self.reply.is_some()\n                {\n                    self.reply = Some(Syndrome::ACK);" =>
-        "|| self.reply.is_some()\n                {\n                    self.reply.get_or_insert(Syndrome::ACK);",
+        "if answer || self.reply.is_some() {\n            self.reply = Some(Syndrome::ACK);" =>
+        "if answer || self.reply.is_some() {\n            self.reply.get_or_insert(Syndrome::ACK);",
         "a NAK whose gap closed does not leave";
     MessageIsNotEnded "qp/recv/responder.rs":
         "(Message::None, _) => opens," => "(Message::None, _) => true,",

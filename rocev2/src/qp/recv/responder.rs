@@ -33,7 +33,7 @@ pub(crate) struct Responder {
     pub(super) msn: Msn,
     pub(super) message: Message,
     /// The NAK that `epsn` has had; further packets ahead of it cause no other.
-    pub(super) nak_state: NakState,
+    nak_state: NakState,
     pub(super) reorder_buffer: ReorderBuffer,
     reorder_bytes: u32,
     /// Since when `epsn` is missing, until it has a NAK.
@@ -45,7 +45,7 @@ pub(crate) struct Responder {
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
     goes_back: [bool; 2],
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
-    pub(super) reply: Option<Syndrome>,
+    reply: Option<Syndrome>,
     pub(super) unsolicited_ack: UnsolicitedAck,
     pub(super) reads: ReadResponder,
     /// For congestion control.
@@ -62,7 +62,7 @@ pub(super) enum Message {
 
 /// The NAK that the expected packet has had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum NakState {
+enum NakState {
     None,
     /// PSN sequence error: the packet is missing.
     Sequence,
@@ -324,14 +324,8 @@ impl Responder {
     fn expected<M: Memory>(&mut self, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
         match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
             Ok(packets) => {
-                self.epsn = self.epsn.add(packets);
-                self.nak_state = NakState::None;
-                // A NAK that has not left yet is obsolete.
-                if packet.bth.ack_req && packet.bth.opcode != Opcode::ReadRequest
-                    || self.reply.is_some()
-                {
-                    self.reply = Some(Syndrome::ACK);
-                }
+                let answer = packet.bth.ack_req && packet.bth.opcode != Opcode::ReadRequest;
+                self.executed(packets, answer);
                 Verdict::Done
             }
             Err(Refusal::NotReady) => {
@@ -351,6 +345,16 @@ impl Responder {
                 }
                 Verdict::Fail(refused)
             }
+        }
+    }
+
+    /// Moves on behind the expected packet, which may take an ACK.
+    pub(super) fn executed(&mut self, packets: u32, answer: bool) {
+        self.epsn = self.epsn.add(packets);
+        self.nak_state = NakState::None;
+        // A NAK that has not left yet is obsolete.
+        if answer || self.reply.is_some() {
+            self.reply = Some(Syndrome::ACK);
         }
     }
 

@@ -5,13 +5,13 @@
 
 use super::queue::Received;
 use super::read;
-use super::responder::{Context, Message, NakState, Responder};
+use super::responder::{Context, Message, Responder};
 use crate::counters::Counter;
 use crate::env::Memory;
 use crate::mr::Access;
 use crate::psn::Psn;
 use crate::qp::work::WcStatus;
-use crate::wire::{Reth, Single, SingleOp, Syndrome};
+use crate::wire::{Reth, Single, SingleOp};
 
 impl Responder {
     /// Executes a request. Returns false where it has to go the general way.
@@ -34,19 +34,15 @@ impl Responder {
             };
         if executed {
             self.msn = self.msn.next();
-            self.executed(single.ack_req);
+            self.single_executed(single.ack_req);
         }
         executed
     }
 
-    /// Moves on behind the expected packet.
-    fn executed(&mut self, answer: bool) {
-        self.epsn = self.epsn.add(1);
-        (self.nak_state, self.gap_since) = (NakState::None, None);
+    fn single_executed(&mut self, answer: bool) {
+        self.gap_since = None;
         self.unsolicited_ack.cancel();
-        if answer || self.reply.is_some() {
-            self.reply = Some(Syndrome::ACK);
-        }
+        self.executed(1, answer);
     }
 
     /// Accepts a READ whose response is one packet. The response acknowledges it.
@@ -56,7 +52,7 @@ impl Responder {
         self.msn = self.msn.next();
         cx.tally.count(Counter::RxReadRequests);
         self.reads.accept(psn, 1, reth, target, self.msn);
-        self.executed(false);
+        self.single_executed(false);
         true
     }
 }
