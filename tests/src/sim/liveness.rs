@@ -68,7 +68,8 @@ impl World {
         base + slow(match end.phase {
             // The timer may have backed off as far as it does when the network comes back.
             Phase::Up if self.is_sound(end) => 2 * self.timeout(),
-            Phase::Up => (u64::from(self.retries()) + 1) * self.timeout(),
+            // A late copy of an answer, an RNR NAK's too, is an answer, and the retries begin anew.
+            Phase::Up => (u64::from(self.retries()) + 1) * self.timeout() + self.chaos.latest(),
             Phase::Connecting
             | Phase::Offered
             | Phase::Requested

@@ -15,6 +15,10 @@ const NIC_BUFFER: u64 = 64 << 10;
 /// holds back for longer comes too late, and no requester can know.
 const COPY_LIFE: u64 = 10_000_000 * 100 / 101;
 
+/// How long a spike holds a frame back, in windows, and a frame comes once more, in ms; at most.
+const SPIKE_MAX: u32 = 50;
+const GHOST_MS: u32 = 2000;
+
 /// How the network behaves; chances are per 1000.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
@@ -91,6 +95,14 @@ impl Faults {
     /// Frames arrive late, twice or not at all.
     pub(crate) const fn any(&self) -> bool {
         self.lossy() + self.duplicate + self.reorder + self.spike + self.ghost > 0
+    }
+
+    /// How much later than its due a frame may arrive, in ns.
+    pub(crate) const fn latest(&self) -> u64 {
+        let held = if self.reorder + self.duplicate > 0 { 2 * self.window } else { 0 };
+        let spike = if self.spike > 0 { SPIKE_MAX as u64 * self.window } else { 0 };
+        let ghost = if self.ghost > 0 { GHOST_MS as u64 * 1_000_000 } else { 0 };
+        held + spike + ghost
     }
 
     /// With this window.
@@ -341,7 +353,7 @@ impl Net {
             at += 1 + self.rng.u64() % window.max(1);
         }
         if self.chance(spike) {
-            at += window * (1 + u64::from(self.rng.below(50)));
+            at += window * (1 + u64::from(self.rng.below(SPIKE_MAX)));
         }
         let again =
             |frame: &Vec<u8>| Flying { from, to, queues: false, late: false, frame: frame.clone() };
@@ -350,7 +362,7 @@ impl Net {
             self.fly(later, again(&flying.frame));
         }
         if self.chance(ghost) {
-            let later = at + 1_000_000 * u64::from(self.rng.below(2000));
+            let later = at + 1_000_000 * u64::from(self.rng.below(GHOST_MS));
             self.fly(later, again(&flying.frame));
         }
         flying.late = at - due >= COPY_LIFE;

@@ -51,6 +51,8 @@ enum Open {
 }
 
 struct Flow {
+    /// The requester.
+    from: Name,
     first: u32,
     /// MSN of the responder before the first message.
     first_msn: u64,
@@ -222,21 +224,20 @@ impl Watch {
                     self.judge.data(now, seen.dst, seen.qpn, first);
                 }
             }
-        } else if let Some(peer) = self.peers.get(&(seen.dst, seen.qpn))
-            && peer.0 == seen.src
-            && let Some(mut flow) = self.flows.get_mut(peer)
-        {
-            // A peer that started anew uses the number again, while its old connection still ends.
-            let is_of =
-                |flow: &Flow| flow.place(seen.psn, flow.acked).is_some_and(|at| at < flow.sent);
-            if !is_of(flow)
-                && let Some(before) = self.before.get_mut(peer)
-                && let Some(old) = before.iter_mut().rev().find(|old| is_of(old))
-            {
-                flow = old;
-            }
+        } else if let Some(flow) = self.asked_by(&seen) {
             flow.answer(now, &seen);
         }
+    }
+
+    /// The flow that an answer belongs to: a peer that started anew uses the number again, while its old
+    /// connection still ends.
+    fn asked_by(&mut self, seen: &Seen<'_>) -> Option<&mut Flow> {
+        let from = (seen.dst, seen.qpn);
+        let to = self.peers.get(&from).filter(|to| to.0 == seen.src)?;
+        let before = self.before.get_mut(to).into_iter().flatten().rev();
+        let mut flows = self.flows.get_mut(to).into_iter().chain(before);
+        let sent = |flow: &Flow| flow.place(seen.psn, flow.acked).is_some_and(|at| at < flow.sent);
+        flows.find(|flow| flow.from == from && sent(flow))
     }
 
     /// What is sent again is bounded, for each connection between hosts of ours: `share` is of its packets, in hundredths;
@@ -306,6 +307,7 @@ impl Watch {
         let reorder_bytes = bytes(to.0)[1];
         let reorder_packets = if reorder_bytes == 0 { 0 } else { (reorder_bytes / pmtu).max(64) };
         let flow = Flow {
+            from,
             first,
             first_msn: bytes(to.0)[2],
             pmtu,
@@ -724,14 +726,32 @@ mod tests {
     /// Packets.
     const WINDOW: u32 = 100;
 
-    fn send(watch: &mut Watch, opcode: u8, psn: u32) {
-        let ext = &[0; 16][..if opcode == opcode::READ_REQUEST { 16 } else { 0 }];
-        let (src, dst, qpn) = (FROM.0, TO.0, TO.1);
+    const fn seen(src: IpAddr, (dst, qpn): Name, opcode: u8, psn: u32) -> Seen<'static> {
+        let ext = if opcode == opcode::READ_REQUEST { &[0; 16] } else { &[] as &[u8] };
         let (solicited, ack_req, marks, congested) = (false, true, 0, false);
         let payload = &[];
-        let seen =
-            Seen { src, dst, opcode, solicited, qpn, ack_req, psn, marks, congested, ext, payload };
-        watch.request_sent(0, &seen).unwrap();
+        Seen { src, dst, opcode, solicited, qpn, ack_req, psn, marks, congested, ext, payload }
+    }
+
+    fn send(watch: &mut Watch, opcode: u8, psn: u32) {
+        watch.request_sent(0, &seen(FROM.0, TO, opcode, psn)).unwrap();
+    }
+
+    /// Goal: an answer is one to whom it goes to, where two have asked the same QP under PSNs that are close.
+    #[test]
+    fn an_answer_belongs_to_the_requester_that_it_names() {
+        let mut watch = Watch::default();
+        let other = (FROM.0, FROM.1 + 1);
+        watch.host(FROM.0, WINDOW * 256, 0, 0);
+        watch.connect(TO, FROM, 0, 256, 1);
+        (0..8).for_each(|psn| send(&mut watch, 0x04, psn));
+        // The peer has started anew, and its QP has the same number.
+        watch.connect(TO, other, 0x80_0000, 256, 1);
+        let answers = |watch: &mut Watch, to| {
+            watch.asked_by(&seen(TO.0, to, opcode::ACKNOWLEDGE, 5)).map(|flow| flow.first)
+        };
+        assert_eq!(answers(&mut watch, FROM), Some(0));
+        assert_eq!(answers(&mut watch, other), None);
     }
 
     /// A window of SENDs around a READ was sent twice, while the responder named these as missing.
