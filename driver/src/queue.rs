@@ -87,7 +87,10 @@ pub(crate) fn elements(
     if sgl.len() > max_sge {
         return Err(STATUS_DATA_OVERRUN);
     }
-    let len: u64 = sgl.iter().map(|sge| u64::from(sge.Length)).sum();
+    let len: u64 = match sgl {
+        [sge] => sge.Length.into(),
+        sgl => sgl.iter().map(|sge| u64::from(sge.Length)).sum(),
+    };
     if len > u64::from(MAX_TRANSFER) {
         return Err(STATUS_BUFFER_OVERFLOW);
     }

@@ -57,17 +57,24 @@ impl CqCore {
         self.added.wrapping_sub(self.taken)
     }
 
-    /// Adds an entry, unless as many as it may hold are there.
+    /// Adds entries, `most` of them at most, as far as it may hold more; they are published together. Returns whether
+    /// all were added.
     #[inline(always)]
-    fn push(&mut self, now: Instant, cqe: Cqe) -> Result<(), ()> {
-        if self.added.wrapping_sub(self.taken) >= self.depth && self.fill() >= self.depth {
-            return Err(());
+    fn push(&mut self, now: Instant, most: usize, entries: impl Iterator<Item = Cqe>) -> bool {
+        let mut fill = self.added.wrapping_sub(self.taken);
+        if fill as usize + most > self.depth as usize {
+            fill = self.fill();
         }
-        self.ring.push(cqe).map_err(drop)?;
-        self.added = self.added.wrapping_add(1);
-        self.unnotified = self.unnotified.saturating_add(1);
-        self.unnotified_since.get_or_insert(now);
-        Ok(())
+        let room = (self.depth.saturating_sub(fill) as usize).min(most);
+        let Ok(slots) = self.ring.write_chunk_uninit(room) else { return false };
+        let mut entries = entries;
+        let added = slots.fill_from_iter(&mut entries) as u32;
+        if added > 0 {
+            self.added = self.added.wrapping_add(added);
+            self.unnotified = self.unnotified.saturating_add(added);
+            self.unnotified_since.get_or_insert(now);
+        }
+        entries.next().is_none()
     }
 
     /// Changes how many entries it may hold; see `ndk_resize_cq`.
@@ -200,16 +207,23 @@ impl Cqs {
         }
     }
 
-    /// Adds a completion, of which [`Self::tell`] tells the CQ's arm. True: the CQ has just overrun; it is dead, and
-    /// so is every QP on it.
+    /// Adds entries of these kinds, `most` of them at most, of which [`Self::tell`] tells the CQ's arm. True: the CQ
+    /// has just overrun; it is dead, and so is every QP on it.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn push(&mut self, cx: &Cx, key: CqKey, cqe: Cqe, mut kinds: u8) -> bool {
+    pub(crate) fn push(
+        &mut self,
+        cx: &Cx,
+        key: CqKey,
+        mut kinds: u8,
+        most: usize,
+        entries: impl Iterator<Item = Cqe>,
+    ) -> bool {
         let Some(cq) = self.table.get_mut(key) else { return false };
         if cq.failed {
             return false;
         }
-        if cq.push(cx.now, cqe).is_err() {
+        if !cq.push(cx.now, most, entries) {
             cq.failed = true;
             cq.object.base.shard.counters.cq_errors.add();
             cx.trace(&Trace::CqOverrun { depth: cq.depth });

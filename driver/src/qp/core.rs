@@ -103,6 +103,16 @@ impl QpCore {
     }
 }
 
+/// Completions of one queue.
+pub(crate) struct Ended<I> {
+    /// The CQ that gets them.
+    pub(crate) cq: CqKey,
+    /// Their meaning for a consumer that has armed it.
+    pub(crate) kinds: u8,
+    /// Its entries.
+    pub(crate) entries: I,
+}
+
 /// The queue pairs.
 #[derive(Default)]
 pub(crate) struct Qps {
@@ -190,33 +200,38 @@ impl Qps {
         }
     }
 
-    /// Takes the end of a request. Returns its entry, the CQ, and its meaning for a consumer that has armed
-    /// that CQ.
+    /// Takes the ends of requests of one queue. `None` where their consumer is to see nothing.
     #[inline(always)]
-    pub(crate) fn complete(
-        &self,
-        cx: &Cx,
+    pub(crate) fn complete<'a>(
+        &'a self,
+        cx: &'a Cx,
         srqs: &Srqs,
-        completion: &Completion,
-    ) -> Option<(CqKey, Cqe, u8)> {
+        alike: &'a [Completion],
+    ) -> Option<Ended<impl Iterator<Item = Cqe>>> {
+        let first = alike.first()?;
         // Receives that an SRQ held when it ended have no QP to complete on.
-        let Owner::Qp(owner) = completion.owner else { return None };
+        let Owner::Qp(owner) = first.owner else { return None };
         let qp = self.table.get(QpKey::from(KeyData::from_ffi(owner)))?;
-        let receive = completion.kind.is_receive();
+        let receive = first.kind.is_receive();
         let cq = if receive { qp.receive_cq } else { qp.initiator_cq };
-        // The slot is free before the consumer can see why; those of a QP's own queues are already.
+        // The slots are free before the consumer can see why; those of a QP's own queues are already.
         if let Some(slots) = qp.srq.filter(|_| receive).and_then(|srq| srqs.slots(srq)) {
-            slots.retire();
+            alike.iter().for_each(|_| slots.retire());
         }
-        if completion.silent {
-            return None;
+        let shown = alike.iter().filter(|completion| !completion.silent);
+        let mut kinds = 0;
+        for Completion { status, solicited, kind, .. } in shown.clone() {
+            kinds |= PENDING_ANY;
+            if *solicited || *status != WcStatus::Success {
+                kinds |= PENDING_SOLICITED;
+            }
+            if !matches!(status, WcStatus::Success | WcStatus::Flushed) {
+                let status = status::completion(*kind, *status);
+                cx.trace(&Trace::RequestFailed { qpn: qp.qpn, status });
+            }
         }
-        let cqe = qp.cqe(&cx.device, completion);
-        let urgent = completion.solicited || completion.status != WcStatus::Success;
-        if !matches!(completion.status, WcStatus::Success | WcStatus::Flushed) {
-            cx.trace(&Trace::RequestFailed { qpn: qp.qpn, status: cqe.status });
-        }
-        Some((cq, cqe, if urgent { PENDING_ANY | PENDING_SOLICITED } else { PENDING_ANY }))
+        let entries = shown.map(|completion| qp.cqe(&cx.device, completion));
+        (kinds != 0).then_some(Ended { cq, kinds, entries })
     }
 
     /// Those that complete on a CQ.

@@ -174,8 +174,31 @@ pub(crate) mod rtrb {
             Ok(())
         }
 
+        pub(crate) fn write_chunk_uninit(
+            &mut self,
+            count: usize,
+        ) -> Result<WriteChunk<'_, T>, PushError> {
+            let taken = self.ring.head.load(Acquire);
+            self.head.set(taken);
+            let free = self.ring.values.len() - (self.tail - taken);
+            if count > free { Err(PushError) } else { Ok(WriteChunk { producer: self, count }) }
+        }
+
         pub(crate) fn buffer(&self) -> &RingBuffer<T> {
             &self.ring
+        }
+    }
+
+    /// Places for values that are published together; here one by one, which shows a reader more.
+    pub(crate) struct WriteChunk<'a, T> {
+        producer: &'a mut Producer<T>,
+        count: usize,
+    }
+
+    impl<T> WriteChunk<'_, T> {
+        pub(crate) fn fill_from_iter(self, values: impl IntoIterator<Item = T>) -> usize {
+            let pushed = values.into_iter().take(self.count);
+            pushed.map(|value| self.producer.push(value)).filter(Result::is_ok).count()
         }
     }
 

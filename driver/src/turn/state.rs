@@ -4,16 +4,17 @@ use super::objects::Objects;
 use super::transmit::Loopback;
 use crate::connector::core::Connectors;
 use crate::connector::request::DisconnectEvent;
-use crate::cq::shared::Cqe;
 use crate::cx::Cx;
 use crate::object::done::{CreateDone, RequestDone};
 use crate::object::id::{CqKey, ObjectId, Place};
 use crate::platform::Trace;
+use crate::qp::core::Ended;
 use crate::status::reason;
 use crate::upcall::Upcall;
 use rocev2::Event;
 use rocev2::cm::CmEvent;
 use rocev2::env::Instant;
+use rocev2::qp::Completion;
 
 /// Completions taken from the device at once.
 const RUN: usize = 32;
@@ -104,11 +105,8 @@ impl State {
                 break;
             }
             any = true;
-            for completion in &run {
-                let ended = self.objects.qps.complete(&self.cx, &self.objects.srqs, completion);
-                if let Some((cq, cqe, kinds)) = ended {
-                    self.push_cqe(cq, cqe, kinds);
-                }
+            for alike in run.chunk_by(Completion::is_like) {
+                self.push_completions(alike);
             }
             run.clear();
         }
@@ -116,15 +114,23 @@ impl State {
         any
     }
 
-    /// Gives a CQ a completion. One that overruns takes its QPs with it, and with a QP its connection.
-    #[inline(always)]
-    pub(super) fn push_cqe(&mut self, cq: CqKey, cqe: Cqe, kinds: u8) {
-        let Self { cx, objects: Objects { cqs, qps, connectors, .. }, .. } = self;
-        if cqs.push(cx, cq, cqe, kinds) {
-            for key in qps.on(cq) {
-                qps.lose_cq(cx, key);
-                connectors.handle_dead_qp(cx, qps, key);
-            }
+    /// Gives the CQ of one queue of a QP its completions.
+    fn push_completions(&mut self, alike: &[Completion]) {
+        let Objects { cqs, qps, srqs, .. } = &mut self.objects;
+        let Some(Ended { cq, kinds, entries }) = qps.complete(&self.cx, srqs, alike) else {
+            return;
+        };
+        if cqs.push(&self.cx, cq, kinds, alike.len(), entries) {
+            self.lose_cq(cq);
+        }
+    }
+
+    /// A CQ that has overrun takes its QPs with it, and with a QP its connection.
+    fn lose_cq(&mut self, cq: CqKey) {
+        let Self { cx, objects: Objects { qps, connectors, .. }, .. } = self;
+        for key in qps.on(cq) {
+            qps.lose_cq(cx, key);
+            connectors.handle_dead_qp(cx, qps, key);
         }
     }
 

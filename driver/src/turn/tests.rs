@@ -66,12 +66,13 @@ fn an_overrun_is_told_once() {
         token: 0,
         error_code: 0,
     };
-    for _ in 0..2 {
-        state.push_cqe(cq, cqe, PENDING_ANY);
-    }
+    let mut push = |entries: usize| {
+        let entries = core::iter::repeat_n(cqe, entries);
+        state.objects.cqs.push(&state.cx, cq, PENDING_ANY, 4, entries)
+    };
+    assert!(!push(2));
     assert_eq!(*told.lock().unwrap(), []);
-    for _ in 0..2 {
-        state.push_cqe(cq, cqe, PENDING_ANY);
-    }
+    assert!(push(2));
+    assert!(!push(2));
     assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
 }

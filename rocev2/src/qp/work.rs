@@ -263,6 +263,14 @@ pub struct Completion {
     pub silent: bool,
 }
 
+impl Completion {
+    /// Whether both are of one queue.
+    #[inline]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.owner == other.owner && self.kind.is_receive() == other.kind.is_receive()
+    }
+}
+
 /// Room for completions that are taken together: a [`heapless::Vec`] of any capacity.
 pub type Completed = VecView<Completion>;
 
