@@ -136,8 +136,7 @@ impl Completer {
     fn begin_timing(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
         self.timer.sent(now, || reads(sq));
         if first_time && self.timed.is_none() {
-            let newest = sq.newest();
-            self.timed = Some((newest, now, sq.is_read_at(newest)));
+            self.timed = Some((sq.newest(), now, sq.newest_is_read()));
         }
     }
 

@@ -222,7 +222,7 @@ impl SendQueue {
 
     /// Moves the cursor over [`Self::new_request`], whose only packet was just sent, a new one.
     pub(crate) fn single_sent(&mut self, read: bool) {
-        self.scoreboard.newest = self.next;
+        (self.scoreboard.newest, self.scoreboard.newest_is_read) = (self.next, read);
         self.next = self.next.add(1);
         self.highest = self.next;
         self.cursor.wqe += 1;
@@ -246,7 +246,7 @@ impl SendQueue {
         if self.resend_sent(packets) {
             return;
         }
-        self.scoreboard.newest = self.next;
+        (self.scoreboard.newest, self.scoreboard.newest_is_read) = (self.next, read);
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;

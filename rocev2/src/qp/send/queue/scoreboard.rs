@@ -16,6 +16,8 @@ pub(super) struct Scoreboard {
     pub(super) acked: Psn,
     /// The packet sent last, other than those of `resend`.
     pub(super) newest: Psn,
+    /// That was a READ request.
+    pub(super) newest_is_read: bool,
     /// The range that is being resent.
     pub(super) resend: Option<ResendRange>,
     /// READ responses beyond `una` that have come.
@@ -59,6 +61,7 @@ impl Scoreboard {
         Self {
             acked: Psn::new(0),
             newest: Psn::new(0),
+            newest_is_read: false,
             resend: None,
             early: PsnSet::new(),
             early_end: Psn::new(0),
@@ -96,6 +99,11 @@ impl SendQueue {
     /// The packet sent last, other than resent ones; of a READ the request.
     pub(crate) const fn newest(&self) -> Psn {
         self.scoreboard.newest
+    }
+
+    /// Whether [`Self::newest`] is a READ request.
+    pub(crate) const fn newest_is_read(&self) -> bool {
+        self.scoreboard.newest_is_read
     }
 
     /// Packets in flight, at most; the window is another limit.
