@@ -7,10 +7,10 @@
 //! The kernel removes a VLAN tag before a packet socket sees the frame: use the VLAN's own
 //! interface.
 
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, plain};
 use crate::queue::Queue;
 use crate::segment::{Segments, fold, layer_3, patch, sum};
-use crate::{Drops, Edge, EdgeError, Link, Received, Transmit, sys};
+use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit, sys};
 use alloc::string::String;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
@@ -120,18 +120,14 @@ impl Edge for AfPacket {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
-        let Self { inbox, drops, offload, .. } = self;
-        let mut take = |message: &mut [u8]| {
-            let received = if *offload { open_vnet(message) } else { Some((&*message, None)) };
-            match received {
-                Some((frame, segments)) => sink(Received { frame, segments }),
-                None => drops.receive += 1,
-            }
-            received.is_some()
+        let received = if self.offload {
+            self.inbox.receive(self.socket.as_fd(), budget, open_vnet, sink)
+        } else {
+            self.inbox.receive(self.socket.as_fd(), budget, plain, sink)
         };
-        match inbox.receive(self.socket.as_fd(), budget, &mut take) {
+        match received {
             Ok(count) => Ok(count),
             // The kernel reports this once, when the interface goes down.
             Err(Errno::NETDOWN) => Ok(0),
@@ -142,18 +138,16 @@ impl Edge for AfPacket {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let count = if self.offload {
-            self.queue.fill(budget, &mut |message| {
-                let transmit = fill(&mut message[VNET_LEN..])?;
-                let len = VNET_LEN + transmit.len;
-                seal_vnet(&mut message[..len], transmit.segments);
-                Some(Transmit { len, segments: None })
+            self.queue.fill_inside(budget, VNET_LEN.., fill, |message, unit| {
+                let len = VNET_LEN + unit.len;
+                seal_vnet(&mut message[..len], unit.segments);
+                Transmit { len, segments: None }
             })
         } else {
-            let unit_len = self.link.max_unit_len;
-            self.queue.fill(budget, &mut |message| fill(&mut message[..unit_len]))
+            self.queue.fill_inside(budget, ..self.link.max_unit_len, fill, |_, unit| unit)
         };
         self.flush()?;
         Ok(count)
@@ -221,7 +215,7 @@ fn seal_vnet(message: &mut [u8], segments: Option<Segments>) {
 /// Takes the virtio header off a message. `None` where the frame is a unit of another protocol.
 ///
 /// An unfinished UDP checksum becomes 0 (none): the frame never was on a wire.
-fn open_vnet(message: &mut [u8]) -> Option<(&[u8], Option<Segments>)> {
+fn open_vnet(message: &mut [u8]) -> Option<Received<'_>> {
     let (vnet, unit) = message.split_first_chunk_mut::<VNET_LEN>()?;
     let [flags, gso, _, _, size_0, size_1, start_0, start_1, offset_0, offset_1] = *vnet;
     let udp = usize::from(u16::from_ne_bytes([start_0, start_1]));
@@ -231,7 +225,7 @@ fn open_vnet(message: &mut [u8]) -> Option<(&[u8], Option<Segments>)> {
         unit.get_mut(udp + 6..udp + UDP_LEN)?.fill(0);
     }
     match gso {
-        VNET_GSO_NONE => Some((unit, None)),
+        VNET_GSO_NONE => Some(Received { frame: unit, segments: None }),
         VNET_GSO_UDP_L4 if is_udp => {
             let segment_len = usize::from(u16::from_ne_bytes([size_0, size_1]));
             let segments = Segments { header_len: udp + UDP_LEN, segment_len };
@@ -240,7 +234,7 @@ fn open_vnet(message: &mut [u8]) -> Option<(&[u8], Option<Segments>)> {
                 return None;
             }
             patch(header, 0, payload.len().min(segment_len));
-            Some((unit, Some(segments)))
+            Some(Received { frame: unit, segments: Some(segments) })
         }
         _ => None,
     }
@@ -287,14 +281,14 @@ pub(crate) mod tests {
 
     /// Receives frames for as long as `wanted` of those that `is_ours` chooses are missing.
     pub(crate) fn receive_frames(
-        edge: &mut dyn Edge,
+        edge: &mut impl Edge,
         wanted: usize,
         is_ours: impl Fn(&[u8]) -> bool,
     ) -> Vec<(Vec<u8>, Option<Segments>)> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut frames = Vec::new();
         while frames.len() < wanted && Instant::now() < deadline {
-            edge.receive(64, &mut |received| {
+            edge.receive_each(64, |received| {
                 if is_ours(received.frame) {
                     frames.push((received.frame.to_vec(), received.segments));
                 }
@@ -344,7 +338,7 @@ pub(crate) mod tests {
 
     fn send_unit(edge: &mut AfPacket, bytes: &[u8], segments: Option<Segments>) {
         let mut transmit = Some(Transmit { len: bytes.len(), segments });
-        edge.transmit(1, &mut |buffer| {
+        edge.transmit_each(1, |buffer| {
             buffer[..bytes.len()].copy_from_slice(bytes);
             transmit.take()
         })
@@ -362,7 +356,7 @@ pub(crate) mod tests {
         assert_eq!((a.link().mtu, a.link().max_segments), (1500, 1));
         assert_ne!(a.link().mac, b.link().mac);
         let mut next = 0_u16;
-        let sent = a.transmit(50, &mut |buffer| {
+        let sent = a.transmit_each(50, |buffer| {
             buffer[..60].fill(0);
             buffer[12..14].copy_from_slice(&[0x88, 0xb5]);
             buffer[14..16].copy_from_slice(&next.to_be_bytes());
@@ -375,7 +369,7 @@ pub(crate) mod tests {
         let numbers: Vec<u16> =
             frames.iter().map(|(frame, _)| u16::from_be_bytes([frame[14], frame[15]])).collect();
         assert_eq!(numbers, Vec::from_iter(0..50));
-        let own = a.receive(64, &mut |received| assert!(!is_ours(received.frame)));
+        let own = a.receive_each(64, |received| assert!(!is_ours(received.frame)));
         assert!(own.is_ok(), "own frames do not come back");
 
         // Without offload the edge divides a unit itself.
@@ -394,7 +388,7 @@ pub(crate) mod tests {
         let mut edge = AfPacket::open(&veth.0[0]).unwrap();
         run("ip", &format!("link set {} down", veth.0[0])).unwrap();
         send_unit(&mut edge, &[0; 60], None);
-        assert_eq!(edge.receive(8, &mut |_| ()), Ok(0));
+        assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
         assert_eq!((edge.backlog(), edge.drops().transmit), (0, 1));
         run("ip", &format!("link set {} up", veth.0[0])).unwrap();
         send_unit(&mut edge, &[0; 60], None);

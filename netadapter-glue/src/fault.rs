@@ -4,7 +4,7 @@
 //! first. The same seed and the same frames give the same fates.
 
 use crate::segment::{Segment, split};
-use crate::{Drops, Edge, EdgeError, Link, Received, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit, fill_one};
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
@@ -203,7 +203,7 @@ impl<E: Edge> FaultInjector<E> {
     /// Transmits the ready frames through the wrapped edge, as far as it takes them.
     fn flush(&mut self) -> Result<(), EdgeError> {
         let Self { edge, ready, free, .. } = self;
-        edge.transmit(ready.len(), &mut |buffer| {
+        edge.transmit_each(ready.len(), |buffer| {
             let frame = ready.pop_front()?;
             let len = frame.len;
             buffer[..len].copy_from_slice(&frame.bytes[..len]);
@@ -246,7 +246,7 @@ impl<E: Edge> Edge for FaultInjector<E> {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         self.edge.receive(budget, sink)
     }
@@ -254,18 +254,21 @@ impl<E: Edge> Edge for FaultInjector<E> {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let mut units = 0;
         while units < budget && self.has_room() {
-            let Some(transmit) = fill(&mut self.unit) else { break };
-            units += 1;
             // Taken out for the loop: `admit` needs the rest of `self`.
-            let unit = core::mem::take(&mut self.unit);
-            for segment in split(&unit[..transmit.len], transmit.segments) {
-                self.admit(&segment);
+            let mut buffer = core::mem::take(&mut self.unit);
+            let unit = fill_one(fill, &mut buffer);
+            if let Some(Transmit { len, segments }) = unit {
+                split(&buffer[..len], segments).for_each(|segment| self.admit(&segment));
             }
-            self.unit = unit;
+            self.unit = buffer;
+            if unit.is_none() {
+                break;
+            }
+            units += 1;
             if self.ready.len() >= READY_MAX {
                 self.flush()?;
             }
@@ -348,7 +351,7 @@ mod tests {
         let mut arrived = Vec::new();
         let mut next = 0;
         while next < count || edge.backlog() > 0 {
-            edge.transmit(16, &mut |buffer| {
+            edge.transmit_each(16, |buffer| {
                 (next < count).then(|| {
                     buffer[..60].fill(0);
                     buffer[20..24].copy_from_slice(&next.to_be_bytes());
@@ -357,9 +360,9 @@ mod tests {
                 })
             })
             .unwrap();
-            peer.receive(64, &mut |received| arrived.push(received.frame.to_vec())).unwrap();
+            peer.receive_each(64, |received| arrived.push(received.frame.to_vec())).unwrap();
         }
-        peer.receive(64, &mut |received| arrived.push(received.frame.to_vec())).unwrap();
+        peer.receive_each(64, |received| arrived.push(received.frame.to_vec())).unwrap();
         arrived
     }
 
@@ -442,13 +445,13 @@ mod tests {
         });
         let (unit, segments) = unit(false, 700, 200);
         let mut transmit = Some(Transmit { len: unit.len(), segments: Some(segments) });
-        edge.transmit(8, &mut |buffer| {
+        edge.transmit_each(8, |buffer| {
             buffer[..unit.len()].copy_from_slice(&unit);
             transmit.take()
         })
         .unwrap();
         let mut ids = Vec::new();
-        peer.receive(8, &mut |received| {
+        peer.receive_each(8, |received| {
             assert_eq!(received.segments, None);
             ids.push(u16::from_be_bytes([received.frame[18], received.frame[19]]));
         })
@@ -460,10 +463,10 @@ mod tests {
     fn a_sleeper_leaves_no_frame_behind() {
         let (mut edge, mut peer) = faulty(Faults { reorder: 1.0, ..Faults::default() });
         let mut one = Some(Transmit { len: 60, segments: None });
-        edge.transmit(8, &mut |_| one.take()).unwrap();
-        assert_eq!((edge.backlog(), peer.receive(8, &mut |_| ()).unwrap()), (1, 0));
+        edge.transmit_each(8, |_| one.take()).unwrap();
+        assert_eq!((edge.backlog(), peer.receive_each(8, |_| ()).unwrap()), (1, 0));
         edge.announce_sleep(true);
-        assert_eq!((edge.backlog(), peer.receive(8, &mut |_| ()).unwrap()), (0, 1));
+        assert_eq!((edge.backlog(), peer.receive_each(8, |_| ()).unwrap()), (0, 1));
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! The receive buffers of a datagram or packet socket, a batch per system call.
 
 use crate::sys::{BATCH, recvmmsg};
+use crate::{RUN, Received};
 use alloc::{boxed::Box, vec};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -11,7 +12,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) struct Inbox {
     buffers: Box<[Box<[u8]>]>,
     lens: [usize; BATCH],
-    /// Messages longer than a buffer.
+    /// Messages longer than a buffer, and those of which no unit could be made.
     pub(crate) dropped: u64,
 }
 
@@ -21,8 +22,7 @@ impl Inbox {
         Self { buffers, lens: [0; BATCH], dropped: 0 }
     }
 
-    /// Lends up to `budget` messages to `sink`, which returns whether it took one. Returns the number of
-    /// those.
+    /// Lends up to `budget` messages to `sink`, as far as `open` makes units of them. Returns the number of units.
     ///
     /// # Errors
     /// The error of `recvmmsg`. The absence of messages is no error.
@@ -30,7 +30,8 @@ impl Inbox {
         &mut self,
         fd: BorrowedFd<'_>,
         budget: usize,
-        sink: &mut dyn FnMut(&mut [u8]) -> bool,
+        open: impl for<'a> Fn(&'a mut [u8]) -> Option<Received<'a>>,
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, Errno> {
         let (mut arrived, mut taken) = (0, 0);
         while arrived < budget {
@@ -40,12 +41,14 @@ impl Inbox {
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(errno) => return Err(errno),
             };
-            for (buffer, &len) in self.buffers.iter_mut().zip(&self.lens[..count]) {
-                match buffer.get_mut(..len) {
-                    Some(message) => taken += usize::from(sink(message)),
-                    None => self.dropped += 1,
-                }
+            let messages = self.buffers.iter_mut().zip(&self.lens[..count]);
+            let units: heapless::Vec<Received<'_>, BATCH> =
+                messages.filter_map(|(buffer, &len)| open(buffer.get_mut(..len)?)).collect();
+            if !units.is_empty() {
+                sink(&units);
             }
+            self.dropped += (count - units.len()) as u64;
+            taken += units.len();
             arrived += count;
             if count < batch {
                 break;
@@ -54,3 +57,10 @@ impl Inbox {
         Ok(taken)
     }
 }
+
+/// The unit of a message that is a plain frame.
+pub(crate) fn plain(frame: &mut [u8]) -> Option<Received<'_>> {
+    Some(Received { frame, segments: None })
+}
+
+const _: () = assert!(BATCH <= RUN, "a batch is a run");

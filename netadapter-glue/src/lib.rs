@@ -68,13 +68,35 @@ pub struct Link {
 }
 
 /// The unit that `fill` wrote into its buffer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Transmit {
     /// Bytes written, from the start of the buffer; at most its length.
     pub len: usize,
     /// The division of the unit into packets; `None` for one plain frame.
     pub segments: Option<Segments>,
 }
+
+/// A buffer that an edge lends for one unit.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    /// [`Link::max_unit_len`] bytes.
+    pub buffer: &'a mut [u8],
+    /// To be set once the unit is written.
+    pub unit: &'a mut Transmit,
+}
+
+impl Slot<'_> {
+    /// The unit's bytes.
+    ///
+    /// # Panics
+    /// Where it is longer than the buffer.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.unit.len]
+    }
+}
+
+/// Units, or buffers, that an edge lends with one call, at most.
+pub const RUN: usize = 32;
 
 /// One received unit, lent for the length of a call.
 #[derive(Clone, Copy, Debug)]
@@ -142,30 +164,64 @@ pub trait Edge {
         None
     }
 
-    /// Lends up to `budget` received units to `sink`, oldest first, and returns their number. Never waits.
+    /// Lends up to `budget` received units to `sink`, oldest first, in runs of at most [`RUN`], and returns
+    /// their number. Never waits.
     ///
     /// # Errors
     /// [`EdgeError`] where the edge no longer works. Units lent before the error stay received.
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError>;
 
-    /// Lends up to `budget` buffers to `fill` until that returns `None` or no buffer is free, then sends
+    /// Lends up to `budget` buffers to `fill`, in runs of at most [`RUN`]. `fill` returns how many it has
+    /// written, from the first on; it is called until it writes fewer than it was lent, or no buffer is free. Then sends
     /// all queued units, in one system call where the OS allows. Returns the number of units taken. Never
     /// waits.
     ///
-    /// `fill` is called only where its unit will be kept: a unit that the other side cannot take yet stays
-    /// queued here, and a later call sends it. A call with a budget of 0 sends queued units only.
+    /// A unit that `fill` has written is kept: where the other side cannot take it yet it stays queued here,
+    /// and a later call sends it. A call with a budget of 0 sends queued units only.
     ///
     /// # Errors
     /// [`EdgeError`] where the edge no longer works. Units taken before the error may be lost.
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError>;
+
+    /// [`receive`](Self::receive), unit by unit.
+    ///
+    /// # Errors
+    /// As there.
+    fn receive_each(
+        &mut self,
+        budget: usize,
+        sink: impl FnMut(Received<'_>),
+    ) -> Result<usize, EdgeError>
+    where
+        Self: Sized,
+    {
+        let mut sink = sink;
+        self.receive(budget, &mut |units| units.iter().for_each(|unit| sink(*unit)))
+    }
+
+    /// [`transmit`](Self::transmit), unit by unit: `fill` writes one into the buffer, or returns `None`.
+    ///
+    /// # Errors
+    /// As there.
+    fn transmit_each(
+        &mut self,
+        budget: usize,
+        fill: impl FnMut(&mut [u8]) -> Option<Transmit>,
+    ) -> Result<usize, EdgeError>
+    where
+        Self: Sized,
+    {
+        let mut fill = fill;
+        self.transmit(budget, &mut |slots| fill_each(slots, &mut fill))
+    }
 
     /// Units taken by [`transmit`](Self::transmit) that have not left yet.
     fn backlog(&self) -> usize {
@@ -209,7 +265,7 @@ macro_rules! forward_edge {
         fn receive(
             &mut $self,
             budget: usize,
-            sink: &mut dyn FnMut($crate::Received<'_>),
+            sink: &mut dyn FnMut(&[$crate::Received<'_>]),
         ) -> Result<usize, $crate::EdgeError> {
             $edge.receive(budget, sink)
         }
@@ -218,7 +274,7 @@ macro_rules! forward_edge {
         fn transmit(
             &mut $self,
             budget: usize,
-            fill: &mut dyn FnMut(&mut [u8]) -> Option<$crate::Transmit>,
+            fill: &mut dyn FnMut(&mut [$crate::Slot<'_>]) -> usize,
         ) -> Result<usize, $crate::EdgeError> {
             $edge.transmit(budget, fill)
         }
@@ -266,6 +322,28 @@ macro_rules! forward_edge {
             $edge.wants_writable()
         }
     };
+}
+
+/// Has `fill` write one unit into `buffer`, for an edge that looks at each.
+pub fn fill_one(
+    fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+    buffer: &mut [u8],
+) -> Option<Transmit> {
+    let mut unit = Transmit::default();
+    let filled = fill(&mut [Slot { buffer, unit: &mut unit }]);
+    (filled > 0).then_some(unit)
+}
+
+/// Writes units into `slots`, from the first on, until `fill` has none. Returns their number.
+fn fill_each(slots: &mut [Slot<'_>], fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> usize {
+    let unwritten = slots.iter_mut().position(|slot| match fill(slot.buffer) {
+        Some(unit) => {
+            *slot.unit = unit;
+            false
+        }
+        None => true,
+    });
+    unwritten.unwrap_or(slots.len())
 }
 
 impl<E: Edge + ?Sized> Edge for Box<E> {

@@ -5,7 +5,7 @@
 //! has room for a buffer, and a sender without a buffer meets back-pressure, never loss.
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
-use crate::{Drops, Edge, EdgeError, Link, Received, Segments, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, RUN, Received, Slot, Transmit};
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::task::Waker;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -92,11 +92,11 @@ impl Edge for MemoryEdge {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let mut count = 0;
         while count < budget {
-            let burst = self.rx.receive((budget - count).min(BURST), sink);
+            let burst = self.rx.receive((budget - count).min(RUN), sink);
             if burst == 0 {
                 break;
             }
@@ -109,11 +109,11 @@ impl Edge for MemoryEdge {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let mut count = 0;
         while count < budget {
-            let burst = (budget - count).min(BURST);
+            let burst = (budget - count).min(RUN);
             let sent = self.tx.transmit(burst, fill);
             if sent > 0 {
                 self.peer.wake_if(ASLEEP);
@@ -156,8 +156,6 @@ struct Tx {
     empty: Consumer<Buffer>,
     /// Free buffers, last in first out: a buffer used a moment ago is still in the cache.
     free: Vec<Buffer>,
-    /// Filled and not yet published; one publication per burst.
-    staged: Vec<Buffer>,
     /// The last `transmit` ended for lack of a buffer; there may be more to send.
     starved: bool,
     /// Units sent when the other edge was gone.
@@ -165,45 +163,34 @@ struct Tx {
 }
 
 impl Tx {
-    fn transmit(
-        &mut self,
-        burst: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
-    ) -> usize {
+    fn transmit(&mut self, burst: usize, fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize) -> usize {
         if let Ok(chunk) = self.empty.read_chunk(self.empty.slots()) {
             self.free.extend(chunk);
         }
-        self.starved = false;
-        while self.staged.len() < burst {
-            let Some(mut buffer) = self.free.pop() else {
-                self.starved = true;
-                break;
-            };
-            let Some(transmit) = fill(&mut buffer.0.bytes) else {
-                self.free.push(buffer);
-                break;
-            };
-            buffer.set(transmit);
-            self.staged.push(buffer);
-        }
-        self.publish()
+        let lent = burst.min(self.free.len());
+        let first = self.free.len() - lent;
+        let mut slots: heapless::Vec<Slot<'_>, RUN> =
+            self.free[first..].iter_mut().rev().map(Buffer::slot).collect();
+        let filled = fill(&mut slots);
+        drop(slots);
+        self.starved = filled == lent && lent < burst;
+        self.publish(filled);
+        filled
     }
 
     fn has_room(&self) -> bool {
         !self.free.is_empty() || !self.empty.is_empty()
     }
 
-    fn publish(&mut self) -> usize {
-        let count = self.staged.len();
+    /// Sends the last `filled` of the free buffers, the last of them first.
+    fn publish(&mut self, filled: usize) {
         if self.full.is_abandoned() {
-            self.lost += count as u64;
-            self.free.append(&mut self.staged);
-        } else if count > 0 {
-            let chunk = self.full.write_chunk_uninit(count);
+            self.lost += filled as u64;
+        } else if filled > 0 {
+            let chunk = self.full.write_chunk_uninit(filled);
             let chunk = chunk.expect("a ring has a slot for each of its buffers");
-            chunk.fill_from_iter(self.staged.drain(..));
+            chunk.fill_from_iter(self.free.drain(self.free.len() - filled..).rev());
         }
-        count
     }
 }
 
@@ -212,22 +199,21 @@ impl Tx {
 struct Rx {
     full: Consumer<Buffer>,
     empty: Producer<Buffer>,
-    /// Read and not yet handed back; one publication per burst.
-    done: Vec<Buffer>,
 }
 
 impl Rx {
-    fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+    fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(&[Received<'_>])) -> usize {
         let count = self.full.slots().min(burst);
         let Ok(chunk) = self.full.read_chunk(count) else { return 0 };
-        for buffer in chunk {
-            sink(buffer.received());
-            self.done.push(buffer);
-        }
         if count > 0 {
-            let chunk = self.empty.write_chunk_uninit(self.done.len());
-            let chunk = chunk.expect("a ring has a slot for each of its buffers");
-            chunk.fill_from_iter(self.done.drain(..));
+            let (first, second) = chunk.as_slices();
+            let units: heapless::Vec<Received<'_>, RUN> =
+                first.iter().chain(second).map(Buffer::received).collect();
+            sink(&units);
+            drop(units);
+            let room = self.empty.write_chunk_uninit(count);
+            let room = room.expect("a ring has a slot for each of its buffers");
+            room.fill_from_iter(chunk);
         }
         count
     }
@@ -240,35 +226,22 @@ struct Buffer(Box<Place>);
 #[derive(Debug)]
 struct Place {
     bytes: Box<[u8]>,
-    len: u32,
-    header_len: u32,
-    /// 0 for a plain frame.
-    segment_len: u32,
+    unit: Transmit,
 }
 
 impl Buffer {
     fn new(len: usize) -> Self {
-        let bytes = vec![0; len].into();
-        Self(Box::new(Place { bytes, len: 0, header_len: 0, segment_len: 0 }))
+        Self(Box::new(Place { bytes: vec![0; len].into(), unit: Transmit::default() }))
     }
 
-    fn set(&mut self, transmit: Transmit) {
-        assert!(transmit.len <= self.0.bytes.len(), "a unit fits into the buffer that was lent");
-        let segments = transmit.segments.unwrap_or(Segments { header_len: 0, segment_len: 0 });
-        self.0.len = transmit.len as u32;
-        self.0.header_len = segments.header_len as u32;
-        self.0.segment_len = segments.segment_len as u32;
+    fn slot(&mut self) -> Slot<'_> {
+        let Place { bytes, unit } = &mut *self.0;
+        Slot { buffer: bytes, unit }
     }
 
     fn received(&self) -> Received<'_> {
-        let segments = Segments {
-            header_len: self.0.header_len as usize,
-            segment_len: self.0.segment_len as usize,
-        };
-        Received {
-            frame: &self.0.bytes[..self.0.len as usize],
-            segments: (self.0.segment_len > 0).then_some(segments),
-        }
+        let Place { bytes, unit } = &*self.0;
+        Received { frame: &bytes[..unit.len], segments: unit.segments }
     }
 }
 
@@ -276,20 +249,17 @@ fn direction(config: &MemoryConfig) -> (Tx, Rx) {
     let (full_tx, full_rx) = RingBuffer::new(config.depth);
     let (empty_tx, empty_rx) = RingBuffer::new(config.depth);
     let free = (0..config.depth).map(|_| Buffer::new(config.max_unit_len())).collect();
-    let staged = Vec::with_capacity(BURST.min(config.depth));
-    let done = Vec::with_capacity(BURST.min(config.depth));
-    let tx = Tx { full: full_tx, empty: empty_rx, free, staged, starved: false, lost: 0 };
-    (tx, Rx { full: full_rx, empty: empty_tx, done })
+    let tx = Tx { full: full_tx, empty: empty_rx, free, starved: false, lost: 0 };
+    (tx, Rx { full: full_rx, empty: empty_tx })
 }
 
 /// Ethernet header with one VLAN tag.
 const ETHERNET_MAX_LEN: usize = 18;
-/// Units per publication: enough to hide its cost, few enough that the other core starts early.
-const BURST: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Segments;
     use core::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
     use std::thread::{self, Thread};
@@ -301,7 +271,7 @@ mod tests {
     /// Sends up to `count` frames that carry a sequence number from `next` on.
     fn send(edge: &mut MemoryEdge, next: &mut u64, count: u64) -> usize {
         let end = *next + count;
-        edge.transmit(usize::MAX, &mut |buffer| {
+        edge.transmit_each(usize::MAX, |buffer| {
             (*next < end).then(|| {
                 buffer[..8].copy_from_slice(&next.to_ne_bytes());
                 *next += 1;
@@ -313,7 +283,7 @@ mod tests {
 
     /// Receives what is there and checks its order.
     fn receive(edge: &mut MemoryEdge, expected: &mut u64) -> usize {
-        edge.receive(usize::MAX, &mut |received| {
+        edge.receive_each(usize::MAX, |received| {
             let (sequence, _) = received.frame.split_first_chunk().unwrap();
             assert_eq!(u64::from_ne_bytes(*sequence), *expected);
             *expected += 1;
@@ -364,10 +334,10 @@ mod tests {
     #[test]
     fn the_budget_bounds_both_directions() {
         let (mut a, mut b) = small(100);
-        let sent = a.transmit(70, &mut |_| Some(Transmit { len: 60, segments: None })).unwrap();
+        let sent = a.transmit_each(70, |_| Some(Transmit { len: 60, segments: None })).unwrap();
         assert_eq!(sent, 70);
-        assert_eq!(b.receive(50, &mut |_| ()).unwrap(), 50);
-        assert_eq!(b.receive(50, &mut |_| ()).unwrap(), 20);
+        assert_eq!(b.receive_each(50, |_| ()).unwrap(), 50);
+        assert_eq!(b.receive_each(50, |_| ()).unwrap(), 20);
     }
 
     #[test]
@@ -376,9 +346,9 @@ mod tests {
         assert_eq!(a.link().max_unit_len, 18 + 4 * 1500);
         let segments = Some(Segments { header_len: 42, segment_len: 1000 });
         let mut transmit = Some(Transmit { len: 42 + 2500, segments });
-        a.transmit(9, &mut |_| transmit.take()).unwrap();
+        a.transmit_each(9, |_| transmit.take()).unwrap();
         let mut units = 0;
-        b.receive(9, &mut |unit| {
+        b.receive_each(9, |unit| {
             assert_eq!((unit.frame.len(), unit.segments), (2542, segments));
             units += 1;
         })
@@ -393,7 +363,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(send(&mut a, &mut 0, 10), 3, "never back-pressure");
         }
-        assert_eq!(a.receive(1, &mut |_| ()), Ok(0));
+        assert_eq!(a.receive_each(1, |_| ()), Ok(0));
     }
 
     #[test]

@@ -10,15 +10,17 @@
 #![allow(unsafe_code, reason = "net buffer lists are pointers into memory that NDIS shares")]
 
 pub mod abi;
+mod arrival;
 pub mod chain;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
-use crate::{Drops, Edge, EdgeError, Link, Received, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit};
 use abi::{MDL, NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use arrival::{Arrival, Loan};
 use chain::{Chain, Frame, TAG_LEN, Tag};
 use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -99,21 +101,6 @@ pub struct Port {
     sleeper: Sleeper,
     counters: [AtomicU64; 5],
 }
-
-enum Arrival {
-    Copy { bytes: Box<[u8]>, len: usize },
-    Loan(Loan),
-}
-
-/// A list of the NIC below, until it is returned.
-struct Loan {
-    nbl: *mut NET_BUFFER_LIST,
-    frame: *const u8,
-    len: usize,
-}
-
-// SAFETY: NDIS lends a list to the driver, not to a thread.
-unsafe impl Send for Loan {}
 
 impl Port {
     /// The traffic so far.
@@ -243,6 +230,9 @@ impl Port {
     }
 }
 
+/// Units of a run: fewer than [`crate::RUN`], because a kernel's stack is short.
+const SHORT_RUN: usize = 16;
+
 /// The poll core's half.
 pub struct NdisEdge {
     port: Arc<Port>,
@@ -309,6 +299,34 @@ impl NdisEdge {
         Some(())
     }
 
+    /// Has `fill` write into the last `lent` free buffers, the last of them first. Returns the lengths of the units,
+    /// which are ready to be sent.
+    fn fill_run(
+        &mut self,
+        lent: usize,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+    ) -> heapless::Vec<usize, SHORT_RUN> {
+        let Self { buffers, free, .. } = self;
+        let places = || free.iter().rev().take(lent).map(|index| *index as usize);
+        // Taken out, because safe code lends no two elements of a list by their places.
+        let mut run: heapless::Vec<Box<[u8]>, SHORT_RUN> =
+            places().map(|place| core::mem::take(&mut buffers[place].bytes)).collect();
+        let mut units = [Transmit::default(); SHORT_RUN];
+        let mut slots: heapless::Vec<Slot<'_>, SHORT_RUN> =
+            run.iter_mut().zip(&mut units).map(|(buffer, unit)| Slot { buffer, unit }).collect();
+        let filled = if lent > 0 { fill(&mut slots) } else { 0 };
+        drop(slots);
+        let lens: heapless::Vec<usize, SHORT_RUN> =
+            units[..filled].iter().map(|unit| unit.len).collect();
+        for (place, bytes) in places().zip(run) {
+            buffers[place].bytes = bytes;
+        }
+        for (place, len) in places().zip(&lens) {
+            buffers[place].dress(*len);
+        }
+        lens
+    }
+
     fn collect(&mut self) {
         while let Some(index) = self.port.returned.pop() {
             self.free.push(index);
@@ -352,25 +370,29 @@ impl Edge for NdisEdge {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let mut loans = Chain::new();
         let mut count = 0;
-        while count < budget
-            && let Some(arrival) = self.port.received.pop()
-        {
-            count += 1;
-            match arrival {
-                Arrival::Copy { bytes, len } => {
-                    sink(Received { frame: &bytes[..len], segments: None });
-                    self.port.reuse(bytes);
-                }
-                Arrival::Loan(loan) => {
-                    // SAFETY: the frame is ours to read until its list is given back.
-                    let frame = unsafe { core::slice::from_raw_parts(loan.frame, loan.len) };
-                    sink(Received { frame, segments: None });
+        loop {
+            let next = core::iter::from_fn(|| self.port.received.pop());
+            let arrivals: heapless::Vec<Arrival, SHORT_RUN> =
+                next.take((budget - count).min(SHORT_RUN)).collect();
+            if arrivals.is_empty() {
+                break;
+            }
+            let units: heapless::Vec<Received<'_>, SHORT_RUN> = arrivals
+                .iter()
+                .map(|arrival| Received { frame: arrival.frame(), segments: None })
+                .collect();
+            sink(&units);
+            drop(units);
+            count += arrivals.len();
+            for arrival in arrivals {
+                match arrival {
+                    Arrival::Copy { bytes, .. } => self.port.reuse(bytes),
                     // SAFETY: the loan is nobody else's.
-                    unsafe { loans.push(loan.nbl) };
+                    Arrival::Loan(loan) => unsafe { loans.push(loan.nbl) },
                 }
             }
         }
@@ -381,26 +403,26 @@ impl Edge for NdisEdge {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         self.collect();
         self.starved = false;
         let mut chain = Chain::new();
         let mut bytes = 0;
         while (chain.len() as usize) < budget {
-            let Some(index) = self.free.pop() else {
-                self.starved = true;
+            let run = (budget - chain.len() as usize).min(SHORT_RUN);
+            let lent = run.min(self.free.len());
+            let filled = self.fill_run(lent, fill);
+            for _ in 0..filled.len() {
+                let Some(index) = self.free.pop() else { break };
+                // SAFETY: the list is ours until it is sent.
+                unsafe { chain.push(self.buffers[index as usize].nbl) };
+            }
+            bytes += filled.iter().map(|len| *len as u64).sum::<u64>();
+            if filled.len() < run {
+                self.starved = filled.len() == lent;
                 break;
-            };
-            let buffer = &mut self.buffers[index as usize];
-            let Some(transmit) = fill(&mut buffer.bytes) else {
-                self.free.push(index);
-                break;
-            };
-            bytes += transmit.len as u64;
-            buffer.dress(transmit.len);
-            // SAFETY: the list is ours until it is sent.
-            unsafe { chain.push(buffer.nbl) };
+            }
         }
         if !chain.is_empty() {
             self.port.count(SENT, chain.len().into());

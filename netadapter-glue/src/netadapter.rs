@@ -5,7 +5,7 @@
 //! so no NDK: as another home of the poll core, and as a test vehicle.
 
 use crate::net_ring::NetRing;
-use crate::{Edge, EdgeError, Link, Received, Transmit};
+use crate::{Edge, EdgeError, Link, Received, Slot, fill_one};
 
 /// The packet queues of a client driver.
 pub trait Queues {
@@ -48,14 +48,14 @@ impl<Q: Queues> Edge for NetAdapterEdge<Q> {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let mut ring = self.queues.receive_ring();
         let mut count = 0;
         while count < budget
             && let Some(index) = ring.post()
         {
-            sink(Received { frame: self.queues.received(index), segments: None });
+            sink(&[Received { frame: self.queues.received(index), segments: None }]);
             // The frame was read: the element is the system's again.
             let drained = ring.drain();
             debug_assert_eq!(drained, Some(index), "every element is drained when it was read");
@@ -68,14 +68,14 @@ impl<Q: Queues> Edge for NetAdapterEdge<Q> {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let mut ring = self.queues.transmit_ring();
         let mut count = 0;
         while count < budget && ring.unposted() > 0 {
             let index = ring.next();
-            let Some(transmit) = fill(self.queues.buffer(index)) else { break };
-            self.queues.filled(index, transmit.len);
+            let Some(unit) = fill_one(fill, self.queues.buffer(index)) else { break };
+            self.queues.filled(index, unit.len);
             let posted = ring.post();
             debug_assert_eq!(posted, Some(index), "the element that was filled");
             count += 1;
@@ -88,6 +88,7 @@ impl<Q: Queues> Edge for NetAdapterEdge<Q> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Transmit;
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -141,8 +142,8 @@ mod tests {
         let mut fake = fake();
         let mut first = Vec::new();
         let mut edge = NetAdapterEdge::new(LINK, &mut fake);
-        assert_eq!(edge.receive(2, &mut |unit| first.push(unit.frame[0])), Ok(2));
-        assert_eq!(edge.receive(9, &mut |unit| first.push(unit.frame[0])), Ok(1));
+        assert_eq!(edge.receive_each(2, |unit| first.push(unit.frame[0])), Ok(2));
+        assert_eq!(edge.receive_each(9, |unit| first.push(unit.frame[0])), Ok(1));
         assert_eq!(first, [3, 0, 1]);
         assert_eq!((fake.receive.begin(), fake.receive.posted()), (2, 0));
     }
@@ -155,7 +156,7 @@ mod tests {
             buffer[0] = 9;
             Some(Transmit { len: 64, segments: None })
         };
-        assert_eq!(edge.transmit(9, &mut fill), Ok(2));
+        assert_eq!(edge.transmit_each(9, &mut fill), Ok(2));
         assert_eq!(fake.lens, [0, 64, 64, 0]);
         assert_eq!((fake.transmit.posted(), fake.transmit.unposted()), (2, 0));
     }

@@ -6,7 +6,7 @@
 //! the edge is dropped.
 
 use crate::segment::split;
-use crate::{Edge, EdgeError, Received, Segments, Transmit, forward_edge};
+use crate::{Edge, EdgeError, Received, Segments, Slot, forward_edge};
 use alloc::{boxed::Box, vec, vec::Vec};
 use core::time::Duration;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
@@ -71,25 +71,25 @@ impl<E: Edge, W: Write> Edge for Capture<E, W> {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let Self { edge, record } = self;
-        edge.receive(budget, &mut |received| {
-            record.write(received.frame, received.segments);
-            sink(received);
+        edge.receive(budget, &mut |units| {
+            units.iter().for_each(|unit| record.write(unit.frame, unit.segments));
+            sink(units);
         })
     }
 
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let Self { edge, record } = self;
-        edge.transmit(budget, &mut |buffer| {
-            let transmit = fill(buffer)?;
-            record.write(&buffer[..transmit.len], transmit.segments);
-            Some(transmit)
+        edge.transmit(budget, &mut |slots| {
+            let filled = fill(slots);
+            slots[..filled].iter().for_each(|slot| record.write(slot.bytes(), slot.unit.segments));
+            filled
         })
     }
 }
@@ -132,6 +132,7 @@ const SNAPLEN: u32 = 262_144;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Transmit;
     use crate::memory::{MemoryConfig, pair};
     use crate::segment::tests::unit;
     use alloc::sync::Arc;
@@ -163,16 +164,17 @@ mod tests {
         });
         let (unit, segments) = unit(false, 250, 100);
         let send = |edge: &mut dyn Edge, segments| {
-            let mut transmit = Some(Transmit { len: unit.len(), segments });
-            edge.transmit(8, &mut |buffer| {
-                buffer[..unit.len()].copy_from_slice(&unit);
-                transmit.take()
-            })
-            .unwrap();
+            let mut send = 1;
+            let send_once = &mut |slots: &mut [Slot<'_>]| {
+                slots[0].buffer[..unit.len()].copy_from_slice(&unit);
+                *slots[0].unit = Transmit { len: unit.len(), segments };
+                core::mem::take(&mut send)
+            };
+            edge.transmit(8, send_once).unwrap();
         };
         send(&mut a, Some(segments));
         send(&mut b, None);
-        a.receive(8, &mut |_| ()).unwrap();
+        a.receive_each(8, |_| ()).unwrap();
         assert!(a.is_complete());
 
         let bytes = file.0.lock().unwrap().clone();
@@ -210,8 +212,8 @@ mod tests {
         }
         let (a, mut b) = pair(MemoryConfig::default());
         let mut a = Capture::new(a, Full(100)).unwrap();
-        a.transmit(3, &mut |_| Some(Transmit { len: 60, segments: None })).unwrap();
+        a.transmit_each(3, |_| Some(Transmit { len: 60, segments: None })).unwrap();
         assert!(!a.is_complete());
-        assert_eq!(b.receive(8, &mut |_| ()).unwrap(), 3);
+        assert_eq!(b.receive_each(8, |_| ()).unwrap(), 3);
     }
 }

@@ -3,10 +3,10 @@
 //! Neither loses a frame while both ends are there: a full queue is back-pressure. Both carry bare
 //! Ethernet frames, without FCS or a virtio header.
 
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, plain};
 use crate::queue::Queue;
 use crate::segment::Segment;
-use crate::{Drops, Edge, EdgeError, Link, Received, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, Slot};
 use alloc::{boxed::Box, vec};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -121,19 +121,15 @@ impl Edge for QemuDgram {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
-        let mut take = |frame: &mut [u8]| {
-            sink(Received { frame, segments: None });
-            true
-        };
-        self.inbox.receive(self.rx.as_fd(), budget, &mut take).map_err(os_error)
+        self.inbox.receive(self.rx.as_fd(), budget, plain, sink).map_err(os_error)
     }
 
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let count = self.queue.fill(budget, fill);
         self.flush()?;
@@ -317,7 +313,7 @@ impl Edge for QemuStream {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let mut count = self.inbox.deliver(budget, sink);
         while count < budget && self.has_link()? {
@@ -339,7 +335,7 @@ impl Edge for QemuStream {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let count = self.queue.fill(budget, fill);
         self.flush()?;
@@ -399,7 +395,7 @@ impl Reassembly {
     }
 
     /// Lends up to `budget` complete frames to `sink`. Returns their number.
-    fn deliver(&mut self, budget: usize, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+    fn deliver(&mut self, budget: usize, sink: &mut dyn FnMut(&[Received<'_>])) -> usize {
         let mut count = 0;
         while count < budget {
             self.skip_some();
@@ -413,7 +409,7 @@ impl Reassembly {
                 continue;
             }
             let Some(frame) = rest.get(..len) else { break };
-            sink(Received { frame, segments: None });
+            sink(&[Received { frame, segments: None }]);
             self.start += LENGTH_LEN + len;
             count += 1;
         }
@@ -473,6 +469,7 @@ const STREAM_BATCH: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Transmit;
     use alloc::vec::Vec;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::io::{Read, Write};
@@ -483,9 +480,9 @@ mod tests {
     const MTU: usize = 1500;
 
     /// Offers `count` frames numbered from `next` on; returns how many were taken.
-    fn send(edge: &mut dyn Edge, next: &mut u32, count: u32) -> usize {
+    fn send(edge: &mut impl Edge, next: &mut u32, count: u32) -> usize {
         let end = *next + count;
-        edge.transmit(usize::MAX, &mut |buffer| {
+        edge.transmit_each(usize::MAX, |buffer| {
             (*next < end).then(|| {
                 let len = 60 + (*next as usize * 37) % 1400;
                 buffer[..len].fill(*next as u8);
@@ -498,8 +495,8 @@ mod tests {
     }
 
     /// Receives what is there and checks order and content; returns how many that was.
-    fn receive(edge: &mut dyn Edge, budget: usize, expected: &mut u32) -> usize {
-        edge.receive(budget, &mut |received| {
+    fn receive(edge: &mut impl Edge, budget: usize, expected: &mut u32) -> usize {
+        edge.receive_each(budget, |received| {
             let (number, rest) = received.frame.split_first_chunk().unwrap();
             assert_eq!(u32::from_be_bytes(*number), *expected);
             assert_eq!(received.frame.len(), 60 + (*expected as usize * 37) % 1400);
@@ -510,7 +507,7 @@ mod tests {
     }
 
     /// Moves `frames` frames from `a` to `b`, with back-pressure on the way.
-    fn transfer(a: &mut dyn Edge, b: &mut dyn Edge, frames: u32) {
+    fn transfer(a: &mut impl Edge, b: &mut impl Edge, frames: u32) {
         let (mut next, mut expected, mut pressed) = (0, 0, false);
         while expected < frames {
             let left = frames - next;
@@ -557,7 +554,7 @@ mod tests {
         qemu.send_to(&[0; 100], &p).unwrap();
         qemu.send_to(&[0; 1519], &p).unwrap();
         let mut lens = Vec::new();
-        edge.receive(8, &mut |received| lens.push(received.frame.len())).unwrap();
+        edge.receive_each(8, |received| lens.push(received.frame.len())).unwrap();
         assert_eq!(lens, [100]);
         assert_eq!(edge.drops(), Drops { transmit: 0, receive: 1 });
     }
@@ -640,9 +637,9 @@ mod tests {
             // Stays below the socket's buffer: one thread plays both ends.
             for piece in bytes.chunks(step) {
                 qemu.write_all(piece).unwrap();
-                edge.receive(8, &mut |received| lens.push(received.frame.len())).unwrap();
+                edge.receive_each(8, |received| lens.push(received.frame.len())).unwrap();
             }
-            edge.receive(8, &mut |received| lens.push(received.frame.len())).unwrap();
+            edge.receive_each(8, |received| lens.push(received.frame.len())).unwrap();
             assert_eq!(core::mem::take(&mut lens), [60, 0, 1514]);
         }
         assert_eq!(edge.drops().receive, 4);
@@ -665,16 +662,16 @@ mod tests {
             let mut qemu = UnixStream::connect(&path).unwrap();
             // Half a frame, then the peer is gone: the next one begins afresh.
             qemu.write_all(&[0, 0, 0, 100, 1, 2, 3]).unwrap();
-            assert_eq!(edge.receive(8, &mut |_| ()), Ok(0));
+            assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
             drop(qemu);
-            assert_eq!(edge.receive(8, &mut |_| ()), Ok(0));
+            assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
         }
         let mut caller = QemuStream::connect(&path, MAC, MTU).unwrap();
         let mut number = 0;
         send(&mut caller, &mut number, 1);
         assert_eq!(receive(&mut edge, 8, &mut 0), 1);
         drop(edge);
-        assert_eq!(caller.receive(8, &mut |_| ()), Ok(0));
-        assert_eq!(caller.receive(8, &mut |_| ()), Err(EdgeError::Closed));
+        assert_eq!(caller.receive_each(8, |_| ()), Ok(0));
+        assert_eq!(caller.receive_each(8, |_| ()), Err(EdgeError::Closed));
     }
 }

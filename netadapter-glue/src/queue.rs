@@ -1,10 +1,11 @@
 //! Units taken for transmission that have not left yet.
 
-use crate::Transmit;
 use crate::segment::{Segment, Segments, split};
 use crate::sys::BATCH;
+use crate::{RUN, Slot, Transmit};
 use alloc::{boxed::Box, vec};
 use core::array;
+use core::slice::SliceIndex;
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use std::io::IoSlice;
@@ -16,7 +17,7 @@ use std::os::fd::BorrowedFd;
 /// load stays in the cache.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    slots: Box<[Slot]>,
+    messages: Box<[Message]>,
     head: usize,
     len: usize,
     /// Frames of the oldest unit that have left.
@@ -24,7 +25,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Message {
     bytes: Box<[u8]>,
     transmit: Transmit,
 }
@@ -32,11 +33,11 @@ struct Slot {
 impl Queue {
     /// Room for `depth` units of `unit_len` bytes.
     pub(crate) fn new(depth: usize, unit_len: usize) -> Self {
-        let slot = || Slot {
+        let message = || Message {
             bytes: vec![0; unit_len].into(),
             transmit: Transmit { len: 0, segments: None },
         };
-        Self { slots: (0..depth).map(|_| slot()).collect(), head: 0, len: 0, head_sent: 0 }
+        Self { messages: (0..depth).map(|_| message()).collect(), head: 0, len: 0, head_sent: 0 }
     }
 
     /// Units that have not left entirely.
@@ -44,28 +45,55 @@ impl Queue {
         self.len
     }
 
-    /// Lends up to `budget` free buffers to `fill` until that declines. Returns the number of units.
+    /// Lends up to `budget` free buffers to `fill`, run by run, until it leaves one. Returns the number of units.
     pub(crate) fn fill(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> usize {
-        let before = self.len;
-        while self.len < self.slots.len() && self.len - before < budget {
-            let at = (self.head + self.len) % self.slots.len();
-            let slot = &mut self.slots[at];
-            let Some(transmit) = fill(&mut slot.bytes) else { break };
-            assert!(transmit.len <= slot.bytes.len(), "a unit fits into the buffer it was lent");
-            slot.transmit = transmit;
-            self.len += 1;
+        self.fill_inside(budget, .., fill, |_, unit| unit)
+    }
+
+    /// The same, where only the `lent` part of each buffer is lent; `seal` completes the message around it.
+    pub(crate) fn fill_inside(
+        &mut self,
+        budget: usize,
+        lent: impl SliceIndex<[u8], Output = [u8]> + Clone,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+        mut seal: impl FnMut(&mut [u8], Transmit) -> Transmit,
+    ) -> usize {
+        let mut taken = 0;
+        loop {
+            // The buffers behind the last unit, up to the end or to the first unit.
+            let depth = self.messages.len();
+            let begin = (self.head + self.len) % depth;
+            let run = (depth - self.len).min(depth - begin).min(budget - taken).min(RUN);
+            let messages = &mut self.messages[begin..begin + run];
+            let mut slots: heapless::Vec<Slot<'_>, RUN> = messages
+                .iter_mut()
+                .map(|Message { bytes, transmit }| Slot {
+                    buffer: &mut bytes[lent.clone()],
+                    unit: transmit,
+                })
+                .collect();
+            let filled = if run > 0 { fill(&mut slots) } else { 0 };
+            drop(slots);
+            for Message { bytes, transmit } in &mut messages[..filled] {
+                *transmit = seal(bytes, *transmit);
+                assert!(transmit.len <= bytes.len(), "a unit fits its buffer");
+            }
+            self.len += filled;
+            taken += filled;
+            if filled == 0 || filled < run {
+                return taken;
+            }
         }
-        self.len - before
     }
 
     /// The frames that have not left, oldest first.
     pub(crate) fn frames(&self) -> impl Iterator<Item = Segment<'_>> {
         (0..self.len).flat_map(|i| {
-            let Slot { bytes, transmit } = &self.slots[(self.head + i) % self.slots.len()];
+            let Message { bytes, transmit } = &self.messages[(self.head + i) % self.messages.len()];
             let sent = if i == 0 { self.head_sent } else { 0 };
             split(&bytes[..transmit.len], transmit.segments).starting_at(sent)
         })
@@ -75,13 +103,13 @@ impl Queue {
     pub(crate) fn advance(&mut self, frames: usize) {
         self.head_sent += frames;
         while self.len > 0 {
-            let Transmit { len, segments } = self.slots[self.head].transmit;
+            let Transmit { len, segments } = self.messages[self.head].transmit;
             let count = segments.map_or(1, |segments: Segments| segments.count(len).max(1));
             if self.head_sent < count {
                 return;
             }
             self.head_sent -= count;
-            self.head = (self.head + 1) % self.slots.len();
+            self.head = (self.head + 1) % self.messages.len();
             self.len -= 1;
         }
         self.head = 0;
@@ -130,9 +158,12 @@ mod tests {
         let (bytes, segments) = unit(false, 450, 100);
         let mut ids = Vec::new();
         for round in 0..50 {
-            queue.fill(2, &mut |buffer| {
-                buffer[..bytes.len()].copy_from_slice(&bytes);
-                Some(Transmit { len: bytes.len(), segments: Some(segments) })
+            queue.fill(2, &mut |slots| {
+                for slot in slots.iter_mut() {
+                    slot.buffer[..bytes.len()].copy_from_slice(&bytes);
+                    *slot.unit = Transmit { len: bytes.len(), segments: Some(segments) };
+                }
+                slots.len()
             });
             assert!(queue.len() <= 3);
             let step = round % 7;

@@ -4,7 +4,7 @@
 //! takes and gives one frame per system call, so it is the slowest of the host edges.
 
 use crate::queue::Queue;
-use crate::{Drops, Edge, EdgeError, Link, Received, Transmit, sys};
+use crate::{Drops, Edge, EdgeError, Link, Received, Slot, sys};
 use alloc::{boxed::Box, vec};
 use rustix::io::{Errno, read, writev};
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -86,11 +86,11 @@ impl Edge for Tap {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         for count in 0..budget {
             match read(&self.file, &mut self.buffer[..]) {
-                Ok(len) => sink(Received { frame: &self.buffer[..len], segments: None }),
+                Ok(len) => sink(&[Received { frame: &self.buffer[..len], segments: None }]),
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(count),
                 Err(errno) => return Err(EdgeError::Os(errno.raw_os_error())),
             }
@@ -101,7 +101,7 @@ impl Edge for Tap {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let count = self.queue.fill(budget, fill);
         self.flush()?;
@@ -129,6 +129,7 @@ const DEPTH: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Transmit;
     use crate::af_packet::AfPacket;
     use crate::af_packet::tests::{receive_frames, run};
     use crate::neighbour::Neighbours;
@@ -205,22 +206,22 @@ mod tests {
         Ok(())
     }
 
-    fn turn(edge: &mut dyn Edge, neighbours: &mut Neighbours, now_ns: u64) {
+    fn turn(edge: &mut impl Edge, neighbours: &mut Neighbours, now_ns: u64) {
         neighbours.handle_timeout(now_ns);
-        edge.receive(64, &mut |received| {
+        edge.receive_each(64, |received| {
             neighbours.handle_frame(now_ns, received.frame);
         })
         .unwrap();
-        edge.transmit(64, &mut |buffer| {
+        edge.transmit_each(64, |buffer| {
             let len = neighbours.poll_transmit(buffer)?;
             Some(Transmit { len, segments: None })
         })
         .unwrap();
     }
 
-    fn send(edge: &mut dyn Edge, number: u8) {
+    fn send(edge: &mut impl Edge, number: u8) {
         let mut transmit = Some(Transmit { len: 60, segments: None });
-        edge.transmit(1, &mut |buffer| {
+        edge.transmit_each(1, |buffer| {
             buffer[..60].fill(number);
             buffer[..14].copy_from_slice(&[0xff; 14]);
             buffer[12..14].copy_from_slice(&[0x88, 0xb5]);

@@ -10,7 +10,7 @@ use netadapter_glue::af_packet::AfPacket;
 use netadapter_glue::memory::{MemoryConfig, pair};
 use netadapter_glue::pcap::Capture;
 use netadapter_glue::tap::Tap;
-use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
+use netadapter_glue::{Edge, EdgeError, Received, Slot, fill_one, forward_edge};
 use tests::kit::Net;
 
 use crate::lab::{judge, scratch, skip};
@@ -69,27 +69,27 @@ impl Edge for Switch {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let Self { edge, seen } = self;
-        edge.receive(budget, &mut |received| {
+        edge.receive_each(budget, |received| {
             match look(received.frame) {
                 Some((0x81, _)) => count(&seen.cnps),
                 Some((_, 3)) => count(&seen.marked),
                 _ => {}
             }
-            sink(received);
+            sink(&[received]);
         })
     }
 
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let Self { edge, seen } = self;
-        edge.transmit(budget, &mut |buffer| {
-            let transmit = fill(buffer)?;
+        edge.transmit_each(budget, |buffer| {
+            let transmit = fill_one(fill, buffer)?;
             match look(&buffer[..transmit.len]) {
                 Some((0..0x20, 2)) => {
                     count(&seen.capable);

@@ -13,7 +13,7 @@ use driver::{Provider, ProviderConfig};
 use ndk_consumer::{Adapter, Buffer, Connector, Opener, Qp, QpConfig, ReadLimits, Remote};
 use netadapter_glue::fault::{FaultInjector, Faults};
 use netadapter_glue::qemu::QemuDgram;
-use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
+use netadapter_glue::{Edge, EdgeError, Received, Slot, fill_one, forward_edge};
 use tests::kit::PATIENCE;
 
 use crate::lab::{Job, Lab, Side, judge, within};
@@ -156,12 +156,12 @@ impl<E: Edge> Edge for Cable<E> {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let out = self.out.load(Ordering::Relaxed);
-        self.edge.receive(budget, &mut |received| {
+        self.edge.receive(budget, &mut |units| {
             if !out {
-                sink(received);
+                sink(units);
             }
         })
     }
@@ -169,13 +169,13 @@ impl<E: Edge> Edge for Cable<E> {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         if !self.out.load(Ordering::Relaxed) {
             return self.edge.transmit(budget, fill);
         }
         let mut lost = vec![0; self.edge.link().max_unit_len];
-        let units = (0..budget).take_while(|_| fill(&mut lost).is_some()).count();
+        let units = (0..budget).take_while(|_| fill_one(fill, &mut lost).is_some()).count();
         Ok(units)
     }
 }

@@ -460,10 +460,10 @@ list! {
         "self.reads.accept(psn, 1, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, 1, reth, target, self.msn); }",
         "each READ that was accepted has a response";
     SingleIcrcIsNotChecked "wire/single.rs":
-        "if !fits || known.seed.icrc(covered) != *icrc {" => "if !fits {",
+        "if !usual || known.seed.icrc(covered) != *icrc {" => "if !usual {",
         "a packet with a wrong ICRC is dropped";
-    SingleTakesAnyPartition "wire/single.rs":
-        "pkey | 0x8000 == Bth::DEFAULT_PKEY" => "pkey | 0x8000 >= 0x8000",
+    FlowTakesAnyPartition "wire/flow.rs":
+        "if !self.kind.matches(frame, &self.words) {" => "let mut any = [0; 100]; let len = frame.len().min(100); any[..len].copy_from_slice(&frame[..len]); if let Some(pkey) = any.get_mut(self.kind.bth() + 2..self.kind.bth() + 4) { pkey.copy_from_slice(&[0x7f, 0xff]) } if !self.kind.matches(&any[..len], &self.words) {",
         "any other partition is dropped";
     SinglePadIsDelivered "wire/single.rs":
         "body.get(..body.len().checked_sub(pad_count)?)?" => "body.get(..body.len().checked_sub(pad_count)?.max(body.len()))?",
@@ -492,9 +492,15 @@ list! {
     ProbeMissesAShortResponse "qp/mod.rs":
         "let taken = !self.probe.waits()" => "let taken = true",
         "any response answers a probe";
-    StreamKeepsAnOldHop "device/transmit.rs":
-        "let headers = template.as_ref().filter(|known| known.hops == self.paths.changes())?;" => "let headers = template.as_ref()?;",
+    RunKeepsAnOldHop "device/transmit.rs":
+        "known.hops == hops && known.traffic_class == traffic_class" => "known.traffic_class == traffic_class",
         "packets follow the path";
+    RunIsCountedAsOnePacket "device/receive.rs":
+        "(packets, bytes) = (packets + 1, bytes + known.wire_len() as u64);" => "(packets, bytes) = (1, known.wire_len() as u64);",
+        "each packet is counted";
+    RunIgnoresTheTurn "wire/run.rs":
+        "self.limit.bytes = self.limit.bytes.saturating_sub(unit.len);" => "",
+        "queue pairs take turns";
     HopsChangeUnnoticed "path.rs":
         "self.changes = self.changes.wrapping_add(1);" => "",
         "packets follow the path";

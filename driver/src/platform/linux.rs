@@ -285,7 +285,7 @@ fn to_timespec(duration: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netadapter_glue::{EdgeError, Link, Received, Transmit};
+    use netadapter_glue::{EdgeError, Link, Received, Slot};
 
     /// A QEMU that has gone: its descriptor is readable for ever and yields nothing.
     struct Gone;
@@ -298,7 +298,7 @@ mod tests {
         fn receive(
             &mut self,
             _: usize,
-            _: &mut dyn FnMut(Received<'_>),
+            _: &mut dyn FnMut(&[Received<'_>]),
         ) -> Result<usize, EdgeError> {
             Err(EdgeError::Closed)
         }
@@ -306,7 +306,7 @@ mod tests {
         fn transmit(
             &mut self,
             _: usize,
-            _: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+            _: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
         ) -> Result<usize, EdgeError> {
             Err(EdgeError::Closed)
         }

@@ -135,7 +135,7 @@ impl Stepped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netadapter_glue::{EdgeError, Link, Received, Transmit};
+    use netadapter_glue::{EdgeError, Link, Received, Slot};
     use rocev2::qp::DcqcnConfig;
 
     /// A link with the speed of the test, in bits per second; 0 where it is unknown.
@@ -153,7 +153,7 @@ mod tests {
         fn receive(
             &mut self,
             _: usize,
-            _: &mut dyn FnMut(Received<'_>),
+            _: &mut dyn FnMut(&[Received<'_>]),
         ) -> Result<usize, EdgeError> {
             Ok(0)
         }
@@ -161,7 +161,7 @@ mod tests {
         fn transmit(
             &mut self,
             _: usize,
-            _: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+            _: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
         ) -> Result<usize, EdgeError> {
             Ok(0)
         }

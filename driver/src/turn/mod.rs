@@ -25,7 +25,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
-use netadapter_glue::{Edge, Received};
+use netadapter_glue::Edge;
 use rocev2::env::{Duration, Instant};
 use rocev2::qp::MAX_READS;
 use rocev2::{Device, DeviceConfig};
@@ -126,7 +126,7 @@ impl PollCore {
     pub fn poll(&mut self, now: Instant) -> Turn {
         self.state.cx.now = now;
         self.follow_speed(now);
-        let mut busy = self.receive_burst(now);
+        let mut busy = self.receive_burst();
         self.state.handle_timeouts();
         busy |= self.state.drain_control();
         busy |= self.state.drain_doorbells();
@@ -161,19 +161,15 @@ impl PollCore {
         self.state.cx.device.config().dcqcn.map(|dcqcn| dcqcn.line_rate)
     }
 
-    fn receive_burst(&mut self, now: Instant) -> bool {
+    fn receive_burst(&mut self) -> bool {
         let Self { edge, state, .. } = self;
         let has_room = state.cx.shard.platform.has_room();
         state.cx.device.admit_messages(has_room);
-        let received = edge.receive(IO_BUDGET, &mut |unit: Received<'_>| {
-            // A receive that was posted before this frame arrived must be seen with it: some
-            // peers allow no "receiver not ready" at all.
+        let received = edge.receive(IO_BUDGET, &mut |units| {
+            // A receive that was posted before a frame arrived must be seen with it: some peers
+            // allow no "receiver not ready" at all.
             state.drain_doorbells();
-            let Cx { device, bytes, paths, .. } = &mut state.cx;
-            if !paths.neighbours.handle_frame(now.as_nanos(), unit.frame) {
-                let segment_len = unit.segments.map(|segments| segments.segment_len);
-                device.handle_frame(now, unit.frame, segment_len, bytes);
-            }
+            state.receive(units);
         });
         // An edge that fails is a link that is down: the peer's silence shows in the timers.
         self.edge_failed = received.is_err();
@@ -182,7 +178,7 @@ impl PollCore {
 
     fn transmit_burst(&mut self) -> bool {
         let Self { edge, state, .. } = self;
-        let sent = edge.transmit(IO_BUDGET, &mut |buf| state.fill(buf));
+        let sent = edge.transmit(IO_BUDGET, &mut |slots| state.fill(slots));
         let came_back = state.loopback.restart();
         state.cx.shard.counters.set_edge(edge.drops());
         came_back || sent.is_ok_and(|units| units > 0)

@@ -11,6 +11,7 @@ use crate::platform::Trace;
 use crate::qp::core::Ended;
 use crate::status::reason;
 use crate::upcall::Upcall;
+use netadapter_glue::Received;
 use rocev2::Event;
 use rocev2::cm::CmEvent;
 use rocev2::env::Instant;
@@ -32,6 +33,17 @@ impl State {
     pub(super) fn new(cx: Cx, max_segments: usize) -> Self {
         let (objects, loopback) = (Objects::default(), Loopback::default());
         Self { cx, objects, max_segments, loopback }
+    }
+
+    /// Takes what the edge received.
+    pub(super) fn receive(&mut self, units: &[Received<'_>]) {
+        let Cx { now, device, bytes, paths, .. } = &mut self.cx;
+        let rest = units.iter().filter(|unit| {
+            // The transport's, and not about addresses.
+            !paths.neighbours.handle_frame(now.as_nanos(), unit.frame)
+        });
+        let frames = rest.map(|unit| (unit.frame, unit.segments.map(|of| of.segment_len)));
+        device.handle_frames(*now, frames, bytes);
     }
 
     pub(super) fn handle_timeouts(&mut self) {

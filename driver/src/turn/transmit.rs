@@ -3,10 +3,11 @@
 
 use super::state::State;
 use crate::cx::Cx;
-use netadapter_glue::{Segments, Transmit};
-use rocev2::wire::Unit;
+use netadapter_glue::{Segments, Slot, Transmit};
+use rocev2::wire::{Frames, Unit};
 
-/// Units that come back in one turn: both ends of a loopback can keep each other busy for ever.
+/// Units that come back in one turn, but for the rest of a run: both ends of a loopback can keep each other busy for
+/// ever.
 const LOOPBACK_BUDGET: usize = 64;
 
 /// The packets that came back in this turn.
@@ -27,33 +28,74 @@ impl Loopback {
 }
 
 impl State {
-    /// Writes the next unit for the edge into `buf`.
-    pub(super) fn fill(&mut self, buf: &mut [u8]) -> Option<Transmit> {
-        if let Some(len) = self.cx.paths.neighbours.poll_transmit(buf) {
-            return Some(Transmit { len, segments: None });
+    /// Writes units for the edge into `slots`. Returns their number.
+    pub(super) fn fill(&mut self, slots: &mut [Slot<'_>]) -> usize {
+        let mut lent = Lent { slots, filled: 0 };
+        while let Some(buffer) = lent.buffer()
+            && let Some(len) = self.cx.paths.neighbours.poll_transmit(buffer)
+        {
+            lent.keep_unit(Transmit { len, segments: None });
         }
-        self.fill_from_device(buf)
+        self.fill_from_device(&mut lent);
+        lent.filled
     }
 
-    /// Writes the device's next unit for the edge into `buf`. Units to own addresses come back into the
-    /// device on the way. With the budget spent no unit leaves before the next turn, as its destination is
-    /// unknown until it is made.
-    fn fill_from_device(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+    /// Units of the device. Those to own addresses come back into the device on the way. With the budget spent no unit
+    /// leaves before the next turn, as its destination is unknown until it is made.
+    fn fill_from_device(&mut self, lent: &mut Lent<'_, '_>) {
         while !self.loopback.is_full() {
+            let begin = lent.filled;
             let Cx { now, device, bytes, paths, .. } = &mut self.cx;
-            let unit = device.poll_transmit(*now, buf, self.max_segments, bytes)?;
-            let frame = buf.get(..unit.len)?;
-            if frame.first_chunk() != Some(&paths.mac) {
-                return Some(transmit(&unit));
+            if !device.poll_transmit_run(*now, lent, self.max_segments, bytes) {
+                return;
             }
-            self.loopback.units += 1;
-            // As with a frame from the edge: a receive that was posted before must be seen with it.
-            self.drain_doorbells();
-            let segment_len = (unit.segments > 1).then_some(unit.segment_len);
-            let Cx { now, device, bytes, .. } = &mut self.cx;
-            device.handle_frame(*now, frame, segment_len, bytes);
+            // All of a run go to one destination.
+            let run = &lent.slots[begin..lent.filled];
+            if run[0].bytes().first_chunk() == Some(&paths.mac) {
+                self.loopback.units += run.len();
+                self.loop_back(run);
+                lent.filled = begin;
+            }
         }
-        None
+    }
+
+    fn loop_back(&mut self, run: &[Slot<'_>]) {
+        // As with frames from the edge: a receive that was posted before must be seen with them.
+        self.drain_doorbells();
+        let Cx { now, device, bytes, .. } = &mut self.cx;
+        let frame = |slot| -> (&[u8], _) {
+            let slot: &Slot<'_> = slot;
+            (slot.bytes(), slot.unit.segments.map(|segments| segments.segment_len))
+        };
+        device.handle_frames(*now, run.iter().map(frame), bytes);
+    }
+}
+
+/// The buffers of the edge, the first of which are filled.
+struct Lent<'a, 'b> {
+    slots: &'a mut [Slot<'b>],
+    filled: usize,
+}
+
+impl Lent<'_, '_> {
+    #[inline]
+    fn keep_unit(&mut self, unit: Transmit) {
+        if let Some(slot) = self.slots.get_mut(self.filled) {
+            *slot.unit = unit;
+            self.filled += 1;
+        }
+    }
+}
+
+impl Frames for Lent<'_, '_> {
+    #[inline]
+    fn buffer(&mut self) -> Option<&mut [u8]> {
+        self.slots.get_mut(self.filled).map(|slot| &mut *slot.buffer)
+    }
+
+    #[inline]
+    fn keep(&mut self, unit: &Unit) {
+        self.keep_unit(transmit(unit));
     }
 }
 

@@ -155,7 +155,7 @@ fn edge(depth: usize) -> (NdisEdge, Arc<Port>, Fake) {
 
 fn receive_all(edge: &mut NdisEdge) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    edge.receive(64, &mut |unit| frames.push(unit.frame.to_vec())).unwrap();
+    edge.receive_each(64, |unit| frames.push(unit.frame.to_vec())).unwrap();
     frames
 }
 
@@ -220,7 +220,7 @@ fn a_tag_in_a_sent_frame_travels_beside_it() {
         buffer[..16].copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x81, 0, 0x60, 5]);
         Some(Transmit { len: 16, segments: None })
     };
-    assert_eq!(edge.transmit(1, &mut { frame }).unwrap(), 1);
+    assert_eq!(edge.transmit_each(1, frame).unwrap(), 1);
     let (bytes, info, _) = fake.0.lock().unwrap().sent[0].clone();
     assert_eq!(bytes, (0..12).collect::<Vec<u8>>());
     assert_eq!(Tag::from_info(info), Some(Tag::from_tci(0x6005)));
@@ -233,7 +233,7 @@ fn a_tag_in_a_sent_frame_travels_beside_it() {
 fn nothing_beside_a_frame_is_sent_again() {
     let (mut edge, port, fake) = edge(1);
     let mut fill = |_: &mut [u8]| Some(Transmit { len: 60, segments: None });
-    assert_eq!(edge.transmit(1, &mut fill).unwrap(), 1);
+    assert_eq!(edge.transmit_each(1, &mut fill).unwrap(), 1);
     let list = || {
         let address = fake.0.lock().unwrap().sent[0].2;
         // SAFETY: the edge's list, which the test has for now.
@@ -243,7 +243,7 @@ fn nothing_beside_a_frame_is_sent_again() {
     left.NetBufferListInfo.fill(core::ptr::without_provenance_mut(0x55));
     (left.NblFlags, left.Status) = (1, -1);
     complete(&port, &fake);
-    assert_eq!(edge.transmit(1, &mut fill).unwrap(), 1);
+    assert_eq!(edge.transmit_each(1, &mut fill).unwrap(), 1);
     let sent = list();
     assert!(sent.NetBufferListInfo.iter().all(|info| info.is_null()));
     assert_eq!((sent.NblFlags, sent.Status), (0, 0));
@@ -257,10 +257,10 @@ fn buffers_that_are_out_are_not_filled_again() {
         buffer.fill(1);
         Some(Transmit { len: 60, segments: None })
     };
-    assert_eq!(edge.transmit(8, &mut fill).unwrap(), 2);
-    assert_eq!((edge.transmit(8, &mut fill).unwrap(), edge.backlog()), (0, 2));
+    assert_eq!(edge.transmit_each(8, &mut fill).unwrap(), 2);
+    assert_eq!((edge.transmit_each(8, &mut fill).unwrap(), edge.backlog()), (0, 2));
     complete(&port, &fake);
-    assert_eq!((edge.transmit(8, &mut fill).unwrap(), edge.backlog()), (2, 2));
+    assert_eq!((edge.transmit_each(8, &mut fill).unwrap(), edge.backlog()), (2, 2));
     complete(&port, &fake);
     drop(edge);
     assert_eq!(fake.0.lock().unwrap().freed, 2);
@@ -318,7 +318,7 @@ fn a_sleeper_is_woken_by_a_frame_and_a_starved_one_by_a_buffer() {
     assert_eq!(wakes(), 2);
     receive_all(&mut edge);
     let mut fill = |_: &mut [u8]| Some(Transmit { len: 60, segments: None });
-    edge.transmit(2, &mut fill).unwrap();
+    edge.transmit_each(2, &mut fill).unwrap();
     edge.announce_sleep(true);
     complete(&port, &fake);
     assert_eq!(wakes(), 3);

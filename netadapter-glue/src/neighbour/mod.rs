@@ -433,7 +433,7 @@ mod tests {
         while moved > 0 {
             moved = 0;
             for (host, edge) in hosts.iter_mut().zip(&mut *edges) {
-                edge.transmit(64, &mut |buffer| {
+                edge.transmit_each(64, |buffer| {
                     let len = host.poll_transmit(buffer)?;
                     Some(Transmit { len, segments: None })
                 })
@@ -441,7 +441,7 @@ mod tests {
             }
             for (host, edge) in hosts.iter_mut().zip(&mut *edges) {
                 moved += edge
-                    .receive(64, &mut |received| {
+                    .receive_each(64, |received| {
                         let packet = SlicedPacket::from_ethernet(received.frame).unwrap();
                         if let Some(TransportSlice::Icmpv6(icmp)) = &packet.transport {
                             let Some(NetSlice::Ipv6(ip)) = &packet.net else { panic!() };

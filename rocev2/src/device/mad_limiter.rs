@@ -65,9 +65,14 @@ impl MadLimiter {
         self.units = 0;
     }
 
-    /// Notes that a unit of a queue pair was sent.
-    pub(super) const fn qp_sent(&mut self) {
-        self.units = self.units.saturating_add(1);
+    /// Units of queue pairs that may leave before it.
+    pub(super) const fn units_before(&self) -> usize {
+        UNITS_BETWEEN.saturating_sub(self.units) as usize
+    }
+
+    /// Notes that units of a queue pair were sent.
+    pub(super) const fn qp_sent(&mut self, units: usize) {
+        self.units = self.units.saturating_add(units as u32);
     }
 }
 
@@ -110,7 +115,7 @@ mod tests {
         let mut sent = std::vec::Vec::new();
         for _ in 0..20 {
             sent.push(limiter.sends_first());
-            if limiter.sends_first() { limiter.sent() } else { limiter.qp_sent() }
+            if limiter.sends_first() { limiter.sent() } else { limiter.qp_sent(1) }
         }
         let messages = [0, 9, 18];
         assert!(

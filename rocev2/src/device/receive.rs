@@ -10,6 +10,9 @@ use crate::wire;
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{Bth, Deth, DropReason, Ext, Flow, Opcode, Packet, Single};
 
+/// A received unit: its bytes, and the length of its segments if it is more than one frame.
+type Frame<'f> = (&'f [u8], Option<usize>);
+
 impl Device {
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
     pub fn handle_frame<M: Memory>(
@@ -19,9 +22,73 @@ impl Device {
         segment_len: Option<usize>,
         memory: &mut M,
     ) {
-        if segment_len.is_some() || self.handle_known(now, frame, memory).is_none() {
-            self.handle_unit(now, frame, segment_len, memory);
+        self.handle_frames(now, core::iter::once((frame, segment_len)), memory);
+    }
+
+    /// Handles received units, oldest first; each as [`Self::handle_frame`] does.
+    pub fn handle_frames<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        frames: impl IntoIterator<Item = (&'f [u8], Option<usize>)>,
+        memory: &mut M,
+    ) {
+        let mut frames = frames.into_iter();
+        let mut next = frames.next();
+        while let Some(first) = next {
+            let handled;
+            (handled, next) = self.handle_singles(now, first, &mut frames, memory);
+            // After a run, the next frame may begin another.
+            if handled == 0
+                && let Some((frame, segment_len)) = next
+            {
+                if segment_len.is_some() || self.handle_known(now, frame, memory).is_none() {
+                    self.handle_unit(now, frame, segment_len, memory);
+                }
+                next = frames.next();
+            }
         }
+    }
+
+    /// The short way, for `first` and the frames behind it, up to one of another queue pair or one that has to go
+    /// another way. Returns the number of packets that it took, and that frame.
+    fn handle_singles<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        first: Frame<'f>,
+        frames: &mut impl Iterator<Item = Frame<'f>>,
+        memory: &mut M,
+    ) -> (u64, Option<Frame<'f>>) {
+        let (mut packets, mut bytes, mut next) = (0, 0, Some(first));
+        let Some(qpn) = wire::destination_of(first.0) else { return (0, next) };
+        let slot = self.slot_index(qpn);
+        let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, next) };
+        let QpSlot { qp, flow: Some(flow), .. } = entry else { return (0, next) };
+        let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
+        let srq_id = qp.srq();
+        let mut srq = srq_id.and_then(|id| srqs.get_mut(id));
+        let mut shared = Shared { mrs, memory, reorder_pool, out };
+        while let Some((frame, None)) = next
+            && let Some(known) = flow.check(frame)
+            && let Some(single) = Single::of(&known)
+            && let traffic_class = known.traffic_class()
+            && qp.handle_single(now, traffic_class, &single, srq.as_deref_mut(), &mut shared)
+        {
+            (packets, bytes) = (packets + 1, bytes + known.wire_len() as u64);
+            next = frames.next();
+        }
+        if packets > 0 {
+            let source = Source::of(flow.encap());
+            for counters in [qp.counters(), &self.counters] {
+                counters.add(Counter::RcvdPkts, packets);
+                counters.add(Counter::RcvdBytes, bytes);
+            }
+            if let Some(id) = srq_id {
+                srqs.list(id);
+            }
+            self.accepted(now, slot, source);
+            self.touch(slot);
+        }
+        (packets, next)
     }
 
     /// Handles a frame like the last one that its QP accepted by the general way; see [`Flow`]. `None` where it has
@@ -34,27 +101,8 @@ impl Device {
     ) -> Option<()> {
         let qpn = wire::destination_of(frame)?;
         let slot = self.slot_index(qpn);
-        let entry = find(&mut self.qps, slot, qpn)?;
-        let QpSlot { qp, flow, .. } = entry;
-        let known = flow.as_ref()?.check(frame)?;
-        if let Some(single) = Single::of(&known) {
-            let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
-            let srq_id = qp.srq();
-            let srq = srq_id.and_then(|id| srqs.get_mut(id));
-            let mut shared = Shared { mrs, memory, reorder_pool, out };
-            if qp.handle_single(now, known.traffic_class(), &single, srq, &mut shared) {
-                let (source, len) = (Source::of(known.encap()), known.wire_len());
-                count_received(qp.counters(), len, Ok(()));
-                count_received(&self.counters, len, Ok(()));
-                if let Some(id) = srq_id {
-                    srqs.list(id);
-                }
-                self.accepted(now, slot, source);
-                self.touch(slot);
-                return Some(());
-            }
-        }
-        let packet = known.packet()?;
+        let QpSlot { flow, .. } = find(&mut self.qps, slot, qpn)?;
+        let packet = flow.as_ref()?.check(frame)?.packet()?;
         let handled = self.handle_rc(now, &packet, memory);
         count_received(&self.counters, packet.wire_len(), handled);
         Some(())

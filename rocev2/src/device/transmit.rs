@@ -1,5 +1,6 @@
 //! The way out: the next unit, of connection management or of the queue pair whose turn it is.
 
+use super::turns::Sender;
 use super::{Device, QpSlot};
 use crate::cm;
 use crate::counters::Counter;
@@ -8,7 +9,9 @@ use crate::ids::Qpn;
 use crate::path::{Path, PathIndex, Paths};
 use crate::qp::{Qp, Shared};
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Bth, Deth, Ext, Opcode, Template, Unit, UnitWriter};
+use crate::wire::{
+    Bth, Deth, Ext, Frames, OneFrame, Opcode, RunLimit, Template, Unit, UnitRun, UnitWriter,
+};
 
 /// The headers of a QP's packets down to UDP, with what may change in them.
 pub(super) struct Headers {
@@ -28,45 +31,56 @@ impl Device {
         max_packets: usize,
         memory: &mut M,
     ) -> Option<Unit> {
-        if self.cm.has_message()
-            && self.mad_limiter.sends_first()
-            && let Some(unit) = self.transmit_cm(buf)
-        {
-            return Some(unit);
-        }
-        let unit = self.transmit_qp(now, buf, max_packets, memory);
-        if unit.is_some() {
-            self.mad_limiter.qp_sent();
-            return unit;
-        }
-        if self.cm.has_message() { self.transmit_cm(buf) } else { None }
+        let mut frame = OneFrame::new(buf);
+        self.poll_transmit_run(now, &mut frame, max_packets, memory);
+        frame.unit
     }
 
+    /// The same, over as many of `frames` as one queue pair fills in its turn; they all go to one destination. Returns
+    /// false where there was nothing to send, or no buffer.
+    pub fn poll_transmit_run<M: Memory>(
+        &mut self,
+        now: Instant,
+        frames: &mut impl Frames,
+        max_packets: usize,
+        memory: &mut M,
+    ) -> bool {
+        let message = self.cm.has_message();
+        if message && self.mad_limiter.sends_first() && self.transmit_cm(frames) {
+            return true;
+        }
+        let units = if message { self.mad_limiter.units_before() } else { usize::MAX };
+        let limit = RunLimit { units: units.max(1), bytes: usize::MAX, packets: max_packets };
+        let sent = self.transmit_qp(now, frames, limit, memory);
+        self.mad_limiter.qp_sent(sent);
+        sent > 0 || message && self.transmit_cm(frames)
+    }
+
+    /// Returns the number of units.
     fn transmit_qp<M: Memory>(
         &mut self,
         now: Instant,
-        buf: &mut [u8],
-        max_packets: usize,
+        frames: &mut impl Frames,
+        limit: RunLimit,
         memory: &mut M,
-    ) -> Option<Unit> {
+    ) -> usize {
         self.settle();
-        if let Some(unit) = self.transmit_singles(now, buf, max_packets, memory) {
-            return Some(unit);
-        }
-        // Each queue pair has one turn: a packet that does not fit `buf` leaves its queue pair ready.
+        // Each queue pair has one turn: a packet that does not fit its buffer leaves its queue pair ready.
         for _ in 0..=self.ready.len() {
-            let mut sender = self.next_sender()?;
-            let slot = sender.slot;
+            let Some(Sender { slot, units, bytes }) = self.next_sender() else { break };
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             let QpSlot { qp, template, path: Some(path), .. } = entry else { continue };
             let Some(template) = headers_of(template, qp, &self.paths, *path) else { continue };
-            let mut unit = UnitWriter::new(buf, template, self.ip_id);
+            let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
+            let mut run = UnitRun::new(frames, template, self.ip_id, limit);
             let Self { mrs, reorder_pool, completions: out, .. } = self;
-            let mut shared = Shared { mrs, memory, reorder_pool, out };
-            let written = qp.fill(now, &mut unit, max_packets, &mut shared);
-            let unit = unit.finish();
-            let completed = qp.has_completions();
-            if written > 0 && sender.goes_on(&unit) && qp.ready() {
+            qp.fill(now, &mut run, &mut Shared { mrs, memory, reorder_pool, out });
+            let (written, left);
+            (self.ip_id, left) = run.finish();
+            written = limit.units - left.units;
+            let sender = Sender { slot, units: units - written, bytes: left.bytes };
+            if written > 0 && sender.goes_on() && qp.ready() {
+                let completed = qp.has_completions();
                 self.sender = Some(sender);
                 if completed {
                     self.touch(slot);
@@ -75,43 +89,20 @@ impl Device {
                 self.end_turn(slot);
             }
             if written > 0 {
-                self.ip_id = self.ip_id.wrapping_add(written as u16);
-                return Some(unit);
+                return written;
             }
         }
-        None
+        0
     }
 
-    /// The short way of [`Self::transmit_qp`]: the queue pair whose turn it is goes on with new requests.
-    #[inline]
-    pub(super) fn transmit_singles<M: Memory>(
-        &mut self,
-        now: Instant,
-        buf: &mut [u8],
-        max_packets: usize,
-        memory: &mut M,
-    ) -> Option<Unit> {
-        let Self { sender, mrs, reorder_pool, completions: out, .. } = self;
-        let sender = sender.as_mut()?;
-        let QpSlot { qp, template, .. } = self.qps[sender.slot].as_deref_mut()?;
-        let headers = template.as_ref().filter(|known| known.hops == self.paths.changes())?;
-        let mut unit = UnitWriter::new(buf, &headers.template, self.ip_id);
-        let mut shared = Shared { mrs, memory, reorder_pool, out };
-        let written = qp.fill_stream(now, &mut unit, max_packets, &mut shared);
-        if written == 0 {
-            return None;
-        }
-        self.ip_id = self.ip_id.wrapping_add(written as u16);
-        let unit = unit.finish();
-        if !sender.goes_on(&unit) || !qp.streams() {
-            let slot = sender.slot;
-            self.sender = None;
-            self.end_turn(slot);
-        }
-        Some(unit)
+    fn transmit_cm(&mut self, frames: &mut impl Frames) -> bool {
+        let Some(buf) = frames.buffer() else { return false };
+        let Some(unit) = self.write_cm(buf) else { return false };
+        frames.keep(&unit);
+        true
     }
 
-    fn transmit_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
+    fn write_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
         let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
         // Where the path is not in use, this is a reply to an unknown peer, and goes back to where the
         // message came from.

@@ -1,7 +1,6 @@
 //! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
 
 use super::{Device, Event};
-use crate::wire::Unit;
 
 /// A turn to send.
 pub(super) struct Sender {
@@ -11,10 +10,8 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Whether the turn goes on after this unit.
-    pub(super) fn goes_on(&mut self, unit: &Unit) -> bool {
-        self.units = self.units.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(unit.len);
+    /// Whether anything is left of the turn.
+    pub(super) const fn goes_on(&self) -> bool {
         self.units > 0 && self.bytes > 0
     }
 }

@@ -37,7 +37,8 @@ use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{
-    DropReason, Encap, Ext, Hop, Opcode, Packet, Pmtu, Single, SingleOp, UnitWriter,
+    DropReason, Encap, Ext, Frames, Hop, Opcode, Packet, Pmtu, Single, SingleOp, UnitRun,
+    UnitWriter,
 };
 use alloc::sync::Arc;
 use cc::congestion::Congestion;
@@ -552,103 +553,97 @@ impl Qp {
         self.congestion.rate_mut().current(now)
     }
 
-    /// Writes packets of one direction into `unit`. Returns the number of packets.
-    pub(crate) fn fill<M: Memory>(
+    /// Writes packets of one direction into units of `run`: into several where all of them go the short way.
+    pub(crate) fn fill<M: Memory, F: Frames>(
+        &mut self,
+        now: Instant,
+        run: &mut UnitRun<'_, F>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        self.fill_stream(now, run, shared);
+        if run.packets() == 0 && run.push(|unit, max| self.fill_unit(now, unit, max, shared)) {
+            self.count_sent(run);
+        }
+    }
+
+    /// The general way of [`Self::fill`]. Returns the number of packets.
+    fn fill_unit<M: Memory>(
         &mut self,
         now: Instant,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
         shared: &mut Shared<'_, M>,
     ) -> usize {
-        let singles = self.fill_stream(now, unit, max_packets, shared);
-        if singles > 0 {
-            return singles;
-        }
-        let written = if self.congestion.owes_cnp() {
+        if self.congestion.owes_cnp() {
             self.fill_cnp(unit)
         } else if self.probes() {
             self.fill_probe(now, unit)
         } else {
             self.fill_either(now, unit, max_packets, shared)
-        };
-        if written > 0 {
-            self.count_sent(written, unit);
         }
-        written
     }
 
-    fn count_sent(&self, packets: usize, unit: &UnitWriter<'_>) {
-        self.tally.add(Counter::SentPkts, packets as u64);
-        self.tally.add(Counter::SentBytes, unit.wire_len() as u64);
+    fn count_sent<F: Frames>(&self, run: &UnitRun<'_, F>) {
+        self.tally.add(Counter::SentPkts, run.packets() as u64);
+        self.tally.add(Counter::SentBytes, run.wire_len() as u64);
     }
 
-    /// Whether the next packets may go the short way.
-    pub(crate) fn streams(&self) -> bool {
-        self.stream != Stream::None
-    }
-
-    /// The short way of [`Self::fill`], where only new requests, or only responses to READs, are to be sent. Returns the
-    /// number of packets; 0 where it has to go the general way.
+    /// The short way of [`Self::fill`], where only new requests, or only responses to READs, are to be sent. Nothing is
+    /// written where they have to go the general way.
     #[inline]
-    pub(crate) fn fill_stream<M: Memory>(
+    fn fill_stream<M: Memory, F: Frames>(
         &mut self,
         now: Instant,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
+        run: &mut UnitRun<'_, F>,
         shared: &mut Shared<'_, M>,
-    ) -> usize {
-        let written = match self.stream {
-            Stream::None => return 0,
-            Stream::Requests => self.stream_requests(now, unit, max_packets, shared),
-            Stream::Responses => self.stream_responses(unit, max_packets, shared),
-        };
-        if written > 0 {
-            self.congestion.rate_mut().sent(now, unit.wire_len());
-            self.count_sent(written, unit);
+    ) {
+        match self.stream {
+            Stream::None => return,
+            Stream::Requests => self.stream_requests(now, run, shared),
+            Stream::Responses => self.stream_responses(run, shared),
+        }
+        if run.packets() > 0 {
+            self.congestion.rate_mut().sent(now, run.wire_len());
+            self.count_sent(run);
         } else {
             self.stream = Stream::None;
         }
-        written
     }
 
-    fn stream_requests<M: Memory>(
+    fn stream_requests<M: Memory, F: Frames>(
         &mut self,
         now: Instant,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
+        run: &mut UnitRun<'_, F>,
         shared: &mut Shared<'_, M>,
-    ) -> usize {
-        let Some(peer) = self.peer.as_ref() else { return 0 };
+    ) {
+        let Some(peer) = self.peer.as_ref() else { return };
         let Shared { mrs, memory, out, .. } = shared;
         let (pd, qpn, sq, tally, memory) =
             (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
         let (spent_by, paced) = (now, false);
         let mut cx =
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        let written = self.requester.fill_singles(&mut cx, unit, max_packets);
-        if written > 0 {
+        self.requester.fill_singles(&mut cx, run);
+        if run.packets() > 0 {
             self.completer.sent(now, true, &self.sq);
             if !self.sq.has_more() {
                 (self.requests_idle, self.stream) = (true, Stream::None);
             }
         }
-        written
     }
 
-    fn stream_responses<M: Memory>(
+    fn stream_responses<M: Memory, F: Frames>(
         &mut self,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
+        run: &mut UnitRun<'_, F>,
         shared: &mut Shared<'_, M>,
-    ) -> usize {
-        let Some(peer) = self.peer.as_ref() else { return 0 };
+    ) {
+        let Some(peer) = self.peer.as_ref() else { return };
         let Shared { mrs, memory, .. } = shared;
         let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-        let written = self.responder.fill_singles(peer, &keys, *memory, unit, max_packets);
+        while run.push(|unit, max| self.responder.fill_singles(peer, &keys, *memory, unit, max)) {}
         if !self.responder.owes_read_responses() {
             self.stream = Stream::None;
         }
-        written
     }
 
     fn fill_either<M: Memory>(

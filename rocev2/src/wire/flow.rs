@@ -61,11 +61,6 @@ impl<'f, 'a> Known<'f, 'a> {
         self.own.traffic_class
     }
 
-    /// Layers 2 to 4 of a packet of the flow; each has some fields of its own.
-    pub(crate) const fn encap(&self) -> &'f Encap {
-        &self.flow.encap
-    }
-
     /// Bytes from the Ethernet header to the ICRC.
     pub(crate) const fn wire_len(&self) -> usize {
         self.flow.kind.bth() + self.bytes.len()
@@ -80,7 +75,7 @@ impl<'f, 'a> Known<'f, 'a> {
 }
 
 impl Kind {
-    const WORDS_MAX: usize = 8;
+    const WORDS_MAX: usize = 10;
 
     /// Where the IP header begins.
     const fn l3(self) -> usize {
@@ -129,16 +124,21 @@ impl Kind {
     }
 }
 
-const V4: [u64; 6] = mask(Kind::V4);
-const V4_TAGGED: [u64; 6] = mask(Kind::V4Tagged);
-const V6: [u64; 8] = mask(Kind::V6);
+const V4: [u64; 7] = mask(Kind::V4);
+const V4_TAGGED: [u64; 8] = mask(Kind::V4Tagged);
+const V6: [u64; 10] = mask(Kind::V6);
 
 /// The bits of the headers of `kind` that equal packets have in common.
 const fn mask<const WORDS: usize>(kind: Kind) -> [u64; WORDS] {
     let mut masks = [0; WORDS];
     let mut at = 0;
-    while at < kind.bth() {
+    while at < kind.bth() + Bth::LEN {
         let byte = match (kind.is_v4(), at.wrapping_sub(kind.l3())) {
+            // The BTH: header version; partition key, but for its membership bit; QPN.
+            _ if at == kind.bth() + 1 => 0x0f,
+            _ if at == kind.bth() + 2 => 0x7f,
+            _ if matches!(at.wrapping_sub(kind.bth()), 3 | 5..8) => 0xff,
+            _ if at >= kind.bth() => 0,
             // Type of service; length and identification; TTL; checksum.
             (true, 1 | 2..6 | 8 | 10..12) => 0,
             // UDP length.
@@ -184,6 +184,11 @@ pub(crate) fn destination_of(frame: &[u8]) -> Option<Qpn> {
 }
 
 impl Flow {
+    /// Layers 2 to 4 of a packet of the flow; each has some fields of its own.
+    pub(crate) const fn encap(&self) -> &Encap {
+        &self.encap
+    }
+
     /// The flow of `packet`, which came as `frame`; `None` for an encapsulation without a short way.
     pub(crate) fn of(frame: &[u8], packet: &Packet<'_>) -> Option<Self> {
         let kind = Kind::of(frame)?;

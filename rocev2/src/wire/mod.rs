@@ -17,6 +17,7 @@ pub mod mad;
 mod opcode;
 mod peek;
 mod pmtu;
+mod run;
 mod single;
 mod template;
 
@@ -32,6 +33,8 @@ pub(crate) use flow::{Flow, destination_of};
 pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
+pub use run::Frames;
+pub(crate) use run::{OneFrame, RunLimit, UnitRun};
 pub(crate) use single::{Single, SingleHeaders, SingleOp};
 pub use template::Template;
 

@@ -34,8 +34,6 @@ pub(crate) enum SingleOp {
     Response,
 }
 
-/// The flags of a BTH without the solicited event, the migration state and the pad count.
-const VERSION: u8 = 0x0f;
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
 const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
@@ -46,7 +44,8 @@ impl<'a> Single<'a> {
     #[inline(always)]
     pub(crate) fn of(known: &Known<'_, 'a>) -> Option<Self> {
         let (covered, icrc) = known.bytes.split_last_chunk::<ICRC_LEN>()?;
-        let (&[opcode, flags, p0, p1, _, _, _, _, ack, s0, s1, s2], rest) =
+        // Version, partition key and QPN are those of the flow.
+        let (&[opcode, flags, _, _, _, _, _, _, ack, s0, s1, s2], rest) =
             covered.split_first_chunk::<{ Bth::LEN }>()?;
         let (op, body) = match opcode {
             WRITE_ONLY | READ_REQUEST => {
@@ -59,12 +58,10 @@ impl<'a> Single<'a> {
             READ_RESPONSE => (SingleOp::Response, rest.get(Aeth::LEN..)?),
             _ => return None,
         };
-        let pkey = u16::from_be_bytes([p0, p1]);
         let pad_count = usize::from((flags >> 4) & 0x03);
         let payload = body.get(..body.len().checked_sub(pad_count)?)?;
         let usual = payload.is_empty() == (opcode == READ_REQUEST);
-        let fits = flags & VERSION == 0 && pkey | 0x8000 == Bth::DEFAULT_PKEY && usual;
-        if !fits || known.seed.icrc(covered) != *icrc {
+        if !usual || known.seed.icrc(covered) != *icrc {
             return None;
         }
         Some(Self {

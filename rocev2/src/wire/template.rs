@@ -49,13 +49,28 @@ impl Template {
     ///
     /// # Panics
     /// Where `out` is not [`Self::header_len`] bytes.
+    #[inline(always)]
     pub(super) fn emit(&self, varying: Varying, out: &mut [u8]) {
         const UNTAGGED: usize = 14 + 20 + 8;
         match out.as_mut_array::<UNTAGGED>() {
-            // Most packets, by a copy of a length that the compiler knows.
-            Some(out) => *out = *self.bytes.first_chunk().expect("a template is longer"),
-            None => out.copy_from_slice(&self.bytes[..self.len]),
+            // Most packets, with a length that the compiler knows.
+            Some(out) if self.v4 => {
+                *out = *self.bytes.first_chunk().expect("a template is longer");
+                self.vary(varying, out);
+            }
+            _ => self.emit_any(varying, out),
         }
+    }
+
+    #[inline(never)]
+    fn emit_any(&self, varying: Varying, out: &mut [u8]) {
+        out.copy_from_slice(&self.bytes[..self.len]);
+        self.vary(varying, out);
+    }
+
+    /// Writes what each packet has of its own.
+    #[inline(always)]
+    fn vary(&self, varying: Varying, out: &mut [u8]) {
         let udp_len = varying.udp_len.to_be_bytes();
         if self.v4 {
             let Some(Ipv4 { ip, udp }) = Ipv4::of(out) else { return };
@@ -87,6 +102,7 @@ struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
+    #[inline(always)]
     fn of(headers: &'a mut [u8]) -> Option<Self> {
         let (rest, udp) = headers.split_last_chunk_mut()?;
         Some(Self { ip: rest.last_chunk_mut()?, udp })

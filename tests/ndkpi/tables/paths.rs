@@ -3,7 +3,7 @@
 use super::*;
 use ndk_consumer::{NdkError, Remote, Sge};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
-use netadapter_glue::{Edge, EdgeError, Received, Transmit, forward_edge};
+use netadapter_glue::{Edge, EdgeError, Received, Slot, fill_one, forward_edge};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,34 +70,34 @@ impl Edge for Nic {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let (own, shown) = self.own();
         let mut forged = self.line.forged.lock().unwrap();
         for frame in forged.drain(..) {
-            sink(Received { frame: &frame, segments: None });
+            sink(&[Received { frame: &frame, segments: None }]);
         }
         let line = &self.line;
-        self.edge.receive(budget, &mut |unit| {
+        self.edge.receive_each(budget, |unit| {
             let mut frame = unit.frame.to_vec();
             if frame[0] & 1 == 0 && !frame.starts_with(&shown) {
                 return;
             }
             line.received.lock().unwrap().push(head(&frame));
             replace(&mut frame, 0, ARP_TARGET, (shown, own));
-            sink(Received { frame: &frame, ..unit });
+            sink(&[Received { frame: &frame, ..unit }]);
         })
     }
 
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let (own, shown) = self.own();
         let line = &self.line;
-        self.edge.transmit(budget, &mut |buffer| {
-            let unit = fill(buffer)?;
+        self.edge.transmit_each(budget, |buffer| {
+            let unit = fill_one(fill, buffer)?;
             replace(buffer, 6, ARP_SENDER, (own, shown));
             if line.cut.load(Ordering::Relaxed) {
                 // To nobody.

@@ -1,6 +1,6 @@
 //! The fate of what a host sends, decided by a test.
 
-use netadapter_glue::{Edge, EdgeError, Transmit, forward_edge};
+use netadapter_glue::{Edge, EdgeError, Slot, Transmit, fill_one, forward_edge};
 use std::sync::{Arc, Mutex};
 
 /// What becomes of a frame.
@@ -48,12 +48,12 @@ impl Edge for Judged {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let mut rule = self.wire.0.lock().unwrap();
-        self.edge.transmit(budget, &mut |buf| {
+        self.edge.transmit_each(budget, |buf| {
             loop {
-                let unit = fill(buf)?;
+                let unit = fill_one(fill, buf)?;
                 match rule.as_mut().map_or(Fate::Pass, |rule| rule(&buf[..unit.len])) {
                     Fate::Pass => return Some(unit),
                     Fate::Drop => {}

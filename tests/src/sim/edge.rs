@@ -3,7 +3,7 @@
 use super::meter::apart;
 use super::packet::{look, number, opcode, sum};
 use netadapter_glue::segment::split;
-use netadapter_glue::{Edge, EdgeError, Link, Received, Segments, Transmit};
+use netadapter_glue::{Edge, EdgeError, Link, Received, Segments, Slot, Transmit};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -62,6 +62,12 @@ impl Port {
     /// A frame is here that can be taken.
     pub(crate) fn has_mail(&self) -> bool {
         !self.inbox.is_empty() && !self.fails[RECEIVING]
+    }
+
+    /// The frames of the next run, each a unit.
+    fn next_run(&mut self, max: usize) -> Vec<Vec<u8>> {
+        let len = self.inbox.len().min(max).min(SIM_RUN);
+        self.inbox.drain(..len).collect()
     }
 
     /// The frames of the next unit; several are joined in `unit`.
@@ -125,11 +131,18 @@ fn continues(first: &[u8], next: &[u8], index: u64) -> bool {
         && (!v4 || number(next, number_at, 2) == numbered)
 }
 
+fn plain(frame: &[u8]) -> Received<'_> {
+    Received { frame, segments: None }
+}
+
+/// Units that an edge lends with one call: few, so that runs end, too.
+const SIM_RUN: usize = 4;
+
 /// An edge of the simulated network.
 pub(crate) struct SimEdge {
     link: Link,
     port: Arc<Mutex<Port>>,
-    buffer: Vec<u8>,
+    buffers: [Vec<u8>; SIM_RUN],
     scratch: Vec<u8>,
     unit: Vec<u8>,
 }
@@ -137,8 +150,9 @@ pub(crate) struct SimEdge {
 impl SimEdge {
     /// An edge with a port.
     pub(crate) fn new(link: Link, port: Arc<Mutex<Port>>) -> Self {
-        let (buffer, scratch) = (vec![0; link.max_unit_len], vec![0; link.max_unit_len]);
-        Self { link, port, buffer, scratch, unit: Vec::new() }
+        let buffer = || vec![0; link.max_unit_len];
+        let buffers = [(); SIM_RUN].map(|()| buffer());
+        Self { link, port, buffers, scratch: buffer(), unit: Vec::new() }
     }
 }
 
@@ -159,7 +173,7 @@ impl Edge for SimEdge {
     fn receive(
         &mut self,
         budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let mut port = lock(&self.port);
         if port.fails[RECEIVING] {
@@ -168,14 +182,22 @@ impl Edge for SimEdge {
         }
         let mut taken = 0;
         while taken < budget && !port.inbox.is_empty() {
+            if port.coalesces <= 1 {
+                let frames = apart(|| port.next_run(budget - taken));
+                let units = apart(|| frames.iter().map(|frame| plain(frame)).collect::<Vec<_>>());
+                sink(&units);
+                taken += units.len();
+                apart(|| port.crossed.extend(frames.into_iter().map(Crossing::Taken)));
+                continue;
+            }
             let frames = apart(|| port.next_unit(&mut self.unit));
             match &frames[..] {
-                [frame] => sink(Received { frame, segments: None }),
+                [frame] => sink(&[plain(frame)]),
                 frames => {
                     let header_len = header_len(&frames[0]).unwrap_or_default();
                     let segment_len = frames[0].len() - header_len;
                     let segments = Some(Segments { header_len, segment_len });
-                    sink(Received { frame: &self.unit, segments });
+                    sink(&[Received { frame: &self.unit, segments }]);
                     port.coalesced += 1;
                 }
             }
@@ -188,7 +210,7 @@ impl Edge for SimEdge {
     fn transmit(
         &mut self,
         budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
         let mut port = lock(&self.port);
         port.lacked = false;
@@ -197,18 +219,29 @@ impl Edge for SimEdge {
         let budget = if fails { 1 } else { budget };
         let mut sent = 0;
         while sent < budget {
-            if port.room == 0 {
+            let run = (budget - sent).min(port.room).min(SIM_RUN);
+            if run == 0 {
                 port.lacked = true;
                 break;
             }
-            let Some(transmit) = fill(&mut self.buffer) else { break };
-            port.room -= 1;
-            for segment in split(&self.buffer[..transmit.len], transmit.segments) {
-                let len = segment.copy_to(&mut self.scratch);
-                let crossing = if fails { Crossing::Lost } else { Crossing::Sent };
-                apart(|| port.crossed.push(crossing(self.scratch[..len].to_vec())));
+            let mut units = [Transmit::default(); SIM_RUN];
+            let lent = self.buffers.each_mut().into_iter().zip(&mut units);
+            let mut slots: Vec<Slot<'_>> =
+                apart(|| lent.take(run).map(|(buffer, unit)| Slot { buffer, unit }).collect());
+            let filled = fill(&mut slots);
+            apart(|| drop(slots));
+            port.room -= filled;
+            for (buffer, unit) in self.buffers.iter().zip(units).take(filled) {
+                for segment in split(&buffer[..unit.len], unit.segments) {
+                    let len = segment.copy_to(&mut self.scratch);
+                    let crossing = if fails { Crossing::Lost } else { Crossing::Sent };
+                    apart(|| port.crossed.push(crossing(self.scratch[..len].to_vec())));
+                }
             }
-            sent += 1;
+            sent += filled;
+            if filled < run {
+                break;
+            }
         }
         if fails {
             port.failed[SENDING] += 1;

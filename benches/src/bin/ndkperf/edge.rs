@@ -202,17 +202,18 @@ mod tests {
         fn receive(
             &mut self,
             budget: usize,
-            sink: &mut dyn FnMut(Received<'_>),
+            sink: &mut dyn FnMut(&[Received<'_>]),
         ) -> Result<usize, EdgeError> {
             let Self { edge, packets } = self;
-            edge.receive(budget, &mut |received| {
+            edge.receive_each(budget, |received| {
                 let data = Packet::parse(received.frame).ok();
                 match data.filter(|packet| packet.payload.len() == SIZE) {
                     Some(packet) => {
                         *packets += 1;
-                        sink(Received { frame: &retold(&packet, *packets == 3), segments: None });
+                        let frame = &retold(&packet, *packets == 3);
+                        sink(&[Received { frame, segments: None }]);
                     }
-                    None => sink(received),
+                    None => sink(&[received]),
                 }
             })
         }
@@ -241,11 +242,11 @@ mod tests {
         fn receive(
             &mut self,
             budget: usize,
-            sink: &mut dyn FnMut(Received<'_>),
+            sink: &mut dyn FnMut(&[Received<'_>]),
         ) -> Result<usize, EdgeError> {
-            self.0.receive(budget, &mut |received| {
+            self.0.receive_each(budget, |received| {
                 if received.frame.len() <= 1514 {
-                    sink(received);
+                    sink(&[received]);
                 }
             })
         }
@@ -287,14 +288,14 @@ mod tests {
         fn receive(
             &mut self,
             budget: usize,
-            sink: &mut dyn FnMut(Received<'_>),
+            sink: &mut dyn FnMut(&[Received<'_>]),
         ) -> Result<usize, EdgeError> {
-            self.0.receive(budget, &mut |received| {
+            self.0.receive_each(budget, |received| {
                 let packet = Packet::parse(received.frame);
                 let cm = packet.ok().filter(|packet| packet.bth.dest_qpn.get() == 1);
                 let message = cm.and_then(|packet| parse_mad(packet.payload).ok());
                 if !matches!(message, Some((_, CmMessage::Drep(_)))) {
-                    sink(received);
+                    sink(&[received]);
                 }
             })
         }

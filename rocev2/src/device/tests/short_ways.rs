@@ -4,7 +4,7 @@
 use super::*;
 use crate::counters::Snapshot;
 use crate::psn::Msn;
-use crate::wire::{Aeth, Hop, Reth, RnrTimer, Syndrome};
+use crate::wire::{Aeth, Frames, Hop, Reth, RnrTimer, Syndrome, Unit};
 use proptest::prelude::*;
 use std::string::String;
 
@@ -23,18 +23,42 @@ fn acquainted() -> (World, [Qpn; 2]) {
     (world, qps)
 }
 
-/// The opcode of the next packet of `node`, if it takes the short way.
-fn next_single(world: &mut World, node: usize) -> Option<Opcode> {
-    let (device, memory) = (&mut world.devices[node], &mut world.memory[node]);
-    let mut buf = vec![0; 2000];
-    let unit = device.transmit_singles(world.now, &mut buf, 1, memory)?;
-    let frame = &buf[..unit.len];
-    world.wires[1 - node].push_back(frame.to_vec());
-    Some(Packet::parse(frame).unwrap().bth.opcode)
+/// Some buffers, and the frames in the first of them.
+struct Buffers {
+    count: usize,
+    buf: Vec<u8>,
+    kept: Vec<Vec<u8>>,
 }
 
-/// Sends the first packet of a turn, for which a queue pair has to be found.
-fn begin_turn(world: &mut World, node: usize) {
+impl Frames for Buffers {
+    fn buffer(&mut self) -> Option<&mut [u8]> {
+        if self.kept.len() < self.count { Some(&mut self.buf) } else { None }
+    }
+
+    fn keep(&mut self, unit: &Unit) {
+        self.kept.push(self.buf[..unit.len].to_vec());
+    }
+}
+
+/// The opcodes of the next run of `node`: the general way leaves after one packet.
+fn next_run(world: &mut World, node: usize) -> Vec<Opcode> {
+    next_run_of(world, node, 16)
+}
+
+/// The same, with so many buffers.
+fn next_run_of(world: &mut World, node: usize, count: usize) -> Vec<Opcode> {
+    let (device, memory) = (&mut world.devices[node], &mut world.memory[node]);
+    let mut frames = Buffers { count, buf: vec![0; 2000], kept: Vec::new() };
+    let any = device.poll_transmit_run(world.now, &mut frames, 1, memory);
+    assert_eq!(any, !frames.kept.is_empty());
+    let opcodes = frames.kept.iter().map(|frame| Packet::parse(frame).unwrap().bth.opcode);
+    let opcodes = opcodes.collect();
+    world.wires[1 - node].extend(frames.kept);
+    opcodes
+}
+
+/// Sends one packet.
+fn send_one(world: &mut World, node: usize) {
     let (device, memory) = (&mut world.devices[node], &mut world.memory[node]);
     let mut buf = vec![0; 2000];
     let unit = device.poll_transmit(world.now, &mut buf, 1, memory).unwrap();
@@ -55,17 +79,13 @@ fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
 #[test]
 fn new_requests_of_one_packet_leave_by_the_short_way() {
     let (mut world, [client, _]) = acquainted();
-    assert_eq!(next_single(&mut world, 0), None, "nothing is to be sent");
+    assert_eq!(next_run(&mut world, 0), [], "nothing is to be sent");
     let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
     for (op, opcode) in [(world.write(), Opcode::WriteOnly), (read, Opcode::ReadRequest)] {
         for id in 1..=3 {
             world.post(client, id, op, 64);
         }
-        begin_turn(&mut world, 0);
-        assert_eq!(
-            [(); 3].map(|()| next_single(&mut world, 0)),
-            [Some(opcode), Some(opcode), None]
-        );
+        assert_eq!(next_run(&mut world, 0), [opcode; 3]);
         world.run();
     }
     assert_eq!(world.done[0].len(), 7);
@@ -80,11 +100,30 @@ fn responses_of_one_packet_leave_by_the_short_way() {
     }
     world.transmit(0);
     world.deliver(1);
-    begin_turn(&mut world, 1);
-    let only = Some(Opcode::read_response(wire::Place::Only));
-    assert_eq!([(); 3].map(|()| next_single(&mut world, 1)), [only, only, None]);
+    assert_eq!(next_run(&mut world, 1), [Opcode::read_response(wire::Place::Only); 3]);
     world.run();
     assert_eq!(world.done[0].len(), 4);
+}
+
+/// A run ends where its buffers do, and with the turn; what is left of it goes on with the next.
+#[test]
+fn a_run_has_bounds() {
+    let (mut world, [client, _]) = acquainted();
+    for id in 1..=10 {
+        world.post(client, id, world.write(), 64);
+    }
+    assert_eq!([(); 3].map(|()| next_run_of(&mut world, 0, 8).len()), [8, 2, 0]);
+    world.run();
+    for id in 1..=16 {
+        world.post(client, id, world.write(), 1024);
+    }
+    // 16 KiB are a turn.
+    assert_eq!([(); 3].map(|()| next_run(&mut world, 0).len()), [15, 1, 0]);
+    world.run();
+    assert_eq!(world.done[0].len(), 27);
+    let counters = world.devices.each_ref().map(|device| device.counters().snapshot());
+    assert_eq!(counters[1][Counter::RcvdPkts], counters[0][Counter::SentPkts]);
+    assert_eq!(counters[1][Counter::RcvdBytes], counters[0][Counter::SentBytes]);
 }
 
 #[test]
@@ -94,9 +133,10 @@ fn all_else_leaves_by_the_general_way() {
     for (op, len) in [(read, 5000), (world.write(), 5000), (world.write(), 0)] {
         world.post(client, 1, world.write(), 8);
         world.post(client, 2, op, len);
-        begin_turn(&mut world, 0);
-        assert_eq!(next_single(&mut world, 0), None, "{op:?} of {len} bytes");
-        assert!(world.transmit(0));
+        let single = [Opcode::WriteOnly];
+        assert_eq!(next_run(&mut world, 0), single, "without {op:?} of {len} bytes");
+        assert_eq!(next_run(&mut world, 0).len(), 1, "{op:?} of {len} bytes");
+        assert_eq!(next_run(&mut world, 0).len(), usize::from(op != read && len > 0));
         world.run_for(Duration::from_millis(100));
     }
     assert!(world.done[0].iter().all(|done| done.status == WcStatus::Success));
@@ -157,7 +197,7 @@ fn a_response_answers_a_probe_before_it_may_be_short() {
     let slot = world.devices[0].slot_index(client);
     assert!(find(&mut world.devices[0].qps, slot, client).unwrap().qp.probe());
     world.devices[0].touch(slot);
-    begin_turn(&mut world, 0);
+    send_one(&mut world, 0);
     assert!(!takes(&mut world, 0, client, &response));
     let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
     device.handle_frame(world.now, &response, None, memory);
@@ -171,12 +211,10 @@ fn the_short_way_follows_the_path() {
     for id in 1..=3 {
         world.post(client, id, world.write(), 64);
     }
-    begin_turn(&mut world, 0);
+    send_one(&mut world, 0);
     let (path, hop) = world.devices[0].paths().next().unwrap();
     world.devices[0].path_update(path, Hop { dst_mac: Mac([2, 9, 9, 9, 9, 9]), ..hop });
-    assert_eq!(next_single(&mut world, 0), None, "its headers are made anew");
-    begin_turn(&mut world, 0);
-    assert_eq!(next_single(&mut world, 0), Some(Opcode::WriteOnly));
+    assert_eq!(next_run(&mut world, 0), [Opcode::WriteOnly; 2]);
     let to = |frame: &Vec<u8>| Packet::parse(frame).unwrap().encap.dst_mac;
     let sent: Vec<Mac> = world.wires[1].iter().map(to).collect();
     assert_eq!(sent, [hop.dst_mac, Mac([2, 9, 9, 9, 9, 9]), Mac([2, 9, 9, 9, 9, 9])]);

@@ -10,28 +10,30 @@ use super::requester::{Context, Requester};
 use crate::env::{Instant, Memory};
 use crate::mr::Access;
 use crate::qp::work::Sge;
-use crate::wire::{self, Bth, Ext, Opcode, Reth, SingleHeaders, SingleOp, UnitWriter};
+use crate::wire::{
+    self, Bth, Ext, Frames, Opcode, Reth, SingleHeaders, SingleOp, UnitRun, UnitWriter,
+};
 use core::convert::Infallible;
 
 impl Requester {
-    /// Writes the requests that may leave and fit `unit`, up to the first that has to go the general way. Returns the
-    /// number of packets.
+    /// Writes the requests that may leave into units of `run`, up to the first that has to go the general way.
     #[inline]
-    pub(crate) fn fill_singles<M: Memory>(
+    pub(crate) fn fill_singles<M: Memory, F: Frames>(
         &self,
         cx: &mut Context<'_, M>,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-    ) -> usize {
+        run: &mut UnitRun<'_, F>,
+    ) {
         let window = self.window_packets().min(cx.sq.limit());
-        let mut written = 0;
-        while written < max_packets
-            && cx.sq.in_flight() < window
-            && self.write_next(cx, unit).is_some()
-        {
-            written += 1;
-        }
-        written
+        while run.push(|unit, max_packets| {
+            let mut written = 0;
+            while written < max_packets
+                && cx.sq.in_flight() < window
+                && self.write_next(cx, unit).is_some()
+            {
+                written += 1;
+            }
+            written
+        }) {}
     }
 
     #[inline]

@@ -40,14 +40,11 @@ fn turn(now: Instant, from: &mut Node, to: &mut Node, memory: [&mut Pattern; 2])
     let mut buf = vec![0; 65_000];
     let encap = from.qp.peer().unwrap().encap;
     let template = Template::new(&encap);
-    let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
+    let mut one = OneFrame::new(&mut buf);
+    let mut run = UnitRun::new(&mut one, &template, encap.ip_id, one_unit(16));
     let Node { qp, mrs, reorder_pool, out, .. } = from;
-    let mut shared = Shared { mrs, memory: source, reorder_pool, out };
-    let written = qp.fill(now, &mut unit, 16, &mut shared);
-    let unit = unit.finish();
-    if written == 0 {
-        return false;
-    }
+    qp.fill(now, &mut run, &mut Shared { mrs, memory: source, reorder_pool, out });
+    let Some(unit) = one.unit else { return false };
     for packet in parse_unit(&buf[..unit.len], Some(unit.segment_len)) {
         let packet = packet.unwrap();
         let Node { qp, mrs, reorder_pool, out, .. } = to;

@@ -16,12 +16,18 @@ use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Mapping, Registration, Reserve};
 use crate::wire::{
-    Aeth, AtomicEth, Bth, Ext, Mac, NakCode, Opcode, Reth, RnrTimer, Syndrome, Template, parse_unit,
+    Aeth, AtomicEth, Bth, Ext, Mac, NakCode, OneFrame, Opcode, Reth, RnrTimer, RunLimit, Syndrome,
+    Template, parse_unit,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::vec;
 use std::vec::Vec;
+
+/// One unit of at most these packets.
+fn one_unit(packets: usize) -> RunLimit {
+    RunLimit { units: 1, bytes: usize::MAX, packets }
+}
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
@@ -245,14 +251,13 @@ impl Pair {
             let node = &mut self.nodes[from];
             let encap = node.qp.peer().unwrap().encap;
             let template = Template::new(&encap);
-            let mut unit = UnitWriter::new(&mut buf, &template, encap.ip_id);
+            let mut one = OneFrame::new(&mut buf);
             let (qp, mut shared) = node.parts();
-            let written = qp.fill(self.now, &mut unit, self.settings.segments, &mut shared);
+            let limit = one_unit(self.settings.segments);
+            let mut run = UnitRun::new(&mut one, &template, encap.ip_id, limit);
+            qp.fill(self.now, &mut run, &mut shared);
             node.collect();
-            let unit = unit.finish();
-            if written == 0 {
-                return any;
-            }
+            let Some(unit) = one.unit else { return any };
             any = true;
             let frame = &buf[..unit.len];
             for packet in parse_unit(frame, Some(unit.segment_len)) {
