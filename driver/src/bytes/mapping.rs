@@ -33,6 +33,8 @@ impl<'a> MdlChain<'a> {
 /// Where the bytes of a registration are, in order.
 #[derive(Debug)]
 pub(crate) struct Mapping {
+    /// The first byte, and the bytes from there on if they are one piece; else 0.
+    whole: (NonNull<u8>, u64),
     pieces: Vec<Piece>,
     len: u64,
     /// The mappings of the pieces, until the region is gone.
@@ -75,7 +77,8 @@ impl Mapping {
         len: usize,
         platform: &dyn Platform,
     ) -> Result<Self, NTSTATUS> {
-        let mut mapping = Self { pieces: Vec::new(), len: 0, mapped: Vec::new() };
+        let whole = (NonNull::dangling(), 0);
+        let mut mapping = Self { whole, pieces: Vec::new(), len: 0, mapped: Vec::new() };
         let (mut chain, mut expected) = (chain.iter(), None);
         while mapping.len < len as u64 {
             let mdl = chain.next().ok_or(STATUS_INVALID_PARAMETER)?;
@@ -91,6 +94,7 @@ impl Mapping {
             mapping.len += piece_len as u64;
             expected = Some(va.wrapping_add(mdl.ByteCount as usize));
         }
+        mapping.find_whole();
         Ok(mapping)
     }
 
@@ -98,12 +102,18 @@ impl Mapping {
         self.len
     }
 
+    fn find_whole(&mut self) {
+        if let [piece] = self.pieces.as_slice() {
+            self.whole = (piece.address, self.len);
+        }
+    }
+
     /// The address of `offset .. offset + len`, if the mapping has that range, and is one piece.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn piece(&self, offset: u64, len: usize) -> Option<*mut u8> {
-        let [piece] = self.pieces.as_slice() else { return None };
-        let inside = offset <= self.len && len as u64 <= self.len - offset;
-        inside.then(|| piece.address.as_ptr().wrapping_add(offset as usize))
+        let (address, whole) = self.whole;
+        let inside = offset < whole && len as u64 <= whole - offset;
+        inside.then(|| address.as_ptr().wrapping_add(offset as usize))
     }
 
     /// Calls `each` with the pieces of `offset .. offset + len`: address, and place in the range.
@@ -150,6 +160,9 @@ pub(crate) mod tests {
                 piece
             })
             .collect();
-        Mapping { pieces, len: start, mapped: Vec::new() }
+        let whole = (NonNull::dangling(), 0);
+        let mut mapping = Mapping { whole, pieces, len: start, mapped: Vec::new() };
+        mapping.find_whole();
+        mapping
     }
 }

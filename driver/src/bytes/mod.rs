@@ -101,7 +101,7 @@ impl Regions {
     }
 
     /// Where a range is, if it is one piece of a mapping, as nearly all are.
-    #[inline]
+    #[inline(always)]
     fn piece(&self, region: RegionId, offset: u64, len: usize) -> Option<*mut u8> {
         match self.slots.get(region.0 as usize) {
             Some(Some(Region::Mapped(mapping))) => mapping.piece(offset, len),

@@ -403,7 +403,7 @@ impl Qp {
 
     /// The short way of [`Self::handle_packet`] for most packets of the peer; this one has that traffic class. Returns
     /// false where it has to go the general way; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle_single<M: Memory>(
         &mut self,
         now: Instant,

@@ -37,6 +37,8 @@ struct Ring {
     depth: u32,
     /// Entries ever posted, written by the poster.
     posted: Count,
+    /// The same when the newest entry of a certain kind was, written by the poster before that count.
+    marked: AtomicU32,
     /// Entries ever ended, written by the core.
     ended: Count,
 }
@@ -175,6 +177,11 @@ impl Poster {
         if self.has_room() { Ok(self.ring.entry(self.place)) } else { Err(PostError::QueueFull) }
     }
 
+    /// Marks the next request as one that the core looks for.
+    pub(super) fn mark_next(&self) {
+        self.ring.marked.store(self.posted.wrapping_add(1), Relaxed);
+    }
+
     /// Publishes the request that was written at [`Self::next`].
     #[inline]
     pub(super) fn publish(&mut self) {
@@ -201,7 +208,8 @@ impl WorkRing {
         let (stride, depth) = (stride(elements_at, max_sge), depth as u32);
         let lines = (0..depth as usize * stride).map(|_| Line::default()).collect();
         let (posted, ended) = (Count::default(), Count::default());
-        let ring = Arc::new(Ring { lines, stride, depth, posted, ended });
+        let ring =
+            Arc::new(Ring { lines, stride, depth, posted, marked: AtomicU32::new(0), ended });
         let poster = Poster { ring: Arc::clone(&ring), place: 0, posted: 0, ended: 0 };
         (poster, Self { ring, first: 0, len: 0, ended: 0 })
     }
@@ -211,6 +219,11 @@ impl WorkRing {
         let posted = self.ring.posted.0.load(Acquire);
         let len = posted.wrapping_sub(self.ended);
         core::mem::replace(&mut self.len, len) != len
+    }
+
+    /// Entries ever posted up to the newest that was marked, modulo 2^32.
+    pub(super) fn marked(&self) -> u32 {
+        self.ring.marked.load(Relaxed)
     }
 
     /// Entries that were heard of and have not ended.

@@ -104,7 +104,7 @@ impl Kind {
     }
 
     /// Whether a frame begins with these words.
-    #[inline]
+    #[inline(always)]
     fn matches(self, frame: &[u8], words: &[u64; Self::WORDS_MAX]) -> bool {
         match self {
             Self::V4 => matches(frame, &V4, words),
@@ -222,7 +222,7 @@ impl Flow {
     }
 
     /// A frame of the flow; `None` where it has other headers, or anything is wrong with them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check<'a>(&self, frame: &'a [u8]) -> Option<Known<'_, 'a>> {
         if !self.kind.matches(frame, &self.words) {
             return None;
@@ -247,7 +247,7 @@ impl Flow {
         Some(Known { flow: self, own, seed, bytes })
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_v4(&self, headers: &[u8; 20 + UDP_LEN]) -> Option<Own> {
         let &[_, tos, n0, n1, i0, i1, _, _, ttl, _, c0, c1, .., l0, l1, _, _] = headers;
         let [total_len, ip_id, checksum, udp_len] =

@@ -73,7 +73,11 @@ impl SendPoster {
     /// [`PostError::QueueFull`], or [`PostError::TooManyElements`]: nothing was queued.
     #[inline(always)]
     pub fn post<S: IntoIterator<Item = Sge>>(&mut self, wr: SendWr<S>) -> Result<(), PostError> {
+        let on_windows = matches!(wr.op, SendOp::Invalidate(_) | SendOp::Bind(_));
         write(self.0.next()?, wr)?;
+        if on_windows {
+            self.0.mark_next();
+        }
         self.0.publish();
         Ok(())
     }

@@ -122,6 +122,10 @@ impl SendQueue {
 
     /// The next request, of those not seen yet, that binds or may end a window.
     pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
+        // Nearly always there is none.
+        if self.ring.marked().wrapping_sub(self.scanned).cast_signed() <= 0 {
+            return None;
+        }
         // Entries may have ended unseen.
         let ended = self.ring.ended();
         let mut index = self.scanned.wrapping_sub(ended).cast_signed().max(0).cast_unsigned();
