@@ -1,8 +1,8 @@
-//! Goal: an idle connection takes little memory. Method: an allocator that counts, and one test in the
-//! process; what two hosts hold for many connections, over their number of ends. The completion queue is one
-//! for all, and not counted.
+//! Goal: an object takes the memory that its attributes ask for, and little more. Method: an allocator that
+//! counts, and one test in the process; what the hosts hold for many objects, over their number. The completion
+//! queue of connections is one for all, and not counted.
 
-use ndk_consumer::QpConfig;
+use ndk_consumer::{QpConfig, SrqConfig};
 use std::thread;
 use std::time::Duration;
 use tests::alloc::{Counting, bytes};
@@ -14,16 +14,51 @@ static ALLOCATOR: Counting = Counting;
 /// Connections. Tables that double are the smaller a part of the whole the more there are.
 const CONNECTIONS: usize = 200;
 
+/// Objects of another kind.
+const OBJECTS: usize = 500;
+
 /// Depth of both queues, elements of a request, and what an end of a connection with them takes at most.
 const SHAPES: [(u32, u32, usize); 3] = [(64, 1, 15_100), (512, 4, 146_000), (4096, 4, 1_130_000)];
 
+/// Elements of a receive, and what a shared receive queue of 16 takes at most.
+const SRQS: [(u32, usize); 3] = [(1, 4_096), (4, 5_200), (16, 8_500)];
+
+/// One after the other, as they share the counts.
 #[test]
-fn an_idle_connection_takes_what_its_queues_take_and_little_more() {
+fn an_object_takes_what_was_asked_for_and_little_more() {
+    idle_connections();
+    shared_receive_queues();
+}
+
+fn idle_connections() {
     for (depth, elements, most) in SHAPES {
         let taken = taken(depth, elements);
         eprintln!("depth {depth}/{depth}, {elements} elements: {taken} bytes");
         assert!(taken <= most, "{taken} bytes, and {most} are allowed");
     }
+}
+
+fn shared_receive_queues() {
+    for (elements, most) in SRQS {
+        let net = Net::new();
+        let pd = net.side(0).pd;
+        let config = SrqConfig { depth: 16, receive_sge: elements, threshold: 0 };
+        let taken = each(|| pd.create_srq(config).expect("a shared receive queue"));
+        eprintln!("shared receive queue of 16, {elements} elements: {taken} bytes");
+        assert!(taken <= most, "{taken} bytes, and {most} are allowed");
+    }
+}
+
+/// Bytes that an object takes.
+fn each<T>(make: impl Fn() -> T) -> usize {
+    // The first one takes what is taken once.
+    let first = make();
+    let before = bytes();
+    let objects: Vec<_> = (0..OBJECTS).map(|_| make()).collect();
+    thread::sleep(Duration::from_millis(100));
+    let taken = bytes().checked_sub(before).expect("objects take memory");
+    drop((first, objects));
+    taken / OBJECTS
 }
 
 /// Bytes that an end of an idle connection takes.

@@ -25,8 +25,8 @@ pub(crate) const MAX_REGISTRATION: usize = (1 << 40) - (1 << 31) - PAGE_SIZE;
 pub(crate) const MAX_TRANSFER: u32 = 1 << 30;
 
 /// The limits of the adapter. Memory for a queue is allocated when it is created, so the depths are modest:
-/// a QP of full depth takes 1 MiB with 4 elements a request and 2.6 MiB with 16, an SRQ of any depth 2.5 MiB, a CQ 1 MiB, a fast-register region up
-/// to 16 KiB.
+/// a QP of full depth takes 1 MiB with 4 elements a request and 2.6 MiB with 16, an SRQ half as much, a CQ 1 MiB, a
+/// fast-register region up to 16 KiB.
 ///
 /// QPs and keys have limits of their own, for all adapter instances of a provider together. A key
 /// goes to each registration, initialised fast-register region, window and domain, and to each QP

@@ -1,12 +1,11 @@
-//! Work queues: the consumer's end of the rings that posts go through.
+//! Work queues: their slots, and the elements of requests.
 
 use crate::abi::*;
 use crate::limits::MAX_TRANSFER;
-use crate::object::shared::Context;
-use crate::sync::modelled::{AtomicU32, rtrb};
+use crate::sync::modelled::AtomicU32;
 use core::sync::atomic::Ordering;
 use rocev2::ids::Lkey;
-use rocev2::qp::{RecvWr, Sge};
+use rocev2::qp::Sge;
 
 /// How many requests a work queue takes, and how many of those that it took have ended.
 pub(crate) struct Slots {
@@ -17,6 +16,13 @@ pub(crate) struct Slots {
 impl Slots {
     pub(crate) fn new(depth: u32) -> Self {
         Self { depth: AtomicU32::new(depth), retired: AtomicU32::new(0) }
+    }
+
+    /// Whether there is a slot for another request, when `posted` were taken, modulo 2^32.
+    pub(crate) fn check_room(&self, posted: u32) -> Result<(), NTSTATUS> {
+        let queued = posted.wrapping_sub(self.retired());
+        let has_room = queued < self.depth.load(Ordering::Relaxed);
+        if has_room { Ok(()) } else { Err(STATUS_NO_MORE_ENTRIES) }
     }
 
     /// A request has ended; its slot is free.
@@ -32,50 +38,6 @@ impl Slots {
     /// Changes the depth.
     pub(crate) fn set_depth(&self, depth: u32) {
         self.depth.store(depth, Ordering::Relaxed);
-    }
-}
-
-/// The consumer's end of a work queue.
-pub(crate) struct Queue<T> {
-    ring: rtrb::Producer<T>,
-    max_sge: usize,
-    posted: u32,
-}
-
-impl<T> Queue<T> {
-    pub(crate) const fn new(ring: rtrb::Producer<T>, max_sge: u32) -> Self {
-        Self { ring, max_sge: max_sge as usize, posted: 0 }
-    }
-
-    /// Whether another request fits.
-    pub(crate) fn check_room(&self, slots: &Slots) -> Result<(), NTSTATUS> {
-        let queued = self.posted.wrapping_sub(slots.retired());
-        if queued < slots.depth.load(Ordering::Relaxed) && !self.ring.is_full() {
-            Ok(())
-        } else {
-            Err(STATUS_NO_MORE_ENTRIES)
-        }
-    }
-
-    /// Queues a request, for which there is room.
-    pub(crate) fn push(&mut self, request: T) -> Result<(), NTSTATUS> {
-        self.ring.push(request).map_err(|_| STATUS_NO_MORE_ENTRIES)?;
-        self.posted = self.posted.wrapping_add(1);
-        Ok(())
-    }
-}
-
-impl Queue<RecvWr> {
-    /// Posts a receive.
-    pub(crate) fn post_receive(
-        &mut self,
-        context: PVOID,
-        sgl: &[NDK_SGE],
-        slots: &Slots,
-    ) -> Result<(), NTSTATUS> {
-        self.check_room(slots)?;
-        let sgl = elements(sgl, self.max_sge)?.collect();
-        self.push(RecvWr { id: Context::new(context).as_u64(), sgl })
     }
 }
 

@@ -446,7 +446,8 @@ fn cve_2021_47078_2022_50671_50885_2023_53528_54028_2025_38024_a_failed_creation
         let before = room(&mut world);
         assert_eq!(before, (7, 63));
         // A shared queue that is gone.
-        let srq = world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, threshold: 0 });
+        let srq =
+            world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, max_sge: 16, threshold: 0 });
         world.d.destroy_srq(srq).unwrap();
         let held = tests::alloc::held();
         for _ in 0..100 {
@@ -462,7 +463,8 @@ fn cve_2021_47078_2022_50671_50885_2023_53528_54028_2025_38024_a_failed_creation
 #[test]
 fn cve_2025_68379_a_shared_queue_survives_a_change_that_failed() {
     each(|mut world| {
-        let srq = world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, threshold: 0 });
+        let srq =
+            world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, max_sge: 16, threshold: 0 });
         world.end = world.another(2, PD, Some(srq));
         for id in 0..4 {
             let sgl = world.sgl(SINK, 100);

@@ -143,7 +143,8 @@ fn err_06_nothing_is_left_of_a_destroyed_queue_pair() {
 #[test]
 fn err_08_a_failed_queue_pair_leaves_the_shared_receives() {
     each(|mut world| {
-        let srq = world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, threshold: 0 });
+        let srq =
+            world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, max_sge: 16, threshold: 0 });
         let ends = [2, 3].map(|owner| world.another(owner, PD, Some(srq)));
         for id in 0..3 {
             let sgl = world.sgl(SINK, 3 * P);

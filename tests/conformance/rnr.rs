@@ -66,7 +66,8 @@ fn rnr_05_an_immediate_waits_and_its_data_does_not() {
 #[test]
 fn rnr_06_one_shared_receive_serves_one_message() {
     each(|mut world| {
-        let srq = world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, threshold: 0 });
+        let srq =
+            world.d.create_srq(SrqConfig { owner: 9, pd: PD, depth: 4, max_sge: 16, threshold: 0 });
         let ends = [2, 3].map(|owner| world.another(owner, PD, Some(srq)));
         for end in ends {
             world.end = end;

@@ -354,12 +354,14 @@ list! {
 
 // ---- receives --------------------------------------------------------------------------------------
     SharedReceivesComeNewestFirst "qp/recv/queue.rs":
-        "let wr = self.wrs.pop_front()?;" => "let wr = self.wrs.pop_back()?;",
+        "ring.get(0).map(Rqe) {\n            let posted" => "ring.get(ring.len() - 1).map(Rqe) {\n            let posted",
         "receives are taken in order";
     SharedReceiveStays "qp/recv/queue.rs":
-        "let wr = self.wrs.pop_front()?;\n        self.look();" =>
-        "let wr = self.wrs.pop_front()?; self.wrs.push_front(wr.clone());\n        self.look();",
+        "ring.pop(1);\n        self.claimed" => "self.claimed",
         "a receive is taken once";
+    DeeperRingOvertakes "qp/recv/queue.rs":
+        "ring.update();\n            if !ends {" => "ring.update();\n            if false && !ends {",
+        "receives of a queue that became deeper are taken in order";
     LowReceivesAreNotTold "qp/recv/queue.rs":
         "self.due += 1;" => "",
         "a shared queue that runs low is told";

@@ -21,7 +21,7 @@ impl SrqObject {
         if self.base.is_closing() {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
-        let posted = queue.post_receive(context, sgl, &self.shared.slots);
+        let posted = queue.post(context, sgl, &self.shared.slots);
         self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         posted.map(|()| STATUS_SUCCESS)
     }

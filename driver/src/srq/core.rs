@@ -2,13 +2,13 @@
 
 use super::call::DISPATCH;
 use super::request::{CreateSrq, ModifySrq};
-use super::shared::{SrqObject, SrqShared};
+use super::shared::{Receives, SUCCESSORS, SrqObject, SrqShared};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, ObjectId, Place, SrqKey};
 use crate::object::shared::Object;
 use crate::pd::core::Pds;
-use crate::queue::{Queue, Slots};
+use crate::queue::Slots;
 use crate::request::{Creation, Request};
 use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
@@ -16,45 +16,37 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use rocev2::Device;
 use rocev2::mr::PdId;
-use rocev2::qp::{RecvWr, SrqConfig, SrqId};
+use rocev2::qp::{MAX_SGE, RecvPoster, SrqConfig, SrqId};
 use slotmap::{Key as _, KeyData, SlotMap};
 
 pub(crate) struct SrqCore {
     object: Arc<SrqObject>,
-    /// Its name in the device, which has it from its creation on.
-    id: Option<SrqId>,
-    receive: rtrb::Consumer<RecvWr>,
-    /// Receives moved into the device, modulo 2^32.
-    taken: u32,
+    /// Its name in the device.
+    id: SrqId,
+    /// Where the consumer finds the ring that takes the place of the one that it posts to.
+    rings: rtrb::Producer<RecvPoster>,
     notification: Option<NDK_FN_SRQ_NOTIFICATION_CALLBACK>,
     context: Context,
 }
 
 impl SrqCore {
-    /// Moves what was posted into the device, whose queue is as deep as the ring.
-    fn drain(&mut self, device: &mut Device) {
-        let Some(id) = self.id else { return };
-        while let Ok(wr) = self.receive.pop() {
-            let posted = device.post_srq_recv(id, wr);
-            debug_assert!(posted.is_ok());
-            self.taken = self.taken.wrapping_add(1);
-        }
-    }
-
     fn modify(&mut self, device: &mut Device, depth: u32, threshold: u32) -> NTSTATUS {
-        self.drain(device);
+        device.ring_srq_doorbell(self.id);
         let slots = &self.object.shared.slots;
-        if depth != 0 {
-            if depth < self.taken.wrapping_sub(slots.retired()) {
-                return STATUS_BUFFER_OVERFLOW;
-            }
-            slots.set_depth(depth);
+        // The slot of a receive that a QP has taken is free when that has ended.
+        let posted = device.srq_posted(self.id).unwrap_or_default();
+        if depth != 0 && depth < posted.wrapping_sub(slots.retired()) {
+            return STATUS_BUFFER_OVERFLOW;
         }
-        if threshold != 0
-            && let Some(id) = self.id
-        {
-            let armed = device.modify_srq(id, None, Some(threshold as usize));
-            debug_assert!(armed.is_ok());
+        let kept = |number: u32| (number != 0).then_some(number as usize);
+        let modified = device.modify_srq(self.id, kept(depth), kept(threshold));
+        debug_assert!(modified.is_ok());
+        if let Some(ring) = device.take_srq_poster(self.id) {
+            let pushed = self.rings.push(ring);
+            debug_assert!(pushed.is_ok());
+        }
+        if depth != 0 {
+            slots.set_depth(depth);
         }
         STATUS_SUCCESS
     }
@@ -72,31 +64,34 @@ impl Srqs {
         cx: &mut Cx,
         (parent, pd): (ObjectId, PdId),
         what: &CreateSrq,
-    ) -> Context {
-        // As deep as it can become, so that a change of depth moves nothing.
-        let depth = cx.shard.limits.srq_depth as usize;
-        let (ring, receive) = rtrb::RingBuffer::new(depth);
+    ) -> Result<Context, NTSTATUS> {
+        let CreateSrq { max_sge, notification, context, .. } = *what;
+        let (depth, threshold) = (what.depth as usize, what.threshold as usize);
+        let id = cx.device.create_srq(SrqConfig {
+            owner: 0,
+            pd,
+            depth,
+            max_sge: max_sge as usize,
+            threshold,
+        });
+        let ring = cx.device.take_srq_poster(id).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let (rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
         let (mut key, mut pointer) = (SrqKey::null(), core::ptr::null_mut());
         cx.insert(&[parent], |base| {
             let shared = SrqShared {
-                receive: Exclusive::new(Queue::new(ring, what.max_sge)),
+                receive: Exclusive::new(Receives::new(ring, successors, max_sge)),
                 slots: Slots::new(what.depth),
                 doorbell: Doorbell::default(),
             };
             let ndk = NDK_SRQ::new(base.version, &DISPATCH);
             let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();
-            let CreateSrq { notification, context, .. } = *what;
-            let srq = SrqCore { object, id: None, receive, taken: 0, notification, context };
+            let srq = SrqCore { object, id, rings, notification, context };
             key = self.table.insert(Box::new(srq));
             Place::Srq(key)
         });
-        let (owner, threshold) = (key.data().as_ffi(), what.threshold as usize);
-        let created = cx.device.create_srq(SrqConfig { owner, pd, depth, threshold });
-        if let Some(srq) = self.table.get_mut(key) {
-            srq.id = Some(created);
-        }
-        Context::new(pointer.cast())
+        cx.device.set_srq_owner(id, key.data().as_ffi());
+        Ok(Context::new(pointer.cast()))
     }
 
     fn key(cx: &Cx, id: ObjectId) -> Option<SrqKey> {
@@ -106,7 +101,7 @@ impl Srqs {
     /// An SRQ that is not being closed: its key, and the device's name.
     pub(crate) fn open(&self, cx: &Cx, id: ObjectId) -> Result<(SrqKey, SrqId), NTSTATUS> {
         let key = Self::key(cx, id).filter(|_| cx.lifetimes.is_open(id));
-        let found = key.and_then(|key| Some((key, self.table.get(key)?.id?)));
+        let found = key.and_then(|key| Some((key, self.table.get(key)?.id)));
         found.ok_or(STATUS_INVALID_PARAMETER)
     }
 
@@ -130,7 +125,7 @@ impl Srqs {
     pub(crate) fn service(&mut self, cx: &mut Cx, key: SrqKey) {
         if let Some(srq) = self.table.get_mut(key) {
             srq.object.shared.doorbell.answer();
-            srq.drain(&mut cx.device);
+            cx.device.ring_srq_doorbell(srq.id);
         }
     }
 
@@ -156,8 +151,8 @@ impl Srqs {
 
     /// Forgets a closed SRQ. No QP is left to tell of what was queued.
     pub(crate) fn remove(&mut self, cx: &mut Cx, key: SrqKey) {
-        if let Some(id) = self.table.remove(key).and_then(|srq| srq.id) {
-            let destroyed = cx.device.destroy_srq(id);
+        if let Some(srq) = self.table.remove(key) {
+            let destroyed = cx.device.destroy_srq(srq.id);
             debug_assert!(destroyed.is_ok());
         }
     }
@@ -166,11 +161,9 @@ impl Srqs {
 impl Creation for CreateSrq {
     type Objects<'a> = (&'a Pds, &'a mut Srqs);
 
-    /// The ring, and the device's own queue behind it, whose entries are those of the ring with the transport's notes of
-    /// them.
     fn bytes(&self, cx: &Cx) -> usize {
-        let depth = cx.shard.limits.srq_depth as usize;
-        depth * 3 * size_of::<RecvWr>() + cx.device.room_bytes(depth, 0)
+        let depth = self.depth as usize;
+        RecvPoster::queue_bytes(depth, self.max_sge as usize) + cx.device.room_bytes(depth, 0)
     }
 
     fn create(
@@ -179,15 +172,18 @@ impl Creation for CreateSrq {
         pd: ObjectId,
         (pds, srqs): (&Pds, &mut Srqs),
     ) -> Result<Context, NTSTATUS> {
-        Ok(srqs.create(cx, pds.member(cx, pd)?, &self))
+        srqs.create(cx, pds.member(cx, pd)?, &self)
     }
 }
 
 impl Request for ModifySrq {
     type Objects<'a> = &'a mut Srqs;
 
+    /// A ring of the new depth, for the widest receives that there are.
     fn bytes(&self, cx: &Cx) -> Option<usize> {
-        Some(cx.device.room_bytes(self.depth as usize, 0))
+        let depth = self.depth as usize;
+        let ring = RecvPoster::queue_bytes(depth.next_power_of_two(), MAX_SGE);
+        Some(ring + cx.device.room_bytes(depth, 0))
     }
 
     fn run(self, cx: &mut Cx, srqs: &mut Srqs) {

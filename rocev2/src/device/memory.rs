@@ -3,7 +3,7 @@
 use super::Device;
 use crate::ids::Rkey;
 use crate::mr::{AccessError, PdId, Registration, Released, Reserve};
-use crate::qp::{PostError, RecvWr, SrqConfig, SrqError, SrqId};
+use crate::qp::{PostError, RecvPoster, RecvWr, Sge, SrqConfig, SrqError, SrqId};
 
 impl Device {
     /// Registers memory; `None` where the table is full.
@@ -50,9 +50,18 @@ impl Device {
         self.srqs.create(config)
     }
 
+    /// Changes the caller's name for a shared receive queue, before anything is posted.
+    pub fn set_srq_owner(&mut self, id: SrqId, owner: u64) {
+        if let Some(srq) = self.srqs.get_mut(id) {
+            srq.set_owner(owner);
+        }
+    }
+
     /// Changes depth and threshold of a shared receive queue; `None` leaves them. A threshold is armed
     /// anew: [`Event::SrqLow`](super::Event::SrqLow) follows at once where fewer receives are queued; 0
-    /// disarms.
+    /// disarms. A queue that becomes deeper may get a ring of its new depth, in which case
+    /// [`Self::take_srq_poster`] gives the end to post to from then on; a poster that was taken before is
+    /// to be dropped then.
     ///
     /// # Errors
     /// [`SrqError`]: nothing was changed.
@@ -80,11 +89,35 @@ impl Device {
         Ok(())
     }
 
+    /// Takes the end where receives of a shared queue are posted, for another thread; `None` where it was
+    /// taken before, or there is no such queue. A message finds what was posted before the last
+    /// [`Self::ring_srq_doorbell`]. The poster takes as many receives as its ring holds; to obey a depth that
+    /// became less is its owner's part.
+    pub fn take_srq_poster(&mut self, id: SrqId) -> Option<RecvPoster> {
+        self.srqs.get_mut(id)?.take_poster()
+    }
+
+    /// Takes note of what was posted to a poster of a shared queue before.
+    pub fn ring_srq_doorbell(&mut self, id: SrqId) {
+        if let Some(srq) = self.srqs.get_mut(id) {
+            srq.update();
+        }
+    }
+
+    /// Receives of a shared queue that were taken note of in its life, modulo 2^32.
+    pub fn srq_posted(&mut self, id: SrqId) -> Option<u32> {
+        self.srqs.get_mut(id).map(|srq| srq.posted())
+    }
+
     /// Queues a receive for any QP of the shared queue. Its completion names that QP.
     ///
     /// # Errors
-    /// [`PostError`]: nothing was queued.
-    pub fn post_srq_recv(&mut self, id: SrqId, wr: RecvWr) -> Result<(), PostError> {
-        self.srqs.get_mut(id).ok_or(PostError::UnknownSrq)?.push(wr)
+    /// [`PostError`]: nothing was queued. [`PostError::PosterTaken`] after [`Self::take_srq_poster`].
+    pub fn post_srq_recv<S: IntoIterator<Item = Sge>>(
+        &mut self,
+        id: SrqId,
+        wr: RecvWr<S>,
+    ) -> Result<(), PostError> {
+        self.srqs.get_mut(id).ok_or(PostError::UnknownSrq)?.post(wr)
     }
 }

@@ -226,6 +226,11 @@ impl WorkRing {
         self.ring.marked.load(Relaxed)
     }
 
+    /// Whether the poster is gone, so that nothing more is posted than [`Self::update`] finds from here on.
+    pub(super) fn is_abandoned(&mut self) -> bool {
+        Arc::get_mut(&mut self.ring).is_some()
+    }
+
     /// Entries that were heard of and have not ended.
     pub(super) const fn len(&self) -> usize {
         self.len as usize

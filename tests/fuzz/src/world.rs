@@ -192,7 +192,7 @@ impl Node {
     }
 
     pub(super) fn create_srq(&mut self) {
-        let config = SrqConfig { owner: 8, pd: PD, depth: DEPTH, threshold: 2 };
+        let config = SrqConfig { owner: 8, pd: PD, depth: DEPTH, max_sge: 16, threshold: 2 };
         self.srq = Some(self.device.create_srq(config));
     }
 

@@ -142,7 +142,8 @@ fn full_tables_and_queues_refuse_and_take_nothing() {
     assert_eq!(device.post_send(stranger, wr(1)), Err(PostError::UnknownQp));
     let recv = RecvWr { id: 1, sgl: sgl.clone() };
     assert_eq!(device.post_recv(stranger, recv), Err(PostError::UnknownQp));
-    let srq = device.create_srq(SrqConfig { owner: 1, pd: PD, depth: 1, threshold: 0 });
+    let srq =
+        device.create_srq(SrqConfig { owner: 1, pd: PD, depth: 1, max_sge: 16, threshold: 0 });
     device.destroy_srq(srq).unwrap();
     let recv = RecvWr { id: 1, sgl: sgl.clone() };
     assert_eq!(device.post_srq_recv(srq, recv), Err(PostError::UnknownSrq));

@@ -18,7 +18,7 @@ struct Shared {
 impl Shared {
     fn new(threshold: usize) -> Self {
         let mut world = World::new(false);
-        let config = SrqConfig { owner: OWNER, pd: PD, depth: 4, threshold };
+        let config = SrqConfig { owner: OWNER, pd: PD, depth: 4, max_sge: 16, threshold };
         let srq = world.devices[1].create_srq(config);
         world.listen(false);
         let pairs = [0_u64, 1].map(|number| {
@@ -203,6 +203,39 @@ fn a_depth_is_kept_and_changed() {
     assert_eq!(shared.lows(), 0, "a change that was refused armed nothing");
 }
 
+/// A queue that became deeper has another ring. The receives of the one before come first, up to its last post.
+#[test]
+fn a_deeper_ring_comes_after_the_one_before() {
+    let mut shared = Shared::new(0);
+    let (srq, device) = (shared.srq, &mut shared.world.devices[1]);
+    let wr = |id| RecvWr { id, sgl: SgList::new() };
+    let mut before = device.take_srq_poster(srq).unwrap();
+    assert_eq!(device.post_srq_recv(srq, wr(9)), Err(PostError::PosterTaken));
+    before.post(wr(0)).unwrap();
+    device.modify_srq(srq, Some(3), None).unwrap();
+    assert!(device.take_srq_poster(srq).is_none(), "the ring is deep enough");
+    device.modify_srq(srq, Some(5), None).unwrap();
+    let mut after = device.take_srq_poster(srq).unwrap();
+    before.post(wr(1)).unwrap();
+    device.ring_srq_doorbell(srq);
+    before.post(wr(2)).unwrap();
+    after.post(wr(3)).unwrap();
+    device.ring_srq_doorbell(srq);
+    assert_eq!(
+        device.srq_posted(srq),
+        Some(3),
+        "nobody knows whether that is all of the ring before"
+    );
+    drop(before);
+    device.ring_srq_doorbell(srq);
+    for id in 0..4 {
+        shared.send(id as usize % 2, id, 0);
+        shared.world.run();
+    }
+    assert_eq!(shared.received().iter().map(|done| done.1).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(shared.world.devices[1].srq_posted(srq), Some(4));
+}
+
 #[test]
 fn a_shared_queue_goes_after_its_queue_pairs_and_gives_its_receives_back() {
     let mut shared = Shared::new(1);
@@ -217,7 +250,7 @@ fn a_shared_queue_goes_after_its_queue_pairs_and_gives_its_receives_back() {
         device.destroy_qp(server);
     }
     device.destroy_srq(srq).unwrap();
-    let config = SrqConfig { owner: OWNER + 1, pd: PD, depth: 1, threshold: 0 };
+    let config = SrqConfig { owner: OWNER + 1, pd: PD, depth: 1, max_sge: 16, threshold: 0 };
     let next = device.create_srq(config);
     assert_eq!(device.destroy_srq(srq), Err(SrqError::Unknown), "its place is another's now");
     assert_eq!(device.post_srq_recv(srq, own), Err(PostError::UnknownSrq));
@@ -234,7 +267,13 @@ fn a_shared_queue_goes_after_its_queue_pairs_and_gives_its_receives_back() {
 fn a_shared_receive_is_checked_in_the_domain_of_its_queue() {
     for (pd, status) in [(PD, OK), (PdId(2), WcStatus::LocalProtection)] {
         let mut world = World::new(false);
-        let srq = world.devices[1].create_srq(SrqConfig { owner: 0, pd, depth: 1, threshold: 0 });
+        let srq = world.devices[1].create_srq(SrqConfig {
+            owner: 0,
+            pd,
+            depth: 1,
+            max_sge: 16,
+            threshold: 0,
+        });
         let config = QpConfig {
             owner: 1,
             pd: PdId(3),

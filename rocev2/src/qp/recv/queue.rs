@@ -5,7 +5,7 @@ use crate::ids::Rkey;
 use crate::mr::PdId;
 use crate::qp::ring::WorkRing;
 use crate::qp::work::{
-    Completed, Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, WcKind, WcStatus,
+    Completed, Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, Sge, WcKind, WcStatus,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -54,11 +54,8 @@ impl RecvQueue {
         if self.head().is_some() {
             return true;
         }
-        if let (Some(srq), Some(poster)) = (shared, &mut self.claimed)
-            && let Some(wr) = srq.claim()
-        {
-            let posted = poster.post(wr);
-            debug_assert!(posted.is_ok(), "there is room for one");
+        if let (Some(srq), Some(poster)) = (shared, &mut self.claimed) {
+            srq.claim(poster);
         }
         self.ring.update()
     }
@@ -156,6 +153,8 @@ pub struct SrqConfig {
     pub pd: PdId,
     /// Receives queued, at most. A receive that a QP has taken for a message no longer counts.
     pub depth: usize,
+    /// Elements of a receive, at most.
+    pub max_sge: usize,
     /// The low mark: an event reports once that a message has left fewer receives than this. 0 for no
     /// event.
     pub threshold: usize,
@@ -180,7 +179,14 @@ pub enum SrqError {
 #[derive(Debug)]
 pub(crate) struct Srq {
     config: SrqConfig,
-    wrs: VecDeque<RecvWr>,
+    /// The end where receives are posted, unless it was taken.
+    poster: Option<RecvPoster>,
+    /// The ring that is posted to stands last. Those before it are less deep, and go when they are empty.
+    rings: VecDeque<WorkRing>,
+    /// Receives that the last ring holds.
+    room: usize,
+    /// Receives ever taken by queue pairs, modulo 2^32.
+    claimed: u32,
     /// The threshold has not been crossed since it was set. Below 0 nothing falls.
     armed: bool,
     /// Times that it was crossed and is not reported yet.
@@ -192,20 +198,72 @@ pub(crate) struct Srq {
 
 impl Srq {
     fn new(config: SrqConfig) -> Self {
-        let wrs = VecDeque::with_capacity(config.depth);
-        Self { config, wrs, armed: true, due: 0, listed: false, users: 0 }
+        let (poster, ring) = entry::ring(config.depth, config.max_sge);
+        Self {
+            config,
+            poster: Some(poster),
+            rings: VecDeque::from([ring]),
+            room: config.depth,
+            claimed: 0,
+            armed: true,
+            due: 0,
+            listed: false,
+            users: 0,
+        }
     }
 
     /// Appends a receive.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`]: nothing was queued and no completion follows.
-    pub(crate) fn push(&mut self, wr: RecvWr) -> Result<(), PostError> {
-        if self.wrs.len() >= self.config.depth {
+    /// [`PostError`]: nothing was queued and no completion follows.
+    pub(crate) fn post<S: IntoIterator<Item = Sge>>(
+        &mut self,
+        wr: RecvWr<S>,
+    ) -> Result<(), PostError> {
+        let full = self.len() >= self.config.depth;
+        let poster = self.poster.as_mut().ok_or(PostError::PosterTaken)?;
+        if full {
             return Err(PostError::QueueFull);
         }
-        self.wrs.push_back(wr);
+        poster.post(wr)?;
+        self.update();
         Ok(())
+    }
+
+    /// Sets the name in events.
+    pub(crate) const fn set_owner(&mut self, owner: u64) {
+        self.config.owner = owner;
+    }
+
+    /// Takes the end where receives are posted.
+    pub(crate) const fn take_poster(&mut self) -> Option<RecvPoster> {
+        self.poster.take()
+    }
+
+    /// Takes note of what was posted.
+    pub(crate) fn update(&mut self) {
+        for ring in &mut self.rings {
+            // A ring without a poster gets nothing more, so it is looked at once more after that was seen.
+            let ends = ring.is_abandoned();
+            ring.update();
+            if !ends {
+                break;
+            }
+        }
+        while self.rings.len() > 1 && self.rings[0].len() == 0 && self.rings[0].is_abandoned() {
+            self.rings.pop_front();
+        }
+    }
+
+    /// Receives queued.
+    fn len(&self) -> usize {
+        self.rings.iter().map(WorkRing::len).sum()
+    }
+
+    /// Receives ever queued, modulo 2^32.
+    pub(crate) fn posted(&self) -> u32 {
+        // No more than the depth of a ring.
+        self.claimed.wrapping_add(self.len() as u32)
     }
 
     /// Changes depth and threshold; `None` leaves them. A threshold is armed anew, and fires at once where
@@ -214,11 +272,12 @@ impl Srq {
     /// # Errors
     /// [`SrqError::Outstanding`]: nothing was changed.
     fn modify(&mut self, depth: Option<usize>, threshold: Option<usize>) -> Result<(), SrqError> {
+        self.update();
         if let Some(depth) = depth {
-            if depth < self.wrs.len() {
+            if depth < self.len() {
                 return Err(SrqError::Outstanding);
             }
-            self.wrs.reserve(depth - self.wrs.len());
+            self.deepen(depth);
             self.config.depth = depth;
         }
         if let Some(threshold) = threshold {
@@ -228,23 +287,46 @@ impl Srq {
         Ok(())
     }
 
-    fn claim(&mut self) -> Option<RecvWr> {
-        let wr = self.wrs.pop_front()?;
+    /// Puts a ring for `depth` receives behind the others, if the last one is less deep. Powers of two, so
+    /// that there are few in a queue's life.
+    fn deepen(&mut self, depth: usize) {
+        if depth > self.room {
+            self.room = depth.next_power_of_two();
+            let (poster, ring) = entry::ring(self.room, self.config.max_sge);
+            self.poster = Some(poster);
+            self.rings.push_back(ring);
+        }
+    }
+
+    /// Moves the oldest receive to `to`, where there is room for it.
+    fn claim(&mut self, to: &mut RecvPoster) {
+        let Some(ring) = self.rings.iter_mut().find(|ring| ring.len() > 0) else { return };
+        if let Some(rqe) = ring.get(0).map(Rqe) {
+            let posted = to.post(RecvWr { id: rqe.id(), sgl: rqe.elements() });
+            debug_assert!(posted.is_ok(), "there is room for one");
+        }
+        ring.pop(1);
+        self.claimed = self.claimed.wrapping_add(1);
         self.look();
-        Some(wr)
     }
 
     fn look(&mut self) {
-        if self.armed && self.wrs.len() < self.config.threshold {
+        if self.armed && self.len() < self.config.threshold {
             self.armed = false;
             self.due += 1;
         }
     }
 
-    fn flush(self, out: &mut Completions) {
+    fn flush(mut self, out: &mut Completions) {
+        // Nobody posts to a queue that goes.
+        self.poster = None;
+        self.update();
         let flushed = Received::failed(WcStatus::Flushed);
         let owner = Owner::Srq(self.config.owner);
-        self.wrs.iter().for_each(|wr| out.push(flushed.completion(owner, wr.id)));
+        for ring in &self.rings {
+            let queued = (0..ring.len()).filter_map(|index| ring.get(index).map(Rqe));
+            queued.for_each(|rqe| out.push(flushed.completion(owner, rqe.id())));
+        }
     }
 }
 
