@@ -14,6 +14,9 @@ static ALLOCATOR: Counting = Counting;
 /// Connections. Tables that double are the smaller a part of the whole the more there are.
 const CONNECTIONS: usize = 200;
 
+/// A fast-register region of 512 pages takes that at most, the pool apart that all share.
+const FRMR: usize = 5_000;
+
 /// Objects of another kind.
 const OBJECTS: usize = 500;
 
@@ -28,6 +31,7 @@ const SRQS: [(u32, usize); 3] = [(1, 4_096), (4, 5_200), (16, 8_500)];
 fn an_object_takes_what_was_asked_for_and_little_more() {
     idle_connections();
     shared_receive_queues();
+    fast_register_regions();
 }
 
 fn idle_connections() {
@@ -47,6 +51,14 @@ fn shared_receive_queues() {
         eprintln!("shared receive queue of 16, {elements} elements: {taken} bytes");
         assert!(taken <= most, "{taken} bytes, and {most} are allowed");
     }
+}
+
+fn fast_register_regions() {
+    let net = Net::new();
+    let pd = net.side(0).pd;
+    let taken = each(|| pd.create_frmr(512, true).expect("a fast-register region"));
+    eprintln!("fast-register region of 512 pages: {taken} bytes");
+    assert!(taken <= FRMR, "{taken} bytes, and {FRMR} are allowed");
 }
 
 /// Bytes that an object takes.

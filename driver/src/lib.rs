@@ -41,7 +41,7 @@
 //! | place | the right to put one message into the control ring | a permit |
 //! | arm | a consumer's request for one notification of a CQ | NDK: `NdkArmCq` |
 //! | moderation | the delay of notifications by count and time | NDK: `NdkControlCqInterruptModeration` |
-//! | page list | the pages of a fast registration, owned by the region | |
+//! | page list | the pages of a fast registration, owned by the region or by the pool | |
 //! | LAM | a mapping of logical addresses for DMA | NDK: `NdkBuildLam` |
 //! | reserve | memory that is set aside before work that may not fail | |
 #![no_std]

@@ -26,7 +26,7 @@ pub(crate) const MAX_TRANSFER: u32 = 1 << 30;
 
 /// The limits of the adapter. Memory for a queue is allocated when it is created, so the depths are modest:
 /// a QP of full depth takes 1 MiB with 4 elements a request and 2.6 MiB with 16, an SRQ half as much, a CQ 1 MiB, a
-/// fast-register region up to 16 KiB.
+/// fast-register region up to 4 KiB, and the first one 256 KiB for all.
 ///
 /// QPs and keys have limits of their own, for all adapter instances of a provider together. A key
 /// goes to each registration, initialised fast-register region, window and domain, and to each QP

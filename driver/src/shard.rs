@@ -7,9 +7,10 @@
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
 use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
+use crate::bytes::pages::{POOL_LISTS, PageLists};
 use crate::counters::Counters;
 use crate::lam::shared::LamRing;
-use crate::limits::Limits;
+use crate::limits::{Limits, MAX_PAGES};
 use crate::message::Control;
 use crate::object::done::CloseDone;
 use crate::object::id::ObjectId;
@@ -21,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
+use once_cell::race::OnceBox;
 
 /// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
 /// from its creation on, so a close never fails for want of room.
@@ -41,6 +43,8 @@ pub struct Shard {
     requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
     pub(crate) lams: LamRing,
+    /// Made for the first fast-register region.
+    page_pool: OnceBox<Arc<PageLists>>,
     sleep: Sleep,
     waker: Waker,
 }
@@ -62,6 +66,7 @@ impl Shard {
             requests: AtomicUsize::new(REQUESTS_MAX),
             doorbells: ArrayQueue::new(OBJECTS_MAX),
             lams: LamRing::default(),
+            page_pool: OnceBox::new(),
             sleep: Sleep::default(),
             waker,
         }
@@ -72,6 +77,15 @@ impl Shard {
         let bytes = size_of::<T>() + align_of::<T>();
         let boxed = with_memory(&*self.platform, bytes, || Box::new(value));
         boxed.ok_or(STATUS_INSUFFICIENT_RESOURCES)
+    }
+
+    /// The page lists that all fast-register regions share; an error where there is no memory for them.
+    pub(crate) fn page_pool(&self) -> Result<Arc<PageLists>, NTSTATUS> {
+        let make = || {
+            let pool = PageLists::new(POOL_LISTS, MAX_PAGES as usize);
+            self.boxed(Arc::new(pool.ok_or(STATUS_INSUFFICIENT_RESOURCES)?))
+        };
+        self.page_pool.get_or_try_init(make).map(Arc::clone)
     }
 
     /// Sends a message that takes a place of its own.

@@ -19,16 +19,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use inline::InlineSlots;
 use mapping::Mapping;
-use pages::{PAGE_LISTS, PageLists};
+use pages::{POOL_LISTS, PageLists};
 use rocev2::env::{Fault, Memory, RegionId};
 
 enum Region {
     Mapped(Mapping),
-    /// A list of a fast-register region. `orphan`: the region is closed, and the list goes with its
-    /// mapping.
+    /// The list of a fast-register region. `orphan`: the region is closed, and the list goes with its mapping.
     Pages {
-        lists: Arc<PageLists>,
-        index: usize,
+        list: Arc<PageLists>,
         orphan: bool,
     },
     Inline(Arc<InlineSlots>),
@@ -38,11 +36,21 @@ enum Region {
 /// addresses. Never the place of another region.
 pub(crate) const LOGICAL: RegionId = RegionId(u32::MAX);
 
+/// The first list of the pool; the others follow. As [`LOGICAL`], never the place of another region.
+const POOLED: u32 = LOGICAL.0 - POOL_LISTS as u32;
+
+/// The name of a list of the pool.
+pub(crate) const fn pooled(index: usize) -> RegionId {
+    RegionId(POOLED + index as u32)
+}
+
 /// The bytes of everything that has a key.
 #[derive(Default)]
 pub(crate) struct Regions {
     slots: Vec<Option<Region>>,
     free: Vec<u32>,
+    /// The pool of page lists, once a fast-register region was initialised.
+    pool: Option<Arc<PageLists>>,
     /// The bytes of logical addresses.
     pub(crate) lams: Lams,
 }
@@ -56,12 +64,16 @@ impl Regions {
         self.insert_region(Region::Inline(slots))
     }
 
-    /// Names every list of a fast-register region.
-    pub(crate) fn insert_lists(&mut self, lists: &Arc<PageLists>) -> [RegionId; PAGE_LISTS] {
-        core::array::from_fn(|index| {
-            let lists = Arc::clone(lists);
-            self.insert_region(Region::Pages { lists, index, orphan: false })
-        })
+    /// Names the list of a fast-register region, which may take others from `pool`, the one of the provider.
+    pub(crate) fn insert_list(&mut self, list: Arc<PageLists>, pool: &Arc<PageLists>) -> RegionId {
+        self.pool.get_or_insert_with(|| Arc::clone(pool));
+        self.insert_region(Region::Pages { list, orphan: false })
+    }
+
+    /// The list of the pool that has this name, and the pool.
+    fn pooled(&self, region: RegionId) -> Option<(&PageLists, usize)> {
+        let index = region.0.checked_sub(POOLED).filter(|_| region != LOGICAL)?;
+        Some((self.pool.as_deref()?, index as usize))
     }
 
     fn insert_region(&mut self, region: Region) -> RegionId {
@@ -78,8 +90,8 @@ impl Regions {
     /// Forgets a region; a list that is in use is forgotten when its mapping has ended.
     pub(crate) fn remove(&mut self, region: RegionId) {
         let Some(slot) = self.slots.get_mut(region.0 as usize) else { return };
-        if let Some(Region::Pages { lists, index, orphan }) = slot
-            && !lists.is_free(*index)
+        if let Some(Region::Pages { list, orphan }) = slot
+            && !list.is_free(0)
         {
             *orphan = true;
             return;
@@ -91,9 +103,12 @@ impl Regions {
 
     /// The mapping of a page list has ended.
     pub(crate) fn release(&mut self, region: RegionId) {
+        if let Some((pool, index)) = self.pooled(region) {
+            return pool.give_back(index);
+        }
         let slot = self.slots.get(region.0 as usize).and_then(Option::as_ref);
-        if let Some(&Region::Pages { ref lists, index, orphan }) = slot {
-            lists.give_back(index);
+        if let Some(&Region::Pages { ref list, orphan }) = slot {
+            list.give_back(0);
             if orphan {
                 self.remove(region);
             }
@@ -119,12 +134,13 @@ impl Regions {
         if region == LOGICAL {
             return self.lams.pieces(offset, len, each);
         }
+        if let Some((pool, index)) = self.pooled(region) {
+            return page_pieces(pool.list(index), &self.lams, offset, len, each);
+        }
         match self.slots.get(region.0 as usize).and_then(Option::as_ref).ok_or(Fault)? {
             Region::Mapped(mapping) => mapping.pieces(offset, len, each),
             Region::Inline(slots) => slots.pieces(offset, len, each),
-            Region::Pages { lists, index, .. } => {
-                page_pieces(&lists.lists[*index], &self.lams, offset, len, each)
-            }
+            Region::Pages { list, .. } => page_pieces(list.list(0), &self.lams, offset, len, each),
         }
     }
 }
@@ -195,35 +211,41 @@ mod tests {
     #[test]
     fn page_lists_are_taken_and_come_back() {
         let mut regions = Regions::default();
-        let lists = Arc::new(PageLists::new(2).unwrap());
-        let names = regions.insert_lists(&lists);
-        assert_eq!(lists.max_pages(), 2);
-        let taken: Vec<usize> = core::iter::from_fn(|| lists.take(&[page(4096)])).collect();
-        assert_eq!(taken, [0, 1, 2, 3]);
-        regions.release(names[2]);
-        assert_eq!(lists.take(&[page(8192), page(0)]), Some(2));
-        assert_eq!(lists.take(&[]), None);
+        let lists = |count| Arc::new(PageLists::new(count, 2).unwrap());
+        let (list, pool) = (lists(1), lists(POOL_LISTS));
+        let name = regions.insert_list(Arc::clone(&list), &pool);
+        assert_eq!(list.max_pages(), 2);
+        assert_eq!((list.take(&[page(4096)]), list.take(&[])), (Some(0), None));
+        let taken: Vec<usize> = core::iter::from_fn(|| pool.take(&[page(4096)])).collect();
+        assert!(taken.into_iter().eq(0..POOL_LISTS));
+        regions.release(pooled(2));
+        assert_eq!((pool.take(&[page(8192), page(0)]), pool.take(&[])), (Some(2), None));
+        regions.release(LOGICAL);
+        regions.release(name);
+        assert_eq!((list.take(&[]), pool.take(&[])), (Some(0), None));
         // Pages of no mapping are never touched.
-        assert_eq!(regions.read(names[2], 0, &mut [0]), Err(Fault));
-        assert_eq!(regions.write(names[2], 8192, &[0]), Err(Fault));
+        for name in [name, pooled(2), pooled(POOL_LISTS - 1)] {
+            assert_eq!(regions.read(name, 0, &mut [0]), Err(Fault));
+            assert_eq!(regions.write(name, 8192, &[0]), Err(Fault));
+        }
     }
 
     #[test]
     fn a_list_in_use_outlives_its_region_and_its_place_comes_back() {
         let mut regions = Regions::default();
-        let lists = Arc::new(PageLists::new(1).unwrap());
-        let names = regions.insert_lists(&lists);
+        let [list, pool] = [1, 2].map(|count| Arc::new(PageLists::new(count, 1).unwrap()));
+        let names = [&list, &pool].map(|list| regions.insert_list(Arc::clone(list), &pool));
         assert!(regions.free.capacity() >= regions.slots.len(), "a place comes back for nothing");
-        assert_eq!(lists.take(&[page(0)]), Some(0));
+        assert_eq!(list.take(&[page(0)]), Some(0));
         names.into_iter().for_each(|name| regions.remove(name));
-        assert_eq!(regions.free.len(), PAGE_LISTS - 1);
+        assert_eq!(regions.free.len(), 1);
         regions.release(names[0]);
-        assert_eq!(regions.free.len(), PAGE_LISTS);
+        assert_eq!(regions.free.len(), 2);
         // A second release, or one of other names, changes nothing.
         regions.release(names[0]);
         regions.remove(names[0]);
         regions.release(LOGICAL);
-        assert_eq!(regions.free.len(), PAGE_LISTS);
+        assert_eq!(regions.free.len(), 2);
     }
 
     #[test]

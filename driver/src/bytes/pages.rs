@@ -1,54 +1,56 @@
 //! The page lists of fast registrations.
+//!
+//! A fast-register region has a list of its own, for the mapping that is in force. A fast registration that is
+//! queued behind the end of that mapping takes a list of a pool, which all regions of a provider share.
 
 use crate::abi::*;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Page lists of one fast-register region, so many fast-registers of it are queued or in force at
-/// most: the one in force, and those of chains "invalidate, fast-register" behind it.
-pub(crate) const PAGE_LISTS: usize = 4;
+/// Lists of the pool: so many fast registrations are queued behind others at most.
+pub(crate) const POOL_LISTS: usize = 64;
 
-/// The page lists of a fast-register region. A post takes a free one and fills it; it is free again
-/// when the core hears that the mapping has ended, or was never made.
+/// Page lists of one length. A post takes a free one and fills it; it is free again when the core hears that the
+/// mapping has ended, or was never made.
 #[derive(Debug)]
 pub(crate) struct PageLists {
-    pub(super) lists: [PageList; PAGE_LISTS],
+    /// Logical addresses of pages, list after list.
+    pages: Box<[AtomicU64]>,
+    max_pages: usize,
     /// Bit n: list n is free.
-    free: AtomicU32,
+    free: AtomicU64,
 }
 
-/// Logical addresses of pages.
-type PageList = Box<[AtomicU64]>;
-
 impl PageLists {
-    /// Lists of at most `pages` pages each. `None`: no memory.
-    pub(crate) fn new(pages: usize) -> Option<Self> {
-        let mut lists: [PageList; PAGE_LISTS] = Default::default();
-        for to in &mut lists {
-            let mut list = Vec::new();
-            list.try_reserve_exact(pages).ok()?;
-            list.resize_with(pages, AtomicU64::default);
-            *to = list.into_boxed_slice();
-        }
-        Some(Self { lists, free: AtomicU32::new((1 << PAGE_LISTS) - 1) })
+    /// `count` lists, 64 at most, of at most `max_pages` pages each. `None`: no memory.
+    pub(crate) fn new(count: usize, max_pages: usize) -> Option<Self> {
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(count * max_pages).ok()?;
+        pages.resize_with(count * max_pages, AtomicU64::default);
+        let free = AtomicU64::new(u64::MAX >> (POOL_LISTS - count));
+        Some(Self { pages: pages.into_boxed_slice(), max_pages, free })
     }
 
     /// Pages of a list, at most.
-    pub(crate) fn max_pages(&self) -> usize {
-        self.lists[0].len()
+    pub(crate) const fn max_pages(&self) -> usize {
+        self.max_pages
     }
 
     /// Takes a free list and fills it; `None` where all are in use. `pages` is no longer than
     /// [`Self::max_pages`]. The ring that carries the request orders this before the core's reads.
     pub(crate) fn take(&self, pages: &[NDK_LOGICAL_ADDRESS]) -> Option<usize> {
-        let lowest = |free: u32| (free != 0).then_some(free & free.wrapping_sub(1));
+        let lowest = |free: u64| (free != 0).then_some(free & free.wrapping_sub(1));
         let free = self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
         let index = free.trailing_zeros() as usize;
-        for (to, from) in self.lists[index].iter().zip(pages) {
+        for (to, from) in self.list(index).iter().zip(pages) {
             to.store(from.QuadPart.cast_unsigned(), Ordering::Relaxed);
         }
         Some(index)
+    }
+
+    pub(super) fn list(&self, index: usize) -> &[AtomicU64] {
+        &self.pages[index * self.max_pages..][..self.max_pages]
     }
 
     /// Gives a list back.

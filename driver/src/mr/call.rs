@@ -39,10 +39,9 @@ impl MrObject {
         if !pages.most.contains(access) {
             return Err(STATUS_ACCESS_VIOLATION);
         }
-        let offset = what.check(pages.lists.max_pages())?;
-        let list = pages.lists.take(what.pages).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let offset = what.check(pages.list.max_pages())?;
+        let region = pages.take(what.pages).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
         self.shared.local_write.store(access.contains(Access::LOCAL_WRITE), Ordering::Relaxed);
-        let region = pages.regions[list];
         let mapping = Mapping { region, offset, base: what.base, len: what.len, access };
         Ok(SendOp::FastRegister { key, mapping })
     }
@@ -170,7 +169,7 @@ entry! {
 
 entry! {
     /// [`NDK_FN_INITIALIZE_FAST_REGISTER_MR`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_initialize_fast_register_mr).
-    /// IRQL <= DISPATCH_LEVEL. Takes the memory of the page lists and draws the token; a region is
+    /// IRQL <= DISPATCH_LEVEL. Takes the memory of the page list and draws the token; a region is
     /// initialised once in its life, and a second time ends with `STATUS_INVALID_DEVICE_STATE`.
     fn ndk_initialize_fast_register_mr(
         mr: &MrObject,
@@ -185,14 +184,15 @@ entry! {
         if pages > MAX_PAGES {
             return Err(STATUS_IMPLEMENTATION_LIMIT);
         }
-        let lists = PageLists::new(pages as usize).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let list = PageLists::new(1, pages as usize).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let pool = mr.base.shard.page_pool()?;
         let most = if remote == FALSE {
             Access::LOCAL_WRITE
         } else {
             Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
         };
         let bytes = size_of::<Initialize>() + size_of::<PageLists>() + HEADERS;
-        let make = || Box::new(Initialize { lists: Arc::new(lists), most });
+        let make = || Box::new(Initialize { list: Arc::new(list), pool, most });
         let what = with_memory(&*mr.base.shard.platform, bytes, make);
         let what = what.ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
         let done = RequestDone::new(completion, context)?;

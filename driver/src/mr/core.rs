@@ -62,13 +62,13 @@ impl MrCore {
         if shared.pages.get().is_some() {
             return STATUS_INVALID_DEVICE_STATE;
         }
-        let Initialize { lists, most } = what;
+        let Initialize { list, pool, most } = what;
         let Some(key) = cx.device.reserve(self.pd, Reserve::FastRegister(most)) else {
             return STATUS_INSUFFICIENT_RESOURCES;
         };
         cx.tokens.insert(key, self.object.base.id);
-        let regions = cx.bytes.insert_lists(&lists);
-        let set = shared.pages.set(Box::new(Pages { key, lists, regions, most }));
+        let region = cx.bytes.insert_list(Arc::clone(&list), &pool);
+        let set = shared.pages.set(Box::new(Pages { key, list, region, pool, most }));
         debug_assert!(set.is_ok());
         shared.set_token(key, false);
         STATUS_SUCCESS
@@ -76,12 +76,10 @@ impl MrCore {
 
     /// Ends whatever the region names. Page lists that are queued or in force come back later.
     fn close(&mut self, cx: &mut Cx) {
-        if let Some(Pages { key, regions, .. }) = self.object.shared.pages.get() {
-            cx.tokens.remove(key);
-            cx.free_key(*key);
-            for &region in regions {
-                cx.bytes.remove(region);
-            }
+        if let Some(&Pages { key, region, .. }) = self.object.shared.pages.get() {
+            cx.tokens.remove(&key);
+            cx.free_key(key);
+            cx.bytes.remove(region);
         } else {
             // An unregistered region has nothing to end.
             let _ = self.deregister(cx);

@@ -40,9 +40,10 @@ pub(crate) struct InitializeFastRegisterMr {
     pub(crate) done: RequestDone,
 }
 
-/// The page lists of a fast-register region.
+/// The page list of a fast-register region, and the pool for those that are queued behind.
 pub(crate) struct Initialize {
-    pub(crate) lists: Arc<PageLists>,
+    pub(crate) list: Arc<PageLists>,
+    pub(crate) pool: Arc<PageLists>,
     /// The rights that a mapping may grant.
     pub(crate) most: Access,
 }

@@ -1,7 +1,8 @@
 //! The state of a memory region that the consumer's thread and the poll core share.
 
 use crate::abi::*;
-use crate::bytes::pages::{PAGE_LISTS, PageLists};
+use crate::bytes::pages::PageLists;
+use crate::bytes::pooled;
 use crate::object::shared::Object;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -68,9 +69,18 @@ impl MrShared {
 /// The memory that a fast-register region needs for its mappings.
 pub(crate) struct Pages {
     pub(crate) key: Rkey,
-    pub(crate) lists: Arc<PageLists>,
-    /// The names of the lists.
-    pub(crate) regions: [RegionId; PAGE_LISTS],
+    /// Its own list, and the name of that.
+    pub(crate) list: Arc<PageLists>,
+    pub(crate) region: RegionId,
+    pub(crate) pool: Arc<PageLists>,
     /// The rights that a mapping may grant.
     pub(crate) most: Access,
+}
+
+impl Pages {
+    /// Takes a list for these pages, its own if that is free, and returns the name.
+    pub(crate) fn take(&self, pages: &[NDK_LOGICAL_ADDRESS]) -> Option<RegionId> {
+        let own = self.list.take(pages).map(|_| self.region);
+        own.or_else(|| self.pool.take(pages).map(pooled))
+    }
 }

@@ -286,9 +286,9 @@ entry! {
     /// `STATUS_INVALID_DEVICE_STATE` for one that is not initialised, `STATUS_INVALID_PARAMETER` for
     /// numbers that do not fit each other, `STATUS_ACCESS_VIOLATION` for remote rights on a region that
     /// was initialised without and for a region of another domain, and
-    /// `STATUS_INSUFFICIENT_RESOURCES` where all page lists of the region are queued or in force. Whether
-    /// the region is free to be mapped is only known in its turn: if not, the request ends with
-    /// `STATUS_INVALID_DEVICE_REQUEST`.
+    /// `STATUS_INSUFFICIENT_RESOURCES` where the page list of the region and those of the pool are queued
+    /// or in force. Whether the region is free to be mapped is only known in its turn: if not, the request
+    /// ends with `STATUS_INVALID_DEVICE_REQUEST`.
     fn ndk_fast_register(
         qp: &QpObject,
         context: PVOID,

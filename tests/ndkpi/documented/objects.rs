@@ -212,7 +212,7 @@ pub(super) const QP: &[Function] = &[
             BAD_POINTER,
             // The region is not initialised; or the queue pair is closed.
             inline(STATUS_INVALID_DEVICE_STATE).ours(),
-            // All page lists of the region are queued or in force.
+            // The page list of the region and those of the pool are queued or in force.
             inline(STATUS_INSUFFICIENT_RESOURCES).ours(),
         ],
     )

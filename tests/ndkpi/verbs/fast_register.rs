@@ -121,18 +121,23 @@ fn the_largest_and_the_smallest_region() {
 }
 
 fn chains_are_queued_at_once_as_far_as_the_lists_reach() {
-    let pair = Pair::new();
+    let pair = Pair::with(QpConfig { initiator_depth: 256, ..QpConfig::default() });
     let frmr = pair.server.pd.create_frmr(4, true).unwrap();
     let buffers: Vec<Mapped> = (1..=4).map(|len| pair.map(len, len * 1000)).collect();
     let server = &pair.server;
+    let queue = |mapped: &Mapped, flags| {
+        server.qp.fast_register(1, &frmr, mapped.whole(), REMOTE | flags)?;
+        server.qp.invalidate(2, Invalidate::Region(&frmr), flags)
+    };
     for _ in 0..3 {
-        for mapped in &buffers {
-            server.qp.fast_register(1, &frmr, mapped.whole(), REMOTE | DEFER).unwrap();
-            server.qp.invalidate(2, Invalidate::Region(&frmr), DEFER).unwrap();
+        // The region's own list, and the 64 that all share. The failure lets the others go.
+        let gate = pair.net.hold(1);
+        for mapped in buffers.iter().cycle().take(61) {
+            queue(mapped, DEFER | NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
         }
-        // All lists are queued; the failure lets the others go.
-        let more = server.qp.fast_register(9, &frmr, buffers[0].whole(), REMOTE);
-        assert_eq!(status(more), STATUS_INSUFFICIENT_RESOURCES);
+        buffers.iter().for_each(|mapped| queue(mapped, DEFER).unwrap());
+        assert_eq!(status(queue(&buffers[0], 0)), STATUS_INSUFFICIENT_RESOURCES);
+        drop(gate);
         let (registered, invalidated) = (NdkOperationTypeFastRegister, NdkOperationTypeInvalidate);
         let both = [(registered, STATUS_SUCCESS), (invalidated, STATUS_SUCCESS)];
         assert_eq!(server.ends(8), [both; 4].concat());
