@@ -259,6 +259,7 @@ impl Node {
             mtu: MTU,
             max_qps: 16,
             max_mrs: 16,
+            max_queued_mappings: None,
             max_reads: 1,
             retry_count: 7,
             opening: Opening::default(),

@@ -18,15 +18,22 @@ use core::net::IpAddr;
 use rocev2::Device;
 use rocev2::env::Instant;
 use rocev2::ids::Rkey;
+use slotmap::{Key, SlotMap};
 
 /// Calls into the consumer for which there is room from the start: more than a turn usually makes.
 const UPCALLS: usize = 1024;
 
 /// The memory of any request beside its queues: the object, nodes of trees, and so on.
 const REQUEST_BYTES: usize = 64 << 10;
-/// The memory of the core's tables for each object when they grow: they double, and the entries of an
-/// object in all of them are no larger than half of this.
-const GROWTH_BYTES: usize = 640;
+/// The memory of the core's small tables for each object when they grow: they double, and the entries of an
+/// object in all of them are no larger than half of this. Regions and windows are in none of them.
+const GROWTH_BYTES: usize = 256;
+
+/// The memory of a table that takes one entry more: one that is full doubles.
+pub(crate) fn growth<K: Key, V>(table: &SlotMap<K, V>) -> usize {
+    let full = table.len() == table.capacity();
+    if full { 2 * (table.len() + 1).max(4) * (size_of::<V>() + 2 * size_of::<u32>()) } else { 0 }
+}
 
 /// The context of a turn.
 pub(crate) struct Cx {
@@ -119,9 +126,12 @@ impl Cx {
 
     // ---- what all objects ask for -------------------------------------------------------------
 
-    /// The memory of a request beside the memory that it asks for itself.
-    pub(crate) fn request_bytes(&self) -> usize {
-        REQUEST_BYTES + GROWTH_BYTES * self.lifetimes.len()
+    /// The memory of a request beside the memory that it asks for itself, and but for the table of its object's
+    /// kind; `keyed` objects are regions and windows.
+    pub(crate) fn request_bytes(&self, keyed: usize) -> usize {
+        let others = self.lifetimes.len().saturating_sub(keyed);
+        let tables = self.lifetimes.growth() + self.bytes.growth() + self.device.growth_bytes();
+        REQUEST_BYTES + GROWTH_BYTES * others + tables
     }
 
     /// Ends a request.

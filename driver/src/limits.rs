@@ -1,6 +1,7 @@
 //! The limits of the adapter.
 
 use crate::abi::*;
+use crate::shard::OBJECTS_MAX;
 use rocev2::qp::{MAX_READS, MAX_SGE};
 
 /// Bytes of inline data in one request, at most. Small enough that a queue of the largest depth takes
@@ -30,9 +31,8 @@ pub(crate) const MAX_TRANSFER: u32 = 1 << 30;
 ///
 /// QPs and keys have limits of their own, for all adapter instances of a provider together. A key
 /// goes to each registration, initialised fast-register region, window and domain, and to each QP
-/// that takes inline data. Everything else is only counted: all objects of a provider are at most
-/// 32768, each from its creation until its close has completed (`crate::shard`). Beyond any limit a
-/// creation or registration ends with `STATUS_INSUFFICIENT_RESOURCES`.
+/// that takes inline data. Everything else is only counted. Beyond any limit a creation or registration ends
+/// with `STATUS_INSUFFICIENT_RESOURCES`.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests of an initiator queue, and of a receive queue.
@@ -45,6 +45,8 @@ pub struct Limits {
     pub qps: usize,
     /// Keys.
     pub mrs: usize,
+    /// Objects of all kinds, each from its creation until its close has completed (`crate::shard`).
+    pub objects: usize,
     /// Bytes for packets that come before an earlier one, of all QPs together: enough for the full windows of
     /// 32 QPs that miss a packet at the same time. They are allocated when the adapter starts.
     pub reorder_pool: usize,
@@ -56,8 +58,9 @@ impl Default for Limits {
             queue_depth: 4096,
             srq_depth: 4096,
             cq_depth: 32_768,
-            qps: 4096,
-            mrs: 16_384,
+            qps: 1 << 16,
+            mrs: 1 << 20,
+            objects: OBJECTS_MAX,
             reorder_pool: 16 << 20,
         }
     }

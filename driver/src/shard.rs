@@ -2,7 +2,7 @@
 //!
 //! * Work: one SPSC ring per initiator queue, per receive queue and per CQ (`rtrb`), because NDKPI
 //!   obliges the consumer to serialize its calls on each.
-//! * Control: one bounded MPSC ring per shard for everything else.
+//! * Control: one bounded MPSC list per shard for everything else.
 //! * Mappings of logical addresses: one bounded ring per shard (`crate::lam`).
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
@@ -17,29 +17,35 @@ use crate::object::id::ObjectId;
 use crate::object::request::Close;
 use crate::platform::{Platform, with_memory};
 use crate::sync::modelled::{ArrayQueue, AtomicUsize};
-use crate::sync::{Doorbell, Full, Sleep, take};
+use crate::sync::{Doorbell, Full, Inbox, Letter, Sleep, Taken, take};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
 use once_cell::race::OnceBox;
 
-/// Objects that exist at a time, per shard. Each holds one place of the control ring for its close
-/// from its creation on, so a close never fails for want of room.
-pub(crate) const OBJECTS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 15 };
+/// Objects that exist at a time, per shard, if its limits say no other number. Each holds the memory of the message of its close from its
+/// creation on, so a close never fails for want of room.
+pub(crate) const OBJECTS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 21 };
+/// Objects at a time whose doorbells may ring: QPs, and as many CQs, SRQs and listeners together. The ring
+/// of doorbells has a place for each.
+pub(crate) const RINGERS_MAX: usize = if cfg!(all(loom, test)) { 2 } else { 1 << 16 };
 /// Other control messages on their way at a time. They have places of their own, so that a provider
 /// full of objects still serves those that it has.
 const REQUESTS_MAX: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 14 };
+
+/// The memory of a message's letter beside the message.
+const LETTER: usize = 64;
 
 /// The rings between one poll core and its users: the consumer's calls, and the home that runs it.
 pub struct Shard {
     pub(crate) platform: Box<dyn Platform>,
     pub(crate) limits: Limits,
     pub(crate) counters: Counters,
-    control: ArrayQueue<Control>,
+    control: Inbox<Control>,
     /// Objects that may still be created.
     objects: AtomicUsize,
-    /// Free places of `control` that belong to no object.
+    /// Messages that may still be sent, but for closes.
     requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
     pub(crate) lams: LamRing,
@@ -61,10 +67,10 @@ impl Shard {
             platform,
             limits,
             counters: Counters::new(transport),
-            control: ArrayQueue::new(OBJECTS_MAX + REQUESTS_MAX),
-            objects: AtomicUsize::new(OBJECTS_MAX),
+            control: Inbox::default(),
+            objects: AtomicUsize::new(limits.objects),
             requests: AtomicUsize::new(REQUESTS_MAX),
-            doorbells: ArrayQueue::new(OBJECTS_MAX),
+            doorbells: ArrayQueue::new(2 * RINGERS_MAX),
             lams: LamRing::default(),
             page_pool: OnceBox::new(),
             sleep: Sleep::default(),
@@ -90,8 +96,8 @@ impl Shard {
 
     /// Sends a message that takes a place of its own.
     pub(crate) fn request(&self, message: impl Into<Control>) -> Result<(), Full> {
-        take(&self.requests)?;
-        self.send(message.into());
+        let letter = self.reserve_request()?;
+        self.send(letter, message.into());
         Ok(())
     }
 
@@ -100,16 +106,26 @@ impl Shard {
         &self,
         make: impl FnOnce() -> Result<M, E>,
     ) -> Result<Result<(), E>, Full> {
-        take(&self.requests)?;
+        let letter = self.reserve_request()?;
         Ok(match make() {
             Ok(message) => {
-                self.send(message.into());
+                self.send(letter, message.into());
                 Ok(())
             }
             Err(error) => {
                 self.requests.fetch_add(1, Ordering::Release);
                 Err(error)
             }
+        })
+    }
+
+    /// Takes the place of a message, and its memory.
+    fn reserve_request(&self) -> Result<Letter<Control>, Full> {
+        take(&self.requests)?;
+        let letter = with_memory(&*self.platform, size_of::<Control>() + LETTER, Letter::new);
+        letter.ok_or_else(|| {
+            self.requests.fetch_add(1, Ordering::Release);
+            Full
         })
     }
 
@@ -125,23 +141,26 @@ impl Shard {
 
     /// Objects that exist, and those on their way.
     pub fn open_objects(&self) -> usize {
-        OBJECTS_MAX - self.objects.load(Ordering::Relaxed)
+        self.limits.objects - self.objects.load(Ordering::Relaxed)
     }
 
-    /// Closes an object, in the place that it holds.
-    pub(crate) fn close(&self, object: ObjectId, done: CloseDone) {
-        self.send(Close { object, done }.into());
+    /// Closes an object, by the letter that it holds.
+    pub(crate) fn close(&self, letter: Letter<Control>, object: ObjectId, done: CloseDone) {
+        self.send(letter, Close { object, done }.into());
     }
 
-    fn send(&self, message: Control) {
-        let pushed = push(&*self.platform, &self.control, message);
-        assert!(pushed, "every message has a place");
+    fn send(&self, letter: Letter<Control>, message: Control) {
+        self.control.post(letter, message);
         self.wake();
     }
 
-    /// Takes a control message. Its place is free again; that of a close goes with the object.
-    pub(crate) fn next_control(&self) -> Option<Control> {
-        let message = self.control.pop()?;
+    /// Takes a control message: of those that were `taken` before, and then of those that wait. Its place is
+    /// free again; that of a close goes with the object.
+    pub(crate) fn next_control(&self, taken: &mut Taken<Control>) -> Option<Control> {
+        let message = taken.next().or_else(|| {
+            *taken = self.control.take();
+            taken.next()
+        })?;
         if !matches!(message, Control::Close(_)) {
             self.requests.fetch_add(1, Ordering::Release);
         }
@@ -152,7 +171,7 @@ impl Shard {
     /// touched once the core may have seen it.
     pub(crate) fn ring(&self, object: ObjectId, doorbell: &Doorbell, reasons: u8) {
         if doorbell.ring(reasons) {
-            // At most one entry per object, and no more objects than places.
+            // At most one entry per object, and no more objects that ring than places.
             let pushed = push(&*self.platform, &self.doorbells, object);
             debug_assert!(pushed);
         }
@@ -241,8 +260,9 @@ mod tests {
         assert_eq!(shard.request(message()), Ok(()));
         assert_eq!(shard.request_if(|| Ok::<_, ()>(message())), Ok(Ok(())));
         shard.ring(ObjectId::default(), &Doorbell::default(), 0);
-        assert_eq!(steps.load(Ordering::Relaxed), 3);
-        while shard.next_control().is_some() {}
+        assert_eq!(steps.load(Ordering::Relaxed), 1);
+        let mut taken = Taken::default();
+        while shard.next_control(&mut taken).is_some() {}
         assert_eq!(shard.next_doorbell(), Some(ObjectId::default()));
         assert!(!shard.has_work());
     }

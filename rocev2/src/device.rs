@@ -49,10 +49,14 @@ pub struct DeviceConfig {
     pub addresses: Vec<IpAddr>,
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
-    /// QPs, at most; rounded up to a power of two.
+    /// QPs, at most; rounded up to a power of two. Their tables take memory as QPs are created.
     pub max_qps: usize,
-    /// Keys, at most: registrations, and reserved keys. Never more than 2^18.
+    /// Keys, at most: registrations, and reserved keys. Never more than 2^20. Their tables take memory as
+    /// keys are made.
     pub max_mrs: usize,
+    /// Fast registrations that are posted and not in force, at most, of all QPs together, if the caller sees to
+    /// that. With `None` there is room for as many as the queues hold, which is 8 bytes for each request.
+    pub max_queued_mappings: Option<usize>,
     /// READs in flight per QP and direction, at most.
     pub max_reads: u8,
     /// Transport retries written into REQ, and made by our queue pairs at least, 0..=7.
@@ -87,6 +91,7 @@ impl DeviceConfig {
             mtu: 1500,
             max_qps: 64,
             max_mrs: 256,
+            max_queued_mappings: None,
             max_reads: MAX_READS as u8,
             retry_count: 7,
             opening: Opening::default(),
@@ -120,6 +125,9 @@ pub enum Event {
         owner: u64,
     },
 }
+
+/// Places of the table of QPs of a new device.
+const FIRST_SLOTS: usize = 64;
 
 /// A connection that its owner has not released.
 struct Conn {
@@ -218,7 +226,8 @@ impl Device {
     /// A device with no objects.
     pub fn new(mut config: DeviceConfig) -> Self {
         let mut rng = Rng::from_seed(config.seed);
-        let slots = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
+        config.max_qps = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
+        let slots = config.max_qps.min(FIRST_SLOTS);
         // A larger number could be negotiated, but not recorded; the excess would be refused as invalid.
         config.max_reads = config.max_reads.min(MAX_READS as u8);
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
@@ -241,7 +250,7 @@ impl Device {
             sender: None,
             touched: Vec::with_capacity(slots),
             finished: VecDeque::with_capacity(slots),
-            completions: Completions::new(config.max_mrs),
+            completions: Completions::new(config.max_queued_mappings),
             events: VecDeque::new(),
             counters,
             ip_id: rng.u32() as u16,

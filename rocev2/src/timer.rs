@@ -24,6 +24,29 @@ impl Timers {
         Self { heap: BinaryHeap::with_capacity(slots * 2), queued }
     }
 
+    /// Makes room for `slots` slots, of which [`Self::renumber`] may then make use. `None`: no memory.
+    pub(crate) fn make_room(&mut self, slots: usize) -> Option<()> {
+        self.queued.try_reserve(slots.saturating_sub(self.queued.len())).ok()?;
+        self.heap.try_reserve((2 * slots).saturating_sub(self.heap.len())).ok()
+    }
+
+    /// Makes the number of slots `slots`, and gives each slot another number, or none.
+    pub(crate) fn renumber(&mut self, slots: usize, number: impl Fn(usize) -> Option<usize>) {
+        let mut queued = core::mem::take(&mut self.heap).into_vec();
+        queued.retain_mut(|Reverse((deadline, slot))| {
+            let current = self.queued[*slot as usize] == Some(*deadline);
+            let number = number(*slot as usize).filter(|_| current);
+            *slot = number.unwrap_or_default() as u32;
+            number.is_some()
+        });
+        self.queued.fill(None);
+        self.queued.resize(slots, None);
+        for Reverse((deadline, slot)) in &queued {
+            self.queued[*slot as usize] = Some(*deadline);
+        }
+        self.heap = queued.into();
+    }
+
     /// Ensures that `slot` is served no later than `deadline`.
     pub(crate) fn arm(&mut self, slot: usize, deadline: Instant) {
         let Some(queued) = self.queued.get_mut(slot) else { return };
@@ -98,6 +121,18 @@ mod tests {
             timers.heap.len()
         });
         assert_eq!(kept, [1, 2, 3, 4, 5, 6, 7, 8, 1]);
+    }
+
+    #[test]
+    fn a_slot_with_another_number_is_due_as_before() {
+        let mut timers = Timers::new(2);
+        timers.arm(0, at(50));
+        timers.arm(1, at(40));
+        timers.arm(1, at(30));
+        timers.make_room(4).unwrap();
+        timers.renumber(4, |slot| (slot == 1).then_some(3));
+        timers.arm(2, at(35));
+        assert_eq!([(); 3].map(|()| timers.pop_due(at(60))), [Some(3), Some(2), None]);
     }
 
     #[test]

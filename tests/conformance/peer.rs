@@ -236,6 +236,7 @@ impl World {
             mtu: terms.mtu,
             max_qps: 8,
             max_mrs: 64,
+            max_queued_mappings: None,
             max_reads: 8,
             retry_count: terms.retry_count,
             opening: Opening::default(),

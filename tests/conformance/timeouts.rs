@@ -33,6 +33,7 @@ impl Waiting {
             mtu: 1500,
             max_qps: 8,
             max_mrs: 8,
+            max_queued_mappings: None,
             max_reads: 8,
             retry_count: 7,
             opening: Opening::default(),

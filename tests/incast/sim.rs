@@ -167,6 +167,7 @@ impl Node {
             mtu: 4200,
             max_qps: scenario.senders + 8,
             max_mrs: 16,
+            max_queued_mappings: None,
             max_reads: LIMITS.inbound,
             retry_count: 7,
             opening: Opening::default(),

@@ -42,7 +42,7 @@ impl Mapped {
 const READ: u32 = NDK_OP_FLAG_ALLOW_REMOTE_READ;
 
 fn regions_run_out() {
-    let net = Net::new();
+    let net = Net::scarce();
     let pd = net.adapters[0].create_pd().unwrap();
     let mut regions = Vec::new();
     let full = loop {

@@ -15,7 +15,7 @@ crate::tests! {
 }
 
 fn a_full_provider_creates_nothing() {
-    let net = Net::new();
+    let net = Net::scarce();
     let side = net.side(0);
     let srq = side.pd.create_srq(SRQ).unwrap();
     let buffer = Arc::new(Buffer::new(1));

@@ -75,7 +75,7 @@ fn a_region_is_in_one_state() {
 }
 
 fn registrations_run_out() {
-    let net = Net::new();
+    let net = Net::scarce();
     let pd = wait(|then| Object(net.adapters[0].as_ptr()).create_pd(then)).unwrap();
     let buffer = Buffer::new(1);
     let mut mdl = Mdl::new(buffer.as_ptr(), 1);

@@ -45,7 +45,7 @@ fn a_closing_domain_creates_nothing() {
 }
 
 fn qps_run_out() {
-    let net = Net::new();
+    let net = Net::scarce();
     let Side { cq, pd, .. } = net.side(0);
     let tiny = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
     let mut qps = Vec::new();

@@ -11,7 +11,7 @@ crate::tests! {
 const CONFIG: SrqConfig = SrqConfig { depth: 4, receive_sge: 1, threshold: 0 };
 
 fn queue_pairs_run_out() {
-    let net = Net::new();
+    let net = Net::scarce();
     let Side { cq, pd, .. } = net.side(1);
     let srq = pd.create_srq(CONFIG).unwrap();
     let tiny = QpConfig { initiator_depth: 1, ..QpConfig::default() };

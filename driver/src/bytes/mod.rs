@@ -87,6 +87,13 @@ impl Regions {
         RegionId(slot)
     }
 
+    /// The memory that one more may take: the places, and the list of those that are free, double.
+    pub(crate) fn growth(&self) -> usize {
+        let full = self.free.is_empty() && self.slots.len() == self.slots.capacity();
+        let place = size_of::<Option<Region>>() + size_of::<u32>();
+        if full { 2 * self.slots.len().max(4) * place } else { 0 }
+    }
+
     /// Forgets a region; a list that is in use is forgotten when its mapping has ended.
     pub(crate) fn remove(&mut self, region: RegionId) {
         let Some(slot) = self.slots.get_mut(region.0 as usize) else { return };

@@ -42,9 +42,6 @@ pub(crate) struct CqCore {
     dirty: bool,
 }
 
-// The tables of the core grow by so much for each object (`Cx::request_bytes`).
-const _: () = assert!(size_of::<CqCore>() <= 128);
-
 /// Room of the ring that a CQ gets for a depth that its own has no room for.
 const fn deeper_ring(depth: u32) -> usize {
     (depth as usize).next_power_of_two()
@@ -124,6 +121,11 @@ pub(crate) struct Cqs {
 }
 
 impl Cqs {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     pub(crate) fn create(&mut self, cx: &mut Cx, adapter: ObjectId, what: &CreateCq) -> Context {
         let depth = what.depth.max(1);
         let (ring, results) = rtrb::RingBuffer::new(depth as usize);

@@ -71,6 +71,11 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     pub(crate) fn create(
         &mut self,
         cx: &mut Cx,
@@ -141,7 +146,7 @@ impl Listeners {
         // The accepted connection shares the listener's port and keeps it.
         let bound = listener.listening.map_or(peer.local, |(_, local)| local);
         let parents = [listener.adapter, listener.object.base.id];
-        let (shard, bytes) = (Arc::clone(&cx.shard), cx.request_bytes());
+        let (shard, bytes) = (Arc::clone(&cx.shard), cx.request_bytes(0));
         let entered = with_memory(&*shard.platform, bytes, || {
             cx.device.retain_port(bound.ip(), bound.port());
             connectors.create_requested(cx, &parents, conn, peer, bound)

@@ -6,7 +6,7 @@ use super::request::{
 };
 use super::shared::{MrObject, MrShared, Pages};
 use crate::abi::*;
-use crate::cx::Cx;
+use crate::cx::{Cx, growth};
 use crate::object::id::{Context, MrKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::pd::core::Pds;
@@ -94,6 +94,11 @@ pub(crate) struct Mrs {
 }
 
 impl Mrs {
+    /// How many there are, and the memory that one more may take.
+    pub(crate) fn growth(&self) -> (usize, usize) {
+        (self.table.len(), growth(&self.table))
+    }
+
     pub(crate) fn create(
         &mut self,
         cx: &mut Cx,

@@ -4,7 +4,7 @@ use super::call::DISPATCH;
 use super::request::CreateMw;
 use super::shared::{MwObject, MwShared};
 use crate::abi::*;
-use crate::cx::Cx;
+use crate::cx::{Cx, growth};
 use crate::object::id::{Context, MwKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::pd::core::Pds;
@@ -22,6 +22,11 @@ pub(crate) struct Mws {
 }
 
 impl Mws {
+    /// How many there are, and the memory that one more may take.
+    pub(crate) fn growth(&self) -> (usize, usize) {
+        (self.table.len(), growth(&self.table))
+    }
+
     pub(crate) fn create(
         &mut self,
         cx: &mut Cx,

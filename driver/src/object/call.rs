@@ -66,9 +66,7 @@ pub(crate) unsafe extern "system" fn ndk_close<N: NdkObject>(
     if prefix.base.closing.swap(true, Ordering::AcqRel) {
         return STATUS_INVALID_DEVICE_STATE;
     }
-    let shard = prefix.base.shard();
-    let done = CloseDone::Callback(callback, Context::new(context));
-    shard.close(prefix.base.id, done);
+    prefix.base.close(CloseDone::Callback(callback, Context::new(context)));
     STATUS_PENDING
 }
 

@@ -6,6 +6,7 @@
 
 use super::id::{ObjectId, Place};
 use crate::abi::NDK_VERSION;
+use crate::cx::growth;
 use crate::object::done::CloseDone;
 use slotmap::SlotMap;
 
@@ -35,13 +36,15 @@ struct Life {
     finishing: bool,
 }
 
-// The tables of the core grow by so much for each object (`Cx::request_bytes`).
-const _: () = assert!(size_of::<Life>() <= 128);
-
 impl Lifetimes {
     /// Objects that exist.
     pub(crate) fn len(&self) -> usize {
         self.lives.len()
+    }
+
+    /// The memory that one more may take.
+    pub(crate) fn growth(&self) -> usize {
+        growth(&self.lives)
     }
 
     /// Where the core keeps an object that exists.

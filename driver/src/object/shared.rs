@@ -3,7 +3,10 @@
 
 pub(crate) use super::id::{Context, ObjectId};
 use crate::abi::*;
+use crate::message::Control;
+use crate::object::done::CloseDone;
 use crate::shard::Shard;
+use crate::sync::{Exclusive, Letter};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,11 +26,23 @@ pub(crate) struct Base {
     pub(crate) version: NDK_VERSION,
     /// The consumer has closed it, and what it asks of it now is a mistake.
     pub(super) closing: AtomicBool,
+    /// The memory of its close.
+    letter: Exclusive<Option<Letter<Control>>>,
 }
 
 impl Base {
-    pub(crate) const fn new(id: ObjectId, version: NDK_VERSION, shard: Arc<Shard>) -> Self {
-        Self { id, shard, version, closing: AtomicBool::new(false) }
+    pub(crate) fn new(id: ObjectId, version: NDK_VERSION, shard: Arc<Shard>) -> Self {
+        let letter = Exclusive::new(Some(Letter::new()));
+        Self { id, shard, version, closing: AtomicBool::new(false), letter }
+    }
+
+    /// Sends the close of the object, once. The core may have freed the object when this returns.
+    pub(crate) fn close(&self, done: CloseDone) {
+        let letter = self.letter.enter().and_then(|mut letter| letter.take());
+        if let Some(letter) = letter {
+            let shard = self.shard();
+            shard.close(letter, self.id, done);
+        }
     }
 
     /// Whether the consumer has closed the object.

@@ -38,8 +38,7 @@ impl Shard {
     #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
     pub unsafe fn close_adapter(&self, adapter: *mut NDK_ADAPTER, closed: Closed) {
         // SAFETY: the caller's promise.
-        let object = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
-        self.close(object, CloseDone::Signal(closed));
+        unsafe { AdapterObject::from_ndk(adapter) }.base.close(CloseDone::Signal(closed));
     }
 
     /// The adapter has these addresses from the next turn on. Connections from one that is gone end at

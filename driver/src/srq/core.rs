@@ -59,6 +59,11 @@ pub(crate) struct Srqs {
 }
 
 impl Srqs {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     pub(crate) fn create(
         &mut self,
         cx: &mut Cx,

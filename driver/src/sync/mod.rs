@@ -3,6 +3,7 @@
 
 mod doorbell;
 mod exclusive;
+mod inbox;
 mod latest;
 pub(crate) mod modelled;
 mod places;
@@ -10,6 +11,7 @@ mod sleep;
 
 pub(crate) use doorbell::{Doorbell, FLUSH};
 pub(crate) use exclusive::Exclusive;
+pub(crate) use inbox::{Inbox, Letter, Taken};
 pub(crate) use latest::Latest;
 pub use places::Full;
 pub(crate) use places::take;

@@ -1,5 +1,6 @@
 //! The configuration of a provider.
 
+use crate::limits::Limits;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
@@ -36,6 +37,8 @@ pub struct ProviderConfig {
     pub short_ways: bool,
     /// Timers of connection management.
     pub cm: CmConfig,
+    /// The limits of the adapter. Windows is told the default ones.
+    pub limits: Limits,
 }
 
 impl ProviderConfig {
@@ -58,6 +61,7 @@ impl ProviderConfig {
             dcqcn: Some(DcqcnConfig::default()),
             short_ways: true,
             cm: CmConfig::default(),
+            limits: Limits::default(),
         }
     }
 }

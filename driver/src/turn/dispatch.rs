@@ -18,7 +18,7 @@ impl State {
     pub(super) fn drain_control(&mut self) -> bool {
         let mut taken = 0;
         while taken < CONTROL_BUDGET
-            && let Some(message) = self.cx.shard.next_control()
+            && let Some(message) = self.cx.shard.next_control(&mut self.taken)
         {
             self.handle_control(message);
             taken += 1;
@@ -30,7 +30,7 @@ impl State {
     fn handle_control(&mut self, message: Control) {
         let bytes = each_control!(&message, request => request.bytes(&self.cx));
         let Some(bytes) = bytes else { return self.run_request(message) };
-        let bytes = bytes + self.cx.request_bytes();
+        let bytes = bytes + self.objects.request_bytes(&self.cx);
         let shard = Arc::clone(&self.cx.shard);
         let mut message = Some(message);
         let mut work = || {

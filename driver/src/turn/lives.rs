@@ -4,11 +4,12 @@ use super::objects::Objects;
 use super::state::State;
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::message::{Create, each_new};
+use crate::message::{Create, New, each_new};
 use crate::object::done::{CloseDone, CreateDone};
 use crate::object::id::{Context, ObjectId};
 use crate::object::request::Close;
 use crate::request::{Creation as _, Request};
+use crate::shard::RINGERS_MAX;
 use crate::upcall::Upcall;
 use core::ptr::null_mut;
 
@@ -21,7 +22,10 @@ impl Request for Create {
 
     fn run(self, cx: &mut Cx, objects: &mut Objects) {
         let Self { parent, what, done } = self;
-        let created = if cx.lifetimes.is_open(parent) {
+        let rings = matches!(*what, New::CreateCq(_) | New::CreateSrq(_) | New::CreateListener(_));
+        let created = if rings && objects.ringers() >= RINGERS_MAX {
+            Err(STATUS_INSUFFICIENT_RESOURCES)
+        } else if cx.lifetimes.is_open(parent) {
             each_new!(*what, new => new.create(cx, parent, objects.into()))
         } else {
             Err(STATUS_INVALID_PARAMETER)

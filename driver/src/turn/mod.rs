@@ -14,9 +14,9 @@ mod transmit;
 
 pub use config::ProviderConfig;
 
+use crate::bytes::pages::POOL_LISTS;
 use crate::counters::{AdapterCounters, Connection};
 use crate::cx::Cx;
-use crate::limits::Limits;
 use crate::paths::Paths;
 use crate::platform::Platform;
 use crate::platform::request::connections;
@@ -68,7 +68,7 @@ impl PollCore {
         seed: [u8; 32],
         waker: &Waker,
     ) -> Self {
-        let limits = Limits::default();
+        let limits = config.limits;
         let link = edge.link();
         edge.set_waker(waker);
         let mut cm = config.cm;
@@ -81,6 +81,8 @@ impl PollCore {
             mtu: link.mtu,
             max_qps: limits.qps,
             max_mrs: limits.mrs,
+            // Each that is queued holds a list of the pool, or its region's own.
+            max_queued_mappings: Some(POOL_LISTS),
             max_reads: MAX_READS as u8,
             retry_count: config.retry_count,
             opening: config.opening,

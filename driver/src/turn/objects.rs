@@ -64,6 +64,18 @@ lend! {
 }
 
 impl Objects {
+    /// The memory of any request beside the memory that it asks for itself.
+    pub(super) fn request_bytes(&self, cx: &Cx) -> usize {
+        let keyed = [self.mrs.growth(), self.mws.growth()];
+        let growth: usize = keyed.iter().map(|(_, bytes)| bytes).sum();
+        growth + cx.request_bytes(keyed.iter().map(|(count, _)| count).sum())
+    }
+
+    /// Objects whose doorbells may ring, but for queue pairs.
+    pub(super) fn ringers(&self) -> usize {
+        self.cqs.len() + self.srqs.len() + self.listeners.len()
+    }
+
     /// Whether a call of the consumer is still inside the object.
     pub(super) fn is_entered(&self, place: Place) -> bool {
         match place {

@@ -5,11 +5,13 @@ use super::transmit::Loopback;
 use crate::connector::core::Connectors;
 use crate::connector::request::DisconnectEvent;
 use crate::cx::Cx;
+use crate::message::Control;
 use crate::object::done::{CreateDone, RequestDone};
 use crate::object::id::{CqKey, ObjectId, Place};
 use crate::platform::Trace;
 use crate::qp::core::Ended;
 use crate::status::reason;
+use crate::sync::Taken;
 use crate::upcall::Upcall;
 use netadapter_glue::Received;
 use rocev2::Event;
@@ -27,12 +29,14 @@ pub(super) struct State {
     /// Of one unit of the edge.
     pub(super) max_segments: usize,
     pub(super) loopback: Loopback,
+    /// Control messages that a later turn obeys.
+    pub(super) taken: Taken<Control>,
 }
 
 impl State {
     pub(super) fn new(cx: Cx, max_segments: usize) -> Self {
         let (objects, loopback) = (Objects::default(), Loopback::default());
-        Self { cx, objects, max_segments, loopback }
+        Self { cx, objects, max_segments, loopback, taken: Taken::default() }
     }
 
     /// Takes what the edge received.

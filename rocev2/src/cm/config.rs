@@ -87,7 +87,7 @@ impl Default for CmConfig {
             max_pmtu: Pmtu::B1024,
             traffic_class: 0,
             hop_limit: 64,
-            max_connections: 8192,
+            max_connections: 1 << 16,
             max_time_wait: 4096,
             max_transmits: 1024,
             max_rate: 20_000,

@@ -19,8 +19,8 @@
 //! are no secret: a message that names nothing else begins a request, or is refused, and ends nothing
 //! (`stale`). To send a message in a connection's name, an unknown host would have to guess our
 //! communication ID (32 random bits, and the peer's as well once it is known). On the data path it would
-//! need our QPN (24 bits, of which the lowest are the place in the device's table: 12 random ones where
-//! that holds 4,096) to send a CNP, which slows the connection down for a while; and also a PSN (24 random
+//! need our QPN (24 bits, of which the lowest are the place in the device's table: 8 random ones where
+//! that has grown to 65,536) to send a CNP, which slows the connection down for a while; and also a PSN (24 random
 //! bits) that is expected, or in flight, to have a request executed or a response accepted.
 
 mod api;

@@ -6,16 +6,22 @@ use crate::mr::{AccessError, PdId, Registration, Released, Reserve};
 use crate::qp::{PostError, RecvPoster, RecvWr, Sge, SrqConfig, SrqError, SrqId};
 
 impl Device {
-    /// Registers memory; `None` where the table is full.
+    /// Registers memory; `None` where the table is full, or there is no memory for it.
     pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
         self.mrs.register(registration)
     }
 
     /// Reserves a key for a fast-register region, a window, or the logical addresses of a domain. It stays
     /// the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None` where the
-    /// table is full.
+    /// table is full, or there is no memory.
     pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
-        self.mrs.reserve(pd, what)
+        let key = self.mrs.reserve(pd, what)?;
+        if matches!(what, Reserve::FastRegister(_)) && self.completions.reserve_key().is_none() {
+            let ended = self.mrs.deregister(key);
+            debug_assert!(ended.is_ok());
+            return None;
+        }
+        Some(key)
     }
 
     /// Ends a key, registered or reserved, in any state. The bytes of a registration are the caller's again
@@ -24,6 +30,9 @@ impl Device {
     /// # Errors
     /// [`AccessError::UnknownKey`] where there is no such key.
     pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
+        if self.mrs.is_fast_register(key) {
+            self.completions.unreserve_key();
+        }
         if let Some(released) = self.mrs.deregister(key)? {
             self.completions.release(released);
         }
@@ -42,6 +51,12 @@ impl Device {
     /// double.
     pub fn room_bytes(&self, shared_receives: usize, requests: usize) -> usize {
         self.completions.room_bytes(shared_receives, requests)
+    }
+
+    /// Bytes that the tables of the device may allocate for one more queue pair or key: a table that is full
+    /// doubles.
+    pub fn growth_bytes(&self) -> usize {
+        self.mrs.growth_bytes() + self.qps_growth_bytes() + self.completions.key_bytes()
     }
 
     /// Creates a shared receive queue. Its threshold is armed.

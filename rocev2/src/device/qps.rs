@@ -1,5 +1,6 @@
 //! Queue pairs: their lives, their numbers, and the places in the table.
 
+use super::turns::Sender;
 use super::{Device, QpSlot, find};
 use crate::counters::Tally;
 use crate::env::Instant;
@@ -10,10 +11,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 impl Device {
-    /// Creates a QP in INIT; `None` where the table is full, or its shared receive queue unknown.
+    /// Creates a QP in INIT; `None` where the table is full, there is no memory for a larger one, or the
+    /// shared receive queue is unknown.
     pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
         if self.free.is_empty() {
-            return None;
+            self.double()?;
         }
         let recv_pd = match config.srq {
             Some(srq) => self.srqs.enter(srq)?,
@@ -117,6 +119,61 @@ impl Device {
     pub fn qp_rate(&mut self, qpn: Qpn, now: Instant) -> Option<u64> {
         let slot = self.slot_index(qpn);
         find(&mut self.qps, slot, qpn)?.qp.rate(now)
+    }
+
+    /// Bytes that the creation of a QP may allocate for its tables.
+    pub(super) fn qps_growth_bytes(&self) -> usize {
+        /// The entries of a slot: in the table and its lists, twice in the timers, and in the queue of those
+        /// which as vectors that double may have twice the room.
+        const SLOT_BYTES: usize = 256;
+        if self.free.is_empty() { 2 * self.qps.len() * SLOT_BYTES } else { 0 }
+    }
+
+    /// Doubles the table, so that each QP has the place that its number names in a larger one. `None` where
+    /// it is as large as it may be, or there is no memory; nothing has changed then.
+    fn double(&mut self) -> Option<()> {
+        let (before, slots) = (self.qps.len(), 2 * self.qps.len());
+        if slots > self.config.max_qps {
+            return None;
+        }
+        // Nothing is in the list of those that are touched.
+        self.settle();
+        self.qps.try_reserve_exact(before).ok()?;
+        self.last_qpns.try_reserve_exact(before).ok()?;
+        self.free.try_reserve_exact(slots - self.free.len()).ok()?;
+        self.touched.try_reserve_exact(slots).ok()?;
+        self.ready.try_reserve_exact(slots - self.ready.len()).ok()?;
+        self.finished.try_reserve_exact(slots - self.finished.len()).ok()?;
+        self.timers.make_room(slots)?;
+        self.qps.resize_with(slots, || None);
+        self.last_qpns.resize(slots, Qpn::default());
+        for slot in 0..before {
+            self.move_up(slot, slot + before);
+            // A place that was free is in the list of them, and the one above it was never used.
+            let taken = self.qps[slot + before].is_some();
+            self.free.push_front(if taken { slot } else { slot + before });
+        }
+        self.renumber(before);
+        Some(())
+    }
+
+    /// Moves a slot to its place `above` in the table that has doubled, if its number names that.
+    fn move_up(&mut self, slot: usize, above: usize) {
+        if self.slot_index(self.last_qpns[slot]) == above {
+            self.qps.swap(slot, above);
+            self.last_qpns.swap(slot, above);
+        }
+    }
+
+    /// Follows the QPs of a table that has doubled from `before` places in the lists of slots.
+    fn renumber(&mut self, before: usize) {
+        let Self { qps, ready, finished, timers, sender, .. } = self;
+        let number = |slot: usize| [slot, slot + before].into_iter().find(|at| qps[*at].is_some());
+        for list in [ready, finished] {
+            list.retain_mut(|slot| number(*slot).map(|now| *slot = now).is_some());
+        }
+        timers.renumber(qps.len(), number);
+        *sender = sender.take().and_then(|old| Some(Sender { slot: number(old.slot)?, ..old }));
     }
 
     /// Draws a slot from the half of the free ones that have been free for longest: the low bits of the

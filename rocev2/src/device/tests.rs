@@ -27,6 +27,7 @@ mod restart;
 mod shared;
 mod short_ways;
 mod strict;
+mod table;
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
@@ -66,6 +67,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
         mtu: 1500,
         max_qps: 8,
         max_mrs: 16,
+        max_queued_mappings: None,
         max_reads: 4,
         retry_count: 7,
         opening: Opening::default(),

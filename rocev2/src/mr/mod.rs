@@ -250,16 +250,10 @@ pub(crate) struct MrTable {
 }
 
 impl MrTable {
-    /// An empty table for at most `limit` keys, and never more than 2^18. All its memory is allocated here.
+    /// An empty table for at most `limit` keys, and never more than 2^20. It takes memory as keys are made.
     pub(crate) fn new(rng: Rng, limit: usize) -> Self {
         let limit = limit.clamp(1, keys::MAX_KEYS);
-        Self {
-            keys: KeyIndex::new(rng, limit),
-            slots: Vec::with_capacity(limit),
-            free: Vec::with_capacity(limit),
-            limit,
-            windows: 0,
-        }
+        Self { keys: KeyIndex::new(rng), slots: Vec::new(), free: Vec::new(), limit, windows: 0 }
     }
 
     /// Enters a registration under a new, unpredictable key that is never 0.
@@ -340,7 +334,7 @@ impl MrTable {
             return Err(AccessError::Rights);
         }
         let inside = span.at(bind.va, bind.len)?;
-        // A slot number, at most 2^18.
+        // A slot number, at most 2^20.
         let bound = Bound { qpn, slot: at as u32, generation: region.generation };
         self.slots[window].span = Some(Span {
             region: span.region,
@@ -408,7 +402,7 @@ impl MrTable {
         slot.key = 0;
         self.windows -= usize::from(slot.kind == Kind::Window);
         self.keys.retire(key.get());
-        // A slot number, at most 2^18.
+        // A slot number, at most 2^20.
         self.free.push(at as u32);
         Ok(released)
     }
@@ -441,7 +435,7 @@ impl MrTable {
     ) -> Result<Target, AccessError> {
         let (at, slot, span) = self.span_for(pd, qpn, key)?;
         let offset = span.grant(va, len, needed)?;
-        // A slot number, at most 2^18.
+        // A slot number, at most 2^20.
         Ok(Target { slot: at as u32, generation: slot.generation, offset })
     }
 
@@ -534,11 +528,34 @@ impl MrTable {
         slot.map(|slot| (at, slot)).ok_or(AccessError::UnknownKey)
     }
 
-    fn enter(&mut self, pd: PdId, kind: Kind, span: Option<Span>) -> Option<Rkey> {
+    /// Makes room for one more key, and for the end of each; `None` where the table is full, or there is no
+    /// memory.
+    fn make_room(&mut self) -> Option<()> {
         if self.len() >= self.limit {
             return None;
         }
-        // A slot number, at most 2^18.
+        let slots = self.slots.len() + usize::from(self.free.is_empty());
+        self.slots.try_reserve(slots - self.slots.len()).ok()?;
+        self.free.try_reserve(slots - self.free.len()).ok()?;
+        let keys = (0..).zip(&self.slots).map(|(at, slot)| (slot.key, at));
+        self.keys.make_room(self.len(), keys.filter(|(key, _)| *key != 0))
+    }
+
+    /// Bytes that the next key may make the table allocate: a part that is full doubles.
+    pub(crate) fn growth_bytes(&self) -> usize {
+        let full = self.free.is_empty() && self.slots.len() == self.slots.capacity();
+        let slots = if full { 2 * self.slots.len().max(4) } else { 0 };
+        slots * (size_of::<Slot>() + size_of::<u32>()) + self.keys.growth_bytes(self.len())
+    }
+
+    /// Whether a key is that of a fast-register region.
+    pub(crate) fn is_fast_register(&self, key: Rkey) -> bool {
+        self.slot(key.get()).is_ok_and(|(_, slot)| matches!(slot.kind, Kind::FastRegister(_)))
+    }
+
+    fn enter(&mut self, pd: PdId, kind: Kind, span: Option<Span>) -> Option<Rkey> {
+        self.make_room()?;
+        // A slot number, at most 2^20.
         let at = self.free.pop().unwrap_or(self.slots.len() as u32);
         let key = self.keys.draw(at);
         let generation = self.slots.get(at as usize).map_or(0, |slot| slot.generation);

@@ -332,6 +332,30 @@ fn a_table_fills_up_refuses_and_serves_again() {
     }
 }
 
+/// Its parts double again and again meanwhile, and it tells before by how much.
+#[test]
+fn every_key_stays_while_the_table_grows() {
+    const KEYS: usize = if cfg!(miri) { 1 << 8 } else { 1 << 15 };
+    let mut mrs = MrTable::new(Rng::from_seed([3; 32]), KEYS);
+    let mut keys = Vec::new();
+    for at in 0..KEYS {
+        let before = (mrs.slots.capacity(), mrs.keys.capacity());
+        let told = mrs.growth_bytes();
+        let base = at as u64 * 64;
+        keys.push((base, registered(&mut mrs, base, 64, ALL)));
+        let grown = before != (mrs.slots.capacity(), mrs.keys.capacity());
+        assert!(!grown || told > mrs.slots.capacity() / 2, "{told} bytes at {at}");
+        // Some end, so that there are keys in quarantine.
+        if at % 3 == 0 {
+            let (base, key) = keys.swap_remove(at / 2 % keys.len());
+            mrs.deregister(key).unwrap();
+            assert_eq!(write(&mrs, key, base, 1), Err(AccessError::UnknownKey));
+        }
+    }
+    assert!(keys.iter().all(|(base, key)| write(&mrs, *key, *base, 64) == Ok(0)));
+    assert_eq!(keys.len(), mrs.len());
+}
+
 /// The model's knowledge of a key.
 #[derive(Clone, Copy)]
 struct Known {

@@ -316,13 +316,16 @@ pub(crate) struct Completions {
     released: VecDeque<Released>,
     shared_receives: usize,
     mappings: usize,
+    /// There is room for all mappings that are posted.
+    bounded: bool,
 }
 
 impl Completions {
-    /// A queue without room for requests yet, and with room for `mappings` keys, which can be mapped
-    /// without a request outstanding.
-    pub(crate) fn new(mappings: usize) -> Self {
-        Self { released: VecDeque::with_capacity(mappings), mappings, ..Self::default() }
+    /// A queue without room for requests yet, and with room for `mappings` that are posted, if there are
+    /// never more.
+    pub(crate) fn new(mappings: Option<usize>) -> Self {
+        let (bounded, mappings) = (mappings.is_some(), mappings.unwrap_or_default());
+        Self { released: VecDeque::with_capacity(mappings), mappings, bounded, ..Self::default() }
     }
 
     /// Makes room for so many more receives of a shared queue.
@@ -336,15 +339,36 @@ impl Completions {
         self.shared_receives = self.shared_receives.saturating_sub(receives);
     }
 
+    /// Bytes that [`Self::reserve_key`] may allocate.
+    pub(crate) fn key_bytes(&self) -> usize {
+        let full = self.mappings >= self.released.capacity();
+        if full { 2 * (self.mappings + 2) * size_of::<Released>() } else { 0 }
+    }
+
+    /// Makes room for the mapping of one more key, which can be mapped without a request outstanding; `None`
+    /// where there is no memory.
+    pub(crate) fn reserve_key(&mut self) -> Option<()> {
+        self.released.try_reserve(self.mappings + 1).ok()?;
+        self.mappings += 1;
+        Some(())
+    }
+
     /// Makes room for so many more mappings, posted on a queue pair.
     pub(crate) fn reserve_mappings(&mut self, requests: usize) {
+        let requests = if self.bounded { 0 } else { requests };
         self.mappings += requests;
         self.released.reserve(self.mappings.saturating_sub(self.released.len()));
     }
 
-    /// Returns the room of `requests`.
+    /// Returns the room of the mappings of `requests`.
     pub(crate) fn unreserve_mappings(&mut self, requests: usize) {
+        let requests = if self.bounded { 0 } else { requests };
         self.mappings = self.mappings.saturating_sub(requests);
+    }
+
+    /// Returns the room of a key.
+    pub(crate) fn unreserve_key(&mut self) {
+        self.mappings = self.mappings.saturating_sub(1);
     }
 
     /// Bytes that [`Self::reserve`] and [`Self::reserve_mappings`] may allocate at once: a queue that grows
@@ -353,6 +377,7 @@ impl Completions {
         let grown = |room: usize, has: usize| if room > has { room.max(2 * has).max(4) } else { 0 };
         let queue = 2 * (self.shared_receives + receives);
         let queue = if receives > 0 { grown(queue, self.queue.capacity()) } else { 0 };
+        let requests = if self.bounded { 0 } else { requests };
         queue * size_of::<Completion>()
             + grown(self.mappings + requests, self.released.capacity()) * size_of::<Released>()
     }

@@ -130,6 +130,7 @@ impl Node {
             mtu: 400,
             max_qps: 4,
             max_mrs: 16,
+            max_queued_mappings: None,
             max_reads: 4,
             retry_count: 7,
             opening: Opening::default(),

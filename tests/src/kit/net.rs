@@ -74,6 +74,13 @@ impl Net {
         })
     }
 
+    /// On IPv4, with adapters of few objects, queue pairs and keys.
+    pub fn scarce() -> Self {
+        Self::with_config(ADDRESSES, |config| {
+            (config.limits.qps, config.limits.mrs, config.limits.objects) = (64, 256, 1000);
+        })
+    }
+
     /// On edges that reach each other.
     pub fn over(
         edges: [Box<dyn Edge + Send>; 2],

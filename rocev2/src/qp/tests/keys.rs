@@ -371,8 +371,9 @@ fn err_04_a_flush_gives_the_pages_of_every_registration_not_made_back() {
 #[test]
 fn err_07_regions_given_back_have_room_for_a_full_queue() {
     let key = Rkey::new(7);
-    let mut out = Completions::new(10);
+    let mut out = Completions::default();
     out.reserve_mappings(64);
+    (0..10).for_each(|_| out.reserve_key().unwrap());
     let room = out.capacity();
     assert!(room.1 >= 74);
     let (mut poster, mut sq) = SendQueue::new(0, 64, 1);
@@ -385,6 +386,23 @@ fn err_07_regions_given_back_have_room_for_a_full_queue() {
     sq.flush(&mut out);
     for id in 0..10 {
         out.release(Released { key, region: RegionId(id) });
+    }
+    assert_eq!(out.capacity(), room);
+}
+
+/// A caller that bounds them pays for the bound, and for its keys, and not for its queues.
+#[test]
+fn regions_given_back_have_room_for_as_many_as_there_may_be() {
+    let mut out = Completions::new(Some(64));
+    let room = out.capacity();
+    out.reserve_mappings(10_000);
+    assert_eq!((out.room_bytes(0, 10_000), out.capacity()), (0, room));
+    let told = out.key_bytes();
+    out.reserve_key().unwrap();
+    let room = out.capacity();
+    assert!(room.1 >= 65 && told >= room.1 * size_of::<Released>());
+    for id in 0..65 {
+        out.release(Released { key: Rkey::new(7), region: RegionId(id) });
     }
     assert_eq!(out.capacity(), room);
 }
