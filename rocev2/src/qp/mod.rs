@@ -308,7 +308,8 @@ impl Qp {
         if self.sq.update() {
             self.requests_idle = false;
         }
-        // A receive is looked for when a message comes.
+        // With the doorbell and no sooner: what a receive names may be told only behind it.
+        self.rq.update();
         if self.state == QpState::Err {
             self.sq.flush(out);
             self.rq.flush(out);

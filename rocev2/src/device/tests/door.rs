@@ -159,3 +159,20 @@ fn full_tables_and_queues_refuse_and_take_nothing() {
     let of = |ids: std::ops::Range<u64>| flushed.iter().copied().filter(move |id| ids.contains(id));
     assert!(of(sends.clone()).eq(sends) && of(recvs.clone()).eq(recvs) && flushed.len() == 32);
 }
+
+/// A receive is there with its doorbell and no sooner: the memory that it names may be told only behind that.
+#[test]
+fn a_receive_is_seen_with_its_doorbell() {
+    let (mut world, qps, _) = World::connected(false);
+    let mut poster = world.devices[1].take_recv_poster(qps[1]).unwrap();
+    let sgl = [Sge { addr: BASE, len: 64, lkey: Lkey::new(world.keys[1].get()) }];
+    poster.post(RecvWr { id: 7, sgl }).unwrap();
+    world.post(qps[0], 1, SendOp::Send, 8);
+    world.transmit(0);
+    world.deliver(1);
+    assert!(world.done[1].is_empty());
+    world.devices[1].ring_doorbell(qps[1]);
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.statuses(1), [(7, WcStatus::Success)]);
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+}

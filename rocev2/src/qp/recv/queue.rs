@@ -54,9 +54,13 @@ impl RecvQueue {
         if self.head().is_some() {
             return true;
         }
-        if let (Some(srq), Some(poster)) = (shared, &mut self.claimed) {
-            srq.claim(poster);
-        }
+        let (Some(srq), Some(poster)) = (shared, &mut self.claimed) else { return false };
+        srq.claim(poster);
+        self.update()
+    }
+
+    /// Takes note of what was posted. Returns whether there are new receives.
+    pub(crate) fn update(&mut self) -> bool {
         self.ring.update()
     }
 
