@@ -7,8 +7,10 @@
 //! shown.
 //!
 //! Without an option it prints the table of eight senders. `--svg FILE` also draws the data that each
-//! sender got through, the queue, and the table as bars. `--sweep` prints many more cases.
+//! sender got through, the queue, and the table as bars. `--sweep` prints many more cases. `--loss` prints
+//! what random losses leave of the goodput of one sender.
 
+mod loss;
 mod outcome;
 mod plot;
 mod sim;
@@ -27,8 +29,12 @@ fn main() -> ExitCode {
         [] => (table(), None),
         ["--svg", path] => (table(), Some(path)),
         ["--sweep"] => (sweep::cases(), None),
+        ["--loss"] => {
+            loss::print();
+            return ExitCode::SUCCESS;
+        }
         _ => {
-            eprintln!("usage: incast [--svg FILE | --sweep]");
+            eprintln!("usage: incast [--svg FILE | --sweep | --loss]");
             return ExitCode::FAILURE;
         }
     };

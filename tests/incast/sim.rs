@@ -33,6 +33,12 @@ pub(crate) struct Scenario {
     pub seed: u8,
     /// Simulated, from the first packet of data.
     pub milliseconds: usize,
+    /// Of 1000 packets, lost on their way by chance, once the senders are connected.
+    pub loss: u32,
+    /// Nanoseconds from a node to the switch, and from the switch to a node.
+    pub delay: u64,
+    /// Messages that a stream has posted at any time.
+    pub depth: usize,
 }
 
 impl Default for Scenario {
@@ -48,6 +54,9 @@ impl Default for Scenario {
             holds: false,
             seed: 7,
             milliseconds: 200,
+            loss: 0,
+            delay: 5_000,
+            depth: 8,
         }
     }
 }
@@ -55,12 +64,26 @@ impl Default for Scenario {
 /// What is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Load {
-    /// Each sender has eight WRITEs posted at any time.
+    /// Each sender has so many WRITEs posted at any time.
     Streams,
+    /// The same by READs of the receiver.
+    ReadStreams,
     /// Each sender WRITEs one message; when all have arrived, the next round begins.
     WriteRounds,
     /// The same by READs of the receiver.
     ReadRounds,
+}
+
+impl Load {
+    /// Each message is followed by the next, whatever the other senders do.
+    const fn is_stream(self) -> bool {
+        matches!(self, Self::Streams | Self::ReadStreams)
+    }
+
+    /// The receiver asks for the data.
+    const fn reads(self) -> bool {
+        matches!(self, Self::ReadStreams | Self::ReadRounds)
+    }
 }
 
 /// What the switch does before it drops.
@@ -79,7 +102,7 @@ pub(crate) fn run(scenario: Scenario) -> Outcome {
     net.start = net.now;
     net.outcome = Outcome::new(&scenario);
     let end = net.start + scenario.milliseconds as u64 * 1_000_000;
-    let posts = if scenario.load == Load::Streams { DEPTH } else { 1 };
+    let posts = if scenario.load.is_stream() { scenario.depth } else { 1 };
     for sender in 1..=scenario.senders {
         for _ in 0..posts {
             net.post(sender);
@@ -92,14 +115,11 @@ pub(crate) fn run(scenario: Scenario) -> Outcome {
 
 /// Bytes per second of every link, and of the port.
 pub(crate) const LINK: u64 = 1_250_000_000;
-/// From a node to the switch, and from the switch to a node.
-const DELAY_NS: u64 = 5_000;
 /// How irregular a host's packets are, at most.
 const JITTER_NS: u32 = 1_000;
 
 /// No message is longer.
 const MESSAGE_MAX: u32 = 1 << 20;
-const DEPTH: usize = 8;
 const PORT: u16 = 18515;
 const PD: PdId = PdId(1);
 const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
@@ -184,11 +204,11 @@ impl Node {
         Self { device, key, qpn: Qpn::default(), peer: Qpn::default(), free_at: 0, idle: false }
     }
 
-    fn create_qp(&mut self) -> Qpn {
+    fn create_qp(&mut self, depth: usize) -> Qpn {
         let config = QpConfig {
             owner: 0,
             pd: PD,
-            send_depth: DEPTH,
+            send_depth: depth,
             send_sge: 16,
             recv_depth: 1,
             recv_sge: 16,
@@ -228,7 +248,7 @@ impl Net {
             .expect("nobody listens yet");
         let mut established = 0;
         for sender in 1..=self.scenario.senders {
-            let qpn = self.nodes[sender].create_qp();
+            let qpn = self.nodes[sender].create_qp(self.scenario.depth);
             let node = &mut self.nodes[sender];
             let port = node.device.bind_port(address(sender), 0).expect("a port is free");
             let request = Connect {
@@ -260,7 +280,7 @@ impl Net {
         node.idle = false;
         match event {
             Event::Cm(CmEvent::ConnectRequest { conn, peer, .. }) => {
-                let qpn = node.create_qp();
+                let qpn = node.create_qp(self.scenario.depth);
                 node.device.accept(now, *conn, qpn, LIMITS, &[]).expect("the peer waits");
                 let IpAddr::V4(ip) = peer.remote.ip() else { panic!("{peer:?}") };
                 self.nodes[usize::from(ip.octets()[3])].peer = qpn;
@@ -276,7 +296,7 @@ impl Net {
 
     /// Posts a sender's next message: at the sender a WRITE, or at the receiver a READ.
     fn post(&mut self, sender: usize) {
-        let reads = self.scenario.load == Load::ReadRounds;
+        let reads = self.scenario.load.reads();
         let (poster, other) = if reads { (0, sender) } else { (sender, 0) };
         let rkey = self.nodes[other].key;
         let qpn = if reads { self.nodes[sender].peer } else { self.nodes[sender].qpn };
@@ -300,7 +320,7 @@ impl Net {
         let posted = self.posted[sender - 1].pop_front().expect("it was posted");
         let ms = (self.now - self.start) as usize / 1_000_000;
         self.outcome.complete(sender - 1, ms, self.now - posted);
-        if self.scenario.load == Load::Streams {
+        if self.scenario.load.is_stream() {
             self.post(sender);
         } else if self.posted.iter().all(VecDeque::is_empty) {
             (1..=self.scenario.senders).for_each(|sender| self.post(sender));
@@ -349,13 +369,22 @@ impl Net {
         // No host is a clock; without this some would always find the port full, and some never.
         let late = u64::from(self.rng.below(JITTER_NS));
         node.free_at = self.now + wire_ns(frame.len(), LINK) + late;
-        let at = node.free_at + DELAY_NS;
+        let at = node.free_at + self.scenario.delay;
+        if self.is_lost() {
+            return;
+        }
         let arrival = match (from, usize::from(frame[IP_DESTINATION_END])) {
             (0, to) => Arrival::Node(to, frame),
             _ => Arrival::Port(frame),
         };
-        let at = if from == 0 { at + DELAY_NS } else { at };
+        let at = if from == 0 { at + self.scenario.delay } else { at };
         self.depart(at, arrival);
+    }
+
+    /// Whether chance takes the next packet. Without loss it is not asked: the figures stay what they were.
+    fn is_lost(&mut self) -> bool {
+        let loss = self.scenario.loss;
+        loss > 0 && self.start > 0 && self.rng.below(1000) < loss
     }
 
     fn depart(&mut self, at: u64, arrival: Arrival) {
@@ -372,7 +401,7 @@ impl Net {
         self.outcome.arrive(ms, waiting, passage == Passage::Dropped, packet);
         if let Passage::Leaves { at, marked } = passage {
             self.outcome.marked += u64::from(marked);
-            self.depart(at + DELAY_NS, Arrival::Node(0, frame));
+            self.depart(at + self.scenario.delay, Arrival::Node(0, frame));
         }
     }
 

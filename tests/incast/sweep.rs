@@ -147,6 +147,7 @@ load          senders  message   buffer  peer   control  median worst  median wo
 pub(crate) const fn load_name(load: Load) -> &'static str {
     match load {
         Load::Streams => "streams",
+        Load::ReadStreams => "READ streams",
         Load::WriteRounds => "WRITE rounds",
         Load::ReadRounds => "READ rounds",
     }

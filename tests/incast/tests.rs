@@ -59,6 +59,15 @@ fn rounds_collapse_without_control_and_not_with_it() {
     }
 }
 
+/// Goal: chance takes a packet now and then, and costs WRITEs little more than the packet. Nothing is
+/// congested.
+#[test]
+fn random_losses_leave_the_goodput_of_writes() {
+    let case = Scenario { milliseconds: TEST_MS, ..loss::path(Load::Streams, false) };
+    let [low, middle, high] = loss::left(case, TEST_SEEDS);
+    assert!(low >= 0.98 && middle >= 0.85 && high >= 0.2, "{low} {middle} {high}");
+}
+
 #[test]
 fn without_control_nothing_is_marked_and_without_marks_nothing_notified() {
     let base = Scenario { milliseconds: 20, ..Scenario::default() };

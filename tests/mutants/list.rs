@@ -126,7 +126,7 @@ list! {
         "fits(packet, wqe, done, cx.sq, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
     RttIsSampledOnAResend "qp/send/completer.rs":
-        "if first_time && self.timed.is_none() {" => "if self.timed.is_none() {",
+        "if first_time && self.timed.is_none() && sq.is_between() {" => "if self.timed.is_none() && sq.is_between() {",
         "Karn: no round trip is measured on what was sent twice";
     RnrRetryForeverEnds "qp/send/completer.rs":
         "if self.rnr_retry != RNR_RETRY_FOREVER {" => "if true {",
@@ -142,7 +142,7 @@ list! {
         "a reserved syndrome changes nothing";
     AnyAckIsAProbesAnswer "qp/send/completer.rs":
         "sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at)))" => "sent_at.is_none()",
-        "an ACK that comes sooner than any round trip does not answer the probe";
+        "an ACK that comes sooner than half a round trip does not answer the probe";
     ProbesAnswerIsNoEvidence "qp/send/recovery.rs":
         "if sq.una() != at || sq.next().since(at) <= 0 {" => "if true || sq.una() != at || sq.next().since(at) <= 0 {",
         "what the answer to a probe leaves out is lost";

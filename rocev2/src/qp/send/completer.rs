@@ -135,7 +135,8 @@ impl Completer {
 
     fn begin_timing(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
         self.timer.sent(now, || reads(sq));
-        if first_time && self.timed.is_none() {
+        // Inside a message no ACK is requested, so only a packet that ends its request has one of its own.
+        if first_time && self.timed.is_none() && sq.is_between() {
             self.timed = Some((sq.newest(), now, sq.newest_is_read()));
         }
     }

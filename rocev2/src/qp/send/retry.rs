@@ -226,10 +226,11 @@ impl RetryTimer {
         self.fastest = Some(self.fastest.map_or(rtt, |fastest| fastest.min(rtt)));
     }
 
-    /// Whether a response that came this long after a resend is to the first copy: no round trip was ever
-    /// as short.
+    /// Whether a response that came this long after a resend or a probe is to an older copy: it took less than
+    /// half of the shortest round trip. A probe and a short packet carry less than what was measured, so their
+    /// responses are somewhat quicker.
     pub(crate) fn is_too_soon(&self, after: Duration) -> bool {
-        self.fastest.is_some_and(|fastest| after < fastest)
+        self.fastest.is_some_and(|fastest| after < fastest / 2)
     }
 
     /// Acts on a response that shows that the timer expired early: the first copy was only late.

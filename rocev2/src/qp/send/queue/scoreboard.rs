@@ -106,6 +106,11 @@ impl SendQueue {
         self.scoreboard.newest_is_read
     }
 
+    /// Whether the packet sent last ended its request, or none was begun.
+    pub(crate) const fn is_between(&self) -> bool {
+        self.cursor.packet == 0
+    }
+
     /// Packets in flight, at most; the window is another limit.
     pub(crate) const fn limit(&self) -> u32 {
         self.scoreboard.limit

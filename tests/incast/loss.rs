@@ -1,0 +1,41 @@
+//! One sender alone on a path that loses packets by chance: no queue builds up, so nothing should slow down.
+
+use crate::sim::{Load, Scenario};
+use crate::sweep::{self, SEEDS};
+use std::ops::RangeInclusive;
+
+/// Of 1000 packets, lost; the first row is what the others are measured by.
+const LOSSES: [u32; 4] = [0, 1, 10, 50];
+
+/// Two of ours, 20 us from each other, with 16 messages of 64 KiB posted at any time.
+pub(crate) fn path(load: Load, control: bool) -> Scenario {
+    Scenario {
+        senders: 1,
+        buffer: 1 << 20,
+        load,
+        message: 64 << 10,
+        control,
+        holds: true,
+        delay: 10_000,
+        depth: 16,
+        ..Scenario::default()
+    }
+}
+
+/// Median goodput at 0.1 %, 1 % and 5 % loss, over that without.
+pub(crate) fn left(case: Scenario, seeds: RangeInclusive<u8>) -> [f64; 3] {
+    let runs = sweep::run(&LOSSES.map(|loss| Scenario { loss, ..case }), seeds);
+    let goodput = |at: usize| runs[at].median(|run| run.goodput);
+    [1, 2, 3].map(|at| goodput(at) / goodput(0))
+}
+
+/// The table.
+pub(crate) fn print() {
+    println!("goodput over lossless  control  0.1 %   1 %   5 %");
+    for (name, load) in [("WRITE", Load::Streams), ("READ", Load::ReadStreams)] {
+        for (control, on) in [("off", false), ("on", true)] {
+            let [low, middle, high] = left(path(load, on), SEEDS);
+            println!("{name:21}  {control:7}  {low:5.2} {middle:5.2} {high:5.2}");
+        }
+    }
+}
