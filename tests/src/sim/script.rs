@@ -241,7 +241,7 @@ const RATES: [u64; 4] = [12_500_000, 125_000_000, 1_250_000_000, 3_125_000_000];
 pub(crate) fn links(rng: &mut Rng, hosts: usize) -> Vec<PortConfig> {
     let uneven = rng.below(2) == 0;
     let some_rate = |rng: &mut Rng| RATES[rng.below(RATES.len() as u32) as usize];
-    let (common, buffer) = (some_rate(rng), 32 << (10 + rng.below(6)));
+    let (common, buffer) = (some_rate(rng), 16 << (10 + rng.below(7)));
     let marks = rng.below(3) > 0;
     let hosts = if rng.below(2) == 0 { hosts } else { 0 };
     let link = |_| {
