@@ -2,7 +2,7 @@
 //!
 //! Goal: with congestion control the port carries at least 80 % of its rate as data, shared fairly,
 //! and drops little; without it, it drops much, carries much twice, and where all wait for the last of
-//! a round it collapses. Method: devices in a simulated network whose only clock is its own, so that
+//! a round it stands still. Method: devices in a simulated network whose only clock is its own, so that
 //! every run gives the same figures; each case with ten seeds, of which the median and the worst are
 //! shown.
 //!

@@ -43,14 +43,14 @@ fn with_control_the_link_is_used_and_shared() {
 }
 
 /// Goal: where all wait for the last of a round, a lost tail waits for the timer of one, and the link
-/// stands still; with control few are lost. Losses alone say too late which round was too much: they
+/// stands still meanwhile; with control few are lost. Losses alone say too late which round was too much: they
 /// spare the link, not the waiting.
 #[test]
-fn rounds_collapse_without_control_and_not_with_it() {
+fn rounds_lose_much_without_control_and_little_with_it() {
     let round = |load, holds| Scenario { load, holds, message: 64 << 10, ..Scenario::default() };
     let cases = [(Load::WriteRounds, false), (Load::WriteRounds, true), (Load::ReadRounds, true)];
     for (case, [off, marks, losses]) in results(&cases.map(|(load, holds)| round(load, holds))) {
-        assert!(off.most(|run| run.goodput) < 0.5, "{case:?}");
+        assert!(off.most(|run| run.goodput) < 0.75, "{case:?}");
         assert!(marks.least(|run| run.goodput) >= 0.75, "{case:?}");
         for control in [marks, losses] {
             let most = control.most(|run| run.dropped);
@@ -65,7 +65,7 @@ fn rounds_collapse_without_control_and_not_with_it() {
 fn random_losses_leave_the_goodput_of_writes() {
     let case = Scenario { milliseconds: TEST_MS, ..loss::path(Load::Streams, false) };
     let [low, middle, high] = loss::left(case, TEST_SEEDS);
-    assert!(low >= 0.98 && middle >= 0.85 && high >= 0.2, "{low} {middle} {high}");
+    assert!(low >= 0.98 && middle >= 0.9 && high >= 0.5, "{low} {middle} {high}");
 }
 
 #[test]

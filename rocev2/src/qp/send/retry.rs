@@ -2,8 +2,9 @@
 
 use crate::env::{Duration, Instant, code_duration};
 
-/// The shortest probe timeout: below it, a busy host's own scheduling looks like loss.
-const PROBE_MIN: Duration = Duration::from_millis(1);
+/// The shortest probe timeout: below it, a busy host's own scheduling looks like loss. A host that is busy for
+/// longer raises it by its late responses.
+const PROBE_MIN: Duration = Duration::from_micros(300);
 /// The longest floor that late responses give the probe timeout.
 const FLOOR_MAX: Duration = Duration::from_millis(64);
 /// A decaying maximum halves after this long.
@@ -370,7 +371,7 @@ mod tests {
         let mut now = at(0);
         while timer.expired(now) != Expiry::GiveUp {
             let next = timer.deadline().unwrap();
-            waits.push(next.saturating_since(now).as_millis());
+            waits.push(next.saturating_since(now).as_nanos() / PROBE_MIN.as_nanos());
             now = next;
         }
         // A few soon, as what was sent again may be lost too; few in all, as nobody may be there.
@@ -423,13 +424,14 @@ mod tests {
 
     #[test]
     fn the_handshake_says_how_long_a_round_trip_may_be() {
-        for (took_ms, expected_ms) in [(0, 1), (1, 3), (20, 60), (50, 100), (90_000, 100)] {
+        for (took_ms, expected_ms) in [(0, 0), (1, 3), (20, 60), (50, 100), (90_000, 100)] {
             let mut timer = RetryTimer::new();
             timer.connect(17, 7);
             timer.seed_rtt(at(5));
             timer.sent(at(5 + took_ms), || false);
             timer.sent(at(9_000_000), || false);
-            assert_eq!(timer.deadline(), Some(at(5 + took_ms + expected_ms)));
+            let expected = Duration::from_millis(expected_ms).max(PROBE_MIN);
+            assert_eq!(timer.deadline(), Some(at(5 + took_ms) + expected));
             timer.sample(at(0), Duration::from_millis(7), false);
             timer.restart(at(100));
             assert_eq!(timer.deadline(), Some(at(121)), "a measure is better");
@@ -442,7 +444,7 @@ mod tests {
         timer.connect(17, 7);
         timer.sample(at(0), Duration::from_micros(50), false);
         timer.sent(at(0), || false);
-        assert_eq!(timer.deadline(), Some(at(1)));
+        assert_eq!(timer.deadline(), Some(at(0) + PROBE_MIN));
     }
 
     /// RFC 3522 and RFC 4015 in spirit: an answer that was only late raises the floor, restores the
