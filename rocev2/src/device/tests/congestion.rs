@@ -46,14 +46,18 @@ fn slow_down(world: &mut World, [client, server]: [Qpn; 2]) {
 
 /// Goes on until something is done.
 fn finish(world: &mut World) {
+    complete(world);
+    // Not by the timer that knows nothing.
+    assert!(world.now < Instant::from_nanos(1_000_000));
+}
+
+fn complete(world: &mut World) {
     world.run();
     while world.done[0].is_empty() {
         world.now = world.devices.iter_mut().filter_map(Device::poll_timeout).min().unwrap();
         world.devices.iter_mut().for_each(|device| device.handle_timeout(world.now));
         world.run();
     }
-    // Not by the timer that knows nothing.
-    assert!(world.now < Instant::from_nanos(1_000_000));
 }
 
 fn cnps(world: &World, node: usize) -> usize {
@@ -211,6 +215,32 @@ fn loss_slows_down_where_nothing_is_marked() {
             finish(&mut world);
             assert_eq!(world.devices[0].qp_rate(client, world.now), expected);
         }
+    }
+}
+
+/// Towards a peer that keeps what is behind a gap, a loss without delay is chance.
+#[test]
+fn a_loss_without_delay_slows_nobody_once_the_peer_is_known_to_keep() {
+    let (mut world, [client, _], _) = World::connected(false);
+    for (expected, timed_out) in [(Some(AFTER_LOSS), false), (None, false), (None, true)] {
+        world.post(client, 1, world.write(), 10_000);
+        world.transmit(0);
+        world.wires[1].remove(3);
+        if timed_out {
+            // The packet is lost again, and the timer sends it once more.
+            world.deliver(1);
+            world.now = world.devices[1].poll_timeout().unwrap();
+            world.devices[1].handle_timeout(world.now);
+            world.transmit(1);
+            world.deliver(0);
+            world.transmit(0);
+            assert_eq!(world.wires[1].drain(..).count(), 1);
+        }
+        complete(&mut world);
+        world.done[0].clear();
+        assert_eq!(world.devices[0].qp_rate(client, world.now), expected);
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(world.devices[0].qp_rate(client, world.now), None);
     }
 }
 

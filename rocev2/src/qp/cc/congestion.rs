@@ -2,8 +2,9 @@
 //!
 //! A switch whose queue grows marks packets (IP ECN 11). The receiver of a marked packet notifies its
 //! sender by a CNP (annex A17, Congestion Notification Packet), and the receiver of a CNP sends slower.
-//! Where no CNP has come for a while, the path may not mark at all, and loss is the signal. Both directions
-//! of a QP share one [`Rate`]: requests and READ responses. Acknowledgements and CNPs are not paced.
+//! Where no CNP has come for a while, the path may not mark at all, and loss is the signal; the completer
+//! reports none that it puts down to chance. Both directions of a QP share one [`Rate`]: requests and READ
+//! responses. Acknowledgements and CNPs are not paced.
 
 use super::rate::Rate;
 use crate::env::{Duration, Instant};

@@ -179,7 +179,10 @@ impl Completer {
                 if self.recovery.timeout(tries, sq) == Remedy::Resend {
                     tally.count(Counter::LocalAckTimeoutErr);
                     tally.count(Counter::CompleterRetryErr);
-                    (self.loss, self.timed, self.timed_out) = (Some(Loss::Timeout), None, true);
+                    (self.timed, self.timed_out) = (None, true);
+                    if expiry == Expiry::Resend || self.is_congestion() {
+                        self.loss = Some(Loss::Timeout);
+                    }
                 }
             }
         }
@@ -203,10 +206,18 @@ impl Completer {
     fn packet_lost(&mut self, now: Instant, at: Psn, sq: &SendQueue, tally: &Tally) {
         tally.count(Counter::CompleterRetryErr);
         (self.timed, self.timed_out) = (None, false);
-        self.loss = Some(Loss::Request { at, end: sq.next() });
+        if self.is_congestion() {
+            self.loss = Some(Loss::Request { at, end: sq.next() });
+        }
         if !self.paused() {
             self.timer.restart(now);
         }
+    }
+
+    /// Whether congestion control takes a loss for its signal. A peer that keeps what is behind a gap is sent
+    /// again what was lost and no more, so there only delay tells a queue that overflows from chance.
+    fn is_congestion(&self) -> bool {
+        !self.recovery.peer_keeps() || self.timer.is_slow()
     }
 
     /// Acts on a response packet.
@@ -473,9 +484,11 @@ impl Completer {
             }
             self.timed = None;
         }
-        if let Some(at) = sq.take_again()
-            && self.timer.is_too_soon(now.saturating_since(at))
-        {
+        let again = sq.take_again().map(|at| now.saturating_since(at));
+        if let Some(after) = again.filter(|after| !self.timer.is_too_soon(*after)) {
+            self.timer.resend_answered(after);
+        }
+        if again.is_some_and(|after| self.timer.is_too_soon(after)) {
             self.sent_in_vain(now);
         } else if !self.refused && !self.recovery.has_evidence() && self.timer.tries() > 0 {
             // The ACK of a probe comes a round trip after it: any sooner response was only late. Round

@@ -207,6 +207,11 @@ impl Recovery {
         Some(at)
     }
 
+    /// Whether the peer is known to keep packets behind a gap.
+    pub(crate) const fn peer_keeps(&self) -> bool {
+        matches!(self.peer, Peer::Keeps { .. })
+    }
+
     /// Whether the peer is known to miss a packet, or a response of the peer is missing.
     pub(crate) const fn has_evidence(&self) -> bool {
         let responses = self.gap.is_some() || self.requested_end.is_some();

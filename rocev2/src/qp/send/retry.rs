@@ -76,6 +76,8 @@ pub(crate) struct RetryTimer {
     rtts: [RttEstimate; 2],
     /// The shortest round trip.
     fastest: Option<Duration>,
+    /// The last two round trips of SENDs and WRITEs, with those of resent packets.
+    latest: [Duration; 2],
     floor: DecayingMax,
     /// The oldest request is a READ.
     read: bool,
@@ -157,6 +159,7 @@ impl RetryTimer {
             initial: PROBE_INITIAL,
             rtts: [RttEstimate::UNKNOWN; 2],
             fastest: None,
+            latest: [Duration::ZERO; 2],
             floor: DecayingMax::NOTHING,
             read: false,
             tries: 0,
@@ -225,6 +228,22 @@ impl RetryTimer {
     pub(crate) fn sample(&mut self, now: Instant, rtt: Duration, read: bool) {
         self.rtts[usize::from(read)].sample(now, rtt);
         self.fastest = Some(self.fastest.map_or(rtt, |fastest| fastest.min(rtt)));
+        if !read {
+            self.resend_answered(rtt);
+        }
+    }
+
+    /// Notes how long the response to a resent packet took. It may be to the first copy, and counts only for
+    /// [`Self::is_slow`].
+    pub(crate) const fn resend_answered(&mut self, after: Duration) {
+        self.latest = [self.latest[1], after];
+    }
+
+    /// Whether packets have to wait on the path: the last two round trips took more than one and a half
+    /// times the shortest one. One alone may only have lost its response.
+    pub(crate) fn is_slow(&self) -> bool {
+        let [before, last] = self.latest;
+        self.fastest.is_some_and(|fastest| before.min(last) > fastest + fastest / 2)
     }
 
     /// Whether a response that came this long after a resend or a probe is to an older copy: it took less than
@@ -436,6 +455,22 @@ mod tests {
             timer.restart(at(100));
             assert_eq!(timer.deadline(), Some(at(121)), "a measure is better");
         }
+    }
+
+    /// One long round trip alone may have lost its response; those of READs carry data, and tell nothing.
+    #[test]
+    fn two_long_round_trips_in_a_row_show_a_slow_path() {
+        let mut timer = RetryTimer::new();
+        let us = Duration::from_micros;
+        let slow =
+            [(100, false), (150, false), (151, false), (150, false), (151, false), (151, true)];
+        for (rtt, expected) in slow {
+            timer.sample(at(0), us(rtt), false);
+            timer.sample(at(0), us(900), true);
+            assert_eq!(timer.is_slow(), expected, "{rtt}");
+        }
+        timer.resend_answered(us(150));
+        assert!(!timer.is_slow());
     }
 
     #[test]
