@@ -37,12 +37,12 @@ library_benchmark_group!(name = messages; benchmarks = message);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_101))]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(6_795))]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(2_582))]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(7_273))]
-#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(3_557))]
-#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(8_168))]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_087))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(6_781))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(2_567))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(7_258))]
+#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(3_544))]
+#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(8_155))]
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
