@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 #![allow(missing_docs, reason = "the macros of gungraun make public items")]
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
@@ -25,6 +26,8 @@ use rocev2::env::Instant;
 const MESSAGES: usize = 1024;
 /// Posted together, as a consumer with some work does.
 const BATCH: usize = 32;
+/// Connections, where there are many.
+const MANY: usize = 1000;
 /// A packet of 4096 bytes and its headers.
 const MTU: usize = 4200;
 /// Virtual time of a turn.
@@ -37,12 +40,14 @@ library_benchmark_group!(name = messages; benchmarks = message);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_087))]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(6_781))]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(2_567))]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(7_258))]
-#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(3_544))]
-#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(8_155))]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_091))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(6_762))]
+#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(129_281))]
+#[bench::write_64_over_1000(args = (Kind::Write, 64), setup = World::of_many, config = at_most(7_332))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(2_569))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(7_238))]
+#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(3_540))]
+#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(8_143))]
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
@@ -67,7 +72,9 @@ enum Kind {
 struct World {
     kind: Kind,
     size: usize,
-    _connection: [Connector; 2],
+    /// Chooses connections.
+    random: Cell<u32>,
+    _connections: Vec<[Connector; 2]>,
     client: End,
     server: End,
     hosts: Hosts,
@@ -75,11 +82,29 @@ struct World {
 
 impl World {
     fn new(kind: Kind, size: usize) -> Self {
+        Self::with(kind, size, 1)
+    }
+
+    /// Many connections, each message over one of them.
+    fn of_many(kind: Kind, size: usize) -> Self {
+        Self::with(kind, size, MANY)
+    }
+
+    fn with(kind: Kind, size: usize, connections: usize) -> Self {
         let hosts = Hosts::new();
-        let [client, server] = [0, 1].map(|host| End::new(&hosts, host, size));
-        let connection = connect(&client, &server);
-        let mut world = Self { kind, size, _connection: connection, client, server, hosts };
-        world.exchange(MESSAGES);
+        let [client, server] = [0, 1].map(|host| End::new(&hosts, host, size, connections));
+        let connections = connect(&client, &server);
+        let mut world = Self {
+            kind,
+            size,
+            random: Cell::new(1),
+            _connections: connections,
+            client,
+            server,
+            hosts,
+        };
+        // Each connection has been heard.
+        world.exchange(MESSAGES.max(16 * world.client.qps.len()).next_multiple_of(BATCH));
         world
     }
 
@@ -97,20 +122,30 @@ impl World {
         }
     }
 
+    /// A number below `bound`.
+    fn draw(&self, bound: usize) -> usize {
+        // Of Numerical Recipes; the high bits are the random ones.
+        let random = self.random.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.random.set(random);
+        ((u64::from(random) * bound as u64) >> 32) as usize
+    }
+
     fn post(&self) {
         let (client, server) = (&self.client, &self.server);
         for slot in 0..BATCH {
+            let connection = if client.qps.len() > 1 { self.draw(client.qps.len()) } else { 0 };
+            let (from, to) = (&client.qps[connection], &server.qps[connection]);
             let part = slot * self.size..(slot + 1) * self.size;
             let local = [client.mr.sge(part.clone())];
             let remote = server.mr.remote(part.start);
             let posted = match self.kind {
                 Kind::Send => {
                     let room = [server.mr.sge(part)];
-                    server.qp.receive(slot, &room).expect("a receive is free");
-                    client.qp.send(slot, &local, 0)
+                    to.receive(slot, &room).expect("a receive is free");
+                    from.send(slot, &local, 0)
                 }
-                Kind::Write => client.qp.write(slot, &local, remote, 0),
-                Kind::Read => client.qp.read(slot, &local, remote, 0),
+                Kind::Write => from.write(slot, &local, remote, 0),
+                Kind::Read => from.read(slot, &local, remote, 0),
             };
             posted.expect("a request is free");
         }
@@ -119,24 +154,25 @@ impl World {
 
 /// What a consumer has at one host. Fields close in their order.
 struct End {
-    qp: Arc<Qp>,
+    qps: Vec<Arc<Qp>>,
     cq: Arc<Cq>,
     mr: Arc<Mr>,
     adapter: Arc<Adapter>,
 }
 
 impl End {
-    fn new(hosts: &Hosts, host: usize, size: usize) -> Self {
+    fn new(hosts: &Hosts, host: usize, size: usize, connections: usize) -> Self {
         let opener = Host { hosts: hosts.clone(), host };
         let adapter = Adapter::open(Arc::new(opener)).expect("the adapter opens");
         let pd = adapter.create_pd().expect("a domain");
         let cq = adapter.create_cq(4 * BATCH as u32).expect("a completion queue");
-        let qp = pd.create_qp(&cq, &cq, QpConfig::default()).expect("a queue pair");
+        let create = |_| pd.create_qp(&cq, &cq, QpConfig::default()).expect("a queue pair");
+        let qps = (0..connections).map(create).collect();
         let reach = NDK_MR_FLAG_ALLOW_LOCAL_WRITE
             | NDK_MR_FLAG_ALLOW_REMOTE_READ
             | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
         let mr = pd.register(Buffer::new(BATCH * size), reach).expect("a region");
-        Self { qp, cq, mr, adapter }
+        Self { qps, cq, mr, adapter }
     }
 
     /// Takes completions, each of which succeeded; returns how many.
@@ -148,17 +184,21 @@ impl End {
     }
 }
 
-fn connect(client: &End, server: &End) -> [Connector; 2] {
+/// Connects each queue pair of the client with the server's at its place.
+fn connect(client: &End, server: &End) -> Vec<[Connector; 2]> {
     let [from, to] = [SocketAddr::new(address(0), 0), SocketAddr::new(address(1), PORT)];
     let listener = server.adapter.listen(to).expect("the port is free");
-    let active = client.adapter.create_connector().expect("a connector");
-    let connecting = active.connect(&client.qp, from, to, LIMITS, &[]);
-    let passive = listener.next(PATIENCE).expect("a connect event");
-    let accepting = passive.accept(&server.qp, LIMITS, &[]);
-    connecting.wait().expect("the offer comes");
-    active.complete_connect().wait().expect("the connection is made");
-    accepting.wait().expect("the connection is made");
-    [active, passive]
+    let connect_one = |(near, far)| {
+        let active = client.adapter.create_connector().expect("a connector");
+        let connecting = active.connect(near, from, to, LIMITS, &[]);
+        let passive = listener.next(PATIENCE).expect("a connect event");
+        let accepting = passive.accept(far, LIMITS, &[]);
+        connecting.wait().expect("the offer comes");
+        active.complete_connect().wait().expect("the connection is made");
+        accepting.wait().expect("the connection is made");
+        [active, passive]
+    };
+    client.qps.iter().zip(&server.qps).map(connect_one).collect()
 }
 
 const fn address(host: usize) -> IpAddr {

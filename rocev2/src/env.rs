@@ -28,6 +28,15 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The earlier of two deadlines.
+    #[inline]
+    pub(crate) fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
     /// Time from `earlier` to `self`; zero where `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -453,8 +453,8 @@ impl Qp {
         }
         let pace = self.congestion.rate().deadline();
         let parked = self.sq.parked_until();
-        let deadlines = [self.completer.deadline(), self.responder.deadline(), pace, parked];
-        deadlines.into_iter().flatten().min()
+        let engines = Instant::earlier(self.completer.deadline(), self.responder.deadline());
+        Instant::earlier(engines, Instant::earlier(pace, parked))
     }
 
     /// Acts on expired timers.

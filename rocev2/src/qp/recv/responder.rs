@@ -163,7 +163,7 @@ impl Responder {
 
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.gap_deadline(), self.unsolicited_ack.deadline()].into_iter().flatten().min()
+        Instant::earlier(self.gap_deadline(), self.unsolicited_ack.deadline())
     }
 
     fn gap_deadline(&self) -> Option<Instant> {

@@ -101,7 +101,7 @@ impl Completer {
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let retry = self.pause.map(|(_, until)| until).or(self.timer.deadline());
-        [retry, self.recovery.deadline()].into_iter().flatten().min()
+        Instant::earlier(retry, self.recovery.deadline())
     }
 
     /// When a packet that leaves now will have arrived or been lost.

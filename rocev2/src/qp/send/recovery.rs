@@ -184,7 +184,7 @@ impl Recovery {
 
     /// When [`Self::handle_timeout`] has work.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.gap_deadline(), self.late.map(|late| late.due)].into_iter().flatten().min()
+        Instant::earlier(self.gap_deadline(), self.late.map(|late| late.due))
     }
 
     fn gap_deadline(&self) -> Option<Instant> {
