@@ -101,6 +101,13 @@ impl Shard {
         Ok(())
     }
 
+    /// Sends a message of the home, which has no other way if it is refused its memory: a few words, and so never refused.
+    pub(crate) fn tell(&self, message: impl Into<Control>) -> Result<(), Full> {
+        take(&self.requests)?;
+        self.send(Letter::new(), message.into());
+        Ok(())
+    }
+
     /// Sends what `make` gives, if there is a place for it; `make` is called only then.
     pub(crate) fn request_if<M: Into<Control>, E>(
         &self,
@@ -265,5 +272,35 @@ mod tests {
         while shard.next_control(&mut taken).is_some() {}
         assert_eq!(shard.next_doorbell(), Some(ObjectId::default()));
         assert!(!shard.has_work());
+    }
+
+    /// Without memory.
+    struct Poor;
+
+    impl Platform for Poor {
+        fn now(&self) -> Instant {
+            Instant::default()
+        }
+
+        fn map(&self, _mdl: &MDL) -> Option<Mapped> {
+            None
+        }
+
+        fn with_memory(&self, _bytes: usize, _work: &mut dyn FnMut()) -> bool {
+            false
+        }
+    }
+
+    /// A home that is refused memory can neither wait for it nor do without its messages.
+    #[test]
+    fn a_message_of_the_home_is_never_refused() {
+        let (waker, limits) = (Waker::noop().clone(), Limits::default());
+        let shard = Shard::new(Box::new(Poor), limits, waker, Arc::default());
+        let opens = OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
+        assert_eq!(shard.request(opens), Err(Full));
+        assert_eq!((shard.stop(), shard.check_paths()), (Ok(()), Ok(())));
+        assert_eq!(shard.set_addresses(alloc::vec![]), Ok(()));
+        let mut taken = Taken::default();
+        assert_eq!(core::iter::from_fn(|| shard.next_control(&mut taken)).count(), 3);
     }
 }

@@ -47,7 +47,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), Full> {
-        self.request(SetAddresses { addresses })
+        self.tell(SetAddresses { addresses })
     }
 
     /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.
@@ -55,7 +55,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn check_paths(&self) -> Result<(), Full> {
-        self.request(CheckPaths)
+        self.tell(CheckPaths)
     }
 
     /// Reports that [`Platform::resolve`](super::Platform::resolve) has ended; `None` where there was no
@@ -64,7 +64,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn resolved(&self, remote: IpAddr, mac: Option<[u8; 6]>) -> Result<(), Full> {
-        self.request(Resolved { remote, mac })
+        self.tell(Resolved { remote, mac })
     }
 
     /// Asks for the listeners and connections.
@@ -84,7 +84,7 @@ impl Shard {
     /// # Errors
     /// [`Full`].
     pub fn stop(&self) -> Result<(), Full> {
-        self.request(Stop)
+        self.tell(Stop)
     }
 
     /// The adapter's counters, without a message.
