@@ -13,8 +13,8 @@ use std::net::IpAddr;
 pub(crate) type Name = (IpAddr, u32);
 
 /// How often a packet is sent again to somebody who does not answer, with 7 retries and the timeout that
-/// the provider asks for.
-const UNANSWERED: u64 = 30;
+/// the provider asks for; each wait is twice the one before, and the first 0.3 ms.
+const UNANSWERED: u64 = 32;
 
 /// The least that a requester has in flight towards a peer that drops what comes early, in packets.
 const WINDOW_MIN: u64 = 2;
