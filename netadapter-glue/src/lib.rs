@@ -198,12 +198,11 @@ pub trait Edge {
     fn receive_each(
         &mut self,
         budget: usize,
-        sink: impl FnMut(Received<'_>),
+        mut sink: impl FnMut(Received<'_>),
     ) -> Result<usize, EdgeError>
     where
         Self: Sized,
     {
-        let mut sink = sink;
         self.receive(budget, &mut |units| units.iter().for_each(|unit| sink(*unit)))
     }
 
@@ -214,12 +213,11 @@ pub trait Edge {
     fn transmit_each(
         &mut self,
         budget: usize,
-        fill: impl FnMut(&mut [u8]) -> Option<Transmit>,
+        mut fill: impl FnMut(&mut [u8]) -> Option<Transmit>,
     ) -> Result<usize, EdgeError>
     where
         Self: Sized,
     {
-        let mut fill = fill;
         self.transmit(budget, &mut |slots| fill_each(slots, &mut fill))
     }
 
@@ -336,14 +334,11 @@ pub fn fill_one(
 
 /// Writes units into `slots`, from the first on, until `fill` has none. Returns their number.
 fn fill_each(slots: &mut [Slot<'_>], fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> usize {
-    let unwritten = slots.iter_mut().position(|slot| match fill(slot.buffer) {
-        Some(unit) => {
-            *slot.unit = unit;
-            false
-        }
-        None => true,
-    });
-    unwritten.unwrap_or(slots.len())
+    for (written, slot) in slots.iter_mut().enumerate() {
+        let Some(unit) = fill(slot.buffer) else { return written };
+        *slot.unit = unit;
+    }
+    slots.len()
 }
 
 impl<E: Edge + ?Sized> Edge for Box<E> {

@@ -57,14 +57,13 @@ impl CqCore {
     /// Adds entries, `most` of them at most, as far as it may hold more; they are published together. Returns whether
     /// all were added.
     #[inline(always)]
-    fn push(&mut self, now: Instant, most: usize, entries: impl Iterator<Item = Cqe>) -> bool {
+    fn push(&mut self, now: Instant, most: usize, mut entries: impl Iterator<Item = Cqe>) -> bool {
         let mut fill = self.added.wrapping_sub(self.taken);
         if fill as usize + most > self.depth as usize {
             fill = self.fill();
         }
         let room = (self.depth.saturating_sub(fill) as usize).min(most);
         let Ok(slots) = self.ring.write_chunk_uninit(room) else { return false };
-        let mut entries = entries;
         let added = slots.fill_from_iter(&mut entries) as u32;
         if added > 0 {
             self.added = self.added.wrapping_add(added);

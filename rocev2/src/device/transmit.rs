@@ -75,9 +75,9 @@ impl Device {
             let mut run = UnitRun::new(frames, template, self.ip_id, limit);
             let Self { mrs, reorder_pool, completions: out, .. } = self;
             qp.fill(now, &mut run, &mut Shared { mrs, memory, reorder_pool, out });
-            let (written, left);
-            (self.ip_id, left) = run.finish();
-            written = limit.units - left.units;
+            let (ip_id, left) = run.finish();
+            let written = limit.units - left.units;
+            self.ip_id = ip_id;
             let sender = Sender { slot, units: units - written, bytes: left.bytes };
             if written > 0 && sender.goes_on() && qp.ready() {
                 let completed = qp.has_completions();

@@ -71,7 +71,7 @@ impl<'a, F: Frames> UnitRun<'a, F> {
     /// where the run ends: at its bounds, for want of a buffer, or with no packet.
     #[inline(always)]
     pub(crate) fn push(&mut self, fill: impl FnOnce(&mut UnitWriter<'_>, usize) -> usize) -> bool {
-        if self.is_spent() {
+        if self.limit.units == 0 || self.limit.bytes == 0 {
             return false;
         }
         let Some(buf) = self.frames.buffer() else { return false };
@@ -88,11 +88,6 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         self.limit.bytes = self.limit.bytes.saturating_sub(unit.len);
         self.frames.keep(&unit);
         true
-    }
-
-    /// Whether a bound is reached.
-    pub(crate) const fn is_spent(&self) -> bool {
-        self.limit.units == 0 || self.limit.bytes == 0
     }
 
     /// The packets so far.

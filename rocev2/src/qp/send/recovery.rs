@@ -267,7 +267,7 @@ impl Recovery {
         if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
             return false;
         }
-        if !matches!(self.peer, Peer::Keeps { .. }) && sq.is_read_at(at) {
+        if !self.peer_keeps() && sq.is_read_at(at) {
             if self.late.is_none_or(|late| late.at != at) {
                 self.late = Some(Late { at, due: now + wait, probed: false });
                 sq.stall(true);
@@ -292,7 +292,7 @@ impl Recovery {
     pub(crate) fn refused(&mut self, sq: &mut SendQueue) {
         self.again(Cause::Rnr, sq);
         (self.resend, self.late) = (None, None);
-        if matches!(self.peer, Peer::Keeps { .. }) {
+        if self.peer_keeps() {
             self.resend(1, Why::Timeout, sq);
         } else {
             sq.rewind_to(sq.restart_at());
@@ -374,7 +374,7 @@ impl Recovery {
 
     fn resend(&mut self, packets: u32, why: Why, sq: &mut SendQueue) {
         let at = sq.acked();
-        let keeps = matches!(self.peer, Peer::Keeps { .. });
+        let keeps = self.peer_keeps();
         let read = sq.is_read_at(at);
         if read && !keeps {
             // READ requests are small, and their responses cannot come before the lost one's.
