@@ -443,40 +443,40 @@ list! {
         "a fragment is no packet";
 
     // The short ways.
-    SingleTakesAnyPsn "qp/recv/single.rs":
-        "single.psn == self.epsn" => "single.psn.since(self.epsn) >= 0",
+    SingleTakesAnyPsn "qp/recv/common.rs":
+        "packet.psn == self.epsn" => "packet.psn.since(self.epsn) >= 0",
         "a request is executed in its turn";
-    SingleBreaksIntoAMessage "qp/recv/single.rs":
+    SingleBreaksIntoAMessage "qp/recv/common.rs":
         "&& self.message == Message::None" => "",
         "a message in progress ends before the next begins";
-    SingleWriteMayBeShorter "qp/recv/single.rs":
+    SingleWriteMayBeShorter "qp/recv/common.rs":
         "if u64::from(reth.len) != payload.len() as u64 {" => "if u64::from(reth.len) < payload.len() as u64 {",
         "a WRITE has the length that it announced";
-    SingleSendOverflowsItsElement "qp/recv/single.rs":
+    SingleSendOverflowsItsElement "qp/recv/common.rs":
         ".filter(|sge| len <= sge.len)" => ".filter(|sge| len <= sge.len + 64)",
         "a message that does not fit its receive fails";
-    SingleSendIsUnsolicited "qp/recv/single.rs":
-        "let solicited = single.solicited;" => "let solicited = single.solicited && len != 64;",
+    SingleSendIsUnsolicited "qp/recv/common.rs":
+        "let solicited = packet.solicited;" => "let solicited = packet.solicited && len != 64;",
         "a solicited event is one the short way, too";
-    SingleReadIsForgotten "qp/recv/single.rs":
+    SingleReadIsForgotten "qp/recv/common.rs":
         "self.reads.accept(psn, 1, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, 1, reth, target, self.msn); }",
         "each READ that was accepted has a response";
-    SingleIcrcIsNotChecked "wire/single.rs":
+    SingleIcrcIsNotChecked "wire/common.rs":
         "if !usual || known.seed.icrc(covered) != *icrc {" => "if !usual {",
         "a packet with a wrong ICRC is dropped";
     FlowTakesAnyPartition "wire/flow.rs":
         "if !self.kind.matches(frame, &self.words) {" => "let mut any = [0; 100]; let len = frame.len().min(100); any[..len].copy_from_slice(&frame[..len]); if let Some(pkey) = any.get_mut(self.kind.bth() + 2..self.kind.bth() + 4) { pkey.copy_from_slice(&[0x7f, 0xff]) } if !self.kind.matches(&any[..len], &self.words) {",
         "any other partition is dropped";
-    SinglePadIsDelivered "wire/single.rs":
+    SinglePadIsDelivered "wire/common.rs":
         "body.get(..body.len().checked_sub(pad_count)?)?" => "body.get(..body.len().checked_sub(pad_count)?.max(body.len()))?",
         "pad bytes are no data";
-    SingleIgnoresTheWindow "qp/send/single.rs":
+    SingleIgnoresTheWindow "qp/send/common.rs":
         "&& cx.sq.in_flight() < window" => "&& cx.sq.in_flight() < window + 64",
         "no more than a window is in flight";
-    SingleIgnoresTheReadDepth "qp/send/single.rs":
+    SingleIgnoresTheReadDepth "qp/send/common.rs":
         "cx.sq.reads_in_flight() >= self.initiator_depth()" => "cx.sq.reads_in_flight() > self.initiator_depth()",
         "no more READs are in flight than were agreed on";
-    SingleReadsIntoAnything "qp/send/single.rs":
+    SingleReadsIntoAnything "qp/send/common.rs":
         "let needed = Access::LOCAL_WRITE;" => "let needed = Access::LOCAL_READ;",
         "the sink of a READ grants local write";
     SingleIgnoresTheFence "qp/send/entry.rs":

@@ -8,7 +8,7 @@ use crate::path::{Path, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Bth, Deth, DropReason, Ext, Flow, Opcode, Packet, Single};
+use crate::wire::{Bth, Common, Deth, DropReason, Ext, Flow, Opcode, Packet};
 
 /// A received unit: its bytes, and the length of its segments if it is more than one frame.
 type Frame<'f> = (&'f [u8], Option<usize>);
@@ -36,7 +36,7 @@ impl Device {
         let mut next = frames.next();
         while let Some(first) = next {
             let handled;
-            (handled, next) = self.handle_singles(now, first, &mut frames, memory);
+            (handled, next) = self.handle_run(now, first, &mut frames, memory);
             // After a run, the next frame may begin another.
             if handled == 0
                 && let Some((frame, segment_len)) = next
@@ -51,7 +51,7 @@ impl Device {
 
     /// The short way, for `first` and the frames behind it, up to one of another queue pair or one that has to go
     /// another way. Returns the number of packets that it took, and that frame.
-    fn handle_singles<'f, M: Memory>(
+    fn handle_run<'f, M: Memory>(
         &mut self,
         now: Instant,
         first: Frame<'f>,
@@ -69,9 +69,9 @@ impl Device {
         let mut shared = Shared { mrs, memory, reorder_pool, out };
         while let Some((frame, None)) = next
             && let Some(known) = flow.check(frame)
-            && let Some(single) = Single::of(&known)
+            && let Some(packet) = Common::of(&known)
             && let traffic_class = known.traffic_class()
-            && qp.handle_single(now, traffic_class, &single, srq.as_deref_mut(), &mut shared)
+            && qp.handle_common(now, traffic_class, &packet, srq.as_deref_mut(), &mut shared)
         {
             (packets, bytes) = (packets + 1, bytes + known.wire_len() as u64);
             next = frames.next();

@@ -37,7 +37,7 @@ use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::{
-    DropReason, Encap, Ext, Frames, Hop, Opcode, Packet, Pmtu, Single, SingleOp, UnitRun,
+    Common, CommonOp, DropReason, Encap, Ext, Frames, Hop, Opcode, Packet, Pmtu, UnitRun,
     UnitWriter,
 };
 use alloc::sync::Arc;
@@ -405,11 +405,11 @@ impl Qp {
     /// The short way of [`Self::handle_packet`] for most packets of the peer; this one has that traffic class. Returns
     /// false where it has to go the general way; nothing has changed then.
     #[inline(always)]
-    pub(crate) fn handle_single<M: Memory>(
+    pub(crate) fn handle_common<M: Memory>(
         &mut self,
         now: Instant,
         traffic_class: u8,
-        single: &Single<'_>,
+        packet: &Common<'_>,
         srq: Option<&mut Srq>,
         shared: &mut Shared<'_, M>,
     ) -> bool {
@@ -419,16 +419,16 @@ impl Qp {
             return false;
         }
         let (memory, tally) = (&mut **memory, &self.tally);
-        if single.op == SingleOp::Response {
+        if packet.op == CommonOp::Response {
             let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
-            let taken = !self.probe.waits() && self.completer.handle_single(now, single, &mut cx);
+            let taken = !self.probe.waits() && self.completer.handle_common(now, packet, &mut cx);
             self.requests_idle &= !taken;
             return taken;
         }
         let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
         let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-        self.responder.handle_single(single, &mut cx)
+        self.responder.handle_common(packet, &mut cx)
     }
 
     /// Sends a [probe](Probe), to which the peer's queue pair responds if it is still there. Returns false
@@ -624,7 +624,7 @@ impl Qp {
         let (spent_by, paced) = (now, false);
         let mut cx =
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        self.requester.fill_singles(&mut cx, run);
+        self.requester.fill_common(&mut cx, run);
         if run.packets() > 0 {
             self.completer.sent(now, true, &self.sq);
             if !self.sq.has_more() {
@@ -641,7 +641,7 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return };
         let Shared { mrs, memory, .. } = shared;
         let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-        while run.push(|unit, max| self.responder.fill_singles(peer, &keys, *memory, unit, max)) {}
+        while run.push(|unit, max| self.responder.fill_common(peer, &keys, *memory, unit, max)) {}
         if !self.responder.owes_read_responses() {
             self.stream = Stream::None;
         }

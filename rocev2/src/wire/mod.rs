@@ -6,6 +6,7 @@
 
 mod aeth;
 mod bth;
+mod common;
 mod dissect;
 mod drop_reason;
 mod encap;
@@ -18,11 +19,11 @@ mod opcode;
 mod peek;
 mod pmtu;
 mod run;
-mod single;
 mod template;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
+pub(crate) use common::{Common, CommonHeaders, CommonOp};
 pub use dissect::{Dissection, Icrc, dissect};
 pub use drop_reason::DropReason;
 #[cfg(test)]
@@ -35,7 +36,6 @@ pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
 pub(crate) use run::{OneFrame, RunLimit, UnitRun};
-pub(crate) use single::{Single, SingleHeaders, SingleOp};
 pub use template::Template;
 
 use crate::ids::Qpn;
@@ -294,9 +294,9 @@ impl<'b> UnitWriter<'b> {
     /// Appends a segment that is a whole SEND or WRITE, as [`Self::push`] would. `None` where it does not fit, or
     /// `fill` fails; the unit is then as it was.
     #[inline]
-    pub(crate) fn push_single(
+    pub(crate) fn push_common(
         &mut self,
-        headers: &SingleHeaders,
+        headers: &CommonHeaders,
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Option<()>,
     ) -> Option<()> {

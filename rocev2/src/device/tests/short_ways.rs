@@ -73,7 +73,7 @@ fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
     let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
     let known = flow.as_ref().unwrap().check(frame).unwrap();
     let mut shared = Shared { mrs, memory, reorder_pool, out };
-    Single::of(&known).is_some_and(|single| qp.handle_single(now, 0, &single, None, &mut shared))
+    Common::of(&known).is_some_and(|packet| qp.handle_common(now, 0, &packet, None, &mut shared))
 }
 
 #[test]

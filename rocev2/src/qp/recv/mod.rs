@@ -1,9 +1,9 @@
 //! The receive side of a queue pair: receives, the peer's requests, and their responses.
 
+mod common;
 pub(super) mod entry;
 pub(super) mod queue;
 mod read;
 pub(super) mod reorder_buffer;
 pub(super) mod responder;
-mod single;
 mod unsolicited_ack;

@@ -213,7 +213,7 @@ impl ReadResponder {
 
     /// The short way of [`Self::fill`], over responses of one packet to the first other one. Returns the number of packets.
     #[inline]
-    pub(crate) fn fill_singles<M: Memory>(
+    pub(crate) fn fill_common<M: Memory>(
         &mut self,
         peer: &PeerQp,
         keys: &KeyContext<'_>,

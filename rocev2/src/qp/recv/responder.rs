@@ -566,7 +566,7 @@ impl Responder {
 
     /// The short way of [`Self::fill`], for responses to READs. Returns the number of packets.
     #[inline]
-    pub(crate) fn fill_singles<M: Memory>(
+    pub(crate) fn fill_common<M: Memory>(
         &mut self,
         peer: &PeerQp,
         keys: &KeyContext<'_>,
@@ -574,7 +574,7 @@ impl Responder {
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
     ) -> usize {
-        self.reads.fill_singles(peer, keys, memory, unit, max_packets)
+        self.reads.fill_common(peer, keys, memory, unit, max_packets)
     }
 
     /// Writes the responses that are owed into `unit`. Returns the number of packets, and the verdict.

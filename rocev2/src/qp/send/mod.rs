@@ -1,5 +1,6 @@
 //! The send side of a queue pair: requests, their responses, and loss recovery.
 
+mod common;
 pub(super) mod completer;
 pub(super) mod entry;
 pub(super) mod probe;
@@ -7,4 +8,3 @@ pub(super) mod queue;
 pub(super) mod recovery;
 pub(super) mod requester;
 pub(super) mod retry;
-mod single;

@@ -11,14 +11,14 @@ use crate::env::{Instant, Memory};
 use crate::mr::Access;
 use crate::qp::work::Sge;
 use crate::wire::{
-    self, Bth, Ext, Frames, Opcode, Reth, SingleHeaders, SingleOp, UnitRun, UnitWriter,
+    self, Bth, CommonHeaders, CommonOp, Ext, Frames, Opcode, Reth, UnitRun, UnitWriter,
 };
 use core::convert::Infallible;
 
 impl Requester {
     /// Writes the requests that may leave into units of `run`, up to the first that has to go the general way.
     #[inline]
-    pub(crate) fn fill_singles<M: Memory, F: Frames>(
+    pub(crate) fn fill_common<M: Memory, F: Frames>(
         &self,
         cx: &mut Context<'_, M>,
         run: &mut UnitRun<'_, F>,
@@ -49,16 +49,16 @@ impl Requester {
         }
         let (dest_qpn, psn) = (cx.peer.qpn, cx.sq.next());
         let reth = match op {
-            SingleOp::Send => None,
-            SingleOp::Write(reth) => Some(reth),
-            SingleOp::Read(reth) => return self.request_read(reth, sge, cx, unit),
-            SingleOp::Response => return None,
+            CommonOp::Send => None,
+            CommonOp::Write(reth) => Some(reth),
+            CommonOp::Read(reth) => return self.request_read(reth, sge, cx, unit),
+            CommonOp::Response => return None,
         };
         let place = cx.mrs.local(cx.pd, sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_READ);
         let (region, offset) = place.ok()?;
-        let headers = SingleHeaders { dest_qpn, psn, solicited, reth };
+        let headers = CommonHeaders { dest_qpn, psn, solicited, reth };
         let memory = &mut *cx.memory;
-        unit.push_single(&headers, len, |payload| memory.read(region, offset, payload).ok())?;
+        unit.push_common(&headers, len, |payload| memory.read(region, offset, payload).ok())?;
         cx.sq.single_sent(false);
         Some(())
     }
@@ -88,10 +88,10 @@ impl Requester {
 impl Completer {
     /// Takes the response to the oldest request. Returns false where it has to go the general way.
     #[inline]
-    pub(crate) fn handle_single<M: Memory>(
+    pub(crate) fn handle_common<M: Memory>(
         &mut self,
         now: Instant,
-        response: &wire::Single<'_>,
+        response: &wire::Common<'_>,
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
         let len = response.payload.len() as u64;

@@ -8,7 +8,7 @@ use crate::psn::Psn;
 
 /// A SEND or WRITE of one packet, without immediate and with payload; a READ request, or a response of one packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Single<'a> {
+pub(crate) struct Common<'a> {
     /// The packet sequence number.
     pub psn: Psn,
     /// The packet requests an acknowledgement.
@@ -16,14 +16,14 @@ pub(crate) struct Single<'a> {
     /// The receiver's completion is a solicited event.
     pub solicited: bool,
     /// The operation.
-    pub op: SingleOp,
+    pub op: CommonOp,
     /// The payload, pad bytes removed.
     pub payload: &'a [u8],
 }
 
 /// The operation of a request, and the memory that it names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SingleOp {
+pub(crate) enum CommonOp {
     /// SEND.
     Send,
     /// WRITE.
@@ -39,7 +39,7 @@ const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
 const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
 const READ_RESPONSE: u8 = Opcode::ReadResponseOnly as u8;
 
-impl<'a> Single<'a> {
+impl<'a> Common<'a> {
     /// The packet that `known` is, if it is a good one of this kind. Nothing is said about any other.
     #[inline(always)]
     pub(crate) fn of(known: &Known<'_, 'a>) -> Option<Self> {
@@ -52,10 +52,10 @@ impl<'a> Single<'a> {
                 let (bytes, body) = rest.split_first_chunk::<{ Reth::LEN }>()?;
                 let reth = Reth::parse(bytes);
                 let write = opcode == WRITE_ONLY;
-                (if write { SingleOp::Write(reth) } else { SingleOp::Read(reth) }, body)
+                (if write { CommonOp::Write(reth) } else { CommonOp::Read(reth) }, body)
             }
-            SEND_ONLY => (SingleOp::Send, rest),
-            READ_RESPONSE => (SingleOp::Response, rest.get(Aeth::LEN..)?),
+            SEND_ONLY => (CommonOp::Send, rest),
+            READ_RESPONSE => (CommonOp::Response, rest.get(Aeth::LEN..)?),
             _ => return None,
         };
         let pad_count = usize::from((flags >> 4) & 0x03);
@@ -76,7 +76,7 @@ impl<'a> Single<'a> {
 
 /// The headers of such a packet of ours. It is the last of its message, and so requests an ACK.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SingleHeaders {
+pub(crate) struct CommonHeaders {
     /// The queue pair that the packet is for.
     pub dest_qpn: Qpn,
     /// The packet sequence number.
@@ -87,7 +87,7 @@ pub(crate) struct SingleHeaders {
     pub reth: Option<Reth>,
 }
 
-impl SingleHeaders {
+impl CommonHeaders {
     /// Bytes behind the BTH.
     pub(super) const fn ext_len(&self) -> usize {
         if self.reth.is_some() { Reth::LEN } else { 0 }
@@ -136,23 +136,23 @@ mod tests {
     }
 
     /// The same by the general way, if a frame is of this kind.
-    fn single_of<'a>(packet: &Packet<'a>) -> Option<Single<'a>> {
+    fn common_of<'a>(packet: &Packet<'a>) -> Option<Common<'a>> {
         let Packet { bth, ext, payload, .. } = *packet;
         let op = match (bth.opcode, ext) {
-            (Opcode::SendOnly, Ext::None) => SingleOp::Send,
-            (Opcode::WriteOnly, Ext::Reth(reth)) => SingleOp::Write(reth),
-            (Opcode::ReadRequest, Ext::Reth(reth)) => SingleOp::Read(reth),
-            (Opcode::ReadResponseOnly, Ext::Aeth(_)) => SingleOp::Response,
+            (Opcode::SendOnly, Ext::None) => CommonOp::Send,
+            (Opcode::WriteOnly, Ext::Reth(reth)) => CommonOp::Write(reth),
+            (Opcode::ReadRequest, Ext::Reth(reth)) => CommonOp::Read(reth),
+            (Opcode::ReadResponseOnly, Ext::Aeth(_)) => CommonOp::Response,
             _ => return None,
         };
         let Bth { psn, ack_req, solicited, pkey, .. } = bth;
-        let read = matches!(op, SingleOp::Read(_));
+        let read = matches!(op, CommonOp::Read(_));
         let usual = pkey & 0x7fff == 0x7fff && payload.is_empty() == read;
-        usual.then_some(Single { psn, ack_req, solicited, op, payload })
+        usual.then_some(Common { psn, ack_req, solicited, op, payload })
     }
 
     #[test]
-    fn a_single_is_written_as_any_packet() {
+    fn a_common_packet_is_written_as_any_packet() {
         for (reth, solicited, len) in
             [(None, true, 1), (None, false, 64), (Some(RETH), false, 3), (Some(RETH), true, 8)]
         {
@@ -161,14 +161,14 @@ mod tests {
             (bth.solicited, bth.ack_req) = (solicited, true);
             let (mut buf, template) = ([0x55; 300], Template::new(&example_encap(false, None)));
             let mut unit = UnitWriter::new(&mut buf, &template, 7);
-            let single = SingleHeaders { dest_qpn: bth.dest_qpn, psn: bth.psn, solicited, reth };
-            let pushed = unit.push_single(&single, payload.len(), |out| {
+            let common = CommonHeaders { dest_qpn: bth.dest_qpn, psn: bth.psn, solicited, reth };
+            let pushed = unit.push_common(&common, payload.len(), |out| {
                 out.copy_from_slice(&payload);
                 Some(())
             });
             assert_eq!(pushed, Some(()));
-            assert_eq!(unit.push_single(&single, 200, |_| unreachable!()), None, "no room");
-            assert_eq!(unit.push_single(&single, 1, |_| None), None, "no bytes");
+            assert_eq!(unit.push_common(&common, 200, |_| unreachable!()), None, "no room");
+            assert_eq!(unit.push_common(&common, 1, |_| None), None, "no bytes");
             let len = unit.finish().len;
             assert_eq!(buf[..len], frame_of(&bth, &ext, &payload));
         }
@@ -177,7 +177,7 @@ mod tests {
     proptest! {
         /// The short way takes a packet as the general way does, or leaves it to that; and it leaves few.
         #[test]
-        fn a_single_is_read_as_any_packet(
+        fn a_common_packet_is_read_as_any_packet(
             kind in 0_u8..4,
             flags: [bool; 4],
             len in 0_usize..70,
@@ -199,11 +199,11 @@ mod tests {
             if let Some((at, bit)) = damage {
                 *at.get_mut(&mut frame) ^= 1 << bit;
             }
-            let single = flow.check(&frame).and_then(|known| Single::of(&known));
+            let common = flow.check(&frame).and_then(|known| Common::of(&known));
             let packet = Packet::parse(&frame);
-            let expected = packet.ok().as_ref().and_then(single_of);
-            prop_assert!(single.is_none() || single == expected);
-            prop_assert_eq!(sound && (read || len > 0), sound && single.is_some());
+            let expected = packet.ok().as_ref().and_then(common_of);
+            prop_assert!(common.is_none() || common == expected);
+            prop_assert_eq!(sound && (read || len > 0), sound && common.is_some());
         }
     }
 }

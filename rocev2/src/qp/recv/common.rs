@@ -11,30 +11,30 @@ use crate::env::Memory;
 use crate::mr::Access;
 use crate::psn::Psn;
 use crate::qp::work::WcStatus;
-use crate::wire::{Reth, Single, SingleOp};
+use crate::wire::{Common, CommonOp, Reth};
 
 impl Responder {
     /// Executes a request. Returns false where it has to go the general way.
     #[inline]
-    pub(crate) fn handle_single<M: Memory>(
+    pub(crate) fn handle_common<M: Memory>(
         &mut self,
-        single: &Single<'_>,
+        packet: &Common<'_>,
         cx: &mut Context<'_, M>,
     ) -> bool {
-        let expected = single.psn == self.epsn
+        let expected = packet.psn == self.epsn
             && self.message == Message::None
             && self.reorder_buffer.is_empty()
-            && single.payload.len() as u64 <= cx.pmtu();
+            && packet.payload.len() as u64 <= cx.pmtu();
         let executed = expected
-            && match single.op {
-                SingleOp::Write(reth) => write(reth, single.payload, cx),
-                SingleOp::Send => send(single, cx),
-                SingleOp::Read(reth) => return self.accept_read(single.psn, reth, cx),
-                SingleOp::Response => false,
+            && match packet.op {
+                CommonOp::Write(reth) => write(reth, packet.payload, cx),
+                CommonOp::Send => send(packet, cx),
+                CommonOp::Read(reth) => return self.accept_read(packet.psn, reth, cx),
+                CommonOp::Response => false,
             };
         if executed {
             self.msn = self.msn.next();
-            self.single_executed(single.ack_req);
+            self.single_executed(packet.ack_req);
         }
         executed
     }
@@ -67,18 +67,18 @@ fn write<M: Memory>(reth: Reth, payload: &[u8], cx: &mut Context<'_, M>) -> bool
 }
 
 /// Into the first element of a receive.
-fn send<M: Memory>(single: &Single<'_>, cx: &mut Context<'_, M>) -> bool {
+fn send<M: Memory>(packet: &Common<'_>, cx: &mut Context<'_, M>) -> bool {
     cx.claim();
-    let len = single.payload.len() as u32;
+    let len = packet.payload.len() as u32;
     let Some(sge) = cx.rq.head().and_then(|rqe| rqe.first()).filter(|sge| len <= sge.len) else {
         return false;
     };
     let needed = Access::LOCAL_WRITE;
     let place = cx.mrs.local(cx.rq.pd(), sge.lkey, sge.addr, len.into(), needed);
     let placed =
-        place.is_ok_and(|(region, offset)| cx.memory.write(region, offset, single.payload).is_ok());
+        place.is_ok_and(|(region, offset)| cx.memory.write(region, offset, packet.payload).is_ok());
     if placed {
-        let solicited = single.solicited;
+        let solicited = packet.solicited;
         let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };
         cx.rq.complete(done, cx.out);
     }
