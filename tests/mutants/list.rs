@@ -125,8 +125,8 @@ list! {
     EarlyReadDataOfAnyLength "qp/send/completer.rs":
         "fits(packet, wqe, done, cx.sq, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
-    RttIsSampledOnAResend "qp/send/completer.rs":
-        "if first_time && self.timed.is_none() && sq.is_between() {" => "if self.timed.is_none() && sq.is_between() {",
+    RttIsSampledOnAResend "qp/mod.rs":
+        "(new && self.sq.is_between())" => "(self.sq.is_between())",
         "Karn: no round trip is measured on what was sent twice";
     RnrRetryForeverEnds "qp/send/completer.rs":
         "if self.rnr_retry != RNR_RETRY_FOREVER {" => "if true {",
@@ -447,23 +447,41 @@ list! {
         "packet.psn == self.epsn" => "packet.psn.since(self.epsn) >= 0",
         "a request is executed in its turn";
     SingleBreaksIntoAMessage "qp/recv/common.rs":
-        "&& self.message == Message::None" => "",
+        "self.message != Message::None || u64::from(reth.len) != len" => "u64::from(reth.len) != len",
         "a message in progress ends before the next begins";
     SingleWriteMayBeShorter "qp/recv/common.rs":
-        "if u64::from(reth.len) != payload.len() as u64 {" => "if u64::from(reth.len) < payload.len() as u64 {",
+        "u64::from(reth.len) != len || len > cx.pmtu()" => "u64::from(reth.len) < len || len > cx.pmtu()",
         "a WRITE has the length that it announced";
     SingleSendOverflowsItsElement "qp/recv/common.rs":
-        ".filter(|sge| len <= sge.len)" => ".filter(|sge| len <= sge.len + 64)",
+        ".filter(|sge| total <= u64::from(sge.len))" => ".filter(|sge| total <= u64::from(sge.len) + 64)",
         "a message that does not fit its receive fails";
     SingleSendIsUnsolicited "qp/recv/common.rs":
-        "let solicited = packet.solicited;" => "let solicited = packet.solicited && len != 64;",
+        "(total as u32, packet.solicited)" => "(total as u32, packet.solicited && total != 64)",
         "a solicited event is one the short way, too";
     SingleReadIsForgotten "qp/recv/common.rs":
         "self.reads.accept(psn, 1, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, 1, reth, target, self.msn); }",
         "each READ that was accepted has a response";
     SingleIcrcIsNotChecked "wire/common.rs":
-        "if !usual || known.seed.icrc(covered) != *icrc {" => "if !usual {",
+        "if payload.is_empty() != bare || known.seed.icrc(covered) != *icrc {" => "if payload.is_empty() != bare {",
         "a packet with a wrong ICRC is dropped";
+    CommonMiddleMayBeShort "qp/recv/common.rs":
+        "end < u64::from(len) && payload.len() as u64 == pmtu" => "end < u64::from(len)",
+        "a packet before the last is full";
+    CommonWriteMayEndEarly "qp/recv/common.rs":
+        "end == u64::from(len) && payload" => "end <= u64::from(len) && payload",
+        "a WRITE has the length that its first packet announced";
+    CommonSendForgetsItsPlace "qp/recv/common.rs":
+        "(addr.wrapping_add(received), Access::LOCAL_WRITE)" => "(addr, Access::LOCAL_WRITE)",
+        "each packet goes behind those before it";
+    CommonPacketRequestsNoAck "qp/send/common.rs":
+        "in_flight + 1 == self.window ||" => "",
+        "the packet that uses up the window requests an ACK";
+    CommonAckPassesARead "qp/send/queue/scoreboard.rs":
+        "let reads = !self.read_ends.is_empty() || self.parks()" => "let reads = self.parks()",
+        "an ACK behind a READ shows that responses are missing";
+    CommonNakIsAnAck "wire/common.rs":
+        "(aeth[0] <= ACK_SYNDROME_MAX)" => "(aeth[0] != 0x60)",
+        "a NAK acknowledges nothing";
     FlowTakesAnyPartition "wire/flow.rs":
         "if !self.kind.matches(frame, &self.words) {" => "let mut any = [0; 100]; let len = frame.len().min(100); any[..len].copy_from_slice(&frame[..len]); if let Some(pkey) = any.get_mut(self.kind.bth() + 2..self.kind.bth() + 4) { pkey.copy_from_slice(&[0x7f, 0xff]) } if !self.kind.matches(&any[..len], &self.words) {",
         "any other partition is dropped";

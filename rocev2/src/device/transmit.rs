@@ -85,6 +85,11 @@ impl Device {
                 if completed {
                     self.touch(slot);
                 }
+            } else if qp.rests() {
+                entry.scheduled = false;
+                if let Some(deadline) = qp.deadline() {
+                    self.timers.arm(slot, deadline);
+                }
             } else {
                 self.end_turn(slot);
             }

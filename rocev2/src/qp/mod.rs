@@ -153,6 +153,10 @@ enum Stream {
     Requests,
     /// Responses to READs.
     Responses,
+    /// One ACK.
+    Ack,
+    /// All of a stream have left, and there are none until something happens.
+    Rest,
 }
 
 /// A queue pair.
@@ -419,11 +423,16 @@ impl Qp {
             return false;
         }
         let (memory, tally) = (&mut **memory, &self.tally);
-        if packet.op == CommonOp::Response {
+        if matches!(packet.op, CommonOp::Response | CommonOp::Ack) {
             let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
-            let taken = !self.probe.waits() && self.completer.handle_common(now, packet, &mut cx);
-            self.requests_idle &= !taken;
+            let taken = !self.probe.waits()
+                && match packet.op {
+                    CommonOp::Ack => self.completer.handle_ack(now, packet.psn, &mut cx),
+                    _ => self.completer.handle_response(now, packet, &mut cx),
+                };
+            // Nothing is to be sent again.
+            self.requests_idle &= !(taken && self.sq.has_more());
             return taken;
         }
         let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
@@ -494,8 +503,11 @@ impl Qp {
         self.stream = if !short_ways || aside || paced {
             Stream::None
         } else if self.responder.ready() {
-            let responses = self.responder.owes_read_responses() && !requests;
-            if responses { Stream::Responses } else { Stream::None }
+            match (requests, self.responder.owes_read_responses()) {
+                (false, true) => Stream::Responses,
+                (false, false) if self.responder.owes_ack() => Stream::Ack,
+                (false, false) | (true, _) => Stream::None,
+            }
         } else if requests && self.sq.sends_new() {
             Stream::Requests
         } else {
@@ -512,6 +524,12 @@ impl Qp {
     /// Whether a probe is to be sent, for the owner or the requester.
     fn probes(&self) -> bool {
         self.probe.owed() || self.completer.probes()
+    }
+
+    /// Whether, of all that [`Self::look`] looks at, the last call of [`Self::fill`] has changed nothing but the deadline,
+    /// and nothing may leave until something happens.
+    pub(crate) const fn rests(&self) -> bool {
+        matches!(self.stream, Stream::Rest)
     }
 
     /// An ACK or NAK waits behind the READ responses that are owed, which are paced.
@@ -599,15 +617,25 @@ impl Qp {
         shared: &mut Shared<'_, M>,
     ) {
         match self.stream {
-            Stream::None => return,
+            Stream::None | Stream::Rest => return,
             Stream::Requests => self.stream_requests(now, run, shared),
             Stream::Responses => self.stream_responses(run, shared),
+            Stream::Ack => return self.stream_ack(run),
         }
         if run.packets() > 0 {
             self.congestion.rate_mut().sent(now, run.wire_len());
             self.count_sent(run);
         } else {
             self.stream = Stream::None;
+        }
+    }
+
+    fn stream_ack<F: Frames>(&mut self, run: &mut UnitRun<'_, F>) {
+        self.stream = Stream::None;
+        let Some(peer) = self.peer.as_ref() else { return };
+        if run.push(|unit, _| usize::from(self.responder.fill_ack(peer, unit))) {
+            self.stream = Stream::Rest;
+            self.count_sent(run);
         }
     }
 
@@ -624,11 +652,11 @@ impl Qp {
         let (spent_by, paced) = (now, false);
         let mut cx =
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        self.requester.fill_common(&mut cx, run);
+        let ended = self.requester.fill_common(&mut cx, run);
         if run.packets() > 0 {
-            self.completer.sent(now, true, &self.sq);
+            self.completer.sent(now, ended, &self.sq);
             if !self.sq.has_more() {
-                (self.requests_idle, self.stream) = (true, Stream::None);
+                (self.requests_idle, self.stream) = (true, Stream::Rest);
             }
         }
     }
@@ -643,7 +671,8 @@ impl Qp {
         let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
         while run.push(|unit, max| self.responder.fill_common(peer, &keys, *memory, unit, max)) {}
         if !self.responder.owes_read_responses() {
-            self.stream = Stream::None;
+            // An ACK or NAK may wait behind them.
+            self.stream = if self.responder.ready() { Stream::None } else { Stream::Rest };
         }
     }
 
@@ -654,7 +683,8 @@ impl Qp {
         max_packets: usize,
         shared: &mut Shared<'_, M>,
     ) -> usize {
-        self.requests_first = !self.requests_first;
+        // Both ways take turns; packets of one alone, which may go the short way, take none.
+        self.requests_first ^= self.requests_ready() && self.responses_ready();
         let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
         let max_packets = max_packets.min(self.congestion.rate_mut().allowed(now, pmtu));
         let mut written = 0;
@@ -743,7 +773,9 @@ impl Qp {
         let (written, idle) = self.requester.fill(&mut cx, unit, max_packets);
         self.requests_idle = idle;
         if written > 0 {
-            self.completer.sent(now, new, &self.sq);
+            let ended =
+                (new && self.sq.is_between()).then(|| (self.sq.newest(), self.sq.newest_is_read()));
+            self.completer.sent(now, ended, &self.sq);
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }
         if self.sq.in_flight() == 0

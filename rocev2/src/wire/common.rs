@@ -1,12 +1,13 @@
-//! The short way of the packets that most often come: a request that is one packet.
+//! The short way of the packets that most often come and leave.
 
 use super::ext::put;
 use super::flow::Known;
-use super::{Aeth, Bth, ICRC_LEN, Opcode, Reth};
+use super::{Aeth, Bth, ICRC_LEN, Opcode, Place, Reth};
 use crate::ids::Qpn;
 use crate::psn::Psn;
 
-/// A SEND or WRITE of one packet, without immediate and with payload; a READ request, or a response of one packet.
+/// A packet of a SEND or WRITE, without immediate or invalidation and with payload; a READ request, or a response of one
+/// packet; an ACK.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Common<'a> {
     /// The packet sequence number.
@@ -21,23 +22,44 @@ pub(crate) struct Common<'a> {
     pub payload: &'a [u8],
 }
 
-/// The operation of a request, and the memory that it names.
+/// The operation of a packet, and the memory that it names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CommonOp {
     /// SEND.
-    Send,
-    /// WRITE.
+    Send(Place),
+    /// WRITE of one packet.
     Write(Reth),
+    /// The first packet of a longer WRITE.
+    WriteFirst(Reth),
+    /// A later packet of a WRITE; whether it is the last.
+    WriteNext(bool),
     /// READ.
     Read(Reth),
     /// The whole response to a READ. Its data acknowledge, whatever its syndrome.
     Response,
+    /// An ACK, and no NAK.
+    Ack,
 }
 
-const SEND_ONLY: u8 = Opcode::SendOnly as u8;
-const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
-const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
-const READ_RESPONSE: u8 = Opcode::ReadResponseOnly as u8;
+/// The opcodes as bytes, to match on.
+mod byte {
+    use super::Opcode;
+
+    pub(super) const SEND_FIRST: u8 = Opcode::SendFirst as u8;
+    pub(super) const SEND_MIDDLE: u8 = Opcode::SendMiddle as u8;
+    pub(super) const SEND_LAST: u8 = Opcode::SendLast as u8;
+    pub(super) const SEND_ONLY: u8 = Opcode::SendOnly as u8;
+    pub(super) const WRITE_FIRST: u8 = Opcode::WriteFirst as u8;
+    pub(super) const WRITE_MIDDLE: u8 = Opcode::WriteMiddle as u8;
+    pub(super) const WRITE_LAST: u8 = Opcode::WriteLast as u8;
+    pub(super) const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
+    pub(super) const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
+    pub(super) const READ_RESPONSE: u8 = Opcode::ReadResponseOnly as u8;
+    pub(super) const ACKNOWLEDGE: u8 = Opcode::Acknowledge as u8;
+}
+
+/// A credit count: no NAK has a syndrome as small (IBTA ch. 9, AETH).
+const ACK_SYNDROME_MAX: u8 = 0x1f;
 
 impl<'a> Common<'a> {
     /// The packet that `known` is, if it is a good one of this kind. Nothing is said about any other.
@@ -47,21 +69,11 @@ impl<'a> Common<'a> {
         // Version, partition key and QPN are those of the flow.
         let (&[opcode, flags, _, _, _, _, _, _, ack, s0, s1, s2], rest) =
             covered.split_first_chunk::<{ Bth::LEN }>()?;
-        let (op, body) = match opcode {
-            WRITE_ONLY | READ_REQUEST => {
-                let (bytes, body) = rest.split_first_chunk::<{ Reth::LEN }>()?;
-                let reth = Reth::parse(bytes);
-                let write = opcode == WRITE_ONLY;
-                (if write { CommonOp::Write(reth) } else { CommonOp::Read(reth) }, body)
-            }
-            SEND_ONLY => (CommonOp::Send, rest),
-            READ_RESPONSE => (CommonOp::Response, rest.get(Aeth::LEN..)?),
-            _ => return None,
-        };
+        let (op, body) = op_of(opcode, rest)?;
         let pad_count = usize::from((flags >> 4) & 0x03);
         let payload = body.get(..body.len().checked_sub(pad_count)?)?;
-        let usual = payload.is_empty() == (opcode == READ_REQUEST);
-        if !usual || known.seed.icrc(covered) != *icrc {
+        let bare = matches!(op, CommonOp::Read(_) | CommonOp::Ack);
+        if payload.is_empty() != bare || known.seed.icrc(covered) != *icrc {
             return None;
         }
         Some(Self {
@@ -74,34 +86,84 @@ impl<'a> Common<'a> {
     }
 }
 
-/// The headers of such a packet of ours. It is the last of its message, and so requests an ACK.
+/// The operation of an opcode with these bytes behind the BTH, and the bytes behind the extended header.
+#[inline(always)]
+fn op_of(opcode: u8, rest: &[u8]) -> Option<(CommonOp, &[u8])> {
+    let op = match opcode {
+        byte::WRITE_ONLY | byte::READ_REQUEST | byte::WRITE_FIRST => {
+            let (bytes, body) = rest.split_first_chunk::<{ Reth::LEN }>()?;
+            let reth = Reth::parse(bytes);
+            let op = match opcode {
+                byte::WRITE_ONLY => CommonOp::Write(reth),
+                byte::WRITE_FIRST => CommonOp::WriteFirst(reth),
+                _ => CommonOp::Read(reth),
+            };
+            return Some((op, body));
+        }
+        byte::READ_RESPONSE => return Some((CommonOp::Response, rest.get(Aeth::LEN..)?)),
+        byte::ACKNOWLEDGE => {
+            let (aeth, body) = rest.split_first_chunk::<{ Aeth::LEN }>()?;
+            return (aeth[0] <= ACK_SYNDROME_MAX).then_some((CommonOp::Ack, body));
+        }
+        byte::SEND_ONLY => CommonOp::Send(Place::Only),
+        byte::SEND_FIRST => CommonOp::Send(Place::First),
+        byte::SEND_MIDDLE => CommonOp::Send(Place::Middle),
+        byte::SEND_LAST => CommonOp::Send(Place::Last),
+        byte::WRITE_MIDDLE => CommonOp::WriteNext(false),
+        byte::WRITE_LAST => CommonOp::WriteNext(true),
+        _ => return None,
+    };
+    Some((op, rest))
+}
+
+/// The headers of such a packet of ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommonHeaders {
+    /// The opcode.
+    pub opcode: Opcode,
     /// The queue pair that the packet is for.
     pub dest_qpn: Qpn,
     /// The packet sequence number.
     pub psn: Psn,
     /// The receiver's completion is to be a solicited event.
     pub solicited: bool,
-    /// The destination of a WRITE.
-    pub reth: Option<Reth>,
+    /// The packet requests an acknowledgement.
+    pub ack_req: bool,
+    /// The header behind the BTH.
+    pub ext: CommonExt,
+}
+
+/// The extended headers of common packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CommonExt {
+    /// None.
+    None,
+    /// The remote memory of a WRITE or READ.
+    Reth(Reth),
+    /// The head of a response.
+    Aeth(Aeth),
 }
 
 impl CommonHeaders {
     /// Bytes behind the BTH.
     pub(super) const fn ext_len(&self) -> usize {
-        if self.reth.is_some() { Reth::LEN } else { 0 }
+        match self.ext {
+            CommonExt::None => 0,
+            CommonExt::Reth(_) => Reth::LEN,
+            CommonExt::Aeth(_) => Aeth::LEN,
+        }
     }
 
     /// Writes the headers to the start of `out` and returns the rest.
+    #[inline(always)]
     pub(super) fn emit<'b>(&self, pad_count: u8, out: &'b mut [u8]) -> &'b mut [u8] {
-        let opcode = if self.reth.is_some() { Opcode::WriteOnly } else { Opcode::SendOnly };
-        let mut bth = Bth::new(opcode, self.dest_qpn, self.psn);
-        (bth.solicited, bth.ack_req, bth.pad_count) = (self.solicited, true, pad_count);
+        let mut bth = Bth::new(self.opcode, self.dest_qpn, self.psn);
+        (bth.solicited, bth.ack_req, bth.pad_count) = (self.solicited, self.ack_req, pad_count);
         let rest = put(out, bth.emit());
-        match self.reth {
-            Some(reth) => put(rest, reth.emit()),
-            None => rest,
+        match self.ext {
+            CommonExt::None => rest,
+            CommonExt::Reth(reth) => put(rest, reth.emit()),
+            CommonExt::Aeth(aeth) => put(rest, aeth.emit()),
         }
     }
 }
@@ -111,7 +173,9 @@ mod tests {
     use super::*;
     use crate::ids::Rkey;
     use crate::psn::Msn;
-    use crate::wire::{Ext, Flow, Packet, Syndrome, Template, UnitWriter, example_encap};
+    use crate::wire::{
+        Ext, Flow, Operation, Packet, Syndrome, Template, UnitWriter, example_encap,
+    };
     use core::convert::Infallible;
     use proptest::prelude::*;
     use std::vec::Vec;
@@ -129,48 +193,89 @@ mod tests {
         buf[..len].to_vec()
     }
 
-    fn headers(reth: Option<Reth>) -> (Bth, Ext) {
-        let opcode = if reth.is_some() { Opcode::WriteOnly } else { Opcode::SendOnly };
-        let bth = Bth::new(opcode, Qpn::new(0x12_3456), Psn::new(0xff_fffe));
-        (bth, reth.map_or(Ext::None, Ext::Reth))
+    /// Every kind of common packet, with the headers behind the BTH.
+    const KINDS: [(Opcode, CommonExt); 11] = {
+        const ACK: CommonExt = CommonExt::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(5) });
+        [
+            (Opcode::SendFirst, CommonExt::None),
+            (Opcode::SendMiddle, CommonExt::None),
+            (Opcode::SendLast, CommonExt::None),
+            (Opcode::SendOnly, CommonExt::None),
+            (Opcode::WriteFirst, CommonExt::Reth(RETH)),
+            (Opcode::WriteMiddle, CommonExt::None),
+            (Opcode::WriteLast, CommonExt::None),
+            (Opcode::WriteOnly, CommonExt::Reth(RETH)),
+            (Opcode::ReadRequest, CommonExt::Reth(RETH)),
+            (Opcode::ReadResponseOnly, ACK),
+            (Opcode::Acknowledge, ACK),
+        ]
+    };
+
+    fn bth_of(opcode: Opcode) -> Bth {
+        Bth::new(opcode, Qpn::new(0x12_3456), Psn::new(0xff_fffe))
+    }
+
+    fn ext_of(ext: CommonExt) -> Ext {
+        match ext {
+            CommonExt::None => Ext::None,
+            CommonExt::Reth(reth) => Ext::Reth(reth),
+            CommonExt::Aeth(aeth) => Ext::Aeth(aeth),
+        }
     }
 
     /// The same by the general way, if a frame is of this kind.
     fn common_of<'a>(packet: &Packet<'a>) -> Option<Common<'a>> {
         let Packet { bth, ext, payload, .. } = *packet;
-        let op = match (bth.opcode, ext) {
-            (Opcode::SendOnly, Ext::None) => CommonOp::Send,
-            (Opcode::WriteOnly, Ext::Reth(reth)) => CommonOp::Write(reth),
-            (Opcode::ReadRequest, Ext::Reth(reth)) => CommonOp::Read(reth),
-            (Opcode::ReadResponseOnly, Ext::Aeth(_)) => CommonOp::Response,
+        let (place, acks) = (bth.opcode.place(), Syndrome::Ack { credits: 31 });
+        let op = match (bth.opcode.operation(), ext) {
+            (Operation::Send, Ext::None) => CommonOp::Send(place),
+            (Operation::Write, Ext::Reth(reth)) if place == Place::Only => CommonOp::Write(reth),
+            (Operation::Write, Ext::Reth(reth)) => CommonOp::WriteFirst(reth),
+            (Operation::Write, Ext::None) => CommonOp::WriteNext(place == Place::Last),
+            (Operation::ReadRequest, Ext::Reth(reth)) => CommonOp::Read(reth),
+            (Operation::ReadResponse, Ext::Aeth(_)) if place == Place::Only => CommonOp::Response,
+            (Operation::Acknowledge, Ext::Aeth(Aeth { syndrome, .. })) if syndrome == acks => {
+                CommonOp::Ack
+            }
             _ => return None,
         };
         let Bth { psn, ack_req, solicited, pkey, .. } = bth;
-        let read = matches!(op, CommonOp::Read(_));
-        let usual = pkey & 0x7fff == 0x7fff && payload.is_empty() == read;
+        let bare = matches!(op, CommonOp::Read(_) | CommonOp::Ack);
+        let usual = pkey & 0x7fff == 0x7fff && payload.is_empty() == bare;
         usual.then_some(Common { psn, ack_req, solicited, op, payload })
     }
 
     #[test]
     fn a_common_packet_is_written_as_any_packet() {
-        for (reth, solicited, len) in
-            [(None, true, 1), (None, false, 64), (Some(RETH), false, 3), (Some(RETH), true, 8)]
+        for ((opcode, ext), (solicited, len)) in
+            KINDS.into_iter().zip([true, false].into_iter().zip([1, 64]).cycle())
         {
-            let payload: Vec<u8> = (1..=len).collect();
-            let (mut bth, ext) = headers(reth);
-            (bth.solicited, bth.ack_req) = (solicited, true);
-            let (mut buf, template) = ([0x55; 300], Template::new(&example_encap(false, None)));
-            let mut unit = UnitWriter::new(&mut buf, &template, 7);
-            let common = CommonHeaders { dest_qpn: bth.dest_qpn, psn: bth.psn, solicited, reth };
-            let pushed = unit.push_common(&common, payload.len(), |out| {
-                out.copy_from_slice(&payload);
-                Some(())
-            });
-            assert_eq!(pushed, Some(()));
-            assert_eq!(unit.push_common(&common, 200, |_| unreachable!()), None, "no room");
-            assert_eq!(unit.push_common(&common, 1, |_| None), None, "no bytes");
-            let len = unit.finish().len;
-            assert_eq!(buf[..len], frame_of(&bth, &ext, &payload));
+            for ack_req in [true, false] {
+                let payload: Vec<u8> = (1..=len).collect();
+                let Bth { dest_qpn, psn, .. } = bth_of(opcode);
+                let common = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
+                let bth = Bth { solicited, ack_req, ..bth_of(opcode) };
+                let (mut buf, template) = ([0x55; 300], Template::new(&example_encap(false, None)));
+                let mut unit = UnitWriter::new(&mut buf, &template, 7);
+                let pushed = unit.push_common(&common, payload.len(), |out| {
+                    out.copy_from_slice(&payload);
+                    Some(())
+                });
+                assert_eq!(pushed, Some(()));
+                assert_eq!(unit.push_common(&common, 200, |_| unreachable!()), None, "no room");
+                assert_eq!(unit.push_common(&common, 1, |_| None), None, "no bytes");
+                let len = unit.finish().len;
+                assert_eq!(buf[..len], frame_of(&bth, &ext_of(ext), &payload));
+            }
+        }
+    }
+
+    #[test]
+    fn a_nak_is_not_common() {
+        for byte in 0..=u8::MAX {
+            let aeth = [byte, 0, 0, 0];
+            let acks = matches!(Aeth::parse(&aeth).syndrome, Syndrome::Ack { .. });
+            assert_eq!(op_of(byte::ACKNOWLEDGE, &aeth).is_some(), acks, "{byte:#x}");
         }
     }
 
@@ -178,23 +283,20 @@ mod tests {
         /// The short way takes a packet as the general way does, or leaves it to that; and it leaves few.
         #[test]
         fn a_common_packet_is_read_as_any_packet(
-            kind in 0_u8..4,
+            kind: prop::sample::Index,
             flags: [bool; 4],
             len in 0_usize..70,
             damage in prop::option::of((any::<prop::sample::Index>(), 0_u32..8)),
         ) {
-            let (mut bth, mut ext) = headers((kind > 0).then_some(RETH));
-            let (read, len) = (kind == 2, if kind == 2 { 0 } else { len });
-            if read {
-                bth.opcode = Opcode::ReadRequest;
-            } else if kind == 3 {
-                bth.opcode = Opcode::ReadResponseOnly;
-                ext = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(5) });
-            }
+            let &(opcode, ext) = kind.get(&KINDS);
+            let ext = ext_of(ext);
+            let bare = matches!(opcode, Opcode::ReadRequest | Opcode::Acknowledge);
+            let mut bth = bth_of(opcode);
             [bth.solicited, bth.ack_req, bth.migrated, bth.becn] = flags;
-            let first = frame_of(&bth, &ext, if read { &[] } else { &[1] });
+            let first = frame_of(&bth, &ext, if bare { &[] } else { &[1] });
             let flow = Flow::of(&first, &Packet::parse(&first).unwrap()).unwrap();
-            let mut frame = frame_of(&bth, &ext, &(0..len as u8).collect::<Vec<_>>());
+            let payload: Vec<u8> = (0..if bare { 0 } else { len as u8 }).collect();
+            let mut frame = frame_of(&bth, &ext, &payload);
             let sound = damage.is_none();
             if let Some((at, bit)) = damage {
                 *at.get_mut(&mut frame) ^= 1 << bit;
@@ -203,7 +305,7 @@ mod tests {
             let packet = Packet::parse(&frame);
             let expected = packet.ok().as_ref().and_then(common_of);
             prop_assert!(common.is_none() || common == expected);
-            prop_assert_eq!(sound && (read || len > 0), sound && common.is_some());
+            prop_assert_eq!(sound && (bare || len > 0), sound && common.is_some());
         }
     }
 }

@@ -23,7 +23,7 @@ mod template;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
-pub(crate) use common::{Common, CommonHeaders, CommonOp};
+pub(crate) use common::{Common, CommonExt, CommonHeaders, CommonOp};
 pub use dissect::{Dissection, Icrc, dissect};
 pub use drop_reason::DropReason;
 #[cfg(test)]
@@ -291,7 +291,7 @@ impl<'b> UnitWriter<'b> {
         })
     }
 
-    /// Appends a segment that is a whole SEND or WRITE, as [`Self::push`] would. `None` where it does not fit, or
+    /// Appends a segment that is a common packet, as [`Self::push`] would. `None` where it does not fit, or
     /// `fill` fails; the unit is then as it was.
     #[inline]
     pub(crate) fn push_common(

@@ -1,4 +1,5 @@
-//! The short way of the responder: the expected request where it is one packet, and its response is.
+//! The short way of the responder: the expected packet of a SEND or WRITE, or a READ whose response is one packet; and
+//! the ACK.
 //!
 //! It asks the questions of the general way ([`super::responder`]) that such a packet raises, in one go. Wherever
 //! the answer is not the usual one, nothing has changed, and the general way finds out what is wrong.
@@ -10,8 +11,11 @@ use crate::counters::Counter;
 use crate::env::Memory;
 use crate::mr::Access;
 use crate::psn::Psn;
-use crate::qp::work::WcStatus;
-use crate::wire::{Common, CommonOp, Reth};
+use crate::qp::PeerQp;
+use crate::qp::work::{MAX_MESSAGE, Sge, WcStatus};
+use crate::wire::{
+    Aeth, Common, CommonExt, CommonHeaders, CommonOp, Opcode, Place, Reth, Syndrome, UnitWriter,
+};
 
 impl Responder {
     /// Executes a request. Returns false where it has to go the general way.
@@ -21,66 +25,162 @@ impl Responder {
         packet: &Common<'_>,
         cx: &mut Context<'_, M>,
     ) -> bool {
-        let expected = packet.psn == self.epsn
-            && self.message == Message::None
-            && self.reorder_buffer.is_empty()
-            && packet.payload.len() as u64 <= cx.pmtu();
+        let expected = packet.psn == self.epsn && self.reorder_buffer.is_empty();
         let executed = expected
             && match packet.op {
-                CommonOp::Write(reth) => write(reth, packet.payload, cx),
-                CommonOp::Send => send(packet, cx),
-                CommonOp::Read(reth) => return self.accept_read(packet.psn, reth, cx),
-                CommonOp::Response => false,
+                CommonOp::Write(reth) => self.write_only(reth, packet.payload, cx),
+                CommonOp::WriteFirst(reth) => self.write_first(reth, packet.payload, cx),
+                CommonOp::WriteNext(last) => self.write_next(last, packet.payload, cx),
+                CommonOp::Send(place) => self.send(place, packet, cx),
+                CommonOp::Read(reth) => self.accept_read(packet.psn, reth, cx),
+                CommonOp::Response | CommonOp::Ack => false,
             };
         if executed {
-            self.msn = self.msn.next();
-            self.single_executed(packet.ack_req);
+            self.gap_since = None;
+            self.unsolicited_ack.cancel();
+            // The response to a READ acknowledges it.
+            self.executed(1, packet.ack_req && !matches!(packet.op, CommonOp::Read(_)));
         }
         executed
     }
 
-    fn single_executed(&mut self, answer: bool) {
-        self.gap_since = None;
-        self.unsolicited_ack.cancel();
-        self.executed(1, answer);
+    /// Writes the ACK that is owed; false where something else is owed, or it does not fit.
+    #[inline]
+    pub(crate) fn fill_ack(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>) -> bool {
+        let headers = CommonHeaders {
+            opcode: Opcode::Acknowledge,
+            dest_qpn: peer.qpn,
+            psn: self.epsn.prev(),
+            solicited: false,
+            ack_req: false,
+            ext: CommonExt::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn }),
+        };
+        let filled = self.owes_ack() && unit.push_common(&headers, 0, |_| Some(())).is_some();
+        if filled {
+            self.reply = None;
+        }
+        filled
     }
 
-    /// Accepts a READ whose response is one packet. The response acknowledges it.
+    fn write_only<M: Memory>(
+        &mut self,
+        reth: Reth,
+        payload: &[u8],
+        cx: &mut Context<'_, M>,
+    ) -> bool {
+        let len = payload.len() as u64;
+        if self.message != Message::None || u64::from(reth.len) != len || len > cx.pmtu() {
+            return false;
+        }
+        let needed = Access::REMOTE_WRITE;
+        let place = cx.mrs.remote_now(cx.pd, cx.qpn, reth.rkey, reth.va, len, needed);
+        let written =
+            place.is_ok_and(|(region, offset)| cx.memory.write(region, offset, payload).is_ok());
+        if written {
+            self.msn = self.msn.next();
+        }
+        written
+    }
+
+    /// The first packet of several: the whole range is checked.
+    fn write_first<M: Memory>(
+        &mut self,
+        reth: Reth,
+        payload: &[u8],
+        cx: &mut Context<'_, M>,
+    ) -> bool {
+        let (len, written) = (u64::from(reth.len), payload.len() as u64);
+        let first = self.message == Message::None && written == cx.pmtu();
+        if !first || len <= written || len > MAX_MESSAGE {
+            return false;
+        }
+        let target = cx.keys().remote(reth.rkey, reth.va, len, Access::REMOTE_WRITE);
+        let Ok(target) = target else { return false };
+        let placed = cx
+            .mrs
+            .region(&target)
+            .is_some_and(|region| cx.memory.write(region, target.offset, payload).is_ok());
+        if placed {
+            let (len, target, key) = (reth.len, Some(target), reth.rkey);
+            self.message = Message::Write { written, len, target, key };
+        }
+        placed
+    }
+
+    /// A later packet: the key has to be valid still.
+    fn write_next<M: Memory>(
+        &mut self,
+        last: bool,
+        payload: &[u8],
+        cx: &mut Context<'_, M>,
+    ) -> bool {
+        let Message::Write { written, len, target: Some(target), key } = self.message else {
+            return false;
+        };
+        let (end, pmtu) = (written + payload.len() as u64, cx.pmtu());
+        let fits = if last {
+            end == u64::from(len) && payload.len() as u64 <= pmtu
+        } else {
+            end < u64::from(len) && payload.len() as u64 == pmtu
+        };
+        let placed = fits
+            && cx.mrs.region(&target).is_some_and(|region| {
+                cx.memory.write(region, target.offset + written, payload).is_ok()
+            });
+        if placed {
+            self.message = Message::Write { written: end, len, target: Some(target), key };
+            if last {
+                self.end_message();
+            }
+        }
+        placed
+    }
+
+    /// A packet of a message that the first element of a receive has room for.
+    fn send<M: Memory>(
+        &mut self,
+        place: Place,
+        packet: &Common<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> bool {
+        let received = match self.message {
+            Message::None if place.is_first() => 0,
+            Message::Send { received } if !place.is_first() => received,
+            Message::None | Message::Send { .. } | Message::Write { .. } => return false,
+        };
+        let (len, pmtu) = (packet.payload.len() as u64, cx.pmtu());
+        let total = received + len;
+        if len > pmtu || !place.is_last() && len < pmtu || total > MAX_MESSAGE {
+            return false;
+        }
+        cx.claim();
+        let first = cx.rq.head().and_then(|rqe| rqe.first());
+        let Some(Sge { addr, lkey, .. }) = first.filter(|sge| total <= u64::from(sge.len)) else {
+            return false;
+        };
+        let (at, needed) = (addr.wrapping_add(received), Access::LOCAL_WRITE);
+        let placed = cx.mrs.local(cx.rq.pd(), lkey, at, len, needed);
+        let placed = placed
+            .is_ok_and(|(region, offset)| cx.memory.write(region, offset, packet.payload).is_ok());
+        if placed && place.is_last() {
+            let (len, solicited) = (total as u32, packet.solicited);
+            let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };
+            cx.rq.complete(done, cx.out);
+            self.end_message();
+        } else if placed {
+            self.message = Message::Send { received: total };
+        }
+        placed
+    }
+
+    /// Accepts a READ whose response is one packet.
     fn accept_read<M>(&mut self, psn: Psn, reth: Reth, cx: &Context<'_, M>) -> bool {
         let single = (1..=cx.pmtu()).contains(&u64::from(reth.len)) && self.reads.offered();
-        let Some(Ok(target)) = single.then(|| read::check(reth, &cx.keys())) else { return false };
+        let usual = single && self.message == Message::None;
+        let Some(Ok(target)) = usual.then(|| read::check(reth, &cx.keys())) else { return false };
         self.msn = self.msn.next();
         cx.tally.count(Counter::RxReadRequests);
         self.reads.accept(psn, 1, reth, target, self.msn);
-        self.single_executed(false);
         true
     }
-}
-
-fn write<M: Memory>(reth: Reth, payload: &[u8], cx: &mut Context<'_, M>) -> bool {
-    if u64::from(reth.len) != payload.len() as u64 {
-        return false;
-    }
-    let (len, needed) = (u64::from(reth.len), Access::REMOTE_WRITE);
-    let place = cx.mrs.remote_now(cx.pd, cx.qpn, reth.rkey, reth.va, len, needed);
-    place.is_ok_and(|(region, offset)| cx.memory.write(region, offset, payload).is_ok())
-}
-
-/// Into the first element of a receive.
-fn send<M: Memory>(packet: &Common<'_>, cx: &mut Context<'_, M>) -> bool {
-    cx.claim();
-    let len = packet.payload.len() as u32;
-    let Some(sge) = cx.rq.head().and_then(|rqe| rqe.first()).filter(|sge| len <= sge.len) else {
-        return false;
-    };
-    let needed = Access::LOCAL_WRITE;
-    let place = cx.mrs.local(cx.rq.pd(), sge.lkey, sge.addr, len.into(), needed);
-    let placed =
-        place.is_ok_and(|(region, offset)| cx.memory.write(region, offset, packet.payload).is_ok());
-    if placed {
-        let solicited = packet.solicited;
-        let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };
-        cx.rq.complete(done, cx.out);
-    }
-    placed
 }

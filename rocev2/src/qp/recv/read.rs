@@ -7,7 +7,9 @@ use crate::mr::{Access, AccessError, Target};
 use crate::psn::{Msn, Psn};
 use crate::qp::work::MAX_READS;
 use crate::qp::{KeyContext, PeerQp};
-use crate::wire::{Aeth, Bth, Ext, Opcode, Place, Reth, Syndrome, UnitWriter};
+use crate::wire::{
+    Aeth, Bth, CommonExt, CommonHeaders, Ext, Opcode, Place, Reth, Syndrome, UnitWriter,
+};
 use alloc::collections::VecDeque;
 
 /// A READ request that was accepted.
@@ -226,14 +228,16 @@ impl ReadResponder {
             && let Some(reply) = self.replies.front().filter(|reply| reply.is_single())
             && let Some((target, region)) = reply.place(keys)
         {
-            let (opcode, ext) = (Opcode::read_response(Place::Only), reply.aeth());
-            let len = reply.reth.len as usize;
-            if !unit.fits(ext.len(), len) {
-                break;
-            }
-            let bth = Bth::new(opcode, peer.qpn, reply.next);
-            let fill = |payload: &mut [u8]| memory.read(region, target.offset, payload);
-            if unit.push(&bth, &ext, len, fill).is_err() {
+            let headers = CommonHeaders {
+                opcode: Opcode::ReadResponseOnly,
+                dest_qpn: peer.qpn,
+                psn: reply.next,
+                solicited: false,
+                ack_req: false,
+                ext: CommonExt::Aeth(reply.aeth()),
+            };
+            let fill = |payload: &mut [u8]| memory.read(region, target.offset, payload).ok();
+            if unit.push_common(&headers, reply.reth.len as usize, fill).is_none() {
                 break;
             }
             written += 1;
@@ -312,12 +316,12 @@ impl Reply {
         Some((target, keys.mrs.region(&target)?))
     }
 
-    const fn aeth(&self) -> Ext {
-        Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn })
+    const fn aeth(&self) -> Aeth {
+        Aeth { syndrome: Syndrome::ACK, msn: self.msn }
     }
 
     fn header(&self) -> (Opcode, Ext) {
-        let aeth = self.aeth();
+        let aeth = Ext::Aeth(self.aeth());
         match (self.next == self.first, self.next.add(1) == self.end) {
             (true, true) => (Opcode::read_response(Place::Only), aeth),
             (true, false) => (Opcode::read_response(Place::First), aeth),

@@ -45,7 +45,7 @@ pub(crate) struct Responder {
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
     goes_back: [bool; 2],
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
-    reply: Option<Syndrome>,
+    pub(super) reply: Option<Syndrome>,
     pub(super) unsolicited_ack: UnsolicitedAck,
     pub(super) reads: ReadResponder,
     /// For congestion control.
@@ -189,6 +189,12 @@ impl Responder {
     /// Whether READ responses are owed.
     pub(crate) fn owes_read_responses(&self) -> bool {
         self.reads.busy()
+    }
+
+    /// Whether an ACK is owed, and no READ response before it.
+    #[inline]
+    pub(crate) fn owes_ack(&self) -> bool {
+        self.reply == Some(Syndrome::ACK) && !self.reads.busy()
     }
 
     /// The loss that the last packet showed.
@@ -559,7 +565,7 @@ impl Responder {
         Ok(packets)
     }
 
-    fn end_message(&mut self) {
+    pub(super) fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = self.msn.next();
     }

@@ -1,65 +1,95 @@
 //! The short ways of requester and completer.
 //!
-//! The requester's is for new requests of one packet and one element, or READs with a response of one, of a queue pair
-//! that sends nothing else (`Qp::look`); the completer's for the expected one of these responses. Whatever is not the
-//! usual takes the general way ([`super::requester`], [`super::completer`]): nothing has changed then.
+//! The requester's is for new packets of requests of one element, and READs with a response of one packet, of a queue
+//! pair that sends nothing else (`Qp::look`); the completer's for the expected one of these responses, and for ACKs while
+//! nothing is missing. Whatever is not the usual takes the general way ([`super::requester`], [`super::completer`]):
+//! nothing has changed then.
 
 use super::completer::{self, Completer};
-use super::entry::Single;
-use super::requester::{Context, Requester};
+use super::entry::{Single, SingleOp};
+use super::requester::{Context, Requester, ack_interval};
 use crate::env::{Instant, Memory};
 use crate::mr::Access;
-use crate::qp::work::Sge;
+use crate::psn::Psn;
+use crate::qp::work::{MAX_MESSAGE, Sge};
 use crate::wire::{
-    self, Bth, CommonHeaders, CommonOp, Ext, Frames, Opcode, Reth, UnitRun, UnitWriter,
+    Common, CommonExt, CommonHeaders, Frames, Opcode, Place, Reth, UnitRun, UnitWriter,
 };
-use core::convert::Infallible;
+
+/// The window of a run: packets in flight, at most, and those of one message after which an ACK is requested.
+#[derive(Clone, Copy)]
+struct Room {
+    window: u32,
+    quarter: u32,
+}
 
 impl Requester {
-    /// Writes the requests that may leave into units of `run`, up to the first that has to go the general way.
+    /// Writes the packets that may leave into units of `run`, up to the first that has to go the general way. Returns
+    /// the first of them that ended its request, and whether that is a READ.
     #[inline]
     pub(crate) fn fill_common<M: Memory, F: Frames>(
         &self,
         cx: &mut Context<'_, M>,
         run: &mut UnitRun<'_, F>,
-    ) {
+    ) -> Option<(Psn, bool)> {
         let window = self.window_packets().min(cx.sq.limit());
+        let (room, mut ended) = (Room { window, quarter: ack_interval(window) }, None);
         while run.push(|unit, max_packets| {
             let mut written = 0;
             while written < max_packets
                 && cx.sq.in_flight() < window
-                && self.write_next(cx, unit).is_some()
+                && self.write_next(cx, room, unit).is_some()
             {
                 written += 1;
+                if ended.is_none() && cx.sq.is_between() {
+                    ended = Some((cx.sq.newest(), cx.sq.newest_is_read()));
+                }
             }
             written
         }) {}
+        ended
     }
 
     #[inline]
     fn write_next<M: Memory>(
         &self,
         cx: &mut Context<'_, M>,
+        room: Room,
         unit: &mut UnitWriter<'_>,
     ) -> Option<()> {
-        let Single { op, sge, solicited } = cx.sq.new_request()?.single()?;
-        let len = sge.len as usize;
-        if !(1..=cx.peer.pmtu.bytes()).contains(&len) {
+        let (wqe, done) = cx.sq.new_packet()?;
+        let Single { op, sge, solicited } = wqe.single()?;
+        let left = u64::from(sge.len).checked_sub(done)?;
+        if left == 0 || u64::from(sge.len) > MAX_MESSAGE {
             return None;
         }
-        let (dest_qpn, psn) = (cx.peer.qpn, cx.sq.next());
-        let reth = match op {
-            CommonOp::Send => None,
-            CommonOp::Write(reth) => Some(reth),
-            CommonOp::Read(reth) => return self.request_read(reth, sge, cx, unit),
-            CommonOp::Response => return None,
+        let pmtu = cx.peer.pmtu.bytes() as u64;
+        let (first, last, len) = (done == 0, left <= pmtu, left.min(pmtu));
+        let place = match (first, last) {
+            (true, true) => Place::Only,
+            (true, false) => Place::First,
+            (false, false) => Place::Middle,
+            (false, true) => Place::Last,
         };
-        let place = cx.mrs.local(cx.pd, sge.lkey, sge.addr, sge.len.into(), Access::LOCAL_READ);
-        let (region, offset) = place.ok()?;
-        let headers = CommonHeaders { dest_qpn, psn, solicited, reth };
+        let (opcode, ext) = match op {
+            SingleOp::Send => (Opcode::send(place), CommonExt::None),
+            SingleOp::Write(reth) if first => (Opcode::write(place), CommonExt::Reth(reth)),
+            SingleOp::Write(_) => (Opcode::write(place), CommonExt::None),
+            SingleOp::Read(reth) if place == Place::Only => {
+                return self.request_read(reth, sge, cx, unit);
+            }
+            SingleOp::Read(_) => return None,
+        };
+        let (addr, needed) = (sge.addr.wrapping_add(done), Access::LOCAL_READ);
+        let (region, offset) = cx.mrs.local(cx.pd, sge.lkey, addr, len, needed).ok()?;
+        let ack_req = last || room.requests_ack(cx.sq.in_flight(), done / pmtu);
+        let (dest_qpn, psn, solicited) = (cx.peer.qpn, cx.sq.next(), solicited && last);
+        let headers = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
         let memory = &mut *cx.memory;
-        unit.push_common(&headers, len, |payload| memory.read(region, offset, payload).ok())?;
-        cx.sq.single_sent(false);
+        unit.push_common(&headers, len as usize, |payload| {
+            memory.read(region, offset, payload).ok()
+        })?;
+        cx.sq.new_packet_sent(last, false);
         Some(())
     }
 
@@ -71,27 +101,51 @@ impl Requester {
         cx: &mut Context<'_, M>,
         unit: &mut UnitWriter<'_>,
     ) -> Option<()> {
-        let ext = Ext::Reth(reth);
-        if cx.sq.reads_in_flight() >= self.initiator_depth() || !unit.fits(ext.len(), 0) {
+        if cx.sq.reads_in_flight() >= self.initiator_depth() {
             return None;
         }
         let needed = Access::LOCAL_WRITE;
         cx.mrs.local(cx.pd, sink.lkey, sink.addr, sink.len.into(), needed).ok()?;
-        let mut bth = Bth::new(Opcode::ReadRequest, cx.peer.qpn, cx.sq.next());
-        bth.ack_req = true;
-        unit.push(&bth, &ext, 0, |_| Ok::<(), Infallible>(())).ok()?;
-        cx.sq.single_sent(true);
+        let (opcode, dest_qpn, psn) = (Opcode::ReadRequest, cx.peer.qpn, cx.sq.next());
+        let (solicited, ack_req, ext) = (false, true, CommonExt::Reth(reth));
+        let headers = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
+        unit.push_common(&headers, 0, |_| Some(()))?;
+        cx.sq.new_packet_sent(true, true);
         Some(())
     }
 }
 
+impl Room {
+    /// Whether packet `packet` of a message, not the last, requests an ACK while so many are in flight: before the
+    /// window is used up.
+    const fn requests_ack(self, in_flight: u32, packet: u64) -> bool {
+        in_flight + 1 == self.window || (packet + 1).is_multiple_of(self.quarter as u64)
+    }
+}
+
 impl Completer {
-    /// Takes the response to the oldest request. Returns false where it has to go the general way.
+    /// Takes the ACK of new packets of a queue pair that has no READ in flight and recovers from nothing. Returns false
+    /// where it has to go the general way.
     #[inline]
-    pub(crate) fn handle_common<M: Memory>(
+    pub(crate) fn handle_ack<M>(
         &mut self,
         now: Instant,
-        response: &wire::Common<'_>,
+        psn: Psn,
+        cx: &mut completer::Context<'_, M>,
+    ) -> bool {
+        let usual = cx.sq.expects(psn) && cx.sq.has_plain_data() && self.is_quiet();
+        if usual {
+            self.ack_came(now, psn, cx.sq, cx.out);
+        }
+        usual
+    }
+
+    /// Takes the response to the oldest request. Returns false where it has to go the general way.
+    #[inline]
+    pub(crate) fn handle_response<M: Memory>(
+        &mut self,
+        now: Instant,
+        response: &Common<'_>,
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
         let len = response.payload.len() as u64;

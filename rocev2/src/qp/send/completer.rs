@@ -124,21 +124,20 @@ impl Completer {
         self.recovery.stop();
     }
 
-    /// Notes that packets have left.
+    /// Notes that packets have left; `ended` is the first of them, sent for the first time, that ended its request, and
+    /// whether that is a READ.
     #[inline]
-    pub(crate) fn sent(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
+    pub(crate) fn sent(&mut self, now: Instant, ended: Option<(Psn, bool)>, sq: &SendQueue) {
         // Behind others that are being timed, there is nothing to note.
         if self.timer.deadline().is_none() || self.timed.is_none() {
-            self.begin_timing(now, first_time, sq);
+            self.begin_timing(now, ended, sq);
         }
     }
 
-    fn begin_timing(&mut self, now: Instant, first_time: bool, sq: &SendQueue) {
+    fn begin_timing(&mut self, now: Instant, ended: Option<(Psn, bool)>, sq: &SendQueue) {
         self.timer.sent(now, || reads(sq));
         // Inside a message no ACK is requested, so only a packet that ends its request has one of its own.
-        if first_time && self.timed.is_none() && sq.is_between() {
-            self.timed = Some((sq.newest(), now, sq.newest_is_read()));
-        }
+        self.timed = self.timed.or_else(|| ended.map(|(psn, read)| (psn, now, read)));
     }
 
     /// Whether the requester has a probe to send.
@@ -272,7 +271,7 @@ impl Completer {
         match aeth.syndrome {
             // Beyond an unfinished READ it shows that READ responses were lost, or are late.
             Syndrome::Ack { .. } => {
-                self.acknowledge(now, psn.add(1), sq, out);
+                self.ack_came(now, psn, sq, out);
                 Ok(Verdict::Done)
             }
             // Nothing was sent since: this NAK is the one that made the pause, once more, or an older one.
@@ -430,6 +429,18 @@ impl Completer {
     pub(super) fn data_came(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
         (self.refused, self.data) = (false, true);
         self.progress(now, before, sq);
+    }
+
+    /// Processes an ACK of `psn`.
+    pub(super) fn ack_came(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        sq: &mut SendQueue,
+        out: &mut Completions,
+    ) {
+        (self.refused, self.data) = (false, false);
+        self.acknowledge(now, psn.add(1), sq, out);
     }
 
     /// Places READ data at the oldest unacknowledged PSN.

@@ -5,7 +5,7 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Bind, Mapping};
 use crate::qp::ring::{Entry, Poster, WorkRing, flag, ring_bytes};
 use crate::qp::work::{MAX_MESSAGE, PostError, SendOp, SendWr, Sge, WcKind, WcStatus};
-use crate::wire::{CommonOp, Reth};
+use crate::wire::Reth;
 
 /// The words of a request: the caller's name; operation, flags, number of elements, state and key; the peer's
 /// address; the length. Two words for each element follow.
@@ -125,11 +125,19 @@ fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Single {
     /// SEND, WRITE or READ.
-    pub(super) op: CommonOp,
+    pub(super) op: SingleOp,
     /// The source, or the sink of a READ.
     pub(super) sge: Sge,
     /// The peer is asked for a solicited event.
     pub(super) solicited: bool,
+}
+
+/// The operation of such a request, and the remote memory that it names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SingleOp {
+    Send,
+    Write(Reth),
+    Read(Reth),
 }
 
 /// A ring for initiator requests, and the end where they are posted.
@@ -235,12 +243,12 @@ impl<'a> Wqe<'a> {
         let (sge, rkey) = (self.0.element(ELEMENTS), Rkey::new((head >> KEY_SHIFT) as u32));
         let reth = Reth { va: self.word(VA), rkey, len: sge.len };
         let op = match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT | 0b111 << FAULT_SHIFT) {
-            SEND_ONE => CommonOp::Send,
-            WRITE_ONE => CommonOp::Write(reth),
-            READ_ONE => CommonOp::Read(reth),
+            SEND_ONE => SingleOp::Send,
+            WRITE_ONE => SingleOp::Write(reth),
+            READ_ONE => SingleOp::Read(reth),
             _ => return None,
         };
-        Some(Single { op, sge, solicited: op == CommonOp::Send && head & SOLICITED != 0 })
+        Some(Single { op, sge, solicited: op == SingleOp::Send && head & SOLICITED != 0 })
     }
 
     /// The sink, if it is a READ into one element.

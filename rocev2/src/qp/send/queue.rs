@@ -213,9 +213,10 @@ impl SendQueue {
         self.wqe(place.wqe).map(|wqe| (wqe, place.packet))
     }
 
-    /// The request at the cursor, if none of its packets has left.
-    pub(crate) fn new_request(&self) -> Option<Wqe<'_>> {
-        if self.cursor.packet == 0 { self.wqe(self.cursor.wqe) } else { None }
+    /// The request of the next new packet, and the bytes of it that have left.
+    #[inline]
+    pub(crate) fn new_packet(&self) -> Option<(Wqe<'_>, u64)> {
+        Some((self.wqe(self.cursor.wqe)?, u64::from(self.cursor.packet) << self.pmtu_shift))
     }
 
     /// Whether there is a request at the cursor.
@@ -224,12 +225,18 @@ impl SendQueue {
         self.done + self.parked + self.cursor.wqe < self.ring.len()
     }
 
-    /// Moves the cursor over [`Self::new_request`], whose only packet was just sent, a new one.
-    pub(crate) fn single_sent(&mut self, read: bool) {
+    /// Moves the cursor over [`Self::new_packet`], which was just sent; whether it was the last of its request, and
+    /// whether that is a READ with one response.
+    #[inline]
+    pub(crate) fn new_packet_sent(&mut self, last: bool, read: bool) {
         (self.scoreboard.newest, self.scoreboard.newest_is_read) = (self.next, read);
         self.next = self.next.add(1);
         self.highest = self.next;
-        self.cursor.wqe += 1;
+        if last {
+            self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
+        } else {
+            self.cursor.packet += 1;
+        }
         if read {
             let pushed = self.read_ends.push_back(self.next);
             debug_assert!(pushed.is_ok(), "the depth is no more than MAX_READS");

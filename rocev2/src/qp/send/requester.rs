@@ -227,6 +227,12 @@ impl Requester {
     }
 }
 
+/// Packets of a message after which one requests an ACK.
+pub(super) const fn ack_interval(window: u32) -> u32 {
+    let quarter = window / 4;
+    if quarter > 1 { quarter } else { 1 }
+}
+
 /// The next packet of a message, `packet` of `packets`; `room` packets may leave of a window of as many as `window`.
 fn plan_data(
     wqe: Wqe<'_>,
@@ -243,7 +249,7 @@ fn plan_data(
     let (opcode, ext) = data.header(packet == 0, last);
     // Request an ACK at the end of a message, and often enough inside a long one that the window opens
     // before it is used up: packets whose last one requests no ACK would wait for the timer.
-    let quarter = (window / 4).max(1);
+    let quarter = ack_interval(window);
     Ok(Plan {
         opcode,
         ext,

@@ -133,6 +133,13 @@ impl SendQueue {
         resend.is_none() && !stalled && behind
     }
 
+    /// Whether all that is in flight are new packets of SENDs and WRITEs, and nothing waits for copies.
+    #[inline]
+    pub(crate) fn has_plain_data(&self) -> bool {
+        let reads = !self.read_ends.is_empty() || self.parks() || !self.copies.is_empty();
+        !reads && self.scoreboard.is_plain(self.una)
+    }
+
     /// Sets [`Self::stalled`].
     pub(crate) fn stall(&mut self, stalled: bool) {
         self.scoreboard.stalled = stalled;
