@@ -87,7 +87,7 @@ impl Device {
                 }
             } else if qp.rests() {
                 entry.scheduled = false;
-                if let Some(deadline) = qp.deadline() {
+                if let Some(deadline) = qp.take_deadline() {
                     self.timers.arm(slot, deadline);
                 }
             } else {

@@ -76,7 +76,7 @@ impl Device {
             entry.qp.close_reorder_buffer(&mut self.reorder_pool);
             self.events.push_back(Event::QpFailed { qpn, conn, failure });
         }
-        if let Some(deadline) = entry.qp.deadline() {
+        if let Some(deadline) = entry.qp.take_deadline() {
             self.timers.arm(slot, deadline);
         }
         if entry.qp.take_probe_answer()
@@ -84,8 +84,10 @@ impl Device {
         {
             self.cm.peer_answered(conn);
         }
-        entry.qp.look(self.config.short_ways);
-        self.schedule(slot);
+        let ready = entry.qp.look(self.config.short_ways);
+        if ready && !core::mem::replace(&mut entry.scheduled, true) {
+            self.ready.push_back(slot);
+        }
     }
 
     pub(super) fn schedule(&mut self, slot: usize) {

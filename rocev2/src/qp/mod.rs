@@ -184,6 +184,8 @@ pub(crate) struct Qp {
     stream: Stream,
     /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
     requests_first: bool,
+    /// The deadline may be earlier than [`Self::take_deadline`] has told.
+    deadline_moved: bool,
 }
 
 impl Qp {
@@ -226,6 +228,7 @@ impl Qp {
             requests_idle: true,
             stream: Stream::None,
             requests_first: false,
+            deadline_moved: false,
         };
         (qp, Posters { send: Some(send), recv })
     }
@@ -354,6 +357,7 @@ impl Qp {
             return Err(DropReason::QpState);
         };
         check_addresses(peer, &packet.encap)?;
+        self.deadline_moved = true;
         if packet.bth.opcode == Opcode::Cnp {
             if !self.congestion.handle_cnp(now) {
                 return Err(DropReason::Congestion);
@@ -433,6 +437,7 @@ impl Qp {
                 };
             // Nothing is to be sent again.
             self.requests_idle &= !(taken && self.sq.has_more());
+            self.deadline_moved |= taken && self.sq.outstanding();
             return taken;
         }
         let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
@@ -455,6 +460,12 @@ impl Qp {
         self.probe.take_answer()
     }
 
+    /// [`Self::deadline`], if it may be earlier than when this told it last.
+    #[inline]
+    pub(crate) fn take_deadline(&mut self) -> Option<Instant> {
+        if core::mem::take(&mut self.deadline_moved) { self.deadline() } else { None }
+    }
+
     /// The next instant at which [`Self::handle_timeout`] has work.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.state != QpState::Rts {
@@ -468,6 +479,7 @@ impl Qp {
 
     /// Acts on expired timers.
     pub(crate) fn handle_timeout(&mut self, now: Instant, out: &mut Completions) {
+        self.deadline_moved = true;
         if self.state != QpState::Rts {
             return;
         }
@@ -496,13 +508,15 @@ impl Qp {
 
     /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
     /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
-    pub(crate) fn look(&mut self, short_ways: bool) {
+    /// Returns [`Self::ready`].
+    pub(crate) fn look(&mut self, short_ways: bool) -> bool {
         let aside = self.congestion.owes_cnp() || self.probes();
-        let paced = self.congestion.rate().is_active();
-        let requests = self.requests_ready();
+        let (paced, blocked) =
+            (self.congestion.rate().is_active(), self.congestion.rate().blocked());
+        let (requests, answers) = (self.requests_ready(), self.responder.ready());
         self.stream = if !short_ways || aside || paced {
             Stream::None
-        } else if self.responder.ready() {
+        } else if answers {
             match (requests, self.responder.owes_read_responses()) {
                 (false, true) => Stream::Responses,
                 (false, false) if self.responder.owes_ack() => Stream::Ack,
@@ -513,6 +527,8 @@ impl Qp {
         } else {
             Stream::None
         };
+        let waits = blocked && self.responder.owes_read_responses();
+        aside || requests || answers && !waits
     }
 
     /// Whether a packet may leave now. Only [`Self::fill`] knows.
@@ -593,6 +609,7 @@ impl Qp {
         max_packets: usize,
         shared: &mut Shared<'_, M>,
     ) -> usize {
+        self.deadline_moved = true;
         if self.congestion.owes_cnp() {
             self.fill_cnp(unit)
         } else if self.probes() {
@@ -617,7 +634,11 @@ impl Qp {
         shared: &mut Shared<'_, M>,
     ) {
         match self.stream {
-            Stream::None | Stream::Rest => return,
+            Stream::None | Stream::Rest => {
+                // What leaves now goes the general way.
+                self.stream = Stream::None;
+                return;
+            }
             Stream::Requests => self.stream_requests(now, run, shared),
             Stream::Responses => self.stream_responses(run, shared),
             Stream::Ack => return self.stream_ack(run),
@@ -654,7 +675,7 @@ impl Qp {
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
         let ended = self.requester.fill_common(&mut cx, run);
         if run.packets() > 0 {
-            self.completer.sent(now, ended, &self.sq);
+            self.deadline_moved |= self.completer.sent(now, ended, &self.sq);
             if !self.sq.has_more() {
                 (self.requests_idle, self.stream) = (true, Stream::Rest);
             }

@@ -125,13 +125,20 @@ impl Completer {
     }
 
     /// Notes that packets have left; `ended` is the first of them, sent for the first time, that ended its request, and
-    /// whether that is a READ.
+    /// whether that is a READ. Returns whether the timer was started.
     #[inline]
-    pub(crate) fn sent(&mut self, now: Instant, ended: Option<(Psn, bool)>, sq: &SendQueue) {
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        ended: Option<(Psn, bool)>,
+        sq: &SendQueue,
+    ) -> bool {
+        let stopped = self.timer.deadline().is_none();
         // Behind others that are being timed, there is nothing to note.
-        if self.timer.deadline().is_none() || self.timed.is_none() {
+        if stopped || self.timed.is_none() {
             self.begin_timing(now, ended, sq);
         }
+        stopped
     }
 
     fn begin_timing(&mut self, now: Instant, ended: Option<(Psn, bool)>, sq: &SendQueue) {
