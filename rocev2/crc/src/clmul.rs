@@ -26,7 +26,32 @@ pub(super) fn is_available() -> bool {
     __cpuid(1).ecx & ALL == ALL
 }
 
+/// Whether [`extend_vex`] may run, too: in user space the operating system saves the vectors of AVX, and a Windows kernel
+/// would have to.
+pub(super) fn is_vex_available() -> bool {
+    #[cfg(unix)]
+    return std::is_x86_feature_detected!("avx");
+    #[cfg(not(unix))]
+    false
+}
+
+/// Whether there are carry-less multiplications of 256 bits or more, which `crc32fast` uses.
+pub(super) fn are_wide_available() -> bool {
+    #[cfg(unix)]
+    return std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("vpclmulqdq");
+    #[cfg(not(unix))]
+    false
+}
+
+/// As [`extend`], in the encoding of AVX.
+#[target_feature(enable = "avx,pclmulqdq,ssse3,sse4.1")]
+pub(super) fn extend_vex(crc: u32, bytes: &[u8]) -> u32 {
+    // Inlined, as is all below, and so encoded anew.
+    extend(crc, bytes)
+}
+
 /// As [`super::extend`], for [`LEN_MIN`] bytes or more; fewer count as none.
+#[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 pub(super) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     let Some((first, mut rest)) = bytes.split_first_chunk() else { return crc };
@@ -45,6 +70,7 @@ pub(super) fn extend(crc: u32, bytes: &[u8]) -> u32 {
 }
 
 /// Folds four lanes at a time, then the lanes into one. Returns what is left.
+#[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 fn fold_wide(sum: __m128i, bytes: &[u8]) -> (__m128i, &[u8]) {
     let Some((three, mut rest)) = bytes.split_first_chunk::<{ 3 * BLOCK }>() else {
@@ -63,6 +89,7 @@ fn fold_wide(sum: __m128i, bytes: &[u8]) -> (__m128i, &[u8]) {
 }
 
 /// The sum of `block` and what stands before it by the distance of `powers`.
+#[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 fn fold(before: __m128i, block: __m128i, powers: [u64; 2]) -> __m128i {
     let powers = pair(powers);
@@ -72,6 +99,7 @@ fn fold(before: __m128i, block: __m128i, powers: [u64; 2]) -> __m128i {
 }
 
 /// Adds `len` bytes, 1 to 15, which are the end of `last`.
+#[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 fn fold_tail(sum: __m128i, last: __m128i, len: usize) -> __m128i {
     // The first `len` bytes of the sum stand before a block of its other bytes and the tail.
@@ -84,6 +112,7 @@ fn fold_tail(sum: __m128i, last: __m128i, len: usize) -> __m128i {
 
 /// The indices that shift a register: its first `n` bytes to its end, or for `n` over 16 all but its first
 /// `n` - 16 to its beginning.
+#[inline]
 #[target_feature(enable = "ssse3")]
 fn shift(n: usize) -> __m128i {
     const INDICES: [u8; 3 * BLOCK] = {
@@ -98,6 +127,7 @@ fn shift(n: usize) -> __m128i {
 }
 
 /// The remainder of 128 bits, with the 32 zeros behind them that a CRC has.
+#[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 fn remainder(sum: __m128i) -> u32 {
     let low = _mm_set_epi32(0, 0, 0, -1);
@@ -111,11 +141,13 @@ fn remainder(sum: __m128i) -> u32 {
     _mm_extract_epi32(_mm_xor_si128(sum, product), 1).cast_unsigned()
 }
 
+#[inline]
 #[target_feature(enable = "sse2")]
 fn pair([low, high]: [u64; 2]) -> __m128i {
     _mm_set_epi64x(high.cast_signed(), low.cast_signed())
 }
 
+#[inline]
 #[target_feature(enable = "sse2")]
 #[allow(unsafe_code, reason = "vectors are loaded by pointers")]
 fn load(block: &[u8; BLOCK]) -> __m128i {

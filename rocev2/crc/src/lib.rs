@@ -5,7 +5,7 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
-#[cfg(test)]
+#[cfg(any(test, unix))]
 extern crate std;
 
 #[cfg(target_arch = "x86_64")]
@@ -25,8 +25,8 @@ pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
     Way::current().extend(crc, bytes)
 }
 
-/// From here on wide vectors are faster, where they may be used.
-const LONG: usize = if cfg!(unix) { 512 } else { usize::MAX };
+/// From here on wide vectors are faster.
+const LONG: usize = 512;
 
 /// A way to compute it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,49 +34,83 @@ const LONG: usize = if cfg!(unix) { 512 } else { usize::MAX };
 enum Way {
     /// `crc32fast`.
     Library = 1,
-    /// [`clmul`], where the processor has the instructions.
+    /// [`clmul`].
     #[cfg(target_arch = "x86_64")]
     Clmul = 2,
+    /// The same in the encoding of AVX, which names the result apart from the operands and so needs fewer instructions.
+    #[cfg(target_arch = "x86_64")]
+    Vex = 3,
+    /// The same for short bytes; from [`LONG`] on `crc32fast` with vectors of 256 or 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Wide = 4,
 }
 
 /// The [`Way`] in use; 0 before the first use.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 impl Way {
+    /// All of this processor's kind.
+    const ALL: &[Self] = &[
+        Self::Library,
+        #[cfg(target_arch = "x86_64")]
+        Self::Clmul,
+        #[cfg(target_arch = "x86_64")]
+        Self::Vex,
+        #[cfg(target_arch = "x86_64")]
+        Self::Wide,
+    ];
+
     #[inline]
     fn current() -> Self {
         match CHOSEN.load(Relaxed) {
             #[cfg(target_arch = "x86_64")]
-            way if way == Self::Clmul as u8 => Self::Clmul,
-            0 => Self::first(),
-            _ => Self::Library,
+            2 => Self::Clmul,
+            #[cfg(target_arch = "x86_64")]
+            3 => Self::Vex,
+            #[cfg(target_arch = "x86_64")]
+            4 => Self::Wide,
+            1 => Self::Library,
+            _ => Self::first(),
         }
     }
 
     #[cold]
     fn first() -> Self {
-        let way = Self::detect();
+        let way = Self::ALL.iter().rev().find(|way| way.is_available());
+        let way = way.copied().unwrap_or(Self::Library);
         CHOSEN.store(way as u8, Relaxed);
         way
     }
 
-    /// The way that the processor has.
-    fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        // Miri runs no `cpuid`.
-        if !cfg!(miri) && clmul::is_available() {
-            return Self::Clmul;
+    /// Whether the processor has it, and the operating system allows it.
+    fn is_available(self) -> bool {
+        match self {
+            Self::Library => true,
+            // Miri runs no `cpuid`.
+            #[cfg(target_arch = "x86_64")]
+            _ if cfg!(miri) => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Clmul => clmul::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Vex => clmul::is_available() && clmul::is_vex_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Wide => Self::Vex.is_available() && clmul::are_wide_available(),
         }
-        Self::Library
     }
 
     #[inline]
     #[allow(unsafe_code, reason = "the instructions are not on every processor")]
     fn extend(self, crc: u32, bytes: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
-        if self == Self::Clmul && (clmul::LEN_MIN..LONG).contains(&bytes.len()) {
-            // SAFETY: `detect` alone makes this way, where the processor has the instructions.
-            return unsafe { clmul::extend(crc, bytes) };
+        if bytes.len() >= clmul::LEN_MIN {
+            if self == Self::Vex || self == Self::Wide && bytes.len() < LONG {
+                // SAFETY: the processor has it where one of these ways was chosen.
+                return unsafe { clmul::extend_vex(crc, bytes) };
+            }
+            if self == Self::Clmul {
+                // SAFETY: the processor has it where this way was chosen.
+                return unsafe { clmul::extend(crc, bytes) };
+            }
         }
         by_library(crc, bytes)
     }
