@@ -17,7 +17,7 @@ impl Sender {
 }
 
 /// A turn to send: units and bytes, at most. A long one costs less for each packet, and makes the others
-/// wait.
+/// wait; where there are none, bytes do not matter.
 const TURN_UNITS: usize = 32;
 const TURN_BYTES: usize = 16 << 10;
 
@@ -26,7 +26,8 @@ impl Device {
     pub(super) fn next_sender(&mut self) -> Option<Sender> {
         self.sender.take().or_else(|| {
             let slot = self.ready.pop_front()?;
-            Some(Sender { slot, units: TURN_UNITS, bytes: TURN_BYTES })
+            let bytes = if self.ready.is_empty() { usize::MAX } else { TURN_BYTES };
+            Some(Sender { slot, units: TURN_UNITS, bytes })
         })
     }
 

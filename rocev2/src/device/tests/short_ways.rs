@@ -105,7 +105,8 @@ fn responses_of_one_packet_leave_by_the_short_way() {
     assert_eq!(world.done[0].len(), 4);
 }
 
-/// A run ends where its buffers do, and with the turn; what is left of it goes on with the next.
+/// A run ends where its buffers do, and with the turn where another waits for its own; what is left of it goes on
+/// with the next.
 #[test]
 fn a_run_has_bounds() {
     let (mut world, [client, _]) = acquainted();
@@ -114,13 +115,23 @@ fn a_run_has_bounds() {
     }
     assert_eq!([(); 3].map(|()| next_run_of(&mut world, 0, 8).len()), [8, 2, 0]);
     world.run();
-    for id in 1..=16 {
-        world.post(client, id, world.write(), 1024);
-    }
-    // 16 KiB are a turn.
-    assert_eq!([(); 3].map(|()| next_run(&mut world, 0).len()), [15, 1, 0]);
+    let post_all = |world: &mut World| {
+        (1..=16).for_each(|id| world.post(client, id, world.write(), 1024));
+    };
+    post_all(&mut world);
+    assert_eq!([(); 2].map(|()| next_run(&mut world, 0).len()), [16, 0]);
     world.run();
-    assert_eq!(world.done[0].len(), 27);
+    let other = [world.qp(0), world.qp(1)];
+    let active = world.connect(false, other[0]);
+    world.accept(other[1], active);
+    post_all(&mut world);
+    world.post(other[0], 17, SendOp::Read { va: BASE, rkey: world.keys[1] }, 64);
+    // 16 KiB are a turn.
+    assert_eq!(next_run(&mut world, 0), [Opcode::WriteOnly; 15]);
+    assert_eq!(next_run(&mut world, 0), [Opcode::ReadRequest]);
+    assert_eq!(next_run(&mut world, 0), [Opcode::WriteOnly]);
+    world.run();
+    assert_eq!(world.done[0].len(), 44);
     let counters = world.devices.each_ref().map(|device| device.counters().snapshot());
     assert_eq!(counters[1][Counter::RcvdPkts], counters[0][Counter::SentPkts]);
     assert_eq!(counters[1][Counter::RcvdBytes], counters[0][Counter::SentBytes]);
