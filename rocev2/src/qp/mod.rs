@@ -511,8 +511,7 @@ impl Qp {
     /// Returns [`Self::ready`].
     pub(crate) fn look(&mut self, short_ways: bool) -> bool {
         let aside = self.congestion.owes_cnp() || self.probes();
-        let (paced, blocked) =
-            (self.congestion.rate().is_active(), self.congestion.rate().blocked());
+        let paced = self.congestion.rate().is_active();
         let (requests, answers) = (self.requests_ready(), self.responder.ready());
         self.stream = if !short_ways || aside || paced {
             Stream::None
@@ -527,8 +526,7 @@ impl Qp {
         } else {
             Stream::None
         };
-        let waits = blocked && self.responder.owes_read_responses();
-        aside || requests || answers && !waits
+        aside || requests || answers && self.responses_ready()
     }
 
     /// Whether a packet may leave now. Only [`Self::fill`] knows.

@@ -37,20 +37,34 @@ pub(crate) fn timeout(code: u8) -> Option<Duration> {
     (code != 0).then(|| code_duration(code.min(31)))
 }
 
-/// The estimated round trip of requests of one kind (RFC 6298).
+/// The estimated round trip of requests of one kind (RFC 6298). It is made anew with each acknowledgement, so its times
+/// are plain numbers.
 #[derive(Clone, Copy, Debug)]
 struct RttEstimate {
     known: bool,
-    smoothed: Duration,
-    variation: Duration,
+    smoothed_ns: u64,
+    variation_ns: u64,
     longest: DecayingMax,
 }
 
 /// The longest time seen, which decays.
 #[derive(Clone, Copy, Debug)]
 struct DecayingMax {
-    time: Duration,
+    time_ns: u64,
     at: Instant,
+}
+
+/// A longer round trip counts as this one, so that no sum overflows: 18 years.
+const RTT_MAX_NS: u64 = 1 << 59;
+
+/// The nanoseconds of a duration; as many as there can be, if it has more.
+const fn nanos(duration: Duration) -> u64 {
+    const SECOND_NS: u64 = 1_000_000_000;
+    duration.as_secs().saturating_mul(SECOND_NS).saturating_add(duration.subsec_nanos() as u64)
+}
+
+const fn after(now: Instant, ns: u64) -> Instant {
+    Instant::from_nanos(now.as_nanos().saturating_add(ns))
 }
 
 /// The retransmission timers of one QP.
@@ -104,47 +118,50 @@ pub(crate) enum Expiry {
 }
 
 impl RttEstimate {
-    const UNKNOWN: Self = Self {
-        known: false,
-        smoothed: Duration::ZERO,
-        variation: Duration::ZERO,
-        longest: DecayingMax::NOTHING,
-    };
+    const UNKNOWN: Self =
+        Self { known: false, smoothed_ns: 0, variation_ns: 0, longest: DecayingMax::NOTHING };
 
-    fn sample(&mut self, now: Instant, rtt: Duration) {
+    fn sample(&mut self, now: Instant, rtt_ns: u64) {
+        let rtt_ns = rtt_ns.min(RTT_MAX_NS);
         if !self.known {
-            (self.smoothed, self.variation) = (rtt, rtt / 2);
+            (self.smoothed_ns, self.variation_ns) = (rtt_ns, rtt_ns / 2);
         } else {
-            self.variation = (self.variation * 3 + self.smoothed.abs_diff(rtt)) / 4;
-            self.smoothed = (self.smoothed * 7 + rtt) / 8;
+            self.variation_ns = (self.variation_ns * 3 + self.smoothed_ns.abs_diff(rtt_ns)) / 4;
+            self.smoothed_ns = (self.smoothed_ns * 7 + rtt_ns) / 8;
         }
         self.known = true;
-        self.longest.raise(now, rtt);
+        self.longest.raise(now, rtt_ns);
     }
 
     /// The time that a response may take.
-    fn expected(&self) -> Option<Duration> {
-        self.known.then(|| self.smoothed + self.variation * 4)
+    fn expected_ns(&self) -> Option<u64> {
+        self.known.then_some(self.smoothed_ns + self.variation_ns * 4)
     }
 
     /// The retransmission timeout: no response takes as long.
     fn rto(&self, now: Instant) -> Duration {
-        RTO_MIN.max(self.smoothed * RTO_ROUND_TRIPS).max(self.longest.at(now) * 2)
+        let smoothed = Duration::from_nanos(self.smoothed_ns);
+        let longest = Duration::from_nanos(self.longest.at(now));
+        RTO_MIN.max(smoothed * RTO_ROUND_TRIPS).max(longest * 2)
     }
 }
 
 impl DecayingMax {
-    const NOTHING: Self = Self { time: Duration::ZERO, at: Instant::from_nanos(0) };
+    const NOTHING: Self = Self { time_ns: 0, at: Instant::from_nanos(0) };
 
-    fn raise(&mut self, now: Instant, time: Duration) {
-        if time >= self.at(now) {
-            *self = Self { time, at: now };
+    fn raise(&mut self, now: Instant, time_ns: u64) {
+        if time_ns >= self.at(now) {
+            *self = Self { time_ns, at: now };
         }
     }
 
-    fn at(&self, now: Instant) -> Duration {
-        let halvings = now.as_nanos().saturating_sub(self.at.as_nanos()) / HALF_LIFE_NS;
-        if halvings == 0 { self.time } else { self.time / (1 << halvings.min(31)) }
+    fn at(&self, now: Instant) -> u64 {
+        let age_ns = now.nanos_since(self.at);
+        if age_ns < HALF_LIFE_NS {
+            self.time_ns
+        } else {
+            self.time_ns >> (age_ns / HALF_LIFE_NS).min(31)
+        }
     }
 }
 
@@ -226,7 +243,7 @@ impl RetryTimer {
 
     /// Takes a round trip that was measured on a packet sent once (Karn's rule).
     pub(crate) fn sample(&mut self, now: Instant, rtt: Duration, read: bool) {
-        self.rtts[usize::from(read)].sample(now, rtt);
+        self.rtts[usize::from(read)].sample(now, nanos(rtt));
         self.fastest = Some(self.fastest.map_or(rtt, |fastest| fastest.min(rtt)));
         if !read {
             self.resend_answered(rtt);
@@ -256,7 +273,7 @@ impl RetryTimer {
     /// Acts on a response that shows that the timer expired early: the first copy was only late.
     pub(crate) fn was_early(&mut self, now: Instant) {
         let late = now.saturating_since(self.progress_at) * 2;
-        self.floor.raise(now, late.min(FLOOR_MAX));
+        self.floor.raise(now, nanos(late.min(FLOOR_MAX)));
         (self.tries, self.timeouts) = (0, 0);
     }
 
@@ -289,16 +306,21 @@ impl RetryTimer {
 
     /// The probe timeout without back-off.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
-        let [data, read] = self.rtts.map(|rtt| rtt.expected());
-        let expected = if self.read { read.or(data) } else { data.or(read) };
-        let floor = self.floor.at(now).max(PROBE_MIN);
-        expected.unwrap_or(self.initial).max(floor).min(self.ceiling())
+        Duration::from_nanos(self.wait_ns(now))
+    }
+
+    fn wait_ns(&self, now: Instant) -> u64 {
+        let [data, read] = &self.rtts;
+        let [first, second] = if self.read { [read, data] } else { [data, read] };
+        let expected = first.expected_ns().or_else(|| second.expected_ns());
+        let floor = self.floor.at(now).max(nanos(PROBE_MIN));
+        expected.unwrap_or_else(|| nanos(self.initial)).max(floor).min(nanos(self.ceiling()))
     }
 
     /// The longest that a packet which leaves now, or its response, may be in the network.
     pub(crate) fn life(&self, now: Instant) -> Duration {
         let [data, read] = self.rtts.map(|rtt| rtt.longest.at(now));
-        let longest = data.max(read).saturating_mul(LIFE_LONGEST);
+        let longest = Duration::from_nanos(data.max(read)).saturating_mul(LIFE_LONGEST);
         (self.wait(now) * LIFE_EXPECTED).max(longest).clamp(LIFE[0], LIFE[1])
     }
 
@@ -320,13 +342,19 @@ impl RetryTimer {
     }
 
     fn rearm(&mut self, now: Instant) {
+        let wait_ns = self.wait_ns(now);
+        if self.tries == 0 && self.retries > 0 {
+            self.deadline = Some(after(now, wait_ns));
+            return;
+        }
         let doublings =
             self.tries.min(BACKOFF_SOON) + self.tries.saturating_sub(SILENT_AFTER).min(16);
-        let wait = self.wait(now);
-        let next = now + wait.saturating_mul(1 << doublings).min(self.ceiling());
-        let next = if self.tries > 0 { next.min(self.rto_at(now).max(now + wait)) } else { next };
+        let soonest = after(now, wait_ns);
+        let wait_ns = wait_ns.saturating_mul(1 << doublings).min(nanos(self.ceiling()));
+        let next = after(now, wait_ns);
+        let next = if self.tries > 0 { next.min(self.rto_at(now).max(soonest)) } else { next };
         // Giving up is not delayed, except for the round trip of the last try.
-        self.deadline = Some(self.gives_up_at().map_or(next, |at| next.min(at.max(now + wait))));
+        self.deadline = Some(self.gives_up_at().map_or(next, |at| next.min(at.max(soonest))));
     }
 }
 
@@ -422,10 +450,10 @@ mod tests {
     fn a_maximum_that_is_reached_again_lasts_from_then() {
         let half_life = HALF_LIFE_NS / 1_000_000;
         let mut longest = DecayingMax::NOTHING;
-        longest.raise(at(0), Duration::from_millis(8));
-        longest.raise(at(half_life - 1), Duration::from_millis(8));
-        assert_eq!(longest.at(at(2 * half_life - 2)).as_millis(), 8);
-        assert_eq!(longest.at(at(2 * half_life - 1)).as_millis(), 4);
+        longest.raise(at(0), 8);
+        longest.raise(at(half_life - 1), 8);
+        assert_eq!(longest.at(at(2 * half_life - 2)), 8);
+        assert_eq!(longest.at(at(2 * half_life - 1)), 4);
     }
 
     #[test]
