@@ -175,7 +175,7 @@ list! {
         "self.posted.wrapping_sub(self.ended) < self.ring.depth" => "self.posted.wrapping_sub(self.ended) <= self.ring.depth",
         "a queue holds as many requests as it was created for";
     ElementsBehindTheFirstLineAreLost "qp/ring.rs":
-        "Some(word) => self.more.get(word / WORDS)?.0.get(word % WORDS)," => "Some(word) => self.more.get(0 * word)?.0.get(word % WORDS),",
+        "Some(word) => self.more.get(word / L::WORDS)?.get(word % L::WORDS)," => "Some(word) => self.more.get(0 * word)?.get(word % L::WORDS),",
         "a request has all its elements";
     WindowRequestsAreSkipped "qp/send/queue.rs":
         "if wqe.concerns_windows() {" => "if wqe.concerns_windows() && index % 2 == 0 {",

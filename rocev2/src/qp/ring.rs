@@ -1,9 +1,9 @@
 //! The rings between the threads that post work requests and the core that executes them.
 //!
-//! A request is written once, where it stays until it ends: in one cache line with the first elements, and
-//! another line for each four more. The number of lines is that of the queue's largest request, so the memory
-//! follows what the queue was created for. The lines are atomics, because two threads touch them; the counts
-//! say whose an entry is, so all other accesses are relaxed.
+//! A request is written once, where it stays until it ends: in lines, the first with the first elements. A line
+//! is a cache line, or half of one where a request of one element needs no more. The number of lines is that of
+//! the queue's largest request, so the memory follows what the queue was created for. The lines are atomics,
+//! because two threads touch them; the counts say whose an entry is, so all other accesses are relaxed.
 
 use super::work::{MAX_SGE, PostError, Sge};
 use crate::ids::Lkey;
@@ -17,12 +17,42 @@ use core::sync::atomic;
 #[cfg(all(loom, test))]
 use loom::sync::atomic;
 
-/// Words of a line.
-const WORDS: usize = 8;
+/// A line of a ring. An entry begins with one, and consists of several where it is longer.
+pub(super) trait Line: Default {
+    /// Its words.
+    const WORDS: usize;
 
+    /// One of its words.
+    fn get(&self, word: usize) -> Option<&AtomicU64>;
+}
+
+/// A cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line([AtomicU64; WORDS]);
+pub(super) struct Whole([AtomicU64; 8]);
+
+/// Half a cache line.
+#[derive(Debug, Default)]
+#[repr(align(32))]
+pub(super) struct Half([AtomicU64; 4]);
+
+impl Line for Whole {
+    const WORDS: usize = 8;
+
+    #[inline(always)]
+    fn get(&self, word: usize) -> Option<&AtomicU64> {
+        self.0.get(word)
+    }
+}
+
+impl Line for Half {
+    const WORDS: usize = 4;
+
+    #[inline(always)]
+    fn get(&self, word: usize) -> Option<&AtomicU64> {
+        self.0.get(word)
+    }
+}
 
 /// A count with a cache line of its own.
 #[derive(Debug, Default)]
@@ -30,8 +60,8 @@ struct Line([AtomicU64; WORDS]);
 struct Count(AtomicU32);
 
 #[derive(Debug)]
-struct Ring {
-    lines: Box<[Line]>,
+struct Ring<L> {
+    lines: Box<[L]>,
     /// Lines of an entry.
     stride: usize,
     depth: u32,
@@ -43,8 +73,8 @@ struct Ring {
     ended: Count,
 }
 
-impl Ring {
-    fn entry(&self, place: u32) -> Entry<'_> {
+impl<L> Ring<L> {
+    fn entry(&self, place: u32) -> Entry<'_, L> {
         let begin = place as usize * self.stride;
         let (head, more) = self.lines[begin..begin + self.stride].split_at(1);
         Entry { head: &head[0], more }
@@ -56,9 +86,9 @@ impl Ring {
 }
 
 /// Lines of a request with this many elements, the first in word `elements_at`.
-const fn stride(elements_at: usize, max_sge: usize) -> usize {
+const fn stride<L: Line>(elements_at: usize, max_sge: usize) -> usize {
     let sge = if max_sge < MAX_SGE { max_sge } else { MAX_SGE };
-    (elements_at + 2 * sge).div_ceil(WORDS)
+    (elements_at + 2 * sge).div_ceil(L::WORDS)
 }
 
 /// The bits of a flag in a word.
@@ -67,23 +97,31 @@ pub(super) const fn flag(on: bool, bits: u64) -> u64 {
 }
 
 /// The memory of a ring for `depth` requests of at most `max_sge` elements.
-pub(super) const fn ring_bytes(depth: usize, elements_at: usize, max_sge: usize) -> usize {
-    let lines = depth * stride(elements_at, max_sge) * size_of::<Line>();
-    size_of::<Ring>() + 2 * align_of::<Ring>() + lines
+pub(super) const fn ring_bytes<L: Line>(depth: usize, elements_at: usize, max_sge: usize) -> usize {
+    let lines = depth * stride::<L>(elements_at, max_sge) * size_of::<L>();
+    size_of::<Ring<L>>() + 2 * align_of::<Ring<L>>() + lines
 }
 
 /// The lines of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    head: &'a Line,
-    more: &'a [Line],
+#[derive(Debug)]
+pub(super) struct Entry<'a, L = Whole> {
+    head: &'a L,
+    more: &'a [L],
 }
 
-impl<'a> Entry<'a> {
+impl<L> Clone for Entry<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Entry<'_, L> {}
+
+impl<'a, L: Line> Entry<'a, L> {
     fn cell(self, word: usize) -> Option<&'a AtomicU64> {
-        match word.checked_sub(WORDS) {
-            None => self.head.0.get(word),
-            Some(word) => self.more.get(word / WORDS)?.0.get(word % WORDS),
+        match word.checked_sub(L::WORDS) {
+            None => self.head.get(word),
+            Some(word) => self.more.get(word / L::WORDS)?.get(word % L::WORDS),
         }
     }
 
@@ -102,10 +140,10 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
-    /// Sets bits of a word of the first line, which are the core's.
+    /// Sets bits of a word, which are the core's.
     pub(super) fn mark(self, word: usize, bits: u64) {
-        let cell = &self.head.0[word];
-        cell.store(cell.load(Relaxed) | bits, Relaxed);
+        let marked = self.set(word, self.word(word) | bits);
+        debug_assert!(marked.is_ok(), "a word of the first line");
     }
 
     /// Writes elements from word `at` on. Returns their number, and the sum of their lengths.
@@ -145,8 +183,8 @@ impl<'a> Entry<'a> {
 
 /// The end where requests are posted.
 #[derive(Debug)]
-pub(super) struct Poster {
-    ring: Arc<Ring>,
+pub(super) struct Poster<L = Whole> {
+    ring: Arc<Ring<L>>,
     /// Of the next request.
     place: u32,
     posted: u32,
@@ -154,7 +192,7 @@ pub(super) struct Poster {
     ended: u32,
 }
 
-impl Poster {
+impl<L> Poster<L> {
     /// Whether another request fits.
     pub(super) fn has_room(&mut self) -> bool {
         if self.posted.wrapping_sub(self.ended) >= self.ring.depth {
@@ -173,7 +211,7 @@ impl Poster {
     /// # Errors
     /// [`PostError::QueueFull`].
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Entry<'_>, PostError> {
+    pub(super) fn next(&mut self) -> Result<Entry<'_, L>, PostError> {
         if self.has_room() { Ok(self.ring.entry(self.place)) } else { Err(PostError::QueueFull) }
     }
 
@@ -193,20 +231,20 @@ impl Poster {
 
 /// The core's end: the entries that it has heard of, oldest first.
 #[derive(Debug)]
-pub(super) struct WorkRing {
-    ring: Arc<Ring>,
+pub(super) struct WorkRing<L = Whole> {
+    ring: Arc<Ring<L>>,
     /// Of the oldest entry.
     first: u32,
     len: u32,
     ended: u32,
 }
 
-impl WorkRing {
+impl<L: Line> WorkRing<L> {
     /// A ring for `depth` requests of at most `max_sge` elements, which begin in word `elements_at`.
-    pub(super) fn new(depth: usize, elements_at: usize, max_sge: usize) -> (Poster, Self) {
+    pub(super) fn new(depth: usize, elements_at: usize, max_sge: usize) -> (Poster<L>, Self) {
         // Far fewer than 2^32 requests fit the memory.
-        let (stride, depth) = (stride(elements_at, max_sge), depth as u32);
-        let lines = (0..depth as usize * stride).map(|_| Line::default()).collect();
+        let (stride, depth) = (stride::<L>(elements_at, max_sge), depth as u32);
+        let lines = (0..depth as usize * stride).map(|_| L::default()).collect();
         let (posted, ended) = (Count::default(), Count::default());
         let ring =
             Arc::new(Ring { lines, stride, depth, posted, marked: AtomicU32::new(0), ended });
@@ -242,7 +280,7 @@ impl WorkRing {
     }
 
     /// The entry with `index` older ones.
-    pub(super) fn get(&self, index: usize) -> Option<Entry<'_>> {
+    pub(super) fn get(&self, index: usize) -> Option<Entry<'_, L>> {
         let index = u32::try_from(index).ok().filter(|index| *index < self.len)?;
         let place = self.first + index;
         let place = if place < self.ring.depth { place } else { place - self.ring.depth };
@@ -263,11 +301,11 @@ impl WorkRing {
 }
 
 #[cfg(test)]
-impl Poster {
+impl<L> Poster<L> {
     /// Queues the request that `write` writes.
     fn post(
         &mut self,
-        write: impl FnOnce(Entry<'_>) -> Result<(), PostError>,
+        write: impl FnOnce(Entry<'_, L>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         write(self.next()?)?;
         self.publish();
@@ -285,7 +323,7 @@ mod loom_model {
     fn loom_entries_come_whole_and_in_order() {
         const COUNT: u64 = 3;
         loom::model(|| {
-            let (mut poster, mut ring) = WorkRing::new(2, 0, 1);
+            let (mut poster, mut ring) = WorkRing::<Half>::new(2, 0, 1);
             let posts = loom::thread::spawn(move || {
                 let mut next = 0;
                 while next < COUNT {
@@ -327,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_ring_goes_round_and_is_as_deep_as_it_says() {
-        let (mut poster, mut ring) = WorkRing::new(3, 1, 5);
+        let (mut poster, mut ring) = WorkRing::<Whole>::new(3, 1, 5);
         for n in 0..10 {
             for place in 0..3 {
                 assert_eq!(poster.place(), (3 * n + place) % 3);
@@ -346,11 +384,15 @@ mod tests {
 
     #[test]
     fn elements_take_as_many_lines_as_they_need() {
-        for (at, max_sge, lines) in
-            [(4, 0, 1), (4, 2, 1), (4, 3, 2), (4, 16, 5), (2, 3, 1), (2, 4, 2)]
-        {
-            assert_eq!(stride(at, max_sge), lines, "{at} {max_sge}");
-            let (mut poster, mut ring) = WorkRing::new(2, at, max_sge);
+        take::<Whole>(4, &[(0, 1), (2, 1), (3, 2), (16, 5)]);
+        take::<Half>(2, &[(0, 1), (1, 1), (2, 2), (3, 2), (16, 9)]);
+        assert_eq!(stride::<Whole>(4, 1000), 5, "no request has more than 16");
+    }
+
+    fn take<L: Line>(at: usize, lines: &[(usize, usize)]) {
+        for &(max_sge, lines) in lines {
+            assert_eq!(stride::<L>(at, max_sge), lines, "{at} {max_sge}");
+            let (mut poster, mut ring) = WorkRing::<L>::new(2, at, max_sge);
             let sgl = |count: usize| (0..count as u32).map(sge);
             for count in 0..=max_sge {
                 let posted = poster.post(|entry| {
@@ -367,7 +409,6 @@ mod tests {
             assert_eq!(too_many, Err(PostError::TooManyElements));
             assert!(!ring.update(), "nothing was queued");
         }
-        assert_eq!(stride(4, 1000), 5, "no request has more than 16");
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use super::queue::Received;
 use crate::ids::Rkey;
-use crate::qp::ring::{Entry, Poster, WorkRing, flag, ring_bytes};
+use crate::qp::ring::{Entry, Half, Poster, WorkRing, flag, ring_bytes};
 use crate::qp::work::{PostError, RecvWr, Sge, WcStatus};
+
+/// A receive of one element takes half a cache line.
+type Line = Half;
 
 /// The words of a receive: the caller's name; the number of elements. Two words for each element follow.
 const ID: usize = 0;
@@ -20,12 +23,12 @@ const LEN: usize = 2;
 /// The end of a receive queue where receives are posted. It may be on another thread than the
 /// [`Device`](crate::Device), which looks there for a receive when a message comes.
 #[derive(Debug)]
-pub struct RecvPoster(Poster);
+pub struct RecvPoster(Poster<Line>);
 
 impl RecvPoster {
     /// The memory of a queue for `depth` receives of at most `max_sge` elements.
     pub const fn queue_bytes(depth: usize, max_sge: usize) -> usize {
-        ring_bytes(depth, ELEMENTS, max_sge)
+        ring_bytes::<Line>(depth, ELEMENTS, max_sge)
     }
 
     /// Whether another receive fits.
@@ -48,15 +51,18 @@ impl RecvPoster {
     }
 }
 
+/// The core's end of a ring for receives.
+pub(super) type RecvRing = WorkRing<Line>;
+
 /// A ring for receives, and the end where they are posted.
-pub(super) fn ring(depth: usize, max_sge: usize) -> (RecvPoster, WorkRing) {
+pub(super) fn ring(depth: usize, max_sge: usize) -> (RecvPoster, RecvRing) {
     let (poster, ring) = WorkRing::new(depth, ELEMENTS, max_sge);
     (RecvPoster(poster), ring)
 }
 
 /// A receive in the ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rqe<'a>(pub(super) Entry<'a>);
+pub(crate) struct Rqe<'a>(pub(super) Entry<'a, Line>);
 
 impl<'a> Rqe<'a> {
     /// The caller's name for it.

@@ -1,9 +1,8 @@
 //! Receives: the queue of a QP, and queues that several QPs share.
 
-use super::entry::{self, RecvPoster, Rqe};
+use super::entry::{self, RecvPoster, RecvRing, Rqe};
 use crate::ids::Rkey;
 use crate::mr::PdId;
-use crate::qp::ring::WorkRing;
 use crate::qp::work::{
     Completed, Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, Sge, WcKind, WcStatus,
 };
@@ -16,7 +15,7 @@ pub(crate) struct RecvQueue {
     owner: Owner,
     /// The domain of the keys in its requests.
     pd: PdId,
-    ring: WorkRing,
+    ring: RecvRing,
     /// The oldest entries of the ring that have ended, and whose completions are to be taken.
     done: usize,
     /// Where the receive of the message that is arriving comes, if it is taken from a shared queue.
@@ -186,7 +185,7 @@ pub(crate) struct Srq {
     /// The end where receives are posted, unless it was taken.
     poster: Option<RecvPoster>,
     /// The ring that is posted to stands last. Those before it are less deep, and go when they are empty.
-    rings: VecDeque<WorkRing>,
+    rings: VecDeque<RecvRing>,
     /// Receives that the last ring holds.
     room: usize,
     /// Receives ever taken by queue pairs, modulo 2^32.
@@ -261,7 +260,7 @@ impl Srq {
 
     /// Receives queued.
     fn len(&self) -> usize {
-        self.rings.iter().map(WorkRing::len).sum()
+        self.rings.iter().map(RecvRing::len).sum()
     }
 
     /// Receives ever queued, modulo 2^32.

@@ -3,7 +3,7 @@
 use crate::env::RegionId;
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Bind, Mapping};
-use crate::qp::ring::{Entry, Poster, WorkRing, flag, ring_bytes};
+use crate::qp::ring::{Entry, Poster, Whole, WorkRing, flag, ring_bytes};
 use crate::qp::work::{MAX_MESSAGE, PostError, SendOp, SendWr, Sge, WcKind, WcStatus};
 use crate::wire::Reth;
 
@@ -53,7 +53,7 @@ pub struct SendPoster(Poster);
 impl SendPoster {
     /// The memory of a queue for `depth` requests of at most `max_sge` elements.
     pub const fn queue_bytes(depth: usize, max_sge: usize) -> usize {
-        ring_bytes(depth, ELEMENTS, max_sge)
+        ring_bytes::<Whole>(depth, ELEMENTS, max_sge)
     }
 
     /// Whether another request fits.
