@@ -140,5 +140,5 @@ pub struct Connection {
     /// Path MTU: payload bytes of a full packet, both ways.
     pub pmtu: u16,
     /// The counters.
-    pub counters: Arc<counters::Counters>,
+    pub counters: Arc<counters::QpCounters>,
 }

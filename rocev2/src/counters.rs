@@ -31,61 +31,69 @@ pub enum Unit {
 pub enum Scope {
     /// In a QP, and in its device.
     Qp,
-    /// In the device only; it stays 0 in every QP.
+    /// In the device only.
     Device,
 }
 
 macro_rules! counters {
-    (
+    ($(
         events { $($(#[$doc:meta])* $name:ident = $text:literal, $unit:ident, $scope:ident;)+ }
         drops { $($drop:ident = $drop_text:literal, $drop_scope:ident, $reason:ident;)+ }
-    ) => {
+    )+) => {
         /// A counter. Its index may differ between versions, its name does not.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[repr(u8)]
         pub enum Counter {
-            $($(#[$doc])* $name,)+
             $(
-                #[doc = concat!("Packets received and dropped: [`DropReason::", stringify!($reason), "`].")]
-                $drop,
+                $($(#[$doc])* $name,)+
+                $(
+                    #[doc = concat!("Packets received and dropped: [`DropReason::", stringify!($reason), "`].")]
+                    $drop,
+                )+
             )+
         }
 
         impl Counter {
             /// Every counter, in the order of its index.
-            pub const ALL: [Self; Self::COUNT] = [$(Self::$name,)+ $(Self::$drop,)+];
+            pub const ALL: [Self; Self::COUNT] = [$($(Self::$name,)+ $(Self::$drop,)+)+];
 
             /// The number of counters.
-            pub const COUNT: usize = [$(Self::$name,)+ $(Self::$drop,)+].len();
+            pub const COUNT: usize = [$($(Self::$name,)+ $(Self::$drop,)+)+].len();
 
             /// The counter's name: `lower_snake_case`, and unique.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$name => $text,)+
-                    $(Self::$drop => $drop_text,)+
+                    $(
+                        $(Self::$name => $text,)+
+                        $(Self::$drop => $drop_text,)+
+                    )+
                 }
             }
 
             /// The counter's unit.
             pub const fn unit(self) -> Unit {
                 match self {
-                    $(Self::$name => Unit::$unit,)+
-                    $(Self::$drop => Unit::Packets,)+
+                    $(
+                        $(Self::$name => Unit::$unit,)+
+                        $(Self::$drop => Unit::Packets,)+
+                    )+
                 }
             }
 
             /// The counter's scope.
             pub const fn scope(self) -> Scope {
                 match self {
-                    $(Self::$name => Scope::$scope,)+
-                    $(Self::$drop => Scope::$drop_scope,)+
+                    $(
+                        $(Self::$name => Scope::$scope,)+
+                        $(Self::$drop => Scope::$drop_scope,)+
+                    )+
                 }
             }
 
             /// The counter of the packets that are dropped for a reason.
             pub const fn dropped(reason: DropReason) -> Self {
                 match reason {
-                    $(DropReason::$reason => Self::$drop,)+
+                    $($(DropReason::$reason => Self::$drop,)+)+
                 }
             }
         }
@@ -189,7 +197,18 @@ counters! {
         RpCnpHandled = "rp_cnp_handled", Packets, Qp;
         /// Time for which congestion control delayed a packet.
         PacedNs = "paced_ns", Nanoseconds, Qp;
-
+    }
+    drops {
+        DropTransportMismatch = "drop_transport_mismatch", Qp, TransportMismatch;
+        DropAddressMismatch = "drop_address_mismatch", Qp, AddressMismatch;
+        DropQpState = "drop_qp_state", Qp, QpState;
+        DropGap = "drop_gap", Qp, Gap;
+        DropDuplicate = "drop_duplicate", Qp, Duplicate;
+        DropStaleResponse = "drop_stale_response", Qp, StaleResponse;
+        DropReservedSyndrome = "drop_reserved_syndrome", Qp, ReservedSyndrome;
+        RpCnpIgnored = "rp_cnp_ignored", Qp, Congestion;
+    }
+    events {
         /// Messages received for an unknown connection.
         CmUnknownId = "cm_unknown_id", Messages, Device;
         /// Messages received that the connection's state does not admit, most of them duplicates.
@@ -228,16 +247,8 @@ counters! {
         RxIcrcEncapsulated = "rx_icrc_encapsulated", Device, Icrc;
         DropBadDestQp = "drop_bad_dest_qp", Device, BadDestQp;
         DropUnknownQpn = "drop_unknown_qpn", Device, UnknownQpn;
-        DropTransportMismatch = "drop_transport_mismatch", Qp, TransportMismatch;
-        DropAddressMismatch = "drop_address_mismatch", Qp, AddressMismatch;
-        DropQpState = "drop_qp_state", Qp, QpState;
         DropPKey = "drop_pkey", Device, PKey;
         DropQKey = "drop_qkey", Device, QKey;
-        DropGap = "drop_gap", Qp, Gap;
-        DropDuplicate = "drop_duplicate", Qp, Duplicate;
-        DropStaleResponse = "drop_stale_response", Qp, StaleResponse;
-        DropReservedSyndrome = "drop_reserved_syndrome", Qp, ReservedSyndrome;
-        RpCnpIgnored = "rp_cnp_ignored", Qp, Congestion;
         DropCmShare = "drop_cm_share", Device, CmShare;
         DropMad = "drop_mad", Device, Mad;
         DropMadAttribute = "drop_mad_attribute", Device, MadAttribute;
@@ -245,6 +256,15 @@ counters! {
 }
 
 impl Counter {
+    /// The number of counters that a QP has: those of a device alone stand behind them.
+    const OF_QP: usize = {
+        let mut count = 0;
+        while matches!(Self::ALL[count].scope(), Scope::Qp) {
+            count += 1;
+        }
+        count
+    };
+
     /// The counter of a kind of message that had no effect.
     pub(crate) const fn cm_dropped(message: &CmMessage) -> Self {
         match message {
@@ -260,51 +280,64 @@ impl Counter {
     }
 }
 
-/// All counters of a device or a QP. They begin with 0 and wrap at 2^64. The owner of the device writes
-/// them; any thread may read them at any time, without a lock.
-#[derive(Debug)]
-pub struct Counters([AtomicU64; Counter::COUNT]);
+/// The counters of a device. They begin with 0 and wrap at 2^64. The owner of the device writes them; any
+/// thread may read them at any time, without a lock.
+pub type Counters = Cells<{ Counter::COUNT }>;
 
-impl Default for Counters {
+/// The counters of a QP, as [`Counters`].
+pub type QpCounters = Cells<{ Counter::OF_QP }>;
+
+/// The first `N` counters.
+#[derive(Debug)]
+pub struct Cells<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Cells<N> {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; Counter::COUNT])
+        Self([const { AtomicU64::new(0) }; N])
     }
 }
 
-impl Counters {
-    /// Adds to a counter. There is one writer, so it needs no read-modify-write.
+impl<const N: usize> Cells<N> {
+    /// Adds to a counter, if it is counted here. There is one writer, so it needs no read-modify-write.
     pub(crate) fn add(&self, counter: Counter, n: u64) {
-        let cell = &self.0[counter as usize];
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        if let Some(cell) = self.0.get(counter as usize) {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        }
     }
 
-    /// The current value of a counter.
+    /// Counts received packets, of so many bytes together.
+    pub(crate) fn add_received(&self, packets: u64, bytes: u64) {
+        self.add(Counter::RcvdPkts, packets);
+        self.add(Counter::RcvdBytes, bytes);
+    }
+
+    /// The current value of a counter; 0 for one that is not counted here.
     pub fn get(&self, counter: Counter) -> u64 {
-        self.0[counter as usize].load(Ordering::Relaxed)
+        self.0.get(counter as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// The current values of all counters. Each is right; events during the call may be in some and not in
     /// others.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(core::array::from_fn(|index| self.0[index].load(Ordering::Relaxed)))
+        Snapshot(Counter::ALL.map(|counter| self.get(counter)))
     }
 }
 
 /// Counts for a QP: into its own counters, and into its device's.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    qp: Arc<Counters>,
+    qp: Arc<QpCounters>,
     device: Arc<Counters>,
 }
 
 impl Tally {
     /// Counters of a new QP of the device whose counters are `device`.
     pub(crate) fn new(device: Arc<Counters>) -> Self {
-        Self { qp: Arc::new(Counters::default()), device }
+        Self { qp: Arc::default(), device }
     }
 
     /// The QP's counters.
-    pub(crate) const fn of_qp(&self) -> &Arc<Counters> {
+    pub(crate) const fn of_qp(&self) -> &Arc<QpCounters> {
         &self.qp
     }
 
@@ -370,6 +403,8 @@ mod tests {
             |name: &str| name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'));
         assert!(names.iter().all(|name| plain(name)), "{names:?}");
         assert!(Counter::ALL.iter().enumerate().all(|(index, counter)| *counter as usize == index));
+        let of_device = |counter: &Counter| counter.scope() == Scope::Device;
+        assert!(Counter::ALL[Counter::OF_QP..].iter().all(of_device), "a QP has the first ones");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `poll_*`. A device acts only inside a call.
 
 use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits};
-use crate::counters::Counters;
+use crate::counters::{Counters, QpCounters};
 use crate::env::{Instant, Rng};
 use crate::ids::Qpn;
 use crate::mr::MrTable;
@@ -280,7 +280,7 @@ impl Device {
     }
 
     /// A QP's counters; `None` where there is no such QP. They may be kept, and read, after the QP is gone.
-    pub fn qp_counters(&self, qpn: Qpn) -> Option<&Arc<Counters>> {
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<&Arc<QpCounters>> {
         self.slot(qpn).map(|(_, entry)| entry.qp.counters())
     }
 

@@ -556,12 +556,11 @@ fn messages() -> Vec<Case> {
 
 /// What `case` moved in the device, and in the QP.
 fn run(world: &mut World, case: Case) -> (Vec<(Counter, u64)>, [Snapshot; 2]) {
-    let counters =
-        [world.d.counters(), world.d.qp_counters(world.end.qpn).unwrap()].map(Arc::clone);
-    let before = counters.each_ref().map(|counters| counters.snapshot());
+    let device = Arc::clone(world.d.counters());
+    let qp = Arc::clone(world.d.qp_counters(world.end.qpn).unwrap());
+    let before = [device.snapshot(), qp.snapshot()];
     let expected = (case.1)(world);
-    let [device, qp] = [0, 1].map(|at| counters[at].snapshot() - before[at]);
-    (expected, [device, qp])
+    (expected, [device.snapshot() - before[0], qp.snapshot() - before[1]])
 }
 
 /// Goal: each event moves its counters, by as much as happened, and no others. Method: cases made by hand,

@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rocev2::Device;
-use rocev2::counters::Counters;
+use rocev2::counters::QpCounters;
 use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
@@ -253,7 +253,7 @@ impl Qps {
         &self,
         device: &'a Device,
         key: QpKey,
-    ) -> Option<(Qpn, &'a Arc<Counters>)> {
+    ) -> Option<(Qpn, &'a Arc<QpCounters>)> {
         let qp = self.table.get(key)?;
         Some((qp.qpn, device.qp_counters(qp.qpn)?))
     }

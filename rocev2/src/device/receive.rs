@@ -1,7 +1,7 @@
 //! The way in: a frame to the queue pair or the connection management that it is for.
 
 use super::{Device, QpSlot, find};
-use crate::counters::{Counter, Counters};
+use crate::counters::{Cells, Counter};
 use crate::env::{Instant, Memory};
 use crate::ids::Qpn;
 use crate::path::{Path, Source};
@@ -78,10 +78,8 @@ impl Device {
         }
         if packets > 0 {
             let source = Source::of(flow.encap());
-            for counters in [qp.counters(), &self.counters] {
-                counters.add(Counter::RcvdPkts, packets);
-                counters.add(Counter::RcvdBytes, bytes);
-            }
+            qp.counters().add_received(packets, bytes);
+            self.counters.add_received(packets, bytes);
             if let Some(id) = srq_id {
                 srqs.list(id);
             }
@@ -239,9 +237,12 @@ fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
     if fits { Ok(()) } else { Err(DropReason::PKey) }
 }
 
-fn count_received(counters: &Counters, wire_len: usize, handled: Result<(), DropReason>) {
-    counters.add(Counter::RcvdPkts, 1);
-    counters.add(Counter::RcvdBytes, wire_len as u64);
+fn count_received<const N: usize>(
+    counters: &Cells<N>,
+    wire_len: usize,
+    handled: Result<(), DropReason>,
+) {
+    counters.add_received(1, wire_len as u64);
     if let Err(reason) = handled {
         counters.add(Counter::dropped(reason), 1);
     }

@@ -31,7 +31,7 @@ pub use work::{
     SendWr, SgList, Sge, WcKind, WcStatus, sg_len,
 };
 
-use crate::counters::{Counter, Counters, Tally};
+use crate::counters::{Counter, QpCounters, Tally};
 use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
@@ -250,7 +250,7 @@ impl Qp {
     }
 
     /// The QP's counters.
-    pub(crate) const fn counters(&self) -> &Arc<Counters> {
+    pub(crate) const fn counters(&self) -> &Arc<QpCounters> {
         self.tally.of_qp()
     }
 
