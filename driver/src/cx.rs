@@ -20,7 +20,7 @@ use rocev2::env::Instant;
 use rocev2::ids::Rkey;
 use slotmap::{Key, SlotMap};
 
-/// Calls into the consumer for which there is room from the start: more than a turn usually makes.
+/// Calls into the consumer for which there is room from the start: more than the requests of a turn make.
 const UPCALLS: usize = 1024;
 
 /// The memory of any request beside its queues: the object, nodes of trees, and so on.
@@ -116,6 +116,11 @@ impl Cx {
             let finished = self.lifetimes.drop_child(parent);
             self.closed(finished);
         }
+    }
+
+    /// Makes room for so many calls into the consumer beside those that a turn's requests make.
+    pub(crate) fn make_room(&mut self, upcalls: usize) {
+        self.upcalls.reserve((UPCALLS + upcalls).saturating_sub(self.upcalls.len()));
     }
 
     fn closed(&mut self, finished: Option<ObjectId>) {

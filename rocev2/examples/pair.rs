@@ -133,10 +133,12 @@ impl Pair {
             return Err("the listener heard something else".into());
         };
         self.nodes[1].device.accept(self.now, conn, server, LIMITS, b"welcome")?;
-        let CmEvent::Connected { conn, peer } = self.until(|pair| pair.nodes[0].event())? else {
+        let CmEvent::Connected { conn, private_data, .. } =
+            self.until(|pair| pair.nodes[0].event())?
+        else {
             return Err("the request was refused".into());
         };
-        assert!(peer.private_data.starts_with(b"welcome"));
+        assert!(private_data.starts_with(b"welcome"));
         self.nodes[0].device.confirm(self.now, conn)?;
         let CmEvent::Established { .. } = self.until(|pair| pair.nodes[1].event())? else {
             return Err("the connection was not confirmed".into());

@@ -3,7 +3,7 @@
 //! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come out by
 //! `poll_*`. A device acts only inside a call.
 
-use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits};
+use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits, Tie};
 use crate::counters::{Counters, QpCounters};
 use crate::env::{Instant, Rng};
 use crate::ids::Qpn;
@@ -12,12 +12,13 @@ use crate::path::{PathIndex, PathNews, Paths};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
     Completed, Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp,
-    QpState, ReorderPool, Srqs, Window,
+    QpState, ReorderPool, Srqs, WcStatus, Window,
 };
 use crate::timer::Timers;
+use crate::wire::mad::RejReason;
 use crate::wire::{self, Encap, Flow, Pmtu};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -129,13 +130,6 @@ pub enum Event {
 /// Places of the table of QPs of a new device.
 const FIRST_SLOTS: usize = 64;
 
-/// A connection that its owner has not released.
-struct Conn {
-    path: PathIndex,
-    /// The caller's name for it.
-    owner: Option<u64>,
-}
-
 struct QpSlot {
     qp: Qp,
     posters: Posters,
@@ -156,7 +150,7 @@ struct QpSlot {
     finished: bool,
     /// Destroyed, but for completions to take.
     dead: bool,
-    /// Its failure was reported.
+    /// Its failure is told, or to be told.
     failed: bool,
 }
 
@@ -204,7 +198,6 @@ pub struct Device {
     cm: Cm,
     mad_limiter: MadLimiter,
     paths: Paths,
-    conns: BTreeMap<ConnId, Conn>,
     timers: Timers,
     /// Queue pairs that may have something to send.
     ready: VecDeque<usize>,
@@ -215,8 +208,9 @@ pub struct Device {
     touched: Vec<usize>,
     /// Queue pairs with completions to take.
     finished: VecDeque<usize>,
+    /// Queue pairs whose failure is to be told.
+    failures: VecDeque<usize>,
     completions: Completions,
-    events: VecDeque<Event>,
     counters: Arc<Counters>,
     ip_id: u16,
     gsi_psn: Psn,
@@ -243,15 +237,14 @@ impl Device {
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
-            paths: Paths::default(),
-            conns: BTreeMap::new(),
+            paths: Paths::new(&mut rng.fork()),
             timers: Timers::new(slots),
             ready: VecDeque::with_capacity(slots),
             sender: None,
             touched: Vec::with_capacity(slots),
             finished: VecDeque::with_capacity(slots),
+            failures: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_queued_mappings),
-            events: VecDeque::new(),
             counters,
             ip_id: rng.u32() as u16,
             gsi_psn: Psn::default(),
@@ -307,7 +300,6 @@ impl Device {
             }
         });
         self.probe_peers(now);
-        self.pump_cm();
     }
 
     /// When [`Self::handle_timeout`] is due next.
@@ -350,17 +342,30 @@ impl Device {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.pump_cm();
-        let low = self.srqs.pop_low().map(|owner| Event::SrqLow { owner });
-        low.or_else(|| self.events.pop_front())
+        self.settle();
+        if let Some(owner) = self.srqs.pop_low() {
+            return Some(Event::SrqLow { owner });
+        }
+        // The failure of a QP comes before the end of its connection, but behind the loss of its path.
+        self.poll_failure(|failure| !is_path_lost(failure))
+            .or_else(|| self.poll_cm().map(Event::Cm))
+            .or_else(|| self.poll_failure(is_path_lost))
     }
 
     // ---- inside -------------------------------------------------------------------------------
 
-    fn pump_cm(&mut self) {
-        // The failure of a QP comes before the end of its connection.
-        self.settle();
-        while let Some(event) = self.cm.poll_event() {
+    /// The next failure of a QP, if it is one that `is` chooses.
+    fn poll_failure(&mut self, is: impl Fn(Failure) -> bool) -> Option<Event> {
+        let entry = self.qps[*self.failures.front()?].as_deref()?;
+        let failure = entry.qp.failure().filter(|failure| is(*failure))?;
+        self.failures.pop_front();
+        Some(Event::QpFailed { qpn: entry.qp.qpn(), conn: entry.conn, failure })
+    }
+
+    /// The next event of a connection, after its effect on queue pair and path.
+    fn poll_cm(&mut self) -> Option<CmEvent> {
+        loop {
+            let event = self.cm.poll_event()?;
             match &event {
                 CmEvent::Connected { conn, .. } => self.bring_up(*conn),
                 CmEvent::Established { conn } => {
@@ -368,17 +373,21 @@ impl Device {
                         entry.awaits_rtu = false;
                     }
                 }
-                CmEvent::Closed { conn } => self.leave_path(*conn),
                 CmEvent::ConnectRequest { conn, peer, .. } => {
-                    self.enter_path(*conn, peer.path(), peer.hop);
+                    let Some(path) = self.paths.acquire(peer.path(), peer.hop) else {
+                        self.cm.refuse_unseen(*conn, RejReason::NO_RESOURCES);
+                        continue;
+                    };
+                    self.enter_path(*conn, path);
                 }
-                CmEvent::PathLost { .. }
+                CmEvent::Closed { .. }
+                | CmEvent::PathLost { .. }
                 | CmEvent::Refused { .. }
                 | CmEvent::TimedOut { .. }
                 | CmEvent::PeerDisconnected { .. }
                 | CmEvent::DisconnectDone { .. } => {}
             }
-            self.events.push_back(Event::Cm(event));
+            return Some(event);
         }
     }
 
@@ -404,7 +413,7 @@ impl Device {
     fn bring_up(&mut self, conn: ConnId) {
         let (Some(peer), Some(qp)) = (self.cm.peer(conn), self.cm.qp(conn)) else { return };
         let peer_qp = peer_qp(qp, peer, self.config.opening.msn);
-        let path = self.conns.get(&conn).map(|conn| conn.path);
+        let path = self.cm.tie(conn).map(|tie| tie.path);
         let Some((_, entry)) = self.slot_of(conn) else { return };
         if entry.qp.state() != QpState::Init {
             return;
@@ -429,6 +438,11 @@ impl Device {
 
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
     qps[slot].as_deref_mut().filter(|entry| entry.is(qpn))
+}
+
+/// Whether a QP failed because its path is gone, of which its connection tells first.
+const fn is_path_lost(failure: Failure) -> bool {
+    matches!(failure, Failure::Request { status: WcStatus::PathLost, .. })
 }
 
 /// The peer, as connection management found it, in the form that the engines need.

@@ -67,6 +67,7 @@ pub mod counters;
 mod device;
 pub mod env;
 pub mod ids;
+mod index;
 pub mod mr;
 pub mod path;
 mod peer_limits;

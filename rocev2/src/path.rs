@@ -6,9 +6,10 @@
 //! and reports the outcome. A received frame is never more than a reason for doubt, because anybody can
 //! send one.
 
-use crate::env::{Duration, Instant};
+use crate::env::{Duration, Instant, Rng};
+use crate::index::{Index, Secret};
 use crate::wire::{Encap, Hop, Mac};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -84,12 +85,23 @@ impl Entry {
     }
 }
 
-/// All paths in use. Their users are connections and queue pairs, whose limits bound the table.
-#[derive(Debug, Default)]
+/// The words of an address, for the hash of a key.
+pub(crate) fn address_words(address: IpAddr) -> [u64; 2] {
+    let bits = match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}
+
+/// All paths in use. Their users are connections and queue pairs, whose limits bound the table. It grows with a
+/// path that comes into use, and refuses that where there is no memory.
+#[derive(Debug)]
 pub(crate) struct Paths {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    by_ends: BTreeMap<Path, PathIndex>,
+    secret: Secret,
+    by_ends: Index,
     /// Paths with an event, each once.
     news: VecDeque<PathIndex>,
     /// Hops that ever changed.
@@ -97,18 +109,30 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            secret: Secret::new(rng),
+            by_ends: Index::default(),
+            news: VecDeque::new(),
+            changes: 0,
+        }
+    }
+
     /// Adds a user to a path. `hop` is for a new path; an existing one keeps its hop, and is doubted if
-    /// `hop` differs.
-    pub(crate) fn acquire(&mut self, path: Path, hop: Hop) -> PathIndex {
-        if let Some(&index) = self.by_ends.get(&path) {
+    /// `hop` differs. `None`: no memory.
+    pub(crate) fn acquire(&mut self, path: Path, hop: Hop) -> Option<PathIndex> {
+        if let Some(index) = self.find(path) {
             self.retain(index);
             if self.hop(index) != hop {
                 let source = Source { mac: hop.dst_mac, vlan: hop.vlan };
                 self.entry_mut(index).source = Some(source);
                 self.tell(index, PathNews::Moved);
             }
-            return index;
+            return Some(index);
         }
+        self.make_room()?;
         let entry = Entry { path, hop, source: None, users: 1, doubted_at: None, news: None };
         let index = match self.free.pop() {
             Some(index) => {
@@ -120,11 +144,26 @@ impl Paths {
                 PathIndex(u32::try_from(self.entries.len() - 1).expect("limits keep users below"))
             }
         };
-        self.by_ends.insert(path, index);
-        // Reserved here, so that a doubt, which packets raise, allocates nothing.
-        self.news.reserve(self.entries.len() - self.news.len());
+        self.by_ends.insert(self.hash(path), index.0 as usize);
         self.tell(index, PathNews::Opened);
-        index
+        Some(index)
+    }
+
+    /// Makes room for one path more, and for its end and its doubts, so that these allocate nothing.
+    fn make_room(&mut self) -> Option<()> {
+        if self.free.is_empty() && self.entries.len() == self.entries.capacity() {
+            let room = (2 * self.entries.len()).max(4);
+            self.free.try_reserve_exact(room).ok()?;
+            self.by_ends.make_room(room)?;
+            self.news.try_reserve_exact(room - self.news.len()).ok()?;
+            self.entries.try_reserve_exact(room - self.entries.len()).ok()?;
+        }
+        Some(())
+    }
+
+    fn hash(&self, path: Path) -> u32 {
+        let ([a, b], [c, d]) = (address_words(path.local), address_words(path.remote));
+        self.secret.hash([a, b, c, d])
     }
 
     /// Adds a user to a path in use.
@@ -143,7 +182,7 @@ impl Paths {
         if told {
             self.news.retain(|waiting| *waiting != index);
         }
-        self.by_ends.remove(&path);
+        self.by_ends.remove(self.hash(path), index.0 as usize);
         self.entries[index.0 as usize] = None;
         self.free.push(index.0);
     }
@@ -155,7 +194,11 @@ impl Paths {
 
     /// Finds a path in use.
     pub(crate) fn find(&self, path: Path) -> Option<PathIndex> {
-        self.by_ends.get(&path).copied()
+        let mut found = self
+            .by_ends
+            .find(self.hash(path))
+            .filter(|place| self.entries[*place].as_ref().is_some_and(|entry| entry.path == path));
+        found.next().map(|place| PathIndex(place as u32))
     }
 
     /// All paths in use, with their hops.
@@ -253,6 +296,10 @@ mod tests {
         Path { local: IpAddr::from([10, 0, 0, 1]), remote: IpAddr::from([10, 0, 0, remote]) }
     }
 
+    fn new() -> Paths {
+        Paths::new(&mut Rng::from_seed([7; 32]))
+    }
+
     fn hop(last: u8) -> Hop {
         Hop { src_mac: Mac([2; 6]), dst_mac: Mac([2, 0, 0, 0, 0, last]), vlan: None }
     }
@@ -271,10 +318,10 @@ mod tests {
 
     #[test]
     fn a_path_lives_as_long_as_it_has_users() {
-        let mut paths = Paths::default();
-        let first = paths.acquire(path(2), hop(2));
-        assert_eq!(paths.acquire(path(2), hop(2)), first);
-        let other = paths.acquire(path(3), hop(3));
+        let mut paths = new();
+        let first = paths.acquire(path(2), hop(2)).unwrap();
+        assert_eq!(paths.acquire(path(2), hop(2)).unwrap(), first);
+        let other = paths.acquire(path(3), hop(3)).unwrap();
         assert_ne!(other, first);
         paths.retain(other);
         for _ in 0..2 {
@@ -286,7 +333,7 @@ mod tests {
         assert_eq!(paths.poll(), None, "news of a path that is gone");
         // Its place is used again.
         for _ in 0..1000 {
-            let index = paths.acquire(path(4), hop(4));
+            let index = paths.acquire(path(4), hop(4)).unwrap();
             paths.release(index);
         }
         assert_eq!((paths.entries.len(), paths.free.len(), paths.news.len()), (2, 2, 0));
@@ -294,8 +341,8 @@ mod tests {
 
     #[test]
     fn received_frames_change_no_hop() {
-        let mut paths = Paths::default();
-        let index = paths.acquire(path(2), hop(2));
+        let mut paths = new();
+        let index = paths.acquire(path(2), hop(2)).unwrap();
         assert_eq!(news(&mut paths), [(path(2), PathNews::Opened)]);
         // A router answers as itself, and is asked for once.
         paths.heard(at(1), index, source(7));
@@ -307,7 +354,7 @@ mod tests {
         assert_eq!((event.why, event.hop), (PathNews::Moved, hop(2)));
         assert_eq!(event.source, Some(source(8)));
         // Another connection over the same path names another hop: a doubt too.
-        assert_eq!(paths.acquire(path(2), hop(9)), index);
+        assert_eq!(paths.acquire(path(2), hop(9)).unwrap(), index);
         assert_eq!(news(&mut paths), [(path(2), PathNews::Moved)]);
         assert_eq!(paths.hop(index), hop(2));
         assert!(paths.set(index, hop(9)) && !paths.set(index, hop(9)));
@@ -317,8 +364,8 @@ mod tests {
     /// Somebody has claimed its address.
     #[test]
     fn a_peer_that_is_still_heard_where_it_was_raises_a_doubt() {
-        let mut paths = Paths::default();
-        let index = paths.acquire(path(2), hop(2));
+        let mut paths = new();
+        let index = paths.acquire(path(2), hop(2)).unwrap();
         news(&mut paths);
         paths.heard(at(1), index, source(2));
         paths.set(index, hop(9));
@@ -329,8 +376,8 @@ mod tests {
 
     #[test]
     fn doubts_are_few_however_many_frames_come() {
-        let mut paths = Paths::default();
-        let index = paths.acquire(path(2), hop(2));
+        let mut paths = new();
+        let index = paths.acquire(path(2), hop(2)).unwrap();
         news(&mut paths);
         let mut doubts = 0;
         for ms in 0..4000 {

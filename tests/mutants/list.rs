@@ -602,17 +602,17 @@ list! {
         ".filter(|pmtu| *pmtu <= max)" => "",
         "a path MTU that the port does not carry is refused";
     TimeWaitAnswersAnybody "cm/time_wait.rs":
-        "if (packet.encap.src, packet.encap.dst) == (self.encap.dst, self.encap.src) {" => "if true {",
+        "self.check_addresses(packet)?;" => "",
         "the REJ of an ended connection is repeated to its peer only";
-    StaleReqIsTaken "cm/time_wait.rs":
-        "self.request.as_ref() == Some(request)" => "self.request.is_some() || Some(request).is_none()",
+    StaleReqIsTaken "cm/request.rs":
+        "wait.request.as_ref() == Some(&request)" => "wait.request.is_some()",
         "a REQ with the ID of an ended connection is another one";
     MraIsTakenTwice "cm/retry.rs":
         "self.extended = true;" => "",
         "one MRA per sending";
     RefusedReqKeepsItsPlace "cm/send.rs":
-        "conn.step(Event::SendRej);\n        conn.message = rej;\n        conn.rejected = true;" =>
-        "conn.step(Event::SendRej);\n        conn.message = rej;",
+        "conn.step(Event::SendRej);\n        conn.set_message(rej);\n        conn.rejected = true;" =>
+        "conn.step(Event::SendRej);\n        conn.set_message(rej);",
         "a REJ is repeated until the peer has heard it";
     UnspecifiedAddressIsAHost "cm/receive.rs":
         "_ if !is_host(packet.encap.src) =>" => "_ if false && !is_host(packet.encap.src) =>",

@@ -96,6 +96,8 @@ mod in_wine {
         every_refusal_of_pool_is_undone: "refused-pool";
         /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
         an_exhausted_pool_is_a_status: "exhausted";
+        /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
+        connections_end_without_pool: "ends";
     }
 }
 

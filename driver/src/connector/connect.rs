@@ -13,6 +13,7 @@ use crate::platform::{Resolve, Trace};
 use crate::qp::core::Qps;
 use crate::request::Request;
 use crate::status;
+use crate::sync::Room;
 use alloc::boxed::Box;
 use core::net::IpAddr;
 use netadapter_glue::neighbour::Resolution;
@@ -37,6 +38,7 @@ impl Connectors {
         let Some(connector) = self.get(key) else { return };
         connector.pending = Some(done);
         connector.connect = Some(what);
+        connector.room = Some(Room::new());
         connector.step(Step::Connect);
         // A frame to an own address comes back here (`crate::turn::loopback`).
         let own = cx.owns(remote).then_some(cx.paths.mac);

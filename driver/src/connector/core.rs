@@ -14,12 +14,13 @@ use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::qp::core::Qps;
 use crate::request::Creation;
+use crate::sync::Room;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
-use rocev2::cm::{ConnId, Peer, ReadLimits};
+use rocev2::cm::{ConnId, Peer, PrivateData, ReadLimits};
 use rocev2::qp::QpState;
 use slotmap::{Key as _, KeyData, SlotMap};
 
@@ -35,6 +36,8 @@ pub(crate) struct ConnectorCore {
     /// The connect, accept or disconnect that is pending.
     pub(super) pending: Option<RequestDone>,
     pub(super) event: Option<DisconnectEvent>,
+    /// Where the peer's answer to a connect comes, so that it takes no memory.
+    pub(super) room: Option<Room<Info>>,
     /// The status of an accept or reject after the peer has ended the attempt.
     pub(super) end: NTSTATUS,
 }
@@ -51,6 +54,7 @@ impl ConnectorCore {
             port: None,
             pending: None,
             event: None,
+            room: None,
             end: STATUS_CONNECTION_ABORTED,
         }
     }
@@ -59,11 +63,11 @@ impl ConnectorCore {
     fn requested(
         object: Arc<ConnectorObject>,
         conn: ConnId,
-        peer: &Peer,
+        (peer, private_data): (&Peer, &PrivateData),
         port: SocketAddr,
     ) -> Self {
         let mut core = Self { conn: Some(conn), port: Some(port), ..Self::new(object) };
-        core.remember(peer);
+        core.remember(peer, private_data);
         core.step(Step::Request);
         core
     }
@@ -83,12 +87,12 @@ impl ConnectorCore {
     }
 
     /// Keeps what the peer told, for the connector's life or until another attempt.
-    pub(super) fn remember(&self, peer: &Peer) {
+    pub(super) fn remember(&mut self, peer: &Peer, private_data: &PrivateData) {
         self.publish(Info {
             local: peer.local,
             peer: peer.remote,
             limits: peer.limits,
-            private_data: peer_data(&peer.private_data),
+            private_data: peer_data(private_data),
         });
     }
 
@@ -98,18 +102,23 @@ impl ConnectorCore {
     }
 
     /// An accept may lower the limits that the request left.
-    pub(super) fn agree(&self, limits: ReadLimits) {
+    pub(super) fn agree(&mut self, limits: ReadLimits) {
         if let Some(info) = self.object.shared.info.get() {
             self.publish(Info { limits: info.limits.min(limits), ..info });
         }
     }
 
     #[allow(unsafe_code, reason = "the one writer")]
-    pub(super) fn publish(&self, info: Info) {
+    pub(super) fn publish(&mut self, info: Info) {
+        let room = self.room.take().unwrap_or_else(Room::new);
         // SAFETY: only the core's thread comes here.
-        unsafe { self.object.shared.info.set(info) };
+        unsafe { self.object.shared.info.set(room, info) };
     }
 }
+
+/// Calls into the consumer that packets and timers make of one connector in a turn: the end of its request, and
+/// the disconnect event.
+const UPCALLS: usize = 2;
 
 /// The name of a connector for the device, which keeps it beside the connection.
 pub(super) fn owner(key: ConnectorKey) -> u64 {
@@ -136,10 +145,10 @@ impl Connectors {
         cx: &mut Cx,
         parents: &[ObjectId],
         conn: ConnId,
-        peer: &Peer,
+        from: (&Peer, &PrivateData),
         port: SocketAddr,
     ) -> Context {
-        let make = |object| ConnectorCore::requested(object, conn, peer, port);
+        let make = |object| ConnectorCore::requested(object, conn, from, port);
         let (key, context) = self.insert(cx, parents, make);
         cx.device.set_conn_owner(conn, owner(key));
         context
@@ -152,6 +161,7 @@ impl Connectors {
         make: impl FnOnce(Arc<ConnectorObject>) -> ConnectorCore,
     ) -> (ConnectorKey, Context) {
         let (mut key, mut pointer) = (ConnectorKey::default(), core::ptr::null_mut());
+        cx.make_room(UPCALLS * (self.table.len() + 1));
         cx.insert(parents, |base| {
             let ndk = NDK_CONNECTOR::new(base.version, &DISPATCH);
             let object = Arc::new(Object { ndk, base, shared: ConnectorShared::default() });

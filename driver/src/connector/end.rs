@@ -196,7 +196,9 @@ impl Connectors {
         match event {
             // The listener handles it, and makes a connector of it.
             CmEvent::ConnectRequest { .. } => {}
-            CmEvent::Connected { peer, .. } => self.handle_connected(cx, key, &peer),
+            CmEvent::Connected { peer, private_data, .. } => {
+                self.handle_connected(cx, key, &peer, &private_data);
+            }
             CmEvent::Established { .. } => self.handle_established(cx, qps, key),
             CmEvent::Refused { reason, private_data, .. } => {
                 self.keep_refusal(key, &private_data);
@@ -225,13 +227,19 @@ impl Connectors {
         }
     }
 
-    fn handle_connected(&mut self, cx: &mut Cx, key: ConnectorKey, peer: &Peer) {
+    fn handle_connected(
+        &mut self,
+        cx: &mut Cx,
+        key: ConnectorKey,
+        peer: &Peer,
+        private_data: &PrivateData,
+    ) {
         let Some(connector) = self.get(key) else { return };
         if connector.phase.next(Step::Answer).is_err() {
             return;
         }
         // Before the consumer may look for it.
-        connector.remember(peer);
+        connector.remember(peer, private_data);
         connector.step(Step::Answer);
         if let Some(done) = connector.pending.take() {
             cx.request_done(done, STATUS_SUCCESS);
@@ -251,10 +259,11 @@ impl Connectors {
     fn keep_refusal(&mut self, key: ConnectorKey, private_data: &PrivateData) {
         let Some(connector) = self.get(key) else { return };
         let Some(connect) = connector.connect.as_ref() else { return };
+        let (local, peer) = (connect.local, connect.remote);
         if connector.phase == Phase::Connecting {
             connector.publish(Info {
-                local: connect.local,
-                peer: connect.remote,
+                local,
+                peer,
                 limits: ReadLimits { inbound: 0, outbound: 0 },
                 private_data: peer_data(private_data),
             });

@@ -17,7 +17,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
-use rocev2::cm::{ConnId, ListenerId, Peer};
+use rocev2::cm::{ConnId, ListenerId, Peer, PrivateData};
 use slotmap::SlotMap;
 
 /// Connection requests that a listener's consumer has not answered, at most.
@@ -133,7 +133,7 @@ impl Listeners {
         connectors: &mut Connectors,
         id: ListenerId,
         conn: ConnId,
-        peer: &Peer,
+        (peer, private_data): (&Peer, &PrivateData),
     ) {
         let listener = self.by_id.get(&id).and_then(|&key| self.table.get(key));
         let listener = listener.filter(|listener| cx.lifetimes.is_open(listener.object.base.id));
@@ -149,7 +149,7 @@ impl Listeners {
         let (shard, bytes) = (Arc::clone(&cx.shard), cx.request_bytes(0));
         let entered = with_memory(&*shard.platform, bytes, || {
             cx.device.retain_port(bound.ip(), bound.port());
-            connectors.create_requested(cx, &parents, conn, peer, bound)
+            connectors.create_requested(cx, &parents, conn, (peer, private_data), bound)
         });
         let Some(connector) = entered else {
             shard.release_object();

@@ -13,10 +13,20 @@ pub(crate) struct Latest<T> {
     readers: AtomicUsize,
 }
 
+/// The memory of a value, taken before the value is known.
+#[derive(Debug)]
+pub(crate) struct Room<T>(Box<Node<T>>);
+
 #[derive(Debug)]
 struct Node<T> {
-    value: T,
+    value: Option<T>,
     older: AtomicPtr<Self>,
+}
+
+impl<T> Room<T> {
+    pub(crate) fn new() -> Self {
+        Self(Box::new(Node { value: None, older: AtomicPtr::new(core::ptr::null_mut()) }))
+    }
 }
 
 impl<T> Default for Latest<T> {
@@ -34,7 +44,7 @@ impl<T: Clone> Latest<T> {
         let current = self.current.load(Ordering::Acquire);
         // SAFETY: of the two fences one is first. If it is this one, the writer sees this reader and
         // frees nothing; else this load saw what the writer put in place of what it frees.
-        let value = unsafe { current.as_ref() }.map(|node| node.value.clone());
+        let value = unsafe { current.as_ref() }.and_then(|node| node.value.clone());
         self.readers.fetch_sub(1, Ordering::Release);
         value
     }
@@ -43,9 +53,10 @@ impl<T: Clone> Latest<T> {
     ///
     /// # Safety
     /// Only one thread replaces.
-    pub(crate) unsafe fn set(&self, value: T) {
+    pub(crate) unsafe fn set(&self, Room(mut node): Room<T>, value: T) {
         let older = self.current.load(Ordering::Relaxed);
-        let node = Box::into_raw(Box::new(Node { value, older: AtomicPtr::new(older) }));
+        (node.value, node.older) = (Some(value), AtomicPtr::new(older));
+        let node = Box::into_raw(node);
         self.current.store(node, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.readers.load(Ordering::Acquire) == 0 {
@@ -92,7 +103,7 @@ mod tests {
                     // SAFETY: the only thread that replaces.
                     #[allow(unsafe_code, reason = "the one writer")]
                     unsafe {
-                        latest.set(Box::new(value));
+                        latest.set(Room::new(), Box::new(value));
                     };
                 }
             });

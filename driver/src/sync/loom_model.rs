@@ -208,7 +208,7 @@ fn a_replaced_value_outlives_its_readers() {
             #[allow(unsafe_code, reason = "the one writer")]
             // SAFETY: only this thread replaces.
             unsafe {
-                latest.set(watched());
+                latest.set(Room::new(), watched());
             };
         };
         set(&latest);

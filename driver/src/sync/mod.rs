@@ -12,7 +12,7 @@ mod sleep;
 pub(crate) use doorbell::{Doorbell, FLUSH};
 pub(crate) use exclusive::Exclusive;
 pub(crate) use inbox::{Inbox, Letter, Taken};
-pub(crate) use latest::Latest;
+pub(crate) use latest::{Latest, Room};
 pub use places::Full;
 pub(crate) use places::take;
 pub(crate) use sleep::Sleep;

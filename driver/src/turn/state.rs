@@ -156,8 +156,9 @@ impl State {
         while let Some(event) = cx.device.poll_event() {
             any = true;
             match event {
-                Event::Cm(CmEvent::ConnectRequest { listener, conn, peer }) => {
-                    listeners.handle_request(cx, connectors, listener, conn, &peer);
+                Event::Cm(CmEvent::ConnectRequest { listener, conn, peer, private_data }) => {
+                    let from = (&peer, &private_data);
+                    listeners.handle_request(cx, connectors, listener, conn, from);
                 }
                 Event::Cm(event) => connectors.handle_event(cx, qps, event),
                 Event::QpFailed { conn, qpn, failure } => {

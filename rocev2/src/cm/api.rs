@@ -2,7 +2,7 @@
 
 use super::slab::Key;
 use crate::ids::Qpn;
-use crate::path::Path;
+use crate::path::{Path, PathIndex};
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, RejReason};
 use crate::wire::{Encap, Hop, Pmtu};
@@ -103,8 +103,6 @@ pub struct Peer {
     pub flow_label: u32,
     /// Traffic class for the connection's packets.
     pub traffic_class: u8,
-    /// The private data of the REQ, 56 bytes, or of the REP, 196.
-    pub private_data: PrivateData,
 }
 
 impl Peer {
@@ -125,6 +123,8 @@ pub enum CmEvent {
         conn: ConnId,
         /// The peer.
         peer: Peer,
+        /// The private data of the REQ, 56 bytes.
+        private_data: PrivateData,
     },
     /// Active side: REP arrived. The owner calls `confirm`, `reject` or `release`. There is no deadline.
     Connected {
@@ -132,6 +132,8 @@ pub enum CmEvent {
         conn: ConnId,
         /// The peer, with the negotiated values.
         peer: Peer,
+        /// The private data of the REP, 196 bytes.
+        private_data: PrivateData,
     },
     /// Passive side: RTU or data of the peer has arrived.
     Established {
@@ -144,7 +146,8 @@ pub enum CmEvent {
         conn: ConnId,
         /// The reason.
         reason: RejReason,
-        /// The private data of the REJ, 148 bytes; empty where no REJ came.
+        /// The private data of the REJ, 148 bytes; empty where no REJ came, or nobody had asked for the event before
+        /// yet.
         private_data: PrivateData,
     },
     /// The peer did not respond to REQ or REP.
@@ -207,6 +210,15 @@ pub enum DisconnectReason {
     Stale,
 }
 
+/// The part of a connection that is its device's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tie {
+    /// The path of its packets.
+    pub path: PathIndex,
+    /// The caller's name for it.
+    pub owner: Option<u64>,
+}
+
 /// A CM message to send as UD SEND_ONLY from QP 1 to QP 1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct CmTransmit {
@@ -234,8 +246,8 @@ pub enum CmError {
     /// A connection between these two endpoints exists.
     #[error("the two endpoints are connected already")]
     Connected,
-    /// There are as many connections as may be.
-    #[error("there are as many connections as allowed")]
+    /// There are as many connections or listeners as may be, or as there is memory for.
+    #[error("there is no room for another connection or listener")]
     Full,
     /// There is no connection with that ID any more.
     #[error("there is no such connection")]

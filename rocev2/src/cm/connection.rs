@@ -1,18 +1,22 @@
 //! One connection and its knowledge of both sides.
 
 use super::ReadLimits;
-use super::api::{Connect, ListenerId, Peer, PrivateData, QpSide};
+use super::api::{
+    CmEvent, ConnId, Connect, DisconnectReason, ListenerId, Peer, PrivateData, QpSide, Tie,
+};
 use super::config::{CmConfig, fold_ack_delay};
 use super::listener::plain;
 use super::message::Mad;
+use super::news::{Kind, News};
 use super::receive::Ignored;
 use super::retry::Retry;
+use super::slab::{Boxed, boxed};
 use super::stale::StaleCheck;
 use super::state::{Event, State};
-use crate::env::{Duration, Instant, code_duration};
+use crate::env::{Duration, code_duration};
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
-use crate::wire::mad::{MAD_LEN, Rep, Req};
+use crate::wire::mad::{IpCm, RejReason, Rep, Req};
 use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
 use core::net::IpAddr;
 
@@ -63,11 +67,6 @@ impl Request {
             service_id: req.service_id,
         }
     }
-
-    /// The least request with this identity.
-    pub(super) const fn first(key: RequestKey) -> Self {
-        Self { key, qpn: Qpn::new(0), starting_psn: 0, service_id: 0 }
-    }
 }
 
 /// One connection, of either side.
@@ -78,7 +77,7 @@ pub(super) struct Connection {
     pub(super) local_id: CommId,
     /// The peer's ID, known from REQ or REP on.
     pub(super) remote_id: Option<CommId>,
-    /// The transaction ID of the exchange that establishes the connection.
+    /// The transaction ID of the exchange that establishes the connection, or of the one that ends it.
     pub(super) transaction_id: u64,
     /// The REQ of the connection; none on the active side.
     pub(super) request: Option<Request>,
@@ -93,17 +92,24 @@ pub(super) struct Connection {
     pub(super) listener: Option<ListenerId>,
     /// The consumer knows the ID.
     pub(super) delivered: bool,
-    /// Our last message; resent by a timer, or when the peer repeats its own.
-    pub(super) message: Mad,
-    /// `message` is a REJ.
+    /// Our REQ, REP or REJ; resent by a timer, or when the peer repeats its own message. None once the connection is
+    /// established.
+    pub(super) message: Option<Boxed<Mad>>,
+    /// Where the private data of the peer waits for the event that brings it; none once the connection is
+    /// established.
+    pub(super) private_data: Option<Boxed<PrivateData>>,
+    /// Our last message is a REJ.
     pub(super) rejected: bool,
     /// The peer has ended the established connection, and the consumer has not called `disconnect`.
     pub(super) ended_by_peer: bool,
     pub(super) retry: Option<Retry>,
     /// The check whether the peer still has the connection, if a message denies that.
     pub(super) stale_check: StaleCheck,
-    /// When `retry` or `stale_check` is due.
-    pub(super) deadline: Option<Instant>,
+    /// The events to poll.
+    pub(super) news: News,
+    /// The peer's reason, if it has ended the connection.
+    pub(super) end: DisconnectReason,
+    pub(super) tie: Option<Tie>,
 }
 
 impl Connection {
@@ -128,7 +134,6 @@ impl Connection {
             rnr_retry: 0,
             flow_label: flow_label(local.port(), remote.port()),
             traffic_class: config.traffic_class,
-            private_data: PrivateData::new(),
         };
         let response_timeout = config.request_timeout();
         let base = Self::new(local_id, transaction_id, peer, response_timeout);
@@ -145,15 +150,19 @@ impl Connection {
         request: Request,
         req: &Req,
         peer: Peer,
-    ) -> Self {
+    ) -> Option<Self> {
         let response_timeout = code_duration(req.local_response_timeout).min(config.connect_limit);
-        Self {
+        let (_, private_data) = req.private_data.split_at(IpCm::LEN);
+        let mut conn = Self {
             remote_id: Some(req.local_comm_id),
             request: Some(request),
             ca_guid: req.ca_guid,
             listener: Some(listener),
             ..Self::new(local_id, transaction_id, peer, response_timeout)
-        }
+        };
+        conn.make_room()?;
+        conn.keep_data(private_data);
+        Some(conn)
     }
 
     fn new(local_id: CommId, transaction_id: u64, peer: Peer, response_timeout: Duration) -> Self {
@@ -170,12 +179,15 @@ impl Connection {
             response_timeout,
             listener: None,
             delivered: false,
-            message: [0; MAD_LEN],
+            message: None,
+            private_data: None,
             rejected: false,
             ended_by_peer: false,
             retry: None,
             stale_check: StaleCheck::default(),
-            deadline: None,
+            news: News::default(),
+            end: DisconnectReason::Dreq,
+            tie: None,
         }
     }
 
@@ -236,7 +248,85 @@ impl Connection {
         let wanted = fold_ack_delay(config.ack_timeout_code, rep.target_ack_delay);
         peer.ack_timeout_code =
             config.peer_limits.ack_timeout_code(config.ack_timeout_code, wanted);
-        peer.private_data = rep.private_data.iter().copied().collect();
+        self.keep_data(&rep.private_data);
+    }
+
+    /// Makes room for our messages and the peer's data; `None` where there is no memory.
+    pub(super) fn make_room(&mut self) -> Option<()> {
+        self.message = Some(boxed([0; _])?);
+        self.private_data = Some(boxed(PrivateData::new())?);
+        Some(())
+    }
+
+    /// Gives that room back: the connection is established.
+    pub(super) fn give_room_back(&mut self) {
+        (self.message, self.private_data) = (None, None);
+    }
+
+    /// Keeps private data of the peer for the event that brings it, unless other data wait there.
+    pub(super) fn keep_data(&mut self, data: &[u8]) {
+        if let Some([kept]) = self.private_data.as_deref_mut()
+            && kept.is_empty()
+        {
+            kept.extend(data.iter().copied());
+        }
+    }
+
+    /// Takes the private data that was kept.
+    fn take_data(&mut self) -> PrivateData {
+        let kept = self.private_data.as_deref_mut();
+        kept.map(|[kept]| core::mem::take(kept)).unwrap_or_default()
+    }
+
+    /// Puts another message in the place of the one that establishes the connection.
+    pub(super) fn set_message(&mut self, message: Mad) {
+        if let Some([kept]) = self.message.as_deref_mut() {
+            *kept = message;
+        }
+    }
+
+    /// Our last message, which may have to be sent again.
+    pub(super) fn last_message(&self) -> Option<Mad> {
+        match self.state {
+            State::Established if self.is_active() => Some(self.rtu()),
+            State::DreqSent => Some(self.dreq()),
+            State::Idle
+            | State::ReqSent
+            | State::RepReceived
+            | State::ReqReceived
+            | State::RepSent
+            | State::Established
+            | State::Closed => self.message.as_deref().map(|[message]| *message),
+        }
+    }
+
+    /// The event of a kind. Its private data is taken.
+    pub(super) fn event(&mut self, conn: ConnId, kind: Kind) -> Option<CmEvent> {
+        Some(match kind {
+            Kind::ConnectRequest => CmEvent::ConnectRequest {
+                listener: self.listener?,
+                conn,
+                peer: self.peer.clone(),
+                private_data: self.take_data(),
+            },
+            Kind::Connected => {
+                CmEvent::Connected { conn, peer: self.peer.clone(), private_data: self.take_data() }
+            }
+            Kind::Established => CmEvent::Established { conn },
+            Kind::Refused => {
+                let reason = match self.end {
+                    DisconnectReason::Rejected(reason) => reason,
+                    DisconnectReason::Dreq | DisconnectReason::Stale => RejReason::STALE_CONNECTION,
+                };
+                CmEvent::Refused { conn, reason, private_data: self.take_data() }
+            }
+            Kind::TimedOut => CmEvent::TimedOut { conn },
+            Kind::PeerDisconnected => CmEvent::PeerDisconnected { conn, reason: self.end },
+            Kind::PathLost => CmEvent::PathLost { conn },
+            Kind::DisconnectDone => CmEvent::DisconnectDone { conn, timed_out: false },
+            Kind::DisconnectTimedOut => CmEvent::DisconnectDone { conn, timed_out: true },
+            Kind::Closed => CmEvent::Closed { conn },
+        })
     }
 
     /// The peer's ID; 0 while unknown, as on the wire.

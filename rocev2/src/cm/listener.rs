@@ -51,7 +51,7 @@ impl Listeners {
             return Err(CmError::AddressInUse);
         }
         let listener = Listener { local, backlog, pending: 0, put_off: 0, paused: false };
-        let key = self.slab.insert(listener);
+        let key = self.slab.insert(listener).ok_or(CmError::Full)?;
         self.by_local.insert(local, key);
         Ok(ListenerId(key))
     }

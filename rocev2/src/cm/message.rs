@@ -156,17 +156,13 @@ impl Connection {
         }))
     }
 
-    /// DREQ, with a transaction ID of its own, as it starts another exchange.
-    pub(super) fn dreq(&self, transaction_id: u64) -> Mad {
-        mad(
-            transaction_id,
-            &CmMessage::Dreq(Dreq {
-                local_comm_id: self.local_id,
-                remote_comm_id: self.remote_id(),
-                remote_qpn: self.peer.qpn,
-                private_data: [0; 220],
-            }),
-        )
+    pub(super) fn dreq(&self) -> Mad {
+        self.mad(&CmMessage::Dreq(Dreq {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id(),
+            remote_qpn: self.peer.qpn,
+            private_data: [0; 220],
+        }))
     }
 
     fn mad(&self, message: &CmMessage) -> Mad {

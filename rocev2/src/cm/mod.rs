@@ -13,7 +13,8 @@
 //!
 //! [`Device`](crate::Device) has the calls, and reports [`CmEvent`]s. Nothing grows with the messages of
 //! peers: connections, backlogs, ended connections and messages to send have limits, and each kind of event
-//! comes once for a connection.
+//! comes once for a connection. Only a REQ takes memory, for the connection that it begins, and is put off where
+//! there is none; every other message and every timer finds what it needs in place.
 //!
 //! A datagram identifies its sender only by the secrets that it names. Addresses, GUIDs and the peer's QPN
 //! are no secret: a message that names nothing else begins a request, or is refused, and ends nothing
@@ -26,8 +27,10 @@
 mod api;
 mod config;
 mod connection;
+mod deadlines;
 mod listener;
 mod message;
+mod news;
 mod ports;
 mod receive;
 mod request;
@@ -45,7 +48,7 @@ pub use api::{
     CmError, CmEvent, ConnId, Connect, DisconnectReason, ListenerId, Peer, PrivateData,
     REJ_PRIVATE_DATA, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, ReadLimits,
 };
-pub(crate) use api::{CmTransmit, QpSide};
+pub(crate) use api::{CmTransmit, QpSide, Tie};
 pub use config::CmConfig;
 
 pub use crate::peer_limits::PeerLimits;
@@ -56,16 +59,16 @@ use crate::env::{Instant, Rng};
 use crate::ids::CommId;
 use crate::path::Path;
 use crate::psn::Psn;
-use crate::wire::mad;
+use crate::wire::mad::{self, RejReason};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use connection::{Connection, Owner};
 use core::net::{IpAddr, SocketAddr};
 use listener::{Listeners, plain};
+use news::Kind;
 use ports::Ports;
 use state::{Event, State};
 use table::Connections;
-use time_wait::TimeWaits;
 
 /// The connections, listeners and local endpoints of one adapter.
 #[derive(Debug)]
@@ -77,11 +80,7 @@ pub(crate) struct Cm {
     ports: Ports,
     listeners: Listeners,
     conns: Connections,
-    time_waits: TimeWaits,
-    events: VecDeque<CmEvent>,
     transmits: VecDeque<CmTransmit>,
-    /// Connections whose queue pair is to be probed, each once.
-    probes: VecDeque<ConnId>,
     counters: Arc<Counters>,
 }
 
@@ -89,17 +88,16 @@ impl Cm {
     /// A connection manager without connections, which counts into its device's counters. `rng` makes IDs
     /// that no peer can guess.
     pub(crate) fn new(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Self {
+        let conns = Connections::new(&mut rng);
+        let transmits = VecDeque::with_capacity(config.max_transmits);
         Self {
             config,
             agent: rng.u32(),
             rng,
             ports: Ports::default(),
             listeners: Listeners::new(),
-            conns: Connections::new(),
-            time_waits: TimeWaits::new(),
-            events: VecDeque::new(),
-            transmits: VecDeque::new(),
-            probes: VecDeque::new(),
+            conns,
+            transmits,
             counters,
         }
     }
@@ -147,11 +145,12 @@ impl Cm {
         if !self.listeners.remove(listener) {
             return;
         }
-        let unseen = self.conns.select(|c| c.listener == Some(listener) && !c.delivered);
-        for id in &unseen {
-            self.refuse_unseen(*id);
+        let unseen = |conn: &Connection| conn.listener == Some(listener) && !conn.delivered;
+        let mut after = None;
+        while let Some(id) = self.conns.next(after, unseen) {
+            self.refuse_unseen(id, RejReason::INVALID_SERVICE_ID);
+            after = Some(id);
         }
-        self.events.retain(|event| !unseen.contains(&event.conn()));
     }
 
     /// Sends REQ; the peer is to start at `starting_psn`. [`CmEvent::Connected`], `Refused` or `TimedOut`
@@ -179,9 +178,11 @@ impl Cm {
         let transaction_id = self.transaction_id(local_id);
         let ids = (local_id, transaction_id);
         let mut conn = Connection::active(&self.config, ids, connect, starting_psn);
-        conn.message = conn.req(&self.config, connect.private_data)?;
+        let req = conn.req(&self.config, connect.private_data)?;
+        conn.make_room().ok_or(CmError::Full)?;
+        conn.set_message(req);
         conn.step(Event::SendReq);
-        let id = self.conns.insert(conn);
+        let id = self.conns.insert(conn).ok_or(CmError::Full)?;
         self.send_until_answered(now, id);
         Ok(id)
     }
@@ -193,7 +194,7 @@ impl Cm {
     pub(crate) fn confirm(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
         let conn = held(&mut self.conns, id)?;
         conn.step(Event::SendRtu).ok_or(CmError::State)?;
-        conn.message = conn.rtu();
+        conn.give_room_back();
         self.send(id);
         self.claim_peer_qp(now, id);
         Ok(())
@@ -216,7 +217,7 @@ impl Cm {
         let conn = held(&mut self.conns, id)?;
         let rep = conn.rep(&self.config, qp, limits, private_data)?;
         conn.step(Event::SendRep).ok_or(CmError::State)?;
-        conn.message = rep;
+        conn.set_message(rep);
         conn.qp = qp;
         conn.peer.limits = conn.peer.limits.min(limits);
         self.leave_backlog(id);
@@ -254,7 +255,7 @@ impl Cm {
         let conn = held(&mut self.conns, id)?;
         if conn.state == State::Closed && conn.ended_by_peer {
             conn.ended_by_peer = false;
-            self.events.push_back(CmEvent::DisconnectDone { conn: id, timed_out: false });
+            self.conns.tell(id, Kind::DisconnectDone);
             return Ok(());
         }
         self.send_dreq(now, id).ok_or(CmError::State)
@@ -277,19 +278,24 @@ impl Cm {
             }
             State::Established => self.leave(now, id),
             State::DreqSent => {
-                self.events.push_back(CmEvent::DisconnectDone { conn: id, timed_out: true });
+                self.conns.tell(id, Kind::DisconnectTimedOut);
             }
         }
         self.leave_backlog(id);
         self.conns.free_endpoints(id);
-        self.events.push_back(CmEvent::Closed { conn: id });
+        self.conns.tell(id, Kind::Closed);
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.news.release();
+        }
     }
 
     /// Ends the connections whose path is gone for good, each by [`CmEvent::PathLost`], or `DisconnectDone`
     /// where we were ending it. No message is sent any more.
     pub(crate) fn lose_paths(&mut self, now: Instant, lost: impl Fn(Path) -> bool) {
-        for id in self.conns.select(|conn| lost(conn.peer.path())) {
+        let mut after = None;
+        while let Some(id) = self.conns.next(after, |conn| lost(conn.peer.path())) {
             self.lose_way(now, id);
+            after = Some(id);
         }
         self.transmits
             .retain(|CmTransmit { encap, .. }| !lost(Path { local: encap.src, remote: encap.dst }));
@@ -323,32 +329,38 @@ impl Cm {
             }
             self.resend(now, id);
         }
-        self.time_waits.expire(now);
+        self.conns.expire(now);
     }
 
     /// When [`Cm::handle_timeout`] has work.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let deadlines = [self.conns.next_deadline(), self.time_waits.next_deadline()];
-        deadlines.into_iter().flatten().min()
+        self.conns.next_deadline()
     }
 
     /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<CmEvent> {
         loop {
-            let event = self.events.pop_front()?;
-            let id = event.conn();
-            match &event {
-                CmEvent::Closed { .. } => self.conns.disown(id),
-                CmEvent::DisconnectDone { .. } => {}
-                // The event is older than the release, which makes it obsolete.
-                _ if held(&mut self.conns, id).is_err() => continue,
-                _ => {}
+            let (id, kind) = self.conns.poll()?;
+            let conn = self.conns.get_mut(id)?;
+            conn.delivered = true;
+            let event = conn.event(id, kind);
+            if kind == Kind::Closed {
+                self.conns.disown(id);
             }
-            if let Some(conn) = self.conns.get_mut(id) {
-                conn.delivered = true;
+            if event.is_some() {
+                return event;
             }
-            return Some(event);
         }
+    }
+
+    /// The device's part of a connection; `None` where it is gone, or that was taken.
+    pub(crate) fn tie(&self, id: ConnId) -> Option<Tie> {
+        self.conns.get(id)?.tie
+    }
+
+    /// The same, to be set, changed or taken.
+    pub(crate) fn tie_mut(&mut self, id: ConnId) -> Option<&mut Option<Tie>> {
+        self.conns.get_mut(id).map(|conn| &mut conn.tie)
     }
 
     /// Whether there is a message to send.
@@ -363,9 +375,9 @@ impl Cm {
     }
 
     /// Reports an event, if the consumer still has the connection.
-    fn report(&mut self, event: CmEvent) {
-        if held(&mut self.conns, event.conn()).is_ok() {
-            self.events.push_back(event);
+    fn report(&mut self, id: ConnId, kind: Kind) {
+        if held(&mut self.conns, id).is_ok() {
+            self.conns.tell(id, kind);
         }
     }
 
@@ -381,8 +393,7 @@ impl Cm {
     fn new_comm_id(&mut self) -> CommId {
         loop {
             let id = CommId::new(self.rng.u32());
-            let used = self.conns.is_used(id) || self.time_waits.find(id).is_some();
-            if id.get() != 0 && !used {
+            if id.get() != 0 && !self.conns.is_used(id) {
                 return id;
             }
         }

@@ -1,8 +1,9 @@
 //! The effect of each message of a peer, except REQ.
 
-use super::api::{CmEvent, ConnId, DisconnectReason, PrivateData};
+use super::api::{ConnId, DisconnectReason};
 use super::connection::{Connection, PeerQpKey, RequestKey};
 use super::message::mad;
+use super::news::Kind;
 use super::state::{Event, State};
 use super::{Cm, is_host};
 use crate::counters::Counter;
@@ -131,9 +132,8 @@ impl Cm {
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)?;
         conn.take_rep(&self.config, rep);
-        let peer = conn.peer.clone();
         self.conns.set_deadline(id, None);
-        self.report(CmEvent::Connected { conn: id, peer });
+        self.report(id, Kind::Connected);
         Ok(())
     }
 
@@ -213,8 +213,8 @@ impl Cm {
                 self.end_by_peer(now, id, before, End::Dreq);
             }
             None => {
-                if let Some(wait) = self.time_waits.find(dreq.remote_comm_id)
-                    && wait.is_peer(dreq.local_comm_id)
+                if let Some(wait) = self.conns.find_wait(dreq.remote_comm_id)
+                    && wait.remote_id == Some(dreq.local_comm_id)
                 {
                     wait.check_addresses(packet)?;
                 }
@@ -238,7 +238,7 @@ impl Cm {
         let pair = self.find_pair(packet, drep.remote_comm_id, drep.local_comm_id)?;
         let (id, conn) = pair.ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvDrep).ok_or(Ignored::Unexpected)?;
-        self.report(CmEvent::DisconnectDone { conn: id, timed_out: false });
+        self.report(id, Kind::DisconnectDone);
         self.retire(now, id);
         Ok(())
     }
@@ -282,8 +282,8 @@ impl Cm {
 
     /// Repeats our REJ, which the peer has not received.
     fn repeat_rej(&mut self, packet: &Packet<'_>, local_id: CommId) -> Effect {
-        let wait = self.time_waits.find(local_id).ok_or(Ignored::UnknownId)?;
-        let (encap, rej) = wait.rej(packet)?;
+        let wait = self.conns.find_wait(local_id).ok_or(Ignored::UnknownId)?;
+        let (encap, rej) = wait.repeated_rej(&self.config, packet)?;
         self.transmit(encap, rej);
         Ok(())
     }
@@ -301,27 +301,32 @@ impl Cm {
         let Some(before) = conn.step(Event::PathLost) else { return };
         // No DREQ can reach the peer.
         conn.ended_by_peer = before == State::Established;
-        self.report(match before {
-            State::DreqSent => CmEvent::DisconnectDone { conn: id, timed_out: true },
-            _ => CmEvent::PathLost { conn: id },
-        });
+        self.report(
+            id,
+            match before {
+                State::DreqSent => Kind::DisconnectTimedOut,
+                _ => Kind::PathLost,
+            },
+        );
         self.retire(now, id);
     }
 
     /// Reports the event that the end means in the state before, and retires the connection.
     fn end_by_peer(&mut self, now: Instant, id: ConnId, before: State, end: End<'_>) {
-        let event = match before {
-            State::DreqSent => CmEvent::DisconnectDone { conn: id, timed_out: false },
-            State::Established => CmEvent::PeerDisconnected { conn: id, reason: end.disconnect() },
-            // Not established yet; but a peer that disconnects was connected, if its RTU was lost.
-            _ => end.refusal(id),
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.end = end.reason();
+        let kind = match (before, end) {
+            (State::DreqSent, _) => Kind::DisconnectDone,
+            // A peer that disconnects was connected; its RTU may be lost.
+            (State::Established, _) | (_, End::Dreq) => Kind::PeerDisconnected,
+            (_, End::Rej(rej)) => {
+                conn.keep_data(&rej.private_data);
+                Kind::Refused
+            }
+            (_, End::Lost) => Kind::Refused,
         };
-        if let CmEvent::PeerDisconnected { .. } = event
-            && let Some(conn) = self.conns.get_mut(id)
-        {
-            conn.ended_by_peer = true;
-        }
-        self.report(event);
+        conn.ended_by_peer = kind == Kind::PeerDisconnected;
+        self.report(id, kind);
         self.retire(now, id);
     }
 
@@ -373,23 +378,12 @@ enum End<'a> {
 }
 
 impl End<'_> {
-    const fn disconnect(&self) -> DisconnectReason {
+    const fn reason(&self) -> DisconnectReason {
         match self {
             Self::Dreq => DisconnectReason::Dreq,
             Self::Rej(rej) => DisconnectReason::Rejected(rej.reason),
             Self::Lost => DisconnectReason::Stale,
         }
-    }
-
-    fn refusal(&self, conn: ConnId) -> CmEvent {
-        let (reason, private_data) = match self {
-            Self::Dreq => {
-                return CmEvent::PeerDisconnected { conn, reason: DisconnectReason::Dreq };
-            }
-            Self::Rej(rej) => (rej.reason, rej.private_data.iter().copied().collect()),
-            Self::Lost => (RejReason::STALE_CONNECTION, PrivateData::new()),
-        };
-        CmEvent::Refused { conn, reason, private_data }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The effect of a REQ: it begins a connection, repeats one, or is refused.
 
 use super::Hop;
-use super::api::{CmEvent, ConnId, ListenerId, Peer, ReadLimits};
+use super::api::{ConnId, ListenerId, Peer, ReadLimits};
 use super::connection::{Connection, PeerQpKey, Request, RequestKey};
 use super::listener::Admission;
+use super::news::Kind;
 use super::receive::{Effect, Ignored, Refusal};
 use super::state::{Event, State};
 use super::{Cm, REQ_PRIVATE_DATA};
@@ -27,9 +28,9 @@ impl Cm {
         if let Some(id) = self.conns.find_request(&request) {
             return self.repeat_request(id);
         }
-        if let Some(wait) = self.time_waits.find_request(&request.key) {
-            if wait.came_from(&request)
-                && let Ok((encap, rej)) = wait.rej(packet)
+        if let Some(wait) = self.conns.find_wait_request(&request) {
+            if wait.request.as_ref() == Some(&request)
+                && let Ok((encap, rej)) = wait.repeated_rej(&self.config, packet)
             {
                 self.transmit(encap, rej);
                 return Ok(());
@@ -111,8 +112,8 @@ impl Cm {
         let room = self.conns.held() < self.config.max_connections;
         let refusal = match self.listeners.admit(peer.local) {
             Admission::Room(listener) if room => {
-                self.open(header, req, request, listener, peer);
-                return Ok(());
+                // As a full backlog, a want of memory may be over when the peer repeats its request.
+                return self.open(header, req, request, listener, peer).ok_or(Ignored::PutOff);
             }
             Admission::Room(_) | Admission::Full => Refusal::new(RejReason::NO_RESOURCES),
             Admission::Later => return Err(Ignored::PutOff),
@@ -128,8 +129,7 @@ impl Cm {
         request: Request,
         listener: ListenerId,
         peer: Peer,
-    ) {
-        let event_peer = peer.clone();
+    ) -> Option<()> {
         let local_id = self.new_comm_id();
         let mut conn = Connection::passive(
             &self.config,
@@ -139,11 +139,12 @@ impl Cm {
             request,
             req,
             peer,
-        );
+        )?;
         conn.step(Event::RecvReq);
-        let id = self.conns.insert(conn);
+        let id = self.conns.insert(conn)?;
         self.listeners.take_place(listener);
-        self.report(CmEvent::ConnectRequest { listener, conn: id, peer: event_peer });
+        self.report(id, Kind::ConnectRequest);
+        Some(())
     }
 
     fn peer_of(
@@ -174,7 +175,6 @@ impl Cm {
             rnr_retry: req.rnr_retry,
             flow_label: req.primary.flow_label,
             traffic_class: req.primary.traffic_class,
-            private_data: req.private_data.iter().skip(IpCm::LEN).copied().collect(),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Sending: messages, their resends, and the connections that end with one.
 
-use super::api::{CmEvent, CmTransmit, ConnId};
+use super::api::{CmTransmit, ConnId};
 use super::connection::Connection;
 use super::message::Mad;
+use super::news::Kind;
 use super::retry::Retry;
 use super::state::{Event, State};
-use super::time_wait::TimeWait;
 use super::{Cm, REJ_PRIVATE_DATA};
 use crate::counters::Counter;
 use crate::env::Instant;
@@ -24,7 +24,9 @@ impl Cm {
     /// Sends a connection's message, for the first time or again. At most one copy waits to leave.
     pub(super) fn send(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else { return };
-        let (encap, message) = (conn.encap(&self.config), conn.message);
+        let (encap, Some(message)) = (conn.encap(&self.config), conn.last_message()) else {
+            return;
+        };
         let waits =
             |other: &CmTransmit| other.encap == encap && head(&other.payload) == head(&message);
         if !self.transmits.iter().any(waits) {
@@ -66,22 +68,24 @@ impl Cm {
         match conn.step(Event::GiveUp) {
             Some(State::ReqSent | State::RepSent) => {
                 // Linux sends nothing here, and leaves a peer whose responses were lost half open.
-                conn.message = rej;
+                conn.set_message(rej);
                 conn.rejected = true;
                 self.send(id);
-                self.report(CmEvent::TimedOut { conn: id });
+                self.report(id, Kind::TimedOut);
             }
-            Some(_) => self.report(CmEvent::DisconnectDone { conn: id, timed_out: true }),
+            Some(_) => self.report(id, Kind::DisconnectTimedOut),
             None => return,
         }
         self.retire(now, id);
     }
 
     pub(super) fn establish(&mut self, now: Instant, id: ConnId, event: Event) -> Option<()> {
-        self.conns.get_mut(id)?.step(event)?;
+        let conn = self.conns.get_mut(id)?;
+        conn.step(event)?;
+        conn.give_room_back();
         self.conns.set_deadline(id, None);
         self.claim_peer_qp(now, id);
-        self.report(CmEvent::Established { conn: id });
+        self.report(id, Kind::Established);
         Some(())
     }
 
@@ -107,23 +111,23 @@ impl Cm {
         self.end_with_rej(now, id, rej);
     }
 
-    /// Refuses a request that the consumer never saw, and forgets it: the same request, or any other, is
-    /// now refused as there is no listener.
-    pub(super) fn refuse_unseen(&mut self, id: ConnId) {
+    /// Refuses a request that the consumer never saw, and forgets it.
+    pub(crate) fn refuse_unseen(&mut self, id: ConnId, reason: RejReason) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        let rej = conn.rej(RejReason::INVALID_SERVICE_ID, [0; _]);
+        let rej = conn.rej(reason, [0; _]);
         if conn.step(Event::SendRej).is_some() {
-            conn.message = rej;
+            conn.set_message(rej);
             self.send(id);
+            self.conns.retire(id, None, 0);
         }
-        self.conns.retire(id);
+        self.leave_backlog(id);
         self.conns.disown(id);
     }
 
     pub(super) fn end_with_rej(&mut self, now: Instant, id: ConnId, rej: Mad) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.step(Event::SendRej);
-        conn.message = rej;
+        conn.set_message(rej);
         conn.rejected = true;
         self.send(id);
         self.retire(now, id);
@@ -133,7 +137,8 @@ impl Cm {
         let transaction_id = self.rng.u64();
         let conn = self.conns.get_mut(id)?;
         conn.step(Event::SendDreq)?;
-        conn.message = conn.dreq(transaction_id);
+        // It starts another exchange.
+        conn.transaction_id = transaction_id;
         self.send_until_answered(now, id);
         Some(())
     }
@@ -149,10 +154,8 @@ impl Cm {
 
     /// Retires a connection: the protocol has ended, and its IDs are remembered for a while.
     pub(super) fn retire(&mut self, now: Instant, id: ConnId) {
-        let Some(conn) = self.conns.retire(id) else { return };
-        let wait = TimeWait::new(&self.config, conn, now);
-        self.time_waits.insert(conn.local_id, wait, self.config.max_time_wait);
-        self.conns.free_if_done(id);
+        let wait = self.conns.get(id).map(|conn| now + conn.time_wait(&self.config));
+        self.conns.retire(id, wait, self.config.max_time_wait);
     }
 }
 

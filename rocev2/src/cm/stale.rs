@@ -77,7 +77,7 @@ impl Cm {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let Some(deadline) = conn.stale_check.probe(now) else { return self.lose_peer(now, id) };
         if !core::mem::replace(&mut conn.stale_check.owed, true) {
-            self.probes.push_back(id);
+            self.conns.probes.push_back(id);
         }
         self.conns.set_deadline(id, Some(deadline));
     }
@@ -86,7 +86,7 @@ impl Cm {
     /// [`Self::peer_answered`] or [`Self::peer_gone`].
     pub(crate) fn poll_probe(&mut self) -> Option<ConnId> {
         loop {
-            let id = self.probes.pop_front()?;
+            let id = self.conns.probes.pop_front()?;
             if let Some(conn) = self.conns.get_mut(id)
                 && core::mem::take(&mut conn.stale_check.owed)
                 && conn.state == State::Established

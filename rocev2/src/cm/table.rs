@@ -2,46 +2,66 @@
 
 use super::api::ConnId;
 use super::connection::{Connection, Owner, PeerQpKey, Request, RequestKey};
+use super::deadlines::Deadlines;
+use super::news::Kind;
 use super::slab::Slab;
 use super::state::State;
-use crate::env::Instant;
+use crate::env::{Instant, Rng};
 use crate::ids::CommId;
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
+use crate::index::{Index, Secret};
+use crate::path::address_words;
+use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
-/// Connections by ID, by deadline and, until the protocol retires them, by the names in messages. All
-/// look-ups are logarithmic, so that the cost of a flood of requests stays linear.
+/// Connections by ID, by deadline and, until the protocol retires them, by the names in messages. All of it grows
+/// when a connection is added, and is refused then where there is no memory; nothing else takes any. A connection
+/// that has ended stays for its time-wait, found by its IDs alone.
 #[derive(Debug)]
 pub(super) struct Connections {
     slab: Slab<Connection>,
-    by_local_id: BTreeMap<CommId, ConnId>,
-    by_request: BTreeMap<Request, ConnId>,
+    /// Connections for which all tables have room.
+    room: usize,
+    secret: Secret,
+    by_local_id: Index,
+    by_request: Index,
     /// Established connections only: a request may come from any host.
-    by_peer_qp: BTreeMap<PeerQpKey, ConnId>,
+    by_peer_qp: Index,
     /// Connections that we started, by endpoints, ours first.
-    by_endpoints: BTreeMap<(SocketAddr, SocketAddr), ConnId>,
-    deadlines: BTreeSet<(Instant, ConnId)>,
+    by_endpoints: Index,
+    deadlines: Deadlines,
+    /// When the IDs of ended connections are forgotten.
+    waits: Deadlines,
+    /// Connections with an event to poll, each once.
+    events: VecDeque<ConnId>,
+    /// Connections whose queue pair is to be probed, each once.
+    pub(super) probes: VecDeque<ConnId>,
+    held: usize,
     /// Connections without a consumer that still wait for a response.
     lingering: usize,
 }
 
 impl Connections {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(rng: &mut Rng) -> Self {
         Self {
             slab: Slab::new(),
-            by_local_id: BTreeMap::new(),
-            by_request: BTreeMap::new(),
-            by_peer_qp: BTreeMap::new(),
-            by_endpoints: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            room: 0,
+            secret: Secret::new(rng),
+            by_local_id: Index::default(),
+            by_request: Index::default(),
+            by_peer_qp: Index::default(),
+            by_endpoints: Index::default(),
+            deadlines: Deadlines::default(),
+            waits: Deadlines::default(),
+            events: VecDeque::new(),
+            probes: VecDeque::new(),
+            held: 0,
             lingering: 0,
         }
     }
 
     /// Connections that a consumer has.
-    pub(super) fn held(&self) -> usize {
-        self.slab.len() - self.lingering
+    pub(super) const fn held(&self) -> usize {
+        self.held
     }
 
     /// Connections without a consumer.
@@ -49,27 +69,76 @@ impl Connections {
         self.lingering
     }
 
-    pub(super) fn insert(&mut self, conn: Connection) -> ConnId {
-        let local_id = conn.local_id;
-        let request = conn.request;
-        let endpoints = (conn.peer.local, conn.peer.remote);
-        let id = ConnId(self.slab.insert(conn));
-        self.by_local_id.insert(local_id, id);
-        match request {
-            Some(request) => {
-                self.by_request.insert(request, id);
-            }
-            None => {
-                self.by_endpoints.insert(endpoints, id);
-            }
+    /// Adds a connection; `None` where there is no memory.
+    pub(super) fn insert(&mut self, conn: Connection) -> Option<ConnId> {
+        if self.slab.len() == self.room {
+            self.make_room((2 * self.room).max(8))?;
         }
-        id
+        let local_id = self.local_id_hash(conn.local_id);
+        let request = conn.request.map(|request| self.request_hash(&request.key));
+        let endpoints = self.endpoints_hash(conn.peer.local, conn.peer.remote);
+        let key = self.slab.insert(conn)?;
+        self.by_local_id.insert(local_id, key.index());
+        match request {
+            Some(request) => self.by_request.insert(request, key.index()),
+            None => self.by_endpoints.insert(endpoints, key.index()),
+        }
+        self.held += 1;
+        Some(ConnId(key))
+    }
+
+    fn make_room(&mut self, room: usize) -> Option<()> {
+        self.slab.make_room(room)?;
+        for index in [
+            &mut self.by_local_id,
+            &mut self.by_request,
+            &mut self.by_peer_qp,
+            &mut self.by_endpoints,
+        ] {
+            index.make_room(room)?;
+        }
+        self.deadlines.make_room(room)?;
+        self.waits.make_room(room)?;
+        for queue in [&mut self.events, &mut self.probes] {
+            queue.try_reserve_exact(room - queue.len()).ok()?;
+        }
+        self.room = room;
+        Some(())
+    }
+
+    fn local_id_hash(&self, local_id: CommId) -> u32 {
+        self.secret.hash([local_id.get().into()])
+    }
+
+    fn request_hash(&self, key: &RequestKey) -> u32 {
+        let [high, low] = address_words(key.remote);
+        self.secret.hash([high, low, key.comm_id.get().into(), key.ca_guid])
+    }
+
+    fn peer_qp_hash(&self, key: &PeerQpKey) -> u32 {
+        let [high, low] = address_words(key.remote);
+        self.secret.hash([high, low, key.ca_guid, key.qpn.get().into()])
+    }
+
+    fn endpoints_hash(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        let ([a, b], [c, d]) = (address_words(local.ip()), address_words(remote.ip()));
+        self.secret.hash([a, b, c, d, u64::from(local.port()) << 16 | u64::from(remote.port())])
+    }
+
+    /// The connections in these places that `is` chooses.
+    fn choose(
+        &self,
+        places: impl Iterator<Item = usize>,
+        is: impl Fn(usize, &Connection) -> bool,
+    ) -> Option<ConnId> {
+        let mut found = places.filter_map(|place| self.slab.at(place).map(|entry| (place, entry)));
+        found.find(|(place, (_, conn))| is(*place, conn)).map(|(_, (key, _))| ConnId(key))
     }
 
     /// Enters an established connection under the peer's queue pair.
     pub(super) fn index_peer_qp(&mut self, id: ConnId) {
         if let Some(peer_qp) = self.get(id).and_then(Connection::peer_qp) {
-            self.by_peer_qp.insert(peer_qp, id);
+            self.by_peer_qp.insert(self.peer_qp_hash(&peer_qp), id.0.index());
         }
     }
 
@@ -81,82 +150,172 @@ impl Connections {
         self.slab.get_mut(id.0)
     }
 
+    fn by_local_id(&self, local_id: CommId, waits: bool) -> Option<ConnId> {
+        let places = self.by_local_id.find(self.local_id_hash(local_id));
+        self.choose(places, |place, conn| {
+            conn.local_id == local_id && self.waits.has(place) == waits
+        })
+    }
+
     pub(super) fn find(&mut self, local_id: CommId) -> Option<(ConnId, &mut Connection)> {
-        let id = *self.by_local_id.get(&local_id)?;
+        let id = self.by_local_id(local_id, false)?;
         Some((id, self.get_mut(id)?))
     }
 
-    pub(super) fn find_request(&self, request: &Request) -> Option<ConnId> {
-        self.by_request.get(request).copied()
-    }
-
-    /// The first connection whose REQ had this identity and that is in one of `states`.
-    pub(super) fn find_identity(&self, key: &RequestKey, states: &[State]) -> Option<ConnId> {
-        let known = self.by_request.range(Request::first(*key)..);
-        let mut ids = known.take_while(|(request, _)| request.key == *key).map(|(_, id)| *id);
-        ids.find(|id| self.get(*id).is_some_and(|conn| states.contains(&conn.state)))
-    }
-
-    pub(super) fn find_peer_qp(&self, peer_qp: &PeerQpKey) -> Option<ConnId> {
-        self.by_peer_qp.get(peer_qp).copied()
+    /// The connection in time-wait that had this ID.
+    pub(super) fn find_wait(&self, local_id: CommId) -> Option<&Connection> {
+        self.get(self.by_local_id(local_id, true)?)
     }
 
     pub(super) fn is_used(&self, local_id: CommId) -> bool {
-        self.by_local_id.contains_key(&local_id)
+        [true, false].iter().any(|waits| self.by_local_id(local_id, *waits).is_some())
+    }
+
+    pub(super) fn find_request(&self, request: &Request) -> Option<ConnId> {
+        let places = self.by_request.find(self.request_hash(&request.key));
+        self.choose(places, |place, conn| {
+            conn.request.as_ref() == Some(request) && !self.waits.has(place)
+        })
+    }
+
+    /// A connection in time-wait whose REQ had this identity: that of the request itself, if it is there.
+    pub(super) fn find_wait_request(&self, request: &Request) -> Option<&Connection> {
+        let hash = self.request_hash(&request.key);
+        let find = |same: bool| {
+            self.choose(self.by_request.find(hash), |place, conn| {
+                let is = conn
+                    .request
+                    .is_some_and(|other| other.key == request.key && (!same || other == *request));
+                is && self.waits.has(place)
+            })
+        };
+        self.get(find(true).or_else(|| find(false))?)
+    }
+
+    /// A connection whose REQ had this identity and that is in one of `states`.
+    pub(super) fn find_identity(&self, key: &RequestKey, states: &[State]) -> Option<ConnId> {
+        let places = self.by_request.find(self.request_hash(key));
+        self.choose(places, |_, conn| {
+            conn.request.is_some_and(|request| request.key == *key) && states.contains(&conn.state)
+        })
+    }
+
+    pub(super) fn find_peer_qp(&self, peer_qp: &PeerQpKey) -> Option<ConnId> {
+        let places = self.by_peer_qp.find(self.peer_qp_hash(peer_qp));
+        self.choose(places, |_, conn| conn.peer_qp().as_ref() == Some(peer_qp))
     }
 
     pub(super) fn is_connected(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.by_endpoints.contains_key(&(local, remote))
+        let places = self.by_endpoints.find(self.endpoints_hash(local, remote));
+        let ends = |conn: &Connection| (conn.peer.local, conn.peer.remote) == (local, remote);
+        self.choose(places, |_, conn| ends(conn)).is_some()
     }
 
-    /// All connections that `keep` chooses.
-    pub(super) fn select(&self, keep: impl Fn(&Connection) -> bool) -> Vec<ConnId> {
-        let chosen = self.slab.iter().filter(|(_, conn)| keep(conn));
-        chosen.map(|(key, _)| ConnId(key)).collect()
+    /// The first connection that `is` chooses of those behind the one of `after`.
+    pub(super) fn next(
+        &self,
+        after: Option<ConnId>,
+        is: impl Fn(&Connection) -> bool,
+    ) -> Option<ConnId> {
+        let first = after.map_or(0, |id| id.0.index() + 1);
+        self.choose(first..self.slab.slots(), |_, conn| is(conn))
     }
 
     /// Sets or clears a connection's one timer.
     pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Option<Instant>) {
-        let Some(conn) = self.slab.get_mut(id.0) else { return };
-        if let Some(old) = core::mem::replace(&mut conn.deadline, deadline) {
-            self.deadlines.remove(&(old, id));
-        }
-        if let Some(deadline) = deadline {
-            self.deadlines.insert((deadline, id));
+        if self.get(id).is_some() {
+            self.deadlines.set(id.0.index(), deadline);
         }
     }
 
+    /// When [`Self::pop_due`] or [`Self::expire`] has something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        let first = [self.deadlines.first(), self.waits.first()];
+        first.into_iter().flatten().map(|(deadline, _)| deadline).min()
     }
 
     /// Takes a connection whose deadline has passed, and clears the deadline.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<ConnId> {
-        let (_, id) = *self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
-        self.set_deadline(id, None);
-        Some(id)
+        let (_, place) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
+        self.deadlines.set(place, None);
+        self.slab.at(place).map(|(key, _)| ConnId(key))
     }
 
-    /// Removes a connection from all indices but that of its ID. Returns it, so that its IDs can be
-    /// remembered.
-    pub(super) fn retire(&mut self, id: ConnId) -> Option<&Connection> {
+    /// Notes an event of a connection.
+    pub(super) fn tell(&mut self, id: ConnId, kind: Kind) {
+        let Some(conn) = self.slab.get_mut(id.0) else { return };
+        if conn.news.is_empty() {
+            self.events.push_back(id);
+        }
+        conn.news.add(kind);
+    }
+
+    /// Takes the next event.
+    pub(super) fn poll(&mut self) -> Option<(ConnId, Kind)> {
+        let id = *self.events.front()?;
+        let conn = self.slab.get_mut(id.0)?;
+        let kind = conn.news.pop()?;
+        if conn.news.is_empty() {
+            self.events.pop_front();
+        }
+        Some((id, kind))
+    }
+
+    /// Retires a connection: no message finds it from here on, but for those that find it in time-wait, of which
+    /// there are `limit` at most.
+    pub(super) fn retire(&mut self, id: ConnId, wait: Option<Instant>, limit: usize) {
         self.set_deadline(id, None);
         self.free_endpoints(id);
-        let conn = self.slab.get(id.0)?;
-        self.by_local_id.remove(&conn.local_id);
-        if let Some(request) = &conn.request {
-            self.by_request.remove(request);
-        }
+        let Some(conn) = self.get(id) else { return };
+        let nobody = conn.owner == Owner::Nobody;
         if let Some(peer_qp) = conn.peer_qp() {
-            remove_if(&mut self.by_peer_qp, &peer_qp, id);
+            self.by_peer_qp.remove(self.peer_qp_hash(&peer_qp), id.0.index());
         }
-        Some(conn)
+        self.lingering -= usize::from(nobody);
+        match wait.filter(|_| limit > 0) {
+            Some(until) => {
+                while self.waits.len() >= limit {
+                    self.end_wait();
+                }
+                self.waits.set(id.0.index(), Some(until));
+            }
+            None => self.forget(id),
+        }
+    }
+
+    /// Forgets connections whose time-wait is over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while self.waits.first().is_some_and(|(until, _)| until <= now) {
+            self.end_wait();
+        }
+    }
+
+    /// Ends the time-wait that is to end first.
+    fn end_wait(&mut self) {
+        let Some((_, place)) = self.waits.first() else { return };
+        self.waits.set(place, None);
+        if let Some((key, _)) = self.slab.at(place) {
+            self.forget(ConnId(key));
+        }
+    }
+
+    /// Forgets the IDs of a connection that has ended, and with them the connection, unless its consumer has it.
+    fn forget(&mut self, id: ConnId) {
+        let Some(conn) = self.get(id) else { return };
+        let local_id = self.local_id_hash(conn.local_id);
+        let request = conn.request.map(|request| self.request_hash(&request.key));
+        self.by_local_id.remove(local_id, id.0.index());
+        if let Some(request) = request {
+            self.by_request.remove(request, id.0.index());
+        }
+        self.free_if_done(id);
     }
 
     /// Frees the endpoints of a connection for another one.
     pub(super) fn free_endpoints(&mut self, id: ConnId) {
         if let Some(conn) = self.slab.get(id.0) {
-            remove_if(&mut self.by_endpoints, &(conn.peer.local, conn.peer.remote), id);
+            let endpoints = self.endpoints_hash(conn.peer.local, conn.peer.remote);
+            self.by_endpoints.remove(endpoints, id.0.index());
         }
     }
 
@@ -164,35 +323,37 @@ impl Connections {
     pub(super) fn disown(&mut self, id: ConnId) {
         let Some(conn) = self.slab.get_mut(id.0) else { return };
         conn.owner = Owner::Nobody;
-        self.lingering += 1;
+        conn.private_data = None;
+        let lingers = conn.state != State::Closed;
+        if !conn.news.is_empty() {
+            self.events.retain(|other| *other != id);
+        }
+        self.held -= 1;
+        self.lingering += usize::from(lingers);
         self.free_if_done(id);
     }
 
     /// Frees a connection that neither consumer nor protocol needs.
-    pub(super) fn free_if_done(&mut self, id: ConnId) {
+    fn free_if_done(&mut self, id: ConnId) {
         let done = |conn: &Connection| (conn.owner, conn.state) == (Owner::Nobody, State::Closed);
-        if self.get(id).is_some_and(done) {
+        if self.get(id).is_some_and(done) && !self.waits.has(id.0.index()) {
             self.slab.remove(id.0);
-            self.lingering -= 1;
         }
+    }
+
+    /// Connections with an event.
+    #[cfg(test)]
+    pub(super) fn events(&self) -> usize {
+        self.events.len()
     }
 
     /// Whether all indices are empty.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
+        let indices = [&self.by_local_id, &self.by_request, &self.by_peer_qp, &self.by_endpoints];
         self.slab.len() == 0
-            && self.by_local_id.is_empty()
-            && self.by_request.is_empty()
-            && self.by_peer_qp.is_empty()
-            && self.by_endpoints.is_empty()
-            && self.deadlines.is_empty()
-            && self.lingering == 0
-    }
-}
-
-/// Removes `key` if it leads to `id`; it may lead to a later connection by now.
-fn remove_if<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: &K, id: ConnId) {
-    if map.get(key) == Some(&id) {
-        map.remove(key);
+            && indices.into_iter().all(Index::is_empty)
+            && self.deadlines.len() + self.waits.len() + self.events.len() == 0
+            && self.held + self.lingering == 0
     }
 }

@@ -55,24 +55,26 @@ impl Device {
         if !self.config.addresses.contains(&connect.local.ip()) {
             return Err(CmError::Address);
         }
-        let starting_psn = self.config.opening.psn(&mut self.rng);
-        let conn = self.cm.connect(now, connect, starting_psn)?;
         let path = Path { local: connect.local.ip(), remote: connect.remote.ip() };
-        self.enter_path(conn, path, connect.hop);
+        let path = self.paths.acquire(path, connect.hop).ok_or(CmError::Full)?;
+        let starting_psn = self.config.opening.psn(&mut self.rng);
+        let conn = self.cm.connect(now, connect, starting_psn);
+        let conn = conn.inspect_err(|_| self.paths.release(path))?;
+        self.enter_path(conn, path);
         self.attach(now, connect.qpn, conn, false);
         Ok(conn)
     }
 
     /// Gives a connection the caller's name for it, by which [`Self::conn_owner`] finds what an event is for.
     pub fn set_conn_owner(&mut self, conn: ConnId, owner: u64) {
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.owner = Some(owner);
+        if let Some(Some(tie)) = self.cm.tie_mut(conn) {
+            tie.owner = Some(owner);
         }
     }
 
-    /// The caller's name for a connection; `None` where it has none, or is closed.
+    /// The caller's name for a connection; `None` where it has none, or was released.
     pub fn conn_owner(&self, conn: ConnId) -> Option<u64> {
-        self.conns.get(&conn)?.owner
+        self.cm.tie(conn)?.owner
     }
 
     /// Confirms a connection that [`CmEvent::Connected`](crate::cm::CmEvent::Connected) offered.
@@ -139,6 +141,7 @@ impl Device {
         if let Some((_, entry)) = self.slot_of(conn) {
             (entry.conn, entry.awaits_rtu) = (None, false);
         }
+        self.leave_path(conn);
         self.cm.release(now, conn);
     }
 }

@@ -1,11 +1,11 @@
 //! The paths of a device's connections. Their owner, outside of the crate, resolves them and reports the
 //! outcome here.
 
-use super::{Conn, Device, QpSlot};
+use super::{Device, QpSlot, Tie};
 use crate::cm::ConnId;
 use crate::env::Instant;
 use crate::ids::Qpn;
-use crate::path::{Path, PathEvent};
+use crate::path::{Path, PathEvent, PathIndex};
 use crate::wire::Hop;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -18,7 +18,6 @@ impl Device {
     /// reports the outcome by [`Self::path_update`], if there is one. Each path waits here once, however
     /// long nobody polls.
     pub fn poll_path(&mut self) -> Option<PathEvent> {
-        self.pump_cm();
         self.paths.poll()
     }
 
@@ -46,8 +45,6 @@ impl Device {
     pub fn path_lost(&mut self, now: Instant, path: Path) {
         let Some(index) = self.paths.find(path) else { return };
         self.cm.lose_paths(now, |lost| lost == path);
-        // The event of the cause comes before those of its effects.
-        self.pump_cm();
         for slot in 0..self.qps.len() {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             if entry.path == Some(index) {
@@ -71,19 +68,18 @@ impl Device {
         }
         // Released connections use no path, and send no DREQ either.
         self.cm.lose_paths(now, leads);
-        self.pump_cm();
     }
 
     /// Adds a connection to its path, until its owner releases it.
-    pub(super) fn enter_path(&mut self, conn: ConnId, path: Path, hop: Hop) {
-        let path = self.paths.acquire(path, hop);
-        let before = self.conns.insert(conn, Conn { path, owner: None });
-        debug_assert!(before.is_none(), "a connection begins once");
+    pub(super) fn enter_path(&mut self, conn: ConnId, path: PathIndex) {
+        let tie = self.cm.tie_mut(conn).map(|tie| tie.replace(Tie { path, owner: None }));
+        debug_assert!(matches!(tie, Some(None)), "a connection begins once");
     }
 
     /// Removes a connection from its path: its owner has released it.
     pub(super) fn leave_path(&mut self, conn: ConnId) {
-        if let Some(Conn { path, .. }) = self.conns.remove(&conn) {
+        let tie = self.cm.tie_mut(conn).and_then(Option::take);
+        if let Some(Tie { path, .. }) = tie {
             self.paths.release(path);
         }
     }

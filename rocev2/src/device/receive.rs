@@ -200,7 +200,6 @@ impl Device {
         {
             entry.awaits_rtu = false;
             self.cm.established_by_data(now, conn);
-            self.pump_cm();
         }
     }
 
@@ -215,7 +214,6 @@ impl Device {
                     self.paths.heard(now, path, Source::of(&packet.encap));
                 }
                 self.probe_peers(now);
-                self.pump_cm();
                 Ok(())
             }
             Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
@@ -223,7 +221,7 @@ impl Device {
         }
     }
 
-    /// Allows or stops the processing of received CM messages. These let unknown peers allocate memory; a
+    /// Allows or stops the processing of received CM messages. A request lets an unknown peer allocate memory; a
     /// caller that is short of memory stops them. They are then dropped and counted, and the peers resend
     /// them.
     pub fn admit_messages(&mut self, admitted: bool) {

@@ -1,6 +1,6 @@
 //! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
 
-use super::{Device, Event};
+use super::Device;
 
 /// A turn to send.
 pub(super) struct Sender {
@@ -69,13 +69,10 @@ impl Device {
         if entry.qp.has_completions() && !core::mem::replace(&mut entry.finished, true) {
             self.finished.push_back(slot);
         }
-        if !entry.failed
-            && let Some(failure) = entry.qp.failure()
-        {
+        if !entry.failed && entry.qp.failure().is_some() {
             entry.failed = true;
-            let (qpn, conn) = (entry.qp.qpn(), entry.conn);
             entry.qp.close_reorder_buffer(&mut self.reorder_pool);
-            self.events.push_back(Event::QpFailed { qpn, conn, failure });
+            self.failures.push_back(slot);
         }
         if let Some(deadline) = entry.qp.take_deadline() {
             self.timers.arm(slot, deadline);

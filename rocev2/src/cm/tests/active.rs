@@ -46,7 +46,7 @@ fn connected_tells_how_the_peer_is_reached() {
             target_ack_delay: 18,
             ..bench.rep(req.local_comm_id)
         }));
-        let CmEvent::Connected { conn: c, peer } = bench.event() else { panic!() };
+        let CmEvent::Connected { conn: c, peer, private_data } = bench.event() else { panic!() };
         assert_eq!(c, conn);
         let expected = Peer {
             remote: SocketAddr::new(bench.p, PORT),
@@ -61,9 +61,8 @@ fn connected_tells_how_the_peer_is_reached() {
             rnr_retry: 5,
             flow_label: req.primary.flow_label,
             traffic_class: 0,
-            private_data: PrivateData::from_slice(&[3; 196]).unwrap(),
         };
-        assert_eq!(peer, expected);
+        assert_eq!((peer, &private_data[..]), (expected, &[3; 196][..]));
         bench.cm.confirm(bench.now, conn).unwrap();
         let CmMessage::Rtu(rtu) = bench.sent_one() else { panic!("no RTU") };
         assert_eq!((rtu.local_comm_id, rtu.remote_comm_id), (req.local_comm_id, P_ID));

@@ -83,8 +83,8 @@ fn ipc_05_caller_data_is_delivered_zero_padded() {
         let mut peer = Bench::new(config(), "10.0.0.2", "10.0.0.1");
         peer.listen();
         peer.deliver(&CmMessage::Req(req));
-        let CmEvent::ConnectRequest { peer, .. } = peer.event() else { panic!("no request") };
-        let (data, padding) = peer.private_data.split_at(len);
+        let CmEvent::ConnectRequest { private_data: told, .. } = peer.event() else { panic!() };
+        let (data, padding) = told.split_at(len);
         assert_eq!((data, padding.len()), (private_data, 56 - len));
         assert!(padding.iter().all(|byte| *byte == 0));
     }

@@ -30,6 +30,7 @@ type Part = (Range<usize>, u8, Does);
 struct Terms {
     /// Our consumer: how the peer is reached.
     peer: Peer,
+    private_data: PrivateData,
     /// The peer: our REP or RTU.
     answer: CmMessage,
     /// Milliseconds from our answer to each time that it is sent again.
@@ -199,7 +200,7 @@ impl Terms {
     }
 
     fn tells(&mut self, data: &[u8]) {
-        self.peer.private_data = data.iter().copied().collect();
+        self.private_data = data.iter().copied().collect();
     }
 }
 
@@ -214,7 +215,7 @@ fn bytes_of(message: &CmMessage) -> [u8; MAD_LEN] {
 fn accept(bench: &mut Bench, mad: &[u8; MAD_LEN]) -> Result<Terms, Vec<CmMessage>> {
     bench.deliver_mad(bench.p, mad);
     let events = bench.events();
-    let [CmEvent::ConnectRequest { conn, peer, .. }] = &events[..] else {
+    let [CmEvent::ConnectRequest { conn, peer, private_data, .. }] = &events[..] else {
         assert_eq!(events, []);
         return Err(bench.sent());
     };
@@ -224,19 +225,20 @@ fn accept(bench: &mut Bench, mad: &[u8; MAD_LEN]) -> Result<Terms, Vec<CmMessage
     bench.advance(settings().connect_limit - secs(1));
     let again = bench.log.iter().map(|(at, _)| at.saturating_since(start).as_millis()).collect();
     assert!(bench.log.iter().all(|(_, message)| *message == answer));
-    Ok(Terms { peer: peer.clone(), answer, again })
+    Ok(Terms { peer: peer.clone(), private_data: private_data.clone(), answer, again })
 }
 
 /// D's REQ is answered by the datagram, and confirms it; or what D sends instead.
 fn confirm(bench: &mut Bench, mad: &[u8; MAD_LEN]) -> Result<Terms, Vec<CmMessage>> {
     bench.deliver_mad(bench.p, mad);
     let events = bench.events();
-    let [CmEvent::Connected { conn, peer }] = &events[..] else {
+    let [CmEvent::Connected { conn, peer, private_data }] = &events[..] else {
         assert_eq!(events, []);
         return Err(bench.sent());
     };
     bench.cm.confirm(bench.now, *conn).unwrap();
-    Ok(Terms { peer: peer.clone(), answer: bench.sent_one(), again: vec![] })
+    let (peer, private_data) = (peer.clone(), private_data.clone());
+    Ok(Terms { peer, private_data, answer: bench.sent_one(), again: vec![] })
 }
 
 /// A side before the datagram comes, the legal datagram, and what the side does with one.

@@ -1,5 +1,6 @@
 //! What is done with the image, one story each. A story begins and ends with nothing loaded.
 
+mod ends;
 mod frames;
 mod life;
 mod net;
@@ -54,6 +55,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("refused", refuse::refused),
     ("refused-pool", refuse::refused_pool),
     ("exhausted", refuse::exhausted),
+    ("ends", ends::ends),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
 ];

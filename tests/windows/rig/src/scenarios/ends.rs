@@ -1,0 +1,68 @@
+//! The end of many connections at once, while the pool has nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ndk_consumer::{Connector, Cq, Listener, Pd, Qp, QpConfig};
+
+use super::net::{LIMITS, Net, PATIENCE, PORT};
+use super::*;
+use crate::ntos::pool::Resource;
+
+const CONNECTIONS: usize = 2000;
+
+/// The second adapter's consumer closes all its connections while the pool is exhausted: the first one's
+/// hears of each. Then its address is taken away from those that are left, and they end by that.
+pub(super) fn ends(host: &dyn Host, arguments: &[String]) {
+    let count = arguments.first().map_or(CONNECTIONS, |count| count.parse().expect("a count"));
+    let net = Net::start(host, 1500);
+    let adapters = net.adapters.as_ref().expect("open");
+    let listener = adapters[1].listen(SocketAddr::new(address(1), PORT)).expect("a listener");
+    let rooms = adapters
+        .each_ref()
+        .map(|adapter| (adapter.create_pd().expect("a PD"), adapter.create_cq(16).expect("a CQ")));
+    let mut ends: [Vec<_>; 2] = (0..count).map(|_| connect(&net, &listener, &rooms)).unzip().into();
+    say!("{count} connections made");
+    let peers = ends[1].split_off(count / 2);
+    let mine = ends[0].split_off(count / 2);
+
+    without_pool(|| {
+        drop(peers);
+        assert!(mine.iter().all(|end| end.wait_disconnected(PATIENCE)), "a connection is left");
+    });
+    say!("{} connections ended by their peer", mine.len());
+    let vnic = net.vnics[0];
+    vnic.addresses.lock().unwrap().retain(|known| *known != address(0));
+    netio::announce(vnic);
+    assert!(ends[0].iter().all(|end| end.wait_disconnected(PATIENCE)), "a connection is left");
+    say!("{} connections ended with their address", ends[0].len());
+    drop((ends, mine, rooms, listener));
+    net.end(host);
+}
+
+fn without_pool(work: impl FnOnce()) {
+    pool::exhaust_after(0);
+    work();
+    let (asked, _) = pool::asked();
+    pool::refuse_after(Resource::Pool, None);
+    say!("{asked} allocations refused meanwhile");
+}
+
+fn connect(
+    net: &Net,
+    listener: &Arc<Listener>,
+    rooms: &[(Arc<Pd>, Arc<Cq>); 2],
+) -> (Connector, Connector) {
+    let config = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
+    let qps: [Arc<Qp>; 2] =
+        rooms.each_ref().map(|(pd, cq)| pd.create_qp(cq, cq, config).expect("a QP"));
+    let active = net.adapters.as_ref().expect("open")[0].create_connector().expect("a connector");
+    let (from, to) = (SocketAddr::new(address(0), 0), SocketAddr::new(address(1), PORT));
+    let request = active.connect(&qps[0], from, to, LIMITS, b"");
+    let passive = listener.next(PATIENCE).expect("a connect event");
+    let accept = passive.accept(&qps[1], LIMITS, b"");
+    request.wait().expect("a connection");
+    active.complete_connect().wait().expect("a connection");
+    accept.wait().expect("a connection");
+    (active, passive)
+}
