@@ -7,7 +7,8 @@
 //! The kernel removes a VLAN tag before a packet socket sees the frame: use the VLAN's own
 //! interface.
 
-use crate::inbox::{Inbox, plain};
+use crate::inbox::plain;
+use crate::packet_ring::PacketRing;
 use crate::queue::Queue;
 use crate::segment::{Segments, fold, layer_3, patch, sum};
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit, sys};
@@ -28,7 +29,7 @@ pub struct AfPacket {
     socket: OwnedFd,
     /// Whether a virtio header precedes each frame, both ways.
     offload: bool,
-    inbox: Inbox,
+    ring: PacketRing,
     queue: Queue,
     drops: Drops,
 }
@@ -65,21 +66,21 @@ impl AfPacket {
         sys::set_packet_option(fd, libc::PACKET_VNET_HDR, i32::from(offload))?;
         // Neighbour solicitations for addresses that the kernel does not know are multicast.
         sys::join_all_multicast(fd, index)?;
-        grow_buffers(fd);
+        grow_buffer(fd);
+        let link = link(sys::interface_mtu(fd, interface)?, offload);
+        let message_len = VNET_LEN + link.max_unit_len;
+        let ring = PacketRing::new(fd, message_len, if offload { VNET_LEN } else { 0 })?;
         sys::bind_packet(fd, index)?;
         let (hardware, mac) = sys::packet_address(fd)?;
         if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&hardware) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mtu = sys::interface_mtu(fd, interface)?;
-        let link = link(mac, mtu, offload);
-        let message_len = VNET_LEN + link.max_unit_len;
         Ok(Self {
-            link,
+            link: Link { mac, ..link },
             interface: interface.into(),
             socket,
             offload,
-            inbox: Inbox::new(message_len),
+            ring,
             queue: Queue::new(DEPTH, message_len),
             drops: Drops::default(),
         })
@@ -90,7 +91,10 @@ impl AfPacket {
             match self.queue.send(self.socket.as_fd()) {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(()),
-                Err(Errno::NETDOWN) => self.drops.transmit += self.queue.clear(),
+                Err(Errno::NETDOWN) => {
+                    self.drops.transmit += self.queue.clear();
+                    self.take_error();
+                }
                 Err(Errno::MSGSIZE | Errno::INVAL) => {
                     self.queue.advance(1);
                     self.drops.transmit += 1;
@@ -111,10 +115,9 @@ impl Edge for AfPacket {
         sys::interface_speed(self.socket.as_fd(), &self.interface)
     }
 
-    /// Frames given up so far. Frames that the kernel dropped because the socket's buffer was full are not
-    /// counted here.
+    /// Frames given up so far. Frames that the kernel dropped because the ring was full are not counted here.
     fn drops(&self) -> Drops {
-        Drops { receive: self.drops.receive + self.inbox.dropped, ..self.drops }
+        Drops { receive: self.ring.dropped, ..self.drops }
     }
 
     fn receive(
@@ -122,17 +125,8 @@ impl Edge for AfPacket {
         budget: usize,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
-        let received = if self.offload {
-            self.inbox.receive(self.socket.as_fd(), budget, open_vnet, sink)
-        } else {
-            self.inbox.receive(self.socket.as_fd(), budget, plain, sink)
-        };
-        match received {
-            Ok(count) => Ok(count),
-            // The kernel reports this once, when the interface goes down.
-            Err(Errno::NETDOWN) => Ok(0),
-            Err(errno) => Err(EdgeError::Os(errno.raw_os_error())),
-        }
+        let open = if self.offload { open_vnet } else { plain };
+        Ok(self.ring.receive(budget, open, sink))
     }
 
     fn transmit(
@@ -161,12 +155,19 @@ impl Edge for AfPacket {
         Some(self.socket.as_fd())
     }
 
+    /// The kernel reports once that the interface goes down.
+    fn take_error(&mut self) {
+        let _ = sockopt::socket_error(&self.socket);
+    }
+
     fn wants_writable(&self) -> bool {
         self.queue.len() > 0
     }
 }
 
-fn link(mac: [u8; 6], mtu: usize, offload: bool) -> Link {
+/// The link of an address that is still to be learnt.
+fn link(mtu: usize, offload: bool) -> Link {
+    let mac = [0; 6];
     if !offload {
         return Link { mac, mtu, max_segments: 1, max_unit_len: ETHERNET_MAX_LEN + mtu };
     }
@@ -175,14 +176,11 @@ fn link(mac: [u8; 6], mtu: usize, offload: bool) -> Link {
     Link { mac, mtu, max_segments: UDP_MAX_SEGMENTS, max_unit_len }
 }
 
-/// The defaults hold a few dozen large frames, which one batch exceeds.
-fn grow_buffers(fd: BorrowedFd<'_>) {
-    // Without CAP_NET_ADMIN the limits in net.core apply; smaller buffers only cost speed.
+/// The default holds a few dozen large frames, which one batch exceeds.
+fn grow_buffer(fd: BorrowedFd<'_>) {
+    // Without CAP_NET_ADMIN the limit in net.core applies; a smaller buffer only costs speed.
     if sockopt::set_socket_send_buffer_size_force(fd, SEND_BUFFER_LEN).is_err() {
         let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER_LEN);
-    }
-    if sockopt::set_socket_recv_buffer_size_force(fd, RECEIVE_BUFFER_LEN).is_err() {
-        let _ = sockopt::set_socket_recv_buffer_size(fd, RECEIVE_BUFFER_LEN);
     }
 }
 
@@ -256,7 +254,6 @@ const VNET_NEEDS_CSUM: u8 = 1;
 const VNET_GSO_NONE: u8 = 0;
 const VNET_GSO_UDP_L4: u8 = 5;
 const SEND_BUFFER_LEN: usize = 4 << 20;
-const RECEIVE_BUFFER_LEN: usize = 8 << 20;
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -307,6 +307,15 @@ impl<E: Edge> Edge for FaultInjector<E> {
     fn wants_writable(&self) -> bool {
         self.edge.wants_writable()
     }
+
+    #[cfg(unix)]
+    fn take_error(&mut self) {
+        self.edge.take_error();
+    }
+
+    fn asks_the_system(&self) -> bool {
+        self.edge.asks_the_system()
+    }
 }
 
 struct Frame {

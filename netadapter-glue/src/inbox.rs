@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) struct Inbox {
     buffers: Box<[Box<[u8]>]>,
     lens: [usize; BATCH],
-    /// Messages longer than a buffer, and those of which no unit could be made.
+    /// Messages longer than a buffer.
     pub(crate) dropped: u64,
 }
 
@@ -22,7 +22,7 @@ impl Inbox {
         Self { buffers, lens: [0; BATCH], dropped: 0 }
     }
 
-    /// Lends up to `budget` messages to `sink`, as far as `open` makes units of them. Returns the number of units.
+    /// Lends up to `budget` messages to `sink`. Returns their number.
     ///
     /// # Errors
     /// The error of `recvmmsg`. The absence of messages is no error.
@@ -30,7 +30,6 @@ impl Inbox {
         &mut self,
         fd: BorrowedFd<'_>,
         budget: usize,
-        open: impl for<'a> Fn(&'a mut [u8]) -> Option<Received<'a>>,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, Errno> {
         let (mut arrived, mut taken) = (0, 0);
@@ -43,7 +42,7 @@ impl Inbox {
             };
             let messages = self.buffers.iter_mut().zip(&self.lens[..count]);
             let units: heapless::Vec<Received<'_>, BATCH> =
-                messages.filter_map(|(buffer, &len)| open(buffer.get_mut(..len)?)).collect();
+                messages.filter_map(|(buffer, &len)| plain(buffer.get_mut(..len)?)).collect();
             if !units.is_empty() {
                 sink(&units);
             }

@@ -37,6 +37,8 @@ pub mod neighbour;
 pub mod net_ring;
 pub mod netadapter;
 #[cfg(target_os = "linux")]
+mod packet_ring;
+#[cfg(target_os = "linux")]
 pub mod pcap;
 #[cfg(target_os = "linux")]
 pub mod qemu;
@@ -253,6 +255,17 @@ pub trait Edge {
     fn wants_writable(&self) -> bool {
         false
     }
+
+    /// Takes the error that [`fd`](Self::fd) is ready with, or it stays ready. An error that lasts shows in the next
+    /// [`receive`](Self::receive) or [`transmit`](Self::transmit).
+    #[cfg(unix)]
+    fn take_error(&mut self) {}
+
+    /// Whether a [`receive`](Self::receive) that finds nothing is a system call. Its poller then sleeps rather than
+    /// look again and again. Otherwise [`fd`](Self::fd) is the same for the life of the edge.
+    fn asks_the_system(&self) -> bool {
+        false
+    }
 }
 
 /// In an `impl Edge` around another edge, forwards the methods that such an edge seldom changes, so that no
@@ -318,6 +331,15 @@ macro_rules! forward_edge {
         #[cfg(unix)]
         fn wants_writable(&$self) -> bool {
             $edge.wants_writable()
+        }
+
+        #[cfg(unix)]
+        fn take_error(&mut $self) {
+            $edge.take_error();
+        }
+
+        fn asks_the_system(&$self) -> bool {
+            $edge.asks_the_system()
         }
     };
 }

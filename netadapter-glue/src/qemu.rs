@@ -3,7 +3,7 @@
 //! Neither loses a frame while both ends are there: a full queue is back-pressure. Both carry bare
 //! Ethernet frames, without FCS or a virtio header.
 
-use crate::inbox::{Inbox, plain};
+use crate::inbox::Inbox;
 use crate::queue::Queue;
 use crate::segment::Segment;
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot};
@@ -123,7 +123,7 @@ impl Edge for QemuDgram {
         budget: usize,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
-        self.inbox.receive(self.rx.as_fd(), budget, plain, sink).map_err(os_error)
+        self.inbox.receive(self.rx.as_fd(), budget, sink).map_err(os_error)
     }
 
     fn transmit(
@@ -153,6 +153,10 @@ impl Edge for QemuDgram {
         };
         result.expect("both descriptors are ours and open");
         self.epoll_has_tx = wanted;
+    }
+
+    fn asks_the_system(&self) -> bool {
+        true
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -344,6 +348,10 @@ impl Edge for QemuStream {
 
     fn backlog(&self) -> usize {
         self.queue.len()
+    }
+
+    fn asks_the_system(&self) -> bool {
+        true
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

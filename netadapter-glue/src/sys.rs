@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 use core::mem::{size_of, zeroed};
-use core::ptr::{from_mut, from_ref, null_mut};
+use core::ptr::{NonNull, from_mut, from_ref, null_mut};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -69,6 +69,32 @@ pub(crate) fn packet_address(fd: BorrowedFd<'_>) -> io::Result<(u16, [u8; 6])> {
 /// Sets a packet socket option (packet(7)) whose value is an integer.
 pub(crate) fn set_packet_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
     set_option(fd, option, &value)
+}
+
+/// Gives a packet socket a receive ring of version 2, for [`map_shared`]. Options that change the frames are set before.
+pub(crate) fn set_packet_ring(fd: BorrowedFd<'_>, ring: &libc::tpacket_req) -> io::Result<()> {
+    set_packet_option(fd, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
+    set_option(fd, libc::PACKET_RX_RING, ring)
+}
+
+/// Maps the first `len` bytes of a descriptor's memory.
+pub(crate) fn map_shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<NonNull<u8>> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, at a place of the kernel's choice.
+    let start = unsafe { libc::mmap(null_mut(), len, rights, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Ends a mapping of [`map_shared`].
+///
+/// # Safety
+/// It is the whole mapping, and nothing in it is used any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
+    // SAFETY: the caller's promise. It cannot fail for a mapping that exists.
+    let _ = unsafe { libc::munmap(start.as_ptr().cast(), len) };
 }
 
 /// Makes an interface receive every multicast frame while the packet socket is open.

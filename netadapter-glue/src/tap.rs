@@ -112,6 +112,10 @@ impl Edge for Tap {
         self.queue.len()
     }
 
+    fn asks_the_system(&self) -> bool {
+        true
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
     }
