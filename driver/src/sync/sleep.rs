@@ -14,13 +14,15 @@ pub(crate) struct Sleep(AtomicBool);
 impl Sleep {
     /// The core is about to sleep and must look for work once more after this, or is awake.
     pub(crate) fn announce(&self, sleeping: bool) {
-        self.0.store(sleeping, Ordering::Relaxed);
+        // A swap, as below: all changes then have one order, which loom follows.
+        self.0.swap(sleeping, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// After work was added: whether the core has to be woken.
+    /// After work was added: whether the core has to be woken. The first who asks wakes it, once a sleep: until the
+    /// core runs, others may add much.
     pub(crate) fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 }
