@@ -25,9 +25,17 @@ impl CqObject {
     fn drain<T>(&self, places: &mut [MaybeUninit<T>], result: impl Fn(Cqe) -> T) -> ULONG {
         // A second concurrent call is a consumer's mistake and finds nothing.
         let Some(mut results) = self.shared.results.enter() else { return 0 };
-        let taken = results.take(places.len(), |n, cqe| {
-            places[n].write(result(cqe));
-        });
+        let mut take = || {
+            results.take(places.len(), |n, cqe| {
+                places[n].write(result(cqe));
+            })
+        };
+        let mut taken = take();
+        // Inside the call, so that the CQ is not freed meanwhile.
+        if taken == 0 && self.shared.polls.is_empty_again() && self.base.shard.platform.poll_core()
+        {
+            taken = take();
+        }
         if taken > 0 {
             self.shared.taken.fetch_add(taken, Ordering::Release);
         }
@@ -43,6 +51,9 @@ entry! {
         let entered = cq.shared.results.enter();
         if cq.shared.arm.arm(kind) {
             cq.base.shard.ring(cq.base.id, &cq.shared.doorbell, 0);
+        }
+        if cq.shared.polls.end() {
+            cq.base.shard.platform.stop_polling();
         }
         drop(entered);
         Ok(())

@@ -2,7 +2,9 @@
 
 use super::call::DISPATCH;
 use super::request::{CreateCq, ResizeCq};
-use super::shared::{self, Arm, CqObject, CqShared, Cqe, Moderation, PENDING_ERROR, Results};
+use super::shared::{
+    self, Arm, CqObject, CqShared, Cqe, Moderation, PENDING_ERROR, Polls, Results,
+};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::id::{Context, CqKey, ObjectId, Place};
@@ -133,6 +135,7 @@ impl Cqs {
         cx.insert(&[adapter], |base| {
             let shared = CqShared {
                 results: Exclusive::new(Results::new(results, successors)),
+                polls: Polls::default(),
                 taken: AtomicU32::new(0),
                 depth: AtomicU32::new(depth),
                 moderation: AtomicU64::new(0),
@@ -272,6 +275,11 @@ impl Cqs {
             Some(moderated) => moderated.0 = until,
             None => self.moderated.push((until, key)),
         }
+    }
+
+    /// Whether there is a notification to look at.
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Makes the notifications that are due; how many were looked at.

@@ -27,6 +27,7 @@ pub(crate) struct Cqe {
 pub(crate) struct CqShared {
     /// The consumer serializes its calls; see [`Exclusive`].
     pub(crate) results: Exclusive<Results>,
+    pub(crate) polls: Polls,
     /// Entries ever taken.
     pub(crate) taken: AtomicU32,
     /// Entries that it may hold.
@@ -83,6 +84,34 @@ impl Results {
             let Ok(next) = self.successors.pop() else { return taken as u32 };
             self.ring = next;
         }
+    }
+}
+
+/// Whether a consumer polls, rather than wait for notifications: it has found nothing so often since it last armed.
+#[derive(Debug, Default)]
+pub(crate) struct Polls(AtomicU8);
+
+/// A consumer that waits for notifications finds nothing once or twice before it arms.
+const POLLS: u8 = 16;
+
+impl Polls {
+    /// Counts a poll that found nothing; whether the consumer polls. The consumer serializes its calls.
+    #[inline]
+    pub(super) fn is_empty_again(&self) -> bool {
+        let polls = self.0.load(Ordering::Relaxed);
+        if polls < POLLS {
+            self.0.store(polls + 1, Ordering::Relaxed);
+        }
+        polls == POLLS
+    }
+
+    /// The consumer will wait for a notification; whether it has polled.
+    pub(super) fn end(&self) -> bool {
+        let polls = self.0.load(Ordering::Relaxed);
+        if polls > 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
+        polls == POLLS
     }
 }
 
@@ -238,6 +267,19 @@ mod tests {
         assert!(!arm.take());
         assert!(!arm.arm(NDK_CQ_NOTIFY_ANY));
         assert!(arm.add(PENDING_ANY));
+    }
+
+    #[test]
+    fn who_finds_nothing_again_and_again_polls() {
+        let polls = Polls::default();
+        for _ in 0..2 {
+            for _ in 0..POLLS {
+                assert!(!polls.is_empty_again());
+            }
+            assert!(polls.is_empty_again() && polls.is_empty_again() && polls.end());
+            assert!(!polls.end());
+        }
+        assert!(!polls.is_empty_again() && !polls.end() && !polls.is_empty_again());
     }
 
     #[test]

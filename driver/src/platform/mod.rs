@@ -51,6 +51,15 @@ pub trait Platform: Send + Sync {
         false
     }
 
+    /// A consumer polls, inside this call, and finds nothing: the home may take a turn of the core on its thread, but
+    /// makes no callback. Whether it has.
+    fn poll_core(&self) -> bool {
+        false
+    }
+
+    /// A consumer that polled so will wait for a notification, and takes no more turns.
+    fn stop_polling(&self) {}
+
     /// Traces an event. It must cost nothing where no session listens.
     fn trace(&self, _event: &Trace) {}
 }

@@ -8,6 +8,8 @@ mod latest;
 pub(crate) mod modelled;
 mod places;
 mod sleep;
+#[cfg(target_os = "linux")]
+mod token;
 
 pub(crate) use doorbell::{Doorbell, FLUSH};
 pub(crate) use exclusive::Exclusive;
@@ -16,6 +18,8 @@ pub(crate) use latest::{Latest, Room};
 pub use places::Full;
 pub(crate) use places::take;
 pub(crate) use sleep::Sleep;
+#[cfg(target_os = "linux")]
+pub(crate) use token::{Asked, Held, Token};
 
 #[cfg(all(loom, test))]
 mod loom_queues;

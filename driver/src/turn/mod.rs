@@ -118,14 +118,30 @@ impl PollCore {
         &*self.edge
     }
 
+    /// The edge, for a caller that found an error at its descriptor.
+    pub fn edge_mut(&mut self) -> &mut dyn Edge {
+        &mut *self.edge
+    }
+
     /// The core will sleep, or has woken. After announcing sleep it must be polled once more.
     pub fn announce_sleep(&mut self, sleeping: bool) {
         self.edge.announce_sleep(sleeping);
         self.shard().announce_sleep(sleeping);
     }
 
-    /// One bounded turn. Never blocks. IRQL <= DISPATCH_LEVEL, never two at once.
+    /// One bounded turn, and the callbacks that are due. Never blocks. IRQL <= DISPATCH_LEVEL, never two at once.
     pub fn poll(&mut self, now: Instant) -> Turn {
+        let mut turn = self.turn(now);
+        if self.state.call_back() {
+            turn.busy = true;
+            // A callback may be put off.
+            turn.next = self.state.next_timeout();
+        }
+        turn
+    }
+
+    /// One bounded turn without a callback, as for a thread that is inside a call of the consumer. As [`Self::poll`].
+    pub fn turn(&mut self, now: Instant) -> Turn {
         self.state.cx.now = now;
         self.follow_speed(now);
         let mut busy = self.receive_burst();
@@ -138,7 +154,7 @@ impl PollCore {
         busy |= self.state.handle_events();
         // A failed connection may just have flushed a queue.
         busy |= self.state.deliver_completions();
-        busy |= self.state.call_back();
+        self.state.objects.cqs.release_moderated(now);
         Turn {
             busy: busy || self.shard().has_work(),
             next: self.state.next_timeout(),
@@ -161,6 +177,11 @@ impl PollCore {
     /// Bytes per second that congestion control takes for the link's; `None` where it is off.
     pub fn line_rate(&self) -> Option<u64> {
         self.state.cx.device.config().dcqcn.map(|dcqcn| dcqcn.line_rate)
+    }
+
+    /// Whether callbacks are due, for [`Self::poll`] to make.
+    pub fn has_callbacks(&self) -> bool {
+        !self.state.cx.upcalls.is_empty() || self.state.objects.cqs.has_dirty()
     }
 
     fn receive_burst(&mut self) -> bool {

@@ -178,7 +178,6 @@ impl State {
     /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
     /// callback may post, arm, close or connect.
     pub(super) fn call_back(&mut self) -> bool {
-        self.objects.cqs.release_moderated(self.cx.now);
         let due = self.cx.upcalls.len();
         for _ in 0..due {
             if let Some(upcall) = self.cx.upcalls.pop_front() {

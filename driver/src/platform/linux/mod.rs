@@ -1,4 +1,7 @@
-//! The provider in a Linux process: a thread that polls, and sleeps when there is nothing to do.
+//! The provider in a Linux process: a thread that polls and sleeps when there is nothing to do, with the help of
+//! consumers that poll.
+
+mod runner;
 
 use super::{Mapped, Platform};
 use crate::abi::{
@@ -9,37 +12,29 @@ use crate::counters::{AdapterCounters, Connection};
 use crate::object::shared::Context;
 use crate::platform::request::{Listed, connections};
 use crate::shard::Shard;
-use crate::turn::{PollCore, ProviderConfig, Turn};
+use crate::turn::ProviderConfig;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ptr::NonNull;
-use core::task::Waker;
 use netadapter_glue::Edge;
-use rocev2::env::{Duration, Instant};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rocev2::env::Instant;
+use runner::Runner;
 use std::io;
 use std::sync::mpsc;
-use std::task::Wake;
 use std::thread::{self, JoinHandle};
 
-/// Time without work before the thread sleeps. A sleep and its wake cost about 10 us, so the thread
-/// looks a while longer first, and lets others run between its looks.
-const IDLE: Duration = Duration::from_micros(100);
-
-/// Sleeps without a look before them, once others kept the processor for longer than that: a thread
-/// that lets them run waits its turn again for milliseconds, one that sleeps is woken at once.
-const CROWDED: u32 = 1000;
-
-/// How often a failed edge is asked again.
-const EDGE_RETRY: Duration = Duration::from_millis(100);
-
 /// The Linux side of [`Platform`].
-#[derive(Debug)]
 struct Linux {
     origin: std::time::Instant,
+    runner: Weak<Runner>,
+}
+
+impl Linux {
+    fn new(runner: Weak<Runner>) -> Self {
+        Self { origin: std::time::Instant::now(), runner }
+    }
 }
 
 impl Platform for Linux {
@@ -49,6 +44,16 @@ impl Platform for Linux {
 
     fn map(&self, mdl: &MDL) -> Option<Mapped> {
         map_in_process(mdl)
+    }
+
+    fn poll_core(&self) -> bool {
+        self.runner.upgrade().is_some_and(|runner| runner.poll_inline())
+    }
+
+    fn stop_polling(&self) {
+        if let Some(runner) = self.runner.upgrade() {
+            runner.stop_polling();
+        }
     }
 }
 
@@ -78,28 +83,6 @@ pub(super) fn opened(opened: &mpsc::Receiver<Context>) -> Result<*mut NDK_ADAPTE
     if adapter.is_null() { Err(NDIS_STATUS_RESOURCES) } else { Ok(adapter) }
 }
 
-/// Wakes the poll thread.
-struct Wakeup(OwnedFd);
-
-impl Wake for Wakeup {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // A counter that is full wakes as well as one that is not.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-}
-
-impl Wakeup {
-    fn clear(&self) {
-        let mut count = [0; 8];
-        // Nothing to read: there was no wake.
-        let _ = rustix::io::read(&self.0, &mut count);
-    }
-}
-
 /// A running provider: one adapter on one edge, and the thread that polls it.
 ///
 /// Dropping it stops the thread. Every adapter must be closed before.
@@ -118,13 +101,9 @@ impl Provider {
             Some(seed) => seed,
             None => entropy()?,
         };
-        let wakeup = Arc::new(Wakeup(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
-        let waker = Waker::from(Arc::clone(&wakeup));
-        let platform = Box::new(Linux { origin: std::time::Instant::now() });
-        let core = PollCore::new(edge, platform, config, seed, &waker);
-        let shard = Arc::clone(core.shard());
-        let thread =
-            thread::Builder::new().name("ndkrocev2".into()).spawn(move || run(core, &wakeup))?;
+        let runner = Runner::new(edge, config, seed)?;
+        let shard = Arc::clone(runner.shard());
+        let thread = thread::Builder::new().name("ndkrocev2".into()).spawn(move || runner.run())?;
         Ok(Self { shard, thread: Some(thread) })
     }
 
@@ -215,112 +194,4 @@ fn entropy() -> io::Result<[u8; 32]> {
             rustix::rand::getrandom(&mut seed[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
     Ok(seed)
-}
-
-fn run(mut core: PollCore, wakeup: &Wakeup) {
-    let shard = Arc::clone(core.shard());
-    let (mut busy_at, mut crowded) = (shard.platform.now(), 0_u32);
-    loop {
-        let now = shard.platform.now();
-        let turn = core.poll(now);
-        if turn.stopped {
-            return;
-        }
-        if turn.busy {
-            busy_at = now;
-        } else if crowded == 0 && now.saturating_since(busy_at) < IDLE {
-            thread::yield_now();
-            if shard.platform.now().saturating_since(now) >= IDLE {
-                crowded = CROWDED;
-            }
-        } else {
-            crowded = crowded.saturating_sub(1);
-            sleep(&mut core, &shard, wakeup);
-        }
-    }
-}
-
-/// Sleeps until a ring, the edge or a deadline has work. A thread that adds work after the announcement
-/// wakes us; the turn that follows the announcement finds earlier work.
-fn sleep(core: &mut PollCore, shard: &Shard, wakeup: &Wakeup) {
-    wakeup.clear();
-    core.announce_sleep(true);
-    let turn = core.poll(shard.platform.now());
-    if !turn.busy && !turn.stopped {
-        wait(core, shard, wakeup, &turn);
-    }
-    core.announce_sleep(false);
-}
-
-fn wait(core: &PollCore, shard: &Shard, wakeup: &Wakeup, turn: &Turn) {
-    let due = turn.next.map(|next| next.saturating_since(shard.platform.now()));
-    let timeout = patience(due, turn.edge_failed).map(to_timespec);
-    let edge = core.edge();
-    let interest =
-        if edge.wants_writable() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let own = PollFd::new(&wakeup.0, PollFlags::IN);
-    // An interrupted or failed wait ends like one that timed out: the loop looks again.
-    let _ = match edge.fd().filter(|_| !turn.edge_failed) {
-        Some(fd) => poll(&mut [own, PollFd::from_borrowed_fd(fd, interest)], timeout.as_ref()),
-        None => poll(&mut [own], timeout.as_ref()),
-    };
-}
-
-/// How long to sleep. A failed edge's descriptor would wake us at once and for ever, so it is not
-/// waited on, and the edge is asked now and then instead.
-fn patience(due: Option<Duration>, edge_failed: bool) -> Option<Duration> {
-    if !edge_failed {
-        return due;
-    }
-    Some(due.map_or(EDGE_RETRY, |due| due.min(EDGE_RETRY)))
-}
-
-fn to_timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use netadapter_glue::{EdgeError, Link, Received, Slot};
-
-    /// A QEMU that has gone: its descriptor is readable for ever and yields nothing.
-    struct Gone;
-
-    impl Edge for Gone {
-        fn link(&self) -> Link {
-            Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518 }
-        }
-
-        fn receive(
-            &mut self,
-            _: usize,
-            _: &mut dyn FnMut(&[Received<'_>]),
-        ) -> Result<usize, EdgeError> {
-            Err(EdgeError::Closed)
-        }
-
-        fn transmit(
-            &mut self,
-            _: usize,
-            _: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
-        ) -> Result<usize, EdgeError> {
-            Err(EdgeError::Closed)
-        }
-    }
-
-    #[test]
-    fn a_failed_edge_is_asked_now_and_then() {
-        let platform = Box::new(Linux { origin: std::time::Instant::now() });
-        let config = ProviderConfig::new(alloc::vec![]);
-        let mut core = PollCore::new(Box::new(Gone), platform, config, [0; 32], Waker::noop());
-        let turn = core.poll(Instant::from_nanos(1));
-        assert!(turn.edge_failed && !turn.busy);
-        assert_eq!(patience(None, turn.edge_failed), Some(EDGE_RETRY));
-        assert_eq!(patience(Some(Duration::from_secs(1)), true), Some(EDGE_RETRY));
-        assert_eq!(patience(None, false), None);
-    }
 }

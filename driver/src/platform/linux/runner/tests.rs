@@ -1,0 +1,144 @@
+//! The core's thread and the consumers that take turns for it.
+#![allow(unsafe_code, reason = "a consumer calls through the tables")]
+
+use super::*;
+use crate::abi::*;
+use crate::adapter::shared::{AdapterObject, VERSION};
+use crate::cq::request::CreateCq;
+use crate::object::call::create;
+use crate::object::done::CreateDone;
+use crate::object::shared::Context;
+use crate::platform::linux::{open, opened};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+use netadapter_glue::memory::{self, MemoryConfig};
+use netadapter_glue::{EdgeError, Link, Received, Slot};
+use std::sync::mpsc;
+
+/// A device that is gone: its descriptor is readable for ever and yields nothing. Or worse.
+struct Gone {
+    panics: bool,
+    lives: Arc<()>,
+}
+
+impl Edge for Gone {
+    fn link(&self) -> Link {
+        Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518 }
+    }
+
+    fn receive(
+        &mut self,
+        _: usize,
+        _: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Result<usize, EdgeError> {
+        assert!(!self.panics, "as the test wants it");
+        assert_eq!(Arc::strong_count(&self.lives), 2);
+        Err(EdgeError::Closed)
+    }
+
+    fn transmit(
+        &mut self,
+        _: usize,
+        _: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+    ) -> Result<usize, EdgeError> {
+        Err(EdgeError::Closed)
+    }
+}
+
+fn runner(edge: Box<dyn Edge + Send>) -> Arc<Runner> {
+    Runner::new(edge, ProviderConfig::new(alloc::vec![]), [0; 32]).unwrap()
+}
+
+/// A runner whose consumers' turns panic or fail, and what its edge holds.
+fn gone(panics: bool) -> (Arc<Runner>, Arc<()>) {
+    let lives = Arc::new(());
+    (runner(Box::new(Gone { panics, lives: Arc::clone(&lives) })), lives)
+}
+
+/// Polls until a turn was taken: two polls may lie apart on a busy machine.
+fn help(runner: &Runner) {
+    while !runner.poll_inline() {}
+}
+
+/// Whether the core's thread would be woken.
+fn is_woken(runner: &Runner) -> bool {
+    runner.sleep(&Interest { edge: None, timeout: Some(Duration::ZERO) }).wake
+}
+
+#[test]
+fn a_failed_edge_is_asked_now_and_then() {
+    let (runner, _lives) = gone(false);
+    let mut run = runner.take().unwrap();
+    let turn = run.core.poll(Instant::from_nanos(1));
+    assert!(turn.edge_failed && !turn.busy);
+    let Rest::Sleep(interest) = runner.take_turns(&mut run) else { panic!("there is no work") };
+    assert!(interest.edge.is_none() && interest.timeout == Some(EDGE_RETRY));
+    assert_eq!(patience(Some(Duration::from_secs(1)), true), Some(EDGE_RETRY));
+    assert_eq!(patience(None, false), None);
+    run.give_back();
+}
+
+/// Goal: a consumer's turn does the core's work, and leaves a callback to the core's thread, which is woken once.
+#[test]
+fn a_consumer_that_polls_takes_turns_and_makes_no_callback() {
+    /// Keeps the CQ.
+    unsafe extern "system" fn created(place: PVOID, _: NTSTATUS, cq: *mut NDK_OBJECT_HEADER) {
+        // SAFETY: the test's place.
+        unsafe { &*place.cast::<AtomicPtr<NDK_OBJECT_HEADER>>() }.store(cq, Ordering::Release);
+    }
+    unsafe extern "system" fn unheard(_: PVOID, _: NTSTATUS) {}
+
+    let (edge, _peer) = memory::pair(MemoryConfig::default());
+    let runner = runner(Box::new(edge));
+    let (sender, receiver) = mpsc::channel();
+    open(runner.shard(), VERSION, sender).unwrap();
+    help(&runner);
+    let adapter = opened(&receiver).unwrap();
+    let place = AtomicPtr::<NDK_OBJECT_HEADER>::new(null_mut());
+    // SAFETY: the adapter is open.
+    let parent = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
+    let what = CreateCq { depth: 4, notification: unheard, context: Context::from_u64(0) };
+    let context = core::ptr::from_ref(&place).cast_mut().cast();
+    let done = CreateDone::new(Some(created), context).unwrap();
+    let status = create(Arc::clone(runner.shard()), parent, what, done).unwrap();
+    assert_eq!(status, STATUS_PENDING);
+    assert!(!is_woken(&runner));
+    help(&runner);
+    assert!(is_woken(&runner) && place.load(Ordering::Acquire).is_null());
+    help(&runner);
+    assert!(!is_woken(&runner), "it knows already");
+    let mut run = runner.take().unwrap();
+    assert!(matches!(runner.take_turns(&mut run), Rest::Lend));
+    assert!(!place.load(Ordering::Acquire).is_null());
+    assert!(!runner.poll_inline(), "as from the callback");
+    run.give_back();
+}
+
+/// Goal: a core whose thread sleeps is not forgotten by a consumer that polls once and stays away.
+#[test]
+fn the_cores_thread_is_told_that_a_consumer_runs_the_core() {
+    let (edge, mut peer) = memory::pair(MemoryConfig::default());
+    let runner = runner(Box::new(edge));
+    let mut run = runner.take().unwrap();
+    assert!(matches!(runner.take_turns(&mut run), Rest::Sleep(_)) && run.asleep);
+    run.give_back();
+    help(&runner);
+    assert!(is_woken(&runner));
+    let mut unit = Some(netadapter_glue::Transmit { len: 60, segments: None });
+    peer.transmit_each(1, |_| unit.take()).unwrap();
+    assert!(!is_woken(&runner), "a frame wakes nobody as long as consumers poll");
+    runner.stop_polling();
+    assert!(is_woken(&runner) && !runner.has_polled());
+}
+
+#[test]
+fn a_turn_that_panics_ends_the_core_and_not_its_consumer() {
+    let (runner, lives) = gone(true);
+    help(&runner);
+    assert!(is_woken(&runner) && runner.take().is_none());
+    for _ in 0..3 {
+        assert!(!runner.poll_inline());
+    }
+    runner.run();
+    assert_eq!(Arc::strong_count(&lives), 1, "the edge is closed");
+}
