@@ -10,6 +10,7 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
+use crate::session::Waits;
 use crate::{rping, stop};
 
 /// Measure and check RDMA through an NDK provider.
@@ -77,7 +78,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) runs: Option<u64>,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) waits: WaitArgs,
 }
 
 #[derive(Args, Debug)]
@@ -193,7 +194,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) waits: WaitArgs,
 }
 
 impl Run {
@@ -212,11 +213,28 @@ impl Run {
             },
             verify: !self.no_verify,
             seed,
-            patience: self.patience.duration(),
+            waits: self.waits.waits(),
         };
         let plans: Vec<Plan> = self.operations.iter().map(plan).collect();
         plans.iter().try_for_each(Plan::check).map_err(|too_much| too_much.to_string())?;
         Ok(plans)
+    }
+}
+
+/// How to wait for completions.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    patience: Patience,
+    /// Poll for completions again and again, which also runs the provider, instead of waiting for
+    /// notifications: quicker, and keeps a processor busy
+    #[arg(long)]
+    busy_poll: bool,
+}
+
+impl WaitArgs {
+    pub(crate) fn waits(self) -> Waits {
+        Waits { patience: self.patience.duration(), busy_poll: self.busy_poll }
     }
 }
 

@@ -109,7 +109,7 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
     let (mut outcome, served) = std::thread::scope(|scope| {
         let serving = scope.spawn(|| match next(listener, &given_up) {
             Some(connector) => {
-                perf::serve(&server.host.adapter, connector, plan.patience, session::never)
+                perf::serve(&server.host.adapter, connector, plan.waits, session::never)
             }
             None => Ok(0),
         });
@@ -134,14 +134,14 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
 }
 
 fn serve(args: &Serve) -> Result<(), Failure> {
-    let patience = args.patience.duration();
+    let waits = args.waits.waits();
     let Host { adapter, .. } = edge::network(&args.edge, None)?;
     let listeners = listen(&adapter, &args.edge, args.port)?;
     let mut runs = 0;
     while args.runs.is_none_or(|limit| runs < limit) {
         let Some(connector) = any(&listeners) else { return Err(Failure::Interrupted) };
         let peer = connector.peer_address()?;
-        match perf::serve(&adapter, connector, patience, stop::requested) {
+        match perf::serve(&adapter, connector, waits, stop::requested) {
             Err(failure) if failure.is_interruption() => {
                 return Err(failure.during(peer.to_string()));
             }
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
     use ndk_consumer::{Buffer, ReadLimits};
-    use session::{Depths, Session};
+    use session::{Depths, Session, Waits};
 
     fn arguments(text: &str) -> Loopback {
         match Cli::try_parse_from(text.split_whitespace()).unwrap().into_command() {
@@ -308,6 +308,7 @@ mod tests {
             "ndkperf --iterations 40 --seed 2 --ip6 --size 1 --depth 1",
             "ndkperf --iterations 40 --seed 3 --size 64 --depth 3 --mtu 1500 --segments 1",
             "ndkperf --iterations 40 --seed 4 --size 300k --no-verify --json",
+            "ndkperf --iterations 4000 --seed 5 --size 64 --depth 1 --busy-poll",
         ] {
             loopback(&arguments(text)).unwrap_or_else(|failure| panic!("{text}: {failure}"));
         }
@@ -393,20 +394,20 @@ mod tests {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 10"), 10).unwrap();
         let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
         let remote = listener.local_address().unwrap();
-        let patience = Duration::from_secs(20);
+        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false };
         let depths = Depths { receive: 1, initiator: 1 };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
         let serving = std::thread::spawn(move || {
             let connector = any(&[listener]).unwrap();
             let adapter = &server.host.adapter;
             let pd = adapter.create_pd().unwrap();
-            let session = Session::new(adapter, &pd, connector, depths, patience).unwrap();
+            let session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
             session.accept(limits).unwrap();
             session.disconnect().unwrap()
         });
         let adapter = &client.host.adapter;
         let (pd, connector) = (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
-        let mut session = Session::new(adapter, &pd, connector, depths, patience).unwrap();
+        let mut session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
         let mr = pd.register(Buffer::try_new(1).unwrap(), NDK_MR_FLAG_ALLOW_LOCAL_WRITE).unwrap();
         session.connect(SocketAddr::new(client.ip, 0), remote, limits).unwrap();
         session.wait_disconnected().unwrap();

@@ -16,7 +16,7 @@ use driver::abi::{
 use ndk_consumer::{Adapter, Buffer, Connector, Mr, ReadLimits, Remote};
 
 use crate::failure::Failure;
-use crate::session::{Depths, Event, Session};
+use crate::session::{Depths, Event, Session, Waits};
 
 /// Port of `rping` when none is given.
 pub(crate) const PORT: u16 = 7174;
@@ -176,7 +176,8 @@ impl Peer {
     ) -> Result<Self, Failure> {
         let pd = adapter.create_pd()?;
         let depths = Depths { receive: RECEIVES as u32, initiator: 16 };
-        let mut session = Session::new(adapter, &pd, connector, depths, options.patience)?;
+        let waits = Waits { patience: options.patience, busy_poll: false };
+        let mut session = Session::new(adapter, &pd, connector, depths, waits)?;
         session.stop_when(options.stop);
         let len = SIZE_MAX as usize;
         let slots = RECEIVES + SENDS;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use driver::abi::*;
@@ -18,6 +19,15 @@ use crate::failure::Failure;
 pub(crate) struct Depths {
     pub(crate) receive: u32,
     pub(crate) initiator: u32,
+}
+
+/// How a session waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// How long nothing may happen.
+    pub(crate) patience: Duration,
+    /// Polls the completion queue again and again, instead of waiting for its notification.
+    pub(crate) busy_poll: bool,
 }
 
 /// A request that has ended well. The tag is that of its post.
@@ -38,19 +48,21 @@ pub(crate) struct Session {
     results: Vec<NDK_RESULT_EX>,
     /// The first post that came after the end of the connection.
     late: Option<NdkError>,
-    patience: Duration,
+    waits: Waits,
     /// Asked while waiting: whether the user wants to end.
     stop: fn() -> bool,
+    /// There is one processor, which the peer may want.
+    alone: bool,
 }
 
 impl Session {
-    /// An endpoint that is not connected yet; waits give up after `patience` without progress.
+    /// An endpoint that is not connected yet; waits give up after their patience without progress.
     pub(crate) fn new(
         adapter: &Arc<Adapter>,
         pd: &Arc<Pd>,
         connector: Connector,
         depths: Depths,
-        patience: Duration,
+        waits: Waits,
     ) -> Result<Self, Failure> {
         let cq = adapter.create_cq(depths.receive + depths.initiator)?;
         let config = QpConfig {
@@ -66,8 +78,9 @@ impl Session {
             receive: Ledger::new("receive"),
             results: vec![NDK_RESULT_EX::EMPTY; 64],
             late: None,
-            patience,
+            waits,
             stop: never,
+            alone: thread::available_parallelism().is_ok_and(|processors| processors.get() == 1),
         })
     }
 
@@ -106,9 +119,9 @@ impl Session {
     }
 
     fn finish(&self, request: &Request) -> Result<(), Failure> {
-        match request.wait_timeout(self.patience) {
+        match request.wait_timeout(self.waits.patience) {
             Some(result) => Ok(result?),
-            None => Err(Failure::Stalled(self.patience)),
+            None => Err(Failure::Stalled(self.waits.patience)),
         }
     }
 
@@ -127,10 +140,10 @@ impl Session {
         if let Some(late) = self.late {
             return Err(late.into());
         }
-        if self.connector.wait_disconnected(self.patience) {
+        if self.connector.wait_disconnected(self.waits.patience) {
             return Ok(());
         }
-        Err(Failure::Stalled(self.patience))
+        Err(Failure::Stalled(self.waits.patience))
     }
 
     pub(crate) fn receive(
@@ -194,13 +207,13 @@ impl Session {
 
     /// Waits for at least one event and appends what has come.
     pub(crate) fn wait(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.waits.patience;
         loop {
             self.check_stop()?;
             // Asked before the queue is: what was completed before the end is still there after.
             let disconnected = self.connector.is_disconnected();
             let slice = if disconnected { Duration::ZERO } else { SLICE };
-            let taken = self.cq.wait_results_ex(&mut self.results, slice)?;
+            let taken = self.wait_results(slice)?;
             if taken > 0 {
                 return self.account(taken, events);
             }
@@ -209,12 +222,34 @@ impl Session {
             }
             // The end is told a moment after it has come.
             if let Some(late) = self.late
-                && !self.connector.wait_disconnected(self.patience)
+                && !self.connector.wait_disconnected(self.waits.patience)
             {
                 return Err(late.into());
             }
             if Instant::now() >= deadline {
-                return Err(Failure::Stalled(self.patience));
+                return Err(Failure::Stalled(self.waits.patience));
+            }
+        }
+    }
+
+    /// Takes completions, and waits for the first one for as long as `slice`.
+    fn wait_results(&mut self, slice: Duration) -> Result<usize, Failure> {
+        if !self.waits.busy_poll {
+            return Ok(self.cq.wait_results_ex(&mut self.results, slice)?);
+        }
+        let until = Instant::now() + slice;
+        loop {
+            for _ in 0..POLLS {
+                let taken = self.cq.results_ex(&mut self.results);
+                if taken > 0 {
+                    return Ok(taken);
+                }
+            }
+            if Instant::now() >= until {
+                return Ok(0);
+            }
+            if self.alone {
+                thread::yield_now();
             }
         }
     }
@@ -304,6 +339,9 @@ impl Ledger {
         }
     }
 }
+
+/// Polls between two looks at the clock.
+const POLLS: usize = 32;
 
 /// How often a wait looks whether the peer is still there.
 const SLICE: Duration = Duration::from_millis(100);

@@ -14,7 +14,7 @@ use super::ring::{ControlSender, Ring};
 use crate::edge::Host;
 use crate::failure::Failure;
 use crate::pattern::Pattern;
-use crate::session::{Depths, Event, Session, never};
+use crate::session::{Depths, Event, Session, Waits, never};
 use crate::stop;
 
 /// When a run is over.
@@ -35,8 +35,7 @@ pub(crate) struct Plan {
     pub(crate) limit: Limit,
     pub(crate) verify: bool,
     pub(crate) seed: u64,
-    /// How long nothing may happen.
-    pub(crate) patience: Duration,
+    pub(crate) waits: Waits,
 }
 
 impl Plan {
@@ -195,7 +194,7 @@ impl Client {
         let depths =
             Depths { receive: ControlSender::SLOTS, initiator: plan.depth + ControlSender::SLOTS };
         let connector = adapter.create_connector()?;
-        let mut session = Session::new(adapter, &pd, connector, depths, plan.patience)?;
+        let mut session = Session::new(adapter, &pd, connector, depths, plan.waits)?;
         session.stop_when(stop::requested);
         let write = NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
         let inbox = Ring::new(&pd, ControlSender::SLOTS as usize, Control::LEN, write)?;

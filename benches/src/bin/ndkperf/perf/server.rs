@@ -1,7 +1,6 @@
 //! The side that holds the ring, and checks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use driver::abi::{
     NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
@@ -14,14 +13,14 @@ use super::control::{Control, Operation, Parameters};
 use super::ring::{ControlSender, Ring};
 use crate::failure::Failure;
 use crate::pattern::Pattern;
-use crate::session::{Depths, Event, Session};
+use crate::session::{Depths, Event, Session, Waits};
 
 /// Serves one run on an incoming connection; returns how many messages it had. `stop` is
 /// asked meanwhile whether to end early.
 pub(crate) fn serve(
     adapter: &Arc<Adapter>,
     connector: Connector,
-    patience: Duration,
+    waits: Waits,
     stop: fn() -> bool,
 ) -> Result<u64, Failure> {
     let info = adapter.info()?;
@@ -29,7 +28,7 @@ pub(crate) fn serve(
     // The client's depth is not known yet.
     let receive = RECEIVES_MAX.min(info.MaxReceiveQueueDepth);
     let depths = Depths { receive, initiator: ControlSender::SLOTS };
-    let mut session = Session::new(adapter, &pd, connector, depths, patience)?;
+    let mut session = Session::new(adapter, &pd, connector, depths, waits)?;
     session.stop_when(stop);
     let limits = ReadLimits { inbound: info.MaxInboundReadLimit, outbound: 0 };
     let parameters = greet(&mut session, &pd, limits)?;
