@@ -29,7 +29,7 @@ const DEAD: u8 = 4;
 #[allow(unsafe_code, reason = "the token makes the cell exclusive")]
 unsafe impl<T: Send> Sync for Token<T> {}
 
-/// What the owner finds.
+/// The answer to an owner that asks.
 pub(crate) enum Asked<'a, T> {
     /// It has the token.
     Mine(Held<'a, T>),

@@ -56,10 +56,10 @@ pub(super) struct Runner {
     look: Duration,
 }
 
-/// What the token is for.
+/// The value behind the token.
 struct Run {
     core: PollCore,
-    /// Its sleep is announced: whoever makes work wakes the core's thread.
+    /// Its sleep is announced: a thread that makes work wakes the core's.
     asleep: bool,
     /// A consumer has woken the core's thread, for what that has to do itself.
     wanted: bool,
@@ -76,7 +76,7 @@ impl Run {
     }
 }
 
-/// What the core's thread does when it has done its work.
+/// The core's thread has done its work, and goes on like this.
 enum Rest {
     /// It sleeps until there is work.
     Sleep(Interest),
@@ -86,14 +86,14 @@ enum Rest {
     End,
 }
 
-/// What ends a sleep, beside a wake.
+/// The events that end a sleep, beside a wake.
 struct Interest {
     /// The edge's descriptor, and whether it is waited for until it can be written, too.
     edge: Option<(RawFd, PollFlags)>,
     timeout: Option<Duration>,
 }
 
-/// What ended a sleep.
+/// The end of a sleep.
 struct Woken {
     /// A wake, and not only the edge or the time.
     wake: bool,
@@ -205,7 +205,7 @@ impl Runner {
                 looks += 1;
             } else {
                 run.crowded = run.crowded.saturating_sub(1);
-                // Who makes work from here on wakes us; the turn that follows finds earlier work.
+                // A thread that makes work from here on wakes us; the turn that follows finds earlier work.
                 run.announce_sleep(true);
             }
         }
@@ -287,7 +287,7 @@ impl Runner {
         }
     }
 
-    /// What ends the sleep after `turn`.
+    /// The events that end the sleep after `turn`.
     fn interest(&self, run: &Run, turn: &Turn) -> Interest {
         let edge = run.core.edge();
         let flags =
