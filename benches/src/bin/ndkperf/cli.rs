@@ -10,7 +10,7 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
-use crate::session::Waits;
+use crate::waits::{Patience, WaitArgs};
 use crate::{rping, stop};
 
 /// Measure and check RDMA through an NDK provider.
@@ -218,37 +218,6 @@ impl Run {
         let plans: Vec<Plan> = self.operations.iter().map(plan).collect();
         plans.iter().try_for_each(Plan::check).map_err(|too_much| too_much.to_string())?;
         Ok(plans)
-    }
-}
-
-/// How to wait for completions.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct WaitArgs {
-    #[command(flatten)]
-    patience: Patience,
-    /// Poll for completions again and again, which also runs the provider, instead of waiting for
-    /// notifications: quicker, and keeps a processor busy
-    #[arg(long)]
-    busy_poll: bool,
-}
-
-impl WaitArgs {
-    pub(crate) fn waits(self) -> Waits {
-        Waits { patience: self.patience.duration(), busy_poll: self.busy_poll }
-    }
-}
-
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Seconds without any progress after which to give up
-    #[arg(long = "timeout", default_value_t = 30, value_name = "SECONDS",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    timeout: u32,
-}
-
-impl Patience {
-    pub(crate) fn duration(self) -> Duration {
-        Duration::from_secs(u64::from(self.timeout))
     }
 }
 

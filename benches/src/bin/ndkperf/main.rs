@@ -9,6 +9,7 @@ mod report;
 mod rping;
 mod session;
 mod stop;
+mod waits;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -292,7 +293,8 @@ mod tests {
     use super::*;
     use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
     use ndk_consumer::{Buffer, ReadLimits};
-    use session::{Depths, Session, Waits};
+    use session::{Depths, Session};
+    use waits::Waits;
 
     fn arguments(text: &str) -> Loopback {
         match Cli::try_parse_from(text.split_whitespace()).unwrap().into_command() {

@@ -13,21 +13,13 @@ use ndk_consumer::{
 };
 
 use crate::failure::Failure;
+use crate::waits::Waits;
 
 /// How many requests each queue takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depths {
     pub(crate) receive: u32,
     pub(crate) initiator: u32,
-}
-
-/// How a session waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
-    /// How long nothing may happen.
-    pub(crate) patience: Duration,
-    /// Polls the completion queue again and again, instead of waiting for its notification.
-    pub(crate) busy_poll: bool,
 }
 
 /// A request that has ended well. The tag is that of its post.

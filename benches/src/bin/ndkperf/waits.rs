@@ -1,0 +1,45 @@
+//! How a run waits: for how long, and in which way.
+
+use std::time::Duration;
+
+use clap::Args;
+
+/// How a session waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// How long nothing may happen.
+    pub(crate) patience: Duration,
+    /// Polls the completion queue again and again, instead of waiting for its notification.
+    pub(crate) busy_poll: bool,
+}
+
+/// How to wait for completions.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    patience: Patience,
+    /// Poll for completions again and again, which also runs the provider, instead of waiting for
+    /// notifications: quicker, and keeps a processor busy
+    #[arg(long)]
+    busy_poll: bool,
+}
+
+impl WaitArgs {
+    pub(crate) fn waits(self) -> Waits {
+        Waits { patience: self.patience.duration(), busy_poll: self.busy_poll }
+    }
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Seconds without any progress after which to give up
+    #[arg(long = "timeout", default_value_t = 30, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+}
+
+impl Patience {
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_secs(u64::from(self.timeout))
+    }
+}
