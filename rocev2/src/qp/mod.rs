@@ -633,7 +633,7 @@ impl Qp {
     ) {
         match self.stream {
             Stream::None | Stream::Rest => {
-                // What leaves now goes the general way.
+                // The next packet goes the general way.
                 self.stream = Stream::None;
                 return;
             }
