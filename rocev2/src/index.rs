@@ -35,6 +35,11 @@ struct Cell {
 
 const EMPTY: Cell = Cell { hash: 0, place: u32::MAX };
 
+/// Cells for so many entries: half of them stay empty, so that the next gap is near.
+const fn cells(entries: usize) -> usize {
+    if entries == 0 { 0 } else { (2 * entries).next_power_of_two() }
+}
+
 /// A hash table of places. An entry lies at its home, which its hash names, or behind it without a gap.
 #[derive(Debug, Default)]
 pub(crate) struct Index(Vec<Cell>);
@@ -42,8 +47,7 @@ pub(crate) struct Index(Vec<Cell>);
 impl Index {
     /// Makes room for so many entries in all. `None`: no memory, and nothing has changed.
     pub(crate) fn make_room(&mut self, entries: usize) -> Option<()> {
-        // Half of the cells stay empty, so that the next gap is near.
-        let cells = (2 * entries).next_power_of_two();
+        let cells = cells(entries);
         if cells > self.0.len() {
             let mut larger = Vec::new();
             larger.try_reserve_exact(cells).ok()?;
@@ -52,6 +56,12 @@ impl Index {
             before.into_iter().filter(|cell| *cell != EMPTY).for_each(|cell| self.put(cell));
         }
         Some(())
+    }
+
+    /// Bytes that room for so many entries takes where there is not so much.
+    pub(crate) fn growth_bytes(&self, entries: usize) -> usize {
+        let cells = cells(entries);
+        if cells > self.0.len() { cells * size_of::<Cell>() } else { 0 }
     }
 
     /// Adds an entry, for which there is room.

@@ -407,7 +407,7 @@ list! {
         "if self.slots[at].pd != pd {" => "if false {",
         "a key serves its protection domain (C10-72)";
     WindowsSurviveTheirQp "mr/mod.rs":
-        "is_some_and(|bound| bound.qpn == qpn)" => "is_some_and(|bound| bound.qpn != qpn)",
+        "let window = self.bound.find(qpn.get()).next();" => "let window = self.bound.find(!qpn.get()).next();",
         "windows end with the QP that bound them";
 
 // ---- wire ------------------------------------------------------------------------------------
@@ -554,7 +554,7 @@ list! {
         "self.doubted_at.is_none_or(|at| now >= at + DOUBT_INTERVAL)" => "true",
         "what peers do makes no more than so many doubts of a path";
     PathStaysInTheTable "path.rs":
-        "self.by_ends.remove(&path);" => "",
+        "self.by_ends.remove(self.hash(path), index.0 as usize);" => "",
         "a path without users is gone";
 
 // ---- connection management -----------------------------------------------------------------------

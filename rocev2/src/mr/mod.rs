@@ -27,6 +27,7 @@ mod tests;
 
 use crate::env::{RegionId, Rng};
 use crate::ids::{Lkey, Qpn, Rkey};
+use crate::index::Index;
 use alloc::vec::Vec;
 use core::ops::BitOr;
 use keys::KeyIndex;
@@ -247,13 +248,22 @@ pub(crate) struct MrTable {
     free: Vec<u32>,
     limit: usize,
     windows: usize,
+    /// Bound windows, by the QP that bound each.
+    bound: Index,
 }
 
 impl MrTable {
     /// An empty table for at most `limit` keys, and never more than 2^20. It takes memory as keys are made.
     pub(crate) fn new(rng: Rng, limit: usize) -> Self {
         let limit = limit.clamp(1, keys::MAX_KEYS);
-        Self { keys: KeyIndex::new(rng), slots: Vec::new(), free: Vec::new(), limit, windows: 0 }
+        Self {
+            keys: KeyIndex::new(rng),
+            slots: Vec::new(),
+            free: Vec::new(),
+            limit,
+            windows: 0,
+            bound: Index::default(),
+        }
     }
 
     /// Enters a registration under a new, unpredictable key that is never 0.
@@ -276,8 +286,11 @@ impl MrTable {
                 (Kind::Privileged, Some(span))
             }
         };
+        let windows = self.windows + usize::from(kind == Kind::Window);
+        // So that to bind takes no memory.
+        self.bound.make_room(windows)?;
         let key = self.enter(pd, kind, span)?;
-        self.windows += usize::from(kind == Kind::Window);
+        self.windows = windows;
         Some(key)
     }
 
@@ -344,6 +357,7 @@ impl MrTable {
             access: bind.access,
             bound: Some(bound),
         });
+        self.bound.insert(qpn.get(), window);
         Ok(())
     }
 
@@ -367,7 +381,7 @@ impl MrTable {
         {
             return Err(AccessError::Domain);
         }
-        Ok(self.slots[at].end())
+        Ok(self.end(at))
     }
 
     /// Checks that the key is of a kind that can be invalidated.
@@ -397,8 +411,8 @@ impl MrTable {
     /// [`AccessError::UnknownKey`] where the key names nothing.
     pub(crate) fn deregister(&mut self, key: Rkey) -> Result<Option<Released>, AccessError> {
         let at = self.find(key.get())?;
+        let released = self.end(at);
         let slot = &mut self.slots[at];
-        let released = slot.end();
         slot.key = 0;
         self.windows -= usize::from(slot.kind == Kind::Window);
         self.keys.retire(key.get());
@@ -409,15 +423,20 @@ impl MrTable {
 
     /// Ends every window that a QP has bound: the QP is destroyed, and another may get its number.
     pub(crate) fn unbind_qp(&mut self, qpn: Qpn) {
-        if self.windows == 0 {
-            return;
+        loop {
+            let window = self.bound.find(qpn.get()).next();
+            let Some(window) = window else { return };
+            self.end(window);
         }
-        let bound_here = |slot: &&mut Slot| {
-            slot.span.and_then(|span| span.bound).is_some_and(|bound| bound.qpn == qpn)
-        };
-        for slot in self.slots.iter_mut().filter(bound_here) {
-            slot.end();
+    }
+
+    /// Ends the mapping or binding of a key, which names nothing from here on.
+    fn end(&mut self, at: usize) -> Option<Released> {
+        let slot = &mut self.slots[at];
+        if let Some(bound) = slot.span.and_then(|span| span.bound) {
+            self.bound.remove(bound.qpn.get(), at);
         }
+        slot.end()
     }
 
     /// Checks a peer's access, through the QP `qpn`, to `len > 0` bytes at `va`.
@@ -545,7 +564,9 @@ impl MrTable {
     pub(crate) fn growth_bytes(&self) -> usize {
         let full = self.free.is_empty() && self.slots.len() == self.slots.capacity();
         let slots = if full { 2 * self.slots.len().max(4) } else { 0 };
-        slots * (size_of::<Slot>() + size_of::<u32>()) + self.keys.growth_bytes(self.len())
+        slots * (size_of::<Slot>() + size_of::<u32>())
+            + self.keys.growth_bytes(self.len())
+            + self.bound.growth_bytes(self.windows + 1)
     }
 
     /// Whether a key is that of a fast-register region.
