@@ -98,7 +98,7 @@ impl Cm {
             return self.take_rep(now, packet, header, id, rep);
         }
         match conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)? {
-            State::Established => self.send(id),
+            State::Established => self.send_again(id),
             // The consumer has no deadline; MRA shows the peer that we are alive.
             _ => {
                 let encap = conn.encap(&self.config);

@@ -21,8 +21,16 @@ impl Cm {
         }
     }
 
-    /// Sends a connection's message, for the first time or again. At most one copy waits to leave.
+    /// Sends a connection's message for the first time.
     pub(super) fn send(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else { return };
+        if let Some(message) = conn.last_message() {
+            self.transmit(conn.encap(&self.config), message);
+        }
+    }
+
+    /// Sends a connection's message again. At most one copy waits to leave.
+    pub(super) fn send_again(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else { return };
         let (encap, Some(message)) = (conn.encap(&self.config), conn.last_message()) else {
             return;
@@ -56,7 +64,7 @@ impl Cm {
         match conn.retry.as_mut().and_then(|retry| retry.resend(now)) {
             Some(deadline) => {
                 self.conns.set_deadline(id, Some(deadline));
-                self.send(id);
+                self.send_again(id);
             }
             None => self.give_up(now, id),
         }

@@ -66,7 +66,7 @@ impl Cm {
         }
         match conn.state {
             State::Established => self.probe_or_lose(now, id),
-            State::DreqSent => self.send(id),
+            State::DreqSent => self.send_again(id),
             _ => {}
         }
     }
