@@ -18,7 +18,7 @@ use driver::{ProviderConfig, Stepped};
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
-use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
+use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Pd, Qp, QpConfig, ReadLimits};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::env::Instant;
 
@@ -36,7 +36,12 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const PORT: u16 = 7174;
 const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
-library_benchmark_group!(name = messages; benchmarks = message);
+#[path = "instructions/connects.rs"]
+mod connects;
+
+use connects::Lives;
+
+library_benchmark_group!(name = messages; benchmarks = message, life);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
@@ -51,6 +56,13 @@ main!(library_benchmark_groups = messages);
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
+}
+
+#[library_benchmark]
+#[bench::connects(args = (), setup = Lives::new, config = at_most(80_598))]
+fn life(lives: Lives) -> Lives {
+    lives.live(MESSAGES);
+    lives
 }
 
 /// Fails a line that takes over 2 % more than these instructions a message: as many as were counted with Rust 1.95.
@@ -157,6 +169,7 @@ struct End {
     qps: Vec<Arc<Qp>>,
     cq: Arc<Cq>,
     mr: Arc<Mr>,
+    pd: Arc<Pd>,
     adapter: Arc<Adapter>,
 }
 
@@ -171,8 +184,8 @@ impl End {
         let reach = NDK_MR_FLAG_ALLOW_LOCAL_WRITE
             | NDK_MR_FLAG_ALLOW_REMOTE_READ
             | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
-        let mr = pd.register(Buffer::new(BATCH * size), reach).expect("a region");
-        Self { qps, cq, mr, adapter }
+        let mr = pd.register(Buffer::new((BATCH * size).max(1)), reach).expect("a region");
+        Self { qps, cq, mr, pd, adapter }
     }
 
     /// Takes completions, each of which succeeded; returns how many.
