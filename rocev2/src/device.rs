@@ -15,7 +15,7 @@ use crate::qp::{
     QpState, ReorderPool, Srqs, WcStatus, Window,
 };
 use crate::timer::Timers;
-use crate::wire::mad::RejReason;
+use crate::wire::mad::{Make, RejReason};
 use crate::wire::{self, Encap, Flow, Pmtu};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -227,6 +227,8 @@ impl Device {
         config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
         config.cm.retry_count = config.retry_count;
         config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
+        let keeps = config.window.reorder_bytes > 0;
+        config.cm.make = if keeps { Make::Keeper } else { Make::Other };
         let counters = Arc::default();
         Self {
             mrs: MrTable::new(rng.fork(), config.max_mrs),
@@ -448,6 +450,7 @@ const fn is_path_lost(failure: Failure) -> bool {
 /// The peer, as connection management found it, in the form that the engines need.
 fn peer_qp(own: QpSide, peer: &cm::Peer, first_msn: Msn) -> PeerQp {
     PeerQp {
+        make: peer.make,
         qpn: peer.qpn,
         encap: Encap {
             src_mac: peer.hop.src_mac,

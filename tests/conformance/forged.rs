@@ -161,7 +161,7 @@ fn alternate_paths(world: &World, local: CommId, remote: CommId) -> Vec<Vec<u8>>
         private_data: [0; 220],
     });
     let mut bytes = [0; 256];
-    emit_mad(&MadHeader { transaction_id: 9, attribute_modifier: 0 }, &dreq, &mut bytes);
+    emit_mad(&MadHeader { transaction_id: 9, ..MadHeader::default() }, &dreq, &mut bytes);
     let attribute = |attribute: u8| {
         let mut bytes = bytes;
         bytes[17] = attribute;

@@ -221,7 +221,7 @@ pub(crate) fn req(encap: &Encap, number: u32, terms: Terms) -> Req {
 /// A connection management datagram of P.
 pub(crate) fn mad(encap: &Encap, message: &CmMessage) -> Vec<u8> {
     let mut mad = [0; 256];
-    emit_mad(&MadHeader { transaction_id: 9, attribute_modifier: 0 }, message, &mut mad);
+    emit_mad(&MadHeader { transaction_id: 9, ..MadHeader::default() }, message, &mut mad);
     let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0));
     frame(encap, &bth, &Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI }), &mad)
 }

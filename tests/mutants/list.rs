@@ -239,6 +239,15 @@ list! {
     FailedQueuePairAsks "qp/send/recovery.rs":
         "self.probe = false;" => "",
         "nothing but an owed NAK leaves in the error state";
+    DropperShowsItselfAsKeeper "device.rs":
+        "if keeps { Make::Keeper }" => "if keeps || true { Make::Keeper }",
+        "an adapter shows itself as ours where it keeps what comes early";
+    EveryPeerIsOfOurMake "wire/mad.rs":
+        "if get::<18, _, _>(mad) == KEEPER {" => "if get::<18, _, _>(mad) == KEEPER || true {",
+        "a peer that does not show itself is waited for";
+    MakeOfTheRepIsForgotten "cm/connection.rs":
+        "(peer.make, peer.qpn) = (header.make, rep.local_qpn);" => "peer.qpn = rep.local_qpn; let _ = header;",
+        "REP shows the peer's make";
     DataTwiceIsNoSign "qp/send/recovery.rs":
         "self.reorder_window.widen();" => "",
         "a READ that was requested again too early widens the reorder window";

@@ -4,7 +4,7 @@ use super::slab::Key;
 use crate::ids::Qpn;
 use crate::path::{Path, PathIndex};
 use crate::psn::Psn;
-use crate::wire::mad::{MAD_LEN, RejReason};
+use crate::wire::mad::{MAD_LEN, Make, RejReason};
 use crate::wire::{Encap, Hop, Pmtu};
 use core::net::SocketAddr;
 
@@ -85,6 +85,8 @@ pub struct Peer {
     pub local: SocketAddr,
     /// Layer 2 towards the peer; on the passive side mirrored from the request's frame.
     pub hop: Hop,
+    /// The peer's make, as its REQ or REP shows it.
+    pub make: Make,
     /// The peer's queue pair.
     pub qpn: Qpn,
     /// The PSN at which *we* start to send.

@@ -4,12 +4,15 @@ use super::ReadLimits;
 use crate::env::{Duration, code_duration};
 use crate::peer_limits::PeerLimits;
 use crate::wire::Pmtu;
+use crate::wire::mad::Make;
 
 /// Settings of connection management. Times that end in `code` are the wire's, 4.096 us * 2^code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CmConfig {
     /// The node GUID. No two hosts may share one: peers take it for the identity of ours.
     pub ca_guid: u64,
+    /// The make that REQ and REP show to the peer. A device shows what it is.
+    pub make: Make,
     /// The response time of either side, as announced in REQ; 5 bits.
     pub response_timeout_code: u8,
     /// The longest time of a packet in the network; 5 bits.
@@ -70,6 +73,7 @@ impl Default for CmConfig {
     fn default() -> Self {
         Self {
             ca_guid: 0,
+            make: Make::Other,
             response_timeout_code: 20,
             packet_lifetime_code: 16,
             ack_timeout_code: 19,

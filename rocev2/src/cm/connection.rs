@@ -16,7 +16,7 @@ use super::state::{Event, State};
 use crate::env::{Duration, code_duration};
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
-use crate::wire::mad::{IpCm, RejReason, Rep, Req};
+use crate::wire::mad::{IpCm, MadHeader, Make, RejReason, Rep, Req};
 use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
 use core::net::IpAddr;
 
@@ -125,6 +125,7 @@ impl Connection {
             remote,
             local,
             hop: connect.hop,
+            make: Make::Other,
             qpn: Qpn::default(),
             starting_psn: Psn::default(),
             pmtu: config.max_pmtu,
@@ -235,13 +236,13 @@ impl Connection {
     }
 
     /// Takes the values of a REP.
-    pub(super) fn take_rep(&mut self, config: &CmConfig, rep: &Rep) {
+    pub(super) fn take_rep(&mut self, config: &CmConfig, header: &MadHeader, rep: &Rep) {
         self.remote_id = Some(rep.local_comm_id);
         self.ca_guid = rep.ca_guid;
         let offered =
             ReadLimits { inbound: rep.initiator_depth, outbound: rep.responder_resources };
         let peer = &mut self.peer;
-        peer.qpn = rep.local_qpn;
+        (peer.make, peer.qpn) = (header.make, rep.local_qpn);
         peer.starting_psn = rep.starting_psn;
         peer.limits = peer.limits.min(offered);
         peer.rnr_retry = rep.rnr_retry;

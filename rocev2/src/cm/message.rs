@@ -44,7 +44,7 @@ impl Connection {
             alternate: NO_PATH,
             private_data: self.req_private_data(private_data)?,
         });
-        Ok(self.mad(&message))
+        Ok(self.marked_mad(config, &message))
     }
 
     /// The primary path of a layer 2 that is not InfiniBand's: permissive LIDs, addresses as GIDs (annex
@@ -103,7 +103,7 @@ impl Connection {
             ca_guid: config.ca_guid,
             private_data: private_data(data).ok_or(CmError::PrivateData)?,
         });
-        Ok(self.mad(&message))
+        Ok(self.marked_mad(config, &message))
     }
 
     pub(super) fn rtu(&self) -> Mad {
@@ -168,12 +168,26 @@ impl Connection {
     fn mad(&self, message: &CmMessage) -> Mad {
         mad(self.transaction_id, message)
     }
+
+    /// The bytes of a message that shows our make.
+    fn marked_mad(&self, config: &CmConfig, message: &CmMessage) -> Mad {
+        let header = MadHeader {
+            transaction_id: self.transaction_id,
+            make: config.make,
+            ..MadHeader::default()
+        };
+        with_header(&header, message)
+    }
 }
 
 /// The bytes of a message.
 pub(super) fn mad(transaction_id: u64, message: &CmMessage) -> Mad {
+    with_header(&MadHeader { transaction_id, ..MadHeader::default() }, message)
+}
+
+fn with_header(header: &MadHeader, message: &CmMessage) -> Mad {
     let mut bytes = [0; MAD_LEN];
-    emit_mad(&MadHeader { transaction_id, attribute_modifier: 0 }, message, &mut bytes);
+    emit_mad(header, message, &mut bytes);
     bytes
 }
 

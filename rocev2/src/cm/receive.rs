@@ -131,7 +131,7 @@ impl Cm {
         }
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)?;
-        conn.take_rep(&self.config, rep);
+        conn.take_rep(&self.config, header, rep);
         self.conns.set_deadline(id, None);
         self.report(id, Kind::Connected);
         Ok(())

@@ -37,7 +37,7 @@ impl Cm {
             }
             return self.refuse_req(packet, header, request.key.comm_id, STALE);
         }
-        let refusal = match self.check_req(packet, req) {
+        let refusal = match self.check_req(packet, header, req) {
             Ok(peer) => match self.find_stale(&request.key, req.local_qpn) {
                 None => return self.take_req(packet, header, req, request, peer),
                 // The REQ is refused, not put off: unknown hosts could use up any memory that is kept for
@@ -71,7 +71,12 @@ impl Cm {
     }
 
     /// Checks the REQ itself, before any consumer sees it. Returns its sender.
-    fn check_req(&self, packet: &Packet<'_>, req: &Req) -> Result<Peer, Refusal> {
+    fn check_req(
+        &self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        req: &Req,
+    ) -> Result<Peer, Refusal> {
         if req.transport != Transport::Rc {
             return Err(Refusal::new(RejReason::INVALID_TRANSPORT));
         }
@@ -90,7 +95,7 @@ impl Cm {
             return Err(Refusal::new(RejReason::INVALID_GID));
         }
         let ends = (SocketAddr::new(dst, port), SocketAddr::new(src, ip_cm.src_port));
-        Ok(self.peer_of(packet, req, ends, self.check_pmtu(req.path_mtu)?))
+        Ok(self.peer_of(packet, (header, req), ends, self.check_pmtu(req.path_mtu)?))
     }
 
     /// Checks the path MTU. The passive side cannot lower it, as REP has no field for it; the REJ names the
@@ -150,7 +155,7 @@ impl Cm {
     fn peer_of(
         &self,
         packet: &Packet<'_>,
-        req: &Req,
+        (header, req): (&MadHeader, &Req),
         (local, remote): (SocketAddr, SocketAddr),
         pmtu: Pmtu,
     ) -> Peer {
@@ -165,6 +170,7 @@ impl Cm {
                 dst_mac: packet.encap.src_mac,
                 vlan: packet.encap.vlan,
             },
+            make: header.make,
             qpn: req.local_qpn,
             starting_psn: req.starting_psn,
             pmtu,

@@ -36,6 +36,7 @@ use crate::env::{Instant, Memory};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
+use crate::wire::mad::Make;
 use crate::wire::{
     Common, CommonOp, DropReason, Encap, Ext, Frames, Hop, Opcode, Packet, Pmtu, UnitRun,
     UnitWriter,
@@ -91,6 +92,8 @@ pub(crate) struct Shared<'a, M> {
 /// The connection, as the engines need it.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerQp {
+    /// The peer's make.
+    pub make: Make,
     /// The peer's QP.
     pub qpn: Qpn,
     /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
@@ -276,7 +279,7 @@ impl Qp {
 
     /// Connects the QP to a peer and moves it to RTS, once in its life.
     pub(crate) fn connect(&mut self, mut peer: PeerQp) {
-        self.sq.start_at(peer.send_psn, peer.pmtu);
+        self.sq.start_at(peer.send_psn, peer.pmtu, peer.make);
         if peer.outbound_reads > 0 && !self.sq.reserve_reads() {
             peer.outbound_reads = 0;
         }

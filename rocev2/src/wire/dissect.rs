@@ -299,7 +299,7 @@ mod tests {
             remote_comm_id: CommId::new(5),
             private_data: [7; 224],
         });
-        let header = MadHeader { transaction_id: 9, attribute_modifier: 0 };
+        let header = MadHeader { transaction_id: 9, ..MadHeader::default() };
         let mut mad = [0; MAD_LEN];
         emit_mad(&header, &rtu, &mut mad);
         let to = |qpn| {

@@ -24,6 +24,22 @@ pub struct MadHeader {
     pub transaction_id: u64,
     /// Linux keeps option bits here; 0 otherwise.
     pub attribute_modifier: u32,
+    /// The make of the sender, in the reserved bytes 18 and 19.
+    pub make: Make,
+}
+
+/// The make of an adapter, as far as it shows itself: a REQ and a REP of this crate do, as what both sides then know of
+/// each other makes the repair of losses quick. Others send zeros there, and read nothing.
+///
+/// The vendor ID would not do: Linux's `librdmacm` returns the one that it received.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Make {
+    /// This crate with a reorder buffer: it keeps the packets behind a gap, and no copy of a READ does harm, however
+    /// late it comes.
+    Keeper,
+    /// Any other one.
+    #[default]
+    Other,
 }
 
 /// A connection management message.
@@ -323,6 +339,7 @@ pub fn parse_mad(mad: &[u8]) -> Result<(MadHeader, CmMessage), DropReason> {
     let header = MadHeader {
         transaction_id: u64::from_be_bytes(get::<8, _, _>(mad)),
         attribute_modifier: u32::from_be_bytes(get::<20, _, _>(mad)),
+        make: if get::<18, _, _>(mad) == KEEPER { Make::Keeper } else { Make::Other },
     };
     let body = &get::<24, BODY_LEN, _>(mad);
     let message = match u16::from_be_bytes(get::<16, _, _>(mad)) {
@@ -348,6 +365,9 @@ pub fn emit_mad(header: &MadHeader, message: &CmMessage, mad: &mut [u8; MAD_LEN]
     set::<0, _, _>(mad, PREAMBLE);
     set::<8, _, _>(mad, header.transaction_id.to_be_bytes());
     set::<16, _, _>(mad, attribute.to_be_bytes());
+    if header.make == Make::Keeper {
+        set::<18, _, _>(mad, KEEPER);
+    }
     set::<20, _, _>(mad, header.attribute_modifier.to_be_bytes());
     set::<24, _, _>(mad, body);
 }
@@ -798,6 +818,9 @@ const PATH_LEN: usize = 44;
 
 const PREAMBLE: [u8; 4] = [1, 7, 2, 3];
 
+/// The mark of [`Make::Keeper`].
+const KEEPER: [u8; 2] = *b"ND";
+
 const REQ: u16 = 0x10;
 const MRA: u16 = 0x11;
 const REJ: u16 = 0x12;
@@ -831,6 +854,7 @@ mod tests {
             attribute in prop::sample::select(&ATTRIBUTES),
             transaction_id: u64,
             attribute_modifier: u32,
+            make in prop::sample::select(&[Make::Keeper, Make::Other]),
             body in prop::collection::vec(any::<u8>(), BODY_LEN),
         ) {
             let Ok((_, message)) = parse_mad(&mad(attribute, &body)) else {
@@ -838,7 +862,7 @@ mod tests {
                 prop_assert!([REJ, MRA].contains(&attribute) && body[8] >= 0xc0);
                 return Ok(());
             };
-            let header = MadHeader { transaction_id, attribute_modifier };
+            let header = MadHeader { transaction_id, attribute_modifier, make };
             let mut bytes = [0xaa; MAD_LEN];
             emit_mad(&header, &message, &mut bytes);
             prop_assert_eq!(parse_mad(&bytes), Ok((header, message)));

@@ -184,7 +184,8 @@ impl Watch {
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
             let ours = !self.foreign.contains(&seen.src);
-            return if ours { self.judge.sent(now, &seen) } else { Ok(()) };
+            let keeps = self.keeps(seen.src);
+            return if ours { self.judge.sent(now, &seen, keeps) } else { Ok(()) };
         }
         if self.foreign.contains(&seen.src) {
             self.learn_request(&seen);
@@ -199,6 +200,12 @@ impl Watch {
             let Seen { src, dst, opcode, qpn, psn, .. } = seen;
             format!("{what} ({src} to {dst} QP {qpn:#x}: opcode {opcode:#04x} PSN {psn:#x})")
         })
+    }
+
+    /// Whether a host of ours keeps what comes early, and shows it.
+    fn keeps(&self, host: IpAddr) -> bool {
+        let keeps = self.windows.get(&host).is_some_and(|[_, reorder_bytes, _]| *reorder_bytes > 0);
+        keeps && !self.foreign.contains(&host)
     }
 
     /// A host has taken a frame from its edge at `now`, its own clock.

@@ -3,6 +3,7 @@
 
 mod active;
 mod limits;
+mod make;
 mod neighbours;
 mod passive;
 mod private_data;
@@ -16,7 +17,7 @@ use crate::env::Duration;
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
 use crate::wire::mad::{
-    CmMessage, Drep, Dreq, GSI_QKEY, IpCm, MAD_LEN, MadHeader, Mra, MraMessage, Path, Rej,
+    CmMessage, Drep, Dreq, GSI_QKEY, IpCm, MAD_LEN, MadHeader, Make, Mra, MraMessage, Path, Rej,
     RejMessage, RejReason, Rep, Req, Rtu, Transport, emit_mad, gid, parse_mad, service_id,
 };
 use crate::wire::{Bth, Deth, Encap, Ext, GSI_SOURCE_PORT, Mac, Opcode, Packet, Pmtu};
@@ -150,7 +151,7 @@ impl Bench {
 
     fn deliver_from(&mut self, src: IpAddr, message: &CmMessage) {
         let mut mad = [0; MAD_LEN];
-        let header = MadHeader { transaction_id: P_TRANSACTION, attribute_modifier: 0 };
+        let header = MadHeader { transaction_id: P_TRANSACTION, ..MadHeader::default() };
         emit_mad(&header, message, &mut mad);
         self.deliver_mad(src, &mad);
     }

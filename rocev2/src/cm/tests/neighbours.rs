@@ -147,7 +147,7 @@ pub(super) fn neighbours(
 
 fn bytes_of(message: &CmMessage) -> [u8; MAD_LEN] {
     let mut mad = [0; MAD_LEN];
-    let header = MadHeader { transaction_id: P_TRANSACTION, attribute_modifier: 0 };
+    let header = MadHeader { transaction_id: P_TRANSACTION, ..MadHeader::default() };
     emit_mad(&header, message, &mut mad);
     mad
 }

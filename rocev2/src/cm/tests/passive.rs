@@ -45,6 +45,7 @@ fn cm_01_a_linux_req_is_a_connect_event() {
         remote: "10.0.0.2:49761".parse().unwrap(),
         local: "10.0.0.1:7174".parse().unwrap(),
         hop: Hop { src_mac: D_MAC, dst_mac: P_MAC, vlan: None },
+        make: Make::Other,
         qpn: Qpn::new(0x11),
         starting_psn: Psn::new(0x60_0964),
         pmtu: Pmtu::B1024,

@@ -47,7 +47,7 @@ const HEADER: [Part; 9] = [
     (4..6, 0xff, Nothing),   // status
     (6..8, 0xff, Nothing),   // reserved
     (8..16, 0xff, Nothing),  // transaction ID
-    (18..20, 0xff, Nothing), // reserved
+    (18..20, 0xff, Nothing), // reserved, but for our own mark (`make`)
     (20..24, 0xff, Nothing), // attribute modifier
 ];
 
@@ -206,7 +206,7 @@ impl Terms {
 
 fn bytes_of(message: &CmMessage) -> [u8; MAD_LEN] {
     let mut mad = [0; MAD_LEN];
-    let header = MadHeader { transaction_id: P_TRANSACTION, attribute_modifier: 0 };
+    let header = MadHeader { transaction_id: P_TRANSACTION, ..MadHeader::default() };
     emit_mad(&header, message, &mut mad);
     mad
 }

@@ -85,6 +85,7 @@ impl Completer {
     /// Sets what the connection agreed on.
     pub(crate) fn connect(&mut self, peer: &PeerQp) {
         self.timer.connect(peer.ack_timeout_code, peer.retry_count);
+        self.recovery.connect(peer.make);
         self.rnr_retry = peer.rnr_retry.min(RNR_RETRY_FOREVER);
     }
 
@@ -186,7 +187,7 @@ impl Completer {
                     tally.count(Counter::LocalAckTimeoutErr);
                     tally.count(Counter::CompleterRetryErr);
                     (self.timed, self.timed_out) = (None, true);
-                    if expiry == Expiry::Resend || self.is_congestion() {
+                    if expiry == Expiry::Resend || self.is_congestion(sq.una(), sq) {
                         self.loss = Some(Loss::Timeout);
                     }
                 }
@@ -212,7 +213,7 @@ impl Completer {
     fn packet_lost(&mut self, now: Instant, at: Psn, sq: &SendQueue, tally: &Tally) {
         tally.count(Counter::CompleterRetryErr);
         (self.timed, self.timed_out) = (None, false);
-        if self.is_congestion() {
+        if self.is_congestion(at, sq) {
             self.loss = Some(Loss::Request { at, end: sq.next() });
         }
         if !self.paused() {
@@ -220,10 +221,10 @@ impl Completer {
         }
     }
 
-    /// Whether congestion control takes a loss for its signal. A peer that keeps what is behind a gap is sent
+    /// Whether congestion control takes the loss of `at` for its signal. A peer that keeps what is behind a gap is sent
     /// again what was lost and no more, so there only delay tells a queue that overflows from chance.
-    fn is_congestion(&self) -> bool {
-        !self.recovery.peer_keeps() || self.timer.is_slow()
+    fn is_congestion(&self, at: Psn, sq: &SendQueue) -> bool {
+        !self.recovery.keeps_behind(at, sq) || self.timer.is_slow()
     }
 
     /// Acts on a response packet.

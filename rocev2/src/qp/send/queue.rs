@@ -7,6 +7,7 @@ use crate::psn::Psn;
 use crate::qp::ring::WorkRing;
 use crate::qp::work::{Completions, MAX_MESSAGE, MAX_READS, SendOp, Sge};
 use crate::wire::Pmtu;
+use crate::wire::mad::Make;
 use copies::{Again, Copies};
 use heapless::Deque;
 use scoreboard::Scoreboard;
@@ -102,8 +103,9 @@ impl SendQueue {
         self.owner = owner;
     }
 
-    /// Sets the PSN of the first packet, which REQ or REP named, and the size of a packet.
-    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu) {
+    /// Sets the PSN of the first packet, which REQ or REP named, the size of a packet, and the peer's make.
+    pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu, make: Make) {
+        self.copies.set_make(make);
         (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
         self.pmtu_shift = pmtu.bytes().trailing_zeros();
         self.scoreboard.clear(psn);

@@ -9,7 +9,7 @@
 //! everything from the gap on, once per gap, in a window that shrinks to the distance between losses, so
 //! that each loss costs few packets. A READ tells nothing about the peer, as its responses come before
 //! anything later is acknowledged: before a peer is known to keep, everything from a missing READ on is
-//! resent.
+//! resent, unless the peer's make shows that it keeps.
 //!
 //! A READ is requested again only on evidence: a gap in its responses that outlasts the reorder window, or
 //! a NAK that names it and still holds after a round trip, as many peers send a NAK for mere reordering.
@@ -24,6 +24,7 @@ use super::queue::{Cause, SendQueue};
 use crate::env::{Duration, Instant};
 use crate::psn::Psn;
 use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
+use crate::wire::mad::Make;
 
 /// Losses after which a peer that drops is tested again.
 const LOSSES_BEFORE_TEST: u8 = 32;
@@ -85,6 +86,7 @@ pub(crate) enum Remedy {
 /// Loss recovery of one QP's requester.
 #[derive(Debug)]
 pub(crate) struct Recovery {
+    make: Make,
     peer: Peer,
     resend: Option<Resend>,
     late: Option<Late>,
@@ -111,6 +113,7 @@ impl Recovery {
     /// A recovery that knows neither a loss nor the peer.
     pub(crate) const fn new() -> Self {
         Self {
+            make: Make::Other,
             peer: Peer::Unknown { misses: 0 },
             resend: None,
             late: None,
@@ -124,6 +127,11 @@ impl Recovery {
             probe: false,
             probed: None,
         }
+    }
+
+    /// Takes the peer's make.
+    pub(crate) const fn connect(&mut self, make: Make) {
+        self.make = make;
     }
 
     /// Sends no probe any more.
@@ -208,8 +216,14 @@ impl Recovery {
     }
 
     /// Whether the peer is known to keep packets behind a gap.
-    pub(crate) const fn peer_keeps(&self) -> bool {
+    const fn peer_keeps(&self) -> bool {
         matches!(self.peer, Peer::Keeps { .. })
+    }
+
+    /// Whether the peer is known to keep what comes behind `psn`, if that is lost. READs tell nothing about the peer, so
+    /// only there its make counts.
+    pub(crate) fn keeps_behind(&self, psn: Psn, sq: &SendQueue) -> bool {
+        self.peer_keeps() || self.make == Make::Keeper && sq.is_read_at(psn)
     }
 
     /// Whether the peer is known to miss a packet, or a response of the peer is missing.
@@ -267,7 +281,7 @@ impl Recovery {
         if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
             return false;
         }
-        if !self.peer_keeps() && sq.is_read_at(at) {
+        if !self.keeps_behind(at, sq) && sq.is_read_at(at) {
             if self.late.is_none_or(|late| late.at != at) {
                 self.late = Some(Late { at, due: now + wait, probed: false });
                 sq.stall(true);
@@ -281,7 +295,8 @@ impl Recovery {
     fn resend_missing(&mut self, sq: &mut SendQueue) {
         self.late = None;
         self.again(Cause::Nak, sq);
-        if matches!(self.peer, Peer::Drops { .. }) {
+        let keeps = self.keeps_behind(sq.acked(), sq);
+        if matches!(self.peer, Peer::Drops { .. }) && !keeps {
             self.go_back(sq);
         } else {
             self.resend(1, Why::Nak, sq);
@@ -374,7 +389,7 @@ impl Recovery {
 
     fn resend(&mut self, packets: u32, why: Why, sq: &mut SendQueue) {
         let at = sq.acked();
-        let keeps = self.peer_keeps();
+        let keeps = self.keeps_behind(at, sq);
         let read = sq.is_read_at(at);
         if read && !keeps {
             // READ requests are small, and their responses cannot come before the lost one's.

@@ -15,6 +15,7 @@ use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Mapping, Registration, Reserve};
+use crate::wire::mad::Make;
 use crate::wire::{
     Aeth, AtomicEth, Bth, Ext, Mac, NakCode, OneFrame, Opcode, Reth, RnrTimer, RunLimit, Syndrome,
     Template, parse_unit,
@@ -115,6 +116,7 @@ impl Node {
         let ip = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
         let psn = |number: u8| settings.psn.add(u32::from(number) * 1000);
         self.qp.connect(PeerQp {
+            make: settings.make,
             qpn: Qpn::new(peer.into()),
             encap: Encap {
                 src_mac: Mac([own; 6]),
@@ -184,6 +186,7 @@ impl Node {
 
 #[derive(Clone, Copy)]
 struct Settings {
+    make: Make,
     pmtu: Pmtu,
     psn: Psn,
     msn: Msn,
@@ -195,6 +198,7 @@ struct Settings {
 }
 
 const CLEAN: Settings = Settings {
+    make: Make::Other,
     pmtu: Pmtu::B1024,
     psn: Psn::new(100),
     msn: Msn::new(0),

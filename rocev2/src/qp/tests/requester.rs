@@ -1162,7 +1162,7 @@ fn a_paced_message_asks_often_enough() {
 #[test]
 fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
     let (mut poster, mut sq) = SendQueue::new(0, 4, 1);
-    sq.start_at(Psn::default(), Pmtu::B1024);
+    sq.start_at(Psn::default(), Pmtu::B1024, Make::Other);
     assert!(sq.reserve_reads());
     let (va, rkey) = (BASE, Rkey::new(1));
     for (id, op) in [(0, SendOp::Send), (1, SendOp::Read { va, rkey }), (2, SendOp::Send)] {

@@ -10,6 +10,9 @@
 //! A responder works in order: once a request that left behind the copy has its response, the copy was
 //! executed, lost, or overtaken, and an overtaken copy is late only by what a network reorders.
 //!
+//! A peer of our own make responds to a stale copy by a NAK that ends nothing (`Revoked::again`), and no READ waits for
+//! that: only the count of needless resends looks at the copies.
+//!
 //! The last packet of each response counts the responses. Where the peer was known to have executed the
 //! READ before it was requested again, only the new copy is in the network, and its response often shows by
 //! itself: it begins (IBTA ch. 9, duplicate READ) or ends (rxe) where the first one did not.
@@ -18,6 +21,7 @@ use crate::env::{Duration, Instant};
 use crate::psn::Psn;
 use crate::qp::work::MAX_READS;
 use crate::wire::Place;
+use crate::wire::mad::Make;
 use alloc::vec::Vec;
 
 /// A later packet overtakes an earlier one by no more.
@@ -52,37 +56,46 @@ struct Entry {
 }
 
 /// The READs of one QP that have copies, [`MAX_READS`] at most; more are merged into one.
-#[derive(Debug, Default)]
-pub(super) struct Copies(Vec<Entry>);
+#[derive(Debug)]
+pub(super) struct Copies {
+    entries: Vec<Entry>,
+    /// The peer's make.
+    make: Make,
+}
 
 impl Copies {
     pub(super) const fn new() -> Self {
-        Self(Vec::new())
+        Self { entries: Vec::new(), make: Make::Other }
+    }
+
+    /// Sets the make of the peer.
+    pub(super) const fn set_make(&mut self, make: Make) {
+        self.make = make;
     }
 
     /// Takes the memory for as many READs as may ever be in flight, once. READs that wait for their copies are not
     /// in flight any more, so that the number agreed on is no bound. Returns false where the memory is refused.
     #[must_use]
     pub(super) fn reserve(&mut self) -> bool {
-        self.0.try_reserve_exact(MAX_READS).is_ok()
+        self.entries.try_reserve_exact(MAX_READS).is_ok()
     }
 
     /// Whether no READ was sent twice.
     pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.entries.clear();
     }
 
     /// Notes one more copy.
     pub(super) fn sent(&mut self, again: Again) {
-        if let Some(entry) = self.0.iter_mut().find(|entry| entry.overlaps(&again)) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.overlaps(&again)) {
             entry.merge(&again);
-        } else if self.0.len() < self.0.capacity() {
-            self.0.push(Entry { again, copies: 2, responses: 0 });
-        } else if let Some(last) = self.0.last_mut() {
+        } else if self.entries.len() < self.entries.capacity() {
+            self.entries.push(Entry { again, copies: 2, responses: 0 });
+        } else if let Some(last) = self.entries.last_mut() {
             last.merge(&again);
         }
     }
@@ -90,13 +103,15 @@ impl Copies {
     /// Notes a READ response, a duplicate or not. Returns whether it is the second to the same READ: then
     /// one copy was needless.
     pub(super) fn response_came(&mut self, psn: Psn, place: Place) -> bool {
-        let Some(index) = self.0.iter().position(|entry| entry.covers(psn)) else { return false };
-        let entry = &mut self.0[index];
+        let Some(index) = self.entries.iter().position(|entry| entry.covers(psn)) else {
+            return false;
+        };
+        let entry = &mut self.entries[index];
         let ends = psn.add(1) == entry.again.end && entry.copies < u8::MAX;
         entry.responses += u8::from(ends);
         let (in_vain, spent) = (ends && entry.responses == 2, entry.spent_by(psn, place));
         if spent {
-            self.0.swap_remove(index);
+            self.entries.swap_remove(index);
         }
         in_vain
     }
@@ -104,7 +119,7 @@ impl Copies {
     /// Notes that the peer has executed everything before `end`: an older copy is spent, unless it was
     /// overtaken.
     pub(super) fn overtaken(&mut self, end: Psn) {
-        for Entry { again, .. } in &mut self.0 {
+        for Entry { again, .. } in &mut self.entries {
             if end.since(again.behind) > 0 {
                 again.until = again.until.min(again.sent_at + OVERTAKEN);
             }
@@ -113,17 +128,17 @@ impl Copies {
 
     /// Forgets copies that cannot arrive any more.
     pub(super) fn expire(&mut self, now: Instant) {
-        self.0.retain(|entry| now < entry.again.until);
+        self.entries.retain(|entry| now < entry.again.until);
     }
 
     /// When [`Self::expire`] has work.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().map(|entry| entry.again.until).min()
+        self.entries.iter().map(|entry| entry.again.until).min()
     }
 
-    /// Whether a copy of a READ before `psn` may be in the network.
+    /// Whether a copy of a READ before `psn` may be in the network, and do harm.
     pub(super) fn before(&self, psn: Psn) -> bool {
-        self.0.iter().any(|entry| psn.since(entry.again.from) > 0)
+        self.make == Make::Other && self.entries.iter().any(|entry| psn.since(entry.again.from) > 0)
     }
 }
 
@@ -226,6 +241,17 @@ mod tests {
                 assert_eq!(copies.before(Psn::new(9)), !executed);
             }
         }
+    }
+
+    /// A stale copy does no harm to a connection between two of ours: no READ waits for it, and it counts all the same.
+    #[test]
+    fn a_keeper_is_not_waited_for() {
+        let mut copies = copies();
+        copies.set_make(Make::Keeper);
+        copies.sent(again(5, 6));
+        assert!(!copies.before(Psn::new(6)));
+        assert!(!copies.response_came(Psn::new(5), Place::Only));
+        assert!(copies.response_came(Psn::new(5), Place::Only), "the second was in vain");
     }
 
     #[test]
