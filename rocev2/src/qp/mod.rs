@@ -549,10 +549,12 @@ impl Qp {
         matches!(self.stream, Stream::Rest)
     }
 
-    /// An ACK or NAK waits behind the READ responses that are owed, which are paced.
+    /// An ACK or NAK waits behind the READ responses that are owed, which are paced; but a peer of our make measures the
+    /// path by the first packet of one that is sent again.
     fn responses_ready(&self) -> bool {
-        let paced = self.congestion.rate().blocked() && self.responder.owes_read_responses();
-        self.responder.ready() && !paced
+        let keeper = self.peer.as_ref().is_some_and(|peer| peer.make == Make::Keeper);
+        let paced = self.responder.owes_read_responses() && !(keeper && self.responder.repeats());
+        self.responder.ready() && !(paced && self.congestion.rate().blocked())
     }
 
     fn requests_ready(&self) -> bool {
@@ -789,6 +791,9 @@ impl Qp {
         let paced = self.congestion.rate_mut().current(now).is_some();
         // A new packet has no copies.
         let spent_by = if new { now } else { self.completer.spent_by(now) };
+        if !new && peer.make == Make::Keeper {
+            self.sq.set_congested(self.completer.responses_congested(&self.sq));
+        }
         let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
         let mut cx =
             requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };

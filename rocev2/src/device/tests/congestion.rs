@@ -244,16 +244,81 @@ fn a_loss_without_delay_slows_nobody_once_the_peer_is_known_to_keep() {
     }
 }
 
-#[test]
-fn read_responses_requested_again_slow_the_responder() {
-    let (mut world, [client, server], _) = World::connected(false);
+/// READs, of whose response a part is lost.
+fn lose_responses(world: &mut World, client: Qpn, lost: core::ops::Range<usize>) {
     world.post(client, 1, SendOp::Read { va: BASE, rkey: world.keys[1] }, 20_000);
     world.transmit(0);
     world.deliver(1);
     world.transmit(1);
-    world.wires[0].remove(3);
-    finish(&mut world);
-    assert_eq!(world.devices[1].qp_rate(server, world.now), Some(AFTER_LOSS));
+    world.wires[0].drain(lost);
+}
+
+/// Each loss slows down towards a peer of another make. One of ours reports those of several responses in a row.
+#[test]
+fn read_responses_requested_again_slow_the_responder() {
+    for (reorder_bytes, lost, slows) in [
+        (0, 3..4, true),
+        (512 << 10, 3..4, false),
+        (512 << 10, 3..6, false),
+        (512 << 10, 3..7, true),
+    ] {
+        let mut configs = [config(false, 0), config(false, 1)];
+        configs[0].window.reorder_bytes = reorder_bytes;
+        let (mut world, [client, server], _) = World::of(configs).join(false);
+        lose_responses(&mut world, client, lost);
+        finish(&mut world);
+        assert_eq!(world.devices[1].qp_rate(server, world.now).is_some(), slows);
+    }
+}
+
+/// A peer of ours reports the loss of a single READ response where those that it requested again came late.
+#[test]
+fn a_lost_read_response_slows_the_responder_where_packets_wait() {
+    for (late, slowed) in [(Duration::ZERO, false), (Duration::from_millis(1), true)] {
+        let (mut world, [client, server], _) = World::connected(false);
+        for expected in [false, false, slowed] {
+            lose_responses(&mut world, client, 3..4);
+            world.run();
+            while !world.transmit(0) {
+                world.now = world.now.max(world.devices[0].poll_timeout().unwrap());
+                world.devices[0].handle_timeout(world.now);
+            }
+            world.deliver(1);
+            let rate = world.devices[1].qp_rate(server, world.now);
+            assert_eq!(rate.is_some(), expected, "{late:?}");
+            world.transmit(1);
+            world.now = world.now + late;
+            world.run();
+            assert_eq!(world.done[0].drain(..).count(), 1);
+        }
+    }
+}
+
+/// A READ response that is sent again leaves at once, as its peer measures the path by it.
+#[test]
+fn a_read_response_sent_again_does_not_wait_for_a_pace() {
+    let (mut world, [client, server], _) = World::connected(false);
+    lose_responses(&mut world, client, 3..4);
+    world.run();
+    for _ in 0..20 {
+        notify(&mut world, 1, client, server);
+        world.now = world.now + Duration::from_micros(50);
+    }
+    assert_eq!(world.devices[1].qp_rate(server, world.now), Some(MIN));
+    for id in [2, 3] {
+        world.post(client, id, SendOp::Read { va: BASE, rkey: world.keys[1] }, 20_000);
+    }
+    world.transmit(0);
+    world.run();
+    // Some of them wait for their pace; the one that was lost does not.
+    let start = world.now;
+    while world.done[0].is_empty() {
+        world.devices.iter_mut().for_each(|device| device.handle_timeout(world.now));
+        world.run();
+        world.now = world.now + Duration::from_micros(10);
+    }
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+    assert!(world.now.saturating_since(start) < Duration::from_micros(300));
 }
 
 #[test]

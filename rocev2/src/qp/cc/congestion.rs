@@ -61,6 +61,14 @@ pub(crate) enum Loss {
         /// One past the last one owed.
         end: Psn,
     },
+    /// The same, but no other response was owed any more: a queue that overflowed may have drained since, so that the peer
+    /// cannot tell it from chance. It counts while packets are paced.
+    Unexplained {
+        /// The packet.
+        at: Psn,
+        /// One past the last one owed.
+        end: Psn,
+    },
     /// The retransmission timer expired.
     Timeout,
 }
@@ -146,7 +154,10 @@ impl Congestion {
         let [requests, responses] = &mut self.episodes;
         let packet = match loss {
             Loss::Request { at, end } => Some((requests, at, end)),
-            Loss::Response { at, end } => Some((responses, at, end)),
+            Loss::Unexplained { .. } if !self.rate.is_active() => return,
+            Loss::Response { at, end } | Loss::Unexplained { at, end } => {
+                Some((responses, at, end))
+            }
             Loss::Timeout => None,
         };
         if let Some((episode, at, end)) = packet {
@@ -219,6 +230,21 @@ mod tests {
         assert!(lose(1050, Loss::Timeout));
         // Half of all PSNs later the old end seems to be ahead again.
         assert!(lose(500_000, request(10, 30)));
+    }
+
+    #[test]
+    fn an_unexplained_loss_counts_while_packets_are_paced() {
+        let mut congestion = on();
+        let mut rate_after = |us, loss| {
+            congestion.handle_loss(at(us), loss);
+            congestion.rate_mut().current(at(us))
+        };
+        let unexplained = |at, end| Loss::Unexplained { at: Psn::new(at), end: Psn::new(end) };
+        assert_eq!(rate_after(1000, unexplained(3, 4)), None);
+        let cut = rate_after(1010, Loss::Response { at: Psn::new(5), end: Psn::new(9) });
+        assert!(cut.is_some());
+        assert_eq!(rate_after(1010, unexplained(8, 9)), cut, "of the same episode");
+        assert!(rate_after(1020, unexplained(9, 20)) < cut);
     }
 
     #[test]

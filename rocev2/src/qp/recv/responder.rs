@@ -18,6 +18,7 @@ use crate::qp::failure::Refused;
 use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
 use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
+use crate::wire::mad::Make;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
     Syndrome, UnitWriter,
@@ -195,6 +196,11 @@ impl Responder {
     #[inline]
     pub(crate) fn owes_ack(&self) -> bool {
         self.reply == Some(Syndrome::ACK) && !self.reads.busy()
+    }
+
+    /// Whether the next packet is the first one of a READ response that is sent again.
+    pub(crate) fn repeats(&self) -> bool {
+        self.reads.repeats()
     }
 
     /// The loss that the last packet showed.
@@ -392,9 +398,16 @@ impl Responder {
         }
         let answered = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::ReadRequest, Ext::Reth(reth)) => {
+                let others = self.reads.busy();
                 let replayed = self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys());
-                self.loss =
-                    replayed.then_some(Loss::Response { at: packet.bth.psn, end: self.epsn });
+                // A peer of our make sees whether packets have to wait on the path.
+                let chance = cx.peer.make == Make::Keeper && !packet.bth.becn;
+                let (at, end) = (packet.bth.psn, self.epsn);
+                self.loss = match (replayed, chance) {
+                    (false, _) => None,
+                    (true, false) => Some(Loss::Response { at, end }),
+                    (true, true) => (!others).then_some(Loss::Unexplained { at, end }),
+                };
                 replayed
             }
             (Operation::Send | Operation::Write, _) if packet.bth.ack_req => {

@@ -17,6 +17,9 @@ use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
 /// The RNR retry count without limit, in CM as in the QP.
 const RNR_RETRY_FOREVER: u8 = 7;
 
+/// So many READ responses in a row are lost to a queue that overflows, and not by chance.
+const BURST: u32 = 4;
+
 /// The side of a send queue that receives responses.
 #[derive(Debug)]
 pub(crate) struct Completer {
@@ -224,7 +227,12 @@ impl Completer {
     /// Whether congestion control takes the loss of `at` for its signal. A peer that keeps what is behind a gap is sent
     /// again what was lost and no more, so there only delay tells a queue that overflows from chance.
     fn is_congestion(&self, at: Psn, sq: &SendQueue) -> bool {
-        !self.recovery.keeps_behind(at, sq) || self.timer.is_slow()
+        !self.recovery.keeps_behind(at, sq) || self.timer.is_slow(false)
+    }
+
+    /// Whether READ responses were lost to congestion: packets have to wait on their path, or several in a row are missing.
+    pub(crate) fn responses_congested(&self, sq: &SendQueue) -> bool {
+        self.timer.is_slow(true) || sq.misses_in_a_row(BURST)
     }
 
     /// Acts on a response packet.
@@ -414,6 +422,10 @@ impl Completer {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
+        let again = cx.sq.take_asked_again(psn).map(|at| now.saturating_since(at));
+        if let Some(after) = again.filter(|after| !self.timer.is_too_soon(*after)) {
+            self.timer.resend_answered(after, true);
+        }
         let before = cx.sq.acked();
         let acked = cx.sq.acknowledge(psn, cx.out);
         let result = if acked.lost_read {
@@ -505,7 +517,7 @@ impl Completer {
         }
         let again = sq.take_again().map(|at| now.saturating_since(at));
         if let Some(after) = again.filter(|after| !self.timer.is_too_soon(*after)) {
-            self.timer.resend_answered(after);
+            self.timer.resend_answered(after, false);
         }
         if again.is_some_and(|after| self.timer.is_too_soon(after)) {
             self.sent_in_vain(now);

@@ -279,7 +279,8 @@ fn write<M: Memory>(
     if let Some(key) = wqe.ended_key() {
         cx.mrs.check_invalidable(cx.pd, key).map_err(|_| WcStatus::MemoryManagement)?;
     }
-    let bth = plan.bth(cx.peer.qpn, psn);
+    let mut bth = plan.bth(cx.peer.qpn, psn);
+    bth.becn = is_read && cx.sq.reports_congestion();
     let sgl = wqe.elements();
     unit.push(&bth, &plan.ext, plan.payload_len, |payload| {
         gather(sgl, plan.offset, payload, cx.pd, cx.mrs, cx.memory)

@@ -90,8 +90,9 @@ pub(crate) struct RetryTimer {
     rtts: [RttEstimate; 2],
     /// The shortest round trip.
     fastest: Option<Duration>,
-    /// The last two round trips of SENDs and WRITEs, with those of resent packets.
-    latest: [Duration; 2],
+    /// The last two round trips of SENDs and WRITEs, with those of resent packets; and of READ responses that were
+    /// requested again, as others wait for those before them.
+    latest: [[Duration; 2]; 2],
     floor: DecayingMax,
     /// The oldest request is a READ.
     read: bool,
@@ -176,7 +177,7 @@ impl RetryTimer {
             initial: PROBE_INITIAL,
             rtts: [RttEstimate::UNKNOWN; 2],
             fastest: None,
-            latest: [Duration::ZERO; 2],
+            latest: [[Duration::ZERO; 2]; 2],
             floor: DecayingMax::NOTHING,
             read: false,
             tries: 0,
@@ -246,20 +247,21 @@ impl RetryTimer {
         self.rtts[usize::from(read)].sample(now, nanos(rtt));
         self.fastest = Some(self.fastest.map_or(rtt, |fastest| fastest.min(rtt)));
         if !read {
-            self.resend_answered(rtt);
+            self.resend_answered(rtt, read);
         }
     }
 
     /// Notes how long the response to a resent packet took. It may be to the first copy, and counts only for
     /// [`Self::is_slow`].
-    pub(crate) const fn resend_answered(&mut self, after: Duration) {
-        self.latest = [self.latest[1], after];
+    pub(crate) fn resend_answered(&mut self, after: Duration, read: bool) {
+        let latest = &mut self.latest[usize::from(read)];
+        *latest = [latest[1], after];
     }
 
-    /// Whether packets have to wait on the path: the last two round trips took more than one and a half
-    /// times the shortest one. One alone may only have lost its response.
-    pub(crate) fn is_slow(&self) -> bool {
-        let [before, last] = self.latest;
+    /// Whether packets have to wait on the path, those with our data or those with READ responses: the last two round
+    /// trips took more than one and a half times the shortest one. One alone may only have lost its response.
+    pub(crate) fn is_slow(&self, read: bool) -> bool {
+        let [before, last] = self.latest[usize::from(read)];
         self.fastest.is_some_and(|fastest| before.min(last) > fastest + fastest / 2)
     }
 
@@ -495,10 +497,10 @@ mod tests {
         for (rtt, expected) in slow {
             timer.sample(at(0), us(rtt), false);
             timer.sample(at(0), us(900), true);
-            assert_eq!(timer.is_slow(), expected, "{rtt}");
+            assert_eq!(timer.is_slow(false), expected, "{rtt}");
         }
-        timer.resend_answered(us(150));
-        assert!(!timer.is_slow());
+        timer.resend_answered(us(150), false);
+        assert!(!timer.is_slow(false));
     }
 
     #[test]

@@ -32,6 +32,10 @@ pub(super) struct Scoreboard {
     cause: Cause,
     /// The last packet of a SEND or WRITE that was resent, and when.
     again: Option<(Psn, Instant)>,
+    /// The first READ response that was requested again last, and when.
+    asked_again: Option<(Psn, Instant)>,
+    /// READ responses were lost to congestion: the READs that ask for them again say so.
+    congested: bool,
 }
 
 /// The cause of a resend.
@@ -69,6 +73,8 @@ impl Scoreboard {
             stalled: false,
             cause: Cause::Timer,
             again: None,
+            asked_again: None,
+            congested: false,
         }
     }
 
@@ -80,7 +86,8 @@ impl Scoreboard {
 
     /// Starts anew at `next`: nothing is to be resent.
     pub(super) fn clear(&mut self, next: Psn) {
-        (self.acked, self.resend, self.stalled, self.again) = (next, None, false, None);
+        (self.acked, self.resend, self.stalled) = (next, None, false);
+        (self.again, self.asked_again) = (None, None);
         self.early.clear();
     }
 }
@@ -155,6 +162,16 @@ impl SendQueue {
         self.resending().then_some(self.scoreboard.cause)
     }
 
+    /// Sets whether READ responses that are requested again were lost to congestion.
+    pub(crate) fn set_congested(&mut self, congested: bool) {
+        self.scoreboard.congested = congested;
+    }
+
+    /// Whether the next packet, if it is a READ, says that responses were lost to congestion.
+    pub(crate) fn reports_congestion(&self) -> bool {
+        self.scoreboard.congested && self.resending()
+    }
+
     /// The range that leaves before any new packet.
     pub(crate) const fn resend(&self) -> Option<ResendRange> {
         self.scoreboard.resend
@@ -184,6 +201,7 @@ impl SendQueue {
         }
         let end = from.add(packets);
         let executed = self.known_end().since(from) > 0;
+        self.scoreboard.asked_again = executed.then_some((from, now));
         let begins = self.locate(from).is_some_and(|(_, packet)| packet > 0) && !self.opens(from);
         let ends = self.scoreboard.resend.is_some() && !self.opens(end);
         let behind = self.highest;
@@ -196,6 +214,11 @@ impl SendQueue {
             self.scoreboard.again.filter(|(psn, _)| self.scoreboard.acked.since(*psn) > 0)?;
         self.scoreboard.again = None;
         Some(at)
+    }
+
+    /// When the READ response `psn`, which comes now, was requested again: it left before others that are owed.
+    pub(crate) fn take_asked_again(&mut self, psn: Psn) -> Option<Instant> {
+        self.scoreboard.asked_again.take_if(|(asked, _)| *asked == psn).map(|(_, at)| at)
     }
 
     /// Notes a READ response, a duplicate or not. Returns whether it shows that resending the READ was
@@ -261,6 +284,12 @@ impl SendQueue {
     /// Whether the peer is known to have sent READ responses that are missing.
     pub(crate) fn responses_missing(&self) -> bool {
         self.known_end().since(self.una) > 0
+    }
+
+    /// Whether `packets` READ responses in a row are missing from the oldest one on.
+    pub(crate) fn misses_in_a_row(&self, packets: u32) -> bool {
+        let missing = self.known_end().since(self.una).max(0).cast_unsigned();
+        missing >= packets && (0..packets).all(|n| !self.is_early(self.una.add(n)))
     }
 
     /// READ responses beyond the oldest missing one.
