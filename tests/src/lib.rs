@@ -16,6 +16,7 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 pub mod alloc;
 #[path = "../ndkpi/documented/mod.rs"]
 pub mod documented;
+pub mod figures;
 pub mod kit;
 pub mod rng;
 pub mod sim;

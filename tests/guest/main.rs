@@ -1,0 +1,50 @@
+//! This provider beside Linux's `rdma_rxe`, in one guest: messages a second, round trips, and what losses leave.
+//!
+//! Goal: a comparison that another machine repeats to within a few percent. Method: a guest of one processor whose
+//! clock counts its instructions (`-icount shift=0,sleep=off`: one is a nanosecond), with all clients on veth pairs
+//! in it: rxe under perftest, which polls; rxe under a program that sleeps on its completion channel (`lab/events.c`);
+//! `ndkperf` over packet sockets, plain and with `--offload`; and bare frames (`lab/raw.c`). They take turns, round
+//! by round. So the figures are costs in instructions, all processes and the kernel together, not the latencies of
+//! idle processors; a cache miss costs nothing, and no NIC splits what `--offload` hands over as one.
+//!
+//! `cargo run -p tests --example guest` takes some minutes, or says why it is skipped; `--rounds N` for others than 3.
+//! Its tables are Markdown. rxe in name spaces needs a kernel that is newer than Debian 13's own: the one of its
+//! backports is fetched, unless `NDKROCEV2_LAB_SUITE` names another.
+
+mod lab;
+mod plan;
+mod report;
+
+use lab::Failure;
+use plan::{Load, Plan};
+use report::Results;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rounds = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Ok(3),
+        ["--rounds", rounds] => rounds.parse().map_err(|_| ()),
+        _ => Err(()),
+    };
+    let Ok(rounds) = rounds else {
+        eprintln!("usage: guest [--rounds N]");
+        return ExitCode::FAILURE;
+    };
+    let plan = Plan { loads: Load::all(), rounds };
+    match lab::run(&plan.script()).and_then(|printed| Results::of(&plan, &printed)) {
+        Ok(results) => {
+            print!("{}", results.tables());
+            results.record();
+            ExitCode::SUCCESS
+        }
+        Err(Failure::Skipped(reason)) => {
+            println!("skipped: {reason}");
+            ExitCode::SUCCESS
+        }
+        Err(Failure::Wrong(said)) => {
+            eprintln!("{said}");
+            ExitCode::FAILURE
+        }
+    }
+}
