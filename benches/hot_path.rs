@@ -2,7 +2,10 @@
 //!
 //! `cargo bench -p ndkperf --bench hot_path` takes less than a minute. Only quotients of lines of
 //! one run mean something on a machine that is shared: a message over the copies and checksums that
-//! it needs (`message/plain` over `passes`), a message over a ring (`message/plain/64` over `ring`).
+//! it needs (`tables/units/4096` over `passes/4096`), a message over a ring (`tables/plain/64` over `ring`).
+//! `message` is two devices, `tables` the whole of two providers between the functions of their tables.
+
+mod world;
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,13 +23,14 @@ use rocev2::psn::Psn;
 use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, Window};
 use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, Template, UnitWriter};
 use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
+use world::{Kind, World};
 
 criterion_group! {
     name = hot_path;
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_millis(1500));
-    targets = codec, icrc, passes, ring, message
+    targets = codec, icrc, passes, ring, message, tables
 }
 criterion_main!(hot_path);
 
@@ -129,6 +133,25 @@ fn message(criterion: &mut Criterion) {
             per_byte(&mut group, size);
             group.bench_function(BenchmarkId::new(name, size), |bencher| {
                 bencher.iter_custom(|messages| pair.write(messages, size, max_packets));
+            });
+        }
+    }
+}
+
+/// The same, from one consumer's post to its completion through the NDK tables and two poll cores.
+fn tables(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("tables");
+    for (name, segments) in [("plain", 1), ("units", 15)] {
+        for size in SIZES {
+            let mut world = World::with(Kind::Write, size, 1, segments);
+            per_byte(&mut group, size);
+            group.bench_function(BenchmarkId::new(name, size), |bencher| {
+                bencher.iter_custom(|messages| {
+                    let batches = messages.div_ceil(RING as u64) * RING as u64;
+                    let start = Clock::now();
+                    world.exchange(batches as usize);
+                    start.elapsed().mul_f64(messages as f64 / batches as f64)
+                });
             });
         }
     }

@@ -6,6 +6,7 @@ use ndk_consumer::{QpConfig, SrqConfig};
 use std::thread;
 use std::time::Duration;
 use tests::alloc::{Counting, bytes};
+use tests::figures::record;
 use tests::kit::{Net, PORT};
 
 #[global_allocator]
@@ -38,6 +39,7 @@ fn idle_connections() {
     for (depth, elements, most) in SHAPES {
         let taken = taken(depth, elements);
         eprintln!("depth {depth}/{depth}, {elements} elements: {taken} bytes");
+        record(&format!("memory/qp/{depth}/{elements}"), taken as f64);
         assert!(taken <= most, "{taken} bytes, and {most} are allowed");
     }
 }
@@ -49,6 +51,7 @@ fn shared_receive_queues() {
         let config = SrqConfig { depth: 16, receive_sge: elements, threshold: 0 };
         let taken = each(|| pd.create_srq(config).expect("a shared receive queue"));
         eprintln!("shared receive queue of 16, {elements} elements: {taken} bytes");
+        record(&format!("memory/srq/16/{elements}"), taken as f64);
         assert!(taken <= most, "{taken} bytes, and {most} are allowed");
     }
 }
@@ -58,6 +61,7 @@ fn fast_register_regions() {
     let pd = net.side(0).pd;
     let taken = each(|| pd.create_frmr(512, true).expect("a fast-register region"));
     eprintln!("fast-register region of 512 pages: {taken} bytes");
+    record("memory/frmr/512", taken as f64);
     assert!(taken <= FRMR, "{taken} bytes, and {FRMR} are allowed");
 }
 

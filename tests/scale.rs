@@ -1,17 +1,20 @@
 //! Goal: one adapter serves 65,536 connected queue pairs and a million keys, takes the memory for them as they are
 //! created, and gives all of it back.
 //! Method: an allocator that counts, and one test in the process. An ordinary run has a part of the numbers;
-//! `SCALE=full cargo test -p tests --test scale -- --nocapture` has all of them, in some minutes and 3 GB.
+//! `SCALE=full cargo test -p tests --test scale -- --nocapture` has all of them, in some minutes and 3 GB. `SCALE=table`
+//! has the 10,000 connections that the table of the benches is about, and says what processor time they took.
 
 use driver::abi::{NDK_RESULT, STATUS_SUCCESS};
 use ndk_consumer::{
     Buffer, Connector, Cq, Listener, Mdl, Qp, QpConfig, ReadLimits, SharedEndpoint,
 };
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tests::alloc::{Counting, bytes};
+use tests::figures::record;
 use tests::kit::raw::wait;
 use tests::kit::{ALL_ACCESS, Net, PATIENCE, Side};
 
@@ -26,6 +29,10 @@ const FIRST_PORT: u16 = 5_000;
 const REGIONS: usize = 512;
 const PAGES: u32 = 512;
 
+/// So many connections are left alone for a while, in which they should take no processor time.
+const IDLE_PAIRS: usize = 10_000;
+const IDLE: Duration = Duration::from_secs(2);
+
 /// Bytes that the test's own thread keeps.
 const WAITS: usize = 256;
 
@@ -34,8 +41,11 @@ const LIMITS: ReadLimits = ReadLimits { inbound: 1, outbound: 1 };
 
 #[test]
 fn memory_comes_with_objects_and_goes_with_them() {
-    let full = std::env::var("SCALE").is_ok_and(|scale| scale == "full");
-    let [pairs, keys, sockets] = if full { [65_536, 1_000_000, 256] } else { [1_000, 20_000, 4] };
+    let [pairs, keys, sockets] = match std::env::var("SCALE").as_deref() {
+        Ok("full") => [65_536, 1_000_000, 256],
+        Ok("table") => [IDLE_PAIRS, 20_000, 4],
+        _ => [1_000, 20_000, 4],
+    };
     // A process has some memory once.
     connect(2);
     for (what, count, run) in [
@@ -88,7 +98,7 @@ fn connect(count: usize) -> usize {
         initiator_sge: 1,
         ..QpConfig::default()
     };
-    let begin = cpu();
+    let began = processor_time();
     let (taken, pairs) = taken(|| {
         let pair = |number: usize| {
             let qps = [0, 1].map(|host| {
@@ -101,10 +111,10 @@ fn connect(count: usize) -> usize {
         };
         (0..count).map(pair).collect::<Vec<_>>()
     });
-    let took = cpu().zip(begin).map(|(end, begin)| end - begin).filter(|took| !took.is_zero());
-    if let Some(took) = took {
-        eprintln!("{:.0} connects a second and core", count as f64 / took.as_secs_f64());
-    }
+    // Of both ends, and of this consumer of both.
+    let rate = count as f64 / (processor_time() - began).as_secs_f64();
+    eprintln!("{rate:.0} connections in a second of one processor");
+    record("scale/connects", rate);
     for (number, ([client, _], _)) in pairs.iter().enumerate() {
         let at = number % (1 << 10) * LEN;
         client
@@ -115,17 +125,26 @@ fn connect(count: usize) -> usize {
         }
     }
     complete(&cqs[0], count % 1000);
+    if count >= IDLE_PAIRS {
+        idle();
+    }
     drop(pairs);
     taken
 }
 
-/// The time that all threads of the process have had a processor; `None` where the system does not tell.
-fn cpu() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name: the fields 14 and 15 of all, in hundredths of a second.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let ticks = fields.split(' ').skip(12).take(2).map(|field| field.parse::<u64>().ok());
-    Some(Duration::from_millis(10 * ticks.sum::<Option<u64>>()?))
+/// Leaves the connections alone, and says what part of a processor they take.
+fn idle() {
+    let began = processor_time();
+    thread::sleep(IDLE);
+    let percent = 100.0 * (processor_time() - began).as_secs_f64() / IDLE.as_secs_f64();
+    eprintln!("{percent:.2} % of a processor while they are idle");
+    record("scale/idle", percent);
+}
+
+/// Of all threads of this process.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.try_into().expect("time goes forward")
 }
 
 /// Connects two queue pairs between two ports.

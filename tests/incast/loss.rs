@@ -2,6 +2,7 @@
 
 use crate::sim::{Load, Scenario};
 use crate::sweep::{self, SEEDS};
+use ::tests::figures::record;
 use std::ops::RangeInclusive;
 
 /// Of 1000 packets, lost; the first row is what the others are measured by.
@@ -36,6 +37,12 @@ pub(crate) fn print() {
         for (control, on) in [("off", false), ("on", true)] {
             let [low, middle, high] = left(path(load, on), SEEDS);
             println!("{name:21}  {control:7}  {low:5.2} {middle:5.2} {high:5.2}");
+            // The table of the benches is of a control that is on.
+            for (loss, left) in
+                [("0.1", low), ("1", middle), ("5", high)].into_iter().filter(|_| on)
+            {
+                record(&format!("loss/{}/{loss}", name.to_lowercase()), left);
+            }
         }
     }
 }
