@@ -12,6 +12,7 @@ pub(crate) enum Part {
     Instructions,
     Memory,
     Loss,
+    Resends,
     Times,
     Scale,
     Allocations,
@@ -20,10 +21,11 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Instructions,
         Self::Memory,
         Self::Loss,
+        Self::Resends,
         Self::Times,
         Self::Scale,
         Self::Allocations,
@@ -36,6 +38,7 @@ impl Part {
             Self::Instructions => "instructions",
             Self::Memory => "memory",
             Self::Loss => "loss",
+            Self::Resends => "resends",
             Self::Times => "times",
             Self::Scale => "scale",
             Self::Allocations => "allocations",
@@ -56,6 +59,7 @@ impl Part {
             Self::Loss => {
                 recorded(&mut cargo("run --release -p tests --example incast -- --loss"), figures)
             }
+            Self::Resends => resends(figures),
             Self::Times => times(figures),
             Self::Scale => recorded(
                 cargo("test --release -p tests --test scale").env("SCALE", "table"),
@@ -92,6 +96,25 @@ fn instructions(figures: &mut Figures) -> Result<(), String> {
             let count = count.ok_or_else(|| format!("no {event} of {id}"))?;
             figures.put(format!("{name}/{id}"), count / MESSAGES);
         }
+    }
+    Ok(())
+}
+
+/// The dearest operation towards a peer that keeps what comes early, and towards one that does not. `rocev2` has no
+/// use for a file of figures, and says them.
+fn resends(figures: &mut Figures) -> Result<(), String> {
+    let printed = run(&mut cargo("test -p rocev2 --lib loss:: -- --nocapture"))?;
+    // Three in a hundred, of other tests other parts.
+    let lines = || printed.lines().filter(|line| line.contains("loss: 30,"));
+    for (peer, name) in
+        [("peer holds: true: ", "resends/ours"), ("peer holds: false: ", "resends/dropper")]
+    {
+        let costs = lines().filter_map(|line| line.split_once(peer)?.1.parse().ok());
+        let most = costs.fold(0.0, f64::max);
+        if most == 0.0 {
+            return Err(format!("no cost of {name}"));
+        }
+        figures.put(name.into(), most);
     }
     Ok(())
 }
