@@ -72,12 +72,12 @@ impl Part {
     }
 }
 
-/// Runs a program of the tests, which appends its figures to a file.
+/// Runs a program of the tests, which appends its figures to a file: those, too, after which it failed.
 fn recorded(command: &mut Command, figures: &mut Figures) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-    run(command.env("FIGURES", file.path()))?;
+    let done = run(command.env("FIGURES", file.path()));
     figures.read(&fs::read_to_string(file.path()).map_err(|error| error.to_string())?);
-    Ok(())
+    done.map(drop)
 }
 
 fn instructions(figures: &mut Figures) -> Result<(), String> {
@@ -139,7 +139,7 @@ fn times(figures: &mut Figures) -> Result<(), String> {
 
 fn image(figures: &mut Figures) -> Result<(), String> {
     run(&mut command(&root().join("tests/windows/build").display().to_string(), ""))?;
-    let path = target()?.join("windows/ndkrocev2.sys");
+    let path = root().join("target/windows/ndkrocev2.sys");
     let size = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?.len();
     figures.put("image/size".into(), size as f64);
     Ok(())
