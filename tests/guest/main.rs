@@ -7,7 +7,7 @@
 //! by round. So the figures are costs in instructions, all processes and the kernel together, not the latencies of
 //! idle processors; a cache miss costs nothing, and no NIC splits what `--offload` hands over as one.
 //!
-//! `cargo run -p tests --example guest` takes some minutes, or says why it is skipped; `--rounds N` for others than 3.
+//! `cargo run -p tests --example guest` takes some minutes, or says why it is skipped; `--rounds N` for others than 2.
 //! Its tables are Markdown. rxe in name spaces needs a kernel that is newer than Debian 13's own: the one of its
 //! backports is fetched, unless `NDKROCEV2_LAB_SUITE` names another.
 
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(3),
+        [] => Ok(2),
         ["--rounds", rounds] => rounds.parse().map_err(|_| ()),
         _ => Err(()),
     };
