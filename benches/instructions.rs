@@ -4,10 +4,15 @@
 //! `cargo bench -p ndkperf --bench instructions` counts them under valgrind's callgrind, whose figures are the
 //! same on a busy machine. It needs `valgrind`, and `cargo install gungraun-runner` in the version of `Cargo.lock`.
 //! A line counts 1024 messages.
+#![allow(unsafe_code, reason = "the life of a connection is counted without wrappers, which wait for other threads")]
 #![allow(missing_docs, reason = "the macros of gungraun make public items")]
 
 mod baseline;
+#[path = "instructions/connects.rs"]
+mod connects;
 mod world;
+
+use connects::Lives;
 
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
@@ -18,7 +23,7 @@ use world::{Kind, MESSAGES, World};
 /// Caches that no machine decides: a level 2 of 2 MiB is the last.
 const CACHES: [&str; 1] = ["--LL=2097152,16,64"];
 
-library_benchmark_group!(name = messages; benchmarks = message);
+library_benchmark_group!(name = messages; benchmarks = message, life);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
@@ -35,6 +40,13 @@ main!(library_benchmark_groups = messages);
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
+}
+
+#[library_benchmark]
+#[bench::connects(args = (), setup = Lives::new, config = at_most(80_598))]
+fn life(lives: Lives) -> Lives {
+    lives.live(MESSAGES);
+    lives
 }
 
 impl World {

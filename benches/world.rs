@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
-use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
+use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Pd, Qp, QpConfig, ReadLimits};
 use netadapter_glue::memory::{self, MemoryConfig};
 use rocev2::env::Instant;
 
@@ -24,10 +24,10 @@ const WARM: usize = 16;
 const MTU: usize = 4200;
 /// Virtual time of a turn; of one while a call is waited for, when the connection manager's own limit on its messages
 /// would take many turns.
-const TURN: Duration = Duration::from_micros(1);
+pub(crate) const TURN: Duration = Duration::from_micros(1);
 const WAITING_TURN: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_mins(1);
-const PORT: u16 = 7174;
+pub(crate) const PORT: u16 = 7174;
 const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -114,15 +114,17 @@ impl World {
 }
 
 /// What a consumer has at one host. Fields close in their order.
-struct End {
+pub(crate) struct End {
     qps: Vec<Arc<Qp>>,
-    cq: Arc<Cq>,
+    pub(crate) cq: Arc<Cq>,
     mr: Arc<Mr>,
-    adapter: Arc<Adapter>,
+    #[allow(dead_code, reason = "a bench need not create more queue pairs")]
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) adapter: Arc<Adapter>,
 }
 
 impl End {
-    fn new(hosts: &Hosts, host: usize, size: usize, connections: usize) -> Self {
+    pub(crate) fn new(hosts: &Hosts, host: usize, size: usize, connections: usize) -> Self {
         let opener = Host { hosts: hosts.clone(), host };
         let adapter = Adapter::open(Arc::new(opener)).expect("the adapter opens");
         let pd = adapter.create_pd().expect("a domain");
@@ -132,8 +134,8 @@ impl End {
         let reach = NDK_MR_FLAG_ALLOW_LOCAL_WRITE
             | NDK_MR_FLAG_ALLOW_REMOTE_READ
             | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
-        let mr = pd.register(Buffer::new(BATCH * size), reach).expect("a region");
-        Self { qps, cq, mr, adapter }
+        let mr = pd.register(Buffer::new((BATCH * size).max(1)), reach).expect("a region");
+        Self { qps, cq, mr, pd, adapter }
     }
 
     /// Takes completions, each of which succeeded; returns how many.
@@ -162,18 +164,18 @@ fn connect(client: &End, server: &End) -> Vec<[Connector; 2]> {
     client.qps.iter().zip(&server.qps).map(connect_one).collect()
 }
 
-const fn address(host: usize) -> IpAddr {
+pub(crate) const fn address(host: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + host as u8))
 }
 
 /// Two providers, joined in memory, and their clock.
-struct Pair {
+pub(crate) struct Pair {
     providers: [Stepped; 2],
-    now: Instant,
+    pub(crate) now: Instant,
 }
 
 impl Pair {
-    fn turn(&mut self, time: Duration) {
+    pub(crate) fn turn(&mut self, time: Duration) {
         self.now = self.now + time;
         for provider in &mut self.providers {
             provider.poll(self.now);
@@ -183,10 +185,10 @@ impl Pair {
 
 /// A pair that a thread keeps running wherever nobody holds it, for calls that wait.
 #[derive(Clone)]
-struct Hosts(Arc<Mutex<Pair>>);
+pub(crate) struct Hosts(Arc<Mutex<Pair>>);
 
 impl Hosts {
-    fn new(max_segments: usize) -> Self {
+    pub(crate) fn new(max_segments: usize) -> Self {
         let config = MemoryConfig { mtu: MTU, max_segments, ..MemoryConfig::default() };
         let (near, far) = memory::pair(config);
         let provider = |edge, host| {
@@ -200,7 +202,7 @@ impl Hosts {
         Self(pair)
     }
 
-    fn pair(&self) -> MutexGuard<'_, Pair> {
+    pub(crate) fn pair(&self) -> MutexGuard<'_, Pair> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,14 @@
 //! Instructions of a connection's life: queue pairs and connectors are created, connected, disconnected, closed, at
 //! both ends, through the tables as they are: a wrapper would wait for another thread.
 
+use crate::world::{BATCH, End, Hosts, MESSAGES, PORT, TURN, address};
+use driver::abi::*;
+use std::net::SocketAddr;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use ndk_consumer::NdkObject;
-
-use super::*;
 
 /// Virtual time for a batch: as long as connection management takes for its messages.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -66,7 +68,7 @@ pub(crate) struct Lives {
 
 impl Lives {
     pub(crate) fn new() -> Self {
-        let hosts = Hosts::new();
+        let hosts = Hosts::new(1);
         let ends = [0, 1].map(|host| End::new(&hosts, host, 0, 0));
         let mut lives = Self { ends, listener: null_mut(), hosts };
         lives.listen();
@@ -99,7 +101,7 @@ impl Lives {
     fn run(&self) {
         let mut pair = self.hosts.pair();
         while PENDING.load(Relaxed) > 0 {
-            pair.turn();
+            pair.turn(TURN);
         }
     }
 
@@ -123,7 +125,7 @@ impl Lives {
         active.iter().zip(near).for_each(|(connector, qp)| connect(*connector, qp));
         let mut pair = self.hosts.pair();
         while ARRIVALS.load(Relaxed) < BATCH {
-            pair.turn();
+            pair.turn(TURN);
         }
         drop(pair);
         ARRIVALS.store(0, Relaxed);
@@ -132,7 +134,7 @@ impl Lives {
         // All but the accepts, which end with the confirmations.
         let mut pair = self.hosts.pair();
         while PENDING.load(Relaxed) > BATCH {
-            pair.turn();
+            pair.turn(TURN);
         }
         drop(pair);
         active.into_iter().for_each(confirm);
