@@ -4,7 +4,10 @@
 //! `cargo bench -p ndkperf --bench instructions` counts them under valgrind's callgrind, whose figures are the
 //! same on a busy machine. It needs `valgrind`, and `cargo install gungraun-runner` in the version of `Cargo.lock`.
 //! A line counts 1024 messages.
-#![allow(unsafe_code, reason = "the life of a connection is counted without wrappers, which wait for other threads")]
+#![allow(
+    unsafe_code,
+    reason = "the life of a connection is counted without wrappers, which wait for other threads"
+)]
 #![allow(missing_docs, reason = "the macros of gungraun make public items")]
 
 mod baseline;
