@@ -293,8 +293,7 @@ mod tests {
     use super::*;
     use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
     use ndk_consumer::{Buffer, ReadLimits};
-    use session::{Depths, Session};
-    use waits::Waits;
+    use session::{Depths, Session, Waits};
 
     fn arguments(text: &str) -> Loopback {
         match Cli::try_parse_from(text.split_whitespace()).unwrap().into_command() {

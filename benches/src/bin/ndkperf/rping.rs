@@ -16,8 +16,7 @@ use driver::abi::{
 use ndk_consumer::{Adapter, Buffer, Connector, Mr, ReadLimits, Remote};
 
 use crate::failure::Failure;
-use crate::session::{Depths, Event, Session};
-use crate::waits::Waits;
+use crate::session::{Depths, Event, Session, Waits};
 
 /// Port of `rping` when none is given.
 pub(crate) const PORT: u16 = 7174;

@@ -13,7 +13,15 @@ use ndk_consumer::{
 };
 
 use crate::failure::Failure;
-use crate::waits::Waits;
+
+/// How a session waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// How long nothing may happen.
+    pub(crate) patience: Duration,
+    /// Polls the completion queue again and again, instead of waiting for its notification.
+    pub(crate) busy_poll: bool,
+}
 
 /// How many requests each queue takes.
 #[derive(Clone, Copy, Debug)]

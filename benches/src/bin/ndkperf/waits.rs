@@ -4,14 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// How a session waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
-    /// How long nothing may happen.
-    pub(crate) patience: Duration,
-    /// Polls the completion queue again and again, instead of waiting for its notification.
-    pub(crate) busy_poll: bool,
-}
+use crate::session::Waits;
 
 /// How to wait for completions.
 #[derive(Args, Clone, Copy, Debug)]

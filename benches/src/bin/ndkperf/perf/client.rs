@@ -14,9 +14,8 @@ use super::ring::{ControlSender, Ring};
 use crate::edge::Host;
 use crate::failure::Failure;
 use crate::pattern::Pattern;
-use crate::session::{Depths, Event, Session, never};
+use crate::session::{Depths, Event, Session, Waits, never};
 use crate::stop;
-use crate::waits::Waits;
 
 /// When a run is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

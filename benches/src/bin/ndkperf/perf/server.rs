@@ -13,8 +13,7 @@ use super::control::{Control, Operation, Parameters};
 use super::ring::{ControlSender, Ring};
 use crate::failure::Failure;
 use crate::pattern::Pattern;
-use crate::session::{Depths, Event, Session};
-use crate::waits::Waits;
+use crate::session::{Depths, Event, Session, Waits};
 
 /// Serves one run on an incoming connection; returns how many messages it had. `stop` is
 /// asked meanwhile whether to end early.
