@@ -212,7 +212,7 @@ list! {
         "(self.progress_at, self.quiet_since, self.read)",
         "progress ends the back-off";
     EarlyTimerIsNotUndone "qp/send/retry.rs":
-        "self.floor.raise(now, late.min(FLOOR_MAX));" => "let _ = late;",
+        "self.floor.raise(now, nanos(late.min(FLOOR_MAX)));" => "let _ = late;",
         "a timer that was early waits longer";
     TimeoutsDoNotBackOff "qp/send/retry.rs":
         "self.quiet_since = now;\n            self.timeouts += 1;" => "self.quiet_since = now;",
