@@ -346,8 +346,8 @@ list! {
         "{ let _ = (nak, psn); (0, Verdict::Done) }",
         "DUP-10: a peer that still waits is told that the key has ended";
     ReadNeverEnds "qp/recv/read.rs":
-        "(false, true) => (Opcode::read_response(Place::Last), aeth)," =>
-        "(false, true) => (Opcode::read_response(Place::Middle), Ext::None),",
+        "(false, true) => Place::Last," =>
+        "(false, true) => Place::Middle,",
         "a READ response ends with LAST or ONLY";
     DuplicateReadWithAnotherKey "qp/recv/read.rs":
         "reth.rkey != record.reth.rkey || " => "",
@@ -474,7 +474,7 @@ list! {
         "(total as u32, packet.solicited)" => "(total as u32, packet.solicited && total != 64)",
         "a solicited event is one the short way, too";
     SingleReadIsForgotten "qp/recv/common.rs":
-        "self.reads.accept(psn, 1, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, 1, reth, target, self.msn); }",
+        "self.reads.accept(psn, packets, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, packets, reth, target, self.msn); }",
         "each READ that was accepted has a response";
     SingleIcrcIsNotChecked "wire/common.rs":
         "if payload.is_empty() != bare || known.seed.icrc(covered) != *icrc {" => "if payload.is_empty() != bare {",
@@ -494,6 +494,15 @@ list! {
     CommonAckPassesARead "qp/send/queue/scoreboard.rs":
         "let reads = !self.read_ends.is_empty() || self.parks()" => "let reads = self.parks()",
         "an ACK behind a READ shows that responses are missing";
+    CommonResponseStartsAnew "qp/send/common.rs":
+        "let addr = addr.wrapping_add(done);" => "let addr = addr.wrapping_add(done % 4096);",
+        "each packet of a response goes behind those before it";
+    CommonResponseNeedNotEnd "qp/send/common.rs":
+        "if last && !place.is_last() {" => "if last && false && !place.is_last() {",
+        "the last packet of a READ ends a response";
+    CommonResponseRepeatsItsStart "qp/recv/read.rs":
+        "memory.read(region, target.offset + done, payload).ok();" => "memory.read(region, target.offset + done % 8192, payload).ok();",
+        "each packet of a response has its own bytes";
     CommonNakIsAnAck "wire/common.rs":
         "(aeth[0] <= ACK_SYNDROME_MAX)" => "(aeth[0] != 0x60)",
         "a NAK acknowledges nothing";
@@ -519,7 +528,7 @@ list! {
         "let singles = (0..ahead as usize)" => "let singles = (0..ahead as usize + usize::from(ahead > 2))",
         "what is not acknowledged does not succeed";
     SingleReadTakesAnyLength "qp/send/queue.rs":
-        "oldest.len() == len && len" => "oldest.len() >= len && len",
+        "(left.min(pmtu) == len)" => "(left.min(pmtu) >= len)",
         "a response has the length of its READ";
     StreamForgetsAResend "qp/send/queue/scoreboard.rs":
         "resend.is_none() && !stalled && behind" => "!stalled && behind",

@@ -430,13 +430,15 @@ impl Qp {
             return false;
         }
         let (memory, tally) = (&mut **memory, &self.tally);
-        if matches!(packet.op, CommonOp::Response | CommonOp::Ack) {
+        if matches!(packet.op, CommonOp::Response(_) | CommonOp::Ack) {
             let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
             let taken = !self.probe.waits()
                 && match packet.op {
-                    CommonOp::Ack => self.completer.handle_ack(now, packet.psn, &mut cx),
-                    _ => self.completer.handle_response(now, packet, &mut cx),
+                    CommonOp::Response(place) => {
+                        self.completer.handle_response(now, place, packet, &mut cx)
+                    }
+                    _ => self.completer.handle_ack(now, packet.psn, &mut cx),
                 };
             // Nothing is to be sent again.
             self.requests_idle &= !(taken && self.sq.has_more());

@@ -6,8 +6,8 @@ use super::{Aeth, Bth, ICRC_LEN, Opcode, Place, Reth};
 use crate::ids::Qpn;
 use crate::psn::Psn;
 
-/// A packet of a SEND or WRITE, without immediate or invalidation and with payload; a READ request, or a response of one
-/// packet; an ACK.
+/// A packet of a SEND or WRITE, without immediate or invalidation and with payload; a READ request, or a packet of a
+/// response to one, with payload; an ACK.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Common<'a> {
     /// The packet sequence number.
@@ -35,8 +35,8 @@ pub(crate) enum CommonOp {
     WriteNext(bool),
     /// READ.
     Read(Reth),
-    /// The whole response to a READ. Its data acknowledge, whatever its syndrome.
-    Response,
+    /// The response to a READ. Its data acknowledge, whatever its syndrome.
+    Response(Place),
     /// An ACK, and no NAK.
     Ack,
 }
@@ -54,7 +54,10 @@ mod byte {
     pub(super) const WRITE_LAST: u8 = Opcode::WriteLast as u8;
     pub(super) const WRITE_ONLY: u8 = Opcode::WriteOnly as u8;
     pub(super) const READ_REQUEST: u8 = Opcode::ReadRequest as u8;
-    pub(super) const READ_RESPONSE: u8 = Opcode::ReadResponseOnly as u8;
+    pub(super) const RESPONSE_FIRST: u8 = Opcode::ReadResponseFirst as u8;
+    pub(super) const RESPONSE_MIDDLE: u8 = Opcode::ReadResponseMiddle as u8;
+    pub(super) const RESPONSE_LAST: u8 = Opcode::ReadResponseLast as u8;
+    pub(super) const RESPONSE_ONLY: u8 = Opcode::ReadResponseOnly as u8;
     pub(super) const ACKNOWLEDGE: u8 = Opcode::Acknowledge as u8;
 }
 
@@ -100,11 +103,20 @@ fn op_of(opcode: u8, rest: &[u8]) -> Option<(CommonOp, &[u8])> {
             };
             return Some((op, body));
         }
-        byte::READ_RESPONSE => return Some((CommonOp::Response, rest.get(Aeth::LEN..)?)),
+        byte::RESPONSE_FIRST => {
+            return Some((CommonOp::Response(Place::First), rest.get(Aeth::LEN..)?));
+        }
+        byte::RESPONSE_LAST => {
+            return Some((CommonOp::Response(Place::Last), rest.get(Aeth::LEN..)?));
+        }
+        byte::RESPONSE_ONLY => {
+            return Some((CommonOp::Response(Place::Only), rest.get(Aeth::LEN..)?));
+        }
         byte::ACKNOWLEDGE => {
             let (aeth, body) = rest.split_first_chunk::<{ Aeth::LEN }>()?;
             return (aeth[0] <= ACK_SYNDROME_MAX).then_some((CommonOp::Ack, body));
         }
+        byte::RESPONSE_MIDDLE => CommonOp::Response(Place::Middle),
         byte::SEND_ONLY => CommonOp::Send(Place::Only),
         byte::SEND_FIRST => CommonOp::Send(Place::First),
         byte::SEND_MIDDLE => CommonOp::Send(Place::Middle),
@@ -194,7 +206,7 @@ mod tests {
     }
 
     /// Every kind of common packet, with the headers behind the BTH.
-    const KINDS: [(Opcode, CommonExt); 11] = {
+    const KINDS: [(Opcode, CommonExt); 14] = {
         const ACK: CommonExt = CommonExt::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(5) });
         [
             (Opcode::SendFirst, CommonExt::None),
@@ -206,6 +218,9 @@ mod tests {
             (Opcode::WriteLast, CommonExt::None),
             (Opcode::WriteOnly, CommonExt::Reth(RETH)),
             (Opcode::ReadRequest, CommonExt::Reth(RETH)),
+            (Opcode::ReadResponseFirst, ACK),
+            (Opcode::ReadResponseMiddle, CommonExt::None),
+            (Opcode::ReadResponseLast, ACK),
             (Opcode::ReadResponseOnly, ACK),
             (Opcode::Acknowledge, ACK),
         ]
@@ -233,7 +248,7 @@ mod tests {
             (Operation::Write, Ext::Reth(reth)) => CommonOp::WriteFirst(reth),
             (Operation::Write, Ext::None) => CommonOp::WriteNext(place == Place::Last),
             (Operation::ReadRequest, Ext::Reth(reth)) => CommonOp::Read(reth),
-            (Operation::ReadResponse, Ext::Aeth(_)) if place == Place::Only => CommonOp::Response,
+            (Operation::ReadResponse, Ext::Aeth(_) | Ext::None) => CommonOp::Response(place),
             (Operation::Acknowledge, Ext::Aeth(Aeth { syndrome, .. })) if syndrome == acks => {
                 CommonOp::Ack
             }

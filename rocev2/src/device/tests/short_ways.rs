@@ -105,6 +105,30 @@ fn responses_of_one_packet_leave_by_the_short_way() {
     assert_eq!(world.done[0].len(), 4);
 }
 
+#[test]
+fn long_responses_go_the_short_way() {
+    let (mut world, [client, server]) = acquainted();
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    world.post(client, 1, read, 5000);
+    world.transmit(0);
+    let request = world.wires[1].pop_front().unwrap();
+    assert!(takes(&mut world, 1, server, &request));
+    let slot = world.devices[1].slot_index(server);
+    world.devices[1].touch(slot);
+    let places = next_run(&mut world, 1).into_iter().map(Opcode::place);
+    assert!(places.eq([Place::First, Place::Middle, Place::Middle, Place::Middle, Place::Last]));
+    let frames: Vec<Vec<u8>> = world.wires[0].drain(..).collect();
+    assert!(!takes(&mut world, 0, client, &frames[1]), "the first is missing");
+    for frame in &frames {
+        assert!(takes(&mut world, 0, client, frame));
+    }
+    let slot = world.devices[0].slot_index(client);
+    world.devices[0].touch(slot);
+    world.deliver(0);
+    assert_eq!(world.statuses(0), [0, 1].map(|id| (id, WcStatus::Success)));
+    assert_eq!(world.memory[0].0[0][..5000], world.memory[1].0[0][..5000]);
+}
+
 /// A run ends where its buffers do, and with the turn where another waits for its own; what is left of it goes on
 /// with the next.
 #[test]
@@ -353,7 +377,9 @@ fn verdict(
     let reth = Reth { va: BASE + 500, rkey: key, len: 40 };
     let mut ext = match opcode {
         Opcode::WriteOnly | Opcode::ReadRequest => Ext::Reth(reth),
-        Opcode::ReadResponseOnly => Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(2) }),
+        Opcode::ReadResponseFirst | Opcode::ReadResponseLast | Opcode::ReadResponseOnly => {
+            Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(2) })
+        }
         _ => Ext::None,
     };
     let len = [40, 64, 0];
@@ -380,7 +406,7 @@ fn verdict(
 fn what_is_wrong_is_wrong_either_way() {
     type Forge = fn(&mut Bth, &mut Ext, &mut Vec<u8>);
     let sound: Forge = |_, _, _| {};
-    let wrong: [(usize, Opcode, Forge); 22] = [
+    let wrong: [(usize, Opcode, Forge); 24] = [
         (1, Opcode::WriteOnly, sound),
         (1, Opcode::WriteOnly, |_, ext, _| change(ext, |reth| reth.len = 44)),
         (1, Opcode::WriteOnly, |_, ext, _| change(ext, |reth| reth.len = 36)),
@@ -402,6 +428,8 @@ fn what_is_wrong_is_wrong_either_way() {
         (1, Opcode::ReadRequest, |_, ext, _| change(ext, |reth| reth.va = BASE - 1)),
         (1, Opcode::ReadRequest, |_, _, payload| payload.resize(4, 9)),
         (0, Opcode::ReadResponseOnly, sound),
+        (0, Opcode::ReadResponseFirst, sound),
+        (0, Opcode::ReadResponseLast, sound),
         (0, Opcode::ReadResponseOnly, |_, _, payload| payload.resize(60, 9)),
         (0, Opcode::ReadResponseOnly, |_, _, payload| payload.resize(68, 9)),
         (0, Opcode::ReadResponseOnly, |bth, _, _| bth.psn = bth.psn.add(1)),

@@ -1,5 +1,4 @@
-//! The short way of the responder: the expected packet of a SEND or WRITE, or a READ whose response is one packet; and
-//! the ACK.
+//! The short way of the responder: the expected packet of a SEND or WRITE, or a READ; and the ACK.
 //!
 //! It asks the questions of the general way ([`super::responder`]) that such a packet raises, in one go. Wherever
 //! the answer is not the usual one, nothing has changed, and the general way finds out what is wrong.
@@ -26,22 +25,24 @@ impl Responder {
         cx: &mut Context<'_, M>,
     ) -> bool {
         let expected = packet.psn == self.epsn && self.reorder_buffer.is_empty();
-        let executed = expected
-            && match packet.op {
-                CommonOp::Write(reth) => self.write_only(reth, packet.payload, cx),
-                CommonOp::WriteFirst(reth) => self.write_first(reth, packet.payload, cx),
-                CommonOp::WriteNext(last) => self.write_next(last, packet.payload, cx),
-                CommonOp::Send(place) => self.send(place, packet, cx),
-                CommonOp::Read(reth) => self.accept_read(packet.psn, reth, cx),
-                CommonOp::Response | CommonOp::Ack => false,
-            };
-        if executed {
+        if !expected {
+            return false;
+        }
+        let packets = match packet.op {
+            CommonOp::Write(reth) => self.write_only(reth, packet.payload, cx).into(),
+            CommonOp::WriteFirst(reth) => self.write_first(reth, packet.payload, cx).into(),
+            CommonOp::WriteNext(last) => self.write_next(last, packet.payload, cx).into(),
+            CommonOp::Send(place) => self.send(place, packet, cx).into(),
+            CommonOp::Read(reth) => self.accept_read(packet.psn, reth, cx),
+            CommonOp::Response(_) | CommonOp::Ack => 0,
+        };
+        if packets > 0 {
             self.gap_since = None;
             self.unsolicited_ack.cancel();
             // The response to a READ acknowledges it.
-            self.executed(1, packet.ack_req && !matches!(packet.op, CommonOp::Read(_)));
+            self.executed(packets, packet.ack_req && !matches!(packet.op, CommonOp::Read(_)));
         }
-        executed
+        packets > 0
     }
 
     /// Writes the ACK that is owed; false where something else is owed, or it does not fit.
@@ -173,14 +174,18 @@ impl Responder {
         placed
     }
 
-    /// Accepts a READ whose response is one packet.
-    fn accept_read<M>(&mut self, psn: Psn, reth: Reth, cx: &Context<'_, M>) -> bool {
-        let single = (1..=cx.pmtu()).contains(&u64::from(reth.len)) && self.reads.offered();
-        let usual = single && self.message == Message::None;
-        let Some(Ok(target)) = usual.then(|| read::check(reth, &cx.keys())) else { return false };
+    /// Accepts a READ. Returns the packets of its response, 0 where it is refused or has to go the general way.
+    fn accept_read<M>(&mut self, psn: Psn, reth: Reth, cx: &Context<'_, M>) -> u32 {
+        let len = u64::from(reth.len);
+        let usual = (1..=MAX_MESSAGE).contains(&len) && self.message == Message::None;
+        if !usual || !self.reads.offered() {
+            return 0;
+        }
+        let Ok(target) = read::check(reth, &cx.keys()) else { return 0 };
+        let packets = if len <= cx.pmtu() { 1 } else { len.div_ceil(cx.pmtu()) as u32 };
         self.msn = self.msn.next();
         cx.tally.count(Counter::RxReadRequests);
-        self.reads.accept(psn, 1, reth, target, self.msn);
-        true
+        self.reads.accept(psn, packets, reth, target, self.msn);
+        packets
     }
 }

@@ -218,7 +218,8 @@ impl ReadResponder {
         Ok(written)
     }
 
-    /// The short way of [`Self::fill`], over responses of one packet to the first other one. Returns the number of packets.
+    /// The short way of [`Self::fill`], up to the first response that has to go the general way. Returns the number of
+    /// packets.
     #[inline]
     pub(crate) fn fill_common<M: Memory>(
         &mut self,
@@ -228,25 +229,34 @@ impl ReadResponder {
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
     ) -> usize {
-        let mut written = 0;
+        let (pmtu, mut written) = (peer.pmtu.bytes() as u64, 0);
         while written < max_packets
-            && let Some(reply) = self.replies.front().filter(|reply| reply.is_single())
+            && let Some(reply) = self.replies.front_mut()
             && let Some((target, region)) = reply.place(keys)
         {
+            let (place, done) = (reply.packet_place(), reply.done(pmtu));
+            let ext = match place {
+                Place::Middle => CommonExt::None,
+                Place::First | Place::Last | Place::Only => CommonExt::Aeth(reply.aeth()),
+            };
             let headers = CommonHeaders {
-                opcode: Opcode::ReadResponseOnly,
+                opcode: Opcode::read_response(place),
                 dest_qpn: peer.qpn,
                 psn: reply.next,
                 solicited: false,
                 ack_req: false,
-                ext: CommonExt::Aeth(reply.aeth()),
+                ext,
             };
-            let fill = |payload: &mut [u8]| memory.read(region, target.offset, payload).ok();
-            if unit.push_common(&headers, reply.reth.len as usize, fill).is_none() {
+            let len = u64::from(reply.reth.len).saturating_sub(done).min(pmtu) as usize;
+            let fill = |payload: &mut [u8]| memory.read(region, target.offset + done, payload).ok();
+            if len == 0 || unit.push_common(&headers, len, fill).is_none() {
                 break;
             }
             written += 1;
-            self.replies.pop_front();
+            reply.next = reply.next.add(1);
+            if place.is_last() {
+                self.replies.pop_front();
+            }
         }
         written
     }
@@ -310,11 +320,6 @@ impl Reply {
         u64::from(self.next.since(self.first).cast_unsigned()) * pmtu
     }
 
-    /// Whether it is one packet, with payload.
-    fn is_single(&self) -> bool {
-        self.next == self.first && self.next.add(1) == self.end && self.reth.len > 0
-    }
-
     /// The memory that it is read from, while the key names it.
     fn place(&self, keys: &KeyContext<'_>) -> Option<(Target, RegionId)> {
         let target = self.target?;
@@ -325,14 +330,24 @@ impl Reply {
         Aeth { syndrome: Syndrome::ACK, msn: self.msn }
     }
 
-    fn header(&self) -> (Opcode, Ext) {
-        let aeth = Ext::Aeth(self.aeth());
+    /// The place of the next packet.
+    #[inline]
+    fn packet_place(&self) -> Place {
         match (self.next == self.first, self.next.add(1) == self.end) {
-            (true, true) => (Opcode::read_response(Place::Only), aeth),
-            (true, false) => (Opcode::read_response(Place::First), aeth),
-            (false, true) => (Opcode::read_response(Place::Last), aeth),
-            (false, false) => (Opcode::read_response(Place::Middle), Ext::None),
+            (true, true) => Place::Only,
+            (true, false) => Place::First,
+            (false, true) => Place::Last,
+            (false, false) => Place::Middle,
         }
+    }
+
+    fn header(&self) -> (Opcode, Ext) {
+        let place = self.packet_place();
+        let ext = match place {
+            Place::Middle => Ext::None,
+            Place::First | Place::Last | Place::Only => Ext::Aeth(self.aeth()),
+        };
+        (Opcode::read_response(place), ext)
     }
 
     fn read<M: Memory>(

@@ -1,12 +1,13 @@
 //! The short ways of requester and completer.
 //!
 //! The requester's is for new packets of requests of one element, and READs with a response of one packet, of a queue
-//! pair that sends nothing else (`Qp::look`); the completer's for the expected one of these responses, and for ACKs while
+//! pair that sends nothing else (`Qp::look`); the completer's for the expected packet of a response, and for ACKs while
 //! nothing is missing. Whatever is not the usual takes the general way ([`super::requester`], [`super::completer`]):
 //! nothing has changed then.
 
 use super::completer::{self, Completer};
 use super::entry::{Single, SingleOp};
+use super::queue::NextResponse;
 use super::requester::{Context, Requester, ack_interval};
 use crate::env::{Instant, Memory};
 use crate::mr::Access;
@@ -140,24 +141,32 @@ impl Completer {
         usual
     }
 
-    /// Takes the response to the oldest request. Returns false where it has to go the general way.
+    /// Takes the next packet of the response to the oldest request. Returns false where it has to go the general way.
     #[inline]
     pub(crate) fn handle_response<M: Memory>(
         &mut self,
         now: Instant,
+        place: Place,
         response: &Common<'_>,
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
         let len = response.payload.len() as u64;
-        let sink = cx.sq.single_read(response.psn, len).filter(|_| self.is_quiet());
-        let Some(Sge { addr, lkey, .. }) = sink else { return false };
+        let next = cx.sq.next_response(response.psn, len).filter(|_| self.is_quiet());
+        let Some(NextResponse { sink: Sge { addr, lkey, .. }, done, last }) = next else {
+            return false;
+        };
+        // The last packet of the message ends a response.
+        if last && !place.is_last() {
+            return false;
+        }
+        let addr = addr.wrapping_add(done);
         let place = cx.keys.mrs.local(cx.keys.pd, lkey, addr, len, Access::LOCAL_WRITE);
         let placed = place.is_ok_and(|(region, offset)| {
             cx.memory.write(region, offset, response.payload).is_ok()
         });
         if placed {
             let before = cx.sq.acked();
-            cx.sq.single_read_taken(cx.out);
+            cx.sq.next_response_taken(last, cx.out);
             self.data_came(now, before, cx.sq);
         }
         placed

@@ -38,6 +38,17 @@ pub(crate) struct Acked {
     pub lost_read: bool,
 }
 
+/// The packet of a response that comes next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextResponse {
+    /// The sink of the whole READ.
+    pub sink: Sge,
+    /// Bytes of it that have come.
+    pub done: u64,
+    /// Its last packet.
+    pub last: bool,
+}
+
 /// The send queue: requests from the oldest unfinished to the newest posted, and two places in PSN
 /// space, `una`, the oldest unacknowledged packet, and `next`, the next one to send.
 #[derive(Debug)]
@@ -343,21 +354,27 @@ impl SendQueue {
         true
     }
 
-    /// The sink of the oldest request, if it is a READ of one packet and one element whose response of `len` bytes is
-    /// expected next, and nothing was sent twice.
-    pub(crate) fn single_read(&self, psn: Psn, len: u64) -> Option<Sge> {
-        let expected = psn == self.una && self.una != self.highest && self.una_packet == 0;
+    /// The next packet of the response to the oldest request, if that is a READ into one element, `psn` and `len` are those
+    /// of the packet, and nothing was sent twice.
+    pub(crate) fn next_response(&self, psn: Psn, len: u64) -> Option<NextResponse> {
+        let expected = psn == self.una && self.una != self.highest;
         let plain = self.parked == 0 && self.copies.is_empty() && self.scoreboard.is_plain(psn);
-        let oldest = self.oldest().filter(|_| expected && plain)?;
-        oldest.single_read().filter(|_| oldest.len() == len && len <= 1 << self.pmtu_shift)
+        let oldest = self.oldest().filter(|_| expected && plain && !self.is_asked_again(psn))?;
+        let (sink, done) = (oldest.single_read()?, u64::from(self.una_packet) << self.pmtu_shift);
+        let left = oldest.len().checked_sub(done).filter(|left| *left > 0)?;
+        let pmtu = 1 << self.pmtu_shift;
+        (left.min(pmtu) == len).then_some(NextResponse { sink, done, last: left <= pmtu })
     }
 
-    /// Moves `una` over the request of [`Self::single_read`], which is complete.
-    pub(crate) fn single_read_taken(&mut self, out: &mut Completions) {
-        self.done += 1;
+    /// Moves `una` over the packet of [`Self::next_response`], and completes the request with its last.
+    pub(crate) fn next_response_taken(&mut self, last: bool, out: &mut Completions) {
         self.una = self.una.add(1);
-        self.leave_head();
-        self.complete_executed(out);
+        self.una_packet += 1;
+        if last {
+            self.done += 1;
+            self.leave_head();
+            self.complete_executed(out);
+        }
         self.catch_up();
     }
 

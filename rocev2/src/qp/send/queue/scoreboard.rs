@@ -140,6 +140,11 @@ impl SendQueue {
         resend.is_none() && !stalled && behind
     }
 
+    /// Whether the READ response `psn` was asked for again.
+    pub(super) fn is_asked_again(&self, psn: Psn) -> bool {
+        self.scoreboard.asked_again.is_some_and(|(asked, _)| asked == psn)
+    }
+
     /// Whether all that is in flight are new packets of SENDs and WRITEs, and nothing waits for copies.
     #[inline]
     pub(crate) fn has_plain_data(&self) -> bool {
