@@ -166,12 +166,17 @@ fn a_forged_announcement_leads_nowhere() {
     works(&connection);
     let own = *line.received.lock().unwrap().last().unwrap().first_chunk::<6>().unwrap();
     let (us, peer) = ([10, 0, 0, 1], [10, 0, 0, 2]);
-    // Longer than a neighbour that was just found is not asked again.
-    let begin = Instant::now();
+    // Longer than a neighbour that was just found is not asked again; a busy machine's silence has it asked, too.
+    let (mut begin, mut asked) = (Instant::now(), 0);
     while begin.elapsed() < Duration::from_millis(1100) {
         works(&connection);
+        let arps = line.sent.lock().unwrap().iter().filter(|head| head[12..14] == [8, 6]).count();
+        if arps != asked {
+            (begin, asked) = (Instant::now(), arps);
+        }
     }
     line.sent.lock().unwrap().clear();
+    let begin = Instant::now();
     line.forged.lock().unwrap().extend([
         arp(1, peer, peer, [0xff; 6]),
         arp(2, peer, peer, [0xff; 6]),
@@ -184,10 +189,15 @@ fn a_forged_announcement_leads_nowhere() {
     for _ in 0..20 {
         works(&connection);
     }
-    let sent = line.sent.lock().unwrap();
+    let sent = std::mem::take(&mut *line.sent.lock().unwrap());
     let arps = sent.iter().filter(|head| head[12..14] == [8, 6]);
-    let to_peer = arps.filter(|head| !head.starts_with(&STRANGER) && head[0] & 1 == 0);
-    assert_eq!(to_peer.count(), 1, "the peer is asked once, where it was");
+    let to_peer = arps.filter(|head| !head.starts_with(&STRANGER) && head[0] & 1 == 0).count();
+    // On a busy machine the forged ones may come more than a second apart.
+    let most = 1 + begin.elapsed().as_secs() as usize;
+    assert!(
+        (1..=most).contains(&to_peer),
+        "the peer is asked once a second, where it was: {to_peer}"
+    );
     let astray = sent.iter().filter(|head| head[12..14] != [8, 6] && head.starts_with(&STRANGER));
     assert_eq!(astray.count(), 0);
 }
