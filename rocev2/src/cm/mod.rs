@@ -81,6 +81,8 @@ pub(crate) struct Cm {
     listeners: Listeners,
     conns: Connections,
     transmits: VecDeque<CmTransmit>,
+    /// The message that is being handled shows that one of ours has not reached the peer.
+    unheard: bool,
     counters: Arc<Counters>,
 }
 
@@ -98,6 +100,7 @@ impl Cm {
             listeners: Listeners::new(),
             conns,
             transmits,
+            unheard: false,
             counters,
         }
     }

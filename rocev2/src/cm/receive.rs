@@ -43,8 +43,9 @@ impl Ignored {
 pub(super) type Effect = Result<(), Ignored>;
 
 impl Cm {
-    /// Handles a UD SEND_ONLY to QP 1 with the right Q_Key. Replies go back the way it came.
-    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) {
+    /// Handles a UD SEND_ONLY to QP 1 with the right Q_Key. Replies go back the way it came. Returns whether the message
+    /// shows that one of ours has not reached the peer.
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
         let parsed = parse_mad(packet.payload);
         let effect = match &parsed {
             // There is no host to reply to.
@@ -52,11 +53,13 @@ impl Cm {
             Ok((header, message)) => self.receive(now, packet, header, message),
             Err(reason) => Err(Ignored::Dropped(*reason)),
         };
-        let Err(ignored) = effect else { return };
-        self.counters.add(ignored.counter(), 1);
-        if let Ok((_, message)) = &parsed {
-            self.counters.add(Counter::cm_dropped(message), 1);
+        if let Err(ignored) = effect {
+            self.counters.add(ignored.counter(), 1);
+            if let Ok((_, message)) = &parsed {
+                self.counters.add(Counter::cm_dropped(message), 1);
+            }
         }
+        core::mem::take(&mut self.unheard)
     }
 
     fn receive(
@@ -98,7 +101,11 @@ impl Cm {
             return self.take_rep(now, packet, header, id, rep);
         }
         match conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)? {
-            State::Established => self.send_again(id),
+            // The RTU has not come, and no data: the peer sends both after it.
+            State::Established => {
+                self.unheard = true;
+                self.send_again(id);
+            }
             // The consumer has no deadline; MRA shows the peer that we are alive.
             _ => {
                 let encap = conn.encap(&self.config);

@@ -4,7 +4,7 @@ use super::{Device, QpSlot, find};
 use crate::counters::{Cells, Counter};
 use crate::env::{Instant, Memory};
 use crate::ids::Qpn;
-use crate::path::{Path, Source};
+use crate::path::{Path, PathNews, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
@@ -207,11 +207,14 @@ impl Device {
         match packet.ext {
             Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
                 self.mad_limiter.received();
-                self.cm.handle_packet(now, packet);
+                let unheard = self.cm.handle_packet(now, packet);
                 // It may be forged, so it starts no more than a check.
                 let path = Path { local: packet.encap.dst, remote: packet.encap.src };
                 if let Some(path) = self.paths.find(path) {
                     self.paths.heard(now, path, Source::of(&packet.encap));
+                    if unheard {
+                        self.paths.doubt(now, path, PathNews::Silent);
+                    }
                 }
                 self.probe_peers(now);
                 Ok(())

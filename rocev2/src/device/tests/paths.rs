@@ -214,6 +214,33 @@ fn an_unanswered_connect_doubts_the_path() {
     assert_eq!(hops(&world, 1), [hop(0, 5, None)]);
 }
 
+/// So is one on which an RTU gets lost: the active side waits for nothing, and would never know. (Seed 86582: an answer with
+/// the address that the peer had before, forged or late, had ended the first doubt.)
+#[test]
+fn a_repeated_rep_doubts_the_path() {
+    let mut world = World::new(false);
+    let qps = [world.qp(0), world.qp(1)];
+    world.listen(false);
+    let active = world.connect(false, qps[0]);
+    world.run();
+    let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = world.events[1].pop() else {
+        panic!("no request")
+    };
+    let limits = ReadLimits { inbound: 4, outbound: 4 };
+    world.devices[1].accept(world.now, conn, qps[1], limits, &[]).unwrap();
+    world.run();
+    world.devices[0].confirm(world.now, active).unwrap();
+    world.transmit(0);
+    world.wires[1].clear();
+    news(&mut world, 0);
+    world.now = world.devices[1].poll_timeout().unwrap();
+    world.devices[1].handle_timeout(world.now);
+    world.transmit(1);
+    world.deliver(0);
+    let reasons: Vec<PathNews> = news(&mut world, 0).into_iter().map(|(why, _)| why).collect();
+    assert_eq!(reasons, [PathNews::Silent]);
+}
+
 /// All users of a lost path get their events at once, and no others do; nothing is sent.
 #[test]
 fn a_lost_path_ends_its_connections_at_once() {
