@@ -26,24 +26,20 @@ pub(super) fn is_available() -> bool {
     __cpuid(1).ecx & ALL == ALL
 }
 
-/// Whether [`extend_vex`] may run, too: in user space the operating system saves the vectors of AVX, and a Windows kernel
-/// would have to.
+/// Whether the processor has AVX, and the operating system saves its registers.
+#[cfg(unix)]
 pub(super) fn is_vex_available() -> bool {
-    #[cfg(unix)]
-    return std::is_x86_feature_detected!("avx");
-    #[cfg(not(unix))]
-    false
+    std::is_x86_feature_detected!("avx")
 }
 
 /// Whether there are carry-less multiplications of 256 bits or more, which `crc32fast` uses.
+#[cfg(unix)]
 pub(super) fn are_wide_available() -> bool {
-    #[cfg(unix)]
-    return std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("vpclmulqdq");
-    #[cfg(not(unix))]
-    false
+    std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("vpclmulqdq")
 }
 
 /// As [`extend`], in the encoding of AVX.
+#[cfg(unix)]
 #[target_feature(enable = "avx,pclmulqdq,ssse3,sse4.1")]
 pub(super) fn extend_vex(crc: u32, bytes: &[u8]) -> u32 {
     // Inlined, as is all below, and so encoded anew.

@@ -26,6 +26,7 @@ pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
 }
 
 /// From here on wide vectors are faster.
+#[cfg(all(target_arch = "x86_64", unix))]
 const LONG: usize = 512;
 
 /// A way to compute it.
@@ -37,11 +38,12 @@ enum Way {
     /// [`clmul`].
     #[cfg(target_arch = "x86_64")]
     Clmul = 2,
-    /// The same in the encoding of AVX, which names the result apart from the operands and so needs fewer instructions.
-    #[cfg(target_arch = "x86_64")]
+    /// The same in the encoding of AVX, which names the result apart from the operands and so needs fewer instructions. It
+    /// is for user space: a Windows kernel would have to save these registers first.
+    #[cfg(all(target_arch = "x86_64", unix))]
     Vex = 3,
     /// The same for short bytes; from [`LONG`] on `crc32fast` with vectors of 256 or 512 bits.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", unix))]
     Wide = 4,
 }
 
@@ -54,9 +56,9 @@ impl Way {
         Self::Library,
         #[cfg(target_arch = "x86_64")]
         Self::Clmul,
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", unix))]
         Self::Vex,
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", unix))]
         Self::Wide,
     ];
 
@@ -65,9 +67,9 @@ impl Way {
         match CHOSEN.load(Relaxed) {
             #[cfg(target_arch = "x86_64")]
             2 => Self::Clmul,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", unix))]
             3 => Self::Vex,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", unix))]
             4 => Self::Wide,
             1 => Self::Library,
             _ => Self::first(),
@@ -91,9 +93,9 @@ impl Way {
             _ if cfg!(miri) => false,
             #[cfg(target_arch = "x86_64")]
             Self::Clmul => clmul::is_available(),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", unix))]
             Self::Vex => clmul::is_available() && clmul::is_vex_available(),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", unix))]
             Self::Wide => Self::Vex.is_available() && clmul::are_wide_available(),
         }
     }
@@ -103,6 +105,7 @@ impl Way {
     fn extend(self, crc: u32, bytes: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if bytes.len() >= clmul::LEN_MIN {
+            #[cfg(unix)]
             if self == Self::Vex || self == Self::Wide && bytes.len() < LONG {
                 // SAFETY: the processor has it where one of these ways was chosen.
                 return unsafe { clmul::extend_vex(crc, bytes) };
