@@ -346,8 +346,8 @@ list! {
         "{ let _ = (nak, psn); (0, Verdict::Done) }",
         "DUP-10: a peer that still waits is told that the key has ended";
     ReadNeverEnds "qp/recv/read.rs":
-        "(false, true) => Place::Last," =>
-        "(false, true) => Place::Middle,",
+        "Place::of(self.next == self.first, self.next.add(1) == self.end)" =>
+        "Place::of(self.next == self.first, self.next == self.first && self.next.add(1) == self.end)",
         "a READ response ends with LAST or ONLY";
     DuplicateReadWithAnotherKey "qp/recv/read.rs":
         "reth.rkey != record.reth.rkey || " => "",

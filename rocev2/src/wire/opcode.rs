@@ -66,6 +66,17 @@ pub enum Place {
 }
 
 impl Place {
+    /// The place of a packet that begins its message, ends it, both or neither.
+    #[inline]
+    pub const fn of(first: bool, last: bool) -> Self {
+        match (first, last) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+
     /// Whether the packet begins its message.
     pub const fn is_first(self) -> bool {
         matches!(self, Self::First | Self::Only)

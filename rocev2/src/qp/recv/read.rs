@@ -333,12 +333,7 @@ impl Reply {
     /// The place of the next packet.
     #[inline]
     fn packet_place(&self) -> Place {
-        match (self.next == self.first, self.next.add(1) == self.end) {
-            (true, true) => Place::Only,
-            (true, false) => Place::First,
-            (false, true) => Place::Last,
-            (false, false) => Place::Middle,
-        }
+        Place::of(self.next == self.first, self.next.add(1) == self.end)
     }
 
     fn header(&self) -> (Opcode, Ext) {

@@ -66,12 +66,7 @@ impl Requester {
         }
         let pmtu = cx.peer.pmtu.bytes() as u64;
         let (first, last, len) = (done == 0, left <= pmtu, left.min(pmtu));
-        let place = match (first, last) {
-            (true, true) => Place::Only,
-            (true, false) => Place::First,
-            (false, false) => Place::Middle,
-            (false, true) => Place::Last,
-        };
+        let place = Place::of(first, last);
         let (opcode, ext) = match op {
             SingleOp::Send => (Opcode::send(place), CommonExt::None),
             SingleOp::Write(reth) if first => (Opcode::write(place), CommonExt::Reth(reth)),

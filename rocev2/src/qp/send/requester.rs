@@ -360,12 +360,7 @@ enum Data {
 impl Data {
     /// Opcode and extended header of a packet by its place in the message.
     const fn header(self, first: bool, last: bool) -> (Opcode, Ext) {
-        let place = match (first, last) {
-            (true, true) => Place::Only,
-            (true, false) => Place::First,
-            (false, false) => Place::Middle,
-            (false, true) => Place::Last,
-        };
+        let place = Place::of(first, last);
         match self {
             Self::Send(Some(key)) if last => (Opcode::send(place).with_inv(), Ext::Ieth(key)),
             Self::Send(_) => (Opcode::send(place), Ext::None),
