@@ -3,81 +3,131 @@
 //! A QP moves its deadline with every acknowledgement, nearly always to later. So the queue holds one entry
 //! per QP. When it is due and the QP's own deadline has moved, it is entered again: moving a deadline costs
 //! a store, not a queue operation.
+//!
+//! Most QPs wait for the same time, the shortest, so that deadlines mostly come in their order. Those stand in line, which
+//! costs less than a heap; the others are in a heap.
 
 use crate::env::Instant;
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// A queue of deadlines by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
+    /// Entries in the order of their deadlines.
+    line: VecDeque<(Instant, u32)>,
     heap: BinaryHeap<Reverse<(Instant, u32)>>,
-    queued: Vec<Option<Instant>>,
+    /// The deadline under which a slot is in the queue; [`NEVER`] where it is not.
+    queued: Vec<Instant>,
 }
+
+/// Entries that leave the line for one that is earlier, at most.
+const MOVED_MAX: usize = 2;
+
+/// No deadline.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 impl Timers {
     /// An empty queue for `slots` slots.
     pub(crate) fn new(slots: usize) -> Self {
         let mut queued = Vec::new();
-        queued.resize(slots, None);
-        Self { heap: BinaryHeap::with_capacity(slots * 2), queued }
+        queued.resize(slots, NEVER);
+        let (line, heap) =
+            (VecDeque::with_capacity(slots * 2), BinaryHeap::with_capacity(slots * 2));
+        Self { line, heap, queued }
     }
 
     /// Makes room for `slots` slots, of which [`Self::renumber`] may then make use. `None`: no memory.
     pub(crate) fn make_room(&mut self, slots: usize) -> Option<()> {
         self.queued.try_reserve(slots.saturating_sub(self.queued.len())).ok()?;
+        self.line.try_reserve((2 * slots).saturating_sub(self.line.len())).ok()?;
         self.heap.try_reserve((2 * slots).saturating_sub(self.heap.len())).ok()
     }
 
     /// Makes the number of slots `slots`, and gives each slot another number, or none.
     pub(crate) fn renumber(&mut self, slots: usize, number: impl Fn(usize) -> Option<usize>) {
         let mut queued = core::mem::take(&mut self.heap).into_vec();
+        queued.extend(self.line.drain(..).map(Reverse));
         queued.retain_mut(|Reverse((deadline, slot))| {
-            let current = self.queued[*slot as usize] == Some(*deadline);
+            let current = self.queued[*slot as usize] == *deadline;
             let number = number(*slot as usize).filter(|_| current);
             *slot = number.unwrap_or_default() as u32;
             number.is_some()
         });
-        self.queued.fill(None);
-        self.queued.resize(slots, None);
+        self.queued.fill(NEVER);
+        self.queued.resize(slots, NEVER);
         for Reverse((deadline, slot)) in &queued {
-            self.queued[*slot as usize] = Some(*deadline);
+            self.queued[*slot as usize] = *deadline;
         }
         self.heap = queued.into();
     }
 
     /// Ensures that `slot` is served no later than `deadline`.
+    #[inline]
     pub(crate) fn arm(&mut self, slot: usize, deadline: Instant) {
-        let Some(queued) = self.queued.get_mut(slot) else { return };
-        if queued.is_none_or(|queued| deadline < queued) {
-            *queued = Some(deadline);
-            self.drop_superseded();
-            self.heap.push(Reverse((deadline, slot as u32)));
+        if self.queued.get(slot).is_some_and(|queued| deadline < *queued) {
+            self.enter(slot, deadline);
         }
     }
 
-    /// Drops superseded entries of a full heap. A peer's short RNR pauses supersede a far deadline again
-    /// and again. At least half of a full heap is superseded entries, so dropping them costs little per
+    fn enter(&mut self, slot: usize, deadline: Instant) {
+        self.queued[slot] = deadline;
+        self.drop_superseded();
+        let entry = (deadline, slot as u32);
+        // A few far deadlines are not to keep the others out of the line.
+        // Those of one turn are equal.
+        let follows =
+            |line: &VecDeque<(Instant, u32)>| line.back().is_none_or(|(last, _)| *last <= deadline);
+        for _ in 0..MOVED_MAX {
+            if follows(&self.line) {
+                break;
+            }
+            self.heap.extend(self.line.pop_back().map(Reverse));
+        }
+        if follows(&self.line) {
+            self.line.push_back(entry);
+        } else {
+            self.heap.push(Reverse(entry));
+        }
+    }
+
+    /// The entry with the earliest deadline, and whether it stands in line.
+    #[inline]
+    fn first(&self) -> Option<((Instant, u32), bool)> {
+        match (self.line.front(), self.heap.peek()) {
+            (Some(first), Some(Reverse(other))) if other.0 < first.0 => Some((*other, false)),
+            (Some(first), _) => Some((*first, true)),
+            (None, other) => other.map(|Reverse(other)| (*other, false)),
+        }
+    }
+
+    /// Drops superseded entries of a full queue. A peer's short RNR pauses supersede a far deadline again
+    /// and again. At least half of a full queue is superseded entries, so dropping them costs little per
     /// entry.
     fn drop_superseded(&mut self) {
-        if self.heap.len() >= self.queued.len() * 2 {
+        if self.heap.len() + self.line.len() >= self.queued.len() * 2 {
             let queued = &self.queued;
-            self.heap.retain(|Reverse((deadline, slot))| queued[*slot as usize] == Some(*deadline));
+            self.line.retain(|(deadline, slot)| queued[*slot as usize] == *deadline);
+            self.heap.retain(|Reverse((deadline, slot))| queued[*slot as usize] == *deadline);
         }
     }
 
     /// Removes a slot that is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<usize> {
-        while let Some(&Reverse((deadline, slot))) = self.heap.peek() {
+        while let Some(((deadline, slot), in_line)) = self.first() {
             if deadline > now {
                 return None;
             }
-            self.heap.pop();
+            if in_line {
+                self.line.pop_front();
+            } else {
+                self.heap.pop();
+            }
             let queued = &mut self.queued[slot as usize];
             // Another entry of the slot, armed earlier than this one, may have been served already.
-            if *queued == Some(deadline) {
-                *queued = None;
+            if *queued == deadline {
+                *queued = NEVER;
                 return Some(slot as usize);
             }
         }
@@ -86,13 +136,15 @@ impl Timers {
 
     /// The earliest instant at which [`Self::pop_due`] may find something.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((deadline, _))| *deadline)
+        self.first().map(|((deadline, _), _)| deadline)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn at(ns: u64) -> Instant {
         Instant::from_nanos(ns)
@@ -118,7 +170,7 @@ mod tests {
         let mut timers = Timers::new(4);
         let kept = [9, 8, 7, 6, 5, 4, 3, 2, 1].map(|ns| {
             timers.arm(0, at(ns));
-            timers.heap.len()
+            timers.heap.len() + timers.line.len()
         });
         assert_eq!(kept, [1, 2, 3, 4, 5, 6, 7, 8, 1]);
     }
@@ -135,17 +187,51 @@ mod tests {
         assert_eq!([(); 3].map(|()| timers.pop_due(at(60))), [Some(3), Some(2), None]);
     }
 
+    /// A far deadline goes to the heap once, and those behind it stand in line.
+    #[test]
+    fn deadlines_that_come_in_their_order_stand_in_line() {
+        let mut timers = Timers::new(8);
+        timers.arm(0, at(1_000_000));
+        for slot in 1..8 {
+            timers.arm(slot, at(300 + slot as u64));
+            assert_eq!((timers.line.len(), timers.heap.len()), (slot, 1));
+        }
+        timers.arm(7, at(301));
+        assert_eq!((timers.line.len(), timers.heap.len()), (5, 4), "a few made room for it");
+        let due = core::iter::from_fn(|| timers.pop_due(at(2_000_000)));
+        assert!(due.eq([1, 7, 2, 3, 4, 5, 6, 0]));
+    }
+
+    proptest! {
+        /// Each slot is due once, in the order of the earliest deadlines.
+        #[test]
+        fn slots_are_due_in_order(arms in vec((0..16_usize, 0..1000_u64), 0..200)) {
+            let (mut timers, mut expected) = (Timers::new(16), [u64::MAX; 16]);
+            for (slot, ns) in arms {
+                timers.arm(slot, at(ns));
+                expected[slot] = expected[slot].min(ns);
+            }
+            let armed = (0..16).filter(|slot| expected[*slot] < u64::MAX);
+            prop_assert_eq!(timers.next(), armed.clone().map(|slot| at(expected[slot])).min());
+            let mut due: Vec<_> = core::iter::from_fn(|| timers.pop_due(at(1000))).collect();
+            prop_assert!(due.is_sorted_by_key(|slot| expected[*slot]), "{due:?}");
+            due.sort_unstable();
+            prop_assert!(due.into_iter().eq(armed));
+        }
+    }
+
     #[test]
     fn short_deadlines_before_a_far_one_leave_nothing_behind() {
         let mut timers = Timers::new(2);
-        let capacity = timers.heap.capacity();
+        let capacities = |timers: &Timers| (timers.heap.capacity(), timers.line.capacity());
+        let before = capacities(&timers);
         for step in 0..1000 {
             timers.arm(0, at(1_000_000 + step));
             timers.arm(0, at(step));
             timers.arm(1, at(2_000_000));
             assert_eq!(timers.pop_due(at(step)), Some(0));
         }
-        assert_eq!(timers.heap.capacity(), capacity);
+        assert_eq!(capacities(&timers), before);
         timers.arm(0, at(2000));
         assert_eq!(timers.pop_due(at(2000)), Some(0));
         assert_eq!(timers.pop_due(at(2_000_000)), Some(1));

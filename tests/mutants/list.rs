@@ -224,16 +224,16 @@ list! {
         "self.progress_at + timeout * (self.retries + 1)" => "self.progress_at + timeout",
         "the time to give up is the timeout for each retry";
     TimersForgetASlot "timer.rs":
-        "if *queued == Some(deadline) {" => "if *queued != Some(deadline) {",
+        "if *queued == deadline {" => "if *queued != deadline {",
         "a deadline that is due is served";
     DueIsTooLate "timer.rs":
         "if deadline > now {" => "if deadline >= now {",
         "a deadline is due when it is reached";
     SupersededDeadlinesPileUp "timer.rs":
-        "if self.heap.len() >= self.queued.len() * 2 {" => "if false {",
+        "if self.heap.len() + self.line.len() >= self.queued.len() * 2 {" => "if false {",
         "superseded deadlines are dropped before the queue has to grow";
     LaterDeadlineWins "timer.rs":
-        "deadline < queued" => "deadline > queued",
+        "deadline < *queued" => "deadline > *queued",
         "the earlier deadline wins";
 
     FailedQueuePairAsks "qp/send/recovery.rs":
