@@ -4,6 +4,8 @@ use super::objects::Objects;
 use super::transmit::Loopback;
 use crate::connector::core::Connectors;
 use crate::connector::request::DisconnectEvent;
+use crate::cq::core::Cqs;
+use crate::cq::shared::Cqe;
 use crate::cx::Cx;
 use crate::message::Control;
 use crate::object::done::{CreateDone, RequestDone};
@@ -18,9 +20,34 @@ use rocev2::Event;
 use rocev2::cm::CmEvent;
 use rocev2::env::Instant;
 use rocev2::qp::Completion;
+use slotmap::Key as _;
 
 /// Completions taken from the device at once.
 const RUN: usize = 32;
+
+/// Entries for one CQ, of several queues.
+#[derive(Default)]
+struct Batch {
+    cq: CqKey,
+    kinds: u8,
+    entries: heapless::Vec<Cqe, RUN>,
+}
+
+impl Batch {
+    /// Begins anew for `next`, if that is another CQ, and gives the one before its entries. Returns that one if it has
+    /// just overrun.
+    #[inline]
+    fn pass(&mut self, next: CqKey, cqs: &mut Cqs, cx: &Cx) -> Option<CqKey> {
+        let cq = core::mem::replace(&mut self.cq, next);
+        if cq == next || self.entries.is_empty() {
+            return None;
+        }
+        let (kinds, entries) = (core::mem::take(&mut self.kinds), &mut self.entries);
+        let overrun = cqs.push(cx, cq, kinds, entries.len(), entries.iter().copied());
+        entries.clear();
+        overrun.then_some(cq)
+    }
+}
 
 /// The objects of every kind, and what they work with.
 pub(super) struct State {
@@ -121,24 +148,30 @@ impl State {
                 break;
             }
             any = true;
-            for alike in run.chunk_by(Completion::is_like) {
-                self.push_completions(alike);
-            }
+            self.push_completions(&run);
             run.clear();
         }
         self.objects.cqs.tell();
         any
     }
 
-    /// Gives the CQ of one queue of a QP its completions.
-    fn push_completions(&mut self, alike: &[Completion]) {
-        let Objects { cqs, qps, srqs, .. } = &mut self.objects;
-        let Some(Ended { cq, kinds, entries }) = qps.complete(&self.cx, srqs, alike) else {
-            return;
-        };
-        if cqs.push(&self.cx, cq, kinds, alike.len(), entries) {
-            self.lose_cq(cq);
+    /// Gives the CQs of the queues of QPs their completions.
+    fn push_completions(&mut self, run: &[Completion]) {
+        let (mut batch, mut lost) = (Batch::default(), heapless::Vec::<_, RUN>::new());
+        for alike in run.chunk_by(Completion::is_like) {
+            let Objects { cqs, qps, srqs, .. } = &mut self.objects;
+            let ended = qps.complete(&self.cx, srqs, alike);
+            let Some(Ended { cq, kinds, entries }) = ended else { continue };
+            if alike.len() == run.len() {
+                lost.extend(cqs.push(&self.cx, cq, kinds, run.len(), entries).then_some(cq));
+            } else {
+                lost.extend(batch.pass(cq, cqs, &self.cx));
+                batch.kinds |= kinds;
+                batch.entries.extend(entries);
+            }
         }
+        lost.extend(batch.pass(CqKey::null(), &mut self.objects.cqs, &self.cx));
+        lost.into_iter().for_each(|cq| self.lose_cq(cq));
     }
 
     /// A CQ that has overrun takes its QPs with it, and with a QP its connection.
