@@ -287,8 +287,9 @@ pub type Counters = Cells<{ Counter::COUNT }>;
 /// The counters of a QP, as [`Counters`].
 pub type QpCounters = Cells<{ Counter::OF_QP }>;
 
-/// The first `N` counters.
+/// The first `N` counters; those that each packet adds to share a cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Cells<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Default for Cells<N> {
