@@ -36,7 +36,7 @@ impl Device {
         frame.unit
     }
 
-    /// The same, over as many of `frames` as one queue pair fills in its turn; they all go to one destination. Returns
+    /// The same, over as many of `frames` as queue pairs fill in their turns; they all go to one destination. Returns
     /// false where there was nothing to send, or no buffer.
     pub fn poll_transmit_run<M: Memory>(
         &mut self,
@@ -51,13 +51,13 @@ impl Device {
         }
         let units = if message { self.mad_limiter.units_before() } else { usize::MAX };
         let limit = RunLimit { units: units.max(1), bytes: usize::MAX, packets: max_packets };
-        let sent = self.transmit_qp(now, frames, limit, memory);
+        let sent = self.transmit_qps(now, frames, limit, memory);
         self.mad_limiter.qp_sent(sent);
         sent > 0 || message && self.transmit_cm(frames)
     }
 
     /// Returns the number of units.
-    fn transmit_qp<M: Memory>(
+    fn transmit_qps<M: Memory>(
         &mut self,
         now: Instant,
         frames: &mut impl Frames,
@@ -65,39 +65,66 @@ impl Device {
         memory: &mut M,
     ) -> usize {
         self.settle();
-        // Each queue pair has one turn: a packet that does not fit its buffer leaves its queue pair ready.
-        for _ in 0..=self.ready.len() {
-            let Some(Sender { slot, units, bytes }) = self.next_sender() else { break };
-            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
-            let QpSlot { qp, template, path: Some(path), .. } = entry else { continue };
-            let Some(template) = headers_of(template, qp, &self.paths, *path) else { continue };
-            let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
-            let mut run = UnitRun::new(frames, template, self.ip_id, limit);
-            let Self { mrs, reorder_pool, completions: out, .. } = self;
-            qp.fill(now, &mut run, &mut Shared { mrs, memory, reorder_pool, out });
-            let (ip_id, left) = run.finish();
-            let written = limit.units - left.units;
-            self.ip_id = ip_id;
-            let sender = Sender { slot, units: units - written, bytes: left.bytes };
-            if written > 0 && sender.goes_on() && qp.ready() {
-                let completed = qp.has_completions();
+        let (mut units, mut over) = (limit.units, None);
+        // A queue pair whose turn has ended is not ready before the next call: a packet that does not fit its buffer
+        // leaves its queue pair so. One whose turn goes on is for the next call, too.
+        while units > 0
+            && frames.buffer().is_some()
+            && let Some(sender) = self.next_sender()
+        {
+            let path = self.qps[sender.slot].as_deref().and_then(|entry| entry.path);
+            if over.is_some_and(|over| Some(over) != path) {
                 self.sender = Some(sender);
-                if completed {
-                    self.touch(slot);
-                }
-            } else if qp.rests() {
-                entry.scheduled = false;
-                if let Some(deadline) = qp.take_deadline() {
-                    self.timers.arm(slot, deadline);
-                }
-            } else {
-                self.end_turn(slot);
+                break;
             }
+            let limit = RunLimit { units, ..limit };
+            let written = self.take_turn(now, sender, frames, limit, memory);
             if written > 0 {
-                return written;
+                (units, over) = (units - written, path);
+                if self.sender.is_some() {
+                    break;
+                }
             }
         }
-        0
+        limit.units - units
+    }
+
+    /// Lets a queue pair send. Returns the number of units.
+    #[inline]
+    fn take_turn<M: Memory>(
+        &mut self,
+        now: Instant,
+        Sender { slot, units, bytes }: Sender,
+        frames: &mut impl Frames,
+        limit: RunLimit,
+        memory: &mut M,
+    ) -> usize {
+        let Some(entry) = self.qps[slot].as_deref_mut() else { return 0 };
+        let QpSlot { qp, template, path: Some(path), .. } = entry else { return 0 };
+        let Some(template) = headers_of(template, qp, &self.paths, *path) else { return 0 };
+        let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
+        let mut run = UnitRun::new(frames, template, self.ip_id, limit);
+        let Self { mrs, reorder_pool, completions: out, .. } = self;
+        qp.fill(now, &mut run, &mut Shared { mrs, memory, reorder_pool, out });
+        let (ip_id, left) = run.finish();
+        let written = limit.units - left.units;
+        self.ip_id = ip_id;
+        let sender = Sender { slot, units: units - written, bytes: left.bytes };
+        if qp.rests() {
+            entry.scheduled = false;
+            if let Some(deadline) = qp.take_deadline() {
+                self.timers.arm(slot, deadline);
+            }
+        } else if written > 0 && sender.goes_on() && qp.ready() {
+            let completed = qp.has_completions();
+            self.sender = Some(sender);
+            if completed {
+                self.touch(slot);
+            }
+        } else {
+            self.end_turn(slot);
+        }
+        written
     }
 
     fn transmit_cm(&mut self, frames: &mut impl Frames) -> bool {

@@ -150,15 +150,64 @@ fn a_run_has_bounds() {
     world.accept(other[1], active);
     post_all(&mut world);
     world.post(other[0], 17, SendOp::Read { va: BASE, rkey: world.keys[1] }, 64);
-    // 16 KiB are a turn.
-    assert_eq!(next_run(&mut world, 0), [Opcode::WriteOnly; 15]);
-    assert_eq!(next_run(&mut world, 0), [Opcode::ReadRequest]);
+    // 16 KiB are a turn, and all go to one host.
+    let (turn, other) = (vec![Opcode::WriteOnly; 15], vec![Opcode::ReadRequest]);
+    assert_eq!(next_run(&mut world, 0), [turn, other].concat());
     assert_eq!(next_run(&mut world, 0), [Opcode::WriteOnly]);
     world.run();
     assert_eq!(world.done[0].len(), 44);
     let counters = world.devices.each_ref().map(|device| device.counters().snapshot());
     assert_eq!(counters[1][Counter::RcvdPkts], counters[0][Counter::SentPkts]);
     assert_eq!(counters[1][Counter::RcvdBytes], counters[0][Counter::SentBytes]);
+}
+
+/// Queue pairs share a run where their packets go to one destination.
+#[test]
+fn a_run_has_one_destination() {
+    let both = |node| [false, true].map(|v6| address(v6, node)).to_vec();
+    let configs = [0, 1].map(|node| DeviceConfig { addresses: both(node), ..config(false, node) });
+    let (mut world, [first, _], _) = World::of(configs).join(false);
+    world.max_packets = 1;
+    world.listen(true);
+    let others = [false, true].map(|v6| {
+        let [client, server] = [world.qp(0), world.qp(1)];
+        let active = world.connect(v6, client);
+        world.accept(server, active);
+        client
+    });
+    for qpn in [first, others[0], others[1]] {
+        world.post(qpn, 0, world.write(), 64);
+    }
+    assert_eq!([(); 3].map(|()| next_run(&mut world, 0).len()), [2, 1, 0]);
+}
+
+#[test]
+fn after_a_loss_the_short_way_is_taken_again() {
+    let (mut world, [client, _]) = acquainted();
+    world.post(client, 1, world.write(), 64);
+    world.transmit(0);
+    world.wires[1].clear();
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.statuses(0), [(0, WcStatus::Success), (1, WcStatus::Success)]);
+    // The next packet finds that the pace has ended.
+    world.post(client, 2, world.write(), 64);
+    world.run();
+    for id in 3..=5 {
+        world.post(client, id, world.write(), 64);
+    }
+    assert_eq!(next_run(&mut world, 0), [Opcode::WriteOnly; 3]);
+}
+
+/// The timer of a request that has ended since is still in the queue.
+#[test]
+fn a_timer_that_nothing_waits_for_changes_nothing() {
+    let (mut world, _) = acquainted();
+    let before = world.devices[0].counters().snapshot();
+    let due = world.devices[0].poll_timeout().unwrap();
+    world.now = due;
+    world.devices[0].handle_timeout(due);
+    assert!(!world.transmit(0) && world.devices[0].counters().snapshot() == before);
+    assert!(world.devices[0].poll_timeout().is_none_or(|next| next > due));
 }
 
 #[test]
