@@ -22,6 +22,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 use mad_limiter::MadLimiter;
 use transmit::Headers;
 use turns::Sender;
@@ -130,16 +131,11 @@ pub enum Event {
 /// Places of the table of QPs of a new device.
 const FIRST_SLOTS: usize = 64;
 
+/// A queue pair, and what the device knows of it. The fields that each packet needs stand first.
+#[repr(C, align(64))]
 struct QpSlot {
-    qp: Qp,
-    posters: Posters,
-    conn: Option<ConnId>,
-    /// The path of its packets; known once it is connected.
-    path: Option<PathIndex>,
-    /// The headers of the last packet that it sent.
-    template: Option<Headers>,
-    /// The headers of the last packet that took the general way to it.
-    flow: Option<Flow>,
+    /// Destroyed, but for completions to take.
+    dead: bool,
     /// The RTU is missing: the first packet counts as one.
     awaits_rtu: bool,
     /// In the ready queue.
@@ -148,10 +144,21 @@ struct QpSlot {
     touched: bool,
     /// In the list of those with completions to take.
     finished: bool,
-    /// Destroyed, but for completions to take.
-    dead: bool,
     /// Its failure is told, or to be told.
     failed: bool,
+    /// It takes its receives from a shared queue, which [`Qp::srq`] names.
+    shares: bool,
+    /// The path of its packets; known once it is connected.
+    path: Option<PathIndex>,
+    qp: Qp,
+    /// The headers of the last packet that it sent.
+    template: Option<Headers>,
+    /// [`Paths::origins`] when the path was told that the packets of `flow` come from where it is heard.
+    heard: Option<NonZeroU32>,
+    /// The headers of the last packet that took the general way to it.
+    flow: Option<Flow>,
+    conn: Option<ConnId>,
+    posters: Posters,
 }
 
 /// A software RDMA NIC without clock, memory or wire.
@@ -287,6 +294,15 @@ impl Device {
         self.settle();
         while let Some(slot) = self.timers.pop_due(now) {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
+            // The deadline has nearly always moved meanwhile, or there is none any more.
+            match entry.qp.deadline() {
+                None => continue,
+                Some(later) if later > now => {
+                    self.timers.arm(slot, later);
+                    continue;
+                }
+                Some(_) => {}
+            }
             entry.qp.handle_timeout(now, &mut self.completions);
             if entry.is_stalled()
                 && let Some(path) = entry.path

@@ -12,6 +12,7 @@ use crate::wire::{Encap, Hop, Mac};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 
 /// The two ends of a path.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -63,9 +64,19 @@ pub enum PathNews {
     Silent,
 }
 
-/// A path's place in the table, for as long as it has users.
+/// A path's place in the table, plus 1, for as long as it has users.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct PathIndex(u32);
+pub(crate) struct PathIndex(NonZeroU32);
+
+impl PathIndex {
+    const fn new(place: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(place))
+    }
+
+    const fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -106,6 +117,8 @@ pub(crate) struct Paths {
     news: VecDeque<PathIndex>,
     /// Hops that ever changed.
     changes: u32,
+    /// A number that is another after each change of a [`Source`], and never 0.
+    origins: NonZeroU32,
 }
 
 impl Paths {
@@ -117,6 +130,7 @@ impl Paths {
             by_ends: Index::default(),
             news: VecDeque::new(),
             changes: 0,
+            origins: NonZeroU32::MIN,
         }
     }
 
@@ -127,7 +141,7 @@ impl Paths {
             self.retain(index);
             if self.hop(index) != hop {
                 let source = Source { mac: hop.dst_mac, vlan: hop.vlan };
-                self.entry_mut(index).source = Some(source);
+                self.set_source(index, Some(source));
                 self.tell(index, PathNews::Moved);
             }
             return Some(index);
@@ -137,14 +151,15 @@ impl Paths {
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
-                PathIndex(index)
+                PathIndex::new(index)
             }
             None => {
                 self.entries.push(Some(entry));
-                PathIndex(u32::try_from(self.entries.len() - 1).expect("limits keep users below"))
+                let place = u32::try_from(self.entries.len() - 1);
+                PathIndex::new(place.expect("limits keep users below"))
             }
         };
-        self.by_ends.insert(self.hash(path), index.0 as usize);
+        self.by_ends.insert(self.hash(path), index.place());
         self.tell(index, PathNews::Opened);
         Some(index)
     }
@@ -182,9 +197,10 @@ impl Paths {
         if told {
             self.news.retain(|waiting| *waiting != index);
         }
-        self.by_ends.remove(self.hash(path), index.0 as usize);
-        self.entries[index.0 as usize] = None;
-        self.free.push(index.0);
+        self.by_ends.remove(self.hash(path), index.place());
+        self.set_source(index, None);
+        self.entries[index.place()] = None;
+        self.free.push(index.place() as u32);
     }
 
     /// The hop in force.
@@ -198,7 +214,7 @@ impl Paths {
             .by_ends
             .find(self.hash(path))
             .filter(|place| self.entries[*place].as_ref().is_some_and(|entry| entry.path == path));
-        found.next().map(|place| PathIndex(place as u32))
+        found.next().map(|place| PathIndex::new(place as u32))
     }
 
     /// All paths in use, with their hops.
@@ -211,7 +227,7 @@ impl Paths {
         let entry = self.entry_mut(index);
         let changes = core::mem::replace(&mut entry.hop, hop) != hop;
         if changes {
-            entry.source = None;
+            self.set_source(index, None);
             self.changes = self.changes.wrapping_add(1);
         }
         changes
@@ -222,12 +238,24 @@ impl Paths {
         self.changes
     }
 
-    /// Takes the origin of a valid packet of the peer.
+    /// A number that is another after each change of an origin. As long as it stays, what was heard once need not be told
+    /// again.
+    pub(crate) const fn origins(&self) -> NonZeroU32 {
+        self.origins
+    }
+
+    fn set_source(&mut self, index: PathIndex, source: Option<Source>) {
+        self.entry_mut(index).source = source;
+        self.origins = self.origins.checked_add(1).unwrap_or(NonZeroU32::MIN);
+    }
+
+    /// Takes the origin of a valid packet of the peer. Returns whether packets of the path come from there.
     #[inline]
-    pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) {
+    pub(crate) fn heard(&mut self, now: Instant, index: PathIndex, source: Source) -> bool {
         if self.entry(index).source != Some(source) {
             self.heard_elsewhere(now, index, source);
         }
+        self.entry(index).source == Some(source)
     }
 
     /// Takes the origin of a packet, which is not that of the one before.
@@ -237,10 +265,10 @@ impl Paths {
         // address. That raises one doubt.
         let Hop { dst_mac: mac, vlan, .. } = entry.hop;
         if entry.source.is_none() && source == (Source { mac, vlan }) {
-            entry.source = Some(source);
+            self.set_source(index, Some(source));
         } else if entry.may_doubt(now) {
             // A doubt that comes too soon after another one is raised again by the next packet.
-            entry.source = Some(source);
+            self.set_source(index, Some(source));
             self.doubt(now, index, PathNews::Moved);
         }
     }
@@ -277,11 +305,11 @@ impl Paths {
     }
 
     fn entry(&self, index: PathIndex) -> &Entry {
-        self.entries[index.0 as usize].as_ref().expect("a path with users is in the table")
+        self.entries[index.place()].as_ref().expect("a path with users is in the table")
     }
 
     fn entry_mut(&mut self, index: PathIndex) -> &mut Entry {
-        self.entries[index.0 as usize].as_mut().expect("a path with users is in the table")
+        self.entries[index.place()].as_mut().expect("a path with users is in the table")
     }
 }
 
@@ -359,6 +387,25 @@ mod tests {
         assert_eq!(paths.hop(index), hop(2));
         assert!(paths.set(index, hop(9)) && !paths.set(index, hop(9)));
         assert_eq!(paths.hop(index), hop(9));
+    }
+
+    #[test]
+    fn an_origin_that_stays_need_not_be_told_again() {
+        let mut paths = new();
+        let index = paths.acquire(path(2), hop(2)).unwrap();
+        assert!(paths.heard(at(1), index, source(2)));
+        let origins = paths.origins();
+        assert!(paths.heard(at(2), index, source(2)));
+        assert_eq!(paths.origins(), origins);
+        assert!(paths.heard(at(3), index, source(7)), "the first doubt");
+        assert_ne!(paths.origins(), origins);
+        assert!(
+            !paths.heard(at(4), index, source(2)),
+            "a doubt that comes too soon is raised again"
+        );
+        let origins = paths.origins();
+        paths.set(index, hop(7));
+        assert_ne!(paths.origins(), origins);
     }
 
     /// Somebody has claimed its address.

@@ -141,7 +141,7 @@ list! {
         "Err(DropReason::ReservedSyndrome)" => "{ self.acknowledge(now, psn, sq, out); Ok(Verdict::Done) }",
         "a reserved syndrome changes nothing";
     AnyAckIsAProbesAnswer "qp/send/completer.rs":
-        "sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at)))" => "sent_at.is_none()",
+        "sent_at.is_none_or(|at| self.timer.is_too_soon(now.nanos_since(at)))" => "sent_at.is_none()",
         "an ACK that comes sooner than half a round trip does not answer the probe";
     ProbesAnswerIsNoEvidence "qp/send/recovery.rs":
         "if sq.una() != at || sq.next().since(at) <= 0 {" => "if true || sq.una() != at || sq.next().since(at) <= 0 {",
@@ -221,7 +221,7 @@ list! {
         "let rto = now >= self.rto_at(now);" => "let rto = true;",
         "a READ that is only late is not sent again";
     TimeoutIsTheNegotiatedOne "qp/send/retry.rs":
-        "self.progress_at + timeout * (self.retries + 1)" => "self.progress_at + timeout",
+        "let ns = self.negotiated_ns.saturating_mul(u64::from(self.retries) + 1);" => "let ns = self.negotiated_ns;",
         "the time to give up is the timeout for each retry";
     TimersForgetASlot "timer.rs":
         "if *queued == deadline {" => "if *queued != deadline {",
@@ -491,8 +491,8 @@ list! {
     CommonPacketRequestsNoAck "qp/send/common.rs":
         "in_flight + 1 == self.window ||" => "",
         "the packet that uses up the window requests an ACK";
-    CommonAckPassesARead "qp/send/queue/scoreboard.rs":
-        "let reads = !self.read_ends.is_empty() || self.parks()" => "let reads = self.parks()",
+    CommonAckPassesARead "qp/send/common.rs":
+        "cx.sq.reads_in_flight() == 0" => "true",
         "an ACK behind a READ shows that responses are missing";
     CommonResponseStartsAnew "qp/send/common.rs":
         "let addr = addr.wrapping_add(done);" => "let addr = addr.wrapping_add(done % 4096);",
@@ -534,7 +534,7 @@ list! {
         "resend.is_none() && !stalled && behind" => "!stalled && behind",
         "a resend goes before new packets";
     ProbeMissesAShortResponse "qp/mod.rs":
-        "let taken = !self.probe.waits()" => "let taken = true",
+        "let taken = (self.calm || !self.probe.waits())" => "let taken = true",
         "any response answers a probe";
     RunKeepsAnOldHop "device/transmit.rs":
         "known.hops == hops && known.traffic_class == traffic_class" => "known.traffic_class == traffic_class",
@@ -549,7 +549,7 @@ list! {
         "self.changes = self.changes.wrapping_add(1);" => "",
         "packets follow the path";
     BurstOfResponsesStopsTheTimer "qp/send/retry.rs":
-        "if outstanding && same && self.deadline.is_some() {" => "if same && self.deadline.is_some() {",
+        "if outstanding {" => "if outstanding || self.progress_at == now {",
         "nothing is waited for when nothing is in flight";
 
 // ---- device ------------------------------------------------------------------------------------
@@ -578,7 +578,7 @@ list! {
         "self.doubted_at.is_none_or(|at| now >= at + DOUBT_INTERVAL)" => "true",
         "what peers do makes no more than so many doubts of a path";
     PathStaysInTheTable "path.rs":
-        "self.by_ends.remove(self.hash(path), index.0 as usize);" => "",
+        "self.by_ends.remove(self.hash(path), index.place());" => "",
         "a path without users is gone";
 
 // ---- connection management -----------------------------------------------------------------------

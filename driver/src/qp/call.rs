@@ -9,7 +9,7 @@ use crate::object::call::{ndk_close, ndk_query_extension};
 use crate::object::entry::{Handle, Sgl, counted, entry};
 use crate::object::shared::{Context, Object};
 use crate::queue::elements;
-use crate::sync::FLUSH;
+use crate::sync::{FLUSH, RECEIVES};
 use core::sync::atomic::Ordering;
 use rocev2::ids::Rkey;
 use rocev2::mr::{Bind, PdId};
@@ -138,7 +138,7 @@ impl QpObject {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
         let posted = self.post_receive_entered(poster, context, sgl);
-        self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
+        self.base.shard.ring(self.base.id, &self.shared.doorbell, RECEIVES);
         posted.map(|()| STATUS_SUCCESS)
     }
 

@@ -17,7 +17,7 @@ use crate::platform::Trace;
 use crate::request::Creation;
 use crate::srq::core::Srqs;
 use crate::status::{self, reason};
-use crate::sync::{Doorbell, Exclusive, FLUSH};
+use crate::sync::{Doorbell, Exclusive, FLUSH, RECEIVES};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -51,8 +51,12 @@ impl QpCore {
     /// Tells the device what was posted, and ties windows to their regions. A QP that is not connected takes
     /// initiator requests only from a consumer that raced with its own disconnect, and those end flushed with
     /// the QP.
-    fn drain(&mut self, cx: &mut Cx) {
-        cx.device.ring_doorbell(self.qpn);
+    fn drain(&mut self, cx: &mut Cx, reasons: u8) {
+        if reasons & RECEIVES != 0 {
+            cx.device.ring_doorbell(self.qpn);
+        } else {
+            cx.device.ring_send_doorbell(self.qpn);
+        }
         while let Some(op) = cx.device.next_window_request(self.qpn) {
             follow(cx, &op);
         }
@@ -61,7 +65,7 @@ impl QpCore {
     /// Cancels everything that is posted.
     fn flush(&mut self, cx: &mut Cx) {
         self.object.shared.connected.store(false, Ordering::Release);
-        self.drain(cx);
+        self.drain(cx, RECEIVES);
         cx.device.flush_qp(self.qpn);
     }
 
@@ -187,7 +191,7 @@ impl Qps {
     pub(crate) fn service(&mut self, cx: &mut Cx, key: QpKey) {
         let Some(qp) = self.table.get_mut(key) else { return };
         let reasons = qp.object.shared.doorbell.answer();
-        qp.drain(cx);
+        qp.drain(cx, reasons);
         if reasons & FLUSH != 0 {
             qp.flush(cx);
         }

@@ -11,6 +11,8 @@ pub(crate) struct Doorbell(AtomicU8);
 const RINGING: u8 = 1;
 /// The QP has to be flushed.
 pub(crate) const FLUSH: u8 = 2;
+/// Receives were posted to the QP.
+pub(crate) const RECEIVES: u8 = 4;
 
 impl Doorbell {
     /// Adds reasons; true if it did not ring before. One step: the core cannot answer a part of it.

@@ -11,7 +11,7 @@ mod sleep;
 #[cfg(target_os = "linux")]
 mod token;
 
-pub(crate) use doorbell::{Doorbell, FLUSH};
+pub(crate) use doorbell::{Doorbell, FLUSH, RECEIVES};
 pub(crate) use exclusive::Exclusive;
 pub(crate) use inbox::{Inbox, Letter, Taken};
 pub(crate) use latest::{Latest, Room};

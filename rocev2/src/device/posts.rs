@@ -40,10 +40,21 @@ impl Device {
 
     /// Takes note of what was posted to a [`SendPoster`] or [`RecvPoster`] before.
     pub fn ring_doorbell(&mut self, qpn: Qpn) {
+        self.ring(qpn, true);
+    }
+
+    /// The same of a [`SendPoster`] alone, for less.
+    #[inline]
+    pub fn ring_send_doorbell(&mut self, qpn: Qpn) {
+        self.ring(qpn, false);
+    }
+
+    #[inline]
+    fn ring(&mut self, qpn: Qpn, receives: bool) {
         let slot = self.slot_index(qpn);
         if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            entry.qp.ring_doorbell(&mut self.completions);
-            self.touch(slot);
+            entry.qp.ring_doorbell(receives, &mut self.completions);
+            self.touch_shortly(slot);
         }
     }
 

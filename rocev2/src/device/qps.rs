@@ -28,18 +28,20 @@ impl Device {
             Qp::new(qpn, config, recv_pd, self.config.window, self.config.dcqcn, tally);
         self.completions.reserve_mappings(qp.send_depth());
         self.qps[slot] = Some(Box::new(QpSlot {
-            qp,
-            posters,
-            conn: None,
-            path: None,
-            template: None,
-            flow: None,
+            dead: false,
             awaits_rtu: false,
             scheduled: false,
             touched: false,
             finished: false,
-            dead: false,
             failed: false,
+            shares: config.srq.is_some(),
+            path: None,
+            qp,
+            template: None,
+            heard: None,
+            flow: None,
+            conn: None,
+            posters,
         }));
         Some(qpn)
     }

@@ -62,9 +62,9 @@ impl Device {
         let Some(qpn) = wire::destination_of(first.0) else { return (0, next) };
         let slot = self.slot_index(qpn);
         let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, next) };
-        let QpSlot { qp, flow: Some(flow), .. } = entry else { return (0, next) };
+        let QpSlot { qp, shares, flow: Some(flow), .. } = entry else { return (0, next) };
         let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
-        let srq_id = qp.srq();
+        let srq_id = if *shares { qp.srq() } else { None };
         let mut srq = srq_id.and_then(|id| srqs.get_mut(id));
         let mut shared = Shared { mrs, memory, reorder_pool, out };
         while let Some((frame, None)) = next
@@ -77,14 +77,13 @@ impl Device {
             next = frames.next();
         }
         if packets > 0 {
-            let source = Source::of(flow.encap());
             qp.counters().add_received(packets, bytes);
             self.counters.add_received(packets, bytes);
             if let Some(id) = srq_id {
                 srqs.list(id);
             }
-            self.accepted(now, slot, source);
-            self.touch(slot);
+            self.accepted_of_flow(now, slot);
+            self.touch_shortly(slot);
         }
         (packets, next)
     }
@@ -136,7 +135,7 @@ impl Device {
         if self.config.short_ways
             && let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn)
         {
-            entry.flow = Flow::of(frame, packet);
+            (entry.flow, entry.heard) = (Flow::of(frame, packet), None);
         }
     }
 
@@ -188,19 +187,30 @@ impl Device {
         handled
     }
 
-    /// Notes that a QP has accepted a packet from `source`.
-    #[inline(always)]
-    fn accepted(&mut self, now: Instant, slot: usize, source: Source) {
+    /// Notes that a QP has accepted packets of its flow.
+    #[inline]
+    fn accepted_of_flow(&mut self, now: Instant, slot: usize) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
-        if let Some(path) = entry.path {
-            self.paths.heard(now, path, source);
+        if entry.awaits_rtu || entry.heard != Some(self.paths.origins()) {
+            let source = entry.flow.as_ref().map(|flow| Source::of(flow.encap()));
+            let heard = source.is_some_and(|source| self.accepted(now, slot, source));
+            if let Some(entry) = self.qps[slot].as_deref_mut() {
+                entry.heard = heard.then_some(self.paths.origins());
+            }
         }
+    }
+
+    /// Notes that a QP has accepted a packet from `source`. Returns whether the path is heard from there.
+    fn accepted(&mut self, now: Instant, slot: usize, source: Source) -> bool {
+        let Some(entry) = self.qps[slot].as_deref_mut() else { return false };
+        let heard = entry.path.is_some_and(|path| self.paths.heard(now, path, source));
         if entry.awaits_rtu
             && let Some(conn) = entry.conn
         {
             entry.awaits_rtu = false;
             self.cm.established_by_data(now, conn);
         }
+        heard
     }
 
     fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {

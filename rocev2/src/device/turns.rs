@@ -47,6 +47,12 @@ impl Device {
         }
     }
 
+    /// The same of one that went a short way, and is looked at now, unless others wait for that.
+    #[inline]
+    pub(super) fn touch_shortly(&mut self, slot: usize) {
+        if self.touched.is_empty() { self.settle_one(slot) } else { self.touch(slot) }
+    }
+
     /// Completes a burst of calls into QPs.
     #[inline]
     pub(super) fn settle(&mut self) {
@@ -69,18 +75,20 @@ impl Device {
         if entry.qp.has_completions() && !core::mem::replace(&mut entry.finished, true) {
             self.finished.push_back(slot);
         }
-        if !entry.failed && entry.qp.failure().is_some() {
-            entry.failed = true;
-            entry.qp.close_reorder_buffer(&mut self.reorder_pool);
-            self.failures.push_back(slot);
-        }
         if let Some(deadline) = entry.qp.take_deadline() {
             self.timers.arm(slot, deadline);
         }
-        if entry.qp.take_probe_answer()
-            && let Some(conn) = entry.conn
-        {
-            self.cm.peer_answered(conn);
+        if !entry.qp.is_calm() {
+            if !entry.failed && entry.qp.failure().is_some() {
+                entry.failed = true;
+                entry.qp.close_reorder_buffer(&mut self.reorder_pool);
+                self.failures.push_back(slot);
+            }
+            if entry.qp.take_probe_answer()
+                && let Some(conn) = entry.conn
+            {
+                self.cm.peer_answered(conn);
+            }
         }
         let ready = entry.qp.look(self.config.short_ways);
         if ready && !core::mem::replace(&mut entry.scheduled, true) {

@@ -89,17 +89,16 @@ pub(crate) struct Shared<'a, M> {
     pub out: &'a mut Completions,
 }
 
-/// The connection, as the engines need it.
+/// The connection, as the engines need it. The fields that each packet needs stand first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct PeerQp {
-    /// The peer's make.
-    pub make: Make,
     /// The peer's QP.
     pub qpn: Qpn,
-    /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
-    pub encap: Encap,
     /// Payload bytes of a full packet.
     pub pmtu: Pmtu,
+    /// The peer's make.
+    pub make: Make,
     /// PSN of our first request.
     pub send_psn: Psn,
     /// PSN of the peer's first request.
@@ -116,6 +115,8 @@ pub(crate) struct PeerQp {
     pub retry_count: u8,
     /// RNR retries, 7 without limit.
     pub rnr_retry: u8,
+    /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
+    pub encap: Encap,
 }
 
 /// The attributes of a new QP.
@@ -162,33 +163,44 @@ enum Stream {
     Rest,
 }
 
-/// A queue pair.
+/// A queue pair. The fields that each packet needs stand first, here and in the engines, so that it is in few cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Qp {
+    tally: Tally,
     qpn: Qpn,
     pd: PdId,
     state: QpState,
-    peer: Option<PeerQp>,
-    send_depth: usize,
-    srq: Option<SrqId>,
-    sq: SendQueue,
-    rq: RecvQueue,
-    requester: Requester,
-    completer: Completer,
-    responder: Responder,
-    congestion: Congestion,
-    probe: Probe,
-    tally: Tally,
-    /// The error that took the QP to the error state, if its owner did not.
-    failure: Option<Failure>,
+    /// Nothing is late, lost, paced, marked or probed for, as far as [`Self::look`] knows: the only deadline is that of the
+    /// retransmission timer, and nothing is to be sent but new requests, READ responses and an ACK or NAK. The short
+    /// ways keep it so, and all else ends it.
+    calm: bool,
     /// The requester has nothing to send until something happens: a post, a response, a timeout.
     requests_idle: bool,
     /// The packets that leave next, as far as [`Self::look`] knows.
     stream: Stream,
-    /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
-    requests_first: bool,
     /// The deadline may be earlier than [`Self::take_deadline`] has told.
     deadline_moved: bool,
+    /// The traffic class of packets with data.
+    traffic_class: u8,
+    /// While the QP is calm: responses are owed; receives may have completions to take. They spare a look at what has
+    /// nothing to do with our own requests.
+    answers: bool,
+    received: bool,
+    peer: Option<PeerQp>,
+    sq: SendQueue,
+    completer: Completer,
+    requester: Requester,
+    congestion: Congestion,
+    srq: Option<SrqId>,
+    send_depth: u32,
+    probe: Probe,
+    /// Responses and requests take turns, so that a long READ of the peer does not starve our own sends.
+    requests_first: bool,
+    responder: Responder,
+    rq: RecvQueue,
+    /// The error that took the QP to the error state, if its owner did not.
+    failure: Option<Failure>,
 }
 
 impl Qp {
@@ -213,25 +225,30 @@ impl Qp {
         };
         let (send, sq) = SendQueue::new(config.owner, config.send_depth, config.send_sge);
         let qp = Self {
+            tally,
             qpn,
             pd: config.pd,
             state: QpState::Init,
-            peer: None,
-            send_depth: config.send_depth,
-            srq: config.srq,
-            sq,
-            rq,
-            requester: Requester::new(window),
-            completer: Completer::new(),
-            responder: Responder::new(window.reorder_bytes),
-            congestion: Congestion::new(dcqcn),
-            probe: Probe::new(),
-            tally,
-            failure: None,
+            calm: false,
             requests_idle: true,
             stream: Stream::None,
-            requests_first: false,
             deadline_moved: false,
+            traffic_class: 0,
+            answers: false,
+            received: false,
+            peer: None,
+            sq,
+            completer: Completer::new(),
+            requester: Requester::new(window),
+            congestion: Congestion::new(dcqcn),
+            srq: config.srq,
+            // Far fewer than 2^32 requests fit the memory.
+            send_depth: config.send_depth as u32,
+            probe: Probe::new(),
+            requests_first: false,
+            responder: Responder::new(window.reorder_bytes),
+            rq,
+            failure: None,
         };
         (qp, Posters { send: Some(send), recv })
     }
@@ -274,7 +291,7 @@ impl Qp {
 
     /// Initiator requests outstanding, at most.
     pub(crate) const fn send_depth(&self) -> usize {
-        self.send_depth
+        self.send_depth as usize
     }
 
     /// Connects the QP to a peer and moves it to RTS, once in its life.
@@ -287,6 +304,7 @@ impl Qp {
         self.sq.reserve_early(self.requester.window_packets());
         self.completer.connect(&peer);
         self.responder.connect(&peer);
+        self.traffic_class = self.congestion.traffic_class(peer.encap.traffic_class);
         self.peer = Some(peer);
         self.state = QpState::Rts;
     }
@@ -313,13 +331,16 @@ impl Qp {
         }
     }
 
-    /// Takes note of what was posted; in the error state it completes flushed at once.
-    pub(crate) fn ring_doorbell(&mut self, out: &mut Completions) {
+    /// Takes note of what was posted, of receives if there are new ones; in the error state it completes flushed at once.
+    #[inline]
+    pub(crate) fn ring_doorbell(&mut self, receives: bool, out: &mut Completions) {
         if self.sq.update() {
             self.requests_idle = false;
         }
         // With the doorbell and no sooner: what a receive names may be told only behind it.
-        self.rq.update();
+        if receives {
+            self.rq.update();
+        }
         if self.state == QpState::Err {
             self.sq.flush(out);
             self.rq.flush(out);
@@ -327,14 +348,31 @@ impl Qp {
     }
 
     /// Whether completions are to be taken.
-    pub(crate) const fn has_completions(&self) -> bool {
-        self.sq.has_completions() || self.rq.has_completions()
+    #[inline]
+    pub(crate) fn has_completions(&self) -> bool {
+        self.sq.has_completions() || self.has_received()
+    }
+
+    #[inline]
+    fn has_received(&self) -> bool {
+        if self.calm { self.received } else { self.may_have_received() }
+    }
+
+    /// Not inlined, as the compiler would look at the receive queue in any case.
+    #[inline(never)]
+    fn may_have_received(&self) -> bool {
+        self.rq.has_completions()
     }
 
     /// Removes completions, as far as there is room for them. Their places may be posted to again.
     pub(crate) fn take_completions(&mut self, into: &mut Completed) {
-        self.sq.take_completions(into);
-        self.rq.take_completions(into);
+        if self.sq.has_completions() {
+            self.sq.take_completions(into);
+        }
+        if self.has_received() {
+            self.rq.take_completions(into);
+            self.received = self.rq.has_completions();
+        }
     }
 
     /// The next request, of those not seen yet, that binds or may end a window.
@@ -360,7 +398,7 @@ impl Qp {
             return Err(DropReason::QpState);
         };
         check_addresses(peer, &packet.encap)?;
-        self.deadline_moved = true;
+        (self.calm, self.deadline_moved) = (false, true);
         if packet.bth.opcode == Opcode::Cnp {
             if !self.congestion.handle_cnp(now) {
                 return Err(DropReason::Congestion);
@@ -433,12 +471,12 @@ impl Qp {
         if matches!(packet.op, CommonOp::Response(_) | CommonOp::Ack) {
             let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
             let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
-            let taken = !self.probe.waits()
+            let taken = (self.calm || !self.probe.waits())
                 && match packet.op {
                     CommonOp::Response(place) => {
                         self.completer.handle_response(now, place, packet, &mut cx)
                     }
-                    _ => self.completer.handle_ack(now, packet.psn, &mut cx),
+                    _ => self.completer.handle_ack(now, packet.psn, self.calm, &mut cx),
                 };
             // Nothing is to be sent again.
             self.requests_idle &= !(taken && self.sq.has_more());
@@ -447,7 +485,12 @@ impl Qp {
         }
         let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
         let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-        self.responder.handle_common(packet, &mut cx)
+        let taken = self.responder.handle_common(packet, &mut cx);
+        if taken {
+            self.received |= matches!(packet.op, CommonOp::Send(_));
+            self.answers = self.responder.ready();
+        }
+        taken
     }
 
     /// Sends a [probe](Probe), to which the peer's queue pair responds if it is still there. Returns false
@@ -455,6 +498,7 @@ impl Qp {
     pub(crate) fn probe(&mut self) -> bool {
         let connected = self.state == QpState::Rts;
         if connected {
+            self.calm = false;
             self.probe.ask();
         }
         connected
@@ -471,8 +515,18 @@ impl Qp {
         if core::mem::take(&mut self.deadline_moved) { self.deadline() } else { None }
     }
 
+    /// Whether there is nothing to tell but completions, deadline and readiness.
+    pub(crate) const fn is_calm(&self) -> bool {
+        self.calm
+    }
+
     /// The next instant at which [`Self::handle_timeout`] has work.
+    #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.calm { self.completer.timer_deadline() } else { self.any_deadline() }
+    }
+
+    fn any_deadline(&self) -> Option<Instant> {
         if self.state != QpState::Rts {
             return None;
         }
@@ -484,7 +538,7 @@ impl Qp {
 
     /// Acts on expired timers.
     pub(crate) fn handle_timeout(&mut self, now: Instant, out: &mut Completions) {
-        self.deadline_moved = true;
+        (self.calm, self.deadline_moved) = (false, true);
         if self.state != QpState::Rts {
             return;
         }
@@ -514,28 +568,51 @@ impl Qp {
     /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
     /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
     /// Returns [`Self::ready`].
+    #[inline]
     pub(crate) fn look(&mut self, short_ways: bool) -> bool {
+        if self.calm { self.look_calmly() } else { self.look_around(short_ways) }
+    }
+
+    /// Nothing but the short ways came since the last look around.
+    fn look_calmly(&mut self) -> bool {
+        let requests = !self.requests_idle;
+        self.stream = self.next_stream(requests, self.answers);
+        requests || self.answers
+    }
+
+    fn look_around(&mut self, short_ways: bool) -> bool {
         let aside = self.congestion.owes_cnp() || self.probes();
         let paced = self.congestion.rate().is_active();
         let (requests, answers) = (self.requests_ready(), self.responder.ready());
-        self.stream = if !short_ways || aside || paced {
-            Stream::None
-        } else if answers {
-            match (requests, self.responder.owes_read_responses()) {
-                (false, true) => Stream::Responses,
-                (false, false) if self.responder.owes_ack() => Stream::Ack,
-                (false, false) | (true, _) => Stream::None,
-            }
-        } else if requests && self.sq.sends_new() {
-            Stream::Requests
-        } else {
-            Stream::None
-        };
+        let short = short_ways && !aside && !paced;
+        self.stream = if short { self.next_stream(requests, answers) } else { Stream::None };
+        (self.answers, self.received) = (answers, self.rq.has_completions());
+        self.calm = short && self.rests_calmly();
         aside || requests || answers && self.responses_ready()
     }
 
+    /// The packets that leave next, where requests and answers may, and nothing else does.
+    fn next_stream(&self, requests: bool, answers: bool) -> Stream {
+        match (requests, answers) {
+            (true, false) if self.sq.sends_new() => Stream::Requests,
+            (false, true) if self.responder.owes_read_responses() => Stream::Responses,
+            (false, true) if self.responder.owes_ack() => Stream::Ack,
+            (true | false, true | false) => Stream::None,
+        }
+    }
+
+    /// Whether nothing that is neither paced nor to be sent keeps the QP from being calm.
+    fn rests_calmly(&self) -> bool {
+        let engines = self.completer.is_quiet() && self.responder.is_calm() && self.sq.is_calm();
+        self.state == QpState::Rts && self.probe.is_idle() && engines
+    }
+
     /// Whether a packet may leave now. Only [`Self::fill`] knows.
+    #[inline]
     pub(crate) fn ready(&self) -> bool {
+        if self.calm {
+            return !self.requests_idle || self.answers;
+        }
         let aside = self.congestion.owes_cnp() || self.probes();
         aside || self.responses_ready() || self.requests_ready()
     }
@@ -566,6 +643,9 @@ impl Qp {
 
     /// The traffic class of the unit that [`Self::fill`] writes next; `None` without a peer.
     pub(crate) fn traffic_class(&self) -> Option<u8> {
+        if self.calm {
+            return Some(self.traffic_class);
+        }
         let peer = self.peer.as_ref()?;
         Some(self.congestion.traffic_class(peer.encap.traffic_class))
     }
@@ -614,7 +694,7 @@ impl Qp {
         max_packets: usize,
         shared: &mut Shared<'_, M>,
     ) -> usize {
-        self.deadline_moved = true;
+        (self.calm, self.deadline_moved) = (false, true);
         if self.congestion.owes_cnp() {
             self.fill_cnp(unit)
         } else if self.probes() {
@@ -660,7 +740,7 @@ impl Qp {
         self.stream = Stream::None;
         let Some(peer) = self.peer.as_ref() else { return };
         if run.push(|unit, _| usize::from(self.responder.fill_ack(peer, unit))) {
-            self.stream = Stream::Rest;
+            (self.answers, self.stream) = (false, Stream::Rest);
             self.count_sent(run);
         }
     }
@@ -698,7 +778,8 @@ impl Qp {
         while run.push(|unit, max| self.responder.fill_common(peer, &keys, *memory, unit, max)) {}
         if !self.responder.owes_read_responses() {
             // An ACK or NAK may wait behind them.
-            self.stream = if self.responder.ready() { Stream::None } else { Stream::Rest };
+            self.answers = self.responder.ready();
+            self.stream = if self.answers { Stream::None } else { Stream::Rest };
         }
     }
 
@@ -849,7 +930,7 @@ impl Qp {
 
     fn enter_error(&mut self, out: &mut Completions) {
         self.state = QpState::Err;
-        self.stream = Stream::None;
+        (self.calm, self.stream) = (false, Stream::None);
         self.completer.stop();
         self.congestion.stop();
         self.probe = Probe::new();

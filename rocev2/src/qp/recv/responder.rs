@@ -27,28 +27,29 @@ use crate::wire::{
 /// The pause that an RNR NAK asks of the peer: 0.64 ms.
 const RNR_TIMER: RnrTimer = RnrTimer::new(12);
 
-/// The request side of a QP.
+/// The request side of a QP. The fields that each packet needs stand first, so that it is in few cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Responder {
     pub(super) epsn: Psn,
     pub(super) msn: Msn,
-    pub(super) message: Message,
     /// The NAK that `epsn` has had; further packets ahead of it cause no other.
     nak_state: NakState,
-    pub(super) reorder_buffer: ReorderBuffer,
-    reorder_bytes: u32,
+    /// The ACK or NAK that is owed, behind the READ responses that are owed.
+    pub(super) reply: Option<Syndrome>,
     /// Since when `epsn` is missing, until it has a NAK.
     pub(super) gap_since: Option<Instant>,
+    pub(super) unsolicited_ack: UnsolicitedAck,
+    pub(super) reorder_buffer: ReorderBuffer,
+    pub(super) reads: ReadResponder,
+    pub(super) message: Message,
+    reorder_bytes: u32,
     reorder_window: ReorderWindow,
     /// The packet of the last sequence NAK.
     nak_psn: Option<Psn>,
     /// The peer goes back N: buffered packets came again since the last sequence NAK, and between the one
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
     goes_back: [bool; 2],
-    /// The ACK or NAK that is owed, behind the READ responses that are owed.
-    pub(super) reply: Option<Syndrome>,
-    pub(super) unsolicited_ack: UnsolicitedAck,
-    pub(super) reads: ReadResponder,
     /// For congestion control.
     loss: Option<Loss>,
 }
@@ -185,6 +186,11 @@ impl Responder {
     /// Whether a packet is owed to the peer.
     pub(crate) fn ready(&self) -> bool {
         self.reply.is_some() || self.reads.busy()
+    }
+
+    /// Whether nothing is missing, and no deadline runs.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.reorder_buffer.is_empty() && self.deadline().is_none()
     }
 
     /// Whether READ responses are owed.

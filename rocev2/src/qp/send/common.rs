@@ -120,18 +120,24 @@ impl Room {
 }
 
 impl Completer {
-    /// Takes the ACK of new packets of a queue pair that has no READ in flight and recovers from nothing. Returns false
-    /// where it has to go the general way.
+    /// Takes the ACK of new packets of a queue pair that has no READ in flight and recovers from nothing, as `calm` says
+    /// already where it is true. Returns false where it has to go the general way.
     #[inline]
     pub(crate) fn handle_ack<M>(
         &mut self,
         now: Instant,
         psn: Psn,
+        calm: bool,
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
-        let usual = cx.sq.expects(psn) && cx.sq.has_plain_data() && self.is_quiet();
+        let plain = if calm {
+            cx.sq.reads_in_flight() == 0
+        } else {
+            cx.sq.has_plain_data() && self.is_quiet()
+        };
+        let usual = plain && cx.sq.expects(psn);
         if usual {
-            self.ack_came(now, psn, cx.sq, cx.out);
+            self.plain_ack_came(now, psn, cx.sq, cx.out);
         }
         usual
     }

@@ -22,15 +22,16 @@ const BURST: u32 = 4;
 
 /// The side of a send queue that receives responses.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Completer {
-    timer: RetryTimer,
+    recovery: Recovery,
     rnr_retry: u8,
     rnr_tries: u8,
-    /// The pause after an RNR NAK: the packet that was refused, and the end.
-    pause: Option<(Psn, Instant)>,
-    recovery: Recovery,
     /// The packet whose round trip is being measured, which was sent once, and whether it is a READ.
     timed: Option<(Psn, Instant, bool)>,
+    timer: RetryTimer,
+    /// The pause after an RNR NAK: the packet that was refused, and the end.
+    pause: Option<(Psn, Instant)>,
     /// The last resend was one of the retransmission timeout.
     timed_out: bool,
     /// For congestion control.
@@ -71,12 +72,12 @@ impl Completer {
     /// A completer that expects nothing.
     pub(crate) const fn new() -> Self {
         Self {
+            timed: None,
             timer: RetryTimer::new(),
+            recovery: Recovery::new(),
             rnr_retry: 0,
             rnr_tries: 0,
             pause: None,
-            recovery: Recovery::new(),
-            timed: None,
             timed_out: false,
             loss: None,
             needless: 0,
@@ -121,6 +122,11 @@ impl Completer {
     /// The loss that the last packet or timeout showed.
     pub(crate) const fn take_loss(&mut self) -> Option<Loss> {
         self.loss.take()
+    }
+
+    /// When the retransmission timer expires, which is the whole of [`Self::deadline`] while nothing is recovered from.
+    pub(crate) const fn timer_deadline(&self) -> Option<Instant> {
+        self.timer.deadline()
     }
 
     /// Stops probing: the QP has failed. Timers and pauses count in RTS alone.
@@ -348,7 +354,7 @@ impl Completer {
         let answer = ack && !self.paused() && Probe::answers(&packet.bth, cx.sq);
         let sent_at = self.recovery.probed_at(cx.sq).filter(|_| answer);
         // It may be an older ACK that is late.
-        if sent_at.is_none_or(|at| self.timer.is_too_soon(now.saturating_since(at))) {
+        if sent_at.is_none_or(|at| self.timer.is_too_soon(now.nanos_since(at))) {
             return false;
         }
         self.timed = None;
@@ -422,9 +428,9 @@ impl Completer {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
-        let again = cx.sq.take_asked_again(psn).map(|at| now.saturating_since(at));
-        if let Some(after) = again.filter(|after| !self.timer.is_too_soon(*after)) {
-            self.timer.resend_answered(after, true);
+        let again = cx.sq.take_asked_again(psn).map(|at| now.nanos_since(at));
+        if let Some(after_ns) = again.filter(|after_ns| !self.timer.is_too_soon(*after_ns)) {
+            self.timer.resend_answered(after_ns, true);
         }
         let before = cx.sq.acked();
         let acked = cx.sq.acknowledge(psn, cx.out);
@@ -441,7 +447,7 @@ impl Completer {
     }
 
     /// Whether nothing is being recovered from.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.pause.is_none() && self.timer.tries() == 0 && !self.recovery.has_evidence()
     }
 
@@ -451,14 +457,25 @@ impl Completer {
         self.progress(now, before, sq);
     }
 
-    /// Processes an ACK of `psn`.
-    pub(super) fn ack_came(
+    /// Processes an ACK of `psn` while nothing is recovered from, nothing was sent twice, and no READ is in flight. Nothing
+    /// else that [`Self::progress`] asks for can be the case.
+    #[inline]
+    pub(super) fn plain_ack_came(
         &mut self,
         now: Instant,
         psn: Psn,
         sq: &mut SendQueue,
         out: &mut Completions,
     ) {
+        let before = sq.acked();
+        sq.acknowledge(psn.add(1), out);
+        self.note_progress(now, sq);
+        self.timer.progress(now, sq.outstanding(), || false);
+        self.recovery.grow(sq.acked().since(before).cast_unsigned(), sq);
+    }
+
+    /// Processes an ACK of `psn`.
+    fn ack_came(&mut self, now: Instant, psn: Psn, sq: &mut SendQueue, out: &mut Completions) {
         (self.refused, self.data) = (false, false);
         self.acknowledge(now, psn.add(1), sq, out);
     }
@@ -504,36 +521,41 @@ impl Completer {
 
     /// Acts on progress: `before` was the oldest unacknowledged PSN until now.
     fn progress(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
-        self.rnr_tries = 0;
-        let acked = sq.acked();
-        if let Some((psn, sent_at, read)) = self.timed
-            && acked.since(psn) > 0
-        {
-            // An acknowledgement beyond a READ is no response to it.
-            if !(read && sq.responses_missing()) {
-                self.timer.sample(now, now.saturating_since(sent_at), read);
-            }
-            self.timed = None;
+        self.note_progress(now, sq);
+        let again = sq.take_again().map(|at| now.nanos_since(at));
+        if let Some(after_ns) = again.filter(|after_ns| !self.timer.is_too_soon(*after_ns)) {
+            self.timer.resend_answered(after_ns, false);
         }
-        let again = sq.take_again().map(|at| now.saturating_since(at));
-        if let Some(after) = again.filter(|after| !self.timer.is_too_soon(*after)) {
-            self.timer.resend_answered(after, false);
-        }
-        if again.is_some_and(|after| self.timer.is_too_soon(after)) {
+        if again.is_some_and(|after_ns| self.timer.is_too_soon(after_ns)) {
             self.sent_in_vain(now);
         } else if !self.refused && !self.recovery.has_evidence() && self.timer.tries() > 0 {
             // The ACK of a probe comes a round trip after it: any sooner response was only late. Round
             // trips of READs, which take longer, tell nothing about that.
-            let soon = |at| self.timer.is_too_soon(now.saturating_since(at));
+            let soon = |at| self.timer.is_too_soon(now.nanos_since(at));
             let probe = self.recovery.last_probe().filter(|_| !sq.responses_missing());
             if self.data || probe.is_some_and(soon) {
                 self.timer.was_early(now);
             }
         }
         if self.pause.is_none() {
-            self.timer.progress(now, sq.outstanding(), reads(sq));
+            self.timer.progress(now, sq.outstanding(), || reads(sq));
         }
-        self.recovery.acknowledged(now, acked.since(before).cast_unsigned(), sq);
+        self.recovery.acknowledged(now, sq.acked().since(before).cast_unsigned(), sq);
+    }
+
+    /// Restores the RNR retries, and ends the measurement of a round trip, if its response has come.
+    #[inline]
+    fn note_progress(&mut self, now: Instant, sq: &SendQueue) {
+        self.rnr_tries = 0;
+        if let Some((psn, sent_at, read)) = self.timed
+            && sq.acked().since(psn) > 0
+        {
+            // An acknowledgement beyond a READ is no response to it.
+            if !(read && sq.responses_missing()) {
+                self.timer.sample(now, now.nanos_since(sent_at), read);
+            }
+            self.timed = None;
+        }
     }
 
     fn count_needless(&mut self, tally: &Tally) {

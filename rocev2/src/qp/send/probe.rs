@@ -47,6 +47,11 @@ impl Probe {
         self.0 = Stage::Owed;
     }
 
+    /// Whether no probe was requested, and no response is to be told.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0 == Stage::Idle
+    }
+
     /// Whether the probe waits to be sent.
     pub(crate) fn owed(&self) -> bool {
         self.0 == Stage::Owed

@@ -51,35 +51,40 @@ pub(crate) struct NextResponse {
 
 /// The send queue: requests from the oldest unfinished to the newest posted, and two places in PSN
 /// space, `una`, the oldest unacknowledged packet, and `next`, the next one to send.
+///
+/// The fields that each packet needs stand first, so that it is in few cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct SendQueue {
-    owner: u64,
     ring: WorkRing,
-    /// Entries ever seen by [`Self::next_window_request`].
-    scanned: u32,
     /// The oldest entries of the ring that have ended, and whose completions are to be taken.
     done: usize,
-    /// The entries behind them that have succeeded, and wait for the copies of a READ; and the first PSN
-    /// of the oldest.
+    /// The entries behind them that have succeeded, and wait for the copies of a READ.
     parked: usize,
-    parked_at: Psn,
-    /// Bytes of a full packet, as a power of two.
-    pmtu_shift: u32,
+    cursor: Place,
+    owner: u64,
     una: Psn,
     una_packet: u32,
     next: Psn,
-    cursor: Place,
     highest: Psn,
-    /// One past the last response PSN of each READ request in flight, oldest first.
-    read_ends: Deque<Psn, MAX_READS>,
-    scoreboard: Scoreboard,
-    /// Keys that completed READs invalidate. To the owner, the data and the end of the key are one step.
-    ended_keys: Deque<Rkey, MAX_READS>,
-    copies: Copies,
-    /// One past the last READ request that has all its responses.
-    read_floor: Psn,
+    /// Bytes of a full packet, as a power of two.
+    pmtu_shift: u32,
     /// The last packet of a SEND or WRITE that was acknowledged.
     last_data: Psn,
+    /// Entries ever seen by [`Self::next_window_request`].
+    scanned: u32,
+    /// READ requests in flight, which `read_ends` holds.
+    reads: u32,
+    scoreboard: Scoreboard,
+    /// One past the last response PSN of each READ request in flight, oldest first.
+    read_ends: Deque<Psn, MAX_READS>,
+    copies: Copies,
+    /// The first PSN of the oldest entry that waits for the copies of a READ.
+    parked_at: Psn,
+    /// One past the last READ request that has all its responses.
+    read_floor: Psn,
+    /// Keys that completed READs invalidate. To the owner, the data and the end of the key are one step.
+    ended_keys: Deque<Rkey, MAX_READS>,
 }
 
 impl SendQueue {
@@ -90,6 +95,7 @@ impl SendQueue {
             owner,
             ring,
             scanned: 0,
+            reads: 0,
             done: 0,
             parked: 0,
             parked_at: Psn::default(),
@@ -210,8 +216,16 @@ impl SendQueue {
     }
 
     /// READ requests in flight.
-    pub(crate) fn reads_in_flight(&self) -> usize {
-        self.read_ends.len()
+    pub(crate) const fn reads_in_flight(&self) -> usize {
+        self.reads as usize
+    }
+
+    /// Notes that a READ was requested, whose last response has the PSN before [`Self::next`].
+    fn read_sent(&mut self) {
+        // The requester keeps at most MAX_READS in flight.
+        let pushed = self.read_ends.push_back(self.next);
+        debug_assert!(pushed.is_ok());
+        self.reads += 1;
     }
 
     /// The oldest request and the number of its packets that are acknowledged.
@@ -251,8 +265,7 @@ impl SendQueue {
             self.cursor.packet += 1;
         }
         if read {
-            let pushed = self.read_ends.push_back(self.next);
-            debug_assert!(pushed.is_ok(), "the depth is no more than MAX_READS");
+            self.read_sent();
         }
     }
 
@@ -276,9 +289,7 @@ impl SendQueue {
             self.highest = self.next;
         }
         if read {
-            // The requester keeps at most MAX_READS in flight.
-            let pushed = self.read_ends.push_back(self.next);
-            debug_assert!(pushed.is_ok());
+            self.read_sent();
         }
         self.cursor.packet += packets;
         if self.wqe(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= self.packets(wqe)) {
@@ -420,9 +431,12 @@ impl SendQueue {
 
     /// Moves all that `una` has overtaken.
     fn catch_up(&mut self) {
-        while let Some(end) = self.read_ends.front().filter(|end| end.since(self.una) <= 0) {
+        while self.reads > 0
+            && let Some(end) = self.read_ends.front().filter(|end| end.since(self.una) <= 0)
+        {
             self.read_floor = *end;
             self.read_ends.pop_front();
+            self.reads -= 1;
         }
         if self.scoreboard.acked.since(self.una) < 0 {
             self.scoreboard.acked = self.una;

@@ -83,16 +83,15 @@ pub(crate) enum Remedy {
     Resend,
 }
 
-/// Loss recovery of one QP's requester.
+/// Loss recovery of one QP's requester. The fields that each acknowledgement needs stand last,
+/// next to the others of the completer.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Recovery {
     make: Make,
     peer: Peer,
     resend: Option<Resend>,
     late: Option<Late>,
-    /// Packets acknowledged since the last loss, and since the limit grew.
-    since_loss: u32,
-    since_growth: u32,
     /// The oldest READ response that is missing before others, and since when.
     gap: Option<(Psn, Instant)>,
     /// One past the READ responses that were requested again and have not all come; and the range of the
@@ -107,18 +106,21 @@ pub(crate) struct Recovery {
     probe: bool,
     /// The oldest packet in flight, and when the first and the last probe behind its last copy left.
     probed: Option<(Psn, [Instant; 2])>,
+    /// Packets acknowledged since the last loss, and since the limit grew.
+    since_loss: u32,
+    since_growth: u32,
 }
 
 impl Recovery {
     /// A recovery that knows neither a loss nor the peer.
     pub(crate) const fn new() -> Self {
         Self {
+            since_loss: 0,
+            since_growth: 0,
             make: Make::Other,
             peer: Peer::Unknown { misses: 0 },
             resend: None,
             late: None,
-            since_loss: 0,
-            since_growth: 0,
             gap: None,
             requested_end: None,
             requested: None,
@@ -436,7 +438,8 @@ impl Recovery {
     }
 
     /// Widens the window by one packet for each window acknowledged.
-    fn grow(&mut self, packets: u32, sq: &mut SendQueue) {
+    #[inline]
+    pub(super) fn grow(&mut self, packets: u32, sq: &mut SendQueue) {
         self.since_loss = self.since_loss.saturating_add(packets);
         if sq.limit() == u32::MAX {
             return;

@@ -162,13 +162,13 @@ impl Node {
     fn post(&mut self, wr: SendWr) -> Result<(), PostError> {
         self.qp.admits(&wr)?;
         self.posters.send.as_mut().unwrap().post(wr)?;
-        self.qp.ring_doorbell(&mut self.out);
+        self.qp.ring_doorbell(true, &mut self.out);
         Ok(())
     }
 
     fn recv(&mut self, id: u64, sgl: SgList) {
         self.posters.recv.as_mut().unwrap().post(RecvWr { id, sgl }).unwrap();
-        self.qp.ring_doorbell(&mut self.out);
+        self.qp.ring_doorbell(true, &mut self.out);
     }
 
     fn collect(&mut self) {

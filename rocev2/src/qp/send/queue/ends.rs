@@ -135,6 +135,7 @@ impl SendQueue {
         self.cursor = Place::default();
         self.una_packet = 0;
         self.read_ends.clear();
+        self.reads = 0;
         self.copies.clear();
         (self.una, self.next) = (self.highest, self.highest);
         self.scoreboard.clear(self.highest);

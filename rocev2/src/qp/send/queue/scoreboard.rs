@@ -10,32 +10,33 @@ use crate::wire;
 
 /// See the module.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Scoreboard {
     /// The peer has executed every request before this PSN. It is `una`, or after `una` where data of a
     /// READ is missing.
     pub(super) acked: Psn,
     /// The packet sent last, other than those of `resend`.
     pub(super) newest: Psn,
-    /// That was a READ request.
+    /// Packets in flight, at most, towards a peer that drops packets behind a gap.
+    limit: u32,
+    /// That, `newest`, was a READ request.
     pub(super) newest_is_read: bool,
+    /// No new packet leaves until the peer has acknowledged the resent ones.
+    stalled: bool,
+    /// READ responses were lost to congestion: the READs that ask for them again say so.
+    congested: bool,
+    /// The cause of the last resend.
+    cause: Cause,
     /// The range that is being resent.
     pub(super) resend: Option<ResendRange>,
     /// READ responses beyond `una` that have come.
     early: PsnSet,
     /// One past the newest of them, where there are any.
     early_end: Psn,
-    /// Packets in flight, at most, towards a peer that drops packets behind a gap.
-    limit: u32,
-    /// No new packet leaves until the peer has acknowledged the resent ones.
-    stalled: bool,
-    /// The cause of the last resend.
-    cause: Cause,
     /// The last packet of a SEND or WRITE that was resent, and when.
     again: Option<(Psn, Instant)>,
     /// The first READ response that was requested again last, and when.
     asked_again: Option<(Psn, Instant)>,
-    /// READ responses were lost to congestion: the READs that ask for them again say so.
-    congested: bool,
 }
 
 /// The cause of a resend.
@@ -145,10 +146,16 @@ impl SendQueue {
         self.scoreboard.asked_again.is_some_and(|(asked, _)| asked == psn)
     }
 
+    /// Whether nothing is resent or was sent twice, and nothing came out of order.
+    pub(crate) fn is_calm(&self) -> bool {
+        let once = self.scoreboard.again.is_none() && self.copies.is_empty() && !self.parks();
+        once && self.scoreboard.early.is_empty() && self.sends_new()
+    }
+
     /// Whether all that is in flight are new packets of SENDs and WRITEs, and nothing waits for copies.
     #[inline]
     pub(crate) fn has_plain_data(&self) -> bool {
-        let reads = !self.read_ends.is_empty() || self.parks() || !self.copies.is_empty();
+        let reads = self.reads > 0 || self.parks() || !self.copies.is_empty();
         !reads && self.scoreboard.is_plain(self.una)
     }
 
@@ -366,6 +373,7 @@ impl SendQueue {
         (self.scoreboard.resend, self.scoreboard.stalled) = (None, false);
         while self.read_ends.back().is_some_and(|end| end.since(self.next) > 0) {
             self.read_ends.pop_back();
+            self.reads -= 1;
         }
     }
 
