@@ -30,23 +30,23 @@ library_benchmark_group!(name = messages; benchmarks = message, life);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_071))]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(5_515))]
-#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(77_159))]
-#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(4_867))]
-#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(5_141))]
-#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(5_884))]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(2_574))]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(6_012))]
-#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(3_547))]
-#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(6_991))]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(2_074))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(5_517))]
+#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(77_098))]
+#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(4_356))]
+#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(4_408))]
+#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(4_555))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(2_586))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(6_023))]
+#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(3_563))]
+#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(7_006))]
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
 }
 
 #[library_benchmark]
-#[bench::connects(args = (), setup = Lives::new, config = at_most(80_598))]
+#[bench::connects(args = (), setup = Lives::new, config = at_most(82_909))]
 fn life(lives: Lives) -> Lives {
     lives.live(MESSAGES);
     lives
