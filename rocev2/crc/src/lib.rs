@@ -21,8 +21,15 @@ pub const POLYNOMIAL: u32 = 0xedb8_8320;
 
 /// The CRC of what `crc` is the CRC of, and `bytes` behind it. The CRC of nothing is 0.
 #[inline]
+#[allow(unsafe_code, reason = "the instructions are not on every processor")]
 pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
-    Way::current().extend(crc, bytes)
+    let chosen = CHOSEN.load(Relaxed);
+    #[cfg(all(target_arch = "x86_64", unix))]
+    if chosen >= Way::Vex as u8 && (clmul::LEN_MIN..LONG).contains(&bytes.len()) {
+        // SAFETY: the processor has it where this way or the wider one was chosen.
+        return unsafe { clmul::extend_vex(crc, bytes) };
+    }
+    Way::of(chosen).extend(crc, bytes)
 }
 
 /// From here on wide vectors are faster.
@@ -62,9 +69,9 @@ impl Way {
         Self::Wide,
     ];
 
-    #[inline]
-    fn current() -> Self {
-        match CHOSEN.load(Relaxed) {
+    /// The one with this number in [`CHOSEN`].
+    fn of(chosen: u8) -> Self {
+        match chosen {
             #[cfg(target_arch = "x86_64")]
             2 => Self::Clmul,
             #[cfg(all(target_arch = "x86_64", unix))]
