@@ -174,14 +174,9 @@ fn page_pieces(
     Ok(())
 }
 
-impl Memory for Regions {
-    #[inline]
-    fn read(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
-        if let Some(address) = self.piece(region, offset, out.len()) {
-            // SAFETY: as below.
-            unsafe { core::ptr::copy(address, out.as_mut_ptr(), out.len()) };
-            return Ok(());
-        }
+impl Regions {
+    #[inline(never)]
+    fn read_pieces(&self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
         self.pieces(region, offset, out.len(), |address, at, len| {
             // SAFETY: the piece lies inside memory that lives until it is removed here, and `out` is
             // memory of ours. The consumer may write these bytes meanwhile, as with any DMA: what is
@@ -190,17 +185,34 @@ impl Memory for Regions {
         })
     }
 
-    #[inline]
-    fn write(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        if let Some(address) = self.piece(region, offset, data.len()) {
-            // SAFETY: as for `read`.
-            unsafe { core::ptr::copy(data.as_ptr(), address, data.len()) };
-            return Ok(());
-        }
+    #[inline(never)]
+    fn write_pieces(&self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
         self.pieces(region, offset, data.len(), |address, at, len| {
-            // SAFETY: as for `read`.
+            // SAFETY: as for `read_pieces`.
             unsafe { core::ptr::copy(data[at..at + len].as_ptr(), address, len) };
         })
+    }
+}
+
+impl Memory for Regions {
+    #[inline(always)]
+    fn read(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let Some(address) = self.piece(region, offset, out.len()) else {
+            return self.read_pieces(region, offset, out);
+        };
+        // SAFETY: as for `read_pieces`.
+        unsafe { core::ptr::copy(address, out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let Some(address) = self.piece(region, offset, data.len()) else {
+            return self.write_pieces(region, offset, data);
+        };
+        // SAFETY: as for `read_pieces`.
+        unsafe { core::ptr::copy(data.as_ptr(), address, data.len()) };
+        Ok(())
     }
 }
 
