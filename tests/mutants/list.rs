@@ -175,7 +175,7 @@ list! {
         "self.posted.wrapping_sub(self.ended) < self.ring.depth" => "self.posted.wrapping_sub(self.ended) <= self.ring.depth",
         "a queue holds as many requests as it was created for";
     ElementsBehindTheFirstLineAreLost "qp/ring.rs":
-        "Some(word) => self.more.get(word / L::WORDS)?.get(word % L::WORDS)," => "Some(word) => self.more.get(0 * word)?.get(word % L::WORDS),",
+        "self.ring.lines.get(self.begin + line)?" => "self.ring.lines.get(self.begin + line.min(1))?",
         "a request has all its elements";
     WindowRequestsAreSkipped "qp/send/queue.rs":
         "if wqe.concerns_windows() {" => "if wqe.concerns_windows() && index % 2 == 0 {",
@@ -388,8 +388,8 @@ list! {
     EveryMarkMakesACnp "qp/cc/congestion.rs":
         "self.enabled && marked && self.cnp_sent_at.is_none_or(due)" => "self.enabled && marked",
         "one CNP in 50 us";
-    EctIsTakenForCe "qp/cc/congestion.rs":
-        "traffic_class & ECN_MASK == CE" => "traffic_class & ECN_MASK != 0",
+    EctIsTakenForCe "wire/encap.rs":
+        "traffic_class & CE == CE" => "traffic_class & CE != 0",
         "only CE is congestion";
     AnyAddressIsThePeers "qp/mod.rs":
         "encap.dst == peer.encap.src && encap.src == peer.encap.dst" => "encap.dst == peer.encap.src",
@@ -430,10 +430,10 @@ list! {
         "(right && total_len" => "(right | true && total_len",
         "the short way drops what the general one drops";
     FlowTakesAnySource "wire/flow.rs":
-        "let pairs = bytes.iter().zip(mask).zip(words);" => "let pairs = bytes.iter().zip(mask).zip(words).take(3);",
+        "let pairs = words.iter().zip(mask).zip(&self.words);" => "let pairs = words.iter().zip(mask).zip(&self.words).take(3);",
         "the short way is for the packets of one peer";
     TemplateChecksumForgetsTheId "wire/template.rs":
-        "+ u32::from(total_len) + u32::from(varying.ip_id);" => "+ u32::from(total_len) + u32::from(varying.ip_id & 0xff00);",
+        "patch.sum + u32::from(ip_id);" => "patch.sum + u32::from(ip_id & 0xff00);",
         "the IPv4 checksum is that of the header";
     IcrcIsNotChecked "wire/mod.rs":
         "if seed.icrc(covered_bytes) != *icrc {" => "if seed.icrc(covered_bytes) != *icrc && false {",
@@ -489,7 +489,7 @@ list! {
         "(addr.wrapping_add(received), Access::LOCAL_WRITE)" => "(addr, Access::LOCAL_WRITE)",
         "each packet goes behind those before it";
     CommonPacketRequestsNoAck "qp/send/common.rs":
-        "in_flight + 1 == self.window ||" => "",
+        "self.left == 1 ||" => "",
         "the packet that uses up the window requests an ACK";
     CommonAckPassesARead "qp/send/common.rs":
         "cx.sq.reads_in_flight() == 0" => "true",
@@ -507,13 +507,13 @@ list! {
         "(aeth[0] <= ACK_SYNDROME_MAX)" => "(aeth[0] != 0x60)",
         "a NAK acknowledges nothing";
     FlowTakesAnyPartition "wire/flow.rs":
-        "if !self.kind.matches(frame, &self.words) {" => "let mut any = [0; 100]; let len = frame.len().min(100); any[..len].copy_from_slice(&frame[..len]); if let Some(pkey) = any.get_mut(self.kind.bth() + 2..self.kind.bth() + 4) { pkey.copy_from_slice(&[0x7f, 0xff]) } if !self.kind.matches(&any[..len], &self.words) {",
+        "if pairs.fold(0, differ) == 0 {" => "let partition = (self.kind.bth() + 2) / WORD; let pairs = pairs.enumerate().filter(|(at, _)| *at != partition).map(|(_, pair)| pair); if pairs.fold(0, differ) == 0 {",
         "any other partition is dropped";
     SinglePadIsDelivered "wire/common.rs":
         "body.get(..body.len().checked_sub(pad_count)?)?" => "body.get(..body.len().checked_sub(pad_count)?.max(body.len()))?",
         "pad bytes are no data";
     SingleIgnoresTheWindow "qp/send/common.rs":
-        "&& cx.sq.in_flight() < window" => "&& cx.sq.in_flight() < window + 64",
+        "window.saturating_sub(cx.sq.in_flight());" => "(window + 64).saturating_sub(cx.sq.in_flight());",
         "no more than a window is in flight";
     SingleIgnoresTheReadDepth "qp/send/common.rs":
         "cx.sq.reads_in_flight() >= self.initiator_depth()" => "cx.sq.reads_in_flight() > self.initiator_depth()",
@@ -534,16 +534,16 @@ list! {
         "resend.is_none() && !stalled && behind" => "!stalled && behind",
         "a resend goes before new packets";
     ProbeMissesAShortResponse "qp/mod.rs":
-        "let taken = (self.calm || !self.probe.waits())" => "let taken = true",
+        "let probed = !self.calm && self.probe.waits();" => "let probed = false;",
         "any response answers a probe";
     RunKeepsAnOldHop "device/transmit.rs":
         "known.hops == hops && known.traffic_class == traffic_class" => "known.traffic_class == traffic_class",
         "packets follow the path";
-    RunIsCountedAsOnePacket "device/receive.rs":
-        "(packets, bytes) = (packets + 1, bytes + known.wire_len() as u64);" => "(packets, bytes) = (1, known.wire_len() as u64);",
+    RunIsCountedAsOnePacket "wire/common.rs":
+        "self.packets += 1;" => "self.packets = 1;",
         "each packet is counted";
     RunIgnoresTheTurn "wire/run.rs":
-        "self.limit.bytes = self.limit.bytes.saturating_sub(unit.len);" => "",
+        "self.units == self.limit.units || self.bytes >= self.limit.bytes" => "self.units == self.limit.units",
         "queue pairs take turns";
     HopsChangeUnnoticed "path.rs":
         "self.changes = self.changes.wrapping_add(1);" => "",

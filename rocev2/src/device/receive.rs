@@ -8,10 +8,7 @@ use crate::path::{Path, PathNews, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Bth, Common, Deth, DropReason, Ext, Flow, Opcode, Packet};
-
-/// A received unit: its bytes, and the length of its segments if it is more than one frame.
-type Frame<'f> = (&'f [u8], Option<usize>);
+use crate::wire::{Bth, Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet};
 
 impl Device {
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
@@ -58,24 +55,16 @@ impl Device {
         frames: &mut impl Iterator<Item = Frame<'f>>,
         memory: &mut M,
     ) -> (u64, Option<Frame<'f>>) {
-        let (mut packets, mut bytes, mut next) = (0, 0, Some(first));
-        let Some(qpn) = wire::destination_of(first.0) else { return (0, next) };
+        let Some(qpn) = wire::destination_of(first.0) else { return (0, Some(first)) };
         let slot = self.slot_index(qpn);
-        let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, next) };
-        let QpSlot { qp, shares, flow: Some(flow), .. } = entry else { return (0, next) };
+        let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, Some(first)) };
+        let QpSlot { qp, shares, flow: Some(flow), .. } = entry else { return (0, Some(first)) };
         let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
         let srq_id = if *shares { qp.srq() } else { None };
-        let mut srq = srq_id.and_then(|id| srqs.get_mut(id));
-        let mut shared = Shared { mrs, memory, reorder_pool, out };
-        while let Some((frame, None)) = next
-            && let Some(known) = flow.check(frame)
-            && let Some(packet) = Common::of(&known)
-            && let traffic_class = known.traffic_class()
-            && qp.handle_common(now, traffic_class, &packet, srq.as_deref_mut(), &mut shared)
-        {
-            (packets, bytes) = (packets + 1, bytes + known.wire_len() as u64);
-            next = frames.next();
-        }
+        let srq = srq_id.and_then(|id| srqs.get_mut(id));
+        let mut run = Inbound::new(flow, first, frames);
+        qp.handle_run(now, &mut run, srq, &mut Shared { mrs, memory, reorder_pool, out });
+        let (packets, bytes, next) = (run.packets, run.bytes, run.next());
         if packets > 0 {
             qp.counters().add_received(packets, bytes);
             self.counters.add_received(packets, bytes);

@@ -11,7 +11,7 @@ use crate::qp::tests::Bytes;
 use crate::qp::{PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, Shared, WcStatus};
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
-    Bth, Common, Deth, DropReason, Ext, Mac, Opcode, Packet, Template, Unit, UnitWriter, parse_unit,
+    Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, Template, Unit, UnitWriter, parse_unit,
 };
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;

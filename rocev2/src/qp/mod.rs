@@ -38,8 +38,8 @@ use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::mad::Make;
 use crate::wire::{
-    Common, CommonOp, DropReason, Encap, Ext, Frames, Hop, Opcode, Packet, Pmtu, UnitRun,
-    UnitWriter,
+    Common, CommonOp, DropReason, Encap, Ext, Frame, Frames, Hop, Inbound, Opcode, Packet, Pmtu,
+    UnitRun, UnitWriter,
 };
 use alloc::sync::Arc;
 use cc::congestion::Congestion;
@@ -451,46 +451,85 @@ impl Qp {
         Ok(())
     }
 
-    /// The short way of [`Self::handle_packet`] for most packets of the peer; this one has that traffic class. Returns
-    /// false where it has to go the general way; nothing has changed then.
-    #[inline(always)]
-    pub(crate) fn handle_common<M: Memory>(
+    /// The short way of [`Self::handle_packet`] for most packets of the peer: for those of `run`, up to the first that has
+    /// to go the general way.
+    #[inline]
+    pub(crate) fn handle_run<'f, M: Memory>(
         &mut self,
         now: Instant,
-        traffic_class: u8,
-        packet: &Common<'_>,
+        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        mut srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        if !self.state.receives() {
+            return;
+        }
+        let mut next = run.look();
+        while let Some(packet) = next {
+            next = if packet.answers() {
+                self.take_answers(now, packet, run, shared)
+            } else {
+                self.take_requests(packet, run, srq.as_deref_mut(), shared)
+            };
+        }
+    }
+
+    /// Executes the request `packet`, and those behind it. Returns the first other packet that may go the short way.
+    #[inline]
+    fn take_requests<'f, M: Memory>(
+        &mut self,
+        mut packet: Common<'f>,
+        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
         srq: Option<&mut Srq>,
         shared: &mut Shared<'_, M>,
-    ) -> bool {
-        let Shared { mrs, memory, out, .. } = shared;
-        let Some(peer) = self.peer.as_ref() else { return false };
-        if !self.state.receives() || Congestion::is_marked(traffic_class) {
-            return false;
-        }
-        let (memory, tally) = (&mut **memory, &self.tally);
-        if matches!(packet.op, CommonOp::Response(_) | CommonOp::Ack) {
-            let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-            let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
-            let taken = (self.calm || !self.probe.waits())
-                && match packet.op {
-                    CommonOp::Response(place) => {
-                        self.completer.handle_response(now, place, packet, &mut cx)
-                    }
-                    _ => self.completer.handle_ack(now, packet.psn, self.calm, &mut cx),
-                };
-            // Nothing is to be sent again.
-            self.requests_idle &= !(taken && self.sq.has_more());
-            self.deadline_moved |= taken && self.sq.outstanding();
-            return taken;
-        }
-        let (pd, qpn, rq) = (self.pd, self.qpn, &mut self.rq);
+    ) -> Option<Common<'f>> {
+        let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
+        let (pd, qpn, rq, tally, memory) =
+            (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
         let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-        let taken = self.responder.handle_common(packet, &mut cx);
-        if taken {
+        let mut taken = false;
+        let next = loop {
+            if packet.answers() {
+                break Some(packet);
+            }
+            if !self.responder.handle_common(&packet, &mut cx) {
+                break None;
+            }
+            taken = true;
             self.received |= matches!(packet.op, CommonOp::Send(_));
+            let Some(next) = run.take() else { break None };
+            packet = next;
+        };
+        if taken {
             self.answers = self.responder.ready();
         }
-        taken
+        next
+    }
+
+    /// Takes the response or ACK `packet`, and those behind it. Returns the first other packet that may go the short way.
+    #[inline]
+    fn take_answers<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        mut packet: Common<'f>,
+        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        shared: &mut Shared<'_, M>,
+    ) -> Option<Common<'f>> {
+        let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
+        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+        let (memory, tally) = (&mut **memory, &self.tally);
+        let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
+        while packet.answers() {
+            let probed = !self.calm && self.probe.waits();
+            if probed || !self.completer.handle_common(now, &packet, self.calm, &mut cx) {
+                return None;
+            }
+            // Nothing is to be sent again.
+            self.requests_idle &= !cx.sq.has_more();
+            self.deadline_moved |= cx.sq.outstanding();
+            packet = run.take()?;
+        }
+        Some(packet)
     }
 
     /// Sends a [probe](Probe), to which the peer's queue pair responds if it is still there. Returns false
@@ -728,6 +767,7 @@ impl Qp {
             Stream::Responses => self.stream_responses(run, shared),
             Stream::Ack => return self.stream_ack(run),
         }
+        run.end();
         if run.packets() > 0 {
             self.congestion.rate_mut().sent(now, run.wire_len());
             self.count_sent(run);
@@ -739,8 +779,9 @@ impl Qp {
     fn stream_ack<F: Frames>(&mut self, run: &mut UnitRun<'_, F>) {
         self.stream = Stream::None;
         let Some(peer) = self.peer.as_ref() else { return };
-        if run.push(|unit, _| usize::from(self.responder.fill_ack(peer, unit))) {
+        if self.responder.fill_ack(peer, run) {
             (self.answers, self.stream) = (false, Stream::Rest);
+            run.end();
             self.count_sent(run);
         }
     }
@@ -775,7 +816,7 @@ impl Qp {
         let Some(peer) = self.peer.as_ref() else { return };
         let Shared { mrs, memory, .. } = shared;
         let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-        while run.push(|unit, max| self.responder.fill_common(peer, &keys, *memory, unit, max)) {}
+        self.responder.fill_common(peer, &keys, *memory, run);
         if !self.responder.owes_read_responses() {
             // An ACK or NAK may wait behind them.
             self.answers = self.responder.ready();

@@ -74,10 +74,10 @@ struct Ring<L> {
 }
 
 impl<L> Ring<L> {
+    #[inline(always)]
     fn entry(&self, place: u32) -> Entry<'_, L> {
         let begin = place as usize * self.stride;
-        let (head, more) = self.lines[begin..begin + self.stride].split_at(1);
-        Entry { head: &head[0], more }
+        Entry { ring: self, begin, head: &self.lines[begin] }
     }
 
     const fn after(&self, place: u32) -> u32 {
@@ -105,8 +105,10 @@ pub(super) const fn ring_bytes<L: Line>(depth: usize, elements_at: usize, max_sg
 /// The lines of a request.
 #[derive(Debug)]
 pub(super) struct Entry<'a, L = Whole> {
+    ring: &'a Ring<L>,
+    /// The first line's place in the ring.
+    begin: usize,
     head: &'a L,
-    more: &'a [L],
 }
 
 impl<L> Clone for Entry<'_, L> {
@@ -118,11 +120,15 @@ impl<L> Clone for Entry<'_, L> {
 impl<L> Copy for Entry<'_, L> {}
 
 impl<'a, L: Line> Entry<'a, L> {
+    #[inline(always)]
     fn cell(self, word: usize) -> Option<&'a AtomicU64> {
-        match word.checked_sub(L::WORDS) {
-            None => self.head.get(word),
-            Some(word) => self.more.get(word / L::WORDS)?.get(word % L::WORDS),
-        }
+        // Most requests need no more.
+        if word < L::WORDS { self.head.get(word) } else { self.cell_behind(word) }
+    }
+
+    fn cell_behind(self, word: usize) -> Option<&'a AtomicU64> {
+        let line = Some(word / L::WORDS).filter(|line| *line < self.ring.stride)?;
+        self.ring.lines.get(self.begin + line)?.get(word % L::WORDS)
     }
 
     /// A word; 0 behind the end.
@@ -280,9 +286,13 @@ impl<L: Line> WorkRing<L> {
     }
 
     /// The entry with `index` older ones.
+    #[inline]
     pub(super) fn get(&self, index: usize) -> Option<Entry<'_, L>> {
-        let index = u32::try_from(index).ok().filter(|index| *index < self.len)?;
-        let place = self.first + index;
+        if index >= self.len as usize {
+            return None;
+        }
+        // No more than there are, far fewer than 2^32.
+        let place = self.first + index as u32;
         let place = if place < self.ring.depth { place } else { place - self.ring.depth };
         Some(self.ring.entry(place))
     }

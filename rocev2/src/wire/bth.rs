@@ -66,16 +66,22 @@ impl Bth {
     }
 
     /// The header as bytes.
+    #[inline]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6
             | (self.pad_count & 0x03) << 4;
         let congestion = u8::from(self.fecn) << 7 | u8::from(self.becn) << 6;
-        let [p0, p1] = self.pkey.to_be_bytes();
-        let [_, q0, q1, q2] = self.dest_qpn.get().to_be_bytes();
-        let [_, s0, s1, s2] = self.psn.get().to_be_bytes();
-        let ack = u8::from(self.ack_req) << 7;
-        [self.opcode as u8, flags, p0, p1, congestion, q0, q1, q2, ack, s0, s1, s2]
+        let words = [
+            (self.opcode as u32) << 24 | u32::from(flags) << 16 | u32::from(self.pkey),
+            u32::from(congestion) << 24 | self.dest_qpn.get(),
+            u32::from(self.ack_req) << 31 | self.psn.get(),
+        ];
+        let mut header = [0; Self::LEN];
+        for (bytes, word) in header.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.to_be_bytes();
+        }
+        header
     }
 }
 

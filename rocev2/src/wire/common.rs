@@ -1,8 +1,8 @@
 //! The short way of the packets that most often come and leave.
 
 use super::ext::put;
-use super::flow::Known;
-use super::{Aeth, Bth, ICRC_LEN, Opcode, Place, Reth};
+use super::flow::{Flow, Known, Like};
+use super::{Aeth, Bth, ICRC_LEN, Opcode, Place, Reth, is_marked, pad_count};
 use crate::ids::Qpn;
 use crate::psn::Psn;
 
@@ -79,13 +79,68 @@ impl<'a> Common<'a> {
         if payload.is_empty() != bare || known.seed.icrc(covered) != *icrc {
             return None;
         }
+        let word = u32::from_be_bytes([ack, s0, s1, s2]);
         Some(Self {
-            psn: Psn::new(u32::from_be_bytes([0, s0, s1, s2])),
-            ack_req: ack & 0x80 != 0,
+            psn: Psn::new(word),
+            ack_req: word >> 31 != 0,
             solicited: flags & 0x80 != 0,
             op,
             payload,
         })
+    }
+}
+
+impl Common<'_> {
+    /// Whether it is for the requester.
+    pub(crate) const fn answers(&self) -> bool {
+        matches!(self.op, CommonOp::Response(_) | CommonOp::Ack)
+    }
+}
+
+/// A received unit: its bytes, and the length of its segments if it is more than one frame.
+pub(crate) type Frame<'f> = (&'f [u8], Option<usize>);
+
+/// Frames that are looked at one after the other, as far as they are common packets of one flow.
+pub(crate) struct Inbound<'r, 'f, I> {
+    flow: &'r Flow,
+    last: Like,
+    next: Option<Frame<'f>>,
+    rest: &'r mut I,
+    /// Bytes of the packet that was looked at.
+    wire_len: usize,
+    /// Packets that were taken, and their bytes.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
+    /// `first`, and the frames behind it.
+    pub(crate) const fn new(flow: &'r Flow, first: Frame<'f>, rest: &'r mut I) -> Self {
+        let (last, next) = (flow.like(), Some(first));
+        Self { flow, last, next, rest, wire_len: 0, packets: 0, bytes: 0 }
+    }
+
+    /// The next packet; `None` where the next frame is no common packet of the flow, or has a mark of congestion.
+    #[inline(always)]
+    pub(crate) fn look(&mut self) -> Option<Common<'f>> {
+        let Some((frame, None)) = self.next else { return None };
+        let known = self.flow.check_like(frame, &mut self.last)?;
+        self.wire_len = known.wire_len();
+        Common::of(&known).filter(|_| !is_marked(known.traffic_class()))
+    }
+
+    /// Takes the packet that was looked at, and looks at the next.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Common<'f>> {
+        self.packets += 1;
+        self.bytes += self.wire_len as u64;
+        self.next = self.rest.next();
+        self.look()
+    }
+
+    /// The first frame that was not taken.
+    pub(crate) const fn next(&self) -> Option<Frame<'f>> {
+        self.next
     }
 }
 
@@ -164,6 +219,25 @@ impl CommonHeaders {
             CommonExt::Reth(_) => Reth::LEN,
             CommonExt::Aeth(_) => Aeth::LEN,
         }
+    }
+
+    /// Writes the packet from the BTH to the last pad byte, all of `out`. `None` where `fill` fails to write the payload.
+    ///
+    /// # Panics
+    /// Where `out` is not as long as the packet.
+    #[inline(always)]
+    pub(super) fn write(
+        &self,
+        out: &mut [u8],
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Option<()> {
+        let (payload, pad) = self.emit(pad_count(payload_len), out).split_at_mut(payload_len);
+        fill(payload)?;
+        if !pad.is_empty() {
+            pad.fill(0);
+        }
+        Some(())
     }
 
     /// Writes the headers to the start of `out` and returns the rest.

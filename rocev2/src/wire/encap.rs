@@ -57,6 +57,12 @@ pub struct Encap {
     pub src_port: u16,
 }
 
+/// Whether a switch has marked a packet of this traffic class: ECN's "congestion experienced" (RFC 3168).
+pub(crate) const fn is_marked(traffic_class: u8) -> bool {
+    const CE: u8 = 0b11;
+    traffic_class & CE == CE
+}
+
 /// The UDP source port of a connection's packets (Linux `rdma_get_udp_sport`). Both ends know the
 /// label of the primary path, so both directions use the same port.
 ///

@@ -47,6 +47,13 @@ pub(crate) struct Known<'f, 'a> {
     pub(super) bytes: &'a [u8],
 }
 
+/// The seed of the packets of one length of a flow, but for their identification.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Like {
+    udp_len: u16,
+    seed: IcrcSeed,
+}
+
 /// The header fields that each packet of a flow has of its own.
 #[derive(Clone, Copy, Debug)]
 struct Own {
@@ -103,16 +110,6 @@ impl Kind {
         }
     }
 
-    /// Whether a frame begins with these words.
-    #[inline(always)]
-    fn matches(self, frame: &[u8], words: &[u64; Self::WORDS_MAX]) -> bool {
-        match self {
-            Self::V4 => matches(frame, &V4, words),
-            Self::V4Tagged => matches(frame, &V4_TAGGED, words),
-            Self::V6 => matches(frame, &V6, words),
-        }
-    }
-
     /// The kind of a frame, as far as its first bytes show.
     fn of(frame: &[u8]) -> Option<Self> {
         match frame.get(12..18)? {
@@ -164,18 +161,6 @@ fn words<const WORDS: usize>(frame: &[u8], mask: &[u64; WORDS]) -> Option<[u64; 
     Some(words)
 }
 
-/// Whether the first words of a frame, as far as they are in `mask`, are these.
-#[inline]
-fn matches<const WORDS: usize>(
-    frame: &[u8],
-    mask: &[u64; WORDS],
-    words: &[u64; Kind::WORDS_MAX],
-) -> bool {
-    let Some(bytes) = frame.as_chunks().0.first_chunk::<WORDS>() else { return false };
-    let pairs = bytes.iter().zip(mask).zip(words);
-    pairs.fold(0, |sum, ((a, mask), b)| sum | (u64::from_le_bytes(*a) & mask) ^ b) == 0
-}
-
 /// The QPN of a frame, if it is a RoCE packet that may have a short way. Nothing about it is checked.
 pub(crate) fn destination_of(frame: &[u8]) -> Option<Qpn> {
     let bth = Kind::of(frame)?.bth();
@@ -222,29 +207,56 @@ impl Flow {
     }
 
     /// A frame of the flow; `None` where it has other headers, or anything is wrong with them.
-    #[inline(always)]
     pub(crate) fn check<'a>(&self, frame: &'a [u8]) -> Option<Known<'_, 'a>> {
-        if !self.kind.matches(frame, &self.words) {
-            return None;
-        }
+        self.check_like(frame, &mut self.like())
+    }
+
+    /// The seed of packets as long as the one that the flow was learnt from.
+    pub(crate) const fn like(&self) -> Like {
+        Like { udp_len: self.seeded.udp_len, seed: self.seed }
+    }
+
+    /// The same as [`Self::check`], and quicker where the frame is as long as the last one.
+    #[inline(always)]
+    pub(crate) fn check_like<'a>(&self, frame: &'a [u8], last: &mut Like) -> Option<Known<'_, 'a>> {
         let (own, rest) = match self.kind {
             Kind::V4 => {
-                let (headers, rest) = frame.split_first_chunk::<{ Kind::V4.bth() }>()?;
-                (self.check_v4(headers.last_chunk()?)?, rest)
+                let headers = self.headers::<{ Kind::V4.bth() }, _>(frame, &V4)?;
+                (self.check_v4(headers.last_chunk()?)?, &frame[headers.len()..])
             }
             Kind::V4Tagged => {
-                let (headers, rest) = frame.split_first_chunk::<{ Kind::V4Tagged.bth() }>()?;
-                (self.check_v4(headers.last_chunk()?)?, rest)
+                let headers = self.headers::<{ Kind::V4Tagged.bth() }, _>(frame, &V4_TAGGED)?;
+                (self.check_v4(headers.last_chunk()?)?, &frame[headers.len()..])
             }
             Kind::V6 => {
-                let (headers, rest) = frame.split_first_chunk::<{ Kind::V6.bth() }>()?;
-                (Self::check_v6(headers.last_chunk()?)?, rest)
+                let headers = self.headers::<{ Kind::V6.bth() }, _>(frame, &V6)?;
+                (Self::check_v6(headers.last_chunk()?)?, &frame[headers.len()..])
             }
         };
-        let len = usize::from(own.varying.udp_len).checked_sub(UDP_LEN)?;
-        let bytes = rest.get(..len).filter(|bytes| bytes.len() >= TRANSPORT_LEN_MIN)?;
-        let seed = self.seed.vary(self.seeded, own.varying);
+        let Varying { ip_id, udp_len } = own.varying;
+        let bytes = rest.get(..usize::from(udp_len).checked_sub(UDP_LEN)?)?;
+        if bytes.len() < TRANSPORT_LEN_MIN {
+            return None;
+        }
+        if udp_len != last.udp_len {
+            *last = Like { udp_len, seed: self.seed.vary_len(self.seeded.udp_len, udp_len) };
+        }
+        let seed = last.seed.vary_id(self.seeded.ip_id, ip_id);
         Some(Known { flow: self, own, seed, bytes })
+    }
+
+    /// The headers of a frame down to UDP, if they and the constant part of the BTH are those of the flow.
+    #[inline(always)]
+    fn headers<'a, const LEN: usize, const WORDS: usize>(
+        &self,
+        frame: &'a [u8],
+        mask: &[u64; WORDS],
+    ) -> Option<&'a [u8; LEN]> {
+        let words = frame.as_chunks().0.first_chunk::<WORDS>()?;
+        let pairs = words.iter().zip(mask).zip(&self.words);
+        let differ =
+            |sum, ((a, mask), b): ((&[u8; WORD], _), _)| sum | (u64::from_le_bytes(*a) & mask) ^ b;
+        if pairs.fold(0, differ) == 0 { frame.first_chunk() } else { None }
     }
 
     #[inline(always)]

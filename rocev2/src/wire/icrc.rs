@@ -54,15 +54,28 @@ impl IcrcSeed {
     #[must_use]
     #[inline]
     pub(super) fn vary(self, from: Varying, to: Varying) -> Self {
-        let udp_len = add(&UDP_LENGTH, from.udp_len ^ to.udp_len);
+        self.vary_len(from.udp_len, to.udp_len).vary_id(from.ip_id, to.ip_id)
+    }
+
+    /// For the same headers with other lengths, given those of UDP.
+    #[must_use]
+    #[inline]
+    pub(super) fn vary_len(self, from: u16, to: u16) -> Self {
         let ip = if self.v6 {
-            add(&V6_LENGTH, from.udp_len ^ to.udp_len)
+            add(&V6_LENGTH, from ^ to)
         } else {
             let total = |udp_len: u16| udp_len.wrapping_add(V4_LEN as u16);
-            add(&V4_LENGTH, total(from.udp_len) ^ total(to.udp_len))
-                ^ add(&V4_ID, from.ip_id ^ to.ip_id)
+            add(&V4_LENGTH, total(from) ^ total(to))
         };
-        Self { crc: self.crc ^ udp_len ^ ip, ..self }
+        Self { crc: self.crc ^ add(&UDP_LENGTH, from ^ to) ^ ip, ..self }
+    }
+
+    /// For the same headers with another identification, which IPv6 has not.
+    #[must_use]
+    #[inline]
+    pub(super) fn vary_id(self, from: u16, to: u16) -> Self {
+        let id = if self.v6 { 0 } else { add(&V4_ID, from ^ to) };
+        Self { crc: self.crc ^ id, ..self }
     }
 
     /// The four bytes that end a packet of these headers; `bytes` go from its BTH to the last pad byte.

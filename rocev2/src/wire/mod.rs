@@ -23,11 +23,12 @@ mod template;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
-pub(crate) use common::{Common, CommonExt, CommonHeaders, CommonOp};
+pub(crate) use common::{Common, CommonExt, CommonHeaders, CommonOp, Frame, Inbound};
 pub use dissect::{Dissection, Icrc, dissect};
 pub use drop_reason::DropReason;
 #[cfg(test)]
 pub(crate) use encap::encap as example_encap;
+pub(crate) use encap::is_marked;
 pub use encap::{Encap, GSI_SOURCE_PORT, Hop, Mac, ROCE_PORT, source_port};
 pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
 pub(crate) use flow::{Flow, destination_of};
@@ -210,6 +211,12 @@ pub struct UnitWriter<'b> {
     template: &'b Template,
     /// The identification of the next segment.
     ip_id: u16,
+    written: Written,
+}
+
+/// The part of a unit that was written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
     len: usize,
     segment_len: usize,
     segments: usize,
@@ -232,26 +239,19 @@ pub struct Unit {
 
 impl<'b> UnitWriter<'b> {
     /// Starts an empty unit at the front of `buf`, whose first segment has this IPv4 identification.
-    pub const fn new(buf: &'b mut [u8], template: &'b Template, ip_id: u16) -> Self {
-        Self {
-            buf,
-            template,
-            ip_id,
-            len: template.header_len(),
-            segment_len: 0,
-            segments: 0,
-            ended: false,
-        }
+    pub fn new(buf: &'b mut [u8], template: &'b Template, ip_id: u16) -> Self {
+        Self { buf, template, ip_id, written: Written::nothing(template) }
     }
 
     /// Segments written so far.
     pub fn segments(&self) -> usize {
-        self.segments
+        self.written.segments
     }
 
     /// Bytes of the packets written so far, each with headers of its own.
     pub fn wire_len(&self) -> usize {
-        self.len + self.segments.saturating_sub(1) * self.template.header_len()
+        let Written { len, segments, .. } = self.written;
+        len + segments.saturating_sub(1) * self.template.header_len()
     }
 
     /// Whether a segment with these lengths may follow: there is room, and all segments but a shorter last
@@ -259,11 +259,11 @@ impl<'b> UnitWriter<'b> {
     #[inline]
     pub fn fits(&self, ext_len: usize, payload_len: usize) -> bool {
         let segment_len = segment_len(ext_len, payload_len);
-        let room = self.buf.len().saturating_sub(self.len);
-        let limit = match self.segments {
+        let room = self.buf.len().saturating_sub(self.written.len);
+        let limit = match self.written.segments {
             0 => MAX_UDP_PAYLOAD,
-            _ if self.ended => 0,
-            _ => self.segment_len,
+            _ if self.written.ended => 0,
+            _ => self.written.segment_len,
         };
         segment_len <= room && segment_len <= limit
     }
@@ -320,7 +320,8 @@ impl<'b> UnitWriter<'b> {
         emit: impl FnOnce(u8, &mut [u8]) -> &mut [u8],
     ) -> Result<(), E> {
         let segment_len = segment_len(ext_len, payload_len);
-        let (headers, rest) = self.buf.split_at_mut(self.len);
+        let written = &mut self.written;
+        let (headers, rest) = self.buf.split_at_mut(written.len);
         let (covered, icrc) = rest[..segment_len].split_at_mut(segment_len - ICRC_LEN);
         let (payload, pad) = emit(pad_count(payload_len), covered).split_at_mut(payload_len);
         fill(payload)?;
@@ -328,31 +329,42 @@ impl<'b> UnitWriter<'b> {
             pad.fill(0);
         }
 
-        // Cannot truncate: `fits` keeps a segment below 65536 - 28.
-        let udp_len = (UDP_HEADER_LEN + segment_len) as u16;
-        let varying = Varying { ip_id: self.ip_id, udp_len };
-        put(icrc, self.template.icrc(varying, covered));
-        if self.segments == 0 {
-            self.template.emit(varying, headers);
-            self.segment_len = segment_len;
+        let patch = self.template.patch(udp_len(segment_len));
+        put(icrc, patch.icrc(self.ip_id, covered));
+        if written.segments == 0 {
+            self.template.emit(&patch, self.ip_id, headers);
+            written.segment_len = segment_len;
         }
 
         self.ip_id = self.ip_id.wrapping_add(self.template.has_ids().into());
-        self.ended = segment_len < self.segment_len;
-        self.segments += 1;
-        self.len += segment_len;
+        written.ended = segment_len < written.segment_len;
+        written.segments += 1;
+        written.len += segment_len;
         Ok(())
     }
 
     /// Ends the unit.
     pub fn finish(self) -> Unit {
-        Unit {
-            len: if self.segments == 0 { 0 } else { self.len },
-            header_len: self.template.header_len(),
-            segment_len: self.segment_len,
-            segments: self.segments,
-        }
+        self.written.unit(self.template)
     }
+}
+
+impl Written {
+    /// An empty unit.
+    const fn nothing(template: &Template) -> Self {
+        Self { len: template.header_len(), segment_len: 0, segments: 0, ended: false }
+    }
+
+    const fn unit(&self, template: &Template) -> Unit {
+        let &Self { len, segment_len, segments, .. } = self;
+        let len = if segments == 0 { 0 } else { len };
+        Unit { len, header_len: template.header_len(), segment_len, segments }
+    }
+}
+
+/// The length in a UDP header before a segment that fits a unit, which keeps it below 65536 - 28.
+const fn udp_len(segment_len: usize) -> u16 {
+    (UDP_HEADER_LEN + segment_len) as u16
 }
 
 /// Bytes from BTH to ICRC of a packet with these parts.

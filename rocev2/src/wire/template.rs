@@ -8,6 +8,15 @@ const LEN_MAX: usize = 14 + 4 + 40 + 8;
 /// Lengths and identification of the headers in a template.
 const BLANK: Varying = Varying { ip_id: 0, udp_len: 0 };
 
+/// The changes of a template for packets of one length, whose headers differ in their identification alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patch {
+    udp_len: u16,
+    /// The IPv4 header's words but for identification and checksum, added up.
+    sum: u32,
+    seed: IcrcSeed,
+}
+
 /// Layers 2 to 4 of all packets to a peer.
 #[derive(Clone, Debug)]
 pub struct Template {
@@ -45,41 +54,62 @@ impl Template {
         self.v4
     }
 
+    /// Of no packet.
+    pub(super) const fn blank(&self) -> Patch {
+        Patch { udp_len: BLANK.udp_len, sum: self.sum, seed: self.seed }
+    }
+
+    /// Makes `patch` that of packets of this length, if it is another's.
+    #[inline(always)]
+    pub(super) fn size(&self, patch: &mut Patch, udp_len: u16) {
+        if patch.udp_len != udp_len {
+            *patch = self.patch(udp_len);
+        }
+    }
+
+    /// The changes for packets of this length.
+    #[inline]
+    pub(super) fn patch(&self, udp_len: u16) -> Patch {
+        let total_len = udp_len.wrapping_add(20);
+        let seed = self.seed.vary_len(BLANK.udp_len, udp_len);
+        Patch { udp_len, sum: self.sum + u32::from(total_len), seed }
+    }
+
     /// Writes the headers of a packet to `out`.
     ///
     /// # Panics
     /// Where `out` is not [`Self::header_len`] bytes.
     #[inline(always)]
-    pub(super) fn emit(&self, varying: Varying, out: &mut [u8]) {
+    pub(super) fn emit(&self, patch: &Patch, ip_id: u16, out: &mut [u8]) {
         const UNTAGGED: usize = 14 + 20 + 8;
         match out.as_mut_array::<UNTAGGED>() {
             // Most packets, with a length that the compiler knows.
             Some(out) if self.v4 => {
                 *out = *self.bytes.first_chunk().expect("a template is longer");
-                self.vary(varying, out);
+                self.vary(patch, ip_id, out);
             }
-            _ => self.emit_any(varying, out),
+            _ => self.emit_any(patch, ip_id, out),
         }
     }
 
     #[inline(never)]
-    fn emit_any(&self, varying: Varying, out: &mut [u8]) {
+    fn emit_any(&self, patch: &Patch, ip_id: u16, out: &mut [u8]) {
         out.copy_from_slice(&self.bytes[..self.len]);
-        self.vary(varying, out);
+        self.vary(patch, ip_id, out);
     }
 
     /// Writes what each packet has of its own.
     #[inline(always)]
-    fn vary(&self, varying: Varying, out: &mut [u8]) {
-        let udp_len = varying.udp_len.to_be_bytes();
+    fn vary(&self, patch: &Patch, ip_id: u16, out: &mut [u8]) {
+        let udp_len = patch.udp_len.to_be_bytes();
         if self.v4 {
             let Some(Ipv4 { ip, udp }) = Ipv4::of(out) else { return };
-            let total_len = varying.udp_len.wrapping_add(20);
-            let sum = self.sum + u32::from(total_len) + u32::from(varying.ip_id);
+            let total_len = patch.udp_len.wrapping_add(20);
+            let sum = patch.sum + u32::from(ip_id);
             let folded = (sum & 0xffff) + (sum >> 16);
             let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
             [ip[2], ip[3]] = total_len.to_be_bytes();
-            [ip[4], ip[5]] = varying.ip_id.to_be_bytes();
+            [ip[4], ip[5]] = ip_id.to_be_bytes();
             [ip[10], ip[11]] = checksum.to_be_bytes();
             [udp[4], udp[5]] = udp_len;
         } else if let Some(headers) = out.last_chunk_mut::<48>() {
@@ -87,11 +117,13 @@ impl Template {
             [headers[44], headers[45]] = udp_len;
         }
     }
+}
 
+impl Patch {
     /// The four bytes that end a packet with these headers; `bytes` go from its BTH to the last pad byte.
     #[inline(always)]
-    pub(super) fn icrc(&self, varying: Varying, bytes: &[u8]) -> [u8; 4] {
-        self.seed.vary(BLANK, varying).icrc(bytes)
+    pub(super) fn icrc(&self, ip_id: u16, bytes: &[u8]) -> [u8; 4] {
+        self.seed.vary_id(BLANK.ip_id, ip_id).icrc(bytes)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::*;
 use crate::counters::Snapshot;
 use crate::psn::Msn;
-use crate::wire::{Aeth, Frames, Hop, Place, Reth, RnrTimer, Syndrome, Unit};
+use crate::wire::{Aeth, Frames, Hop, Inbound, Place, Reth, RnrTimer, Syndrome, Unit};
 use proptest::prelude::*;
 use std::string::String;
 
@@ -71,9 +71,10 @@ fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
     let slot = device.slot_index(qpn);
     let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
     let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
-    let known = flow.as_ref().unwrap().check(frame).unwrap();
-    let mut shared = Shared { mrs, memory, reorder_pool, out };
-    Common::of(&known).is_some_and(|packet| qp.handle_common(now, 0, &packet, None, &mut shared))
+    let mut none = core::iter::empty();
+    let mut run = Inbound::new(flow.as_ref().unwrap(), (frame, None), &mut none);
+    qp.handle_run(now, &mut run, None, &mut Shared { mrs, memory, reorder_pool, out });
+    run.packets == 1
 }
 
 #[test]

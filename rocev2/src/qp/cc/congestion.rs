@@ -10,6 +10,7 @@ use super::rate::Rate;
 use crate::env::{Duration, Instant};
 use crate::ids::Qpn;
 use crate::psn::Psn;
+use crate::wire::is_marked;
 use crate::wire::{Bth, Opcode};
 
 /// A QP sends at most one CNP in this time, however many packets are marked (N of DCQCN).
@@ -23,7 +24,6 @@ const EPISODE_MAX: Duration = Duration::from_micros(275);
 /// The two low bits of a traffic class.
 const ECN_MASK: u8 = 0b11;
 const ECT_0: u8 = 0b10;
-const CE: u8 = 0b11;
 /// The traffic class of a CNP: DSCP 48, to which switches give priority, and ECN-capable.
 const CNP_TRAFFIC_CLASS: u8 = 48 << 2 | ECT_0;
 
@@ -109,14 +109,9 @@ impl Congestion {
         }
     }
 
-    /// Whether a switch has marked a packet of this traffic class.
-    pub(crate) const fn is_marked(traffic_class: u8) -> bool {
-        traffic_class & ECN_MASK == CE
-    }
-
     /// Takes the traffic class of a packet with data. Returns whether it was marked.
     pub(crate) fn received(&mut self, now: Instant, traffic_class: u8) -> bool {
-        let marked = Self::is_marked(traffic_class);
+        let marked = is_marked(traffic_class);
         let due = |sent: Instant| now.saturating_since(sent) >= CNP_INTERVAL;
         if self.enabled && marked && self.cnp_sent_at.is_none_or(due) {
             self.cnp_owed = true;
@@ -264,7 +259,7 @@ mod tests {
         let mut congestion = Congestion::new(None);
         assert!(!congestion.handle_cnp(at(1)));
         congestion.handle_loss(at(1), Loss::Timeout);
-        assert!(congestion.received(at(1), CE) && !congestion.owes_cnp());
+        assert!(congestion.received(at(1), 0b11) && !congestion.owes_cnp());
         assert_eq!(congestion.rate_mut().current(at(1)), None);
         assert_eq!(congestion.traffic_class(0x6b), 0x68);
         assert_eq!(on().traffic_class(0x6b), 0x6a);

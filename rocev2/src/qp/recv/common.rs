@@ -13,12 +13,13 @@ use crate::psn::Psn;
 use crate::qp::PeerQp;
 use crate::qp::work::{MAX_MESSAGE, Sge, WcStatus};
 use crate::wire::{
-    Aeth, Common, CommonExt, CommonHeaders, CommonOp, Opcode, Place, Reth, Syndrome, UnitWriter,
+    Aeth, Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, Syndrome,
+    UnitRun,
 };
 
 impl Responder {
     /// Executes a request. Returns false where it has to go the general way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle_common<M: Memory>(
         &mut self,
         packet: &Common<'_>,
@@ -47,7 +48,7 @@ impl Responder {
 
     /// Writes the ACK that is owed; false where something else is owed, or it does not fit.
     #[inline]
-    pub(crate) fn fill_ack(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>) -> bool {
+    pub(crate) fn fill_ack<F: Frames>(&mut self, peer: &PeerQp, run: &mut UnitRun<'_, F>) -> bool {
         let headers = CommonHeaders {
             opcode: Opcode::Acknowledge,
             dest_qpn: peer.qpn,
@@ -56,13 +57,15 @@ impl Responder {
             ack_req: false,
             ext: CommonExt::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn }),
         };
-        let filled = self.owes_ack() && unit.push_common(&headers, 0, |_| Some(())).is_some();
+        let filled =
+            self.owes_ack() && run.push_common::<false>(&headers, 0, |_| Some(())).is_some();
         if filled {
             self.reply = None;
         }
         filled
     }
 
+    #[inline(always)]
     fn write_only<M: Memory>(
         &mut self,
         reth: Reth,

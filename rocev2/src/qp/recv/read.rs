@@ -8,7 +8,8 @@ use crate::psn::{Msn, Psn};
 use crate::qp::work::MAX_READS;
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{
-    Aeth, Bth, CommonExt, CommonHeaders, Ext, Opcode, Place, Reth, Syndrome, UnitWriter,
+    Aeth, Bth, CommonExt, CommonHeaders, Ext, Frames, Opcode, Place, Reth, Syndrome, UnitRun,
+    UnitWriter,
 };
 use alloc::collections::VecDeque;
 
@@ -218,20 +219,32 @@ impl ReadResponder {
         Ok(written)
     }
 
-    /// The short way of [`Self::fill`], up to the first response that has to go the general way. Returns the number of
-    /// packets.
+    /// The short way of [`Self::fill`], up to the first response that has to go the general way.
     #[inline]
-    pub(crate) fn fill_common<M: Memory>(
+    pub(crate) fn fill_common<M: Memory, F: Frames>(
         &mut self,
         peer: &PeerQp,
         keys: &KeyContext<'_>,
         memory: &mut M,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-    ) -> usize {
-        let (pmtu, mut written) = (peer.pmtu.bytes() as u64, 0);
-        while written < max_packets
-            && let Some(reply) = self.replies.front_mut()
+        run: &mut UnitRun<'_, F>,
+    ) {
+        if run.is_single() {
+            self.fill_units::<true, _, _>(peer, keys, memory, run);
+        } else {
+            self.fill_units::<false, _, _>(peer, keys, memory, run);
+        }
+    }
+
+    #[inline(always)]
+    fn fill_units<const SINGLE: bool, M: Memory, F: Frames>(
+        &mut self,
+        peer: &PeerQp,
+        keys: &KeyContext<'_>,
+        memory: &mut M,
+        run: &mut UnitRun<'_, F>,
+    ) {
+        let pmtu = peer.pmtu.bytes() as u64;
+        while let Some(reply) = self.replies.front_mut()
             && let Some((target, region)) = reply.place(keys)
         {
             let (place, done) = (reply.packet_place(), reply.done(pmtu));
@@ -249,16 +262,14 @@ impl ReadResponder {
             };
             let len = u64::from(reply.reth.len).saturating_sub(done).min(pmtu) as usize;
             let fill = |payload: &mut [u8]| memory.read(region, target.offset + done, payload).ok();
-            if len == 0 || unit.push_common(&headers, len, fill).is_none() {
+            if len == 0 || run.push_common::<SINGLE>(&headers, len, fill).is_none() {
                 break;
             }
-            written += 1;
             reply.next = reply.next.add(1);
             if place.is_last() {
                 self.replies.pop_front();
             }
         }
-        written
     }
 
     /// Inserts a response in PSN order, because a requester takes a later one as the loss of an earlier

@@ -20,8 +20,8 @@ use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::mad::Make;
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
-    Syndrome, UnitWriter,
+    Aeth, Bth, DropReason, Ext, Frames, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
+    Syndrome, UnitRun, UnitWriter,
 };
 
 /// The pause that an RNR NAK asks of the peer: 0.64 ms.
@@ -589,17 +589,16 @@ impl Responder {
         self.msn = self.msn.next();
     }
 
-    /// The short way of [`Self::fill`], for responses to READs. Returns the number of packets.
+    /// The short way of [`Self::fill`], for responses to READs.
     #[inline]
-    pub(crate) fn fill_common<M: Memory>(
+    pub(crate) fn fill_common<M: Memory, F: Frames>(
         &mut self,
         peer: &PeerQp,
         keys: &KeyContext<'_>,
         memory: &mut M,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-    ) -> usize {
-        self.reads.fill_common(peer, keys, memory, unit, max_packets)
+        run: &mut UnitRun<'_, F>,
+    ) {
+        self.reads.fill_common(peer, keys, memory, run);
     }
 
     /// Writes the responses that are owed into `unit`. Returns the number of packets, and the verdict.

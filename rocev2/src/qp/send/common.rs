@@ -14,14 +14,21 @@ use crate::mr::Access;
 use crate::psn::Psn;
 use crate::qp::work::{MAX_MESSAGE, Sge};
 use crate::wire::{
-    Common, CommonExt, CommonHeaders, Frames, Opcode, Place, Reth, UnitRun, UnitWriter,
+    Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, UnitRun,
 };
 
-/// The window of a run: packets in flight, at most, and those of one message after which an ACK is requested.
+/// The window of a run: packets that may leave, and those of one message after which an ACK is requested.
 #[derive(Clone, Copy)]
 struct Room {
-    window: u32,
+    left: u32,
     quarter: u32,
+}
+
+/// A packet that was written.
+struct Written {
+    /// The last of its request.
+    last: bool,
+    read: bool,
 }
 
 impl Requester {
@@ -33,31 +40,41 @@ impl Requester {
         cx: &mut Context<'_, M>,
         run: &mut UnitRun<'_, F>,
     ) -> Option<(Psn, bool)> {
+        if run.is_single() {
+            self.fill_units::<true, _, _>(cx, run)
+        } else {
+            self.fill_units::<false, _, _>(cx, run)
+        }
+    }
+
+    #[inline(always)]
+    fn fill_units<const SINGLE: bool, M: Memory, F: Frames>(
+        &self,
+        cx: &mut Context<'_, M>,
+        run: &mut UnitRun<'_, F>,
+    ) -> Option<(Psn, bool)> {
         let window = self.window_packets().min(cx.sq.limit());
-        let (room, mut ended) = (Room { window, quarter: ack_interval(window) }, None);
-        while run.push(|unit, max_packets| {
-            let mut written = 0;
-            while written < max_packets
-                && cx.sq.in_flight() < window
-                && self.write_next(cx, room, unit).is_some()
-            {
-                written += 1;
-                if ended.is_none() && cx.sq.is_between() {
-                    ended = Some((cx.sq.newest(), cx.sq.newest_is_read()));
-                }
+        let left = window.saturating_sub(cx.sq.in_flight());
+        let (mut room, mut ended) = (Room { left, quarter: ack_interval(window) }, None);
+        while room.left > 0
+            && let Some(Written { last, read }) = self.write_next::<SINGLE, _, _>(cx, room, run)
+        {
+            room.left -= 1;
+            if last && ended.is_none() {
+                ended = Some((cx.sq.next(), read));
             }
-            written
-        }) {}
+            cx.sq.new_packet_sent(last, read);
+        }
         ended
     }
 
-    #[inline]
-    fn write_next<M: Memory>(
+    #[inline(always)]
+    fn write_next<const SINGLE: bool, M: Memory, F: Frames>(
         &self,
         cx: &mut Context<'_, M>,
         room: Room,
-        unit: &mut UnitWriter<'_>,
-    ) -> Option<()> {
+        run: &mut UnitRun<'_, F>,
+    ) -> Option<Written> {
         let (wqe, done) = cx.sq.new_packet()?;
         let Single { op, sge, solicited } = wqe.single()?;
         let left = u64::from(sge.len).checked_sub(done)?;
@@ -72,31 +89,30 @@ impl Requester {
             SingleOp::Write(reth) if first => (Opcode::write(place), CommonExt::Reth(reth)),
             SingleOp::Write(_) => (Opcode::write(place), CommonExt::None),
             SingleOp::Read(reth) if place == Place::Only => {
-                return self.request_read(reth, sge, cx, unit);
+                return self.request_read::<SINGLE, _, _>(reth, sge, cx, run);
             }
             SingleOp::Read(_) => return None,
         };
         let (addr, needed) = (sge.addr.wrapping_add(done), Access::LOCAL_READ);
         let (region, offset) = cx.mrs.local(cx.pd, sge.lkey, addr, len, needed).ok()?;
-        let ack_req = last || room.requests_ack(cx.sq.in_flight(), done / pmtu);
+        let ack_req = last || room.requests_ack(done / pmtu);
         let (dest_qpn, psn, solicited) = (cx.peer.qpn, cx.sq.next(), solicited && last);
         let headers = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
         let memory = &mut *cx.memory;
-        unit.push_common(&headers, len as usize, |payload| {
+        run.push_common::<SINGLE>(&headers, len as usize, |payload| {
             memory.read(region, offset, payload).ok()
         })?;
-        cx.sq.new_packet_sent(last, false);
-        Some(())
+        Some(Written { last, read: false })
     }
 
     /// Requests a response of one packet.
-    fn request_read<M>(
+    fn request_read<const SINGLE: bool, M, F: Frames>(
         &self,
         reth: Reth,
         sink: Sge,
-        cx: &mut Context<'_, M>,
-        unit: &mut UnitWriter<'_>,
-    ) -> Option<()> {
+        cx: &Context<'_, M>,
+        run: &mut UnitRun<'_, F>,
+    ) -> Option<Written> {
         if cx.sq.reads_in_flight() >= self.initiator_depth() {
             return None;
         }
@@ -105,25 +121,38 @@ impl Requester {
         let (opcode, dest_qpn, psn) = (Opcode::ReadRequest, cx.peer.qpn, cx.sq.next());
         let (solicited, ack_req, ext) = (false, true, CommonExt::Reth(reth));
         let headers = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
-        unit.push_common(&headers, 0, |_| Some(()))?;
-        cx.sq.new_packet_sent(true, true);
-        Some(())
+        run.push_common::<SINGLE>(&headers, 0, |_| Some(()))?;
+        Some(Written { last: true, read: true })
     }
 }
 
 impl Room {
-    /// Whether packet `packet` of a message, not the last, requests an ACK while so many are in flight: before the
-    /// window is used up.
-    const fn requests_ack(self, in_flight: u32, packet: u64) -> bool {
-        in_flight + 1 == self.window || (packet + 1).is_multiple_of(self.quarter as u64)
+    /// Whether packet `packet` of a message, not the last, requests an ACK: before the window is used up.
+    const fn requests_ack(self, packet: u64) -> bool {
+        self.left == 1 || (packet + 1).is_multiple_of(self.quarter as u64)
     }
 }
 
 impl Completer {
+    /// Takes a response or an ACK; `calm` is the queue pair's. Returns false where it has to go the general way.
+    #[inline(always)]
+    pub(crate) fn handle_common<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Common<'_>,
+        calm: bool,
+        cx: &mut completer::Context<'_, M>,
+    ) -> bool {
+        match packet.op {
+            CommonOp::Response(place) => self.handle_response(now, place, packet, cx),
+            _ => self.handle_ack(now, packet.psn, calm, cx),
+        }
+    }
+
     /// Takes the ACK of new packets of a queue pair that has no READ in flight and recovers from nothing, as `calm` says
     /// already where it is true. Returns false where it has to go the general way.
     #[inline]
-    pub(crate) fn handle_ack<M>(
+    fn handle_ack<M>(
         &mut self,
         now: Instant,
         psn: Psn,
@@ -144,7 +173,7 @@ impl Completer {
 
     /// Takes the next packet of the response to the oldest request. Returns false where it has to go the general way.
     #[inline]
-    pub(crate) fn handle_response<M: Memory>(
+    fn handle_response<M: Memory>(
         &mut self,
         now: Instant,
         place: Place,
