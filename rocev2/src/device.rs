@@ -11,7 +11,7 @@ use crate::mr::MrTable;
 use crate::path::{PathIndex, PathNews, Paths};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
-    Completed, Completion, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp,
+    Completion, CompletionSink, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp,
     QpState, ReorderPool, Srqs, WcStatus, Window,
 };
 use crate::timer::Timers;
@@ -331,31 +331,36 @@ impl Device {
 
     /// The next completion, in order per queue.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        let mut one = heapless::Vec::<_, 1>::new();
-        self.poll_completions(&mut one);
-        one.pop()
+        self.settle();
+        while let Some(&slot) = self.finished.front() {
+            let entry = self.qps[slot].as_deref_mut();
+            if let Some(completion) = entry.and_then(|entry| entry.qp.pop_completion()) {
+                return Some(completion);
+            }
+            self.finish(slot);
+        }
+        self.completions.pop()
     }
 
-    /// Appends the next completions to `into`, in order per queue, as long as there is room.
-    pub fn poll_completions(&mut self, into: &mut Completed) {
+    /// Hands all completions over to `sink`, those of a queue of a queue pair together; but for receives of shared queues,
+    /// for which [`Self::poll_completion`] is to be asked after this.
+    pub fn take_completions(&mut self, sink: &mut impl CompletionSink) {
         self.settle();
         while let Some(&slot) = self.finished.front() {
             if let Some(entry) = self.qps[slot].as_deref_mut() {
-                entry.qp.take_completions(into);
-                if entry.qp.has_completions() {
-                    return;
-                }
-                entry.finished = false;
+                entry.qp.take_completions(sink);
             }
-            self.finished.pop_front();
-            self.bury(slot);
+            self.finish(slot);
         }
-        while !into.is_full()
-            && let Some(completion) = self.completions.pop()
-        {
-            let pushed = into.push(completion);
-            debug_assert!(pushed.is_ok(), "there is room");
+    }
+
+    /// All completions of the first queue pair that has some were taken.
+    fn finish(&mut self, slot: usize) {
+        if let Some(entry) = self.qps[slot].as_deref_mut() {
+            entry.finished = false;
         }
+        self.finished.pop_front();
+        self.bury(slot);
     }
 
     /// The next event.

@@ -11,6 +11,7 @@ use crate::object::id::{Context, CqKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::request::{Creation, Request};
+use crate::shard::Shard;
 use crate::sync::modelled::{AtomicU32, rtrb};
 use crate::sync::{Doorbell, Exclusive};
 use alloc::collections::VecDeque;
@@ -56,23 +57,34 @@ impl CqCore {
         self.added.wrapping_sub(self.taken)
     }
 
-    /// Adds entries, `most` of them at most, as far as it may hold more; they are published together. Returns whether
-    /// all were added.
+    /// Adds entries, `most` of them at most, as far as it may hold more; they are published together. Notes their kinds.
+    /// Returns whether it may hold as many.
     #[inline(always)]
-    fn push(&mut self, now: Instant, most: usize, mut entries: impl Iterator<Item = Cqe>) -> bool {
+    fn push(
+        &mut self,
+        now: Instant,
+        most: usize,
+        entries: impl Iterator<Item = (u8, Cqe)>,
+    ) -> bool {
         let mut fill = self.added.wrapping_sub(self.taken);
         if fill as usize + most > self.depth as usize {
             fill = self.fill();
         }
-        let room = (self.depth.saturating_sub(fill) as usize).min(most);
-        let Ok(slots) = self.ring.write_chunk_uninit(room) else { return false };
-        let added = slots.fill_from_iter(&mut entries) as u32;
+        let room = self.depth.saturating_sub(fill) as usize;
+        let Ok(slots) = self.ring.write_chunk_uninit(room.min(most)) else { return false };
+        let mut kinds = 0;
+        let added = slots.fill_from_iter(entries.map(|(kind, entry)| {
+            kinds |= kind;
+            entry
+        }));
+        self.news |= kinds;
         if added > 0 {
+            let added = added as u32;
             self.added = self.added.wrapping_add(added);
             self.unnotified = self.unnotified.saturating_add(added);
             self.unnotified_since.get_or_insert(now);
         }
-        entries.next().is_none()
+        most <= room
     }
 
     /// Changes how many entries it may hold; see `ndk_resize_cq`.
@@ -109,12 +121,21 @@ impl CqCore {
     }
 }
 
+/// The context of completions on their way to their CQs.
+pub(crate) struct Delivery<'a> {
+    /// The time of this turn.
+    pub(crate) now: Instant,
+    pub(crate) shard: &'a Shard,
+}
+
 /// The completion queues.
 #[derive(Default)]
 pub(crate) struct Cqs {
     table: SlotMap<CqKey, CqCore>,
     /// Those with entries that their arms have not heard of.
     fed: Vec<CqKey>,
+    /// Those that have overrun, and whose QPs have to follow.
+    overrun: Vec<CqKey>,
     /// Those whose notification may be due.
     dirty: VecDeque<CqKey>,
     /// Those whose notification moderation delays until then, each once.
@@ -169,6 +190,7 @@ impl Cqs {
         // A CQ in the lists may be closed already.
         self.dirty.reserve(cqs);
         self.fed.reserve(cqs);
+        self.overrun.reserve(cqs);
         Context::new(pointer.cast())
     }
 
@@ -211,33 +233,42 @@ impl Cqs {
         }
     }
 
-    /// Adds entries of these kinds, `most` of them at most, of which [`Self::tell`] tells the CQ's arm. True: the CQ
-    /// has just overrun; it is dead, and so is every QP on it.
-    #[must_use]
+    /// Adds entries with their kinds, `most` of them at most, of which [`Self::tell`] tells the CQ's arm. Returns whether it
+    /// may hold as many; else those that `entries` is left with make it overrun.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
-        cx: &Cx,
+        now: Instant,
         key: CqKey,
-        mut kinds: u8,
         most: usize,
-        entries: impl Iterator<Item = Cqe>,
+        entries: impl Iterator<Item = (u8, Cqe)>,
     ) -> bool {
-        let Some(cq) = self.table.get_mut(key) else { return false };
-        if cq.failed {
-            return false;
+        let Some(cq) = self.table.get_mut(key).filter(|cq| !cq.failed) else { return true };
+        let told = cq.news == 0;
+        let fits = cq.push(now, most, entries);
+        if told && cq.news != 0 {
+            self.fed.push(key);
         }
-        if !cq.push(cx.now, most, entries) {
-            cq.failed = true;
-            cq.object.base.shard.counters.cq_errors.add();
-            cx.trace(&Trace::CqOverrun { depth: cq.depth });
-            kinds = PENDING_ERROR;
-        }
+        fits
+    }
+
+    /// A CQ has no room for an entry: it is dead, as every QP on it.
+    #[cold]
+    pub(crate) fn overrun(&mut self, shard: &Shard, key: CqKey) {
+        let Some(cq) = self.table.get_mut(key) else { return };
+        cq.failed = true;
+        shard.counters.cq_errors.add();
+        shard.platform.trace(&Trace::CqOverrun { depth: cq.depth });
         if cq.news == 0 {
             self.fed.push(key);
         }
-        cq.news |= kinds;
-        cq.failed
+        cq.news |= PENDING_ERROR;
+        self.overrun.push(key);
+    }
+
+    /// A CQ that has just overrun.
+    pub(crate) fn pop_overrun(&mut self) -> Option<CqKey> {
+        self.overrun.pop()
     }
 
     /// Tells the arms what was added, once for all completions of a run.

@@ -5,7 +5,7 @@ use super::request::CreateQp;
 use super::shared::{Inline, QpObject, QpShared};
 use crate::abi::*;
 use crate::bytes::inline::InlineSlots;
-use crate::cq::core::Cqs;
+use crate::cq::core::{Cqs, Delivery};
 use crate::cq::shared::{Cqe, PENDING_ANY, PENDING_SOLICITED};
 use crate::cx::Cx;
 use crate::mw::core::follow;
@@ -27,7 +27,9 @@ use rocev2::counters::QpCounters;
 use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
-use rocev2::qp::{Completion, Owner, QpConfig, RecvPoster, SendPoster, WcKind, WcStatus};
+use rocev2::qp::{
+    Completion, Failure, Finished, Owner, QpConfig, RecvPoster, SendPoster, WcKind, WcStatus,
+};
 use slotmap::{Key as _, KeyData, SlotMap};
 
 /// The memory of a slot of inline data beside the data.
@@ -80,41 +82,51 @@ impl QpCore {
 
     /// The reason for which it ended, as its consumer gets it; 0 where none did.
     pub(crate) fn reason(&self, device: &Device) -> u32 {
-        match device.qp_failure(self.qpn) {
+        self.reason_of(device.qp_failure(self.qpn))
+    }
+
+    /// The same, if the transport names this failure.
+    fn reason_of(&self, failure: Option<Failure>) -> u32 {
+        match failure {
             Some(failure) => reason::code(failure),
             None if self.lost_cq => reason::CQ_OVERRUN,
             None => 0,
         }
     }
 
-    /// The entry for a completion.
+    /// The entry for a completion, and its meaning for a consumer that has armed the CQ.
     #[inline(always)]
-    fn cqe(&self, device: &Device, completion: &Completion) -> Cqe {
-        let failed = completion.status != WcStatus::Success;
-        let token = match completion.kind {
+    fn entry(
+        &self,
+        cx: &Delivery<'_>,
+        failure: Option<Failure>,
+        completion: &Completion,
+    ) -> (u8, Cqe) {
+        let &Completion { kind, status, len, solicited, id, .. } = completion;
+        let token = match kind {
             WcKind::ReceiveInvalidate(key) => key.get(),
             _ => 0,
         };
-        Cqe {
-            status: status::completion(completion.kind, completion.status),
-            bytes: completion.len,
+        let mut cqe = Cqe {
+            status: STATUS_SUCCESS,
+            bytes: len,
             qp_context: self.context,
-            request_context: Context::from_u64(completion.id),
-            operation: status::operation(completion.kind),
+            request_context: Context::from_u64(id),
+            operation: status::operation(kind),
             token,
-            error_code: if failed { self.reason(device) } else { 0 },
+            error_code: 0,
+        };
+        if status != WcStatus::Success {
+            cqe.status = status::completion(kind, status);
+            cqe.error_code = self.reason_of(failure);
+            if status != WcStatus::Flushed {
+                let status = cqe.status;
+                cx.shard.platform.trace(&Trace::RequestFailed { qpn: self.qpn, status });
+            }
         }
+        let urgent = solicited || status != WcStatus::Success;
+        (if urgent { PENDING_ANY | PENDING_SOLICITED } else { PENDING_ANY }, cqe)
     }
-}
-
-/// Completions of one queue.
-pub(crate) struct Ended<I> {
-    /// The CQ that gets them.
-    pub(crate) cq: CqKey,
-    /// Their meaning for a consumer that has armed it.
-    pub(crate) kinds: u8,
-    /// Its entries.
-    pub(crate) entries: I,
 }
 
 /// The queue pairs.
@@ -204,38 +216,57 @@ impl Qps {
         }
     }
 
-    /// Takes the ends of requests of one queue. `None` where their consumer is to see nothing.
+    /// Gives the CQ of one queue of a QP its completions, `queue.count` of them at most.
     #[inline(always)]
-    pub(crate) fn complete<'a>(
-        &'a self,
-        cx: &'a Cx,
+    pub(crate) fn complete(
+        &self,
+        cx: &Delivery<'_>,
+        cqs: &mut Cqs,
+        queue: &Finished,
+        mut completions: impl Iterator<Item = Completion>,
+    ) {
+        let Some(qp) = self.table.get(QpKey::from(KeyData::from_ffi(queue.owner))) else { return };
+        let cq = if queue.receives { qp.receive_cq } else { qp.initiator_cq };
+        let shown = completions.by_ref().filter(|completion| !completion.silent);
+        let entries = shown.map(|completion| qp.entry(cx, queue.failure, &completion));
+        let fits = cqs.push(cx.now, cq, queue.count, entries);
+        if !fits && completions.any(|completion| !completion.silent) {
+            cqs.overrun(cx.shard, cq);
+        }
+    }
+
+    /// The CQ of one queue of a QP, its entry for a completion, and what that means for a consumer that has armed it; `None`
+    /// where that is to see nothing.
+    #[inline(always)]
+    pub(crate) fn entry(
+        &self,
+        cx: &Delivery<'_>,
+        queue: &Finished,
+        completion: &Completion,
+    ) -> Option<(CqKey, u8, Cqe)> {
+        let qp = self.table.get(QpKey::from(KeyData::from_ffi(queue.owner)))?;
+        let cq = if queue.receives { qp.receive_cq } else { qp.initiator_cq };
+        let (kind, entry) = qp.entry(cx, queue.failure, completion);
+        (!completion.silent).then_some((cq, kind, entry))
+    }
+
+    /// The same for a receive that came from a shared queue.
+    pub(crate) fn shared_entry(
+        &self,
+        cx: &Delivery<'_>,
+        device: &Device,
         srqs: &Srqs,
-        alike: &'a [Completion],
-    ) -> Option<Ended<impl Iterator<Item = Cqe>>> {
-        let first = alike.first()?;
+        completion: &Completion,
+    ) -> Option<(CqKey, u8, Cqe)> {
         // Receives that an SRQ held when it ended have no QP to complete on.
-        let Owner::Qp(owner) = first.owner else { return None };
+        let Owner::Qp(owner) = completion.owner else { return None };
         let qp = self.table.get(QpKey::from(KeyData::from_ffi(owner)))?;
-        let receive = first.kind.is_receive();
-        let cq = if receive { qp.receive_cq } else { qp.initiator_cq };
-        // The slots are free before the consumer can see why; those of a QP's own queues are already.
-        if let Some(slots) = qp.srq.filter(|_| receive).and_then(|srq| srqs.slots(srq)) {
-            alike.iter().for_each(|_| slots.retire());
+        // The slot is free before the consumer can see why.
+        if let Some(slots) = qp.srq.and_then(|srq| srqs.slots(srq)) {
+            slots.retire();
         }
-        let shown = alike.iter().filter(|completion| !completion.silent);
-        let mut kinds = 0;
-        for Completion { status, solicited, kind, .. } in shown.clone() {
-            kinds |= PENDING_ANY;
-            if *solicited || *status != WcStatus::Success {
-                kinds |= PENDING_SOLICITED;
-            }
-            if !matches!(status, WcStatus::Success | WcStatus::Flushed) {
-                let status = status::completion(*kind, *status);
-                cx.trace(&Trace::RequestFailed { qpn: qp.qpn, status });
-            }
-        }
-        let entries = shown.map(|completion| qp.cqe(&cx.device, completion));
-        (kinds != 0).then_some(Ended { cq, kinds, entries })
+        let (kind, entry) = qp.entry(cx, device.qp_failure(qp.qpn), completion);
+        Some((qp.receive_cq, kind, entry))
     }
 
     /// Those that complete on a CQ.

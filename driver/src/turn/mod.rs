@@ -7,6 +7,7 @@ mod dispatch;
 mod home;
 mod lives;
 mod objects;
+mod sink;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,16 @@
 //! Everything but the edge, which lends its buffers while this works on them.
 
 use super::objects::Objects;
+use super::sink::Sink;
 use super::transmit::Loopback;
 use crate::connector::core::Connectors;
 use crate::connector::request::DisconnectEvent;
-use crate::cq::core::Cqs;
-use crate::cq::shared::Cqe;
+use crate::cq::core::Delivery;
 use crate::cx::Cx;
 use crate::message::Control;
 use crate::object::done::{CreateDone, RequestDone};
 use crate::object::id::{CqKey, ObjectId, Place};
 use crate::platform::Trace;
-use crate::qp::core::Ended;
 use crate::status::reason;
 use crate::sync::Taken;
 use crate::upcall::Upcall;
@@ -19,35 +18,6 @@ use netadapter_glue::Received;
 use rocev2::Event;
 use rocev2::cm::CmEvent;
 use rocev2::env::Instant;
-use rocev2::qp::Completion;
-use slotmap::Key as _;
-
-/// Completions taken from the device at once.
-const RUN: usize = 32;
-
-/// Entries for one CQ, of several queues.
-#[derive(Default)]
-struct Batch {
-    cq: CqKey,
-    kinds: u8,
-    entries: heapless::Vec<Cqe, RUN>,
-}
-
-impl Batch {
-    /// Begins anew for `next`, if that is another CQ, and gives the one before its entries. Returns that one if it has
-    /// just overrun.
-    #[inline]
-    fn pass(&mut self, next: CqKey, cqs: &mut Cqs, cx: &Cx) -> Option<CqKey> {
-        let cq = core::mem::replace(&mut self.cq, next);
-        if cq == next || self.entries.is_empty() {
-            return None;
-        }
-        let (kinds, entries) = (core::mem::take(&mut self.kinds), &mut self.entries);
-        let overrun = cqs.push(cx, cq, kinds, entries.len(), entries.iter().copied());
-        entries.clear();
-        overrun.then_some(cq)
-    }
-}
 
 /// The objects of every kind, and what they work with.
 pub(super) struct State {
@@ -141,37 +111,25 @@ impl State {
         while let Some(released) = self.cx.device.poll_released() {
             self.cx.bytes.release(released.region);
         }
-        let (mut run, mut any) = (heapless::Vec::<_, RUN>::new(), false);
-        loop {
-            self.cx.device.poll_completions(&mut run);
-            if run.is_empty() {
-                break;
-            }
-            any = true;
-            self.push_completions(&run);
-            run.clear();
+        let mut any = self.push_completions();
+        while let Some(cq) = self.objects.cqs.pop_overrun() {
+            self.lose_cq(cq);
+            any |= self.push_completions();
         }
         self.objects.cqs.tell();
         any
     }
 
-    /// Gives the CQs of the queues of QPs their completions.
-    fn push_completions(&mut self, run: &[Completion]) {
-        let (mut batch, mut lost) = (Batch::default(), heapless::Vec::<_, RUN>::new());
-        for alike in run.chunk_by(Completion::is_like) {
-            let Objects { cqs, qps, srqs, .. } = &mut self.objects;
-            let ended = qps.complete(&self.cx, srqs, alike);
-            let Some(Ended { cq, kinds, entries }) = ended else { continue };
-            if alike.len() == run.len() {
-                lost.extend(cqs.push(&self.cx, cq, kinds, run.len(), entries).then_some(cq));
-            } else {
-                lost.extend(batch.pass(cq, cqs, &self.cx));
-                batch.kinds |= kinds;
-                batch.entries.extend(entries);
-            }
+    /// Gives the CQs what the device has for them; whether that was anything.
+    fn push_completions(&mut self) -> bool {
+        let Objects { cqs, qps, srqs, .. } = &mut self.objects;
+        let Cx { now, device, shard, .. } = &mut self.cx;
+        let mut sink = Sink::new(Delivery { now: *now, shard }, qps, cqs);
+        device.take_completions(&mut sink);
+        while let Some(completion) = device.poll_completion() {
+            sink.take_shared(device, srqs, &completion);
         }
-        lost.extend(batch.pass(CqKey::null(), &mut self.objects.cqs, &self.cx));
-        lost.into_iter().for_each(|cq| self.lose_cq(cq));
+        sink.finish()
     }
 
     /// A CQ that has overrun takes its QPs with it, and with a QP its connection.

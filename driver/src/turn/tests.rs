@@ -66,13 +66,17 @@ fn an_overrun_is_told_once() {
         token: 0,
         error_code: 0,
     };
-    let mut push = |entries: usize| {
-        let entries = core::iter::repeat_n(cqe, entries);
-        state.objects.cqs.push(&state.cx, cq, PENDING_ANY, 4, entries)
+    let cqs = &mut state.objects.cqs;
+    let mut push = |most| {
+        let mut entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
+        (cqs.push(state.cx.now, cq, most, entries.by_ref()), entries.len())
     };
-    assert!(!push(2));
+    assert_eq!(push(2), (true, 0));
+    assert_eq!(push(2), (false, 2));
     assert_eq!(*told.lock().unwrap(), []);
-    assert!(push(2));
-    assert!(!push(2));
+    cqs.overrun(&state.cx.shard, cq);
+    assert_eq!((cqs.pop_overrun(), cqs.pop_overrun()), (Some(cq), None));
+    let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
+    assert!(cqs.push(state.cx.now, cq, 2, entries), "no more than once");
     assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
 }

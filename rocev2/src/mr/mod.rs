@@ -541,6 +541,7 @@ impl MrTable {
     }
 
     /// The slot of a key, and its number.
+    #[inline(always)]
     fn slot(&self, key: u32) -> Result<(usize, &Slot), AccessError> {
         let at = self.keys.candidate(key);
         let slot = self.slots.get(at).filter(|slot| slot.key == key && key != 0);

@@ -27,8 +27,8 @@ pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;
 pub use work::{
-    Completed, Completion, MAX_MESSAGE, MAX_READS, MAX_SGE, Owner, PostError, RecvWr, SendOp,
-    SendWr, SgList, Sge, WcKind, WcStatus, sg_len,
+    Completion, CompletionSink, Finished, MAX_MESSAGE, MAX_READS, MAX_SGE, Owner, PostError,
+    RecvWr, SendOp, SendWr, SgList, Sge, WcKind, WcStatus, sg_len,
 };
 
 use crate::counters::{Counter, QpCounters, Tally};
@@ -364,15 +364,34 @@ impl Qp {
         self.rq.has_completions()
     }
 
-    /// Removes completions, as far as there is room for them. Their places may be posted to again.
-    pub(crate) fn take_completions(&mut self, into: &mut Completed) {
-        if self.sq.has_completions() {
-            self.sq.take_completions(into);
+    /// Removes all completions. Their places may be posted to again.
+    #[inline]
+    pub(crate) fn take_completions(&mut self, sink: &mut impl CompletionSink) {
+        let received = self.has_received();
+        let Self { sq, rq, failure, .. } = self;
+        let (owner, failure) = (sq.owner(), *failure);
+        if sq.has_completions() {
+            let queue = Finished { owner, receives: false, count: sq.ended(), failure };
+            sink.take(&queue, core::iter::from_fn(|| sq.pop_completion()));
+            while sq.pop_completion().is_some() {}
         }
-        if self.has_received() {
-            self.rq.take_completions(into);
-            self.received = self.rq.has_completions();
+        if received {
+            let queue = Finished { owner, receives: true, count: rq.ended(), failure };
+            sink.take(&queue, core::iter::from_fn(|| rq.pop_completion()));
+            while rq.pop_completion().is_some() {}
+            self.received = false;
         }
+    }
+
+    /// Removes the next completion, in order per queue.
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        let sent = self.sq.pop_completion();
+        if sent.is_some() || !self.has_received() {
+            return sent;
+        }
+        let received = self.rq.pop_completion();
+        self.received = self.rq.has_completions();
+        received
     }
 
     /// The next request, of those not seen yet, that binds or may end a window.

@@ -2,9 +2,10 @@
 
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Bind, Mapping, Released};
+use crate::qp::Failure;
 use alloc::collections::VecDeque;
 use core::fmt;
-use heapless::{Vec, VecView};
+use heapless::Vec;
 
 /// Scatter/gather elements in one work request, at most.
 pub const MAX_SGE: usize = 16;
@@ -263,16 +264,26 @@ pub struct Completion {
     pub silent: bool,
 }
 
-impl Completion {
-    /// Whether both are of one queue.
-    #[inline]
-    pub fn is_like(&self, other: &Self) -> bool {
-        self.owner == other.owner && self.kind.is_receive() == other.kind.is_receive()
-    }
+/// A queue with requests that have ended.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Finished {
+    /// Of the queue pair.
+    pub owner: u64,
+    /// Whether its requests are receives.
+    pub receives: bool,
+    /// The requests that have ended, at most.
+    pub count: usize,
+    /// The error that took the queue pair to the error state.
+    pub failure: Option<Failure>,
 }
 
-/// Room for completions that are taken together: a [`heapless::Vec`] of any capacity.
-pub type Completed = VecView<Completion>;
+/// The receiver of completions; see [`Device::take_completions`](crate::Device::take_completions).
+pub trait CompletionSink {
+    /// Takes the completions of a queue, oldest first. The place of a request may be posted to again once its completion
+    /// was taken; the completions that are not taken are lost.
+    fn take(&mut self, queue: &Finished, completions: impl Iterator<Item = Completion>);
+}
 
 /// The reason why a request was not queued.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

@@ -4,7 +4,7 @@ use super::entry::{self, RecvPoster, RecvRing, Rqe};
 use crate::ids::Rkey;
 use crate::mr::PdId;
 use crate::qp::work::{
-    Completed, Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, Sge, WcKind, WcStatus,
+    Completion, Completions, MAX_SGE, Owner, PostError, RecvWr, Sge, WcKind, WcStatus,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -85,18 +85,22 @@ impl RecvQueue {
         self.done > 0
     }
 
-    /// Removes the oldest completions, as far as there is room for them.
-    pub(crate) fn take_completions(&mut self, into: &mut Completed) {
-        let ended = (0..self.done).map_while(|index| self.ring.get(index).map(Rqe));
-        let mut count = 0;
-        for rqe in ended {
-            if into.push(rqe.outcome().completion(self.owner, rqe.id())).is_err() {
-                break;
-            }
-            count += 1;
+    /// The completions to be taken.
+    pub(crate) const fn ended(&self) -> usize {
+        self.done
+    }
+
+    /// Removes the oldest completion.
+    #[inline]
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        if !self.has_completions() {
+            return None;
         }
-        self.done -= count;
-        self.ring.pop(count);
+        let rqe = self.ring.get(0).map(Rqe)?;
+        let completion = rqe.outcome().completion(self.owner, rqe.id());
+        self.done -= 1;
+        self.ring.pop(1);
+        Some(completion)
     }
 
     /// Completes everything as flushed, in order, with what was posted meanwhile.

@@ -115,6 +115,11 @@ impl SendQueue {
         (poster, queue)
     }
 
+    /// The name in completions.
+    pub(crate) const fn owner(&self) -> u64 {
+        self.owner
+    }
+
     /// Sets the name in completions.
     pub(crate) const fn set_owner(&mut self, owner: u64) {
         self.owner = owner;

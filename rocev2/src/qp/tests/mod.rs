@@ -172,15 +172,27 @@ impl Node {
     }
 
     fn collect(&mut self) {
-        let mut taken = heapless::Vec::<_, 3>::new();
-        while self.qp.has_completions() {
-            self.qp.take_completions(&mut taken);
-            self.done.extend(taken.drain(..));
-        }
+        self.qp.take_completions(&mut Collected(&mut self.done));
+        assert!(!self.qp.has_completions() && self.qp.pop_completion().is_none());
     }
 
     fn statuses(&self) -> Vec<(u64, WcStatus)> {
         self.done.iter().map(|completion| (completion.id, completion.status)).collect()
+    }
+}
+
+/// Takes every completion.
+struct Collected<'a>(&'a mut Vec<Completion>);
+
+impl CompletionSink for Collected<'_> {
+    fn take(&mut self, queue: &Finished, completions: impl Iterator<Item = Completion>) {
+        let before = self.0.len();
+        self.0.extend(completions);
+        assert_eq!(self.0.len() - before, queue.count);
+        let of_queue = |done: &Completion| {
+            done.owner == Owner::Qp(queue.owner) && done.kind.is_receive() == queue.receives
+        };
+        assert!(self.0[before..].iter().all(of_queue));
     }
 }
 

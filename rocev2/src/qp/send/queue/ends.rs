@@ -5,7 +5,7 @@ use crate::env::Instant;
 use crate::mr::Released;
 use crate::psn::Psn;
 use crate::qp::send::entry::Wqe;
-use crate::qp::work::{Completed, Completion, Completions, Owner, SendOp, WcStatus};
+use crate::qp::work::{Completion, Completions, Owner, SendOp, WcStatus};
 
 impl SendQueue {
     /// Completes the oldest request, unless it has to wait for the copies of a READ ([`copies`]).
@@ -38,31 +38,32 @@ impl SendQueue {
         self.done > 0
     }
 
-    /// Removes the oldest completions, as far as there is room for them.
+    /// The completions to be taken.
+    pub(crate) const fn ended(&self) -> usize {
+        self.done
+    }
+
+    /// Removes the oldest completion.
     #[inline]
-    pub(crate) fn take_completions(&mut self, into: &mut Completed) {
-        let owner = Owner::Qp(self.owner);
-        let ended = (0..self.done).map_while(|index| self.ring.get(index).map(Wqe));
-        let mut count = 0;
-        for wqe in ended {
-            let status = wqe.status();
-            let completion = Completion {
-                owner,
-                id: wqe.id(),
-                kind: wqe.kind(),
-                status,
-                len: 0,
-                solicited: false,
-                // An error always produces a completion (10.7.3.1).
-                silent: wqe.silent() && status == WcStatus::Success,
-            };
-            if into.push(completion).is_err() {
-                break;
-            }
-            count += 1;
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        if !self.has_completions() {
+            return None;
         }
-        self.done -= count;
-        self.ring.pop(count);
+        let wqe = self.ring.get(0).map(Wqe)?;
+        let status = wqe.status();
+        let completion = Completion {
+            owner: Owner::Qp(self.owner),
+            id: wqe.id(),
+            kind: wqe.kind(),
+            status,
+            len: 0,
+            solicited: false,
+            // An error always produces a completion (10.7.3.1).
+            silent: wqe.silent() && status == WcStatus::Success,
+        };
+        self.done -= 1;
+        self.ring.pop(1);
+        Some(completion)
     }
 
     /// Whether a READ has its data and is not complete, as a copy of its request may be in the network. A

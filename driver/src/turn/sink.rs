@@ -1,0 +1,85 @@
+//! The way of completions from the device to their CQs.
+
+use crate::cq::core::{Cqs, Delivery};
+use crate::cq::shared::Cqe;
+use crate::object::id::CqKey;
+use crate::qp::core::Qps;
+use crate::srq::core::Srqs;
+use rocev2::Device;
+use rocev2::qp::{Completion, CompletionSink, Finished};
+
+/// Entries that enter a CQ together.
+const RUN: usize = 32;
+
+/// Gives the CQs their entries.
+pub(super) struct Sink<'a> {
+    cx: Delivery<'a>,
+    qps: &'a Qps,
+    cqs: &'a mut Cqs,
+    batch: Batch,
+    any: bool,
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(cx: Delivery<'a>, qps: &'a Qps, cqs: &'a mut Cqs) -> Self {
+        Self { cx, qps, cqs, batch: Batch::default(), any: false }
+    }
+
+    /// Takes the end of a receive that came from a shared queue.
+    pub(super) fn take_shared(&mut self, device: &Device, srqs: &Srqs, completion: &Completion) {
+        self.any = true;
+        if let Some((cq, kind, entry)) = self.qps.shared_entry(&self.cx, device, srqs, completion) {
+            self.batch.add(&self.cx, self.cqs, cq, (kind, entry));
+        }
+    }
+
+    /// All are taken; whether there was any.
+    pub(super) fn finish(mut self) -> bool {
+        self.batch.flush(&self.cx, self.cqs);
+        self.any
+    }
+}
+
+impl CompletionSink for Sink<'_> {
+    #[inline(always)]
+    fn take(&mut self, queue: &Finished, mut completions: impl Iterator<Item = Completion>) {
+        self.any = true;
+        let Self { cx, qps, cqs, batch, .. } = self;
+        if queue.count > 1 {
+            qps.complete(cx, cqs, queue, completions);
+        } else if let Some(completion) = completions.next()
+            && let Some((cq, kind, entry)) = qps.entry(cx, queue, &completion)
+        {
+            batch.add(cx, cqs, cq, (kind, entry));
+        }
+    }
+}
+
+/// Entries for one CQ with their kinds, of queues that had one each.
+#[derive(Default)]
+struct Batch {
+    cq: CqKey,
+    entries: heapless::Vec<(u8, Cqe), RUN>,
+}
+
+impl Batch {
+    #[inline]
+    fn add(&mut self, cx: &Delivery<'_>, cqs: &mut Cqs, cq: CqKey, entry: (u8, Cqe)) {
+        if cq != self.cq || self.entries.is_full() {
+            self.flush(cx, cqs);
+            self.cq = cq;
+        }
+        let added = self.entries.push(entry);
+        debug_assert!(added.is_ok(), "there is room");
+    }
+
+    #[inline(never)]
+    fn flush(&mut self, cx: &Delivery<'_>, cqs: &mut Cqs) {
+        let mut entries = self.entries.iter().copied();
+        let fits = cqs.push(cx.now, self.cq, self.entries.len(), entries.by_ref());
+        if !fits && entries.next().is_some() {
+            cqs.overrun(cx.shard, self.cq);
+        }
+        self.entries.clear();
+    }
+}
