@@ -16,13 +16,18 @@ pub(super) struct Sink<'a> {
     cx: Delivery<'a>,
     qps: &'a Qps,
     cqs: &'a mut Cqs,
-    batch: Batch,
+    batch: &'a mut Batch,
     any: bool,
 }
 
 impl<'a> Sink<'a> {
-    pub(super) fn new(cx: Delivery<'a>, qps: &'a Qps, cqs: &'a mut Cqs) -> Self {
-        Self { cx, qps, cqs, batch: Batch::default(), any: false }
+    pub(super) fn new(
+        cx: Delivery<'a>,
+        qps: &'a Qps,
+        cqs: &'a mut Cqs,
+        batch: &'a mut Batch,
+    ) -> Self {
+        Self { cx, qps, cqs, batch, any: false }
     }
 
     /// Takes the end of a receive that came from a shared queue.
@@ -34,7 +39,7 @@ impl<'a> Sink<'a> {
     }
 
     /// All are taken; whether there was any.
-    pub(super) fn finish(mut self) -> bool {
+    pub(super) fn finish(self) -> bool {
         self.batch.flush(&self.cx, self.cqs);
         self.any
     }
@@ -55,9 +60,9 @@ impl CompletionSink for Sink<'_> {
     }
 }
 
-/// Entries for one CQ with their kinds, of queues that had one each.
+/// Entries for one CQ with their kinds, of queues that had one each. Empty between turns.
 #[derive(Default)]
-struct Batch {
+pub(super) struct Batch {
     cq: CqKey,
     entries: heapless::Vec<(u8, Cqe), RUN>,
 }
@@ -75,6 +80,9 @@ impl Batch {
 
     #[inline(never)]
     fn flush(&mut self, cx: &Delivery<'_>, cqs: &mut Cqs) {
+        if self.entries.is_empty() {
+            return;
+        }
         let mut entries = self.entries.iter().copied();
         let fits = cqs.push(cx.now, self.cq, self.entries.len(), entries.by_ref());
         if !fits && entries.next().is_some() {

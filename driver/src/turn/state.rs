@@ -1,7 +1,7 @@
 //! Everything but the edge, which lends its buffers while this works on them.
 
 use super::objects::Objects;
-use super::sink::Sink;
+use super::sink::{Batch, Sink};
 use super::transmit::Loopback;
 use crate::connector::core::Connectors;
 use crate::connector::request::DisconnectEvent;
@@ -28,12 +28,14 @@ pub(super) struct State {
     pub(super) loopback: Loopback,
     /// Control messages that a later turn obeys.
     pub(super) taken: Taken<Control>,
+    batch: Batch,
 }
 
 impl State {
     pub(super) fn new(cx: Cx, max_segments: usize) -> Self {
         let (objects, loopback) = (Objects::default(), Loopback::default());
-        Self { cx, objects, max_segments, loopback, taken: Taken::default() }
+        let (taken, batch) = (Taken::default(), Batch::default());
+        Self { cx, objects, max_segments, loopback, taken, batch }
     }
 
     /// Takes what the edge received.
@@ -124,7 +126,7 @@ impl State {
     fn push_completions(&mut self) -> bool {
         let Objects { cqs, qps, srqs, .. } = &mut self.objects;
         let Cx { now, device, shard, .. } = &mut self.cx;
-        let mut sink = Sink::new(Delivery { now: *now, shard }, qps, cqs);
+        let mut sink = Sink::new(Delivery { now: *now, shard }, qps, cqs, &mut self.batch);
         device.take_completions(&mut sink);
         while let Some(completion) = device.poll_completion() {
             sink.take_shared(device, srqs, &completion);
