@@ -8,7 +8,7 @@
 //!
 //! Without an option it prints the table of eight senders. `--svg FILE` also draws the data that each
 //! sender got through, the queue, and the table as bars. `--sweep` prints many more cases. `--loss` prints
-//! what random losses leave of the goodput of one sender.
+//! what random losses leave of the goodput of one sender, over a path and where both ends share a processor.
 
 mod loss;
 mod outcome;

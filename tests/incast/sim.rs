@@ -1,8 +1,11 @@
 //! The network: a device for each sender and one receiver, a link each, and the switch port that all
 //! senders share.
 
+mod host;
+
 use crate::outcome::Outcome;
 use driver::Limits;
+use host::Host;
 use rocev2::cm::{CmConfig, CmEvent, Hop, ReadLimits};
 use rocev2::counters::Counter;
 use rocev2::env::{Fault, Instant, Memory, RegionId, Rng};
@@ -39,6 +42,8 @@ pub(crate) struct Scenario {
     pub delay: u64,
     /// Messages that a stream has posted at any time.
     pub depth: usize,
+    /// All nodes share one processor, and are joined in its memory.
+    pub one_host: bool,
 }
 
 impl Default for Scenario {
@@ -57,6 +62,7 @@ impl Default for Scenario {
             loss: 0,
             delay: 5_000,
             depth: 8,
+            one_host: false,
         }
     }
 }
@@ -168,6 +174,7 @@ struct Net {
     /// When what is under way was posted, oldest first, by sender.
     posted: Vec<VecDeque<u64>>,
     outcome: Outcome,
+    host: Host,
 }
 
 fn address(node: usize) -> IpAddr {
@@ -236,6 +243,7 @@ impl Net {
             buf: vec![0; 65_553],
             posted: vec![VecDeque::new(); scenario.senders],
             outcome: Outcome::new(&scenario),
+            host: Host::new(scenario.senders + 1),
         }
     }
 
@@ -329,6 +337,9 @@ impl Net {
 
     /// Goes to the next instant at which something happens; false where there is none before `end`.
     fn step(&mut self, end: u64) -> bool {
+        if self.scenario.one_host {
+            return self.take_turn(end);
+        }
         for node in 0..=self.scenario.senders {
             self.transmit(node);
         }
@@ -406,7 +417,10 @@ impl Net {
     }
 
     fn deliver(&mut self, to: usize, frame: &[u8]) {
-        let now = Instant::from_nanos(self.now);
+        self.deliver_at(Instant::from_nanos(self.now), to, frame);
+    }
+
+    fn deliver_at(&mut self, now: Instant, to: usize, frame: &[u8]) {
         let node = &mut self.nodes[to];
         node.device.handle_frame(now, frame, None, &mut Nothing);
         node.idle = false;

@@ -78,6 +78,24 @@ fn random_losses_leave_the_goodput_of_reads() {
     random_losses_leave(Load::ReadStreams, [0.95, 0.85, 0.35]);
 }
 
+/// Goal: the same where packets wait, but for the processor that both ends share. Control takes such a loss for a full
+/// queue, which costs goodput, and must not come to cost more.
+#[test]
+fn random_losses_leave_less_where_both_ends_share_a_processor() {
+    let cases = [
+        (Load::Streams, false, [0.95, 0.6, 0.05]),
+        (Load::Streams, true, [0.65, 0.4, 0.1]),
+        (Load::ReadStreams, false, [0.95, 0.7, 0.35]),
+        (Load::ReadStreams, true, [0.8, 0.35, 0.1]),
+    ];
+    for (load, control, least) in cases {
+        let case = Scenario { milliseconds: TEST_MS, ..loss::host(load, control) };
+        let left = loss::left(case, TEST_SEEDS);
+        let held = left.iter().zip(least).all(|(left, least)| *left >= least);
+        assert!(held, "{load:?} {control} {left:?}");
+    }
+}
+
 #[test]
 fn without_control_nothing_is_marked_and_without_marks_nothing_notified() {
     let base = Scenario { milliseconds: 20, ..Scenario::default() };
