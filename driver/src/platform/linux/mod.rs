@@ -2,6 +2,7 @@
 //! consumers that poll.
 
 mod runner;
+mod wakeup;
 
 use super::{Mapped, Platform};
 use crate::abi::{

@@ -5,6 +5,7 @@
 //! for a packet; the core's thread makes the callbacks that are due, and takes the core back once nobody polls.
 
 use super::Linux;
+use super::wakeup::{Interest, Wakeup};
 use crate::shard::Shard;
 use crate::sync::{Asked, Held, Token};
 use crate::turn::{PollCore, ProviderConfig, Turn};
@@ -14,11 +15,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::task::Waker;
 use netadapter_glue::Edge;
 use rocev2::env::{Duration, Instant};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use rustix::event::PollFlags;
+use rustix::fd::AsRawFd as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Wake;
+use std::task::Wake as _;
 use std::thread;
 
 /// How long the core's thread looks for more work before it sleeps: about as long as a sleep and its wake take.
@@ -86,20 +87,6 @@ enum Rest {
     End,
 }
 
-/// The events that end a sleep, beside a wake.
-struct Interest {
-    /// The edge's descriptor, and whether it is waited for until it can be written, too.
-    edge: Option<(RawFd, PollFlags)>,
-    timeout: Option<Duration>,
-}
-
-/// The end of a sleep.
-struct Woken {
-    /// A wake, and not only the edge or the time.
-    wake: bool,
-    edge_error: bool,
-}
-
 impl Runner {
     /// A core on `edge` that no thread runs yet.
     ///
@@ -110,7 +97,7 @@ impl Runner {
         config: ProviderConfig,
         seed: [u8; 32],
     ) -> io::Result<Arc<Self>> {
-        let wakeup = Arc::new(Wakeup(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
+        let wakeup = Arc::new(Wakeup::new()?);
         let waker = Waker::from(Arc::clone(&wakeup));
         let alone = thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
         Ok(Arc::new_cyclic(|runner: &Weak<Self>| {
@@ -155,7 +142,7 @@ impl Runner {
             match self.take_turns(&mut run) {
                 Rest::Sleep(interest) => {
                     self.give_back(run);
-                    edge_error = self.sleep(&interest).edge_error;
+                    edge_error = self.wakeup.sleep(&interest).edge_error;
                 }
                 Rest::Lend => {
                     self.give_back(run);
@@ -171,7 +158,7 @@ impl Runner {
         loop {
             match self.core.ask() {
                 Asked::Mine(run) => return Some(run),
-                Asked::Wait => drop(self.sleep(&Interest { edge: None, timeout: None })),
+                Asked::Wait => drop(self.wakeup.sleep(&Interest { edge: None, timeout: None })),
                 Asked::Dead => return None,
             }
         }
@@ -226,7 +213,7 @@ impl Runner {
     /// Sleeps while consumers take the turns; until one of them, or nobody, needs the core's thread.
     fn stand_by(&self) {
         let lease = Interest { edge: None, timeout: Some(LEASE) };
-        while !self.sleep(&lease).wake && self.has_polled() {}
+        while !self.wakeup.sleep(&lease).wake && self.has_polled() {}
     }
 
     /// Whether a consumer has polled since this was asked.
@@ -300,56 +287,8 @@ impl Runner {
         }
     }
 
-    #[allow(
-        unsafe_code,
-        reason = "the edge's descriptor is waited for while a consumer may have the edge"
-    )]
-    fn sleep(&self, interest: &Interest) -> Woken {
-        let timeout = interest.timeout.map(to_timespec);
-        let own = PollFd::new(&self.wakeup.0, PollFlags::IN);
-        let edge = interest.edge.map(|(fd, flags)| {
-            // SAFETY: the edge lives until this thread buries the core, and where consumers may use it meanwhile
-            // its descriptor stays the same (`inline`).
-            PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, flags)
-        });
-        let mut fds: heapless::Vec<PollFd<'_>, 2> =
-            [Some(own), edge].into_iter().flatten().collect();
-        // An interrupted or failed wait ends like one that timed out: the loop looks again.
-        let ready = poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0);
-        let shows = |index: usize, flags| {
-            ready && fds.get(index).is_some_and(|fd| fd.revents().intersects(flags))
-        };
-        let wake = shows(0, PollFlags::IN);
-        if wake {
-            self.wakeup.clear();
-        }
-        Woken { wake, edge_error: shows(1, PollFlags::ERR) }
-    }
-
     fn now(&self) -> Instant {
         self.shard.platform.now()
-    }
-}
-
-/// Wakes the core's thread.
-struct Wakeup(OwnedFd);
-
-impl Wake for Wakeup {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // A counter that is full wakes as well as one that is not.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-}
-
-impl Wakeup {
-    fn clear(&self) {
-        let mut count = [0; 8];
-        // Nothing to read: there was no wake.
-        let _ = rustix::io::read(&self.0, &mut count);
     }
 }
 
@@ -360,13 +299,6 @@ fn patience(due: Option<Duration>, edge_failed: bool) -> Option<Duration> {
         return due;
     }
     Some(due.map_or(EDGE_RETRY, |due| due.min(EDGE_RETRY)))
-}
-
-fn to_timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
 }
 
 #[cfg(test)]

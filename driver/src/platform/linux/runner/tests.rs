@@ -62,7 +62,7 @@ fn help(runner: &Runner) {
 
 /// Whether the core's thread would be woken.
 fn is_woken(runner: &Runner) -> bool {
-    runner.sleep(&Interest { edge: None, timeout: Some(Duration::ZERO) }).wake
+    runner.wakeup.sleep(&Interest { edge: None, timeout: Some(Duration::ZERO) }).wake
 }
 
 #[test]
