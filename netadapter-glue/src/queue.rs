@@ -7,7 +7,7 @@ use alloc::{boxed::Box, vec};
 use core::array;
 use core::slice::SliceIndex;
 use rustix::io::Errno;
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, send, sendmmsg};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
@@ -68,6 +68,9 @@ impl Queue {
             let depth = self.messages.len();
             let begin = (self.head + self.len) % depth;
             let run = (depth - self.len).min(depth - begin).min(budget - taken).min(RUN);
+            if run == 0 {
+                return taken;
+            }
             let messages = &mut self.messages[begin..begin + run];
             let mut slots: heapless::Vec<Slot<'_>, RUN> = messages
                 .iter_mut()
@@ -76,7 +79,7 @@ impl Queue {
                     unit: transmit,
                 })
                 .collect();
-            let filled = if run > 0 { fill(&mut slots) } else { 0 };
+            let filled = fill(&mut slots);
             drop(slots);
             for Message { bytes, transmit } in &mut messages[..filled] {
                 *transmit = seal(bytes, *transmit);
@@ -84,7 +87,7 @@ impl Queue {
             }
             self.len += filled;
             taken += filled;
-            if filled == 0 || filled < run {
+            if filled < run {
                 return taken;
             }
         }
@@ -135,6 +138,12 @@ impl Queue {
     }
 
     fn send_batch(&self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let Message { bytes, transmit } = &self.messages[self.head];
+        if self.len == 1 && transmit.segments.is_none() {
+            // One frame costs less by the simpler call.
+            return send(fd, &bytes[..transmit.len], flags).map(|_| 1);
+        }
         let frames: heapless::Vec<Segment<'_>, BATCH> = self.frames().take(BATCH).collect();
         let slices: heapless::Vec<[IoSlice<'_>; 2], BATCH> =
             frames.iter().map(|f| [f.header(), f.payload()].map(IoSlice::new)).collect();
@@ -142,7 +151,7 @@ impl Queue {
             array::from_fn(|_| SendAncillaryBuffer::default());
         let mut messages: heapless::Vec<MMsgHdr<'_>, BATCH> =
             slices.iter().zip(&mut controls).map(|(s, c)| MMsgHdr::new(s, c)).collect();
-        sendmmsg(fd, &mut messages, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+        sendmmsg(fd, &mut messages, flags)
     }
 }
 
