@@ -39,12 +39,20 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Messages that the server has room for: twice the depth, so that it checks some while others come; and of short
+    /// SENDs some more, so that credits are not as many as messages.
+    fn slots(&self) -> u32 {
+        let short =
+            if self.operation == Operation::Send { SENDS_LEN / self.size.max(1) } else { 0 };
+        short.min(SENDS).max(self.depth * 2)
+    }
+
     /// What the server has to know.
-    const fn parameters(&self) -> Parameters {
+    fn parameters(&self) -> Parameters {
         Parameters {
             operation: self.operation,
             size: self.size,
-            slots: self.depth * 2,
+            slots: self.slots(),
             seed: self.seed,
             verify: self.verify,
         }
@@ -177,6 +185,8 @@ struct Client {
     /// Messages that the server has room for.
     granted: u64,
     summary: Option<(u64, Mismatches)>,
+    /// Room for the events of a turn.
+    events: Vec<Event>,
     /// What came of it so far.
     outcome: Outcome,
 }
@@ -223,6 +233,7 @@ impl Client {
             announced: 0,
             granted: 0,
             summary: None,
+            events: Vec::with_capacity(64),
             outcome: Outcome { path_mtu, ..Outcome::new(plan.operation) },
         })
     }
@@ -327,16 +338,17 @@ impl Client {
 
     /// Waits once, and acts on what has come.
     fn turn(&mut self) -> Result<(), Failure> {
-        let mut events = Vec::with_capacity(64);
+        let mut events = std::mem::take(&mut self.events);
         self.session.wait(&mut events)?;
         let now = Instant::now();
-        for event in events {
+        for event in events.drain(..) {
             match event {
                 Event::Initiated { tag } if self.control.sent(tag) => {}
                 Event::Initiated { tag } => self.completed(tag, now)?,
                 Event::Received { tag, len } => self.received(tag, len)?,
             }
         }
+        self.events = events;
         if self.outcome.messages - self.announced >= self.parameters.batch() {
             self.announce()?;
         }
@@ -390,6 +402,10 @@ impl Client {
         self.control.send(&mut self.session, Control::Turn { count })
     }
 }
+
+/// Receives that a server has for SENDs at least, where they take no more than these bytes.
+const SENDS: u32 = 64;
+const SENDS_LEN: u32 = 64 << 10;
 
 /// Longer latencies count as this one: an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;

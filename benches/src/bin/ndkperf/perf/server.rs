@@ -71,6 +71,8 @@ struct Server {
     credited: u64,
     mismatches: Mismatches,
     finished: bool,
+    /// Room for the events of a turn.
+    events: Vec<Event>,
 }
 
 impl Server {
@@ -99,6 +101,7 @@ impl Server {
             credited: 0,
             mismatches: Mismatches::default(),
             finished: false,
+            events: Vec::with_capacity(64),
         };
         for slot in 0..receives {
             server.post_receive(slot)?;
@@ -122,9 +125,9 @@ impl Server {
     }
 
     fn turn(&mut self) -> Result<(), Failure> {
-        let mut events = Vec::with_capacity(64);
+        let mut events = std::mem::take(&mut self.events);
         self.session.wait(&mut events)?;
-        for event in events {
+        for event in events.drain(..) {
             match event {
                 Event::Initiated { tag } => {
                     self.control.sent(tag);
@@ -132,6 +135,7 @@ impl Server {
                 Event::Received { tag, len } => self.received(tag, len)?,
             }
         }
+        self.events = events;
         Ok(())
     }
 
