@@ -88,4 +88,7 @@ pub use crate::shard::Shard;
 pub use crate::sync::Full;
 pub use crate::turn::{PollCore, ProviderConfig, Turn};
 #[cfg(target_os = "linux")]
-pub use platform::{linux::Provider, stepped::Stepped};
+pub use platform::{
+    linux::{Provider, Waited},
+    stepped::Stepped,
+};

@@ -110,6 +110,10 @@ impl Adapter {
         self.adapter.as_ptr()
     }
 
+    pub(crate) const fn opener(&self) -> &Arc<dyn Opener> {
+        &self.opener
+    }
+
     pub(crate) fn table(&self) -> NDK_ADAPTER_DISPATCH {
         // SAFETY: the adapter is open.
         let cell = unsafe { &raw const (*self.as_ptr()).Dispatch };

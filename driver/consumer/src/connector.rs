@@ -8,7 +8,7 @@ use driver::abi::*;
 
 use crate::object::Handle;
 use crate::request::{Outcome, Request, create};
-use crate::{Adapter, Listener, NdkError, Qp, Result, SharedEndpoint};
+use crate::{Adapter, Listener, NdkError, Qp, Result, SharedEndpoint, Waited};
 
 /// How many RDMA READs may be in flight: those we serve, and those we issue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,11 +44,12 @@ pub struct Connector {
 impl Connector {
     pub(crate) fn create(adapter: &Arc<Adapter>) -> Result<Self> {
         // SAFETY: the adapter is open.
-        let object = create("NdkCreateConnector", |completion, context, out| unsafe {
-            (adapter.table().NdkCreateConnector)(adapter.as_ptr(), completion, context, out)
-        })?;
+        let object =
+            create(adapter.opener(), "NdkCreateConnector", |completion, context, out| unsafe {
+                (adapter.table().NdkCreateConnector)(adapter.as_ptr(), completion, context, out)
+            })?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, adapter.opener()) };
         Ok(Self::new(object, None, Arc::clone(adapter)))
     }
 
@@ -75,7 +76,7 @@ impl Connector {
         self.keep(qp);
         let (local, remote) = (SOCKADDR_INET::from(local), SOCKADDR_INET::from(remote));
         // SAFETY: connector and QP are open; addresses and private data outlive the call.
-        Request::start("NdkConnect", |completion, context| unsafe {
+        Request::start(self.object.opener(), "NdkConnect", |completion, context| unsafe {
             (self.object.table().NdkConnect)(
                 self.as_ptr(),
                 qp.as_ptr(),
@@ -107,27 +108,31 @@ impl Connector {
         *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = kept;
         let remote = SOCKADDR_INET::from(remote);
         // SAFETY: connector, QP and endpoint are open; address and private data outlive the call.
-        Request::start("NdkConnectWithSharedEndpoint", |completion, context| unsafe {
-            (self.object.table().NdkConnectWithSharedEndpoint)(
-                self.as_ptr(),
-                qp.as_ptr(),
-                endpoint.as_ptr(),
-                remote.as_ptr(),
-                remote.len(),
-                limits.inbound,
-                limits.outbound,
-                private_data.as_ptr().cast(),
-                private_data.len() as ULONG,
-                completion,
-                context,
-            )
-        })
+        Request::start(
+            self.object.opener(),
+            "NdkConnectWithSharedEndpoint",
+            |completion, context| unsafe {
+                (self.object.table().NdkConnectWithSharedEndpoint)(
+                    self.as_ptr(),
+                    qp.as_ptr(),
+                    endpoint.as_ptr(),
+                    remote.as_ptr(),
+                    remote.len(),
+                    limits.inbound,
+                    limits.outbound,
+                    private_data.as_ptr().cast(),
+                    private_data.len() as ULONG,
+                    completion,
+                    context,
+                )
+            },
+        )
     }
 
     /// Confirms a connection that the peer has accepted.
     pub fn complete_connect(&self) -> Request {
         // SAFETY: the connector is open; it keeps `disconnected` until it is closed.
-        Request::start("NdkCompleteConnect", |completion, context| unsafe {
+        Request::start(self.object.opener(), "NdkCompleteConnect", |completion, context| unsafe {
             (self.object.table().NdkCompleteConnect)(
                 self.as_ptr(),
                 Some(peer_disconnected),
@@ -143,7 +148,7 @@ impl Connector {
         self.keep(qp);
         // SAFETY: connector and QP are open; the private data outlives the call, and the connector
         // keeps `disconnected` until it is closed.
-        Request::start("NdkAccept", |completion, context| unsafe {
+        Request::start(self.object.opener(), "NdkAccept", |completion, context| unsafe {
             (self.object.table().NdkAccept)(
                 self.as_ptr(),
                 qp.as_ptr(),
@@ -225,7 +230,7 @@ impl Connector {
     /// Disconnects: ends when the peer has answered and the QP is quiet.
     pub fn disconnect(&self) -> Request {
         // SAFETY: the connector is open.
-        Request::start("NdkDisconnect", |completion, context| unsafe {
+        Request::start(self.object.opener(), "NdkDisconnect", |completion, context| unsafe {
             (self.object.table().NdkDisconnect)(self.as_ptr(), completion, context)
         })
     }
@@ -239,7 +244,7 @@ impl Connector {
     /// Waits for the peer to disconnect; false if `timeout` passes first.
     #[must_use]
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
-        self.disconnected.wait_timeout(timeout).is_some()
+        self.disconnected.wait_timeout(&**self.object.opener(), timeout) == Waited::Done
     }
 
     /// The C object, for calls that this wrapper does not make.

@@ -1,13 +1,15 @@
 //! Completion queues: polled, or waited for by arm and notify.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use driver::abi::*;
 
+use crate::bell::Bell;
 use crate::object::Handle;
-use crate::request::{Request, create};
-use crate::{Adapter, NdkError, Result};
+use crate::request::{REMOVED, Request, create};
+use crate::{Adapter, NdkError, Opener, Result, Waited};
 
 /// The completions that `NdkArmCq` waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,14 +35,10 @@ pub struct Cq {
 /// The record of the notification callback.
 #[derive(Debug, Default)]
 pub(crate) struct Notice {
-    state: Mutex<NoticeState>,
-    arrived: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct NoticeState {
-    count: u64,
-    fault: Option<NTSTATUS>,
+    count: AtomicU64,
+    /// The status of the notification that told of a fault, or 0, a success.
+    fault: AtomicI32,
+    bell: Bell,
 }
 
 impl Cq {
@@ -48,20 +46,24 @@ impl Cq {
         let notice = Arc::new(Notice::default());
         let context = Arc::as_ptr(&notice).cast_mut().cast();
         // SAFETY: the adapter is open; `notice` lives until the CQ is closed.
-        let object = create("NdkCreateCq", |completion, completion_context, out| unsafe {
-            (adapter.table().NdkCreateCq)(
-                adapter.as_ptr(),
-                depth,
-                Some(notified),
-                context,
-                std::ptr::null(),
-                completion,
-                completion_context,
-                out,
-            )
-        })?;
+        let object = create(
+            adapter.opener(),
+            "NdkCreateCq",
+            |completion, completion_context, out| unsafe {
+                (adapter.table().NdkCreateCq)(
+                    adapter.as_ptr(),
+                    depth,
+                    Some(notified),
+                    context,
+                    std::ptr::null(),
+                    completion,
+                    completion_context,
+                    out,
+                )
+            },
+        )?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, adapter.opener()) };
         let serial = Mutex::new(());
         Ok(Arc::new(Self { object, serial, notice, _adapter: Arc::clone(adapter) }))
     }
@@ -112,12 +114,14 @@ impl Cq {
         self.notice.count()
     }
 
-    /// Waits until more than `seen` notifications have come; false if `timeout` passes first.
+    /// Waits until more than `seen` notifications have come; false if `timeout` passes first. The thread runs the
+    /// provider meanwhile, callbacks and all, where the opener can have it do so.
     ///
     /// # Errors
-    /// The status of a notification that told of a fault: the queue and its QPs are dead.
+    /// The status of a notification that told of a fault: the queue and its QPs are dead. `STATUS_DEVICE_REMOVED`
+    /// where the provider has ended.
     pub fn wait_notification(&self, seen: u64, timeout: Duration) -> Result<bool> {
-        self.notice.wait("CqNotification", seen, timeout)
+        self.notice.wait(&**self.object.opener(), "CqNotification", seen, timeout)
     }
 
     /// Takes completions, and waits for the first one if there is none; 0 if `timeout` passes.
@@ -156,9 +160,10 @@ impl Cq {
     /// Depth above the adapter's limit or below the present fill, no resources.
     pub fn resize(&self, depth: u32) -> Result<()> {
         // SAFETY: the CQ is open.
-        let request = Request::start("NdkResizeCq", |completion, context| unsafe {
-            (self.object.table().NdkResizeCq)(self.as_ptr(), depth, completion, context)
-        });
+        let request =
+            Request::start(self.object.opener(), "NdkResizeCq", |completion, context| unsafe {
+                (self.object.table().NdkResizeCq)(self.as_ptr(), depth, completion, context)
+            });
         request.wait()
     }
 
@@ -186,43 +191,42 @@ impl Cq {
 }
 
 impl Notice {
-    fn lock(&self) -> MutexGuard<'_, NoticeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How many notifications have come so far.
     pub(crate) fn count(&self) -> u64 {
-        self.lock().count
+        self.count.load(Ordering::Acquire)
+    }
+
+    fn fault(&self) -> NTSTATUS {
+        NTSTATUS(self.fault.load(Ordering::Relaxed))
     }
 
     /// Waits until more than `seen` have come; false if `timeout` passes first, the status of one
     /// that told of a fault as the error of `call`.
-    pub(crate) fn wait(&self, call: &'static str, seen: u64, timeout: Duration) -> Result<bool> {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.lock();
-        loop {
-            if let Some(status) = state.fault {
-                return Err(NdkError { status, call });
-            }
-            if state.count > seen {
-                return Ok(true);
-            }
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-                return Ok(false);
-            };
-            state =
-                self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    pub(crate) fn wait(
+        &self,
+        opener: &dyn Opener,
+        call: &'static str,
+        seen: u64,
+        timeout: Duration,
+    ) -> Result<bool> {
+        let waited = self
+            .bell
+            .wait(opener, timeout, &mut || self.count() > seen || !self.fault().is_success());
+        NdkError::check(call, self.fault())?;
+        match waited {
+            Waited::Done => Ok(true),
+            Waited::TimedOut => Ok(false),
+            Waited::Ended => Err(NdkError { status: REMOVED, call }),
         }
     }
 
+    /// Only one thread at a time calls back.
     fn notify(&self, status: NTSTATUS) {
-        let mut state = self.lock();
-        state.count += 1;
         if !status.is_success() {
-            state.fault = Some(status);
+            self.fault.store(status.0, Ordering::Relaxed);
         }
-        drop(state);
-        self.arrived.notify_all();
+        self.count.fetch_add(1, Ordering::Release);
+        self.bell.ring();
     }
 }
 

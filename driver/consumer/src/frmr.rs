@@ -31,11 +31,11 @@ pub struct FastRegister<'a> {
 impl Frmr {
     pub(crate) fn create(pd: &Arc<Pd>, pages: u32, remote: bool) -> Result<Arc<Self>> {
         // SAFETY: the PD is open.
-        let object = create("NdkCreateMr", |completion, context, out| unsafe {
+        let object = create(pd.opener(), "NdkCreateMr", |completion, context, out| unsafe {
             (pd.table().NdkCreateMr)(pd.as_ptr(), TRUE, completion, context, out)
         })?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, pd.opener()) };
         let frmr = Self { object, _pd: Arc::clone(pd) };
         frmr.initialize(pages, remote).wait()?;
         Ok(Arc::new(frmr))
@@ -44,15 +44,19 @@ impl Frmr {
     /// Initializes the region for `pages` pages at most.
     pub fn initialize(&self, pages: u32, remote: bool) -> Request {
         // SAFETY: the region is open.
-        Request::start("NdkInitializeFastRegisterMr", |completion, context| unsafe {
-            (self.object.table().NdkInitializeFastRegisterMr)(
-                self.as_ptr(),
-                pages,
-                BOOLEAN::from(remote),
-                completion,
-                context,
-            )
-        })
+        Request::start(
+            self.object.opener(),
+            "NdkInitializeFastRegisterMr",
+            |completion, context| unsafe {
+                (self.object.table().NdkInitializeFastRegisterMr)(
+                    self.as_ptr(),
+                    pages,
+                    BOOLEAN::from(remote),
+                    completion,
+                    context,
+                )
+            },
+        )
     }
 
     /// The token that names this region in our own work requests.

@@ -17,6 +17,7 @@
 #![allow(unsafe_code, reason = "every call goes through a C dispatch table")]
 
 mod adapter;
+mod bell;
 mod buffer;
 mod connector;
 mod cq;
@@ -47,7 +48,7 @@ pub use mdl::Mdl;
 pub use mr::{InlineData, Mr, Remote, Sge};
 pub use mw::Mw;
 pub use object::NdkObject;
-pub use opener::Opener;
+pub use opener::{Opener, Waited};
 pub use pd::Pd;
 pub use qp::{Invalidate, Qp, QpConfig};
 pub use request::Request;

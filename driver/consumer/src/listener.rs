@@ -1,17 +1,19 @@
 //! Listeners, and the connections that come in.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use driver::abi::{BOOLEAN, NDK_CONNECTOR, NDK_LISTENER, PVOID, SOCKADDR_INET};
 
+use crate::bell::Bell;
 use crate::connector::address;
 use crate::object::{Handle, close_in_callback};
 use crate::request::{Request, create};
-use crate::{Adapter, Connector, Result};
+use crate::{Adapter, Connector, Opener, Result};
 
 /// Listens on one address and port, until it and all connectors taken from it are dropped.
 #[derive(Debug)]
@@ -22,10 +24,10 @@ pub struct Listener {
 }
 
 /// Connections that wait to be taken.
-#[derive(Debug, Default)]
 struct Backlog {
     state: Mutex<BacklogState>,
-    arrived: Condvar,
+    bell: Bell,
+    opener: Arc<dyn Opener>,
 }
 
 #[derive(Debug, Default)]
@@ -36,21 +38,26 @@ struct BacklogState {
 
 impl Listener {
     pub(crate) fn create(adapter: &Arc<Adapter>, local: SocketAddr) -> Result<Arc<Self>> {
-        let backlog = Arc::new(Backlog::default());
+        let backlog = Arc::new(Backlog {
+            state: Mutex::default(),
+            bell: Bell::default(),
+            opener: Arc::clone(adapter.opener()),
+        });
         let event_context = Arc::as_ptr(&backlog).cast_mut().cast();
         // SAFETY: the adapter is open; `backlog` lives until the listener is closed.
-        let object = create("NdkCreateListener", |completion, context, out| unsafe {
-            (adapter.table().NdkCreateListener)(
-                adapter.as_ptr(),
-                Some(connection_arrived),
-                event_context,
-                completion,
-                context,
-                out,
-            )
-        })?;
+        let object =
+            create(adapter.opener(), "NdkCreateListener", |completion, context, out| unsafe {
+                (adapter.table().NdkCreateListener)(
+                    adapter.as_ptr(),
+                    Some(connection_arrived),
+                    event_context,
+                    completion,
+                    context,
+                    out,
+                )
+            })?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, adapter.opener()) };
         let listener = Self { object, backlog, adapter: Arc::clone(adapter) };
         listener.listen(local)?;
         Ok(Arc::new(listener))
@@ -59,15 +66,16 @@ impl Listener {
     fn listen(&self, local: SocketAddr) -> Result<()> {
         let local = SOCKADDR_INET::from(local);
         // SAFETY: the listener is open; the address outlives the call.
-        let request = Request::start("NdkListen", |completion, context| unsafe {
-            (self.object.table().NdkListen)(
-                self.as_ptr(),
-                local.as_ptr(),
-                local.len(),
-                completion,
-                context,
-            )
-        });
+        let request =
+            Request::start(self.object.opener(), "NdkListen", |completion, context| unsafe {
+                (self.object.table().NdkListen)(
+                    self.as_ptr(),
+                    local.as_ptr(),
+                    local.len(),
+                    completion,
+                    context,
+                )
+            });
         request.wait()
     }
 
@@ -94,21 +102,14 @@ impl Listener {
     /// `timeout` passes without one.
     #[must_use]
     pub fn next(self: &Arc<Self>, timeout: Duration) -> Option<Connector> {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.backlog.lock();
-        loop {
-            if let Some(object) = state.waiting.pop_front() {
-                let listener = Some(Arc::clone(self));
-                return Some(Connector::new(object, listener, Arc::clone(&self.adapter)));
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            state = self
-                .backlog
-                .arrived
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
+        let mut object = None;
+        let mut arrived = || {
+            object = object.take().or_else(|| self.backlog.lock().waiting.pop_front());
+            object.is_some()
+        };
+        self.backlog.bell.wait(&*self.backlog.opener, timeout, &mut arrived);
+        let listener = Some(Arc::clone(self));
+        Some(Connector::new(object?, listener, Arc::clone(&self.adapter)))
     }
 
     /// The C object, for calls that this wrapper does not make.
@@ -126,6 +127,12 @@ impl Drop for Listener {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         drop(waiting);
+    }
+}
+
+impl fmt::Debug for Backlog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backlog").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -149,7 +156,7 @@ unsafe extern "system" fn connection_arrived(context: PVOID, connector: *mut NDK
         return;
     }
     // SAFETY: ours to close.
-    state.waiting.push_back(unsafe { Handle::new(connector) });
+    state.waiting.push_back(unsafe { Handle::new(connector, &backlog.opener) });
     drop(state);
-    backlog.arrived.notify_all();
+    backlog.bell.ring();
 }

@@ -28,14 +28,14 @@ unsafe impl Sync for Mr {}
 impl Mr {
     pub(crate) fn register(pd: &Arc<Pd>, buffer: Buffer, flags: u32) -> Result<Arc<Self>> {
         // SAFETY: the PD is open.
-        let object = create("NdkCreateMr", |completion, context, out| unsafe {
+        let object = create(pd.opener(), "NdkCreateMr", |completion, context, out| unsafe {
             (pd.table().NdkCreateMr)(pd.as_ptr(), FALSE, completion, context, out)
         })?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, pd.opener()) };
         let mut mdl = Mdl::try_new(buffer.as_ptr(), buffer.len())?;
         // SAFETY: the MR is open; the MDL describes `buffer`, and both outlive the registration.
-        let request = Request::start("NdkRegisterMr", |completion, context| unsafe {
+        let request = Request::start(pd.opener(), "NdkRegisterMr", |completion, context| unsafe {
             (object.table().NdkRegisterMr)(
                 object.as_ptr(),
                 mdl.as_mut_ptr(),
@@ -98,9 +98,10 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         // SAFETY: the MR is open and registered.
-        let request = Request::start("NdkDeregisterMr", |completion, context| unsafe {
-            (self.object.table().NdkDeregisterMr)(self.object.as_ptr(), completion, context)
-        });
+        let request =
+            Request::start(self.object.opener(), "NdkDeregisterMr", |completion, context| unsafe {
+                (self.object.table().NdkDeregisterMr)(self.object.as_ptr(), completion, context)
+            });
         // The close that follows ends the registration even if this fails.
         let _ = request.wait();
     }

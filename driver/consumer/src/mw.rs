@@ -18,11 +18,12 @@ pub struct Mw {
 impl Mw {
     pub(crate) fn create(pd: &Arc<Pd>) -> Result<Arc<Self>> {
         // SAFETY: the PD is open.
-        let object = create("NdkCreateMw", |completion, context, out| unsafe {
+        let object = create(pd.opener(), "NdkCreateMw", |completion, context, out| unsafe {
             (pd.table().NdkCreateMw)(pd.as_ptr(), completion, context, out)
         })?;
         // SAFETY: just created for us.
-        Ok(Arc::new(Self { object: unsafe { Handle::new(object) }, _pd: Arc::clone(pd) }))
+        let object = unsafe { Handle::new(object, pd.opener()) };
+        Ok(Arc::new(Self { object, _pd: Arc::clone(pd) }))
     }
 
     /// The token to hand to the peer, once a bind has been posted.

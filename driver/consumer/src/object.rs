@@ -1,9 +1,12 @@
 //! An NDK object: its table, and its close.
 
+use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use driver::abi::*;
 
+use crate::Opener;
 use crate::request::Outcome;
 
 /// A C object with a dispatch table, as the declarations of `driver::abi` name it.
@@ -59,8 +62,11 @@ objects! {
 }
 
 /// An open object. Its drop closes it and waits until the provider is silent about it.
-#[derive(Debug)]
-pub(crate) struct Handle<T: NdkObject>(NonNull<T>);
+pub(crate) struct Handle<T: NdkObject> {
+    object: NonNull<T>,
+    /// Where its adapter comes from.
+    opener: Arc<dyn Opener>,
+}
 
 // SAFETY: NDK objects may be used from any thread; the wrappers serialize what must be.
 unsafe impl<T: NdkObject> Send for Handle<T> {}
@@ -70,17 +76,21 @@ unsafe impl<T: NdkObject> Sync for Handle<T> {}
 impl<T: NdkObject> Handle<T> {
     /// # Safety
     /// `object` is open, and no other code closes it.
-    pub(crate) const unsafe fn new(object: NonNull<T>) -> Self {
-        Self(object)
+    pub(crate) unsafe fn new(object: NonNull<T>, opener: &Arc<dyn Opener>) -> Self {
+        Self { object, opener: Arc::clone(opener) }
     }
 
     pub(crate) const fn as_ptr(&self) -> *mut T {
-        self.0.as_ptr()
+        self.object.as_ptr()
+    }
+
+    pub(crate) const fn opener(&self) -> &Arc<dyn Opener> {
+        &self.opener
     }
 
     pub(crate) fn table(&self) -> T::Table {
         // SAFETY: open until the drop.
-        unsafe { T::table(self.0) }
+        unsafe { T::table(self.object) }
     }
 }
 
@@ -92,11 +102,18 @@ impl<T: NdkObject> Drop for Handle<T> {
         // SAFETY: the object is open, and this is its only close.
         let status = unsafe { close(self.as_ptr().cast(), Some(closed), context) };
         if status == STATUS_PENDING {
-            outcome.wait();
+            // A provider that has ended is silent.
+            let _ = outcome.wait(&*self.opener);
         } else {
             // SAFETY: without PENDING the callback never runs, so its reference is ours again.
             drop(unsafe { Outcome::<()>::from_context(context) });
         }
+    }
+}
+
+impl<T: NdkObject> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.object).finish()
     }
 }
 

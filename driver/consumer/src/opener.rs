@@ -1,5 +1,7 @@
 //! Where the consumer meets the provider: the place that NDIS takes on Windows.
 
+use std::time::Duration;
+
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 
 /// Opens and closes NDK adapters.
@@ -18,6 +20,23 @@ pub unsafe trait Opener: Send + Sync {
     /// # Safety
     /// `adapter` came from `open` and is not used afterwards.
     unsafe fn close(&self, adapter: *mut NDK_ADAPTER);
+
+    /// Runs the provider on this thread until `done`, which callbacks bring about, at most for `patience`. `None`, and
+    /// at once: a thread that waits cannot do that here.
+    fn run_until(&self, _patience: Duration, _done: &mut dyn FnMut() -> bool) -> Option<Waited> {
+        None
+    }
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Waited {
+    /// What was waited for has come.
+    Done,
+    /// The time has passed.
+    TimedOut,
+    /// The provider has ended, and nothing comes any more.
+    Ended,
 }
 
 #[cfg(target_os = "linux")]
@@ -30,5 +49,13 @@ unsafe impl Opener for driver::Provider {
     unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
         // SAFETY: the caller passes an open adapter and lets go of it.
         unsafe { self.close_adapter(adapter) }
+    }
+
+    fn run_until(&self, patience: Duration, done: &mut dyn FnMut() -> bool) -> Option<Waited> {
+        Some(match Self::run_until(self, patience, done) {
+            driver::Waited::Done => Waited::Done,
+            driver::Waited::TimedOut => Waited::TimedOut,
+            driver::Waited::Ended => Waited::Ended,
+        })
     }
 }

@@ -6,7 +6,7 @@ use driver::abi::{NDK_PD, NDK_PD_DISPATCH};
 
 use crate::object::Handle;
 use crate::request::create;
-use crate::{Adapter, Buffer, Cq, Frmr, Mr, Mw, Qp, QpConfig, Result, Srq, SrqConfig};
+use crate::{Adapter, Buffer, Cq, Frmr, Mr, Mw, Opener, Qp, QpConfig, Result, Srq, SrqConfig};
 
 /// A protection domain: what memory regions and queue pairs share.
 #[derive(Debug)]
@@ -18,11 +18,11 @@ pub struct Pd {
 impl Pd {
     pub(crate) fn create(adapter: &Arc<Adapter>) -> Result<Arc<Self>> {
         // SAFETY: the adapter is open.
-        let object = create("NdkCreatePd", |completion, context, out| unsafe {
+        let object = create(adapter.opener(), "NdkCreatePd", |completion, context, out| unsafe {
             (adapter.table().NdkCreatePd)(adapter.as_ptr(), completion, context, out)
         })?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, adapter.opener()) };
         Ok(Arc::new(Self { object, _adapter: Arc::clone(adapter) }))
     }
 
@@ -99,6 +99,10 @@ impl Pd {
     #[must_use]
     pub fn as_ptr(&self) -> *mut NDK_PD {
         self.object.as_ptr()
+    }
+
+    pub(crate) const fn opener(&self) -> &Arc<dyn Opener> {
+        self.object.opener()
     }
 
     pub(crate) fn table(&self) -> NDK_PD_DISPATCH {

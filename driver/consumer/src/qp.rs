@@ -63,7 +63,7 @@ impl Qp {
         config: QpConfig,
     ) -> Result<Arc<Self>> {
         // SAFETY: the PD and both CQs are open, and this QP keeps them so.
-        let object = create("NdkCreateQp", |completion, context, out| unsafe {
+        let object = create(pd.opener(), "NdkCreateQp", |completion, context, out| unsafe {
             (pd.table().NdkCreateQp)(
                 pd.as_ptr(),
                 receive_cq.as_ptr(),
@@ -91,21 +91,22 @@ impl Qp {
         config: QpConfig,
     ) -> Result<Arc<Self>> {
         // SAFETY: the PD, both CQs and the SRQ are open, and this QP keeps them so.
-        let object = create("NdkCreateQpWithSrq", |completion, context, out| unsafe {
-            (pd.table().NdkCreateQpWithSrq)(
-                pd.as_ptr(),
-                receive_cq.as_ptr(),
-                initiator_cq.as_ptr(),
-                srq.as_ptr(),
-                without_provenance_mut(config.context),
-                config.initiator_depth,
-                config.initiator_sge,
-                config.inline_len,
-                completion,
-                context,
-                out,
-            )
-        })?;
+        let object =
+            create(pd.opener(), "NdkCreateQpWithSrq", |completion, context, out| unsafe {
+                (pd.table().NdkCreateQpWithSrq)(
+                    pd.as_ptr(),
+                    receive_cq.as_ptr(),
+                    initiator_cq.as_ptr(),
+                    srq.as_ptr(),
+                    without_provenance_mut(config.context),
+                    config.initiator_depth,
+                    config.initiator_sge,
+                    config.inline_len,
+                    completion,
+                    context,
+                    out,
+                )
+            })?;
         // SAFETY: just created for us.
         Ok(unsafe { Self::new(object, pd, [receive_cq, initiator_cq], Some(srq)) })
     }
@@ -120,7 +121,7 @@ impl Qp {
     ) -> Arc<Self> {
         Arc::new(Self {
             // SAFETY: the caller's promise.
-            object: unsafe { Handle::new(object) },
+            object: unsafe { Handle::new(object, pd.opener()) },
             initiator: Mutex::new(()),
             receive: Mutex::new(()),
             _srq: srq.cloned(),

@@ -3,56 +3,49 @@
 //! A callback may come on another thread before the call has returned, so what it touches is
 //! reference-counted and never on the caller's stack.
 
+use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use driver::abi::{
     NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION, NDK_OBJECT_HEADER, NTSTATUS, PVOID,
-    STATUS_INTERNAL_ERROR, STATUS_PENDING,
+    STATUS_DEVICE_REMOVED, STATUS_INTERNAL_ERROR, STATUS_PENDING,
 };
 
-use crate::{NdkError, Result};
+use crate::bell::Bell;
+use crate::{NdkError, Opener, Result, Waited};
 
 /// A value that some thread waits for and another one sets.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
-    value: Mutex<Option<T>>,
-    ready: Condvar,
+    value: OnceLock<T>,
+    bell: Bell,
 }
 
 impl<T: Copy> Outcome<T> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { value: Mutex::new(None), ready: Condvar::new() })
+        Arc::new(Self { value: OnceLock::new(), bell: Bell::default() })
     }
 
+    /// Once.
     pub(crate) fn set(&self, value: T) {
-        *self.lock() = Some(value);
-        self.ready.notify_all();
+        let _ = self.value.set(value);
+        self.bell.ring();
     }
 
     pub(crate) fn get(&self) -> Option<T> {
-        *self.lock()
+        self.value.get().copied()
     }
 
-    pub(crate) fn wait(&self) -> T {
-        let mut value = self.lock();
-        loop {
-            match *value {
-                Some(value) => return value,
-                None => value = self.ready.wait(value).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
+    /// `None`: the provider ended before it was set.
+    pub(crate) fn wait(&self, opener: &dyn Opener) -> Option<T> {
+        while self.wait_timeout(opener, Duration::MAX) == Waited::TimedOut {}
+        self.get()
     }
 
-    pub(crate) fn wait_timeout(&self, timeout: Duration) -> Option<T> {
-        let deadline = Instant::now() + timeout;
-        let mut value = self.lock();
-        while value.is_none() {
-            let left = deadline.checked_duration_since(Instant::now())?;
-            value = self.ready.wait_timeout(value, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *value
+    pub(crate) fn wait_timeout(&self, opener: &dyn Opener, timeout: Duration) -> Waited {
+        self.bell.wait(opener, timeout, &mut || self.value.get().is_some())
     }
 
     /// A reference for a callback, which gives it back through [`Outcome::from_context`].
@@ -66,24 +59,20 @@ impl<T: Copy> Outcome<T> {
         // SAFETY: the caller vouches for it.
         unsafe { Arc::from_raw(context.cast_const().cast()) }
     }
-
-    /// No code under this lock can panic, so a poisoned one is as good as any.
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A request that the provider may still be working on. Dropping it does not cancel it.
-#[derive(Debug)]
 #[must_use = "the request may fail later"]
 pub struct Request {
     call: &'static str,
     outcome: Arc<Outcome<NTSTATUS>>,
+    opener: Arc<dyn Opener>,
 }
 
 impl Request {
     /// Starts a request; `start` passes what it is given on to the provider.
     pub(crate) fn start(
+        opener: &Arc<dyn Opener>,
         call: &'static str,
         start: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, PVOID) -> NTSTATUS,
     ) -> Self {
@@ -95,7 +84,7 @@ impl Request {
             drop(unsafe { Outcome::<NTSTATUS>::from_context(context) });
             outcome.set(status);
         }
-        Self { call, outcome }
+        Self { call, outcome, opener: Arc::clone(opener) }
     }
 
     /// How it ended, or `None` while it pends.
@@ -107,17 +96,33 @@ impl Request {
     /// Waits for the end.
     ///
     /// # Errors
-    /// The status of the request.
+    /// The status of the request; `STATUS_DEVICE_REMOVED` where the provider ended before it.
     pub fn wait(self) -> Result<()> {
-        NdkError::check(self.call, self.outcome.wait())
+        NdkError::check(self.call, self.outcome.wait(&*self.opener).unwrap_or(REMOVED))
     }
 
     /// Waits for the end, but not longer than `timeout`.
     #[must_use]
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<()>> {
-        self.outcome.wait_timeout(timeout).map(|status| NdkError::check(self.call, status))
+        match self.outcome.wait_timeout(&*self.opener, timeout) {
+            Waited::Done => self.poll(),
+            Waited::TimedOut => None,
+            Waited::Ended => Some(NdkError::check(self.call, REMOVED)),
+        }
     }
 }
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("call", &self.call)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The end of a request whose provider has ended.
+pub(crate) const REMOVED: NTSTATUS = STATUS_DEVICE_REMOVED;
 
 /// # Safety
 /// `context` is the reference that [`Request::start`] gave away; called once.
@@ -135,9 +140,12 @@ struct Created {
 
 // SAFETY: NDK objects may be used from any thread.
 unsafe impl Send for Created {}
+// SAFETY: as above.
+unsafe impl Sync for Created {}
 
 /// Creates an object and waits for it.
 pub(crate) fn create<T>(
+    opener: &Arc<dyn Opener>,
     call: &'static str,
     start: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, PVOID, *mut *mut T) -> NTSTATUS,
 ) -> Result<NonNull<T>> {
@@ -146,7 +154,8 @@ pub(crate) fn create<T>(
     let mut inline: *mut T = std::ptr::null_mut();
     let status = start(Some(create_completed), context, &raw mut inline);
     let (status, object) = if status == STATUS_PENDING {
-        let created = outcome.wait();
+        let ended = Created { status: REMOVED, object: std::ptr::null_mut() };
+        let created = outcome.wait(&**opener).unwrap_or(ended);
         (created.status, created.object.cast())
     } else {
         // SAFETY: without PENDING the callback never runs, so its reference is ours again.
@@ -171,18 +180,34 @@ unsafe extern "system" fn create_completed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driver::abi::{STATUS_CANCELLED, STATUS_SUCCESS};
+    use driver::abi::{NDK_ADAPTER, NDK_VERSION, STATUS_CANCELLED, STATUS_SUCCESS};
+
+    /// An opener without adapters, whose consumers wait by themselves.
+    struct Nobody;
+
+    // SAFETY: it opens none.
+    unsafe impl Opener for Nobody {
+        fn open(&self, _: NDK_VERSION) -> std::result::Result<*mut NDK_ADAPTER, NTSTATUS> {
+            Err(STATUS_CANCELLED)
+        }
+
+        unsafe fn close(&self, _: *mut NDK_ADAPTER) {}
+    }
+
+    fn nobody() -> Arc<dyn Opener> {
+        Arc::new(Nobody)
+    }
 
     #[test]
     fn an_inline_end_needs_no_callback() {
-        let request = Request::start("NdkTest", |_, _| STATUS_CANCELLED);
+        let request = Request::start(&nobody(), "NdkTest", |_, _| STATUS_CANCELLED);
         assert_eq!(request.poll().unwrap().unwrap_err().status, STATUS_CANCELLED);
-        Request::start("NdkTest", |_, _| STATUS_SUCCESS).wait().unwrap();
+        Request::start(&nobody(), "NdkTest", |_, _| STATUS_SUCCESS).wait().unwrap();
     }
 
     #[test]
     fn a_callback_may_come_before_the_call_returns() {
-        let request = Request::start("NdkTest", |completion, context| {
+        let request = Request::start(&nobody(), "NdkTest", |completion, context| {
             // SAFETY: called once with its context.
             unsafe { completion.unwrap()(context, STATUS_SUCCESS) };
             STATUS_PENDING
@@ -196,7 +221,7 @@ mod tests {
         // SAFETY: a counted reference to something shared between threads.
         unsafe impl Send for Context {}
         let mut thread = None;
-        let request = Request::start("NdkTest", |completion, context| {
+        let request = Request::start(&nobody(), "NdkTest", |completion, context| {
             let context = Context(context);
             thread = Some(std::thread::spawn(move || {
                 let context = context;

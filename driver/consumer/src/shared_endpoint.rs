@@ -21,18 +21,22 @@ impl SharedEndpoint {
     pub(crate) fn create(adapter: &Arc<Adapter>, local: SocketAddr) -> Result<Arc<Self>> {
         let local = SOCKADDR_INET::from(local);
         // SAFETY: the adapter is open; the address outlives the call.
-        let object = create("NdkCreateSharedEndpoint", |completion, context, out| unsafe {
-            (adapter.table().NdkCreateSharedEndpoint)(
-                adapter.as_ptr(),
-                local.as_ptr(),
-                local.len(),
-                completion,
-                context,
-                out,
-            )
-        })?;
+        let object = create(
+            adapter.opener(),
+            "NdkCreateSharedEndpoint",
+            |completion, context, out| unsafe {
+                (adapter.table().NdkCreateSharedEndpoint)(
+                    adapter.as_ptr(),
+                    local.as_ptr(),
+                    local.len(),
+                    completion,
+                    context,
+                    out,
+                )
+            },
+        )?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, adapter.opener()) };
         Ok(Arc::new(Self { object, _adapter: Arc::clone(adapter) }))
     }
 

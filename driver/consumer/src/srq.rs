@@ -35,22 +35,23 @@ impl Srq {
         let notice = Arc::new(Notice::default());
         let context = Arc::as_ptr(&notice).cast_mut().cast();
         // SAFETY: the PD is open; `notice` lives until the SRQ is closed.
-        let object = create("NdkCreateSrq", |completion, completion_context, out| unsafe {
-            (pd.table().NdkCreateSrq)(
-                pd.as_ptr(),
-                config.depth,
-                config.receive_sge,
-                config.threshold,
-                Some(notified),
-                context,
-                std::ptr::null(),
-                completion,
-                completion_context,
-                out,
-            )
-        })?;
+        let object =
+            create(pd.opener(), "NdkCreateSrq", |completion, completion_context, out| unsafe {
+                (pd.table().NdkCreateSrq)(
+                    pd.as_ptr(),
+                    config.depth,
+                    config.receive_sge,
+                    config.threshold,
+                    Some(notified),
+                    context,
+                    std::ptr::null(),
+                    completion,
+                    completion_context,
+                    out,
+                )
+            })?;
         // SAFETY: just created for us.
-        let object = unsafe { Handle::new(object) };
+        let object = unsafe { Handle::new(object, pd.opener()) };
         let serial = Mutex::new(());
         Ok(Arc::new(Self { object, serial, notice, _pd: Arc::clone(pd) }))
     }
@@ -76,7 +77,7 @@ impl Srq {
     /// Changes depth and threshold; 0 keeps.
     pub fn modify(&self, depth: u32, threshold: u32) -> Request {
         // SAFETY: the SRQ is open.
-        Request::start("NdkModifySrq", |completion, context| unsafe {
+        Request::start(self.object.opener(), "NdkModifySrq", |completion, context| unsafe {
             (self.object.table().NdkModifySrq)(self.as_ptr(), depth, threshold, completion, context)
         })
     }
@@ -90,9 +91,9 @@ impl Srq {
     /// Waits until more than `seen` notifications have come; false if `timeout` passes first.
     ///
     /// # Errors
-    /// The status of a notification that told of a fault: the queue and its QPs are dead.
+    /// As [`Cq::wait_notification`](crate::Cq::wait_notification).
     pub fn wait_notification(&self, seen: u64, timeout: Duration) -> Result<bool> {
-        self.notice.wait("SrqNotification", seen, timeout)
+        self.notice.wait(&**self.object.opener(), "SrqNotification", seen, timeout)
     }
 
     /// The C object, for calls that this wrapper does not make.

@@ -5,6 +5,8 @@ mod doorbell;
 mod exclusive;
 mod inbox;
 mod latest;
+#[cfg(target_os = "linux")]
+mod lease;
 pub(crate) mod modelled;
 mod places;
 mod sleep;
@@ -15,6 +17,8 @@ pub(crate) use doorbell::{Doorbell, FLUSH, RECEIVES};
 pub(crate) use exclusive::Exclusive;
 pub(crate) use inbox::{Inbox, Letter, Taken};
 pub(crate) use latest::{Latest, Room};
+#[cfg(target_os = "linux")]
+pub(crate) use lease::{Lease, Watch};
 pub use places::Full;
 pub(crate) use places::take;
 pub(crate) use sleep::Sleep;

@@ -67,6 +67,21 @@ impl<T> Token<T> {
         }
     }
 
+    /// Whether the owner waits for it.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ASKED
+    }
+
+    /// Whether a helper may take it.
+    pub(crate) fn is_free(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FREE
+    }
+
+    /// Whether nobody has it any more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == DEAD
+    }
+
     /// For the owner, at its end: drops the value, if the token is [`DEAD`].
     #[allow(unsafe_code, reason = "the owner of a dead token has the cell")]
     pub(crate) fn bury(&self) {

@@ -42,6 +42,8 @@ const SPEED_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Turn {
     /// Something happened; another turn may find more at once.
     pub busy: bool,
+    /// Units that the edge received and sent.
+    pub units: usize,
     /// The next turn is due then at the latest.
     pub next: Option<Instant>,
     /// The edge failed. It is asked again with the next turn, but its descriptor tells nothing.
@@ -133,24 +135,33 @@ impl PollCore {
     /// One bounded turn, and the callbacks that are due. Never blocks. IRQL <= DISPATCH_LEVEL, never two at once.
     pub fn poll(&mut self, now: Instant) -> Turn {
         let mut turn = self.turn(now);
-        if self.state.call_back() {
+        self.call_back(&mut turn);
+        turn
+    }
+
+    /// Makes the callbacks that are due after `turn`, and notes that there. Whether there was one.
+    pub(crate) fn call_back(&mut self, turn: &mut Turn) -> bool {
+        let called = self.state.call_back();
+        if called {
             turn.busy = true;
             // A callback may be put off.
             turn.next = self.state.next_timeout();
         }
-        turn
+        called
     }
 
     /// One bounded turn without a callback, as for a thread that is inside a call of the consumer. As [`Self::poll`].
     pub fn turn(&mut self, now: Instant) -> Turn {
         self.state.cx.now = now;
         self.follow_speed(now);
-        let mut busy = self.receive_burst();
+        let received = self.receive_burst();
+        let mut busy = received > 0;
         self.state.handle_timeouts();
         busy |= self.state.drain_control();
         busy |= self.state.drain_doorbells();
         self.state.follow_paths();
-        busy |= self.transmit_burst();
+        let (sent, came_back) = self.transmit_burst();
+        busy |= sent > 0 || came_back;
         busy |= self.state.deliver_completions();
         busy |= self.state.handle_events();
         // A failed connection may just have flushed a queue.
@@ -158,6 +169,7 @@ impl PollCore {
         self.state.objects.cqs.release_moderated(now);
         Turn {
             busy: busy || self.shard().has_work(),
+            units: received + sent,
             next: self.state.next_timeout(),
             edge_failed: self.edge_failed,
             stopped: self.state.cx.stopped,
@@ -185,7 +197,8 @@ impl PollCore {
         !self.state.cx.upcalls.is_empty() || self.state.objects.cqs.has_dirty()
     }
 
-    fn receive_burst(&mut self) -> bool {
+    /// Returns the number of units.
+    fn receive_burst(&mut self) -> usize {
         let Self { edge, state, .. } = self;
         let has_room = state.cx.shard.platform.has_room();
         state.cx.device.admit_messages(has_room);
@@ -197,15 +210,18 @@ impl PollCore {
         });
         // An edge that fails is a link that is down: the peer's silence shows in the timers.
         self.edge_failed = received.is_err();
-        received.is_ok_and(|units| units > 0)
+        received.unwrap_or_default()
     }
 
-    fn transmit_burst(&mut self) -> bool {
+    /// Returns the number of units, and whether others came back from the own addresses.
+    fn transmit_burst(&mut self) -> (usize, bool) {
         let Self { edge, state, .. } = self;
-        let sent = edge.transmit(IO_BUDGET, &mut |slots| state.fill(slots));
+        // An edge prepares the buffers that it lends, for nothing where there is nothing to send.
+        let budget = if state.may_transmit() { IO_BUDGET } else { 0 };
+        let sent = edge.transmit(budget, &mut |slots| state.fill(slots));
         let came_back = state.loopback.restart();
         state.cx.shard.counters.set_edge(edge.drops());
-        came_back || sent.is_ok_and(|units| units > 0)
+        (sent.unwrap_or_default(), came_back)
     }
 }
 

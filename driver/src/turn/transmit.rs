@@ -28,6 +28,11 @@ impl Loopback {
 }
 
 impl State {
+    /// Whether [`Self::fill`] may have a unit.
+    pub(super) fn may_transmit(&mut self) -> bool {
+        self.cx.paths.neighbours.may_transmit() || self.cx.device.may_transmit()
+    }
+
     /// Writes units for the edge into `slots`. Returns their number.
     pub(super) fn fill(&mut self, slots: &mut [Slot<'_>]) -> usize {
         let mut lent = Lent { slots, filled: 0 };

@@ -182,14 +182,17 @@ impl Neighbours {
         self.events.pop_front()
     }
 
+    /// Whether there may be a frame to send: [`Self::poll_transmit`] has none otherwise.
+    #[inline]
+    pub fn may_transmit(&self) -> bool {
+        !(self.answers.is_empty() && self.queries.is_empty())
+    }
+
     /// Writes the next frame to send to the start of `buffer`, which has room for
     /// [`FRAME_MAX_LEN`] bytes; returns its length.
     #[inline]
     pub fn poll_transmit(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        if self.answers.is_empty() && self.queries.is_empty() {
-            return None;
-        }
-        self.write_next(buffer)
+        self.may_transmit().then(|| self.write_next(buffer)).flatten()
     }
 
     fn write_next(&mut self, buffer: &mut [u8]) -> Option<usize> {

@@ -36,6 +36,12 @@ impl Device {
         frame.unit
     }
 
+    /// Whether there may be a packet to send: [`Self::poll_transmit_run`] finds none otherwise.
+    pub fn may_transmit(&mut self) -> bool {
+        self.settle();
+        self.sender.is_some() || !self.ready.is_empty() || self.cm.has_message()
+    }
+
     /// The same, over as many of `frames` as queue pairs fill in their turns; they all go to one destination. Returns
     /// false where there was nothing to send, or no buffer.
     pub fn poll_transmit_run<M: Memory>(

@@ -27,7 +27,7 @@ use driver::{PollCore, Shard, Turn};
 use rocev2::env::Instant;
 
 /// The turn of a core that has ended.
-const STOPPED: Turn = Turn { busy: false, next: None, edge_failed: false, stopped: true };
+const STOPPED: Turn = Turn { busy: false, units: 0, next: None, edge_failed: false, stopped: true };
 /// Turns of one DPC, at most; the core itself bounds the frames of a turn.
 const DPC_TURNS: u32 = 16;
 /// Time of one DPC, at most.

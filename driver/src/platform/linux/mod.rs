@@ -1,8 +1,12 @@
 //! The provider in a Linux process: a thread that polls and sleeps when there is nothing to do, with the help of
-//! consumers that poll.
+//! consumers that poll or wait.
 
 mod runner;
+mod visit;
+mod waiters;
 mod wakeup;
+
+pub use visit::Waited;
 
 use super::{Mapped, Platform};
 use crate::abi::{
@@ -20,7 +24,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ptr::NonNull;
 use netadapter_glue::Edge;
-use rocev2::env::Instant;
+use rocev2::env::{Duration, Instant};
 use runner::Runner;
 use std::io;
 use std::sync::mpsc;
@@ -89,6 +93,7 @@ pub(super) fn opened(opened: &mpsc::Receiver<Context>) -> Result<*mut NDK_ADAPTE
 /// Dropping it stops the thread. Every adapter must be closed before.
 pub struct Provider {
     shard: Arc<Shard>,
+    runner: Arc<Runner>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -103,9 +108,9 @@ impl Provider {
             None => entropy()?,
         };
         let runner = Runner::new(edge, config, seed)?;
-        let shard = Arc::clone(runner.shard());
-        let thread = thread::Builder::new().name("ndkrocev2".into()).spawn(move || runner.run())?;
-        Ok(Self { shard, thread: Some(thread) })
+        let (shard, its) = (Arc::clone(runner.shard()), Arc::clone(&runner));
+        let thread = thread::Builder::new().name("ndkrocev2".into()).spawn(move || its.run())?;
+        Ok(Self { shard, runner, thread: Some(thread) })
     }
 
     /// Opens an adapter instance, as the NDIS open handler does; any number may be open. The consumer gives
@@ -116,6 +121,7 @@ impl Provider {
     pub fn open_adapter(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
         let (sender, receiver) = mpsc::channel();
         open(&self.shard, version, sender)?;
+        self.runner.recall();
         opened(&receiver)
     }
 
@@ -133,12 +139,27 @@ impl Provider {
         });
         // SAFETY: the caller's promise.
         unsafe { self.shard.close_adapter(adapter, signal) };
+        self.runner.recall();
         // An error means that the thread has ended, and the adapter with it.
         let _ = closed.recv();
     }
 }
 
 impl Provider {
+    /// Lends this thread to the provider until `done`, not longer than `patience`: for a consumer that waits, and so
+    /// that no other thread has to be woken for a packet or a callback.
+    ///
+    /// The thread takes the core's turns, makes the callbacks that are due, those for other threads of the consumer
+    /// included, and sleeps where there is no work; after each turn it asks `done`, which should be quick. Of several
+    /// threads one runs the core, and the others sleep and ask `done` once callbacks were made. So `done` is about what
+    /// a callback has changed, such as the notification of a CQ that was armed.
+    ///
+    /// Never call it from a callback, nor with a lock that a callback takes. A thread that comes back soon posts
+    /// without a wake, and the provider's own thread takes over within a millisecond where it does not.
+    pub fn run_until(&self, patience: Duration, mut done: impl FnMut() -> bool) -> Waited {
+        self.runner.run_until(patience, &mut done)
+    }
+
     /// The adapter has these addresses from now on. Connections from one that is gone end at once: their
     /// consumers get the disconnect event, and the oldest request `STATUS_NETWORK_UNREACHABLE`.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
@@ -166,6 +187,7 @@ impl Provider {
             listed = again;
             thread::yield_now();
         }
+        self.runner.recall();
         connections(receiver.recv().unwrap_or_default())
     }
 
@@ -180,6 +202,7 @@ impl Drop for Provider {
         while self.shard.stop().is_err() {
             thread::yield_now();
         }
+        self.runner.recall();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();

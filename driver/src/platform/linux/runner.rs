@@ -1,17 +1,22 @@
-//! The threads that run the poll core: its own, and those of consumers that poll.
+//! The threads that run the poll core: its own, and those of consumers that poll or wait.
 //!
 //! The core's own thread takes turns as long as there is work, looks a moment longer, and sleeps. A consumer that
 //! finds nothing in its CQ again and again then takes the turns on its own thread, so that no thread has to be woken
 //! for a packet; the core's thread makes the callbacks that are due, and takes the core back once nobody polls.
+//!
+//! A consumer that waits lends its thread for the whole of that: the turns, the callbacks and the sleep (`visit`). Most
+//! often it waits again soon, so the core stays lent to it meanwhile. The core's thread stands by, without a wake for
+//! a message, looks now and then whether visits still come, and takes the core back where they do not.
 
 use super::Linux;
-use super::wakeup::{Interest, Wakeup};
+use super::waiters::Waiters;
+use super::wakeup::{Interest, Wakeup, Woken};
 use crate::shard::Shard;
-use crate::sync::{Asked, Held, Token};
+use crate::sync::{Asked, Held, Lease, Token, Watch};
 use crate::turn::{PollCore, ProviderConfig, Turn};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::task::Waker;
 use netadapter_glue::Edge;
 use rocev2::env::{Duration, Instant};
@@ -19,7 +24,6 @@ use rustix::event::PollFlags;
 use rustix::fd::AsRawFd as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Wake as _;
 use std::thread;
 
 /// How long the core's thread looks for more work before it sleeps: about as long as a sleep and its wake take.
@@ -37,16 +41,31 @@ const CROWDED: u32 = 1000;
 const QUICK: Duration = Duration::from_micros(20);
 
 /// How often the core's thread looks whether consumers still poll.
-const LEASE: Duration = Duration::from_micros(250);
+const POLLED: Duration = Duration::from_micros(250);
+
+/// How often the core's thread looks whether consumers that wait still come: what one leaves undone that stays away
+/// waits for that long, or for twice as long.
+const LEASE: Duration = Duration::from_micros(500);
 
 /// How often a failed edge is asked again.
 const EDGE_RETRY: Duration = Duration::from_millis(100);
 
 /// The core and who runs it.
 pub(super) struct Runner {
-    core: Token<Run>,
+    pub(super) core: Token<Run>,
     shard: Arc<Shard>,
-    wakeup: Arc<Wakeup>,
+    /// There is work, for the thread that runs the core and sleeps.
+    pub(super) wakeup: Arc<Wakeup>,
+    /// The core's own thread is needed.
+    pub(super) call: Wakeup,
+    /// Whether the core is lent to consumers that wait.
+    pub(super) lease: Lease,
+    /// Consumers that wait while another thread runs the core.
+    pub(super) waiters: Waiters,
+    /// Waits that are part of a stream and leave the core to its own thread.
+    pub(super) streamed: AtomicU32,
+    /// The last visit came soon after the one before.
+    pub(super) soon: AtomicBool,
     /// When a consumer polled last, in nanoseconds.
     polled_at: AtomicU64,
     /// A consumer has polled twice in short time since the core's thread looked.
@@ -58,22 +77,36 @@ pub(super) struct Runner {
 }
 
 /// The value behind the token.
-struct Run {
+pub(super) struct Run {
     core: PollCore,
     /// Its sleep is announced: a thread that makes work wakes the core's.
     asleep: bool,
     /// A consumer has woken the core's thread, for what that has to do itself.
-    wanted: bool,
+    pub(super) wanted: bool,
     /// Sleeps that come without a look.
     crowded: u32,
+    /// When a consumer that waits took its last turn.
+    pub(super) left_at: Instant,
 }
 
 impl Run {
-    fn announce_sleep(&mut self, asleep: bool) {
+    pub(super) fn announce_sleep(&mut self, asleep: bool) {
         if self.asleep != asleep {
             self.asleep = asleep;
             self.core.announce_sleep(asleep);
         }
+    }
+}
+
+/// Since when a thread that runs the core has found no work, and how often it has looked.
+pub(super) struct Idle {
+    busy_at: Instant,
+    looks: u32,
+}
+
+impl Idle {
+    pub(super) const fn since(now: Instant) -> Self {
+        Self { busy_at: now, looks: 0 }
     }
 }
 
@@ -83,6 +116,8 @@ enum Rest {
     Sleep(Interest),
     /// It leaves the core to a consumer that polls.
     Lend,
+    /// It leaves the core to a consumer that waits.
+    Offer,
     /// It was asked to stop.
     End,
 }
@@ -98,6 +133,7 @@ impl Runner {
         seed: [u8; 32],
     ) -> io::Result<Arc<Self>> {
         let wakeup = Arc::new(Wakeup::new()?);
+        let call = Wakeup::new()?;
         let waker = Waker::from(Arc::clone(&wakeup));
         let alone = thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
         Ok(Arc::new_cyclic(|runner: &Weak<Self>| {
@@ -106,8 +142,19 @@ impl Runner {
             let core = PollCore::new(edge, platform, config, seed, &waker);
             Self {
                 shard: Arc::clone(core.shard()),
-                core: Token::new(Run { core, asleep: false, wanted: false, crowded: 0 }),
+                core: Token::new(Run {
+                    core,
+                    asleep: false,
+                    wanted: false,
+                    crowded: 0,
+                    left_at: Instant::default(),
+                }),
                 wakeup,
+                call,
+                lease: Lease::default(),
+                waiters: Waiters::default(),
+                streamed: AtomicU32::new(0),
+                soon: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
                 polled: AtomicBool::new(false),
                 inline: !asks,
@@ -126,76 +173,135 @@ impl Runner {
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
         // Whatever waits for the core waits no longer.
         self.core.bury();
+        self.waiters.tell();
         if let Err(panic) = ended {
             std::panic::resume_unwind(panic);
         }
     }
 
     fn work(&self) {
-        let mut edge_error = false;
+        let mut woken = Woken::default();
         while let Some(mut run) = self.take() {
-            run.announce_sleep(false);
+            self.rise(&mut run, &core::mem::take(&mut woken));
             run.wanted = false;
-            if core::mem::take(&mut edge_error) {
-                run.core.edge_mut().take_error();
-            }
             match self.take_turns(&mut run) {
                 Rest::Sleep(interest) => {
                     self.give_back(run);
-                    edge_error = self.wakeup.sleep(&interest).edge_error;
+                    woken = self.sleep(&interest);
                 }
                 Rest::Lend => {
                     self.give_back(run);
                     self.stand_by();
+                }
+                Rest::Offer => {
+                    self.lease.offer();
+                    self.give_back(run);
                 }
                 Rest::End => return run.end(),
             }
         }
     }
 
-    /// The token, for the core's thread; `None` once it is dead.
+    /// The token, for the core's thread, once the core is not lent; `None` once it is dead.
     fn take(&self) -> Option<Held<'_, Run>> {
         loop {
+            self.stand_by_visits();
             match self.core.ask() {
                 Asked::Mine(run) => return Some(run),
-                Asked::Wait => drop(self.wakeup.sleep(&Interest { edge: None, timeout: None })),
+                Asked::Wait => {
+                    // A consumer that has just come may sleep already.
+                    self.wakeup.wake();
+                    self.wait_for_call(None);
+                }
                 Asked::Dead => return None,
             }
         }
     }
 
+    /// Leaves the core to others: first to those that wait for it.
     fn give_back(&self, run: Held<'_, Run>) {
-        if run.give_back() {
-            self.wakeup.wake_by_ref();
+        run.give_back();
+        self.waiters.tell_visitors();
+    }
+
+    /// The sleep of the core's thread.
+    fn sleep(&self, interest: &Interest) -> Woken {
+        let woken = self.wakeup.sleep(Some(&self.call), interest);
+        if woken.called {
+            self.call.clear();
         }
+        woken
+    }
+
+    /// A thread that has the core has slept.
+    fn rise(&self, run: &mut Run, woken: &Woken) {
+        if woken.wake {
+            // Not before it has the core: the wake may be meant for the thread that had it.
+            self.wakeup.clear();
+        }
+        run.announce_sleep(false);
+        if woken.edge_error {
+            run.core.edge_mut().take_error();
+        }
+    }
+
+    /// The sleep of a consumer that runs the core, after `turn`, at most until `deadline`.
+    pub(super) fn sleep_until(&self, run: &mut Run, turn: &Turn, now: Instant, deadline: Instant) {
+        let mut interest = self.interest(run, turn, now);
+        let left = deadline.saturating_since(now);
+        interest.timeout = Some(interest.timeout.map_or(left, |due| due.min(left)));
+        let woken = self.wakeup.sleep(None, &interest);
+        self.rise(run, &woken);
+    }
+
+    /// A turn with its callbacks, of which other consumers are told that wait for them.
+    pub(super) fn turn_and_tell(&self, run: &mut Run, now: Instant) -> Turn {
+        let mut turn = run.core.turn(now);
+        if run.core.call_back(&mut turn) {
+            self.waiters.tell();
+        }
+        turn
     }
 
     /// Takes turns, and makes callbacks, as long as there is work.
     fn take_turns(&self, run: &mut Run) -> Rest {
-        let (mut busy_at, mut looks) = (self.now(), 0);
+        let mut idle = Idle::since(self.now());
         loop {
             let now = self.now();
-            let turn = run.core.poll(now);
+            let turn = self.turn_and_tell(run, now);
             if turn.stopped {
                 return Rest::End;
             }
-            if turn.busy {
-                (busy_at, looks) = (now, 0);
-                // One that is about to sleep has found work once more.
-                run.announce_sleep(false);
-            } else if run.asleep {
-                return Rest::Sleep(self.interest(run, &turn));
-            } else if self.has_polled() {
+            if self.waiters.has_visitor() {
+                return Rest::Offer;
+            }
+            if !turn.busy && !run.asleep && self.has_polled() {
                 return Rest::Lend;
-            } else if run.crowded == 0 && now.saturating_since(busy_at) < self.look {
-                self.pause(run, looks);
-                looks += 1;
-            } else {
-                run.crowded = run.crowded.saturating_sub(1);
-                // A thread that makes work from here on wakes us; the turn that follows finds earlier work.
-                run.announce_sleep(true);
+            }
+            if self.rests(run, &turn, now, &mut idle) {
+                return Rest::Sleep(self.interest(run, &turn, now));
             }
         }
+    }
+
+    /// Whether the thread that runs the core sleeps after `turn`: it has found nothing for a while, nor after it had
+    /// announced its sleep.
+    pub(super) fn rests(&self, run: &mut Run, turn: &Turn, now: Instant, idle: &mut Idle) -> bool {
+        if turn.busy {
+            *idle = Idle::since(now);
+            // One that is about to sleep has found work once more.
+            run.announce_sleep(false);
+        } else if run.asleep {
+            return true;
+        } else if run.crowded == 0 && now.saturating_since(idle.busy_at) < self.look {
+            self.pause(run, idle.looks);
+            idle.looks += 1;
+        } else {
+            run.crowded = run.crowded.saturating_sub(1);
+            // A thread that makes work from here on wakes us; the turn that follows finds earlier work.
+            run.announce_sleep(true);
+        }
+        false
     }
 
     /// Between two looks.
@@ -210,10 +316,30 @@ impl Runner {
         }
     }
 
-    /// Sleeps while consumers take the turns; until one of them, or nobody, needs the core's thread.
+    /// Sleeps while consumers that poll take the turns; until one of them, or nobody, needs the core's thread.
     fn stand_by(&self) {
-        let lease = Interest { edge: None, timeout: Some(LEASE) };
-        while !self.wakeup.sleep(&lease).wake && self.has_polled() {}
+        while !self.wait_for_call(Some(POLLED)) && self.has_polled() {}
+    }
+
+    /// Sleeps while the core is lent to consumers that wait.
+    fn stand_by_visits(&self) {
+        let mut seen = 0;
+        loop {
+            match self.lease.watch(&mut seen) {
+                Watch::Look => self.wait_for_call(Some(LEASE)),
+                Watch::Call => self.wait_for_call(None),
+                Watch::Over => return,
+            };
+        }
+    }
+
+    /// Whether a call has come in that time.
+    fn wait_for_call(&self, timeout: Option<Duration>) -> bool {
+        let called = self.call.sleep(None, &Interest { edge: None, timeout }).wake;
+        if called {
+            self.call.clear();
+        }
+        called
     }
 
     /// Whether a consumer has polled since this was asked.
@@ -232,11 +358,12 @@ impl Runner {
             Ok(wake) => run.give_back() || wake,
             Err(_) => {
                 run.end();
+                self.lease.end();
                 true
             }
         };
         if wake {
-            self.wakeup.wake_by_ref();
+            self.call.wake();
         }
         true
     }
@@ -263,31 +390,35 @@ impl Runner {
         run.announce_sleep(false);
         let turn = run.core.turn(self.now());
         let wanted = lent || turn.stopped || run.core.has_callbacks();
-        wanted && !core::mem::replace(&mut run.wanted, true)
+        let first = wanted && !core::mem::replace(&mut run.wanted, true);
+        if first {
+            self.lease.end();
+        }
+        first
     }
 
     /// A consumer that polled will wait.
     pub(super) fn stop_polling(&self) {
         if self.inline {
             self.polled.store(false, Ordering::Relaxed);
-            self.wakeup.wake_by_ref();
+            self.call.wake();
         }
     }
 
     /// The events that end the sleep after `turn`.
-    fn interest(&self, run: &Run, turn: &Turn) -> Interest {
+    fn interest(&self, run: &Run, turn: &Turn, now: Instant) -> Interest {
         let edge = run.core.edge();
         let flags =
             if edge.wants_writable() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let fd = edge.fd().filter(|_| !turn.edge_failed);
-        let due = turn.next.map(|next| next.saturating_since(self.now()));
+        let due = turn.next.map(|next| next.saturating_since(now));
         Interest {
             edge: fd.map(|fd| (fd.as_raw_fd(), flags)),
             timeout: patience(due, turn.edge_failed),
         }
     }
 
-    fn now(&self) -> Instant {
+    pub(super) fn now(&self) -> Instant {
         self.shard.platform.now()
     }
 }

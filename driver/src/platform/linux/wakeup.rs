@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use rocev2::env::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::io;
 use std::task::Wake;
 
@@ -15,13 +15,16 @@ pub(super) struct Interest {
 }
 
 /// The end of a sleep.
+#[derive(Default)]
 pub(super) struct Woken {
-    /// A wake, and not only the edge or the time.
+    /// A wake, and not only the edge or the time. It lasts until it is cleared.
     pub(super) wake: bool,
+    /// The same of the other wakeup that was slept on.
+    pub(super) called: bool,
     pub(super) edge_error: bool,
 }
 
-/// Wakes the core's thread.
+/// Wakes a thread that sleeps on it.
 pub(super) struct Wakeup(OwnedFd);
 
 impl Wake for Wakeup {
@@ -30,8 +33,7 @@ impl Wake for Wakeup {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A counter that is full wakes as well as one that is not.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        Self::wake(self);
     }
 }
 
@@ -42,34 +44,44 @@ impl Wakeup {
         Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    /// Sleeps until there is a wake, the edge has something, or the time passes.
+    pub(super) fn wake(&self) {
+        // A counter that is full wakes as well as one that is not.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Sleeps until there is a wake, of this or of `call`, the edge has something, or the time passes.
     #[allow(
         unsafe_code,
         reason = "the edge's descriptor is waited for while a consumer may have the edge"
     )]
-    pub(super) fn sleep(&self, interest: &Interest) -> Woken {
+    pub(super) fn sleep(&self, call: Option<&Self>, interest: &Interest) -> Woken {
         let timeout = interest.timeout.map(to_timespec);
-        let own = PollFd::new(&self.0, PollFlags::IN);
         let edge = interest.edge.map(|(fd, flags)| {
-            // SAFETY: the edge lives until this thread buries the core, and where consumers may use it meanwhile
-            // its descriptor stays the same (`inline`).
+            // SAFETY: the edge lives until the core is buried. This thread has the core, or its descriptor stays the
+            // same (`inline`); or a consumer that has it since has called this thread before, so that the wait ends at
+            // once, whatever else the number stands for by then.
             PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, flags)
         });
-        let mut fds: heapless::Vec<PollFd<'_>, 2> =
-            [Some(own), edge].into_iter().flatten().collect();
+        let first = usize::from(call.is_some());
+        let mut fds: heapless::Vec<PollFd<'_>, 3> =
+            [call.map(Self::pollable), Some(self.pollable()), edge].into_iter().flatten().collect();
         // An interrupted or failed wait ends like one that timed out: the loop looks again.
         let ready = poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0);
         let shows = |index: usize, flags| {
             ready && fds.get(index).is_some_and(|fd| fd.revents().intersects(flags))
         };
-        let wake = shows(0, PollFlags::IN);
-        if wake {
-            self.clear();
+        Woken {
+            wake: shows(first, PollFlags::IN),
+            called: call.is_some() && shows(0, PollFlags::IN),
+            edge_error: shows(first + 1, PollFlags::ERR),
         }
-        Woken { wake, edge_error: shows(1, PollFlags::ERR) }
     }
 
-    fn clear(&self) {
+    fn pollable(&self) -> PollFd<'_> {
+        PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)
+    }
+
+    pub(super) fn clear(&self) {
         let mut count = [0; 8];
         // Nothing to read: there was no wake.
         let _ = rustix::io::read(&self.0, &mut count);

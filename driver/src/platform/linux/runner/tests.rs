@@ -60,9 +60,9 @@ fn help(runner: &Runner) {
     while !runner.poll_inline() {}
 }
 
-/// Whether the core's thread would be woken.
+/// Whether the core's thread would be called.
 fn is_woken(runner: &Runner) -> bool {
-    runner.wakeup.sleep(&Interest { edge: None, timeout: Some(Duration::ZERO) }).wake
+    runner.wait_for_call(Some(Duration::ZERO))
 }
 
 #[test]
