@@ -125,7 +125,7 @@ list! {
     EarlyReadDataOfAnyLength "qp/send/completer.rs":
         "fits(packet, wqe, done, cx.sq, cx.peer)\n                && place(" => "place(",
         "READ data that comes early has the length of its place, too";
-    RttIsSampledOnAResend "qp/mod.rs":
+    RttIsSampledOnAResend "qp/outbound.rs":
         "(new && self.sq.is_between())" => "(self.sq.is_between())",
         "Karn: no round trip is measured on what was sent twice";
     RnrRetryForeverEnds "qp/send/completer.rs":
@@ -391,7 +391,7 @@ list! {
     EctIsTakenForCe "wire/encap.rs":
         "traffic_class & CE == CE" => "traffic_class & CE != 0",
         "only CE is congestion";
-    AnyAddressIsThePeers "qp/mod.rs":
+    AnyAddressIsThePeers "qp/inbound.rs":
         "encap.dst == peer.encap.src && encap.src == peer.encap.dst" => "encap.dst == peer.encap.src",
         "a packet comes from the connection's address";
 
@@ -533,7 +533,7 @@ list! {
     StreamForgetsAResend "qp/send/queue/scoreboard.rs":
         "resend.is_none() && !stalled && behind" => "!stalled && behind",
         "a resend goes before new packets";
-    ProbeMissesAShortResponse "qp/mod.rs":
+    ProbeMissesAShortResponse "qp/inbound.rs":
         "let probed = !self.calm && self.probe.waits();" => "let probed = false;",
         "any response answers a probe";
     RunKeepsAnOldHop "device/transmit.rs":

@@ -6,6 +6,8 @@
 mod cc;
 mod copy;
 mod failure;
+mod inbound;
+mod outbound;
 mod psn_set;
 mod recv;
 mod reorder_window;
@@ -32,23 +34,20 @@ pub use work::{
 };
 
 use crate::counters::{Counter, QpCounters, Tally};
-use crate::env::{Instant, Memory};
+use crate::env::Instant;
 use crate::ids::{Qpn, Rkey};
-use crate::mr::{Access, AccessError, Invalidator, MrTable, PdId, Target};
+use crate::mr::{Access, AccessError, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::mad::Make;
-use crate::wire::{
-    Common, CommonOp, DropReason, Encap, Ext, Frame, Frames, Hop, Inbound, Opcode, Packet, Pmtu,
-    UnitRun, UnitWriter,
-};
+use crate::wire::{Encap, Hop, Pmtu};
 use alloc::sync::Arc;
 use cc::congestion::Congestion;
-use recv::queue::{RecvQueue, Srq};
-use recv::responder::{self, Context, Responder};
+use recv::queue::RecvQueue;
+use recv::responder::Responder;
 use send::completer::{self, Completer};
 use send::probe::Probe;
 use send::queue::SendQueue;
-use send::requester::{self, Requester};
+use send::requester::Requester;
 
 /// The protection domain and QP under which keys are checked, and the table that holds them.
 #[derive(Clone, Copy)]
@@ -399,158 +398,6 @@ impl Qp {
         self.sq.next_window_request()
     }
 
-    /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
-    /// names.
-    ///
-    /// # Errors
-    /// [`DropReason`]: the packet changed nothing.
-    pub(crate) fn handle_packet<M: Memory>(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_>,
-        srq: Option<&mut Srq>,
-        shared: &mut Shared<'_, M>,
-    ) -> Result<(), DropReason> {
-        let Shared { mrs, memory, reorder_pool, out } = shared;
-        let memory = &mut **memory;
-        let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
-            return Err(DropReason::QpState);
-        };
-        check_addresses(peer, &packet.encap)?;
-        (self.calm, self.deadline_moved) = (false, true);
-        if packet.bth.opcode == Opcode::Cnp {
-            if !self.congestion.handle_cnp(now) {
-                return Err(DropReason::Congestion);
-            }
-            self.tally.count(Counter::RpCnpHandled);
-            return Ok(());
-        }
-        let probed = self.probe.heeds(&packet.bth, &self.sq);
-        // A mark counts even if the packet is dropped next. Packets without payload do not cause
-        // congestion.
-        if !packet.payload.is_empty() && self.congestion.received(now, packet.encap.traffic_class) {
-            self.tally.count(Counter::NpEcnMarkedRocePackets);
-        }
-        let failure = if packet.bth.opcode.is_response() {
-            self.requests_idle = false;
-            let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-            let (sq, tally) = (&mut self.sq, &self.tally);
-            let mut cx = completer::Context { peer, keys, memory, sq, out, tally };
-            let verdict = self.completer.handle(now, packet, &mut cx);
-            self.sq.unpark(now, out);
-            while let Some(key) = self.sq.pop_ended_key() {
-                // The key may have ended already where the READ had zero bytes; otherwise the data just
-                // went through it.
-                if let Ok(Some(released)) = mrs.invalidate(self.pd, Invalidator::Owner, key) {
-                    out.release(released);
-                }
-            }
-            if let Some(loss) = self.completer.take_loss() {
-                self.congestion.handle_loss(now, loss);
-            }
-            match verdict {
-                Ok(completer::Verdict::Done) => return Ok(()),
-                Err(_) if probed => return Ok(()),
-                Err(reason) => return Err(reason),
-                Ok(completer::Verdict::Fail(status)) => self.request_failed(status),
-            }
-        } else {
-            let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
-            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-            let verdict = self.responder.handle(now, packet, reorder_pool, &mut cx);
-            if let Some(loss) = self.responder.take_loss() {
-                self.congestion.handle_loss(now, loss);
-            }
-            match verdict? {
-                responder::Verdict::Done => return Ok(()),
-                responder::Verdict::Fail(refused) => Failure::Refused(refused),
-            }
-        };
-        self.fail(failure, out);
-        Ok(())
-    }
-
-    /// The short way of [`Self::handle_packet`] for most packets of the peer: for those of `run`, up to the first that has
-    /// to go the general way.
-    #[inline]
-    pub(crate) fn handle_run<'f, M: Memory>(
-        &mut self,
-        now: Instant,
-        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
-        mut srq: Option<&mut Srq>,
-        shared: &mut Shared<'_, M>,
-    ) {
-        if !self.state.receives() {
-            return;
-        }
-        let mut next = run.look();
-        while let Some(packet) = next {
-            next = if packet.answers() {
-                self.take_answers(now, packet, run, shared)
-            } else {
-                self.take_requests(packet, run, srq.as_deref_mut(), shared)
-            };
-        }
-    }
-
-    /// Executes the request `packet`, and those behind it. Returns the first other packet that may go the short way.
-    #[inline]
-    fn take_requests<'f, M: Memory>(
-        &mut self,
-        mut packet: Common<'f>,
-        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
-        srq: Option<&mut Srq>,
-        shared: &mut Shared<'_, M>,
-    ) -> Option<Common<'f>> {
-        let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
-        let (pd, qpn, rq, tally, memory) =
-            (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
-        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-        let mut taken = false;
-        let next = loop {
-            if packet.answers() {
-                break Some(packet);
-            }
-            if !self.responder.handle_common(&packet, &mut cx) {
-                break None;
-            }
-            taken = true;
-            self.received |= matches!(packet.op, CommonOp::Send(_));
-            let Some(next) = run.take() else { break None };
-            packet = next;
-        };
-        if taken {
-            self.answers = self.responder.ready();
-        }
-        next
-    }
-
-    /// Takes the response or ACK `packet`, and those behind it. Returns the first other packet that may go the short way.
-    #[inline]
-    fn take_answers<'f, M: Memory>(
-        &mut self,
-        now: Instant,
-        mut packet: Common<'f>,
-        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
-        shared: &mut Shared<'_, M>,
-    ) -> Option<Common<'f>> {
-        let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
-        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-        let (memory, tally) = (&mut **memory, &self.tally);
-        let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
-        while packet.answers() {
-            let probed = !self.calm && self.probe.waits();
-            if probed || !self.completer.handle_common(now, &packet, self.calm, &mut cx) {
-                return None;
-            }
-            // Nothing is to be sent again.
-            self.requests_idle &= !cx.sq.has_more();
-            self.deadline_moved |= cx.sq.outstanding();
-            packet = run.take()?;
-        }
-        Some(packet)
-    }
-
     /// Sends a [probe](Probe), to which the peer's queue pair responds if it is still there. Returns false
     /// where this QP is not, or no longer, connected.
     pub(crate) fn probe(&mut self) -> bool {
@@ -623,82 +470,6 @@ impl Qp {
         }
     }
 
-    /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
-    /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
-    /// Returns [`Self::ready`].
-    #[inline]
-    pub(crate) fn look(&mut self, short_ways: bool) -> bool {
-        if self.calm { self.look_calmly() } else { self.look_around(short_ways) }
-    }
-
-    /// Nothing but the short ways came since the last look around.
-    fn look_calmly(&mut self) -> bool {
-        let requests = !self.requests_idle;
-        self.stream = self.next_stream(requests, self.answers);
-        requests || self.answers
-    }
-
-    fn look_around(&mut self, short_ways: bool) -> bool {
-        let aside = self.congestion.owes_cnp() || self.probes();
-        let paced = self.congestion.rate().is_active();
-        let (requests, answers) = (self.requests_ready(), self.responder.ready());
-        let short = short_ways && !aside && !paced;
-        self.stream = if short { self.next_stream(requests, answers) } else { Stream::None };
-        (self.answers, self.received) = (answers, self.rq.has_completions());
-        self.calm = short && self.rests_calmly();
-        aside || requests || answers && self.responses_ready()
-    }
-
-    /// The packets that leave next, where requests and answers may, and nothing else does.
-    fn next_stream(&self, requests: bool, answers: bool) -> Stream {
-        match (requests, answers) {
-            (true, false) if self.sq.sends_new() => Stream::Requests,
-            (false, true) if self.responder.owes_read_responses() => Stream::Responses,
-            (false, true) if self.responder.owes_ack() => Stream::Ack,
-            (true | false, true | false) => Stream::None,
-        }
-    }
-
-    /// Whether nothing that is neither paced nor to be sent keeps the QP from being calm.
-    fn rests_calmly(&self) -> bool {
-        let engines = self.completer.is_quiet() && self.responder.is_calm() && self.sq.is_calm();
-        self.state == QpState::Rts && self.probe.is_idle() && engines
-    }
-
-    /// Whether a packet may leave now. Only [`Self::fill`] knows.
-    #[inline]
-    pub(crate) fn ready(&self) -> bool {
-        if self.calm {
-            return !self.requests_idle || self.answers;
-        }
-        let aside = self.congestion.owes_cnp() || self.probes();
-        aside || self.responses_ready() || self.requests_ready()
-    }
-
-    /// Whether a probe is to be sent, for the owner or the requester.
-    fn probes(&self) -> bool {
-        self.probe.owed() || self.completer.probes()
-    }
-
-    /// Whether, of all that [`Self::look`] looks at, the last call of [`Self::fill`] has changed nothing but the deadline,
-    /// and nothing may leave until something happens.
-    pub(crate) const fn rests(&self) -> bool {
-        matches!(self.stream, Stream::Rest)
-    }
-
-    /// An ACK or NAK waits behind the READ responses that are owed, which are paced; but a peer of our make measures the
-    /// path by the first packet of one that is sent again.
-    fn responses_ready(&self) -> bool {
-        let keeper = self.peer.as_ref().is_some_and(|peer| peer.make == Make::Keeper);
-        let paced = self.responder.owes_read_responses() && !(keeper && self.responder.repeats());
-        self.responder.ready() && !(paced && self.congestion.rate().blocked())
-    }
-
-    fn requests_ready(&self) -> bool {
-        let waits = self.congestion.rate().blocked() || self.completer.paused();
-        self.state == QpState::Rts && !self.requests_idle && !waits
-    }
-
     /// The traffic class of the unit that [`Self::fill`] writes next; `None` without a peer.
     pub(crate) fn traffic_class(&self) -> Option<u8> {
         if self.calm {
@@ -729,231 +500,6 @@ impl Qp {
     /// The QP's rate in bytes per second; `None` without a limit.
     pub(crate) fn rate(&mut self, now: Instant) -> Option<u64> {
         self.congestion.rate_mut().current(now)
-    }
-
-    /// Writes packets of one direction into units of `run`: into several where all of them go the short way.
-    pub(crate) fn fill<M: Memory, F: Frames>(
-        &mut self,
-        now: Instant,
-        run: &mut UnitRun<'_, F>,
-        shared: &mut Shared<'_, M>,
-    ) {
-        self.fill_stream(now, run, shared);
-        if run.packets() == 0 && run.push(|unit, max| self.fill_unit(now, unit, max, shared)) {
-            self.count_sent(run);
-        }
-    }
-
-    /// The general way of [`Self::fill`]. Returns the number of packets.
-    fn fill_unit<M: Memory>(
-        &mut self,
-        now: Instant,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-        shared: &mut Shared<'_, M>,
-    ) -> usize {
-        (self.calm, self.deadline_moved) = (false, true);
-        if self.congestion.owes_cnp() {
-            self.fill_cnp(unit)
-        } else if self.probes() {
-            self.fill_probe(now, unit)
-        } else {
-            self.fill_either(now, unit, max_packets, shared)
-        }
-    }
-
-    fn count_sent<F: Frames>(&self, run: &UnitRun<'_, F>) {
-        self.tally.add(Counter::SentPkts, run.packets() as u64);
-        self.tally.add(Counter::SentBytes, run.wire_len() as u64);
-    }
-
-    /// The short way of [`Self::fill`], where only new requests, or only responses to READs, are to be sent. Nothing is
-    /// written where they have to go the general way.
-    #[inline]
-    fn fill_stream<M: Memory, F: Frames>(
-        &mut self,
-        now: Instant,
-        run: &mut UnitRun<'_, F>,
-        shared: &mut Shared<'_, M>,
-    ) {
-        match self.stream {
-            Stream::None | Stream::Rest => {
-                // The next packet goes the general way.
-                self.stream = Stream::None;
-                return;
-            }
-            Stream::Requests => self.stream_requests(now, run, shared),
-            Stream::Responses => self.stream_responses(run, shared),
-            Stream::Ack => return self.stream_ack(run),
-        }
-        run.end();
-        if run.packets() > 0 {
-            self.congestion.rate_mut().sent(now, run.wire_len());
-            self.count_sent(run);
-        } else {
-            self.stream = Stream::None;
-        }
-    }
-
-    fn stream_ack<F: Frames>(&mut self, run: &mut UnitRun<'_, F>) {
-        self.stream = Stream::None;
-        let Some(peer) = self.peer.as_ref() else { return };
-        if self.responder.fill_ack(peer, run) {
-            (self.answers, self.stream) = (false, Stream::Rest);
-            run.end();
-            self.count_sent(run);
-        }
-    }
-
-    fn stream_requests<M: Memory, F: Frames>(
-        &mut self,
-        now: Instant,
-        run: &mut UnitRun<'_, F>,
-        shared: &mut Shared<'_, M>,
-    ) {
-        let Some(peer) = self.peer.as_ref() else { return };
-        let Shared { mrs, memory, out, .. } = shared;
-        let (pd, qpn, sq, tally, memory) =
-            (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
-        let (spent_by, paced) = (now, false);
-        let mut cx =
-            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        let ended = self.requester.fill_common(&mut cx, run);
-        if run.packets() > 0 {
-            self.deadline_moved |= self.completer.sent(now, ended, &self.sq);
-            if !self.sq.has_more() {
-                (self.requests_idle, self.stream) = (true, Stream::Rest);
-            }
-        }
-    }
-
-    fn stream_responses<M: Memory, F: Frames>(
-        &mut self,
-        run: &mut UnitRun<'_, F>,
-        shared: &mut Shared<'_, M>,
-    ) {
-        let Some(peer) = self.peer.as_ref() else { return };
-        let Shared { mrs, memory, .. } = shared;
-        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-        self.responder.fill_common(peer, &keys, *memory, run);
-        if !self.responder.owes_read_responses() {
-            // An ACK or NAK may wait behind them.
-            self.answers = self.responder.ready();
-            self.stream = if self.answers { Stream::None } else { Stream::Rest };
-        }
-    }
-
-    fn fill_either<M: Memory>(
-        &mut self,
-        now: Instant,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-        shared: &mut Shared<'_, M>,
-    ) -> usize {
-        // Both ways take turns; packets of one alone, which may go the short way, take none.
-        self.requests_first ^= self.requests_ready() && self.responses_ready();
-        let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
-        let max_packets = max_packets.min(self.congestion.rate_mut().allowed(now, pmtu));
-        let mut written = 0;
-        for requests in [self.requests_first, !self.requests_first] {
-            if written == 0 {
-                written = if requests {
-                    self.fill_requests(now, unit, max_packets, shared)
-                } else {
-                    self.fill_responses(now, unit, max_packets, shared)
-                };
-            }
-        }
-        written
-    }
-
-    fn fill_cnp(&mut self, unit: &mut UnitWriter<'_>) -> usize {
-        if !unit.fits(Ext::Cnp.len(), 0) {
-            return 0;
-        }
-        let Some(peer) = self.peer.as_ref() else { return 0 };
-        let Some(bth) = self.congestion.take_cnp(peer.qpn) else { return 0 };
-        let Ok(()) = unit.push(&bth, &Ext::Cnp, 0, |_| Ok::<(), core::convert::Infallible>(()));
-        self.tally.count(Counter::NpCnpSent);
-        1
-    }
-
-    fn fill_probe(&mut self, now: Instant, unit: &mut UnitWriter<'_>) -> usize {
-        let Some(peer) = self.peer.as_ref() else { return 0 };
-        let (bth, ext) = Probe::packet(peer.qpn, self.sq.una());
-        if !unit.fits(ext.len(), 0) {
-            return 0;
-        }
-        let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
-        self.probe.sent();
-        let tail = self.completer.probe_sent(now, &self.sq);
-        self.tally.count(if tail { Counter::TailLossProbes } else { Counter::ProbesSent });
-        1
-    }
-
-    fn fill_responses<M: Memory>(
-        &mut self,
-        now: Instant,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-        shared: &mut Shared<'_, M>,
-    ) -> usize {
-        if !self.responses_ready() {
-            return 0;
-        }
-        let Shared { mrs, memory, out, .. } = shared;
-        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
-        let paced = self.responder.owes_read_responses();
-        let Some(peer) = self.peer.as_ref() else { return 0 };
-        let tally = &self.tally;
-        let (written, verdict) =
-            self.responder.fill(peer, &keys, *memory, unit, max_packets, tally);
-        if paced && written > 0 {
-            self.congestion.rate_mut().sent(now, unit.wire_len());
-        }
-        if let responder::Verdict::Fail(refused) = verdict {
-            self.fail(Failure::Refused(refused), out);
-        }
-        written
-    }
-
-    fn fill_requests<M: Memory>(
-        &mut self,
-        now: Instant,
-        unit: &mut UnitWriter<'_>,
-        max_packets: usize,
-        shared: &mut Shared<'_, M>,
-    ) -> usize {
-        if !self.requests_ready() {
-            return 0;
-        }
-        let Shared { mrs, memory, out, .. } = shared;
-        let memory = &mut **memory;
-        let Some(peer) = self.peer.as_ref() else { return 0 };
-        let new = !self.sq.resending();
-        let paced = self.congestion.rate_mut().current(now).is_some();
-        // A new packet has no copies.
-        let spent_by = if new { now } else { self.completer.spent_by(now) };
-        if !new && peer.make == Make::Keeper {
-            self.sq.set_congested(self.completer.responses_congested(&self.sq));
-        }
-        let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
-        let mut cx =
-            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        let (written, idle) = self.requester.fill(&mut cx, unit, max_packets);
-        self.requests_idle = idle;
-        if written > 0 {
-            let ended =
-                (new && self.sq.is_between()).then(|| (self.sq.newest(), self.sq.newest_is_read()));
-            self.completer.sent(now, ended, &self.sq);
-            self.congestion.rate_mut().sent(now, unit.wire_len());
-        }
-        if self.sq.in_flight() == 0
-            && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault())
-        {
-            self.fail(self.request_failed(status), out);
-        }
-        written
     }
 
     /// Cancels everything, because the owner flushes, disconnects or closes. No packet leaves any more.
@@ -997,10 +543,4 @@ impl Qp {
         self.sq.flush(out);
         self.rq.flush(out);
     }
-}
-
-/// Checks that a packet has both addresses of the connection: the cheapest defence against forged packets.
-fn check_addresses(peer: &PeerQp, encap: &Encap) -> Result<(), DropReason> {
-    let fits = encap.dst == peer.encap.src && encap.src == peer.encap.dst;
-    if fits { Ok(()) } else { Err(DropReason::AddressMismatch) }
 }

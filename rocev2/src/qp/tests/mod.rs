@@ -17,8 +17,8 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Mapping, Registration, Reserve};
 use crate::wire::mad::Make;
 use crate::wire::{
-    Aeth, AtomicEth, Bth, Ext, Mac, NakCode, OneFrame, Opcode, Reth, RnrTimer, RunLimit, Syndrome,
-    Template, parse_unit,
+    Aeth, AtomicEth, Bth, DropReason, Ext, Mac, NakCode, OneFrame, Opcode, Packet, Reth, RnrTimer,
+    RunLimit, Syndrome, Template, UnitRun, UnitWriter, parse_unit,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,0 +1,170 @@
+//! The way in of a queue pair: a received packet to the engine that it is for.
+
+use super::recv::queue::Srq;
+use super::recv::responder::{self, Context};
+use super::send::completer;
+use super::{Failure, KeyContext, PeerQp, Qp, Shared};
+use crate::counters::Counter;
+use crate::env::{Instant, Memory};
+use crate::mr::Invalidator;
+use crate::wire::{Common, CommonOp, DropReason, Encap, Frame, Inbound, Opcode, Packet};
+
+impl Qp {
+    /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
+    /// names.
+    ///
+    /// # Errors
+    /// [`DropReason`]: the packet changed nothing.
+    pub(crate) fn handle_packet<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+    ) -> Result<(), DropReason> {
+        let Shared { mrs, memory, reorder_pool, out } = shared;
+        let memory = &mut **memory;
+        let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
+            return Err(DropReason::QpState);
+        };
+        check_addresses(peer, &packet.encap)?;
+        (self.calm, self.deadline_moved) = (false, true);
+        if packet.bth.opcode == Opcode::Cnp {
+            if !self.congestion.handle_cnp(now) {
+                return Err(DropReason::Congestion);
+            }
+            self.tally.count(Counter::RpCnpHandled);
+            return Ok(());
+        }
+        let probed = self.probe.heeds(&packet.bth, &self.sq);
+        // A mark counts even if the packet is dropped next. Packets without payload do not cause
+        // congestion.
+        if !packet.payload.is_empty() && self.congestion.received(now, packet.encap.traffic_class) {
+            self.tally.count(Counter::NpEcnMarkedRocePackets);
+        }
+        let failure = if packet.bth.opcode.is_response() {
+            self.requests_idle = false;
+            let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+            let (sq, tally) = (&mut self.sq, &self.tally);
+            let mut cx = completer::Context { peer, keys, memory, sq, out, tally };
+            let verdict = self.completer.handle(now, packet, &mut cx);
+            self.sq.unpark(now, out);
+            while let Some(key) = self.sq.pop_ended_key() {
+                // The key may have ended already where the READ had zero bytes; otherwise the data just
+                // went through it.
+                if let Ok(Some(released)) = mrs.invalidate(self.pd, Invalidator::Owner, key) {
+                    out.release(released);
+                }
+            }
+            if let Some(loss) = self.completer.take_loss() {
+                self.congestion.handle_loss(now, loss);
+            }
+            match verdict {
+                Ok(completer::Verdict::Done) => return Ok(()),
+                Err(_) if probed => return Ok(()),
+                Err(reason) => return Err(reason),
+                Ok(completer::Verdict::Fail(status)) => self.request_failed(status),
+            }
+        } else {
+            let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
+            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
+            let verdict = self.responder.handle(now, packet, reorder_pool, &mut cx);
+            if let Some(loss) = self.responder.take_loss() {
+                self.congestion.handle_loss(now, loss);
+            }
+            match verdict? {
+                responder::Verdict::Done => return Ok(()),
+                responder::Verdict::Fail(refused) => Failure::Refused(refused),
+            }
+        };
+        self.fail(failure, out);
+        Ok(())
+    }
+
+    /// The short way of [`Self::handle_packet`] for most packets of the peer: for those of `run`, up to the first that has
+    /// to go the general way.
+    #[inline]
+    pub(crate) fn handle_run<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        mut srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        if !self.state.receives() {
+            return;
+        }
+        let mut next = run.look();
+        while let Some(packet) = next {
+            next = if packet.answers() {
+                self.take_answers(now, packet, run, shared)
+            } else {
+                self.take_requests(packet, run, srq.as_deref_mut(), shared)
+            };
+        }
+    }
+
+    /// Executes the request `packet`, and those behind it. Returns the first other packet that may go the short way.
+    #[inline]
+    fn take_requests<'f, M: Memory>(
+        &mut self,
+        mut packet: Common<'f>,
+        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+    ) -> Option<Common<'f>> {
+        let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
+        let (pd, qpn, rq, tally, memory) =
+            (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
+        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
+        let mut taken = false;
+        let next = loop {
+            if packet.answers() {
+                break Some(packet);
+            }
+            if !self.responder.handle_common(&packet, &mut cx) {
+                break None;
+            }
+            taken = true;
+            self.received |= matches!(packet.op, CommonOp::Send(_));
+            let Some(next) = run.take() else { break None };
+            packet = next;
+        };
+        if taken {
+            self.answers = self.responder.ready();
+        }
+        next
+    }
+
+    /// Takes the response or ACK `packet`, and those behind it. Returns the first other packet that may go the short way.
+    #[inline]
+    fn take_answers<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        mut packet: Common<'f>,
+        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        shared: &mut Shared<'_, M>,
+    ) -> Option<Common<'f>> {
+        let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
+        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+        let (memory, tally) = (&mut **memory, &self.tally);
+        let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
+        while packet.answers() {
+            let probed = !self.calm && self.probe.waits();
+            if probed || !self.completer.handle_common(now, &packet, self.calm, &mut cx) {
+                return None;
+            }
+            // Nothing is to be sent again.
+            self.requests_idle &= !cx.sq.has_more();
+            self.deadline_moved |= cx.sq.outstanding();
+            packet = run.take()?;
+        }
+        Some(packet)
+    }
+}
+
+/// Checks that a packet has both addresses of the connection: the cheapest defence against forged packets.
+fn check_addresses(peer: &PeerQp, encap: &Encap) -> Result<(), DropReason> {
+    let fits = encap.dst == peer.encap.src && encap.src == peer.encap.dst;
+    if fits { Ok(()) } else { Err(DropReason::AddressMismatch) }
+}

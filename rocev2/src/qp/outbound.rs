@@ -1,0 +1,313 @@
+//! The way out of a queue pair: which packets leave next, and their writing.
+
+use super::recv::responder;
+use super::send::probe::Probe;
+use super::send::requester;
+use super::{Failure, KeyContext, Qp, QpState, Shared, Stream};
+use crate::counters::Counter;
+use crate::env::{Instant, Memory};
+use crate::wire::mad::Make;
+use crate::wire::{Ext, Frames, UnitRun, UnitWriter};
+
+impl Qp {
+    /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
+    /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
+    /// Returns [`Self::ready`].
+    #[inline]
+    pub(crate) fn look(&mut self, short_ways: bool) -> bool {
+        if self.calm { self.look_calmly() } else { self.look_around(short_ways) }
+    }
+
+    /// Nothing but the short ways came since the last look around.
+    fn look_calmly(&mut self) -> bool {
+        let requests = !self.requests_idle;
+        self.stream = self.next_stream(requests, self.answers);
+        requests || self.answers
+    }
+
+    fn look_around(&mut self, short_ways: bool) -> bool {
+        let aside = self.congestion.owes_cnp() || self.probes();
+        let paced = self.congestion.rate().is_active();
+        let (requests, answers) = (self.requests_ready(), self.responder.ready());
+        let short = short_ways && !aside && !paced;
+        self.stream = if short { self.next_stream(requests, answers) } else { Stream::None };
+        (self.answers, self.received) = (answers, self.rq.has_completions());
+        self.calm = short && self.rests_calmly();
+        aside || requests || answers && self.responses_ready()
+    }
+
+    /// The packets that leave next, where requests and answers may, and nothing else does.
+    fn next_stream(&self, requests: bool, answers: bool) -> Stream {
+        match (requests, answers) {
+            (true, false) if self.sq.sends_new() => Stream::Requests,
+            (false, true) if self.responder.owes_read_responses() => Stream::Responses,
+            (false, true) if self.responder.owes_ack() => Stream::Ack,
+            (true | false, true | false) => Stream::None,
+        }
+    }
+
+    /// Whether nothing that is neither paced nor to be sent keeps the QP from being calm.
+    fn rests_calmly(&self) -> bool {
+        let engines = self.completer.is_quiet() && self.responder.is_calm() && self.sq.is_calm();
+        self.state == QpState::Rts && self.probe.is_idle() && engines
+    }
+
+    /// Whether a packet may leave now. Only [`Self::fill`] knows.
+    #[inline]
+    pub(crate) fn ready(&self) -> bool {
+        if self.calm {
+            return !self.requests_idle || self.answers;
+        }
+        let aside = self.congestion.owes_cnp() || self.probes();
+        aside || self.responses_ready() || self.requests_ready()
+    }
+
+    /// Whether a probe is to be sent, for the owner or the requester.
+    fn probes(&self) -> bool {
+        self.probe.owed() || self.completer.probes()
+    }
+
+    /// Whether, of all that [`Self::look`] looks at, the last call of [`Self::fill`] has changed nothing but the deadline,
+    /// and nothing may leave until something happens.
+    pub(crate) const fn rests(&self) -> bool {
+        matches!(self.stream, Stream::Rest)
+    }
+
+    /// An ACK or NAK waits behind the READ responses that are owed, which are paced; but a peer of our make measures the
+    /// path by the first packet of one that is sent again.
+    pub(super) fn responses_ready(&self) -> bool {
+        let keeper = self.peer.as_ref().is_some_and(|peer| peer.make == Make::Keeper);
+        let paced = self.responder.owes_read_responses() && !(keeper && self.responder.repeats());
+        self.responder.ready() && !(paced && self.congestion.rate().blocked())
+    }
+
+    pub(super) fn requests_ready(&self) -> bool {
+        let waits = self.congestion.rate().blocked() || self.completer.paused();
+        self.state == QpState::Rts && !self.requests_idle && !waits
+    }
+
+    /// Writes packets of one direction into units of `run`: into several where all of them go the short way.
+    pub(crate) fn fill<M: Memory, F: Frames>(
+        &mut self,
+        now: Instant,
+        run: &mut UnitRun<'_, F>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        self.fill_stream(now, run, shared);
+        if run.packets() == 0 && run.push(|unit, max| self.fill_unit(now, unit, max, shared)) {
+            self.count_sent(run);
+        }
+    }
+
+    /// The general way of [`Self::fill`]. Returns the number of packets.
+    fn fill_unit<M: Memory>(
+        &mut self,
+        now: Instant,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        (self.calm, self.deadline_moved) = (false, true);
+        if self.congestion.owes_cnp() {
+            self.fill_cnp(unit)
+        } else if self.probes() {
+            self.fill_probe(now, unit)
+        } else {
+            self.fill_either(now, unit, max_packets, shared)
+        }
+    }
+
+    fn count_sent<F: Frames>(&self, run: &UnitRun<'_, F>) {
+        self.tally.add(Counter::SentPkts, run.packets() as u64);
+        self.tally.add(Counter::SentBytes, run.wire_len() as u64);
+    }
+
+    /// The short way of [`Self::fill`], where only new requests, or only responses to READs, are to be sent. Nothing is
+    /// written where they have to go the general way.
+    #[inline]
+    fn fill_stream<M: Memory, F: Frames>(
+        &mut self,
+        now: Instant,
+        run: &mut UnitRun<'_, F>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        match self.stream {
+            Stream::None | Stream::Rest => {
+                // The next packet goes the general way.
+                self.stream = Stream::None;
+                return;
+            }
+            Stream::Requests => self.stream_requests(now, run, shared),
+            Stream::Responses => self.stream_responses(run, shared),
+            Stream::Ack => return self.stream_ack(run),
+        }
+        run.end();
+        if run.packets() > 0 {
+            self.congestion.rate_mut().sent(now, run.wire_len());
+            self.count_sent(run);
+        } else {
+            self.stream = Stream::None;
+        }
+    }
+
+    fn stream_ack<F: Frames>(&mut self, run: &mut UnitRun<'_, F>) {
+        self.stream = Stream::None;
+        let Some(peer) = self.peer.as_ref() else { return };
+        if self.responder.fill_ack(peer, run) {
+            (self.answers, self.stream) = (false, Stream::Rest);
+            run.end();
+            self.count_sent(run);
+        }
+    }
+
+    fn stream_requests<M: Memory, F: Frames>(
+        &mut self,
+        now: Instant,
+        run: &mut UnitRun<'_, F>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        let Some(peer) = self.peer.as_ref() else { return };
+        let Shared { mrs, memory, out, .. } = shared;
+        let (pd, qpn, sq, tally, memory) =
+            (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
+        let (spent_by, paced) = (now, false);
+        let mut cx =
+            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
+        let ended = self.requester.fill_common(&mut cx, run);
+        if run.packets() > 0 {
+            self.deadline_moved |= self.completer.sent(now, ended, &self.sq);
+            if !self.sq.has_more() {
+                (self.requests_idle, self.stream) = (true, Stream::Rest);
+            }
+        }
+    }
+
+    fn stream_responses<M: Memory, F: Frames>(
+        &mut self,
+        run: &mut UnitRun<'_, F>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        let Some(peer) = self.peer.as_ref() else { return };
+        let Shared { mrs, memory, .. } = shared;
+        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+        self.responder.fill_common(peer, &keys, *memory, run);
+        if !self.responder.owes_read_responses() {
+            // An ACK or NAK may wait behind them.
+            self.answers = self.responder.ready();
+            self.stream = if self.answers { Stream::None } else { Stream::Rest };
+        }
+    }
+
+    fn fill_either<M: Memory>(
+        &mut self,
+        now: Instant,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        // Both ways take turns; packets of one alone, which may go the short way, take none.
+        self.requests_first ^= self.requests_ready() && self.responses_ready();
+        let pmtu = self.peer.as_ref().map_or(0, |peer| peer.pmtu.bytes());
+        let max_packets = max_packets.min(self.congestion.rate_mut().allowed(now, pmtu));
+        let mut written = 0;
+        for requests in [self.requests_first, !self.requests_first] {
+            if written == 0 {
+                written = if requests {
+                    self.fill_requests(now, unit, max_packets, shared)
+                } else {
+                    self.fill_responses(now, unit, max_packets, shared)
+                };
+            }
+        }
+        written
+    }
+
+    fn fill_cnp(&mut self, unit: &mut UnitWriter<'_>) -> usize {
+        if !unit.fits(Ext::Cnp.len(), 0) {
+            return 0;
+        }
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let Some(bth) = self.congestion.take_cnp(peer.qpn) else { return 0 };
+        let Ok(()) = unit.push(&bth, &Ext::Cnp, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        self.tally.count(Counter::NpCnpSent);
+        1
+    }
+
+    fn fill_probe(&mut self, now: Instant, unit: &mut UnitWriter<'_>) -> usize {
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let (bth, ext) = Probe::packet(peer.qpn, self.sq.una());
+        if !unit.fits(ext.len(), 0) {
+            return 0;
+        }
+        let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
+        self.probe.sent();
+        let tail = self.completer.probe_sent(now, &self.sq);
+        self.tally.count(if tail { Counter::TailLossProbes } else { Counter::ProbesSent });
+        1
+    }
+
+    fn fill_responses<M: Memory>(
+        &mut self,
+        now: Instant,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        if !self.responses_ready() {
+            return 0;
+        }
+        let Shared { mrs, memory, out, .. } = shared;
+        let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
+        let paced = self.responder.owes_read_responses();
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let tally = &self.tally;
+        let (written, verdict) =
+            self.responder.fill(peer, &keys, *memory, unit, max_packets, tally);
+        if paced && written > 0 {
+            self.congestion.rate_mut().sent(now, unit.wire_len());
+        }
+        if let responder::Verdict::Fail(refused) = verdict {
+            self.fail(Failure::Refused(refused), out);
+        }
+        written
+    }
+
+    fn fill_requests<M: Memory>(
+        &mut self,
+        now: Instant,
+        unit: &mut UnitWriter<'_>,
+        max_packets: usize,
+        shared: &mut Shared<'_, M>,
+    ) -> usize {
+        if !self.requests_ready() {
+            return 0;
+        }
+        let Shared { mrs, memory, out, .. } = shared;
+        let memory = &mut **memory;
+        let Some(peer) = self.peer.as_ref() else { return 0 };
+        let new = !self.sq.resending();
+        let paced = self.congestion.rate_mut().current(now).is_some();
+        // A new packet has no copies.
+        let spent_by = if new { now } else { self.completer.spent_by(now) };
+        if !new && peer.make == Make::Keeper {
+            self.sq.set_congested(self.completer.responses_congested(&self.sq));
+        }
+        let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
+        let mut cx =
+            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
+        let (written, idle) = self.requester.fill(&mut cx, unit, max_packets);
+        self.requests_idle = idle;
+        if written > 0 {
+            let ended =
+                (new && self.sq.is_between()).then(|| (self.sq.newest(), self.sq.newest_is_read()));
+            self.completer.sent(now, ended, &self.sq);
+            self.congestion.rate_mut().sent(now, unit.wire_len());
+        }
+        if self.sq.in_flight() == 0
+            && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault())
+        {
+            self.fail(self.request_failed(status), out);
+        }
+        written
+    }
+}
