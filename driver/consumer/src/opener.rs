@@ -31,7 +31,7 @@ pub unsafe trait Opener: Send + Sync {
 /// The end of a wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
-    /// What was waited for has come.
+    /// The event has come that the caller waited for.
     Done,
     /// The time has passed.
     TimedOut,

@@ -45,7 +45,7 @@ impl Lease {
         self.change(|state| (state | LENT).wrapping_add(VISIT));
     }
 
-    /// Ends the lease, for whoever has the token. The owner has to be called.
+    /// Ends the lease, for a thread that has the token. The owner has to be called.
     pub(crate) fn end(&self) {
         self.change(|state| state & !(LENT | INSIDE | CALL));
     }

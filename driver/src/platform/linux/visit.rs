@@ -18,7 +18,7 @@ const STREAMED: u32 = 64;
 /// The end of a wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
-    /// What was waited for has come.
+    /// The event has come that the caller waited for.
     Done,
     /// The time has passed.
     TimedOut,
@@ -172,7 +172,7 @@ impl<'a> Visit<'a> {
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         let Self { runner, run, keep } = self;
-        // What another thread waits for is done by it.
+        // Another thread that waits goes on with the core.
         let keep = *keep || runner.waiters.has_visitor();
         let mut call = true;
         if let Some(mut run) = run.take() {
