@@ -1,7 +1,7 @@
 //! Instructions of a connection's life: queue pairs and connectors are created, connected, disconnected, closed, at
 //! both ends, through the tables as they are: a wrapper would wait for another thread.
 
-use crate::world::{BATCH, End, Hosts, MESSAGES, PORT, TURN, address};
+use crate::world::{BATCH, End, Hosts, MESSAGES, PORT, Pair, TURN, address};
 use driver::abi::*;
 use std::net::SocketAddr;
 use std::ptr::{NonNull, null, null_mut};
@@ -86,7 +86,7 @@ impl Lives {
             create(adapter, Some(arrived), null_mut(), Some(created), out, null_mut())
         };
         start(status, 1);
-        self.run();
+        run(&mut self.hosts.pair());
         let local = SOCKADDR_INET::from(SocketAddr::new(address(1), PORT));
         // SAFETY: an open listener; the address outlives the call.
         let status = unsafe {
@@ -94,56 +94,51 @@ impl Lives {
             listen(self.listener, local.as_ptr(), local.len(), Some(requested), null_mut())
         };
         start(status, 1);
-        self.run();
+        run(&mut self.hosts.pair());
     }
 
-    /// Gives turns until every call has ended.
-    fn run(&self) {
-        let mut pair = self.hosts.pair();
-        while PENDING.load(Relaxed) > 0 {
-            pair.turn(TURN);
-        }
-    }
-
-    /// So many connections live.
+    /// So many connections live. The pair is held all the while: turns that the other thread gave would not be counted.
     pub(crate) fn live(&self, count: usize) {
+        let mut pair = self.hosts.pair();
         for _ in 0..count / BATCH {
-            self.live_together();
-            let mut pair = self.hosts.pair();
+            self.live_together(&mut pair);
             pair.now = pair.now + PAUSE;
         }
     }
 
-    fn live_together(&self) {
+    fn live_together(&self, pair: &mut Pair) {
         let (mut qps, mut active) = ([[null_mut(); BATCH]; 2], [null_mut(); BATCH]);
         for (end, qps) in self.ends.iter().zip(&mut qps) {
             qps.iter_mut().for_each(|qp| create_qp(end, qp));
         }
         active.iter_mut().for_each(|out| create_connector(&self.ends[0], out));
-        self.run();
+        run(pair);
         let [near, far] = qps;
         active.iter().zip(near).for_each(|(connector, qp)| connect(*connector, qp));
-        let mut pair = self.hosts.pair();
         while ARRIVALS.load(Relaxed) < BATCH {
             pair.turn(TURN);
         }
-        drop(pair);
         ARRIVALS.store(0, Relaxed);
         let passive = ARRIVED.each_ref().map(|arrived| arrived.load(Relaxed));
         passive.iter().zip(far).for_each(|(connector, qp)| accept(*connector, qp));
         // All but the accepts, which end with the confirmations.
-        let mut pair = self.hosts.pair();
         while PENDING.load(Relaxed) > BATCH {
             pair.turn(TURN);
         }
-        drop(pair);
         active.into_iter().for_each(confirm);
-        self.run();
+        run(pair);
         active.into_iter().for_each(disconnect);
-        self.run();
+        run(pair);
         active.into_iter().chain(passive).for_each(close);
         qps.into_iter().flatten().for_each(close);
-        self.run();
+        run(pair);
+    }
+}
+
+/// Gives turns until every call has ended.
+fn run(pair: &mut Pair) {
+    while PENDING.load(Relaxed) > 0 {
+        pair.turn(TURN);
     }
 }
 
@@ -220,6 +215,6 @@ fn close<T: NdkObject>(object: *mut T) {
 impl Drop for Lives {
     fn drop(&mut self) {
         close(self.listener);
-        self.run();
+        run(&mut self.hosts.pair());
     }
 }
