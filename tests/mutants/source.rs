@@ -81,10 +81,17 @@ impl Finder {
 /// Whether it is not part of the product.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
-        syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
+        syn::Meta::List(list) => list.path.is_ident("cfg") && is_for_tests(&list.tokens),
         syn::Meta::Path(path) => path.is_ident("test"),
         syn::Meta::NameValue(_) => false,
     })
+}
+
+/// `test`, or all of several of which that is one.
+fn is_for_tests(condition: &proc_macro2::TokenStream) -> bool {
+    let condition = condition.to_string();
+    let all = condition.strip_prefix("all").unwrap_or(&condition);
+    all.trim_matches([' ', '(', ')']).split(',').any(|part| part.trim() == "test")
 }
 
 impl<'ast> Visit<'ast> for Finder {

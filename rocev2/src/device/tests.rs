@@ -333,6 +333,18 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
 }
 
+/// What is known of a connection: packets of one that an RTU established are not taken for the RTU, too.
+#[test]
+fn a_connected_queue_pair_knows_its_path_mtu_and_waits_for_nothing() {
+    let (mut world, qps, _) = World::connected(false);
+    let alone = world.qp(0);
+    assert_eq!(world.devices[0].qp_pmtu(alone), None);
+    for (device, qpn) in world.devices.iter().zip(qps) {
+        assert_eq!(device.qp_pmtu(qpn).map(Pmtu::bytes), Some(1024));
+        assert!(!device.slot(qpn).unwrap().1.awaits_rtu);
+    }
+}
+
 /// Goal: a host without memory accepts no connection, counts the dropped requests, and accepts once it has
 /// memory.
 #[test]
@@ -405,10 +417,15 @@ fn a_queue_pair_number_is_not_drawn_twice_running() {
         recv_sge: 16,
         srq: None,
     };
+    // A table so large leaves a number 64 values for a slot.
+    while device.qps.len() < 1 << 18 {
+        device.free.clear();
+        device.create_qp(&config).unwrap();
+    }
     // All slots but one stay taken, so that each new queue pair has to use the same one.
     device.free.truncate(1);
     let mut last = None;
-    for _ in 0..200 {
+    for _ in 0..1000 {
         let qpn = device.create_qp(&config).unwrap();
         assert_ne!(last, Some(qpn));
         last = Some(qpn);

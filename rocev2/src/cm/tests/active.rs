@@ -375,6 +375,21 @@ fn cm_35_reject_after_rep() {
     });
 }
 
+/// A REJ is repeated to the host that it was for, as it names numbers of both.
+#[test]
+fn cm_32_a_rej_is_repeated_to_its_peer_only() {
+    each_family(|mut bench| {
+        let stranger = if bench.p.is_ipv4() { "10.0.0.3" } else { "fd00::3" }.parse().unwrap();
+        let (conn, d_id) = bench.connected();
+        bench.cm.reject(bench.now, conn, b"no").unwrap();
+        let rej = bench.sent_rej();
+        let rep = CmMessage::Rep(bench.rep(d_id));
+        bench.assert_silent(|bench| bench.deliver_from(stranger, &rep));
+        bench.deliver(&rep);
+        assert_eq!(bench.sent_rej(), rej);
+    });
+}
+
 #[test]
 fn wrong_parameters_send_nothing() {
     each_family(|mut bench| {

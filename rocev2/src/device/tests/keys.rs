@@ -26,6 +26,19 @@ fn a_window_ends_with_the_queue_pair_that_bound_it() {
     device.deregister(window).unwrap();
 }
 
+/// A key of a fast registration takes room for its last region, and gives it back.
+#[test]
+fn keys_that_come_and_go_take_no_more_and_more_room() {
+    let mut device = Device::new(config(false, 0));
+    let mut come_and_go = || {
+        let key = device.reserve(PD, Reserve::FastRegister(Access::LOCAL_WRITE)).unwrap();
+        device.deregister(key).unwrap();
+        device.growth_bytes()
+    };
+    let first = come_and_go();
+    assert!((0..1000).all(|_| come_and_go() == first));
+}
+
 /// Every list of pages comes back once, whatever becomes of its request, its key and its queue pair.
 #[test]
 fn regions_come_back_once_in_every_way_that_a_mapping_ends() {

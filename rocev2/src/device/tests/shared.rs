@@ -203,6 +203,17 @@ fn a_depth_is_kept_and_changed() {
     assert_eq!(shared.lows(), 0, "a change that was refused armed nothing");
 }
 
+/// What was posted counts before its doorbell, too.
+#[test]
+fn a_depth_below_what_was_posted_is_refused() {
+    let mut shared = Shared::new(0);
+    let (srq, device) = (shared.srq, &mut shared.world.devices[1]);
+    let mut poster = device.take_srq_poster(srq).unwrap();
+    (0..3).for_each(|id| poster.post(RecvWr { id, sgl: SgList::new() }).unwrap());
+    assert_eq!(device.modify_srq(srq, Some(2), None), Err(SrqError::Outstanding));
+    device.modify_srq(srq, Some(3), None).unwrap();
+}
+
 /// A queue that became deeper has another ring. The receives of the one before come first, up to its last post.
 #[test]
 fn a_deeper_ring_comes_after_the_one_before() {

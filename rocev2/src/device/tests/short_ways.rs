@@ -264,6 +264,80 @@ fn messages_of_several_packets_go_the_short_way() {
     assert_eq!(world.statuses(1), [(9, WcStatus::Success)]);
 }
 
+/// A packet before the last of its message is full.
+#[test]
+fn a_short_packet_in_the_middle_goes_the_general_way() {
+    let (mut world, [client, server]) = acquainted();
+    world.post(client, 1, world.write(), 5000);
+    assert_eq!(next_run(&mut world, 0).len(), 5);
+    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+    assert!(takes(&mut world, 1, server, &frames[0]));
+    let packet = Packet::parse(&frames[1]).unwrap();
+    let short = emit(&Packet { payload: &packet.payload[4..], ..packet });
+    assert!(!takes(&mut world, 1, server, &short));
+    assert!(takes(&mut world, 1, server, &frames[1]));
+}
+
+/// The packet that uses up the window requests an ACK, wherever in its message it is.
+#[test]
+fn the_end_of_the_window_requests_an_ack() {
+    let window = Window { bytes: 8 << 10, ..Window::default() };
+    let configs = [0, 1].map(|node| DeviceConfig { window, dcqcn: None, ..config(false, node) });
+    let (mut world, [client, _], _) = World::of(configs).join(false);
+    world.max_packets = 1;
+    world.post(client, 0, world.write(), 64);
+    world.run();
+    world.post(client, 1, world.write(), 64);
+    world.post(client, 2, world.write(), 20 << 10);
+    assert_eq!(next_run(&mut world, 0).len(), 8);
+    let requests = |frame: &Vec<u8>| Packet::parse(frame).unwrap().bth.ack_req;
+    let requests: Vec<bool> = world.wires[1].iter().map(requests).collect();
+    assert_eq!(requests.first().zip(requests.last()), Some((&true, &true)), "{requests:?}");
+    world.run();
+    assert_eq!(world.done[0].len(), 3);
+}
+
+/// Equally long packets of a run are one unit where the edge carries several.
+#[test]
+fn a_run_fills_its_units() {
+    let (mut world, [client, _]) = acquainted();
+    (1..=3).for_each(|id| world.post(client, id, world.write(), 64));
+    let mut frames = Buffers { count: 16, buf: vec![0; 2000], kept: Vec::new() };
+    let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
+    assert!(device.poll_transmit_run(world.now, &mut frames, 8, memory));
+    assert_eq!(frames.kept.len(), 1);
+}
+
+#[test]
+fn each_packet_of_a_run_that_came_is_counted() {
+    let (mut world, [client, _]) = acquainted();
+    (1..=3).for_each(|id| world.post(client, id, world.write(), 64));
+    assert_eq!(next_run(&mut world, 0).len(), 3);
+    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+    let (device, memory) = (&mut world.devices[1], &mut world.memory[1]);
+    let before = device.counters().snapshot();
+    device.handle_frames(world.now, frames.iter().map(|frame| (&frame[..], None)), memory);
+    let moved = device.counters().snapshot() - before;
+    assert_eq!(moved[Counter::RcvdPkts], 3);
+    assert_eq!(moved[Counter::RcvdBytes], frames.iter().map(Vec::len).sum::<usize>() as u64);
+}
+
+/// A queue pair whose completions were taken has none, and is not looked at for them again.
+#[test]
+fn a_completion_is_taken_once() {
+    let (mut world, [client, server]) = acquainted();
+    let recv = RecvWr { id: 9, sgl: world.sgl(1, 0, 64) };
+    world.devices[1].post_recv(server, recv).unwrap();
+    world.post(client, 1, SendOp::Send, 64);
+    assert_eq!(next_run(&mut world, 0), [Opcode::SendOnly]);
+    world.deliver(1);
+    assert_eq!(world.statuses(1), [(9, WcStatus::Success)]);
+    let slot = world.devices[1].slot_index(server);
+    world.devices[1].touch(slot);
+    world.devices[1].settle();
+    assert!(world.devices[1].finished.is_empty());
+}
+
 /// A NAK, an ACK behind a READ, and one of what was sent again.
 #[test]
 fn all_other_answers_go_the_general_way() {

@@ -3,6 +3,15 @@
 use super::*;
 use std::collections::BTreeSet;
 
+/// Who has a budget of memory learns before that the table will double: a slot is in seven lists at least.
+#[test]
+fn the_growth_of_the_table_is_told() {
+    let mut device = Device::new(DeviceConfig { max_qps: 1000, ..config(false, 0) });
+    let before = device.growth_bytes();
+    device.free.clear();
+    assert!(device.growth_bytes() - before >= 7 * size_of::<usize>() * 2 * device.qps.len());
+}
+
 /// Queue pairs wait to send, have their turn, wait for a timer, and have completions to take, while their
 /// table doubles four times.
 #[test]
