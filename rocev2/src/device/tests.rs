@@ -333,7 +333,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
 }
 
-/// What is known of a connection: packets of one that an RTU established are not taken for the RTU, too.
+/// A connection that an RTU established takes no packet for the RTU, too.
 #[test]
 fn a_connected_queue_pair_knows_its_path_mtu_and_waits_for_nothing() {
     let (mut world, qps, _) = World::connected(false);

@@ -203,7 +203,7 @@ fn a_depth_is_kept_and_changed() {
     assert_eq!(shared.lows(), 0, "a change that was refused armed nothing");
 }
 
-/// What was posted counts before its doorbell, too.
+/// Receives that were posted count before their doorbell, too.
 #[test]
 fn a_depth_below_what_was_posted_is_refused() {
     let mut shared = Shared::new(0);

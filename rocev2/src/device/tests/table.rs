@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeSet;
 
-/// Who has a budget of memory learns before that the table will double: a slot is in seven lists at least.
+/// An owner with a budget of memory learns before that the table will double: a slot is in seven lists at least.
 #[test]
 fn the_growth_of_the_table_is_told() {
     let mut device = Device::new(DeviceConfig { max_qps: 1000, ..config(false, 0) });
