@@ -2,11 +2,12 @@
 //! with a SEND that ends the command's key. rxe refuses a second copy of a READ whose key has ended, and breaks the
 //! connection: so a READ that is only late must not be sent again, and none may be on its way when its key ends.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver::abi::*;
 use driver::{Provider, ProviderConfig};
@@ -31,6 +32,8 @@ const LIMITS: ReadLimits = ReadLimits { inbound: 1, outbound: 16 };
 const RECEIVE: usize = 0;
 const READ: usize = 1000;
 const ANSWER: usize = 2000;
+/// A processor that lets a thread wait for longer lets the guest's wait, too, of which there is but one.
+const WAIT_MAX: Duration = Duration::from_millis(40);
 
 /// Goal: reordering of what we send ends no connection, no NAK but that of a missing packet comes, and what we say
 /// was sent again is what another sees twice.
@@ -56,7 +59,8 @@ fn reordered_reads_meet_no_dead_key() {
 /// Goal: where nothing is lost, nothing is sent again in vain, and at most a packet in a thousand while the guest's
 /// processor is kept busy.
 /// Method: no faults; then shells that count for ever beside the guest's program. A machine that gives the guest
-/// no processor makes it lose frames: that link is not clean, and another try is made.
+/// no processor makes it lose frames, of either direction, as its own counts of IP packets show: that link is not
+/// clean, and another try is made.
 #[test]
 fn a_clean_link_carries_nothing_in_vain() {
     let Some(mut lab) = start("clean") else { return };
@@ -64,8 +68,7 @@ fn a_clean_link_carries_nothing_in_vain() {
     for (what, busy, rounds) in [("clean", 0, rounds()), ("clean, a busy guest", 3, 12 * rounds())]
     {
         (0..busy).for_each(|_| drop(lab.guest.start("while :; do :; done")));
-        let counted =
-            (0..4).map(|_| count_clean(&mut lab, what, rounds)).find(Counted::lost_nothing);
+        let counted = (0..4).find_map(|_| count_clean(&mut lab, what, rounds));
         let Some(Counted { sent, needless, .. }) = counted else {
             println!(
                 "skipped: {what}: this machine is so busy that the guest lost frames, four times"
@@ -78,11 +81,47 @@ fn a_clean_link_carries_nothing_in_vain() {
     end(&mut lab);
 }
 
-fn count_clean(lab: &mut Lab, what: &str, rounds: usize) -> Counted {
+/// `None` where a packet was lost, to the guest or behind its IP, or threads waited too long for a processor.
+fn count_clean(lab: &mut Lab, what: &str, rounds: usize) -> Option<Counted> {
+    let before = ip_packets(lab);
     let target = Target::start(lab, |edge| Box::new(edge));
-    let job = target.serve(lab, rounds, || ());
+    let (job, waited) = longest_wait(|| target.serve(lab, rounds, || ()));
     finish(&job, what);
-    target.told(what)
+    let counted = target.told(what);
+    let after = ip_packets(lab);
+    let [came, left] = [0, 1].map(|way| after[way] - before[way]);
+    println!("{what}: {came} came to the guest, {left} left it; a thread waited {waited:?}");
+    let arrived = [came, left] == [counted.sent, counted.received];
+    (arrived && counted.gaps == 0 && waited < WAIT_MAX).then_some(counted)
+}
+
+/// The longest that a thread which wants to run each millisecond has waited for a processor meanwhile.
+fn longest_wait<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !done.load(Ordering::Relaxed) {
+                let before = Instant::now();
+                thread::sleep(PAUSE);
+                longest = longest.max(before.elapsed() - PAUSE);
+            }
+            longest
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        (result, watch.join().expect("it only sleeps"))
+    })
+}
+
+/// IP packets that came to the guest, and that left it, until now.
+fn ip_packets(lab: &mut Lab) -> [u64; 2] {
+    let (_, lines) = lab.guest.start("grep ^Ip: /proc/net/snmp").wait();
+    let mut lines = lines.lines().map(|line| line.split_whitespace());
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let counts: BTreeMap<_, _> = names.zip(values).collect();
+    ["InReceives", "OutRequests"].map(|name| counts[name].parse().expect("a number"))
 }
 
 /// Goal: the cable is out for ten seconds under load, with requests of both sides under way, and nobody notices but
@@ -187,16 +226,12 @@ impl<E: Edge> Edge for Cable<E> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     sent: u64,
+    received: u64,
+    /// Sequence NAKs of the peer.
+    gaps: u64,
     /// Of requests, for whatever reason.
     resent: u64,
     needless: u64,
-}
-
-impl Counted {
-    /// All that was sent again had arrived before.
-    fn lost_nothing(&self) -> bool {
-        self.resent == self.needless
-    }
 }
 
 /// A provider at our end of the lab's link.
@@ -223,18 +258,21 @@ impl Target {
     /// Prints and returns what was counted.
     fn told(&self, what: &str) -> Counted {
         let counters = self.provider.counters();
-        let mut counted = Counted::default();
+        let (mut counted, mut causes) = (Counted::default(), Vec::new());
         for (name, count) in counters.iter() {
             match name {
                 "sent_pkts" => counted.sent += count,
+                "rcvd_pkts" => counted.received += count,
+                "packet_seq_err" => counted.gaps += count,
                 "needless_resends" => counted.needless += count,
                 _ if name.starts_with("resent_") && name.ends_with("_pkts") => {
                     counted.resent += count;
+                    causes.extend((count > 0).then_some((name, count)));
                 }
                 _ => {}
             }
         }
-        println!("{what}: {counted:?}");
+        println!("{what}: {counted:?} {causes:?}");
         counted
     }
 
