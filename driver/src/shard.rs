@@ -176,12 +176,20 @@ impl Shard {
 
     /// Tells the core that `object` has something in its rings, or `reasons`. The object is not
     /// touched once the core may have seen it.
+    #[inline]
     pub(crate) fn ring(&self, object: ObjectId, doorbell: &Doorbell, reasons: u8) {
         if doorbell.ring(reasons) {
-            // At most one entry per object, and no more objects that ring than places.
-            let pushed = push(&*self.platform, &self.doorbells, object);
-            debug_assert!(pushed);
+            self.ring_first(object);
         }
+    }
+
+    /// Puts an object whose doorbell did not ring before into the ring, and wakes the core for it and for all that is rung
+    /// for until the core answers.
+    #[inline(never)]
+    fn ring_first(&self, object: ObjectId) {
+        // At most one entry per object, and no more objects that ring than places.
+        let pushed = push(&*self.platform, &self.doorbells, object);
+        debug_assert!(pushed);
         self.wake();
     }
 

@@ -1,6 +1,6 @@
 //! Whether an object rings for the poll core, and why.
 
-use super::modelled::AtomicU8;
+use super::modelled::{AtomicU8, fence};
 use core::sync::atomic::Ordering;
 
 /// An object's own half of its doorbell: whether it rings, and what for.
@@ -15,15 +15,26 @@ pub(crate) const FLUSH: u8 = 2;
 pub(crate) const RECEIVES: u8 = 4;
 
 impl Doorbell {
-    /// Adds reasons; true if it did not ring before. One step: the core cannot answer a part of it.
+    /// Adds reasons; true if it did not ring before. One step: the core cannot answer a part of it. A doorbell that rings
+    /// already, as with all posts of a run but the first, is only looked at.
+    #[inline]
     pub(crate) fn ring(&self, reasons: u8) -> bool {
-        self.0.fetch_or(RINGING | reasons, Ordering::AcqRel) & RINGING == 0
+        let rings = RINGING | reasons;
+        // Pairs with the fence in `answer`: what was put into the object's rings is seen by the answer to this ringing.
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) & rings != rings && self.begin(rings)
+    }
+
+    fn begin(&self, rings: u8) -> bool {
+        self.0.fetch_or(rings, Ordering::AcqRel) & RINGING == 0
     }
 
     /// Stops ringing and returns the reasons. Entries that were put into the object's rings before are
     /// visible now.
     pub(crate) fn answer(&self) -> u8 {
-        self.0.swap(0, Ordering::AcqRel)
+        let reasons = self.0.swap(0, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        reasons
     }
 }
 
