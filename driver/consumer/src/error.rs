@@ -22,7 +22,12 @@ impl NdkError {
     /// # Errors
     /// The status, if it is a warning or an error.
     pub fn check(call: &'static str, status: NTSTATUS) -> Result<()> {
-        if status.is_success() { Ok(()) } else { Err(Self { status, call }) }
+        if status.is_success() {
+            Ok(())
+        } else {
+            std::hint::cold_path();
+            Err(Self { status, call })
+        }
     }
 }
 

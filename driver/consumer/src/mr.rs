@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use driver::abi::{FALSE, NDK_MR, NDK_SGE, ULONG};
 
@@ -15,6 +16,9 @@ use crate::{Buffer, Mdl, Pd, Result};
 pub struct Mr {
     object: Handle<NDK_MR>,
     buffer: Buffer,
+    /// Tokens are those of the registration, and last as long.
+    local_token: AtomicU32,
+    remote_token: AtomicU32,
     /// Locked and unchanged as long as the registration lasts.
     _mdl: Mdl,
     _pd: Arc<Pd>,
@@ -46,7 +50,20 @@ impl Mr {
             )
         });
         request.wait()?;
-        Ok(Arc::new(Self { object, buffer, _mdl: mdl, _pd: Arc::clone(pd) }))
+        let [local_token, remote_token] = [(); 2].map(|()| AtomicU32::new(0));
+        let pd = Arc::clone(pd);
+        let mr = Self { object, buffer, local_token, remote_token, _mdl: mdl, _pd: pd };
+        mr.renew_tokens();
+        Ok(Arc::new(mr))
+    }
+
+    /// Asks for the tokens anew, after the memory was registered again by calls that this wrapper does not make.
+    pub fn renew_tokens(&self) {
+        let (table, mr) = (self.object.table(), self.object.as_ptr());
+        // SAFETY: the MR is open.
+        self.local_token.store(unsafe { (table.NdkGetLocalTokenFromMr)(mr) }, Ordering::Relaxed);
+        // SAFETY: as above.
+        self.remote_token.store(unsafe { (table.NdkGetRemoteTokenFromMr)(mr) }, Ordering::Relaxed);
     }
 
     /// The memory.
@@ -58,15 +75,13 @@ impl Mr {
     /// The token that names this region in our own work requests.
     #[must_use]
     pub fn local_token(&self) -> u32 {
-        // SAFETY: the MR is open and registered.
-        unsafe { (self.object.table().NdkGetLocalTokenFromMr)(self.object.as_ptr()) }
+        self.local_token.load(Ordering::Relaxed)
     }
 
     /// The token to hand to the peer.
     #[must_use]
     pub fn remote_token(&self) -> u32 {
-        // SAFETY: the MR is open and registered.
-        unsafe { (self.object.table().NdkGetRemoteTokenFromMr)(self.object.as_ptr()) }
+        self.remote_token.load(Ordering::Relaxed)
     }
 
     /// An element over `range` of the buffer.

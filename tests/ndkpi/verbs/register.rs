@@ -63,7 +63,7 @@ fn a_region_may_be_deregistered_under_its_requests() {
     let deregister = || start(|then| raw.deregister(then)).recv_timeout(PATIENCE).unwrap();
     assert_eq!(deregister(), STATUS_SUCCESS);
     assert_eq!(deregister(), STATUS_INVALID_DEVICE_STATE);
-    assert_eq!(region.remote_token(), 0, "nothing has this token any more");
+    assert_eq!(raw.token(), 0, "nothing has this token any more");
     pair.client.qp.send(1, &[pair.client.mr.sge(0..100)], 0).unwrap();
     assert_eq!(pair.server.statuses(1), [STATUS_ACCESS_VIOLATION]);
     assert!(!pair.client.statuses(1)[0].is_success());

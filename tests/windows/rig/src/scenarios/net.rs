@@ -299,7 +299,9 @@ pub(super) fn register_again(mr: &Mr, piece: usize) -> Result<(), NdkError> {
     let status = wait_for(|done, context| unsafe {
         (table.NdkRegisterMr)(mr.as_ptr(), next.cast(), len, ALL_ACCESS, done, context)
     });
-    NdkError::check("NdkRegisterMr", status)
+    NdkError::check("NdkRegisterMr", status)?;
+    mr.renew_tokens();
+    Ok(())
 }
 
 /// Makes a call that may pend, and waits for its end.
