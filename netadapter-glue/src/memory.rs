@@ -3,11 +3,12 @@
 //! Each direction is a bounded lock-free ring of frame buffers and a second ring that carries the
 //! empty buffers back. All buffers exist from the start: `depth` per direction, so the ring always
 //! has room for a buffer, and a sender without a buffer meets back-pressure, never loss.
+#![allow(unsafe_code, reason = "buffers are pointers that go through the rings, many together")]
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Drops, Edge, EdgeError, Link, RUN, Received, Slot, Transmit};
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
-use core::task::Waker;
+use core::{cell::UnsafeCell, ptr::NonNull, task::Waker};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 /// The configuration of two joined edges.
@@ -154,27 +155,31 @@ impl Edge for MemoryEdge {
 struct Tx {
     full: Producer<Buffer>,
     empty: Consumer<Buffer>,
-    /// Free buffers, last in first out: a buffer used a moment ago is still in the cache.
+    /// Free buffers, lent from the end: those that were used a moment ago are still in the cache.
     free: Vec<Buffer>,
     /// The last `transmit` ended for lack of a buffer; there may be more to send.
     starved: bool,
     /// Units sent when the other edge was gone.
     lost: u64,
+    _places: Arc<Places>,
 }
 
 impl Tx {
     fn transmit(&mut self, burst: usize, fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize) -> usize {
         if let Ok(chunk) = self.empty.read_chunk(self.empty.slots()) {
-            self.free.extend(chunk);
+            let (first, second) = chunk.as_slices();
+            self.free.extend_from_slice(first);
+            self.free.extend_from_slice(second);
+            chunk.commit_all();
         }
         let lent = burst.min(self.free.len());
         let first = self.free.len() - lent;
-        let mut slots: heapless::Vec<Slot<'_>, RUN> =
-            self.free[first..].iter_mut().rev().map(Buffer::slot).collect();
+        let mut slots = heapless::Vec::<Slot<'_>, RUN>::new();
+        slots.extend(self.free[first..].iter_mut().map(Buffer::slot));
         let filled = fill(&mut slots);
         drop(slots);
         self.starved = filled == lent && lent < burst;
-        self.publish(filled);
+        self.publish(first, filled);
         filled
     }
 
@@ -182,14 +187,13 @@ impl Tx {
         !self.free.is_empty() || !self.empty.is_empty()
     }
 
-    /// Sends the last `filled` of the free buffers, the last of them first.
-    fn publish(&mut self, filled: usize) {
+    /// Sends `filled` of the free buffers, from the `first` on.
+    fn publish(&mut self, first: usize, filled: usize) {
         if self.full.is_abandoned() {
             self.lost += filled as u64;
         } else if filled > 0 {
-            let chunk = self.full.write_chunk_uninit(filled);
-            let chunk = chunk.expect("a ring has a slot for each of its buffers");
-            chunk.fill_from_iter(self.free.drain(self.free.len() - filled..).rev());
+            push(&mut self.full, &self.free[first..first + filled]);
+            self.free.drain(first..first + filled);
         }
     }
 }
@@ -199,6 +203,7 @@ impl Tx {
 struct Rx {
     full: Consumer<Buffer>,
     empty: Producer<Buffer>,
+    _places: Arc<Places>,
 }
 
 impl Rx {
@@ -207,21 +212,31 @@ impl Rx {
         let Ok(chunk) = self.full.read_chunk(count) else { return 0 };
         if count > 0 {
             let (first, second) = chunk.as_slices();
-            let units: heapless::Vec<Received<'_>, RUN> =
-                first.iter().chain(second).map(Buffer::received).collect();
+            let mut units = heapless::Vec::<Received<'_>, RUN>::new();
+            units.extend(first.iter().map(Buffer::received));
+            units.extend(second.iter().map(Buffer::received));
             sink(&units);
             drop(units);
-            let room = self.empty.write_chunk_uninit(count);
-            let room = room.expect("a ring has a slot for each of its buffers");
-            room.fill_from_iter(chunk);
+            push(&mut self.empty, first);
+            push(&mut self.empty, second);
+            chunk.commit_all();
         }
         count
     }
 }
 
-/// One unit at a fixed place in memory. It goes through four rings, as a pointer.
-#[derive(Debug)]
-struct Buffer(Box<Place>);
+/// Puts all these buffers into a ring, and leaves none of them behind for the caller to use.
+fn push(ring: &mut Producer<Buffer>, buffers: &[Buffer]) {
+    ring.push_entire_slice(buffers).expect("a ring has a slot for each of its buffers");
+}
+
+/// A unit at a fixed place in memory, of one end of a direction at a time: of that which has the pointer. The pointer goes
+/// through four rings, and an end that puts a copy into a ring uses no other any more.
+#[derive(Clone, Copy, Debug)]
+struct Buffer(NonNull<Place>);
+
+// SAFETY: it is used by the one thread that took it out of a ring.
+unsafe impl Send for Buffer {}
 
 #[derive(Debug)]
 struct Place {
@@ -229,18 +244,27 @@ struct Place {
     unit: Transmit,
 }
 
+/// The memory of a direction's buffers, which both ends keep.
+#[derive(Debug)]
+struct Places(Box<[UnsafeCell<Place>]>);
+
+// SAFETY: only the owners of the buffers look inside.
+unsafe impl Sync for Places {}
+
 impl Buffer {
-    fn new(len: usize) -> Self {
-        Self(Box::new(Place { bytes: vec![0; len].into(), unit: Transmit::default() }))
+    fn new(place: &UnsafeCell<Place>) -> Self {
+        Self(NonNull::from(place).cast())
     }
 
     fn slot(&mut self) -> Slot<'_> {
-        let Place { bytes, unit } = &mut *self.0;
+        // SAFETY: the place is this end's, which keeps its memory.
+        let Place { bytes, unit } = unsafe { self.0.as_mut() };
         Slot { buffer: bytes, unit }
     }
 
     fn received(&self) -> Received<'_> {
-        let Place { bytes, unit } = &*self.0;
+        // SAFETY: as above.
+        let Place { bytes, unit } = unsafe { self.0.as_ref() };
         Received { frame: &bytes[..unit.len], segments: unit.segments }
     }
 }
@@ -248,9 +272,13 @@ impl Buffer {
 fn direction(config: &MemoryConfig) -> (Tx, Rx) {
     let (full_tx, full_rx) = RingBuffer::new(config.depth);
     let (empty_tx, empty_rx) = RingBuffer::new(config.depth);
-    let free = (0..config.depth).map(|_| Buffer::new(config.max_unit_len())).collect();
-    let tx = Tx { full: full_tx, empty: empty_rx, free, starved: false, lost: 0 };
-    (tx, Rx { full: full_rx, empty: empty_tx })
+    let place =
+        |_| Place { bytes: vec![0; config.max_unit_len()].into(), unit: Transmit::default() };
+    let places = (0..config.depth).map(place).map(UnsafeCell::new).collect();
+    let places = Arc::new(Places(places));
+    let free = places.0.iter().map(Buffer::new).collect();
+    let rx = Rx { full: full_rx, empty: empty_tx, _places: Arc::clone(&places) };
+    (Tx { full: full_tx, empty: empty_rx, free, starved: false, lost: 0, _places: places }, rx)
 }
 
 /// Ethernet header with one VLAN tag.
