@@ -158,8 +158,8 @@ list! {
         "if head.is_read() {\n                acked.lost_read = true;" =>
         "if false {\n                acked.lost_read = true;",
         "only its data completes a READ";
-    FailureIsSilent "qp/send/queue/ends.rs":
-        "&& status == WcStatus::Success" => "",
+    FailureIsSilent "qp/send/entry.rs":
+        "head & (SILENT | STATUS) == SILENT" => "head & SILENT != 0",
         "an error always produces a completion (10.7.3.1)";
     ReadInvalidatesNothing "qp/send/queue.rs":
         "= head.ended_key()" => "= head.ended_key().filter(|_| false)",

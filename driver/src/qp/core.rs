@@ -107,25 +107,39 @@ impl QpCore {
             WcKind::ReceiveInvalidate(key) => key.get(),
             _ => 0,
         };
-        let mut cqe = Cqe {
-            status: STATUS_SUCCESS,
+        let (status, error_code, urgent) = if status == WcStatus::Success {
+            (STATUS_SUCCESS, 0, solicited)
+        } else {
+            let (status, error_code) = self.error(cx, failure, kind, status);
+            (status, error_code, true)
+        };
+        let cqe = Cqe {
+            status,
             bytes: len,
             qp_context: self.context,
             request_context: Context::from_u64(id),
             operation: status::operation(kind),
             token,
-            error_code: 0,
+            error_code,
         };
-        if status != WcStatus::Success {
-            cqe.status = status::completion(kind, status);
-            cqe.error_code = self.reason_of(failure);
-            if status != WcStatus::Flushed {
-                let status = cqe.status;
-                cx.shard.platform.trace(&Trace::RequestFailed { qpn: self.qpn, status });
-            }
-        }
-        let urgent = solicited || status != WcStatus::Success;
         (if urgent { PENDING_ANY | PENDING_SOLICITED } else { PENDING_ANY }, cqe)
+    }
+
+    /// The status of a request that has not succeeded, and the reason.
+    #[cold]
+    #[inline(never)]
+    fn error(
+        &self,
+        cx: &Delivery<'_>,
+        failure: Option<Failure>,
+        kind: WcKind,
+        status: WcStatus,
+    ) -> (NTSTATUS, u32) {
+        let (flushed, status) = (status == WcStatus::Flushed, status::completion(kind, status));
+        if !flushed {
+            cx.shard.platform.trace(&Trace::RequestFailed { qpn: self.qpn, status });
+        }
+        (status, self.reason_of(failure))
     }
 }
 

@@ -363,21 +363,19 @@ impl Qp {
         self.rq.has_completions()
     }
 
-    /// Removes all completions. Their places may be posted to again.
-    #[inline]
+    /// Removes all completions. Their places may be posted to again. Not inlined, so that its loops have all registers.
+    #[inline(never)]
     pub(crate) fn take_completions(&mut self, sink: &mut impl CompletionSink) {
         let received = self.has_received();
         let Self { sq, rq, failure, .. } = self;
         let (owner, failure) = (sq.owner(), *failure);
         if sq.has_completions() {
             let queue = Finished { owner, receives: false, count: sq.ended(), failure };
-            sink.take(&queue, core::iter::from_fn(|| sq.pop_completion()));
-            while sq.pop_completion().is_some() {}
+            sink.take(&queue, sq.completions());
         }
         if received {
             let queue = Finished { owner, receives: true, count: rq.ended(), failure };
-            sink.take(&queue, core::iter::from_fn(|| rq.pop_completion()));
-            while rq.pop_completion().is_some() {}
+            sink.take(&queue, rq.completions());
             self.received = false;
         }
     }

@@ -297,8 +297,26 @@ impl<L: Line> WorkRing<L> {
         Some(self.ring.entry(place))
     }
 
+    /// Takes the `count` oldest entries, as `read` reads them.
+    #[inline(always)]
+    pub(super) fn drain<T, F>(&mut self, count: usize, read: F) -> impl Iterator<Item = T>
+    where
+        F: FnMut(Entry<'_, L>) -> T,
+    {
+        let begin = self.first as usize * self.ring.stride;
+        let ended = self.forget(count);
+        let ring = &*self.ring;
+        Drain { ring, lines: &ring.lines, stride: ring.stride, begin, left: count, ended, read }
+    }
+
     /// Gives the `count` oldest entries back to the poster.
     pub(super) fn pop(&mut self, count: usize) {
+        let ended = self.forget(count);
+        self.ring.ended.0.store(ended, Release);
+    }
+
+    /// Counts the `count` oldest entries as ended. Returns how many have, as the poster is to hear.
+    fn forget(&mut self, count: usize) -> u32 {
         // No more than there are, far fewer than 2^32.
         let count = count as u32;
         debug_assert!(count <= self.len);
@@ -306,7 +324,52 @@ impl<L: Line> WorkRing<L> {
         self.first = if first < self.ring.depth { first } else { first - self.ring.depth };
         self.len -= count;
         self.ended = self.ended.wrapping_add(count);
+        self.ended
+    }
+}
+
+/// The oldest entries, which [`WorkRing`] has forgotten. With the last, or when this is dropped, all go back to the poster.
+struct Drain<'a, L, F> {
+    ring: &'a Ring<L>,
+    /// Lines and stride of the ring, which need not be loaded again for each entry.
+    lines: &'a [L],
+    stride: usize,
+    /// The first line of the next entry.
+    begin: usize,
+    left: usize,
+    /// The entries that have ended, these included.
+    ended: u32,
+    read: F,
+}
+
+impl<L, F> Drain<'_, L, F> {
+    fn give_back(&self) {
         self.ring.ended.0.store(self.ended, Release);
+    }
+}
+
+impl<L, T, F: FnMut(Entry<'_, L>) -> T> Iterator for Drain<'_, L, F> {
+    type Item = T;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        let Self { ring, lines, stride, begin, .. } = *self;
+        let item = (self.read)(Entry { ring, begin, head: &lines[begin] });
+        let next = begin + stride;
+        self.begin = if next == lines.len() { 0 } else { next };
+        if self.left == 0 {
+            self.give_back();
+        }
+        Some(item)
+    }
+}
+
+impl<L, F> Drop for Drain<'_, L, F> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.give_back();
+        }
     }
 }
 

@@ -180,7 +180,13 @@ impl WcStatus {
     }
 
     /// The inverse of [`Self::code`].
+    #[inline(always)]
     pub(super) fn from_code(code: u64) -> Self {
+        if code == 0 { Self::Success } else { Self::of_error(code) }
+    }
+
+    #[cold]
+    fn of_error(code: u64) -> Self {
         Self::ALL.get(code as usize).copied().unwrap_or(Self::Flushed)
     }
 }
@@ -280,7 +286,7 @@ pub struct Finished {
 
 /// The receiver of completions; see [`Device::take_completions`](crate::Device::take_completions).
 pub trait CompletionSink {
-    /// Takes the completions of a queue, oldest first. The place of a request may be posted to again once its completion
+    /// Takes the completions of a queue, oldest first. The places of their requests may be posted to again once the last
     /// was taken; the completions that are not taken are lost.
     fn take(&mut self, queue: &Finished, completions: impl Iterator<Item = Completion>);
 }

@@ -3,7 +3,7 @@
 use super::queue::Received;
 use crate::ids::Rkey;
 use crate::qp::ring::{Entry, Half, Poster, WorkRing, flag, ring_bytes};
-use crate::qp::work::{PostError, RecvWr, Sge, WcStatus};
+use crate::qp::work::{Completion, Owner, PostError, RecvWr, Sge, WcStatus};
 
 /// A receive of one element takes half a cache line.
 type Line = Half;
@@ -91,6 +91,12 @@ impl<'a> Rqe<'a> {
             solicited: outcome & SOLICITED != 0,
             invalidated: (outcome & INVALIDATED != 0).then_some(key),
         }
+    }
+
+    /// Its end, once it has ended.
+    #[inline(always)]
+    pub(crate) fn completion(self, owner: Owner) -> Completion {
+        self.outcome().completion(owner, self.id())
     }
 
     /// The elements.

@@ -90,14 +90,19 @@ impl RecvQueue {
         self.done
     }
 
+    /// Removes all completions, oldest first.
+    #[inline(always)]
+    pub(crate) fn completions(&mut self) -> impl Iterator<Item = Completion> {
+        let (owner, count) = (self.owner, core::mem::take(&mut self.done));
+        self.ring.drain(count, move |entry| Rqe(entry).completion(owner))
+    }
+
     /// Removes the oldest completion.
-    #[inline]
     pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
         if !self.has_completions() {
             return None;
         }
-        let rqe = self.ring.get(0).map(Rqe)?;
-        let completion = rqe.outcome().completion(self.owner, rqe.id());
+        let completion = Rqe(self.ring.get(0)?).completion(self.owner);
         self.done -= 1;
         self.ring.pop(1);
         Some(completion)
@@ -131,7 +136,8 @@ impl Received {
         Self { status, len: 0, solicited: false, invalidated: None }
     }
 
-    fn completion(self, owner: Owner, id: u64) -> Completion {
+    /// The end of the receive with this name.
+    pub(super) fn completion(self, owner: Owner, id: u64) -> Completion {
         Completion {
             owner,
             id,

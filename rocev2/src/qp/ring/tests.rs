@@ -24,6 +24,29 @@ fn a_ring_goes_round_and_is_as_deep_as_it_says() {
     }
 }
 
+/// A poster has room again with the last of the entries, or where the rest of them is not wanted, and no sooner.
+#[test]
+fn entries_that_are_taken_go_back_together() {
+    let (mut poster, mut ring) = WorkRing::<Whole>::new(3, 1, 5);
+    for n in 0..10 {
+        for word in 3 * n..3 * n + 3 {
+            poster.post(|entry| entry.set(0, word)).unwrap();
+        }
+        ring.update();
+        let mut taken = ring.drain(2, |entry| entry.word(0));
+        assert_eq!(taken.next(), Some(3 * n));
+        assert!(!poster.has_room());
+        if n % 2 == 0 {
+            assert_eq!((taken.next(), taken.next()), (Some(3 * n + 1), None));
+            assert!(poster.has_room());
+        }
+        drop(taken);
+        assert!(poster.has_room());
+        assert_eq!((ring.len(), ring.get(0).unwrap().word(0)), (1, 3 * n + 2));
+        assert!(ring.drain(1, |entry| entry.word(0)).eq([3 * n + 2]));
+    }
+}
+
 #[test]
 fn elements_take_as_many_lines_as_they_need() {
     take::<Whole>(4, &[(0, 1), (2, 1), (3, 2), (16, 5)]);

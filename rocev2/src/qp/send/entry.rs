@@ -4,7 +4,9 @@ use crate::env::RegionId;
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Bind, Mapping};
 use crate::qp::ring::{Entry, Poster, Whole, WorkRing, flag, ring_bytes};
-use crate::qp::work::{MAX_MESSAGE, PostError, SendOp, SendWr, Sge, WcKind, WcStatus};
+use crate::qp::work::{
+    Completion, MAX_MESSAGE, Owner, PostError, SendOp, SendWr, Sge, WcKind, WcStatus,
+};
 use crate::wire::Reth;
 
 /// The words of a request: the caller's name; operation, flags, number of elements, state and key; the peer's
@@ -24,6 +26,7 @@ const COUNT_SHIFT: u32 = 16;
 const EXECUTED: u64 = 1 << 24;
 const FAULT_SHIFT: u32 = 25;
 const STATUS_SHIFT: u32 = 28;
+const STATUS: u64 = 0xf << STATUS_SHIFT;
 const KEY_SHIFT: u32 = 32;
 
 /// The operations, in the low byte of [`HEAD`].
@@ -220,18 +223,6 @@ impl<'a> Wqe<'a> {
         self.code() >= INVALIDATE
     }
 
-    /// The kind of its completion.
-    pub(crate) fn kind(self) -> WcKind {
-        match self.code() {
-            WRITE => WcKind::Write,
-            READ | READ_INVALIDATE => WcKind::Read,
-            FAST_REGISTER => WcKind::FastRegister,
-            INVALIDATE => WcKind::Invalidate,
-            BIND => WcKind::Bind,
-            _ => WcKind::Send,
-        }
-    }
-
     /// The request, if it is a SEND, WRITE or READ of one element without a fence or a fault.
     #[inline]
     pub(super) fn single(self) -> Option<Single> {
@@ -279,11 +270,6 @@ impl<'a> Wqe<'a> {
         self.has(READ_FENCE)
     }
 
-    /// Only failure is reported.
-    pub(crate) fn silent(self) -> bool {
-        self.has(SILENT)
-    }
-
     /// The elements.
     pub(crate) fn elements(self) -> impl Iterator<Item = Sge> + Clone + 'a {
         let count = (self.word(HEAD) >> COUNT_SHIFT) as u8;
@@ -312,9 +298,23 @@ impl<'a> Wqe<'a> {
         self.0.mark(HEAD, (index.unwrap_or_default() as u64 + 1) << FAULT_SHIFT);
     }
 
-    /// The outcome, once it has ended.
-    pub(crate) fn status(self) -> WcStatus {
-        WcStatus::from_code((self.word(HEAD) >> STATUS_SHIFT) & 0xf)
+    /// Its end, once it has ended.
+    #[inline(always)]
+    pub(crate) fn completion(self, owner: u64) -> Completion {
+        let head = self.word(HEAD);
+        let kind = match head as u8 {
+            WRITE => WcKind::Write,
+            READ | READ_INVALIDATE => WcKind::Read,
+            FAST_REGISTER => WcKind::FastRegister,
+            INVALIDATE => WcKind::Invalidate,
+            BIND => WcKind::Bind,
+            _ => WcKind::Send,
+        };
+        let status = WcStatus::from_code((head & STATUS) >> STATUS_SHIFT);
+        // An error always produces a completion (10.7.3.1).
+        let silent = head & (SILENT | STATUS) == SILENT;
+        let (owner, id) = (Owner::Qp(owner), self.id());
+        Completion { owner, id, kind, status, len: 0, solicited: false, silent }
     }
 
     /// Notes the outcome.
@@ -367,8 +367,11 @@ mod tests {
                 poster.post(SendWr { id: va, op, sgl, solicited, read_fence, silent }).unwrap();
                 ring.update();
                 let wqe = Wqe(ring.get(0).unwrap());
-                assert_eq!((wqe.id(), wqe.op(), wqe.kind()), (va, op, kind));
-                let found = (wqe.solicited(), wqe.read_fence(), wqe.silent());
+                let done = wqe.completion(5);
+                assert_eq!((wqe.id(), wqe.op()), (va, op));
+                assert_eq!((done.owner, done.id, done.kind), (Owner::Qp(5), va, kind));
+                assert_eq!(done.status, WcStatus::Success);
+                let found = (wqe.solicited(), wqe.read_fence(), done.silent);
                 assert_eq!(found, (solicited, read_fence, silent));
                 let local = matches!(
                     op,
@@ -406,7 +409,8 @@ mod tests {
             wqe.set_executed();
             wqe.set_fault(fault);
             assert_eq!((wqe.executed(), wqe.fault(), wqe.op()), (true, Some(fault), op));
-            assert_eq!((wqe.solicited(), wqe.read_fence(), wqe.silent()), (true, false, true));
+            let found = (wqe.solicited(), wqe.read_fence(), wqe.completion(0).silent);
+            assert_eq!(found, (true, false, true));
             ring.pop(1);
         }
     }

@@ -5,7 +5,7 @@ use crate::env::Instant;
 use crate::mr::Released;
 use crate::psn::Psn;
 use crate::qp::send::entry::Wqe;
-use crate::qp::work::{Completion, Completions, Owner, SendOp, WcStatus};
+use crate::qp::work::{Completion, Completions, SendOp, WcStatus};
 
 impl SendQueue {
     /// Completes the oldest request, unless it has to wait for the copies of a READ ([`copies`]).
@@ -43,24 +43,19 @@ impl SendQueue {
         self.done
     }
 
+    /// Removes all completions, oldest first.
+    #[inline(always)]
+    pub(crate) fn completions(&mut self) -> impl Iterator<Item = Completion> {
+        let (owner, count) = (self.owner, core::mem::take(&mut self.done));
+        self.ring.drain(count, move |entry| Wqe(entry).completion(owner))
+    }
+
     /// Removes the oldest completion.
-    #[inline]
     pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
         if !self.has_completions() {
             return None;
         }
-        let wqe = self.ring.get(0).map(Wqe)?;
-        let status = wqe.status();
-        let completion = Completion {
-            owner: Owner::Qp(self.owner),
-            id: wqe.id(),
-            kind: wqe.kind(),
-            status,
-            len: 0,
-            solicited: false,
-            // An error always produces a completion (10.7.3.1).
-            silent: wqe.silent() && status == WcStatus::Success,
-        };
+        let completion = Wqe(self.ring.get(0)?).completion(self.owner);
         self.done -= 1;
         self.ring.pop(1);
         Some(completion)
