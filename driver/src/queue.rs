@@ -41,25 +41,40 @@ impl Slots {
     }
 }
 
+/// The element of a request that has one, of at most `max_sge`.
+#[inline(always)]
+pub(crate) fn element(sge: &NDK_SGE, max_sge: usize) -> Result<Sge, NTSTATUS> {
+    check_count(1, max_sge)?;
+    check_len(sge.Length.into())?;
+    Ok(convert(sge))
+}
+
 /// The elements of a request, at most `max_sge` of them.
 pub(crate) fn elements(
     sgl: &[NDK_SGE],
     max_sge: usize,
 ) -> Result<impl Iterator<Item = Sge> + '_, NTSTATUS> {
-    if sgl.len() > max_sge {
-        return Err(STATUS_DATA_OVERRUN);
-    }
-    let len: u64 = match sgl {
-        [sge] => sge.Length.into(),
-        sgl => sgl.iter().map(|sge| u64::from(sge.Length)).sum(),
-    };
-    if len > u64::from(MAX_TRANSFER) {
-        return Err(STATUS_BUFFER_OVERFLOW);
-    }
-    Ok(sgl.iter().map(|sge| Sge {
-        // A logical address for the privileged token: the same eight bytes.
-        addr: sge.virtual_address().addr() as u64,
-        len: sge.Length,
-        lkey: Lkey::new(sge.MemoryRegionToken),
-    }))
+    check_count(sgl.len(), max_sge)?;
+    check_len(total_len(sgl))?;
+    Ok(sgl.iter().map(convert))
+}
+
+/// The sum of the lengths.
+pub(crate) fn total_len(sgl: &[NDK_SGE]) -> u64 {
+    sgl.iter().map(|sge| u64::from(sge.Length)).sum()
+}
+
+const fn check_count(count: usize, max_sge: usize) -> Result<(), NTSTATUS> {
+    if count > max_sge { Err(STATUS_DATA_OVERRUN) } else { Ok(()) }
+}
+
+const fn check_len(len: u64) -> Result<(), NTSTATUS> {
+    if len > MAX_TRANSFER as u64 { Err(STATUS_BUFFER_OVERFLOW) } else { Ok(()) }
+}
+
+#[inline(always)]
+fn convert(sge: &NDK_SGE) -> Sge {
+    // A logical address for the privileged token: the same eight bytes.
+    let addr = sge.virtual_address().addr() as u64;
+    Sge { addr, len: sge.Length, lkey: Lkey::new(sge.MemoryRegionToken) }
 }

@@ -172,7 +172,7 @@ list! {
         self.update();" => "(self.parked, self.una_packet) = (0, 0); self.update();",
         "what has succeeded does not end flushed";
     RingHoldsOneTooMany "qp/ring.rs":
-        "self.posted.wrapping_sub(self.ended) < self.ring.depth" => "self.posted.wrapping_sub(self.ended) <= self.ring.depth",
+        "self.room = self.ring.depth - queued;" => "self.room = self.ring.depth + 1 - queued;",
         "a queue holds as many requests as it was created for";
     ElementsBehindTheFirstLineAreLost "qp/ring.rs":
         "self.ring.lines.get(self.begin + line)?" => "self.ring.lines.get(self.begin + line.min(1))?",
@@ -665,6 +665,6 @@ list! {
 
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/qp/call.rs":
-        "let (slot, sgl) = (poster.place()," => "let (slot, sgl) = (0 * poster.place(),",
+        "let (slot, sgl) = (slot.place()," => "let (slot, sgl) = (0 * slot.place(),",
         "inline data stay until their request is done";
 }

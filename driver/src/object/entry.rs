@@ -169,21 +169,36 @@ impl<'a, N: NdkObject, S> Handle<'a, Object<N, S>> {
     }
 }
 
-/// The scatter/gather list of a request whose flags may say that it is inline: its elements then name memory that can
-/// be read during the call.
+/// The scatter/gather list of a request. Where flags may say that the request is inline, its elements name memory that can
+/// then be read during the call.
 #[derive(Clone, Copy)]
-pub(crate) struct Sgl<'a>(&'a [NDK_SGE]);
+pub(crate) struct Sgl<'a> {
+    data: *const NDK_SGE,
+    count: ULONG,
+    lent: PhantomData<&'a [NDK_SGE]>,
+}
 
 impl<'a> Sgl<'a> {
     /// # Safety
-    /// `sgl` is null or readable for `count` elements for `'a`, and so is what they name if the request is inline.
-    pub(crate) unsafe fn new(sgl: *const NDK_SGE, count: ULONG) -> Self {
-        // SAFETY: the caller's promise.
-        Self(unsafe { slice(sgl, count) })
+    /// `data` is null or readable for `count` elements for `'a`, and so is what they name if the request is inline.
+    pub(crate) const unsafe fn new(data: *const NDK_SGE, count: ULONG) -> Self {
+        Self { data, count, lent: PhantomData }
     }
 
-    pub(crate) const fn elements(self) -> &'a [NDK_SGE] {
-        self.0
+    /// The element, if there is one and no other, as in most requests.
+    #[inline(always)]
+    pub(crate) const fn single(self) -> Option<&'a NDK_SGE> {
+        if self.count != 1 {
+            return None;
+        }
+        // SAFETY: by `new`.
+        unsafe { self.data.as_ref() }
+    }
+
+    /// The elements; none where the pointer is null.
+    pub(crate) fn elements(self) -> &'a [NDK_SGE] {
+        // SAFETY: by `new`.
+        unsafe { slice(self.data, self.count) }
     }
 }
 

@@ -8,12 +8,12 @@ use crate::mw::shared::MwObject;
 use crate::object::call::{ndk_close, ndk_query_extension};
 use crate::object::entry::{Handle, Sgl, counted, entry};
 use crate::object::shared::{Context, Object};
-use crate::queue::elements;
+use crate::queue::{element, elements, total_len};
 use crate::sync::{FLUSH, RECEIVES};
 use core::sync::atomic::Ordering;
 use rocev2::ids::Rkey;
 use rocev2::mr::{Bind, PdId};
-use rocev2::qp::{RecvPoster, RecvWr, SendOp, SendPoster, SendWr, Sge};
+use rocev2::qp::{RecvPoster, RecvWr, SendOp, SendPoster, SendSlot, SendWr, Sge};
 
 /// The table of every QP.
 pub(crate) static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
@@ -38,15 +38,23 @@ impl QpObject {
         &self,
         context: PVOID,
         flags: ULONG,
-        prepare: impl FnOnce(&SendPoster) -> Result<(SendOp, S), NTSTATUS>,
+        prepare: impl FnOnce(&SendSlot<'_>) -> Result<(SendOp, S), NTSTATUS>,
     ) -> Result<NTSTATUS, NTSTATUS> {
         let mut poster = self.shared.initiator.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
-        let result = self.post_entered(&mut poster, context, flags, prepare);
-        // A deferred request waits for the next that is not, or for one that fails.
-        if flags & NDK_OP_FLAG_DEFER == 0 || result.is_err() {
+        let posted = self.post_entered(&mut poster, context, flags, prepare);
+        posted.map_err(|status| self.refused(status))?;
+        if flags & NDK_OP_FLAG_DEFER == 0 {
             self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         }
-        result.map(|()| STATUS_SUCCESS)
+        Ok(STATUS_SUCCESS)
+    }
+
+    /// A deferred request waits for the next that is not, or for one that fails.
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, status: NTSTATUS) -> NTSTATUS {
+        self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
+        status
     }
 
     #[inline(always)]
@@ -55,18 +63,13 @@ impl QpObject {
         poster: &mut SendPoster,
         context: PVOID,
         flags: ULONG,
-        prepare: impl FnOnce(&SendPoster) -> Result<(SendOp, S), NTSTATUS>,
+        prepare: impl FnOnce(&SendSlot<'_>) -> Result<(SendOp, S), NTSTATUS>,
     ) -> Result<(), NTSTATUS> {
-        if self.base.is_closing() {
-            return Err(STATUS_INVALID_DEVICE_STATE);
-        }
         if !self.shared.connected.load(Ordering::Acquire) {
             return Err(STATUS_CONNECTION_INVALID);
         }
-        if !poster.has_room() {
-            return Err(STATUS_NO_MORE_ENTRIES);
-        }
-        let (op, sgl) = prepare(poster)?;
+        let slot = poster.slot().ok_or(STATUS_NO_MORE_ENTRIES)?;
+        let (op, sgl) = prepare(&slot)?;
         let request = SendWr {
             id: Context::new(context).as_u64(),
             op,
@@ -75,8 +78,8 @@ impl QpObject {
             read_fence: flags & NDK_OP_FLAG_READ_FENCE != 0,
             silent: flags & NDK_OP_FLAG_SILENT_SUCCESS != 0,
         };
-        // Room was there, and the elements were counted.
-        poster.post(request).map_err(|_| STATUS_NO_MORE_ENTRIES)
+        // The elements were counted.
+        slot.post(request).map_err(|_| STATUS_DATA_OVERRUN)
     }
 
     /// Posts a request over registered memory.
@@ -85,15 +88,39 @@ impl QpObject {
         &self,
         context: PVOID,
         op: SendOp,
-        sgl: &[NDK_SGE],
+        sgl: Sgl<'_>,
         flags: ULONG,
     ) -> Result<NTSTATUS, NTSTATUS> {
-        self.post(context, flags, |_| Ok((op, elements(sgl, self.shared.initiator_sge)?)))
+        let Some(sge) = sgl.single() else { return self.post_list(context, op, sgl, flags) };
+        self.post(context, flags, |_| {
+            self.check_reads(&op)?;
+            Ok((op, Some(element(sge, self.shared.initiator_sge)?)))
+        })
     }
 
-    /// Posts a request whose data may be inline. Inline data is copied here, to where it stays until
-    /// the request has ended; the elements may then be more than the queue takes, and their tokens
-    /// mean nothing.
+    /// Posts a request that may have no element, or several. Not inlined, as most have one.
+    #[inline(never)]
+    fn post_list(
+        &self,
+        context: PVOID,
+        op: SendOp,
+        sgl: Sgl<'_>,
+        flags: ULONG,
+    ) -> Result<NTSTATUS, NTSTATUS> {
+        self.post(context, flags, |_| {
+            self.check_reads(&op)?;
+            Ok((op, elements(sgl.elements(), self.shared.initiator_sge)?))
+        })
+    }
+
+    /// Refuses a READ on a connection that was agreed on without.
+    #[inline(always)]
+    fn check_reads(&self, op: &SendOp) -> Result<(), NTSTATUS> {
+        let refused = op.is_read() && !self.shared.reads.load(Ordering::Relaxed);
+        if refused { Err(STATUS_INVALID_DEVICE_REQUEST) } else { Ok(()) }
+    }
+
+    /// Posts a request whose data may be inline.
     #[inline(always)]
     fn post_source(
         &self,
@@ -103,18 +130,30 @@ impl QpObject {
         flags: ULONG,
     ) -> Result<NTSTATUS, NTSTATUS> {
         if flags & NDK_OP_FLAG_INLINE == 0 {
-            return self.post_data(context, op, sgl.elements(), flags);
+            self.post_data(context, op, sgl, flags)
+        } else {
+            self.post_inline(context, op, sgl, flags)
         }
-        self.post(context, flags, |poster| Ok((op, self.copy_inline(poster, sgl)?)))
     }
 
-    /// Copies the elements of an inline request to the slot of the next request. The queue has room for that, so the
-    /// slot is free.
-    #[allow(unsafe_code, reason = "inline data is named by pointers")]
+    /// Posts a request whose data is copied here, to where it stays until the request has ended; the elements may be more
+    /// than the queue takes, and their tokens mean nothing.
     #[inline(never)]
-    fn copy_inline(&self, poster: &SendPoster, sgl: Sgl<'_>) -> Result<Option<Sge>, NTSTATUS> {
-        let (slot, sgl) = (poster.place(), sgl.elements());
-        let len: u64 = sgl.iter().map(|sge| u64::from(sge.Length)).sum();
+    fn post_inline(
+        &self,
+        context: PVOID,
+        op: SendOp,
+        sgl: Sgl<'_>,
+        flags: ULONG,
+    ) -> Result<NTSTATUS, NTSTATUS> {
+        self.post(context, flags, |slot| Ok((op, self.copy_inline(slot, sgl)?)))
+    }
+
+    /// Copies the elements of an inline request to the slot of inline data that goes with its place.
+    #[allow(unsafe_code, reason = "inline data is named by pointers")]
+    fn copy_inline(&self, slot: &SendSlot<'_>, sgl: Sgl<'_>) -> Result<Option<Sge>, NTSTATUS> {
+        let (slot, sgl) = (slot.place(), sgl.elements());
+        let len = total_len(sgl);
         if len == 0 {
             return Ok(None);
         }
@@ -123,38 +162,31 @@ impl QpObject {
         else {
             return Err(STATUS_BUFFER_OVERFLOW);
         };
-        // SAFETY: the elements are readable, by `Sgl::new`, as the request is inline; the caller, who has entered the queue
-        // and seen room in it, holds the slot.
+        // SAFETY: the elements are readable, by `Sgl::new`, as the request is inline; the slot is free as its place
+        // is, which the caller holds.
         unsafe { slots.fill(slot, sgl) };
         // The length of a slot at most.
         Ok(Some(Sge { addr: slots.offset(slot), len: len as u32, lkey: *key }))
     }
 
-    fn post_receive(&self, context: PVOID, sgl: &[NDK_SGE]) -> Result<NTSTATUS, NTSTATUS> {
+    #[inline(always)]
+    fn post_receive<S: IntoIterator<Item = Sge>>(
+        &self,
+        context: PVOID,
+        elements: impl FnOnce() -> Result<S, NTSTATUS>,
+    ) -> Result<NTSTATUS, NTSTATUS> {
         let mut receive = self.shared.receive.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         // A queue pair with a shared receive queue has none of its own.
         let poster = receive.as_mut().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
-        if self.base.is_closing() {
-            return Err(STATUS_INVALID_DEVICE_STATE);
-        }
-        let posted = self.post_receive_entered(poster, context, sgl);
+        let posted = post_receive_entered(poster, context, elements);
         self.base.shard.ring(self.base.id, &self.shared.doorbell, RECEIVES);
         posted.map(|()| STATUS_SUCCESS)
     }
 
-    fn post_receive_entered(
-        &self,
-        poster: &mut RecvPoster,
-        context: PVOID,
-        sgl: &[NDK_SGE],
-    ) -> Result<(), NTSTATUS> {
-        if !poster.has_room() {
-            return Err(STATUS_NO_MORE_ENTRIES);
-        }
-        let sgl = elements(sgl, self.shared.receive_sge)?;
-        // Room was there, and the elements were counted.
-        let posted = poster.post(RecvWr { id: Context::new(context).as_u64(), sgl });
-        posted.map_err(|_| STATUS_NO_MORE_ENTRIES)
+    /// Posts a receive that may have no element, or several. Not inlined, as most have one.
+    #[inline(never)]
+    fn post_receive_list(&self, context: PVOID, sgl: Sgl<'_>) -> Result<NTSTATUS, NTSTATUS> {
+        self.post_receive(context, || elements(sgl.elements(), self.shared.receive_sge))
     }
 
     /// A region or window of a request, which has to be of this provider and of the domain.
@@ -178,6 +210,18 @@ impl QpObject {
     fn mw<'a>(&self, mw: &Handle<'a, MwObject>) -> Result<&'a MwObject, NTSTATUS> {
         self.member(mw, |shared| shared.pd)
     }
+}
+
+#[inline(always)]
+fn post_receive_entered<S: IntoIterator<Item = Sge>>(
+    poster: &mut RecvPoster,
+    context: PVOID,
+    elements: impl FnOnce() -> Result<S, NTSTATUS>,
+) -> Result<(), NTSTATUS> {
+    let slot = poster.slot().ok_or(STATUS_NO_MORE_ENTRIES)?;
+    let wr = RecvWr { id: Context::new(context).as_u64(), sgl: elements()? };
+    // The elements were counted.
+    slot.post(wr).map_err(|_| STATUS_DATA_OVERRUN)
 }
 
 entry! {
@@ -226,9 +270,10 @@ entry! {
     fn ndk_receive(
         qp: &QpObject,
         context: PVOID,
-        sgl: &[NDK_SGE] = slice(sgl: *const NDK_SGE, count: ULONG),
+        sgl: Sgl<'_> = Sgl::new(sgl: *const NDK_SGE, count: ULONG),
     ) -> NTSTATUS {
-        qp.post_receive(context, sgl)
+        let Some(sge) = sgl.single() else { return qp.post_receive_list(context, sgl) };
+        qp.post_receive(context, || Ok(Some(element(sge, qp.shared.receive_sge)?)))
     }
 }
 
@@ -241,7 +286,7 @@ entry! {
     fn ndk_read(
         qp: &QpObject,
         context: PVOID,
-        sgl: &[NDK_SGE] = slice(sgl: *const NDK_SGE, count: ULONG),
+        sgl: Sgl<'_> = Sgl::new(sgl: *const NDK_SGE, count: ULONG),
         remote_address: UINT64,
         remote_token: UINT32,
         flags: ULONG,
@@ -252,12 +297,7 @@ entry! {
         } else {
             SendOp::Read { va, rkey }
         };
-        qp.post(context, flags, |_| {
-            if !qp.shared.reads.load(Ordering::Relaxed) {
-                return Err(STATUS_INVALID_DEVICE_REQUEST);
-            }
-            Ok((op, elements(sgl, qp.shared.initiator_sge)?))
-        })
+        qp.post_data(context, op, sgl, flags)
     }
 }
 

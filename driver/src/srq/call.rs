@@ -18,9 +18,6 @@ pub(crate) static DISPATCH: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
 impl SrqObject {
     fn post(&self, context: PVOID, sgl: &[NDK_SGE]) -> Result<NTSTATUS, NTSTATUS> {
         let mut queue = self.shared.receive.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
-        if self.base.is_closing() {
-            return Err(STATUS_INVALID_DEVICE_STATE);
-        }
         let posted = queue.post(context, sgl, &self.shared.slots);
         self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
         posted.map(|()| STATUS_SUCCESS)

@@ -29,8 +29,8 @@ impl<T> Exclusive<T> {
     pub(crate) fn enter(&self) -> Option<Entered<'_, T>> {
         let first =
             self.entered.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        // Lazily: a guard that is made for a caller turned away would free the place of the first.
-        first.is_ok().then(|| Entered(self, PhantomData))
+        // No guard is made for a caller turned away: it would free the place of the first.
+        if first.is_err() { None } else { Some(Entered(self, PhantomData)) }
     }
 
     /// Whether a call is inside.

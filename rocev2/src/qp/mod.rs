@@ -20,11 +20,11 @@ mod work;
 
 pub use cc::congestion::DcqcnConfig;
 pub use failure::{Failure, Refused};
-pub use recv::entry::RecvPoster;
+pub use recv::entry::{RecvPoster, RecvSlot};
 pub(crate) use recv::queue::Srqs;
 pub use recv::queue::{SrqConfig, SrqError, SrqId};
 pub(crate) use recv::reorder_buffer::ReorderPool;
-pub use send::entry::SendPoster;
+pub use send::entry::{SendPoster, SendSlot};
 pub use send::requester::Window;
 pub use state::QpState;
 pub(crate) use work::Completions;

@@ -74,14 +74,17 @@ struct Ring<L> {
 }
 
 impl<L> Ring<L> {
+    /// The entry that begins with this line.
     #[inline(always)]
-    fn entry(&self, place: u32) -> Entry<'_, L> {
-        let begin = place as usize * self.stride;
+    fn entry(&self, begin: usize) -> Entry<'_, L> {
         Entry { ring: self, begin, head: &self.lines[begin] }
     }
 
-    const fn after(&self, place: u32) -> u32 {
-        if place + 1 == self.depth { 0 } else { place + 1 }
+    /// The first line of the entry behind the one that begins with this.
+    #[inline(always)]
+    const fn behind(&self, begin: usize) -> usize {
+        let next = begin + self.stride;
+        if next == self.lines.len() { 0 } else { next }
     }
 }
 
@@ -191,47 +194,58 @@ impl<'a, L: Line> Entry<'a, L> {
 #[derive(Debug)]
 pub(super) struct Poster<L = Whole> {
     ring: Arc<Ring<L>>,
-    /// Of the next request.
-    place: u32,
+    /// The first line of the next request.
+    begin: usize,
     posted: u32,
-    /// As last looked at.
-    ended: u32,
+    /// Requests for which there is room, as far as the poster has looked.
+    room: u32,
 }
 
 impl<L> Poster<L> {
-    /// Whether another request fits.
-    pub(super) fn has_room(&mut self) -> bool {
-        if self.posted.wrapping_sub(self.ended) >= self.ring.depth {
-            self.ended = self.ring.ended.0.load(Acquire);
-        }
-        self.posted.wrapping_sub(self.ended) < self.ring.depth
-    }
-
-    /// The place of the next request.
-    pub(super) const fn place(&self) -> usize {
-        self.place as usize
-    }
-
-    /// The place of the next request, to be written and then published.
-    ///
-    /// # Errors
-    /// [`PostError::QueueFull`].
+    /// The place of the next request, if there is room for it.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Entry<'_, L>, PostError> {
-        if self.has_room() { Ok(self.ring.entry(self.place)) } else { Err(PostError::QueueFull) }
+    pub(super) fn slot(&mut self) -> Option<Slot<'_, L>> {
+        (self.room > 0 || self.look()).then_some(Slot(self))
     }
 
-    /// Marks the next request as one that the core looks for.
-    pub(super) fn mark_next(&self) {
-        self.ring.marked.store(self.posted.wrapping_add(1), Relaxed);
+    /// Looks how many entries have ended. Returns whether there is room.
+    #[inline(always)]
+    fn look(&mut self) -> bool {
+        let queued = self.posted.wrapping_sub(self.ring.ended.0.load(Acquire));
+        self.room = self.ring.depth - queued;
+        self.room > 0
+    }
+}
+
+/// The free place of a request, to be written and then published.
+#[derive(Debug)]
+pub(super) struct Slot<'a, L = Whole>(&'a mut Poster<L>);
+
+impl<L> Slot<'_, L> {
+    /// Its number among the places of the ring.
+    pub(super) fn place(&self) -> usize {
+        self.0.begin / self.0.ring.stride
     }
 
-    /// Publishes the request that was written at [`Self::next`].
-    #[inline]
-    pub(super) fn publish(&mut self) {
-        self.place = self.ring.after(self.place);
-        self.posted = self.posted.wrapping_add(1);
-        self.ring.posted.0.store(self.posted, Release);
+    /// The lines to write.
+    #[inline(always)]
+    pub(super) fn entry(&self) -> Entry<'_, L> {
+        self.0.ring.entry(self.0.begin)
+    }
+
+    /// Marks the request as one that the core looks for.
+    pub(super) fn mark(&self) {
+        self.0.ring.marked.store(self.0.posted.wrapping_add(1), Relaxed);
+    }
+
+    /// Publishes the request that was written.
+    #[inline(always)]
+    pub(super) fn publish(self) {
+        let Poster { ring, begin, posted, room } = self.0;
+        *begin = ring.behind(*begin);
+        *posted = posted.wrapping_add(1);
+        *room -= 1;
+        ring.posted.0.store(*posted, Release);
     }
 }
 
@@ -254,7 +268,7 @@ impl<L: Line> WorkRing<L> {
         let (posted, ended) = (Count::default(), Count::default());
         let ring =
             Arc::new(Ring { lines, stride, depth, posted, marked: AtomicU32::new(0), ended });
-        let poster = Poster { ring: Arc::clone(&ring), place: 0, posted: 0, ended: 0 };
+        let poster = Poster { ring: Arc::clone(&ring), begin: 0, posted: 0, room: depth };
         (poster, Self { ring, first: 0, len: 0, ended: 0 })
     }
 
@@ -294,7 +308,7 @@ impl<L: Line> WorkRing<L> {
         // No more than there are, far fewer than 2^32.
         let place = self.first + index as u32;
         let place = if place < self.ring.depth { place } else { place - self.ring.depth };
-        Some(self.ring.entry(place))
+        Some(self.ring.entry(place as usize * self.ring.stride))
     }
 
     /// Takes the `count` oldest entries, as `read` reads them.
@@ -380,8 +394,9 @@ impl<L> Poster<L> {
         &mut self,
         write: impl FnOnce(Entry<'_, L>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        write(self.next()?)?;
-        self.publish();
+        let slot = self.slot().ok_or(PostError::QueueFull)?;
+        write(slot.entry())?;
+        slot.publish();
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::queue::Received;
 use crate::ids::Rkey;
-use crate::qp::ring::{Entry, Half, Poster, WorkRing, flag, ring_bytes};
+use crate::qp::ring::{Entry, Half, Poster, Slot, WorkRing, flag, ring_bytes};
 use crate::qp::work::{Completion, Owner, PostError, RecvWr, Sge, WcStatus};
 
 /// A receive of one element takes half a cache line.
@@ -31,18 +31,33 @@ impl RecvPoster {
         ring_bytes::<Line>(depth, ELEMENTS, max_sge)
     }
 
-    /// Whether another receive fits.
-    pub fn has_room(&mut self) -> bool {
-        self.0.has_room()
+    /// The place of the next receive, if there is room for it.
+    #[inline(always)]
+    pub fn slot(&mut self) -> Option<RecvSlot<'_>> {
+        self.0.slot().map(RecvSlot)
     }
 
     /// Queues a receive.
     ///
     /// # Errors
     /// [`PostError::QueueFull`], or [`PostError::TooManyElements`]: nothing was queued.
-    #[inline(always)]
     pub fn post<S: IntoIterator<Item = Sge>>(&mut self, wr: RecvWr<S>) -> Result<(), PostError> {
-        let entry = self.0.next()?;
+        self.slot().ok_or(PostError::QueueFull)?.post(wr)
+    }
+}
+
+/// The free place of a receive.
+#[derive(Debug)]
+pub struct RecvSlot<'a>(Slot<'a, Line>);
+
+impl RecvSlot<'_> {
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// [`PostError::TooManyElements`]: nothing was queued.
+    #[inline(always)]
+    pub fn post<S: IntoIterator<Item = Sge>>(self, wr: RecvWr<S>) -> Result<(), PostError> {
+        let entry = self.0.entry();
         let (count, _) = entry.set_elements(ELEMENTS, wr.sgl)?;
         entry.set(COUNT, count)?;
         entry.set(ID, wr.id)?;

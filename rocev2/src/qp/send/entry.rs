@@ -3,7 +3,7 @@
 use crate::env::RegionId;
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Bind, Mapping};
-use crate::qp::ring::{Entry, Poster, Whole, WorkRing, flag, ring_bytes};
+use crate::qp::ring::{Entry, Poster, Slot, Whole, WorkRing, ring_bytes};
 use crate::qp::work::{
     Completion, MAX_MESSAGE, Owner, PostError, SendOp, SendWr, Sge, WcKind, WcStatus,
 };
@@ -19,9 +19,10 @@ const ELEMENTS: usize = 4;
 
 /// The fields of [`HEAD`]: operation and flags in a byte each, then the number of elements, the state, which
 /// is the core's, and from bit 32 on a key.
-const SOLICITED: u64 = 1 << 8;
-const READ_FENCE: u64 = 1 << 9;
-const SILENT: u64 = 1 << 10;
+const FLAGS_SHIFT: u32 = 8;
+const SILENT: u64 = 1 << FLAGS_SHIFT;
+const READ_FENCE: u64 = 2 << FLAGS_SHIFT;
+const SOLICITED: u64 = 4 << FLAGS_SHIFT;
 const COUNT_SHIFT: u32 = 16;
 const EXECUTED: u64 = 1 << 24;
 const FAULT_SHIFT: u32 = 25;
@@ -59,27 +60,41 @@ impl SendPoster {
         ring_bytes::<Whole>(depth, ELEMENTS, max_sge)
     }
 
-    /// Whether another request fits.
-    pub fn has_room(&mut self) -> bool {
-        self.0.has_room()
-    }
-
-    /// The place of the next request among those that the queue holds. It is free of a request if there is
-    /// room.
-    pub const fn place(&self) -> usize {
-        self.0.place()
+    /// The place of the next request, if there is room for it.
+    #[inline(always)]
+    pub fn slot(&mut self) -> Option<SendSlot<'_>> {
+        self.0.slot().map(SendSlot)
     }
 
     /// Queues a request.
     ///
     /// # Errors
     /// [`PostError::QueueFull`], or [`PostError::TooManyElements`]: nothing was queued.
-    #[inline(always)]
     pub fn post<S: IntoIterator<Item = Sge>>(&mut self, wr: SendWr<S>) -> Result<(), PostError> {
+        self.slot().ok_or(PostError::QueueFull)?.post(wr)
+    }
+}
+
+/// The free place of an initiator request.
+#[derive(Debug)]
+pub struct SendSlot<'a>(Slot<'a>);
+
+impl SendSlot<'_> {
+    /// Its number among the places of the queue.
+    pub fn place(&self) -> usize {
+        self.0.place()
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// [`PostError::TooManyElements`]: nothing was queued.
+    #[inline(always)]
+    pub fn post<S: IntoIterator<Item = Sge>>(self, wr: SendWr<S>) -> Result<(), PostError> {
         let on_windows = matches!(wr.op, SendOp::Invalidate(_) | SendOp::Bind(_));
-        write(self.0.next()?, wr)?;
+        write(self.0.entry(), wr)?;
         if on_windows {
-            self.0.mark_next();
+            self.0.mark();
         }
         self.0.publish();
         Ok(())
@@ -117,11 +132,13 @@ fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result
         count = elements;
         set(LEN, len)?;
     }
-    let flags =
-        flag(wr.solicited, SOLICITED) | flag(wr.read_fence, READ_FENCE) | flag(wr.silent, SILENT);
+    let flags = u64::from(wr.silent) | u64::from(wr.read_fence) << 1 | u64::from(wr.solicited) << 2;
     set(ID, wr.id)?;
     set(VA, va)?;
-    set(HEAD, u64::from(op) | flags | count << COUNT_SHIFT | u64::from(key) << KEY_SHIFT)
+    set(
+        HEAD,
+        u64::from(op) | flags << FLAGS_SHIFT | count << COUNT_SHIFT | u64::from(key) << KEY_SHIFT,
+    )
 }
 
 /// A request of one element that nothing holds back.
