@@ -26,8 +26,11 @@ impl CqObject {
         // A second concurrent call is a consumer's mistake and finds nothing.
         let Some(mut results) = self.shared.results.enter() else { return 0 };
         let mut take = || {
-            results.take(places.len(), |n, cqe| {
-                places[n].write(result(cqe));
+            let mut free = places.iter_mut();
+            results.take(free.len(), |cqe| {
+                if let Some(place) = free.next() {
+                    place.write(result(cqe));
+                }
             })
         };
         let mut taken = take();

@@ -65,16 +65,15 @@ impl Results {
         Self { ring, successors }
     }
 
-    /// Takes the oldest entries, `max` at most, and calls `each` with each and its number among them. Returns how many
-    /// there were.
-    pub(super) fn take(&mut self, max: usize, mut each: impl FnMut(usize, Cqe)) -> u32 {
+    /// Takes the oldest entries, `max` at most, and calls `each` with each. Returns how many there were.
+    pub(super) fn take(&mut self, max: usize, mut each: impl FnMut(Cqe)) -> u32 {
         let mut taken = 0;
         loop {
             // A ring with a successor gets nothing more, so it is looked at once more after that was seen.
             let ends = !self.successors.is_empty();
             let count = self.ring.slots().min(max - taken);
             if let Ok(chunk) = self.ring.read_chunk(count) {
-                chunk.into_iter().enumerate().for_each(|(n, cqe)| each(taken + n, cqe));
+                chunk.into_iter().for_each(&mut each);
             }
             taken += count;
             if taken == max || !ends {
@@ -319,7 +318,7 @@ mod tests {
         let mut results = Results::new(results, successors);
         let mut taken = || {
             let mut taken = None;
-            results.take(1, |_, cqe| taken = Some(cqe.bytes));
+            results.take(1, |cqe| taken = Some(cqe.bytes));
             taken
         };
         ring.push(entry(0)).unwrap();
@@ -409,7 +408,7 @@ mod loom_model {
             let consumer = loom::thread::spawn(move || {
                 let mut results = Results::new(results, successors);
                 for bytes in 0..3 {
-                    while results.take(1, |_, cqe| assert_eq!(cqe.bytes, bytes)) == 0 {
+                    while results.take(1, |cqe| assert_eq!(cqe.bytes, bytes)) == 0 {
                         loom::thread::yield_now();
                     }
                 }
@@ -440,7 +439,7 @@ mod loom_model {
                 let mut results = Results::new(results, successors);
                 let mut taken = 0;
                 loop {
-                    taken += results.take(2, |_, _| ());
+                    taken += results.take(2, drop);
                     if taken == 2 {
                         break;
                     }
