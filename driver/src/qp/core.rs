@@ -94,7 +94,13 @@ impl QpCore {
         }
     }
 
-    /// The entry for a completion, and its meaning for a consumer that has armed the CQ.
+    /// The entry for a completion of a request that has succeeded, and its meaning for a consumer that has armed the CQ.
+    #[inline(always)]
+    fn success(&self, completion: &Completion) -> (u8, Cqe) {
+        self.entry_of(completion, (STATUS_SUCCESS, 0), completion.solicited)
+    }
+
+    /// The same for any completion.
     #[inline(always)]
     fn entry(
         &self,
@@ -102,16 +108,25 @@ impl QpCore {
         failure: Option<Failure>,
         completion: &Completion,
     ) -> (u8, Cqe) {
-        let &Completion { kind, status, len, solicited, id, .. } = completion;
+        let &Completion { kind, status, .. } = completion;
+        if status == WcStatus::Success {
+            return self.success(completion);
+        }
+        self.entry_of(completion, self.error(cx, failure, kind, status), true)
+    }
+
+    /// The entry for a completion with this status and error code.
+    #[inline(always)]
+    fn entry_of(
+        &self,
+        completion: &Completion,
+        (status, error_code): (NTSTATUS, u32),
+        urgent: bool,
+    ) -> (u8, Cqe) {
+        let &Completion { kind, len, id, .. } = completion;
         let token = match kind {
             WcKind::ReceiveInvalidate(key) => key.get(),
             _ => 0,
-        };
-        let (status, error_code, urgent) = if status == WcStatus::Success {
-            (STATUS_SUCCESS, 0, solicited)
-        } else {
-            let (status, error_code) = self.error(cx, failure, kind, status);
-            (status, error_code, true)
         };
         let cqe = Cqe {
             status,
@@ -140,6 +155,42 @@ impl QpCore {
             cx.shard.platform.trace(&Trace::RequestFailed { qpn: self.qpn, status });
         }
         (status, self.reason_of(failure))
+    }
+
+    /// The CQ of one of its queues.
+    const fn cq(&self, queue: &Finished) -> CqKey {
+        if queue.receives { self.receive_cq } else { self.initiator_cq }
+    }
+
+    /// Gives the CQ of a queue its completions, as `entry` makes entries of them.
+    #[inline(always)]
+    fn push(
+        &self,
+        cx: &Delivery<'_>,
+        cqs: &mut Cqs,
+        queue: &Finished,
+        mut completions: impl Iterator<Item = Completion>,
+        entry: impl Fn(&Completion) -> (u8, Cqe),
+    ) {
+        let cq = self.cq(queue);
+        let shown = completions.by_ref().filter(|completion| !completion.silent);
+        let fits = cqs.push(cx.now, cq, queue.count, shown.map(|completion| entry(&completion)));
+        if !fits && completions.any(|completion| !completion.silent) {
+            cqs.overrun(cx.shard, cq);
+        }
+    }
+
+    /// The same where some may have failed. Not inlined, as that is seldom.
+    #[inline(never)]
+    fn push_any(
+        &self,
+        cx: &Delivery<'_>,
+        cqs: &mut Cqs,
+        queue: &Finished,
+        completions: impl Iterator<Item = Completion>,
+    ) {
+        let entry = |completion: &Completion| self.entry(cx, queue.failure, completion);
+        self.push(cx, cqs, queue, completions, entry);
     }
 }
 
@@ -237,15 +288,13 @@ impl Qps {
         cx: &Delivery<'_>,
         cqs: &mut Cqs,
         queue: &Finished,
-        mut completions: impl Iterator<Item = Completion>,
+        completions: impl Iterator<Item = Completion>,
     ) {
         let Some(qp) = self.table.get(QpKey::from(KeyData::from_ffi(queue.owner))) else { return };
-        let cq = if queue.receives { qp.receive_cq } else { qp.initiator_cq };
-        let shown = completions.by_ref().filter(|completion| !completion.silent);
-        let entries = shown.map(|completion| qp.entry(cx, queue.failure, &completion));
-        let fits = cqs.push(cx.now, cq, queue.count, entries);
-        if !fits && completions.any(|completion| !completion.silent) {
-            cqs.overrun(cx.shard, cq);
+        if queue.succeeded {
+            qp.push(cx, cqs, queue, completions, |completion| qp.success(completion));
+        } else {
+            qp.push_any(cx, cqs, queue, completions);
         }
     }
 
@@ -259,9 +308,8 @@ impl Qps {
         completion: &Completion,
     ) -> Option<(CqKey, u8, Cqe)> {
         let qp = self.table.get(QpKey::from(KeyData::from_ffi(queue.owner)))?;
-        let cq = if queue.receives { qp.receive_cq } else { qp.initiator_cq };
         let (kind, entry) = qp.entry(cx, queue.failure, completion);
-        (!completion.silent).then_some((cq, kind, entry))
+        (!completion.silent).then_some((qp.cq(queue), kind, entry))
     }
 
     /// The same for a receive that came from a shared queue.

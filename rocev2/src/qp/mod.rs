@@ -367,14 +367,15 @@ impl Qp {
     #[inline(never)]
     pub(crate) fn take_completions(&mut self, sink: &mut impl CompletionSink) {
         let received = self.has_received();
-        let Self { sq, rq, failure, .. } = self;
-        let (owner, failure) = (sq.owner(), *failure);
+        let Self { sq, rq, state, failure, .. } = self;
+        let (owner, succeeded, failure) = (sq.owner(), *state != QpState::Err, *failure);
+        let of = |receives, count| Finished { owner, receives, count, succeeded, failure };
         if sq.has_completions() {
-            let queue = Finished { owner, receives: false, count: sq.ended(), failure };
+            let queue = of(false, sq.ended());
             sink.take(&queue, sq.completions());
         }
         if received {
-            let queue = Finished { owner, receives: true, count: rq.ended(), failure };
+            let queue = of(true, rq.ended());
             sink.take(&queue, rq.completions());
             self.received = false;
         }

@@ -280,6 +280,8 @@ pub struct Finished {
     pub receives: bool,
     /// The requests that have ended, at most.
     pub count: usize,
+    /// Whether all of them have succeeded for sure: the queue pair is not in the error state.
+    pub succeeded: bool,
     /// The error that took the queue pair to the error state.
     pub failure: Option<Failure>,
 }

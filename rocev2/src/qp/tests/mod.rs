@@ -190,7 +190,9 @@ impl CompletionSink for Collected<'_> {
         self.0.extend(completions);
         assert_eq!(self.0.len() - before, queue.count);
         let of_queue = |done: &Completion| {
-            done.owner == Owner::Qp(queue.owner) && done.kind.is_receive() == queue.receives
+            done.owner == Owner::Qp(queue.owner)
+                && done.kind.is_receive() == queue.receives
+                && (done.status == WcStatus::Success || !queue.succeeded)
         };
         assert!(self.0[before..].iter().all(of_queue));
     }
