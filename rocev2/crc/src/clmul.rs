@@ -5,16 +5,16 @@
 //! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). The rest is divided by
 //! multiplications, too (Barrett).
 
-use super::POLYNOMIAL;
+use super::{POLYNOMIAL, by_library};
 use core::arch::x86_64::*;
-
-/// Fewer bytes are not for this way.
-pub(super) const LEN_MIN: usize = BLOCK;
 
 /// Bytes of a register.
 const BLOCK: usize = 16;
-/// From here on four blocks side by side pay.
-const WIDE_MIN: usize = 8 * BLOCK;
+type Block = [u8; BLOCK];
+/// From so many blocks behind the first on, four side by side pay.
+const WIDE_MIN: usize = 8;
+/// Bytes of a CRC.
+const WORD: usize = 4;
 
 /// Whether the processor has the instructions of [`extend`].
 pub(super) fn is_available() -> bool {
@@ -46,21 +46,50 @@ pub(super) fn extend_vex(crc: u32, bytes: &[u8]) -> u32 {
     extend(crc, bytes)
 }
 
-/// As [`super::extend`], for [`LEN_MIN`] bytes or more; fewer count as none.
+/// As [`super::extend`].
 #[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 pub(super) fn extend(crc: u32, bytes: &[u8]) -> u32 {
-    let Some((first, mut rest)) = bytes.split_first_chunk() else { return crc };
-    let mut sum = _mm_xor_si128(load(first), _mm_cvtsi32_si128((!crc).cast_signed()));
-    if rest.len() >= WIDE_MIN {
-        (sum, rest) = fold_wide(sum, rest);
+    match bytes.first_chunk() {
+        Some(first) if bytes.len().is_multiple_of(WORD) => extend_words(crc, bytes, load(first)),
+        _ => extend_odd(crc, bytes),
     }
-    while let Some((block, more)) = rest.split_first_chunk() {
-        sum = fold(sum, load(block), BY_1);
-        rest = more;
+}
+
+/// The ICRC covers whole words, so few bytes come here.
+#[cold]
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
+fn extend_odd(crc: u32, bytes: &[u8]) -> u32 {
+    let (odd, words) = bytes.split_at(bytes.len() % WORD);
+    let crc = by_library(crc, odd);
+    match words.first_chunk() {
+        Some(first) => extend_words(crc, words, load(first)),
+        None => by_library(crc, words),
     }
-    if let Some(last) = bytes.last_chunk().filter(|_| !rest.is_empty()) {
-        sum = fold_tail(sum, load(last), rest.len());
+}
+
+/// Goes on over whole words, which begin with the block `first`.
+#[inline]
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
+fn extend_words(crc: u32, bytes: &[u8], first: __m128i) -> u32 {
+    // The bytes beyond whole blocks come first, behind zeros, which change no remainder.
+    let head = (bytes.len() - 1) % BLOCK + 1;
+    let first = _mm_xor_si128(first, _mm_cvtsi32_si128((!crc).cast_signed()));
+    let (mut sum, mut blocks) = (to_end(first, head), bytes[head..].as_chunks().0);
+    if blocks.len() >= WIDE_MIN {
+        (sum, blocks) = fold_wide(sum, blocks);
+    }
+    // At most seven are left.
+    if let Some(([a, b, c, d], more)) = blocks.split_first_chunk() {
+        sum = fold(fold(fold(fold(sum, a, BY_1), b, BY_1), c, BY_1), d, BY_1);
+        blocks = more;
+    }
+    if let Some(([a, b], more)) = blocks.split_first_chunk() {
+        sum = fold(fold(sum, a, BY_1), b, BY_1);
+        blocks = more;
+    }
+    if let [block] = blocks {
+        sum = fold(sum, block, BY_1);
     }
     !remainder(sum)
 }
@@ -68,85 +97,74 @@ pub(super) fn extend(crc: u32, bytes: &[u8]) -> u32 {
 /// Folds four lanes at a time, then the lanes into one. Returns what is left.
 #[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
-fn fold_wide(sum: __m128i, bytes: &[u8]) -> (__m128i, &[u8]) {
-    let Some((three, mut rest)) = bytes.split_first_chunk::<{ 3 * BLOCK }>() else {
-        return (sum, bytes);
-    };
-    let [a, b, c] = three.as_chunks().0 else { return (sum, bytes) };
+fn fold_wide(sum: __m128i, blocks: &[Block]) -> (__m128i, &[Block]) {
+    let Some(([a, b, c], mut rest)) = blocks.split_first_chunk() else { return (sum, blocks) };
     let mut lanes = [sum, load(a), load(b), load(c)];
-    while let Some((four, more)) = rest.split_first_chunk::<{ 4 * BLOCK }>() {
-        for (lane, block) in lanes.iter_mut().zip(four.as_chunks().0) {
-            *lane = fold(*lane, load(block), BY_4);
+    while let Some((four, more)) = rest.split_first_chunk::<4>() {
+        for (lane, block) in lanes.iter_mut().zip(four) {
+            *lane = fold(*lane, block, BY_4);
         }
         rest = more;
     }
     let [a, b, c, d] = lanes;
-    (fold(fold(fold(a, b, BY_1), c, BY_1), d, BY_1), rest)
+    (add(add(add(a, b, BY_1), c, BY_1), d, BY_1), rest)
 }
 
 /// The sum of `block` and what stands before it by the distance of `powers`.
 #[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
-fn fold(before: __m128i, block: __m128i, powers: [u64; 2]) -> __m128i {
-    let powers = pair(powers);
-    let low = _mm_clmulepi64_si128(before, powers, 0x00);
-    let high = _mm_clmulepi64_si128(before, powers, 0x11);
-    _mm_xor_si128(_mm_xor_si128(low, high), block)
+fn fold(before: __m128i, block: &Block, powers: [u64; 2]) -> __m128i {
+    add(before, load(block), powers)
 }
 
-/// Adds `len` bytes, 1 to 15, which are the end of `last`.
 #[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
-fn fold_tail(sum: __m128i, last: __m128i, len: usize) -> __m128i {
-    // The first `len` bytes of the sum stand before a block of its other bytes and the tail.
-    let before = _mm_shuffle_epi8(sum, shift(len));
-    let rest = shift(BLOCK + len);
-    // A shift leaves the highest bit of an index set where nothing is shifted in.
-    let block = _mm_blendv_epi8(_mm_shuffle_epi8(sum, rest), last, rest);
-    fold(before, block, BY_1)
+fn add(before: __m128i, block: __m128i, [low, high]: [u64; 2]) -> __m128i {
+    let low = _mm_clmulepi64_si128(before, factor(low), 0x10);
+    let high = _mm_clmulepi64_si128(before, factor(high), 0x11);
+    _mm_xor_si128(_mm_xor_si128(low, block), high)
 }
 
-/// The indices that shift a register: its first `n` bytes to its end, or for `n` over 16 all but its first
-/// `n` - 16 to its beginning.
+/// The first `n` bytes, 1 to 16, at the end of a register of zeros.
 #[inline]
 #[target_feature(enable = "ssse3")]
-fn shift(n: usize) -> __m128i {
-    const INDICES: [u8; 3 * BLOCK] = {
-        let (mut indices, mut n) = ([0x80; 3 * BLOCK], 0);
+fn to_end(block: __m128i, n: usize) -> __m128i {
+    const INDICES: [u8; 2 * BLOCK] = {
+        // The highest bit of an index makes a zero.
+        let (mut indices, mut n) = ([0x80; 2 * BLOCK], 0);
         while n < BLOCK {
             indices[BLOCK + n] = n as u8;
             n += 1;
         }
         indices
     };
-    load(INDICES[n..].first_chunk().expect("a shift is by 31 bytes at most"))
+    _mm_shuffle_epi8(block, load(INDICES[n..].first_chunk().expect("a block has 16 bytes")))
 }
 
 /// The remainder of 128 bits, with the 32 zeros behind them that a CRC has.
 #[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
 fn remainder(sum: __m128i) -> u32 {
-    let low = _mm_set_epi32(0, 0, 0, -1);
-    let by_1 = pair(BY_1);
-    let sum = _mm_xor_si128(_mm_clmulepi64_si128(sum, by_1, 0x10), _mm_srli_si128(sum, 8));
-    let half = _mm_clmulepi64_si128(_mm_and_si128(sum, low), pair([power(64), 0]), 0x00);
-    let sum = _mm_xor_si128(half, _mm_srli_si128(sum, 4));
-    let barrett = pair([DIVISOR, QUOTIENT]);
-    let quotient = _mm_clmulepi64_si128(_mm_and_si128(sum, low), barrett, 0x10);
-    let product = _mm_clmulepi64_si128(_mm_and_si128(quotient, low), barrett, 0x00);
-    _mm_extract_epi32(_mm_xor_si128(sum, product), 1).cast_unsigned()
+    // 96 bits, zeros included.
+    let first = _mm_clmulepi64_si128(sum, factor(BY_1[1]), 0x10);
+    let sum = _mm_xor_si128(first, _mm_srli_si128(sum, 8));
+    // Of bits that are reversed, a product's lower half is the quotient.
+    let quotient = _mm_clmulepi64_si128(sum, factor(QUOTIENT), 0x10);
+    let product = _mm_clmulepi64_si128(quotient, factor(DIVISOR), 0x10);
+    _mm_extract_epi32(_mm_xor_si128(sum, product), 2).cast_unsigned()
 }
 
+/// A factor in the upper half of a register, which is an operand in memory; one in the lower half is moved twice.
 #[inline]
 #[target_feature(enable = "sse2")]
-fn pair([low, high]: [u64; 2]) -> __m128i {
-    _mm_set_epi64x(high.cast_signed(), low.cast_signed())
+fn factor(factor: u64) -> __m128i {
+    _mm_set_epi64x(factor.cast_signed(), 0)
 }
 
 #[inline]
 #[target_feature(enable = "sse2")]
 #[allow(unsafe_code, reason = "vectors are loaded by pointers")]
-fn load(block: &[u8; BLOCK]) -> __m128i {
+fn load(block: &Block) -> __m128i {
     // SAFETY: 16 bytes are read, at any alignment.
     unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
 }
@@ -155,7 +173,8 @@ fn load(block: &[u8; BLOCK]) -> __m128i {
 const BY_1: [u64; 2] = [power(128 + 32), power(128 - 32)];
 const BY_4: [u64; 2] = [power(4 * 128 + 32), power(4 * 128 - 32)];
 
-/// The polynomial with its highest power, and the quotient of x^64 by it, bits reversed.
+/// The polynomial with its highest power, and the quotient of x^96 by it without its lowest, which no quotient of 64 bits
+/// needs; bits reversed.
 const DIVISOR: u64 = (POLYNOMIAL as u64) << 1 | 1;
 const QUOTIENT: u64 = quotient();
 
@@ -172,14 +191,14 @@ const fn power(n: u32) -> u64 {
 
 const fn quotient() -> u64 {
     let divisor = 1 << 32 | POLYNOMIAL.reverse_bits() as u128;
-    let (mut rest, mut quotient, mut place) = (1_u128 << 64, 0_u64, 32);
+    let (mut rest, mut quotient, mut place) = (1_u128 << 96, 0_u128, 64);
     loop {
         if rest >> (place + 32) & 1 == 1 {
             quotient |= 1 << place;
             rest ^= divisor << place;
         }
         if place == 0 {
-            return quotient.reverse_bits() >> 31;
+            return (quotient.reverse_bits() >> 63) as u64;
         }
         place -= 1;
     }

@@ -25,7 +25,7 @@ pub const POLYNOMIAL: u32 = 0xedb8_8320;
 pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
     let chosen = CHOSEN.load(Relaxed);
     #[cfg(all(target_arch = "x86_64", unix))]
-    if chosen >= Way::Vex as u8 && (clmul::LEN_MIN..LONG).contains(&bytes.len()) {
+    if chosen >= Way::Vex as u8 && bytes.len() < LONG {
         // SAFETY: the processor has it where this way or the wider one was chosen.
         return unsafe { clmul::extend_vex(crc, bytes) };
     }
@@ -110,19 +110,17 @@ impl Way {
     #[inline]
     #[allow(unsafe_code, reason = "the instructions are not on every processor")]
     fn extend(self, crc: u32, bytes: &[u8]) -> u32 {
-        #[cfg(target_arch = "x86_64")]
-        if bytes.len() >= clmul::LEN_MIN {
-            #[cfg(unix)]
-            if self == Self::Vex || self == Self::Wide && bytes.len() < LONG {
-                // SAFETY: the processor has it where one of these ways was chosen.
-                return unsafe { clmul::extend_vex(crc, bytes) };
-            }
-            if self == Self::Clmul {
-                // SAFETY: the processor has it where this way was chosen.
-                return unsafe { clmul::extend(crc, bytes) };
-            }
+        match self {
+            #[cfg(all(target_arch = "x86_64", unix))]
+            Self::Wide if bytes.len() >= LONG => by_library(crc, bytes),
+            // SAFETY: the processor has it where one of these ways was chosen.
+            #[cfg(all(target_arch = "x86_64", unix))]
+            Self::Vex | Self::Wide => unsafe { clmul::extend_vex(crc, bytes) },
+            // SAFETY: the processor has it where this way was chosen.
+            #[cfg(target_arch = "x86_64")]
+            Self::Clmul => unsafe { clmul::extend(crc, bytes) },
+            Self::Library => by_library(crc, bytes),
         }
-        by_library(crc, bytes)
     }
 }
 
