@@ -13,6 +13,8 @@ mod clmul;
 #[cfg(test)]
 mod tests;
 
+#[cfg(all(target_arch = "x86_64", unix))]
+use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crc32fast::Hasher;
 
@@ -20,16 +22,15 @@ use crc32fast::Hasher;
 pub const POLYNOMIAL: u32 = 0xedb8_8320;
 
 /// The CRC of what `crc` is the CRC of, and `bytes` behind it. The CRC of nothing is 0.
-#[inline]
+#[inline(always)]
 #[allow(unsafe_code, reason = "the instructions are not on every processor")]
 pub fn extend(crc: u32, bytes: &[u8]) -> u32 {
-    let chosen = CHOSEN.load(Relaxed);
     #[cfg(all(target_arch = "x86_64", unix))]
-    if chosen >= Way::Vex as u8 && bytes.len() < LONG {
-        // SAFETY: the processor has it where this way or the wider one was chosen.
+    if bytes.len() < VEX_END.load(Relaxed) {
+        // SAFETY: the processor has it where this is not 0.
         return unsafe { clmul::extend_vex(crc, bytes) };
     }
-    Way::of(chosen).extend(crc, bytes)
+    Way::of(CHOSEN.load(Relaxed)).extend(crc, bytes)
 }
 
 /// From here on wide vectors are faster.
@@ -56,6 +57,10 @@ enum Way {
 
 /// The [`Way`] in use; 0 before the first use.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+/// Fewer bytes than this are for [`Way::Vex`], whether that way or the wider one was chosen.
+#[cfg(all(target_arch = "x86_64", unix))]
+static VEX_END: AtomicUsize = AtomicUsize::new(0);
 
 impl Way {
     /// All of this processor's kind.
@@ -87,6 +92,12 @@ impl Way {
     fn first() -> Self {
         let way = Self::ALL.iter().rev().find(|way| way.is_available());
         let way = way.copied().unwrap_or(Self::Library);
+        #[cfg(all(target_arch = "x86_64", unix))]
+        match way {
+            Self::Library | Self::Clmul => {}
+            Self::Vex => VEX_END.store(usize::MAX, Relaxed),
+            Self::Wide => VEX_END.store(LONG, Relaxed),
+        }
         CHOSEN.store(way as u8, Relaxed);
         way
     }
