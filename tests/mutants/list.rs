@@ -433,7 +433,7 @@ list! {
         "let pairs = words.iter().zip(mask).zip(&self.words);" => "let pairs = words.iter().zip(mask).zip(&self.words).take(3);",
         "the short way is for the packets of one peer";
     TemplateChecksumForgetsTheId "wire/template.rs":
-        "patch.sum + u32::from(ip_id);" => "patch.sum + u32::from(ip_id & 0xff00);",
+        "add(self.sum, ip_id)" => "add(self.sum, ip_id & 0xff00)",
         "the IPv4 checksum is that of the header";
     IcrcIsNotChecked "wire/mod.rs":
         "if seed.icrc(covered_bytes) != *icrc {" => "if seed.icrc(covered_bytes) != *icrc && false {",
@@ -489,7 +489,7 @@ list! {
         "(addr.wrapping_add(received), Access::LOCAL_WRITE)" => "(addr, Access::LOCAL_WRITE)",
         "each packet goes behind those before it";
     CommonPacketRequestsNoAck "qp/send/common.rs":
-        "self.left == 1 ||" => "",
+        "new.room == 1 ||" => "",
         "the packet that uses up the window requests an ACK";
     CommonAckPassesARead "qp/send/common.rs":
         "cx.sq.reads_in_flight() == 0" => "true",
@@ -501,7 +501,7 @@ list! {
         "if last && !place.is_last() {" => "if last && false && !place.is_last() {",
         "the last packet of a READ ends a response";
     CommonResponseRepeatsItsStart "qp/recv/read.rs":
-        "memory.read(region, target.offset + done, payload).ok();" => "memory.read(region, target.offset + done % 8192, payload).ok();",
+        "(mrs.region(&target)?, target.offset + done)" => "(mrs.region(&target)?, target.offset + done % 8192)",
         "each packet of a response has its own bytes";
     CommonNakIsAnAck "wire/common.rs":
         "(aeth[0] <= ACK_SYNDROME_MAX)" => "(aeth[0] != 0x60)",
@@ -513,13 +513,13 @@ list! {
         "body.get(..body.len().checked_sub(pad_count)?)?" => "body.get(..body.len().checked_sub(pad_count)?.max(body.len()))?",
         "pad bytes are no data";
     SingleIgnoresTheWindow "qp/send/common.rs":
-        "window.saturating_sub(cx.sq.in_flight());" => "(window + 64).saturating_sub(cx.sq.in_flight());",
+        "window.saturating_sub(sq.in_flight());" => "(window + 64).saturating_sub(sq.in_flight());",
         "no more than a window is in flight";
     SingleIgnoresTheReadDepth "qp/send/common.rs":
-        "cx.sq.reads_in_flight() >= self.initiator_depth()" => "cx.sq.reads_in_flight() > self.initiator_depth()",
+        "new.reads >= self.reads_max" => "new.reads > self.reads_max",
         "no more READs are in flight than were agreed on";
     SingleReadsIntoAnything "qp/send/common.rs":
-        "let needed = Access::LOCAL_WRITE;" => "let needed = Access::LOCAL_READ;",
+        "if read { Access::LOCAL_WRITE }" => "if read { Access::LOCAL_READ }",
         "the sink of a READ grants local write";
     SingleIgnoresTheFence "qp/send/entry.rs":
         "match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT" => "match head & (0xff | 0xff << COUNT_SHIFT",
@@ -543,7 +543,7 @@ list! {
         "self.packets += 1;" => "self.packets = 1;",
         "each packet is counted";
     RunIgnoresTheTurn "wire/run.rs":
-        "self.units == self.limit.units || self.bytes >= self.limit.bytes" => "self.units == self.limit.units",
+        "self.limit.units == 0 || self.bytes >= self.limit.bytes" => "self.limit.units == 0",
         "queue pairs take turns";
     HopsChangeUnnoticed "path.rs":
         "self.changes = self.changes.wrapping_add(1);" => "",

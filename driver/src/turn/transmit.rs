@@ -3,7 +3,7 @@
 
 use super::state::State;
 use crate::cx::Cx;
-use netadapter_glue::{Segments, Slot, Transmit};
+use netadapter_glue::{Segments, Slot};
 use rocev2::wire::{Frames, Unit};
 
 /// Units that come back in one turn, but for the rest of a run: both ends of a loopback can keep each other busy for
@@ -39,7 +39,7 @@ impl State {
         while let Some(buffer) = lent.buffer()
             && let Some(len) = self.cx.paths.neighbours.poll_transmit(buffer)
         {
-            lent.keep_unit(Transmit { len, segments: None });
+            lent.keep_unit(len, None);
         }
         self.fill_from_device(&mut lent);
         lent.filled
@@ -83,10 +83,11 @@ struct Lent<'a, 'b> {
 }
 
 impl Lent<'_, '_> {
-    #[inline]
-    fn keep_unit(&mut self, unit: Transmit) {
+    #[inline(always)]
+    fn keep_unit(&mut self, len: usize, segments: Option<Segments>) {
         if let Some(slot) = self.slots.get_mut(self.filled) {
-            *slot.unit = unit;
+            let unit = &mut *slot.unit;
+            (unit.len, unit.segments) = (len, segments);
             self.filled += 1;
         }
     }
@@ -98,15 +99,12 @@ impl Frames for Lent<'_, '_> {
         self.slots.get_mut(self.filled).map(|slot| &mut *slot.buffer)
     }
 
-    #[inline]
-    fn keep(&mut self, unit: &Unit) {
-        self.keep_unit(transmit(unit));
+    #[inline(always)]
+    fn keep(&mut self, &Unit { len, header_len, segment_len, segments }: &Unit) {
+        if segments > 1 {
+            self.keep_unit(len, Some(Segments { header_len, segment_len }));
+        } else {
+            self.keep_unit(len, None);
+        }
     }
-}
-
-/// A unit as an edge takes it.
-fn transmit(unit: &Unit) -> Transmit {
-    let segments = (unit.segments > 1)
-        .then_some(Segments { header_len: unit.header_len, segment_len: unit.segment_len });
-    Transmit { len: unit.len, segments }
 }

@@ -170,12 +170,12 @@ fn headers_of<'a>(
     qp: &Qp,
     paths: &Paths,
     path: PathIndex,
-) -> Option<&'a Template> {
+) -> Option<&'a mut Template> {
     let (traffic_class, hops) = (qp.traffic_class()?, paths.changes());
     let fits = |known: &Headers| known.hops == hops && known.traffic_class == traffic_class;
     if !known.as_ref().is_some_and(fits) {
         let template = Template::new(&qp.encap(paths.hop(path))?);
         *known = Some(Headers { template, hops, traffic_class });
     }
-    known.as_ref().map(|known| &known.template)
+    known.as_mut().map(|known| &mut known.template)
 }

@@ -509,11 +509,13 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<(RegionId, u64), AccessError> {
-        let span = self.slot(key.get())?.1.span_of(pd)?;
-        if span.bound.is_some() {
-            return Err(AccessError::Kind);
-        }
+        let span = self.local_span(pd, key)?;
         Ok((span.region, span.grant(addr, len, needed)?))
+    }
+
+    fn local_span(&self, pd: PdId, key: Lkey) -> Result<&Span, AccessError> {
+        let span = self.slot(key.get())?.1.span_of(pd)?;
+        if span.bound.is_some() { Err(AccessError::Kind) } else { Ok(span) }
     }
 
     /// The region behind a checked target, or `None` once its key, or the region that its window is
@@ -611,6 +613,43 @@ impl Slot {
         let span = self.span.take()?;
         let mapped = matches!(self.kind, Kind::FastRegister(_));
         mapped.then_some(Released { key: Rkey::new(self.key), region: span.region })
+    }
+}
+
+/// Scatter/gather elements one after the other, which mostly name the same key.
+pub(crate) struct LocalKeys<'a> {
+    mrs: &'a MrTable,
+    pd: PdId,
+    last: Option<(Lkey, &'a Span)>,
+}
+
+impl<'a> LocalKeys<'a> {
+    /// Those of this domain.
+    pub(crate) const fn new(mrs: &'a MrTable, pd: PdId) -> Self {
+        Self { mrs, pd, last: None }
+    }
+
+    /// As [`MrTable::local`].
+    #[inline(always)]
+    pub(crate) fn local(
+        &mut self,
+        key: Lkey,
+        addr: u64,
+        len: u64,
+        needed: Access,
+    ) -> Result<(RegionId, u64), AccessError> {
+        let span = match self.last {
+            Some((last, span)) if last == key => span,
+            _ => self.look_up(key)?,
+        };
+        Ok((span.region, span.grant(addr, len, needed)?))
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, key: Lkey) -> Result<&'a Span, AccessError> {
+        let span = self.mrs.local_span(self.pd, key)?;
+        self.last = Some((key, span));
+        Ok(span)
     }
 }
 

@@ -1,12 +1,27 @@
 //! Copies between packets and scatter/gather lists. Each copy checks each element.
 
 use super::work::Sge;
-use crate::env::Memory;
+use crate::env::{Memory, RegionId};
 use crate::mr::{Access, MrTable, PdId};
+use crate::wire::Payload;
 
 /// A scatter/gather list did not cover a range, or an element of it failed its check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct LocalFault;
+
+/// Checked memory that a packet is to carry.
+pub(crate) struct Source<'a, M> {
+    pub memory: &'a mut M,
+    pub region: RegionId,
+    pub offset: u64,
+}
+
+impl<M: Memory> Payload for Source<'_, M> {
+    #[inline(always)]
+    fn write(self, out: &mut [u8]) -> Option<()> {
+        self.memory.read(self.region, self.offset, out).ok()
+    }
+}
 
 /// Copies `out.len()` bytes, from `offset` of the list on, into `out`.
 ///

@@ -323,6 +323,13 @@ impl<L: Line> WorkRing<L> {
         Drain { ring, lines: &ring.lines, stride: ring.stride, begin, left: count, ended, read }
     }
 
+    /// The entries from the one with `index` older ones on.
+    #[inline]
+    pub(super) fn entries(&self, index: usize) -> Entries<'_, L> {
+        let begin = self.get(index).map_or(0, |entry| entry.begin);
+        Entries { ring: &self.ring, begin, left: self.len().saturating_sub(index) }
+    }
+
     /// Gives the `count` oldest entries back to the poster.
     pub(super) fn pop(&mut self, count: usize) {
         let ended = self.forget(count);
@@ -384,6 +391,27 @@ impl<L, F> Drop for Drain<'_, L, F> {
         if self.left > 0 {
             self.give_back();
         }
+    }
+}
+
+/// Entries, oldest first.
+pub(super) struct Entries<'a, L = Whole> {
+    ring: &'a Ring<L>,
+    /// The first line of the next one.
+    begin: usize,
+    left: usize,
+}
+
+impl<'a, L> Iterator for Entries<'a, L> {
+    type Item = Entry<'a, L>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Entry<'a, L>> {
+        self.left = self.left.checked_sub(1)?;
+        let Self { ring, begin, .. } = *self;
+        let end = begin + ring.stride;
+        self.begin = if end < ring.lines.len() { end } else { 0 };
+        Some(Entry { ring, begin, head: &ring.lines[begin] })
     }
 }
 

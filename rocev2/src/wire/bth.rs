@@ -66,7 +66,7 @@ impl Bth {
     }
 
     /// The header as bytes.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6

@@ -2,9 +2,9 @@
 
 use super::ext::put;
 use super::flow::{Flow, Known, Like};
-use super::{Aeth, Bth, ICRC_LEN, Opcode, Place, Reth, is_marked, pad_count};
+use super::{Aeth, Bth, ICRC_LEN, Opcode, Payload, Place, Reth, Syndrome, is_marked, pad_count};
 use crate::ids::Qpn;
-use crate::psn::Psn;
+use crate::psn::{Msn, Psn};
 
 /// A packet of a SEND or WRITE, without immediate or invalidation and with payload; a READ request, or a packet of a
 /// response to one, with payload; an ACK.
@@ -207,21 +207,23 @@ pub(crate) enum CommonExt {
     None,
     /// The remote memory of a WRITE or READ.
     Reth(Reth),
-    /// The head of a response.
-    Aeth(Aeth),
+    /// An AETH that acknowledges, and counts these messages.
+    Ack(Msn),
+}
+
+impl CommonExt {
+    /// Bytes on the wire.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Reth(_) => Reth::LEN,
+            Self::Ack(_) => Aeth::LEN,
+        }
+    }
 }
 
 impl CommonHeaders {
-    /// Bytes behind the BTH.
-    pub(super) const fn ext_len(&self) -> usize {
-        match self.ext {
-            CommonExt::None => 0,
-            CommonExt::Reth(_) => Reth::LEN,
-            CommonExt::Aeth(_) => Aeth::LEN,
-        }
-    }
-
-    /// Writes the packet from the BTH to the last pad byte, all of `out`. `None` where `fill` fails to write the payload.
+    /// Writes the packet from the BTH to the last pad byte, all of `out`. `None` where the payload fails.
     ///
     /// # Panics
     /// Where `out` is not as long as the packet.
@@ -230,26 +232,25 @@ impl CommonHeaders {
         &self,
         out: &mut [u8],
         payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+        payload: impl Payload,
     ) -> Option<()> {
-        let (payload, pad) = self.emit(pad_count(payload_len), out).split_at_mut(payload_len);
-        fill(payload)?;
+        let (out, pad) = self.emit(pad_count(payload_len), out).split_at_mut(payload_len);
         if !pad.is_empty() {
             pad.fill(0);
         }
-        Some(())
+        payload.write(out)
     }
 
     /// Writes the headers to the start of `out` and returns the rest.
     #[inline(always)]
-    pub(super) fn emit<'b>(&self, pad_count: u8, out: &'b mut [u8]) -> &'b mut [u8] {
+    fn emit<'b>(&self, pad_count: u8, out: &'b mut [u8]) -> &'b mut [u8] {
         let mut bth = Bth::new(self.opcode, self.dest_qpn, self.psn);
         (bth.solicited, bth.ack_req, bth.pad_count) = (self.solicited, self.ack_req, pad_count);
         let rest = put(out, bth.emit());
         match self.ext {
             CommonExt::None => rest,
             CommonExt::Reth(reth) => put(rest, reth.emit()),
-            CommonExt::Aeth(aeth) => put(rest, aeth.emit()),
+            CommonExt::Ack(msn) => put(rest, Aeth { syndrome: Syndrome::ACK, msn }.emit()),
         }
     }
 }
@@ -258,15 +259,18 @@ impl CommonHeaders {
 mod tests {
     use super::*;
     use crate::ids::Rkey;
-    use crate::psn::Msn;
-    use crate::wire::{
-        Ext, Flow, Operation, Packet, Syndrome, Template, UnitWriter, example_encap,
-    };
+    use crate::wire::{Ext, Flow, Operation, Packet, Template, UnitWriter, example_encap};
     use core::convert::Infallible;
     use proptest::prelude::*;
     use std::vec::Vec;
 
     const RETH: Reth = Reth { va: u64::MAX - 9, rkey: Rkey::new(0x8000_0001), len: 3 };
+
+    impl<F: FnOnce(&mut [u8]) -> Option<()>> Payload for F {
+        fn write(self, out: &mut [u8]) -> Option<()> {
+            self(out)
+        }
+    }
 
     fn frame_of(bth: &Bth, ext: &Ext, payload: &[u8]) -> Vec<u8> {
         let (mut buf, template) = ([0xaa; 300], Template::new(&example_encap(false, None)));
@@ -281,7 +285,7 @@ mod tests {
 
     /// Every kind of common packet, with the headers behind the BTH.
     const KINDS: [(Opcode, CommonExt); 14] = {
-        const ACK: CommonExt = CommonExt::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(5) });
+        const ACK: CommonExt = CommonExt::Ack(Msn::new(5));
         [
             (Opcode::SendFirst, CommonExt::None),
             (Opcode::SendMiddle, CommonExt::None),
@@ -308,7 +312,7 @@ mod tests {
         match ext {
             CommonExt::None => Ext::None,
             CommonExt::Reth(reth) => Ext::Reth(reth),
-            CommonExt::Aeth(aeth) => Ext::Aeth(aeth),
+            CommonExt::Ack(msn) => Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn }),
         }
     }
 
@@ -346,13 +350,17 @@ mod tests {
                 let bth = Bth { solicited, ack_req, ..bth_of(opcode) };
                 let (mut buf, template) = ([0x55; 300], Template::new(&example_encap(false, None)));
                 let mut unit = UnitWriter::new(&mut buf, &template, 7);
-                let pushed = unit.push_common(&common, payload.len(), |out| {
+                let pushed = unit.push_common(&common, payload.len(), |out: &mut [u8]| {
                     out.copy_from_slice(&payload);
                     Some(())
                 });
                 assert_eq!(pushed, Some(()));
-                assert_eq!(unit.push_common(&common, 200, |_| unreachable!()), None, "no room");
-                assert_eq!(unit.push_common(&common, 1, |_| None), None, "no bytes");
+                assert_eq!(
+                    unit.push_common(&common, 200, |_: &mut [u8]| unreachable!()),
+                    None,
+                    "no room"
+                );
+                assert_eq!(unit.push_common(&common, 1, |_: &mut [u8]| None), None, "no bytes");
                 let len = unit.finish().len;
                 assert_eq!(buf[..len], frame_of(&bth, &ext_of(ext), &payload));
             }

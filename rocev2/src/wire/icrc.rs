@@ -74,8 +74,14 @@ impl IcrcSeed {
     #[must_use]
     #[inline]
     pub(super) fn vary_id(self, from: u16, to: u16) -> Self {
-        let id = if self.v6 { 0 } else { add(&V4_ID, from ^ to) };
-        Self { crc: self.crc ^ id, ..self }
+        if self.v6 { self } else { self.vary_v4_id(from, to) }
+    }
+
+    /// The same, of IPv4 headers.
+    #[must_use]
+    #[inline]
+    pub(super) fn vary_v4_id(self, from: u16, to: u16) -> Self {
+        Self { crc: self.crc ^ add(&V4_ID, from ^ to), ..self }
     }
 
     /// The four bytes that end a packet of these headers; `bytes` go from its BTH to the last pad byte.
@@ -85,6 +91,13 @@ impl IcrcSeed {
         let masked = BEFORE_CONGESTION[usize::from(congestion ^ ONES)];
         // Alone among all fields, the ICRC travels least significant byte first.
         extend(self.crc ^ masked, bytes).to_le_bytes()
+    }
+
+    /// The same, where FECN and BECN are clear.
+    #[inline]
+    pub(super) fn icrc_unmarked(self, bytes: &[u8]) -> [u8; 4] {
+        const UNMARKED: u32 = BEFORE_CONGESTION[ONES as usize];
+        extend(self.crc ^ UNMARKED, bytes).to_le_bytes()
     }
 }
 

@@ -36,7 +36,7 @@ pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
-pub(crate) use run::{OneFrame, RunLimit, UnitRun};
+pub(crate) use run::{OneFrame, Payload, RunLimit, UnitRun};
 pub use template::Template;
 
 use crate::ids::Qpn;
@@ -286,48 +286,43 @@ impl<'b> UnitWriter<'b> {
     ) -> Result<(), E> {
         assert!(ext.matches(bth.opcode), "{ext:?} does not follow {:?}", bth.opcode);
         assert!(self.fits(ext.len(), payload_len), "the segment does not fit");
-        self.push_behind(ext.len(), payload_len, fill, |pad_count, out| {
-            ext.emit(put(out, Bth { pad_count, ..*bth }.emit()))
+        self.push_behind(segment_len(ext.len(), payload_len), |out| {
+            let pad_count = pad_count(payload_len);
+            let rest = ext.emit(put(out, Bth { pad_count, ..*bth }.emit()));
+            let (payload, pad) = rest.split_at_mut(payload_len);
+            pad.fill(0);
+            fill(payload)
         })
     }
 
     /// Appends a segment that is a common packet, as [`Self::push`] would. `None` where it does not fit, or
-    /// `fill` fails; the unit is then as it was.
+    /// its payload fails; the unit is then as it was.
     #[inline]
     pub(crate) fn push_common(
         &mut self,
         headers: &CommonHeaders,
         payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+        payload: impl Payload,
     ) -> Option<()> {
-        if !self.fits(headers.ext_len(), payload_len) {
+        let ext_len = headers.ext.len();
+        if !self.fits(ext_len, payload_len) {
             return None;
         }
-        let fill = |out: &mut [u8]| fill(out).ok_or(());
-        let pushed = self.push_behind(headers.ext_len(), payload_len, fill, |pad_count, out| {
-            headers.emit(pad_count, out)
-        });
-        pushed.ok()
+        let write = |out: &mut [u8]| headers.write(out, payload_len, payload).ok_or(());
+        self.push_behind(segment_len(ext_len, payload_len), write).ok()
     }
 
-    /// Appends a segment that fits, whose headers `emit` writes, given the pad count; it returns the rest.
+    /// Appends a segment that fits, of which `write` writes all but the ICRC.
     #[inline]
     fn push_behind<E>(
         &mut self,
-        ext_len: usize,
-        payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-        emit: impl FnOnce(u8, &mut [u8]) -> &mut [u8],
+        segment_len: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let segment_len = segment_len(ext_len, payload_len);
         let written = &mut self.written;
         let (headers, rest) = self.buf.split_at_mut(written.len);
         let (covered, icrc) = rest[..segment_len].split_at_mut(segment_len - ICRC_LEN);
-        let (payload, pad) = emit(pad_count(payload_len), covered).split_at_mut(payload_len);
-        fill(payload)?;
-        if !pad.is_empty() {
-            pad.fill(0);
-        }
+        write(covered)?;
 
         let patch = self.template.patch(udp_len(segment_len));
         put(icrc, patch.icrc(self.ip_id, covered));
@@ -369,7 +364,7 @@ const fn udp_len(segment_len: usize) -> u16 {
 
 /// Bytes from BTH to ICRC of a packet with these parts.
 pub const fn segment_len(ext_len: usize, payload_len: usize) -> usize {
-    Bth::LEN + ext_len + payload_len + pad_count(payload_len) as usize + ICRC_LEN
+    Bth::LEN + ext_len + ((payload_len + 3) & !3) + ICRC_LEN
 }
 
 /// Pad bytes that bring a payload to a multiple of four.

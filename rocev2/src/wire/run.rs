@@ -1,6 +1,5 @@
 //! Several units in a row, all of one queue pair and so with the same headers.
 
-use super::template::Patch;
 use super::{CommonHeaders, Template, Unit, UnitWriter, Written, segment_len, udp_len};
 
 /// Buffers for units, lent one after the other.
@@ -10,6 +9,20 @@ pub trait Frames {
 
     /// Keeps the unit that was written into that buffer.
     fn keep(&mut self, unit: &Unit);
+}
+
+/// The source of a packet's payload. No closure, because not every compiler makes those part of the code around them.
+pub(crate) trait Payload {
+    /// Writes all of `out`; `None` where it fails.
+    fn write(self, out: &mut [u8]) -> Option<()>;
+}
+
+/// No bytes.
+impl Payload for () {
+    #[inline(always)]
+    fn write(self, _: &mut [u8]) -> Option<()> {
+        Some(())
+    }
 }
 
 /// One buffer.
@@ -49,18 +62,17 @@ pub(crate) struct RunLimit {
 /// A run that is being written.
 pub(crate) struct UnitRun<'a, F> {
     frames: &'a mut F,
-    template: &'a Template,
-    /// The identification of the first packet.
+    template: &'a mut Template,
+    /// The identification of the next packet.
     ip_id: u16,
+    /// Its bounds, of which the units count down from those that were granted.
     limit: RunLimit,
-    /// Units so far, and their bytes.
     units: usize,
+    /// Bytes so far.
     bytes: usize,
     /// Packets behind the first of a unit, and the bytes of the headers that they do without.
     segments: usize,
     saved: usize,
-    /// For the last packet that had a unit to itself; the next is mostly as long.
-    patch: Patch,
     /// The unit that the next packet may still go to.
     open: Written,
 }
@@ -69,13 +81,13 @@ impl<'a, F: Frames> UnitRun<'a, F> {
     /// An empty run with these headers, whose first packet has this identification.
     pub(crate) const fn new(
         frames: &'a mut F,
-        template: &'a Template,
+        template: &'a mut Template,
         ip_id: u16,
         limit: RunLimit,
     ) -> Self {
         let open = Written::nothing(template);
-        let (units, bytes, segments, saved, patch) = (0, 0, 0, 0, template.blank());
-        Self { frames, template, ip_id, limit, units, bytes, segments, saved, patch, open }
+        let (units, bytes, segments, saved) = (limit.units, 0, 0, 0);
+        Self { frames, template, ip_id, limit, units, bytes, segments, saved, open }
     }
 
     /// Has `fill` write one more unit, of at most the packets that it is given; it returns their number. Returns false
@@ -84,12 +96,12 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         if self.is_spent() {
             return false;
         }
-        let ip_id = self.next_id();
         let Some(buf) = self.frames.buffer() else { return false };
-        let mut unit = UnitWriter::new(buf, self.template, ip_id);
+        let mut unit = UnitWriter::new(buf, self.template, self.ip_id);
         let written = fill(&mut unit, self.limit.packets) > 0;
         if written {
             self.open = unit.written;
+            self.ip_id = self.ip_id.wrapping_add(self.open.segments as u16);
             self.end_unit();
         }
         written
@@ -100,42 +112,40 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         self.limit.packets == 1
     }
 
-    /// Writes one more common packet, whose payload `fill` writes: `SINGLE`, which is [`Self::is_single`], as a unit, else
-    /// behind others of its unit or into the next one. `None` where the run ends, or `fill` fails; nothing has changed then.
+    /// Writes one more common packet with `headers`, which take so many bytes behind the BTH, and a payload of so many:
+    /// `SINGLE`, which is [`Self::is_single`], as a unit, else behind others of its unit or into the next one; the run is not
+    /// spent. `None` where the run ends, or the payload fails; nothing has changed then.
     #[inline(always)]
     pub(crate) fn push_common<const SINGLE: bool>(
         &mut self,
-        headers: &CommonHeaders,
-        payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+        (ext_len, payload_len): (usize, usize),
+        headers: impl FnOnce() -> CommonHeaders,
+        payload: impl Payload,
     ) -> Option<()> {
         if SINGLE {
-            self.push_single(headers, payload_len, fill)
+            self.push_single((ext_len, payload_len), headers, payload)
         } else {
-            self.push_segment(headers, payload_len, fill)
+            self.push_segment((ext_len, payload_len), headers, payload)
         }
     }
 
     #[inline(always)]
     fn push_single(
         &mut self,
-        headers: &CommonHeaders,
-        payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+        (ext_len, payload_len): (usize, usize),
+        headers: impl FnOnce() -> CommonHeaders,
+        payload: impl Payload,
     ) -> Option<()> {
-        if self.is_spent() {
-            return None;
-        }
-        let (ip_id, header_len) = (self.next_id(), self.template.header_len());
-        let segment_len = segment_len(headers.ext_len(), payload_len);
-        self.template.size(&mut self.patch, udp_len(segment_len));
-        let (outer, rest) = self.frames.buffer()?.split_at_mut_checked(header_len)?;
-        let (covered, icrc) = rest.get_mut(..segment_len)?.split_last_chunk_mut()?;
-        headers.write(covered, payload_len, fill)?;
-        *icrc = self.patch.icrc(ip_id, covered);
-        self.template.emit(&self.patch, ip_id, outer);
+        let segment_len = segment_len(ext_len, payload_len);
+        let (ip_id, header_len) = (self.ip_id, self.template.header_len());
+        self.template.resize(udp_len(segment_len));
         let len = header_len + segment_len;
-        self.units += 1;
+        let (outer, rest) = self.frames.buffer()?.get_mut(..len)?.split_at_mut(header_len);
+        let (covered, icrc) = rest.split_last_chunk_mut()?;
+        headers().write(covered, payload_len, payload)?;
+        *icrc = self.template.seal(ip_id, outer, covered);
+        self.ip_id = ip_id.wrapping_add(1);
+        self.limit.units -= 1;
         self.bytes += len;
         self.frames.keep(&Unit { len, header_len, segment_len, segments: 1 });
         Some(())
@@ -144,44 +154,42 @@ impl<'a, F: Frames> UnitRun<'a, F> {
     #[inline(never)]
     fn push_segment(
         &mut self,
-        headers: &CommonHeaders,
-        payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Option<()>,
+        (ext_len, payload_len): (usize, usize),
+        headers: impl FnOnce() -> CommonHeaders,
+        payload: impl Payload,
     ) -> Option<()> {
-        if !self.follows(headers.ext_len(), payload_len) {
+        if !self.follows(ext_len, payload_len) {
             self.end_unit();
         }
         if self.is_spent() {
             return None;
         }
-        let (template, ip_id, written) = (self.template, self.next_id(), self.open);
+        let (template, ip_id, written) = (&*self.template, self.ip_id, self.open);
         let mut unit = UnitWriter { buf: self.frames.buffer()?, template, ip_id, written };
-        unit.push_common(headers, payload_len, fill)?;
+        unit.push_common(&headers(), payload_len, payload)?;
         self.open = unit.written;
+        self.ip_id = ip_id.wrapping_add(1);
         Some(())
     }
 
     /// Whether one more packet may stand in the unit that is open.
     fn follows(&mut self, ext_len: usize, payload_len: usize) -> bool {
-        let (template, ip_id, written) = (self.template, self.ip_id, self.open);
+        let (template, ip_id, written) = (&*self.template, self.ip_id, self.open);
         let unit = |buf| UnitWriter { buf, template, ip_id, written };
         let fits = self.frames.buffer().is_some_and(|buf| unit(buf).fits(ext_len, payload_len));
         fits && written.segments < self.limit.packets
     }
 
-    const fn is_spent(&self) -> bool {
-        self.units == self.limit.units || self.bytes >= self.limit.bytes
-    }
-
-    const fn next_id(&self) -> u16 {
-        self.ip_id.wrapping_add(self.packets() as u16)
+    /// Whether its bounds allow no unit more.
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.limit.units == 0 || self.bytes >= self.limit.bytes
     }
 
     /// Keeps the open unit, if anything is in it.
     fn end_unit(&mut self) {
         if self.open.segments > 0 {
             let unit = self.open.unit(self.template);
-            self.units += 1;
+            self.limit.units -= 1;
             self.bytes += unit.len;
             self.segments += unit.segments - 1;
             self.saved += (unit.segments - 1) * unit.header_len;
@@ -192,7 +200,7 @@ impl<'a, F: Frames> UnitRun<'a, F> {
 
     /// The packets so far.
     pub(crate) const fn packets(&self) -> usize {
-        self.units + self.segments + self.open.segments
+        self.units - self.limit.units + self.segments + self.open.segments
     }
 
     /// Their bytes, each with headers of its own. Every unit has ended ([`Self::end`]).
@@ -208,7 +216,7 @@ impl<'a, F: Frames> UnitRun<'a, F> {
     /// The identification behind that of the last packet, and what is left of the bounds.
     pub(crate) fn finish(self) -> (u16, RunLimit) {
         let RunLimit { units, bytes, packets } = self.limit;
-        let (units, bytes) = (units - self.units, bytes.saturating_sub(self.bytes));
-        (self.next_id(), RunLimit { units, bytes, packets })
+        let bytes = bytes.saturating_sub(self.bytes);
+        (self.ip_id, RunLimit { units, bytes, packets })
     }
 }

@@ -13,8 +13,7 @@ use crate::psn::Psn;
 use crate::qp::PeerQp;
 use crate::qp::work::{MAX_MESSAGE, Sge, WcStatus};
 use crate::wire::{
-    Aeth, Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, Syndrome,
-    UnitRun,
+    Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, UnitRun,
 };
 
 impl Responder {
@@ -49,20 +48,22 @@ impl Responder {
     /// Writes the ACK that is owed; false where something else is owed, or it does not fit.
     #[inline]
     pub(crate) fn fill_ack<F: Frames>(&mut self, peer: &PeerQp, run: &mut UnitRun<'_, F>) -> bool {
-        let headers = CommonHeaders {
-            opcode: Opcode::Acknowledge,
-            dest_qpn: peer.qpn,
-            psn: self.epsn.prev(),
-            solicited: false,
-            ack_req: false,
-            ext: CommonExt::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn }),
+        if !self.owes_ack() || run.is_spent() {
+            return false;
+        }
+        let ext = CommonExt::Ack(self.msn);
+        let (opcode, dest_qpn, psn) = (Opcode::Acknowledge, peer.qpn, self.epsn.prev());
+        let (solicited, ack_req) = (false, false);
+        let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
+        let filled = if run.is_single() {
+            run.push_common::<true>((ext.len(), 0), headers, ())
+        } else {
+            run.push_common::<false>((ext.len(), 0), headers, ())
         };
-        let filled =
-            self.owes_ack() && run.push_common::<false>(&headers, 0, |_| Some(())).is_some();
-        if filled {
+        if filled.is_some() {
             self.reply = None;
         }
-        filled
+        filled.is_some()
     }
 
     #[inline(always)]

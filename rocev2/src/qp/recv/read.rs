@@ -1,10 +1,11 @@
 //! Responder resources: the READ requests whose responses are being sent, and the record of earlier ones,
 //! from which a lost response is sent again (IBTA ch. 9, Responder Resources).
 
-use crate::env::{Fault, Memory, RegionId};
+use crate::env::{Fault, Memory};
 use crate::ids::Rkey;
-use crate::mr::{Access, AccessError, Target};
+use crate::mr::{Access, AccessError, MrTable, Target};
 use crate::psn::{Msn, Psn};
+use crate::qp::copy::Source;
 use crate::qp::work::MAX_READS;
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::{
@@ -243,30 +244,12 @@ impl ReadResponder {
         memory: &mut M,
         run: &mut UnitRun<'_, F>,
     ) {
-        let pmtu = peer.pmtu.bytes() as u64;
-        while let Some(reply) = self.replies.front_mut()
-            && let Some((target, region)) = reply.place(keys)
+        while !run.is_spent()
+            && let Some(reply) = self.replies.front_mut()
+            && reply.write_common::<SINGLE, _, _>(peer, keys.mrs, memory, run).is_some()
         {
-            let (place, done) = (reply.packet_place(), reply.done(pmtu));
-            let ext = match place {
-                Place::Middle => CommonExt::None,
-                Place::First | Place::Last | Place::Only => CommonExt::Aeth(reply.aeth()),
-            };
-            let headers = CommonHeaders {
-                opcode: Opcode::read_response(place),
-                dest_qpn: peer.qpn,
-                psn: reply.next,
-                solicited: false,
-                ack_req: false,
-                ext,
-            };
-            let len = u64::from(reply.reth.len).saturating_sub(done).min(pmtu) as usize;
-            let fill = |payload: &mut [u8]| memory.read(region, target.offset + done, payload).ok();
-            if len == 0 || run.push_common::<SINGLE>(&headers, len, fill).is_none() {
-                break;
-            }
             reply.next = reply.next.add(1);
-            if place.is_last() {
+            if reply.next == reply.end {
                 self.replies.pop_front();
             }
         }
@@ -331,10 +314,33 @@ impl Reply {
         u64::from(self.next.since(self.first).cast_unsigned()) * pmtu
     }
 
-    /// The memory that it is read from, while the key names it.
-    fn place(&self, keys: &KeyContext<'_>) -> Option<(Target, RegionId)> {
-        let target = self.target?;
-        Some((target, keys.mrs.region(&target)?))
+    /// Writes the next packet, if it has data; the run is not spent. `None` where it has to go the general way.
+    #[inline(never)]
+    fn write_common<const SINGLE: bool, M: Memory, F: Frames>(
+        &self,
+        peer: &PeerQp,
+        mrs: &MrTable,
+        memory: &mut M,
+        run: &mut UnitRun<'_, F>,
+    ) -> Option<()> {
+        let pmtu = peer.pmtu.bytes() as u64;
+        let (place, done) = (self.packet_place(), self.done(pmtu));
+        let len = u64::from(self.reth.len).saturating_sub(done).min(pmtu) as usize;
+        let target = self.target.filter(|_| len > 0)?;
+        let (region, offset) = (mrs.region(&target)?, target.offset + done);
+        let ext = match place {
+            Place::Middle => CommonExt::None,
+            Place::First | Place::Last | Place::Only => CommonExt::Ack(self.msn),
+        };
+        let headers = || CommonHeaders {
+            opcode: Opcode::read_response(place),
+            dest_qpn: peer.qpn,
+            psn: self.next,
+            solicited: false,
+            ack_req: false,
+            ext,
+        };
+        run.push_common::<SINGLE>((ext.len(), len), headers, Source { memory, region, offset })
     }
 
     const fn aeth(&self) -> Aeth {
@@ -387,7 +393,7 @@ mod tests {
     use super::*;
     use crate::env::Rng;
     use crate::ids::Qpn;
-    use crate::mr::{MrTable, PdId};
+    use crate::mr::PdId;
 
     /// A duplicate that starts a response again does not use up the depth: the READ that follows shows that
     /// the peer has that response.

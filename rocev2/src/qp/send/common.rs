@@ -7,129 +7,159 @@
 
 use super::completer::{self, Completer};
 use super::entry::{Single, SingleOp};
-use super::queue::NextResponse;
+use super::queue::{NewPacket, NextResponse, Sent};
 use super::requester::{Context, Requester, ack_interval};
 use crate::env::{Instant, Memory};
-use crate::mr::Access;
+use crate::ids::Qpn;
+use crate::mr::{Access, LocalKeys};
 use crate::psn::Psn;
+use crate::qp::copy::Source;
 use crate::qp::work::{MAX_MESSAGE, Sge};
-use crate::wire::{
-    Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, UnitRun,
-};
+use crate::wire::{Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, UnitRun};
 
-/// The window of a run: packets that may leave, and those of one message after which an ACK is requested.
-#[derive(Clone, Copy)]
-struct Room {
-    left: u32,
+/// Writes new packets, one after the other.
+struct Writer<'a, 'r, M, F> {
+    /// The queue pair that they are for, and the bytes of a full one.
+    dest_qpn: Qpn,
+    pmtu: u32,
+    /// Packets of one message after which an ACK is requested.
     quarter: u32,
-}
-
-/// A packet that was written.
-struct Written {
-    /// The last of its request.
-    last: bool,
-    read: bool,
+    /// READ requests in flight, at most.
+    reads_max: usize,
+    keys: LocalKeys<'a>,
+    memory: &'a mut M,
+    run: &'a mut UnitRun<'r, F>,
+    /// The first packet that ended its request, and whether that is a READ.
+    ended: Option<(Psn, bool)>,
 }
 
 impl Requester {
     /// Writes the packets that may leave into units of `run`, up to the first that has to go the general way. Returns
     /// the first of them that ended its request, and whether that is a READ.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn fill_common<M: Memory, F: Frames>(
         &self,
         cx: &mut Context<'_, M>,
         run: &mut UnitRun<'_, F>,
     ) -> Option<(Psn, bool)> {
-        if run.is_single() {
-            self.fill_units::<true, _, _>(cx, run)
-        } else {
-            self.fill_units::<false, _, _>(cx, run)
-        }
-    }
-
-    #[inline(always)]
-    fn fill_units<const SINGLE: bool, M: Memory, F: Frames>(
-        &self,
-        cx: &mut Context<'_, M>,
-        run: &mut UnitRun<'_, F>,
-    ) -> Option<(Psn, bool)> {
-        let window = self.window_packets().min(cx.sq.limit());
-        let left = window.saturating_sub(cx.sq.in_flight());
-        let (mut room, mut ended) = (Room { left, quarter: ack_interval(window) }, None);
-        while room.left > 0
-            && let Some(Written { last, read }) = self.write_next::<SINGLE, _, _>(cx, room, run)
-        {
-            room.left -= 1;
-            if last && ended.is_none() {
-                ended = Some((cx.sq.next(), read));
-            }
-            cx.sq.new_packet_sent(last, read);
-        }
-        ended
-    }
-
-    #[inline(always)]
-    fn write_next<const SINGLE: bool, M: Memory, F: Frames>(
-        &self,
-        cx: &mut Context<'_, M>,
-        room: Room,
-        run: &mut UnitRun<'_, F>,
-    ) -> Option<Written> {
-        let (wqe, done) = cx.sq.new_packet()?;
-        let Single { op, sge, solicited } = wqe.single()?;
-        let left = u64::from(sge.len).checked_sub(done)?;
-        if left == 0 || u64::from(sge.len) > MAX_MESSAGE {
-            return None;
-        }
-        let pmtu = cx.peer.pmtu.bytes() as u64;
-        let (first, last, len) = (done == 0, left <= pmtu, left.min(pmtu));
-        let place = Place::of(first, last);
-        let (opcode, ext) = match op {
-            SingleOp::Send => (Opcode::send(place), CommonExt::None),
-            SingleOp::Write(reth) if first => (Opcode::write(place), CommonExt::Reth(reth)),
-            SingleOp::Write(_) => (Opcode::write(place), CommonExt::None),
-            SingleOp::Read(reth) if place == Place::Only => {
-                return self.request_read::<SINGLE, _, _>(reth, sge, cx, run);
-            }
-            SingleOp::Read(_) => return None,
+        let Context { peer, pd, mrs, memory, sq, .. } = cx;
+        let window = self.window_packets().min(sq.limit());
+        let room = window.saturating_sub(sq.in_flight());
+        let single = run.is_single();
+        let mut writer = Writer {
+            dest_qpn: peer.qpn,
+            pmtu: peer.pmtu.bytes() as u32,
+            quarter: ack_interval(window),
+            reads_max: self.initiator_depth(),
+            keys: LocalKeys::new(mrs, *pd),
+            memory: &mut **memory,
+            run,
+            ended: None,
         };
-        let (addr, needed) = (sge.addr.wrapping_add(done), Access::LOCAL_READ);
-        let (region, offset) = cx.mrs.local(cx.pd, sge.lkey, addr, len, needed).ok()?;
-        let ack_req = last || room.requests_ack(done / pmtu);
-        let (dest_qpn, psn, solicited) = (cx.peer.qpn, cx.sq.next(), solicited && last);
-        let headers = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
-        let memory = &mut *cx.memory;
-        run.push_common::<SINGLE>(&headers, len as usize, |payload| {
-            memory.read(region, offset, payload).ok()
-        })?;
-        Some(Written { last, read: false })
-    }
-
-    /// Requests a response of one packet.
-    fn request_read<const SINGLE: bool, M, F: Frames>(
-        &self,
-        reth: Reth,
-        sink: Sge,
-        cx: &Context<'_, M>,
-        run: &mut UnitRun<'_, F>,
-    ) -> Option<Written> {
-        if cx.sq.reads_in_flight() >= self.initiator_depth() {
-            return None;
+        if single {
+            sq.send_new(room, |new| writer.write::<true>(new));
+        } else {
+            sq.send_new(room, |new| writer.write::<false>(new));
         }
-        let needed = Access::LOCAL_WRITE;
-        cx.mrs.local(cx.pd, sink.lkey, sink.addr, sink.len.into(), needed).ok()?;
-        let (opcode, dest_qpn, psn) = (Opcode::ReadRequest, cx.peer.qpn, cx.sq.next());
-        let (solicited, ack_req, ext) = (false, true, CommonExt::Reth(reth));
-        let headers = CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
-        run.push_common::<SINGLE>(&headers, 0, |_| Some(()))?;
-        Some(Written { last: true, read: true })
+        writer.ended
     }
 }
 
-impl Room {
-    /// Whether packet `packet` of a message, not the last, requests an ACK: before the window is used up.
-    const fn requests_ack(self, packet: u64) -> bool {
-        self.left == 1 || (packet + 1).is_multiple_of(self.quarter as u64)
+const SEND: u8 = SingleOp::Send as u8;
+const WRITE: u8 = SingleOp::Write as u8;
+const READ: u8 = SingleOp::Read as u8;
+
+impl<M: Memory, F: Frames> Writer<'_, '_, M, F> {
+    #[inline(always)]
+    fn write<const SINGLE: bool>(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
+        if self.run.is_spent() { None } else { self.write_next::<SINGLE>(new) }
+    }
+
+    /// Apart from the loop, whose state would else take the registers.
+    #[inline(never)]
+    fn write_next<const SINGLE: bool>(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
+        let sge = new.wqe.first();
+        if new.packet > 0 || !(1..=self.pmtu).contains(&sge.len) {
+            return self.write_part::<SINGLE>(new);
+        }
+        let request = new.wqe.single(sge)?;
+        match request.op {
+            SingleOp::Send => self.write_only::<SINGLE, SEND>(request, new),
+            SingleOp::Write => self.write_only::<SINGLE, WRITE>(request, new),
+            SingleOp::Read => self.write_only::<SINGLE, READ>(request, new),
+        }
+    }
+
+    /// The only packet of a request; of a READ that of a response of one packet. Each operation has code of its own.
+    #[inline(always)]
+    fn write_only<const SINGLE: bool, const OP: u8>(
+        &mut self,
+        Single { reth, sge, solicited, .. }: Single,
+        new: &NewPacket<'_>,
+    ) -> Option<Sent> {
+        let read = OP == READ;
+        if read && new.reads >= self.reads_max {
+            return None;
+        }
+        let (opcode, ext) = match OP {
+            SEND => (Opcode::SendOnly, CommonExt::None),
+            WRITE => (Opcode::WriteOnly, CommonExt::Reth(reth)),
+            _ => (Opcode::ReadRequest, CommonExt::Reth(reth)),
+        };
+        let needed = if read { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+        let len = if read { 0 } else { sge.len as usize };
+        let Self { dest_qpn, keys, memory, run, .. } = self;
+        let place = keys.local(sge.lkey, sge.addr, sge.len.into(), needed);
+        let (region, offset) = place.ok()?;
+        let headers = || {
+            let (dest_qpn, psn, ack_req) = (*dest_qpn, new.psn, true);
+            CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext }
+        };
+        let lens = (ext.len(), len);
+        if read {
+            run.push_common::<SINGLE>(lens, headers, ())?;
+        } else {
+            let source = Source { memory: &mut **memory, region, offset };
+            run.push_common::<SINGLE>(lens, headers, source)?;
+        }
+        self.ended(new.psn, read);
+        Some(Sent { last: true, read })
+    }
+
+    /// A packet of a longer SEND or WRITE.
+    #[inline(never)]
+    fn write_part<const SINGLE: bool>(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
+        let Single { op, reth, sge, solicited } = new.wqe.single(new.wqe.first())?;
+        let (len, pmtu) = (u64::from(sge.len), u64::from(self.pmtu));
+        let done = u64::from(new.packet) * pmtu;
+        let left = len.checked_sub(done).filter(|left| *left > 0 && len <= MAX_MESSAGE)?;
+        let (first, last) = (new.packet == 0, left <= pmtu);
+        let place = Place::of(first, last);
+        let (opcode, ext) = match op {
+            SingleOp::Send => (Opcode::send(place), CommonExt::None),
+            SingleOp::Write if first => (Opcode::write(place), CommonExt::Reth(reth)),
+            SingleOp::Write => (Opcode::write(place), CommonExt::None),
+            SingleOp::Read => return None,
+        };
+        // Before the window is used up, too.
+        let ack_req = last || new.room == 1 || (new.packet + 1).is_multiple_of(self.quarter);
+        let (dest_qpn, psn, solicited) = (self.dest_qpn, new.psn, solicited && last);
+        let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
+        let (addr, len) = (sge.addr.wrapping_add(done), left.min(pmtu));
+        let Self { keys, memory, run, .. } = self;
+        let (region, offset) = keys.local(sge.lkey, addr, len, Access::LOCAL_READ).ok()?;
+        let source = Source { memory: &mut **memory, region, offset };
+        run.push_common::<SINGLE>((ext.len(), len as usize), headers, source)?;
+        if last {
+            self.ended(new.psn, false);
+        }
+        Some(Sent { last, read: false })
+    }
+
+    const fn ended(&mut self, psn: Psn, read: bool) {
+        if self.ended.is_none() {
+            self.ended = Some((psn, read));
+        }
     }
 }
 

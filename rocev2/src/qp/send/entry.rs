@@ -146,18 +146,20 @@ fn write<S: IntoIterator<Item = Sge>>(entry: Entry<'_>, wr: SendWr<S>) -> Result
 pub(super) struct Single {
     /// SEND, WRITE or READ.
     pub(super) op: SingleOp,
+    /// The remote memory of a WRITE or READ.
+    pub(super) reth: Reth,
     /// The source, or the sink of a READ.
     pub(super) sge: Sge,
     /// The peer is asked for a solicited event.
     pub(super) solicited: bool,
 }
 
-/// The operation of such a request, and the remote memory that it names.
+/// The operation of such a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SingleOp {
     Send,
-    Write(Reth),
-    Read(Reth),
+    Write,
+    Read,
 }
 
 /// A ring for initiator requests, and the end where they are posted.
@@ -240,23 +242,31 @@ impl<'a> Wqe<'a> {
         self.code() >= INVALIDATE
     }
 
-    /// The request, if it is a SEND, WRITE or READ of one element without a fence or a fault.
+    /// The request, if it is a SEND, WRITE or READ of one element, which is [`Self::first`], without a fence or a fault.
     #[inline]
-    pub(super) fn single(self) -> Option<Single> {
+    pub(super) fn single(self, sge: Sge) -> Option<Single> {
         const ONE: u64 = 1 << COUNT_SHIFT;
         const SEND_ONE: u64 = SEND as u64 | ONE;
         const WRITE_ONE: u64 = WRITE as u64 | ONE;
         const READ_ONE: u64 = READ as u64 | ONE;
         let head = self.word(HEAD);
-        let (sge, rkey) = (self.0.element(ELEMENTS), Rkey::new((head >> KEY_SHIFT) as u32));
+        let rkey = Rkey::new((head >> KEY_SHIFT) as u32);
         let reth = Reth { va: self.word(VA), rkey, len: sge.len };
         let op = match head & (0xff | READ_FENCE | 0xff << COUNT_SHIFT | 0b111 << FAULT_SHIFT) {
             SEND_ONE => SingleOp::Send,
-            WRITE_ONE => SingleOp::Write(reth),
-            READ_ONE => SingleOp::Read(reth),
+            WRITE_ONE => SingleOp::Write,
+            READ_ONE => SingleOp::Read,
             _ => return None,
         };
-        Some(Single { op, sge, solicited: op == SingleOp::Send && head & SOLICITED != 0 })
+        // A WRITE causes no event (IBTA ch. 9, Solicited Event).
+        let solicited = op == SingleOp::Send && head & SOLICITED != 0;
+        Some(Single { op, reth, sge, solicited })
+    }
+
+    /// The first element; that of an earlier request where it has none.
+    #[inline]
+    pub(super) fn first(self) -> Sge {
+        self.0.element(ELEMENTS)
     }
 
     /// The sink, if it is a READ into one element.

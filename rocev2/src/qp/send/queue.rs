@@ -14,7 +14,9 @@ use scoreboard::Scoreboard;
 
 mod copies;
 mod ends;
+mod new;
 mod scoreboard;
+pub(crate) use new::{NewPacket, Sent};
 pub(crate) use scoreboard::Cause;
 
 /// The PSN that rxe reports as its last SEND or WRITE before there was one: the PSN before 0.
@@ -85,6 +87,14 @@ pub(crate) struct SendQueue {
     read_floor: Psn,
     /// Keys that completed READs invalidate. To the owner, the data and the end of the key are one step.
     ended_keys: Deque<Rkey, MAX_READS>,
+}
+
+/// Notes that a READ was requested, whose last response has the PSN before `end`.
+fn read_sent(read_ends: &mut Deque<Psn, MAX_READS>, reads: &mut u32, end: Psn) {
+    // The requester keeps at most MAX_READS in flight.
+    let pushed = read_ends.push_back(end);
+    debug_assert!(pushed.is_ok());
+    *reads += 1;
 }
 
 impl SendQueue {
@@ -225,14 +235,6 @@ impl SendQueue {
         self.reads as usize
     }
 
-    /// Notes that a READ was requested, whose last response has the PSN before [`Self::next`].
-    fn read_sent(&mut self) {
-        // The requester keeps at most MAX_READS in flight.
-        let pushed = self.read_ends.push_back(self.next);
-        debug_assert!(pushed.is_ok());
-        self.reads += 1;
-    }
-
     /// The oldest request and the number of its packets that are acknowledged.
     pub(crate) fn head(&self) -> Option<(Wqe<'_>, u32)> {
         self.oldest().map(|wqe| (wqe, self.una_packet))
@@ -245,33 +247,10 @@ impl SendQueue {
         self.wqe(place.wqe).map(|wqe| (wqe, place.packet))
     }
 
-    /// The request of the next new packet, and the bytes of it that have left.
-    #[inline]
-    pub(crate) fn new_packet(&self) -> Option<(Wqe<'_>, u64)> {
-        Some((self.wqe(self.cursor.wqe)?, u64::from(self.cursor.packet) << self.pmtu_shift))
-    }
-
     /// Whether there is a request at the cursor.
     #[inline]
     pub(crate) const fn has_more(&self) -> bool {
         self.done + self.parked + self.cursor.wqe < self.ring.len()
-    }
-
-    /// Moves the cursor over [`Self::new_packet`], which was just sent; whether it was the last of its request, and
-    /// whether that is a READ with one response.
-    #[inline]
-    pub(crate) fn new_packet_sent(&mut self, last: bool, read: bool) {
-        (self.scoreboard.newest, self.scoreboard.newest_is_read) = (self.next, read);
-        self.next = self.next.add(1);
-        self.highest = self.next;
-        if last {
-            self.cursor = Place { wqe: self.cursor.wqe + 1, packet: 0 };
-        } else {
-            self.cursor.packet += 1;
-        }
-        if read {
-            self.read_sent();
-        }
     }
 
     /// Moves the cursor over requests without packets that have taken effect.
@@ -294,7 +273,7 @@ impl SendQueue {
             self.highest = self.next;
         }
         if read {
-            self.read_sent();
+            read_sent(&mut self.read_ends, &mut self.reads, self.next);
         }
         self.cursor.packet += packets;
         if self.wqe(self.cursor.wqe).is_some_and(|wqe| self.cursor.packet >= self.packets(wqe)) {

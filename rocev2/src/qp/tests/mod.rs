@@ -268,11 +268,11 @@ impl Pair {
         loop {
             let node = &mut self.nodes[from];
             let encap = node.qp.peer().unwrap().encap;
-            let template = Template::new(&encap);
+            let mut template = Template::new(&encap);
             let mut one = OneFrame::new(&mut buf);
             let (qp, mut shared) = node.parts();
             let limit = one_unit(self.settings.segments);
-            let mut run = UnitRun::new(&mut one, &template, encap.ip_id, limit);
+            let mut run = UnitRun::new(&mut one, &mut template, encap.ip_id, limit);
             qp.fill(self.now, &mut run, &mut shared);
             node.collect();
             let Some(unit) = one.unit else { return any };

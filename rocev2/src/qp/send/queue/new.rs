@@ -1,0 +1,67 @@
+//! New packets, which leave in the order of the queue.
+
+use super::{SendQueue, Wqe, read_sent};
+use crate::psn::Psn;
+
+/// A packet that was never sent and may leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewPacket<'a> {
+    /// Its request.
+    pub wqe: Wqe<'a>,
+    /// Packets of the request before it.
+    pub packet: u32,
+    pub psn: Psn,
+    /// Packets that may leave, itself included.
+    pub room: u32,
+    /// READ requests in flight.
+    pub reads: usize,
+}
+
+/// Such a packet that was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// The last of its request.
+    pub last: bool,
+    /// A READ, with one response.
+    pub read: bool,
+}
+
+impl SendQueue {
+    /// Has `write` write new packets, `room` at most, up to the first for which it returns `None`, and moves the cursor
+    /// over them.
+    #[inline(always)]
+    pub(crate) fn send_new(
+        &mut self,
+        room: u32,
+        mut write: impl FnMut(&NewPacket<'_>) -> Option<Sent>,
+    ) {
+        let mut entries = self.ring.entries(self.done + self.parked + self.cursor.wqe);
+        let Some(entry) = entries.next() else { return };
+        let (packet, psn, reads) = (self.cursor.packet, self.next, self.reads as usize);
+        let mut new = NewPacket { wqe: Wqe(entry), packet, psn, room, reads };
+        while new.room > 0
+            && let Some(Sent { last, read }) = write(&new)
+        {
+            self.scoreboard.newest_is_read = read;
+            new.psn = new.psn.add(1);
+            new.room -= 1;
+            if read {
+                read_sent(&mut self.read_ends, &mut self.reads, new.psn);
+                new.reads += 1;
+            }
+            if !last {
+                new.packet += 1;
+                continue;
+            }
+            new.packet = 0;
+            self.cursor.wqe += 1;
+            let Some(entry) = entries.next() else { break };
+            new.wqe = Wqe(entry);
+        }
+        if new.psn != self.next {
+            self.scoreboard.newest = new.psn.prev();
+            self.cursor.packet = new.packet;
+            (self.next, self.highest) = (new.psn, new.psn);
+        }
+    }
+}
