@@ -447,3 +447,25 @@ fn keys_and_targets_live_exactly_as_long_as_their_mapping() {
     let mapped = known[..8].iter().filter(|known| known.names.is_some()).count();
     assert_eq!(released + mapped, lists as usize);
 }
+
+/// The remembered key changes nothing: each element is judged as alone.
+#[test]
+fn elements_one_after_the_other_are_judged_each_by_its_own_key() {
+    let mut mrs = table();
+    let first = registered(&mut mrs, 0, 64, ALL);
+    let second = registered(&mut mrs, 32, 64, Access::LOCAL_READ);
+    let window = bound(&mut mrs, first, 0, 64, WRITE);
+    let unmapped = mrs.reserve(PD, Reserve::FastRegister(ALL)).unwrap();
+    let keys = [first, first, second, window, second, unmapped, first, Rkey::new(0), first];
+    for pd in [PD, OTHER] {
+        let mut elements = LocalKeys::new(&mrs, pd);
+        for key in keys.into_iter().map(|key| Lkey::new(key.get())) {
+            for (addr, len) in [(0, 32), (32, 32), (64, 32), (64, 33), (u64::MAX, 1)] {
+                for needed in [Access::LOCAL_READ, Access::LOCAL_WRITE] {
+                    let alone = mrs.local(pd, key, addr, len, needed);
+                    assert_eq!(elements.local(key, addr, len, needed), alone);
+                }
+            }
+        }
+    }
+}

@@ -220,3 +220,76 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         (self.ip_id, RunLimit { units, bytes, packets })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Qpn;
+    use crate::psn::{Msn, Psn};
+    use crate::wire::{Aeth, Bth, CommonExt, Ext, Opcode, Syndrome, example_encap, next_ip_id};
+    use core::convert::Infallible;
+    use std::vec::Vec;
+
+    #[derive(Default)]
+    struct Sent {
+        buf: Vec<u8>,
+        units: Vec<Vec<u8>>,
+    }
+
+    impl Frames for Sent {
+        fn buffer(&mut self) -> Option<&mut [u8]> {
+            self.buf = std::vec![0xaa; 200];
+            Some(&mut self.buf)
+        }
+
+        fn keep(&mut self, unit: &Unit) {
+            assert_eq!((unit.segments, unit.header_len + unit.segment_len), (1, unit.len));
+            self.units.push(self.buf[..unit.len].to_vec());
+        }
+    }
+
+    /// Whatever the headers, and whatever the lengths of the packets before it.
+    #[test]
+    fn a_packet_of_a_run_is_written_as_one_alone() {
+        const LENS: [usize; 8] = [64, 64, 1, 64, 3, 3, 0, 64];
+        let bounds = RunLimit { units: LENS.len(), bytes: usize::MAX, packets: 1 };
+        for (v6, vlan) in [(false, None), (true, None), (false, Some(5)), (true, Some(5))] {
+            let mut encap = example_encap(v6, vlan);
+            let (mut sent, mut template) = (Sent::default(), Template::new(&encap));
+            let mut run = UnitRun::new(&mut sent, &mut template, encap.ip_id, bounds);
+            let mut expected = Vec::new();
+            for (n, len) in (1..).zip(LENS) {
+                let (dest_qpn, psn) = (Qpn::new(7), Psn::new(n));
+                let (opcode, msn) = (Opcode::ReadResponseOnly, Msn::new(n));
+                let (solicited, ack_req, ext) = (n == 3, n == 4, CommonExt::Ack(msn));
+                let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
+                let payload = |out: &mut [u8]| {
+                    out.fill(n as u8);
+                    Some(())
+                };
+                let fails = |_: &mut [u8]| None;
+                assert!(!run.is_spent());
+                assert_eq!(run.push_common::<true>((4, 50), headers, fails), None);
+                assert_eq!(run.push_common::<true>((4, 150), headers, payload), None, "no room");
+                assert_eq!(run.push_common::<true>((4, len), headers, payload), Some(()));
+
+                let bth = Bth { solicited, ack_req, ..Bth::new(opcode, dest_qpn, psn) };
+                let ext = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn });
+                let (mut buf, alone) = ([0x55; 200], Template::new(&encap));
+                let mut unit = UnitWriter::new(&mut buf, &alone, encap.ip_id);
+                let Ok(()) = unit.push(&bth, &ext, len, |out| {
+                    out.fill(n as u8);
+                    Ok::<(), Infallible>(())
+                });
+                let len = unit.finish().len;
+                expected.push(buf[..len].to_vec());
+                encap.ip_id = next_ip_id(&encap);
+            }
+            assert!(run.is_spent());
+            let bytes: usize = expected.iter().map(Vec::len).sum();
+            assert_eq!((run.packets(), run.wire_len()), (LENS.len(), bytes));
+            assert_eq!(run.finish().1.units, 0);
+            assert_eq!(sent.units, expected);
+        }
+    }
+}
