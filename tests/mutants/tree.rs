@@ -77,9 +77,17 @@ pub(crate) struct Broken {
 impl Broken {
     /// The function that a constant needs: the last name in the message's first quotes.
     pub(crate) fn function(&self) -> Option<String> {
-        // Without what a generic function is called for.
-        let path = self.message.split('`').nth(1)?.split("::<").next()?;
-        Some(path.rsplit("::").next()?.trim_end_matches(['(', ')']).to_owned())
+        let mut depth = 0;
+        // Without what a generic function, or its type, is named for.
+        let outside = |letter: &char| {
+            depth += i32::from(*letter == '<');
+            let outside = depth == 0;
+            depth -= i32::from(*letter == '>');
+            outside
+        };
+        let path: String = self.message.split('`').nth(1)?.chars().filter(outside).collect();
+        let name = path.rsplit("::").find(|name| !name.is_empty())?;
+        Some(name.trim_end_matches(['(', ')']).to_owned())
     }
 }
 

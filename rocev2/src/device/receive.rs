@@ -54,7 +54,7 @@ impl Device {
         first: Frame<'f>,
         frames: &mut impl Iterator<Item = Frame<'f>>,
         memory: &mut M,
-    ) -> (u64, Option<Frame<'f>>) {
+    ) -> (usize, Option<Frame<'f>>) {
         let Some(qpn) = wire::destination_of(first.0) else { return (0, Some(first)) };
         let slot = self.slot_index(qpn);
         let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, Some(first)) };
@@ -64,10 +64,10 @@ impl Device {
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
         let mut run = Inbound::new(flow, first, frames);
         qp.handle_run(now, &mut run, srq, &mut Shared { mrs, memory, reorder_pool, out });
-        let (packets, bytes, next) = (run.packets, run.bytes, run.next());
+        let ((packets, bytes), next) = (run.taken(), run.next());
         if packets > 0 {
-            qp.counters().add_received(packets, bytes);
-            self.counters.add_received(packets, bytes);
+            qp.counters().add_received(packets as u64, bytes as u64);
+            self.counters.add_received(packets as u64, bytes as u64);
             if let Some(id) = srq_id {
                 srqs.list(id);
             }
@@ -88,7 +88,7 @@ impl Device {
         let qpn = wire::destination_of(frame)?;
         let slot = self.slot_index(qpn);
         let QpSlot { flow, .. } = find(&mut self.qps, slot, qpn)?;
-        let packet = flow.as_ref()?.check(frame)?.packet()?;
+        let packet = flow.as_mut()?.check(frame)?.packet()?;
         let handled = self.handle_rc(now, &packet, memory);
         count_received(&self.counters, packet.wire_len(), handled);
         Some(())

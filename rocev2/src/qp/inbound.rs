@@ -117,22 +117,18 @@ impl Qp {
         let (pd, qpn, rq, tally, memory) =
             (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
         let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
-        let mut taken = false;
         let next = loop {
             if packet.answers() {
                 break Some(packet);
             }
-            if !self.responder.handle_common(&packet, &mut cx) {
+            if self.responder.handle_common(&packet, &mut cx).is_none() {
                 break None;
             }
-            taken = true;
             self.received |= matches!(packet.op, CommonOp::Send(_));
             let Some(next) = run.take() else { break None };
             packet = next;
         };
-        if taken {
-            self.answers = self.responder.ready();
-        }
+        self.answers = self.responder.ready();
         next
     }
 

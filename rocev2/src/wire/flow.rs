@@ -2,15 +2,18 @@
 //!
 //! Its packets have the same headers down to UDP, but for lengths, identification, hop limit and congestion
 //! marks. Where the headers of a frame equal those of a packet that passed [`Packet::parse`], most of its checks
-//! need not be made again. Whatever differs takes the general way, so that both ways give the same packets.
+//! need not be made again. Most frames are even like the one before but for identification and PSN: all that follows
+//! from their headers is then known. Whatever differs takes the general way, so that both ways give the same packets.
 
-use super::encap::Encap;
-use super::icrc::{IcrcSeed, Varying};
+use super::common::Layout;
+use super::encap::{Encap, is_marked};
+use super::icrc::IcrcSeed;
 use super::{Bth, Packet};
 use crate::ids::Qpn;
 
 /// Bytes compared at a time.
 const WORD: usize = size_of::<u64>();
+const V4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 /// BTH and ICRC: less is no packet.
 const TRANSPORT_LEN_MIN: usize = Bth::LEN + 4;
@@ -23,17 +26,20 @@ enum Kind {
     V6,
 }
 
-/// The headers of the packets from a peer.
+/// The headers of the packets from a peer, as the last one had them.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     kind: Kind,
-    /// The beginning of a frame, 0 where frames differ.
+    /// The beginning of its frame.
     words: [u64; Kind::WORDS_MAX],
-    /// The sum of an IPv4 header's words but for type of service, length, identification, TTL and checksum.
+    /// Bytes from its BTH to its ICRC.
+    len: usize,
+    /// The sum of its IPv4 header's words, low byte first, but for identification and checksum.
     sum: u32,
+    /// The ICRC of its headers, with an identification of 0.
     seed: IcrcSeed,
-    /// Lengths and identification in `seed`.
-    seeded: Varying,
+    /// The parts of a common packet that no switch has marked.
+    layout: Option<Layout>,
     encap: Encap,
 }
 
@@ -41,42 +47,21 @@ pub(crate) struct Flow {
 #[derive(Debug)]
 pub(crate) struct Known<'f, 'a> {
     flow: &'f Flow,
-    own: Own,
+    ip_id: u16,
     pub(super) seed: IcrcSeed,
     /// BTH to ICRC.
     pub(super) bytes: &'a [u8],
 }
 
-/// The seed of the packets of one length of a flow, but for their identification.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Like {
-    udp_len: u16,
-    seed: IcrcSeed,
-}
-
-/// The header fields that each packet of a flow has of its own.
-#[derive(Clone, Copy, Debug)]
-struct Own {
-    traffic_class: u8,
-    hop_limit: u8,
-    varying: Varying,
-}
-
-impl<'f, 'a> Known<'f, 'a> {
-    /// DSCP and ECN bits.
-    pub(crate) const fn traffic_class(&self) -> u8 {
-        self.own.traffic_class
-    }
-
-    /// Bytes from the Ethernet header to the ICRC.
-    pub(crate) const fn wire_len(&self) -> usize {
-        self.flow.kind.bth() + self.bytes.len()
+impl<'a> Known<'_, 'a> {
+    /// The parts of a common packet.
+    pub(super) const fn layout(&self) -> Option<&Layout> {
+        self.flow.layout.as_ref()
     }
 
     /// The packet; `None` where anything is wrong with it.
     pub(crate) fn packet(&self) -> Option<Packet<'a>> {
-        let Own { traffic_class, hop_limit, varying } = self.own;
-        let encap = Encap { traffic_class, hop_limit, ip_id: varying.ip_id, ..self.flow.encap };
+        let encap = Encap { ip_id: self.ip_id, ..self.flow.encap };
         Packet::parse_transport(encap, self.seed, self.bytes, false).ok()
     }
 }
@@ -98,16 +83,7 @@ impl Kind {
 
     /// Where the BTH begins.
     const fn bth(self) -> usize {
-        self.l3() + if self.is_v4() { 20 } else { 40 } + UDP_LEN
-    }
-
-    /// The beginning of a frame, 0 where equal packets differ.
-    fn words(self, frame: &[u8]) -> Option<[u64; Self::WORDS_MAX]> {
-        match self {
-            Self::V4 => words(frame, &V4),
-            Self::V4Tagged => words(frame, &V4_TAGGED),
-            Self::V6 => words(frame, &V6),
-        }
+        self.l3() + if self.is_v4() { V4_LEN } else { 40 } + UDP_LEN
     }
 
     /// The kind of a frame, as far as its first bytes show.
@@ -119,46 +95,66 @@ impl Kind {
             _ => None,
         }
     }
+
+    /// The bits of byte `at` of a frame that all packets of a flow have in common, and those that like ones have.
+    const fn common_bits(self, at: usize) -> (u8, u8) {
+        match (self.is_v4(), at.wrapping_sub(self.l3()), at.wrapping_sub(self.bth())) {
+            // The BTH: request of an ACK and PSN.
+            (_, _, 8..Bth::LEN) => (0, 0),
+            // Opcode; congestion; flags, but for the header version; membership in the partition.
+            (_, _, 0 | 4) => (0, 0xff),
+            (_, _, 1) => (0x0f, 0xff),
+            (_, _, 2) => (0x7f, 0xff),
+            // IPv4: identification; checksum.
+            (true, 4..6 | 10..12, _) => (0, 0),
+            // Type of service; length; TTL; the length of UDP.
+            (true, 1..4 | 8 | 24..26, _) => (0, 0xff),
+            // IPv6: traffic class; length; hop limit; the length of UDP.
+            (false, 0, _) => (0xf0, 0xff),
+            (false, 1, _) => (0x0f, 0xff),
+            (false, 4 | 5 | 7 | 44..46, _) => (0, 0xff),
+            _ => (0xff, 0xff),
+        }
+    }
 }
 
-const V4: [u64; 7] = mask(Kind::V4);
-const V4_TAGGED: [u64; 8] = mask(Kind::V4Tagged);
-const V6: [u64; 10] = mask(Kind::V6);
-
-/// The bits of the headers of `kind` that equal packets have in common.
-const fn mask<const WORDS: usize>(kind: Kind) -> [u64; WORDS] {
-    let mut masks = [0; WORDS];
-    let mut at = 0;
-    while at < kind.bth() + Bth::LEN {
-        let byte = match (kind.is_v4(), at.wrapping_sub(kind.l3())) {
-            // The BTH: header version; partition key, but for its membership bit; QPN.
-            _ if at == kind.bth() + 1 => 0x0f,
-            _ if at == kind.bth() + 2 => 0x7f,
-            _ if matches!(at.wrapping_sub(kind.bth()), 3 | 5..8) => 0xff,
-            _ if at >= kind.bth() => 0,
-            // Type of service; length and identification; TTL; checksum.
-            (true, 1 | 2..6 | 8 | 10..12) => 0,
-            // UDP length.
-            (true, 24..26) | (false, 44..46) => 0,
-            // Traffic class; length; hop limit.
-            (false, 0) => 0xf0,
-            (false, 1) => 0x0f,
-            (false, 4 | 5 | 7) => 0,
-            _ => 0xff,
-        };
-        masks[at / WORD] |= byte << (8 * (at % WORD));
-        at += 1;
-    }
-    masks
+/// The bits of the first words of frames that are compared.
+struct Masks<const WORDS: usize> {
+    /// They are the same in all packets of a flow.
+    flow: [u64; WORDS],
+    /// Where they are the same, all else that the headers say is the same.
+    like: [u64; WORDS],
 }
 
-/// The first words of a frame, as far as they are in `mask`.
-fn words<const WORDS: usize>(frame: &[u8], mask: &[u64; WORDS]) -> Option<[u64; Kind::WORDS_MAX]> {
-    let (bytes, mut words) = (frame.as_chunks().0.first_chunk::<WORDS>()?, [0; Kind::WORDS_MAX]);
-    for ((to, word), mask) in words.iter_mut().zip(bytes).zip(mask) {
-        *to = u64::from_le_bytes(*word) & mask;
+const V4: Masks<7> = Masks::of(Kind::V4);
+const V4_TAGGED: Masks<8> = Masks::of(Kind::V4Tagged);
+const V6: Masks<10> = Masks::of(Kind::V6);
+
+impl<const WORDS: usize> Masks<WORDS> {
+    const fn of(kind: Kind) -> Self {
+        let (mut masks, mut at) = (Self { flow: [0; WORDS], like: [0; WORDS] }, 0);
+        while at < kind.bth() + Bth::LEN {
+            let (flow, like) = kind.common_bits(at);
+            masks.flow[at / WORD] |= (flow as u64) << (8 * (at % WORD));
+            masks.like[at / WORD] |= (like as u64) << (8 * (at % WORD));
+            at += 1;
+        }
+        masks
     }
-    Some(words)
+}
+
+/// Whether frames that begin with these words differ in bits of `mask`.
+#[inline(always)]
+fn differ<const WORDS: usize>(
+    words: &[[u8; WORD]; WORDS],
+    others: &[u64],
+    mask: &[u64; WORDS],
+) -> bool {
+    let pairs = words.iter().zip(others).zip(mask);
+    let differ = |sum, ((word, other), mask): ((&[u8; WORD], _), _)| {
+        sum | (u64::from_le_bytes(*word) ^ other) & mask
+    };
+    pairs.fold(0, differ) != 0
 }
 
 /// The QPN of a frame, if it is a RoCE packet that may have a short way. Nothing about it is checked.
@@ -169,37 +165,44 @@ pub(crate) fn destination_of(frame: &[u8]) -> Option<Qpn> {
 }
 
 impl Flow {
-    /// Layers 2 to 4 of a packet of the flow; each has some fields of its own.
+    /// Layers 2 to 4 of the last packet; its identification may have been another.
     pub(crate) const fn encap(&self) -> &Encap {
         &self.encap
+    }
+
+    /// Bytes of the headers of each packet, from Ethernet to UDP.
+    pub(super) const fn header_len(&self) -> usize {
+        self.kind.bth()
+    }
+
+    /// Bytes of the last packet, from the BTH to the ICRC.
+    pub(super) const fn last_len(&self) -> usize {
+        self.len
     }
 
     /// The flow of `packet`, which came as `frame`; `None` for an encapsulation without a short way.
     pub(crate) fn of(frame: &[u8], packet: &Packet<'_>) -> Option<Self> {
         let kind = Kind::of(frame)?;
-        let mut flow = Self {
-            kind,
-            words: [0; Kind::WORDS_MAX],
-            sum: 0,
-            seed: seed(kind, frame)?,
-            seeded: Varying { ip_id: packet.encap.ip_id, udp_len: 0 },
-            encap: packet.encap,
-        };
-        let (l3, udp) = frame.get(kind.l3()..kind.bth())?.split_last_chunk::<UDP_LEN>()?;
+        let (headers, udp) = frame.get(kind.l3()..kind.bth())?.split_last_chunk::<UDP_LEN>()?;
         let &[_, _, _, _, l0, l1, c0, c1] = udp;
         // A checksum of UDP would differ, too.
         if [c0, c1] != [0, 0] {
             return None;
         }
-        flow.seeded.udp_len = u16::from_be_bytes([l0, l1]);
-        flow.words = kind.words(frame)?;
-        if kind.is_v4() {
-            let &[version, _, _, _, _, _, f0, f1, _, protocol, _, _, ref ends @ ..] =
-                l3.first_chunk::<20>()?;
-            let ends: [[u8; 2]; 4] = ends.as_chunks().0.try_into().ok()?;
-            let words = [[version, 0], [f0, f1], [0, protocol]].into_iter().chain(ends);
-            flow.sum = words.map(|word| u32::from(u16::from_be_bytes(word))).sum();
-        }
+        let seed = match kind {
+            Kind::V4 | Kind::V4Tagged => IcrcSeed::v4(headers.first_chunk()?, udp),
+            Kind::V6 => IcrcSeed::v6(headers.first_chunk()?, udp),
+        };
+        let mut flow = Self {
+            kind,
+            words: [0; Kind::WORDS_MAX],
+            len: usize::from(u16::from_be_bytes([l0, l1])).checked_sub(UDP_LEN)?,
+            sum: 0,
+            seed: seed.vary_id(packet.encap.ip_id, 0),
+            layout: None,
+            encap: packet.encap,
+        };
+        flow.remember(frame)?;
         // Odd lengths, say, have no short way. The payload is the same bytes.
         let Packet { encap, bth, ext, payload } = flow.check(frame)?.packet()?;
         let same = (encap, bth, ext) == (packet.encap, packet.bth, packet.ext);
@@ -207,87 +210,84 @@ impl Flow {
     }
 
     /// A frame of the flow; `None` where it has other headers, or anything is wrong with them.
-    pub(crate) fn check<'a>(&self, frame: &'a [u8]) -> Option<Known<'_, 'a>> {
-        self.check_like(frame, &mut self.like())
-    }
-
-    /// The seed of packets as long as the one that the flow was learnt from.
-    pub(crate) const fn like(&self) -> Like {
-        Like { udp_len: self.seeded.udp_len, seed: self.seed }
-    }
-
-    /// The same as [`Self::check`], and quicker where the frame is as long as the last one.
     #[inline(always)]
-    pub(crate) fn check_like<'a>(&self, frame: &'a [u8], last: &mut Like) -> Option<Known<'_, 'a>> {
-        let (own, rest) = match self.kind {
-            Kind::V4 => {
-                let headers = self.headers::<{ Kind::V4.bth() }, _>(frame, &V4)?;
-                (self.check_v4(headers.last_chunk()?)?, &frame[headers.len()..])
-            }
-            Kind::V4Tagged => {
-                let headers = self.headers::<{ Kind::V4Tagged.bth() }, _>(frame, &V4_TAGGED)?;
-                (self.check_v4(headers.last_chunk()?)?, &frame[headers.len()..])
-            }
-            Kind::V6 => {
-                let headers = self.headers::<{ Kind::V6.bth() }, _>(frame, &V6)?;
-                (Self::check_v6(headers.last_chunk()?)?, &frame[headers.len()..])
-            }
+    pub(crate) fn check<'a>(&mut self, frame: &'a [u8]) -> Option<Known<'_, 'a>> {
+        let (ip_id, rest) = match self.kind {
+            Kind::V4 => self.check_v4::<{ Kind::V4.bth() }, _>(frame, &V4)?,
+            Kind::V4Tagged => self.check_v4::<{ Kind::V4Tagged.bth() }, _>(frame, &V4_TAGGED)?,
+            Kind::V6 => (0, self.follow::<{ Kind::V6.bth() }, _>(frame, &V6)?.1),
         };
-        let Varying { ip_id, udp_len } = own.varying;
-        let bytes = rest.get(..usize::from(udp_len).checked_sub(UDP_LEN)?)?;
-        if bytes.len() < TRANSPORT_LEN_MIN {
+        let bytes = rest.get(..self.len)?;
+        let seed = self.seed.vary_id(0, ip_id);
+        Some(Known { flow: self, ip_id, seed, bytes })
+    }
+
+    /// The identification of a frame, and the bytes behind its headers.
+    #[inline(always)]
+    fn check_v4<'a, const LEN: usize, const WORDS: usize>(
+        &mut self,
+        frame: &'a [u8],
+        masks: &Masks<WORDS>,
+    ) -> Option<(u16, &'a [u8])> {
+        let (headers, rest) = self.follow::<LEN, WORDS>(frame, masks)?;
+        let ip = headers.last_chunk::<{ V4_LEN + UDP_LEN }>()?;
+        let [_, _, id, _, _, checksum, ..] = ip.as_chunks().0 else { return None };
+        let own = [id, checksum].map(|word| u32::from(u16::from_le_bytes(*word)));
+        // The sum is right in either order of bytes, and is 0 for no header (RFC 1071).
+        let right = (self.sum + own[0] + own[1]).is_multiple_of(0xffff);
+        right.then_some((u16::from_be_bytes(*id), rest))
+    }
+
+    /// The headers of a frame down to UDP, if they and the constant part of the BTH are those of the flow, and the bytes
+    /// behind them. It is the last frame then.
+    #[inline(always)]
+    fn follow<'a, const LEN: usize, const WORDS: usize>(
+        &mut self,
+        frame: &'a [u8],
+        masks: &Masks<WORDS>,
+    ) -> Option<(&'a [u8; LEN], &'a [u8])> {
+        let words = frame.as_chunks().0.first_chunk::<WORDS>()?;
+        if differ(words, &self.words, &masks.like) {
+            if differ(words, &self.words, &masks.flow) {
+                return None;
+            }
+            self.remember(frame)?;
+        }
+        frame.split_first_chunk()
+    }
+
+    /// Makes `frame`, which is of the flow, the last one; `None` where its lengths are wrong.
+    #[inline(never)]
+    fn remember(&mut self, frame: &[u8]) -> Option<()> {
+        let (headers, transport) = frame.split_at_checked(self.kind.bth())?;
+        let (ip, udp) = headers.get(self.kind.l3()..)?.split_last_chunk::<UDP_LEN>()?;
+        let &[opcode, flags] = transport.first_chunk()?;
+        let &[_, _, _, _, l0, l1, ..] = udp;
+        let udp_len = u16::from_be_bytes([l0, l1]);
+        let len = usize::from(udp_len).checked_sub(UDP_LEN)?;
+        let &[v0, v1, n0, n1, n2, n3, _, hop_limit, ttl, ..] = ip.first_chunk::<9>()?;
+        let (ip_len, traffic_class, hop_limit) = if self.kind.is_v4() {
+            (u16::from_be_bytes([n0, n1]).checked_sub(V4_LEN as u16)?, v1, ttl)
+        } else {
+            (u16::from_be_bytes([n2, n3]), v0 << 4 | v1 >> 4, hop_limit)
+        };
+        // Both headers agree on the length.
+        if ip_len != udp_len || len < TRANSPORT_LEN_MIN {
             return None;
         }
-        if udp_len != last.udp_len {
-            *last = Like { udp_len, seed: self.seed.vary_len(self.seeded.udp_len, udp_len) };
+        for (to, word) in self.words.iter_mut().zip(frame.as_chunks().0) {
+            *to = u64::from_le_bytes(*word);
         }
-        let seed = last.seed.vary_id(self.seeded.ip_id, ip_id);
-        Some(Known { flow: self, own, seed, bytes })
+        if let Some(&(mut ip)) = ip.first_chunk::<V4_LEN>().filter(|_| self.kind.is_v4()) {
+            [ip[4], ip[5], ip[10], ip[11]] = [0; 4];
+            let words = ip.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word));
+            self.sum = words.map(u32::from).sum();
+        }
+        // It was a UDP length before, too.
+        self.seed = self.seed.vary_len((self.len + UDP_LEN) as u16, udp_len);
+        (self.encap.traffic_class, self.encap.hop_limit) = (traffic_class, hop_limit);
+        let layout = Layout::of(opcode, flags, len);
+        (self.len, self.layout) = (len, layout.filter(|_| !is_marked(traffic_class)));
+        Some(())
     }
-
-    /// The headers of a frame down to UDP, if they and the constant part of the BTH are those of the flow.
-    #[inline(always)]
-    fn headers<'a, const LEN: usize, const WORDS: usize>(
-        &self,
-        frame: &'a [u8],
-        mask: &[u64; WORDS],
-    ) -> Option<&'a [u8; LEN]> {
-        let words = frame.as_chunks().0.first_chunk::<WORDS>()?;
-        let pairs = words.iter().zip(mask).zip(&self.words);
-        let differ =
-            |sum, ((a, mask), b): ((&[u8; WORD], _), _)| sum | (u64::from_le_bytes(*a) & mask) ^ b;
-        if pairs.fold(0, differ) == 0 { frame.first_chunk() } else { None }
-    }
-
-    #[inline(always)]
-    fn check_v4(&self, headers: &[u8; 20 + UDP_LEN]) -> Option<Own> {
-        let &[_, tos, n0, n1, i0, i1, _, _, ttl, _, c0, c1, .., l0, l1, _, _] = headers;
-        let [total_len, ip_id, checksum, udp_len] =
-            [[n0, n1], [i0, i1], [c0, c1], [l0, l1]].map(u16::from_be_bytes);
-        let own = [total_len, ip_id, checksum, tos.into(), u16::from(ttl) << 8].map(u32::from);
-        let sum = self.sum + own.iter().sum::<u32>();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        let right = (folded & 0xffff) + (folded >> 16) == 0xffff;
-        let varying = Varying { ip_id, udp_len };
-        let own = Own { traffic_class: tos, hop_limit: ttl, varying };
-        // Both headers agree on the length.
-        (right && total_len.checked_sub(20) == Some(udp_len)).then_some(own)
-    }
-
-    #[inline]
-    fn check_v6(headers: &[u8; 40 + UDP_LEN]) -> Option<Own> {
-        let &[v0, v1, _, _, n0, n1, _, hop_limit, .., l0, l1, _, _] = headers;
-        let varying = Varying { ip_id: 0, udp_len: u16::from_be_bytes([l0, l1]) };
-        let own = Own { traffic_class: v0 << 4 | v1 >> 4, hop_limit, varying };
-        ([n0, n1] == [l0, l1]).then_some(own)
-    }
-}
-
-/// The seed of a frame's headers.
-fn seed(kind: Kind, frame: &[u8]) -> Option<IcrcSeed> {
-    let (l3, udp) = frame.get(kind.l3()..kind.bth())?.split_last_chunk()?;
-    Some(match kind {
-        Kind::V4 | Kind::V4Tagged => IcrcSeed::v4(l3.first_chunk()?, udp),
-        Kind::V6 => IcrcSeed::v6(l3.first_chunk()?, udp),
-    })
 }

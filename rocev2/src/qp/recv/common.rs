@@ -17,32 +17,31 @@ use crate::wire::{
 };
 
 impl Responder {
-    /// Executes a request. Returns false where it has to go the general way.
+    /// Executes a request. `None` where it has to go the general way.
     #[inline(always)]
     pub(crate) fn handle_common<M: Memory>(
         &mut self,
         packet: &Common<'_>,
         cx: &mut Context<'_, M>,
-    ) -> bool {
-        let expected = packet.psn == self.epsn && self.reorder_buffer.is_empty();
-        if !expected {
-            return false;
+    ) -> Option<()> {
+        let (psn, payload) = (packet.psn(), packet.payload);
+        if psn != self.epsn || !self.reorder_buffer.is_empty() {
+            return None;
         }
-        let packets = match packet.op {
-            CommonOp::Write(reth) => self.write_only(reth, packet.payload, cx).into(),
-            CommonOp::WriteFirst(reth) => self.write_first(reth, packet.payload, cx).into(),
-            CommonOp::WriteNext(last) => self.write_next(last, packet.payload, cx).into(),
-            CommonOp::Send(place) => self.send(place, packet, cx).into(),
-            CommonOp::Read(reth) => self.accept_read(packet.psn, reth, cx),
-            CommonOp::Response(_) | CommonOp::Ack => 0,
-        };
-        if packets > 0 {
-            self.gap_since = None;
-            self.unsolicited_ack.cancel();
-            // The response to a READ acknowledges it.
-            self.executed(packets, packet.ack_req && !matches!(packet.op, CommonOp::Read(_)));
+        let mut packets = 1;
+        match packet.op {
+            CommonOp::Write => self.write_only(packet.reth()?, payload, cx)?,
+            CommonOp::WriteFirst => self.write_first(packet.reth()?, payload, cx)?,
+            CommonOp::WriteNext(last) => self.write_next(last, payload, cx)?,
+            CommonOp::Send(place) => self.send(place, packet.solicited(), payload, cx)?,
+            CommonOp::Read => packets = self.accept_read(psn, packet.reth()?, cx)?,
+            CommonOp::Response(_) | CommonOp::Ack => return None,
         }
-        packets > 0
+        self.gap_since = None;
+        self.unsolicited_ack.cancel();
+        // The response to a READ acknowledges it.
+        self.executed(packets, packet.ack_req() && packet.op != CommonOp::Read);
+        Some(())
     }
 
     /// Writes the ACK that is owed; false where something else is owed, or it does not fit.
@@ -72,19 +71,17 @@ impl Responder {
         reth: Reth,
         payload: &[u8],
         cx: &mut Context<'_, M>,
-    ) -> bool {
+    ) -> Option<()> {
         let len = payload.len() as u64;
         if self.message != Message::None || u64::from(reth.len) != len || len > cx.pmtu() {
-            return false;
+            return None;
         }
         let needed = Access::REMOTE_WRITE;
         let place = cx.mrs.remote_now(cx.pd, cx.qpn, reth.rkey, reth.va, len, needed);
-        let written =
-            place.is_ok_and(|(region, offset)| cx.memory.write(region, offset, payload).is_ok());
-        if written {
-            self.msn = self.msn.next();
-        }
-        written
+        let (region, offset) = place.ok()?;
+        cx.memory.write(region, offset, payload).ok()?;
+        self.msn = self.msn.next();
+        Some(())
     }
 
     /// The first packet of several: the whole range is checked.
@@ -93,23 +90,17 @@ impl Responder {
         reth: Reth,
         payload: &[u8],
         cx: &mut Context<'_, M>,
-    ) -> bool {
+    ) -> Option<()> {
         let (len, written) = (u64::from(reth.len), payload.len() as u64);
         let first = self.message == Message::None && written == cx.pmtu();
         if !first || len <= written || len > MAX_MESSAGE {
-            return false;
+            return None;
         }
-        let target = cx.keys().remote(reth.rkey, reth.va, len, Access::REMOTE_WRITE);
-        let Ok(target) = target else { return false };
-        let placed = cx
-            .mrs
-            .region(&target)
-            .is_some_and(|region| cx.memory.write(region, target.offset, payload).is_ok());
-        if placed {
-            let (len, target, key) = (reth.len, Some(target), reth.rkey);
-            self.message = Message::Write { written, len, target, key };
-        }
-        placed
+        let target = cx.keys().remote(reth.rkey, reth.va, len, Access::REMOTE_WRITE).ok()?;
+        cx.memory.write(cx.mrs.region(&target)?, target.offset, payload).ok()?;
+        let (len, target, key) = (reth.len, Some(target), reth.rkey);
+        self.message = Message::Write { written, len, target, key };
+        Some(())
     }
 
     /// A later packet: the key has to be valid still.
@@ -118,9 +109,9 @@ impl Responder {
         last: bool,
         payload: &[u8],
         cx: &mut Context<'_, M>,
-    ) -> bool {
+    ) -> Option<()> {
         let Message::Write { written, len, target: Some(target), key } = self.message else {
-            return false;
+            return None;
         };
         let (end, pmtu) = (written + payload.len() as u64, cx.pmtu());
         let fits = if last {
@@ -128,68 +119,64 @@ impl Responder {
         } else {
             end < u64::from(len) && payload.len() as u64 == pmtu
         };
-        let placed = fits
-            && cx.mrs.region(&target).is_some_and(|region| {
-                cx.memory.write(region, target.offset + written, payload).is_ok()
-            });
-        if placed {
-            self.message = Message::Write { written: end, len, target: Some(target), key };
-            if last {
-                self.end_message();
-            }
+        if !fits {
+            return None;
         }
-        placed
+        cx.memory.write(cx.mrs.region(&target)?, target.offset + written, payload).ok()?;
+        self.message = Message::Write { written: end, len, target: Some(target), key };
+        if last {
+            self.end_message();
+        }
+        Some(())
     }
 
     /// A packet of a message that the first element of a receive has room for.
     fn send<M: Memory>(
         &mut self,
         place: Place,
-        packet: &Common<'_>,
+        solicited: bool,
+        payload: &[u8],
         cx: &mut Context<'_, M>,
-    ) -> bool {
+    ) -> Option<()> {
         let received = match self.message {
             Message::None if place.is_first() => 0,
             Message::Send { received } if !place.is_first() => received,
-            Message::None | Message::Send { .. } | Message::Write { .. } => return false,
+            Message::None | Message::Send { .. } | Message::Write { .. } => return None,
         };
-        let (len, pmtu) = (packet.payload.len() as u64, cx.pmtu());
+        let (len, pmtu) = (payload.len() as u64, cx.pmtu());
         let total = received + len;
         if len > pmtu || !place.is_last() && len < pmtu || total > MAX_MESSAGE {
-            return false;
+            return None;
         }
         cx.claim();
         let first = cx.rq.head().and_then(|rqe| rqe.first());
-        let Some(Sge { addr, lkey, .. }) = first.filter(|sge| total <= u64::from(sge.len)) else {
-            return false;
-        };
+        let Sge { addr, lkey, .. } = first.filter(|sge| total <= u64::from(sge.len))?;
         let (at, needed) = (addr.wrapping_add(received), Access::LOCAL_WRITE);
-        let placed = cx.mrs.local(cx.rq.pd(), lkey, at, len, needed);
-        let placed = placed
-            .is_ok_and(|(region, offset)| cx.memory.write(region, offset, packet.payload).is_ok());
-        if placed && place.is_last() {
-            let (len, solicited) = (total as u32, packet.solicited);
+        let (region, offset) = cx.mrs.local(cx.rq.pd(), lkey, at, len, needed).ok()?;
+        cx.memory.write(region, offset, payload).ok()?;
+        if place.is_last() {
+            let len = total as u32;
             let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };
             cx.rq.complete(done, cx.out);
             self.end_message();
-        } else if placed {
+        } else {
             self.message = Message::Send { received: total };
         }
-        placed
+        Some(())
     }
 
-    /// Accepts a READ. Returns the packets of its response, 0 where it is refused or has to go the general way.
-    fn accept_read<M>(&mut self, psn: Psn, reth: Reth, cx: &Context<'_, M>) -> u32 {
+    /// Accepts a READ. Returns the packets of its response; `None` where it is refused or has to go the general way.
+    fn accept_read<M>(&mut self, psn: Psn, reth: Reth, cx: &Context<'_, M>) -> Option<u32> {
         let len = u64::from(reth.len);
         let usual = (1..=MAX_MESSAGE).contains(&len) && self.message == Message::None;
         if !usual || !self.reads.offered() {
-            return 0;
+            return None;
         }
-        let Ok(target) = read::check(reth, &cx.keys()) else { return 0 };
+        let target = read::check(reth, &cx.keys()).ok()?;
         let packets = if len <= cx.pmtu() { 1 } else { len.div_ceil(cx.pmtu()) as u32 };
         self.msn = self.msn.next();
         cx.tally.count(Counter::RxReadRequests);
         self.reads.accept(psn, packets, reth, target, self.msn);
-        packets
+        Some(packets)
     }
 }

@@ -175,7 +175,7 @@ impl Completer {
     ) -> bool {
         match packet.op {
             CommonOp::Response(place) => self.handle_response(now, place, packet, cx),
-            _ => self.handle_ack(now, packet.psn, calm, cx),
+            _ => self.handle_ack(now, packet.psn(), calm, cx),
         }
     }
 
@@ -211,7 +211,7 @@ impl Completer {
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
         let len = response.payload.len() as u64;
-        let next = cx.sq.next_response(response.psn, len).filter(|_| self.is_quiet());
+        let next = cx.sq.next_response(response.psn(), len).filter(|_| self.is_quiet());
         let Some(NextResponse { sink: Sge { addr, lkey, .. }, done, last }) = next else {
             return false;
         };
