@@ -55,14 +55,15 @@ impl Device {
         frames: &mut impl Iterator<Item = Frame<'f>>,
         memory: &mut M,
     ) -> (usize, Option<Frame<'f>>) {
-        let Some(qpn) = wire::destination_of(first.0) else { return (0, Some(first)) };
+        let (frame, None) = first else { return (0, Some(first)) };
+        let Some(qpn) = wire::destination_of(frame) else { return (0, Some(first)) };
         let slot = self.slot_index(qpn);
         let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, Some(first)) };
         let QpSlot { qp, shares, flow: Some(flow), .. } = entry else { return (0, Some(first)) };
         let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
         let srq_id = if *shares { qp.srq() } else { None };
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
-        let mut run = Inbound::new(flow, first, frames);
+        let mut run = Inbound::new(flow, frame, frames);
         qp.handle_run(now, &mut run, srq, &mut Shared { mrs, memory, reorder_pool, out });
         let ((packets, bytes), next) = (run.taken(), run.next());
         if packets > 0 {

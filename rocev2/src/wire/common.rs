@@ -114,9 +114,10 @@ pub(crate) type Frame<'f> = (&'f [u8], Option<usize>);
 /// Frames that are looked at one after the other, as far as they are common packets of one flow.
 pub(crate) struct Inbound<'r, 'f, I> {
     flow: &'r mut Flow,
-    /// The frame that is looked at, unless there is none left.
-    frame: Frame<'f>,
-    ended: bool,
+    /// The frame that is looked at.
+    frame: &'f [u8],
+    /// Once they have ended otherwise: what came in place of a frame.
+    end: Option<Option<Frame<'f>>>,
     rest: &'r mut I,
     /// Packets that were taken, and their bytes from the BTH to the ICRC.
     packets: usize,
@@ -125,15 +126,14 @@ pub(crate) struct Inbound<'r, 'f, I> {
 
 impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
     /// `first`, and the frames behind it.
-    pub(crate) const fn new(flow: &'r mut Flow, first: Frame<'f>, rest: &'r mut I) -> Self {
-        Self { flow, frame: first, ended: false, rest, packets: 0, bytes: 0 }
+    pub(crate) const fn new(flow: &'r mut Flow, first: &'f [u8], rest: &'r mut I) -> Self {
+        Self { flow, frame: first, end: None, rest, packets: 0, bytes: 0 }
     }
 
     /// The next packet; `None` where the next frame is no common packet of the flow, or has a mark of congestion.
     #[inline(always)]
     pub(crate) fn look(&mut self) -> Option<Common<'f>> {
-        let (frame, None) = self.frame else { return None };
-        Common::of(&self.flow.check(frame)?)
+        Common::of(&self.flow.check(self.frame)?)
     }
 
     /// Takes the packet that was looked at, and looks at the next.
@@ -142,12 +142,12 @@ impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
         self.packets += 1;
         self.bytes += self.flow.last_len();
         match self.rest.next() {
-            Some(frame) => {
+            Some((frame, None)) => {
                 self.frame = frame;
                 self.look()
             }
-            None => {
-                self.ended = true;
+            end => {
+                self.end = Some(end);
                 None
             }
         }
@@ -160,7 +160,7 @@ impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
 
     /// The first frame that was not taken.
     pub(crate) fn next(&self) -> Option<Frame<'f>> {
-        (!self.ended).then_some(self.frame)
+        self.end.unwrap_or(Some((self.frame, None)))
     }
 }
 

@@ -248,16 +248,23 @@ impl Flow {
     ) -> Option<(&'a [u8; LEN], &'a [u8])> {
         let words = frame.as_chunks().0.first_chunk::<WORDS>()?;
         if differ(words, &self.words, &masks.like) {
-            if differ(words, &self.words, &masks.flow) {
-                return None;
-            }
-            self.remember(frame)?;
+            self.follow_unlike(frame, words, masks)?;
         }
         frame.split_first_chunk()
     }
 
-    /// Makes `frame`, which is of the flow, the last one; `None` where its lengths are wrong.
+    /// The same for a frame that is not like the last one; it begins with `words`.
     #[inline(never)]
+    fn follow_unlike<const WORDS: usize>(
+        &mut self,
+        frame: &[u8],
+        words: &[[u8; WORD]; WORDS],
+        masks: &Masks<WORDS>,
+    ) -> Option<()> {
+        if differ(words, &self.words, &masks.flow) { None } else { self.remember(frame) }
+    }
+
+    /// Makes `frame`, which is of the flow, the last one; `None` where its lengths are wrong.
     fn remember(&mut self, frame: &[u8]) -> Option<()> {
         let (headers, transport) = frame.split_at_checked(self.kind.bth())?;
         let (ip, udp) = headers.get(self.kind.l3()..)?.split_last_chunk::<UDP_LEN>()?;
