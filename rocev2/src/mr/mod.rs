@@ -443,6 +443,7 @@ impl MrTable {
     ///
     /// # Errors
     /// The first rule that failed: key, domain, QP of a window, rights, bounds.
+    #[inline]
     pub(crate) fn remote(
         &self,
         pd: PdId,

@@ -65,6 +65,7 @@ impl KeyContext<'_> {
     ///
     /// # Errors
     /// As [`MrTable::remote`].
+    #[inline]
     pub(crate) fn remote(
         &self,
         key: Rkey,

@@ -49,10 +49,13 @@ impl RecvQueue {
     /// Finds the receive for the next message, and takes it from the shared queue unless one was taken
     /// before. Returns whether there is one. From here on it belongs to the QP: it ends with the message, or
     /// with the QP.
+    #[inline]
     pub(crate) fn claim(&mut self, shared: Option<&mut Srq>) -> bool {
-        if self.head().is_some() {
-            return true;
-        }
+        self.done < self.ring.len() || self.claim_shared(shared)
+    }
+
+    #[inline(never)]
+    fn claim_shared(&mut self, shared: Option<&mut Srq>) -> bool {
         let (Some(srq), Some(poster)) = (shared, &mut self.claimed) else { return false };
         srq.claim(poster);
         self.update()
@@ -69,14 +72,21 @@ impl RecvQueue {
     }
 
     /// Completes the oldest receive. The place of one from a shared queue is free at once.
+    #[inline]
     pub(crate) fn complete(&mut self, done: Received, out: &mut Completions) {
-        let Some(rqe) = self.head() else { return };
         if self.claimed.is_some() {
-            out.push(done.completion(self.owner, rqe.id()));
-            self.ring.pop(1);
-        } else {
+            self.complete_shared(done, out);
+        } else if let Some(rqe) = self.head() {
             rqe.end(done);
             self.done += 1;
+        }
+    }
+
+    #[inline(never)]
+    fn complete_shared(&mut self, done: Received, out: &mut Completions) {
+        if let Some(rqe) = self.head() {
+            out.push(done.completion(self.owner, rqe.id()));
+            self.ring.pop(1);
         }
     }
 

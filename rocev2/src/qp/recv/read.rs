@@ -109,6 +109,7 @@ impl ReadResponder {
     /// that is `depth` back. So that READ needs neither its record nor a response that a duplicate request
     /// may have started again. Refusing the new READ for lack of room would fail a connection that did
     /// nothing wrong.
+    #[inline(always)]
     pub(crate) fn accept(
         &mut self,
         first: Psn,
@@ -381,6 +382,7 @@ impl Reply {
 ///
 /// # Errors
 /// [`AccessError`]: the check that failed.
+#[inline]
 pub(crate) fn check(reth: Reth, keys: &KeyContext<'_>) -> Result<Option<Target>, AccessError> {
     if reth.len == 0 {
         return Ok(None);
