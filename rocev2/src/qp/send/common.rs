@@ -227,7 +227,7 @@ impl Completer {
         if placed {
             let before = cx.sq.acked();
             cx.sq.next_response_taken(last, cx.out);
-            self.data_came(now, before, cx.sq);
+            self.plain_data_came(now, before, cx.sq);
         }
         placed
     }

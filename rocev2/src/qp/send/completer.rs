@@ -451,14 +451,15 @@ impl Completer {
         self.pause.is_none() && self.timer.tries() == 0 && !self.recovery.has_evidence()
     }
 
-    /// Notes that READ data came that was expected; `before` was the oldest unacknowledged PSN until now.
-    pub(super) fn data_came(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
+    /// Notes that READ data came that was expected, while nothing is recovered from and nothing was sent twice; `before`
+    /// was the oldest unacknowledged PSN until now.
+    #[inline]
+    pub(super) fn plain_data_came(&mut self, now: Instant, before: Psn, sq: &mut SendQueue) {
         (self.refused, self.data) = (false, true);
-        self.progress(now, before, sq);
+        self.plain_progress(now, before, sq, reads);
     }
 
-    /// Processes an ACK of `psn` while nothing is recovered from, nothing was sent twice, and no READ is in flight. Nothing
-    /// else that [`Self::progress`] asks for can be the case.
+    /// Processes an ACK of `psn` while nothing is recovered from, nothing was sent twice, and no READ is in flight.
     #[inline]
     pub(super) fn plain_ack_came(
         &mut self,
@@ -469,8 +470,21 @@ impl Completer {
     ) {
         let before = sq.acked();
         sq.acknowledge(psn.add(1), out);
+        self.plain_progress(now, before, sq, |_| false);
+    }
+
+    /// As [`Self::progress`], where nothing else that it asks for can be the case. `reads` tells whether the oldest
+    /// request is a READ.
+    #[inline]
+    fn plain_progress(
+        &mut self,
+        now: Instant,
+        before: Psn,
+        sq: &mut SendQueue,
+        reads: impl FnOnce(&SendQueue) -> bool,
+    ) {
         self.note_progress(now, sq);
-        self.timer.progress(now, sq.outstanding(), || false);
+        self.timer.progress(now, sq.outstanding(), || reads(sq));
         self.recovery.grow(sq.acked().since(before).cast_unsigned(), sq);
     }
 
