@@ -60,8 +60,17 @@ impl Runner {
                 self.stay_away();
                 return Waited::TimedOut;
             }
-            let look = || done() || self.core.is_dead() || visits && self.core.is_free();
+            // An event may be there for one that asks once.
+            let mut came = false;
+            let look = || {
+                came = done();
+                came || self.core.is_dead() || visits && self.core.is_free()
+            };
             self.waiters.wait(left, visits, look);
+            if came {
+                self.stay_away();
+                return Waited::Done;
+            }
         }
     }
 

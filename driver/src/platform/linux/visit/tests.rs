@@ -131,6 +131,23 @@ fn many_threads_wait_at_once() {
     own.join().unwrap();
 }
 
+/// Goal: an event that shows once, as a message of a channel does, ends the wait at whatever look it shows.
+#[test]
+fn an_event_that_shows_once_is_not_missed() {
+    let runner = on_memory();
+    // Another thread has the core, so that the wait looks and sleeps without it.
+    let held = runner.core.try_take().unwrap();
+    for look in 1..=2 {
+        let mut looks = 0;
+        let waited = runner.run_until(Duration::from_millis(20), &mut || {
+            looks += 1;
+            looks == look
+        });
+        assert_eq!((waited, looks), (Waited::Done, look));
+    }
+    held.give_back();
+}
+
 /// Goal: a wait ends with the provider.
 #[test]
 fn a_stop_ends_every_wait() {
