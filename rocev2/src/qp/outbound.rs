@@ -73,11 +73,9 @@ impl Qp {
         matches!(self.stream, Stream::Rest)
     }
 
-    /// An ACK or NAK waits behind the READ responses that are owed, which are paced; but a peer of our make measures the
-    /// path by the first packet of one that is sent again.
+    /// An ACK or NAK waits behind the READ responses that are owed, which are paced.
     pub(super) fn responses_ready(&self) -> bool {
-        let keeper = self.peer.as_ref().is_some_and(|peer| peer.make == Make::Keeper);
-        let paced = self.responder.owes_read_responses() && !(keeper && self.responder.repeats());
+        let paced = self.responder.owes_read_responses();
         self.responder.ready() && !(paced && self.congestion.rate().blocked())
     }
 

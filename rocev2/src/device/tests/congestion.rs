@@ -273,54 +273,25 @@ fn read_responses_requested_again_slow_the_responder() {
     }
 }
 
-/// A peer of ours reports the loss of a single READ response where those that it requested again came late.
+/// One lost READ response is chance, however late those come that are requested again: they may have waited for the
+/// processor of either end.
 #[test]
-fn a_lost_read_response_slows_the_responder_where_packets_wait() {
-    for (late, slowed) in [(Duration::ZERO, false), (Duration::from_millis(1), true)] {
-        let (mut world, [client, server], _) = World::connected(false);
-        for expected in [false, false, slowed] {
-            lose_responses(&mut world, client, 3..4);
-            world.run();
-            while !world.transmit(0) {
-                world.now = world.now.max(world.devices[0].poll_timeout().unwrap());
-                world.devices[0].handle_timeout(world.now);
-            }
-            world.deliver(1);
-            let rate = world.devices[1].qp_rate(server, world.now);
-            assert_eq!(rate.is_some(), expected, "{late:?}");
-            world.transmit(1);
-            world.now = world.now + late;
-            world.run();
-            assert_eq!(world.done[0].drain(..).count(), 1);
-        }
-    }
-}
-
-/// A READ response that is sent again leaves at once, as its peer measures the path by it.
-#[test]
-fn a_read_response_sent_again_does_not_wait_for_a_pace() {
+fn a_late_read_response_is_no_congestion() {
     let (mut world, [client, server], _) = World::connected(false);
-    lose_responses(&mut world, client, 3..4);
-    world.run();
-    for _ in 0..20 {
-        notify(&mut world, 1, client, server);
-        world.now = world.now + Duration::from_micros(50);
-    }
-    assert_eq!(world.devices[1].qp_rate(server, world.now), Some(MIN));
-    for id in [2, 3] {
-        world.post(client, id, SendOp::Read { va: BASE, rkey: world.keys[1] }, 20_000);
-    }
-    world.transmit(0);
-    world.run();
-    // Some of them wait for their pace; the one that was lost does not.
-    let start = world.now;
-    while world.done[0].is_empty() {
-        world.devices.iter_mut().for_each(|device| device.handle_timeout(world.now));
+    for _ in 0..3 {
+        lose_responses(&mut world, client, 3..4);
         world.run();
-        world.now = world.now + Duration::from_micros(10);
+        while !world.transmit(0) {
+            world.now = world.now.max(world.devices[0].poll_timeout().unwrap());
+            world.devices[0].handle_timeout(world.now);
+        }
+        world.deliver(1);
+        assert_eq!(world.devices[1].qp_rate(server, world.now), None);
+        world.transmit(1);
+        world.now = world.now + Duration::from_millis(1);
+        world.run();
+        assert_eq!(world.done[0].drain(..).count(), 1);
     }
-    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
-    assert!(world.now.saturating_since(start) < Duration::from_micros(300));
 }
 
 #[test]

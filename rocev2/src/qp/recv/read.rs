@@ -92,11 +92,6 @@ impl ReadResponder {
         !self.replies.is_empty()
     }
 
-    /// Whether the next packet is the first one of a response that is sent again.
-    pub(crate) fn repeats(&self) -> bool {
-        self.replies.front().is_some_and(|reply| reply.replay && reply.next == reply.first)
-    }
-
     /// Drops everything owed.
     pub(crate) fn clear(&mut self) {
         self.replies.clear();

@@ -204,11 +204,6 @@ impl Responder {
         self.reply == Some(Syndrome::ACK) && !self.reads.busy()
     }
 
-    /// Whether the next packet is the first one of a READ response that is sent again.
-    pub(crate) fn repeats(&self) -> bool {
-        self.reads.repeats()
-    }
-
     /// The loss that the last packet showed.
     pub(crate) const fn take_loss(&mut self) -> Option<Loss> {
         self.loss.take()
@@ -406,7 +401,7 @@ impl Responder {
             (Operation::ReadRequest, Ext::Reth(reth)) => {
                 let others = self.reads.busy();
                 let replayed = self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys());
-                // A peer of our make sees whether packets have to wait on the path.
+                // A peer of our make sees whether many were lost in a row.
                 let chance = cx.peer.make == Make::Keeper && !packet.bth.becn;
                 let (at, end) = (packet.bth.psn, self.epsn);
                 self.loss = match (replayed, chance) {

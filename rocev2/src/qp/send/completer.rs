@@ -233,12 +233,13 @@ impl Completer {
     /// Whether congestion control takes the loss of `at` for its signal. A peer that keeps what is behind a gap is sent
     /// again what was lost and no more, so there only delay tells a queue that overflows from chance.
     fn is_congestion(&self, at: Psn, sq: &SendQueue) -> bool {
-        !self.recovery.keeps_behind(at, sq) || self.timer.is_slow(false)
+        !self.recovery.keeps_behind(at, sq) || self.timer.is_slow()
     }
 
-    /// Whether READ responses were lost to congestion: packets have to wait on their path, or several in a row are missing.
+    /// Whether READ responses were lost to congestion: several in a row are missing. How long they take tells less: they may
+    /// have waited for the processor of either end.
     pub(crate) fn responses_congested(&self, sq: &SendQueue) -> bool {
-        self.timer.is_slow(true) || sq.misses_in_a_row(BURST)
+        sq.misses_in_a_row(BURST)
     }
 
     /// Acts on a response packet.
@@ -428,10 +429,6 @@ impl Completer {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         let psn = packet.bth.psn;
-        let again = cx.sq.take_asked_again(psn).map(|at| now.nanos_since(at));
-        if let Some(after_ns) = again.filter(|after_ns| !self.timer.is_too_soon(*after_ns)) {
-            self.timer.resend_answered(after_ns, true);
-        }
         let before = cx.sq.acked();
         let acked = cx.sq.acknowledge(psn, cx.out);
         let result = if acked.lost_read {
@@ -538,7 +535,7 @@ impl Completer {
         self.note_progress(now, sq);
         let again = sq.take_again().map(|at| now.nanos_since(at));
         if let Some(after_ns) = again.filter(|after_ns| !self.timer.is_too_soon(*after_ns)) {
-            self.timer.resend_answered(after_ns, false);
+            self.timer.resend_answered(after_ns);
         }
         if again.is_some_and(|after_ns| self.timer.is_too_soon(after_ns)) {
             self.sent_in_vain(now);

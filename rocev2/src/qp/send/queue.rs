@@ -354,7 +354,7 @@ impl SendQueue {
     pub(crate) fn next_response(&self, psn: Psn, len: u64) -> Option<NextResponse> {
         let expected = psn == self.una && self.una != self.highest;
         let plain = self.parked == 0 && self.copies.is_empty() && self.scoreboard.is_plain(psn);
-        let oldest = self.oldest().filter(|_| expected && plain && !self.is_asked_again(psn))?;
+        let oldest = self.oldest().filter(|_| expected && plain)?;
         let (sink, done) = (oldest.single_read()?, u64::from(self.una_packet) << self.pmtu_shift);
         let left = oldest.len().checked_sub(done).filter(|left| *left > 0)?;
         let pmtu = 1 << self.pmtu_shift;

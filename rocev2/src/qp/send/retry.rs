@@ -45,9 +45,6 @@ struct RttEstimate {
     smoothed_ns: u64,
     variation_ns: u64,
     longest: DecayingMax,
-    /// The last two round trips of SENDs and WRITEs, with those of resent packets; and of READ responses that were
-    /// requested again, as others wait for those before them.
-    latest_ns: [u64; 2],
 }
 
 /// The longest time seen, which decays.
@@ -114,6 +111,8 @@ pub(crate) struct RetryTimer {
     fastest_ns: u64,
     /// Of SENDs and WRITEs, and of READs.
     rtts: [RttEstimate; 2],
+    /// The last two round trips of SENDs and WRITEs, with those of resent packets.
+    latest_ns: [u64; 2],
     initial_ns: u64,
     /// The negotiated timeout; 0 for none.
     negotiated_ns: u64,
@@ -133,12 +132,8 @@ pub(crate) enum Expiry {
 }
 
 impl RttEstimate {
-    const UNKNOWN: Self = Self {
-        smoothed_ns: UNKNOWN_NS,
-        variation_ns: 0,
-        longest: DecayingMax::NOTHING,
-        latest_ns: [0; 2],
-    };
+    const UNKNOWN: Self =
+        Self { smoothed_ns: UNKNOWN_NS, variation_ns: 0, longest: DecayingMax::NOTHING };
 
     #[inline]
     fn sample(&mut self, now: Instant, rtt_ns: u64) {
@@ -206,6 +201,7 @@ impl RetryTimer {
             floor: DecayingMax::NOTHING,
             fastest_ns: UNKNOWN_NS,
             rtts: [RttEstimate::UNKNOWN; 2],
+            latest_ns: [0; 2],
             initial_ns: nanos(PROBE_INITIAL),
             negotiated_ns: 0,
         }
@@ -287,22 +283,21 @@ impl RetryTimer {
         self.rtts[usize::from(read)].sample(now, rtt_ns);
         self.fastest_ns = self.fastest_ns.min(rtt_ns);
         if !read {
-            self.resend_answered(rtt_ns, read);
+            self.resend_answered(rtt_ns);
         }
     }
 
     /// Notes how long the response to a resent packet took. It may be to the first copy, and counts only for
     /// [`Self::is_slow`].
     #[inline]
-    pub(crate) fn resend_answered(&mut self, after_ns: u64, read: bool) {
-        let latest_ns = &mut self.rtts[usize::from(read)].latest_ns;
-        *latest_ns = [latest_ns[1], after_ns];
+    pub(crate) const fn resend_answered(&mut self, after_ns: u64) {
+        self.latest_ns = [self.latest_ns[1], after_ns];
     }
 
-    /// Whether packets have to wait on the path, those with our data or those with READ responses: the last two round
-    /// trips took more than one and a half times the shortest one. One alone may only have lost its response.
-    pub(crate) fn is_slow(&self, read: bool) -> bool {
-        let [before_ns, last_ns] = self.rtts[usize::from(read)].latest_ns;
+    /// Whether packets with our data have to wait on the path: the last two round trips took more than one and a half
+    /// times the shortest one. One alone may only have lost its response.
+    pub(crate) fn is_slow(&self) -> bool {
+        let [before_ns, last_ns] = self.latest_ns;
         // More than any, where none is known.
         before_ns.min(last_ns) > self.fastest_ns.saturating_add(self.fastest_ns / 2)
     }
@@ -548,10 +543,10 @@ mod tests {
         for (rtt, expected) in slow {
             timer.sample(at(0), us(rtt), false);
             timer.sample(at(0), us(900), true);
-            assert_eq!(timer.is_slow(false), expected, "{rtt}");
+            assert_eq!(timer.is_slow(), expected, "{rtt}");
         }
-        timer.resend_answered(us(150), false);
-        assert!(!timer.is_slow(false));
+        timer.resend_answered(us(150));
+        assert!(!timer.is_slow());
     }
 
     #[test]

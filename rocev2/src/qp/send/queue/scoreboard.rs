@@ -35,8 +35,6 @@ pub(super) struct Scoreboard {
     early_end: Psn,
     /// The last packet of a SEND or WRITE that was resent, and when.
     again: Option<(Psn, Instant)>,
-    /// The first READ response that was requested again last, and when.
-    asked_again: Option<(Psn, Instant)>,
 }
 
 /// The cause of a resend.
@@ -74,7 +72,6 @@ impl Scoreboard {
             stalled: false,
             cause: Cause::Timer,
             again: None,
-            asked_again: None,
             congested: false,
         }
     }
@@ -88,7 +85,7 @@ impl Scoreboard {
     /// Starts anew at `next`: nothing is to be resent.
     pub(super) fn clear(&mut self, next: Psn) {
         (self.acked, self.resend, self.stalled) = (next, None, false);
-        (self.again, self.asked_again) = (None, None);
+        self.again = None;
         self.early.clear();
     }
 }
@@ -139,11 +136,6 @@ impl SendQueue {
         let Scoreboard { resend, stalled, acked, .. } = &self.scoreboard;
         let behind = self.next == self.highest && acked.since(self.next) <= 0;
         resend.is_none() && !stalled && behind
-    }
-
-    /// Whether the READ response `psn` was asked for again.
-    pub(super) fn is_asked_again(&self, psn: Psn) -> bool {
-        self.scoreboard.asked_again.is_some_and(|(asked, _)| asked == psn)
     }
 
     /// Whether nothing is resent or was sent twice, and nothing came out of order.
@@ -213,7 +205,6 @@ impl SendQueue {
         }
         let end = from.add(packets);
         let executed = self.known_end().since(from) > 0;
-        self.scoreboard.asked_again = executed.then_some((from, now));
         let begins = self.locate(from).is_some_and(|(_, packet)| packet > 0) && !self.opens(from);
         let ends = self.scoreboard.resend.is_some() && !self.opens(end);
         let behind = self.highest;
@@ -226,11 +217,6 @@ impl SendQueue {
             self.scoreboard.again.filter(|(psn, _)| self.scoreboard.acked.since(*psn) > 0)?;
         self.scoreboard.again = None;
         Some(at)
-    }
-
-    /// When the READ response `psn`, which comes now, was requested again: it left before others that are owed.
-    pub(crate) fn take_asked_again(&mut self, psn: Psn) -> Option<Instant> {
-        self.scoreboard.asked_again.take_if(|(asked, _)| *asked == psn).map(|(_, at)| at)
     }
 
     /// Notes a READ response, a duplicate or not. Returns whether it shows that resending the READ was
