@@ -326,7 +326,7 @@ impl Device {
             self.touch(slot);
         }
         self.settle();
-        [self.timers.next(), self.cm.poll_timeout()].into_iter().flatten().min()
+        Instant::earlier(self.timers.next(), self.cm.poll_timeout())
     }
 
     /// The next completion, in order per queue.

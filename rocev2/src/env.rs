@@ -30,7 +30,7 @@ impl Instant {
 
     /// The earlier of two deadlines.
     #[inline]
-    pub(crate) fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+    pub fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
         match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

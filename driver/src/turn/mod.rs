@@ -163,9 +163,11 @@ impl PollCore {
         let (sent, came_back) = self.transmit_burst();
         busy |= sent > 0 || came_back;
         busy |= self.state.deliver_completions();
-        busy |= self.state.handle_events();
-        // A failed connection may just have flushed a queue.
-        busy |= self.state.deliver_completions();
+        if self.state.handle_events() {
+            busy = true;
+            // A failed connection may just have flushed a queue.
+            self.state.deliver_completions();
+        }
         self.state.objects.cqs.release_moderated(now);
         Turn {
             busy: busy || self.shard().has_work(),

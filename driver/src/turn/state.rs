@@ -58,9 +58,8 @@ impl State {
     /// When the next turn is due at the latest.
     pub(super) fn next_timeout(&mut self) -> Option<Instant> {
         let neighbours = self.cx.paths.neighbours.poll_timeout().map(Instant::from_nanos);
-        let timeouts =
-            [self.cx.device.poll_timeout(), neighbours, self.objects.cqs.moderated_until()];
-        timeouts.into_iter().flatten().min()
+        let others = Instant::earlier(neighbours, self.objects.cqs.moderated_until());
+        Instant::earlier(self.cx.device.poll_timeout(), others)
     }
 
     /// Answers the doorbells that ring now; bounded, however fast others ring meanwhile.
