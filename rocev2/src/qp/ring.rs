@@ -409,8 +409,7 @@ impl<'a, L> Iterator for Entries<'a, L> {
     fn next(&mut self) -> Option<Entry<'a, L>> {
         self.left = self.left.checked_sub(1)?;
         let Self { ring, begin, .. } = *self;
-        let end = begin + ring.stride;
-        self.begin = if end < ring.lines.len() { end } else { 0 };
+        self.begin = ring.behind(begin);
         Some(Entry { ring, begin, head: &ring.lines[begin] })
     }
 }
