@@ -470,6 +470,14 @@ impl Completer {
         self.plain_progress(now, before, sq, |_| false);
     }
 
+    /// As [`Self::plain_ack_came`], where all `packets` in flight are acknowledged.
+    #[inline]
+    pub(super) fn newest_ack_came(&mut self, now: Instant, packets: u32, sq: &mut SendQueue) {
+        self.note_progress(now, sq);
+        self.timer.progress(now, false, || false);
+        self.recovery.grow(packets, sq);
+    }
+
     /// As [`Self::progress`], where nothing else that it asks for can be the case. `reads` tells whether the oldest
     /// request is a READ.
     #[inline]
