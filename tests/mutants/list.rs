@@ -468,11 +468,23 @@ list! {
         "u64::from(reth.len) != len || len > cx.pmtu()" => "u64::from(reth.len) < len || len > cx.pmtu()",
         "a WRITE has the length that it announced";
     SingleSendOverflowsItsElement "qp/recv/common.rs":
-        ".filter(|sge| total <= u64::from(sge.len))" => ".filter(|sge| total <= u64::from(sge.len) + 64)",
+        "&& len <= u64::from(sge.len))" => "&& len <= u64::from(sge.len) + 64)",
         "a message that does not fit its receive fails";
     SingleSendIsUnsolicited "qp/recv/common.rs":
-        "let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };" => "let solicited = solicited && len != 64; let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };",
+        "Received::success(len as u32, solicited)" => "Received::success(len as u32, solicited && len != 64)",
         "a solicited event is one the short way, too";
+    SingleSendTakesAForeignReceive "qp/recv/common.rs":
+        "self.message == Message::None && cx.rq.is_own() =>" => "self.message == Message::None =>",
+        "a shared receive queue learns of each receive that is taken";
+    CommonSendOverflowsItsElement "qp/recv/common.rs":
+        ".filter(|sge| total <= u64::from(sge.len))" => ".filter(|sge| total <= u64::from(sge.len) + 64)",
+        "a message that does not fit its receive fails";
+    NewestAckEndsAPart "qp/send/queue.rs":
+        "|| end == before || self.cursor.packet > 0 {" => "|| end == before {",
+        "an ACK inside a message does not end it";
+    NewestAckForgetsTheTimer "qp/send/completer.rs":
+        "self.timer.progress(now, false, || false);" => "",
+        "nothing expires when everything is acknowledged";
     SingleReadIsForgotten "qp/recv/common.rs":
         "self.reads.accept(psn, packets, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, packets, reth, target, self.msn); }",
         "each READ that was accepted has a response";

@@ -502,6 +502,7 @@ impl MrTable {
     ///
     /// # Errors
     /// The first rule that failed: key, domain, kind (a window is for peers only), rights, bounds.
+    #[inline(always)]
     pub(crate) fn local(
         &self,
         pd: PdId,
@@ -514,6 +515,7 @@ impl MrTable {
         Ok((span.region, span.grant(addr, len, needed)?))
     }
 
+    #[inline(always)]
     fn local_span(&self, pd: PdId, key: Lkey) -> Result<&Span, AccessError> {
         let span = self.slot(key.get())?.1.span_of(pd)?;
         if span.bound.is_some() { Err(AccessError::Kind) } else { Ok(span) }

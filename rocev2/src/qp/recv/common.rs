@@ -11,7 +11,7 @@ use crate::env::Memory;
 use crate::mr::Access;
 use crate::psn::Psn;
 use crate::qp::PeerQp;
-use crate::qp::work::{MAX_MESSAGE, Sge, WcStatus};
+use crate::qp::work::{MAX_MESSAGE, Sge};
 use crate::wire::{
     Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, UnitRun,
 };
@@ -33,6 +33,9 @@ impl Responder {
             CommonOp::Write => self.write_only(packet.reth()?, payload, cx)?,
             CommonOp::WriteFirst => self.write_first(packet.reth()?, payload, cx)?,
             CommonOp::WriteNext(last) => self.write_next(last, payload, cx)?,
+            CommonOp::Send(Place::Only) if self.message == Message::None && cx.rq.is_own() => {
+                self.send_only(packet.solicited(), payload, cx)?;
+            }
             CommonOp::Send(place) => self.send(place, packet.solicited(), payload, cx)?,
             CommonOp::Read => packets = self.accept_read(psn, packet.reth()?, cx)?,
             CommonOp::Response(_) | CommonOp::Ack => return None,
@@ -130,6 +133,25 @@ impl Responder {
         Some(())
     }
 
+    /// A message of one packet, which the first element of the next receive of the own queue has room for.
+    #[inline(always)]
+    fn send_only<M: Memory>(
+        &mut self,
+        solicited: bool,
+        payload: &[u8],
+        cx: &mut Context<'_, M>,
+    ) -> Option<()> {
+        let (len, pmtu, needed) = (payload.len() as u64, cx.pmtu(), Access::LOCAL_WRITE);
+        let rqe = cx.rq.head()?;
+        let sge = rqe.first().filter(|sge| len <= pmtu && len <= u64::from(sge.len))?;
+        let (region, offset) = cx.mrs.local(cx.rq.pd(), sge.lkey, sge.addr, len, needed).ok()?;
+        cx.memory.write(region, offset, payload).ok()?;
+        rqe.end(Received::success(len as u32, solicited));
+        cx.rq.head_ended();
+        self.msn = self.msn.next();
+        Some(())
+    }
+
     /// A packet of a message that the first element of a receive has room for.
     fn send<M: Memory>(
         &mut self,
@@ -156,8 +178,7 @@ impl Responder {
         cx.memory.write(region, offset, payload).ok()?;
         if place.is_last() {
             let len = total as u32;
-            let done = Received { status: WcStatus::Success, len, solicited, invalidated: None };
-            cx.rq.complete(done, cx.out);
+            cx.rq.complete(Received::success(len, solicited), cx.out);
             self.end_message();
         } else {
             self.message = Message::Send { received: total };

@@ -86,6 +86,7 @@ impl<'a> Rqe<'a> {
     }
 
     /// Notes the outcome in place of the elements.
+    #[inline(always)]
     pub(crate) fn end(self, done: Received) {
         let key = done.invalidated.map_or(0, Rkey::get);
         let outcome = done.status.code()
@@ -121,7 +122,7 @@ impl<'a> Rqe<'a> {
 
     /// The first element.
     pub(crate) fn first(self) -> Option<Sge> {
-        self.elements().next()
+        (self.0.word(COUNT) > 0).then(|| self.0.element(ELEMENTS))
     }
 
     /// Bytes of the longest message that it takes.

@@ -67,6 +67,7 @@ impl RecvQueue {
     }
 
     /// The receive that takes the next message.
+    #[inline(always)]
     pub(crate) fn head(&self) -> Option<Rqe<'_>> {
         self.ring.get(self.done).map(Rqe)
     }
@@ -74,12 +75,22 @@ impl RecvQueue {
     /// Completes the oldest receive. The place of one from a shared queue is free at once.
     #[inline]
     pub(crate) fn complete(&mut self, done: Received, out: &mut Completions) {
-        if self.claimed.is_some() {
+        if !self.is_own() {
             self.complete_shared(done, out);
         } else if let Some(rqe) = self.head() {
             rqe.end(done);
-            self.done += 1;
+            self.head_ended();
         }
+    }
+
+    /// Whether its receives are posted to it, and do not come from a shared queue.
+    pub(crate) const fn is_own(&self) -> bool {
+        self.claimed.is_none()
+    }
+
+    /// Notes that the oldest receive of its own [has ended](Rqe::end).
+    pub(crate) const fn head_ended(&mut self) {
+        self.done += 1;
     }
 
     #[inline(never)]
@@ -141,6 +152,11 @@ pub(crate) struct Received {
 }
 
 impl Received {
+    /// A receive that a message of `len` bytes ends.
+    pub(crate) const fn success(len: u32, solicited: bool) -> Self {
+        Self { status: WcStatus::Success, len, solicited, invalidated: None }
+    }
+
     /// A receive that ends with an error.
     pub(crate) const fn failed(status: WcStatus) -> Self {
         Self { status, len: 0, solicited: false, invalidated: None }
