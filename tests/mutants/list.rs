@@ -489,8 +489,20 @@ list! {
         "self.reads.accept(psn, packets, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, packets, reth, target, self.msn); }",
         "each READ that was accepted has a response";
     SingleIcrcIsNotChecked "wire/common.rs":
-        "if known.seed.icrc(covered) != *icrc {" => "if known.seed.icrc(covered) != *icrc && false {",
+        "if seed.icrc(covered) != *icrc {" => "if seed.icrc(covered) != *icrc && false {",
         "a packet with a wrong ICRC is dropped";
+    SegmentIsForAnyQueuePair "wire/segments.rs":
+        "bth.dest_qpn != qpn ||" => "",
+        "each packet of a unit is for the queue pair that it names";
+    SegmentIsOfAnyHost "device/receive.rs":
+        "|| !qp.is_peer(&encap)" => "",
+        "packets of a unit from another host are not the peer's";
+    SegmentsAreNotMarked "wire/segments.rs":
+        "&& !is_marked(unit.encap.traffic_class)" => "",
+        "a mark of a unit is one of each of its packets";
+    SegmentIsOfAnyPartition "wire/segments.rs":
+        "|| !bth.is_of_default_partition()" => "",
+        "a packet of another partition is dropped";
     CommonMiddleMayBeShort "qp/recv/common.rs":
         "end < u64::from(len) && payload.len() as u64 == pmtu" => "end < u64::from(len)",
         "a packet before the last is full";
@@ -565,11 +577,11 @@ list! {
         "nothing is waited for when nothing is in flight";
 
 // ---- device ------------------------------------------------------------------------------------
-    LimitedMemberIsRefused "device/receive.rs":
-        "packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff" => "packet.bth.pkey == Bth::DEFAULT_PKEY",
+    LimitedMemberIsRefused "wire/bth.rs":
+        "self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff" => "self.pkey == Self::DEFAULT_PKEY",
         "a limited member of the partition is one";
-    ReservedPartitionIsAccepted "device/receive.rs":
-        "packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff" => "(packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff || packet.bth.pkey == 0x8001)",
+    ReservedPartitionIsAccepted "wire/bth.rs":
+        "self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff" => "(self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff || self.pkey == 0x8001)",
         "PKT-20: any other partition is dropped";
     AnyQkeyServes "device/receive.rs":
         "Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {" => "Ext::Deth(_) => {",

@@ -8,7 +8,7 @@ use crate::path::{Path, PathNews, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Bth, Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet};
+use crate::wire::{Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet, Segments};
 
 impl Device {
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
@@ -105,6 +105,9 @@ impl Device {
     ) {
         let mut packets = wire::parse_unit(frame, segment_len);
         loop {
+            if self.config.short_ways {
+                self.handle_segments(now, &mut packets, memory);
+            }
             packets.take_gsi(self.mad_limiter.allows(now));
             let Some(packet) = packets.next() else { break };
             match packet {
@@ -117,6 +120,36 @@ impl Device {
                 }
                 Err(reason) => self.counters.add(Counter::dropped(reason), 1),
             }
+        }
+    }
+
+    /// The short way for what is left of a unit of several packets, up to one that has to go another way.
+    fn handle_segments<M: Memory>(
+        &mut self,
+        now: Instant,
+        segments: &mut Segments<'_>,
+        memory: &mut M,
+    ) {
+        let Some(mut run) = segments.run() else { return };
+        let (encap, qpn) = (*run.encap(), run.qpn());
+        let slot = self.slot_index(qpn);
+        let Some(QpSlot { qp, .. }) = find(&mut self.qps, slot, qpn) else { return };
+        if !self.config.addresses.contains(&encap.dst) || !qp.is_peer(&encap) {
+            return;
+        }
+        let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
+        let srq_id = qp.srq();
+        let srq = srq_id.and_then(|id| srqs.get_mut(id));
+        qp.handle_run(now, &mut run, srq, &mut Shared { mrs, memory, reorder_pool, out });
+        let (packets, bytes) = run.taken();
+        if packets > 0 {
+            qp.counters().add_received(packets as u64, bytes as u64);
+            self.counters.add_received(packets as u64, bytes as u64);
+            if let Some(id) = srq_id {
+                srqs.list(id);
+            }
+            self.accepted(now, slot, Source::of(&encap));
+            self.touch_shortly(slot);
         }
     }
 
@@ -232,10 +265,8 @@ impl Device {
     }
 }
 
-/// Full and limited members of the default partition match; reserved keys do not.
 fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
-    let fits = packet.bth.pkey & 0x7fff == Bth::DEFAULT_PKEY & 0x7fff;
-    if fits { Ok(()) } else { Err(DropReason::PKey) }
+    if packet.bth.is_of_default_partition() { Ok(()) } else { Err(DropReason::PKey) }
 }
 
 fn count_received<const N: usize>(

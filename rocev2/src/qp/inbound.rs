@@ -7,7 +7,7 @@ use super::{Failure, KeyContext, PeerQp, Qp, Shared};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::mr::Invalidator;
-use crate::wire::{Common, CommonOp, DropReason, Encap, Frame, Inbound, Opcode, Packet};
+use crate::wire::{Common, CommonOp, CommonRun, DropReason, Encap, Opcode, Packet};
 
 impl Qp {
     /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
@@ -81,13 +81,18 @@ impl Qp {
         Ok(())
     }
 
+    /// Whether packets with these headers are the peer's.
+    pub(crate) fn is_peer(&self, encap: &Encap) -> bool {
+        self.peer.as_ref().is_some_and(|peer| check_addresses(peer, encap).is_ok())
+    }
+
     /// The short way of [`Self::handle_packet`] for most packets of the peer: for those of `run`, up to the first that has
     /// to go the general way.
     #[inline]
     pub(crate) fn handle_run<'f, M: Memory>(
         &mut self,
         now: Instant,
-        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        run: &mut impl CommonRun<'f>,
         mut srq: Option<&mut Srq>,
         shared: &mut Shared<'_, M>,
     ) {
@@ -109,7 +114,7 @@ impl Qp {
     fn take_requests<'f, M: Memory>(
         &mut self,
         mut packet: Common<'f>,
-        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        run: &mut impl CommonRun<'f>,
         srq: Option<&mut Srq>,
         shared: &mut Shared<'_, M>,
     ) -> Option<Common<'f>> {
@@ -138,7 +143,7 @@ impl Qp {
         &mut self,
         now: Instant,
         mut packet: Common<'f>,
-        run: &mut Inbound<'_, 'f, impl Iterator<Item = Frame<'f>>>,
+        run: &mut impl CommonRun<'f>,
         shared: &mut Shared<'_, M>,
     ) -> Option<Common<'f>> {
         let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);

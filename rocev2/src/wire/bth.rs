@@ -65,6 +65,11 @@ impl Bth {
         Ok(Bth::read(opcode, header))
     }
 
+    /// Whether the partition key is that of the default partition: full and limited members match, reserved keys do not.
+    pub(crate) fn is_of_default_partition(&self) -> bool {
+        self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff
+    }
+
     /// The header as bytes.
     #[inline(always)]
     pub fn emit(&self) -> [u8; Self::LEN] {

@@ -2,6 +2,7 @@
 
 use super::ext::put;
 use super::flow::{Flow, Known};
+use super::icrc::IcrcSeed;
 use super::{Aeth, Bth, ICRC_LEN, Opcode, Payload, Place, Reth, Syndrome, pad_count};
 use crate::ids::Qpn;
 use crate::psn::{Msn, Psn};
@@ -67,10 +68,15 @@ impl<'a> Common<'a> {
     #[inline(always)]
     pub(crate) fn of(known: &Known<'_, 'a>) -> Option<Self> {
         // Version, partition key and QPN are those of the flow.
-        let layout = known.layout()?;
-        let (covered, icrc) = known.bytes.split_last_chunk::<ICRC_LEN>()?;
+        Self::in_layout(known.layout()?, known.seed, known.bytes)
+    }
+
+    /// The packet from the BTH to the ICRC that has this layout, if it is a good one.
+    #[inline(always)]
+    pub(super) fn in_layout(layout: &Layout, seed: IcrcSeed, bytes: &'a [u8]) -> Option<Self> {
+        let (covered, icrc) = bytes.split_last_chunk::<ICRC_LEN>()?;
         let (bth, rest) = covered.split_first_chunk()?;
-        if known.seed.icrc(covered) != *icrc {
+        if seed.icrc(covered) != *icrc {
             return None;
         }
         let (op, (begin, end)) = (layout.op, layout.payload);
@@ -111,6 +117,15 @@ impl<'a> Common<'a> {
 /// A received unit: its bytes, and the length of its segments if it is more than one frame.
 pub(crate) type Frame<'f> = (&'f [u8], Option<usize>);
 
+/// Packets that are looked at one after the other, as far as they are common ones for one queue pair.
+pub(crate) trait CommonRun<'a> {
+    /// The next packet; `None` where the next one is another, or has a mark of congestion.
+    fn look(&mut self) -> Option<Common<'a>>;
+
+    /// Takes the packet that was looked at, and looks at the next.
+    fn take(&mut self) -> Option<Common<'a>>;
+}
+
 /// Frames that are looked at one after the other, as far as they are common packets of one flow.
 pub(crate) struct Inbound<'r, 'f, I> {
     flow: &'r mut Flow,
@@ -130,15 +145,25 @@ impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
         Self { flow, frame: first, end: None, rest, packets: 0, bytes: 0 }
     }
 
-    /// The next packet; `None` where the next frame is no common packet of the flow, or has a mark of congestion.
+    /// Packets that were taken, and their bytes from the Ethernet header to the ICRC.
+    pub(crate) const fn taken(&self) -> (usize, usize) {
+        (self.packets, self.packets * self.flow.header_len() + self.bytes)
+    }
+
+    /// The first frame that was not taken.
+    pub(crate) fn next(&self) -> Option<Frame<'f>> {
+        self.end.unwrap_or(Some((self.frame, None)))
+    }
+}
+
+impl<'f, I: Iterator<Item = Frame<'f>>> CommonRun<'f> for Inbound<'_, 'f, I> {
     #[inline(always)]
-    pub(crate) fn look(&mut self) -> Option<Common<'f>> {
+    fn look(&mut self) -> Option<Common<'f>> {
         Common::of(&self.flow.check(self.frame)?)
     }
 
-    /// Takes the packet that was looked at, and looks at the next.
     #[inline(always)]
-    pub(crate) fn take(&mut self) -> Option<Common<'f>> {
+    fn take(&mut self) -> Option<Common<'f>> {
         self.packets += 1;
         self.bytes += self.flow.last_len();
         match self.rest.next() {
@@ -151,16 +176,6 @@ impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
                 None
             }
         }
-    }
-
-    /// Packets that were taken, and their bytes from the Ethernet header to the ICRC.
-    pub(crate) const fn taken(&self) -> (usize, usize) {
-        (self.packets, self.packets * self.flow.header_len() + self.bytes)
-    }
-
-    /// The first frame that was not taken.
-    pub(crate) fn next(&self) -> Option<Frame<'f>> {
-        self.end.unwrap_or(Some((self.frame, None)))
     }
 }
 

@@ -19,11 +19,12 @@ mod opcode;
 mod peek;
 mod pmtu;
 mod run;
+mod segments;
 mod template;
 
 pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 pub use bth::Bth;
-pub(crate) use common::{Common, CommonExt, CommonHeaders, CommonOp, Frame, Inbound};
+pub(crate) use common::{Common, CommonExt, CommonHeaders, CommonOp, CommonRun, Frame, Inbound};
 pub use dissect::{Dissection, Icrc, dissect};
 pub use drop_reason::DropReason;
 #[cfg(test)]
@@ -37,12 +38,13 @@ pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
 pub(crate) use run::{OneFrame, Payload, RunLimit, UnitRun};
+pub use segments::{Segments, parse_unit};
 pub use template::Template;
 
 use crate::ids::Qpn;
 use encap::{Decapsulated, MAX_UDP_PAYLOAD};
 use ext::put;
-use icrc::{IcrcSeed, Varying};
+use icrc::IcrcSeed;
 
 /// One received packet whose ICRC is right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -98,72 +100,6 @@ impl<'a> Packet<'a> {
             return Err(DropReason::Icrc);
         }
         Ok(Self { encap, bth, ext, payload })
-    }
-}
-
-/// Parses a received unit, as a NIC's receive offload makes it (URO, GRO): headers, then UDP payloads of
-/// `segment_len` bytes each, of which the last may be shorter. Segment `i` counts as sent with IP
-/// identification + `i` and its own lengths. `None` is a plain frame, as for [`Packet::parse`].
-///
-/// Headers that do not parse yield one error and no more; each segment is judged by itself.
-pub fn parse_unit(frame: &[u8], segment_len: Option<usize>) -> Segments<'_> {
-    // A segment of no bytes would never end.
-    let segment_len = segment_len.filter(|segment_len| *segment_len > 0);
-    let unit = Decapsulated::parse(frame, segment_len);
-    let payload_len = unit.as_ref().map_or(0, |unit| unit.payload.len());
-    Segments {
-        rest: unit.map(Some),
-        segment_len: segment_len.filter(|segment_len| *segment_len < payload_len),
-        takes_gsi: true,
-    }
-}
-
-/// The packets of a received unit; see [`parse_unit`].
-#[derive(Clone, Debug)]
-pub struct Segments<'a> {
-    /// The rest of the unit, under the headers of its first segment.
-    rest: Result<Option<Decapsulated<'a>>, DropReason>,
-    segment_len: Option<usize>,
-    takes_gsi: bool,
-}
-
-impl<'a> Iterator for Segments<'a> {
-    type Item = Result<Packet<'a>, DropReason>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match core::mem::replace(&mut self.rest, Ok(None)) {
-            Ok(None) => None,
-            Ok(Some(unit)) => Some(self.split(unit)),
-            Err(reason) => Some(Err(reason)),
-        }
-    }
-}
-
-impl<'a> Segments<'a> {
-    /// Accepts or drops packets for QP 1 from here on. A dropped one is a [`DropReason::CmShare`] and costs
-    /// no more than its headers: neither its other bytes nor its ICRC are examined.
-    pub const fn take_gsi(&mut self, takes_gsi: bool) {
-        self.takes_gsi = takes_gsi;
-    }
-
-    /// Parses the first segment of `unit` and keeps the others for the next call.
-    fn split(&mut self, mut unit: Decapsulated<'a>) -> Result<Packet<'a>, DropReason> {
-        let Some(segment_len) = self.segment_len else {
-            return Packet::parse_transport(unit.encap, unit.seed, unit.payload, self.takes_gsi);
-        };
-        let (segment, rest) =
-            unit.payload.split_at_checked(segment_len).unwrap_or((unit.payload, &[]));
-        let encap = unit.encap;
-        let udp_len = u16::try_from(UDP_HEADER_LEN + segment.len());
-        let udp_len = udp_len.map_err(|_| DropReason::UdpLength)?;
-        let seed = unit.seed.vary(unit.seeded, Varying { ip_id: encap.ip_id, udp_len });
-        let packet = Packet::parse_transport(encap, seed, segment, self.takes_gsi);
-        if !rest.is_empty() {
-            unit.payload = rest;
-            unit.encap.ip_id = next_ip_id(&encap);
-            self.rest = Ok(Some(unit));
-        }
-        packet
     }
 }
 

@@ -4,7 +4,7 @@
 use super::*;
 use crate::counters::Snapshot;
 use crate::psn::Msn;
-use crate::wire::{Aeth, Frames, Hop, Inbound, Place, Reth, RnrTimer, Syndrome, Unit};
+use crate::wire::{Aeth, Encap, Frames, Hop, Inbound, Place, Reth, RnrTimer, Syndrome, Unit};
 use proptest::prelude::*;
 use std::string::String;
 
@@ -306,6 +306,122 @@ fn a_run_fills_its_units() {
     let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
     assert!(device.poll_transmit_run(world.now, &mut frames, 8, memory));
     assert_eq!(frames.kept.len(), 1);
+}
+
+/// Equally long frames that follow each other, as units, as a NIC's receive offload makes them; the last of a unit may
+/// be shorter.
+fn coalesce(frames: &[Vec<u8>]) -> Vec<(Vec<u8>, Option<usize>)> {
+    let mut units: Vec<(Vec<u8>, Option<usize>)> = Vec::new();
+    let mut last: Option<(Encap, usize, usize)> = None;
+    for frame in frames {
+        let Ok(Packet { encap, .. }) = Packet::parse(frame) else { continue };
+        let header_len = encap.header_len();
+        let len = frame.len() - header_len;
+        let follows = last.is_some_and(|(before, first, newest)| {
+            let id = if encap.src.is_ipv4() { before.ip_id.wrapping_add(1) } else { 0 };
+            encap == Encap { ip_id: id, ..before } && first == newest && len <= first
+        });
+        if let Some((unit, _)) = units.last_mut().filter(|_| follows) {
+            unit.extend_from_slice(&frame[header_len..]);
+        } else {
+            units.push((frame.clone(), Some(len)));
+        }
+        last = Some((encap, if follows { last.unwrap().1 } else { len }, len));
+    }
+    units
+}
+
+/// The packets of a unit that a QP of `node` takes by the short way.
+fn taken_of_unit(world: &mut World, node: usize, unit: &(Vec<u8>, Option<usize>)) -> usize {
+    let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
+    let mut segments = parse_unit(&unit.0, unit.1);
+    let mut run = segments.run().unwrap();
+    let (slot, qpn) = (device.slot_index(run.qpn()), run.qpn());
+    let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
+    let QpSlot { qp, .. } = find(qps, slot, qpn).unwrap();
+    qp.handle_run(now, &mut run, None, &mut Shared { mrs, memory, reorder_pool, out });
+    run.taken().0
+}
+
+#[test]
+fn a_unit_goes_the_short_way() {
+    let (mut world, [client, _]) = acquainted();
+    world.post(client, 1, world.write(), 5000);
+    world.transmit(0);
+    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+    let [middle] = &coalesce(&frames[1..4])[..] else { panic!("one unit") };
+    assert_eq!(taken_of_unit(&mut world, 1, middle), 0, "the first is missing");
+    world.post(client, 2, world.write(), 64);
+    world.post(client, 3, world.write(), 64);
+    world.devices[1].handle_frame(world.now, &frames[0], None, &mut world.memory[1]);
+    assert_eq!(taken_of_unit(&mut world, 1, middle), 3);
+    world.devices[1].handle_frame(world.now, &frames[4], None, &mut world.memory[1]);
+    world.run();
+    assert_eq!(world.statuses(0), [0, 1, 2, 3].map(|id| (id, WcStatus::Success)));
+    assert_eq!(world.memory[1].0[0][100_000..105_000], world.memory[0].0[0][..5000]);
+}
+
+/// The packets around a bad one, which is dropped, are taken.
+#[test]
+fn a_bad_packet_of_a_unit_is_dropped_alone() {
+    let (mut world, [client, _]) = acquainted();
+    (1..=4).for_each(|id| world.post(client, id, world.write(), 64));
+    world.transmit(0);
+    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+    let (mut unit, segment_len) = coalesce(&frames).remove(0);
+    unit[frames[0].len() + 60] ^= 1;
+    let before = world.devices[1].counters().snapshot();
+    world.devices[1].handle_frame(world.now, &unit, segment_len, &mut world.memory[1]);
+    let moved = world.devices[1].counters().snapshot() - before;
+    assert_eq!(moved[Counter::RcvdPkts], 3);
+    assert_eq!(moved[Counter::dropped(DropReason::Icrc)], 1);
+    assert_eq!(moved[Counter::OutOfOrderHeld], 2);
+    world.run_for(Duration::from_millis(5));
+    assert_eq!(world.done[0].len(), 5);
+}
+
+/// Another queue pair's segment ends a run.
+#[test]
+fn a_unit_is_for_whom_its_packets_are() {
+    let (mut world, [client, _]) = acquainted();
+    let other = [world.qp(0), world.qp(1)];
+    let active = world.connect(false, other[0]);
+    world.accept(other[1], active);
+    world.post(client, 1, world.write(), 64);
+    world.post(other[0], 2, world.write(), 64);
+    world.transmit(0);
+    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+    let [first, second] = [0, 1].map(|at| Packet::parse(&frames[at]).unwrap());
+    let encap = Encap { ip_id: first.encap.ip_id.wrapping_add(1), ..first.encap };
+    let second = emit(&Packet { encap, ..second });
+    let [unit] = &coalesce(&[frames[0].clone(), second])[..] else { panic!("one unit") };
+    assert_eq!(taken_of_unit(&mut world, 1, unit), 1);
+}
+
+/// Of a forged host, of another network, and with marks of congestion.
+#[test]
+fn the_headers_of_a_unit_count_for_each_of_its_packets() {
+    let (mut world, [client, _]) = acquainted();
+    (1..=2).for_each(|id| world.post(client, id, world.write(), 64));
+    world.transmit(0);
+    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+    let mut moved_by = |change: &dyn Fn(Encap) -> Encap| {
+        let changed = frames.iter().map(|frame| {
+            let packet = Packet::parse(frame).unwrap();
+            emit(&Packet { encap: change(packet.encap), ..packet })
+        });
+        let (unit, segment_len) = coalesce(&changed.collect::<Vec<_>>()).remove(0);
+        let before = world.devices[1].counters().snapshot();
+        world.devices[1].handle_frame(world.now, &unit, segment_len, &mut world.memory[1]);
+        world.devices[1].counters().snapshot() - before
+    };
+    let mismatch = Counter::dropped(DropReason::AddressMismatch);
+    let forged = |encap| Encap { src: address(false, 7), ..encap };
+    assert_eq!(moved_by(&forged)[mismatch], 2);
+    let foreign = |encap| Encap { dst: address(false, 7), ..encap };
+    assert_eq!(moved_by(&foreign)[mismatch], 2);
+    let marked = |encap: Encap| Encap { traffic_class: encap.traffic_class | 3, ..encap };
+    assert_eq!(moved_by(&marked)[Counter::NpEcnMarkedRocePackets], 2);
 }
 
 #[test]
@@ -614,7 +730,11 @@ struct Seen {
 }
 
 /// Posts the bursts, each so many round trips after the one before. Of every so many frames, one is lost.
-fn run([v6, paced, short_ways]: [bool; 3], bursts: &[(Vec<Work>, usize)], lost: usize) -> Seen {
+fn run(
+    [v6, paced, units, short_ways]: [bool; 4],
+    bursts: &[(Vec<Work>, usize)],
+    lost: usize,
+) -> Seen {
     let (mut world, [client, server], _) = world(v6, paced, short_ways).join(v6);
     world.max_packets = 1;
     let (mut frames, mut ends): ([Vec<Vec<u8>>; 2], _) = (Default::default(), Vec::new());
@@ -639,11 +759,18 @@ fn run([v6, paced, short_ways]: [bool; 3], bursts: &[(Vec<Work>, usize)], lost: 
             for from in [0, 1] {
                 world.transmit(from);
                 let sent = core::mem::take(&mut world.wires[1 - from]);
+                let mut came = Vec::new();
                 for frame in sent {
                     frames[from].push(frame.clone());
                     if frames[from].len() % lost != 0 {
-                        world.wires[1 - from].push_back(frame);
+                        came.push(frame);
                     }
+                }
+                let plain = |frame: &Vec<u8>| (frame.clone(), None);
+                let came = if units { coalesce(&came) } else { came.iter().map(plain).collect() };
+                let (device, memory) = (&mut world.devices[1 - from], &mut world.memory[1 - from]);
+                for (frame, segment_len) in came {
+                    device.handle_frame(world.now, &frame, segment_len, memory);
                 }
                 world.deliver(1 - from);
             }
@@ -669,11 +796,12 @@ proptest! {
     fn short_ways_change_nothing_that_can_be_seen(
         v6: bool,
         paced: bool,
+        units: bool,
         bursts in prop::collection::vec((prop::collection::vec(work(), 1..9), 1_usize..9), 1..7),
         lost in prop_oneof![Just(usize::MAX), 2_usize..40],
     ) {
         let bursts = [bursts, vec![(Vec::new(), 40)]].concat();
-        let [short, general] = [true, false].map(|short| run([v6, paced, short], &bursts, lost));
+        let [short, general] = [true, false].map(|short| run([v6, paced, units, short], &bursts, lost));
         prop_assert_eq!(short.frames, general.frames);
         prop_assert_eq!(short.done, general.done);
         prop_assert_eq!(short.ends, general.ends);
