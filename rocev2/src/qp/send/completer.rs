@@ -164,7 +164,7 @@ impl Completer {
 
     /// Notes that a probe has left. Returns whether it was one of the requester.
     pub(crate) fn probe_sent(&mut self, now: Instant, sq: &SendQueue) -> bool {
-        self.recovery.probe_sent(now, sq)
+        self.recovery.probe_sent(now, self.spent_by(now), sq)
     }
 
     /// Acts on expired timers.
@@ -353,7 +353,10 @@ impl Completer {
     fn probed<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> bool {
         let ack = matches!(packet.ext, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }));
         let answer = ack && !self.paused() && Probe::answers(&packet.bth, cx.sq);
-        let sent_at = self.recovery.probed_at(cx.sq).filter(|_| answer);
+        if !answer || !self.recovery.probe_answered() {
+            return false;
+        }
+        let sent_at = self.recovery.probed_at(cx.sq);
         // It may be an older ACK that is late.
         if sent_at.is_none_or(|at| self.timer.is_too_soon(now.nanos_since(at))) {
             return false;

@@ -14,6 +14,7 @@
 //! refuses a READ that is resent next.
 
 use super::queue::SendQueue;
+use crate::env::Instant;
 use crate::ids::{Qpn, Rkey};
 use crate::psn::Psn;
 use crate::wire::{Bth, Ext, Opcode, Reth};
@@ -103,5 +104,43 @@ impl Probe {
             self.0 = Stage::Idle;
         }
         answered
+    }
+}
+
+/// ACKs of probes that may be on their way. A peer works in order, so they come in the order of the probes.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    all: u8,
+    /// Those of probes before the first one behind the oldest packet in flight, which come first and tell nothing about
+    /// it.
+    earlier: u8,
+    /// The newest packet behind which a probe has left, and the time by which its ACK has come or was lost.
+    last: Option<(Psn, Instant)>,
+}
+
+impl Awaited {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self { all: 0, earlier: 0, last: None }
+    }
+
+    /// Notes that a probe has left, whose ACK comes by `until`; `first` behind the oldest packet.
+    pub(crate) fn sent(&mut self, now: Instant, until: Instant, first: bool, sq: &SendQueue) {
+        if first {
+            // The responses to packets behind the last probe have come, or it was too long ago.
+            let over = |(next, until)| sq.acked().since(next) > 0 || now >= until;
+            self.all = if self.last.is_none_or(over) { 0 } else { self.all };
+            self.earlier = self.all;
+        }
+        self.all = self.all.saturating_add(1);
+        self.last = Some((sq.next(), until));
+    }
+
+    /// Notes that an ACK has come. Returns whether it may be that of a probe behind the oldest packet.
+    pub(crate) const fn came(&mut self) -> bool {
+        let tells = self.earlier == 0;
+        self.all = self.all.saturating_sub(1);
+        self.earlier = self.earlier.saturating_sub(1);
+        tells
     }
 }

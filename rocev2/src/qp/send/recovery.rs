@@ -16,10 +16,12 @@
 //! Silence is no evidence: the requester sends a [probe](super::probe) until it is too late for a response.
 //! A responder works in order, so the ACK of a probe comes behind the responses to all requests that
 //! reached the peer before the probe. Where that ACK acknowledges nothing new, the oldest packet in flight
-//! is lost, or its response is: that is evidence, too. A peer that is merely slow is slow with the probe as
+//! is lost, or its response is: that is evidence, too. The ACKs of probes come in their order, so those of probes that
+//! left before the packet was the oldest one, or was sent again, are counted off first. A peer that is merely slow is slow with the probe as
 //! well. The acknowledgement of a packet that was resent without evidence tells nothing about the packets
 //! behind it.
 
+use super::probe::Awaited;
 use super::queue::{Cause, SendQueue};
 use crate::env::{Duration, Instant};
 use crate::psn::Psn;
@@ -106,6 +108,7 @@ pub(crate) struct Recovery {
     probe: bool,
     /// The oldest packet in flight, and when the first and the last probe behind its last copy left.
     probed: Option<(Psn, [Instant; 2])>,
+    awaited: Awaited,
     /// Packets acknowledged since the last loss, and since the limit grew.
     since_loss: u32,
     since_growth: u32,
@@ -128,6 +131,7 @@ impl Recovery {
             reorder_window: ReorderWindow::new(),
             probe: false,
             probed: None,
+            awaited: Awaited::new(),
         }
     }
 
@@ -146,9 +150,10 @@ impl Recovery {
         self.probe
     }
 
-    /// Notes that a probe has left. Returns whether it was one of the requester.
-    pub(crate) fn probe_sent(&mut self, now: Instant, sq: &SendQueue) -> bool {
+    /// Notes that a probe has left, whose ACK comes by `until` or was lost. Returns whether it was one of the requester.
+    pub(crate) fn probe_sent(&mut self, now: Instant, until: Instant, sq: &SendQueue) -> bool {
         let una = sq.una();
+        self.awaited.sent(now, until, self.probed_at(sq).is_none(), sq);
         // While the oldest packet waits to be resent, a probe tells nothing about it.
         if sq.next().since(una) > 0 && sq.resend().is_none_or(|range| range.psn != una) {
             let first = self.probed_at(sq).unwrap_or(now);
@@ -160,6 +165,11 @@ impl Recovery {
     /// When the first probe behind the oldest packet in flight left, if it has no response.
     pub(crate) fn probed_at(&self, sq: &SendQueue) -> Option<Instant> {
         self.probed.filter(|(una, _)| *una == sq.una()).map(|(_, [first, _])| first)
+    }
+
+    /// Notes that an ACK has come that may be a probe's. Returns whether it may tell something about the oldest packet.
+    pub(crate) const fn probe_answered(&mut self) -> bool {
+        self.awaited.came()
     }
 
     /// When the last probe left.

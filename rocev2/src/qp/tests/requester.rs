@@ -687,6 +687,35 @@ fn a_probe_is_answered_by_a_peer_that_has_taken_no_data() {
     assert_eq!(pair.places(), [1], "the probe's answer shows that it was lost");
 }
 
+/// The ACK of a probe stands behind the responses to a long READ, as the peer works in order. It comes when a second
+/// probe is on its way, and tells nothing about what was sent since the first.
+#[test]
+fn a_late_answer_to_a_probe_is_not_taken_for_that_to_the_next() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let rkey = pair.nodes[1].key;
+    let sgl = pair.nodes[0].sge(1000, 8);
+    for id in 0..2 {
+        pair.nodes[0].send(id, SendOp::Read { va: BASE, rkey }, sgl.clone());
+    }
+    pair.taken(0);
+    pair.now = pair.now + Duration::from_micros(100);
+    data(&mut pair, 0, Opcode::ReadResponseOnly, 8).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [0]);
+    data(&mut pair, 1, Opcode::ReadResponseOnly, 8).unwrap();
+    pair.nodes[0].send(2, SendOp::Send, sgl);
+    assert_eq!(pair.places(), [2]);
+    pair.wait(0);
+    assert_eq!(pair.places(), [1]);
+    pair.now = pair.now + Duration::from_micros(100);
+    let ext = Ext::Aeth(Aeth { syndrome: ACK, msn: crate::psn::Msn::new(1) });
+    let none_yet = (Opcode::Acknowledge, crate::psn::Psn::new(0xff_ffff));
+    assert_eq!(pair.hand(0, none_yet, ext, &[]), Err(DropReason::StaleResponse));
+    assert_eq!(pair.places(), []);
+    pair.hand(0, none_yet, ext, &[]).unwrap();
+    assert_eq!(pair.places(), [2], "this one is behind it");
+}
+
 /// A long READ takes several requests, and the peer lacks part of one that it names.
 #[test]
 fn a_request_of_a_long_read_that_is_named_is_sent_again() {
