@@ -479,6 +479,12 @@ list! {
     CommonSendOverflowsItsElement "qp/recv/common.rs":
         ".filter(|sge| total <= u64::from(sge.len))" => ".filter(|sge| total <= u64::from(sge.len) + 64)",
         "a message that does not fit its receive fails";
+    AnswersToProbesAreNotCounted "qp/send/completer.rs":
+        "if !answer || !self.recovery.probe_answered() {" => "if !answer {",
+        "an ACK of an earlier probe tells nothing about what was sent since";
+    EarlierProbesAreForgotten "qp/send/probe.rs":
+        "self.earlier = self.all;" => "",
+        "an ACK of an earlier probe tells nothing about what was sent since";
     NewestAckEndsAPart "qp/send/queue.rs":
         "|| end == before || self.cursor.packet > 0 {" => "|| end == before {",
         "an ACK inside a message does not end it";
@@ -531,7 +537,7 @@ list! {
         "(!refuses).then_some(common)" => "(!refuses || true).then_some(common)",
         "a NAK acknowledges nothing";
     FlowTakesAnyPartition "wire/flow.rs":
-        "if differ(words, &self.words, &masks.flow) {" => "let mut mask = masks.flow; mask[(self.kind.bth() + 2) / WORD] = 0; if differ(words, &self.words, &mask) {",
+        "zip(&masks.flow).rev();" => "zip(&{ let mut mask = masks.flow; mask[(self.kind.bth() + 2) / WORD] = 0; mask }).rev();",
         "any other partition is dropped";
     SinglePadIsDelivered "wire/common.rs":
         "len.checked_sub(ICRC_LEN + pad_count)?);" => "len.checked_sub(ICRC_LEN + pad_count)?.max(len - ICRC_LEN));",

@@ -95,7 +95,8 @@ impl Device {
         Some(())
     }
 
-    /// Handles any unit.
+    /// Handles any unit. Apart from the short way of frames, whose loop has all registers then.
+    #[inline(never)]
     fn handle_unit<M: Memory>(
         &mut self,
         now: Instant,

@@ -7,7 +7,7 @@ use super::{Failure, KeyContext, PeerQp, Qp, Shared};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::mr::Invalidator;
-use crate::wire::{Common, CommonOp, CommonRun, DropReason, Encap, Opcode, Packet};
+use crate::wire::{Common, CommonRun, DropReason, Encap, Opcode, Packet};
 
 impl Qp {
     /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
@@ -110,7 +110,7 @@ impl Qp {
     }
 
     /// Executes the request `packet`, and those behind it. Returns the first other packet that may go the short way.
-    #[inline]
+    #[inline(never)]
     fn take_requests<'f, M: Memory>(
         &mut self,
         mut packet: Common<'f>,
@@ -122,6 +122,7 @@ impl Qp {
         let (pd, qpn, rq, tally, memory) =
             (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
         let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
+        let epsn = self.responder.epsn();
         let next = loop {
             if packet.answers() {
                 break Some(packet);
@@ -129,16 +130,16 @@ impl Qp {
             if self.responder.handle_common(&packet, &mut cx).is_none() {
                 break None;
             }
-            self.received |= matches!(packet.op, CommonOp::Send(_));
             let Some(next) = run.take() else { break None };
             packet = next;
         };
-        self.answers = self.responder.ready();
+        self.responder.run_ended(epsn);
+        (self.answers, self.received) = (self.responder.ready(), self.rq.has_completions());
         next
     }
 
     /// Takes the response or ACK `packet`, and those behind it. Returns the first other packet that may go the short way.
-    #[inline]
+    #[inline(never)]
     fn take_answers<'f, M: Memory>(
         &mut self,
         now: Instant,

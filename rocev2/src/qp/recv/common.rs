@@ -17,7 +17,7 @@ use crate::wire::{
 };
 
 impl Responder {
-    /// Executes a request. `None` where it has to go the general way.
+    /// Executes a request; [`Self::run_ended`] follows behind the last of a run. `None` where it has to go the general way.
     #[inline(always)]
     pub(crate) fn handle_common<M: Memory>(
         &mut self,
@@ -40,11 +40,17 @@ impl Responder {
             CommonOp::Read => packets = self.accept_read(psn, packet.reth()?, cx)?,
             CommonOp::Response(_) | CommonOp::Ack => return None,
         }
-        self.gap_since = None;
-        self.unsolicited_ack.cancel();
         // The response to a READ acknowledges it.
         self.executed(packets, packet.ack_req() && packet.op != CommonOp::Read);
         Some(())
+    }
+
+    /// Notes that packets were executed, since `epsn` was the expected one.
+    pub(crate) fn run_ended(&mut self, epsn: Psn) {
+        if self.epsn != epsn {
+            self.gap_since = None;
+            self.unsolicited_ack.cancel();
+        }
     }
 
     /// Writes the ACK that is owed; false where something else is owed, or it does not fit.

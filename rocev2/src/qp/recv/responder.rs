@@ -361,6 +361,11 @@ impl Responder {
         }
     }
 
+    /// The PSN of the packet that is expected.
+    pub(crate) const fn epsn(&self) -> Psn {
+        self.epsn
+    }
+
     /// Moves on behind the expected packet, which may take an ACK.
     pub(super) fn executed(&mut self, packets: u32, answer: bool) {
         self.epsn = self.epsn.add(packets);
