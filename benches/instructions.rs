@@ -30,23 +30,23 @@ library_benchmark_group!(name = messages; benchmarks = message, life);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(1_192))]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(4_664))]
-#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(70_443))]
-#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(3_569))]
-#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(3_634))]
-#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(3_739))]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(1_503))]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(4_963))]
-#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(2_333))]
-#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(5_793))]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(1_189))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(4_661))]
+#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(70_578))]
+#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(3_464))]
+#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(3_521))]
+#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(3_649))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(1_398))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(4_858))]
+#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(2_360))]
+#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(5_820))]
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
 }
 
 #[library_benchmark]
-#[bench::connects(args = (), setup = Lives::new, config = at_most(83_745))]
+#[bench::connects(args = (), setup = Lives::new, config = at_most(83_830))]
 fn life(lives: Lives) -> Lives {
     lives.live(MESSAGES);
     lives
