@@ -537,7 +537,7 @@ list! {
         "(!refuses).then_some(common)" => "(!refuses || true).then_some(common)",
         "a NAK acknowledges nothing";
     FlowTakesAnyPartition "wire/flow.rs":
-        "zip(&masks.flow).rev();" => "zip(&{ let mut mask = masks.flow; mask[(self.kind.bth() + 2) / WORD] = 0; mask }).rev();",
+        "let mut pairs = words.iter().zip(&self.words).zip(&masks.flow).rev();" => "let mut mask = masks.flow; mask[(self.kind.bth() + 2) / WORD] = 0; let mut pairs = words.iter().zip(&self.words).zip(&mask).rev();",
         "any other partition is dropped";
     SinglePadIsDelivered "wire/common.rs":
         "len.checked_sub(ICRC_LEN + pad_count)?);" => "len.checked_sub(ICRC_LEN + pad_count)?.max(len - ICRC_LEN));",

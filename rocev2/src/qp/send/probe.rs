@@ -114,26 +114,27 @@ pub(crate) struct Awaited {
     /// Those of probes before the first one behind the oldest packet in flight, which come first and tell nothing about
     /// it.
     earlier: u8,
-    /// The newest packet behind which a probe has left, and the time by which its ACK has come or was lost.
-    last: Option<(Psn, Instant)>,
+    /// The packet that was next when the last probe left, and the time by which its ACK has come or was lost.
+    next: Psn,
+    until: Instant,
 }
 
 impl Awaited {
     /// None.
     pub(crate) const fn new() -> Self {
-        Self { all: 0, earlier: 0, last: None }
+        Self { all: 0, earlier: 0, next: Psn::new(0), until: Instant::from_nanos(0) }
     }
 
     /// Notes that a probe has left, whose ACK comes by `until`; `first` behind the oldest packet.
     pub(crate) fn sent(&mut self, now: Instant, until: Instant, first: bool, sq: &SendQueue) {
         if first {
             // The responses to packets behind the last probe have come, or it was too long ago.
-            let over = |(next, until)| sq.acked().since(next) > 0 || now >= until;
-            self.all = if self.last.is_none_or(over) { 0 } else { self.all };
+            let over = sq.acked().since(self.next) > 0 || now >= self.until;
+            self.all = if over { 0 } else { self.all };
             self.earlier = self.all;
         }
         self.all = self.all.saturating_add(1);
-        self.last = Some((sq.next(), until));
+        (self.next, self.until) = (sq.next(), until);
     }
 
     /// Notes that an ACK has come. Returns whether it may be that of a probe behind the oldest packet.
