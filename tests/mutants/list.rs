@@ -473,9 +473,9 @@ list! {
     SingleSendIsUnsolicited "qp/recv/common.rs":
         "Received::success(len as u32, solicited)" => "Received::success(len as u32, solicited && len != 64)",
         "a solicited event is one the short way, too";
-    SingleSendTakesAForeignReceive "qp/recv/common.rs":
-        "self.message == Message::None && cx.rq.is_own() =>" => "self.message == Message::None =>",
-        "a shared receive queue learns of each receive that is taken";
+    SingleSendEndsNoReceive "qp/recv/common.rs":
+        "cx.rq.head_ended();" => "",
+        "each message takes a receive of its own";
     CommonSendOverflowsItsElement "qp/recv/common.rs":
         ".filter(|sge| total <= u64::from(sge.len))" => ".filter(|sge| total <= u64::from(sge.len) + 64)",
         "a message that does not fit its receive fails";

@@ -380,22 +380,27 @@ fn a_bad_packet_of_a_unit_is_dropped_alone() {
     assert_eq!(world.done[0].len(), 5);
 }
 
-/// Another queue pair's segment ends a run.
+/// A segment for another queue pair, or of another partition, ends a run, even if it were the next packet.
 #[test]
 fn a_unit_is_for_whom_its_packets_are() {
     let (mut world, [client, _]) = acquainted();
     let other = [world.qp(0), world.qp(1)];
     let active = world.connect(false, other[0]);
     world.accept(other[1], active);
-    world.post(client, 1, world.write(), 64);
-    world.post(other[0], 2, world.write(), 64);
-    world.transmit(0);
-    let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
-    let [first, second] = [0, 1].map(|at| Packet::parse(&frames[at]).unwrap());
-    let encap = Encap { ip_id: first.encap.ip_id.wrapping_add(1), ..first.encap };
-    let second = emit(&Packet { encap, ..second });
-    let [unit] = &coalesce(&[frames[0].clone(), second])[..] else { panic!("one unit") };
-    assert_eq!(taken_of_unit(&mut world, 1, unit), 1);
+    let mut taken_with = |change: &dyn Fn(&mut Bth)| {
+        (1..=2).for_each(|id| world.post(client, id, world.write(), 64));
+        world.transmit(0);
+        let frames: Vec<Vec<u8>> = world.wires[1].drain(..).collect();
+        let mut second = Packet::parse(&frames[1]).unwrap();
+        change(&mut second.bth);
+        let unit = coalesce(&[frames[0].clone(), emit(&second)]).remove(0);
+        let taken = taken_of_unit(&mut world, 1, &unit);
+        world.run_for(Duration::from_millis(50));
+        taken
+    };
+    assert_eq!(taken_with(&|_| ()), 2);
+    assert_eq!(taken_with(&|bth| bth.dest_qpn = other[1]), 1);
+    assert_eq!(taken_with(&|bth| bth.pkey = 0x8001), 1);
 }
 
 /// Of a forged host, of another network, and with marks of congestion.

@@ -33,7 +33,7 @@ impl Responder {
             CommonOp::Write => self.write_only(packet.reth()?, payload, cx)?,
             CommonOp::WriteFirst => self.write_first(packet.reth()?, payload, cx)?,
             CommonOp::WriteNext(last) => self.write_next(last, payload, cx)?,
-            CommonOp::Send(Place::Only) if self.message == Message::None && cx.rq.is_own() => {
+            CommonOp::Send(Place::Only) if self.message == Message::None => {
                 self.send_only(packet.solicited(), payload, cx)?;
             }
             CommonOp::Send(place) => self.send(place, packet.solicited(), payload, cx)?,
@@ -139,7 +139,8 @@ impl Responder {
         Some(())
     }
 
-    /// A message of one packet, which the first element of the next receive of the own queue has room for.
+    /// A message of one packet, which the first element of the next receive has room for. From a shared queue none is
+    /// here before the general way claims it.
     #[inline(always)]
     fn send_only<M: Memory>(
         &mut self,
@@ -149,6 +150,7 @@ impl Responder {
     ) -> Option<()> {
         let (len, pmtu, needed) = (payload.len() as u64, cx.pmtu(), Access::LOCAL_WRITE);
         let rqe = cx.rq.head()?;
+        debug_assert!(cx.rq.is_own());
         let sge = rqe.first().filter(|sge| len <= pmtu && len <= u64::from(sge.len))?;
         let (region, offset) = cx.mrs.local(cx.rq.pd(), sge.lkey, sge.addr, len, needed).ok()?;
         cx.memory.write(region, offset, payload).ok()?;
