@@ -51,7 +51,7 @@ pub struct MIB_IPNET_ROW2 {
     pub PhysicalAddressLength: ULONG,
     pub State: i32,
     /// Two bits: router, unreachable.
-    pub Flags: ULONG,
+    pub Flags: u8,
     pub ReachabilityTime: ULONG,
 }
 layout!(MIB_IPNET_ROW2, 88 {

@@ -358,6 +358,11 @@ impl Vnic {
                     &[(1, 28), (2, 28), (1, 32), (2, 32)],
                 );
                 self.context.store(member(start, 8), Ordering::SeqCst);
+                // NDIS_WDM, SURPRISE_REMOVE_OK and NO_HALT_ON_SUSPEND.
+                let flags = member::<u32>(start, 0x10);
+                if flags != 0x2 | 0x4 | 0x20 {
+                    breach!("AttributeFlags are {flags:#x}");
+                }
             }
             GENERAL => {
                 header.check("general attributes", GENERAL, &[(1, 216), (2, 224)]);
