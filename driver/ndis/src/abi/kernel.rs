@@ -9,9 +9,9 @@
 use super::*;
 
 macro_rules! functions {
-    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+    ($module:literal: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
         #[cfg(not(feature = "wdk"))]
-        #[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
+        #[link(name = $module, kind = "raw-dylib", modifiers = "+verbatim")]
         unsafe extern "system" {
             $(pub(crate) fn $name($($arg: $ty),*) $(-> $ret)?;)*
         }
@@ -27,10 +27,9 @@ macro_rules! functions {
     };
 }
 
-functions! {
+functions! { "ntoskrnl.exe":
     fn MmGetSystemRoutineAddress(name: *mut UNICODE_STRING) -> PVOID;
     fn ExFreePoolWithTag(block: PVOID, tag: ULONG);
-    fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64;
     fn KeInitializeEvent(event: *mut KEVENT, kind: i32, state: BOOLEAN);
     fn KeSetEvent(event: *mut KEVENT, increment: i32, wait: BOOLEAN) -> i32;
     fn KeResetEvent(event: *mut KEVENT) -> i32;
@@ -90,6 +89,11 @@ functions! {
         bug_check: ULONG,
         priority: ULONG,
     ) -> PVOID;
+}
+
+// The kernel exports this one from Windows 10 2004 on only: before it stands in the HAL, which forwards since.
+functions! { "hal.dll":
+    fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64;
 }
 
 // Functions that `wdk-sys` lacks: deprecated and inline ones; and performance counters, which the stand-in

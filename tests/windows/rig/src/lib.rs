@@ -44,6 +44,8 @@ macro_rules! exports {
 
 #[macro_use]
 pub mod log;
+pub mod cng;
+pub mod hal;
 pub mod jitter;
 #[cfg(unix)]
 pub mod loader;
@@ -66,9 +68,18 @@ mod rping;
 #[path = "../../../../benches/src/bin/ndkperf/session.rs"]
 mod session;
 
-/// Everything that an image may import, whatever module it names.
-pub fn exports() -> impl Iterator<Item = (&'static str, usize)> {
-    ntos::exports().chain(ndis::exports()).chain(netio::table())
+/// The address of what an image imports: a module has no function of another, as in Windows.
+pub fn resolve(module: &str, function: &str) -> Option<usize> {
+    let mut functions: Box<dyn Iterator<Item = (&'static str, usize)>> =
+        match module.to_lowercase().as_str() {
+            "ntoskrnl.exe" => Box::new(ntos::exports()),
+            "hal.dll" => Box::new(hal::table().into_iter()),
+            "cng.sys" => Box::new(cng::table().into_iter()),
+            "ndis.sys" => Box::new(ndis::exports()),
+            "netio.sys" => Box::new(netio::table().into_iter()),
+            _ => return None,
+        };
+    functions.find(|(name, _)| *name == function).map(|(_, address)| address)
 }
 
 /// Who can load the image under test and let it go.
@@ -155,6 +166,14 @@ mod tests {
 
     unsafe fn drop_pool(block: ntos::Pointer) {
         pool::ExFreePoolWithTag(block, TAG);
+    }
+
+    #[test]
+    fn a_module_has_its_functions_and_no_others() {
+        assert!(resolve("HAL.dll", "KeQueryPerformanceCounter").is_some());
+        assert!(resolve("ntoskrnl.exe", "KeQueryPerformanceCounter").is_none(), "Server 2019");
+        assert!(resolve("ntoskrnl.exe", "NdisGetVersion").is_none());
+        assert!(resolve("other.sys", "NdisGetVersion").is_none());
     }
 
     #[test]

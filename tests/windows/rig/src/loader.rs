@@ -1,6 +1,5 @@
 //! Loads a PE image into this Linux process and gives it the stand-ins.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::ptr::null_mut;
@@ -90,20 +89,21 @@ fn relocate(pe: &PeFile64<'_>, base: usize) {
 }
 
 fn import(pe: &PeFile64<'_>, base: usize) {
-    let exports: HashMap<&str, usize> = crate::exports().collect();
     let table = pe.import_table().expect("a sound table").expect("imports");
     let mut descriptors = table.descriptors().expect("descriptors");
     let mut missing = Vec::new();
     while let Some(descriptor) = descriptors.next().expect("a sound descriptor") {
+        let module = table.name(descriptor.name.get(LE)).expect("a module's name");
+        let module = std::str::from_utf8(module).expect("ASCII");
         let mut slot = at(base, descriptor.first_thunk.get(LE)).cast::<usize>();
         let mut thunks = table.thunks(descriptor.original_first_thunk.get(LE)).expect("thunks");
         while let Some(thunk) = thunks.next::<ImageNtHeaders64>().expect("a sound thunk") {
             let import = table.import::<ImageNtHeaders64>(thunk).expect("a sound import");
             let Import::Name(_, name) = import else { panic!("an import by ordinal") };
             let name = std::str::from_utf8(name).expect("ASCII");
-            match exports.get(name) {
-                Some(&address) => unsafe { slot.write(address) },
-                None => missing.push(name.to_owned()),
+            match crate::resolve(module, name) {
+                Some(address) => unsafe { slot.write(address) },
+                None => missing.push(format!("{module}!{name}")),
             }
             slot = slot.wrapping_add(1);
         }

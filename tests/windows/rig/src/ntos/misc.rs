@@ -20,7 +20,7 @@ fn interrupt_time() -> u64 {
 }
 
 /// Ten million per second, as Windows has on most machines.
-fn counter() -> i64 {
+pub(crate) fn counter() -> i64 {
     match STOPPED_AT.load(Ordering::SeqCst) {
         0 => interrupt_time() as i64,
         stopped => stopped,
@@ -38,10 +38,6 @@ pub fn stop_counter(during: impl FnOnce()) {
 }
 
 exports! {
-    fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64 {
-        if !frequency.is_null() { frequency.write(10_000_000); }
-        counter()
-    }
     fn KeQueryInterruptTime() -> u64 { interrupt_time() }
     fn KeQueryInterruptTimePrecise(counter_out: *mut u64) -> u64 {
         if !counter_out.is_null() { counter_out.write(counter() as u64); }
@@ -92,19 +88,14 @@ exports! {
     fn MmGetSystemRoutineAddress(name: &UnicodeString) -> Pointer {
         irql::at_most(irql::PASSIVE, "MmGetSystemRoutineAddress");
         let name = name.text();
-        let found = crate::exports().find(|(export, _)| *export == name);
-        found.map_or(std::ptr::null_mut(), |(_, address)| address as Pointer)
+        // It looks into these two and no others.
+        let found = ["ntoskrnl.exe", "hal.dll"].iter().find_map(|module| crate::resolve(module, &name));
+        found.map_or(std::ptr::null_mut(), |address| address as Pointer)
     }
     fn RtlInitUnicodeString(string: *mut UnicodeString, text: *const u16) {
         let mut length = 0;
         while !text.is_null() && *text.add(length) != 0 { length += 1; }
         string.write(UnicodeString { length: 2 * length as u16, maximum: 2 * length as u16 + 2, buffer: text });
-    }
-    // Entropy. The quality does not matter here.
-    fn BCryptGenRandom(_algorithm: Pointer, buffer: Pointer, len: u32, _flags: u32) -> i32 {
-        irql::at_most(irql::DISPATCH, "BCryptGenRandom");
-        random(std::slice::from_raw_parts_mut(buffer, len as usize));
-        SUCCESS
     }
     fn ExUuidCreate(uuid: *mut [u8; 16]) -> i32 {
         irql::at_most(irql::APC, "ExUuidCreate");
@@ -117,7 +108,8 @@ exports! {
     }
 }
 
-fn random(bytes: &mut [u8]) {
+/// Entropy. The quality does not matter here.
+pub(crate) fn random(bytes: &mut [u8]) {
     use std::hash::{BuildHasher as _, RandomState};
     for chunk in bytes.chunks_mut(8) {
         let fresh = RandomState::new().hash_one(0).to_le_bytes();
