@@ -25,8 +25,6 @@ mod dispatch;
 mod object;
 mod sockaddr;
 mod status;
-#[cfg(test)]
-mod tests;
 
 pub use dispatch::*;
 pub use netadapter_glue::ndis::abi::{

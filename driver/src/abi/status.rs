@@ -118,3 +118,15 @@ impl fmt::Debug for NTSTATUS {
         fmt::Display::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_success_and_information_are_success() {
+        assert!(STATUS_SUCCESS.is_success() && STATUS_PENDING.is_success());
+        assert!(!STATUS_BUFFER_OVERFLOW.is_success() && !STATUS_CANCELLED.is_success());
+        assert_eq!(STATUS_CANCELLED.name(), Some("STATUS_CANCELLED"));
+    }
+}

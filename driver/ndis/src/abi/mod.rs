@@ -17,8 +17,6 @@ mod ndk;
 mod netio;
 mod ntos;
 mod pcw;
-#[cfg(test)]
-mod tests;
 
 pub use driver::abi::*;
 pub use ndis::*;
