@@ -39,6 +39,10 @@ mod in_wine {
         loads_and_unloads: "load";
         /// Goal: an adapter starts on its NIC, answers requests, follows the link, pauses and halts.
         an_adapter_starts_and_halts: "start";
+        /// Goal: everything that Windows' pages make mandatory is answered, and each room that is too small refused.
+        mandatory_requests_are_answered: "requests";
+        /// Goal: NDK that was off at the start comes on when the registry allows it, and not before.
+        the_registry_says_whether_ndk_comes_on: "enable-late";
         /// Goal: the adapter may start before its NIC is bound, and outlives it.
         the_nic_may_come_late: "bind-late";
         /// Goal: an adapter that is told to use itself as its NIC does not.
@@ -106,6 +110,8 @@ mod in_a_process {
     scenarios! { process:
         loads_and_unloads: "load";
         an_adapter_starts_and_halts: "start";
+        mandatory_requests_are_answered: "requests";
+        the_registry_says_whether_ndk_comes_on: "enable-late";
         the_nic_may_come_late: "bind-late";
         an_adapter_does_not_bind_to_itself: "bind-self";
         an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";

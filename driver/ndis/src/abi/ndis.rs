@@ -570,6 +570,34 @@ layout!(NDIS_LINK_STATE, 40 {
     PauseFunctions: 0x20, AutoNegotiationFlags: 0x24,
 });
 
+/// The data of `OID_GEN_LINK_PARAMETERS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NDIS_LINK_PARAMETERS {
+    pub Header: NDIS_OBJECT_HEADER,
+    pub MediaDuplexState: i32,
+    pub XmitLinkSpeed: u64,
+    pub RcvLinkSpeed: u64,
+    pub PauseFunctions: i32,
+    pub AutoNegotiationFlags: ULONG,
+}
+layout!(NDIS_LINK_PARAMETERS, 32 {
+    MediaDuplexState: 4, XmitLinkSpeed: 8, RcvLinkSpeed: 0x10, PauseFunctions: 0x18,
+    AutoNegotiationFlags: 0x1C,
+});
+
+/// The data of `OID_GEN_INTERRUPT_MODERATION`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NDIS_INTERRUPT_MODERATION_PARAMETERS {
+    pub Header: NDIS_OBJECT_HEADER,
+    pub Flags: ULONG,
+    pub InterruptModeration: i32,
+}
+layout!(NDIS_INTERRUPT_MODERATION_PARAMETERS, 12 { Flags: 4, InterruptModeration: 8 });
+pub const NDIS_INTERRUPT_MODERATION_PARAMETERS_REVISION_1: u8 = 1;
+pub const NdisInterruptModerationNotSupported: i32 = 1;
+
 /// The parameters of a pool of net buffer lists.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -227,10 +227,6 @@ impl Adapter {
         &self.attachment
     }
 
-    pub(crate) const fn network_direct(&self) -> bool {
-        self.config.network_direct
-    }
-
     /// Whether this is the name of its NIC.
     pub(crate) fn wants(&self, name: &[u16]) -> bool {
         self.config.names(name)

@@ -57,7 +57,7 @@ impl Config {
             mode: if open.integer("LowerMode") == Some(1) { Mode::Own } else { Mode::Inherit },
             mtu: jumbo.clamp(ETHERNET_HEADER_LEN + 576, 9014) - ETHERNET_HEADER_LEN,
             frame_size: open.integer("*NetworkDirectRoCEFrameSize").unwrap_or(1024) as usize,
-            network_direct: open.integer("*NetworkDirect").unwrap_or(1) != 0,
+            network_direct: open.network_direct(),
             remote_subnets: open.integer("*NetworkDirectGlobalFlags").is_none_or(|flags| {
                 flags & NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET != 0
             }),
@@ -70,6 +70,11 @@ impl Config {
             retry_count: within(open.integer("RetryCount"), ProviderConfig::RETRY_COUNTS),
             network_address: network_address.filter(|&address| is_station(address)),
         })
+    }
+
+    /// Whether `*NetworkDirect` allows NDK now. PASSIVE_LEVEL.
+    pub(crate) fn network_direct(adapter: NDIS_HANDLE) -> Result<bool, NDIS_STATUS> {
+        Ok(Open::new(adapter)?.network_direct())
     }
 
     /// The provider's MTU, from which it chooses the configured frame size or the largest below it that
@@ -151,6 +156,10 @@ impl Open {
         let parameter = self.parameter(keyword, NdisParameterInteger)?;
         // SAFETY: the type says that it is an integer.
         Some(unsafe { parameter.ParameterData.IntegerData })
+    }
+
+    fn network_direct(&self) -> bool {
+        self.integer("*NetworkDirect").unwrap_or(1) != 0
     }
 
     fn string(&self, keyword: &str) -> Vec<u16> {

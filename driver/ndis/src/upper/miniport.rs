@@ -122,7 +122,8 @@ handler! {
         event: &DevicePnPEvent = lent(event: *mut core::ffi::c_void),
     ) {
         if event.event == SURPRISE_REMOVED {
-            NdkState::request(&adapter, false);
+            // Only an enable can fail.
+            let _ = NdkState::request(&adapter, false);
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "functions that NDIS calls with pointers")]
 
 use super::adapter::Adapter;
+use super::config::Config;
 use crate::abi::imports::NdisMNetPnPEvent;
 use crate::abi::*;
 use crate::handler::{counted, handler, lent, lent_mut, object};
@@ -53,12 +54,13 @@ impl NdkState {
         self.open.open();
     }
 
-    /// Requests a change, which a worker makes: the events must not come from a handler. IRQL <=
-    /// DISPATCH_LEVEL.
-    pub(crate) fn request(adapter: &Arc<Adapter>, enable: bool) {
+    /// Requests a change, which a worker makes: the events must not come from a handler. The registry decides
+    /// whether NDK may be enabled, as it is now and not as it was at the start
+    /// ([page](https://learn.microsoft.com/windows-hardware/drivers/network/oid-ndk-set-state)). PASSIVE_LEVEL.
+    pub(crate) fn request(adapter: &Arc<Adapter>, enable: bool) -> Result<(), NDIS_STATUS> {
         let this = &adapter.ndk;
-        if enable && !adapter.network_direct() {
-            return;
+        if enable && !Config::network_direct(adapter.handle)? {
+            return Ok(());
         }
         this.wanted.store(enable, Ordering::Release);
         if !enable {
@@ -68,6 +70,7 @@ impl NdkState {
         let weak = Arc::downgrade(adapter);
         let job = Box::new(move || apply(&weak));
         let _ = this.worker.get().is_some_and(|worker| worker.push(job));
+        Ok(())
     }
 
     /// Disables NDK for a halt. PASSIVE_LEVEL.

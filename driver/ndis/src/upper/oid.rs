@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use driver::Endpoint;
 
 /// The OIDs that are handled here. NDIS handles others from the attributes.
-pub(crate) const SUPPORTED: [NDIS_OID; 30] = [
+pub(crate) const SUPPORTED: [NDIS_OID; 35] = [
     OID_GEN_SUPPORTED_LIST,
     OID_GEN_HARDWARE_STATUS,
     OID_GEN_TRANSMIT_BUFFER_SPACE,
@@ -30,6 +30,11 @@ pub(crate) const SUPPORTED: [NDIS_OID; 30] = [
     OID_GEN_XMIT_ERROR,
     OID_GEN_RCV_ERROR,
     OID_GEN_RCV_NO_BUFFER,
+    OID_GEN_INTERRUPT_MODERATION,
+    OID_GEN_LINK_PARAMETERS,
+    OID_802_3_RCV_ERROR_ALIGNMENT,
+    OID_802_3_XMIT_ONE_COLLISION,
+    OID_802_3_XMIT_MORE_COLLISIONS,
     OID_802_3_PERMANENT_ADDRESS,
     OID_802_3_CURRENT_ADDRESS,
     OID_802_3_MULTICAST_LIST,
@@ -83,6 +88,17 @@ const VENDOR_DESCRIPTION: &[u8] = b"RoCEv2 NDK provider\0";
 const DRIVER_VERSION: u32 = 0x0001_0000;
 const ETHERNET_HEADER_LEN: usize = 14;
 
+/// The answer to `OID_GEN_INTERRUPT_MODERATION`: an adapter without interrupts cannot moderate them.
+const NO_INTERRUPTS: NDIS_INTERRUPT_MODERATION_PARAMETERS = NDIS_INTERRUPT_MODERATION_PARAMETERS {
+    Header: header(
+        NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_INTERRUPT_MODERATION_PARAMETERS_REVISION_1,
+        size_of::<NDIS_INTERRUPT_MODERATION_PARAMETERS>(),
+    ),
+    Flags: 0,
+    InterruptModeration: NdisInterruptModerationNotSupported,
+};
+
 /// Handles a request of the ordinary path. PASSIVE_LEVEL.
 pub(crate) fn handle(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     match request.RequestType {
@@ -107,8 +123,8 @@ fn query(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     let stats = &adapter.stats;
     let number = match request.Oid {
         OID_GEN_SUPPORTED_LIST => return answer(request, &SUPPORTED),
-        // `NdisHardwareStatusReady`; and no errors that a NIC without wire could have.
-        OID_GEN_HARDWARE_STATUS | OID_GEN_XMIT_ERROR | OID_GEN_RCV_ERROR => 0,
+        // `NdisHardwareStatusReady`.
+        OID_GEN_HARDWARE_STATUS => 0,
         OID_GEN_TRANSMIT_BUFFER_SPACE | OID_GEN_RECEIVE_BUFFER_SPACE => frame_len * 256,
         OID_GEN_TRANSMIT_BLOCK_SIZE | OID_GEN_RECEIVE_BLOCK_SIZE | OID_GEN_MAXIMUM_TOTAL_SIZE => {
             frame_len
@@ -132,11 +148,18 @@ fn query(adapter: &Adapter, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
             let list = adapter.multicast();
             return answer_bytes(request, list.as_flattened());
         }
-        OID_GEN_XMIT_OK => return answer(request, &sum(&stats.out_frames)),
-        OID_GEN_RCV_OK => return answer(request, &sum(&stats.in_frames)),
+        OID_GEN_XMIT_OK => return answer_count(request, sum(&stats.out_frames)),
+        OID_GEN_RCV_OK => return answer_count(request, sum(&stats.in_frames)),
         OID_GEN_RCV_NO_BUFFER => {
-            return answer(request, &stats.in_discards.load(Ordering::Relaxed));
+            return answer_count(request, stats.in_discards.load(Ordering::Relaxed));
         }
+        // There is no wire that could have these.
+        OID_GEN_XMIT_ERROR
+        | OID_GEN_RCV_ERROR
+        | OID_802_3_RCV_ERROR_ALIGNMENT
+        | OID_802_3_XMIT_ONE_COLLISION
+        | OID_802_3_XMIT_MORE_COLLISIONS => return answer_count(request, 0),
+        OID_GEN_INTERRUPT_MODERATION => return answer(request, &NO_INTERRUPTS),
         OID_GEN_STATISTICS => return answer(request, &statistics(adapter)),
         // The statistics are available by this path, too, for a caller that does not know the other.
         OID_NDK_STATISTICS => return answer(request, &ndk_statistics(adapter)),
@@ -160,6 +183,10 @@ fn set(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
         // Whole frames are indicated, whatever the look-ahead.
         OID_GEN_CURRENT_LOOKAHEAD => read::<u32>(request).map(drop).into(),
         OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
+        // The link is the NIC's, whatever is asked of the adapter.
+        OID_GEN_LINK_PARAMETERS => read::<NDIS_LINK_PARAMETERS>(request).map(drop).into(),
+        // As its page demands of an adapter that answers the query so.
+        OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_VLAN_ID if adapter.attachment().tagging().vlan => match read::<u32>(request) {
             Ok(vlan @ 0..=0xfff) => {
                 adapter.attachment().set_vlan(vlan as u16);
@@ -176,10 +203,7 @@ fn set(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
             Err(status) => status,
         },
         OID_NDK_SET_STATE => match read::<u8>(request) {
-            Ok(enable) => {
-                NdkState::request(adapter, enable != 0);
-                NDIS_STATUS_SUCCESS
-            }
+            Ok(enable) => NdkState::request(adapter, enable != 0).into(),
             Err(status) => status,
         },
         _ => NDIS_STATUS_NOT_SUPPORTED,
@@ -305,6 +329,17 @@ fn answer_list<T: Copy>(
 fn answer<T: Copy>(request: &mut NDIS_OID_REQUEST, value: &T) -> NDIS_STATUS {
     // SAFETY: a structure of plain numbers.
     answer_bytes(request, unsafe { bytes_of(value) })
+}
+
+/// Responds with a statistic. Where there is room for no more, with its lower half, as callers of NDIS 5 ask:
+/// [general statistics](https://learn.microsoft.com/windows-hardware/drivers/network/general-statistics).
+fn answer_count(request: &mut NDIS_OID_REQUEST, count: u64) -> NDIS_STATUS {
+    if !(4..8).contains(&request.InformationBufferLength) {
+        return answer(request, &count);
+    }
+    let status = answer(request, &(count as u32));
+    request.BytesNeeded = size_of::<u64>() as u32;
+    status
 }
 
 fn answer_bytes(request: &mut NDIS_OID_REQUEST, bytes: &[u8]) -> NDIS_STATUS {

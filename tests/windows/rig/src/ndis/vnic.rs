@@ -48,6 +48,7 @@ struct Attributes {
     mtu: u32,
     mac_options: u32,
     ndk_enabled: bool,
+    oids: Vec<u32>,
 }
 
 const HALTED: u8 = 0;
@@ -347,6 +348,11 @@ impl Vnic {
         lock::none_held("CloseNDKAdapterHandler");
     }
 
+    /// The OIDs that the adapter says it supports.
+    pub fn oids(&self) -> Vec<u32> {
+        self.attributes.lock().unwrap().oids.clone()
+    }
+
     unsafe fn set_attributes(&self, start: Pointer) -> i32 {
         let header = member::<Header>(start, 0);
         let mut attributes = self.attributes.lock().unwrap();
@@ -391,6 +397,7 @@ impl Vnic {
                         breach!("OID {needed:#x} is not in the list");
                     }
                 }
+                attributes.oids = oids.to_vec();
             }
             NDK => {
                 header.check("NDK attributes", NDK, &[(1, 16)]);

@@ -20,13 +20,12 @@ pub(super) fn load(host: &dyn Host, _: &[String]) {
     }
 }
 
-/// An adapter on a NIC: link state, requests, statistics; then all away.
+/// An adapter on a NIC: link state, pause and restart; then all away.
 pub(super) fn start(host: &dyn Host, _: &[String]) {
     host.load().expect("DriverEntry succeeds");
     let nic = Nic::plug_in(9000);
     let vnic = add(0, nic);
     expect_ready(vnic, nic);
-    requests(vnic);
     nic.set_link(false);
     expect_link(vnic, false);
     nic.set_link(true);
@@ -177,30 +176,6 @@ pub(super) fn halt_open(host: &dyn Host, _: &[String]) {
     consumer.join().expect("the consumer closes");
     vnics[1].remove();
     finish(host);
-}
-
-/// Mandatory requests, and rooms that are too small for their answers.
-fn requests(vnic: &Vnic) {
-    for (code, len) in [
-        (oid::GEN_STATISTICS, 0x98),
-        (oid::ETHERNET_CURRENT_ADDRESS, 6),
-        (oid::ETHERNET_PERMANENT_ADDRESS, 6),
-        (oid::GEN_CURRENT_PACKET_FILTER, 4),
-    ] {
-        let mut room = vec![0; 512];
-        let answer = oid::ask(vnic, oid::QUERY, code, &mut room, false);
-        if (answer.status, answer.done) != (0, len) {
-            breach!("OID {code:#x}: {answer:x?}, {len:#x} bytes expected");
-        }
-        let answer = oid::ask(vnic, oid::QUERY, code, &mut room[..2], false);
-        if answer.status == 0 || answer.needed != len {
-            breach!("OID {code:#x} with 2 bytes of room: {answer:x?}");
-        }
-    }
-    let answer = oid::ask(vnic, oid::QUERY, 0x0BAD_0BAD, &mut [0; 8], false);
-    if answer.status != crate::ndis::NOT_SUPPORTED {
-        breach!("an unknown OID: {answer:x?}");
-    }
 }
 
 /// The NIC ends what it is asked at once, later, or before its call has returned; and it may abort

@@ -7,6 +7,7 @@ mod net;
 mod outside;
 mod power;
 mod refuse;
+mod requests;
 mod traffic;
 
 use std::net::IpAddr;
@@ -28,6 +29,8 @@ type Scenario = fn(&dyn Host, &[String]);
 pub const ALL: &[(&str, Scenario)] = &[
     ("load", life::load),
     ("start", life::start),
+    ("requests", requests::requests),
+    ("enable-late", requests::enable_late),
     ("bind-late", life::bind_late),
     ("bind-self", life::bind_self),
     ("bind-halt", life::bind_halt),
