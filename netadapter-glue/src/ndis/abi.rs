@@ -67,7 +67,7 @@ pub struct NET_BUFFER {
     pub SharedMemoryInfo: *mut c_void,
 }
 
-/// Frames that travel together. NDIS allocates it, with more `NetBufferListInfo` than is named here.
+/// Frames that travel together. NDIS allocates it; a newer one may have more `NetBufferListInfo` than is here.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct NET_BUFFER_LIST {
@@ -86,12 +86,12 @@ pub struct NET_BUFFER_LIST {
     pub ChildRefCount: i32,
     pub Flags: u32,
     pub Status: i32,
-    /// The first of the out-of-band values; later systems have more.
+    /// The out-of-band values.
     pub NetBufferListInfo: [*mut c_void; NET_BUFFER_LIST_INFO_COUNT],
 }
 
-/// The out-of-band values that every NDIS 6 has.
-pub const NET_BUFFER_LIST_INFO_COUNT: usize = 10;
+/// `MaxNetBufferListInfo` of NDIS 6.80 and later on 64 bits, which every supported Windows has.
+pub const NET_BUFFER_LIST_INFO_COUNT: usize = 27;
 pub const Ieee8021QNetBufferListInfo: usize = 4;
 
 const _: () = {
@@ -126,4 +126,5 @@ const _: () = {
     assert!(offset_of!(NET_BUFFER_LIST, Flags) == 0x88);
     assert!(offset_of!(NET_BUFFER_LIST, Status) == 0x8C);
     assert!(offset_of!(NET_BUFFER_LIST, NetBufferListInfo) == 0x90);
+    assert!(size_of::<NET_BUFFER_LIST>() == 0x170);
 };

@@ -58,6 +58,21 @@ pub struct Nbl {
 }
 const _: () = assert!(std::mem::offset_of!(Nbl, info) == 0x90);
 
+/// The out-of-band values of NDIS 6.80 to 6.87: a driver below may leave something in each, and acts on each.
+const MEANT: std::ops::Range<usize> = 0..27;
+
+impl Nbl {
+    /// What a NIC leaves behind beside a sent frame.
+    pub fn litter(&mut self) {
+        self.info[MEANT].fill(0x5A1E);
+    }
+
+    /// Values beside a frame on which the next NIC would act.
+    pub fn leftovers(&self) -> Vec<usize> {
+        MEANT.filter(|&place| place != CANCEL && self.info[place] == 0x5A1E).collect()
+    }
+}
+
 /// A list and the buffer that lies behind it.
 #[repr(C, align(16))]
 struct Pair {

@@ -329,6 +329,10 @@ impl Nic {
 
     unsafe fn put_on_wire(&self, list: *mut Nbl) {
         self.sent.fetch_add(1, Ordering::Relaxed);
+        let left = (*list).leftovers();
+        if !left.is_empty() {
+            breach!("a list is sent with what a NIC left in its out-of-band values {left:?}");
+        }
         for frame in nbl::frames(list) {
             let info = (*list).info[nbl::VLAN];
             let frame = if info == 0 { frame } else { tagged(&frame, info) };
@@ -511,7 +515,10 @@ impl Nic {
         }
         let context = self.binding.lock().unwrap().context;
         let lists = unsafe { nbl::join(sent) };
-        sent.iter().for_each(|&list| nbl::give_back(list));
+        for &list in sent {
+            unsafe { (*list).litter() };
+            nbl::give_back(list);
+        }
         irql::run_at(DISPATCH, "ProtocolSendNetBufferListsComplete", || unsafe {
             protocol.send_complete.expect("checked")(context as Pointer, lists, FLAG_DISPATCH);
         });
