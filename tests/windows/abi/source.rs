@@ -84,6 +84,12 @@ impl Declarations {
         all
     }
 
+    /// What is imported: `module!function`.
+    pub(crate) fn imports(&self) -> impl Iterator<Item = String> {
+        let all = self.functions.values().flatten();
+        all.map(|one| format!("{}!{}", one.module, one.signature.ident))
+    }
+
     fn read(&mut self, path: &Path) {
         if path.is_dir() {
             let mut inside: Vec<_> =
@@ -117,7 +123,7 @@ impl Declarations {
                 Item::Union(item) if compiled(&item.attrs) => {
                     self.aggregate(item.ident, item.attrs, true, Fields::Named(item.fields));
                 }
-                Item::ForeignMod(block) if compiled(&block.attrs) => self.imports(block),
+                Item::ForeignMod(block) if compiled(&block.attrs) => self.import(block),
                 Item::Macro(invocation) if compiled(&invocation.attrs) => {
                     self.invocation(&invocation.mac);
                 }
@@ -139,7 +145,7 @@ impl Declarations {
         self.name(&ident, Named::Aggregate(Aggregate { attributes, union, members }));
     }
 
-    fn imports(&mut self, block: syn::ItemForeignMod) {
+    fn import(&mut self, block: syn::ItemForeignMod) {
         let module = block
             .attrs
             .iter()
