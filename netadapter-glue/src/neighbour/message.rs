@@ -9,8 +9,9 @@ use etherparse::icmpv6::{
     Icmpv6PayloadSlice, NdpOptionSlice, NdpOptionsIterator, NeighborAdvertisementHeader,
 };
 use etherparse::{
-    ArpEthIpv4Packet, ArpOperation, ArpPacketSlice, IcmpEchoHeader, Icmpv4Type, Icmpv6Type,
-    Ipv4Slice, Ipv6Slice, NetSlice, PacketBuilder, PacketBuilderStep, SlicedPacket, TransportSlice,
+    ArpEthIpv4Packet, ArpOperation, ArpPacketSlice, EtherType, Ethernet2Header, IcmpEchoHeader,
+    Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpNumber, Ipv4Header, Ipv4Slice,
+    Ipv6Header, Ipv6Slice, NetSlice, SlicedPacket, TransportSlice,
 };
 
 /// A frame that concerns neighbours. Every address in it was checked for its kind.
@@ -210,9 +211,8 @@ pub(super) fn query(
             let (to, to_mac) = at.map_or((group, group_mac(group)), |mac| (target, mac));
             let option = [SOURCE_LINK_LAYER_ADDRESS, 1];
             let kind = Icmpv6Type::NeighborSolicitation;
-            let ends = PacketBuilder::ethernet2(own_mac, to_mac);
-            let ends = ends.ipv6(own_ip.octets(), to.octets(), 255);
-            discovery(buffer, ends, kind, target, option, own_mac)
+            let payload = discovery(target, option, own_mac);
+            icmpv6(buffer, (own_mac, own_ip), (to_mac, to), 255, kind, &payload)
         }
         _ => unreachable!("`resolve` compares the families"),
     }
@@ -243,9 +243,8 @@ pub(super) fn answer(
             let flags = NeighborAdvertisementHeader { router: false, solicited, r#override: true };
             let option = [TARGET_LINK_LAYER_ADDRESS, 1];
             let kind = Icmpv6Type::NeighborAdvertisement(flags);
-            let ends = PacketBuilder::ethernet2(own_mac, to_mac);
-            let ends = ends.ipv6(own_ip.octets(), to.octets(), 255);
-            discovery(buffer, ends, kind, own_ip, option, own_mac)
+            let payload = discovery(own_ip, option, own_mac);
+            icmpv6(buffer, (own_mac, own_ip), (to_mac, to), 255, kind, &payload)
         }
     }
 }
@@ -253,19 +252,17 @@ pub(super) fn answer(
 /// Writes the reply to [`Message::Echo`]. Returns the length.
 pub(super) fn echo_reply(buffer: &mut [u8], own_mac: [u8; 6], message: &Message<'_>) -> usize {
     let Message::Echo { from, to, mac, echo, payload } = *message else { return 0 };
-    let builder = PacketBuilder::ethernet2(own_mac, mac);
-    let written = match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => builder
-            .ipv4(to.octets(), from.octets(), 64)
-            .icmpv4_echo_reply(echo.id, echo.seq)
-            .write_to_slice(buffer, payload),
-        (IpAddr::V6(from), IpAddr::V6(to)) => builder
-            .ipv6(to.octets(), from.octets(), 64)
-            .icmpv6_echo_reply(echo.id, echo.seq)
-            .write_to_slice(buffer, payload),
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let kind = Icmpv4Type::EchoReply(echo);
+            icmpv4(buffer, (own_mac, to), (mac, from), kind, payload)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let kind = Icmpv6Type::EchoReply(echo);
+            icmpv6(buffer, (own_mac, to), (mac, from), 64, kind, payload)
+        }
         _ => unreachable!("both ends of a packet have one family"),
-    };
-    written.expect("`parse` bounds the payload")
+    }
 }
 
 fn arp(
@@ -277,26 +274,76 @@ fn arp(
 ) -> usize {
     let (sender_ipv4, target_ipv4) = (sender.octets(), target.octets());
     let packet = ArpEthIpv4Packet { operation, sender_mac, sender_ipv4, target_mac, target_ipv4 };
-    PacketBuilder::ethernet2(sender_mac, to)
-        .arp(packet.to_arp_packet())
-        .write_to_slice(buffer)
-        .expect("the caller lends FRAME_MAX_LEN bytes")
+    let link = ethernet(sender_mac, to, EtherType::ARP);
+    join(buffer, [&link, &packet.to_bytes()])
 }
 
-fn discovery(
-    buffer: &mut [u8],
-    ends: PacketBuilderStep<etherparse::IpHeaders>,
-    kind: Icmpv6Type,
-    target: Ipv6Addr,
-    option: [u8; 2],
-    own_mac: [u8; 6],
-) -> usize {
+/// The bytes behind the ICMPv6 header of a query or an answer.
+fn discovery(target: Ipv6Addr, option: [u8; 2], own_mac: [u8; 6]) -> [u8; 24] {
     let mut payload = [0; 24];
     payload[..16].copy_from_slice(&target.octets());
     payload[16..18].copy_from_slice(&option);
     payload[18..].copy_from_slice(&own_mac);
-    let written = ends.icmpv6(kind).write_to_slice(buffer, &payload);
-    written.expect("the caller lends FRAME_MAX_LEN bytes")
+    payload
+}
+
+fn icmpv4(
+    buffer: &mut [u8],
+    (own_mac, own_ip): ([u8; 6], Ipv4Addr),
+    (to_mac, to): ([u8; 6], Ipv4Addr),
+    kind: Icmpv4Type,
+    payload: &[u8],
+) -> usize {
+    let icmp = Icmpv4Header::with_checksum(kind, payload).to_bytes();
+    let mut ip = Ipv4Header {
+        time_to_live: 64,
+        protocol: IpNumber::ICMP,
+        source: own_ip.octets(),
+        destination: to.octets(),
+        total_len: (Ipv4Header::MIN_LEN + icmp.len() + payload.len()) as u16,
+        ..Ipv4Header::default()
+    };
+    ip.header_checksum = ip.calc_header_checksum();
+    let link = ethernet(own_mac, to_mac, EtherType::IPV4);
+    join(buffer, [&link, &ip.to_bytes(), &icmp, payload])
+}
+
+fn icmpv6(
+    buffer: &mut [u8],
+    (own_mac, own_ip): ([u8; 6], Ipv6Addr),
+    (to_mac, to): ([u8; 6], Ipv6Addr),
+    hop_limit: u8,
+    kind: Icmpv6Type,
+    payload: &[u8],
+) -> usize {
+    let (source, destination) = (own_ip.octets(), to.octets());
+    let icmp = Icmpv6Header::with_checksum(kind, source, destination, payload);
+    let icmp = icmp.expect("`parse` bounds the payload").to_bytes();
+    let ip = Ipv6Header {
+        payload_length: (icmp.len() + payload.len()) as u16,
+        next_header: IpNumber::IPV6_ICMP,
+        hop_limit,
+        source,
+        destination,
+        ..Ipv6Header::default()
+    };
+    let link = ethernet(own_mac, to_mac, EtherType::IPV6);
+    join(buffer, [&link, &ip.to_bytes(), &icmp, payload])
+}
+
+fn ethernet(source: [u8; 6], destination: [u8; 6], ether_type: EtherType) -> [u8; 14] {
+    Ethernet2Header { source, destination, ether_type }.to_bytes()
+}
+
+/// Writes a frame part by part; returns its length. A `PacketBuilder` of etherparse has room for every
+/// header that it knows, 10 KiB of a kernel stack of 24.
+fn join<const PARTS: usize>(buffer: &mut [u8], parts: [&[u8]; PARTS]) -> usize {
+    let mut len = 0;
+    for part in parts {
+        buffer[len..][..part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    len
 }
 
 /// The Ethernet group of an IPv6 multicast group (RFC 2464, 7).
@@ -319,3 +366,74 @@ const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
 const ECHO_PAYLOAD_MAX_LEN: usize = FRAME_MAX_LEN - 14 - TAG_LEN - 40 - 8;
 /// Bytes of an 802.1Q tag.
 const TAG_LEN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use etherparse::PacketBuilder;
+
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+    /// Goal: a reply to a ping is, byte for byte, the one that etherparse's builder writes, whose frame a
+    /// kernel's stack has no room for.
+    #[test]
+    fn a_ping_is_answered_with_the_bytes_of_the_builder() {
+        let echo = IcmpEchoHeader { id: 7, seq: 9 };
+        for len in [0, 1, 56, ECHO_PAYLOAD_MAX_LEN] {
+            let payload: Vec<u8> = (0..len).map(|byte| byte as u8).collect();
+            for (from, to) in [("10.0.0.2", "10.0.0.1"), ("fe80::2", "fe80::1")] {
+                let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+                let ends = PacketBuilder::ethernet2(OWN, PEER);
+                let mut expected = Vec::new();
+                match (from, to) {
+                    (IpAddr::V4(from), IpAddr::V4(to)) => ends
+                        .ipv4(to.octets(), from.octets(), 64)
+                        .icmpv4_echo_reply(7, 9)
+                        .write(&mut expected, &payload),
+                    (IpAddr::V6(from), IpAddr::V6(to)) => ends
+                        .ipv6(to.octets(), from.octets(), 64)
+                        .icmpv6_echo_reply(7, 9)
+                        .write(&mut expected, &payload),
+                    _ => unreachable!(),
+                }
+                .unwrap();
+                let mut buffer = [0xaa; FRAME_MAX_LEN];
+                let message = Message::Echo { from, to, mac: PEER, echo, payload: &payload };
+                let len = echo_reply(&mut buffer, OWN, &message);
+                assert_eq!(buffer[..len], expected);
+            }
+        }
+    }
+
+    /// Goal: the same of ARP and of neighbour discovery, asked and answered.
+    #[test]
+    fn queries_and_answers_are_the_bytes_of_the_builder() {
+        let (own, peer) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let mut expected = Vec::new();
+        let packet = ArpEthIpv4Packet {
+            operation: ArpOperation::REPLY,
+            sender_mac: OWN,
+            sender_ipv4: own.octets(),
+            target_mac: PEER,
+            target_ipv4: peer.octets(),
+        };
+        let ends = PacketBuilder::ethernet2(OWN, PEER);
+        ends.arp(packet.to_arp_packet()).write(&mut expected).unwrap();
+        let mut buffer = [0xaa; FRAME_MAX_LEN];
+        let len = answer(&mut buffer, OWN, own.into(), Some(peer.into()), PEER);
+        assert_eq!(buffer[..len], expected);
+
+        let (own, peer) = (link_local(OWN), link_local(PEER));
+        let len = query(&mut buffer, OWN, own.into(), peer.into(), None);
+        let group = solicited_node(peer);
+        let mut expected = Vec::new();
+        PacketBuilder::ethernet2(OWN, group_mac(group))
+            .ipv6(own.octets(), group.octets(), 255)
+            .icmpv6(Icmpv6Type::NeighborSolicitation)
+            .write(&mut expected, &discovery(peer, [SOURCE_LINK_LAYER_ADDRESS, 1], OWN))
+            .unwrap();
+        assert_eq!(buffer[..len], expected);
+    }
+}
