@@ -4,7 +4,10 @@
 //! Method: `build` makes it, with declarations by hand and with those of `wdk-sys`; a PE reader
 //! and a disassembler that know nothing of the build look at both.
 
-use std::collections::BTreeSet;
+#[path = "frames.rs"]
+mod frames;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +21,17 @@ use object::{Architecture, LittleEndian as LE, Object as _};
 
 /// The exit status by which the build says that this machine lacks something.
 const CANNOT: i32 = 77;
+/// The largest frame of a function.
+const FRAME_MAX_LEN: u32 = 2048;
+/// The functions that still take more, and how much at most. The list only shrinks.
+const LARGE_FRAMES: [(&str, u32); 6] = [
+    ("ndis_driver::upper::miniport::initialize", 6400),
+    ("ndis_driver::os::runner::impl$3::drop", 5504),
+    ("driver::turn::PollCore::new", 5120),
+    ("DriverEntry", 5120),
+    ("rocev2::device::Device::handle_gsi", 2816),
+    ("driver::turn::PollCore::turn", 2688),
+];
 /// Every import, and no other: each stands for a promise of some Windows to have it.
 const IMPORTS: &str = include_str!("imports");
 
@@ -142,6 +156,50 @@ fn its_instructions_are_those_of_a_kernel() {
         assert!(clmul > 0, "the ICRC is computed without PCLMULQDQ");
         println!("{instructions} instructions, {clmul} PCLMULQDQ, of {features:?}");
     }
+}
+
+/// Goal: no function takes more of a kernel's stack of 24 KiB than [`FRAME_MAX_LEN`], but for those of
+/// [`LARGE_FRAMES`].
+#[test]
+fn its_frames_are_small() {
+    for image in Image::x86_64() {
+        let frames = frames::frames(&image.parse(), image);
+        assert!(frames.len() > 500, "{} functions have unwind data", frames.len());
+        for frame in &frames[..10] {
+            println!("{} bytes: {}", frame.len, frames::name(&image.path, frame.function));
+        }
+        let over: BTreeMap<_, _> = frames::over(&frames, FRAME_MAX_LEN)
+            .iter()
+            .map(|frame| (frames::name(&image.path, frame.function), frame.len))
+            .collect();
+        if over.keys().any(|name| name.starts_with("0x")) {
+            let _ =
+                writeln!(io::stderr(), "skipped: the frames: no llvm-symbolizer names functions");
+            return;
+        }
+        assert!(
+            unlisted(&over).is_empty(),
+            "too large for a kernel's stack: {:#?}",
+            unlisted(&over)
+        );
+        // The other build inlines a little differently.
+        let gone = LARGE_FRAMES.iter().find(|(name, _)| !image.wdk && !over.contains_key(*name));
+        assert_eq!(gone, None, "listed, but of at most {FRAME_MAX_LEN} bytes now");
+    }
+}
+
+/// The large frames that [`LARGE_FRAMES`] does not allow.
+fn unlisted(over: &BTreeMap<String, u32>) -> Vec<(&String, &u32)> {
+    let allowed = |name: &str, len| LARGE_FRAMES.iter().any(|of| of.0 == name && len <= of.1);
+    over.iter().filter(|(name, len)| !allowed(name, **len)).collect()
+}
+
+/// Goal: a function of 3 KiB that is not listed is found, and a listed one that grows.
+#[test]
+fn a_large_frame_is_told_from_the_listed_ones() {
+    let (name, len) = LARGE_FRAMES[0];
+    let found = |name: &str, len| unlisted(&BTreeMap::from([(name.to_owned(), len)])).len();
+    assert_eq!((found("seeded", 3072), found(name, len + 8), found(name, len)), (1, 1, 0));
 }
 
 /// Legacy encoding only: VEX, EVEX and XOP reach registers that the kernel does not save.
@@ -355,6 +413,12 @@ impl Image {
             .unwrap_or_else(|| panic!("no bytes at {rva:#x}"));
         assert!(len <= room as usize, "{len} bytes at {rva:#x} leave their section");
         &self.bytes[offset as usize..][..len]
+    }
+}
+
+impl frames::At for Image {
+    fn at(&self, rva: u32, len: usize) -> &[u8] {
+        self.at(&self.parse(), rva, len)
     }
 }
 
