@@ -192,9 +192,9 @@ fn a_forged_announcement_leads_nowhere() {
     let sent = std::mem::take(&mut *line.sent.lock().unwrap());
     let arps = sent.iter().filter(|head| head[12..14] == [8, 6]);
     let to_peer = arps.filter(|head| !head.starts_with(&STRANGER) && head[0] & 1 == 0).count();
-    // On a busy machine the forged ones may come more than a second apart, and who has not answered within a quarter of
-    // it is asked again.
-    let most = 1 + begin.elapsed().as_millis() as usize / 250;
+    // On a busy machine the forged ones may come more than a second apart. Who has not answered within a quarter of it is
+    // asked again, by a core that had no processor between its clock and its query at once.
+    let most = 2 + begin.elapsed().as_millis() as usize / 250;
     assert!(
         (1..=most).contains(&to_peer),
         "the peer is asked once a second, where it was: {to_peer}"
