@@ -12,6 +12,7 @@ use crate::paths::Paths;
 use crate::platform::Trace;
 use crate::shard::Shard;
 use crate::upcall::Upcall;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use core::net::IpAddr;
@@ -40,7 +41,8 @@ pub(crate) struct Cx {
     /// The time of this turn.
     pub(crate) now: Instant,
     pub(crate) shard: Arc<Shard>,
-    pub(crate) device: Device,
+    /// In a box, as it is too large to be passed on a kernel's stack.
+    pub(crate) device: Box<Device>,
     pub(crate) bytes: Regions,
     pub(crate) lifetimes: Lifetimes,
     /// The region or window of every key that a consumer knows.
@@ -52,7 +54,7 @@ pub(crate) struct Cx {
 }
 
 impl Cx {
-    pub(crate) fn new(shard: Arc<Shard>, device: Device, paths: Paths) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, device: Box<Device>, paths: Paths) -> Self {
         Self {
             now: Instant::default(),
             shard,

@@ -51,20 +51,25 @@ impl Paths {
     pub(crate) fn follow(&mut self, now: Instant, device: &mut Device, shard: &Shard) {
         self.check(now, device, shard);
         while let Some(event) = device.poll_path() {
-            let Path { local, remote } = event.path;
-            // A packet to an own address comes back here.
-            if device.config().addresses.contains(&remote) {
-                continue;
-            }
-            let how = match event.why {
-                PathNews::Opened => Resolve::Ask,
-                // A frame is not worth a question that its sender could answer as well.
-                PathNews::Moved => Resolve::Look,
-                PathNews::Silent => Resolve::Renew,
-            };
-            if !shard.platform.resolve(local, remote, how) {
-                self.ask_network(now, &event);
-            }
+            self.resolve(now, &event, device, shard);
+        }
+    }
+
+    #[inline(never)]
+    fn resolve(&mut self, now: Instant, event: &PathEvent, device: &Device, shard: &Shard) {
+        let Path { local, remote } = event.path;
+        // A packet to an own address comes back here.
+        if device.config().addresses.contains(&remote) {
+            return;
+        }
+        let how = match event.why {
+            PathNews::Opened => Resolve::Ask,
+            // A frame is not worth a question that its sender could answer as well.
+            PathNews::Moved => Resolve::Look,
+            PathNews::Silent => Resolve::Renew,
+        };
+        if !shard.platform.resolve(local, remote, how) {
+            self.ask_network(now, event);
         }
     }
 

@@ -3,6 +3,7 @@
 //! The crate reads no clock, draws no entropy and follows no pointer, so the same inputs always give the
 //! same packets.
 
+use alloc::boxed::Box;
 use core::ops::{Add, Sub};
 pub use core::time::Duration;
 use rand_chacha::ChaCha12Rng;
@@ -69,12 +70,16 @@ pub const fn code_duration(code: u8) -> Duration {
 /// It is a stream cipher, because a peer that sees some of these numbers must not be able to predict the
 /// next. The caller gives its 256-bit seed; a test gives a fixed one and replays a run.
 #[derive(Clone, Debug)]
-pub struct Rng(ChaCha12Rng);
+pub struct Rng(
+    /// In a box: it has a third of a kilobyte, and a device has several, which its maker moves.
+    Box<ChaCha12Rng>,
+);
 
 impl Rng {
     /// A generator that always yields the same numbers for the same seed.
+    #[inline(never)]
     pub fn from_seed(seed: [u8; 32]) -> Self {
-        Self(ChaCha12Rng::from_seed(seed))
+        Self(Box::new(ChaCha12Rng::from_seed(seed)))
     }
 
     /// An independent generator for another part of the device.

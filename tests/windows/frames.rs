@@ -3,8 +3,10 @@
 //! Format: "x64 exception handling" of Microsoft's documentation. A frame is what the prologue pushes and
 //! subtracts, with the return address; the frames of chained entries add up.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use object::LittleEndian as LE;
 use object::pe::*;
@@ -107,16 +109,29 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     std::array::from_fn(|_| words.next().expect("as many bytes"))
 }
 
-/// The name of a function by the `.pdb` beside the image; its address where nothing here reads that.
-pub(crate) fn name(image: &Path, function: u32) -> String {
-    let address = format!("{function:#x}");
-    let symbolizer = Command::new("llvm-symbolizer")
-        .args(["--relative-address", "--functions", "--no-inlines", &address])
+/// The names of functions by the `.pdb` beside the image; `None` where nothing here reads that.
+pub(crate) fn names(
+    image: &Path,
+    functions: impl Iterator<Item = u32>,
+) -> Option<BTreeMap<u32, String>> {
+    let functions: Vec<u32> = functions.collect();
+    let mut symbolizer = Command::new("llvm-symbolizer")
+        .args(["--relative-address", "--functions", "--no-inlines"])
         .arg(format!("--obj={}", image.display()))
-        .output();
-    let said = symbolizer.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let first = said.ok().and_then(|said| said.lines().next().map(str::to_owned));
-    first.filter(|name| !name.is_empty() && name != "??").unwrap_or(address)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut asked = symbolizer.stdin.take()?;
+    let lines: String = functions.iter().map(|function| format!("{function:#x}\n")).collect();
+    let writer = std::thread::spawn(move || asked.write_all(lines.as_bytes()));
+    let said = symbolizer.wait_with_output().ok()?.stdout;
+    writer.join().ok()?.ok()?;
+    let said = String::from_utf8_lossy(&said);
+    // A function's name, its place, and an empty line.
+    let names: Vec<_> = said.split("\n\n").filter_map(|part| part.lines().next()).collect();
+    let known = names.len() == functions.len() && names.iter().any(|name| *name != "??");
+    known.then(|| functions.into_iter().zip(names.into_iter().map(str::to_owned)).collect())
 }
 
 /// Goal: the reader finds a frame of 3 KiB that a compiler's codes describe, in each of their sizes.

@@ -7,7 +7,7 @@
 #[path = "frames.rs"]
 mod frames;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,15 +23,6 @@ use object::{Architecture, LittleEndian as LE, Object as _};
 const CANNOT: i32 = 77;
 /// The largest frame of a function.
 const FRAME_MAX_LEN: u32 = 2048;
-/// The functions that still take more, and how much at most. The list only shrinks.
-const LARGE_FRAMES: [(&str, u32); 6] = [
-    ("ndis_driver::upper::miniport::initialize", 6400),
-    ("ndis_driver::os::runner::impl$3::drop", 5504),
-    ("driver::turn::PollCore::new", 5120),
-    ("DriverEntry", 5120),
-    ("rocev2::device::Device::handle_gsi", 2816),
-    ("driver::turn::PollCore::turn", 2688),
-];
 /// Every import, and no other: each stands for a promise of some Windows to have it.
 const IMPORTS: &str = include_str!("imports");
 
@@ -101,22 +92,9 @@ fn its_imports_are_the_declared_ones() {
 fn control_flow_guard_has_its_table() {
     for image in Image::x86_64() {
         let pe = image.parse();
+        let Guard { functions } = Guard::of(image, &pe);
         let config = image.directory(&pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
         let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
-        // IMAGE_LOAD_CONFIG_DIRECTORY64: function table 0x80, count 0x88, flags 0x90.
-        let flags = word(0x90) as u32;
-        for flag in [IMAGE_GUARD_CF_INSTRUMENTED, IMAGE_GUARD_CF_FUNCTION_TABLE_PRESENT] {
-            assert!(flags & flag != 0, "guard flags {flags:#x}");
-        }
-        // A function is its RVA and as many bytes as the flags' top four bits tell.
-        let stride = 4 + (flags >> 28) as usize;
-        let count = word(0x88) as usize;
-        let table = image.at(&pe, pe.relative_address(word(0x80)), count * stride);
-        let functions: BTreeSet<u32> = table
-            .chunks_exact(stride)
-            .map(|entry| u32::from_le_bytes(entry[..4].try_into().unwrap()))
-            .collect();
-        assert_eq!(functions.len(), count, "the table is sorted and has no function twice");
         let code = pe.code_range();
         assert!(
             functions.iter().all(|function| code.contains(function)),
@@ -130,7 +108,7 @@ fn control_flow_guard_has_its_table() {
             let target = pe.relative_address(u64::from_le_bytes(target.try_into().unwrap()));
             assert!(code.contains(&target), "guard slot {slot:#x} holds {target:#x}");
         }
-        println!("{count} functions may be called indirectly");
+        println!("{} functions may be called indirectly", functions.len());
     }
 }
 
@@ -158,48 +136,25 @@ fn its_instructions_are_those_of_a_kernel() {
     }
 }
 
-/// Goal: no function takes more of a kernel's stack of 24 KiB than [`FRAME_MAX_LEN`], but for those of
-/// [`LARGE_FRAMES`].
+/// Goal: no function takes more of a kernel's stack of 24 KiB than [`FRAME_MAX_LEN`].
 #[test]
 fn its_frames_are_small() {
     for image in Image::x86_64() {
         let frames = frames::frames(&image.parse(), image);
         assert!(frames.len() > 500, "{} functions have unwind data", frames.len());
-        for frame in &frames[..10] {
-            println!("{} bytes: {}", frame.len, frames::name(&image.path, frame.function));
-        }
-        let over: BTreeMap<_, _> = frames::over(&frames, FRAME_MAX_LEN)
-            .iter()
-            .map(|frame| (frames::name(&image.path, frame.function), frame.len))
-            .collect();
-        if over.keys().any(|name| name.starts_with("0x")) {
-            let _ =
-                writeln!(io::stderr(), "skipped: the frames: no llvm-symbolizer names functions");
-            return;
-        }
-        assert!(
-            unlisted(&over).is_empty(),
-            "too large for a kernel's stack: {:#?}",
-            unlisted(&over)
-        );
-        // The other build inlines a little differently.
-        let gone = LARGE_FRAMES.iter().find(|(name, _)| !image.wdk && !over.contains_key(*name));
-        assert_eq!(gone, None, "listed, but of at most {FRAME_MAX_LEN} bytes now");
+        let Some(names) = frames::names(&image.path, frames.iter().map(|frame| frame.function))
+        else {
+            return without_names();
+        };
+        let told = |frame: &frames::Frame| format!("{} {}", frame.len, names[&frame.function]);
+        println!("largest frame: {}", told(&frames[0]));
+        let over: Vec<_> = frames::over(&frames, FRAME_MAX_LEN).iter().map(told).collect();
+        assert!(over.is_empty(), "too large for a kernel's stack: {over:#?}");
     }
 }
 
-/// The large frames that [`LARGE_FRAMES`] does not allow.
-fn unlisted(over: &BTreeMap<String, u32>) -> Vec<(&String, &u32)> {
-    let allowed = |name: &str, len| LARGE_FRAMES.iter().any(|of| of.0 == name && len <= of.1);
-    over.iter().filter(|(name, len)| !allowed(name, **len)).collect()
-}
-
-/// Goal: a function of 3 KiB that is not listed is found, and a listed one that grows.
-#[test]
-fn a_large_frame_is_told_from_the_listed_ones() {
-    let (name, len) = LARGE_FRAMES[0];
-    let found = |name: &str, len| unlisted(&BTreeMap::from([(name.to_owned(), len)])).len();
-    assert_eq!((found("seeded", 3072), found(name, len + 8), found(name, len)), (1, 1, 0));
+fn without_names() {
+    let _ = writeln!(io::stderr(), "skipped: the stack: no llvm-symbolizer names functions");
 }
 
 /// Legacy encoding only: VEX, EVEX and XOP reach registers that the kernel does not save.
@@ -419,6 +374,34 @@ impl Image {
 impl frames::At for Image {
     fn at(&self, rva: u32, len: usize) -> &[u8] {
         self.at(&self.parse(), rva, len)
+    }
+}
+
+/// What the load configuration says of Control Flow Guard: `IMAGE_LOAD_CONFIG_DIRECTORY64`.
+struct Guard {
+    /// Functions that may be called through a pointer.
+    functions: BTreeSet<u32>,
+}
+
+impl Guard {
+    fn of(image: &Image, pe: &PeFile64<'_>) -> Self {
+        let config = image.directory(pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
+        let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
+        // Function table 0x80, count 0x88, flags 0x90.
+        let flags = word(0x90) as u32;
+        for flag in [IMAGE_GUARD_CF_INSTRUMENTED, IMAGE_GUARD_CF_FUNCTION_TABLE_PRESENT] {
+            assert!(flags & flag != 0, "guard flags {flags:#x}");
+        }
+        // A function is its RVA and as many bytes as the flags' top four bits tell.
+        let stride = 4 + (flags >> 28) as usize;
+        let count = word(0x88) as usize;
+        let table = image.at(pe, pe.relative_address(word(0x80)), count * stride);
+        let functions: BTreeSet<u32> = table
+            .chunks_exact(stride)
+            .map(|entry| u32::from_le_bytes(entry[..4].try_into().unwrap()))
+            .collect();
+        assert_eq!(functions.len(), count, "the table is sorted and has no function twice");
+        Self { functions }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use crate::abi::imports::{PcwAddInstance, PcwRegister, PcwUnregister};
 use crate::abi::*;
-use crate::counter_sets::{CounterSet, SETS, VALUES};
+use crate::counter_sets::{CounterSet, Members, SETS, VALUES};
 use crate::pairing::DRIVER;
 use crate::upper::adapter::Adapter;
 use alloc::sync::Arc;
@@ -22,6 +22,9 @@ use rocev2::counters::{Counter, Snapshot};
 /// The system's handles of the registered sets.
 static REGISTERED: [AtomicPtr<c_void>; SETS.len()] =
     [const { AtomicPtr::new(null_mut()) }; SETS.len()];
+
+/// The counters of each set; too many to be listed on a kernel's stack.
+static MEMBERS: [Members; SETS.len()] = [SETS[0].members(), SETS[1].members(), SETS[2].members()];
 
 /// The set whose instances are connections.
 const CONNECTIONS: usize = 2;
@@ -48,8 +51,9 @@ pub(crate) fn unregister() {
     }
 }
 
+#[inline(never)]
 fn register_set(number: usize, set: &CounterSet) -> Result<PVOID, NTSTATUS> {
-    let members = set.members();
+    let members = &MEMBERS[number];
     let mut counters = heapless::Vec::<PCW_COUNTER_DESCRIPTOR, 64>::new();
     for id in 0..members.count() {
         let place = members.get(id).value * size_of::<u64>();

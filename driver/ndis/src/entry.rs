@@ -71,6 +71,9 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     Ok(())
 }
 
+// The parts of a load have a stack each, one after the other: a kernel's is small.
+
+#[inline(never)]
 fn register_miniport(
     driver: *mut DRIVER_OBJECT,
     registry_path: *mut UNICODE_STRING,
@@ -138,6 +141,7 @@ unsafe extern "system" fn set_options(driver: NDIS_HANDLE, _context: NDIS_HANDLE
     unsafe { NdisSetOptionalHandlers(driver, (&raw mut handlers).cast()) }
 }
 
+#[inline(never)]
 fn register_protocol(version: &Version) -> Result<(), NTSTATUS> {
     let mut name = PROTOCOL_NAME;
     let kind = NDIS_OBJECT_TYPE_PROTOCOL_DRIVER_CHARACTERISTICS;
@@ -188,6 +192,7 @@ unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
 }
 
 /// Drops the objects that exist from load to unload.
+#[inline(never)]
 fn let_go() {
     etw::stop();
     // Dropped here, not under the locks.

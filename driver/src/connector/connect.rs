@@ -105,6 +105,7 @@ impl Connectors {
 
     /// Goes on with a connect: the link-layer address of `remote` is known, or there was no answer. `tag`
     /// makes the tag to be used from the one so far.
+    #[inline(never)]
     pub(crate) fn finish_resolution(
         &mut self,
         cx: &mut Cx,

@@ -27,6 +27,7 @@ impl State {
     }
 
     /// Does what a message asks for, if there is memory for it.
+    #[inline(never)]
     fn handle_control(&mut self, message: Control) {
         let bytes = each_control!(&message, request => request.bytes(&self.cx));
         let Some(bytes) = bytes else { return self.run_request(message) };
@@ -50,7 +51,9 @@ impl State {
     }
 }
 
-/// Does what a request asks for, with the tables that it works on.
+/// Does what a request asks for, with the tables that it works on. Each kind on a stack of its own: one of all together
+/// would be the sum.
+#[inline(never)]
 fn run<'a, R>(request: R, cx: &mut Cx, objects: &'a mut Objects)
 where
     R: Request<Objects<'a>: From<&'a mut Objects>>,

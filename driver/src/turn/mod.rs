@@ -18,6 +18,7 @@ pub use config::ProviderConfig;
 use crate::bytes::pages::POOL_LISTS;
 use crate::counters::{AdapterCounters, Connection};
 use crate::cx::Cx;
+use crate::limits::Limits;
 use crate::paths::Paths;
 use crate::platform::Platform;
 use crate::platform::request::connections;
@@ -27,6 +28,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 use netadapter_glue::Edge;
+use rocev2::counters::Counters;
 use rocev2::env::{Duration, Instant};
 use rocev2::qp::MAX_READS;
 use rocev2::{Device, DeviceConfig};
@@ -58,7 +60,8 @@ pub struct PollCore {
     edge_failed: bool,
     /// When the edge is asked for its speed next.
     speed_due: Instant,
-    state: State,
+    /// In a box, so that a home passes a few pointers on a kernel's stack.
+    state: Box<State>,
 }
 
 impl PollCore {
@@ -78,7 +81,7 @@ impl PollCore {
         cm.ack_timeout_code = config.ack_timeout_code;
         cm.ca_guid = eui64(link.mac);
         let paths = Paths::new(link.mac, &config.addresses, config.vlan);
-        let device = Device::new(DeviceConfig {
+        let device = boxed_device(DeviceConfig {
             seed,
             addresses: config.addresses,
             mtu: link.mtu,
@@ -96,8 +99,8 @@ impl PollCore {
             cm,
         });
         let counters = Arc::clone(device.counters());
-        let shard = Arc::new(Shard::new(platform, limits, waker.clone(), counters));
-        let state = State::new(Cx::new(shard, device, paths), link.max_segments.max(1));
+        let shard = shard(platform, limits, waker, counters);
+        let state = boxed_state(Cx::new(shard, device, paths), link.max_segments.max(1));
         Self { edge, edge_failed: false, speed_due: Instant::default(), state }
     }
 
@@ -225,6 +228,29 @@ impl PollCore {
         state.cx.shard.counters.set_edge(edge.drops());
         (sent.unwrap_or_default(), came_back)
     }
+}
+
+// A value that is made in a box passes through the stack of its maker: each has one of its own, which is gone
+// before the next begins.
+
+#[inline(never)]
+fn boxed_device(config: DeviceConfig) -> Box<Device> {
+    Box::new(Device::new(config))
+}
+
+#[inline(never)]
+fn boxed_state(cx: Cx, max_segments: usize) -> Box<State> {
+    Box::new(State::new(cx, max_segments))
+}
+
+#[inline(never)]
+fn shard(
+    platform: Box<dyn Platform>,
+    limits: Limits,
+    waker: &Waker,
+    counters: Arc<Counters>,
+) -> Arc<Shard> {
+    Arc::new(Shard::new(platform, limits, waker.clone(), counters))
 }
 
 /// The node GUID that goes with a MAC address: EUI-64 with the universal bit flipped.

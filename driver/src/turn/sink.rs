@@ -5,6 +5,7 @@ use crate::cq::shared::Cqe;
 use crate::object::id::CqKey;
 use crate::qp::core::Qps;
 use crate::srq::core::Srqs;
+use alloc::vec::Vec;
 use rocev2::Device;
 use rocev2::qp::{Completion, CompletionSink, Finished};
 
@@ -61,21 +62,26 @@ impl CompletionSink for Sink<'_> {
 }
 
 /// Entries for one CQ with their kinds, of queues that had one each. Empty between turns.
-#[derive(Default)]
 pub(super) struct Batch {
     cq: CqKey,
-    entries: heapless::Vec<(u8, Cqe), RUN>,
+    /// Has room for a run, and never more; on the heap, so that no stack holds it while it is made.
+    entries: Vec<(u8, Cqe)>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { cq: CqKey::default(), entries: Vec::with_capacity(RUN) }
+    }
 }
 
 impl Batch {
     #[inline]
     fn add(&mut self, cx: &Delivery<'_>, cqs: &mut Cqs, cq: CqKey, entry: (u8, Cqe)) {
-        if cq != self.cq || self.entries.is_full() {
+        if cq != self.cq || self.entries.len() == RUN {
             self.flush(cx, cqs);
             self.cq = cq;
         }
-        let added = self.entries.push(entry);
-        debug_assert!(added.is_ok(), "there is room");
+        self.entries.push(entry);
     }
 
     #[inline(never)]

@@ -142,42 +142,58 @@ impl State {
         }
     }
 
+    /// Tells the objects what happened to them; whether that was anything.
+    // An event with a peer's private data takes half a kilobyte of stack each time that it is moved, which the rest of a
+    // turn must not pay for.
+    #[inline(never)]
     pub(super) fn handle_events(&mut self) -> bool {
-        let Self { cx, objects: Objects { qps, connectors, listeners, .. }, .. } = self;
         let mut any = false;
-        while let Some(event) = cx.device.poll_event() {
+        while let Some(event) = self.cx.device.poll_event() {
             any = true;
-            match event {
-                Event::Cm(CmEvent::ConnectRequest { listener, conn, peer, private_data }) => {
-                    let from = (&peer, &private_data);
-                    listeners.handle_request(cx, connectors, listener, conn, from);
-                }
-                Event::Cm(event) => connectors.handle_event(cx, qps, event),
-                Event::QpFailed { conn, qpn, failure } => {
-                    cx.trace(&Trace::QpFailed { qpn, failure, code: reason::code(failure) });
-                    if let Some(key) = conn.and_then(|conn| Connectors::of(cx, conn)) {
-                        connectors.handle_qp_failure(cx, qps, key);
-                    }
-                }
-                Event::SrqLow { owner } => {
-                    cx.upcalls.push_back(Upcall::SrqLow { owner });
-                }
-            }
+            self.handle_event(event);
         }
         any
+    }
+
+    #[inline(never)]
+    fn handle_event(&mut self, event: Event) {
+        let Self { cx, objects: Objects { qps, connectors, listeners, .. }, .. } = self;
+        match event {
+            Event::Cm(CmEvent::ConnectRequest { listener, conn, peer, private_data }) => {
+                let from = (&peer, &private_data);
+                listeners.handle_request(cx, connectors, listener, conn, from);
+            }
+            Event::Cm(event) => connectors.handle_event(cx, qps, event),
+            Event::QpFailed { conn, qpn, failure } => {
+                cx.trace(&Trace::QpFailed { qpn, failure, code: reason::code(failure) });
+                if let Some(key) = conn.and_then(|conn| Connectors::of(cx, conn)) {
+                    connectors.handle_qp_failure(cx, qps, key);
+                }
+            }
+            Event::SrqLow { owner } => {
+                cx.upcalls.push_back(Upcall::SrqLow { owner });
+            }
+        }
     }
 
     /// Calls into the consumer: last in a turn, with nothing of the device borrowed, because a
     /// callback may post, arm, close or connect.
     pub(super) fn call_back(&mut self) -> bool {
         let due = self.cx.upcalls.len();
+        if due > 0 {
+            self.run_upcalls(due);
+        }
+        let notified = self.objects.cqs.notify(&self.cx);
+        due + notified > 0
+    }
+
+    #[inline(never)]
+    fn run_upcalls(&mut self, due: usize) {
         for _ in 0..due {
             if let Some(upcall) = self.cx.upcalls.pop_front() {
                 self.run(upcall);
             }
         }
-        let notified = self.objects.cqs.notify(&self.cx);
-        due + notified > 0
     }
 
     #[allow(unsafe_code, reason = "calls the consumer's C callbacks")]

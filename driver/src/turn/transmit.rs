@@ -50,18 +50,24 @@ impl State {
     fn fill_from_device(&mut self, lent: &mut Lent<'_, '_>) {
         while !self.loopback.is_full() {
             let begin = lent.filled;
-            let Cx { now, device, bytes, paths, .. } = &mut self.cx;
-            if !device.poll_transmit_run(*now, lent, self.max_segments, bytes) {
+            if !self.fill_run(lent) {
                 return;
             }
             // All of a run go to one destination.
             let run = &lent.slots[begin..lent.filled];
-            if run[0].bytes().first_chunk() == Some(&paths.mac) {
+            if run[0].bytes().first_chunk() == Some(&self.cx.paths.mac) {
                 self.loopback.units += run.len();
                 self.loop_back(run);
                 lent.filled = begin;
             }
         }
+    }
+
+    /// On a stack of its own, which is gone when a run comes back in.
+    #[inline(never)]
+    fn fill_run(&mut self, lent: &mut Lent<'_, '_>) -> bool {
+        let Cx { now, device, bytes, .. } = &mut self.cx;
+        device.poll_transmit_run(*now, lent, self.max_segments, bytes)
     }
 
     fn loop_back(&mut self, run: &[Slot<'_>]) {

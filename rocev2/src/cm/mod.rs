@@ -89,6 +89,7 @@ pub(crate) struct Cm {
 impl Cm {
     /// A connection manager without connections, which counts into its device's counters. `rng` makes IDs
     /// that no peer can guess.
+    #[inline(never)]
     pub(crate) fn new(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Self {
         let conns = Connections::new(&mut rng);
         let transmits = VecDeque::with_capacity(config.max_transmits);

@@ -45,8 +45,9 @@ pub(super) type Effect = Result<(), Ignored>;
 impl Cm {
     /// Handles a UD SEND_ONLY to QP 1 with the right Q_Key. Replies go back the way it came. Returns whether the message
     /// shows that one of ours has not reached the peer.
+    #[inline(never)]
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
-        let parsed = parse_mad(packet.payload);
+        let parsed = parsed(packet);
         let effect = match &parsed {
             // There is no host to reply to.
             _ if !is_host(packet.encap.src) => Err(Ignored::Dropped(DropReason::AddressMismatch)),
@@ -83,6 +84,7 @@ impl Cm {
         }
     }
 
+    #[inline(never)]
     fn receive_rep(
         &mut self,
         now: Instant,
@@ -151,6 +153,7 @@ impl Cm {
         self.establish(now, id, Event::RecvRtu).ok_or(Ignored::Unexpected)
     }
 
+    #[inline(never)]
     fn receive_rej(&mut self, now: Instant, packet: &Packet<'_>, rej: &Rej) -> Effect {
         let (id, conn) = self.find_rejected(packet, rej).ok_or(Ignored::UnknownId)?;
         conn.check_addresses(packet)?;
@@ -232,6 +235,7 @@ impl Cm {
         Ok(())
     }
 
+    #[inline(never)]
     fn send_drep(&mut self, packet: &Packet<'_>, header: &MadHeader, dreq: &Dreq) {
         let drep = CmMessage::Drep(Drep {
             local_comm_id: dreq.remote_comm_id,
@@ -251,6 +255,7 @@ impl Cm {
     }
 
     /// Refuses a SIDR_REQ: there are no datagram services here.
+    #[inline(never)]
     fn receive_sidr_req(
         &mut self,
         packet: &Packet<'_>,
@@ -288,6 +293,7 @@ impl Cm {
     }
 
     /// Repeats our REJ, which the peer has not received.
+    #[inline(never)]
     fn repeat_rej(&mut self, packet: &Packet<'_>, local_id: CommId) -> Effect {
         let wait = self.conns.find_wait(local_id).ok_or(Ignored::UnknownId)?;
         let (encap, rej) = wait.repeated_rej(&self.config, packet)?;
@@ -338,6 +344,7 @@ impl Cm {
     }
 
     /// Refuses a message that belongs to no connection, or not to the one that it names.
+    #[inline(never)]
     pub(super) fn refuse(
         &mut self,
         packet: &Packet<'_>,
@@ -371,6 +378,11 @@ impl Cm {
             ..packet.encap.reply()
         }
     }
+}
+
+#[inline(never)]
+fn parsed(packet: &Packet<'_>) -> Result<(MadHeader, CmMessage), DropReason> {
+    parse_mad(packet.payload)
 }
 
 /// The ways in which a peer ends a connection.

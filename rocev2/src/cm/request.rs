@@ -17,6 +17,7 @@ use crate::wire::{Packet, Pmtu};
 use core::net::SocketAddr;
 
 impl Cm {
+    #[inline(never)]
     pub(super) fn receive_req(
         &mut self,
         now: Instant,
@@ -62,6 +63,7 @@ impl Cm {
 
     /// Handles a duplicate of a connection's REQ. While our consumer has not accepted it, MRA tells the
     /// peer to wait; later no reply is needed, as the REP is resent by its own timer.
+    #[inline(never)]
     fn repeat_request(&mut self, id: ConnId) -> Effect {
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvReq).ok_or(Ignored::Unexpected)?;
@@ -71,6 +73,7 @@ impl Cm {
     }
 
     /// Checks the REQ itself, before any consumer sees it. Returns its sender.
+    #[inline(never)]
     fn check_req(
         &self,
         packet: &Packet<'_>,
@@ -127,6 +130,7 @@ impl Cm {
         self.refuse_req(packet, header, request.key.comm_id, refusal)
     }
 
+    #[inline(never)]
     fn open(
         &mut self,
         header: &MadHeader,

@@ -13,6 +13,10 @@ use crate::wire::Encap;
 use crate::wire::mad::RejReason;
 
 impl Cm {
+    // A message is a quarter of a kilobyte: what makes or moves one does so on a stack of its own, as a kernel's is
+    // small.
+
+    #[inline(never)]
     pub(super) fn transmit(&mut self, encap: Encap, payload: Mad) {
         if self.transmits.len() < self.config.max_transmits {
             self.transmits.push_back(CmTransmit { encap, payload });
@@ -56,6 +60,7 @@ impl Cm {
     }
 
     /// Acts on a connection's timer.
+    #[inline(never)]
     pub(super) fn resend(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.state == State::Established {

@@ -24,6 +24,7 @@ const CONNECTION: u64 = 4;
 const ERROR: u64 = 8;
 
 /// Registers the provider, at load. The driver also works without ETW. PASSIVE_LEVEL.
+#[inline(never)]
 pub(crate) fn start(ndis_version: u32) {
     // SAFETY: `stop` is called before the image goes.
     let _ = unsafe { PROVIDER.register() };

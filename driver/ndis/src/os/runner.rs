@@ -65,6 +65,7 @@ unsafe impl Sync for Host {}
 
 impl Runner {
     /// Creates a core and starts to run it. PASSIVE_LEVEL.
+    #[inline(never)]
     pub(crate) fn start(
         processor: u32,
         make: impl FnOnce(&Waker) -> PollCore,

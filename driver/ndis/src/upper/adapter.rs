@@ -124,6 +124,8 @@ impl Adapter {
         Ok(())
     }
 
+    /// On a stack of its own, as for all that a start makes.
+    #[inline(never)]
     fn run(self: &Arc<Self>) -> Result<(), NDIS_STATUS> {
         let mut seed = [0; 32];
         entropy(&mut seed)?;
@@ -358,6 +360,7 @@ impl Adapter {
 }
 
 /// The address that an adapter starts with. PASSIVE_LEVEL.
+#[inline(never)]
 fn choose_mac(config: &Config) -> Result<[u8; 6], NDIS_STATUS> {
     if let Some(address) = config.network_address {
         return Ok(address);

@@ -138,35 +138,11 @@ pub unsafe extern "win64" fn compare(left: *const u8, right: *const u8, len: usi
     left.cmp(right) as i32
 }
 
-/// Touches every page of the `rax` bytes below, so that a stack that grows by its guard page does.
-/// Keeps every register.
-#[unsafe(naked)]
-#[cfg_attr(windows, unsafe(export_name = "RigCheckStack"))]
-pub unsafe extern "win64" fn check_stack() {
-    std::arch::naked_asm!(
-        "push rcx",
-        "push rax",
-        "lea rcx, [rsp + 24]",
-        "2: cmp rax, 0x1000",
-        "jb 3f",
-        "sub rcx, 0x1000",
-        "test [rcx], rcx",
-        "sub rax, 0x1000",
-        "jmp 2b",
-        "3: sub rcx, rax",
-        "test [rcx], rcx",
-        "pop rax",
-        "pop rcx",
-        "ret",
-    )
-}
-
 pub(crate) fn runtime() -> Vec<(&'static str, usize)> {
     vec![
         ("memcpy", copy as *const () as usize),
         ("memmove", copy as *const () as usize),
         ("memset", set as *const () as usize),
         ("memcmp", compare as *const () as usize),
-        ("__chkstk", check_stack as *const () as usize),
     ]
 }
