@@ -1,7 +1,7 @@
 //! Mappings of a consumer's MDLs.
 //!
-//! The caller's MDL is never mapped itself: its mapping belongs to others, and NDKPI requires it unchanged.
-//! Where it has none, a partial MDL of ours gets one.
+//! The caller's MDL is never mapped itself: NDKPI requires it unchanged, and a mapping that it has may end before the
+//! region does, as only its pages stay locked. A partial MDL of ours gets a mapping of its own.
 #![allow(unsafe_code, reason = "calls the kernel")]
 
 use crate::abi::imports::{
@@ -13,8 +13,9 @@ use driver::platform::Mapped;
 
 /// A mapping of a locked MDL; `None` for lack of page table entries or pool. IRQL <= DISPATCH_LEVEL.
 pub(crate) fn map(mdl: &MDL) -> Option<Mapped> {
-    if let Some(address) = mdl.system_address() {
-        return NonNull::new(address).map(Mapped::borrowed);
+    // Pool needs none: its address ends with the memory itself.
+    if mdl.MdlFlags & MDL_SOURCE_IS_NONPAGED_POOL != 0 {
+        return NonNull::new(mdl.MappedSystemVa.cast()).map(Mapped::borrowed);
     }
     let partial = partial(mdl)?;
     let priority = NormalPagePriority | MdlMappingNoExecute;
@@ -38,6 +39,9 @@ fn partial(mdl: &MDL) -> Option<*mut MDL> {
     }
     // SAFETY: the source is locked, and the target has room for the same pages.
     unsafe { IoBuildPartialMdl(mdl, partial, address, len) };
+    // It has taken over the address of a mapping that is not ours.
+    // SAFETY: just allocated, and nobody else's.
+    unsafe { (*partial).MdlFlags &= !MDL_MAPPED_TO_SYSTEM_VA };
     Some(partial)
 }
 

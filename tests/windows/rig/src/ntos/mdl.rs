@@ -23,7 +23,7 @@ pub struct Mdl {
 }
 const _: () = assert!(size_of::<Mdl>() == 0x30);
 
-const MAPPED: i16 = 1;
+pub const MAPPED: i16 = 1;
 pub const LOCKED: i16 = 2;
 pub const NON_PAGED: i16 = 4;
 pub const PARTIAL: i16 = 0x10;

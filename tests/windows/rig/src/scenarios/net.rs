@@ -278,9 +278,9 @@ impl Side {
     }
 }
 
-/// Registers the memory of `mr` anew, by a chain of MDLs of `piece` bytes without system addresses,
-/// which the image has to map by itself. The chain is never freed.
-pub(super) fn register_again(mr: &Mr, piece: usize) -> Result<(), NdkError> {
+/// Registers the memory of `mr` anew, by a chain of MDLs of `piece` bytes with these flags. The chain is never
+/// freed.
+pub(super) fn register_again(mr: &Mr, piece: usize, flags: i16) -> Result<(), NdkError> {
     // SAFETY: open; nobody replaces the table.
     let table = unsafe { *(*(*mr.as_ptr()).Dispatch.get()) };
     let gone =
@@ -292,7 +292,7 @@ pub(super) fn register_again(mr: &Mr, piece: usize) -> Result<(), NdkError> {
     let (start, len) = (mr.buffer().as_ptr(), mr.buffer().len());
     let mut next = std::ptr::null_mut();
     for at in (0..len).step_by(piece).rev() {
-        let mdl = mdl::make(start.wrapping_add(at), piece.min(len - at), mdl::LOCKED);
+        let mdl = mdl::make(start.wrapping_add(at), piece.min(len - at), flags);
         unsafe { (*mdl).next = next };
         next = mdl;
     }

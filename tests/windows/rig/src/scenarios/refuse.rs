@@ -132,7 +132,7 @@ pub(super) fn exhausted(host: &dyn Host, _: &[String]) {
     let (cq, pd) = (here.create_cq(64).expect("a CQ"), here.create_pd().expect("a PD"));
     each("an MR", || pd.register(Buffer::new(1 << 16), ALL_ACCESS));
     let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).expect("an MR");
-    each("a registration of pieces without mapping", || register_again(&mr, 5000));
+    each("a registration of pieces without mapping", || register_again(&mr, 5000, mdl::LOCKED));
     each("a QP", || pd.create_qp(&cq, &cq, QpConfig::default()));
     let deep = QpConfig { receive_depth: 4096, initiator_depth: 4096, ..QpConfig::default() };
     each("a QP of full depth", || pd.create_qp(&cq, &cq, deep));
