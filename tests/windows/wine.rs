@@ -74,6 +74,8 @@ mod in_wine {
         tags_pass_beside_frames: "tags";
         /// Goal: an adapter lives in its VLAN, with RoCE and all.
         an_adapter_lives_in_a_vlan: "vlan";
+        /// Goal: switches can tell RoCE by its priority and its DSCP.
+        roce_has_its_class: "class";
         /// Goal: frames and regions without system addresses are mapped, and unmapped again.
         what_is_not_mapped_gets_mapped: "unmapped";
         /// Goal: cancelled sends end aborted, the others sent, and all come back.

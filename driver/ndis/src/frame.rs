@@ -11,13 +11,24 @@ pub(crate) struct Tagging {
     pub(crate) vlan: bool,
     /// The VLAN of the adapter, which the layers above do not see; 0 for all VLANs.
     pub(crate) own: u16,
+    /// The priority of RoCE frames that have none, as tag control information.
+    pub(crate) roce: u16,
 }
 
 impl Tagging {
-    /// The values of `*PriorityVLANTag`, 0 to 3, and of `VlanId`.
-    pub(crate) const fn new(keyword: u32, own: u32) -> Self {
-        let vlan = keyword & 2 != 0;
-        Self { priority: keyword & 1 != 0, vlan, own: if vlan { own as u16 & VLAN } else { 0 } }
+    /// The values of `*PriorityVLANTag`, 0 to 3, and of `VlanId`; of RoCE.
+    pub(crate) const fn new(keyword: u32, own: u32, roce_priority: u8) -> Self {
+        let (priority, vlan) = (keyword & 1 != 0, keyword & 2 != 0);
+        let own = if vlan { own as u16 & VLAN } else { 0 };
+        Self { priority, vlan, own, roce: (roce_priority as u16) << PRIORITY_SHIFT }
+    }
+
+    /// The tag of an outgoing RoCE frame, from its sender's. A connection that a peer asked for has the peer's priority, if
+    /// that has one.
+    pub(crate) fn outgoing_roce(self, tag: Option<Tag>) -> Option<Tag> {
+        let tci = tag.map_or(0, Tag::tci);
+        let priority = if tci >> PRIORITY_SHIFT == 0 { self.roce } else { 0 };
+        self.outgoing(nonzero(tci | priority))
     }
 
     /// The tag of an outgoing frame, from the sender's.
@@ -58,6 +69,8 @@ pub(crate) struct OtherVlan;
 
 /// The VLAN in the control information of a tag.
 const VLAN: u16 = 0xfff;
+/// The place of the priority, its upper three bits.
+const PRIORITY_SHIFT: u32 = 13;
 
 /// The kind of a destination address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,8 +102,8 @@ mod tests {
     #[test]
     fn tags_are_honoured_as_the_keyword_says() {
         let tag = |tci: u16| (tci != 0).then(|| Tag::from_tci(tci));
-        let sent = |keyword, own, tci| Tagging::new(keyword, own).outgoing(tag(tci));
-        let shown = |keyword, own, tci| Tagging::new(keyword, own).incoming(tag(tci));
+        let sent = |keyword, own, tci| Tagging::new(keyword, own, 0).outgoing(tag(tci));
+        let shown = |keyword, own, tci| Tagging::new(keyword, own, 0).incoming(tag(tci));
         const BOTH: u16 = 0x6007;
         for (keyword, tci) in [(0, 0), (1, 0x6000), (2, 7), (3, BOTH)] {
             assert_eq!(sent(keyword, 0, BOTH), tag(tci), "keyword {keyword}");
@@ -105,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_adapter_lives_in_its_vlan_without_knowing() {
-        let own = Tagging::new(3, 7);
+        let own = Tagging::new(3, 7, 0);
         let tag = |tci: u16| Some(Tag::from_tci(tci));
         assert_eq!(own.outgoing(None), tag(7));
         assert_eq!(own.outgoing(tag(0x6000)), tag(0x6007));
@@ -113,7 +126,18 @@ mod tests {
         assert_eq!(own.incoming(tag(0x6007)), Ok(tag(0x6000)));
         assert_eq!(own.incoming(tag(7)), Ok(None));
         assert_eq!([own.incoming(None), own.incoming(tag(9))], [Err(OtherVlan); 2]);
-        assert_eq!(Tagging::new(1, 7).outgoing(None), None, "VLANs are off");
+        assert_eq!(Tagging::new(1, 7, 0).outgoing(None), None, "VLANs are off");
+    }
+
+    #[test]
+    fn roce_has_a_priority_of_its_own() {
+        let tag = |tci: u16| (tci != 0).then(|| Tag::from_tci(tci));
+        let sent = |keyword, tci| Tagging::new(keyword, 7, 5).outgoing_roce(tag(tci));
+        assert_eq!(sent(3, 0), tag(0xa007));
+        assert_eq!(sent(1, 0), tag(0xa000), "a priority without a VLAN");
+        assert_eq!(sent(3, 0x6009), tag(0x6009), "the peer's priority and VLAN");
+        assert_eq!(sent(2, 0), tag(7), "priorities are off");
+        assert_eq!(Tagging::new(3, 7, 5).outgoing(None), tag(7), "TCP/IP chooses its own");
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub(crate) const VNIC: Spec = Spec {
         one_of("CongestionControl", &["0", "1"], "1"),
         number("AckTimeout", ["14", "22"], "19"),
         number("RetryCount", ["0", "7"], "7"),
+        number("RoCEPriority", ["0", "7"], "0"),
+        number("RoCEDscp", ["0", "63"], "0"),
         one_of("*JumboPacket", &["1514", "4088", "9014"], "1514"),
         one_of("*PriorityVLANTag", &["0", "1", "2", "3"], "3"),
         number("VlanId", ["0", "4094"], "0"),

@@ -270,7 +270,7 @@ impl Lower for LowerSide {
                 // SAFETY: lists of the edge, which are ours until they are sent.
                 let lists = unsafe { Lists::<Sent>::new(head) };
                 lists.for_each(|mut list| {
-                    let tag = tagging.outgoing(list.tag());
+                    let tag = tagging.outgoing_roce(list.tag());
                     list.set_tag(tag);
                 });
                 binding.send(head, NDIS_SEND_FLAGS_DISPATCH_LEVEL);

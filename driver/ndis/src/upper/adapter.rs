@@ -147,12 +147,13 @@ impl Adapter {
         };
         let (edge, port) = edge::open(lower, sizes).ok_or(NDIS_STATUS_RESOURCES)?;
         self.attachment.set_port(&port);
-        let worker = Worker::start()?;
-        let state_worker = Worker::start()?;
+        let state_worker = Worker::start(1)?;
         let remote_subnets = self.config.remote_subnets;
-        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets, worker.jobs()));
+        let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets));
         let platform = Box::new(Windows::new(Arc::clone(&neighbourhood)));
         let mut config = ProviderConfig::new(Vec::new());
+        // The two bits below are for ECN.
+        config.cm.traffic_class = self.config.dscp << 2;
         if !self.config.congestion_control {
             config.dcqcn = None;
         }

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     /// Peers may be behind a router.
     pub(crate) remote_subnets: bool,
     pub(crate) tagging: Tagging,
+    /// DSCP of CM packets and of the connections that we start.
+    pub(crate) dscp: u8,
     pub(crate) congestion_control: bool,
     /// `None`: the provider's own.
     pub(crate) ack_timeout_code: Option<u8>,
@@ -64,7 +66,9 @@ impl Config {
             tagging: Tagging::new(
                 open.integer("*PriorityVLANTag").unwrap_or(3),
                 open.integer("VlanId").unwrap_or(0),
+                within(open.integer("RoCEPriority"), PRIORITIES).unwrap_or(0),
             ),
+            dscp: within(open.integer("RoCEDscp"), DSCPS).unwrap_or(0),
             congestion_control: open.integer("CongestionControl").unwrap_or(1) != 0,
             ack_timeout_code: within(open.integer("AckTimeout"), ProviderConfig::ACK_TIMEOUT_CODES),
             retry_count: within(open.integer("RetryCount"), ProviderConfig::RETRY_COUNTS),
@@ -200,6 +204,10 @@ pub(crate) unsafe fn text_of<'a>(string: &UNICODE_STRING) -> &'a [u16] {
     unsafe { slice(string.Buffer.cast_const(), ULONG::from(string.Length / 2)) }
 }
 
+/// Priorities of a tag (IEEE 802.1Q).
+pub(crate) const PRIORITIES: RangeInclusive<u8> = 0..=7;
+/// Differentiated services code points (RFC 2474).
+pub(crate) const DSCPS: RangeInclusive<u8> = 0..=63;
 const ETHERNET_HEADER_LEN: usize = 14;
 /// The room for headers when RoCEv2 chooses a frame size.
 const ROCE_HEADER_ROOM: usize = 96;

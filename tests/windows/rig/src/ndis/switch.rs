@@ -1,5 +1,6 @@
 //! The wire: every frame goes to every other port, whose NIC filters.
 
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +11,8 @@ static PORTS: Mutex<Vec<(usize, &'static Deliver)>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 static FRAMES: AtomicUsize = AtomicUsize::new(0);
 static TAGGED: AtomicUsize = AtomicUsize::new(0);
+/// RoCE frames by the priority of their tag and the DSCP of their IPv4 header.
+static CLASSES: Mutex<BTreeMap<(u8, u8), usize>> = Mutex::new(BTreeMap::new());
 /// Drops one frame of so many; 0: none.
 static LOSS: AtomicUsize = AtomicUsize::new(0);
 
@@ -44,6 +47,25 @@ pub fn send(from: usize, frame: &[u8]) {
     if frame[12..14] == [0x81, 0] {
         TAGGED.fetch_add(1, Ordering::Relaxed);
     }
+    if let Some(class) = class(frame) {
+        *CLASSES.lock().unwrap().entry(class).or_insert(0) += 1;
+    }
+}
+
+/// Of a RoCE frame over IPv4: EtherType 0x0800, protocol 17, destination port 4791.
+fn class(frame: &[u8]) -> Option<(u8, u8)> {
+    let (priority, rest) = match frame.get(12..)? {
+        [0x81, 0, tci, _, rest @ ..] => (tci >> 5, rest),
+        rest => (0, rest),
+    };
+    let [8, 0, ip @ ..] = rest else { return None };
+    let is_roce = ip.get(9) == Some(&17) && ip.get(22..24) == Some(&4791_u16.to_be_bytes());
+    is_roce.then(|| (priority, ip[1] >> 2))
+}
+
+/// The classes of the RoCE frames so far, with their numbers.
+pub fn classes() -> BTreeMap<(u8, u8), usize> {
+    CLASSES.lock().unwrap().clone()
 }
 
 /// Frames that passed.

@@ -128,6 +128,24 @@ pub(super) fn vlan(host: &dyn Host, _: &[String]) {
     net.end(host);
 }
 
+/// Each RoCE packet has the priority and the DSCP of the keywords, and other frames have not.
+pub(super) fn class(host: &dyn Host, _: &[String]) {
+    let others = [("RoCEPriority", "5"), ("RoCEDscp", "26")];
+    let net = Net::plug_with(host, 1500, &others).open_adapters();
+    let [a, b] = net.vnics;
+    let plain = frame(b.mac(), a.mac(), 1);
+    a.send(&plain);
+    eventually("a frame of TCP/IP", || b.tags.lock().unwrap().get(&plain) == Some(&0));
+    let connection = net.connect();
+    connection.exchange(100, 5000);
+    connection.connectors[0].disconnect().wait().expect("a disconnect");
+    drop(connection);
+    let classes = switch::classes();
+    say!("classes of frames: {classes:?}");
+    assert!(classes.keys().eq([&(5, 26)]) && classes[&(5, 26)] > 500, "{classes:?}");
+    net.end(host);
+}
+
 /// Frames of NICs that lie in MDLs without system addresses, whole and in pieces, kept and not; and
 /// memory of consumers that does: the image maps them, and every mapping goes again.
 pub(super) fn unmapped(host: &dyn Host, _: &[String]) {
