@@ -104,6 +104,10 @@ mod in_wine {
         an_exhausted_pool_is_a_status: "exhausted";
         /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
         connections_end_without_pool: "ends";
+        /// Goal: poll cores share no processor, and wait for no ordinary thread.
+        poll_cores_have_processors_of_their_own: "processors";
+        /// Goal: peers that do not answer hold up no connect to another, and no halt.
+        dead_peers_hold_up_nobody: "dead-peers";
     }
 }
 
@@ -117,6 +121,7 @@ mod in_a_process {
         the_nic_may_come_late: "bind-late";
         an_adapter_does_not_bind_to_itself: "bind-self";
         an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
+        poll_cores_have_processors_of_their_own: "processors";
         ordinary_frames_pass: "pass-through";
         tags_pass_on_a_busy_machine: "tags jitter=200";
         an_adapter_has_its_own_address: "own-address";

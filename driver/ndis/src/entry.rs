@@ -11,7 +11,7 @@ use crate::counters;
 use crate::lower::protocol;
 use crate::os::sync::Turn;
 use crate::os::{etw, pool, reserve};
-use crate::pairing::DRIVER;
+use crate::pairing::{DRIVER, Threads};
 use crate::upper::{miniport, ndk};
 use alloc::sync::Arc;
 use core::ptr::null_mut;
@@ -60,6 +60,8 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     *DRIVER.reserve.lock() = Some(standing);
     let turn = Arc::new(Turn::new());
     *DRIVER.turn.lock() = Some(turn);
+    let threads = Threads::start()?;
+    *DRIVER.threads.lock() = Some(threads);
     // SAFETY: no condition.
     let system = unsafe { NdisGetVersion() };
     etw::start(system);
@@ -182,6 +184,8 @@ fn register_protocol(version: &Version) -> Result<(), NTSTATUS> {
 /// Called once by NDIS, when no adapter is left.
 unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
     counters::unregister();
+    // One of them may use the protocol.
+    end_threads();
     let protocol = DRIVER.protocol.swap(null_mut(), Ordering::AcqRel);
     if !protocol.is_null() {
         // SAFETY: registered, and not deregistered yet.
@@ -194,12 +198,20 @@ unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
 /// Drops the objects that exist from load to unload.
 #[inline(never)]
 fn let_go() {
+    end_threads();
     etw::stop();
     // Dropped here, not under the locks.
     let turn = DRIVER.turn.lock().take();
     drop(turn);
     let standing = DRIVER.reserve.lock().take();
     drop(standing);
+}
+
+/// Waits for the threads' last jobs. PASSIVE_LEVEL.
+fn end_threads() {
+    // Dropped here, not under the lock.
+    let threads = DRIVER.threads.lock().take();
+    drop(threads);
 }
 
 fn deregister_miniport() {

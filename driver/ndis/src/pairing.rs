@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::lower::binding::Binding;
 use crate::os::reserve;
 use crate::os::sync::{SpinLock, Turn};
+use crate::os::thread::{Jobs, THREADS_MAX, Worker};
 use crate::upper::adapter::Adapter;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,6 +25,24 @@ pub(crate) struct Driver {
     pub(crate) reserve: SpinLock<Option<reserve::Open>>,
     /// The turn to join and part; from load to unload.
     pub(crate) turn: SpinLock<Option<Arc<Turn>>>,
+    /// The threads of all adapters; from load to unload.
+    pub(crate) threads: SpinLock<Option<Threads>>,
+}
+
+/// Threads for work that waits for others. They belong to the driver, so that no halt of an adapter waits for them: TCP/IP
+/// takes seconds to find that a peer is dead, and NDIS may offer bindings only after that very halt.
+pub(crate) struct Threads {
+    /// One after the other: looks at addresses and paths, offers of bindings.
+    chores: Worker,
+    /// Side by side: a dead peer holds up no other.
+    resolvers: Worker,
+}
+
+impl Threads {
+    /// PASSIVE_LEVEL.
+    pub(crate) fn start() -> Result<Self, NTSTATUS> {
+        Ok(Self { chores: Worker::start(1)?, resolvers: Worker::start(THREADS_MAX)? })
+    }
 }
 
 pub(crate) static DRIVER: Driver = Driver {
@@ -33,6 +52,7 @@ pub(crate) static DRIVER: Driver = Driver {
     bindings: SpinLock::new(Vec::new()),
     reserve: SpinLock::new(None),
     turn: SpinLock::new(None),
+    threads: SpinLock::new(None),
 };
 
 impl Driver {
@@ -48,6 +68,16 @@ impl Driver {
             Some(turn) => turn.run(work),
             None => unreachable!("NDIS calls between load and unload only"),
         }
+    }
+
+    /// The queue of chores. Between load and unload.
+    pub(crate) fn chores(&self) -> Option<Jobs> {
+        self.threads.lock().as_ref().map(|threads| threads.chores.jobs())
+    }
+
+    /// The queue of resolutions. Between load and unload.
+    pub(crate) fn resolvers(&self) -> Option<Jobs> {
+        self.threads.lock().as_ref().map(|threads| threads.resolvers.jobs())
     }
 
     /// Drops the statics, because the image is unloaded.

@@ -43,14 +43,17 @@ functions! { "ntoskrnl.exe":
     fn KeInitializeDpc(dpc: *mut KDPC, routine: KDEFERRED_ROUTINE, context: PVOID);
     fn KeInsertQueueDpc(dpc: *mut KDPC, arg1: PVOID, arg2: PVOID) -> BOOLEAN;
     fn KeFlushQueuedDpcs();
-    fn KeInitializeTimer(timer: *mut KTIMER);
-    fn KeSetTimer(timer: *mut KTIMER, due: i64, dpc: *mut KDPC) -> BOOLEAN;
-    fn KeCancelTimer(timer: *mut KTIMER) -> BOOLEAN;
     fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
     fn KeReleaseSpinLock(lock: *mut usize, irql: KIRQL);
     fn KeLowerIrql(irql: KIRQL);
     fn KeGetCurrentProcessorNumberEx(number: PVOID) -> ULONG;
-    fn KeSetSystemAffinityThreadEx(affinity: usize) -> usize;
+    fn KeQueryActiveProcessorCountEx(group: USHORT) -> ULONG;
+    fn KeGetProcessorNumberFromIndex(index: ULONG, number: *mut PROCESSOR_NUMBER) -> NTSTATUS;
+    fn KeSetSystemGroupAffinityThread(
+        affinity: *mut GROUP_AFFINITY,
+        previous: *mut GROUP_AFFINITY,
+    );
+    fn KeSetPriorityThread(thread: PVOID, priority: i32) -> i32;
     fn PsCreateSystemThread(
         thread: *mut PVOID,
         access: ULONG,
@@ -96,13 +99,26 @@ functions! { "hal.dll":
     fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64;
 }
 
-// Functions that `wdk-sys` lacks: deprecated and inline ones; and performance counters, which the stand-in
-// for its headers lacks.
+// Functions that `wdk-sys` lacks: deprecated and inline ones; and performance counters and timers, which the
+// stand-in for its headers and libraries lacks.
 #[link(name = "ntoskrnl.exe", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "system" {
     /// Deprecated for `ExAllocatePool2`, which Server 2019 does not have.
     pub(crate) fn ExAllocatePoolWithTag(kind: i32, bytes: usize, tag: ULONG) -> PVOID;
     pub(crate) fn KeRaiseIrqlToDpcLevel() -> KIRQL;
+    pub(crate) fn ExAllocateTimer(
+        callback: EXT_CALLBACK,
+        context: PVOID,
+        attributes: ULONG,
+    ) -> PEX_TIMER;
+    pub(crate) fn ExSetTimer(timer: PEX_TIMER, due: i64, period: i64, parameters: PVOID)
+    -> BOOLEAN;
+    pub(crate) fn ExDeleteTimer(
+        timer: PEX_TIMER,
+        cancel: BOOLEAN,
+        wait: BOOLEAN,
+        parameters: PVOID,
+    ) -> BOOLEAN;
     pub(crate) fn PcwRegister(
         registration: *mut PVOID,
         information: *const PCW_REGISTRATION_INFORMATION,
@@ -198,6 +214,8 @@ mod same {
         PVOID => *mut kit::OBJECT_ATTRIBUTES: |pointer| pointer.cast();
         PVOID => *mut kit::CLIENT_ID: |pointer| pointer.cast();
         PVOID => *mut kit::PROCESSOR_NUMBER: |pointer| pointer.cast();
+        *mut GROUP_AFFINITY => *mut kit::GROUP_AFFINITY: |pointer| pointer.cast();
+        PVOID => *mut kit::_KTHREAD: |pointer| pointer.cast();
         PVOID => *mut kit::_OBJECT_TYPE: |pointer| pointer.cast();
         PVOID => *mut kit::OBJECT_HANDLE_INFORMATION: |pointer| pointer.cast();
         // SAFETY: 64-bit Windows has one calling convention, whatever it is called.

@@ -4,7 +4,7 @@ use super::*;
 
 /// The declarations of a WDK's headers.
 #[cfg(all(feature = "wdk", windows, target_env = "msvc"))]
-pub use wdk_sys::{DRIVER_OBJECT, KDPC, KEVENT, KIRQL, KTIMER, UNICODE_STRING};
+pub use wdk_sys::{DRIVER_OBJECT, KDPC, KEVENT, KIRQL, PROCESSOR_NUMBER, UNICODE_STRING};
 
 #[cfg(not(all(feature = "wdk", windows, target_env = "msvc")))]
 pub use declared::*;
@@ -25,10 +25,14 @@ mod declared {
     #[repr(C)]
     pub struct KDPC([u64; 8]);
 
-    /// A timer that may queue a DPC.
-    #[derive(Debug, Default)]
+    /// A processor by its group and its place in it.
+    #[derive(Clone, Copy, Debug, Default)]
     #[repr(C)]
-    pub struct KTIMER([u64; 8]);
+    pub struct PROCESSOR_NUMBER {
+        pub Group: USHORT,
+        pub Number: u8,
+        pub Reserved: u8,
+    }
 
     /// A counted UTF-16 string.
     #[derive(Clone, Copy, Debug)]
@@ -48,12 +52,16 @@ mod declared {
 
 layout!(KEVENT, 0x18 {});
 layout!(KDPC, 0x40 {});
-layout!(KTIMER, 0x40 {});
+layout!(PROCESSOR_NUMBER, 4 { Group: 0, Number: 2, Reserved: 3 });
 layout!(UNICODE_STRING, 0x10 { Length: 0, MaximumLength: 2, Buffer: 8 });
 
 /// `KDEFERRED_ROUTINE`. Runs at DISPATCH_LEVEL.
 pub type KDEFERRED_ROUTINE =
     unsafe extern "system" fn(dpc: *mut KDPC, context: PVOID, arg1: PVOID, arg2: PVOID);
+/// A timer of the kernel's own memory.
+pub type PEX_TIMER = PVOID;
+/// `EXT_CALLBACK`. Runs at DISPATCH_LEVEL.
+pub type EXT_CALLBACK = unsafe extern "system" fn(timer: PEX_TIMER, context: PVOID);
 /// `KSTART_ROUTINE`. Runs at PASSIVE_LEVEL.
 pub type KSTART_ROUTINE = unsafe extern "system" fn(context: PVOID);
 
@@ -75,6 +83,9 @@ pub const NonPagedPoolNx: i32 = 512;
 pub const POOL_FLAG_NON_PAGED: u64 = 0x40;
 /// Flag of `ExAllocatePool2`; without it the memory comes zeroed.
 pub const POOL_FLAG_UNINITIALIZED: u64 = 0x02;
+pub const EX_TIMER_HIGH_RESOLUTION: ULONG = 4;
+pub const LOW_REALTIME_PRIORITY: i32 = 16;
+pub const ALL_PROCESSOR_GROUPS: USHORT = 0xFFFF;
 pub const THREAD_ALL_ACCESS: ULONG = 0x001F_FFFF;
 pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: ULONG = 2;
 /// Bug check `MANUALLY_INITIATED_CRASH1`: a driver stopped the system by itself.

@@ -6,10 +6,12 @@
 pub(crate) mod etw;
 pub(crate) mod mdl;
 pub(crate) mod pool;
+pub(crate) mod processor;
 pub(crate) mod reserve;
 pub(crate) mod runner;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod timer;
 
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;

@@ -7,12 +7,11 @@
 #![allow(unsafe_code, reason = "calls the kernel, which calls back with a pointer")]
 
 use super::Clock;
+use super::processor::{self, Seat};
 use super::sync::{Event, at_dispatch};
-use super::thread::{Thread, pin_to};
-use crate::abi::imports::{
-    KeCancelTimer, KeFlushQueuedDpcs, KeInitializeDpc, KeInitializeTimer, KeInsertQueueDpc,
-    KeSetTimer,
-};
+use super::thread::Thread;
+use super::timer::Timer;
+use crate::abi::imports::{KeFlushQueuedDpcs, KeInitializeDpc, KeInsertQueueDpc};
 use crate::abi::*;
 use crate::handler::{handler, object};
 use crate::token::RunToken;
@@ -24,7 +23,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 use core::time::Duration;
 use driver::{PollCore, Shard, Turn};
-use rocev2::env::Instant;
 
 /// The turn of a core that has ended.
 const STOPPED: Turn = Turn { busy: false, units: 0, next: None, edge_failed: false, stopped: true };
@@ -34,7 +32,7 @@ const DPC_TURNS: u32 = 16;
 const DPC_TIME: Duration = Duration::from_micros(100);
 /// Turns without work before the thread returns the core to DPCs.
 const IDLE_TURNS: u32 = 64;
-/// Deadlines nearer than this are polled for: a kernel timer fires on clock ticks, up to 15 ms apart.
+/// Deadlines nearer than this are polled for: a timer may be that late.
 const NEAR: Duration = Duration::from_millis(1);
 
 /// A poll core with its DPC, timer and thread.
@@ -51,8 +49,8 @@ struct Host {
     core: UnsafeCell<Option<PollCore>>,
     clock: Clock,
     dpc: UnsafeCell<KDPC>,
-    timer: UnsafeCell<KTIMER>,
-    timer_dpc: UnsafeCell<KDPC>,
+    /// Set by the holder of the token; deleted when the core has ended.
+    timer: UnsafeCell<Option<Timer>>,
     thread_work: Event,
     stopped: Event,
     ending: AtomicBool,
@@ -66,24 +64,26 @@ unsafe impl Sync for Host {}
 impl Runner {
     /// Creates a core and starts to run it. PASSIVE_LEVEL.
     #[inline(never)]
-    pub(crate) fn start(
-        processor: u32,
-        make: impl FnOnce(&Waker) -> PollCore,
-    ) -> Result<Self, NTSTATUS> {
+    pub(crate) fn start(make: impl FnOnce(&Waker) -> PollCore) -> Result<Self, NTSTATUS> {
+        let seat = Seat::take()?;
         let host = Arc::new(Host {
             token: RunToken::new(),
             core: UnsafeCell::new(None),
             clock: Clock::new(),
             dpc: UnsafeCell::new(KDPC::default()),
-            timer: UnsafeCell::new(KTIMER::default()),
-            timer_dpc: UnsafeCell::new(KDPC::default()),
+            timer: UnsafeCell::new(None),
             thread_work: Event::synchronization(),
             stopped: Event::notification(),
             ending: AtomicBool::new(false),
         });
-        host.init();
+        host.init()?;
         let body = Arc::clone(&host);
-        let thread = Thread::start(move || body.run_thread(processor))?;
+        let thread = Thread::start(move || body.run_thread(&seat))?;
+        // A connection does not wait for a time slice of others. Where there is one processor, nothing else
+        // would get any while packets flow.
+        if processor::count() > 1 {
+            thread.set_priority(LOW_REALTIME_PRIORITY);
+        }
         let core = make(&waker(Arc::clone(&host)));
         let shard = Arc::clone(core.shard());
         // SAFETY: nobody runs: the core that would schedule is only put here now.
@@ -105,8 +105,8 @@ impl Drop for Runner {
             super::sync::sleep(Duration::from_millis(1));
         }
         self.host.stopped.wait();
-        // SAFETY: an initialized timer. It may have expired already; its DPC is waited for below.
-        unsafe { KeCancelTimer(self.host.timer.get()) };
+        // SAFETY: the core has ended, so that nobody sets the timer.
+        drop(unsafe { (*self.host.timer.get()).take() });
         self.host.ending.store(true, Ordering::Release);
         self.host.thread_work.set();
         if let Some(thread) = self.thread.take() {
@@ -121,14 +121,14 @@ impl Drop for Runner {
 }
 
 impl Host {
-    fn init(self: &Arc<Self>) {
+    fn init(self: &Arc<Self>) -> Result<(), NTSTATUS> {
         let context: PVOID = Arc::as_ptr(self).cast_mut().cast();
         // SAFETY: memory for a DPC that lives as long as the host, whose runner ends it first.
         unsafe { KeInitializeDpc(self.dpc.get(), run_dpc, context) };
-        // SAFETY: as above.
-        unsafe { KeInitializeDpc(self.timer_dpc.get(), timer_dpc, context) };
-        // SAFETY: as above.
-        unsafe { KeInitializeTimer(self.timer.get()) };
+        let timer = Timer::new(expired, context)?;
+        // SAFETY: nobody runs yet.
+        unsafe { *self.timer.get() = Some(timer) };
+        Ok(())
     }
 
     /// Announces work. IRQL <= DISPATCH_LEVEL.
@@ -188,7 +188,10 @@ impl Host {
                 self.announce_sleep(false);
                 return false;
             }
-            self.set_timer(next);
+            // SAFETY: the caller holds the token.
+            if let Some(timer) = unsafe { &*self.timer.get() } {
+                timer.set(next.saturating_since(self.clock.now()));
+            }
         }
         if self.token.finish() {
             return true;
@@ -197,18 +200,9 @@ impl Host {
         false
     }
 
-    fn set_timer(&self, at: Instant) {
-        let wait = at.saturating_since(self.clock.now());
-        // A negative time is relative, in units of 100 ns. It is never zero, which would be an absolute
-        // time.
-        let due = -i64::try_from(wait.as_nanos().div_ceil(100)).unwrap_or(i64::MAX).max(1);
-        // SAFETY: initialized objects; a timer that was set already is set anew.
-        unsafe { KeSetTimer(self.timer.get(), due, self.timer_dpc.get()) };
-    }
-
     /// PASSIVE_LEVEL.
-    fn run_thread(&self, processor: u32) {
-        pin_to(processor);
+    fn run_thread(&self, seat: &Seat) {
+        seat.pin();
         loop {
             self.thread_work.wait();
             if self.ending.load(Ordering::Acquire) {
@@ -247,8 +241,8 @@ handler! {
 }
 
 handler! {
-    /// The DPC of a host's timer. The host outlives it.
-    fn timer_dpc(_dpc: *mut KDPC, host: &Host = object(context: PVOID), _a: PVOID, _b: PVOID) {
+    /// The timer of a host, which outlives it. DISPATCH_LEVEL.
+    fn expired(_timer: PEX_TIMER, host: &Host = object(context: PVOID)) {
         host.schedule();
     }
 }

@@ -3,8 +3,8 @@
 
 use super::sync::{Event, at_dispatch, wait};
 use crate::abi::imports::{
-    KeSetSystemAffinityThreadEx, ObReferenceObjectByHandle, ObfDereferenceObject,
-    PsCreateSystemThread, PsTerminateSystemThread, ZwClose,
+    KeSetPriorityThread, ObReferenceObjectByHandle, ObfDereferenceObject, PsCreateSystemThread,
+    PsTerminateSystemThread, ZwClose,
 };
 use crate::abi::*;
 use alloc::boxed::Box;
@@ -66,6 +66,12 @@ impl Thread {
         Ok(Self { object })
     }
 
+    /// IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn set_priority(&self, priority: i32) {
+        // SAFETY: a thread's object, of which we hold a reference.
+        unsafe { KeSetPriorityThread(self.object, priority) };
+    }
+
     /// Waits for the thread's end. PASSIVE_LEVEL.
     pub(crate) fn join(self) {
         wait(self.object, None);
@@ -84,16 +90,11 @@ unsafe extern "system" fn thread_entry(context: PVOID) {
     let _ = unsafe { PsTerminateSystemThread(STATUS_SUCCESS) };
 }
 
-/// Keeps the calling thread on one processor of its group.
-pub(crate) fn pin_to(processor: u32) {
-    // SAFETY: the calling thread is a system thread of ours.
-    unsafe { KeSetSystemAffinityThreadEx(1 << (processor % usize::BITS)) };
-}
-
-/// A thread that runs jobs at PASSIVE_LEVEL, in order.
+/// Threads that take jobs out of one queue, in order, and run them at PASSIVE_LEVEL: one thread runs them one after
+/// the other, several side by side.
 pub(crate) struct Worker {
     queue: Arc<Queue>,
-    thread: Option<Thread>,
+    threads: heapless::Vec<Thread, THREADS_MAX>,
 }
 
 struct Queue {
@@ -110,16 +111,21 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Jobs(Arc<Queue>);
 
 impl Worker {
-    /// PASSIVE_LEVEL.
-    pub(crate) fn start() -> Result<Self, NTSTATUS> {
+    /// PASSIVE_LEVEL. At most [`THREADS_MAX`] threads.
+    pub(crate) fn start(threads: usize) -> Result<Self, NTSTATUS> {
         let queue = Arc::new(Queue {
             jobs: ArrayQueue::new(JOBS_MAX),
             news: Event::synchronization(),
             ending: AtomicBool::new(false),
         });
-        let body = Arc::clone(&queue);
-        let thread = Thread::start(move || run(&body))?;
-        Ok(Self { queue, thread: Some(thread) })
+        let mut worker = Self { queue, threads: heapless::Vec::new() };
+        for _ in 0..threads {
+            let body = Arc::clone(&worker.queue);
+            let thread = Thread::start(move || run(&body))?;
+            // A drop of the worker ends it, also where the next one does not start.
+            assert!(worker.threads.push(thread).is_ok(), "more threads than there is room for");
+        }
+        Ok(worker)
     }
 
     pub(crate) fn jobs(&self) -> Jobs {
@@ -128,11 +134,11 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Runs the queued jobs, then ends the thread. PASSIVE_LEVEL, not from a job.
+    /// Runs the queued jobs, then ends the threads. PASSIVE_LEVEL, not from a job.
     fn drop(&mut self) {
         self.queue.ending.store(true, Ordering::Release);
         self.queue.news.set();
-        if let Some(thread) = self.thread.take() {
+        for thread in core::mem::take(&mut self.threads) {
             thread.join();
         }
     }
@@ -153,13 +159,18 @@ impl Jobs {
 fn run(queue: &Queue) {
     loop {
         while let Some(job) = queue.jobs.pop() {
+            // News wake one thread, which wakes the next before it may be long at its job.
+            if !queue.jobs.is_empty() {
+                queue.news.set();
+            }
             job();
         }
         if queue.ending.load(Ordering::Acquire) && queue.jobs.is_empty() {
-            return;
+            return queue.news.set();
         }
         queue.news.wait();
     }
 }
 
 const JOBS_MAX: usize = 256;
+pub(crate) const THREADS_MAX: usize = 8;

@@ -16,7 +16,7 @@ use crate::lower::lists::{Attachment, ListPool, LowerSide};
 use crate::os::reserve;
 use crate::os::runner::Runner;
 use crate::os::sync::{Gate, SpinLock, sleep};
-use crate::os::thread::{Jobs, Worker};
+use crate::os::thread::Worker;
 use crate::os::{Windows, entropy, etw};
 use crate::pairing::DRIVER;
 use alloc::boxed::Box;
@@ -60,14 +60,12 @@ unsafe impl Sync for Adapter {}
 struct Running {
     port: Arc<Port>,
     shard: Arc<Shard>,
-    jobs: Jobs,
     parts: SpinLock<Option<Parts>>,
 }
 
 /// The parts, in the order in which they end.
 struct Parts {
     watch: AddressWatch,
-    worker: Worker,
     state_worker: Worker,
     runner: Runner,
 }
@@ -163,16 +161,14 @@ impl Adapter {
         if let Some(count) = self.config.retry_count {
             config.retry_count = count;
         }
-        let runner = Runner::start(POLL_PROCESSOR, |waker| {
-            PollCore::new(Box::new(edge), platform, config, seed, waker)
-        })?;
+        let runner =
+            Runner::start(|waker| PollCore::new(Box::new(edge), platform, config, seed, waker))?;
         let shard = Arc::clone(runner.shard());
         neighbourhood.set_shard(&shard);
-        let watch = AddressWatch::start(self, worker.jobs())?;
-        let jobs = worker.jobs();
+        let watch = AddressWatch::start(self)?;
         self.ndk.set_worker(state_worker.jobs());
-        let parts = Parts { watch, worker, state_worker, runner };
-        let running = Running { port, shard, jobs, parts: SpinLock::new(Some(parts)) };
+        let parts = Parts { watch, state_worker, runner };
+        let running = Running { port, shard, parts: SpinLock::new(Some(parts)) };
         // `running` is set once.
         let _ = self.running.set(Box::new(running));
         Ok(())
@@ -183,12 +179,11 @@ impl Adapter {
         // A binding in progress is complete before, or finds no adapter.
         DRIVER.in_turn(|| DRIVER.remove_adapter(&self));
         let parts = self.running().parts.lock().take();
-        let Some(Parts { watch, worker, state_worker, runner }) = parts else { return };
+        let Some(Parts { watch, state_worker, runner }) = parts else { return };
         // This comes before NDK is closed for good: a change in progress could open it once more.
         drop(state_worker);
         self.ndk.close_and_wait();
         drop(watch);
-        drop(worker);
         // The core still exists and returns the lists that the NIC lent it.
         DRIVER.in_turn(|| {
             if let Some(binding) = self.attachment.binding() {
@@ -350,11 +345,14 @@ impl Adapter {
             None => {
                 // Only NDIS can offer the NIC again, and not inside a handler.
                 let job = Box::new(|| {
-                    // SAFETY: registered before any adapter is initialized or restarted.
-                    unsafe { NdisReEnumerateProtocolBindings(DRIVER.protocol()) };
+                    let protocol = DRIVER.protocol();
+                    if !protocol.is_null() {
+                        // SAFETY: registered, and deregistered only when these jobs have ended.
+                        unsafe { NdisReEnumerateProtocolBindings(protocol) };
+                    }
                 });
                 // If the queue is full, the next restart asks again.
-                let _ = DRIVER.protocol().is_null() || self.running().jobs.push(job);
+                let _ = DRIVER.chores().is_some_and(|chores| chores.push(job));
             }
         }
     }
@@ -401,5 +399,3 @@ fn bytes_to_start(config: &Config) -> usize {
     CORE_BYTES + (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES)
 }
 const ADDRESSES_MAX: usize = 32;
-/// The processor of the thread that takes over from DPCs.
-const POLL_PROCESSOR: u32 = 0;

@@ -10,8 +10,8 @@ use crate::abi::imports::{
 use crate::abi::*;
 use crate::handler::{handler, object};
 use crate::os::Resolver;
-use crate::os::sync::sleep;
-use crate::os::thread::Jobs;
+use crate::os::sync::{Gate, SpinLock, sleep};
+use crate::pairing::DRIVER;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -35,13 +35,16 @@ unsafe impl Send for AddressWatch {}
 
 struct WatchContext {
     adapter: Weak<Adapter>,
-    jobs: Jobs,
+    /// The looks in progress. It is shut when the watch ends; a look that comes later does nothing.
+    looks: Arc<Gate>,
 }
 
 impl AddressWatch {
     /// PASSIVE_LEVEL.
-    pub(crate) fn start(adapter: &Arc<Adapter>, jobs: Jobs) -> Result<Self, NDIS_STATUS> {
-        let context = Box::new(WatchContext { adapter: Arc::downgrade(adapter), jobs });
+    pub(crate) fn start(adapter: &Arc<Adapter>) -> Result<Self, NDIS_STATUS> {
+        let looks = Arc::new(Gate::shut());
+        looks.open();
+        let context = Box::new(WatchContext { adapter: Arc::downgrade(adapter), looks });
         let mut watch = Self { handles: [null_mut(); 3], context: Box::into_raw(context) };
         let pointer: PVOID = watch.context.cast();
         let [addresses, routes, interfaces] = &mut watch.handles;
@@ -66,39 +69,43 @@ impl AddressWatch {
 }
 
 impl Drop for AddressWatch {
-    /// Waits for notifications in progress. PASSIVE_LEVEL.
+    /// Waits for notifications and looks in progress. PASSIVE_LEVEL.
     fn drop(&mut self) {
         for handle in self.handles.into_iter().filter(|handle| !handle.is_null()) {
             // SAFETY: registered, and not cancelled yet.
             let _ = unsafe { CancelMibChangeNotify2(handle) };
         }
         // SAFETY: from `start`; no notification comes any more.
-        drop(unsafe { Box::from_raw(self.context) });
+        let context = unsafe { Box::from_raw(self.context) };
+        context.looks.close();
+        context.looks.wait_empty();
     }
 }
 
 impl WatchContext {
     fn refresh(&self) {
-        let adapter = Weak::clone(&self.adapter);
-        let job = Box::new(move || {
-            if let Some(adapter) = adapter.upgrade() {
-                adapter.set_addresses(addresses_of(adapter.luid));
-            }
-        });
-        // A full queue has a refresh in it, or will see the next change.
-        let _ = self.jobs.push(job);
+        self.look(|adapter| adapter.set_addresses(addresses_of(adapter.luid)));
     }
 
     /// Checks the paths: the way to neighbours may have changed.
     fn check(&self) {
-        let adapter = Weak::clone(&self.adapter);
+        self.look(Adapter::check_paths);
+    }
+
+    /// Looks at what TCP/IP knows now, on the driver's thread. If its queue is full, such a look is in it, or the next
+    /// change, or the next check of the paths, sees the same.
+    fn look(&self, what: fn(&Adapter)) {
+        let (adapter, looks) = (Weak::clone(&self.adapter), Arc::clone(&self.looks));
         let job = Box::new(move || {
-            if let Some(adapter) = adapter.upgrade() {
-                adapter.check_paths();
+            if looks.enter(1) {
+                // The adapter ends before the watch may, which waits for this.
+                if let Some(adapter) = adapter.upgrade() {
+                    what(&adapter);
+                }
+                looks.leave(1);
             }
         });
-        // The paths are checked without it, too, only later.
-        let _ = self.jobs.push(job);
+        let _ = DRIVER.chores().is_some_and(|chores| chores.push(job));
     }
 }
 
@@ -168,13 +175,26 @@ pub(crate) struct Neighbourhood {
     luid: NET_LUID,
     /// Whether peers may be behind a router.
     remote_subnets: bool,
-    jobs: Jobs,
     shard: OnceBox<Weak<Shard>>,
+    /// The questions that are not answered yet: an answer serves all who asked the same.
+    asked: SpinLock<heapless::Vec<Question, ASKED_MAX>>,
 }
 
+/// The path, and how much is done for it.
+#[derive(Clone, Copy, Eq, PartialEq)]
+struct Question {
+    local: IpAddr,
+    remote: IpAddr,
+    how: Resolve,
+}
+
+/// Where more are open, the same may be asked twice.
+const ASKED_MAX: usize = 64;
+
 impl Neighbourhood {
-    pub(crate) fn new(luid: NET_LUID, remote_subnets: bool, jobs: Jobs) -> Self {
-        Self { luid, remote_subnets, jobs, shard: OnceBox::new() }
+    pub(crate) fn new(luid: NET_LUID, remote_subnets: bool) -> Self {
+        let asked = SpinLock::new(heapless::Vec::new());
+        Self { luid, remote_subnets, shard: OnceBox::new(), asked }
     }
 
     pub(crate) fn set_shard(&self, shard: &Arc<Shard>) {
@@ -185,21 +205,52 @@ impl Neighbourhood {
 
 impl Resolver for Arc<Neighbourhood> {
     fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool {
-        let Some(shard) = self.shard.get().map(Weak::clone) else { return false };
-        let (luid, remote_subnets) = (self.luid, self.remote_subnets);
-        let job = Box::new(move || {
-            let mac = neighbour(luid, local, remote, remote_subnets, how);
-            // The absence of a known neighbour is no answer.
-            if mac.is_none() && how == Resolve::Look {
-                return;
+        // A look takes no time, and shall not wait behind those who do.
+        let jobs = if how == Resolve::Look { DRIVER.chores() } else { DRIVER.resolvers() };
+        let Some(jobs) = jobs else { return false };
+        let question = Question { local, remote, how };
+        {
+            let mut asked = self.asked.lock();
+            if asked.contains(&question) {
+                return true;
             }
-            while let Some(shard) = shard.upgrade()
-                && shard.resolved(remote, mac).is_err()
-            {
-                sleep(Duration::from_millis(1));
-            }
-        });
-        self.jobs.push(job)
+            let _ = asked.push(question);
+        }
+        let this = Arc::clone(self);
+        let pushed = jobs.push(Box::new(move || this.answer(question)));
+        if !pushed {
+            self.forget(question);
+        }
+        pushed
+    }
+}
+
+impl Neighbourhood {
+    /// Finds an answer, and tells the core. PASSIVE_LEVEL.
+    fn answer(&self, question: Question) {
+        let Question { local, remote, how } = question;
+        let shard = || self.shard.get().and_then(|shard| shard.upgrade());
+        // The adapter may be gone, and with it all who asked.
+        let mac =
+            shard().and_then(|_| neighbour(self.luid, local, remote, self.remote_subnets, how));
+        // Before the answer is told: a question that comes from here on has one of its own.
+        self.forget(question);
+        // The absence of a known neighbour is no answer.
+        if mac.is_none() && how == Resolve::Look {
+            return;
+        }
+        while let Some(shard) = shard()
+            && shard.resolved(remote, mac).is_err()
+        {
+            sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn forget(&self, question: Question) {
+        let mut asked = self.asked.lock();
+        if let Some(at) = asked.iter().position(|known| *known == question) {
+            asked.swap_remove(at);
+        }
     }
 }
 

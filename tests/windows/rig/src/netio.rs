@@ -1,8 +1,8 @@
 //! The stand-in for netio.sys: addresses, routes and neighbours of the vNICs.
 
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
 use driver::abi::{GUID, SOCKADDR_INET};
 
@@ -153,8 +153,45 @@ fn watch(
     SUCCESS
 }
 
+/// Peers that answer nobody, and for whom TCP/IP waits.
+static STALLED: (Mutex<Stalled>, Condvar) =
+    (Mutex::new(Stalled { peers: Vec::new(), questions: 0 }), Condvar::new());
+
+struct Stalled {
+    peers: Vec<IpAddr>,
+    questions: usize,
+}
+
+/// TCP/IP waits for the answers of these, and no longer for those of others.
+pub fn stall(peers: &[IpAddr]) {
+    STALLED.0.lock().unwrap().peers = peers.to_vec();
+    STALLED.1.notify_all();
+}
+
+/// Questions whose answers TCP/IP waits for.
+pub fn stalled() -> usize {
+    STALLED.0.lock().unwrap().questions
+}
+
+/// Returns whether this was a peer that answers nobody.
+fn wait_for(peer: IpAddr) -> bool {
+    let mut stalled = STALLED.0.lock().unwrap();
+    if !stalled.peers.contains(&peer) {
+        return false;
+    }
+    stalled.questions += 1;
+    while stalled.peers.contains(&peer) {
+        stalled = STALLED.1.wait(stalled).unwrap();
+    }
+    stalled.questions -= 1;
+    true
+}
+
 fn resolve(row: &mut NeighbourRow) -> i32 {
     let Some(address) = row.address.socket_addr() else { return NOT_FOUND };
+    if wait_for(address.ip()) {
+        return UNREACHABLE;
+    }
     let Some(vnic) =
         vnic::all().into_iter().find(|vnic| vnic.luid() == row.luid || vnic.index == row.index)
     else {

@@ -6,7 +6,7 @@ use std::sync::{Condvar, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use super::irql::{self, APC, DISPATCH, PASSIVE};
-use super::{INSUFFICIENT_RESOURCES, Pointer, SUCCESS, TIMEOUT, lock, pool};
+use super::{INSUFFICIENT_RESOURCES, Pointer, SUCCESS, TIMEOUT, dpc, lock, pool};
 
 /// `DISPATCHER_HEADER`.
 #[repr(C)]
@@ -103,6 +103,20 @@ fn wait(objects: &[&Header], all: bool, timeout: *const i64, what: &str) -> i32 
 struct Thread {
     object: Box<Header>,
     references: usize,
+    seat: Seat,
+}
+
+/// The priority and the processor that a thread was given.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Seat {
+    pub priority: Option<i32>,
+    pub processor: Option<usize>,
+}
+
+/// The seats of all system threads that have one.
+pub fn seats() -> Vec<Seat> {
+    let threads = THREADS.lock().unwrap();
+    threads.values().map(|thread| thread.seat).filter(|seat| *seat != Seat::default()).collect()
 }
 
 type Threads = HashMap<usize, Thread>;
@@ -207,7 +221,7 @@ exports! {
         if pool::refuses("thread") { return INSUFFICIENT_RESOURCES; }
         let number = NEXT.fetch_add(4, Ordering::Relaxed);
         // One reference of the handle, one of the thread while it runs.
-        let thread = Thread { object: Box::new(Header::new(THREAD, 0)), references: 2 };
+        let thread = Thread { object: Box::new(Header::new(THREAD, 0)), references: 2, seat: Seat::default() };
         THREADS.lock().unwrap().insert(number, thread);
         RUNNING.fetch_add(1, Ordering::SeqCst);
         let job = Job(start, context as usize, number);
@@ -254,13 +268,25 @@ exports! {
         HERE.with(|here| &raw const *here as Pointer)
     }
     fn PsGetCurrentThread() -> Pointer { KeGetCurrentThread() }
-    fn KeSetPriorityThread(_thread: Pointer, _priority: i32) -> i32 { 8 }
+    fn KeSetPriorityThread(thread: Pointer, priority: i32) -> i32 {
+        irql::at_most(DISPATCH, "KeSetPriorityThread");
+        match handle_of(thread).and_then(|handle| THREADS.lock().unwrap().get_mut(&handle).map(|thread| thread.seat.priority.replace(priority))) {
+            Some(before) => before.unwrap_or(8),
+            None => { breach!("the priority of an unknown thread is set"); 8 }
+        }
+    }
     fn KeSetBasePriorityThread(_thread: Pointer, _increment: i32) -> i32 { 0 }
-    fn KeSetSystemGroupAffinityThread(_affinity: Pointer, previous: Pointer) {
+    /// GROUP_AFFINITY: the mask, and the group behind it.
+    fn KeSetSystemGroupAffinityThread(affinity: *const usize, previous: Pointer) {
         irql::at_most(DISPATCH, "KeSetSystemGroupAffinityThread");
         if !previous.is_null() { previous.write_bytes(0, 16); }
+        let (mask, group) = (affinity.read(), affinity.add(1).cast::<u16>().read());
+        if group != 0 || mask == 0 || mask >> dpc::PROCESSORS != 0 {
+            breach!("no processor has the affinity {mask:#x} in group {group}");
+        }
+        if let Some(thread) = THREADS.lock().unwrap().get_mut(&SELF.get()) {
+            thread.seat.processor = (mask.count_ones() == 1).then_some(mask.trailing_zeros() as usize);
+        }
     }
     fn KeRevertToUserGroupAffinityThread(_previous: Pointer) {}
-    fn KeSetSystemAffinityThreadEx(_affinity: usize) -> usize { 0 }
-    fn KeRevertToUserAffinityThreadEx(_affinity: usize) {}
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::dispatcher::{Header, NOTIFICATION_TIMER, SYNCHRONIZATION_TIMER};
 use super::irql::{self, DISPATCH};
-use super::{Pointer, lock};
+use super::{Pointer, lock, pool};
 
 /// As the stand-in tells the image.
 pub const PROCESSORS: usize = 2;
@@ -189,8 +189,43 @@ fn cancel(queues: &mut Queues, timer: *mut Timer) -> u8 {
     u8::from(queues.timers.len() < before)
 }
 
+/// The kernel's own timer, which calls its routine in a DPC of its own.
+#[repr(C)]
+pub struct ExTimer {
+    timer: Timer,
+    dpc: Dpc,
+    routine: unsafe extern "win64" fn(*mut ExTimer, Pointer),
+    context: Pointer,
+}
+/// `EX_TIMER_HIGH_RESOLUTION`.
+const HIGH_RESOLUTION: u32 = 4;
+static EX_TIMERS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "win64" fn expired(_dpc: *mut Dpc, timer: Pointer, _a: Pointer, _b: Pointer) {
+    let timer = timer.cast::<ExTimer>();
+    let (routine, context) = unsafe { ((*timer).routine, (*timer).context) };
+    unsafe { routine(timer, context) };
+}
+
+/// Waits until a DPC is neither queued nor runs.
+fn wait_for(dpc: *const Dpc) {
+    let is_busy = |queues: &Queues| {
+        let is_of =
+            |p: &Processor| p.queue.contains(&(dpc as usize)) || p.runs == Some(dpc as usize);
+        queues.processors.iter().any(is_of)
+    };
+    let mut queues = QUEUES.lock().unwrap();
+    while is_busy(&queues) {
+        queues = NEWS.wait(queues).unwrap();
+    }
+}
+
 /// Reports what would run code of an image that is gone.
 pub fn report_leaks() {
+    let timers = EX_TIMERS.swap(0, Ordering::SeqCst);
+    if timers > 0 {
+        breach!("{timers} timers are not deleted");
+    }
     let mut queues = QUEUES.lock().unwrap();
     if !queues.timers.is_empty() {
         breach!("{} timers are still set", queues.timers.len());
@@ -254,6 +289,32 @@ exports! {
     fn KeCancelTimer(timer: *mut Timer) -> u8 {
         irql::at_most(DISPATCH, "KeCancelTimer");
         cancel(&mut QUEUES.lock().unwrap(), timer)
+    }
+    fn ExAllocateTimer(routine: unsafe extern "win64" fn(*mut ExTimer, Pointer), context: Pointer, attributes: u32) -> Pointer {
+        irql::at_most(DISPATCH, "ExAllocateTimer");
+        if attributes != HIGH_RESOLUTION { breach!("ExAllocateTimer with attributes {attributes:#x}"); }
+        if pool::refuses("timer") { return std::ptr::null_mut(); }
+        let object = Box::into_raw(Box::<ExTimer>::new_uninit()).cast::<ExTimer>();
+        KeInitializeTimer(&raw mut (*object).timer);
+        KeInitializeDpc(&raw mut (*object).dpc, Some(expired), object.cast());
+        (&raw mut (*object).routine).write(routine);
+        (&raw mut (*object).context).write(context);
+        EX_TIMERS.fetch_add(1, Ordering::SeqCst);
+        object.cast()
+    }
+    fn ExSetTimer(timer: *mut ExTimer, due: i64, period: i64, _parameters: Pointer) -> u8 {
+        if due >= 0 { breach!("a high-resolution timer is set to an absolute time: bug check"); }
+        set_timer(&raw mut (*timer).timer, due, period as u32 / 10_000, &raw mut (*timer).dpc as usize)
+    }
+    fn ExCancelTimer(timer: *mut ExTimer, _parameters: Pointer) -> u8 { KeCancelTimer(&raw mut (*timer).timer) }
+    fn ExDeleteTimer(timer: *mut ExTimer, cancels: u8, waits: u8, _parameters: Pointer) -> u8 {
+        irql::at_most(if waits != 0 { irql::APC } else { DISPATCH }, "ExDeleteTimer");
+        if waits != 0 && cancels == 0 { breach!("ExDeleteTimer waits and does not cancel"); }
+        let was = KeCancelTimer(&raw mut (*timer).timer);
+        wait_for(&raw const (*timer).dpc);
+        drop(Box::from_raw(timer));
+        EX_TIMERS.fetch_sub(1, Ordering::SeqCst);
+        was
     }
     fn KeShouldYieldProcessor() -> u8 { 0 }
     fn KeQueryDpcWatchdogInformation(information: *mut u32) -> i32 {

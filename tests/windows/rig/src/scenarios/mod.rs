@@ -8,6 +8,7 @@ mod outside;
 mod power;
 mod refuse;
 mod requests;
+mod threads;
 mod traffic;
 
 use std::net::IpAddr;
@@ -60,6 +61,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("refused-pool", refuse::refused_pool),
     ("exhausted", refuse::exhausted),
     ("ends", ends::ends),
+    ("processors", threads::processors),
+    ("dead-peers", threads::dead_peers),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
 ];
