@@ -231,7 +231,7 @@ impl Port {
 }
 
 /// Units of a run: fewer than [`crate::RUN`], because a kernel's stack is short.
-const SHORT_RUN: usize = 16;
+const SHORT_RUN: usize = 8;
 
 /// The poll core's half.
 pub struct NdisEdge {

@@ -16,6 +16,7 @@ use object::read::pe::PeFile64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) function: u32,
+    pub(crate) end: u32,
     pub(crate) len: u32,
 }
 
@@ -31,8 +32,8 @@ pub(crate) fn frames(pe: &PeFile64<'_>, bytes: &impl At) -> Vec<Frame> {
     let mut all: Vec<_> = table
         .chunks_exact(size_of::<ImageRuntimeFunctionEntry>())
         .map(|entry| {
-            let [function, _end, unwind_info] = words(entry);
-            Frame { function, len: 8 + prologue(bytes, unwind_info) }
+            let [function, end, unwind_info] = words(entry);
+            Frame { function, end, len: 8 + prologue(bytes, unwind_info) }
         })
         .collect();
     all.sort_by_key(|frame| (std::cmp::Reverse(frame.len), frame.function));
@@ -144,6 +145,6 @@ fn a_seeded_frame_is_found() {
     assert_eq!(stack_of(&[8, 0x11, 0x08, 0x00, 0x01, 0x00]), 0x1_0008);
     // sub rsp, 40; movaps of xmm6; mov of rbx; lea rbp.
     assert_eq!(stack_of(&[4, 0x42, 9, 0x68, 2, 0, 9, 0x34, 1, 0, 9, 0x53]), 40);
-    let frames = [seeded, 2048, 48].map(|len| Frame { function: len, len });
+    let frames = [seeded, 2048, 48].map(|len| Frame { function: len, end: len, len });
     assert_eq!(over(&frames, 2048), &frames[..1]);
 }

@@ -4,8 +4,12 @@
 //! Method: `build` makes it, with declarations by hand and with those of `wdk-sys`; a PE reader
 //! and a disassembler that know nothing of the build look at both.
 
+#[path = "chains.rs"]
+mod chains;
 #[path = "frames.rs"]
 mod frames;
+#[path = "joins.rs"]
+mod joins;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,6 +27,8 @@ use object::{Architecture, LittleEndian as LE, Object as _};
 const CANNOT: i32 = 77;
 /// The largest frame of a function.
 const FRAME_MAX_LEN: u32 = 2048;
+/// The deepest chain of calls, of a stack of 24 KiB that Windows' own calls share.
+const CHAIN_MAX_LEN: u32 = 8192;
 /// Every import, and no other: each stands for a promise of some Windows to have it.
 const IMPORTS: &str = include_str!("imports");
 
@@ -92,7 +98,7 @@ fn its_imports_are_the_declared_ones() {
 fn control_flow_guard_has_its_table() {
     for image in Image::x86_64() {
         let pe = image.parse();
-        let Guard { functions } = Guard::of(image, &pe);
+        let Guard { functions, .. } = Guard::of(image, &pe);
         let config = image.directory(&pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
         let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
         let code = pe.code_range();
@@ -150,6 +156,36 @@ fn its_frames_are_small() {
         println!("largest frame: {}", told(&frames[0]));
         let over: Vec<_> = frames::over(&frames, FRAME_MAX_LEN).iter().map(told).collect();
         assert!(over.is_empty(), "too large for a kernel's stack: {over:#?}");
+    }
+}
+
+/// Goal: no chain of calls takes more of that stack than [`CHAIN_MAX_LEN`], whichever function it begins with.
+#[test]
+fn its_chains_are_short() {
+    for image in Image::x86_64() {
+        let pe = image.parse();
+        let (frames, code) = (frames::frames(&pe, image), pe.code_range());
+        let iat = pe.data_directories().get(IMAGE_DIRECTORY_ENTRY_IAT).expect("imports");
+        let iat = iat.virtual_address.get(LE)..iat.virtual_address.get(LE) + iat.size.get(LE);
+        let guard = Guard::of(image, &pe);
+        let slots = chains::Slots { imports: iat, guard: guard.dispatch };
+        let bytes = image.at(&pe, code.start, code.len());
+        let graph = chains::Graph::read(bytes, code.start, &frames, &guard.functions, &slots);
+        let functions = graph.0.keys().copied();
+        let Some(names) = frames::names(&image.path, functions.clone()) else {
+            return without_names();
+        };
+        let (joins, recursions) = (joins::JOINS, joins::RECURSIONS);
+        let chains = chains::Chains::new(&graph, &names, &guard.functions, joins, recursions);
+        assert_eq!(chains.unjoined(), [""; 0], "they call through pointers, and no join says whom");
+        let deepest = functions
+            .map(|function| chains.from(function).unwrap_or_else(|circle| panic!("{circle:#?}")))
+            .max_by_key(|chain| chain.len)
+            .expect("functions");
+        let told = |at: &u32| format!("{} {}", graph.0[at].frame, names[at]);
+        let told: Vec<_> = deepest.functions.iter().map(told).collect();
+        println!("deepest chain: {} bytes, {told:#?}", deepest.len);
+        assert!(deepest.len <= CHAIN_MAX_LEN, "too deep: {} bytes, {told:#?}", deepest.len);
     }
 }
 
@@ -377,17 +413,19 @@ impl frames::At for Image {
     }
 }
 
-/// What the load configuration says of Control Flow Guard: `IMAGE_LOAD_CONFIG_DIRECTORY64`.
+/// Control Flow Guard, by the load configuration: `IMAGE_LOAD_CONFIG_DIRECTORY64`.
 struct Guard {
     /// Functions that may be called through a pointer.
     functions: BTreeSet<u32>,
+    /// The slot through which they are.
+    dispatch: u32,
 }
 
 impl Guard {
     fn of(image: &Image, pe: &PeFile64<'_>) -> Self {
         let config = image.directory(pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
         let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
-        // Function table 0x80, count 0x88, flags 0x90.
+        // The dispatch's slot 0x78, function table 0x80, count 0x88, flags 0x90.
         let flags = word(0x90) as u32;
         for flag in [IMAGE_GUARD_CF_INSTRUMENTED, IMAGE_GUARD_CF_FUNCTION_TABLE_PRESENT] {
             assert!(flags & flag != 0, "guard flags {flags:#x}");
@@ -401,7 +439,7 @@ impl Guard {
             .map(|entry| u32::from_le_bytes(entry[..4].try_into().unwrap()))
             .collect();
         assert_eq!(functions.len(), count, "the table is sorted and has no function twice");
-        Self { functions }
+        Self { functions, dispatch: pe.relative_address(word(0x78)) }
     }
 }
 

@@ -26,17 +26,8 @@ impl Cm {
         req: &Req,
     ) -> Effect {
         let request = Request::new(packet.encap.src, req);
-        if let Some(id) = self.conns.find_request(&request) {
-            return self.repeat_request(id);
-        }
-        if let Some(wait) = self.conns.find_wait_request(&request) {
-            if wait.request.as_ref() == Some(&request)
-                && let Ok((encap, rej)) = wait.repeated_rej(&self.config, packet)
-            {
-                self.transmit(encap, rej);
-                return Ok(());
-            }
-            return self.refuse_req(packet, header, request.key.comm_id, STALE);
+        if let Some(effect) = self.receive_req_again(packet, header, &request) {
+            return effect;
         }
         let refusal = match self.check_req(packet, header, req) {
             Ok(peer) => match self.find_stale(&request.key, req.local_qpn) {
@@ -51,6 +42,28 @@ impl Cm {
             Err(refusal) => refusal,
         };
         self.refuse_req(packet, header, request.key.comm_id, refusal)
+    }
+
+    /// Handles a REQ that has begun a connection before; `None` for another one. On a stack of its own, as a connection
+    /// that is opened takes much of one.
+    #[inline(never)]
+    fn receive_req_again(
+        &mut self,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        request: &Request,
+    ) -> Option<Effect> {
+        if let Some(id) = self.conns.find_request(request) {
+            return Some(self.repeat_request(id));
+        }
+        let wait = self.conns.find_wait_request(request)?;
+        if wait.request.as_ref() == Some(request)
+            && let Ok((encap, rej)) = wait.repeated_rej(&self.config, packet)
+        {
+            self.transmit(encap, rej);
+            return Some(Ok(()));
+        }
+        Some(self.refuse_req(packet, header, request.key.comm_id, STALE))
     }
 
     /// Finds the connection that the sender of a REQ cannot have any more, if the REQ is its own: a queue
