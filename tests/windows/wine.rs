@@ -352,6 +352,32 @@ fn the_instructions_name_the_traces_provider() {
     assert!(instructions.contains(guid), "inf/README.md does not name {guid}");
 }
 
+/// Goal: an import that names another module than that of its function is refused before anything runs, under Wine as in
+/// Windows and in a process.
+#[test]
+fn a_wrong_module_is_refused() {
+    let Some(image) = image(&[]) else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("target/tmp is writable");
+    let lines = include_str!("imports").lines().filter(|line| !line.starts_with('#'));
+    let list: String = lines.map(|line| format!("stand-in {line}\n")).collect();
+    let redirect = |list: &str| {
+        let rig = folder.path().join("rig");
+        fs::write(&rig, list).expect("target/tmp is writable");
+        let mut python = Command::new("python3");
+        python.arg(root().join("tests/windows/redirect.py")).arg(&image);
+        let out = folder.path().join("image");
+        python.arg(out).arg(rig).arg(folder.path()).output()
+    };
+    let Ok(right) = redirect(&list) else { return skip("redirect.py: no python3") };
+    assert!(right.status.success(), "{}", String::from_utf8_lossy(&right.stderr));
+    let moved = list.replace("hal.dll!KeQuery", "ntoskrnl.exe!KeQuery");
+    assert_ne!(moved, list);
+    let wrong = redirect(&moved).expect("it started before");
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(!wrong.status.success());
+    assert_eq!(said.trim(), "no stand-in has hal.dll!KeQueryPerformanceCounter");
+}
+
 /// The image; `None` where this machine cannot build it, which is said.
 fn image(build: &[&str]) -> Option<PathBuf> {
     let built =

@@ -2,7 +2,7 @@
 
 use crate::ntos::misc::counter;
 
-exports! {
+exports! { "hal.dll":
     fn KeQueryPerformanceCounter(frequency: *mut i64) -> i64 {
         if !frequency.is_null() { frequency.write(10_000_000); }
         counter()

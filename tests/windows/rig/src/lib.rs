@@ -25,9 +25,9 @@
 )]
 #![allow(missing_docs, non_snake_case, reason = "the names of Windows")]
 
-/// Defines what the image can import, and `TABLE` of it: (name, address).
+/// Defines what the image can import from a module, the list of it, and a table with the addresses.
 macro_rules! exports {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {
+    ($module:literal: $($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {
         $(
             $(#[$meta])*
             #[cfg_attr(windows, unsafe(no_mangle))]
@@ -36,6 +36,8 @@ macro_rules! exports {
                 $body
             }
         )*
+        pub(crate) const LIST: &str =
+            concat!($("stand-in ", $module, "!", stringify!($name), "\n"),*);
         pub(crate) fn table() -> Vec<(&'static str, usize)> {
             vec![$((stringify!($name), $name as *const () as usize)),*]
         }
@@ -80,6 +82,11 @@ pub fn resolve(module: &str, function: &str) -> Option<usize> {
             _ => return None,
         };
     functions.find(|(name, _)| *name == function).map(|(_, address)| address)
+}
+
+/// The functions of each module, which `redirect.py` reads from the DLL: `stand-in MODULE!FUNCTION`, one a line.
+pub fn lists() -> impl Iterator<Item = &'static str> {
+    [cng::LIST, hal::LIST, netio::LIST].into_iter().chain(ndis::LISTS).chain(ntos::LISTS)
 }
 
 /// Who can load the image under test and let it go.
@@ -174,6 +181,11 @@ mod tests {
         assert!(resolve("ntoskrnl.exe", "KeQueryPerformanceCounter").is_none(), "Server 2019");
         assert!(resolve("ntoskrnl.exe", "NdisGetVersion").is_none());
         assert!(resolve("other.sys", "NdisGetVersion").is_none());
+        for line in lists().flat_map(str::lines) {
+            let (module, function) =
+                line.strip_prefix("stand-in ").and_then(|line| line.split_once('!')).expect("both");
+            assert!(resolve(module, function).is_some(), "{line} is listed, and is not there");
+        }
     }
 
     #[test]

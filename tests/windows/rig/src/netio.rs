@@ -229,7 +229,7 @@ fn tell(row: &mut NeighbourRow, mac: [u8; 6]) -> i32 {
     SUCCESS
 }
 
-exports! {
+exports! { "netio.sys":
     fn GetUnicastIpAddressTable(family: u16, table: *mut Pointer) -> i32 {
         irql::at_most(PASSIVE, "GetUnicastIpAddressTable");
         if pool::refuses("address table") { return NO_MEMORY; }

@@ -63,6 +63,10 @@ extern "system" fn fault(exception: &&Exception) -> i32 {
 /// What the driver that Wine starts calls.
 #[unsafe(no_mangle)]
 pub(crate) extern "win64" fn RigStart(load: Load, unload: Load) -> i32 {
+    // So that they are in the DLL.
+    crate::lists().for_each(|list| {
+        std::hint::black_box(list);
+    });
     std::thread::spawn(move || {
         crate::log::to_file(REPORT);
         unsafe { SetUnhandledExceptionFilter(fault) };

@@ -45,7 +45,7 @@ const INTEGER: i32 = 0;
 const HEX_INTEGER: i32 = 1;
 const STRING: i32 = 2;
 
-exports! {
+exports! { "ndis.sys":
     fn NdisOpenConfigurationEx(object: Pointer, handle: *mut Pointer) -> i32 {
         irql::at_most(irql::PASSIVE, "NdisOpenConfigurationEx");
         member::<Header>(object, 0).check("NDIS_CONFIGURATION_OBJECT", 0xA9, &[(1, 24), (1, 20)]);

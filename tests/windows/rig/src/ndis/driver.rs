@@ -181,7 +181,7 @@ unsafe fn check_protocol(start: Pointer, handlers: &Protocol) {
     ]);
 }
 
-exports! {
+exports! { "ndis.sys":
     fn NdisGetVersion() -> u32 { VERSION }
     fn NdisMRegisterMiniportDriver(driver_object: Pointer, path: &UnicodeString, context: Pointer, start: Pointer,
         handle: *mut Pointer) -> i32 {

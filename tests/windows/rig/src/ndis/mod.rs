@@ -28,6 +28,9 @@ pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     .flatten()
 }
 
+pub(crate) const LISTS: [&str; 7] =
+    [config::LIST, driver::LIST, nbl::LIST, nic::calls::LIST, oid::LIST, vnic::LIST, work::LIST];
+
 pub const SUCCESS: i32 = 0;
 pub const PENDING: i32 = 0x103;
 pub const FAILURE: i32 = 0xC000_0001_u32.cast_signed();

@@ -292,7 +292,7 @@ unsafe fn list_of(
     &raw mut (*pair).list
 }
 
-exports! {
+exports! { "ndis.sys":
     fn NdisAllocateNetBufferListPool(_handle: Pointer, parameters: Pointer) -> Pointer {
         irql::at_most(PASSIVE, "NdisAllocateNetBufferListPool");
         member::<Header>(parameters, 0).check("NET_BUFFER_LIST_POOL_PARAMETERS", 0x80, &[(1, 16), (2, 20)]);

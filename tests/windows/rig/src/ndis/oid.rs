@@ -95,7 +95,7 @@ unsafe fn complete(request: *mut Request, status: i32) {
     (*request).completion.complete("an OID request", status);
 }
 
-exports! {
+exports! { "ndis.sys":
     fn NdisMOidRequestComplete(_handle: Pointer, request: *mut Request, status: i32) { complete(request, status) }
     fn NdisMDirectOidRequestComplete(_handle: Pointer, request: *mut Request, status: i32) { complete(request, status) }
     /// The image asks the NIC below.

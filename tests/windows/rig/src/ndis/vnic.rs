@@ -436,7 +436,7 @@ const NET_EVENT_NDK_ENABLE: i32 = 13;
 const NET_EVENT_NDK_DISABLE: i32 = 14;
 const STATUS_LINK_STATE: i32 = 0x4001_0017;
 
-exports! {
+exports! { "ndis.sys":
     fn NdisMSetMiniportAttributes(handle: Pointer, start: Pointer) -> i32 {
         irql::at_most(PASSIVE, "NdisMSetMiniportAttributes");
         let Some(vnic) = Vnic::alive(handle, "NdisMSetMiniportAttributes") else { return FAILURE };

@@ -72,7 +72,7 @@ fn queue(item: Pointer, run: impl FnOnce() + Send + 'static) {
 struct Send2(Pointer, Pointer);
 unsafe impl Send for Send2 {}
 
-exports! {
+exports! { "ndis.sys":
     fn NdisAllocateIoWorkItem(_handle: Pointer) -> Pointer { allocate() }
     fn NdisFreeIoWorkItem(item: Pointer) { free(item) }
     fn NdisQueueIoWorkItem(item: Pointer, routine: unsafe extern "win64" fn(Pointer, Pointer), context: Pointer) {

@@ -183,7 +183,7 @@ fn end(handle: usize) {
     RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn KeInitializeEvent(event: *mut Header, kind: i32, signal: u8) {
         event.write(Header::new(kind as u8, signal.into()));
     }

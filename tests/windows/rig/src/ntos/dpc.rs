@@ -239,7 +239,7 @@ pub fn report_leaks() {
     }
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn KeInitializeDpc(dpc: *mut Dpc, routine: Option<unsafe extern "win64" fn(*mut Dpc, Pointer, Pointer, Pointer)>, context: Pointer) {
         dpc.write(Dpc { kind: KIND, importance: 1, number: 0, entry: [0; 2], routine, context,
             arguments: [std::ptr::null_mut(); 2], data: 0 });

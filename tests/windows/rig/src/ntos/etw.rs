@@ -38,7 +38,7 @@ const INVALID_HANDLE: i32 = 0xC000_0008_u32.cast_signed();
 /// The registered providers by handle: the GUID of each.
 static PROVIDERS: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn EtwRegister(provider: *const [u8; 16], enable: Option<Enable>, context: Pointer, handle: *mut u64) -> i32 {
         irql::at_most(irql::PASSIVE, "EtwRegister");
         let fresh = {

@@ -44,7 +44,7 @@ pub fn run_at<R>(irql: u8, what: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn KeGetCurrentIrql() -> u8 { current() }
     fn KfRaiseIrql(new: u8) -> u8 {
         if new < current() {

@@ -89,7 +89,7 @@ fn release(lock: &AtomicUsize) {
     lock.store(0, Ordering::Release);
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn KeInitializeSpinLock(lock: &AtomicUsize) { lock.store(0, Ordering::Relaxed); }
     fn KeAcquireSpinLockRaiseToDpc(lock: &AtomicUsize) -> u8 {
         irql::at_most(DISPATCH, "KeAcquireSpinLockRaiseToDpc");

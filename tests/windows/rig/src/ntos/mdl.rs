@@ -144,7 +144,7 @@ unsafe fn map(mdl: &mut Mdl, kernel: i8) -> Pointer {
     mdl.mapped
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn IoAllocateMdl(address: Pointer, len: u32, secondary: u8, charge: u8, irp: Pointer) -> *mut Mdl {
         irql::at_most(DISPATCH, "IoAllocateMdl");
         if secondary != 0 || charge != 0 || !irp.is_null() { breach!("IoAllocateMdl with unexpected arguments"); }

@@ -37,7 +37,7 @@ pub fn stop_counter(during: impl FnOnce()) {
     STOPPED_AT.store(0, Ordering::SeqCst);
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn KeQueryInterruptTime() -> u64 { interrupt_time() }
     fn KeQueryInterruptTimePrecise(counter_out: *mut u64) -> u64 {
         if !counter_out.is_null() { counter_out.write(counter() as u64); }
@@ -137,6 +137,9 @@ pub unsafe extern "win64" fn compare(left: *const u8, right: *const u8, len: usi
         (std::slice::from_raw_parts(left, len), std::slice::from_raw_parts(right, len));
     left.cmp(right) as i32
 }
+
+pub(crate) const RUNTIME: &str = "stand-in ntoskrnl.exe!memcpy\nstand-in ntoskrnl.exe!memmove\n\
+    stand-in ntoskrnl.exe!memset\nstand-in ntoskrnl.exe!memcmp\n";
 
 pub(crate) fn runtime() -> Vec<(&'static str, usize)> {
     vec![

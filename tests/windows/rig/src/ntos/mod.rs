@@ -17,6 +17,19 @@ pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
         .flatten()
 }
 
+pub(crate) const LISTS: [&str; 10] = [
+    dispatcher::LIST,
+    dpc::LIST,
+    irql::LIST,
+    lock::LIST,
+    mdl::LIST,
+    etw::LIST,
+    misc::LIST,
+    misc::RUNTIME,
+    pcw::LIST,
+    pool::LIST,
+];
+
 pub type Pointer = *mut u8;
 pub const SUCCESS: i32 = 0;
 pub const TIMEOUT: i32 = 0x102;

@@ -75,7 +75,7 @@ fn sets() -> std::sync::MutexGuard<'static, BTreeMap<usize, Set>> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn PcwRegister(registration: *mut usize, information: *const Information) -> i32 {
         irql::at_most(PASSIVE, "PcwRegister");
         if pool::refuses("PcwRegister") { return INSUFFICIENT_RESOURCES; }

@@ -171,7 +171,7 @@ const FLAG_UNINITIALIZED: u64 = 2;
 const FLAG_NON_PAGED: u64 = 0x40;
 const FLAG_NON_PAGED_EXECUTE: u64 = 0x80;
 
-exports! {
+exports! { "ntoskrnl.exe":
     fn ExAllocatePool2(flags: u64, len: usize, tag: u32) -> Pointer {
         if flags & FLAG_NON_PAGED_EXECUTE != 0 { breach!("executable pool"); }
         if flags & FLAG_NON_PAGED == 0 { breach!("pool that is not non-paged: flags {flags:#x}"); }

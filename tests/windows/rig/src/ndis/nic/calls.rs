@@ -2,7 +2,7 @@
 
 use super::*;
 
-exports! {
+exports! { "ndis.sys":
     fn NdisOpenAdapterEx(protocol: Pointer, context: Pointer, parameters: Pointer, bind: Pointer, handle: *mut Pointer) -> i32 {
         irql::at_most(PASSIVE, "NdisOpenAdapterEx");
         if protocol != driver::PROTOCOL_HANDLE { breach!("NdisOpenAdapterEx with protocol handle {protocol:?}"); }
