@@ -96,6 +96,20 @@ mod in_wine {
         the_nic_may_go_under_a_connection: "unbind";
         /// Goal: an adapter that is removed under a consumer waits until it has let go.
         a_halt_waits_for_consumers: "halt-open";
+        /// Goal: a device that is gone under a consumer ends once that has let go, and its peer hears of it.
+        a_device_may_be_gone_under_a_consumer: "surprise";
+        /// Goal: so does one that nobody uses, with a NIC and without.
+        a_device_may_be_gone: "surprise-alone";
+        /// Goal: consumers that take ten seconds to let go have them, while everything else goes on.
+        a_disable_waits_for_slow_consumers: "disable-slow";
+        /// Goal: a system that goes down in order, or by a bug check, waits for nothing.
+        the_system_may_go_down: "shutdown";
+        /// Goal: neighbours that TCP/IP knows are taken from its table, the others are asked for.
+        neighbours_are_known_or_asked_for: "neighbours";
+        /// Goal: a NIC is bound by parameters of any revision.
+        parameters_of_a_bind_may_be_newer: "revisions";
+        /// Goal: ten thousand connects, one after the other, each with verified data, leave nothing.
+        ten_thousand_connects_leave_nothing: "connects";
         /// Goal: each object that starting asks for may be refused, and all is undone.
         every_refusal_is_undone: "refused";
         /// Goal: the same for each allocation of pool.
@@ -130,6 +144,8 @@ mod in_a_process {
         what_is_not_mapped_gets_mapped: "unmapped";
         sends_may_be_cancelled: "cancel";
         calls_to_the_nic_may_pend: "pending";
+        a_device_may_be_gone: "surprise-alone";
+        parameters_of_a_bind_may_be_newer: "revisions";
         every_refusal_is_undone: "refused";
         every_refusal_of_pool_is_undone: "refused-pool";
     }

@@ -198,16 +198,30 @@ fn resolve(row: &mut NeighbourRow) -> i32 {
         return NOT_FOUND;
     };
     let Some(mac) = tcpip::resolve(vnic, address.ip()) else { return UNREACHABLE };
-    tell(row, mac)
+    tell(row, mac, REACHABLE)
 }
 
-/// Neighbours that TCP/IP believes to be somewhere.
-static BELIEVED: Mutex<Vec<(IpAddr, [u8; 6])>> = Mutex::new(Vec::new());
+/// Neighbours that TCP/IP has in its table, with their states.
+static BELIEVED: Mutex<Vec<(IpAddr, [u8; 6], i32)>> = Mutex::new(Vec::new());
 
 /// TCP/IP believes from now on that `address` is at `mac`.
 pub fn believe(address: IpAddr, mac: [u8; 6]) {
-    BELIEVED.lock().unwrap().push((address, mac));
+    believe_as(address, mac, REACHABLE);
 }
+
+/// TCP/IP has `address` in its table from now on, in this `NL_NEIGHBOR_STATE`.
+pub fn believe_as(address: IpAddr, mac: [u8; 6], state: i32) {
+    let mut believed = BELIEVED.lock().unwrap();
+    believed.retain(|(known, ..)| *known != address);
+    believed.push((address, mac, state));
+}
+
+/// How often the image has had the network asked.
+pub fn resolutions() -> usize {
+    RESOLUTIONS.load(Ordering::SeqCst)
+}
+
+static RESOLUTIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// How often the image has asked what TCP/IP believes.
 pub fn looks() -> usize {
@@ -217,15 +231,15 @@ pub fn looks() -> usize {
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
 
 /// Where TCP/IP believes `address` to be.
-pub fn believed(address: IpAddr) -> Option<[u8; 6]> {
+pub fn believed(address: IpAddr) -> Option<([u8; 6], i32)> {
     let believed = BELIEVED.lock().unwrap();
-    believed.iter().find(|(known, _)| *known == address).map(|(_, mac)| *mac)
+    believed.iter().find(|(known, ..)| *known == address).map(|(_, mac, state)| (*mac, *state))
 }
 
-fn tell(row: &mut NeighbourRow, mac: [u8; 6]) -> i32 {
+fn tell(row: &mut NeighbourRow, mac: [u8; 6], state: i32) -> i32 {
     row.physical[..6].copy_from_slice(&mac);
     row.physical_len = 6;
-    row.state = REACHABLE;
+    row.state = state;
     SUCCESS
 }
 
@@ -322,15 +336,16 @@ exports! { "netio.sys":
         irql::at_most(PASSIVE, "GetIpNetEntry2");
         LOOKS.fetch_add(1, Ordering::SeqCst);
         let Some(address) = row.address.socket_addr() else { return NOT_FOUND };
-        let Some(mac) = believed(address.ip()) else { return NOT_FOUND };
-        tell(row, mac)
+        let Some((mac, state)) = believed(address.ip()) else { return NOT_FOUND };
+        tell(row, mac, state)
     }
     /// Forgets first what it knows.
     fn ResolveIpNetEntry2(row: &mut NeighbourRow, _source: *const SOCKADDR_INET) -> i32 {
         irql::at_most(PASSIVE, "ResolveIpNetEntry2");
         if let Some(address) = row.address.socket_addr() {
-            BELIEVED.lock().unwrap().retain(|(known, _)| *known != address.ip());
+            BELIEVED.lock().unwrap().retain(|(known, ..)| *known != address.ip());
         }
+        RESOLUTIONS.fetch_add(1, Ordering::SeqCst);
         resolve(row)
     }
 }

@@ -37,6 +37,8 @@ pub struct Nic {
     pub unmapped: AtomicBool,
     /// Tags travel beside received frames, not in them.
     pub strips: AtomicBool,
+    /// How often it was offered.
+    offers: AtomicUsize,
     /// Lists that it put on the wire.
     sent: AtomicUsize,
     /// Indications so far: those that the image may keep, and those that it may not.
@@ -176,6 +178,7 @@ impl Nic {
             held: Mutex::default(),
             unmapped: AtomicBool::new(false),
             strips: AtomicBool::new(true),
+            offers: AtomicUsize::new(usize::from(number)),
             sent: AtomicUsize::new(0),
             indications: [const { AtomicUsize::new(0) }; 2],
             bind_done: Completion::new(),
@@ -433,11 +436,16 @@ impl Nic {
     }
 
     /// `NDIS_BIND_PARAMETERS`, revision 1.
-    fn bind_parameters(&self) -> [u64; 0xF8 / 8] {
-        let mut parameters = [0_u64; 0xF8 / 8];
+    /// Of another revision each time: the first is that of NDIS 6.0, the last that of 6.30 and later, and the one behind
+    /// it does not exist yet. A later one has members behind those of an earlier one, which are not for this driver.
+    fn bind_parameters(&self) -> [u64; 0x180 / 8] {
+        const LENS: [usize; 5] = [0xF8, 0x100, 0x118, 0x138, 0x180];
+        let mut parameters = [0xDEAD_DEAD_DEAD_DEAD_u64; 0x180 / 8];
+        parameters[..0xF8 / 8].fill(0);
         let start = parameters.as_mut_ptr().cast::<u8>();
+        let revision = self.offers.fetch_add(1, Ordering::Relaxed) % LENS.len();
         unsafe {
-            set_member(start, 0, Header::new(0x86, 1, 0xF8));
+            set_member(start, 0, Header::new(0x86, revision as u8 + 1, LENS[revision]));
             set_member(start, 8, &raw const self.name);
             set_member(start, 0x10, &raw const self.name);
             set_member(start, 0x20, MEDIUM_ETHERNET);

@@ -11,7 +11,7 @@ use super::nbl::{self, Nbl};
 use super::{
     Completion, FAILURE, Header, PENDING, RESOURCES, SUCCESS, driver, member, oid, set_member,
 };
-use crate::ntos::irql::{self, DISPATCH, PASSIVE};
+use crate::ntos::irql::{self, DISPATCH, HIGH, PASSIVE};
 use crate::ntos::{Pointer, UnicodeString, lock, mdl, pool};
 use crate::tcpip;
 
@@ -33,7 +33,9 @@ pub struct Vnic {
     /// 1 connected, 2 disconnected.
     pub link: AtomicI32,
     ndk_adapters: AtomicUsize,
+    /// Times that consumers were told to let go, that the last of them had, and that they were told to come.
     pub ndk_disables: AtomicUsize,
+    pub ndk_disabled: AtomicUsize,
     pub ndk_enables: AtomicUsize,
 }
 
@@ -102,6 +104,7 @@ impl Vnic {
             link: AtomicI32::new(0),
             ndk_adapters: AtomicUsize::new(0),
             ndk_disables: AtomicUsize::new(0),
+            ndk_disabled: AtomicUsize::new(0),
             ndk_enables: AtomicUsize::new(0),
         }));
         VNICS.lock().unwrap().push(vnic);
@@ -193,16 +196,49 @@ impl Vnic {
         self.halt();
     }
 
+    /// The device is gone, and the driver is told; then NDIS pauses and halts as for any other end.
+    pub fn remove_by_surprise(&self) {
+        let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
+        // NET_DEVICE_PNP_EVENT: the port, NdisDevicePnPEventSurpriseRemoved.
+        let mut event = [0_u64; 4];
+        let start = event.as_mut_ptr().cast::<u8>();
+        unsafe {
+            set_member(start, 0, Header::new(0x80, 1, 32));
+            set_member(start, 8, 2_i32);
+        }
+        irql::run_at(PASSIVE, "MiniportDevicePnPEventNotify", || unsafe {
+            miniport.pnp_event.expect("checked")(self.context(), start);
+        });
+        lock::none_held("MiniportDevicePnPEventNotify");
+        self.pause();
+        // NdisHaltDeviceSurpriseRemoved.
+        self.halt_for(3);
+    }
+
+    /// The system goes down: in order, or by a bug check, which halts every processor where it is.
+    pub fn shut_down(&self, by_bug_check: bool) {
+        let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
+        let irql = if by_bug_check { HIGH } else { PASSIVE };
+        irql::run_at(irql, "MiniportShutdownEx", || unsafe {
+            miniport.shutdown.expect("checked")(self.context(), i32::from(by_bug_check));
+        });
+        lock::none_held("MiniportShutdownEx");
+    }
+
     /// Halts an adapter that is paused.
     pub fn remove_paused(&self) {
         self.halt();
     }
 
     fn halt(&self) {
+        self.halt_for(0);
+    }
+
+    fn halt_for(&self, action: i32) {
         super::eventually("the end of returns", || RETURNING.load(Ordering::SeqCst) == 0);
         let (miniport, _) = driver::registered().miniport.expect("the driver is loaded");
         irql::run_at(PASSIVE, "MiniportHaltEx", || unsafe {
-            miniport.halt.expect("checked")(self.context(), 0);
+            miniport.halt.expect("checked")(self.context(), action);
         });
         lock::none_held("MiniportHaltEx");
         if self.ndk_adapters.load(Ordering::SeqCst) > 0 {
@@ -523,7 +559,14 @@ exports! { "ndis.sys":
         if oid::IN_OID.get() { breach!("NdisMNetPnPEvent in the context of an OID request"); }
         match member::<i32>(notification, 8) {
             NET_EVENT_NDK_ENABLE => { vnic.ndk_enables.fetch_add(1, Ordering::SeqCst); }
-            NET_EVENT_NDK_DISABLE => { vnic.ndk_disables.fetch_add(1, Ordering::SeqCst); }
+            NET_EVENT_NDK_DISABLE => {
+                vnic.ndk_disables.fetch_add(1, Ordering::SeqCst);
+                // NDIS tells the consumers, and returns when the last of them has let go.
+                while vnic.ndk_adapters.load(Ordering::SeqCst) > 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                vnic.ndk_disabled.fetch_add(1, Ordering::SeqCst);
+            }
             code => breach!("NdisMNetPnPEvent with event {code}"),
         }
         say!("vNIC {}: net event {}", vnic.index, member::<i32>(notification, 8));

@@ -5,6 +5,7 @@ use std::cell::Cell;
 pub const PASSIVE: u8 = 0;
 pub const APC: u8 = 1;
 pub const DISPATCH: u8 = 2;
+pub const HIGH: u8 = 15;
 
 thread_local! {
     static IRQL: Cell<u8> = const { Cell::new(PASSIVE) };

@@ -205,3 +205,19 @@ pub(super) fn pending(host: &dyn Host, _: &[String]) {
     vnic.remove();
     finish(host);
 }
+
+/// The NIC is offered with parameters of each revision, and with those of one that does not exist yet.
+pub(super) fn revisions(host: &dyn Host, _: &[String]) {
+    host.load().expect("DriverEntry succeeds");
+    let nic = Nic::plug_in(9000);
+    let vnic = add(0, nic);
+    for _ in 0..5 {
+        expect_ready(vnic, nic);
+        nic.unbind();
+        expect_link(vnic, false);
+        nic.bind();
+        assert!(nic.is_bound(), "a revision is refused");
+    }
+    vnic.remove();
+    finish(host);
+}

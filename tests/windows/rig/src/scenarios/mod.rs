@@ -1,8 +1,10 @@
 //! What is done with the image, one story each. A story begins and ends with nothing loaded.
 
 mod ends;
+mod ends_of_life;
 mod frames;
 mod life;
+mod neighbours;
 mod net;
 mod outside;
 mod power;
@@ -38,6 +40,13 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("disable", life::disable),
     ("unbind", life::unbind),
     ("halt-open", life::halt_open),
+    ("surprise", ends_of_life::surprise),
+    ("surprise-alone", ends_of_life::surprise_alone),
+    ("disable-slow", ends_of_life::disable_slow),
+    ("shutdown", ends_of_life::shutdown),
+    ("neighbours", neighbours::neighbours),
+    ("revisions", life::revisions),
+    ("connects", ends::connects),
     ("pass-through", traffic::pass_through),
     ("traffic", traffic::traffic),
     ("traffic-smb", traffic::traffic_smb),

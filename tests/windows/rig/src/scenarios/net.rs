@@ -37,7 +37,7 @@ pub(super) struct Side {
 pub(super) struct Connection {
     pub(super) sides: [Side; 2],
     pub(super) connectors: [Connector; 2],
-    _listener: Arc<Listener>,
+    pub(super) listener: Arc<Listener>,
 }
 
 impl Net {
@@ -129,7 +129,7 @@ impl Net {
         active.complete_connect().wait()?;
         accept.wait()?;
         say!("connected");
-        Ok(Connection { sides, connectors: [active, passive], _listener: listener })
+        Ok(Connection { sides, connectors: [active, passive], listener })
     }
 
     pub(super) fn end(self, host: &dyn Host) {
