@@ -34,7 +34,6 @@ mod inbox;
 pub mod memory;
 pub mod ndis;
 pub mod neighbour;
-pub mod net_ring;
 pub mod netadapter;
 #[cfg(target_os = "linux")]
 mod packet_ring;
