@@ -18,6 +18,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("rocev2-crc", &[]),
     ("rocev2", &["rocev2-crc"]),
     ("netadapter-glue", &[]),
+    ("netadapter-client", &["netadapter-glue"]),
     ("driver", &["rocev2", "netadapter-glue"]),
     ("ndis-driver", &["driver", "rocev2", "netadapter-glue"]),
     // Its build script asks for the names of the counters.
@@ -26,7 +27,8 @@ const RULES: &[(&str, &[&str])] = &[
     ("ndk-consumer", &["driver", "netadapter-glue"]),
     ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("rig", &["driver", "ndis-driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
-    ("tests", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
+    // One suite joins two of its adapters.
+    ("tests", &["driver", "ndk-consumer", "rocev2", "netadapter-glue", "netadapter-client"]),
     ("windows-tests", &["driver", "ndis-driver", "ndk-consumer", "netadapter-glue", "tests"]),
     ("mutants", &[]),
 ];

@@ -1,0 +1,44 @@
+//! The arguments of the linker that make a kernel image. The build script of `netadapter-glue/client` takes this file,
+//! too.
+
+use std::env;
+
+/// For link.exe and lld-link.
+const LINK: [&str; 15] = [
+    "/DRIVER",
+    "/SUBSYSTEM:NATIVE,10.0",
+    "/ENTRY:DriverEntry",
+    "/NODEFAULTLIB",
+    "/MANIFEST:NO",
+    "/NXCOMPAT",
+    "/DYNAMICBASE",
+    "/INTEGRITYCHECK",
+    "/GUARD:CF",
+    "/OPT:REF,ICF",
+    // The same sources make the same image.
+    "/BREPRO",
+    "/PDBALTPATH:%_PDB%",
+    // The checksum, which Windows verifies.
+    "/RELEASE",
+    // A section without access rights of its own ends in a bug check.
+    "/MERGE:.retplne=.rdata",
+    "/MERGE:.00cfg=.rdata",
+];
+/// None of them is paged: all of it may run at DISPATCH_LEVEL.
+const SECTIONS: [(&str, &str); 5] =
+    [(".text", "RE"), (".rdata", "R"), (".data", "RW"), (".pdata", "R"), (".rsrc", "R")];
+
+/// Whether the target is one that these arguments are for.
+pub(crate) fn is_for_windows() -> bool {
+    let target = |key| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
+    target("OS") == "windows" && target("ENV") == "msvc"
+}
+
+/// All of them.
+pub(crate) fn arguments() -> impl Iterator<Item = String> {
+    // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.
+    let not_paged = if cfg!(windows) { "!P" } else { "P" };
+    let sections =
+        SECTIONS.map(|(section, access)| format!("/SECTION:{section},{access}{not_paged}"));
+    LINK.map(str::to_string).into_iter().chain(sections)
+}
