@@ -3,40 +3,17 @@
 use std::path::Path;
 use std::{env, fs};
 
+mod link;
+
 #[path = "../ndis/src/counter_sets.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the driver needs more of it")]
 mod counter_sets;
 
-/// For link.exe and lld-link.
-const LINK: [&str; 15] = [
-    "/DRIVER",
-    "/SUBSYSTEM:NATIVE,10.0",
-    "/ENTRY:DriverEntry",
-    "/NODEFAULTLIB",
-    "/MANIFEST:NO",
-    "/NXCOMPAT",
-    "/DYNAMICBASE",
-    "/INTEGRITYCHECK",
-    "/GUARD:CF",
-    "/OPT:REF,ICF",
-    // The same sources make the same image.
-    "/BREPRO",
-    "/PDBALTPATH:%_PDB%",
-    // The checksum, which Windows verifies.
-    "/RELEASE",
-    // A section without access rights of its own ends in a bug check.
-    "/MERGE:.retplne=.rdata",
-    "/MERGE:.00cfg=.rdata",
-];
-/// None of them is paged: all of it may run at DISPATCH_LEVEL.
-const SECTIONS: [(&str, &str); 5] =
-    [(".text", "RE"), (".rdata", "R"), (".data", "RW"), (".pdata", "R"), (".rsrc", "R")];
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=link.rs");
     println!("cargo::rerun-if-changed=../ndis/src/counter_sets.rs");
-    let target = |key| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
-    if target("OS") != "windows" || target("ENV") != "msvc" {
+    if !link::is_for_windows() {
         return;
     }
     // The WDK's libraries and its own arguments; those below come last and so win.
@@ -44,17 +21,12 @@ fn main() {
     if env::var_os("CARGO_FEATURE_WDK").is_some() {
         wdk_build::configure_wdk_binary_build().expect("a WDK, and crt-static");
     }
-    for argument in LINK {
+    for argument in link::arguments() {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
     let strings = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("strings.res");
     fs::write(&strings, resources()).expect("cargo's folder can be written");
     println!("cargo::rustc-cdylib-link-arg={}", strings.display());
-    // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.
-    let not_paged = if cfg!(windows) { "!P" } else { "P" };
-    for (section, access) in SECTIONS {
-        println!("cargo::rustc-cdylib-link-arg=/SECTION:{section},{access}{not_paged}");
-    }
 }
 
 /// The names and descriptions of the performance counters, as a compiled resource file: blocks of 16

@@ -16,7 +16,6 @@ unsafe extern "C" {
     fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
     fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
     fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8;
-    fn __chkstk();
 }
 
 // The two slots through which guarded calls go. The loader replaces their contents if the kernel
