@@ -36,7 +36,7 @@ static CLIENTS: [Client; 2] = [client(1), client(2)];
 
 /// Polls both systems until it is told to stop. The result are their breaches.
 fn bridge(mut systems: [System; 2], stop: &AtomicBool) -> [Vec<Breach>; 2] {
-    systems.each_mut().map(System::wake_this_thread);
+    systems.iter_mut().for_each(System::wake_this_thread);
     // A frame that the other adapter's ring has no room for waits here.
     let mut held: [Option<Vec<u8>>; 2] = [None, None];
     while !stop.load(Ordering::Acquire) {
