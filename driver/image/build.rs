@@ -21,7 +21,7 @@ fn main() {
     if env::var_os("CARGO_FEATURE_WDK").is_some() {
         wdk_build::configure_wdk_binary_build().expect("a WDK, and crt-static");
     }
-    for argument in link::arguments() {
+    for argument in link::arguments("ndkrocev2") {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
     let strings = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("strings.res");

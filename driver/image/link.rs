@@ -4,7 +4,7 @@
 use std::env;
 
 /// For link.exe and lld-link.
-const LINK: [&str; 15] = [
+const LINK: [&str; 14] = [
     "/DRIVER",
     "/SUBSYSTEM:NATIVE,10.0",
     "/ENTRY:DriverEntry",
@@ -17,7 +17,6 @@ const LINK: [&str; 15] = [
     "/OPT:REF,ICF",
     // The same sources make the same image.
     "/BREPRO",
-    "/PDBALTPATH:%_PDB%",
     // The checksum, which Windows verifies.
     "/RELEASE",
     // A section without access rights of its own ends in a bug check.
@@ -34,11 +33,12 @@ pub(crate) fn is_for_windows() -> bool {
     target("OS") == "windows" && target("ENV") == "msvc"
 }
 
-/// All of them.
-pub(crate) fn arguments() -> impl Iterator<Item = String> {
+/// All of them, for an image of this name: it names its symbols without a folder.
+pub(crate) fn arguments(image: &str) -> impl Iterator<Item = String> {
     // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.
     let not_paged = if cfg!(windows) { "!P" } else { "P" };
     let sections =
         SECTIONS.map(|(section, access)| format!("/SECTION:{section},{access}{not_paged}"));
-    LINK.map(str::to_string).into_iter().chain(sections)
+    let symbols = format!("/PDBALTPATH:{image}.pdb");
+    LINK.map(str::to_string).into_iter().chain(sections).chain([symbols])
 }

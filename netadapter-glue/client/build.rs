@@ -7,8 +7,8 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../driver/image/link.rs");
     if link::is_for_windows() {
-        for argument in link::arguments() {
-            println!("cargo::rustc-link-arg-examples={argument}");
+        for argument in link::arguments("netadapter-client") {
+            println!("cargo::rustc-link-arg={argument}");
         }
     }
 }

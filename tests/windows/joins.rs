@@ -173,6 +173,8 @@ pub(crate) const JOINS: &[Join] = &[
 ];
 
 pub(crate) const RECURSIONS: &[Recursion] = &[
+    // A panic stops the system, and may use what is left of the stack to tell a debugger why.
+    Recursion { from: "core::panicking::", to: "ndis_driver::os::panic", times: 0 },
     // An address within a socket's address, within the name.
     Recursion { from: "core::net::", to: "core::fmt::write", times: 2 },
     // A halt has taken the parts of an adapter before the last count of it goes.
