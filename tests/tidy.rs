@@ -31,6 +31,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("tests", &["driver", "ndk-consumer", "rocev2", "netadapter-glue", "netadapter-client"]),
     ("windows-tests", &["driver", "ndis-driver", "ndk-consumer", "netadapter-glue", "tests"]),
     ("mutants", &[]),
+    ("ndkrocev2ctl", &[]),
 ];
 
 /// Words that the code of a room does not name.

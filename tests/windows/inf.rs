@@ -50,32 +50,25 @@ fn the_counters_of_the_manifest_are_the_drivers() {
         fs::write(&place, wanted).expect("the folder of builds can be written");
         panic!("{} is another than {}", counters::FILE, place.display());
     }
-    let name =
-        Path::new(counters::FILE).file_name().and_then(|name| name.to_str()).expect("a name");
-    for script in ["inf/install.ps1", "inf/uninstall.ps1"] {
-        assert!(read(script).contains("$CounterManifest"), "{script}");
-    }
-    assert!(
-        read("inf/common.ps1").contains(&format!("'{name}'")),
-        "common.ps1 does not name {name}"
-    );
 }
 
-/// What the scripts do by name bears the names that the INFs and the driver give it.
+/// The tool that installs knows everything by the names that the INFs and the driver give it.
 #[test]
-fn the_scripts_speak_of_the_same_things() {
-    let common = read("inf/common.ps1");
-    let install = read("inf/install.ps1");
-    for name in [SERVICE, IMAGE, VNIC.hardware_id, LOWER.hardware_id] {
-        assert!(common.contains(&format!("'{name}'")), "common.ps1 does not name {name}");
-    }
+fn the_tool_speaks_of_the_same_things() {
+    let tool = read("inf/ctl/src/machine.rs");
+    let manifest = counters::FILE.strip_prefix("inf/").expect("a file of this folder");
+    let mut names = vec![SERVICE, IMAGE, VNIC.hardware_id, LOWER.hardware_id, manifest];
     for spec in [&VNIC, &LOWER] {
+        names.push(spec.catalog);
         let stem = spec.catalog.strip_suffix(".cat").expect("a catalog");
-        assert!(common.contains(&format!("'{stem}'")), "common.ps1 does not name {stem}");
+        assert!(tool.contains(&format!("\"{stem}.inf\"")), "machine.rs does not name {stem}.inf");
     }
     for name in ["LowerAdapter", "LowerMode"] {
         assert!(VNIC.keywords.iter().any(|keyword| keyword.name == name));
-        assert!(install.contains(name), "install.ps1 does not set {name}");
+        names.push(name);
+    }
+    for name in names {
+        assert!(tool.contains(&format!("\"{name}\"")), "machine.rs does not name {name}");
     }
 }
 

@@ -1,0 +1,417 @@
+//! The first flight: the driver in stages, each of which a machine may not survive.
+//!
+//! The record is on the disk before a stage begins. A machine that stopped comes up without the adapter, since the
+//! scheduled task rolls back at the start; another `first-flight` then says in which stage it stopped.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::journal::Journal;
+use crate::machine::{Host, IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
+use crate::plan::{Request, plan};
+use crate::run::{forwards, uninstall};
+use crate::status::status;
+use crate::step::Step;
+use crate::verify::{Verdict, Verify, signature, smb_copy};
+
+/// The rules of Driver Verifier: the standard ones, and those of NDIS.
+const VERIFIER_FLAGS: &str = "0x2209BB";
+/// The driver's events, by the provider's GUID, which follows from its name.
+const EVENTS: &str = "{D3672438-BEDD-5BC3-1F33-58F3D06A6FCB}";
+const TRACE: &str = "ndkrocev2-flight";
+/// Long enough for all stages.
+const FLIGHT_S: u64 = 3600;
+/// Installation's own log, from its end.
+const LOG_LEN: usize = 200_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FirstFlight {
+    /// The NIC that carries the frames; the adapter stays beside it, in Own mode
+    #[arg(long)]
+    nic: String,
+    /// The folder with the INFs, catalogs and image [default: that of this program]
+    #[arg(long)]
+    package: Option<PathBuf>,
+    /// The adapter's address, such as 192.0.2.7/24, for the stages with traffic
+    #[arg(long, value_parser = crate::address)]
+    address: Option<crate::machine::Address>,
+    /// The other machine, where `NDKPing -S -ServerAddr PEER:9000 -ServerIf INDEX -TestType rping` waits
+    #[arg(long)]
+    peer: Option<IpAddr>,
+    /// A folder of the other machine that may be written, such as \\server\share
+    #[arg(long)]
+    share: Option<PathBuf>,
+    /// Fly without Driver Verifier, which takes a restart
+    #[arg(long)]
+    without_verifier: bool,
+    /// Keep the adapter if all stages pass
+    #[arg(long)]
+    keep: bool,
+    /// The file that tells how it went
+    #[arg(long, default_value = "ndkrocev2-first-flight.json")]
+    result: PathBuf,
+}
+
+/// The stages, each of which stands on those before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+enum Stage {
+    /// Driver Verifier watches the image from the next restart on.
+    Verifier,
+    Signature,
+    LoadAndUnload,
+    DeviceWithoutNic,
+    BindInOwnMode,
+    NdkPingToItself,
+    TwoMachines,
+    Smb,
+}
+
+impl Stage {
+    const FLOWN: [Self; 7] = [
+        Self::Signature,
+        Self::LoadAndUnload,
+        Self::DeviceWithoutNic,
+        Self::BindInOwnMode,
+        Self::NdkPingToItself,
+        Self::TwoMachines,
+        Self::Smb,
+    ];
+
+    /// How many steps of the installation it needs.
+    fn end(self, journal: &Journal) -> usize {
+        let entries = &journal.entries;
+        let find = |is: fn(&Step) -> bool| entries.iter().position(|entry| is(&entry.step));
+        let found = match self {
+            Self::Verifier | Self::Signature => Some(0),
+            Self::LoadAndUnload => find(|step| matches!(step, Step::CreateDevice)),
+            Self::DeviceWithoutNic => find(|step| matches!(step, Step::PointAt { .. })),
+            Self::BindInOwnMode => find(|step| matches!(step, Step::SeeLink)).map(|n| n + 1),
+            Self::NdkPingToItself | Self::TwoMachines | Self::Smb => None,
+        };
+        found.unwrap_or(entries.len())
+    }
+}
+
+/// How a stage ended. One that has begun and not ended has stopped the machine, or somebody stopped the program.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+enum Ended {
+    NotYet,
+    Passed(String),
+    Skipped(String),
+    Failed(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Flown {
+    stage: Stage,
+    begun: String,
+    ended: Ended,
+}
+
+/// All that is known, in one file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    version: String,
+    host: Host,
+    stages: Vec<Flown>,
+    /// By their names: the state at the end, logs, events.
+    attached: Vec<(String, String)>,
+}
+
+impl Record {
+    fn begin(&mut self, machine: &mut impl Machine, stage: Stage) -> Result<()> {
+        let begun = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        self.stages.push(Flown { stage, begun, ended: Ended::NotYet });
+        self.write(machine)
+    }
+
+    fn end(&mut self, machine: &mut impl Machine, ended: Ended) -> Result<()> {
+        self.stages.last_mut().context("no stage has begun")?.ended = ended;
+        self.write(machine)
+    }
+
+    fn write(&self, machine: &mut impl Machine) -> Result<()> {
+        machine.set_flight(Some(&serde_json::to_string_pretty(self)?))
+    }
+
+    fn failed(&self) -> bool {
+        self.stages.iter().any(|flown| matches!(flown.ended, Ended::Failed(_)))
+    }
+}
+
+pub(crate) fn fly(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    say: &mut impl FnMut(String),
+) -> Result<ExitCode> {
+    let mut record = match machine.flight()? {
+        Some(text) => serde_json::from_str(&text).context("the record is damaged")?,
+        None => Record {
+            version: env!("CARGO_PKG_VERSION").into(),
+            host: machine.host()?,
+            stages: Vec::new(),
+            attached: Vec::new(),
+        },
+    };
+    if record.stages.is_empty() && !asked.without_verifier {
+        return watch(machine, &mut record, say);
+    }
+    match record.stages.last_mut() {
+        Some(Flown { stage: Stage::Verifier, ended, .. }) => {
+            *ended = Ended::Passed("Windows has started since".into());
+        }
+        Some(Flown { ended: Ended::Failed(_), .. }) | None => {}
+        // Or after it, before the next had begun.
+        Some(Flown { stage, ended, .. }) => {
+            say(format!("The machine or the program stopped in the stage {stage:?}."));
+            *ended = Ended::Failed("the machine or the program stopped in this stage".into());
+        }
+    }
+    if !record.failed() {
+        let trace =
+            ["start", TRACE, "-ets", "-o", &trace_file(), "-p", EVENTS, "0xffffffffffffffff", "5"];
+        // Whatever it says: the flight goes on without a trace.
+        let _ = machine.ask("logman.exe", &trace);
+        stages(machine, asked, &mut record, say)?;
+        let _ = machine.ask("logman.exe", &["stop", TRACE, "-ets"]);
+    }
+    land(machine, asked, record, say)
+}
+
+/// Driver Verifier looks at drivers that are loaded after the next start.
+fn watch(
+    machine: &mut impl Machine,
+    record: &mut Record,
+    say: &mut impl FnMut(String),
+) -> Result<ExitCode> {
+    let said = machine.ask("verifier.exe", &["/flags", VERIFIER_FLAGS, "/driver", IMAGE])?;
+    // 2: it takes effect after a restart.
+    ensure!([0, 2].contains(&said.code), "verifier: exit code {}: {}", said.code, said.text);
+    record.begin(machine, Stage::Verifier)?;
+    say("Driver Verifier will watch the driver: restart Windows, and give the same command again."
+        .into());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(asked: &FirstFlight) -> Result<Request> {
+    let package = asked.package.clone().map_or_else(crate::own_folder, Ok)?;
+    Ok(Request {
+        nic: asked.nic.clone(),
+        mode: Mode::Own,
+        package: std::path::absolute(package)?,
+        name: "RoCEv2".into(),
+        settings: crate::machine::IpSettings {
+            addresses: asked.address.into_iter().collect(),
+            ..Default::default()
+        },
+        confirm_within_s: Some(FLIGHT_S),
+    })
+}
+
+fn stages(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    record: &mut Record,
+    say: &mut impl FnMut(String),
+) -> Result<()> {
+    let request = request(asked)?;
+    let mut journal = None;
+    for stage in Stage::FLOWN {
+        if record.failed() {
+            break;
+        }
+        say(format!("stage: {stage:?}"));
+        record.begin(machine, stage)?;
+        let ended = match go(machine, asked, &request, stage, &mut journal, say) {
+            Ok(Verdict::Passed(found)) => Ended::Passed(found),
+            Ok(Verdict::Skipped(why)) => Ended::Skipped(why.into()),
+            Err(error) => Ended::Failed(format!("{error:#}")),
+        };
+        say(format!("{ended:?}"));
+        record.end(machine, ended)?;
+    }
+    Ok(())
+}
+
+/// The stage's steps of the installation, and then what it looks at.
+fn go(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    request: &Request,
+    stage: Stage,
+    journal: &mut Option<Journal>,
+    say: &mut impl FnMut(String),
+) -> Result<Verdict> {
+    if stage == Stage::Signature {
+        return signed(machine, request);
+    }
+    let journal = match journal {
+        Some(journal) => journal,
+        None => journal.insert(Journal::new(request.clone(), plan(machine, request)?.steps)),
+    };
+    let end = stage.end(journal);
+    forwards(machine, journal, end, say)?;
+    match stage {
+        Stage::Verifier | Stage::Signature => bail!("flown before"),
+        Stage::LoadAndUnload => load_and_unload(machine),
+        Stage::DeviceWithoutNic => device_without_nic(machine),
+        Stage::BindInOwnMode => {
+            let vnic = vnic(machine)?;
+            Ok(Verdict::Passed(format!("{} Mb/s, MTU {}", vnic.speed_bps / 1_000_000, vnic.mtu)))
+        }
+        Stage::NdkPingToItself => ping(machine, asked, asked.address.map(|address| address.ip)),
+        Stage::TwoMachines => ping(machine, asked, asked.peer),
+        Stage::Smb => {
+            smb_copy(machine, &Verify { share: asked.share.clone(), ..Verify::default() })
+        }
+    }
+}
+
+/// Before it is trusted, the image's hash is looked for in the catalogs; whether Windows would load it shows later.
+fn signed(machine: &mut impl Machine, request: &Request) -> Result<Verdict> {
+    let host = machine.host()?;
+    ensure!(host.test_signing, "test signing is off");
+    let signer = machine.signer(&request.package.join(Inf::Adapter.catalog()))?;
+    let verify = Verify { package: Some(request.package.clone()), ..Verify::default() };
+    match signature(machine, &verify) {
+        // Trust is a step of the next stage.
+        Err(error) => {
+            Ok(Verdict::Passed(format!("signed by {}; not trusted yet: {error:#}", signer.subject)))
+        }
+        passed => passed,
+    }
+}
+
+fn load_and_unload(machine: &mut impl Machine) -> Result<Verdict> {
+    let start = machine.ask("sc.exe", &["start", SERVICE])?;
+    // 1056: binding the protocol has started it already.
+    ensure!([0, 1056].contains(&start.code), "start: {}: {}", start.code, start.text);
+    let stop = machine.ask("sc.exe", &["stop", SERVICE])?;
+    Ok(Verdict::Passed(format!("start {}, stop {}", start.code, stop.code)))
+}
+
+fn device_without_nic(machine: &mut impl Machine) -> Result<Verdict> {
+    for device in machine.devices()? {
+        let problem = machine.problem(&device)?;
+        ensure!(problem == 0, "problem code {problem}: {}", crate::status::meaning(problem));
+    }
+    let vnic = vnic(machine)?;
+    ensure!(!vnic.up, "the link is up without a NIC");
+    Ok(Verdict::Passed("the adapter is there, without a link".into()))
+}
+
+fn vnic(machine: &mut impl Machine) -> Result<Vnic> {
+    machine.vnic()?.context("the adapter does not appear")
+}
+
+/// `server` is this machine's own address, or the peer's.
+fn ping(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    server: Option<IpAddr>,
+) -> Result<Verdict> {
+    let Some(own) = asked.address.map(|address| address.ip) else {
+        return Ok(Verdict::Skipped("--address is missing"));
+    };
+    let Some(server) = server else { return Ok(Verdict::Skipped("--peer is missing")) };
+    if machine.ask("where.exe", &["NDKPing.exe"])?.code != 0 {
+        return Ok(Verdict::Skipped("this Windows has no NDKPing; Server has it"));
+    }
+    let index = vnic(machine)?.index.to_string();
+    let at = format!("{server}:9000");
+    if server == own {
+        let script = format!(
+            "Start-Process -WindowStyle Hidden NDKPing.exe \
+             '-S -ServerAddr {at} -ServerIf {index} -TestType rping -W 25'"
+        );
+        machine.ask("powershell.exe", &["-NoProfile", "-NonInteractive", "-Command", &script])?;
+        machine.pause_s(5);
+    }
+    let own = own.to_string();
+    let client = [
+        "-C",
+        "-ServerAddr",
+        &at,
+        "-ClientAddr",
+        &own,
+        "-ClientIf",
+        &index,
+        "-TestType",
+        "rping",
+        "-V",
+    ];
+    let said = machine.ask("NDKPing.exe", &client)?;
+    ensure!(said.code == 0, "NDKPing: exit code {}: {}", said.code, said.text);
+    Ok(Verdict::Passed(said.text))
+}
+
+fn trace_file() -> String {
+    std::env::temp_dir().join("ndkrocev2-flight.etl").display().to_string()
+}
+
+/// Takes the adapter away, and writes the one file.
+fn land(
+    machine: &mut impl Machine,
+    asked: &FirstFlight,
+    mut record: Record,
+    say: &mut impl FnMut(String),
+) -> Result<ExitCode> {
+    let failed = record.failed();
+    attach(machine, &mut record);
+    let undone =
+        if asked.keep && !failed { crate::run::confirm(machine) } else { uninstall(machine, say) };
+    if let Err(error) = undone {
+        record.attached.push(("rollback".into(), format!("{error:#}")));
+    }
+    if record.stages.first().is_some_and(|flown| flown.stage == Stage::Verifier) {
+        let _ = machine.ask("verifier.exe", &["/reset"]);
+        say("Driver Verifier ends with the next restart.".into());
+    }
+    std::fs::write(&asked.result, serde_json::to_string_pretty(&record)?)
+        .with_context(|| asked.result.display().to_string())?;
+    machine.set_flight(None)?;
+    say(format!("Please send {}.", asked.result.display()));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn attach(machine: &mut impl Machine, record: &mut Record) {
+    let state = status(machine).unwrap_or_else(|error| format!("{error:#}"));
+    record.attached.push(("status".into(), state));
+    let xml = trace_file().replace(".etl", ".xml");
+    let _ = machine.ask("tracerpt.exe", &[&trace_file(), "-o", &xml, "-of", "XML", "-y"]);
+    let query = format!(
+        "/q:*[System[Provider[@Name='{SERVICE}' or @Name='Microsoft-Windows-WER-SystemErrorReporting']]]"
+    );
+    for (name, program, arguments) in [
+        (
+            "system log",
+            "wevtutil.exe",
+            &["qe", "System", &query, "/c:50", "/rd:true", "/f:text"][..],
+        ),
+        ("verifier", "verifier.exe", &["/query"]),
+        ("service", "sc.exe", &["qc", SERVICE]),
+        ("dumps", "cmd.exe", &["/c", "dir", r"C:\Windows\Minidump", r"C:\Windows\MEMORY.DMP"]),
+    ] {
+        let text = match machine.ask(program, arguments) {
+            Ok(said) => format!("exit code {}\n{}", said.code, said.text),
+            Err(error) => format!("{error:#}"),
+        };
+        record.attached.push((name.into(), text));
+    }
+    for (name, file) in [("events", xml.as_str()), ("setupapi", r"C:\Windows\INF\setupapi.dev.log")]
+    {
+        if let Some(text) = tail(Path::new(file)) {
+            record.attached.push((name.into(), text));
+        }
+    }
+}
+
+fn tail(file: &Path) -> Option<String> {
+    let bytes = std::fs::read(file).ok()?;
+    Some(String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_LEN)..]).into_owned())
+}

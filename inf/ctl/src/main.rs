@@ -1,0 +1,268 @@
+//! Installs, tries and removes the Windows driver, without a WDK.
+
+mod counters;
+#[cfg(any(test, feature = "stand-in"))]
+mod faulty;
+mod flight;
+#[cfg_attr(not(windows), allow(dead_code, reason = "Windows' half reads INFs"))]
+mod inf;
+mod journal;
+mod machine;
+#[cfg_attr(not(windows), allow(dead_code, reason = "Windows' half sets addresses"))]
+mod netsh;
+mod plan;
+mod run;
+#[cfg(any(test, feature = "stand-in"))]
+mod simulated;
+#[cfg(all(windows, feature = "stand-in"))]
+mod split;
+mod status;
+mod step;
+#[cfg_attr(not(windows), allow(dead_code, reason = "Windows' half schedules tasks"))]
+mod task;
+#[cfg(test)]
+mod tests;
+#[cfg(all(windows, feature = "stand-in"))]
+mod trial;
+mod verify;
+#[cfg(windows)]
+mod windows;
+
+use std::io::{IsTerminal, Write, stdin, stdout};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+
+use machine::{Address, IpSettings, Machine, Mode, Route};
+use plan::Request;
+use run::Installed;
+
+/// Installs, tries and removes the software RoCEv2 adapter
+#[derive(Debug, Parser)]
+#[command(name = "ndkrocev2ctl", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install the adapter on top of a NIC; whatever fails, all is undone
+    Install(Install),
+    /// Undo the installation
+    Uninstall,
+    /// Keep the installation, which rolls back otherwise
+    Confirm,
+    /// What the scheduled task runs
+    #[command(hide = true)]
+    Rollback,
+    /// Install with each fault at each change, and see that nothing is left of it
+    #[cfg(all(windows, feature = "stand-in"))]
+    Trial(trial::Trial),
+    /// Tell what is installed, and how it fares
+    Status,
+    /// Try the driver for the first time, in stages; write one file that tells how each went
+    FirstFlight(flight::FirstFlight),
+    /// Check everything from signing to an SMB copy; name what fails and what mends it
+    Verify(verify::Verify),
+}
+
+#[derive(Debug, clap::Args)]
+struct Install {
+    /// The NIC that carries the frames, by the name of its connection
+    #[arg(long)]
+    nic: String,
+    /// Own: a MAC and IP address beside the NIC's. Inherit: in the NIC's place, with its settings
+    #[arg(long, value_enum, default_value = "own")]
+    mode: Mode,
+    /// The folder with the INFs, catalogs and image [default: that of this program]
+    #[arg(long)]
+    package: Option<PathBuf>,
+    /// What the adapter is called
+    #[arg(long, default_value = "RoCEv2")]
+    name: String,
+    /// An address of the adapter, such as 192.0.2.7/24 [default: by DHCP]
+    #[arg(long, value_parser = address)]
+    address: Vec<Address>,
+    #[arg(long)]
+    gateway: Vec<IpAddr>,
+    #[arg(long)]
+    dns: Vec<IpAddr>,
+    /// Roll back after this time, and when Windows starts, unless confirmed
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "5m")]
+    confirm_within: Duration,
+    /// Confirm at once, when the link has come up
+    #[arg(long)]
+    yes: bool,
+    /// Show the steps and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    let (ip, prefix) = text.split_once('/').ok_or("the length of the prefix is missing")?;
+    let ip: IpAddr = ip.parse().map_err(|_| "no address")?;
+    let prefix = prefix.parse().map_err(|_| "no length of a prefix")?;
+    let longest = if ip.is_ipv4() { 32 } else { 128 };
+    if prefix > longest {
+        return Err(format!("a prefix has at most {longest} bits"));
+    }
+    Ok(Address { ip, prefix })
+}
+
+impl Install {
+    fn request(&self) -> Result<Request> {
+        let package = match &self.package {
+            Some(package) => package.clone(),
+            None => own_folder()?,
+        };
+        let default_route = |&next_hop: &IpAddr| Route {
+            destination: if next_hop.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() },
+            prefix: 0,
+            next_hop,
+            metric: 1,
+        };
+        ensure!(
+            self.confirm_within >= Duration::from_secs(60),
+            "within less than a minute nobody can confirm"
+        );
+        Ok(Request {
+            nic: self.nic.clone(),
+            mode: self.mode,
+            // A relative path has no meaning for the rollback.
+            package: std::path::absolute(package)?,
+            name: self.name.clone(),
+            settings: IpSettings {
+                addresses: self.address.clone(),
+                routes: self.gateway.iter().map(default_route).collect(),
+                dns: self.dns.clone(),
+                ..IpSettings::default()
+            },
+            confirm_within_s: Some(self.confirm_within.as_secs()),
+        })
+    }
+}
+
+fn own_folder() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    Ok(program.parent().context("this program lies in no folder")?.to_path_buf())
+}
+
+fn say(line: String) {
+    println!("{line}");
+}
+
+fn main() -> ExitCode {
+    match act(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ndkrocev2ctl: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(not(windows))]
+fn act(command: Command) -> Result<ExitCode> {
+    anyhow::bail!("this is not Windows, so there is nothing to do: {command:?}")
+}
+
+#[cfg(all(windows, not(feature = "stand-in")))]
+fn act(command: Command) -> Result<ExitCode> {
+    on(&mut windows::Windows::new()?, command)
+}
+
+/// The file that stands in for the network, and the change that fails, are told by the environment.
+#[cfg(all(windows, feature = "stand-in"))]
+fn act(command: Command) -> Result<ExitCode> {
+    if let Command::Trial(trial) = &command {
+        return trial::trial(trial);
+    }
+    let file =
+        std::env::var_os("NDKROCEV2CTL_STATE").context("NDKROCEV2CTL_STATE names no file")?;
+    let fault = std::env::var("NDKROCEV2CTL_FAULT").ok();
+    let fault = fault.map(|text| faulty::parse(&text)).transpose()?;
+    let split = split::Split::new(windows::Windows::new()?, file.into());
+    let mut machine = faulty::Faulty::new(split, fault, || std::process::exit(137));
+    let done = on(&mut machine, command);
+    println!("changes: {}", machine.changes);
+    done
+}
+
+#[cfg_attr(not(windows), allow(dead_code, reason = "there is no machine"))]
+fn on(machine: &mut impl Machine, command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Install(install) => {
+            {
+                #[cfg(windows)]
+                let _lock = windows::Lock::take()?;
+                if install.dry_run {
+                    return dry_run(machine, &install.request()?);
+                }
+                match run::install(machine, &install.request()?, &mut say)? {
+                    Installed::Now => say("Installed.".into()),
+                    Installed::Before => {
+                        say("It was installed before; nothing has changed.".into())
+                    }
+                }
+            }
+            // The rollback must not wait for an answer.
+            ask_to_keep(machine, &install)?;
+        }
+        Command::Status => say(status::status(machine)?),
+        Command::FirstFlight(flight) => {
+            #[cfg(windows)]
+            let _lock = windows::Lock::take()?;
+            return flight::fly(machine, &flight, &mut say);
+        }
+        Command::Verify(verify) => return Ok(verify::verify(machine, &verify, &mut say)),
+        changing => {
+            #[cfg(windows)]
+            let _lock = windows::Lock::take()?;
+            match changing {
+                Command::Confirm => {
+                    run::confirm(machine)?;
+                    say("Confirmed: nothing rolls back.".into());
+                }
+                Command::Rollback => run::rollback(machine, &mut say)?,
+                _ => {
+                    run::uninstall(machine, &mut say)?;
+                    say("Uninstalled. Test signing is left as it is.".into());
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn dry_run(machine: &mut impl Machine, request: &Request) -> Result<ExitCode> {
+    let plan = plan::plan(machine, request)?;
+    plan.warnings.iter().for_each(|warning| say(format!("Note: {warning}.")));
+    plan.steps.iter().for_each(|step| say(format!("would {step}")));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask_to_keep(machine: &mut impl Machine, install: &Install) -> Result<()> {
+    let within = humantime::format_duration(install.confirm_within);
+    let keeps = install.yes
+        || stdin().is_terminal() && {
+            print!("Is all well? Type yes within {within} to keep it: ");
+            stdout().flush()?;
+            let mut answer = String::new();
+            stdin().read_line(&mut answer)?;
+            answer.trim().eq_ignore_ascii_case("yes")
+        };
+    if keeps {
+        #[cfg(windows)]
+        let _lock = windows::Lock::take()?;
+        run::confirm(machine)?;
+        say("Confirmed: nothing rolls back.".into());
+    } else {
+        say(format!("It rolls back in {within}, unless `ndkrocev2ctl confirm` is called."));
+    }
+    Ok(())
+}

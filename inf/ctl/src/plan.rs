@@ -1,0 +1,178 @@
+//! The plan: from what is asked for and what the machine is, to the steps. It changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{
+    COUNTERS, Certificate, IMAGE, Inf, IpSettings, Machine, Mode, Nic, Store, TCPIP,
+};
+use crate::step::Step;
+
+/// Windows Server 2019.
+const OLDEST_BUILD: u32 = 17763;
+/// An installation takes less; whatever takes longer has stopped for good.
+const INSTALLATION_S: u64 = 600;
+
+/// What is asked for.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// By the name that the network connections show.
+    pub(crate) nic: String,
+    pub(crate) mode: Mode,
+    pub(crate) package: PathBuf,
+    pub(crate) name: String,
+    /// In Own mode.
+    pub(crate) settings: IpSettings,
+    /// `None`: nothing rolls back by itself.
+    pub(crate) confirm_within_s: Option<u64>,
+}
+
+/// The steps, in their order, and what the administrator should know before.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) warnings: Vec<String>,
+}
+
+pub(crate) fn plan(machine: &mut impl Machine, request: &Request) -> Result<Plan> {
+    let mut warnings = Vec::new();
+    suits(machine, &mut warnings)?;
+    is_free(machine)?;
+    let signer = package_signer(machine, &request.package)?;
+    let nic = find_nic(machine, request)?;
+    if !nic.up {
+        bail!("'{}' has no link, and so the adapter would have none", nic.name);
+    }
+    let mut steps = vec![Step::KeepTool];
+    if let Some(within_s) = request.confirm_within_s {
+        steps.push(Step::ScheduleRollback { within_s: within_s + INSTALLATION_S });
+    }
+    steps.extend(trust(machine, &signer, &mut warnings)?);
+    // The lower edge first: the device starts with its NIC at hand, and goes before the service does.
+    steps.extend([
+        Step::Stage(Inf::Adapter),
+        Step::Stage(Inf::Lower),
+        Step::InstallProtocol,
+        Step::CreateDevice,
+        Step::InstallDriver,
+        Step::RegisterCounters,
+        Step::Rename(request.name.clone()),
+        Step::PointAt { nic: nic.guid.clone() },
+        Step::SeeLink,
+    ]);
+    match request.mode {
+        Mode::Own if request.settings == IpSettings::default() => {}
+        Mode::Own => steps.push(Step::SetIp(request.settings.clone())),
+        Mode::Inherit => steps.extend(take_place(machine, &nic, request)?),
+    }
+    steps.extend(request.confirm_within_s.map(|within_s| Step::StartClock { within_s }));
+    Ok(Plan { steps, warnings })
+}
+
+fn suits(machine: &mut impl Machine, warnings: &mut Vec<String>) -> Result<()> {
+    let host = machine.host()?;
+    ensure!(host.elevated, "this needs the rights of an administrator");
+    ensure!(
+        host.build >= OLDEST_BUILD,
+        "Windows Server 2019 (build {OLDEST_BUILD}) or newer is needed, not {}",
+        host.build
+    );
+    if !host.test_signing {
+        warnings.push(
+            "test signing is off: Windows will refuse a test-signed driver \
+             (bcdedit /set testsigning on, with Secure Boot off, then restart)"
+                .into(),
+        );
+    }
+    if host.workstation {
+        warnings.push(
+            "SMB Direct exists on Server, Enterprise, Education and Pro for Workstations only"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// Without a journal nobody knows how earlier parts came here.
+fn is_free(machine: &mut impl Machine) -> Result<()> {
+    let mut parts = machine.devices()?;
+    for inf in Inf::ALL {
+        parts.extend(machine.staged(inf)?);
+    }
+    if machine.has_protocol()? {
+        parts.push(crate::machine::LOWER.into());
+    }
+    ensure!(
+        parts.is_empty(),
+        "parts of an earlier installation are there ({}): run `ndkrocev2ctl uninstall` first",
+        parts.join(", ")
+    );
+    Ok(())
+}
+
+/// Both catalogs have one signer, or they are not of one build.
+fn package_signer(machine: &mut impl Machine, package: &Path) -> Result<Certificate> {
+    let files = Inf::ALL.iter().flat_map(|inf| [inf.file(), inf.catalog()]);
+    for file in files.chain([IMAGE, COUNTERS]) {
+        let file = package.join(file);
+        ensure!(file.is_file(), "the package lacks {}", file.display());
+    }
+    let [adapter, lower] = Inf::ALL.map(|inf| {
+        let catalog = package.join(inf.catalog());
+        machine.signer(&catalog).with_context(|| format!("{} is not signed", catalog.display()))
+    });
+    let (adapter, lower) = (adapter?, lower?);
+    ensure!(adapter == lower, "the two catalogs have different signers: they are not of one build");
+    Ok(adapter)
+}
+
+fn find_nic(machine: &mut impl Machine, request: &Request) -> Result<Nic> {
+    let nics = machine.nics()?;
+    let names = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", ");
+    let asked = |nic: &Nic| nic.name.eq_ignore_ascii_case(&request.nic) || nic.guid == request.nic;
+    let Some(nic) = nics.into_iter().find(asked) else {
+        bail!("there is no network adapter '{}'; there are: {names}", request.nic);
+    };
+    ensure!(nic.ethernet, "'{}' is not Ethernet", nic.name);
+    ensure!(
+        machine.bound(&nic.guid, "vms_pp")? != Some(true),
+        "'{}' belongs to a Hyper-V switch: name its vEthernet adapter or another NIC",
+        nic.name
+    );
+    Ok(nic)
+}
+
+fn trust(
+    machine: &mut impl Machine,
+    signer: &Certificate,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for store in [Store::Root, Store::TrustedPublisher] {
+        if store == Store::Root && !signer.is_self_signed() {
+            warnings.push(format!("trust for '{}' is left to the administrator", signer.issuer));
+        } else if !machine.trusts(store, &signer.thumbprint)? {
+            steps.push(Step::Trust { store, certificate: signer.clone() });
+        }
+    }
+    Ok(steps)
+}
+
+/// One address cannot have two owners: the NIC's own TCP/IP is silent before the adapter has its address.
+fn take_place(machine: &mut impl Machine, nic: &Nic, request: &Request) -> Result<Vec<Step>> {
+    ensure!(
+        request.settings == IpSettings::default(),
+        "in Inherit mode the adapter gets the NIC's settings, and no others"
+    );
+    let settings = machine.ip_settings(&nic.guid)?;
+    let mut steps = vec![Step::RememberIp { nic: nic.guid.clone(), settings: settings.clone() }];
+    for component in TCPIP {
+        if machine.bound(&nic.guid, component)? == Some(true) {
+            steps.push(Step::Unbind { nic: nic.guid.clone(), component: component.into() });
+        }
+    }
+    steps.extend([Step::TakePlace, Step::SeeLink, Step::SetIp(settings)]);
+    Ok(steps)
+}

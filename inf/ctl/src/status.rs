@@ -1,0 +1,177 @@
+//! What is installed, and how it fares. Whatever cannot be read is unknown, and no error.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use crate::counters::{read, sum};
+use crate::journal::{Confirmed, Journal, Progress};
+use crate::machine::{LOWER_ADAPTER, LOWER_MODE, Machine, Mode, SERVICE, Vnic};
+
+/// Headers behind an IPv6 header, at their longest: UDP, BTH, RETH, ImmDt, ICRC.
+const ROCE_HEADERS: u32 = 8 + 12 + 16 + 4 + 4;
+const IPV6_HEADER: u32 = 40;
+
+/// The largest path MTU that fits, which the adapter takes where `*NetworkDirectRoCEFrameSize` lets it.
+pub(crate) fn path_mtu(mtu: u32) -> u32 {
+    let room = mtu.saturating_sub(ROCE_HEADERS + IPV6_HEADER);
+    [4096, 2048, 1024, 512, 256].into_iter().find(|&path_mtu| path_mtu <= room).unwrap_or_default()
+}
+
+pub(crate) fn status(machine: &mut impl Machine) -> Result<String> {
+    let mut lines = Lines(String::new());
+    lines.add("installation", installation(machine)?);
+    let Some(device) = machine.devices()?.into_iter().next() else {
+        lines.add("device", "none");
+        return Ok(lines.0);
+    };
+    let problem = match machine.problem(&device) {
+        Ok(0) => "runs".into(),
+        Ok(code) => format!("problem code {code}: {}", meaning(code)),
+        Err(error) => format!("unknown: {error:#}"),
+    };
+    lines.add("device", format!("{device}, {problem}"));
+    let Some(vnic) = machine.vnic()? else {
+        lines.add("adapter", "does not appear");
+        return Ok(lines.0);
+    };
+    network(machine, &vnic, &mut lines)?;
+    lines.add("NDK", ndk(machine, &vnic));
+    lines.add("counters", counters(machine));
+    lines.add("connections", connections(machine));
+    lines.add("last event", last_event(machine));
+    Ok(lines.0)
+}
+
+/// Names and values, one pair a line.
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, name: &str, value: impl AsRef<str>) {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        let _ = write!(self.0, "{name:<14}{}", value.as_ref().replace('\n', "\n              "));
+    }
+}
+
+fn installation(machine: &mut impl Machine) -> Result<String> {
+    let Some(journal) = Journal::read(machine)? else { return Ok("none".into()) };
+    let done = journal.entries.iter().filter(|entry| entry.progress == Progress::Done).count();
+    let state = match journal.confirmed {
+        _ if !journal.is_complete() => {
+            format!("broken off after {done} of {} steps", journal.entries.len())
+        }
+        Confirmed::Yes => "confirmed".into(),
+        Confirmed::No => "rolls back unless confirmed".into(),
+    };
+    Ok(format!("on '{}', {:?} mode, {state}", journal.request.nic, journal.request.mode))
+}
+
+fn network(machine: &mut impl Machine, vnic: &Vnic, lines: &mut Lines) -> Result<()> {
+    let mac = vnic.mac.map(|byte| format!("{byte:02X}")).join("-");
+    lines.add("adapter", format!("'{}', index {}, {mac}", vnic.name, vnic.index));
+    lines.add("link", link(vnic.up, vnic.speed_bps));
+    let lower = machine.keyword(LOWER_ADAPTER)?.unwrap_or_default();
+    let mode = machine.keyword(LOWER_MODE)?;
+    let mode = if mode.as_deref() == Some(Mode::Own.keyword()) { Mode::Own } else { Mode::Inherit };
+    let nic = machine.nics()?.into_iter().find(|nic| nic.guid.eq_ignore_ascii_case(&lower));
+    let Some(nic) = nic else {
+        lines.add("NIC", format!("none (LowerAdapter is '{lower}')"));
+        return Ok(());
+    };
+    lines.add("NIC", format!("'{}', {}, {mode:?} mode", nic.name, link(nic.up, nic.speed_bps)));
+    let mtu = vnic.mtu.min(nic.mtu);
+    lines.add(
+        "MTU",
+        format!("{} above {}, room for a path MTU of {}", vnic.mtu, nic.mtu, path_mtu(mtu)),
+    );
+    Ok(())
+}
+
+fn link(up: bool, speed_bps: u64) -> String {
+    if up { format!("up, {} Mb/s", speed_bps / 1_000_000) } else { "down".into() }
+}
+
+/// As Windows' own cmdlet sees it. The words are PowerShell's, which no language translates.
+fn ndk(machine: &mut impl Machine, vnic: &Vnic) -> String {
+    let script = format!(
+        "$a = Get-NetAdapterRdma -Name '{}'; \"$($a.Enabled) $($a.OperationalState)\"",
+        vnic.name.replace('\'', "''")
+    );
+    let said =
+        machine.ask("powershell.exe", &["-NoProfile", "-NonInteractive", "-Command", &script]);
+    match said {
+        Ok(said) if said.code == 0 => match said.text.split_whitespace().collect::<Vec<_>>()[..] {
+            ["True", "True"] => "on, operational".into(),
+            ["True", ..] => "on, not operational".into(),
+            ["False", ..] => "off".into(),
+            _ => format!("unknown: {}", said.text),
+        },
+        Ok(said) => format!("unknown: {}", said.text),
+        Err(error) => format!("unknown: {error:#}"),
+    }
+}
+
+fn counters(machine: &mut impl Machine) -> String {
+    let read = |machine: &mut _, set| read(machine, set).unwrap_or_default();
+    let mut all = read(machine, "RoCEv2 Adapter");
+    all.extend(read(machine, "RoCEv2 Adapter Drops"));
+    if all.is_empty() {
+        return "unknown: is the counters' manifest registered?".into();
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.dedup_by(|a, b| {
+        a.name == b.name && {
+            b.value += a.value;
+            true
+        }
+    });
+    let moved = all.iter().filter(|counter| counter.value != 0.0);
+    let moved: Vec<_> = moved.map(|c| format!("{} {}", c.name, c.value)).collect();
+    if moved.is_empty() { "all zero".into() } else { moved.join("\n") }
+}
+
+fn connections(machine: &mut impl Machine) -> String {
+    let all = match read(machine, "RoCEv2 Connection") {
+        Ok(all) => all,
+        Err(error) => return format!("unknown: {error:#}"),
+    };
+    let mut instances: Vec<_> = all.iter().map(|counter| counter.instance.as_str()).collect();
+    instances.sort_unstable();
+    instances.dedup();
+    let lines = instances.iter().map(|instance| {
+        let own: Vec<_> = all.iter().filter(|c| c.instance == *instance).cloned().collect();
+        let [sent, received] = ["sent_bytes", "rcvd_bytes"].map(|name| sum(&own, name));
+        format!("{instance}: {sent} bytes sent, {received} received")
+    });
+    let lines: Vec<_> = lines.collect();
+    if lines.is_empty() { "none".into() } else { lines.join("\n") }
+}
+
+fn last_event(machine: &mut impl Machine) -> String {
+    let query = format!("*[System[Provider[@Name='{SERVICE}']]]");
+    let query = format!("/q:{query}");
+    match machine.ask("wevtutil.exe", &["qe", "System", &query, "/c:1", "/rd:true", "/f:text"]) {
+        Ok(said) if said.code == 0 && said.text.is_empty() => "none".into(),
+        Ok(said) if said.code == 0 => said.text,
+        Ok(said) => format!("unknown: {}", said.text),
+        Err(error) => format!("unknown: {error:#}"),
+    }
+}
+
+/// The codes that a driver like this one meets.
+///
+/// See [the list](https://learn.microsoft.com/windows-hardware/drivers/install/device-manager-error-messages).
+pub(crate) fn meaning(code: u32) -> &'static str {
+    match code {
+        10 => "the driver refused to start; see the system event log",
+        14 => "Windows waits for a restart",
+        22 => "the device is disabled",
+        28 => "no driver is installed",
+        31 => "Windows cannot load what the device needs",
+        39 => "the image is missing, damaged, or imports what this Windows lacks",
+        52 => "the image's signature is not trusted: is test signing on?",
+        _ => "see the device manager",
+    }
+}

@@ -1,0 +1,207 @@
+//! Protocols and their bindings, by the network configuration's own interface.
+//!
+//! See [INetCfg](https://learn.microsoft.com/previous-versions/windows/hardware/network/ff547694(v=vs.85)).
+
+use std::ptr::null_mut;
+
+use anyhow::{Context, Result, bail, ensure};
+use windows::Win32::NetworkManagement::NetManagement::{
+    INetCfg, INetCfgClassSetup, INetCfgComponent, INetCfgComponentBindings, INetCfgLock, OBO_TOKEN,
+    OBO_USER,
+};
+use windows::Win32::System::Com::{
+    CLSCTX_INPROC_SERVER, COINIT_MULTITHREADED, CoCreateInstance, CoInitializeEx, CoTaskMemFree,
+};
+use windows::core::{GUID, HRESULT, Interface, PCWSTR, PWSTR, w};
+
+use super::wide;
+use crate::machine::Kept;
+
+/// CNetCfg of netcfgx.h.
+const NETCFG: GUID = GUID::from_u128(0x5b035261_40f9_11d1_aaec_00805fc1270e);
+/// The classes of adapters and of protocols.
+const NET: GUID = GUID::from_u128(0x4d36e972_e325_11ce_bfc1_08002be10318);
+const TRANS: GUID = GUID::from_u128(0x4d36e975_e325_11ce_bfc1_08002be10318);
+/// One configuration at a time may be changed on a machine; whoever has it is waited for.
+const LOCK_MS: u32 = 30_000;
+
+/// Whether the configuration is to be changed.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// The configuration, open.
+struct NetCfg {
+    netcfg: INetCfg,
+    lock: Option<INetCfgLock>,
+}
+
+impl NetCfg {
+    fn open(access: Access) -> Result<Self> {
+        // SAFETY: a thread may do this again.
+        let _ = unsafe { CoInitializeEx(None, COINIT_MULTITHREADED) };
+        // SAFETY: the class is that of this interface.
+        let netcfg: INetCfg = unsafe { CoCreateInstance(&NETCFG, None, CLSCTX_INPROC_SERVER) }
+            .context("the network configuration (INetCfg)")?;
+        let lock = if access == Access::Write { Some(take_lock(&netcfg)?) } else { None };
+        let opened = Self { netcfg, lock };
+        // SAFETY: the argument is reserved.
+        unsafe { opened.netcfg.Initialize(None) }.context("INetCfg::Initialize")?;
+        Ok(opened)
+    }
+
+    fn find(&self, component: &str) -> Option<INetCfgComponent> {
+        let (id, mut found) = (wide(component), None);
+        // SAFETY: the name ends with a NUL. Where it does not exist, nothing is found.
+        let _ = unsafe { self.netcfg.FindComponent(PCWSTR(id.as_ptr()), Some(&raw mut found)) };
+        found
+    }
+
+    /// The NIC of this interface GUID.
+    fn nic(&self, guid: &str) -> Result<INetCfgComponent> {
+        let mut list = None;
+        // SAFETY: the class lives on.
+        unsafe { self.netcfg.EnumComponents(&NET, Some(&raw mut list)) }?;
+        let list = list.context("there are no network adapters")?;
+        loop {
+            let (mut next, mut fetched) = ([None], 0);
+            // SAFETY: there is room for one.
+            unsafe { list.Next(&mut next, Some(&raw mut fetched)) }?;
+            let [Some(nic)] = next else { bail!("there is no network adapter {guid}") };
+            if bind_name(&nic)?.eq_ignore_ascii_case(guid) {
+                return Ok(nic);
+            }
+        }
+    }
+
+    fn setup(&self) -> Result<INetCfgClassSetup> {
+        let mut setup = null_mut();
+        // SAFETY: the result is of the interface that is asked for.
+        unsafe {
+            self.netcfg.QueryNetCfgClass(&TRANS, &INetCfgClassSetup::IID, Some(&raw mut setup))
+        }?;
+        ensure!(!setup.is_null(), "the configuration has no protocols");
+        // SAFETY: as above, with a reference of ours.
+        Ok(unsafe { INetCfgClassSetup::from_raw(setup) })
+    }
+
+    fn apply(&self) -> Result<()> {
+        // SAFETY: the configuration is open, and locked.
+        unsafe { self.netcfg.Apply() }.context("INetCfg::Apply")
+    }
+}
+
+impl Drop for NetCfg {
+    fn drop(&mut self) {
+        // SAFETY: what was not applied is forgotten.
+        let _ = unsafe { self.netcfg.Uninitialize() };
+        if let Some(lock) = &self.lock {
+            // SAFETY: the lock is ours.
+            let _ = unsafe { lock.ReleaseWriteLock() };
+        }
+    }
+}
+
+fn take_lock(netcfg: &INetCfg) -> Result<INetCfgLock> {
+    let lock: INetCfgLock = netcfg.cast()?;
+    let (name, mut holder) = (w!("ndkrocev2ctl"), PWSTR::null());
+    let acquire = Interface::vtable(&lock).AcquireWriteLock;
+    // The wrapper takes S_FALSE, by which somebody else has it, for success.
+    // SAFETY: the name ends with a NUL.
+    let taken = unsafe { acquire(lock.as_raw(), LOCK_MS, name, &raw mut holder) };
+    if taken != HRESULT(0) {
+        bail!("the network configuration is held by {} ({:#010X})", text(holder), taken.0);
+    }
+    Ok(lock)
+}
+
+/// Takes a text of COM's.
+fn text(text: PWSTR) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: it ends with a NUL.
+    let copy = unsafe { text.to_string() }.unwrap_or_default();
+    // SAFETY: whoever is given it frees it.
+    unsafe { CoTaskMemFree(Some(text.0.cast())) };
+    copy
+}
+
+fn bind_name(component: &INetCfgComponent) -> Result<String> {
+    let mut name = PWSTR::null();
+    // SAFETY: the name is ours to free.
+    unsafe { component.GetBindName(Some(&raw mut name)) }?;
+    Ok(text(name))
+}
+
+/// By nobody but the administrator.
+fn token() -> OBO_TOKEN {
+    OBO_TOKEN { Type: OBO_USER, ..Default::default() }
+}
+
+pub(super) fn has(component: &str) -> Result<bool> {
+    Ok(NetCfg::open(Access::Read)?.find(component).is_some())
+}
+
+pub(super) fn bound(nic: &str, component: &str) -> Result<Option<bool>> {
+    let netcfg = NetCfg::open(Access::Read)?;
+    let Some(component) = netcfg.find(component) else { return Ok(None) };
+    let bindings: INetCfgComponentBindings = component.cast()?;
+    Ok(Some(is_bound(&bindings, &netcfg.nic(nic)?)?))
+}
+
+fn is_bound(bindings: &INetCfgComponentBindings, nic: &INetCfgComponent) -> Result<bool> {
+    let is_bound = Interface::vtable(bindings).IsBoundTo;
+    // The wrapper takes S_FALSE for success.
+    // SAFETY: both objects are alive.
+    let bound = unsafe { is_bound(bindings.as_raw(), nic.as_raw()) };
+    bound.ok()?;
+    Ok(bound == HRESULT(0))
+}
+
+pub(super) fn install(component: &str) -> Result<()> {
+    let netcfg = NetCfg::open(Access::Write)?;
+    let (id, token, mut installed) = (wide(component), token(), None);
+    // SAFETY: the name ends with a NUL; there is no answer file.
+    unsafe {
+        netcfg.setup()?.Install(
+            PCWSTR(id.as_ptr()),
+            Some(&raw const token),
+            None,
+            None,
+            PCWSTR::null(),
+            PCWSTR::null(),
+            Some(&raw mut installed),
+        )
+    }
+    .context("INetCfgClassSetup::Install")?;
+    netcfg.apply()
+}
+
+pub(super) fn remove(component: &str) -> Result<()> {
+    let netcfg = NetCfg::open(Access::Write)?;
+    let Some(found) = netcfg.find(component) else { return Ok(()) };
+    let token = token();
+    // SAFETY: the component is of this configuration.
+    unsafe { netcfg.setup()?.DeInstall(&found, Some(&raw const token), None) }
+        .context("INetCfgClassSetup::DeInstall")?;
+    netcfg.apply()
+}
+
+pub(super) fn bind(nic: &str, component: &str, kept: Kept) -> Result<()> {
+    let netcfg = NetCfg::open(Access::Write)?;
+    let found = netcfg.find(component).with_context(|| format!("there is no {component}"))?;
+    let (bindings, nic) = (found.cast::<INetCfgComponentBindings>()?, netcfg.nic(nic)?);
+    if is_bound(&bindings, &nic)? == (kept == Kept::Yes) {
+        return Ok(());
+    }
+    match kept {
+        // SAFETY: both components are of this configuration.
+        Kept::Yes => unsafe { bindings.BindTo(&nic) }.context("BindTo")?,
+        // SAFETY: as above.
+        Kept::No => unsafe { bindings.UnbindFrom(&nic) }.context("UnbindFrom")?,
+    }
+    netcfg.apply()
+}
