@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::machine::{Certificate, Host, Inf, IpSettings, Kept, Machine, Nic, Said, Store, Vnic};
 
-/// What happens to a change.
+/// The ways in which a change goes wrong.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fault {
     /// It is not made, and says so.

@@ -175,7 +175,7 @@ pub(crate) fn fly(
     if !record.failed() {
         let trace =
             ["start", TRACE, "-ets", "-o", &trace_file(), "-p", EVENTS, "0xffffffffffffffff", "5"];
-        // Whatever it says: the flight goes on without a trace.
+        // The flight goes on without a trace.
         let _ = machine.ask("logman.exe", &trace);
         stages(machine, asked, &mut record, say)?;
         let _ = machine.ask("logman.exe", &["stop", TRACE, "-ets"]);

@@ -1,7 +1,7 @@
 //! The machine: small operations, each of which changes one thing or reads one.
 //!
 //! An operation that changes something may be repeated: what is already so stays so, without an error. Thus
-//! whoever does not know whether a change was made may make it again, or take it back.
+//! a caller that does not know whether a change was made may make it again, or take it back.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -165,7 +165,7 @@ pub(crate) struct IpSettings {
 }
 
 impl IpSettings {
-    /// What is here and not in `there`, to be added.
+    /// The settings that are here and not in `there`, to be added.
     pub(crate) fn without(&self, there: &Self) -> Self {
         fn rest<T: Copy + PartialEq>(here: &[T], there: &[T]) -> Vec<T> {
             here.iter().copied().filter(|one| !there.contains(one)).collect()

@@ -57,7 +57,7 @@ enum Command {
     Uninstall,
     /// Keep the installation, which rolls back otherwise
     Confirm,
-    /// What the scheduled task runs
+    /// Undo an installation that nobody confirmed, as the scheduled task does
     #[command(hide = true)]
     Rollback,
     /// Install with each fault at each change, and see that nothing is left of it
@@ -82,7 +82,7 @@ struct Install {
     /// The folder with the INFs, catalogs and image [default: that of this program]
     #[arg(long)]
     package: Option<PathBuf>,
-    /// What the adapter is called
+    /// The adapter's name among the network connections
     #[arg(long, default_value = "RoCEv2")]
     name: String,
     /// An address of the adapter, such as 192.0.2.7/24 [default: by DHCP]
@@ -179,9 +179,6 @@ fn act(command: Command) -> Result<ExitCode> {
 /// The file that stands in for the network, and the change that fails, are told by the environment.
 #[cfg(all(windows, feature = "stand-in"))]
 fn act(command: Command) -> Result<ExitCode> {
-    if let Command::Trial(trial) = &command {
-        return trial::trial(trial);
-    }
     let file =
         std::env::var_os("NDKROCEV2CTL_STATE").context("NDKROCEV2CTL_STATE names no file")?;
     let fault = std::env::var("NDKROCEV2CTL_FAULT").ok();
@@ -193,49 +190,62 @@ fn act(command: Command) -> Result<ExitCode> {
     done
 }
 
+/// One installation or removal at a time.
+#[cfg(windows)]
+fn lock() -> Result<windows::Lock> {
+    windows::Lock::take()
+}
+
+#[cfg(not(windows))]
+fn lock() -> Result<impl Sized> {
+    Ok(())
+}
+
 #[cfg_attr(not(windows), allow(dead_code, reason = "there is no machine"))]
 fn on(machine: &mut impl Machine, command: Command) -> Result<ExitCode> {
     match command {
-        Command::Install(install) => {
-            {
-                #[cfg(windows)]
-                let _lock = windows::Lock::take()?;
-                if install.dry_run {
-                    return dry_run(machine, &install.request()?);
-                }
-                match run::install(machine, &install.request()?, &mut say)? {
-                    Installed::Now => say("Installed.".into()),
-                    Installed::Before => {
-                        say("It was installed before; nothing has changed.".into())
-                    }
-                }
-            }
-            // The rollback must not wait for an answer.
-            ask_to_keep(machine, &install)?;
+        Command::Install(asked) => return install(machine, &asked),
+        Command::Uninstall => {
+            let _lock = lock()?;
+            run::uninstall(machine, &mut say)?;
+            say("Uninstalled. Test signing is left as it is.".into());
+        }
+        Command::Confirm => {
+            let _lock = lock()?;
+            run::confirm(machine)?;
+            say("Confirmed: nothing rolls back.".into());
+        }
+        Command::Rollback => {
+            let _lock = lock()?;
+            run::rollback(machine, &mut say)?;
         }
         Command::Status => say(status::status(machine)?),
-        Command::FirstFlight(flight) => {
-            #[cfg(windows)]
-            let _lock = windows::Lock::take()?;
-            return flight::fly(machine, &flight, &mut say);
+        Command::FirstFlight(asked) => {
+            let _lock = lock()?;
+            return flight::fly(machine, &asked, &mut say);
         }
-        Command::Verify(verify) => return Ok(verify::verify(machine, &verify, &mut say)),
-        changing => {
-            #[cfg(windows)]
-            let _lock = windows::Lock::take()?;
-            match changing {
-                Command::Confirm => {
-                    run::confirm(machine)?;
-                    say("Confirmed: nothing rolls back.".into());
-                }
-                Command::Rollback => run::rollback(machine, &mut say)?,
-                _ => {
-                    run::uninstall(machine, &mut say)?;
-                    say("Uninstalled. Test signing is left as it is.".into());
-                }
-            }
-        }
+        Command::Verify(asked) => return Ok(verify::verify(machine, &asked, &mut say)),
+        #[cfg(all(windows, feature = "stand-in"))]
+        Command::Trial(asked) => return trial::trial(&asked),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn install(machine: &mut impl Machine, asked: &Install) -> Result<ExitCode> {
+    let request = asked.request()?;
+    if asked.dry_run {
+        return dry_run(machine, &request);
+    }
+    // The lock ends here: the rollback must not wait for an answer.
+    let installed = {
+        let _lock = lock()?;
+        run::install(machine, &request, &mut say)?
+    };
+    match installed {
+        Installed::Now => say("Installed.".into()),
+        Installed::Before => say("It was installed before; nothing has changed.".into()),
+    }
+    ask_to_keep(machine, asked)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -257,8 +267,7 @@ fn ask_to_keep(machine: &mut impl Machine, install: &Install) -> Result<()> {
             answer.trim().eq_ignore_ascii_case("yes")
         };
     if keeps {
-        #[cfg(windows)]
-        let _lock = windows::Lock::take()?;
+        let _lock = lock()?;
         run::confirm(machine)?;
         say("Confirmed: nothing rolls back.".into());
     } else {

@@ -1,4 +1,4 @@
-//! The plan: from what is asked for and what the machine is, to the steps. It changes nothing.
+//! The plan: from the request and the machine to the steps. It changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use crate::step::Step;
 
 /// Windows Server 2019.
 const OLDEST_BUILD: u32 = 17763;
-/// An installation takes less; whatever takes longer has stopped for good.
+/// An installation takes less; one that takes longer has stopped for good.
 const INSTALLATION_S: u64 = 600;
 
-/// What is asked for.
+/// The administrator's wish.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Request {
     /// By the name that the network connections show.

@@ -7,14 +7,14 @@ use crate::machine::{Inf, IpSettings, Machine, Mode};
 use crate::plan::{Request, plan};
 use crate::step::Step;
 
-/// What an installation found to do.
+/// Whether an installation found something to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Installed {
     Now,
     Before,
 }
 
-/// Installs, or goes on where an installation for the same was broken off. Whatever fails, all is undone.
+/// Installs, or goes on where an installation for the same was broken off. Where a step fails, all is undone.
 pub(crate) fn install(
     machine: &mut impl Machine,
     request: &Request,

@@ -31,7 +31,7 @@ impl Split {
         Ok(serde_json::from_str(&fs::read_to_string(&self.file)?)?)
     }
 
-    /// What the file says, and writes it again: a program that dies in between has changed nothing.
+    /// Acts on the machine of the file, and writes it again: a program that dies in between has changed nothing.
     fn simulate<T>(&mut self, act: impl FnOnce(&mut Simulated) -> Result<T>) -> Result<T> {
         let mut simulated = Simulated::new(self.load()?);
         let done = act(&mut simulated)?;

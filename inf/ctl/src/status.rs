@@ -1,4 +1,4 @@
-//! What is installed, and how it fares. Whatever cannot be read is unknown, and no error.
+//! The state of the installation and the adapter. A part that cannot be read is unknown, and no error.
 
 use std::fmt::Write;
 
@@ -59,11 +59,13 @@ fn installation(machine: &mut impl Machine) -> Result<String> {
     let Some(journal) = Journal::read(machine)? else { return Ok("none".into()) };
     let done = journal.entries.iter().filter(|entry| entry.progress == Progress::Done).count();
     let state = match journal.confirmed {
-        _ if !journal.is_complete() => {
-            format!("broken off after {done} of {} steps", journal.entries.len())
-        }
-        Confirmed::Yes => "confirmed".into(),
-        Confirmed::No => "rolls back unless confirmed".into(),
+        Confirmed::Yes => "confirmed",
+        Confirmed::No => "rolls back unless confirmed",
+    };
+    let state = if journal.is_complete() {
+        state.into()
+    } else {
+        format!("broken off after {done} of {} steps", journal.entries.len())
     };
     Ok(format!("on '{}', {:?} mode, {state}", journal.request.nic, journal.request.mode))
 }

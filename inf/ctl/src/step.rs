@@ -115,15 +115,7 @@ impl Step {
                 machine.staged(*inf)?.iter().try_for_each(|published| machine.unstage(published))
             }
             Self::InstallProtocol if machine.has_protocol()? => machine.remove_protocol(),
-            Self::CreateDevice => {
-                machine.devices()?.iter().try_for_each(|device| machine.remove_device(device))?;
-                let left = machine.devices()?;
-                ensure!(
-                    left.is_empty(),
-                    "{left:?} stay: a consumer holds the adapter, or Windows waits for a restart"
-                );
-                Ok(())
-            }
+            Self::CreateDevice => remove_devices(machine),
             Self::RegisterCounters => machine.unregister_counters(),
             Self::RememberIp { nic, settings } => {
                 let missing = settings.without(&machine.ip_settings(nic)?);
@@ -134,7 +126,9 @@ impl Step {
             }
             Self::Unbind { nic, component } => machine.bind(nic, component, Kept::Yes),
             // Two owners of one address would both lose it.
-            Self::TakePlace if !machine.devices()?.is_empty() => set_mode(machine, Mode::Own),
+            Self::TakePlace if !machine.devices()?.is_empty() => {
+                set_mode(machine, Mode::Own).or_else(|_| remove_devices(machine))
+            }
             Self::InstallProtocol | Self::TakePlace => Ok(()),
             // It goes with the device, or changed nothing.
             Self::InstallDriver
@@ -149,11 +143,25 @@ impl Step {
     /// Whether the steps before this one stand on it, so that they cannot be undone where this one is not.
     pub(crate) fn holds_up(&self) -> bool {
         match self {
+            // With TCP/IP on the NIC again, an adapter that still has its place would be a second owner.
+            Self::TakePlace
             // Removing the protocol deletes the service that the device runs on.
-            Self::CreateDevice | Self::InstallProtocol => true,
-            // It runs the program that was kept.
-            Self::ScheduleRollback { .. } => true,
-            _ => false,
+            | Self::CreateDevice
+            | Self::InstallProtocol
+            // The task runs the program that was kept.
+            | Self::ScheduleRollback { .. } => true,
+            Self::KeepTool
+            | Self::Trust { .. }
+            | Self::Stage(_)
+            | Self::InstallDriver
+            | Self::RegisterCounters
+            | Self::Rename(_)
+            | Self::PointAt { .. }
+            | Self::SeeLink
+            | Self::RememberIp { .. }
+            | Self::Unbind { .. }
+            | Self::SetIp(_)
+            | Self::StartClock { .. } => false,
         }
     }
 }
@@ -164,6 +172,16 @@ fn point_at(machine: &mut impl Machine, nic: &str) -> Result<()> {
     set_mode(machine, Mode::Own)?;
     machine.bind(nic, LOWER, Kept::No)?;
     machine.bind(nic, LOWER, Kept::Yes)
+}
+
+fn remove_devices(machine: &mut impl Machine) -> Result<()> {
+    machine.devices()?.iter().try_for_each(|device| machine.remove_device(device))?;
+    let left = machine.devices()?;
+    ensure!(
+        left.is_empty(),
+        "{left:?} stay: a consumer holds the adapter, or Windows waits for a restart"
+    );
+    Ok(())
 }
 
 fn set_mode(machine: &mut impl Machine, mode: Mode) -> Result<()> {

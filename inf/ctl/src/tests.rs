@@ -107,7 +107,7 @@ fn assert_as_before(machine: &Simulated, before: &State) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Installing and uninstalling leave the machine as it was, confirmed or not.
     #[test]

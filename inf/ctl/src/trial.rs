@@ -27,7 +27,7 @@ const DIED: i32 = 137;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trial {
-    /// What `install` is told
+    /// The arguments of `install`
     #[arg(last = true)]
     arguments: Vec<String>,
 }

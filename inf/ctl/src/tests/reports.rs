@@ -42,7 +42,7 @@ fn well() -> Vec<(&'static str, Said)> {
     ]
 }
 
-/// What is there is told; what cannot be known does not hide the rest.
+/// Each part is told; one that cannot be known does not hide the rest.
 #[test]
 fn the_status_tells_each_part() {
     let text = status(&mut installed()).expect("a status");

@@ -21,7 +21,7 @@ impl Lock {
         check(i32::from(!mutex.is_null()), "CreateMutex")?;
         // SAFETY: the handle is open.
         let waited = unsafe { WaitForSingleObject(mutex, 15 * 60 * 1000) };
-        // Whoever abandoned it has left its journal.
+        // A program that abandoned it has left its journal.
         ensure!(
             waited == WAIT_OBJECT_0 || waited == WAIT_ABANDONED,
             "another ndkrocev2ctl is still at work"

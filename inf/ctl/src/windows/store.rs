@@ -79,7 +79,7 @@ pub(super) fn read(file: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Whoever reads the file has the old text or the new one, whatever happens in between.
+/// A reader sees the old text or the new one, whatever happens in between.
 pub(super) fn replace(file: &Path, text: &str) -> Result<()> {
     let new = file.with_extension("new");
     let mut written = File::create(&new)?;
