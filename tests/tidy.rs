@@ -29,7 +29,11 @@ const RULES: &[(&str, &[&str])] = &[
     ("rig", &["driver", "ndis-driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     // One suite joins two of its adapters.
     ("tests", &["driver", "ndk-consumer", "rocev2", "netadapter-glue", "netadapter-client"]),
-    ("windows-tests", &["driver", "ndis-driver", "ndk-consumer", "netadapter-glue", "tests"]),
+    ("release", &[]),
+    (
+        "windows-tests",
+        &["driver", "ndis-driver", "ndk-consumer", "netadapter-glue", "release", "tests"],
+    ),
     ("mutants", &[]),
     ("ndkrocev2ctl", &[]),
 ];

@@ -8,10 +8,12 @@ mod link;
 #[path = "../ndis/src/counter_sets.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the driver needs more of it")]
 mod counter_sets;
+mod version;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=link.rs");
+    println!("cargo::rerun-if-changed=version.rs");
     println!("cargo::rerun-if-changed=../ndis/src/counter_sets.rs");
     if !link::is_for_windows() {
         return;
@@ -24,16 +26,21 @@ fn main() {
     for argument in link::arguments("ndkrocev2") {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
-    let strings = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("strings.res");
-    fs::write(&strings, resources()).expect("cargo's folder can be written");
-    println!("cargo::rustc-cdylib-link-arg={}", strings.display());
+    if link::is_for_x86_64() {
+        // The code fits the processor's shadow stack; other processors have none.
+        println!("cargo::rustc-cdylib-link-arg=/CETCOMPAT");
+    }
+    let file = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("resources.res");
+    fs::write(&file, resources()).expect("cargo's folder can be written");
+    println!("cargo::rustc-cdylib-link-arg={}", file.display());
 }
 
-/// The names and descriptions of the performance counters, as a compiled resource file: blocks of 16
-/// strings, each behind its length, by
-/// [the format's page](https://learn.microsoft.com/windows/win32/menurc/resource-file-formats).
+/// A compiled resource file, by
+/// [the format's page](https://learn.microsoft.com/windows/win32/menurc/resource-file-formats): the names and
+/// descriptions of the performance counters in blocks of 16 strings, each behind its length; and the version.
 fn resources() -> Vec<u8> {
     const STRING_TABLE: u16 = 6;
+    const VERSION: u16 = 16;
     const ENGLISH: u16 = 0x409;
     let strings: Vec<_> = counter_sets::strings().collect();
     let mut blocks: Vec<_> = strings.iter().map(|(id, _)| id / 16).collect();
@@ -50,6 +57,8 @@ fn resources() -> Vec<u8> {
         }
         file.extend(entry(STRING_TABLE, block as u16 + 1, ENGLISH, &bytes));
     }
+    // VS_VERSION_INFO is number 1.
+    file.extend(entry(VERSION, 1, ENGLISH, &version::version_info()));
     file
 }
 

@@ -33,6 +33,12 @@ pub(crate) fn is_for_windows() -> bool {
     target("OS") == "windows" && target("ENV") == "msvc"
 }
 
+/// Whether it is for an x86-64 processor.
+#[allow(dead_code, reason = "not each build script needs it")]
+pub(crate) fn is_for_x86_64() -> bool {
+    env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64")
+}
+
 /// All of them, for an image of this name: it names its symbols without a folder.
 pub(crate) fn arguments(image: &str) -> impl Iterator<Item = String> {
     // "Not paged" is no "P" for link.exe, which a Windows host has, and "P" for lld-link.

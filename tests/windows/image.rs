@@ -29,6 +29,9 @@ const CANNOT: i32 = 77;
 const FRAME_MAX_LEN: u32 = 2048;
 /// The deepest chain of calls, of a stack of 24 KiB that Windows' own calls share.
 const CHAIN_MAX_LEN: u32 = 8192;
+/// By [the format's page](https://learn.microsoft.com/windows/win32/debug/pe-format).
+const IMAGE_DEBUG_TYPE_EX_DLLCHARACTERISTICS: u32 = 20;
+const IMAGE_DLLCHARACTERISTICS_EX_CET_COMPAT: u16 = 1;
 /// Every import, and no other: each stands for a promise of some Windows to have it.
 const IMPORTS: &str = include_str!("imports");
 /// The same of the NetAdapterCx client.
@@ -52,11 +55,11 @@ fn it_is_a_kernel_image() {
 /// Goal: the same for ARM64, of which nothing here executes an instruction.
 #[test]
 fn it_is_a_kernel_image_on_arm64_too() {
-    for kind in [Kind::Plain, Kind::Client] {
-        let Some(image) = Image::build("aarch64", kind) else { return };
+    let client = Image::build("aarch64", Kind::Client);
+    for image in Image::aarch64().into_iter().chain(&client) {
         let pe = image.parse();
-        check_headers(&image, &pe, IMAGE_FILE_MACHINE_ARM64);
-        assert_eq!(imports(&pe), declared(kind));
+        check_headers(image, &pe, IMAGE_FILE_MACHINE_ARM64);
+        assert_eq!(imports(&pe), declared(image.kind));
         println!("{}: {} bytes", image.path.display(), image.bytes.len());
     }
 }
@@ -212,43 +215,55 @@ fn is_allowed(instruction: &Instruction) -> bool {
         && !instruction.cpuid_features().iter().any(forbidden)
 }
 
-/// Goal: the instructions' script signs the image so that it verifies, also as it is paged in, and a
-/// changed image does not verify.
+/// Goal: Windows' dialogs and crash dumps can name the image and its version, as a reader tells that knows nothing of
+/// the writer.
 #[test]
-fn it_can_be_signed() {
-    let Some(image) = Image::x86_64().next() else { return };
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("target/tmp is writable");
-    let signed = folder.path().join("ndkrocev2.sys");
-    let script = Path::new(tests::ROOT).join("inf/sign.sh");
-    let done = Command::new(script).arg(&image.path).arg(folder.path()).output().expect("sh");
-    let said = String::from_utf8_lossy(&done.stderr);
-    if done.status.code() == Some(CANNOT) {
-        let _ = writeln!(io::stderr(), "skipped: signing the Windows image: {}", said.trim());
-        return;
+fn it_says_its_version() {
+    for image in Image::all() {
+        let pe = goblin::pe::PE::parse(&image.bytes).expect("a PE image");
+        let version = pe.resource_data.and_then(|resources| resources.version_info);
+        let version = version.expect("a version resource");
+        let fixed = version.fixed_info.expect("VS_FIXEDFILEINFO");
+        assert!(fixed.is_valid());
+        let numbers = [fixed.file_version(), fixed.product_version()].map(|of| of.to_string());
+        assert_eq!(numbers, [concat!(env!("CARGO_PKG_VERSION"), ".0"); 2]);
+        let texts = version.string_info;
+        assert_eq!(texts.original_filename().as_deref(), Some("ndkrocev2.sys"));
+        for text in [texts.file_version(), texts.product_version()] {
+            assert_eq!(text.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        }
+        for text in [texts.company_name(), texts.file_description(), texts.product_name()] {
+            assert!(text.is_some_and(|text| !text.is_empty()), "{texts:?}");
+        }
     }
-    assert!(done.status.success(), "inf/sign.sh:\n{said}");
-    let mut bytes = fs::read(&signed).expect("a signed image");
-    let pe = PeFile64::parse(&*bytes).expect("a PE32+ image");
-    let security = pe.data_directories().get(IMAGE_DIRECTORY_ENTRY_SECURITY);
-    assert!(security.is_some_and(|table| table.size.get(LE) > 0), "no signature");
-    assert_eq!(pe.nt_headers().optional_header.check_sum.get(LE), {
-        checksum(&bytes, image.optional_header(&pe) + 64)
-    });
-    let code = pe.section_table().iter().next().expect("a section").pointer_to_raw_data.get(LE);
-    let verify = |file: &Path| {
-        let mut verify = Command::new("osslsigncode");
-        verify.args(["verify", "-CAfile"]).arg(folder.path().join("test.pem"));
-        verify.arg("-in").arg(file).output().expect("the script found it")
+}
+
+/// Goal: the image claims to fit a shadow stack, where the processor may have one.
+#[test]
+fn it_is_compatible_with_shadow_stacks() {
+    for image in Image::all() {
+        let claims = image.extended_characteristics() & IMAGE_DLLCHARACTERISTICS_EX_CET_COMPAT;
+        assert_eq!(claims != 0, image.is_x86_64(), "{}", image.path.display());
+    }
+}
+
+/// Goal: neither the image nor its symbols say where they were built, so that the same sources make the same files.
+/// `release.rs` makes them twice.
+#[test]
+fn it_does_not_say_where_it_was_built() {
+    let names = |bytes: &[u8]| {
+        // Windows' own separators are among them.
+        let text = String::from_utf8_lossy(bytes).replace('\\', "/");
+        let found = |of: &str| text.contains(of);
+        // rustc's folder for the files of one linking has another name each time.
+        [tests::ROOT.trim_end_matches("/tests/.."), ".cargo/", ".rustup/", "deps/rustc"].map(found)
     };
-    let sound = verify(&signed);
-    let told = String::from_utf8_lossy(&sound.stdout);
-    assert!(sound.status.success(), "{told}");
-    // SPC_PE_IMAGE_PAGE_HASHES_V2, as osslsigncode calls it.
-    assert!(told.contains("Page hash algorithm  : SHA256"), "no hashes of pages:\n{told}");
-    bytes[code as usize] ^= 1;
-    let changed = folder.path().join("changed.sys");
-    fs::write(&changed, &bytes).expect("target/tmp is writable");
-    assert!(!verify(&changed).status.success(), "a changed image verifies");
+    assert_eq!(names(br"in x/deps\rustcAbCdEf\symbols.o"), [false, false, false, true]);
+    for image in Image::all().filter(|image| image.kind == Kind::Plain) {
+        let symbols = fs::read(image.path.with_extension("pdb")).expect("symbols");
+        assert_eq!(names(&image.bytes), [false; 4], "the image {}", image.path.display());
+        assert_eq!(names(&symbols), [false; 4], "the symbols of {}", image.path.display());
+    }
 }
 
 /// Goal: the checks above refuse an image that is wrong.
@@ -380,6 +395,34 @@ impl Image {
         static CLIENT: LazyLock<Option<Image>> =
             LazyLock::new(|| Image::build("x86_64", Kind::Client));
         [&PLAIN, &WDK, &CLIENT].into_iter().filter_map(|image| image.as_ref())
+    }
+
+    /// The driver for ARM64, where it can be made.
+    fn aarch64() -> Option<&'static Self> {
+        static IMAGE: LazyLock<Option<Image>> =
+            LazyLock::new(|| Image::build("aarch64", Kind::Plain));
+        IMAGE.as_ref()
+    }
+
+    /// The driver, in all builds.
+    fn all() -> impl Iterator<Item = &'static Self> {
+        Self::x86_64().filter(|image| image.kind != Kind::Client).chain(Self::aarch64())
+    }
+
+    fn is_x86_64(&self) -> bool {
+        self.parse().architecture() == Architecture::X86_64
+    }
+
+    /// What the debug directory says beside the flags of the optional header.
+    fn extended_characteristics(&self) -> u16 {
+        let pe = self.parse();
+        let directory = self.directory(&pe, IMAGE_DIRECTORY_ENTRY_DEBUG);
+        let entries = object::pod::slice_from_all_bytes::<ImageDebugDirectory>(directory);
+        let entry =
+            |of: &&ImageDebugDirectory| of.typ.get(LE) == IMAGE_DEBUG_TYPE_EX_DLLCHARACTERISTICS;
+        let Some(entry) = entries.expect("an array").iter().find(entry) else { return 0 };
+        let flags = self.at(&pe, entry.address_of_raw_data.get(LE), 2);
+        u16::from_le_bytes(flags.try_into().expect("two bytes"))
     }
 
     fn build(arch: &str, kind: Kind) -> Option<Self> {
