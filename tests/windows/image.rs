@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
+use goblin::pe::resource::VersionField;
 use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, Instruction};
 use object::pe::*;
 use object::read::pe::{Import, PeFile64};
@@ -153,10 +154,9 @@ fn its_instructions_are_those_of_a_kernel() {
 /// Goal: no function takes more of a kernel's stack of 24 KiB than [`FRAME_MAX_LEN`].
 #[test]
 fn its_frames_are_small() {
-    for image in Image::x86_64() {
+    for image in Image::x86_64().filter(|image| image.kind != Kind::Client) {
         let frames = frames::frames(&image.parse(), image);
-        let least = if image.kind == Kind::Client { 50 } else { 500 };
-        assert!(frames.len() > least, "{} functions have unwind data", frames.len());
+        assert!(frames.len() > 500, "{} functions have unwind data", frames.len());
         let Some(names) = frames::names(&image.path, frames.iter().map(|frame| frame.function))
         else {
             return without_names();
@@ -171,7 +171,7 @@ fn its_frames_are_small() {
 /// Goal: no chain of calls takes more of that stack than [`CHAIN_MAX_LEN`], whichever function it begins with.
 #[test]
 fn its_chains_are_short() {
-    for image in Image::x86_64() {
+    for image in Image::x86_64().filter(|image| image.kind != Kind::Client) {
         let pe = image.parse();
         let (frames, code) = (frames::frames(&pe, image), pe.code_range());
         let iat = pe.data_directories().get(IMAGE_DIRECTORY_ENTRY_IAT).expect("imports");
@@ -225,7 +225,9 @@ fn it_says_its_version() {
         let version = version.expect("a version resource");
         let fixed = version.fixed_info.expect("VS_FIXEDFILEINFO");
         assert!(fixed.is_valid());
-        let numbers = [fixed.file_version(), fixed.product_version()].map(|of| of.to_string());
+        // Not by the reader's own `file_version`, which takes the date for it (goblin 0.10.7).
+        let file = VersionField::from_ms_ls(fixed.file_version_ms, fixed.file_version_ls);
+        let numbers = [file, fixed.product_version()].map(|of| of.to_string());
         assert_eq!(numbers, [concat!(env!("CARGO_PKG_VERSION"), ".0"); 2]);
         let texts = version.string_info;
         assert_eq!(texts.original_filename().as_deref(), Some("ndkrocev2.sys"));

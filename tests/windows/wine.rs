@@ -108,8 +108,6 @@ mod in_wine {
         neighbours_are_known_or_asked_for: "neighbours";
         /// Goal: a NIC is bound by parameters of any revision.
         parameters_of_a_bind_may_be_newer: "revisions";
-        /// Goal: ten thousand connects, one after the other, each with verified data, leave nothing.
-        ten_thousand_connects_leave_nothing: "connects";
         /// Goal: each object that starting asks for may be refused, and all is undone.
         every_refusal_is_undone: "refused";
         /// Goal: the same for each allocation of pool.

@@ -77,8 +77,6 @@ split! {
         fn cancel_rollback() -> Result<()>;
         fn set_trust(store: Store, certificate: &Certificate, kept: Kept) -> Result<()>;
         fn set_keyword(name: &str, value: &str) -> Result<()>;
-        fn register_counters(manifest: &Path) -> Result<()>;
-        fn unregister_counters() -> Result<()>;
     }
     file {
         fn nics() -> Vec<Nic>;
@@ -91,6 +89,8 @@ split! {
         fn rename(name: &str) -> ();
         fn bind(nic: &str, component: &str, kept: Kept) -> ();
         fn add_ip_settings(adapter: &str, settings: &IpSettings) -> ();
+        fn register_counters(manifest: &Path) -> ();
+        fn unregister_counters() -> ();
     }
 
     fn pause_s(&mut self, _: u64) {}

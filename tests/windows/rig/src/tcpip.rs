@@ -35,7 +35,7 @@ pub fn hear(vnic: &'static Vnic, frame: &[u8]) {
     });
     if !answers.is_empty() {
         // TCP/IP does not send from within an indication.
-        std::thread::spawn(move || answers.iter().for_each(|frame| vnic.send(frame)));
+        std::thread::spawn(move || answers.iter().for_each(|frame| vnic.send_if_up(frame)));
     }
 }
 
@@ -53,7 +53,7 @@ pub fn resolve(vnic: &Vnic, target: IpAddr) -> Option<[u8; 6]> {
         if known.is_some() {
             return known.map(|link| link.mac);
         }
-        asks.iter().for_each(|frame| vnic.send(frame));
+        asks.iter().for_each(|frame| vnic.send_if_up(frame));
         std::thread::sleep(Duration::from_millis(1));
     }
     None

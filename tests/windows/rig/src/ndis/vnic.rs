@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
 
 use ::driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 
@@ -21,6 +21,8 @@ pub struct Vnic {
     pub addresses: Mutex<Vec<IpAddr>>,
     context: AtomicUsize,
     state: AtomicU8,
+    /// Held by TCP/IP's sends, of which none begins in a pause.
+    sends: RwLock<()>,
     attributes: Mutex<Attributes>,
     pause_done: Completion,
     restart_done: Completion,
@@ -95,6 +97,7 @@ impl Vnic {
             addresses: Mutex::new(addresses.to_vec()),
             context: AtomicUsize::new(0),
             state: AtomicU8::new(INITIALIZING),
+            sends: RwLock::new(()),
             attributes: Mutex::default(),
             pause_done: Completion::new(),
             restart_done: Completion::new(),
@@ -174,7 +177,10 @@ impl Vnic {
         let mut parameters = [0_u64; 2];
         let start = parameters.as_mut_ptr().cast::<u8>();
         unsafe { set_member(start, 0, Header::new(0x80, 1, 12)) };
-        self.state.store(PAUSING, Ordering::SeqCst);
+        {
+            let _none = self.sends.write().unwrap();
+            self.state.store(PAUSING, Ordering::SeqCst);
+        }
         self.pause_done.begin();
         let returned = irql::run_at(PASSIVE, "MiniportPause", || unsafe {
             miniport.pause.expect("checked")(self.context(), start)
@@ -308,6 +314,14 @@ impl Vnic {
         self.post(frame, 0, 0);
         let edge = self.handle() as usize;
         super::eventually("the completion of a send", || nbl::lent(edge) == 0);
+    }
+
+    /// TCP/IP sends a frame of its own accord, if the adapter is not paused or gone by then.
+    pub fn send_if_up(&self, frame: &[u8]) {
+        let _send = self.sends.read().unwrap();
+        if self.state.load(Ordering::SeqCst) == RUNNING {
+            self.post(frame, 0, 0);
+        }
     }
 
     /// TCP/IP sends a frame with this beside it, and a mark by which it may be cancelled.
