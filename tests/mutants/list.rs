@@ -619,8 +619,8 @@ list! {
         "self.resends_left = self.resends_left.checked_sub(1)?;" => "if true { return None; }",
         "what is not answered is sent again";
     RepeatedReqIsNew "cm/request.rs":
-        "if let Some(id) = self.conns.find_request(&request) {" =>
-        "if let Some(id) = self.conns.find_request(&request).filter(|_| false) {",
+        "if let Some(id) = self.conns.find_request(request) {" =>
+        "if let Some(id) = self.conns.find_request(request).filter(|_| false) {",
         "a REQ that comes twice is one request";
     ReqKillsALiveConnection "cm/request.rs":
         "self.check_stale(now, old);" => "self.lose_peer(now, old);",
@@ -659,7 +659,7 @@ list! {
         "self.check_addresses(packet)?;" => "",
         "the REJ of an ended connection is repeated to its peer only";
     StaleReqIsTaken "cm/request.rs":
-        "wait.request.as_ref() == Some(&request)" => "wait.request.is_some()",
+        "wait.request.as_ref() == Some(request)" => "wait.request.is_some()",
         "a REQ with the ID of an ended connection is another one";
     MraIsTakenTwice "cm/retry.rs":
         "self.extended = true;" => "",
