@@ -116,6 +116,8 @@ mod in_wine {
         an_exhausted_pool_is_a_status: "exhausted";
         /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
         connections_end_without_pool: "ends";
+        /// Goal: ten thousand connects, one after the other, each with a verified WRITE.
+        connections_come_and_go: "connects";
         /// Goal: poll cores share no processor, and wait for no ordinary thread.
         poll_cores_have_processors_of_their_own: "processors";
         /// Goal: peers that do not answer hold up no connect to another, and no halt.

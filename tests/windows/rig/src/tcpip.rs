@@ -50,10 +50,11 @@ pub fn resolve(vnic: &Vnic, target: IpAddr) -> Option<[u8; 6]> {
             stack.handle_timeout(now());
             (stack.lookup(now(), target), frames(stack))
         });
+        // A stale place is returned, and confirmed as well.
+        asks.iter().for_each(|frame| vnic.send_if_up(frame));
         if known.is_some() {
             return known.map(|link| link.mac);
         }
-        asks.iter().for_each(|frame| vnic.send_if_up(frame));
         std::thread::sleep(Duration::from_millis(1));
     }
     None

@@ -1,4 +1,4 @@
-//! The end of many connections at once, while the pool has nothing.
+//! Many connections: one after the other, and their end at once, while the pool has nothing.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,11 +21,7 @@ const OPEN: usize = 200;
 pub(super) fn ends(host: &dyn Host, arguments: &[String]) {
     let count = arguments.first().map_or(CONNECTIONS, |count| count.parse().expect("a count"));
     let net = Net::start(host, 1500);
-    let adapters = net.adapters.as_ref().expect("open");
-    let listener = adapters[1].listen(SocketAddr::new(address(1), PORT)).expect("a listener");
-    let rooms = adapters
-        .each_ref()
-        .map(|adapter| (adapter.create_pd().expect("a PD"), adapter.create_cq(16).expect("a CQ")));
+    let (listener, rooms) = listen(&net);
     let mut ends: [Vec<_>; 2] = (0..count).map(|_| connect(&net, &listener, &rooms)).unzip().into();
     say!("{count} connections made");
     let peers = ends[1].split_off(count / 2);
@@ -49,11 +45,7 @@ pub(super) fn ends(host: &dyn Host, arguments: &[String]) {
 pub(super) fn connects(host: &dyn Host, arguments: &[String]) {
     let count = arguments.first().map_or(CONNECTS, |count| count.parse().expect("a count"));
     let net = Net::start(host, 1500);
-    let adapters = net.adapters.as_ref().expect("open");
-    let listener = adapters[1].listen(SocketAddr::new(address(1), PORT)).expect("a listener");
-    let rooms = adapters
-        .each_ref()
-        .map(|adapter| (adapter.create_pd().expect("a PD"), adapter.create_cq(16).expect("a CQ")));
+    let (listener, rooms) = listen(&net);
     let [from, to] =
         rooms.each_ref().map(|(pd, _)| pd.register(Buffer::new(4096), ALL_ACCESS).expect("an MR"));
     let mut open = VecDeque::new();
@@ -83,6 +75,19 @@ pub(super) fn connects(host: &dyn Host, arguments: &[String]) {
     net.end(host);
 }
 
+/// Of each adapter.
+type Rooms = [(Arc<Pd>, Arc<Cq>); 2];
+
+/// A listener of the second adapter, and what the queue pairs of each are made of.
+fn listen(net: &Net) -> (Arc<Listener>, Rooms) {
+    let adapters = net.adapters.as_ref().expect("open");
+    let listener = adapters[1].listen(SocketAddr::new(address(1), PORT)).expect("a listener");
+    let rooms = adapters
+        .each_ref()
+        .map(|adapter| (adapter.create_pd().expect("a PD"), adapter.create_cq(16).expect("a CQ")));
+    (listener, rooms)
+}
+
 fn without_pool(work: impl FnOnce()) {
     pool::exhaust_after(0);
     work();
@@ -91,16 +96,12 @@ fn without_pool(work: impl FnOnce()) {
     say!("{asked} allocations refused meanwhile");
 }
 
-fn connect(
-    net: &Net,
-    listener: &Arc<Listener>,
-    rooms: &[(Arc<Pd>, Arc<Cq>); 2],
-) -> (Connector, Connector) {
+fn connect(net: &Net, listener: &Arc<Listener>, rooms: &Rooms) -> (Connector, Connector) {
     let qps = qps(rooms);
     connect_qps(net, listener, qps.each_ref())
 }
 
-fn qps(rooms: &[(Arc<Pd>, Arc<Cq>); 2]) -> [Arc<Qp>; 2] {
+fn qps(rooms: &Rooms) -> [Arc<Qp>; 2] {
     let config = QpConfig { receive_depth: 1, initiator_depth: 1, ..QpConfig::default() };
     rooms.each_ref().map(|(pd, cq)| pd.create_qp(cq, cq, config).expect("a QP"))
 }
