@@ -13,6 +13,7 @@
 #[path = "../lab/mod.rs"]
 mod lab;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::net::UdpSocket;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::SystemTime;
 
 use lab::{Lab, Process, Side, judge as judge_capture, skip};
 
@@ -392,6 +394,37 @@ fn a_wrong_module_is_refused() {
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(!wrong.status.success());
     assert_eq!(said.trim(), "no stand-in has hal.dll!KeQueryPerformanceCounter");
+}
+
+/// Goal: a build that has to wait for another one leaves alone what that one may be reading.
+#[test]
+fn a_build_writes_nothing_before_its_turn() {
+    if image(&[]).is_none() {
+        return;
+    }
+    let target = root().join("target/windows");
+    let lock = fs::File::create(target.join("build.lock")).expect("target is writable");
+    lock.lock().expect("the other builds end");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("target/tmp is writable");
+    // A turn that does not come.
+    std::os::unix::fs::symlink("/bin/false", folder.path().join("flock")).expect("a link");
+    let path =
+        format!("{}:{}", folder.path().display(), env::var("PATH").expect("bash has a PATH"));
+    let before = written_in(&target.join("lib"));
+    let status = Command::new(root().join("tests/windows/build")).env("PATH", path).status();
+    assert_eq!(status.expect("bash").code(), Some(1));
+    assert_eq!(written_in(&target.join("lib")), before);
+}
+
+/// Each file of a folder with the time at which it was last written.
+fn written_in(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
+    let files = fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path());
+    files
+        .map(|file| {
+            let written = fs::metadata(&file).and_then(|metadata| metadata.modified());
+            (file, written.expect("a time"))
+        })
+        .collect()
 }
 
 /// The image; `None` where this machine cannot build it, which is said.
