@@ -99,6 +99,9 @@ impl Slot<'_> {
 /// Units, or buffers, that an edge lends with one call, at most.
 pub const RUN: usize = 32;
 
+/// Units of a run of the edges in a kernel, fewer than [`RUN`]: its stack is short.
+const SHORT_RUN: usize = 8;
+
 /// One received unit, lent for the length of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {

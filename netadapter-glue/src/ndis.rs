@@ -14,7 +14,7 @@ mod arrival;
 pub mod chain;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
-use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, SHORT_RUN, Slot, Transmit};
 use abi::{MDL, NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -229,9 +229,6 @@ impl Port {
         self.counters[which].fetch_add(by, Ordering::Relaxed);
     }
 }
-
-/// Units of a run: fewer than [`crate::RUN`], because a kernel's stack is short.
-const SHORT_RUN: usize = 8;
 
 /// The poll core's half.
 pub struct NdisEdge {

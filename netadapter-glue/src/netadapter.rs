@@ -34,7 +34,7 @@ pub use transmit::TransmitQueue;
 pub use wire::Notify;
 
 use crate::sleeper::{ASLEEP, STARVED};
-use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit};
+use crate::{Drops, Edge, EdgeError, Link, Received, SHORT_RUN, Slot, Transmit};
 use abi::{
     NET_EXTENSION, NET_FRAGMENT, NET_FRAGMENT_VIRTUAL_ADDRESS, NET_PACKET, NET_RING_COLLECTION,
 };
@@ -121,8 +121,6 @@ impl PacketRings {
     }
 }
 
-/// Units of a run: fewer than [`crate::RUN`], because a kernel's stack is short.
-const SHORT_RUN: usize = 16;
 /// Ethernet header with one VLAN tag.
 const ETHERNET_MAX_LEN: usize = 18;
 

@@ -38,18 +38,22 @@ impl Neighbour {
 
 impl Resident for Neighbour {
     fn poll(&mut self) {
-        // It only answers, so no time passes for it.
-        const NOW_NS: u64 = 0;
         let Self { edge, neighbours } = self;
         // The edge fails never.
-        let _ = edge.receive_each(BUDGET, |unit| {
-            neighbours.handle_frame(NOW_NS, unit.frame);
-        });
+        let _ = edge.receive_each(BUDGET, |unit| handle(neighbours, unit.frame));
         let _ = edge.transmit_each(BUDGET, |buffer| {
             let len = neighbours.poll_transmit(buffer)?;
             Some(Transmit { len, segments: None })
         });
     }
+}
+
+/// Not inlined: the edge's run and the answer together would be too large a frame for a kernel's stack.
+#[inline(never)]
+fn handle(neighbours: &mut Neighbours, frame: &[u8]) {
+    // It only answers, so no time passes for it.
+    const NOW_NS: u64 = 0;
+    neighbours.handle_frame(NOW_NS, frame);
 }
 
 /// Frames of a turn.
