@@ -4,13 +4,6 @@
 //! Method: `build` makes it, with declarations by hand and with those of `wdk-sys`; a PE reader
 //! and a disassembler that know nothing of the build look at both.
 
-#[path = "chains.rs"]
-mod chains;
-#[path = "frames.rs"]
-mod frames;
-#[path = "joins.rs"]
-mod joins;
-#[path = "stack.rs"]
 mod stack;
 
 use std::collections::BTreeSet;
@@ -425,7 +418,7 @@ impl Image {
     }
 }
 
-impl frames::At for Image {
+impl stack::frames::At for Image {
     fn at(&self, rva: u32, len: usize) -> &[u8] {
         self.at(&self.parse(), rva, len)
     }

@@ -3,7 +3,7 @@
 //! Rust makes one where it has a trait object or a boxed closure. The rows follow those: the provider sees Windows as
 //! `Platform` and the NIC as `Edge`, an edge sees the driver as `Lower`, and everybody wakes by the waker of the runner.
 
-use crate::chains::{Join, Recursion};
+use super::chains::{Join, Recursion};
 
 /// The driver's `Platform`.
 const PLATFORM: &str = "ndis_driver::os::impl$1::";

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-use crate::frames::Frame;
+use super::frames::Frame;
 
 /// A function that calls through pointers, and those that it may reach so, by the beginnings of their names.
 pub(crate) struct Join {

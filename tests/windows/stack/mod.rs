@@ -1,5 +1,9 @@
 //! What the image takes of a kernel's stack.
 
+mod chains;
+pub(crate) mod frames;
+mod joins;
+
 use super::*;
 
 /// The largest frame of a function.
