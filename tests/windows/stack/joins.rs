@@ -30,12 +30,19 @@ const NAME: &str = "ndis_driver::counters::impl$1::write_str";
 /// A reply that somebody waits for.
 const REPLY: &str = "core::ops::function::FnOnce::call_once<ndis_driver::os::runner::impl$5::new";
 const CLOSED: &str = "core::ops::function::FnOnce::call_once<ndis_driver::upper::ndk::impl$1";
+/// The NetAdapterCx client's owner of the edge, and its end.
+const RESIDENT: &str = "netadapter_client::resident::impl$2::poll";
+const DROP_RESIDENT: &str = "core::ptr::drop_in_place<netadapter_client::resident::";
 
 pub(crate) const JOINS: &[Join] = &[
     // The provider, in the poll core and in the calls of consumers.
     Join { from: "driver::", to: &[PLATFORM, WAKER], through: &[] },
     Join { from: "driver::turn::PollCore", to: &[PLATFORM, WAKER, EDGE], through: &[] },
     Join { from: "once_cell::", to: &[PLATFORM], through: &[] },
+    // The NetAdapterCx client: its calls of the frameworks, and notifications, end a chain; its queues call the resident.
+    Join { from: "netadapter_client::", to: &[], through: &[] },
+    Join { from: "netadapter_client::queue::", to: &[RESIDENT, DROP_RESIDENT], through: &[] },
+    Join { from: "netadapter_client::driver::clean_adapter", to: &[DROP_RESIDENT], through: &[] },
     // A callback of a consumer ends a chain, as Windows' functions do: what it calls of NDK begins another. The home's
     // own are replies.
     Join {
