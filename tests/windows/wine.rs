@@ -253,7 +253,10 @@ fn in_wine() -> Command {
 
 /// Runs scenarios in a Linux process.
 fn in_process() -> Option<Command> {
-    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(|| image(&[]));
+    static IMAGE: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let counts = env::var_os("IMAGE_PROFILES").is_some();
+        image(if counts { &["x86_64", "coverage"] } else { &[] })
+    });
     rig_with(IMAGE.as_ref()?)
 }
 
@@ -439,11 +442,8 @@ fn image(build: &[&str]) -> Option<PathBuf> {
     assert!(built.status.success(), "tests/windows/build:\n{said}");
     let image = root().join(String::from_utf8_lossy(&built.stdout).trim());
     // The next build may replace it while we run.
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if build.is_empty() {
-        "ndkrocev2.sys"
-    } else {
-        "ndkrocev2-wdk.sys"
-    });
+    let name = build.last().map_or("ndkrocev2.sys".into(), |of| format!("ndkrocev2-{of}.sys"));
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::copy(image, &copy).expect("target/tmp is writable");
     Some(copy)
 }

@@ -47,6 +47,7 @@ macro_rules! exports {
 #[macro_use]
 pub mod log;
 pub mod cng;
+pub mod coverage;
 pub mod hal;
 pub mod jitter;
 #[cfg(unix)]

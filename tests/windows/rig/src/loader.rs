@@ -10,10 +10,10 @@ use object::pe::*;
 use object::read::pe::{Import, PeFile64};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use crate::Host;
 use crate::ndis::driver::DRIVER_UNLOAD;
 use crate::ntos::irql::{self, PASSIVE};
 use crate::ntos::{UnicodeString, lock};
+use crate::{Host, coverage};
 
 const PAGE: usize = 4096;
 
@@ -46,6 +46,8 @@ impl Loader {
         let all = ProtFlags::READ | ProtFlags::WRITE;
         let base = unsafe { mmap_anonymous(null_mut(), len, all, MapFlags::PRIVATE) };
         let base = base.expect("memory for the image") as usize;
+        let headers = &file[..header.size_of_headers.get(LE) as usize];
+        unsafe { at(base, 0).copy_from(headers.as_ptr(), headers.len()) };
         for section in pe.section_table().iter() {
             let bytes = section.pe_data(&*file).expect("a sound section");
             let count = bytes.len().min(section.virtual_size.get(LE) as usize);
@@ -114,6 +116,7 @@ fn import(pe: &PeFile64<'_>, base: usize) {
 impl Host for Loader {
     fn load(&self) -> Result<(), i32> {
         let (base, len, entry) = self.map();
+        coverage::begin(base);
         say!("image at {base:#x}, entry point {entry:#x}");
         let mut driver_object = Box::new([0_u64; 0x150 / 8]);
         let path =
@@ -148,5 +151,6 @@ impl Host for Loader {
 
 /// A call into the image faults from here on. Threads that ended in it are asleep for good.
 fn unmap(base: usize, len: usize) {
+    coverage::collect();
     unsafe { munmap(base as *mut _, len) }.expect("mapped above");
 }

@@ -39,6 +39,7 @@ pub fn breaches() -> usize {
 /// Ends the run with a verdict.
 pub fn verdict(arguments: Arguments<'_>, sound: bool) -> ! {
     line(format_args!("{arguments}"));
+    crate::coverage::write();
     line(format_args!("verdict: {}", if sound { "pass" } else { "fail" }));
     std::process::exit(i32::from(!sound))
 }

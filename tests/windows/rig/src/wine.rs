@@ -1,5 +1,7 @@
 //! Wine's driver host as the host: it loads and unloads the image, in the process we are in.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::Host;
 use crate::ntos::UnicodeString;
 use crate::ntos::irql::{self, PASSIVE};
@@ -13,6 +15,7 @@ struct Wine {
 
 const SERVICE: &str = r"\Registry\Machine\System\CurrentControlSet\Services\ndkrocev2";
 const REPORT: &str = r"C:\rig-report.txt";
+const PROFILE: &str = r"C:\rig-coverage.profraw";
 const SCENARIO: &str = r"C:\rig-scenario.txt";
 
 impl Host for Wine {
@@ -20,7 +23,10 @@ impl Host for Wine {
         let name = UnicodeString::leak(SERVICE);
         let load = || unsafe { (self.load)(&raw const name) };
         match irql::run_at(PASSIVE, "DriverEntry", load) {
-            0 => Ok(()),
+            0 => {
+                hold_image();
+                Ok(())
+            }
             status => Err(status),
         }
     }
@@ -32,6 +38,7 @@ impl Host for Wine {
         if status != 0 {
             breach!("Wine does not unload the image: {status:#x}");
         }
+        let_image_go();
     }
 }
 
@@ -49,6 +56,27 @@ struct Exception {
 #[link(name = "kernel32")]
 unsafe extern "system" {
     fn SetUnhandledExceptionFilter(filter: extern "system" fn(&&Exception) -> i32) -> usize;
+    fn GetModuleHandleExA(flags: u32, name: *const u8, module: &mut usize) -> i32;
+    fn FreeLibrary(module: usize) -> i32;
+}
+
+/// The image that is held for its counters; 0: none.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps the image in memory until its counters are read.
+fn hold_image() {
+    let mut module = 0;
+    if unsafe { GetModuleHandleExA(0, c"ndkrocev2.sys".as_ptr().cast(), &mut module) } != 0 {
+        crate::coverage::begin(module);
+        HELD.store(module, Ordering::SeqCst);
+    }
+}
+
+fn let_image_go() {
+    crate::coverage::collect();
+    if HELD.load(Ordering::SeqCst) != 0 {
+        unsafe { FreeLibrary(HELD.swap(0, Ordering::SeqCst)) };
+    }
 }
 
 /// Tells a fault, after which there would be no verdict.
@@ -69,6 +97,7 @@ pub(crate) extern "win64" fn RigStart(load: Load, unload: Load) -> i32 {
     });
     std::thread::spawn(move || {
         crate::log::to_file(REPORT);
+        crate::coverage::to_file(PROFILE.into());
         unsafe { SetUnhandledExceptionFilter(fault) };
         let scenario = std::fs::read_to_string(SCENARIO).unwrap_or_default();
         let scenario: Vec<String> = scenario.split_whitespace().map(str::to_owned).collect();
