@@ -428,7 +428,9 @@ impl stack::frames::At for Image {
 struct Guard {
     /// Functions that may be called through a pointer.
     functions: BTreeSet<u32>,
-    /// The slot through which they are.
+    /// The slot of the function that judges a pointer before it is called (ARM64).
+    check: u32,
+    /// The slot of the function that judges and calls (x86-64).
     dispatch: u32,
 }
 
@@ -436,7 +438,7 @@ impl Guard {
     fn of(image: &Image, pe: &PeFile64<'_>) -> Self {
         let config = image.directory(pe, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG);
         let word = |at: usize| u64::from_le_bytes(config[at..at + 8].try_into().unwrap());
-        // The dispatch's slot 0x78, function table 0x80, count 0x88, flags 0x90.
+        // The check's slot 0x70, the dispatch's 0x78, function table 0x80, count 0x88, flags 0x90.
         let flags = word(0x90) as u32;
         for flag in [IMAGE_GUARD_CF_INSTRUMENTED, IMAGE_GUARD_CF_FUNCTION_TABLE_PRESENT] {
             assert!(flags & flag != 0, "guard flags {flags:#x}");
@@ -450,7 +452,8 @@ impl Guard {
             .map(|entry| u32::from_le_bytes(entry[..4].try_into().unwrap()))
             .collect();
         assert_eq!(functions.len(), count, "the table is sorted and has no function twice");
-        Self { functions, dispatch: pe.relative_address(word(0x78)) }
+        let [check, dispatch] = [0x70, 0x78].map(|at| pe.relative_address(word(at)));
+        Self { functions, check, dispatch }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The chains of calls in the image: how deep a kernel's stack becomes, by the frames of [`super::frames`].
 //!
 //! A disassembler finds direct calls, and the jumps by which a function ends in another. A call through a pointer goes
-//! by the guard's dispatch, as the image has Control Flow Guard, and names nobody: [`Join`]s say whom each such function
+//! by the guard, as the image has Control Flow Guard, and names nobody: [`Join`]s say whom each such function
 //! may call, and one that no join has is an error. What Windows and consumers take is not counted: imports and their
 //! callbacks are the end of a chain. Where the compiler has made one function of several equal ones, it has one name.
 
@@ -9,9 +9,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use object::Architecture;
 
 use super::frames::Frame;
+use super::{aarch64, x86_64};
 
 /// A function that calls through pointers, and those that it may reach so, by the beginnings of their names.
 pub(crate) struct Join {
@@ -32,8 +33,25 @@ pub(crate) struct Recursion {
 pub(crate) struct Slots {
     /// The addresses of imported functions.
     pub(crate) imports: Range<u32>,
-    /// The guard's dispatch.
-    pub(crate) guard: u32,
+    /// The guard's check and its dispatch.
+    pub(crate) guard: [u32; 2],
+}
+
+/// Where an instruction leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// To the next one, after a call of an import, too.
+    On,
+    /// To the next one, after a call of an address.
+    Call(u32),
+    /// There, or to the next one unless `always`.
+    Branch { to: u32, always: bool },
+    /// To the next one, after a call through a pointer that is not an import.
+    ByPointer,
+    /// Nowhere else, but through such a pointer.
+    EndByPointer,
+    /// Nowhere that is another function: a return, a trap, or a table of a `match`.
+    End,
 }
 
 /// A function's frame, and where it goes.
@@ -60,13 +78,13 @@ impl Graph {
         start: u32,
         frames: &[Frame],
         pointed: &BTreeSet<u32>,
-        slots: &Slots,
+        isa: &Isa<'_>,
     ) -> Self {
         let mut graph = Self::default();
         let mut todo: Vec<u32> = pointed.iter().copied().collect();
         for frame in frames {
             let (begin, end) = ((frame.function - start) as usize, (frame.end - start) as usize);
-            let function = decode(&code[begin..end], frame.function, Some(frame.len), slots);
+            let function = decode(&code[begin..end], frame.function, Some(frame.len), isa);
             todo.extend(function.calls.union(&function.jumps));
             graph.0.insert(frame.function, function);
         }
@@ -78,7 +96,7 @@ impl Graph {
                     .range(target..)
                     .next()
                     .map_or(code.len(), |(next, _)| (next - start) as usize);
-                let function = decode(&code[(target - start) as usize..end], target, None, slots);
+                let function = decode(&code[(target - start) as usize..end], target, None, isa);
                 todo.extend(function.calls.union(&function.jumps));
                 graph.0.insert(target, function);
             }
@@ -94,42 +112,26 @@ impl Graph {
 }
 
 /// Reads one function: all of `code`, or where it has no frame as far as its branches lead.
-fn decode(code: &[u8], begin: u32, frame: Option<u32>, slots: &Slots) -> Function {
-    let mut decoder = Decoder::with_ip(64, code, begin.into(), DecoderOptions::NONE);
-    let (mut function, mut targets) = (
-        Function {
-            end: begin,
-            frame: frame.unwrap_or(8),
-            calls: BTreeSet::new(),
-            jumps: BTreeSet::new(),
-            by_pointer: false,
-        },
-        BTreeSet::new(),
-    );
-    while decoder.can_decode() {
-        let instruction = decoder.decode();
-        function.end = instruction.next_ip() as u32;
-        let near = instruction.near_branch_target() as u32;
-        match instruction.flow_control() {
-            FlowControl::Call => {
-                function.calls.insert(near);
-            }
-            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-                targets.insert(near);
-            }
-            FlowControl::IndirectCall | FlowControl::IndirectBranch => {
-                function.by_pointer |= goes_by_guard(&instruction, slots);
-            }
-            _ => {}
+fn decode(code: &[u8], begin: u32, frame: Option<u32>, isa: &Isa<'_>) -> Function {
+    let mut targets = BTreeSet::new();
+    let mut function = Function {
+        end: begin,
+        frame: frame.unwrap_or(isa.leaf_len()),
+        calls: BTreeSet::new(),
+        jumps: BTreeSet::new(),
+        by_pointer: false,
+    };
+    for (end, flow) in isa.flows(code, begin) {
+        function.end = end;
+        function.by_pointer |= matches!(flow, Flow::ByPointer | Flow::EndByPointer);
+        match flow {
+            Flow::Call(to) => drop(function.calls.insert(to)),
+            Flow::Branch { to, .. } => drop(targets.insert(to)),
+            Flow::On | Flow::ByPointer | Flow::EndByPointer | Flow::End => {}
         }
-        let ends = !matches!(
-            instruction.flow_control(),
-            FlowControl::Next
-                | FlowControl::Call
-                | FlowControl::IndirectCall
-                | FlowControl::ConditionalBranch
-        );
-        let leads_on = targets.range(function.end..begin + code.len() as u32).next().is_some();
+        let ends =
+            matches!(flow, Flow::Branch { always: true, .. } | Flow::EndByPointer | Flow::End);
+        let leads_on = targets.range(end..begin + code.len() as u32).next().is_some();
         if frame.is_none() && ends && !leads_on {
             break;
         }
@@ -139,18 +141,33 @@ fn decode(code: &[u8], begin: u32, frame: Option<u32>, slots: &Slots) -> Functio
     function
 }
 
-/// Whether an indirect call or jump is one by the guard's dispatch: the others are imports and tables of a `match`.
-fn goes_by_guard(instruction: &Instruction, slots: &Slots) -> bool {
-    if instruction.op0_kind() != OpKind::Memory {
-        return false;
+/// A processor's instructions.
+pub(crate) struct Isa<'a> {
+    pub(crate) architecture: Architecture,
+    pub(crate) slots: &'a Slots,
+}
+
+impl Isa<'_> {
+    /// What a function without unwind data takes of the stack.
+    fn leaf_len(&self) -> u32 {
+        if self.architecture == Architecture::Aarch64 {
+            aarch64::LEAF_LEN
+        } else {
+            x86_64::LEAF_LEN
+        }
     }
-    assert_eq!(instruction.memory_base(), Register::RIP, "a call past the guard: {instruction:?}");
-    let slot = instruction.ip_rel_memory_address() as u32;
-    assert!(
-        slot == slots.guard || slots.imports.contains(&slot),
-        "a call by an unknown pointer: {instruction:?}"
-    );
-    slot == slots.guard
+
+    fn flows<'a>(
+        &'a self,
+        code: &'a [u8],
+        begin: u32,
+    ) -> Box<dyn Iterator<Item = (u32, Flow)> + 'a> {
+        if self.architecture == Architecture::Aarch64 {
+            Box::new(aarch64::flows(code, begin, self.slots))
+        } else {
+            Box::new(x86_64::flows(code, begin, self.slots))
+        }
+    }
 }
 
 /// A chain of calls, outermost first, and the stack that it takes.
@@ -283,7 +300,7 @@ impl<'a> Chains<'a> {
 mod tests {
     use super::*;
 
-    const SLOTS: Slots = Slots { imports: 0x9000..0x9100, guard: 0x8000 };
+    const SLOTS: Slots = Slots { imports: 0x9000..0x9100, guard: [0x8008, 0x8000] };
 
     const CALL: u8 = 0xe8;
     const JUMP: u8 = 0xe9;
@@ -306,7 +323,8 @@ mod tests {
             let function = 0x1000 + 16 * place as u32;
             frames.push(Frame { function, end: function + 16, len });
         }
-        Graph::read(&code, 0x1000, &frames, &BTreeSet::new(), &SLOTS)
+        let isa = Isa { architecture: Architecture::X86_64, slots: &SLOTS };
+        Graph::read(&code, 0x1000, &frames, &BTreeSet::new(), &isa)
     }
 
     fn deepest(graph: &Graph, joins: &[Join], recursions: &[Recursion]) -> Result<u32, usize> {

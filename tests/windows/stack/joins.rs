@@ -81,6 +81,7 @@ pub(crate) const JOINS: &[Join] = &[
     },
     // The edge.
     Join { from: "netadapter_glue::ndis::", to: &[LOWER, WAKER], through: &[] },
+    Join { from: "netadapter_glue::ndis::Port::sent", to: &[WAKER], through: &[] },
     Join {
         from: "netadapter_glue::ndis::impl$4::receive",
         to: &[LOWER, "driver::turn::impl$0::receive_burst::closure$0"],
