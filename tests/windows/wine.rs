@@ -124,6 +124,10 @@ mod in_wine {
         poll_cores_have_processors_of_their_own: "processors";
         /// Goal: peers that do not answer hold up no connect to another, and no halt.
         dead_peers_hold_up_nobody: "dead-peers";
+        /// Goal: traffic, and NDK that goes off, where a seed says at each call of a stand-in which thread goes on.
+        two_adapters_exchange_data_preempted: "traffic seed=1";
+        ndk_goes_off_and_on_preempted: "disable seed=1";
+        ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
     }
 }
 
@@ -150,6 +154,11 @@ mod in_a_process {
         parameters_of_a_bind_may_be_newer: "revisions";
         every_refusal_is_undone: "refused";
         every_refusal_of_pool_is_undone: "refused-pool";
+        ordinary_frames_pass_preempted: "pass-through seed=1";
+        tags_pass_preempted: "tags seed=2";
+        calls_to_the_nic_may_pend_preempted: "pending seed=3";
+        an_adapter_may_halt_while_its_nic_is_bound_preempted: "bind-halt seed=4";
+        a_device_may_be_gone_preempted: "surprise-alone seed=5";
     }
 }
 

@@ -32,8 +32,10 @@ macro_rules! exports {
             $(#[$meta])*
             #[cfg_attr(windows, unsafe(no_mangle))]
             pub unsafe extern "win64" fn $name($($arg: $ty),*) $(-> $ret)? {
-                let _rest = $crate::jitter::Rest::here();
-                $body
+                $crate::stack::outside(|| $(-> $ret)? {
+                    let _rest = $crate::jitter::Rest::here();
+                    $body
+                })
             }
         )*
         pub(crate) const LIST: &str =
@@ -56,6 +58,8 @@ pub mod ndis;
 pub mod netio;
 pub mod ntos;
 pub mod scenarios;
+pub mod schedule;
+pub mod stack;
 pub mod tcpip;
 #[cfg(windows)]
 mod wine;

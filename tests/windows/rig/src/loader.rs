@@ -117,6 +117,7 @@ impl Host for Loader {
     fn load(&self) -> Result<(), i32> {
         let (base, len, entry) = self.map();
         coverage::begin(base);
+        *RANGE.lock().unwrap() = (base, len);
         say!("image at {base:#x}, entry point {entry:#x}");
         let mut driver_object = Box::new([0_u64; 0x150 / 8]);
         let path =
@@ -148,6 +149,18 @@ impl Host for Loader {
         unmap(loaded.base, loaded.len);
     }
 }
+
+/// Where an address is, in words of the image that is loaded.
+pub(crate) fn place(address: usize) -> String {
+    let (base, len) = *RANGE.lock().unwrap();
+    match address.checked_sub(base).filter(|rva| *rva < len) {
+        Some(rva) => format!("the image's {rva:#x}"),
+        None => format!("{address:#x}"),
+    }
+}
+
+/// The address and the length of the image that is loaded.
+static RANGE: Mutex<(usize, usize)> = Mutex::new((0, 0));
 
 /// A call into the image faults from here on. Threads that ended in it are asleep for good.
 fn unmap(base: usize, len: usize) {

@@ -391,7 +391,7 @@ impl Nic {
         }
     }
 
-    fn event(&self, code: i32, what: &str, mut value: i32) {
+    fn event(&self, code: i32, what: &'static str, mut value: i32) {
         let Some((protocol, _)) = driver::registered().protocol else { return };
         // NET_PNP_EVENT_NOTIFICATION, revision 1.
         let mut notification = [0_u64; 0xA8 / 8];

@@ -73,6 +73,9 @@ fn wait(objects: &[&Header], all: bool, timeout: *const i64, what: &str) -> i32 
         lock::none_held("a thread that waits");
     }
     let deadline = deadline(timeout);
+    if !polls {
+        crate::schedule::blocks();
+    }
     let mut guard = SIGNALS.0.lock().unwrap();
     loop {
         if all {
@@ -206,6 +209,7 @@ exports! { "ntoskrnl.exe":
     }
     fn KeDelayExecutionThread(_mode: i8, _alertable: u8, interval: *const i64) -> i32 {
         irql::at_most(APC, "KeDelayExecutionThread");
+        crate::schedule::blocks();
         if let Some(deadline) = deadline(interval) {
             std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         }
@@ -228,7 +232,7 @@ exports! { "ntoskrnl.exe":
         std::thread::spawn(move || {
             let job = job;
             SELF.set(job.2);
-            (job.0)(job.1 as Pointer);
+            crate::stack::inside("a system thread", || (job.0)(job.1 as Pointer));
             end(job.2);
         });
         handle.write(number);

@@ -214,6 +214,7 @@ fn wait_for(dpc: *const Dpc) {
             |p: &Processor| p.queue.contains(&(dpc as usize)) || p.runs == Some(dpc as usize);
         queues.processors.iter().any(is_of)
     };
+    crate::schedule::blocks();
     let mut queues = QUEUES.lock().unwrap();
     while is_busy(&queues) {
         queues = NEWS.wait(queues).unwrap();
@@ -268,6 +269,7 @@ exports! { "ntoskrnl.exe":
     }
     fn KeFlushQueuedDpcs() {
         irql::at_most(irql::PASSIVE, "KeFlushQueuedDpcs");
+        crate::schedule::blocks();
         let mut queues = QUEUES.lock().unwrap();
         let busy = |queues: &Queues| queues.processors.iter().any(|p| !p.queue.is_empty() || p.runs.is_some());
         while busy(&queues) {

@@ -34,10 +34,10 @@ pub fn at_least(limit: u8, function: &str) {
 }
 
 /// Runs `f` at an IRQL, and reports a callee that does not return at it.
-pub fn run_at<R>(irql: u8, what: &str, f: impl FnOnce() -> R) -> R {
+pub fn run_at<R>(irql: u8, what: &'static str, f: impl FnOnce() -> R) -> R {
     let _rest = crate::jitter::Rest::here();
     let before = set(irql);
-    let result = f();
+    let result = crate::stack::inside(what, f);
     if current() != irql {
         breach!("{what} was called at IRQL {irql} and returned at {}", current());
     }

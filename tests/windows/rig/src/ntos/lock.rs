@@ -73,6 +73,7 @@ fn acquire(lock: &AtomicUsize) {
         held.push(address);
     });
     while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        crate::schedule::blocks();
         std::thread::yield_now();
     }
 }
@@ -118,7 +119,8 @@ exports! { "ntoskrnl.exe":
     fn ExAcquirePushLockExclusiveEx(lock: &AtomicUsize, _flags: u32) {
         irql::at_most(APC, "ExAcquirePushLockExclusiveEx");
         while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            std::thread::yield_now();
+            crate::schedule::blocks();
+        std::thread::yield_now();
         }
     }
     fn ExReleasePushLockExclusiveEx(lock: &AtomicUsize, _flags: u32) {

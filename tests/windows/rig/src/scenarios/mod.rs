@@ -7,7 +7,9 @@ mod life;
 mod neighbours;
 mod net;
 mod outside;
+mod overflow;
 mod power;
+mod race;
 mod refuse;
 mod requests;
 mod threads;
@@ -25,6 +27,7 @@ use crate::ndis::vnic::{self, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
 use crate::netio;
 use crate::ntos::{dispatcher, dpc, etw, lock, mdl, pcw, pool};
+use crate::schedule;
 
 type Scenario = fn(&dyn Host, &[String]);
 
@@ -74,26 +77,24 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("dead-peers", threads::dead_peers),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
+    ("overflow", overflow::overflow),
+    ("race", race::race),
 ];
 
 /// With the odds behind it, the last argument of a story whose threads shall rest at random.
 const JITTER: &str = "jitter=";
+/// With the seed behind it, the same for a story whose threads shall be preempted.
+const SEED: &str = "seed=";
 
 /// Runs a story by its name, with its arguments, and ends the process with the verdict.
 pub fn run(arguments: &[String], host: &dyn Host) -> ! {
     std::panic::set_hook(Box::new(|panic| {
         crate::log::verdict(format_args!("panic: {panic}"), false);
     }));
-    let (odds, arguments) = match arguments.split_last() {
-        Some((last, others)) if last.starts_with(JITTER) => (&last[JITTER.len()..], others),
-        _ => ("0", arguments),
-    };
-    let odds = odds.parse().expect("jitter=ODDS");
-    let (name, arguments) = arguments.split_first().expect("the name of a scenario");
+    let (name, arguments) = disturb(arguments).split_first().expect("the name of a scenario");
     let Some((_, scenario)) = ALL.iter().find(|(known, _)| known == name) else {
         crate::log::verdict(format_args!("no such scenario: {name}"), false);
     };
-    jitter::set(odds);
     let since = Instant::now();
     scenario(host, arguments);
     let sound = breaches() == 0;
@@ -107,6 +108,20 @@ pub fn run(arguments: &[String], host: &dyn Host) -> ! {
         ),
         sound,
     )
+}
+
+/// Begins what the last argument asks for, and returns the others.
+fn disturb(arguments: &[String]) -> &[String] {
+    let Some((last, others)) = arguments.split_last() else { return arguments };
+    if let Some(odds) = last.strip_prefix(JITTER) {
+        jitter::set(odds.parse().expect("jitter=ODDS"));
+    } else if let Some(seed) = last.strip_prefix(SEED) {
+        schedule::start(seed.parse().expect("seed=SEED"));
+        say!("preempted by {SEED}{seed}");
+    } else {
+        return arguments;
+    }
+    others
 }
 
 /// Whether `ndk-consumer` can call the image: elsewhere the tables that it knows have the calling
