@@ -8,13 +8,19 @@ mod link;
 #[path = "../ndis/src/counter_sets.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the driver needs more of it")]
 mod counter_sets;
+mod messages;
+#[path = "../ndis/src/problems.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the driver needs more of it")]
+mod problems;
 mod version;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=link.rs");
+    println!("cargo::rerun-if-changed=messages.rs");
     println!("cargo::rerun-if-changed=version.rs");
     println!("cargo::rerun-if-changed=../ndis/src/counter_sets.rs");
+    println!("cargo::rerun-if-changed=../ndis/src/problems.rs");
     if !link::is_for_windows() {
         return;
     }
@@ -37,9 +43,11 @@ fn main() {
 
 /// A compiled resource file, by
 /// [the format's page](https://learn.microsoft.com/windows/win32/menurc/resource-file-formats): the names and
-/// descriptions of the performance counters in blocks of 16 strings, each behind its length; and the version.
+/// descriptions of the performance counters in blocks of 16 strings, each behind its length; the event log's
+/// messages; and the version.
 fn resources() -> Vec<u8> {
     const STRING_TABLE: u16 = 6;
+    const MESSAGE_TABLE: u16 = 11;
     const VERSION: u16 = 16;
     const ENGLISH: u16 = 0x409;
     let strings: Vec<_> = counter_sets::strings().collect();
@@ -57,6 +65,7 @@ fn resources() -> Vec<u8> {
         }
         file.extend(entry(STRING_TABLE, block as u16 + 1, ENGLISH, &bytes));
     }
+    file.extend(entry(MESSAGE_TABLE, 1, ENGLISH, &messages::message_table()));
     // VS_VERSION_INFO is number 1.
     file.extend(entry(VERSION, 1, ENGLISH, &version::version_info()));
     file

@@ -4,6 +4,7 @@
 //! Method: `build` makes it, with declarations by hand and with those of `wdk-sys`; a PE reader
 //! and a disassembler that know nothing of the build look at both.
 
+mod resources;
 mod stack;
 
 use std::collections::BTreeSet;

@@ -114,6 +114,10 @@ mod in_wine {
         every_refusal_is_undone: "refused";
         /// Goal: the same for each allocation of pool.
         every_refusal_of_pool_is_undone: "refused-pool";
+        /// Goal: the last stage that the driver reached is on the disk before its work begins, whatever the registry does.
+        stages_are_left_behind: "stages";
+        /// Goal: each problem is in the event log under its own message, with its values.
+        problems_are_told: "problems";
         /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
         an_exhausted_pool_is_a_status: "exhausted";
         /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
@@ -159,6 +163,8 @@ mod in_a_process {
         calls_to_the_nic_may_pend_preempted: "pending seed=3";
         an_adapter_may_halt_while_its_nic_is_bound_preempted: "bind-halt seed=4";
         a_device_may_be_gone_preempted: "surprise-alone seed=5";
+        stages_are_left_behind: "stages";
+        problems_are_told: "problems";
     }
 }
 

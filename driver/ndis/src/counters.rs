@@ -101,6 +101,10 @@ unsafe extern "system" fn called_back(
 }
 
 fn collect(buffer: PVOID, set: usize) -> Result<(), NTSTATUS> {
+    let add = |adapter: &Arc<Adapter>| match set {
+        CONNECTIONS => add_connections(buffer, adapter),
+        _ => add_adapter(buffer, adapter),
+    };
     let mut index = 0;
     while let Some(adapter) = DRIVER.adapter_at(index) {
         if set == CONNECTIONS {

@@ -8,10 +8,16 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::counters;
+use crate::log::report;
 use crate::lower::protocol;
+use crate::os::breadcrumb::Breadcrumb;
 use crate::os::sync::Turn;
+use crate::os::text::{counted, utf16};
 use crate::os::{etw, pool, reserve};
 use crate::pairing::{DRIVER, Threads};
+use crate::problems::Problem;
+use crate::stage::Stage;
+use crate::upper::config::text_of;
 use crate::upper::{miniport, ndk};
 use alloc::sync::Arc;
 use core::ptr::null_mut;
@@ -49,15 +55,23 @@ pub(crate) unsafe extern "system" fn driver_entry(
     registry_path: *mut UNICODE_STRING,
 ) -> NTSTATUS {
     pool::init();
-    load(driver, registry_path).inspect_err(|_| let_go()).into()
+    DRIVER.object.store(driver.cast(), Ordering::Release);
+    let loaded = load(driver, registry_path).inspect_err(|status| {
+        report(0, Problem::LoadFailed, status.0.cast_unsigned(), 0);
+        DRIVER.reach(Stage::NotLoaded);
+        let_go();
+    });
+    loaded.into()
 }
 
 fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Result<(), NTSTATUS> {
+    let standing = reserve::standing()?;
+    *DRIVER.reserve.lock() = Some(standing);
+    open_breadcrumb(registry_path);
+    DRIVER.reach(Stage::Loading);
     if !cpu_is_able() {
         return Err(STATUS_NOT_SUPPORTED);
     }
-    let standing = reserve::standing()?;
-    *DRIVER.reserve.lock() = Some(standing);
     let turn = Arc::new(Turn::new());
     *DRIVER.turn.lock() = Some(turn);
     let threads = Threads::start()?;
@@ -70,10 +84,20 @@ fn load(driver: *mut DRIVER_OBJECT, registry_path: *mut UNICODE_STRING) -> Resul
     // Every protocol handler may be called before this returns, so everything is ready by then.
     register_protocol(&version).inspect_err(|_| deregister_miniport())?;
     counters::register();
+    DRIVER.reach(Stage::Loaded);
     Ok(())
 }
 
 // The parts of a load have a stack each, one after the other: a kernel's is small.
+
+#[inline(never)]
+fn open_breadcrumb(registry_path: *mut UNICODE_STRING) {
+    // SAFETY: the system's path of the service's key, valid while the driver loads.
+    let path = unsafe { &*registry_path };
+    // SAFETY: as above.
+    let breadcrumb = Breadcrumb::open(unsafe { text_of(path) });
+    *DRIVER.breadcrumb.lock() = Some(Arc::new(breadcrumb));
+}
 
 #[inline(never)]
 fn register_miniport(
@@ -145,7 +169,6 @@ unsafe extern "system" fn set_options(driver: NDIS_HANDLE, _context: NDIS_HANDLE
 
 #[inline(never)]
 fn register_protocol(version: &Version) -> Result<(), NTSTATUS> {
-    let mut name = PROTOCOL_NAME;
     let kind = NDIS_OBJECT_TYPE_PROTOCOL_DRIVER_CHARACTERISTICS;
     let mut characteristics = NDIS_PROTOCOL_DRIVER_CHARACTERISTICS {
         Header: header(kind, 2, size_of::<NDIS_PROTOCOL_DRIVER_CHARACTERISTICS>()),
@@ -154,11 +177,7 @@ fn register_protocol(version: &Version) -> Result<(), NTSTATUS> {
         MajorDriverVersion: 1,
         MinorDriverVersion: 0,
         Flags: 0,
-        Name: UNICODE_STRING {
-            Length: size_of_val(&name) as u16,
-            MaximumLength: size_of_val(&name) as u16,
-            Buffer: name.as_mut_ptr(),
-        },
+        Name: counted(&PROTOCOL_NAME),
         SetOptionsHandler: None,
         BindAdapterHandlerEx: Some(protocol::bind_adapter),
         UnbindAdapterHandlerEx: Some(protocol::unbind_adapter),
@@ -183,6 +202,7 @@ fn register_protocol(version: &Version) -> Result<(), NTSTATUS> {
 /// # Safety
 /// Called once by NDIS, when no adapter is left.
 unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
+    DRIVER.reach(Stage::Unloading);
     counters::unregister();
     // One of them may use the protocol.
     end_threads();
@@ -192,6 +212,7 @@ unsafe extern "system" fn unload(_driver: *mut DRIVER_OBJECT) {
         unsafe { NdisDeregisterProtocolDriver(protocol) };
     }
     deregister_miniport();
+    DRIVER.reach(Stage::Unloaded);
     let_go();
 }
 
@@ -203,6 +224,8 @@ fn let_go() {
     // Dropped here, not under the locks.
     let turn = DRIVER.turn.lock().take();
     drop(turn);
+    let breadcrumb = DRIVER.breadcrumb.lock().take();
+    drop(breadcrumb);
     let standing = DRIVER.reserve.lock().take();
     drop(standing);
 }
@@ -235,11 +258,4 @@ fn cpu_is_able() -> bool {
 }
 
 /// The service's name, as NDIS demands.
-const PROTOCOL_NAME: [u16; SERVICE.len()] = {
-    let (ascii, mut units, mut index) = (SERVICE.as_bytes(), [0; SERVICE.len()], 0);
-    while index < units.len() {
-        units[index] = ascii[index] as u16;
-        index += 1;
-    }
-    units
-};
+static PROTOCOL_NAME: [u16; SERVICE.len()] = utf16(SERVICE);

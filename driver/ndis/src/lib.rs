@@ -55,6 +55,8 @@ mod lower;
 mod os;
 #[cfg(all(windows, target_env = "msvc"))]
 mod pairing;
+pub mod problems;
+pub mod stage;
 #[cfg(any(test, all(windows, target_env = "msvc")))]
 mod token;
 #[cfg(all(windows, target_env = "msvc"))]

@@ -5,9 +5,11 @@
 
 use crate::abi::*;
 use crate::lower::binding::Binding;
+use crate::os::breadcrumb::Breadcrumb;
 use crate::os::reserve;
 use crate::os::sync::{SpinLock, Turn};
 use crate::os::thread::{Jobs, THREADS_MAX, Worker};
+use crate::stage::Stage;
 use crate::upper::adapter::Adapter;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,6 +19,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The global state of the image.
 pub(crate) struct Driver {
+    /// The I/O manager's object of this driver.
+    pub(crate) object: AtomicPtr<c_void>,
     pub(crate) miniport: AtomicPtr<c_void>,
     pub(crate) protocol: AtomicPtr<c_void>,
     adapters: SpinLock<Vec<Arc<Adapter>>>,
@@ -27,6 +31,8 @@ pub(crate) struct Driver {
     pub(crate) turn: SpinLock<Option<Arc<Turn>>>,
     /// The threads of all adapters; from load to unload.
     pub(crate) threads: SpinLock<Option<Threads>>,
+    /// The trace of stages on the disk; from load to unload.
+    pub(crate) breadcrumb: SpinLock<Option<Arc<Breadcrumb>>>,
 }
 
 /// Threads for work that waits for others. They belong to the driver, so that no halt of an adapter waits for them: TCP/IP
@@ -46,6 +52,7 @@ impl Threads {
 }
 
 pub(crate) static DRIVER: Driver = Driver {
+    object: AtomicPtr::new(null_mut()),
     miniport: AtomicPtr::new(null_mut()),
     protocol: AtomicPtr::new(null_mut()),
     adapters: SpinLock::new(Vec::new()),
@@ -53,6 +60,7 @@ pub(crate) static DRIVER: Driver = Driver {
     reserve: SpinLock::new(None),
     turn: SpinLock::new(None),
     threads: SpinLock::new(None),
+    breadcrumb: SpinLock::new(None),
 };
 
 impl Driver {
@@ -67,6 +75,14 @@ impl Driver {
         match turn {
             Some(turn) => turn.run(work),
             None => unreachable!("NDIS calls between load and unload only"),
+        }
+    }
+
+    /// Notes the stage whose work begins. PASSIVE_LEVEL.
+    pub(crate) fn reach(&self, stage: Stage) {
+        let breadcrumb = self.breadcrumb.lock().clone();
+        if let Some(breadcrumb) = breadcrumb {
+            breadcrumb.note(stage);
         }
     }
 
@@ -91,6 +107,7 @@ impl Driver {
         self.adapters.lock().push(adapter);
     }
 
+    /// Removes an adapter, which nobody reads any more when this returns. PASSIVE_LEVEL.
     pub(crate) fn remove_adapter(&self, adapter: &Arc<Adapter>) {
         let removed = {
             let mut adapters = self.adapters.lock();

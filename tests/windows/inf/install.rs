@@ -239,7 +239,7 @@ impl<'a> Lint<'a> {
                 self.service(install, service, dirid);
             }
             match self.inf.section(entry.value(3)) {
-                Some(log) => self.event_log(log),
+                Some(log) => self.event_log(log, dirid),
                 None => self.report(entry.line, Rule::EventLog, "the service has no event log"),
             }
         }
@@ -270,11 +270,12 @@ impl<'a> Lint<'a> {
         }
     }
 
-    fn event_log(&mut self, log: &'a Section) {
+    /// The texts are those of NDIS, and those in the driver's own image.
+    fn event_log(&mut self, log: &'a Section, dirid: u32) {
         let registry = self.registry(log);
-        let file = r"%%SystemRoot%%\System32\netevent.dll";
+        let files = format!(r"%%SystemRoot%%\System32\netevent.dll;%{dirid}%\{IMAGE}");
         for (name, flags, value) in
-            [("EventMessageFile", 0x0002_0000, file), ("TypesSupported", 0x0001_0001, "7")]
+            [("EventMessageFile", 0x0002_0000, &*files), ("TypesSupported", 0x0001_0001, "7")]
         {
             self.expect_registry(log, &registry, ("", name), value, Rule::EventLog);
             if let Some(entry) = registry_value(&registry, "", name)

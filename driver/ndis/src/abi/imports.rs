@@ -126,11 +126,6 @@ unsafe extern "system" {
     pub(crate) fn NdisCloseConfiguration(configuration: NDIS_HANDLE);
 }
 
-#[link(name = "NDIS.SYS", kind = "raw-dylib", modifiers = "+verbatim")]
-unsafe extern "C" {
-    pub(crate) fn NdisWriteErrorLogEntry(adapter: NDIS_HANDLE, code: ULONG, count: ULONG, ...);
-}
-
 #[link(name = "cng.sys", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "system" {
     pub(crate) fn BCryptGenRandom(

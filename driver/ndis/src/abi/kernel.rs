@@ -74,6 +74,26 @@ functions! { "ntoskrnl.exe":
     ) -> NTSTATUS;
     fn ObfDereferenceObject(object: PVOID) -> isize;
     fn ZwClose(handle: PVOID) -> NTSTATUS;
+    fn ZwOpenKey(key: *mut PVOID, access: ULONG, attributes: *mut OBJECT_ATTRIBUTES) -> NTSTATUS;
+    fn ZwQueryValueKey(
+        key: PVOID,
+        name: *mut UNICODE_STRING,
+        class: i32,
+        information: PVOID,
+        length: ULONG,
+        needed: *mut ULONG,
+    ) -> NTSTATUS;
+    fn ZwSetValueKey(
+        key: PVOID,
+        name: *mut UNICODE_STRING,
+        title: ULONG,
+        kind: ULONG,
+        data: PVOID,
+        length: ULONG,
+    ) -> NTSTATUS;
+    fn ZwFlushKey(key: PVOID) -> NTSTATUS;
+    fn IoAllocateErrorLogEntry(object: PVOID, size: u8) -> PVOID;
+    fn IoWriteErrorLogEntry(entry: PVOID);
     fn IoAllocateMdl(
         address: PVOID,
         length: ULONG,
@@ -212,6 +232,7 @@ mod same {
         // The pointer is always null here.
         PVOID => *mut kit::IRP: |pointer| pointer.cast();
         PVOID => *mut kit::OBJECT_ATTRIBUTES: |pointer| pointer.cast();
+        *mut OBJECT_ATTRIBUTES => *mut kit::OBJECT_ATTRIBUTES: |pointer| pointer.cast();
         PVOID => *mut kit::CLIENT_ID: |pointer| pointer.cast();
         PVOID => *mut kit::PROCESSOR_NUMBER: |pointer| pointer.cast();
         *mut GROUP_AFFINITY => *mut kit::GROUP_AFFINITY: |pointer| pointer.cast();
@@ -241,6 +262,10 @@ mod same {
         };
         GUID { Data1, Data2, Data3, Data4 };
         GROUP_AFFINITY { Mask, Group, Reserved };
+        OBJECT_ATTRIBUTES {
+            Length, RootDirectory, ObjectName, Attributes, SecurityDescriptor, SecurityQualityOfService
+        };
+        IO_ERROR_LOG_PACKET { NumberOfStrings, StringOffset, ErrorCode, DumpData };
         PHYSICAL_ADDRESS {};
     }
 

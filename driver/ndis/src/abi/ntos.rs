@@ -65,6 +65,44 @@ pub type EXT_CALLBACK = unsafe extern "system" fn(timer: PEX_TIMER, context: PVO
 /// `KSTART_ROUTINE`. Runs at PASSIVE_LEVEL.
 pub type KSTART_ROUTINE = unsafe extern "system" fn(context: PVOID);
 
+/// The name of an object that is opened, and how.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct OBJECT_ATTRIBUTES {
+    pub Length: ULONG,
+    pub RootDirectory: PVOID,
+    pub ObjectName: *mut UNICODE_STRING,
+    pub Attributes: ULONG,
+    pub SecurityDescriptor: PVOID,
+    pub SecurityQualityOfService: PVOID,
+}
+layout!(OBJECT_ATTRIBUTES, 0x30 {
+    Length: 0, RootDirectory: 8, ObjectName: 0x10, Attributes: 0x18, SecurityDescriptor: 0x20,
+    SecurityQualityOfService: 0x28,
+});
+
+/// An entry of the event log; strings may stand behind it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IO_ERROR_LOG_PACKET {
+    pub MajorFunctionCode: u8,
+    pub RetryCount: u8,
+    pub DumpDataSize: USHORT,
+    pub NumberOfStrings: USHORT,
+    pub StringOffset: USHORT,
+    pub EventCategory: USHORT,
+    pub ErrorCode: NTSTATUS,
+    pub UniqueErrorValue: ULONG,
+    pub FinalStatus: NTSTATUS,
+    pub SequenceNumber: ULONG,
+    pub IoControlCode: ULONG,
+    pub DeviceOffset: i64,
+    pub DumpData: [ULONG; 1],
+}
+layout!(IO_ERROR_LOG_PACKET, 0x30 {
+    NumberOfStrings: 4, StringOffset: 6, ErrorCode: 0xC, FinalStatus: 0x14, DeviceOffset: 0x20, DumpData: 0x28,
+});
+
 pub const PASSIVE_LEVEL: KIRQL = 0;
 pub const DISPATCH_LEVEL: KIRQL = 2;
 pub const NotificationEvent: i32 = 0;
@@ -87,6 +125,13 @@ pub const EX_TIMER_HIGH_RESOLUTION: ULONG = 4;
 pub const LOW_REALTIME_PRIORITY: i32 = 16;
 pub const ALL_PROCESSOR_GROUPS: USHORT = 0xFFFF;
 pub const THREAD_ALL_ACCESS: ULONG = 0x001F_FFFF;
+pub const OBJ_CASE_INSENSITIVE: ULONG = 0x40;
+pub const OBJ_KERNEL_HANDLE: ULONG = 0x200;
+pub const KEY_QUERY_VALUE: ULONG = 1;
+pub const KEY_SET_VALUE: ULONG = 2;
+pub const REG_SZ: ULONG = 1;
+/// `KEY_VALUE_INFORMATION_CLASS`.
+pub const KeyValuePartialInformation: i32 = 2;
 pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: ULONG = 2;
 /// Bug check `MANUALLY_INITIATED_CRASH1`: a driver stopped the system by itself.
 pub const MANUALLY_INITIATED_CRASH1: ULONG = 0xDEAD_DEAD;

@@ -8,9 +8,11 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::frame::destination;
-use crate::log::{Problem, report};
+use crate::log::report;
 use crate::os::sync::{Event, Gate, SpinLock, at_dispatch};
 use crate::pairing::DRIVER;
+use crate::problems::Problem;
+use crate::stage::Stage;
 use crate::upper::adapter::Adapter;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -68,7 +70,7 @@ impl Binding {
         }
         if (parameters.MtuSize as usize) < adapter.mtu() {
             let ours = adapter.mtu() as u32;
-            report(adapter.handle, Problem::LowerMtuTooSmall, parameters.MtuSize, ours);
+            report(adapter.interface, Problem::LowerMtuTooSmall, parameters.MtuSize, ours);
             return Err(NDIS_STATUS_NOT_SUPPORTED);
         }
         let [a, b, c, d, e, f, ..] = parameters.CurrentMacAddress;
@@ -87,8 +89,10 @@ impl Binding {
             connected: AtomicI32::new(parameters.MediaConnectState),
             speed: AtomicU64::new(parameters.XmitLinkSpeed),
         });
+        DRIVER.reach(Stage::Binding);
         binding.open_adapter(bind_context, parameters).inspect_err(|status| {
-            report(adapter.handle, Problem::OpenFailed, status.0.cast_unsigned(), 0);
+            report(adapter.interface, Problem::OpenFailed, status.0.cast_unsigned(), 0);
+            DRIVER.reach(Stage::Unbound);
         })?;
         binding.refuse_merging();
         DRIVER.add_binding(Arc::clone(&binding));
@@ -154,6 +158,7 @@ impl Binding {
 
     /// Closes the NIC. NDIS has paused the binding before. PASSIVE_LEVEL, in turn.
     pub(crate) fn close(self: &Arc<Self>) {
+        DRIVER.reach(Stage::Unbinding);
         self.pause();
         if let Some(adapter) = self.take_adapter() {
             adapter.detach(self);
@@ -162,6 +167,7 @@ impl Binding {
         // SAFETY: open, and not closed yet.
         let status = unsafe { NdisCloseAdapterEx(self.handle()) };
         let _ = self.completed(status);
+        DRIVER.reach(Stage::Unbound);
         // SAFETY: the count of the context: NDIS makes no call with it any more.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
     }

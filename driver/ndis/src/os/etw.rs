@@ -82,13 +82,14 @@ pub(crate) fn ndk(luid: NET_LUID, enabled: bool) {
 }
 
 /// A problem that an administrator has to solve; also in the system's event log.
-pub(crate) fn problem(name: &str, first: u32, second: u32) {
+pub(crate) fn problem(name: &str, interface: u32, first: u32, second: u32) {
     write_event!(
         PROVIDER,
         "Misconfigured",
         level(Error),
         keyword(ADAPTER | ERROR),
         str8("Problem", name),
+        u32("IfIndex", &interface),
         u32("First", &first),
         u32("Second", &second),
     );

@@ -3,6 +3,7 @@
 //!
 //! Each submodule wraps one kind of kernel object, so that the rest of the driver calls methods.
 
+pub(crate) mod breadcrumb;
 pub(crate) mod etw;
 pub(crate) mod mdl;
 pub(crate) mod pool;
@@ -10,6 +11,7 @@ pub(crate) mod processor;
 pub(crate) mod reserve;
 pub(crate) mod runner;
 pub(crate) mod sync;
+pub(crate) mod text;
 pub(crate) mod thread;
 pub(crate) mod timer;
 

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "the allocator's interface is made of raw blocks")]
 
 use super::reserve;
+use super::text::{counted, utf16};
 use crate::abi::imports::{ExAllocatePoolWithTag, ExFreePoolWithTag, MmGetSystemRoutineAddress};
 use crate::abi::*;
 use core::alloc::{GlobalAlloc, Layout};
@@ -26,25 +27,11 @@ type AllocatePool2 = unsafe extern "system" fn(flags: u64, bytes: usize, tag: UL
 
 /// Looks up the newer function. Called once, before the first allocation. PASSIVE_LEVEL.
 pub(crate) fn init() {
-    let mut name = utf16(b"ExAllocatePool2");
-    let mut name = UNICODE_STRING {
-        Length: size_of_val(&name) as u16,
-        MaximumLength: size_of_val(&name) as u16,
-        Buffer: name.as_mut_ptr(),
-    };
+    let name: [u16; 15] = utf16("ExAllocatePool2");
+    let mut name = counted(&name);
     // SAFETY: the string lives during the call.
     let routine = unsafe { MmGetSystemRoutineAddress(&mut name) };
     ALLOCATE_POOL2.store(routine, Ordering::Relaxed);
-}
-
-const fn utf16<const N: usize>(ascii: &[u8; N]) -> [u16; N] {
-    let mut units = [0; N];
-    let mut index = 0;
-    while index < N {
-        units[index] = ascii[index] as u16;
-        index += 1;
-    }
-    units
 }
 
 // SAFETY: blocks are disjoint, aligned as asked, and live until they are freed.

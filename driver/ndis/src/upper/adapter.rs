@@ -10,7 +10,7 @@ use super::ndk::NdkState;
 use super::oid;
 use crate::abi::imports::{NdisMIndicateStatusEx, NdisReEnumerateProtocolBindings};
 use crate::abi::*;
-use crate::log::{Problem, report};
+use crate::log::report;
 use crate::lower::binding::{Binding, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
 use crate::os::reserve;
@@ -19,6 +19,8 @@ use crate::os::sync::{Gate, SpinLock, sleep};
 use crate::os::thread::Worker;
 use crate::os::{Windows, entropy, etw};
 use crate::pairing::DRIVER;
+use crate::problems::Problem;
+use crate::stage::Stage;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -81,10 +83,10 @@ impl Adapter {
         parameters: &NDIS_MINIPORT_INIT_PARAMETERS,
     ) -> Result<(), NDIS_STATUS> {
         // This takes a few names and texts, which the standing reserve covers.
-        let config = Config::read(handle)?;
+        let config = Config::read(handle, parameters.IfIndex)?;
         let _reserve = reserve::open(bytes_to_start(&config))?;
         if config.lower.is_empty() {
-            report(handle, Problem::NoLowerAdapter, 0, 0);
+            report(parameters.IfIndex, Problem::NoLowerAdapter, 0, 0);
         }
         let mac = choose_mac(&config)?;
         let attachment = Attachment::new(ListPool::new(handle)?, config.tagging);
@@ -108,6 +110,7 @@ impl Adapter {
         adapter.set_ndk()?;
         adapter.run()?;
         if adapter.config.network_direct {
+            DRIVER.reach(Stage::NdkOn);
             adapter.ndk.open();
         }
         // The context's count, which `halt` takes back.
@@ -130,7 +133,7 @@ impl Adapter {
         let mtu = self.config.roce_mtu();
         if mtu < self.config.frame_size + 96 {
             report(
-                self.handle,
+                self.interface,
                 Problem::FrameSizeReduced,
                 self.config.frame_size as u32,
                 mtu as u32,
@@ -176,6 +179,7 @@ impl Adapter {
 
     /// Halts the adapter. NDIS has paused it before. PASSIVE_LEVEL, inside `MiniportHaltEx`.
     pub(crate) fn halt(self: Arc<Self>) {
+        DRIVER.reach(Stage::Halting);
         // A binding in progress is complete before, or finds no adapter.
         DRIVER.in_turn(|| DRIVER.remove_adapter(&self));
         let parts = self.running().parts.lock().take();
@@ -192,6 +196,7 @@ impl Adapter {
             }
         });
         drop(runner);
+        DRIVER.reach(Stage::Halted);
     }
 
     fn running(&self) -> &Running {
@@ -240,18 +245,20 @@ impl Adapter {
     pub(crate) fn attach(self: &Arc<Self>, binding: &Arc<Binding>) -> Result<(), NDIS_STATUS> {
         if binding.mtu() < self.mtu() {
             let (theirs, ours) = (binding.mtu() as u32, self.mtu() as u32);
-            report(self.handle, Problem::LowerMtuTooSmall, theirs, ours);
+            report(self.interface, Problem::LowerMtuTooSmall, theirs, ours);
             return Err(NDIS_STATUS_NOT_SUPPORTED);
         }
         if self.config.mode == Mode::Inherit && binding.mac != self.mac {
-            report(self.handle, Problem::AddressDiffers, 0, 0);
+            report(self.interface, Problem::AddressDiffers, 0, 0);
         }
+        DRIVER.reach(Stage::Binding);
         binding.set_filter(self.lower_filter(binding)).inspect_err(|status| {
-            report(self.handle, Problem::FilterRefused, status.0.cast_unsigned(), 0);
+            report(self.interface, Problem::FilterRefused, status.0.cast_unsigned(), 0);
         })?;
         drop(self.attachment.set_binding(Some(Arc::clone(binding))));
         binding.set_adapter(Arc::clone(self));
         etw::bound(self.luid, binding.name(), binding.link().speed);
+        DRIVER.reach(Stage::Bound);
         self.indicate_link(binding.link());
         Ok(())
     }

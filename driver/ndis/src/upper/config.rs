@@ -6,7 +6,8 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::frame::Tagging;
-use crate::log::{Problem, report};
+use crate::log::report;
+use crate::problems::Problem;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use core::ptr::null_mut;
@@ -46,13 +47,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the values; a missing keyword has its default. PASSIVE_LEVEL.
-    pub(crate) fn read(adapter: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
+    /// Reads the values of the adapter with this interface; a missing keyword has its default. PASSIVE_LEVEL.
+    pub(crate) fn read(adapter: NDIS_HANDLE, interface: NET_IFINDEX) -> Result<Self, NDIS_STATUS> {
         let open = Open::new(adapter)?;
         let jumbo = open.integer("*JumboPacket").unwrap_or(1514) as usize;
         let network_address = open.network_address();
         if network_address.is_some_and(|address| !is_station(address)) {
-            report(adapter, Problem::BadNetworkAddress, 0, 0);
+            report(interface, Problem::BadNetworkAddress, 0, 0);
         }
         Ok(Self {
             lower: open.string("LowerAdapter"),

@@ -5,7 +5,11 @@ use super::ndk::NdkState;
 use super::oid;
 use crate::abi::*;
 use crate::handler::{counted, ended, handler, lent, lent_mut, object};
+use crate::log::report;
 use crate::lower::lists::{Above, Lists, Shown};
+use crate::pairing::DRIVER;
+use crate::problems::Problem;
+use crate::stage::Stage;
 use alloc::sync::Arc;
 
 handler! {
@@ -15,7 +19,13 @@ handler! {
         _driver_context: NDIS_HANDLE,
         parameters: &NDIS_MINIPORT_INIT_PARAMETERS = lent(parameters: *mut NDIS_MINIPORT_INIT_PARAMETERS),
     ) -> NDIS_STATUS {
-        Adapter::start(handle, parameters).into()
+        let interface = parameters.IfIndex;
+        DRIVER.reach(Stage::Starting);
+        let started = Adapter::start(handle, parameters).inspect_err(|status| {
+            report(interface, Problem::StartFailed, status.0.cast_unsigned(), 0);
+        });
+        DRIVER.reach(if started.is_ok() { Stage::Started } else { Stage::NotStarted });
+        started.into()
     }
 }
 

@@ -10,6 +10,8 @@ use crate::os::etw;
 use crate::os::runner::Reply;
 use crate::os::sync::{Gate, sleep};
 use crate::os::thread::Jobs;
+use crate::pairing::DRIVER;
+use crate::stage::Stage;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -86,6 +88,7 @@ fn apply(adapter: &Weak<Adapter>) {
     let Some(adapter) = adapter.upgrade() else { return };
     let this = &adapter.ndk;
     let wanted = this.wanted.load(Ordering::Acquire);
+    DRIVER.reach(if wanted { Stage::NdkOn } else { Stage::NdkOff });
     // If NDK was disabled and enabled again before the report, its gate is closed all the same.
     if wanted {
         this.open.open()
@@ -137,6 +140,7 @@ impl Adapter {
         if !self.ndk.open.enter(1) {
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
+        DRIVER.reach(Stage::NdkOpen);
         let (reply, give) = Reply::new();
         // A pointer cannot be sent; its address can.
         let opened = Box::new(move |adapter: *mut NDK_ADAPTER| give(adapter.expose_provenance()));

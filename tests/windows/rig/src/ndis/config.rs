@@ -97,7 +97,4 @@ exports! { "ndis.sys":
         let open = Box::from_raw(handle.cast::<Open>());
         for parameter in open.read { drop(Box::from_raw(parameter.cast::<Parameter>())); }
     }
-    fn NdisWriteErrorLogEntry(_handle: Pointer, code: u32, _count: u32, first: usize) {
-        say!("event log: {code:#x} {first:#x}");
-    }
 }

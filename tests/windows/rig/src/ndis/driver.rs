@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{FAILURE, Header, RESOURCES, SUCCESS, member, nic, set_member, vnic};
 use crate::ntos::irql::{self, PASSIVE};
-use crate::ntos::{Pointer, UnicodeString, pool};
+use crate::ntos::{Pointer, UnicodeString, pool, registry};
 
 pub type Handler<F> = Option<F>;
 
@@ -186,6 +186,7 @@ exports! { "ndis.sys":
     fn NdisMRegisterMiniportDriver(driver_object: Pointer, path: &UnicodeString, context: Pointer, start: Pointer,
         handle: *mut Pointer) -> i32 {
         irql::at_most(PASSIVE, "NdisMRegisterMiniportDriver");
+        registry::witness("NdisMRegisterMiniportDriver");
         say!("NdisMRegisterMiniportDriver, registry path {}", path.text());
         let handlers = member::<Miniport>(start, 0x10);
         check_miniport(start, &handlers);
@@ -224,6 +225,7 @@ exports! { "ndis.sys":
     }
     fn NdisMDeregisterMiniportDriver(handle: Pointer) {
         irql::at_most(PASSIVE, "NdisMDeregisterMiniportDriver");
+        registry::witness("NdisMDeregisterMiniportDriver");
         if handle != MINIPORT_HANDLE || registered().miniport.is_none() {
             breach!("NdisMDeregisterMiniportDriver({handle:?}) without a registration");
         }

@@ -12,7 +12,7 @@ use super::{
     Completion, FAILURE, Header, PENDING, RESOURCES, SUCCESS, driver, member, oid, set_member,
 };
 use crate::ntos::irql::{self, DISPATCH, HIGH, PASSIVE};
-use crate::ntos::{Pointer, UnicodeString, lock, mdl, pool};
+use crate::ntos::{Pointer, UnicodeString, lock, mdl, pool, registry};
 use crate::tcpip;
 
 pub struct Vnic {
@@ -489,6 +489,7 @@ const STATUS_LINK_STATE: i32 = 0x4001_0017;
 exports! { "ndis.sys":
     fn NdisMSetMiniportAttributes(handle: Pointer, start: Pointer) -> i32 {
         irql::at_most(PASSIVE, "NdisMSetMiniportAttributes");
+        registry::witness("NdisMSetMiniportAttributes");
         let Some(vnic) = Vnic::alive(handle, "NdisMSetMiniportAttributes") else { return FAILURE };
         if vnic.state.load(Ordering::SeqCst) != INITIALIZING { breach!("attributes are set outside of MiniportInitializeEx"); }
         if pool::refuses("NdisMSetMiniportAttributes") { return RESOURCES; }

@@ -6,7 +6,7 @@ use std::sync::{Condvar, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use super::irql::{self, APC, DISPATCH, PASSIVE};
-use super::{INSUFFICIENT_RESOURCES, Pointer, SUCCESS, TIMEOUT, dpc, lock, pool};
+use super::{INSUFFICIENT_RESOURCES, Pointer, SUCCESS, TIMEOUT, dpc, lock, pool, registry};
 
 /// `DISPATCHER_HEADER`.
 #[repr(C)]
@@ -264,7 +264,7 @@ exports! { "ntoskrnl.exe":
     }
     fn ZwClose(handle: usize) -> i32 {
         irql::at_most(PASSIVE, "ZwClose");
-        release(handle);
+        if !registry::close(handle) { release(handle); }
         SUCCESS
     }
     fn KeGetCurrentThread() -> Pointer {

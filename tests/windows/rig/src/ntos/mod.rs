@@ -3,21 +3,24 @@
 pub mod dispatcher;
 pub mod dpc;
 pub mod etw;
+pub mod event_log;
 pub mod irql;
 pub mod lock;
 pub mod mdl;
 pub mod misc;
 pub mod pcw;
 pub mod pool;
+pub mod registry;
 
 pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     [dispatcher::table(), dpc::table(), irql::table(), lock::table(), mdl::table()]
         .into_iter()
         .chain([etw::table(), misc::table(), misc::runtime(), pcw::table(), pool::table()])
+        .chain([event_log::table(), registry::table()])
         .flatten()
 }
 
-pub(crate) const LISTS: [&str; 10] = [
+pub(crate) const LISTS: [&str; 12] = [
     dispatcher::LIST,
     dpc::LIST,
     irql::LIST,
@@ -28,6 +31,8 @@ pub(crate) const LISTS: [&str; 10] = [
     misc::RUNTIME,
     pcw::LIST,
     pool::LIST,
+    event_log::LIST,
+    registry::LIST,
 ];
 
 pub type Pointer = *mut u8;

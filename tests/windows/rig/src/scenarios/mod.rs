@@ -12,6 +12,7 @@ mod power;
 mod race;
 mod refuse;
 mod requests;
+mod stages;
 mod threads;
 mod traffic;
 
@@ -26,7 +27,7 @@ use crate::ndis::oid;
 use crate::ndis::vnic::{self, Vnic};
 use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
 use crate::netio;
-use crate::ntos::{dispatcher, dpc, etw, lock, mdl, pcw, pool};
+use crate::ntos::{dispatcher, dpc, etw, event_log, lock, mdl, pcw, pool, registry};
 use crate::schedule;
 
 type Scenario = fn(&dyn Host, &[String]);
@@ -72,6 +73,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("refused", refuse::refused),
     ("refused-pool", refuse::refused_pool),
     ("exhausted", refuse::exhausted),
+    ("stages", stages::stages),
+    ("problems", stages::problems),
     ("ends", ends::ends),
     ("processors", threads::processors),
     ("dead-peers", threads::dead_peers),
@@ -215,6 +218,8 @@ fn clean(when: &str) {
     registration::report_leaks();
     etw::report_leaks();
     pcw::report_leaks();
+    registry::report_leaks();
+    event_log::report_leaks();
     if breaches() == before {
         say!("nothing leaks {when}");
     }

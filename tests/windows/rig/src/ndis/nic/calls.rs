@@ -1,10 +1,12 @@
 //! What the image calls on a NIC.
 
 use super::*;
+use crate::ntos::registry;
 
 exports! { "ndis.sys":
     fn NdisOpenAdapterEx(protocol: Pointer, context: Pointer, parameters: Pointer, bind: Pointer, handle: *mut Pointer) -> i32 {
         irql::at_most(PASSIVE, "NdisOpenAdapterEx");
+        registry::witness("NdisOpenAdapterEx");
         if protocol != driver::PROTOCOL_HANDLE { breach!("NdisOpenAdapterEx with protocol handle {protocol:?}"); }
         member::<Header>(parameters, 0).check("NDIS_OPEN_PARAMETERS", 0x87, &[(1, 52), (1, 56)]);
         let Some(nic) = Nic::find(bind).filter(|nic| nic.binding.lock().unwrap().binds) else {
@@ -36,6 +38,7 @@ exports! { "ndis.sys":
     }
     fn NdisCloseAdapterEx(handle: Pointer) -> i32 {
         irql::at_most(PASSIVE, "NdisCloseAdapterEx");
+        registry::witness("NdisCloseAdapterEx");
         let Some(nic) = Nic::opened(handle, "NdisCloseAdapterEx") else { return FAILURE };
         let edge = handle as usize;
         if nbl::lent(edge) + nbl::borrowed(edge) > 0 {
