@@ -118,6 +118,10 @@ mod in_wine {
         stages_are_left_behind: "stages";
         /// Goal: each problem is in the event log under its own message, with its values.
         problems_are_told: "problems";
+        /// Goal: administrators read what the driver does; rooms that are too short, adapters that halt, a device that goes.
+        administrators_read_the_driver: "control";
+        /// Goal: so do they of connections and of the last problem.
+        administrators_read_connections: "control-connections";
         /// Goal: whatever a consumer makes while the pool is exhausted fails with a status, or works.
         an_exhausted_pool_is_a_status: "exhausted";
         /// Goal: thousands of connections end at once while the pool is exhausted, and nothing of it is needed.
@@ -165,6 +169,7 @@ mod in_a_process {
         a_device_may_be_gone_preempted: "surprise-alone seed=5";
         stages_are_left_behind: "stages";
         problems_are_told: "problems";
+        administrators_read_the_driver: "control";
     }
 }
 

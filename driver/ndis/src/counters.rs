@@ -106,12 +106,8 @@ fn collect(buffer: PVOID, set: usize) -> Result<(), NTSTATUS> {
         _ => add_adapter(buffer, adapter),
     };
     let mut index = 0;
-    while let Some(adapter) = DRIVER.adapter_at(index) {
-        if set == CONNECTIONS {
-            add_connections(buffer, &adapter)?;
-        } else {
-            add_adapter(buffer, &adapter)?;
-        }
+    while let Some(added) = DRIVER.with_adapter(index, add) {
+        added?;
         index += 1;
     }
     Ok(())

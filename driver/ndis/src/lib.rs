@@ -38,6 +38,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod abi;
+pub mod control;
 pub mod counter_sets;
 #[cfg(all(windows, target_env = "msvc"))]
 mod counters;

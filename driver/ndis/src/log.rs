@@ -4,6 +4,7 @@
 use crate::abi::imports::{IoAllocateErrorLogEntry, IoWriteErrorLogEntry};
 use crate::abi::*;
 use crate::os::etw;
+use crate::os::sync::SpinLock;
 use crate::pairing::DRIVER;
 use crate::problems::{Problem, Values};
 use core::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ const _: () = assert!(size_of::<Entry>() <= ERROR_LOG_MAXIMUM_SIZE);
 pub(crate) fn report(interface: NET_IFINDEX, problem: Problem, first: u32, second: u32) {
     let words = problem.words();
     etw::problem(words.name, interface, first, second);
+    *LAST.lock() = Some((problem, [interface, first, second]));
     let radix = match words.values {
         Values::Numbers => 10,
         Values::Status => 16,
@@ -52,6 +54,13 @@ pub(crate) fn report(interface: NET_IFINDEX, problem: Problem, first: u32, secon
     };
     write(Entry { head, strings });
 }
+
+/// The last problem since the driver was loaded, with the adapter's interface index and the values.
+pub(crate) fn last() -> Option<(Problem, [u32; 3])> {
+    *LAST.lock()
+}
+
+static LAST: SpinLock<Option<(Problem, [u32; 3])>> = SpinLock::new(None);
 
 /// Hands the entry to the kernel; where that has no memory, the trace alone has the event.
 fn write(entry: Entry) {

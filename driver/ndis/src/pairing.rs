@@ -33,6 +33,8 @@ pub(crate) struct Driver {
     pub(crate) threads: SpinLock<Option<Threads>>,
     /// The trace of stages on the disk; from load to unload.
     pub(crate) breadcrumb: SpinLock<Option<Arc<Breadcrumb>>>,
+    /// The control device, as long as there are adapters.
+    pub(crate) control: AtomicPtr<c_void>,
 }
 
 /// Threads for work that waits for others. They belong to the driver, so that no halt of an adapter waits for them: TCP/IP
@@ -61,6 +63,7 @@ pub(crate) static DRIVER: Driver = Driver {
     turn: SpinLock::new(None),
     threads: SpinLock::new(None),
     breadcrumb: SpinLock::new(None),
+    control: AtomicPtr::new(null_mut()),
 };
 
 impl Driver {
@@ -84,6 +87,11 @@ impl Driver {
         if let Some(breadcrumb) = breadcrumb {
             breadcrumb.note(stage);
         }
+    }
+
+    /// The number of the last stage; 0: none. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn stage(&self) -> u32 {
+        self.breadcrumb.lock().as_ref().map_or(0, |breadcrumb| breadcrumb.last())
     }
 
     /// The queue of chores. Between load and unload.
@@ -116,11 +124,35 @@ impl Driver {
         };
         // Dropped here, not under the lock.
         drop(removed);
+        adapter.readers.close();
+        adapter.readers.wait_empty();
     }
 
-    /// The adapter at a place of the list, which other threads may change meanwhile.
-    pub(crate) fn adapter_at(&self, index: usize) -> Option<Arc<Adapter>> {
-        self.adapters.lock().get(index).cloned()
+    pub(crate) fn has_adapters(&self) -> bool {
+        !self.adapters.lock().is_empty()
+    }
+
+    /// Reads the adapter at a place of the list, which other threads may change meanwhile; `None` behind the last. Its halt
+    /// waits for it, and no lock is held. PASSIVE_LEVEL.
+    pub(crate) fn with_adapter<T>(
+        &self,
+        index: usize,
+        read: impl FnOnce(&Arc<Adapter>) -> T,
+    ) -> Option<T> {
+        let (adapter, readers) = {
+            let adapters = self.adapters.lock();
+            let adapter = adapters.get(index)?;
+            // Under the lock, so that its removal finds it inside.
+            if !adapter.readers.enter(1) {
+                return None;
+            }
+            (Arc::clone(adapter), Arc::clone(&adapter.readers))
+        };
+        let value = read(&adapter);
+        // Dropped before the gate is left: the halt drops the last count.
+        drop(adapter);
+        readers.leave(1);
+        Some(value)
     }
 
     /// The adapter that wants the NIC of this name.

@@ -22,6 +22,13 @@ unsafe extern "system" {
         handle: NDIS_HANDLE,
         handlers: *mut NDIS_OBJECT_HEADER,
     ) -> NDIS_STATUS;
+    pub(crate) fn NdisRegisterDeviceEx(
+        handle: NDIS_HANDLE,
+        attributes: *mut NDIS_DEVICE_OBJECT_ATTRIBUTES,
+        device: *mut PVOID,
+        device_handle: *mut NDIS_HANDLE,
+    ) -> NDIS_STATUS;
+    pub(crate) fn NdisDeregisterDeviceEx(device_handle: NDIS_HANDLE);
     pub(crate) fn NdisMSetMiniportAttributes(
         adapter: NDIS_HANDLE,
         attributes: *mut NDIS_OBJECT_HEADER,

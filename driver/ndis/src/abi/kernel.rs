@@ -94,6 +94,7 @@ functions! { "ntoskrnl.exe":
     fn ZwFlushKey(key: PVOID) -> NTSTATUS;
     fn IoAllocateErrorLogEntry(object: PVOID, size: u8) -> PVOID;
     fn IoWriteErrorLogEntry(entry: PVOID);
+    fn IofCompleteRequest(irp: PVOID, boost: i8);
     fn IoAllocateMdl(
         address: PVOID,
         length: ULONG,

@@ -10,6 +10,7 @@
 
 #[cfg(all(windows, target_env = "msvc"))]
 pub(crate) mod imports;
+mod io;
 #[cfg(all(windows, target_env = "msvc"))]
 mod kernel;
 mod ndis;
@@ -19,6 +20,7 @@ mod ntos;
 mod pcw;
 
 pub use driver::abi::*;
+pub use io::*;
 pub use ndis::*;
 pub use ndk::*;
 pub use netadapter_glue::ndis::abi::{NET_BUFFER, NET_BUFFER_LIST};

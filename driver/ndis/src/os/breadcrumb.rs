@@ -40,6 +40,11 @@ impl Breadcrumb {
         Self { key, turn: Turn::new(), last: AtomicU32::new(0) }
     }
 
+    /// The number of the last stage; 0: none.
+    pub(crate) fn last(&self) -> u32 {
+        self.last.load(Ordering::Acquire)
+    }
+
     /// Notes the stage whose work begins; it is on the disk when this returns. PASSIVE_LEVEL.
     pub(crate) fn note(&self, stage: Stage) {
         self.turn.run(|| {

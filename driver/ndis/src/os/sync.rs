@@ -200,6 +200,11 @@ impl Gate {
         }
     }
 
+    /// Whether nobody is inside at this moment. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.load(Ordering::Acquire) & !SHUT == 0
+    }
+
     /// Closes the gate. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn close(&self) {
         // A gate that is closed already is empty, or its last one is about to signal the event: a waiter

@@ -10,6 +10,7 @@ use super::ndk::NdkState;
 use super::oid;
 use crate::abi::imports::{NdisMIndicateStatusEx, NdisReEnumerateProtocolBindings};
 use crate::abi::*;
+use crate::control::device;
 use crate::log::report;
 use crate::lower::binding::{Binding, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
@@ -50,6 +51,8 @@ pub(crate) struct Adapter {
     addresses: SpinLock<Addresses>,
     pub(crate) stats: Stats,
     pub(crate) ndk: NdkState,
+    /// Those who read counters and connections; closed before it halts.
+    pub(crate) readers: Arc<Gate>,
     running: OnceBox<Running>,
 }
 
@@ -103,6 +106,7 @@ impl Adapter {
             addresses: SpinLock::new(Addresses::new()),
             stats: Stats::default(),
             ndk: NdkState::new(),
+            readers: Arc::new(Gate::shut()),
             running: OnceBox::new(),
         });
         adapter.set_registration()?;
@@ -120,7 +124,9 @@ impl Adapter {
                 // A NIC that cannot serve it is reported; the adapter lives without link.
                 let _ = adapter.attach(&binding);
             }
+            adapter.readers.open();
             DRIVER.add_adapter(adapter);
+            device::register();
         });
         Ok(())
     }
@@ -181,7 +187,12 @@ impl Adapter {
     pub(crate) fn halt(self: Arc<Self>) {
         DRIVER.reach(Stage::Halting);
         // A binding in progress is complete before, or finds no adapter.
-        DRIVER.in_turn(|| DRIVER.remove_adapter(&self));
+        DRIVER.in_turn(|| {
+            DRIVER.remove_adapter(&self);
+            if !DRIVER.has_adapters() {
+                device::deregister();
+            }
+        });
         let parts = self.running().parts.lock().take();
         let Some(Parts { watch, state_worker, runner }) = parts else { return };
         // This comes before NDK is closed for good: a change in progress could open it once more.
@@ -223,6 +234,21 @@ impl Adapter {
 
     pub(crate) const fn mtu(&self) -> usize {
         self.config.mtu
+    }
+
+    /// The room for a RoCE packet with its headers, in bytes.
+    pub(crate) fn roce_mtu(&self) -> usize {
+        self.config.roce_mtu()
+    }
+
+    /// The NIC that it is configured for.
+    pub(crate) fn nic(&self) -> &[u16] {
+        &self.config.lower
+    }
+
+    /// The link of its NIC, if it has one.
+    pub(crate) fn link(&self) -> Option<LinkState> {
+        self.attachment.binding().map(|binding| binding.link())
     }
 
     /// The attachment to the NIC, with the treatment of tags.

@@ -34,6 +34,15 @@ pub(crate) struct NdkState {
     worker: OnceBox<Jobs>,
 }
 
+/// The state of NDK, as it is told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ndk {
+    Off,
+    On,
+    /// It was disabled, and a consumer has not let go yet.
+    Closing,
+}
+
 impl NdkState {
     pub(crate) fn new() -> Self {
         Self {
@@ -54,6 +63,17 @@ impl NdkState {
         self.wanted.store(true, Ordering::Release);
         self.told.store(true, Ordering::Release);
         self.open.open();
+    }
+
+    /// IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn state(&self) -> Ndk {
+        if self.wanted.load(Ordering::Acquire) {
+            Ndk::On
+        } else if self.open.is_empty() {
+            Ndk::Off
+        } else {
+            Ndk::Closing
+        }
     }
 
     /// Requests a change, which a worker makes: the events must not come from a handler. The registry decides

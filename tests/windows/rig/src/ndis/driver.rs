@@ -102,6 +102,7 @@ unsafe extern "win64" fn unload(driver_object: Pointer) {
     if vnic::count() > 0 {
         breach!("unload with adapters that were not halted");
     }
+    super::device::none_left();
     irql::run_at(PASSIVE, "MiniportDriverUnload", || unsafe {
         miniport.unload.expect("checked at registration")(driver_object)
     });

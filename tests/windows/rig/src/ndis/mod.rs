@@ -1,9 +1,11 @@
 //! The stand-in for ndis.sys: what NDIS would call, in its order, and what it would refuse.
 //!
 //! [`driver`]: registration. [`vnic`]: the image as a miniport. [`nic`]: the image as a protocol on
-//! a NIC. [`nbl`]: net buffer lists and their owners. [`config`]: the registry's keywords.
+//! a NIC. [`nbl`]: net buffer lists and their owners. [`config`]: the registry's keywords. [`device`]: a
+//! device of the driver's own.
 
 pub mod config;
+pub mod device;
 pub mod driver;
 pub mod nbl;
 pub mod nic;
@@ -17,6 +19,7 @@ use crate::ntos::Pointer;
 pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     [
         config::table(),
+        device::table(),
         driver::table(),
         nbl::table(),
         nic::calls::table(),
@@ -28,8 +31,16 @@ pub(crate) fn exports() -> impl Iterator<Item = (&'static str, usize)> {
     .flatten()
 }
 
-pub(crate) const LISTS: [&str; 7] =
-    [config::LIST, driver::LIST, nbl::LIST, nic::calls::LIST, oid::LIST, vnic::LIST, work::LIST];
+pub(crate) const LISTS: [&str; 8] = [
+    config::LIST,
+    device::LIST,
+    driver::LIST,
+    nbl::LIST,
+    nic::calls::LIST,
+    oid::LIST,
+    vnic::LIST,
+    work::LIST,
+];
 
 pub const SUCCESS: i32 = 0;
 pub const PENDING: i32 = 0x103;

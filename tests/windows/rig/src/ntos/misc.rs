@@ -85,6 +85,7 @@ exports! { "ntoskrnl.exe":
         version.add(1).cast::<[u32; 3]>().write([10, 0, 20348]);
         SUCCESS
     }
+    fn IofCompleteRequest(irp: Pointer, _boost: i8) { crate::ndis::device::complete(irp); }
     fn MmGetSystemRoutineAddress(name: &UnicodeString) -> Pointer {
         irql::at_most(irql::PASSIVE, "MmGetSystemRoutineAddress");
         let name = name.text();

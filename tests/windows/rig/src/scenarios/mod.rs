@@ -1,5 +1,6 @@
 //! What is done with the image, one story each. A story begins and ends with nothing loaded.
 
+mod control;
 mod ends;
 mod ends_of_life;
 mod frames;
@@ -25,7 +26,7 @@ use crate::log::breaches;
 use crate::ndis::nic::{self, Nic};
 use crate::ndis::oid;
 use crate::ndis::vnic::{self, Vnic};
-use crate::ndis::{config, driver as registration, eventually, nbl, switch, work};
+use crate::ndis::{config, device, driver as registration, eventually, nbl, switch, work};
 use crate::netio;
 use crate::ntos::{dispatcher, dpc, etw, event_log, lock, mdl, pcw, pool, registry};
 use crate::schedule;
@@ -74,6 +75,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("refused-pool", refuse::refused_pool),
     ("exhausted", refuse::exhausted),
     ("stages", stages::stages),
+    ("control", control::control),
+    ("control-connections", control::control_connections),
     ("problems", stages::problems),
     ("ends", ends::ends),
     ("processors", threads::processors),
@@ -219,6 +222,7 @@ fn clean(when: &str) {
     etw::report_leaks();
     pcw::report_leaks();
     registry::report_leaks();
+    device::report_leaks();
     event_log::report_leaks();
     if breaches() == before {
         say!("nothing leaks {when}");
