@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::machine::{Certificate, Host, Inf, IpSettings, Kept, Machine, Nic, Said, Store, Vnic};
+use crate::machine::{
+    Certificate, Host, Inf, IpSettings, Kept, Machine, Nic, Said, Stages, Store, Vnic,
+};
 
 /// The ways in which a change goes wrong.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,6 +88,8 @@ faulty! {
         fn devices() -> Result<Vec<String>>;
         fn vnic() -> Result<Option<Vnic>>;
         fn keyword(name: &str) -> Result<Option<String>>;
+        fn snapshot() -> Result<Option<Vec<u8>>>;
+        fn stages() -> Result<Stages>;
         fn journal() -> Result<Option<String>>;
         fn flight() -> Result<Option<String>>;
         fn ask(program: &str, arguments: &[&str]) -> Result<Said>;

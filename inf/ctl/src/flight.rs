@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::driver;
 use crate::journal::Journal;
 use crate::machine::{Host, IMAGE, Inf, Machine, Mode, SERVICE, Vnic};
 use crate::plan::{Request, plan};
@@ -139,9 +140,27 @@ impl Record {
         machine.set_flight(Some(&serde_json::to_string_pretty(self)?))
     }
 
+    /// Attaches the stages that the driver left in the registry, if there are any.
+    fn keep_stages(&mut self, machine: &mut impl Machine) -> Result<()> {
+        let stages = driver::stages(&machine.stages()?);
+        if !stages.is_empty() {
+            self.attached.push(("driver's last stage".into(), stages));
+        }
+        Ok(())
+    }
+
     fn failed(&self) -> bool {
         self.stages.iter().any(|flown| matches!(flown.ended, Ended::Failed(_)))
     }
+}
+
+/// Keeps the driver's stages in the record of a flight, if there is one: a rollback takes the service's key away, and with it
+/// what a bug check left there.
+pub(crate) fn keep_stages(machine: &mut impl Machine) -> Result<()> {
+    let Some(text) = machine.flight()? else { return Ok(()) };
+    let mut record: Record = serde_json::from_str(&text).context("the record is damaged")?;
+    record.keep_stages(machine)?;
+    record.write(machine)
 }
 
 pub(crate) fn fly(
@@ -382,6 +401,8 @@ fn land(
 fn attach(machine: &mut impl Machine, record: &mut Record) {
     let state = status(machine).unwrap_or_else(|error| format!("{error:#}"));
     record.attached.push(("status".into(), state));
+    // Without them the record says less.
+    let _ = record.keep_stages(machine);
     let xml = trace_file().replace(".etl", ".xml");
     let _ = machine.ask("tracerpt.exe", &[&trace_file(), "-o", &xml, "-of", "XML", "-y"]);
     let query = format!(

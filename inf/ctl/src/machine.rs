@@ -195,6 +195,15 @@ pub(crate) struct Said {
     pub(crate) text: String,
 }
 
+/// The last stages of the driver that are in the registry, by their names.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Stages {
+    /// That of this load.
+    pub(crate) last: Option<String>,
+    /// The one that the load before ended with.
+    pub(crate) previous: Option<String>,
+}
+
 /// The machine that is installed on. The first block reads, the second changes.
 pub(crate) trait Machine {
     fn host(&mut self) -> Result<Host>;
@@ -213,6 +222,9 @@ pub(crate) trait Machine {
     /// Our adapter, once its driver has started.
     fn vnic(&mut self) -> Result<Option<Vnic>>;
     fn keyword(&mut self, name: &str) -> Result<Option<String>>;
+    /// The answer of the driver's control device; `None` where there is none.
+    fn snapshot(&mut self) -> Result<Option<Vec<u8>>>;
+    fn stages(&mut self) -> Result<Stages>;
     fn journal(&mut self) -> Result<Option<String>>;
     /// The record of a first flight, which outlives crashes and uninstalling.
     fn flight(&mut self) -> Result<Option<String>>;

@@ -1,6 +1,7 @@
 //! Installs, tries and removes the Windows driver, without a WDK.
 
 mod counters;
+mod driver;
 #[cfg(any(test, feature = "stand-in"))]
 mod faulty;
 mod flight;
@@ -217,6 +218,10 @@ fn on(machine: &mut impl Machine, command: Command) -> Result<ExitCode> {
         }
         Command::Rollback => {
             let _lock = lock()?;
+            // It takes the service's key away. Without its stages the record of a flight says less, and that is all.
+            if let Err(error) = flight::keep_stages(machine) {
+                say(format!("the driver's stages are not kept: {error:#}"));
+            }
             run::rollback(machine, &mut say)?;
         }
         Command::Status => say(status::status(machine)?),

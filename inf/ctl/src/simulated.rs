@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{
     Address, Certificate, HARDWARE_ID, Host, Inf, IpSettings, Kept, LOWER, LOWER_ADAPTER,
-    LOWER_MODE, Machine, Mode, Nic, Route, Said, Store, TCPIP, Vnic,
+    LOWER_MODE, Machine, Mode, Nic, Route, Said, Stages, Store, TCPIP, Vnic,
 };
 
 /// The adapter's interface GUID.
@@ -122,11 +122,21 @@ pub(crate) struct Simulated {
     /// Answers of programs, by words of their command; the first that fits.
     pub(crate) answers: Vec<(&'static str, Said)>,
     pub(crate) problem: u32,
+    /// The answer of the control device.
+    pub(crate) snapshot: Option<Vec<u8>>,
+    pub(crate) stages: Stages,
 }
 
 impl Simulated {
     pub(crate) fn new(state: State) -> Self {
-        Self { state, broken: Vec::new(), answers: Vec::new(), problem: 0 }
+        Self {
+            state,
+            broken: Vec::new(),
+            answers: Vec::new(),
+            problem: 0,
+            snapshot: None,
+            stages: Stages::default(),
+        }
     }
 
     fn wired(&mut self, guid: &str) -> Result<&mut Wired> {
@@ -230,6 +240,14 @@ impl Machine for Simulated {
 
     fn keyword(&mut self, name: &str) -> Result<Option<String>> {
         Ok(self.device()?.keywords.get(name).cloned())
+    }
+
+    fn snapshot(&mut self) -> Result<Option<Vec<u8>>> {
+        Ok(self.snapshot.clone())
+    }
+
+    fn stages(&mut self) -> Result<Stages> {
+        Ok(self.stages.clone())
     }
 
     fn journal(&mut self) -> Result<Option<String>> {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::machine::{
-    Certificate, Host, Inf, IpSettings, Kept, LOWER_ADAPTER, LOWER_MODE, Machine, Nic, Said, Store,
-    Vnic,
+    Certificate, Host, Inf, IpSettings, Kept, LOWER_ADAPTER, LOWER_MODE, Machine, Nic, Said,
+    Stages, Store, Vnic,
 };
 use crate::simulated::{Simulated, State, static_settings};
 use crate::windows::Windows;
@@ -65,6 +65,8 @@ split! {
         fn staged(inf: Inf) -> Result<Vec<String>>;
         fn devices() -> Result<Vec<String>>;
         fn keyword(name: &str) -> Result<Option<String>>;
+        fn snapshot() -> Result<Option<Vec<u8>>>;
+        fn stages() -> Result<Stages>;
         fn journal() -> Result<Option<String>>;
         fn flight() -> Result<Option<String>>;
         fn ask(program: &str, arguments: &[&str]) -> Result<Said>;

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
-use crate::counters::{read, sum};
+use crate::counters::read;
+use crate::driver;
 use crate::journal::{Confirmed, Journal, Progress};
 use crate::machine::{LOWER_ADAPTER, LOWER_MODE, Machine, Mode, SERVICE, Vnic};
 
@@ -31,16 +32,33 @@ pub(crate) fn status(machine: &mut impl Machine) -> Result<String> {
         Err(error) => format!("unknown: {error:#}"),
     };
     lines.add("device", format!("{device}, {problem}"));
-    let Some(vnic) = machine.vnic()? else {
-        lines.add("adapter", "does not appear");
-        return Ok(lines.0);
-    };
-    network(machine, &vnic, &mut lines)?;
-    lines.add("NDK", ndk(machine, &vnic));
-    lines.add("counters", counters(machine));
-    lines.add("connections", connections(machine));
+    match machine.vnic()? {
+        Some(vnic) => {
+            network(machine, &vnic, &mut lines)?;
+            lines.add("NDK", ndk(machine, &vnic));
+            lines.add("counters", counters(machine));
+        }
+        None => lines.add("adapter", "does not appear"),
+    }
+    own_word(machine, &mut lines);
     lines.add("last event", last_event(machine));
     Ok(lines.0)
+}
+
+/// The driver's own word; the lines before are Windows'.
+fn own_word(machine: &mut impl Machine, lines: &mut Lines) {
+    match driver::read(machine) {
+        Ok(Some(snapshot)) => {
+            driver::tell(&snapshot).into_iter().for_each(|(name, value)| lines.add(name, value));
+        }
+        Ok(None) => lines.add("driver", "has no adapter, or is not loaded"),
+        Err(error) => lines.add("driver", format!("unknown: {error:#}")),
+    }
+    match machine.stages().map(|stages| driver::stages(&stages)) {
+        Ok(stages) if stages.is_empty() => {}
+        Ok(stages) => lines.add("last stage", stages),
+        Err(error) => lines.add("last stage", format!("unknown: {error:#}")),
+    }
 }
 
 /// Names and values, one pair a line.
@@ -132,23 +150,6 @@ fn counters(machine: &mut impl Machine) -> String {
     let moved = all.iter().filter(|counter| counter.value != 0.0);
     let moved: Vec<_> = moved.map(|c| format!("{} {}", c.name, c.value)).collect();
     if moved.is_empty() { "all zero".into() } else { moved.join("\n") }
-}
-
-fn connections(machine: &mut impl Machine) -> String {
-    let all = match read(machine, "RoCEv2 Connection") {
-        Ok(all) => all,
-        Err(error) => return format!("unknown: {error:#}"),
-    };
-    let mut instances: Vec<_> = all.iter().map(|counter| counter.instance.as_str()).collect();
-    instances.sort_unstable();
-    instances.dedup();
-    let lines = instances.iter().map(|instance| {
-        let own: Vec<_> = all.iter().filter(|c| c.instance == *instance).cloned().collect();
-        let [sent, received] = ["sent_bytes", "rcvd_bytes"].map(|name| sum(&own, name));
-        format!("{instance}: {sent} bytes sent, {received} received")
-    });
-    let lines: Vec<_> = lines.collect();
-    if lines.is_empty() { "none".into() } else { lines.join("\n") }
 }
 
 fn last_event(machine: &mut impl Machine) -> String {

@@ -7,9 +7,12 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use super::{Broken, PACKAGE, broken, request, silent};
+use crate::driver::problems::Problem;
+use crate::driver::snapshot::{Adapter, Connection, Head, VERSION, Writer, link, ndk};
+use crate::driver::stage::Stage;
 use crate::faulty::Fault;
-use crate::flight::{FirstFlight, fly};
-use crate::machine::{LOWER, Machine, Mode, Said};
+use crate::flight::{FirstFlight, fly, keep_stages};
+use crate::machine::{LOWER, Machine, Mode, Said, Stages};
 use crate::run::install;
 use crate::simulated::{Simulated, State, static_settings};
 use crate::status::status;
@@ -66,6 +69,87 @@ fn the_status_tells_each_part() {
     assert!(text.contains("unknown: powershell.exe does not start"), "{text}");
     let none = status(&mut Simulated::new(State::sample(static_settings()))).expect("a status");
     assert!(none.contains("none"), "{none}");
+}
+
+/// As the driver answers: an adapter with a connection, and a problem before.
+fn snapshot() -> Vec<u8> {
+    let mut nic = [0; 48];
+    nic.iter_mut().zip("{NIC}".encode_utf16()).for_each(|(to, from)| *to = from);
+    let adapter = Adapter {
+        interface: 99,
+        mac: [2, 0, 0, 0, 0, 1],
+        nic,
+        link: link::UP,
+        speed_bps: 10_000_000_000,
+        mtu: 1500,
+        path_mtu: 1024,
+        ndk: ndk::CLOSING,
+        endpoints: 3,
+        connections: 1,
+        connects: 1,
+        accepts: 2,
+        connect_failures: 0,
+        connection_errors: 4,
+        cq_errors: 0,
+        in_bytes: 5,
+        out_bytes: 6,
+        in_frames: 7,
+        out_frames: 8,
+    };
+    let connection = Connection {
+        qpn: 17,
+        path_mtu: 1024,
+        local: std::net::Ipv4Addr::new(192, 0, 2, 7).to_ipv6_mapped().octets(),
+        local_port: 445,
+        remote: "2001:db8::9".parse::<std::net::Ipv6Addr>().expect("an address").octets(),
+        remote_port: 40_000,
+        sent_bytes: 1234,
+        received_bytes: 5678,
+        resent_packets: 9,
+    };
+    let head = Head {
+        version: VERSION,
+        len: 0,
+        adapters: 1,
+        stage: Stage::NdkOpen as u32,
+        problem: Problem::FilterRefused as u32,
+        problem_values: [99, 0xC001_000C, 0],
+    };
+    let mut room = vec![0; 2000];
+    let mut writer = Writer::new(&mut room).expect("there is room");
+    writer.add(&adapter);
+    writer.add(&connection);
+    let (written, _) = writer.finish(head);
+    room.truncate(written);
+    room
+}
+
+/// The driver's own word stands beside that of Windows, also where there is no adapter; where it cannot be read, the rest is
+/// told all the same.
+#[test]
+fn the_status_has_the_drivers_word() {
+    let mut machine = installed();
+    machine.snapshot = Some(snapshot());
+    machine.stages = Stages { last: Some("NdkOpen".into()), previous: Some("Binding".into()) };
+    let text = status(&mut machine).expect("a status");
+    for words in [
+        "1 adapters, last stage NdkOpen",
+        "index 99 on NIC {NIC}: link up, 10000 Mb/s, MTU 1500, path MTU 1024, NDK going off",
+        "connects 1, accepts 2, failures 0, broken 4",
+        "192.0.2.7:445 to [2001:db8::9]:40000, path MTU 1024: 1234 bytes sent, 5678 received",
+        "index 99 refused the packet filter with status 0xC001000C.",
+        "NdkOpen; the load before ended with Binding",
+    ] {
+        assert!(text.contains(words), "no {words:?} in\n{text}");
+    }
+    let mut other = snapshot();
+    other[0] += 1;
+    machine.snapshot = Some(other);
+    let text = status(&mut machine).expect("a status");
+    assert!(text.contains("unknown: the driver is of another version"), "{text}");
+    machine.snapshot = None;
+    let text = status(&mut machine).expect("a status");
+    assert!(text.contains("has no adapter, or is not loaded"), "{text}");
 }
 
 fn verified(machine: &mut Simulated) -> (ExitCode, Vec<String>) {
@@ -141,6 +225,25 @@ fn a_flight_lands() {
     for words in ["BindInOwnMode", "10000 Mb/s", "--address is missing", "\"attached\""] {
         assert!(text.contains(words), "no {words} in {text}");
     }
+}
+
+/// A machine that stopped rolls back when it starts: the stage that the driver left behind is in the file all the same.
+#[test]
+fn a_rollback_keeps_the_drivers_stage() {
+    let (asked, result) = flight("stage.json", &["--without-verifier"]);
+    let mut machine = flyable(Some((8, Fault::DiesAfter)));
+    let _ = catch_unwind(AssertUnwindSafe(|| fly(&mut machine, &asked, &mut silent)));
+    let left = Stages { last: Some("Loaded".into()), previous: Some("Binding".into()) };
+    machine.machine.stages = left;
+    keep_stages(&mut machine).expect("is kept");
+    // The key goes with the service.
+    machine.machine.stages = Stages::default();
+    fly(&mut machine, &asked, &mut silent).expect("lands");
+    let text = std::fs::read_to_string(result).expect("the file");
+    assert!(text.contains("Loaded; the load before ended with Binding"), "{text}");
+    let mut machine = flyable(None);
+    keep_stages(&mut machine).expect("there is no flight");
+    assert_eq!(machine.flight().expect("none"), None);
 }
 
 /// A stage that fails is the last, and all is undone.

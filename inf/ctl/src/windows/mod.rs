@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "functions of Windows")]
 
 mod certificate;
+mod control;
 mod device;
 mod interface;
 mod lock;
@@ -18,7 +19,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use windows_registry::LOCAL_MACHINE;
 
 use crate::machine::{
-    Certificate, Host, IMAGE, Inf, IpSettings, Kept, LOWER, Machine, Nic, Said, Store, Vnic,
+    Certificate, Host, IMAGE, Inf, IpSettings, Kept, LOWER, Machine, Nic, Said, Stages, Store, Vnic,
 };
 use crate::netsh::{Netsh, netsh};
 pub(crate) use lock::Lock;
@@ -146,6 +147,14 @@ impl Machine for Windows {
     fn keyword(&mut self, name: &str) -> Result<Option<String>> {
         let key = device::software_key(&self.only_device()?, device::Access::Read)?;
         Ok(key.get_string(name).ok())
+    }
+
+    fn snapshot(&mut self) -> Result<Option<Vec<u8>>> {
+        control::snapshot()
+    }
+
+    fn stages(&mut self) -> Result<Stages> {
+        Ok(control::stages())
     }
 
     fn journal(&mut self) -> Result<Option<String>> {
