@@ -261,6 +261,9 @@ fn constants(ours: &Declarations, theirs: &Declarations) -> Vec<Claim> {
     claims
 }
 
+/// Structures that in `windows-sys` have unions of types that are not read here; mingw-w64's headers judge them.
+const UNREAD: [&str; 2] = ["IO_STACK_LOCATION", "IRP"];
+
 fn structures(ours: &Declarations, theirs: &Declarations) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (name, named) in &ours.types {
@@ -270,7 +273,7 @@ fn structures(ours: &Declarations, theirs: &Declarations) -> Vec<Claim> {
             continue;
         }
         let other = match theirs.types.get(name) {
-            Some(Named::Aggregate(other)) => Some(other),
+            Some(Named::Aggregate(other)) if !UNREAD.contains(&name.as_str()) => Some(other),
             _ => None,
         };
         claims.extend(size(ours, theirs, name, aggregate));

@@ -5,7 +5,6 @@ use crate::log;
 use crate::pairing::DRIVER;
 use crate::upper::adapter::Adapter;
 use crate::upper::ndk::Ndk;
-use alloc::vec::Vec;
 use core::net::IpAddr;
 use driver::{Connection, Endpoint};
 use rocev2::counters::Counter;
@@ -33,12 +32,12 @@ pub(super) fn fill(room: &mut [u8]) -> Option<(usize, usize)> {
 /// Adds an adapter and its connections. Where NDK is off or memory is short, it has none.
 fn add(writer: &mut Writer<'_>, adapter: &Adapter) {
     let endpoints = adapter.open_endpoints().unwrap_or_default();
-    let connections: usize = connections(&endpoints).count();
-    writer.add(&describe(adapter, connections, endpoints.len() - connections));
-    self::connections(&endpoints).for_each(|connection| writer.add(&entry(connection)));
+    let count = connections(&endpoints).count();
+    writer.add(&describe(adapter, count, endpoints.len() - count));
+    connections(&endpoints).for_each(|connection| writer.add(&entry(connection)));
 }
 
-fn connections(endpoints: &Vec<Endpoint>) -> impl Iterator<Item = &Connection> {
+fn connections(endpoints: &[Endpoint]) -> impl Iterator<Item = &Connection> {
     endpoints.iter().filter_map(|endpoint| match endpoint {
         Endpoint::Connection(connection) => Some(connection),
         Endpoint::Listener(_) | Endpoint::Shared(_) => None,
