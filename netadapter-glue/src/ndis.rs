@@ -12,20 +12,22 @@
 pub mod abi;
 mod arrival;
 pub mod chain;
+mod send;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Drops, Edge, EdgeError, Link, Received, SHORT_RUN, Slot, Transmit};
-use abi::{MDL, NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT};
+use abi::{MDL, NET_BUFFER_LIST};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use arrival::{Arrival, Loan};
-use chain::{Chain, Frame, TAG_LEN, Tag};
-use core::ptr::{null_mut, without_provenance_mut};
+use chain::{Chain, Frame, Tag};
+use core::ptr::without_provenance_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
+use send::SendBuffer;
 
 /// The services of NDIS and the memory manager for the edge. Callable at IRQL <= DISPATCH_LEVEL except
 /// where a method states otherwise.
@@ -242,14 +244,6 @@ pub struct NdisEdge {
     starved: bool,
 }
 
-struct SendBuffer {
-    bytes: Box<[u8]>,
-    nbl: *mut NET_BUFFER_LIST,
-}
-
-// SAFETY: a list belongs to the driver, not to a thread.
-unsafe impl Send for SendBuffer {}
-
 /// An edge and its port; `None` for lack of lists. PASSIVE_LEVEL.
 ///
 /// # Panics
@@ -450,31 +444,6 @@ impl Edge for NdisEdge {
         if room || !port.received.is_empty() {
             waker.wake_by_ref();
         }
-    }
-}
-
-impl SendBuffer {
-    /// Describes a frame of `len` bytes at the start of the buffer. A tag travels beside it, where
-    /// every NIC that inserts tags looks for it.
-    fn dress(&mut self, len: usize) {
-        assert!(len <= self.bytes.len(), "a unit fits into the buffer that was lent");
-        let tag = chain::remove_tag(&mut self.bytes[..len]);
-        let offset = if tag.is_some() { TAG_LEN } else { 0 };
-        // SAFETY: the list is ours, with the net buffer that it was allocated with.
-        let nbl = unsafe { &mut *self.nbl };
-        nbl.Next = null_mut();
-        // A driver below may have left values on which another would act: no NIC shall compute anything
-        // here.
-        (nbl.NblFlags, nbl.Status) = (0, 0);
-        nbl.NetBufferListInfo = [null_mut(); NET_BUFFER_LIST_INFO_COUNT];
-        // SAFETY: as above.
-        unsafe { chain::put_beside(nbl, tag) };
-        // SAFETY: as above.
-        let nb = unsafe { &mut *nbl.FirstNetBuffer };
-        nb.DataOffset = offset as u32;
-        nb.DataLength = len - offset;
-        nb.CurrentMdl = nb.MdlChain;
-        nb.CurrentMdlOffset = offset as u32;
     }
 }
 

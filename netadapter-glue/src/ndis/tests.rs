@@ -3,7 +3,9 @@
 use super::abi::{Ieee8021QNetBufferListInfo, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER};
 use super::chain::{for_each, insert_tag, remove_tag};
 use super::*;
+use chain::TAG_LEN;
 use core::mem::zeroed;
+use core::ptr::null_mut;
 use proptest::prelude::*;
 use std::sync::Mutex;
 
