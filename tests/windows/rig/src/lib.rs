@@ -194,6 +194,22 @@ mod tests {
     }
 
     #[test]
+    fn a_stale_slot_is_found() {
+        unsafe {
+            let list = ndis::nbl::make(&[0; 60], 60, mdl::NON_PAGED, null_mut());
+            assert_eq!((*list).leftovers(), [0; 0]);
+            (*list).litter();
+            for slot in (*list).leftovers() {
+                let list = ndis::nbl::make(&[0; 60], 60, mdl::NON_PAGED, null_mut());
+                (*list).info[slot] = 0x5A1E;
+                assert_eq!((*list).leftovers(), [slot]);
+            }
+            // Of the 27 the mark of a cancellation is TCP/IP's.
+            assert_eq!((*list).leftovers().len(), 26);
+        }
+    }
+
+    #[test]
     fn irql_and_locks() {
         let word = std::sync::atomic::AtomicUsize::new(0);
         let right = || unsafe {

@@ -31,6 +31,14 @@ pub struct NetBuffer {
 const _: () = assert!(size_of::<NetBuffer>() == 0xB0);
 
 const INFO_COUNT: usize = 32;
+/// Place of the verdict on checksums among the out-of-band values of a received list.
+pub const CHECKSUM: usize = 0;
+/// Place of the hash of a received frame.
+pub const HASH: usize = 8;
+/// Place of the number and length of joined datagrams, in bits 0 to 15 and 16 to 31.
+pub const URO: usize = 17;
+/// Place of a unit's segmentation: segment length in bits 0 to 19, UDP header from bit 20 on, IPv6 in bit 31.
+pub const USO: usize = 22;
 /// Place of the VLAN tag among the out-of-band values: priority in bits 0 to 2, VLAN from bit 4 on.
 pub const VLAN: usize = 4;
 /// Place of the mark by which a send is cancelled.
@@ -206,10 +214,23 @@ unsafe fn bytes(buffer: &NetBuffer) -> Vec<u8> {
 /// A list of ours with one frame, which lies in pieces of at most `piece` bytes, and a headroom. The
 /// MDLs have these flags: `NON_PAGED` with a system address, `PARTIAL` without.
 pub fn make(frame: &[u8], piece: usize, flags: i16, source: Pointer) -> *mut Nbl {
+    make_behind(false, frame, piece, flags, source)
+}
+
+/// The same, where the headroom may lie `apart`, in an MDL of its own.
+pub fn make_behind(
+    apart: bool,
+    frame: &[u8],
+    piece: usize,
+    flags: i16,
+    source: Pointer,
+) -> *mut Nbl {
     const HEADROOM: usize = 6;
     unsafe {
         let mut pieces = Vec::new();
-        for (place, part) in frame.chunks(piece).enumerate() {
+        let none: &[u8] = &[];
+        let parts = apart.then_some(none).into_iter().chain(frame.chunks(piece));
+        for (place, part) in parts.enumerate() {
             let headroom = if place == 0 { HEADROOM } else { 0 };
             let memory: &'static mut [u8] = [&vec![0xEE; headroom], part].concat().leak();
             pieces.push(mdl::make(memory.as_mut_ptr(), memory.len(), flags));

@@ -1,11 +1,14 @@
 //! A NIC on the switch, to which the image may bind as a protocol.
 
 pub mod calls;
+pub mod offload;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
+
+use offload::{Counts, Offloads};
 
 use super::nbl::{self, Nbl};
 use super::{
@@ -37,6 +40,12 @@ pub struct Nic {
     pub unmapped: AtomicBool,
     /// Tags travel beside received frames, not in them.
     pub strips: AtomicBool,
+    /// Received frames lie in pieces of a few bytes, behind one that is not theirs.
+    pub crumbles: AtomicBool,
+    pub offloads: Mutex<Offloads>,
+    pub counts: Counts,
+    /// A protocol has told what frames its offloads work on.
+    encapsulation: AtomicBool,
     /// How often it was offered.
     offers: AtomicUsize,
     /// Lists that it put on the wire.
@@ -159,6 +168,11 @@ pub fn remove_all() {
 impl Nic {
     /// A new NIC on the switch, bound if the image is a protocol already.
     pub fn plug_in(mtu: u32) -> &'static Self {
+        Self::plug_in_with(mtu, Offloads::default())
+    }
+
+    /// The same with these offloads.
+    pub fn plug_in_with(mtu: u32, offloads: Offloads) -> &'static Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) as u8 + 1;
         let guid = format!("{{6E646B72-6F63-6576-3200-0000000000{number:02X}}}");
         let (wire, events) = channel();
@@ -178,6 +192,10 @@ impl Nic {
             held: Mutex::default(),
             unmapped: AtomicBool::new(false),
             strips: AtomicBool::new(true),
+            crumbles: AtomicBool::new(false),
+            offloads: Mutex::new(offloads),
+            counts: Counts::default(),
+            encapsulation: AtomicBool::new(false),
             offers: AtomicUsize::new(usize::from(number)),
             sent: AtomicUsize::new(0),
             indications: [const { AtomicUsize::new(0) }; 2],
@@ -336,7 +354,7 @@ impl Nic {
         if !left.is_empty() {
             breach!("a list is sent with what a NIC left in its out-of-band values {left:?}");
         }
-        for frame in nbl::frames(list) {
+        for frame in self.divide(list) {
             let info = (*list).info[nbl::VLAN];
             let frame = if info == 0 { frame } else { tagged(&frame, info) };
             switch::send(self.port.load(Ordering::SeqCst), &frame);
@@ -420,18 +438,30 @@ impl Nic {
     pub fn set_link(&self, up: bool) {
         let Some((protocol, _)) = driver::registered().protocol else { return };
         let mut state = link_state(up);
+        // NDIS_STATUS_LINK_STATE.
+        let status = protocol.status.expect("checked");
+        self.indicate_status(status, 0x4001_0017, state.as_mut_ptr().cast(), 40);
+    }
+
+    fn indicate_status(
+        &self,
+        status: unsafe extern "win64" fn(Pointer, Pointer),
+        code: i32,
+        buffer: Pointer,
+        len: u32,
+    ) {
         let mut indication = [0_u64; 112 / 8];
         let start = indication.as_mut_ptr().cast::<u8>();
         unsafe {
             set_member(start, 0, Header::new(0x98, 1, 112));
             set_member(start, 8, self.handle());
-            set_member(start, 0x14, 0x4001_0017_i32); // NDIS_STATUS_LINK_STATE
-            set_member(start, 0x30, state.as_mut_ptr());
-            set_member(start, 0x38, 40_u32);
+            set_member(start, 0x14, code);
+            set_member(start, 0x30, buffer);
+            set_member(start, 0x38, len);
         }
         let context = self.binding.lock().unwrap().context;
         irql::run_at(DISPATCH, "ProtocolStatusEx", || unsafe {
-            protocol.status.expect("checked")(context as Pointer, start);
+            status(context as Pointer, start);
         });
     }
 
@@ -469,6 +499,7 @@ impl Nic {
             set_member(start, 0xBC, 1_i32);
             set_member(start, 0xC0, 6_u16);
             set_member(start, 0xC2, 1_u8);
+            set_member(start, 0xE0, self.offloads.lock().unwrap().config());
             set_member(start, 0xF0, &raw const self.name);
         }
         parameters
@@ -543,21 +574,11 @@ impl Nic {
             binding.context
         };
         let edge = self.handle() as usize;
-        // Whole, or in MDLs that end within a header.
-        let lists: Vec<_> = frames
-            .iter()
-            .enumerate()
-            .map(|(place, frame)| {
-                let piece = [usize::MAX, 600, 37, 18][place % 4].min(frame.len());
-                let unmapped = self.unmapped.load(Ordering::SeqCst);
-                let flags = if unmapped { mdl::PARTIAL } else { mdl::NON_PAGED };
-                let strips = self.strips.load(Ordering::SeqCst);
-                let (frame, info) = if strips { untagged(frame) } else { (frame.clone(), 0) };
-                let list = nbl::make(&frame, piece.min(frame.len()), flags, self.handle());
-                unsafe { (*list).info[nbl::VLAN] = info };
-                list
-            })
-            .collect();
+        let strips = self.strips.load(Ordering::SeqCst);
+        let untag = |frame: &Vec<u8>| if strips { untagged(frame) } else { (frame.clone(), 0) };
+        let shown = self.show(&frames.iter().map(untag).collect::<Vec<_>>());
+        let lists: Vec<_> =
+            shown.iter().enumerate().map(|(place, shown)| self.list_of(place, shown)).collect();
         self.indications[usize::from(resources)].fetch_add(1, Ordering::Relaxed);
         let mut flags = FLAG_DISPATCH;
         if resources {
@@ -579,6 +600,34 @@ impl Nic {
         if resources {
             lists.into_iter().for_each(|list| unsafe { nbl::unmake(list) });
         }
+    }
+
+    /// A list of a received frame: whole, or in MDLs that end within a header.
+    fn list_of(&self, place: usize, shown: &offload::Shown) -> *mut Nbl {
+        let crumbles = self.crumbles.load(Ordering::SeqCst);
+        let pieces = if crumbles { [1, 3, 13, 41] } else { [usize::MAX, 600, 37, 18] };
+        let unmapped = self.unmapped.load(Ordering::SeqCst);
+        let flags = if unmapped { mdl::PARTIAL } else { mdl::NON_PAGED };
+        let piece = pieces[place % 4].min(shown.frame.len());
+        let list = nbl::make_behind(crumbles, &shown.frame, piece, flags, self.handle());
+        unsafe {
+            (*list).info[nbl::VLAN] = shown.tag;
+            (*list).info[nbl::CHECKSUM] = shown.verdict;
+            (*list).info[nbl::URO] = shown.info();
+            (*list).info[nbl::HASH] = 0x5EED;
+        }
+        list
+    }
+
+    /// Its offloads change, and the image is told.
+    pub fn set_offloads(&self, offloads: Offloads) {
+        let Some((protocol, _)) = driver::registered().protocol else { return };
+        *self.offloads.lock().unwrap() = offloads;
+        let mut nothing = [0_u32; 0xD8 / 4];
+        unsafe { set_member(nothing.as_mut_ptr().cast(), 0, Header::new(0xA7, 6, 0xD8)) };
+        let config = offloads.config();
+        let config = if config.is_null() { nothing.as_mut_ptr().cast() } else { config };
+        self.indicate_status(protocol.status.expect("checked"), 0x4002_0006, config, 0xD8);
     }
 
     /// Answers a request of the image, now or later.
@@ -621,6 +670,21 @@ impl Nic {
                 oid::ETHERNET_MULTICAST_LIST if len.is_multiple_of(6) => SUCCESS,
                 oid::ETHERNET_MULTICAST_LIST => INVALID_LENGTH,
                 oid::TCP_OFFLOAD_PARAMETERS => SUCCESS,
+                oid::OFFLOAD_ENCAPSULATION if len >= 0x1C => {
+                    member::<Header>(buffer, 0).check(
+                        "NDIS_OFFLOAD_ENCAPSULATION",
+                        0xA8,
+                        &[(1, 0x1C)],
+                    );
+                    // On, over Ethernet, for both versions of IP.
+                    let on = [4, 0x10].map(|ip| member::<[u32; 3]>(buffer, ip));
+                    if on != [[1, 2, 14]; 2] {
+                        breach!("OID_OFFLOAD_ENCAPSULATION asks for {on:?}");
+                    }
+                    self.encapsulation.store(true, Ordering::SeqCst);
+                    SUCCESS
+                }
+                oid::OFFLOAD_ENCAPSULATION => INVALID_LENGTH,
                 _ => NOT_SUPPORTED,
             };
         }

@@ -13,6 +13,7 @@ use ndk_consumer::{
 };
 
 use super::*;
+use crate::ndis::nic::offload::Offloads;
 use crate::ndis::vnic::Opener;
 
 pub(super) const LIMITS: ReadLimits = ReadLimits { inbound: 8, outbound: 8 };
@@ -51,8 +52,18 @@ impl Net {
 
     /// The adapters have these keywords.
     pub(super) fn plug_with(host: &dyn Host, mtu: u32, others: &[(&'static str, &str)]) -> Self {
+        Self::plug_on(host, mtu, Offloads::default(), others)
+    }
+
+    /// The NICs have these offloads, the adapters these keywords.
+    pub(super) fn plug_on(
+        host: &dyn Host,
+        mtu: u32,
+        offloads: Offloads,
+        others: &[(&'static str, &str)],
+    ) -> Self {
         host.load().expect("DriverEntry succeeds");
-        let nics = [Nic::plug_in(mtu), Nic::plug_in(mtu)];
+        let nics = [0, 1].map(|_| Nic::plug_in_with(mtu, offloads));
         let vnics = [0, 1].map(|number| {
             let vnic = add_with(number, nics[number], others);
             expect_ready(vnic, nics[number]);

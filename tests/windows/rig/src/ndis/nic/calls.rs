@@ -87,7 +87,8 @@ exports! { "ndis.sys":
             nbl::borrow(list, handle as usize);
             if (*list).source != handle { breach!("SourceHandle of a sent list is not the binding handle"); }
             for frame in nbl::frames(list) {
-                if frame.len() < 14 || frame.len() > nic.mtu as usize + 18 {
+                let divided = (*list).info[nbl::USO] != 0;
+                if frame.len() < 14 || frame.len() > nic.mtu as usize + 18 && !divided {
                     breach!("a frame of {} bytes at an MTU of {}", frame.len(), nic.mtu);
                 }
             }
