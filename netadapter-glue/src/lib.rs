@@ -64,7 +64,7 @@ pub struct Link {
     pub mtu: usize,
     /// The equal segments that one unit may carry; 1 where the edge takes single frames only.
     pub max_segments: usize,
-    /// Length in bytes of each buffer lent to `fill` in [`Edge::transmit`].
+    /// Greatest length in bytes of a buffer lent to `fill` in [`Edge::transmit`].
     pub max_unit_len: usize,
 }
 
@@ -80,7 +80,7 @@ pub struct Transmit {
 /// A buffer that an edge lends for one unit.
 #[derive(Debug)]
 pub struct Slot<'a> {
-    /// [`Link::max_unit_len`] bytes.
+    /// At most [`Link::max_unit_len`] bytes, and room for the longest frame: an edge may take units at some times only.
     pub buffer: &'a mut [u8],
     /// To be set once the unit is written.
     pub unit: &'a mut Transmit,
@@ -138,9 +138,9 @@ impl core::error::Error for EdgeError {}
 /// them are not counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Drops {
-    /// Units that [`Edge::transmit`] took while there was no peer, or refused as too long.
+    /// Units that [`Edge::transmit`] took while there was no peer or no room, or refused as too long.
     pub transmit: u64,
-    /// Units that arrived longer than this edge can receive, or while it had no room.
+    /// Units that arrived longer than this edge can receive, or while it had no room, and damaged ones.
     pub receive: u64,
 }
 

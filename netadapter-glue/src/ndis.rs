@@ -7,12 +7,17 @@
 //!
 //! A received frame is lent where it lies in one piece and NDIS allows us to keep it; otherwise it is
 //! copied into a buffer of ours. A frame without a buffer is dropped and counted, as a NIC does.
+//!
+//! Where the NIC below offers segmentation, it gets units ([`Port::offer`]); a coalesced one that it indicates is taken
+//! apart ([`units`]).
 #![allow(unsafe_code, reason = "net buffer lists are pointers into memory that NDIS shares")]
 
 pub mod abi;
 mod arrival;
 pub mod chain;
+mod coalesced;
 mod send;
+pub mod units;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Drops, Edge, EdgeError, Link, Received, SHORT_RUN, Slot, Transmit};
@@ -20,14 +25,14 @@ use abi::{MDL, NET_BUFFER_LIST};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
-use alloc::vec::Vec;
 use arrival::{Arrival, Loan};
 use chain::{Chain, Frame, Tag};
-use core::ptr::without_provenance_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
-use send::SendBuffer;
+pub use send::UNIT_MAX_LEN;
+use send::{Outgoing, SendBuffers, UNIT_MAX_SEGMENTS};
+use units::{Coalesced, Offers, SharedOffers};
 
 /// The services of NDIS and the memory manager for the edge. Callable at IRQL <= DISPATCH_LEVEL except
 /// where a method states otherwise.
@@ -63,6 +68,8 @@ pub struct NdisConfig {
     pub receive_depth: usize,
     /// Frames on their way out.
     pub transmit_depth: usize,
+    /// Units of several segments on their way out, for a NIC that divides them; 0: there are none.
+    pub units: usize,
 }
 
 /// The outcome for a received list.
@@ -72,7 +79,7 @@ pub enum Taken {
     Copied,
     /// The list is kept until [`Lower::give_back`].
     Lent,
-    /// There was no room, or its bytes could not be reached.
+    /// There was no room, its bytes could not be reached, or it is damaged.
     Dropped,
 }
 
@@ -83,7 +90,7 @@ pub struct Counters {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Frames for which there was no room.
+    /// Frames for which there was no room, and those that the NIC found damaged or joined wrongly.
     pub dropped: u64,
     /// Frames sent.
     pub sent: u64,
@@ -100,6 +107,7 @@ pub struct Port {
     spare: ArrayQueue<Box<[u8]>>,
     /// Indices of send buffers that came back.
     returned: ArrayQueue<u32>,
+    offers: SharedOffers,
     sleeper: Sleeper,
     counters: [AtomicU64; 5],
 }
@@ -112,16 +120,36 @@ impl Port {
         Counters { received, received_bytes, dropped, sent, sent_bytes }
     }
 
-    /// Takes one received list with one frame. With `keep`, the caller allows us to keep the list until
-    /// [`Lower::give_back`]; without it only for the length of the call. `tag` is the VLAN tag beside the
-    /// frame, as the poll core shall see it. Any CPU, DISPATCH_LEVEL: the poll core waits for a call that
-    /// has begun.
+    /// Tells what segmentation the NIC below offers from now on. Any CPU, IRQL <= DISPATCH_LEVEL.
+    pub fn offer(&self, offers: Offers) {
+        self.offers.set(offers);
+    }
+
+    /// Takes one received list with one frame, or with several that the NIC has coalesced. With `keep`, the caller allows us to
+    /// keep the list until [`Lower::give_back`]; without it only for the length of the call. `tag` is the VLAN tag beside the
+    /// frame, as the poll core shall see it. A frame that the NIC found damaged is dropped. Any CPU, DISPATCH_LEVEL: the
+    /// poll core waits for a call that has begun.
     ///
     /// # Safety
     /// `nbl` is valid, with one net buffer whose MDLs are valid and locked.
     pub unsafe fn receive(&self, nbl: *mut NET_BUFFER_LIST, tag: Option<Tag>, keep: bool) -> Taken {
         // SAFETY: the caller's promise.
-        let taken = unsafe { self.take(nbl, tag, keep) };
+        let nb = unsafe { (*nbl).FirstNetBuffer };
+        if nb.is_null() {
+            self.count(DROPPED, 1);
+            return Taken::Dropped;
+        }
+        // SAFETY: as above.
+        let frame = unsafe { Frame::of(nb) };
+        // SAFETY: as above.
+        let taken = match unsafe { Coalesced::beside(nbl) } {
+            // SAFETY: as above.
+            _ if unsafe { self.is_damaged(nbl, &frame) } => Taken::Dropped,
+            // SAFETY: as above.
+            Some(coalesced) => unsafe { self.take_apart(&frame, coalesced, tag) },
+            // SAFETY: as above.
+            None => unsafe { self.take(nbl, &frame, tag, keep) },
+        };
         match taken {
             Taken::Copied | Taken::Lent => self.sleeper.wake_if(ASLEEP),
             Taken::Dropped => self.count(DROPPED, 1),
@@ -129,22 +157,21 @@ impl Port {
         taken
     }
 
-    unsafe fn take(&self, nbl: *mut NET_BUFFER_LIST, tag: Option<Tag>, keep: bool) -> Taken {
-        // SAFETY: the caller's promise.
-        let nb = unsafe { (*nbl).FirstNetBuffer };
-        if nb.is_null() {
-            return Taken::Dropped;
-        }
-        // SAFETY: as above.
-        let frame = unsafe { Frame::of(nb) };
+    unsafe fn take(
+        &self,
+        nbl: *mut NET_BUFFER_LIST,
+        frame: &Frame,
+        tag: Option<Tag>,
+        keep: bool,
+    ) -> Taken {
         let map = |mdl| self.lower.map(mdl);
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let place = if keep && tag.is_none() { unsafe { frame.contiguous(&map) } } else { None };
         let arrival = match place {
             Some(place) => Arrival::Loan(Loan { nbl, frame: place, len: frame.len() }),
             None => {
                 // SAFETY: as above.
-                let Some(copy) = (unsafe { self.copy(&frame, tag) }) else {
+                let Some(copy) = (unsafe { self.copy(&[], frame, tag) }) else {
                     return Taken::Dropped;
                 };
                 copy
@@ -153,12 +180,15 @@ impl Port {
         self.publish(arrival, frame.len())
     }
 
-    unsafe fn copy(&self, frame: &Frame, tag: Option<Tag>) -> Option<Arrival> {
+    /// Copies `header` and a frame, or a part of one, behind it; `None` where there is no buffer, or no room in it.
+    unsafe fn copy(&self, header: &[u8], frame: &Frame, tag: Option<Tag>) -> Option<Arrival> {
         let mut bytes = self.spare.pop()?;
+        let (start, rest) = bytes.split_at_mut(header.len());
+        start.copy_from_slice(header);
         let map = |mdl| self.lower.map(mdl);
         // SAFETY: the caller's promise.
-        let copied = unsafe { frame.copy_to(&mut bytes, &map) };
-        let whole = (copied == frame.len()).then_some(copied);
+        let copied = unsafe { frame.copy_to(rest, &map) };
+        let whole = (copied == frame.len()).then_some(header.len() + copied);
         let len = match tag {
             Some(tag) => whole.and_then(|len| chain::insert_tag(&mut bytes, len, tag)),
             None => whole,
@@ -236,9 +266,9 @@ impl Port {
 pub struct NdisEdge {
     port: Arc<Port>,
     link: Link,
-    buffers: Vec<SendBuffer>,
-    /// Indices of buffers that may be filled, last in first out.
-    free: Vec<u32>,
+    buffers: SendBuffers,
+    /// Frames of units for which there was no buffer.
+    given_up: u64,
     waker: Option<Waker>,
     /// The last `transmit` ended for lack of a buffer.
     starved: bool,
@@ -250,77 +280,41 @@ pub struct NdisEdge {
 /// If a depth is 0.
 pub fn open(lower: Box<dyn Lower>, config: NdisConfig) -> Option<(NdisEdge, Arc<Port>)> {
     assert!(config.receive_depth > 0 && config.transmit_depth > 0, "a ring needs room for a frame");
-    let unit_len = config.mtu + ETHERNET_MAX_LEN;
+    let frame_len = config.mtu + ETHERNET_MAX_LEN;
     let port = Arc::new(Port {
         lower,
         received: ArrayQueue::new(config.receive_depth),
         spare: ArrayQueue::new(config.receive_depth),
-        returned: ArrayQueue::new(config.transmit_depth),
+        returned: ArrayQueue::new(config.transmit_depth + config.units),
+        offers: SharedOffers::default(),
         sleeper: Sleeper::default(),
         counters: [const { AtomicU64::new(0) }; 5],
     });
     for _ in 0..config.receive_depth {
-        port.reuse(vec![0; unit_len].into());
+        port.reuse(vec![0; frame_len].into());
     }
+    let (max_segments, max_unit_len) = match config.units {
+        0 => (1, frame_len),
+        _ => (UNIT_MAX_SEGMENTS, UNIT_MAX_LEN.max(frame_len)),
+    };
     let mut edge = NdisEdge {
         port: Arc::clone(&port),
-        link: Link { mac: config.mac, mtu: config.mtu, max_segments: 1, max_unit_len: unit_len },
-        buffers: Vec::with_capacity(config.transmit_depth),
-        free: Vec::with_capacity(config.transmit_depth),
+        link: Link { mac: config.mac, mtu: config.mtu, max_segments, max_unit_len },
+        buffers: SendBuffers::new(config.transmit_depth, frame_len, config.units),
+        given_up: 0,
         waker: None,
         starved: false,
     };
-    for index in 0..config.transmit_depth {
-        edge.add_buffer(index as u32, unit_len)?;
+    for _ in 0..config.transmit_depth + config.units {
+        edge.buffers.add(&*port.lower)?;
     }
     Some((edge, port))
 }
 
 impl NdisEdge {
-    fn add_buffer(&mut self, index: u32, len: usize) -> Option<()> {
-        let mut bytes: Box<[u8]> = vec![0; len].into();
-        let nbl = self.port.lower.allocate(bytes.as_mut_ptr(), len);
-        if nbl.is_null() {
-            return None;
-        }
-        // SAFETY: just allocated, and ours.
-        unsafe { (*nbl).ProtocolReserved[OWNER_SLOT] = without_provenance_mut(index as usize) };
-        self.buffers.push(SendBuffer { bytes, nbl });
-        self.free.push(index);
-        Some(())
-    }
-
-    /// Has `fill` write into the last `lent` free buffers, the last of them first. Returns the lengths of the units,
-    /// which are ready to be sent.
-    fn fill_run(
-        &mut self,
-        lent: usize,
-        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
-    ) -> heapless::Vec<usize, SHORT_RUN> {
-        let Self { buffers, free, .. } = self;
-        let places = || free.iter().rev().take(lent).map(|index| *index as usize);
-        // Taken out, because safe code lends no two elements of a list by their places.
-        let mut run: heapless::Vec<Box<[u8]>, SHORT_RUN> =
-            places().map(|place| core::mem::take(&mut buffers[place].bytes)).collect();
-        let mut units = [Transmit::default(); SHORT_RUN];
-        let mut slots: heapless::Vec<Slot<'_>, SHORT_RUN> =
-            run.iter_mut().zip(&mut units).map(|(buffer, unit)| Slot { buffer, unit }).collect();
-        let filled = if lent > 0 { fill(&mut slots) } else { 0 };
-        drop(slots);
-        let lens: heapless::Vec<usize, SHORT_RUN> =
-            units[..filled].iter().map(|unit| unit.len).collect();
-        for (place, bytes) in places().zip(run) {
-            buffers[place].bytes = bytes;
-        }
-        for (place, len) in places().zip(&lens) {
-            buffers[place].dress(*len);
-        }
-        lens
-    }
-
     fn collect(&mut self) {
         while let Some(index) = self.port.returned.pop() {
-            self.free.push(index);
+            self.buffers.release(index);
         }
     }
 }
@@ -330,18 +324,7 @@ impl Drop for NdisEdge {
     fn drop(&mut self) {
         self.port.drain();
         self.collect();
-        let mut home = vec![false; self.buffers.len()];
-        for &index in &self.free {
-            home[index as usize] = true;
-        }
-        for (buffer, home) in self.buffers.drain(..).zip(home) {
-            if home {
-                self.port.lower.free(buffer.nbl);
-            } else {
-                debug_assert!(home, "a send outlives its edge");
-                core::mem::forget(buffer);
-            }
-        }
+        self.buffers.free(&*self.port.lower);
     }
 }
 
@@ -355,7 +338,7 @@ impl Edge for NdisEdge {
     }
 
     fn drops(&self) -> Drops {
-        Drops { transmit: 0, receive: self.port.counters().dropped }
+        Drops { transmit: self.given_up, receive: self.port.counters().dropped }
     }
 
     fn receive(
@@ -398,33 +381,37 @@ impl Edge for NdisEdge {
     ) -> Result<usize, EdgeError> {
         self.collect();
         self.starved = false;
-        let mut chain = Chain::new();
-        let mut bytes = 0;
-        while (chain.len() as usize) < budget {
-            let run = (budget - chain.len() as usize).min(SHORT_RUN);
-            let lent = run.min(self.free.len());
-            let filled = self.fill_run(lent, fill);
-            for _ in 0..filled.len() {
-                let Some(index) = self.free.pop() else { break };
-                // SAFETY: the list is ours until it is sent.
-                unsafe { chain.push(self.buffers[index as usize].nbl) };
+        let offers = self.port.offers.get();
+        let room = self.buffers.room(&offers);
+        let (mut out, mut taken) = (Outgoing::new(), 0);
+        while taken < budget {
+            let run = (budget - taken).min(SHORT_RUN);
+            let lent = self.buffers.lend(run, room);
+            let mut units = [Transmit::default(); SHORT_RUN];
+            let filled = self.buffers.fill(&lent, room, &mut units, fill);
+            for (place, unit) in lent.iter().zip(&units[..filled]) {
+                self.buffers.send(*place, *unit, &offers, &mut out);
             }
-            bytes += filled.iter().map(|len| *len as u64).sum::<u64>();
-            if filled.len() < run {
-                self.starved = filled.len() == lent;
+            for place in lent[filled..].iter().rev() {
+                self.buffers.release(*place);
+            }
+            taken += filled;
+            if filled < run {
+                self.starved = filled == lent.len();
                 break;
             }
         }
-        if !chain.is_empty() {
-            self.port.count(SENT, chain.len().into());
-            self.port.count(SENT_BYTES, bytes);
-            self.port.lower.send(chain.head(), chain.len());
+        self.given_up += out.given_up;
+        if !out.chain.is_empty() {
+            self.port.count(SENT, out.frames);
+            self.port.count(SENT_BYTES, out.bytes);
+            self.port.lower.send(out.chain.head(), out.chain.len());
         }
-        Ok(chain.len() as usize)
+        Ok(taken)
     }
 
     fn backlog(&self) -> usize {
-        self.buffers.len() - self.free.len() - self.port.returned.len()
+        self.buffers.out() - self.port.returned.len()
     }
 
     fn set_waker(&mut self, waker: &Waker) {

@@ -52,7 +52,6 @@ pub struct Split<'a> {
 
 impl Split<'_> {
     /// The same frames from number `index` on.
-    #[cfg(target_os = "linux")]
     pub(crate) fn starting_at(mut self, index: usize) -> Self {
         self.rest = self.rest.and_then(|rest| match index {
             0 => Some(rest),

@@ -80,6 +80,14 @@ mod in_wine {
         roce_has_its_class: "class";
         /// Goal: frames and regions without system addresses are mapped, and unmapped again.
         what_is_not_mapped_gets_mapped: "unmapped";
+        /// Goal: a NIC that divides units gets them and one that joins datagrams is understood; an offer may come and go.
+        units_flow_where_the_nic_takes_them: "units";
+        /// Goal: no unit leaves where the registry or the NIC wants none, or only as far as the NIC divides it.
+        no_units_flow_where_nobody_takes_them: "no-units";
+        /// Goal: frames that the NIC found damaged are dropped and counted, and no others.
+        the_verdicts_of_the_nic_are_heeded: "checksums";
+        /// Goal: frames in MDLs of a few bytes arrive whole.
+        frames_may_lie_in_pieces: "pieces";
         /// Goal: cancelled sends end aborted, the others sent, and all come back.
         sends_may_be_cancelled: "cancel";
         /// Goal: opens, closes and requests of the NIC may end whenever they like, or be aborted.
@@ -156,6 +164,8 @@ mod in_a_process {
         tags_pass_beside_frames: "tags";
         an_adapter_lives_in_a_vlan: "vlan";
         what_is_not_mapped_gets_mapped: "unmapped";
+        the_verdicts_of_the_nic_are_heeded: "checksums";
+        frames_may_lie_in_pieces: "pieces";
         sends_may_be_cancelled: "cancel";
         calls_to_the_nic_may_pend: "pending";
         a_device_may_be_gone: "surprise-alone";

@@ -23,6 +23,11 @@ impl Tagging {
         Self { priority, vlan, own, roce: (roce_priority as u16) << PRIORITY_SHIFT }
     }
 
+    /// Whether RoCE frames get a tag that their sender did not give them.
+    pub(crate) const fn tags_roce(self) -> bool {
+        self.own != 0 || self.priority && self.roce != 0
+    }
+
     /// The tag of an outgoing RoCE frame, from its sender's. A connection that a peer asked for has the peer's priority, if
     /// that has one.
     pub(crate) fn outgoing_roce(self, tag: Option<Tag>) -> Option<Tag> {
@@ -138,6 +143,11 @@ mod tests {
         assert_eq!(sent(3, 0x6009), tag(0x6009), "the peer's priority and VLAN");
         assert_eq!(sent(2, 0), tag(7), "priorities are off");
         assert_eq!(Tagging::new(3, 7, 5).outgoing(None), tag(7), "TCP/IP chooses its own");
+        let tags = |keyword, own, priority| Tagging::new(keyword, own, priority).tags_roce();
+        assert_eq!(
+            [tags(3, 7, 0), tags(1, 0, 5), tags(3, 0, 0), tags(0, 7, 5)],
+            [true, true, false, false]
+        );
     }
 
     #[test]

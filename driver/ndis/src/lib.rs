@@ -52,6 +52,8 @@ mod handler;
 mod log;
 #[cfg(all(windows, target_env = "msvc"))]
 mod lower;
+#[cfg(any(test, all(windows, target_env = "msvc")))]
+mod offload;
 #[cfg(all(windows, target_env = "msvc"))]
 mod os;
 #[cfg(all(windows, target_env = "msvc"))]

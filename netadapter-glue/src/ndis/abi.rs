@@ -92,7 +92,13 @@ pub struct NET_BUFFER_LIST {
 
 /// `MaxNetBufferListInfo` of NDIS 6.80 and later on 64 bits, which every supported Windows has.
 pub const NET_BUFFER_LIST_INFO_COUNT: usize = 27;
+// `NDIS_NET_BUFFER_LIST_INFO`, on 64 bits.
+pub const TcpIpChecksumNetBufferListInfo: usize = 0;
 pub const Ieee8021QNetBufferListInfo: usize = 4;
+/// Of a received list, from NDIS 6.84 on.
+pub const UdpRecvSegCoalesceOffloadInfo: usize = 17;
+/// Of a sent list, from NDIS 6.83 on.
+pub const UdpSegmentationOffloadInfo: usize = 22;
 
 const _: () = {
     assert!(size_of::<MDL>() == 0x30);

@@ -112,6 +112,18 @@ impl Frame {
         self.len == 0
     }
 
+    /// The rest of the frame behind its first `len` bytes.
+    #[must_use]
+    pub const fn behind(self, len: usize) -> Self {
+        Self { mdl: self.mdl, offset: self.offset + len, len: self.len.saturating_sub(len) }
+    }
+
+    /// Its first `len` bytes, or all of it.
+    #[must_use]
+    pub fn first(self, len: usize) -> Self {
+        Self { len: self.len.min(len), ..self }
+    }
+
     /// The address of the frame, if it lies in one piece.
     ///
     /// # Safety
@@ -228,6 +240,11 @@ pub fn insert_tag(buffer: &mut [u8], len: usize, tag: Tag) -> Option<usize> {
     buffer[MACS_LEN..MACS_LEN + 2].copy_from_slice(&TPID);
     buffer[MACS_LEN + 2..MACS_LEN + TAG_LEN].copy_from_slice(&tag.tci().to_be_bytes());
     Some(tagged)
+}
+
+/// Whether the frame has a tag.
+pub(crate) fn is_tagged(frame: &[u8]) -> bool {
+    frame.get(MACS_LEN..MACS_LEN + 2) == Some(&TPID)
 }
 
 /// Takes the tag out of a frame: the addresses move up to the EtherType, so the frame then begins

@@ -1,8 +1,12 @@
 //! The edge over net buffer lists that a test made.
 
+mod offload;
+
 use super::abi::{Ieee8021QNetBufferListInfo, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER};
 use super::chain::{for_each, insert_tag, remove_tag};
 use super::*;
+use crate::Transmit;
+use alloc::vec::Vec;
 use chain::TAG_LEN;
 use core::mem::zeroed;
 use core::ptr::null_mut;
@@ -150,7 +154,8 @@ impl Lower for Fake {
 
 fn edge(depth: usize) -> (NdisEdge, Arc<Port>, Fake) {
     let fake = Fake::default();
-    let config = NdisConfig { mac: [2; 6], mtu: MTU, receive_depth: depth, transmit_depth: depth };
+    let config =
+        NdisConfig { mac: [2; 6], mtu: MTU, receive_depth: depth, transmit_depth: depth, units: 0 };
     let (edge, port) = open(Box::new(fake.clone()), config).unwrap();
     (edge, port, fake)
 }

@@ -10,10 +10,10 @@ const PLATFORM: &str = "ndis_driver::os::impl$1::";
 /// Of these, what maps memory.
 const MAP: &str = "ndis_driver::os::impl$1::map";
 /// The poll core's `Edge`.
-const EDGE: &str = "netadapter_glue::ndis::impl$4::";
+const EDGE: &str = "netadapter_glue::ndis::impl$3::";
 /// Of these, what tells the edge of its waker, and of a sleep.
-const SLEEP: &str = "netadapter_glue::ndis::impl$4::announce_sleep";
-const SET_WAKER: &str = "netadapter_glue::ndis::impl$4::set_waker";
+const SLEEP: &str = "netadapter_glue::ndis::impl$3::announce_sleep";
+const SET_WAKER: &str = "netadapter_glue::ndis::impl$3::set_waker";
 /// The edge's `Lower`.
 const LOWER: &str = "ndis_driver::lower::lists::impl$9::";
 /// The waker's table.
@@ -83,13 +83,18 @@ pub(crate) const JOINS: &[Join] = &[
     Join { from: "netadapter_glue::ndis::", to: &[LOWER, WAKER], through: &[] },
     Join { from: "netadapter_glue::ndis::Port::sent", to: &[WAKER], through: &[] },
     Join {
-        from: "netadapter_glue::ndis::impl$4::receive",
+        from: "netadapter_glue::ndis::impl$3::receive",
         to: &[LOWER, "driver::turn::impl$0::receive_burst::closure$0"],
         through: &[],
     },
     Join {
-        from: "netadapter_glue::ndis::impl$4::transmit",
+        from: "netadapter_glue::ndis::impl$3::transmit",
         to: &[LOWER, "driver::turn::impl$0::transmit_burst::closure$0"],
+        through: &[],
+    },
+    Join {
+        from: "netadapter_glue::ndis::send::impl$1::fill",
+        to: &["driver::turn::impl$0::transmit_burst::closure$0"],
         through: &[],
     },
     // The driver: it wakes, waits for replies, and drops what it has boxed.
@@ -143,7 +148,7 @@ pub(crate) const JOINS: &[Join] = &[
         through: &[],
     },
     Join {
-        from: "netadapter_glue::ndis::impl$3::drop",
+        from: "netadapter_glue::ndis::impl$2::drop",
         to: &[
             "ndis_driver::lower::lists::impl$9::free",
             "ndis_driver::lower::lists::impl$9::give_back",
@@ -176,6 +181,7 @@ pub(crate) const JOINS: &[Join] = &[
     Join { from: "core::fmt::write", to: &["core::net::", "core::fmt::num::", NAME], through: &[] },
     Join { from: "core::net::", to: &["core::net::display_buffer::", NAME], through: &[] },
     Join { from: "core::num::", to: &[], through: &[] },
+    Join { from: "core::option::", to: &[], through: &[] },
     Join { from: "rocev2::", to: &[], through: &[] },
     Join { from: "etherparse::", to: &[], through: &[] },
 ];

@@ -17,6 +17,7 @@ mod ndis;
 mod ndk;
 mod netio;
 mod ntos;
+mod offload;
 mod pcw;
 
 pub use driver::abi::*;
@@ -26,6 +27,7 @@ pub use ndk::*;
 pub use netadapter_glue::ndis::abi::{NET_BUFFER, NET_BUFFER_LIST};
 pub use netio::*;
 pub use ntos::*;
+pub use offload::*;
 pub use pcw::*;
 
 use driver::layout;

@@ -456,7 +456,7 @@ pub struct NDIS_BIND_PARAMETERS {
     pub ContextBackFillSize: ULONG,
     pub MacOptions: ULONG,
     pub CompartmentId: ULONG,
-    pub DefaultOffloadConfiguration: PVOID,
+    pub DefaultOffloadConfiguration: *mut NDIS_OFFLOAD,
     pub TcpConnectionOffloadCapabilities: PVOID,
     pub BoundAdapterName: *mut UNICODE_STRING,
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
 
 use super::lists::{List, ListPool, Lists, Received, Sent, return_lists};
+use super::offload::offers_of;
 use crate::abi::imports::{
     NdisCancelSendNetBufferLists, NdisCloseAdapterEx, NdisCopyReceiveNetBufferListInfo,
     NdisOidRequest, NdisOpenAdapterEx, NdisSendNetBufferLists,
@@ -22,6 +23,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use netadapter_glue::ndis::Taken;
 use netadapter_glue::ndis::chain::{Chain, Frame, Tag};
+use netadapter_glue::ndis::units::{Coalesced, Offers};
 use rocev2::wire::{PEEK_LEN, roce_destination};
 
 /// An open NIC, or one that is being opened or closed.
@@ -44,6 +46,8 @@ pub(crate) struct Binding {
     completion: AtomicI32,
     connected: AtomicI32,
     speed: AtomicU64,
+    /// The segmentation that the NIC offers; `None` where it was not told of our frames.
+    pub(super) offers: SpinLock<Option<Offers>>,
 }
 
 /// The state of an adapter's link.
@@ -88,6 +92,7 @@ impl Binding {
             completion: AtomicI32::new(0),
             connected: AtomicI32::new(parameters.MediaConnectState),
             speed: AtomicU64::new(parameters.XmitLinkSpeed),
+            offers: SpinLock::new(None),
         });
         DRIVER.reach(Stage::Binding);
         binding.open_adapter(bind_context, parameters).inspect_err(|status| {
@@ -95,6 +100,10 @@ impl Binding {
             DRIVER.reach(Stage::Unbound);
         })?;
         binding.refuse_merging();
+        if adapter.has_units() {
+            // SAFETY: null, or valid during the bind.
+            binding.accept(unsafe { offers_of(parameters.DefaultOffloadConfiguration) });
+        }
         DRIVER.add_binding(Arc::clone(&binding));
         if let Err(status) = adapter.attach(&binding) {
             binding.close();
@@ -270,9 +279,20 @@ impl Binding {
     /// Handles a status indication of the NIC. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn handle_status(&self, indication: &NDIS_STATUS_INDICATION) {
         let len = indication.StatusBufferSize as usize;
-        if indication.StatusCode != NDIS_STATUS_LINK_STATE || len < size_of::<NDIS_LINK_STATE>() {
-            return;
+        match indication.StatusCode {
+            NDIS_STATUS_LINK_STATE if len >= size_of::<NDIS_LINK_STATE>() => {
+                self.handle_link_state(indication);
+            }
+            NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG if len >= size_of::<NDIS_OFFLOAD>() => {
+                // SAFETY: an `NDIS_OFFLOAD` comes with the code.
+                self.change_offers(unsafe { offers_of(indication.StatusBuffer.cast()) });
+                let _ = self.with_adapter(|adapter| adapter.follow_offers(self));
+            }
+            _ => {}
         }
+    }
+
+    fn handle_link_state(&self, indication: &NDIS_STATUS_INDICATION) {
         // SAFETY: a link state of this size comes with the code.
         let state = unsafe { indication.StatusBuffer.cast::<NDIS_LINK_STATE>().read_unaligned() };
         self.connected.store(state.MediaConnectState, Ordering::Relaxed);
@@ -288,16 +308,8 @@ impl Binding {
         self.set(OID_GEN_CURRENT_PACKET_FILTER, (&raw mut filter).cast(), 4)
     }
 
-    /// Asks the NIC not to merge TCP segments: TCP/IP has to get through us the frames that were sent. A
-    /// NIC that does not know the request does not merge.
-    fn refuse_merging(&self) {
-        let mut parameters = OffloadParameters::RSC_OFF;
-        let len = OffloadParameters::LEN;
-        let _ = self.set(OID_TCP_OFFLOAD_PARAMETERS, (&raw mut parameters).cast(), len as u32);
-    }
-
     /// `buffer` holds `len` bytes during the call.
-    fn set(&self, oid: NDIS_OID, buffer: PVOID, len: u32) -> Result<(), NDIS_STATUS> {
+    pub(super) fn set(&self, oid: NDIS_OID, buffer: PVOID, len: u32) -> Result<(), NDIS_STATUS> {
         let mut request = Box::new(Request::new(oid, buffer, len));
         // SAFETY: the request and its buffer live until it is completed, which is waited for.
         let status = unsafe { NdisOidRequest(self.handle(), &mut request.request) };
@@ -450,7 +462,10 @@ impl Batch {
         peek: &[u8],
         len: usize,
     ) -> bool {
-        if !adapter.up.enter(1) {
+        // TCP/IP was told of no such offload here.
+        // SAFETY: a received list.
+        let coalesced = unsafe { Coalesced::beside(list.as_ptr()) };
+        if coalesced.is_some() || !adapter.up.enter(1) {
             adapter.stats.in_discarded();
             return false;
         }
@@ -517,38 +532,3 @@ impl Request {
         this.completed.set();
     }
 }
-
-/// `NDIS_OFFLOAD_PARAMETERS` of revision 3. All zero: leave everything as it is.
-#[repr(C)]
-struct OffloadParameters {
-    header: NDIS_OBJECT_HEADER,
-    unchanged: [u8; 11],
-    flags: u32,
-    ipsec_v2: [u8; 2],
-    rsc_ipv4: u8,
-    rsc_ipv6: u8,
-    encapsulation: [u8; 2],
-}
-
-impl OffloadParameters {
-    /// Through the last member, without the padding behind it.
-    const LEN: usize = 0x1A;
-    const DISABLED: u8 = 1;
-    const SKIP_REGISTRY_UPDATE: u32 = 1;
-
-    const RSC_OFF: Self = Self {
-        header: header(NDIS_OBJECT_TYPE_DEFAULT, 3, Self::LEN),
-        unchanged: [0; 11],
-        flags: Self::SKIP_REGISTRY_UPDATE,
-        ipsec_v2: [0; 2],
-        rsc_ipv4: Self::DISABLED,
-        rsc_ipv6: Self::DISABLED,
-        encapsulation: [0; 2],
-    };
-}
-
-const _: () = {
-    assert!(core::mem::offset_of!(OffloadParameters, flags) == 0x10);
-    assert!(core::mem::offset_of!(OffloadParameters, rsc_ipv4) == 0x16);
-    assert!(core::mem::offset_of!(OffloadParameters, encapsulation) == 0x18);
-};

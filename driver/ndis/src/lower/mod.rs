@@ -3,4 +3,5 @@
 
 pub(crate) mod binding;
 pub(crate) mod lists;
+mod offload;
 pub(crate) mod protocol;

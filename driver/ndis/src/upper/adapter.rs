@@ -31,7 +31,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 use driver::{PollCore, ProviderConfig, Shard};
 use frames::Stats;
-use netadapter_glue::ndis::{self as edge, Lower as _, NdisConfig, Port};
+use netadapter_glue::ndis::{self as edge, Lower as _, NdisConfig, Port, UNIT_MAX_LEN};
 use once_cell::race::OnceBox;
 
 /// A virtual adapter.
@@ -151,6 +151,7 @@ impl Adapter {
             mtu,
             receive_depth: RECEIVE_DEPTH,
             transmit_depth: TRANSMIT_DEPTH,
+            units: self.config.units(),
         };
         let (edge, port) = edge::open(lower, sizes).ok_or(NDIS_STATUS_RESOURCES)?;
         self.attachment.set_port(&port);
@@ -283,10 +284,34 @@ impl Adapter {
         })?;
         drop(self.attachment.set_binding(Some(Arc::clone(binding))));
         binding.set_adapter(Arc::clone(self));
+        self.follow_offers(binding);
         etw::bound(self.luid, binding.name(), binding.link().speed);
         DRIVER.reach(Stage::Bound);
         self.indicate_link(binding.link());
         Ok(())
+    }
+
+    /// Whether it sends units where the NIC divides them.
+    pub(crate) const fn has_units(&self) -> bool {
+        self.config.units() > 0
+    }
+
+    /// Has the edge send units as far as the NIC divides them. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn follow_offers(&self, binding: &Binding) {
+        if self.has_units() {
+            binding.tell_offers(|offers| {
+                let tags = self.attachment.tagging().tags_roce();
+                self.port().offer(if tags { offers.beside_tags() } else { offers });
+            });
+        }
+    }
+
+    /// Moves to a VLAN; 0: to none. PASSIVE_LEVEL.
+    pub(crate) fn set_vlan(&self, vlan: u16) {
+        self.attachment.set_vlan(vlan);
+        if let Some(binding) = self.attachment.binding() {
+            self.follow_offers(&binding);
+        }
     }
 
     /// Parts from the NIC; nothing of it is in progress any more. PASSIVE_LEVEL, in turn.
@@ -429,6 +454,7 @@ const FRAME_BYTES: usize = 128;
 
 /// The memory that a start may allocate.
 fn bytes_to_start(config: &Config) -> usize {
-    CORE_BYTES + (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES)
+    let frames = (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES);
+    CORE_BYTES + frames + config.units() * (UNIT_MAX_LEN + FRAME_BYTES)
 }
 const ADDRESSES_MAX: usize = 32;

@@ -39,6 +39,8 @@ pub(crate) struct Config {
     /// DSCP of CM packets and of the connections that we start.
     pub(crate) dscp: u8,
     pub(crate) congestion_control: bool,
+    /// A NIC that offers segmentation gets units of several packets.
+    pub(crate) segmentation: bool,
     /// `None`: the provider's own.
     pub(crate) ack_timeout_code: Option<u8>,
     /// `None`: the provider's own.
@@ -71,6 +73,7 @@ impl Config {
             ),
             dscp: within(open.integer("RoCEDscp"), DSCPS).unwrap_or(0),
             congestion_control: open.integer("CongestionControl").unwrap_or(1) != 0,
+            segmentation: open.integer("RoCESegmentation").unwrap_or(1) != 0,
             ack_timeout_code: within(open.integer("AckTimeout"), ProviderConfig::ACK_TIMEOUT_CODES),
             retry_count: within(open.integer("RetryCount"), ProviderConfig::RETRY_COUNTS),
             network_address: network_address.filter(|&address| is_station(address)),
@@ -86,6 +89,11 @@ impl Config {
     /// fits.
     pub(crate) fn roce_mtu(&self) -> usize {
         self.mtu.min(self.frame_size.clamp(256, 4096) + ROCE_HEADER_ROOM)
+    }
+
+    /// Units of several packets that may be on their way out.
+    pub(crate) const fn units(&self) -> usize {
+        if self.segmentation { UNITS } else { 0 }
     }
 
     /// Whether `name`, a device name like `\DEVICE\{GUID}`, is that of the NIC below.
@@ -209,6 +217,7 @@ pub(crate) unsafe fn text_of<'a>(string: &UNICODE_STRING) -> &'a [u16] {
 pub(crate) const PRIORITIES: RangeInclusive<u8> = 0..=7;
 /// Differentiated services code points (RFC 2474).
 pub(crate) const DSCPS: RangeInclusive<u8> = 0..=63;
+const UNITS: usize = 64;
 const ETHERNET_HEADER_LEN: usize = 14;
 /// The room for headers when RoCEv2 chooses a frame size.
 const ROCE_HEADER_ROOM: usize = 96;

@@ -189,7 +189,7 @@ fn set(adapter: &Arc<Adapter>, request: &mut NDIS_OID_REQUEST) -> NDIS_STATUS {
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_VLAN_ID if adapter.attachment().tagging().vlan => match read::<u32>(request) {
             Ok(vlan @ 0..=0xfff) => {
-                adapter.attachment().set_vlan(vlan as u16);
+                adapter.set_vlan(vlan as u16);
                 NDIS_STATUS_SUCCESS
             }
             Ok(_) => STATUS_INVALID_PARAMETER,

@@ -7,6 +7,7 @@ mod frames;
 mod life;
 mod neighbours;
 mod net;
+mod offloads;
 mod outside;
 mod overflow;
 mod power;
@@ -66,6 +67,10 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("vlan", frames::vlan),
     ("class", frames::class),
     ("unmapped", frames::unmapped),
+    ("pieces", offloads::pieces),
+    ("units", offloads::units),
+    ("no-units", offloads::no_units),
+    ("checksums", offloads::checksums),
     ("cancel", frames::cancel),
     ("pending", life::pending),
     ("sleep-below", power::sleep_below),
@@ -153,6 +158,7 @@ fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, St
         ("CongestionControl", "1".into()),
         ("AckTimeout", "17".into()),
         ("RetryCount", "7".into()),
+        ("RoCESegmentation", "1".into()),
         ("RoCEPriority", "0".into()),
         ("RoCEDscp", "0".into()),
         ("*PriorityVLANTag", "3".into()),
