@@ -21,25 +21,18 @@ pub(crate) struct Entry {
     pub(crate) progress: Progress,
 }
 
-/// Whether the administrator has said that the machine works.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Confirmed {
-    Yes,
-    No,
-}
-
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Journal {
     pub(crate) request: Request,
-    pub(crate) confirmed: Confirmed,
+    /// The administrator has said that the machine works, or was not to be asked.
+    pub(crate) confirmed: bool,
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Journal {
     pub(crate) fn new(request: Request, steps: Vec<Step>) -> Self {
         let entries = steps.into_iter().map(|step| Entry { step, progress: Progress::Planned });
-        let confirmed =
-            if request.confirm_within_s.is_some() { Confirmed::No } else { Confirmed::Yes };
+        let confirmed = request.confirm_within_s.is_none();
         Self { request, confirmed, entries: entries.collect() }
     }
 

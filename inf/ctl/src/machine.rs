@@ -181,13 +181,6 @@ impl IpSettings {
     }
 }
 
-/// Whether something is, or shall be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kept {
-    Yes,
-    No,
-}
-
 /// A program's end: its exit code, and all that it said.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Said {
@@ -242,8 +235,10 @@ pub(crate) trait Machine {
     fn schedule_rollback(&mut self, within_s: u64) -> Result<()>;
     fn cancel_rollback(&mut self) -> Result<()>;
     /// Keeps a copy of this program where only administrators write, for the rollback.
-    fn keep_tool(&mut self, kept: Kept) -> Result<()>;
-    fn set_trust(&mut self, store: Store, certificate: &Certificate, kept: Kept) -> Result<()>;
+    fn keep_tool(&mut self) -> Result<()>;
+    fn remove_tool(&mut self) -> Result<()>;
+    fn trust(&mut self, store: Store, certificate: &Certificate) -> Result<()>;
+    fn distrust(&mut self, store: Store, thumbprint: &str) -> Result<()>;
     fn stage(&mut self, inf: &Path) -> Result<()>;
     fn unstage(&mut self, published: &str) -> Result<()>;
     fn install_protocol(&mut self) -> Result<()>;
@@ -259,7 +254,8 @@ pub(crate) trait Machine {
     fn rename(&mut self, name: &str) -> Result<()>;
     /// Stops the adapter and starts it again, so that it reads its keywords.
     fn restart(&mut self) -> Result<()>;
-    fn bind(&mut self, nic: &str, component: &str, kept: Kept) -> Result<()>;
+    fn bind(&mut self, nic: &str, component: &str) -> Result<()>;
+    fn unbind(&mut self, nic: &str, component: &str) -> Result<()>;
     /// Adds these settings to the adapter's, for good.
     fn add_ip_settings(&mut self, adapter: &str, settings: &IpSettings) -> Result<()>;
 }

@@ -11,6 +11,8 @@ mod journal;
 mod machine;
 #[cfg_attr(not(windows), allow(dead_code, reason = "Windows' half sets addresses"))]
 mod netsh;
+#[cfg(any(test, feature = "stand-in"))]
+mod operations;
 mod plan;
 mod run;
 #[cfg(any(test, feature = "stand-in"))]
@@ -185,7 +187,7 @@ fn act(command: Command) -> Result<ExitCode> {
     let fault = std::env::var("NDKROCEV2CTL_FAULT").ok();
     let fault = fault.map(|text| faulty::parse(&text)).transpose()?;
     let split = split::Split::new(windows::Windows::new()?, file.into());
-    let mut machine = faulty::Faulty::new(split, fault, || std::process::exit(137));
+    let mut machine = faulty::Faulty::new(split, fault, || std::process::exit(trial::DIED));
     let done = on(&mut machine, command);
     println!("changes: {}", machine.changes);
     done

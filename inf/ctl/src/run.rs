@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use crate::journal::{Confirmed, Entry, Journal, Progress};
+use crate::journal::{Entry, Journal, Progress};
 use crate::machine::{Inf, IpSettings, Machine, Mode};
 use crate::plan::{Request, plan};
 use crate::step::Step;
@@ -115,7 +115,7 @@ pub(crate) fn confirm(machine: &mut impl Machine) -> Result<()> {
     let mut journal = Journal::read(machine)?.ok_or_else(|| anyhow!("nothing is installed"))?;
     ensure!(journal.is_complete(), "the installation is not finished");
     // First the word, then the clock: a rollback that starts in between reads the word.
-    journal.confirmed = Confirmed::Yes;
+    journal.confirmed = true;
     journal.write(machine)?;
     machine.cancel_rollback()
 }
@@ -123,9 +123,7 @@ pub(crate) fn confirm(machine: &mut impl Machine) -> Result<()> {
 /// Called by the system when the time is over, or at its start.
 pub(crate) fn rollback(machine: &mut impl Machine, say: &mut impl FnMut(String)) -> Result<()> {
     match Journal::read(machine)? {
-        Some(mut journal) if journal.confirmed == Confirmed::No => {
-            backwards(machine, &mut journal, say)
-        }
+        Some(mut journal) if !journal.confirmed => backwards(machine, &mut journal, say),
         _ => machine.cancel_rollback(),
     }
 }

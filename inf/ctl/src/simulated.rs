@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{
-    Address, Certificate, HARDWARE_ID, Host, Inf, IpSettings, Kept, LOWER, LOWER_ADAPTER,
-    LOWER_MODE, Machine, Mode, Nic, Route, Said, Stages, Store, TCPIP, Vnic,
+    Address, Certificate, HARDWARE_ID, Host, Inf, IpSettings, LOWER, LOWER_ADAPTER, LOWER_MODE,
+    Machine, Mode, Nic, Route, Said, Stages, Store, TCPIP, Vnic,
 };
 
 /// The adapter's interface GUID.
@@ -298,20 +298,26 @@ impl Machine for Simulated {
         Ok(())
     }
 
-    fn keep_tool(&mut self, kept: Kept) -> Result<()> {
-        if kept == Kept::No && self.state.task_s.is_some() {
-            self.broken.push("the rollback has no program".into());
-        }
-        self.state.tool = kept == Kept::Yes;
+    fn keep_tool(&mut self) -> Result<()> {
+        self.state.tool = true;
         Ok(())
     }
 
-    fn set_trust(&mut self, store: Store, certificate: &Certificate, kept: Kept) -> Result<()> {
-        let entry = (store, certificate.thumbprint.clone());
-        match kept {
-            Kept::Yes => self.state.trust.insert(entry),
-            Kept::No => self.state.trust.remove(&entry),
-        };
+    fn remove_tool(&mut self) -> Result<()> {
+        if self.state.task_s.is_some() {
+            self.broken.push("the rollback has no program".into());
+        }
+        self.state.tool = false;
+        Ok(())
+    }
+
+    fn trust(&mut self, store: Store, certificate: &Certificate) -> Result<()> {
+        self.state.trust.insert((store, certificate.thumbprint.clone()));
+        Ok(())
+    }
+
+    fn distrust(&mut self, store: Store, thumbprint: &str) -> Result<()> {
+        self.state.trust.remove(&(store, thumbprint.into()));
         Ok(())
     }
 
@@ -402,15 +408,18 @@ impl Machine for Simulated {
         Ok(())
     }
 
-    fn bind(&mut self, nic: &str, component: &str, kept: Kept) -> Result<()> {
+    fn bind(&mut self, nic: &str, component: &str) -> Result<()> {
+        if component == LOWER && !self.state.protocol {
+            bail!("there is no {LOWER}");
+        }
+        self.wired(nic)?.bound.insert(component.into());
+        self.check_owners();
+        Ok(())
+    }
+
+    fn unbind(&mut self, nic: &str, component: &str) -> Result<()> {
         let has_link = self.lower().is_some_and(|(wired, _)| wired.nic.guid == nic);
-        if kept == Kept::Yes {
-            if component == LOWER && !self.state.protocol {
-                bail!("there is no {LOWER}");
-            }
-            self.wired(nic)?.bound.insert(component.into());
-            self.check_owners();
-        } else if self.wired(nic)?.bound.remove(component) && component != LOWER {
+        if self.wired(nic)?.bound.remove(component) && component != LOWER {
             // Windows may keep them; whoever counts on it may lose them.
             self.wired(nic)?.settings = IpSettings::default();
             if !has_link {

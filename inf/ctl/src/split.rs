@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 
 use crate::machine::{
-    Certificate, Host, Inf, IpSettings, Kept, LOWER_ADAPTER, LOWER_MODE, Machine, Nic, Said,
-    Stages, Store, Vnic,
+    Certificate, Host, Inf, IpSettings, LOWER_ADAPTER, LOWER_MODE, Machine, Nic, Said, Stages,
+    Store, Vnic,
 };
 use crate::simulated::{Simulated, State, static_settings};
 use crate::windows::Windows;
@@ -23,124 +23,139 @@ impl Split {
         Self { windows, file }
     }
 
-    /// A machine of before any installation, where there is no file yet.
-    fn load(&self) -> Result<State> {
-        if !self.file.exists() {
-            return Ok(State::sample(static_settings()));
-        }
-        Ok(serde_json::from_str(&fs::read_to_string(&self.file)?)?)
-    }
-
     /// Acts on the machine of the file, and writes it again: a program that dies in between has changed nothing.
     fn simulate<T>(&mut self, act: impl FnOnce(&mut Simulated) -> Result<T>) -> Result<T> {
         let mut simulated = Simulated::new(self.load()?);
         let done = act(&mut simulated)?;
-        anyhow::ensure!(simulated.broken.is_empty(), "broken: {:?}", simulated.broken);
+        ensure!(simulated.broken.is_empty(), "broken: {:?}", simulated.broken);
+        // Wine's own is read anew each time.
+        simulated.state.staged.clear();
         fs::write(&self.file, serde_json::to_string_pretty(&simulated.state)?)?;
         Ok(done)
     }
+
+    /// The file's machine, of before any installation where there is no file yet, with the driver store and the device
+    /// that Wine has: the rules of the simulated machine look at them.
+    fn load(&mut self) -> Result<State> {
+        let mut state = if self.file.exists() {
+            serde_json::from_str(&fs::read_to_string(&self.file)?)?
+        } else {
+            State::sample(static_settings())
+        };
+        for inf in Inf::ALL {
+            let staged = self.windows.staged(inf)?;
+            state.staged.extend(staged.into_iter().map(|published| (published, inf)));
+        }
+        if self.windows.devices()?.is_empty() {
+            state.device = None;
+            return Ok(state);
+        }
+        let device = state.device.get_or_insert_default();
+        device.keywords.clear();
+        for name in [LOWER_ADAPTER, LOWER_MODE] {
+            // A device without a driver has no key for them.
+            let keyword = self.windows.keyword(name);
+            device.driver = keyword.is_ok();
+            device.keywords.extend(keyword.ok().flatten().map(|value| (name.into(), value)));
+        }
+        Ok(state)
+    }
+}
+
+/// An operation, done by its owner.
+macro_rules! done_by {
+    (windows, $split:ident, $name:ident($($argument:ident),*)) => {
+        $split.windows.$name($($argument),*)
+    };
+    (file, $split:ident, $name:ident($($argument:ident),*)) => {
+        $split.simulate(|machine| machine.$name($($argument),*))
+    };
+    (wine, $split:ident, $name:ident($($argument:ident),*)) => {
+        wine::$name($split, $($argument),*)
+    };
 }
 
 macro_rules! split {
-    (windows { $(fn $real:ident($($real_name:ident: $real_type:ty),*) -> $real_result:ty;)* }
-     file { $(fn $file:ident($($name:ident: $type:ty),*) -> $result:ty;)* }
-     $($own:item)*) => {
+    (reads { $($by:ident fn $read:ident($($read_name:ident: $read_type:ty),*) -> $result:ty;)* }
+     changes { $($of:ident fn $change:ident($($name:ident: $type:ty),*);)* }) => {
         impl Machine for Split {
-            $(fn $real(&mut self, $($real_name: $real_type),*) -> $real_result {
-                self.windows.$real($($real_name),*)
+            $(fn $read(&mut self, $($read_name: $read_type),*) -> $result {
+                done_by!($by, self, $read($($read_name),*))
             })*
-            $(fn $file(&mut self, $($name: $type),*) -> Result<$result> {
-                self.simulate(|machine| machine.$file($($name),*))
+            $(fn $change(&mut self, $($name: $type),*) -> Result<()> {
+                done_by!($of, self, $change($($name),*))
             })*
-            $($own)*
         }
     };
 }
 
-split! {
-    windows {
-        fn host() -> Result<Host>;
-        fn signer(catalog: &Path) -> Result<Certificate>;
-        fn trusts(store: Store, thumbprint: &str) -> Result<bool>;
-        fn staged(inf: Inf) -> Result<Vec<String>>;
-        fn devices() -> Result<Vec<String>>;
-        fn keyword(name: &str) -> Result<Option<String>>;
-        fn snapshot() -> Result<Option<Vec<u8>>>;
-        fn stages() -> Result<Stages>;
-        fn journal() -> Result<Option<String>>;
-        fn flight() -> Result<Option<String>>;
-        fn ask(program: &str, arguments: &[&str]) -> Result<Said>;
-        fn problem(device: &str) -> Result<u32>;
-        fn verify_signature(file: &Path, catalog: &Path) -> Result<()>;
-        fn set_journal(text: Option<&str>) -> Result<()>;
-        fn set_flight(text: Option<&str>) -> Result<()>;
-        fn keep_tool(kept: Kept) -> Result<()>;
-        fn schedule_rollback(within_s: u64) -> Result<()>;
-        fn cancel_rollback() -> Result<()>;
-        fn set_trust(store: Store, certificate: &Certificate, kept: Kept) -> Result<()>;
-        fn set_keyword(name: &str, value: &str) -> Result<()>;
-    }
-    file {
-        fn nics() -> Vec<Nic>;
-        fn bound(nic: &str, component: &str) -> Option<bool>;
-        fn ip_settings(adapter: &str) -> IpSettings;
-        fn has_protocol() -> bool;
-        fn vnic() -> Option<Vnic>;
-        fn install_protocol() -> ();
-        fn remove_protocol() -> ();
-        fn rename(name: &str) -> ();
-        fn bind(nic: &str, component: &str, kept: Kept) -> ();
-        fn add_ip_settings(adapter: &str, settings: &IpSettings) -> ();
-        fn register_counters(manifest: &Path) -> ();
-        fn unregister_counters() -> ();
-    }
+crate::operations::operations!(split);
 
-    fn pause_s(&mut self, _: u64) {}
+/// Operations in which Wine 8 differs from Windows.
+mod wine {
+    use std::path::Path;
 
-    // The file is told of what the real ones did, so that it knows what depends on it.
-    fn stage(&mut self, inf: &Path) -> Result<()> {
-        self.windows.stage(inf)?;
-        self.simulate(|machine| {
-            // The real stage has judged the signer.
-            let judged = (Store::TrustedPublisher, String::new());
-            machine.state.trust.insert(judged.clone());
-            let staged = machine.stage(inf);
-            machine.state.trust.remove(&judged);
-            staged
-        })
-    }
+    use anyhow::{Context, Result, ensure};
+    use windows_registry::LOCAL_MACHINE;
 
-    fn unstage(&mut self, published: &str) -> Result<()> {
-        let inf = Inf::ALL.into_iter().find(|inf| {
-            self.windows.staged(*inf).is_ok_and(|staged| staged.iter().any(|one| one == published))
-        });
-        let inf = inf.context("no INF of ours")?;
-        self.simulate(|machine| {
-            machine.staged(inf)?.iter().try_for_each(|simulated| machine.unstage(simulated))
-        })?;
-        self.windows.unstage(published)
-    }
+    use super::Split;
+    use crate::machine::{Inf, Machine, SERVICE, Store};
+    use crate::{task, windows};
 
-    fn create_device(&mut self) -> Result<()> {
-        self.windows.create_device()?;
-        self.simulate(|machine| machine.create_device())
-    }
+    /// Nothing here takes time.
+    pub(super) fn pause_s(_: &mut Split, _: u64) {}
 
-    fn remove_device(&mut self, device: &str) -> Result<()> {
-        self.windows.remove_device(device)?;
-        self.simulate(|machine| machine.remove_device(device))
-    }
-
-    fn install_driver(&mut self, inf: &Path) -> Result<()> {
-        self.windows.install_driver(inf)?;
-        self.simulate(|machine| machine.install_driver(inf))
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        for name in [LOWER_ADAPTER, LOWER_MODE] {
-            let value = self.windows.keyword(name)?.with_context(|| format!("no {name}"))?;
-            self.simulate(|machine| machine.set_keyword(name, &value))?;
+    /// `schtasks /query` finds any task.
+    pub(super) fn cancel_rollback(split: &mut Split) -> Result<()> {
+        if !Path::new(r"C:\windows\system32\tasks").join(task::NAME).exists() {
+            return Ok(());
         }
-        self.simulate(|machine| machine.restart())
+        split.windows.cancel_rollback()
+    }
+
+    /// An INF is published by its own name, whoever signed it.
+    pub(super) fn stage(split: &mut Split, inf: &Path) -> Result<()> {
+        let signer = split.windows.signer(&inf.with_extension("cat"))?;
+        ensure!(split.windows.trusts(Store::TrustedPublisher, &signer.thumbprint)?, "0x800B0109");
+        let number = Inf::ALL.iter().position(|one| inf.ends_with(one.file())).context("no INF")?;
+        let published = inf.with_file_name(format!("oem{number}.inf"));
+        std::fs::copy(inf, &published)?;
+        split.windows.stage(&published)
+    }
+
+    /// The INF goes without its catalog and the file that was made of it.
+    pub(super) fn unstage(split: &mut Split, published: &str) -> Result<()> {
+        let number = published.trim_start_matches("oem").trim_end_matches(".inf").parse::<usize>();
+        let inf = number.ok().and_then(|number| Inf::ALL.get(number)).context("no INF of ours")?;
+        split.windows.unstage(published)?;
+        let windows = Path::new(r"C:\windows");
+        let catalogs = windows.join(r"system32\catroot\{f750e6c3-38ee-11d1-85e5-00c04fc295ee}");
+        let made = windows.join("inf").join(published).with_extension("pnf");
+        for file in [made, catalogs.join(inf.catalog())] {
+            if file.exists() {
+                std::fs::remove_file(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The protocol's removal takes the service of its INF along.
+    pub(super) fn remove_protocol(split: &mut Split) -> Result<()> {
+        split.simulate(|machine| machine.remove_protocol())?;
+        let service = format!(r"SYSTEM\CurrentControlSet\Services\{SERVICE}");
+        if LOCAL_MACHINE.open(service).is_err() {
+            // The device never had a driver.
+            return Ok(());
+        }
+        let said = split.windows.ask("sc.exe", &["delete", SERVICE])?;
+        ensure!(said.code == 0, "sc.exe: {}", said.text);
+        Ok(())
+    }
+
+    /// The key of the driver stays.
+    pub(super) fn remove_device(split: &mut Split, device: &str) -> Result<()> {
+        let key = windows::driver_key(device);
+        split.windows.remove_device(device)?;
+        key.map_or(Ok(()), |key| Ok(LOCAL_MACHINE.remove_tree(key)?))
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::counters::read;
 use crate::driver;
-use crate::journal::{Confirmed, Journal, Progress};
+use crate::journal::{Journal, Progress};
 use crate::machine::{LOWER_ADAPTER, LOWER_MODE, Machine, Mode, SERVICE, Vnic};
 
 /// Headers behind an IPv6 header, at their longest: UDP, BTH, RETH, ImmDt, ICRC.
@@ -76,10 +76,7 @@ impl Lines {
 fn installation(machine: &mut impl Machine) -> Result<String> {
     let Some(journal) = Journal::read(machine)? else { return Ok("none".into()) };
     let done = journal.entries.iter().filter(|entry| entry.progress == Progress::Done).count();
-    let state = match journal.confirmed {
-        Confirmed::Yes => "confirmed",
-        Confirmed::No => "rolls back unless confirmed",
-    };
+    let state = if journal.confirmed { "confirmed" } else { "rolls back unless confirmed" };
     let state = if journal.is_complete() {
         state.into()
     } else {

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{
-    COUNTERS, Certificate, Inf, IpSettings, Kept, LOWER, LOWER_ADAPTER, LOWER_MODE, Machine, Mode,
-    Store, Vnic,
+    COUNTERS, Certificate, Inf, IpSettings, LOWER, LOWER_ADAPTER, LOWER_MODE, Machine, Mode, Store,
+    Vnic,
 };
 
 /// Windows starts a device, and a NIC gets its link, well within this.
@@ -82,11 +82,11 @@ impl fmt::Display for Step {
 impl Step {
     pub(crate) fn apply(&self, machine: &mut impl Machine, package: &Path) -> Result<()> {
         match self {
-            Self::KeepTool => machine.keep_tool(Kept::Yes),
+            Self::KeepTool => machine.keep_tool(),
             Self::ScheduleRollback { within_s } | Self::StartClock { within_s } => {
                 machine.schedule_rollback(*within_s)
             }
-            Self::Trust { store, certificate } => machine.set_trust(*store, certificate, Kept::Yes),
+            Self::Trust { store, certificate } => machine.trust(*store, certificate),
             Self::Stage(inf) if machine.staged(*inf)?.is_empty() => {
                 machine.stage(&package.join(inf.file()))
             }
@@ -100,7 +100,7 @@ impl Step {
             Self::PointAt { nic } => point_at(machine, nic),
             Self::SeeLink => see_link(machine),
             Self::RememberIp { .. } => Ok(()),
-            Self::Unbind { nic, component } => machine.bind(nic, component, Kept::No),
+            Self::Unbind { nic, component } => machine.unbind(nic, component),
             Self::TakePlace => set_mode(machine, Mode::Inherit),
             Self::SetIp(settings) => set_ip(machine, settings),
         }
@@ -108,9 +108,9 @@ impl Step {
 
     pub(crate) fn undo(&self, machine: &mut impl Machine) -> Result<()> {
         match self {
-            Self::KeepTool => machine.keep_tool(Kept::No),
+            Self::KeepTool => machine.remove_tool(),
             Self::ScheduleRollback { .. } => machine.cancel_rollback(),
-            Self::Trust { store, certificate } => machine.set_trust(*store, certificate, Kept::No),
+            Self::Trust { store, certificate } => machine.distrust(*store, &certificate.thumbprint),
             Self::Stage(inf) => {
                 machine.staged(*inf)?.iter().try_for_each(|published| machine.unstage(published))
             }
@@ -124,7 +124,7 @@ impl Step {
                 }
                 machine.add_ip_settings(nic, &missing)
             }
-            Self::Unbind { nic, component } => machine.bind(nic, component, Kept::Yes),
+            Self::Unbind { nic, component } => machine.bind(nic, component),
             // Two owners of one address would both lose it.
             Self::TakePlace if !machine.devices()?.is_empty() => {
                 set_mode(machine, Mode::Own).or_else(|_| remove_devices(machine))
@@ -170,8 +170,8 @@ impl Step {
 fn point_at(machine: &mut impl Machine, nic: &str) -> Result<()> {
     machine.set_keyword(LOWER_ADAPTER, nic)?;
     set_mode(machine, Mode::Own)?;
-    machine.bind(nic, LOWER, Kept::No)?;
-    machine.bind(nic, LOWER, Kept::Yes)
+    machine.unbind(nic, LOWER)?;
+    machine.bind(nic, LOWER)
 }
 
 fn remove_devices(machine: &mut impl Machine) -> Result<()> {

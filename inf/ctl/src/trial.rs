@@ -1,29 +1,40 @@
-//! Each fault at each change of an installation under Wine, in a process each: nothing may be left of it.
+//! Installing under Wine, in a process each: twice in a row, with each fault at each change, and with undoings and orders that
+//! are wrong on purpose. Nothing may be left of it, and the deliberate mistakes must be found.
 
-use std::fmt::Write;
+mod snapshot;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-use anyhow::{Context, Result, bail, ensure};
-use windows_registry::{Key, LOCAL_MACHINE};
+use anyhow::{Context, Result, ensure};
 
-/// All below these keys is compared.
-const KEYS: [&str; 5] = [
-    r"SYSTEM\CurrentControlSet\Enum\ROOT",
-    r"SYSTEM\CurrentControlSet\Control\Class",
-    r"SYSTEM\CurrentControlSet\Services",
-    r"SOFTWARE\Microsoft\SystemCertificates",
-    r"SOFTWARE\Microsoft\Windows NT\CurrentVersion\Schedule",
+use crate::journal::{Journal, Progress};
+use snapshot::Snapshot;
+
+/// How a process ends that was told to die.
+pub(crate) const DIED: i32 = 137;
+/// The death before a change is the one after the change before it: nothing happens in between.
+const FAULTS: [&str; 3] = ["refused", "denied", "dies-after"];
+/// Undoings that an uninstallation leaves out on purpose, while it says that they were made.
+const SKIPPED: [&str; 8] = [
+    "remove_device",
+    "remove_protocol",
+    "unregister_counters",
+    "unstage",
+    "distrust",
+    "cancel_rollback",
+    "remove_tool",
+    "set_journal",
 ];
-/// The names and sizes of all files below these folders are compared.
-const FOLDERS: [&str; 4] = [
-    r"windows\inf",
-    r"windows\system32\drivers",
-    r"windows\system32\tasks",
-    r"Program Files\ndkrocev2",
+/// Those that only Inherit mode has.
+const SKIPPED_IN_INHERIT: [&str; 2] = ["bind", "add_ip_settings"];
+/// Steps that come too late or too early on purpose: the last one of these words goes behind the other.
+const MOVED: [(&str, &str); 3] = [
+    ("trust", "add ndkrocev2-lower.inf"),
+    ("install the protocol", "install the device's driver"),
+    ("unbind", "create the device"),
 ];
-const DIED: i32 = 137;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trial {
@@ -33,37 +44,123 @@ pub(crate) struct Trial {
 }
 
 pub(crate) fn trial(asked: &Trial) -> Result<ExitCode> {
-    let install: Vec<&str> =
-        ["install"].into_iter().chain(asked.arguments.iter().map(String::as_str)).collect();
-    // There is nothing to remove, but the file that stands in for the network is made.
-    run(&["uninstall"], None, 0)?;
-    let before = observe()?;
-    // Twice in a row, and once too often each time.
-    let mut changes = 0;
-    for _ in 0..2 {
-        changes = run(&install, None, 0)?;
-        same(&run_text(&["status"])?, "on 'Ethernet'")?;
-        ensure!(observe()? != before, "an installation that nobody can see");
-        ensure!(run(&install, None, 0)? <= 2, "a second installation changes something");
-        run(&["uninstall"], None, 0)?;
-        is_as(&before, "after uninstalling")?;
-        run(&["uninstall"], None, 0)?;
-        same(&run_text(&["status"])?, "none")?;
-    }
-    for n in 1..=changes {
-        for fault in ["refused", "denied", "dies-before", "dies-after"] {
-            let fault = format!("{n} {fault}");
-            let dies = fault.contains("dies");
-            run(&install, Some(&fault), if dies { DIED } else { 1 })?;
-            if dies {
-                // By turns the way back is that of the scheduled task.
-                run(&[if n % 2 == 0 { "rollback" } else { "uninstall" }], None, 0)?;
-            }
-            is_as(&before, &fault)?;
-        }
-    }
-    println!("trial: {changes} changes, four faults at each, all undone");
+    let words = |last| asked.arguments.iter().map(String::as_str).chain(last);
+    let install: Vec<&str> = ["install"].into_iter().chain(words(None)).collect();
+    let dry: Vec<&str> = ["install"].into_iter().chain(words(Some("--dry-run"))).collect();
+    // Opens what is made when it is first opened: the certificate stores, and the file that stands in for the network.
+    run(&dry, None, 0)?;
+    let before = Snapshot::take()?;
+    let changes = twice(&install, &before)?;
+    println!("trial: installed and uninstalled twice");
+    let found = skipped(&install, &before)? + moved(&install, &before)?;
+    println!("trial: {found} deliberate mistakes, all found");
+    each_fault(&install, changes, &before)?;
+    println!("trial: {changes} changes, each refused, denied and died of, all undone");
     Ok(ExitCode::SUCCESS)
+}
+
+/// In a row, and once too often each time.
+fn twice(install: &[&str], before: &Snapshot) -> Result<u32> {
+    let mut changes = 0;
+    for confirms in [false, true] {
+        changes = run(install, None, 0)?;
+        says("on 'Ethernet'")?;
+        if confirms {
+            run(&["confirm"], None, 0)?;
+            run(&["rollback"], None, 0)?;
+            says("confirmed")?;
+        }
+        before.ensure_differs()?;
+        ensure!(run(install, None, 0)? == 0, "a second installation changes something");
+        run(&["uninstall"], None, 0)?;
+        before.ensure_same("after uninstalling")?;
+        run(&["uninstall"], None, 0)?;
+        says("none")?;
+    }
+    Ok(changes)
+}
+
+fn each_fault(install: &[&str], changes: u32, before: &Snapshot) -> Result<()> {
+    let first = ("1 dies-before".to_string(), 1);
+    let faults = (1..=changes).flat_map(|n| FAULTS.map(|fault| (format!("{n} {fault}"), n)));
+    for (fault, n) in [first].into_iter().chain(faults) {
+        let dies = fault.contains("dies");
+        run(install, Some(&fault), if dies { DIED } else { 1 })?;
+        if dies {
+            // By turns the way back is that of the scheduled task.
+            run(&[if n % 2 == 0 { "rollback" } else { "uninstall" }], None, 0)?;
+        }
+        before.ensure_same(&fault)?;
+    }
+    Ok(())
+}
+
+/// Each of them is found, or this trial would find no real one. Another uninstallation by the same journal mends it.
+fn skipped(install: &[&str], before: &Snapshot) -> Result<usize> {
+    let more: &[&str] = if install.contains(&"inherit") { &SKIPPED_IN_INHERIT } else { &[] };
+    for name in SKIPPED.iter().chain(more) {
+        run(install, None, 0)?;
+        let journal = fs::read_to_string(journal()?)?;
+        let (code, text) = command(&["uninstall"], Some(&format!("{name} ignored")))?;
+        let found = code != 0 || before.ensure_same(name).is_err();
+        ensure!(found, "nobody noticed that {name} was left out:\n{text}");
+        restore(&journal)?;
+        run(&["uninstall"], None, 0)?;
+        before.ensure_same(&format!("{name}, made up for"))?;
+    }
+    Ok(SKIPPED.len() + more.len())
+}
+
+/// As above, for steps in another order: the journal has them, and an installation that was broken off goes on by it.
+fn moved(install: &[&str], before: &Snapshot) -> Result<usize> {
+    run(install, None, 0)?;
+    let sound = fs::read_to_string(journal()?)?;
+    run(&["uninstall"], None, 0)?;
+    let mut found = 0;
+    for (step, behind) in MOVED {
+        let mut changed: Journal = serde_json::from_str(&sound)?;
+        if !reorder(&mut changed, step, behind) {
+            continue;
+        }
+        restore(&serde_json::to_string(&changed)?)?;
+        let [(installed, text), (uninstalled, more)] =
+            [command(install, None)?, command(&["uninstall"], None)?];
+        ensure!(
+            installed != 0 || uninstalled != 0,
+            "nobody noticed {step:?} behind {behind:?}:\n{text}{more}"
+        );
+        restore(&sound)?;
+        run(&["uninstall"], None, 0)?;
+        before.ensure_same(&format!("{step:?} behind {behind:?}"))?;
+        found += 1;
+    }
+    Ok(found)
+}
+
+/// Nothing is done yet. False where a step does not exist.
+fn reorder(journal: &mut Journal, step: &str, behind: &str) -> bool {
+    let entries = &mut journal.entries;
+    entries.iter_mut().for_each(|entry| entry.progress = Progress::Planned);
+    let Some(from) = entries.iter().rposition(|e| e.step.to_string().starts_with(step)) else {
+        return false;
+    };
+    let entry = entries.remove(from);
+    let Some(to) = entries.iter().position(|e| e.step.to_string().starts_with(behind)) else {
+        return false;
+    };
+    entries.insert(to + 1, entry);
+    true
+}
+
+fn journal() -> Result<PathBuf> {
+    let programs = env::var_os("ProgramFiles").context("there is no folder of programs")?;
+    Ok(Path::new(&programs).join(r"ndkrocev2\journal.json"))
+}
+
+fn restore(text: &str) -> Result<()> {
+    let journal = journal()?;
+    fs::create_dir_all(journal.parent().context("no folder")?)?;
+    Ok(fs::write(journal, text)?)
 }
 
 fn command(arguments: &[&str], fault: Option<&str>) -> Result<(i32, String)> {
@@ -85,63 +182,8 @@ fn run(arguments: &[&str], fault: Option<&str>, wanted: i32) -> Result<u32> {
     Ok(changes.map_or(Ok(0), str::parse)?)
 }
 
-fn run_text(arguments: &[&str]) -> Result<String> {
-    Ok(command(arguments, None)?.1)
-}
-
-fn same(text: &str, words: &str) -> Result<()> {
+fn says(words: &str) -> Result<()> {
+    let (_, text) = command(&["status"], None)?;
     ensure!(text.contains(words), "no {words:?} in:\n{text}");
-    Ok(())
-}
-
-fn is_as(before: &str, what: &str) -> Result<()> {
-    let after = observe()?;
-    if after == *before {
-        return Ok(());
-    }
-    let (old, new): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
-    let gone = old.iter().filter(|line| !new.contains(line)).map(|line| format!("- {line}"));
-    let come = new.iter().filter(|line| !old.contains(line)).map(|line| format!("+ {line}"));
-    bail!("{what}: the machine is another:\n{}", gone.chain(come).collect::<Vec<_>>().join("\n"))
-}
-
-/// All that an installation could leave behind.
-fn observe() -> Result<String> {
-    let mut text = String::new();
-    for key in KEYS {
-        if let Ok(opened) = LOCAL_MACHINE.open(key) {
-            list_key(key, &opened, &mut text)?;
-        }
-    }
-    for folder in FOLDERS {
-        list_folder(&Path::new(r"C:\").join(folder), &mut text)?;
-    }
-    let file = PathBuf::from(env::var_os("NDKROCEV2CTL_STATE").context("no file")?);
-    text += &fs::read_to_string(file).unwrap_or_default();
-    Ok(text)
-}
-
-fn list_key(path: &str, key: &Key, text: &mut String) -> Result<()> {
-    writeln!(text, "{path}")?;
-    for (name, value) in key.values()? {
-        writeln!(text, "{path} {name} = {value:?}")?;
-    }
-    for name in key.keys()? {
-        list_key(&format!(r"{path}\{name}"), &key.open(&name)?, text)?;
-    }
-    Ok(())
-}
-
-fn list_folder(folder: &Path, text: &mut String) -> Result<()> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            list_folder(&path, text)?;
-        } else {
-            writeln!(text, "{} {}", path.display(), fs::metadata(&path)?.len())?;
-        }
-    }
     Ok(())
 }

@@ -13,12 +13,13 @@ use windows_sys::Win32::Security::Cryptography::Catalog::{
 use windows_sys::Win32::Security::Cryptography::{
     CERT_CONTEXT, CERT_FIND_SHA1_HASH, CERT_QUERY_CONTENT_FLAG_PKCS7_SIGNED,
     CERT_QUERY_FORMAT_FLAG_ALL, CERT_QUERY_OBJECT_FILE, CERT_SHA1_HASH_PROP_ID,
-    CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_PROV_SYSTEM_W, CERT_SYSTEM_STORE_LOCAL_MACHINE,
-    CERT_X500_NAME_STR, CMSG_SIGNER_CERT_INFO_PARAM, CRYPT_INTEGER_BLOB,
-    CertAddEncodedCertificateToStore, CertCloseStore, CertDeleteCertificateFromStore,
-    CertFindCertificateInStore, CertFreeCertificateContext, CertGetCertificateContextProperty,
-    CertGetSubjectCertificateFromStore, CertNameToStrW, CertOpenStore, CryptMsgClose,
-    CryptMsgGetParam, CryptQueryObject, HCERTSTORE, PKCS_7_ASN_ENCODING, X509_ASN_ENCODING,
+    CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_CTRL_COMMIT, CERT_STORE_PROV_SYSTEM_W,
+    CERT_SYSTEM_STORE_LOCAL_MACHINE, CERT_X500_NAME_STR, CMSG_SIGNER_CERT_INFO_PARAM,
+    CRYPT_INTEGER_BLOB, CertAddEncodedCertificateToStore, CertCloseStore, CertControlStore,
+    CertDeleteCertificateFromStore, CertFindCertificateInStore, CertFreeCertificateContext,
+    CertGetCertificateContextProperty, CertGetSubjectCertificateFromStore, CertNameToStrW,
+    CertOpenStore, CryptMsgClose, CryptMsgGetParam, CryptQueryObject, HCERTSTORE,
+    PKCS_7_ASN_ENCODING, X509_ASN_ENCODING,
 };
 use windows_sys::Win32::Security::WinTrust::{
     DRIVER_ACTION_VERIFY, WINTRUST_CATALOG_INFO, WINTRUST_DATA, WINTRUST_DATA_0,
@@ -169,6 +170,13 @@ impl Open {
             )
         })
     }
+
+    /// Writes what was changed. Closing the store would, too, but says nothing where it cannot.
+    fn commit(&self) -> Result<()> {
+        // SAFETY: the store is open; this control takes no parameter.
+        let ok = unsafe { CertControlStore(self.0, 0, CERT_STORE_CTRL_COMMIT, null()) };
+        check(ok, "CertControlStore")
+    }
 }
 
 impl Drop for Open {
@@ -203,7 +211,8 @@ pub(super) fn add(store: Store, certificate: &Certificate) -> Result<()> {
             null_mut(),
         )
     };
-    check(ok, "CertAddEncodedCertificateToStore")
+    check(ok, "CertAddEncodedCertificateToStore")?;
+    open.commit()
 }
 
 pub(super) fn remove(store: Store, thumbprint: &str) -> Result<()> {
@@ -213,7 +222,8 @@ pub(super) fn remove(store: Store, thumbprint: &str) -> Result<()> {
         return Ok(());
     }
     // SAFETY: it takes the context back, whatever it returns.
-    check(unsafe { CertDeleteCertificateFromStore(found) }, "CertDeleteCertificateFromStore")
+    check(unsafe { CertDeleteCertificateFromStore(found) }, "CertDeleteCertificateFromStore")?;
+    open.commit()
 }
 
 /// Whether Windows would take the file for a driver, by its hash in the catalog and the catalog's signer.

@@ -210,14 +210,18 @@ pub(super) enum Access {
 
 /// The key of the device's driver, in which a network adapter has its keywords.
 pub(super) fn software_key(device: &str, access: Access) -> Result<Key> {
-    let set = Set::empty()?;
-    let data = set.open(device)?;
-    let key = set.property(&data, SPDRP_DRIVER).context("the device has no driver")?;
-    let key = format!(r"SYSTEM\CurrentControlSet\Control\Class\{key}");
     let mut options = LOCAL_MACHINE.options();
     options.read();
     if matches!(access, Access::Write) {
         options.write();
     }
-    Ok(options.open(key)?)
+    Ok(options.open(driver_key(device)?)?)
+}
+
+/// The path of that key below `HKEY_LOCAL_MACHINE`.
+pub(crate) fn driver_key(device: &str) -> Result<String> {
+    let set = Set::empty()?;
+    let data = set.open(device)?;
+    let key = set.property(&data, SPDRP_DRIVER).context("the device has no driver")?;
+    Ok(format!(r"SYSTEM\CurrentControlSet\Control\Class\{key}"))
 }

@@ -19,9 +19,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use windows_registry::LOCAL_MACHINE;
 
 use crate::machine::{
-    Certificate, Host, IMAGE, Inf, IpSettings, Kept, LOWER, Machine, Nic, Said, Stages, Store, Vnic,
+    Certificate, Host, IMAGE, Inf, IpSettings, LOWER, Machine, Nic, Said, Stages, Store, Vnic,
 };
 use crate::netsh::{Netsh, netsh};
+#[cfg(feature = "stand-in")]
+pub(crate) use device::driver_key;
 pub(crate) use lock::Lock;
 
 /// Below each GUID here is the name of a connection.
@@ -197,11 +199,8 @@ impl Machine for Windows {
         program::cancel()
     }
 
-    fn keep_tool(&mut self, kept: Kept) -> Result<()> {
+    fn keep_tool(&mut self) -> Result<()> {
         let tool = self.tool();
-        if kept == Kept::No {
-            return self.remove(&tool);
-        }
         fs::create_dir_all(&self.folder)?;
         let this = env::current_exe()?;
         if this != tool {
@@ -210,11 +209,16 @@ impl Machine for Windows {
         Ok(())
     }
 
-    fn set_trust(&mut self, store: Store, certificate: &Certificate, kept: Kept) -> Result<()> {
-        match kept {
-            Kept::Yes => certificate::add(store, certificate),
-            Kept::No => certificate::remove(store, &certificate.thumbprint),
-        }
+    fn remove_tool(&mut self) -> Result<()> {
+        self.remove(&self.tool())
+    }
+
+    fn trust(&mut self, store: Store, certificate: &Certificate) -> Result<()> {
+        certificate::add(store, certificate)
+    }
+
+    fn distrust(&mut self, store: Store, thumbprint: &str) -> Result<()> {
+        certificate::remove(store, thumbprint)
     }
 
     fn stage(&mut self, inf: &Path) -> Result<()> {
@@ -222,7 +226,11 @@ impl Machine for Windows {
     }
 
     fn unstage(&mut self, published: &str) -> Result<()> {
-        store::unstage(published)
+        store::unstage(published)?;
+        if self.staged(Inf::Adapter)?.is_empty() && self.staged(Inf::Lower)?.is_empty() {
+            store::remove_image();
+        }
+        Ok(())
     }
 
     fn install_protocol(&mut self) -> Result<()> {
@@ -286,8 +294,12 @@ impl Machine for Windows {
         device::restart(&self.only_device()?)
     }
 
-    fn bind(&mut self, nic: &str, component: &str, kept: Kept) -> Result<()> {
-        netcfg::bind(nic, component, kept)
+    fn bind(&mut self, nic: &str, component: &str) -> Result<()> {
+        netcfg::bind(nic, component)
+    }
+
+    fn unbind(&mut self, nic: &str, component: &str) -> Result<()> {
+        netcfg::unbind(nic, component)
     }
 
     fn add_ip_settings(&mut self, adapter: &str, settings: &IpSettings) -> Result<()> {

@@ -15,7 +15,6 @@ use windows::Win32::System::Com::{
 use windows::core::{GUID, HRESULT, Interface, PCWSTR, PWSTR, w};
 
 use super::wide;
-use crate::machine::Kept;
 
 /// CNetCfg of netcfgx.h.
 const NETCFG: GUID = GUID::from_u128(0x5b035261_40f9_11d1_aaec_00805fc1270e);
@@ -147,18 +146,39 @@ pub(super) fn has(component: &str) -> Result<bool> {
 
 pub(super) fn bound(nic: &str, component: &str) -> Result<Option<bool>> {
     let netcfg = NetCfg::open(Access::Read)?;
-    let Some(component) = netcfg.find(component) else { return Ok(None) };
-    let bindings: INetCfgComponentBindings = component.cast()?;
-    Ok(Some(is_bound(&bindings, &netcfg.nic(nic)?)?))
+    let Some(found) = netcfg.find(component) else { return Ok(None) };
+    Binding::of(netcfg, found, nic)?.exists().map(Some)
 }
 
-fn is_bound(bindings: &INetCfgComponentBindings, nic: &INetCfgComponent) -> Result<bool> {
-    let is_bound = Interface::vtable(bindings).IsBoundTo;
-    // The wrapper takes S_FALSE for success.
-    // SAFETY: both objects are alive.
-    let bound = unsafe { is_bound(bindings.as_raw(), nic.as_raw()) };
-    bound.ok()?;
-    Ok(bound == HRESULT(0))
+/// A component and a NIC that it may be bound to.
+struct Binding {
+    component: INetCfgComponentBindings,
+    nic: INetCfgComponent,
+    /// Last: the others are released before it is closed.
+    netcfg: NetCfg,
+}
+
+impl Binding {
+    /// To be changed.
+    fn open(nic: &str, component: &str) -> Result<Self> {
+        let netcfg = NetCfg::open(Access::Write)?;
+        let found = netcfg.find(component).with_context(|| format!("there is no {component}"))?;
+        Self::of(netcfg, found, nic)
+    }
+
+    /// The component ends here, before its configuration does.
+    fn of(netcfg: NetCfg, component: INetCfgComponent, nic: &str) -> Result<Self> {
+        Ok(Self { component: component.cast()?, nic: netcfg.nic(nic)?, netcfg })
+    }
+
+    fn exists(&self) -> Result<bool> {
+        let is_bound = Interface::vtable(&self.component).IsBoundTo;
+        // The wrapper takes S_FALSE for success.
+        // SAFETY: both objects are alive.
+        let bound = unsafe { is_bound(self.component.as_raw(), self.nic.as_raw()) };
+        bound.ok()?;
+        Ok(bound == HRESULT(0))
+    }
 }
 
 pub(super) fn install(component: &str) -> Result<()> {
@@ -190,18 +210,22 @@ pub(super) fn remove(component: &str) -> Result<()> {
     netcfg.apply()
 }
 
-pub(super) fn bind(nic: &str, component: &str, kept: Kept) -> Result<()> {
-    let netcfg = NetCfg::open(Access::Write)?;
-    let found = netcfg.find(component).with_context(|| format!("there is no {component}"))?;
-    let (bindings, nic) = (found.cast::<INetCfgComponentBindings>()?, netcfg.nic(nic)?);
-    if is_bound(&bindings, &nic)? == (kept == Kept::Yes) {
+pub(super) fn bind(nic: &str, component: &str) -> Result<()> {
+    let binding = Binding::open(nic, component)?;
+    if binding.exists()? {
         return Ok(());
     }
-    match kept {
-        // SAFETY: both components are of this configuration.
-        Kept::Yes => unsafe { bindings.BindTo(&nic) }.context("BindTo")?,
-        // SAFETY: as above.
-        Kept::No => unsafe { bindings.UnbindFrom(&nic) }.context("UnbindFrom")?,
+    // SAFETY: both components are of this configuration.
+    unsafe { binding.component.BindTo(&binding.nic) }.context("BindTo")?;
+    binding.netcfg.apply()
+}
+
+pub(super) fn unbind(nic: &str, component: &str) -> Result<()> {
+    let binding = Binding::open(nic, component)?;
+    if !binding.exists()? {
+        return Ok(());
     }
-    netcfg.apply()
+    // SAFETY: both components are of this configuration.
+    unsafe { binding.component.UnbindFrom(&binding.nic) }.context("UnbindFrom")?;
+    binding.netcfg.apply()
 }

@@ -10,10 +10,12 @@ use anyhow::{Context, Result};
 use windows_sys::Win32::Devices::DeviceAndDriverInstallation::{
     SPOST_PATH, SUOI_FORCEDELETE, SetupCopyOEMInfW, SetupUninstallOEMInfW,
 };
-use windows_sys::Win32::Storage::FileSystem::{MOVEFILE_DELAY_UNTIL_REBOOT, MoveFileExW};
+use windows_sys::Win32::Storage::FileSystem::{
+    MOVEFILE_DELAY_UNTIL_REBOOT, MOVEFILE_REPLACE_EXISTING, MOVEFILE_WRITE_THROUGH, MoveFileExW,
+};
 
 use super::{check, wide};
-use crate::machine::Inf;
+use crate::machine::{IMAGE, Inf};
 
 /// Windows keeps each INF as it came; so ours are known by the catalog that they name.
 pub(super) fn staged(inf: Inf) -> Result<Vec<String>> {
@@ -56,6 +58,14 @@ pub(super) fn unstage(published: &str) -> Result<()> {
     check(ok, "SetupUninstallOEMInf")
 }
 
+/// Before build 25341 the INFs copy the image out of the driver store, where no removal of theirs looks for it. One that is
+/// still loaded may stay: nothing names it any more, and the next installation replaces it.
+pub(super) fn remove_image() {
+    if let Ok(windows) = windows() {
+        let _ = fs::remove_file(windows.join(r"System32\drivers").join(IMAGE));
+    }
+}
+
 /// Where the image of a service lies: the registry has it as the kernel or the service manager names it.
 pub(super) fn image_path(registered: &str) -> Result<PathBuf> {
     let lower = registered.to_lowercase();
@@ -79,13 +89,18 @@ pub(super) fn read(file: &Path) -> Result<Option<String>> {
     }
 }
 
-/// A reader sees the old text or the new one, whatever happens in between.
+/// A reader sees the old text or the new one, whatever happens in between; the new one is on the disk at the end.
 pub(super) fn replace(file: &Path, text: &str) -> Result<()> {
     let new = file.with_extension("new");
     let mut written = File::create(&new)?;
     written.write_all(text.as_bytes())?;
     written.sync_all()?;
-    Ok(fs::rename(new, file)?)
+    let (new, file) = (wide(new), wide(file));
+    // SAFETY: both names end with a NUL.
+    let ok = unsafe {
+        MoveFileExW(new.as_ptr(), file.as_ptr(), MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)
+    };
+    check(ok, "MoveFileEx")
 }
 
 pub(super) fn delete_later(file: &Path) -> Result<()> {
