@@ -31,7 +31,7 @@ impl Fault {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum At {
     /// The one of this number, from 1.
-    Nth(u32),
+    Nth(usize),
     /// All of this operation.
     Named(String),
 }
@@ -39,28 +39,33 @@ pub(crate) enum At {
 /// `machine`, but for some changes.
 pub(crate) struct Faulty<M> {
     pub(crate) machine: M,
-    pub(crate) changes: u32,
+    /// The operations that it was asked for.
+    pub(crate) changes: Vec<&'static str>,
     at: Option<(At, Fault)>,
     die: fn() -> !,
 }
 
 impl<M: Machine> Faulty<M> {
     pub(crate) fn new(machine: M, at: Option<(At, Fault)>, die: fn() -> !) -> Self {
-        Self { machine, changes: 0, at, die }
+        Self { machine, changes: Vec::new(), at, die }
     }
 
     fn fault(&self, name: &str) -> Option<Fault> {
         let (at, fault) = self.at.as_ref()?;
         let is_it = match at {
-            At::Nth(number) => *number == self.changes,
+            At::Nth(number) => *number == self.changes.len(),
             At::Named(named) => named == name,
         };
         is_it.then_some(*fault)
     }
 
-    fn change(&mut self, name: &str, make: impl FnOnce(&mut M) -> Result<()>) -> Result<()> {
-        self.changes += 1;
-        let number = self.changes;
+    fn change(
+        &mut self,
+        name: &'static str,
+        make: impl FnOnce(&mut M) -> Result<()>,
+    ) -> Result<()> {
+        self.changes.push(name);
+        let number = self.changes.len();
         match self.fault(name) {
             None => make(&mut self.machine),
             Some(Fault::Refused) => bail!("change {number} ({name}) is refused"),

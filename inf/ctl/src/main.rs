@@ -189,7 +189,7 @@ fn act(command: Command) -> Result<ExitCode> {
     let split = split::Split::new(windows::Windows::new()?, file.into());
     let mut machine = faulty::Faulty::new(split, fault, || std::process::exit(trial::DIED));
     let done = on(&mut machine, command);
-    println!("changes: {}", machine.changes);
+    println!("changes: {}", machine.changes.join(" "));
     done
 }
 
