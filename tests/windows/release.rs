@@ -323,7 +323,7 @@ fn another_clone_makes_the_same() {
         return skip("another clone: this is none");
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let root = folder.path().join("a-clone-by-another-name");
+    let root = folder.path().join("a clone by another name");
     clone_sources(&root);
     let Some(other) = make(&root, Arch::X86_64, &root) else { return };
     assert_ne!(made.release.signer, other.signer, "both have the same certificate");
