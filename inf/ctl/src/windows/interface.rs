@@ -66,27 +66,31 @@ fn braced(guid: &GUID) -> String {
     )
 }
 
+/// Copies the rows of a table of IP Helper, and frees it.
+macro_rules! take_rows {
+    ($table:ident) => {{
+        // SAFETY: the table was just given.
+        let count = unsafe { (*$table).NumEntries } as usize;
+        // SAFETY: as above.
+        let first = unsafe { &raw const (*$table).Table }.cast();
+        // SAFETY: the table has as many rows as it says.
+        let rows = unsafe { std::slice::from_raw_parts(first, count) }.to_vec();
+        // SAFETY: it is ours to free, and nobody holds it any more.
+        unsafe { FreeMibTable($table.cast()) };
+        rows
+    }};
+}
+
 /// The real interfaces: a filter above one has a row of its own, with the flag of a filter.
 pub(super) fn rows() -> Result<Vec<Row>> {
     let mut table: *mut MIB_IF_TABLE2 = std::ptr::null_mut();
     // SAFETY: the table is ours to free.
     let status = unsafe { GetIfTable2(&raw mut table) };
     ensure!(status == 0, "GetIfTable2: {status}");
-    // SAFETY: the table has as many rows as it says.
-    let rows: Vec<MIB_IF_ROW2> =
-        unsafe { copy((*table).NumEntries, (&raw const (*table).Table).cast()) };
-    // SAFETY: as above.
-    unsafe { FreeMibTable(table.cast()) };
+    let rows: Vec<MIB_IF_ROW2> = take_rows!(table);
     // FilterInterface is the second bit.
     let real = rows.iter().filter(|row| row.InterfaceAndOperStatusFlags._bitfield & 2 == 0);
     Ok(real.map(Row::new).collect())
-}
-
-/// # Safety
-/// There are `count` rows at `first`.
-unsafe fn copy<T: Copy>(count: u32, first: *const T) -> Vec<T> {
-    // SAFETY: the contract.
-    unsafe { std::slice::from_raw_parts(first, count as usize) }.to_vec()
 }
 
 pub(super) fn index(guid: &str) -> Result<u32> {
@@ -133,11 +137,7 @@ fn addresses(index: u32) -> Result<Vec<Address>> {
     // SAFETY: the table is ours to free.
     let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &raw mut table) };
     ensure!(status == 0, "GetUnicastIpAddressTable: {status}");
-    // SAFETY: the table has as many rows as it says.
-    let rows: Vec<MIB_UNICASTIPADDRESS_ROW> =
-        unsafe { copy((*table).NumEntries, (&raw const (*table).Table).cast()) };
-    // SAFETY: as above.
-    unsafe { FreeMibTable(table.cast()) };
+    let rows: Vec<MIB_UNICASTIPADDRESS_ROW> = take_rows!(table);
     let rows = rows.iter();
     let set = rows.filter(|r| r.InterfaceIndex == index && r.PrefixOrigin == IpPrefixOriginManual);
     Ok(set.map(|row| Address { ip: ip(&row.Address), prefix: row.OnLinkPrefixLength }).collect())
@@ -148,11 +148,7 @@ fn routes(index: u32) -> Result<Vec<Route>> {
     // SAFETY: the table is ours to free.
     let status = unsafe { GetIpForwardTable2(AF_UNSPEC, &raw mut table) };
     ensure!(status == 0, "GetIpForwardTable2: {status}");
-    // SAFETY: the table has as many rows as it says.
-    let rows: Vec<MIB_IPFORWARD_ROW2> =
-        unsafe { copy((*table).NumEntries, (&raw const (*table).Table).cast()) };
-    // SAFETY: as above.
-    unsafe { FreeMibTable(table.cast()) };
+    let rows: Vec<MIB_IPFORWARD_ROW2> = take_rows!(table);
     // The gateway of a DHCP server has the same protocol, and another origin.
     let set = rows.iter().filter(|row| {
         row.InterfaceIndex == index
