@@ -23,8 +23,8 @@ use release::sign::Signer;
 const GNU: &str = "x86_64-pc-windows-gnu";
 /// The target of a release.
 const MSVC: &str = "x86_64-pc-windows-msvc";
-/// Of a server with test signing. What each Windows has from its start, Wine makes at the first use: the class of network
-/// adapters, a task scheduler that starts by itself.
+/// Of a server with test signing. Wine makes at their first use the keys that each Windows has from its start: the class of
+/// network adapters, a task scheduler that starts by itself.
 const REGISTRY: &str = r#"REGEDIT4
 
 [HKEY_LOCAL_MACHINE\Software\Microsoft\Windows NT\CurrentVersion]
