@@ -48,6 +48,7 @@ pub(crate) fn trial(asked: &Trial) -> Result<ExitCode> {
     let words = |last| asked.arguments.iter().map(String::as_str).chain(last);
     let install: Vec<&str> = ["install"].into_iter().chain(words(None)).collect();
     let dry: Vec<&str> = ["install"].into_iter().chain(words(Some("--dry-run"))).collect();
+    crate::windows::hold_desktop();
     // Opens what is made when it is first opened: the certificate stores, and the file that stands in for the network.
     run(&dry, None, 0)?;
     let before = Snapshot::take()?;

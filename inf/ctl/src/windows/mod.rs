@@ -313,6 +313,18 @@ impl Machine for Windows {
     }
 }
 
+/// Keeps Wine's desktop for as long as this program runs. Wine starts it for the first program that needs one, with the pipes of
+/// that program: one whose output another reads would then never seem to end.
+#[cfg(feature = "stand-in")]
+pub(crate) fn hold_desktop() {
+    #[link(name = "user32")]
+    unsafe extern "system" {
+        fn GetDesktopWindow() -> isize;
+    }
+    // SAFETY: it takes nothing, and the window that it returns is nobody's to free.
+    unsafe { GetDesktopWindow() };
+}
+
 /// As Windows' wide functions take it.
 fn wide(text: impl AsRef<std::ffi::OsStr>) -> Vec<u16> {
     std::os::windows::ffi::OsStrExt::encode_wide(text.as_ref()).chain([0]).collect()
