@@ -123,13 +123,7 @@ pub(super) fn disable(host: &dyn Host, _: &[String]) {
         set_ndk(vnic, false);
         set_ndk(vnic, true);
     }
-    eventually("NDK that is open", || {
-        let opened = vnic.open_ndk(NDK_VERSION { Major: 1, Minor: 2 });
-        opened.is_ok_and(|adapter| {
-            vnic.close_ndk(adapter);
-            true
-        })
-    });
+    // It may open between two of the changes, and keeps the others waiting then.
     let net = net.open_adapters();
     let connection = net.connect();
     connection.exchange(50, 1000);

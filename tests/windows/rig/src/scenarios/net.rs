@@ -72,9 +72,16 @@ impl Net {
         Self { vnics, nics, adapters: None }
     }
 
+    /// Waits for NDK, which may be on its way.
     pub(super) fn open_adapters(self) -> Self {
-        let adapters =
-            self.vnics.map(|vnic| Adapter::open(Arc::new(Opener(vnic))).expect("an NDK adapter"));
+        let adapters = self.vnics.map(|vnic| {
+            let mut adapter = None;
+            eventually("an NDK adapter", || {
+                adapter = Adapter::open(Arc::new(Opener(vnic))).ok();
+                adapter.is_some()
+            });
+            adapter.expect("it opened")
+        });
         Self { adapters: Some(adapters), ..self }
     }
 
