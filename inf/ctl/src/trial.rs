@@ -187,7 +187,7 @@ fn command(arguments: &[&str], fault: Option<&str>) -> Result<(i32, String)> {
     if let Some(fault) = fault {
         command.env("NDKROCEV2CTL_FAULT", fault);
     }
-    let output = command.output()?;
+    let output = crate::windows::output(&mut command)?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
 }

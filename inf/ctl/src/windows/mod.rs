@@ -25,6 +25,8 @@ use crate::netsh::{Netsh, netsh};
 #[cfg(feature = "stand-in")]
 pub(crate) use device::driver_key;
 pub(crate) use lock::Lock;
+#[cfg(feature = "stand-in")]
+pub(crate) use program::output;
 
 /// Below each GUID here is the name of a connection.
 const CONTROL: &str = r"SYSTEM\CurrentControlSet\Control";

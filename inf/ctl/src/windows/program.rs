@@ -1,8 +1,8 @@
 //! Programs of every Windows, judged by their exit codes: their words depend on the language.
 
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
-use std::{env, fs, process};
+use std::{env, fs, io, process};
 
 use anyhow::{Context, Result, bail};
 
@@ -10,13 +10,28 @@ use crate::machine::Said;
 use crate::task::{NAME, definition};
 
 pub(super) fn run(program: &str, arguments: &[&str]) -> Result<Said> {
-    let output = Command::new(program).args(arguments).output();
+    let output = output(Command::new(program).args(arguments));
     let output = output.with_context(|| format!("{program} does not start"))?;
     let text = [output.stdout, output.stderr].concat();
     Ok(Said {
         code: output.status.code().unwrap_or(-1),
         text: String::from_utf8_lossy(&text).trim().into(),
     })
+}
+
+/// What a program says at its end. Wine now and then loses one before it begins (`ERROR_INTERNAL_ERROR`): it has done nothing
+/// then, and is started anew.
+pub(crate) fn output(command: &mut Command) -> io::Result<Output> {
+    const INTERNAL_ERROR: i32 = 1359;
+    const TRIES: u32 = if cfg!(feature = "stand-in") { 5 } else { 1 };
+    let mut again = 1..TRIES;
+    loop {
+        match command.output() {
+            Err(error)
+                if error.raw_os_error() == Some(INTERNAL_ERROR) && again.next().is_some() => {}
+            output => return output,
+        }
+    }
 }
 
 pub(super) fn succeed(program: &str, arguments: &[&str]) -> Result<()> {
