@@ -144,6 +144,8 @@ impl Machine {
     }
 
     fn make_package(&self) {
+        // That of the run before.
+        let _ = fs::remove_dir_all(self.package());
         fs::create_dir_all(self.package()).expect("target is writable");
         let signer = Signer::for_tests(&self.folder, &self.folder).expect("a signer");
         for package in PACKAGES {
