@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""lines.py LIST < LCOV: which lines of the Windows-only code ran, by file and in all.
+"""lines.py LIST [FORGIVEN] < LCOV: which lines of the Windows-only code ran, by file and in all.
 
 Fails below 85 %, where a line that did not run is not in LIST, and where an entry of LIST fits no such line. An entry
 stands under a comment with the reason, and is `FILE FUNCTION: TEXT`, the text of the line, or `FILE FUNCTION` for every
-line of a function. One that begins with "? " runs in some runs and not in others. A comment and a line without a word, such as
-a brace, do not count.
+line of a function. One that begins with "? " runs in some runs and not in others. As races decide that, so many complaints of
+the second and third kind are told and FORGIVEN (0). A comment and a line without a word, such as a brace, do not count.
 """
 import re
 import sys
@@ -15,7 +15,7 @@ FUNCTION = re.compile(r"\bfn (\w+)")
 CODE = re.compile(r"(?!\s*//).*\w")
 
 
-def main(path):
+def main(path, forgiven="0"):
     hits = read(sys.stdin)
     sources = {file: open(file).read().splitlines() for file in hits}
     lines = {file: named(hits[file], sources[file], file) for file in hits}
@@ -23,10 +23,11 @@ def main(path):
     print_table(lines)
     complaints = judge(missed, entries(path), sources)
     every = [hit for file in lines.values() for _, hit in file]
-    if not every or 100 * sum(every) < LEAST * len(every):
+    too_few = not every or 100 * sum(every) < LEAST * len(every)
+    if too_few:
         complaints.append(f"less than {LEAST} % of {len(every)} lines")
     print("\n".join(complaints))
-    sys.exit(bool(complaints))
+    sys.exit(too_few or len(complaints) > int(forgiven))
 
 
 def read(lcov):

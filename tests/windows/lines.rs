@@ -25,7 +25,7 @@ fn second() {
 const LINES: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 9, 11];
 
 /// What the judge says of the lines that did not run, by a list; `None` where python3 is missing.
-fn judge(missed: &[usize], list: &str) -> Option<(bool, String)> {
+fn judge(missed: &[usize], list: &str, forgiven: &str) -> Option<(bool, String)> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("target/tmp is writable");
     let source = folder.path().join(FILE);
     fs::create_dir_all(source.parent().expect("a folder")).expect("target/tmp is writable");
@@ -37,7 +37,7 @@ fn judge(missed: &[usize], list: &str) -> Option<(bool, String)> {
     let lcov = format!("SF:./driver/src/b.rs\nDA:1,0\nend_of_record\nSF:./{FILE}\n{hits}");
     let mut python = Command::new("python3")
         .arg(format!("{}/tests/windows/lines.py", tests::ROOT))
-        .arg("list")
+        .args(["list", forgiven])
         .current_dir(folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -50,11 +50,11 @@ fn judge(missed: &[usize], list: &str) -> Option<(bool, String)> {
 
 #[test]
 fn each_line_runs_or_is_listed() {
-    let Some((passes, said)) = judge(&[8, 10], "") else {
+    let Some((passes, said)) = judge(&[8, 10], "", "0") else {
         return eprintln!("skipped: lines.py: no python3");
     };
     assert!(passes && said.contains("100.00 % of    9"), "braces and comments: {said}");
-    let judged = |missed: &[usize], list: &str| judge(missed, list).expect("as before");
+    let judged = |missed: &[usize], list: &str| judge(missed, list, "0").expect("as before");
     let (passes, said) = judged(&[11], "");
     assert!(!passes && said.contains(&format!("not listed: {FILE} second: seven();")), "{said}");
     for list in ["second: seven();", "second"] {
@@ -66,6 +66,12 @@ fn each_line_runs_or_is_listed() {
     }
     let (passes, said) = judged(&[], &format!("? {FILE} second: eight();\n"));
     assert!(!passes && said.contains("runs or is gone"), "{said}");
+    for (forgiven, passes) in [("0", false), ("1", true)] {
+        let (passed, said) = judge(&[11], "", forgiven).expect("as before");
+        assert!(passed == passes && said.contains("not listed"), "{forgiven}: {said}");
+    }
+    let (passes, said) = judge(&[2, 3], "", "9").expect("as before");
+    assert!(!passes && said.contains("less than 85 %"), "{said}");
     let (passes, said) = judged(&[2, 3], &format!("{FILE} first\n"));
     assert!(!passes && said.contains("less than 85 %"), "{said}");
 }
