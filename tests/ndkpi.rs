@@ -21,6 +21,8 @@ mod connector;
 mod cq;
 #[path = "ndkpi/fast_register.rs"]
 mod fast_register;
+#[path = "ndkpi/guide.rs"]
+mod guide;
 #[path = "ndkpi/hostile.rs"]
 mod hostile;
 #[path = "ndkpi/limits.rs"]
@@ -86,6 +88,7 @@ const STATUSES: &[&[Entry]] = &[
     listener::TESTS,
     completions::TESTS,
     limits::TESTS,
+    guide::TESTS,
     misuse::TESTS,
     matrix::TESTS,
 ];

@@ -230,7 +230,7 @@ impl<'a> Report<'a> {
 }
 
 /// The rows of a function, and those of common misuse that it does not have anyway.
-fn rows(function: &Function) -> impl Iterator<Item = &Documented> {
+pub(crate) fn rows(function: &Function) -> impl Iterator<Item = &Documented> {
     let own = |row: &&Documented| {
         let inline = |own: &Documented| matches!(own.delivery, Delivery::Inline | Delivery::Either);
         !function.rows.iter().any(|own| own.status == row.status && inline(own))

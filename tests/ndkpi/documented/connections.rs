@@ -2,6 +2,15 @@
 
 use super::*;
 
+const LONG_DATA: &str = "the private data is longer than the adapter's limit";
+const ACTIVE: Documented =
+    either(STATUS_CONNECTION_ACTIVE).sister("the connector or the queue pair is in use");
+const TOO_MUCH_DATA: Documented = either(STATUS_INVALID_BUFFER_SIZE).sister(LONG_DATA);
+const FLUSHED_BEFORE: Documented =
+    either(STATUS_INVALID_DEVICE_STATE).ours("the queue pair was flushed, or an object is closed");
+const CLOSED_MEANWHILE: Documented =
+    asynchronous(STATUS_CANCELLED).ours("the connector was closed meanwhile");
+
 const CONNECT: &[Documented] = &[
     SUCCESS,
     PENDING,
@@ -15,14 +24,12 @@ const CONNECT: &[Documented] = &[
     either(STATUS_TOO_MANY_ADDRESSES),
     either(STATUS_ADDRESS_ALREADY_EXISTS)
         .never("a connection's address and port are in use: SHARING_VIOLATION comes first"),
-    either(STATUS_CONNECTION_ACTIVE).sister(),
-    either(STATUS_INVALID_BUFFER_SIZE).sister(),
-    // No QP, or one of another provider; families that differ; no port.
-    either(STATUS_INVALID_PARAMETER).ours(),
-    // The QP was flushed.
-    either(STATUS_INVALID_DEVICE_STATE).ours(),
-    // The connector was closed meanwhile.
-    asynchronous(STATUS_CANCELLED).ours(),
+    ACTIVE,
+    TOO_MUCH_DATA,
+    either(STATUS_INVALID_PARAMETER)
+        .ours("the queue pair is NULL or of another provider, or there is no completion callback"),
+    FLUSHED_BEFORE,
+    CLOSED_MEANWHILE,
 ];
 const CONNECT_SHARED: &[Documented] = &[
     SUCCESS,
@@ -33,14 +40,13 @@ const CONNECT_SHARED: &[Documented] = &[
     either(STATUS_CONNECTION_REFUSED),
     either(STATUS_IO_TIMEOUT),
     either(STATUS_ADDRESS_ALREADY_EXISTS),
-    either(STATUS_CONNECTION_ACTIVE).sister(),
-    either(STATUS_INVALID_BUFFER_SIZE).sister(),
-    // The destination is no address.
-    either(STATUS_INVALID_ADDRESS).ours(),
-    // As for NdkConnect.
-    either(STATUS_INVALID_PARAMETER).ours(),
-    either(STATUS_INVALID_DEVICE_STATE).ours(),
-    asynchronous(STATUS_CANCELLED).ours(),
+    ACTIVE,
+    TOO_MUCH_DATA,
+    either(STATUS_INVALID_ADDRESS).ours("the destination is no address"),
+    either(STATUS_INVALID_PARAMETER)
+        .ours("an object is NULL or of another provider, or there is no completion callback"),
+    FLUSHED_BEFORE,
+    CLOSED_MEANWHILE,
 ];
 const COMPLETE_CONNECT: &[Documented] = &[
     SUCCESS,
@@ -55,15 +61,14 @@ const ACCEPT: &[Documented] = &[
     PENDING,
     either(STATUS_CONNECTION_ABORTED),
     either(STATUS_IO_TIMEOUT),
-    either(STATUS_CONNECTION_REFUSED).sister(),
-    // As for NdkConnect.
-    either(STATUS_CONNECTION_ACTIVE).sister(),
-    either(STATUS_INVALID_BUFFER_SIZE).sister(),
-    either(STATUS_INVALID_PARAMETER).ours(),
-    either(STATUS_INVALID_DEVICE_STATE).ours(),
-    asynchronous(STATUS_CANCELLED).ours(),
-    // The connector is in no state to accept.
-    either(STATUS_CONNECTION_INVALID).ours(),
+    either(STATUS_CONNECTION_REFUSED).sister("the peer rejects the accept"),
+    ACTIVE,
+    TOO_MUCH_DATA,
+    either(STATUS_INVALID_PARAMETER)
+        .ours("the queue pair is NULL or of another provider, or there is no completion callback"),
+    FLUSHED_BEFORE,
+    CLOSED_MEANWHILE,
+    either(STATUS_CONNECTION_INVALID).ours("the connector has no request to accept"),
     NO_ROOM,
 ];
 
@@ -85,9 +90,8 @@ pub(super) const CONNECTOR: &[Function] = &[
         &[
             inline(STATUS_SUCCESS),
             inline(STATUS_CONNECTION_ABORTED),
-            inline(STATUS_INVALID_BUFFER_SIZE).sister(),
-            // There is nothing to reject.
-            inline(STATUS_CONNECTION_INVALID).ours(),
+            inline(STATUS_INVALID_BUFFER_SIZE).sister(LONG_DATA),
+            inline(STATUS_CONNECTION_INVALID).ours("there is nothing to reject"),
             NO_ROOM,
         ],
     )
@@ -98,8 +102,7 @@ pub(super) const CONNECTOR: &[Function] = &[
         &[
             inline(STATUS_SUCCESS),
             inline(STATUS_BUFFER_TOO_SMALL),
-            // No peer has told anything yet.
-            inline(STATUS_CONNECTION_INVALID).ours(),
+            inline(STATUS_CONNECTION_INVALID).ours("no peer has told anything yet"),
             BAD_POINTER,
         ],
     )
@@ -113,10 +116,8 @@ pub(super) const CONNECTOR: &[Function] = &[
             SUCCESS,
             PENDING,
             either(STATUS_IO_TIMEOUT),
-            // There is no connection.
-            either(STATUS_CONNECTION_INVALID).ours(),
-            // The connector was closed meanwhile.
-            asynchronous(STATUS_CANCELLED).ours(),
+            either(STATUS_CONNECTION_INVALID).ours("there is no connection"),
+            CLOSED_MEANWHILE,
             NO_ROOM,
         ],
     )
@@ -139,8 +140,7 @@ pub(super) const LISTENER: &[Function] = &[
             either(STATUS_SHARING_VIOLATION),
             either(STATUS_INVALID_ADDRESS),
             either(STATUS_TOO_MANY_ADDRESSES),
-            // It listens already.
-            either(STATUS_INVALID_DEVICE_STATE).ours(),
+            either(STATUS_INVALID_DEVICE_STATE).ours("it listens already, or is closed"),
         ],
     )
     .checked(),
@@ -150,7 +150,7 @@ pub(super) const LISTENER: &[Function] = &[
         &[
             inline(STATUS_SUCCESS),
             inline(STATUS_BUFFER_TOO_SMALL),
-            inline(STATUS_INVALID_DEVICE_STATE).sister(),
+            inline(STATUS_INVALID_DEVICE_STATE).sister("it does not listen"),
             BAD_POINTER,
         ],
     )

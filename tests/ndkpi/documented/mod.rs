@@ -51,21 +51,23 @@ pub struct Documented {
     pub status: NTSTATUS,
     /// Who says so.
     pub source: Source,
+    /// When it comes, where the page does not say so.
+    pub when: &'static str,
     /// Why this provider never gives it.
     pub never: Option<&'static str>,
 }
 
 impl Documented {
     const fn new(delivery: Delivery, status: NTSTATUS) -> Self {
-        Self { delivery, status, source: Source::Page, never: None }
+        Self { delivery, status, source: Source::Page, when: "", never: None }
     }
 
-    const fn sister(self) -> Self {
-        Self { source: Source::Sister, ..self }
+    const fn sister(self, when: &'static str) -> Self {
+        Self { source: Source::Sister, when, ..self }
     }
 
-    const fn ours(self) -> Self {
-        Self { source: Source::Provider, ..self }
+    const fn ours(self, when: &'static str) -> Self {
+        Self { source: Source::Provider, when, ..self }
     }
 
     const fn never(self, reason: &'static str) -> Self {
@@ -148,40 +150,44 @@ const fn argument(status: NTSTATUS) -> Documented {
     Documented::new(Delivery::Argument, status)
 }
 
-const fn entry(status: NTSTATUS) -> Documented {
-    Documented::new(Delivery::Entry, status).sister()
+const fn entry(status: NTSTATUS, when: &'static str) -> Documented {
+    Documented::new(Delivery::Entry, status).sister(when)
 }
 
 const CALLED: Documented = Documented::new(Delivery::Called, STATUS_SUCCESS);
 const PENDING: Documented = inline(STATUS_PENDING);
 const SUCCESS: Documented = either(STATUS_SUCCESS);
 const RESOURCES: Documented = either(STATUS_INSUFFICIENT_RESOURCES);
-/// The request found no room in the ring of requests.
-const NO_ROOM: Documented = inline(STATUS_INSUFFICIENT_RESOURCES).ours();
+const NO_ROOM: Documented =
+    inline(STATUS_INSUFFICIENT_RESOURCES).ours("the adapter's ring of requests is full");
 const NOT_CONNECTED: Documented = inline(STATUS_CONNECTION_INVALID);
-const QUEUE_FULL: Documented = inline(STATUS_NO_MORE_ENTRIES).sister();
-const TOO_MANY_ELEMENTS: Documented = inline(STATUS_DATA_OVERRUN).sister();
-const TOO_MANY_BYTES: Documented = inline(STATUS_BUFFER_OVERFLOW).sister();
-/// Two posts to one queue at once.
-const CONCURRENT: Documented = inline(STATUS_INVALID_DEVICE_REQUEST).ours();
-const BAD_POINTER: Documented = inline(STATUS_INVALID_PARAMETER).ours();
+const QUEUE_FULL: Documented = inline(STATUS_NO_MORE_ENTRIES).sister("the queue is full");
+const TOO_MANY_ELEMENTS: Documented = inline(STATUS_DATA_OVERRUN)
+    .sister("the list has more elements than the queue was created with");
+const TOO_MANY_BYTES: Documented = inline(STATUS_BUFFER_OVERFLOW)
+    .sister("the list has more bytes than a message, or inline data, may have");
+const CONCURRENT: Documented =
+    inline(STATUS_INVALID_DEVICE_REQUEST).ours("another thread posts to the queue");
+const BAD_POINTER: Documented =
+    inline(STATUS_INVALID_PARAMETER).ours("a pointer that the call needs is NULL");
 
-/// No object, or one of another type.
-const TYPED: &[Documented] = &[inline(STATUS_INVALID_PARAMETER).ours()];
-/// No object, one of another type, or one that the consumer has closed.
-const CHECKED: &[Documented] =
-    &[inline(STATUS_INVALID_PARAMETER).ours(), inline(STATUS_INVALID_DEVICE_STATE).ours()];
-/// As before, or one whose adapter was opened at 1.x.
-const CHECKED_OF_2_1: &[Documented] = &[
-    inline(STATUS_INVALID_PARAMETER).ours(),
-    inline(STATUS_INVALID_DEVICE_STATE).ours(),
-    inline(STATUS_NOT_SUPPORTED).ours(),
+const NO_OBJECT: Documented = inline(STATUS_INVALID_PARAMETER)
+    .ours("the object is NULL or of another type, or a completion callback is missing");
+const CLOSED: Documented =
+    inline(STATUS_INVALID_DEVICE_STATE).ours("the consumer has closed the object");
+const TYPED: &[Documented] = &[NO_OBJECT];
+const CHECKED: &[Documented] = &[NO_OBJECT, CLOSED];
+const CHECKED_OF_2_1: &[Documented] =
+    &[NO_OBJECT, CLOSED, inline(STATUS_NOT_SUPPORTED).ours("the adapter was opened at 1.x")];
+
+/// `NDK_FN_CLOSE_OBJECT` never fails; its completion counts as success. The last rows are for misuse.
+const CLOSE: &[Documented] = &[
+    SUCCESS,
+    PENDING,
+    inline(STATUS_INVALID_DEVICE_STATE).ours("the object is closed already"),
+    inline(STATUS_INVALID_PARAMETER)
+        .ours("the object is NULL or of another type, or there is no completion callback"),
 ];
-
-/// `NDK_FN_CLOSE_OBJECT` never fails; its completion counts as success. The last rows are for a second
-/// close, and for what is no object of the table's type or a close that nobody would hear of.
-const CLOSE: &[Documented] =
-    &[SUCCESS, PENDING, inline(STATUS_INVALID_DEVICE_STATE).ours(), BAD_POINTER];
 const CLOSE_PAGE: &str = "nc-ndkpi-ndk_fn_close_object";
 const QUERY: Function = function(
     "NdkQueryExtension",
@@ -197,7 +203,7 @@ const CREATE_LIMITED: &[Documented] =
 const ADDRESS: &[Documented] = &[
     inline(STATUS_SUCCESS),
     inline(STATUS_BUFFER_TOO_SMALL),
-    inline(STATUS_CONNECTION_INVALID).sister(),
+    inline(STATUS_CONNECTION_INVALID).sister("there is no such address yet"),
     BAD_POINTER,
 ];
 

@@ -53,9 +53,8 @@ pub(super) const CQ: &[Function] = &[
             PENDING,
             either(STATUS_INVALID_PARAMETER),
             RESOURCES,
-            either(STATUS_BUFFER_OVERFLOW).sister(),
-            // It has overrun.
-            either(STATUS_INVALID_DEVICE_STATE).ours(),
+            either(STATUS_BUFFER_OVERFLOW).sister("it holds more results than the new depth"),
+            either(STATUS_INVALID_DEVICE_STATE).ours("it has overrun"),
         ],
     )
     .checked(),
@@ -71,13 +70,15 @@ pub(super) const CQ: &[Function] = &[
             inline(STATUS_NOT_SUPPORTED)
                 .never("reserved for adapters without the flag CQ_INTERRUPT_MODERATION_SUPPORTED"),
             inline(STATUS_INVALID_PARAMETER_MIX),
-            // Two calls at once.
-            CONCURRENT,
+            inline(STATUS_INVALID_DEVICE_REQUEST).ours("another thread makes this call"),
         ],
     )
     .checked(),
     function("NdkGetCqResultsEx", "nc-ndkpi-ndk_fn_get_cq_results_ex", &[CALLED]).since(V1_2),
 ];
+
+const FOR_FAST_REGISTRATION: Documented =
+    inline(STATUS_INVALID_DEVICE_REQUEST).ours("the region is for fast registration");
 
 pub(super) const MR: &[Function] = &[
     function("NdkCloseMr", CLOSE_PAGE, CLOSE),
@@ -90,10 +91,8 @@ pub(super) const MR: &[Function] = &[
             PENDING,
             either(STATUS_INVALID_PARAMETER),
             RESOURCES,
-            // It is for fast registration.
-            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
-            // It is registered.
-            either(STATUS_INVALID_DEVICE_STATE).ours(),
+            FOR_FAST_REGISTRATION,
+            either(STATUS_INVALID_DEVICE_STATE).ours("the region is registered"),
         ],
     )
     .checked(),
@@ -103,13 +102,11 @@ pub(super) const MR: &[Function] = &[
         &[
             SUCCESS,
             PENDING,
-            either(STATUS_DEVICE_BUSY).sister().never(
+            either(STATUS_DEVICE_BUSY).sister("").never(
                 "the page names no failure: a window on the region ends with the registration",
             ),
-            // It is not registered.
-            either(STATUS_INVALID_DEVICE_STATE).ours(),
-            // It is for fast registration.
-            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
+            either(STATUS_INVALID_DEVICE_STATE).ours("the region is not registered"),
+            FOR_FAST_REGISTRATION,
             NO_ROOM,
         ],
     )
@@ -122,10 +119,8 @@ pub(super) const MR: &[Function] = &[
             PENDING,
             either(STATUS_IMPLEMENTATION_LIMIT),
             RESOURCES,
-            // It is for NdkRegisterMr.
-            inline(STATUS_INVALID_DEVICE_REQUEST).ours(),
-            // It is initialised.
-            either(STATUS_INVALID_DEVICE_STATE).ours(),
+            inline(STATUS_INVALID_DEVICE_REQUEST).ours("the region is for `NdkRegisterMr`"),
+            either(STATUS_INVALID_DEVICE_STATE).ours("the region is initialised"),
         ],
     )
     .checked(),
@@ -149,7 +144,7 @@ pub(super) const SRQ: &[Function] = &[
             SUCCESS,
             PENDING,
             either(STATUS_INVALID_PARAMETER),
-            either(STATUS_BUFFER_OVERFLOW).sister(),
+            either(STATUS_BUFFER_OVERFLOW).sister("it holds more receives than the new depth"),
             NO_ROOM,
         ],
     )
@@ -171,6 +166,11 @@ const POST: &[Documented] = &[
     CONCURRENT,
 ];
 
+const NOT_FOR_FAST_REGISTRATION: Documented = inline(STATUS_INVALID_DEVICE_REQUEST)
+    .ours("another thread posts to the queue, or the region is for `NdkRegisterMr`");
+const NOT_INITIALISED: Documented = inline(STATUS_INVALID_DEVICE_STATE)
+    .ours("the region is not initialised, or an object is closed");
+
 pub(super) const QP: &[Function] = &[
     function("NdkCloseQp", CLOSE_PAGE, CLOSE),
     QUERY,
@@ -191,10 +191,10 @@ pub(super) const QP: &[Function] = &[
             inline(STATUS_ACCESS_VIOLATION),
             QUEUE_FULL,
             CONCURRENT,
-            // No region or window.
-            BAD_POINTER,
-            // The region has no token; or the queue pair is closed.
-            inline(STATUS_INVALID_DEVICE_STATE).ours(),
+            inline(STATUS_INVALID_PARAMETER)
+                .ours("the region, the window or the queue pair is NULL or of another type"),
+            inline(STATUS_INVALID_DEVICE_STATE)
+                .ours("the region has no token, or an object is closed"),
         ],
     )
     .checked(),
@@ -206,14 +206,12 @@ pub(super) const QP: &[Function] = &[
             NOT_CONNECTED,
             inline(STATUS_ACCESS_VIOLATION),
             QUEUE_FULL,
-            // Or a region for NdkRegisterMr.
-            CONCURRENT,
-            // No region; or numbers that do not fit each other.
-            BAD_POINTER,
-            // The region is not initialised; or the queue pair is closed.
-            inline(STATUS_INVALID_DEVICE_STATE).ours(),
-            // The page list of the region and those of the pool are queued or in force.
-            inline(STATUS_INSUFFICIENT_RESOURCES).ours(),
+            NOT_FOR_FAST_REGISTRATION,
+            inline(STATUS_INVALID_PARAMETER)
+                .ours("an object is NULL or of another type, or the numbers do not fit each other"),
+            NOT_INITIALISED,
+            inline(STATUS_INSUFFICIENT_RESOURCES)
+                .ours("the region's page list and those of the pool are queued or in force"),
         ],
     )
     .checked(),
@@ -224,14 +222,10 @@ pub(super) const QP: &[Function] = &[
             inline(STATUS_SUCCESS),
             NOT_CONNECTED,
             QUEUE_FULL,
-            // Or a region for NdkRegisterMr.
-            CONCURRENT,
-            // Neither region nor window.
-            BAD_POINTER,
-            // The region is not initialised; or the queue pair is closed.
-            inline(STATUS_INVALID_DEVICE_STATE).ours(),
-            // Of another domain.
-            inline(STATUS_ACCESS_VIOLATION).ours(),
+            NOT_FOR_FAST_REGISTRATION,
+            inline(STATUS_INVALID_PARAMETER).ours("there is neither a region nor a window"),
+            NOT_INITIALISED,
+            inline(STATUS_ACCESS_VIOLATION).ours("the region or window is of another domain"),
         ],
     )
     .checked(),
@@ -246,8 +240,8 @@ pub(super) const QP: &[Function] = &[
             QUEUE_FULL,
             TOO_MANY_ELEMENTS,
             TOO_MANY_BYTES,
-            // Or the connection was agreed on without READs.
-            CONCURRENT,
+            inline(STATUS_INVALID_DEVICE_REQUEST)
+                .ours("another thread posts to the queue, or the peers agreed on no READs"),
         ],
     )
     .checked(),

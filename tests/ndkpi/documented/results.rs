@@ -44,30 +44,39 @@ const DONE: Documented = Documented::new(Delivery::Entry, STATUS_SUCCESS);
 const FLUSHED: Documented = Documented::new(Delivery::Entry, STATUS_CANCELLED);
 /// A list longer than a message may be.
 const TOO_LONG: Documented =
-    entry(STATUS_DATA_OVERRUN).never("such a list is refused by the post itself");
+    entry(STATUS_DATA_OVERRUN, "").never("such a list is refused by the post itself");
 /// A malformed request.
 const MALFORMED: Documented =
-    entry(STATUS_INVALID_DEVICE_REQUEST).never("such a request is refused by the post itself");
+    entry(STATUS_INVALID_DEVICE_REQUEST, "").never("such a request is refused by the post itself");
 /// The QP failed.
-const QP_FAULT: Documented = entry(STATUS_INTERNAL_ERROR);
+const QP_FAULT: Documented =
+    entry(STATUS_INTERNAL_ERROR, "the peer's answer makes no sense, or the queue pair failed");
 /// The QP failed, for a request that never leaves this side.
-const NO_QP_FAULT: Documented = entry(STATUS_INTERNAL_ERROR)
+const NO_QP_FAULT: Documented = entry(STATUS_INTERNAL_ERROR, "")
     .never("for a QP whose hardware failed: the request is carried out in memory");
+const REFUSED_KEY: Documented = entry(
+    STATUS_ACCESS_VIOLATION,
+    "a token, range or right was refused, on this side or the peer's",
+);
 /// What a request may meet at the other side.
 const REMOTE: &[Documented] = &[
     DONE,
     TOO_LONG,
-    entry(STATUS_ACCESS_VIOLATION),
+    REFUSED_KEY,
     FLUSHED,
     MALFORMED,
     QP_FAULT,
-    entry(STATUS_IO_TIMEOUT),
-    entry(STATUS_REMOTE_RESOURCES),
-    // The address of this side was taken away.
-    entry(STATUS_NETWORK_UNREACHABLE).ours(),
+    entry(STATUS_IO_TIMEOUT, "the peer was silent, or had no receive, for all retries"),
+    entry(STATUS_REMOTE_RESOURCES, "the peer refused the request: a receive too small, for one"),
+    entry(STATUS_NETWORK_UNREACHABLE, "").ours("the address of this side was taken away"),
 ];
 /// What a request that concerns only this side may meet.
-const LOCAL: &[Documented] = &[DONE, FLUSHED, entry(STATUS_INVALID_DEVICE_REQUEST), NO_QP_FAULT];
+const LOCAL: &[Documented] = &[
+    DONE,
+    FLUSHED,
+    entry(STATUS_INVALID_DEVICE_REQUEST, "the region or window is in no state for it"),
+    NO_QP_FAULT,
+];
 
 const RESULT_PAGE: &str = "ns-ndkpi-_ndk_result_ex";
 
@@ -78,14 +87,17 @@ pub(super) const COMPLETION: &[Function] = &[
         RESULT_PAGE,
         &[
             DONE,
-            entry(STATUS_BUFFER_OVERFLOW),
-            entry(STATUS_ACCESS_VIOLATION),
+            entry(STATUS_BUFFER_OVERFLOW, "the message is longer than the receive"),
+            REFUSED_KEY,
             FLUSHED,
             MALFORMED,
             QP_FAULT,
-            entry(STATUS_IO_TIMEOUT)
+            entry(STATUS_IO_TIMEOUT, "")
                 .never("a receive is not timed: it ends CANCELLED with its connection"),
-            entry(STATUS_REMOTE_RESOURCES),
+            entry(
+                STATUS_REMOTE_RESOURCES,
+                "the peer sent a request that breaks the transport's rules in this receive",
+            ),
         ],
     ),
     // Failed receives are of the plain type: nothing was invalidated.
@@ -97,9 +109,9 @@ pub(super) const COMPLETION: &[Function] = &[
         RESULT_PAGE,
         &[
             DONE,
-            entry(STATUS_ACCESS_VIOLATION),
+            REFUSED_KEY,
             FLUSHED,
-            entry(STATUS_INVALID_DEVICE_REQUEST)
+            entry(STATUS_INVALID_DEVICE_REQUEST, "")
                 .never("what the post itself does not refuse is ACCESS_VIOLATION"),
             NO_QP_FAULT,
         ],
