@@ -5,7 +5,8 @@
 //! [`neighbour`] resolves Ethernet addresses, ours and others', where no operating system does. One thread
 //! owns an edge. The crate starts no thread, and allocates, locks or waits nowhere once an edge is built.
 //!
-//! The core of the crate is `no_std` with `alloc`. Edges over a host's devices exist on Linux only.
+//! The core of the crate is `no_std` with `alloc`. Edges over a host's devices exist on Linux only; `host` opens any of
+//! them from one string.
 //!
 //! # Glossary
 //!
@@ -29,6 +30,8 @@ extern crate std;
 #[cfg(target_os = "linux")]
 pub mod af_packet;
 pub mod fault;
+#[cfg(target_os = "linux")]
+pub mod host;
 #[cfg(target_os = "linux")]
 mod inbox;
 pub mod memory;

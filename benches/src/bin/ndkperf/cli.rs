@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
 use crate::waits::{Patience, WaitArgs};
@@ -52,7 +52,7 @@ pub(crate) struct Loopback {
     #[command(flatten)]
     pub(crate) faults: FaultArgs,
     /// Largest IP packet in bytes
-    #[arg(long, default_value_t = 4200, value_parser = mtu)]
+    #[arg(long, default_value_t = 4200, value_parser = parse_mtu)]
     pub(crate) mtu: usize,
     /// Packets that the edge takes as one unit (1 = no offload)
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -280,7 +280,7 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     pub(crate) vlan: Option<u16>,
     /// Largest IP packet in bytes (default: 1500); af-packet and tap have that of their interface
-    #[arg(long, value_parser = mtu)]
+    #[arg(long, value_parser = parse_mtu)]
     pub(crate) mtu: Option<usize>,
     /// Let the interface divide units into packets (af-packet only); where it only passes them on,
     /// as a veth does, the peer needs this too
@@ -296,19 +296,22 @@ pub(crate) struct EdgeArgs {
 }
 
 impl EdgeArgs {
-    /// Refuses options that the edge has no use for.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let packet = matches!(self.edge, EdgeSpec::AfPacket(_));
-        let interface = packet || matches!(self.edge, EdgeSpec::Tap(_));
-        match self {
-            _ if packet && self.mac.is_some() => Err("--mac: af-packet has its interface's"),
-            _ if packet && self.vlan.is_some() => {
-                Err("--vlan: af-packet sees no tags; name the VLAN's own interface")
-            }
-            _ if interface && self.mtu.is_some() => Err("--mtu: the edge has its interface's"),
-            _ if !packet && self.offload => Err("--offload: only af-packet can"),
-            _ => Ok(()),
+    /// The edge, with the options that our flags name.
+    ///
+    /// # Errors
+    /// An option that the edge has no use for, or an edge within one process.
+    pub(crate) fn spec(&self) -> Result<EdgeSpec, String> {
+        let mut spec = self.edge.clone();
+        if matches!(spec.kind, EdgeKind::Memory(_)) {
+            return Err("memory joins edges of one process: use `ndkperf loopback`".into());
         }
+        let options = &mut spec.options;
+        options.mac = self.mac.or(options.mac);
+        options.mtu = self.mtu.or(options.mtu);
+        options.vlan = self.vlan.or(options.vlan);
+        options.offload |= self.offload;
+        spec.check().map_err(|misfit| format!("--{misfit}"))?;
+        Ok(spec)
     }
 
     /// Our end of a connection to `peer`.
@@ -324,64 +327,6 @@ impl EdgeArgs {
 
     pub(crate) fn ips(&self) -> Vec<IpAddr> {
         self.addresses.iter().map(|LocalAddress(ip)| *ip).collect()
-    }
-}
-
-/// Which edge.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum EdgeSpec {
-    QemuDgram { local: PathBuf, remote: PathBuf },
-    QemuStreamListen(PathBuf),
-    QemuStreamConnect(PathBuf),
-    AfPacket(String),
-    Tap(String),
-}
-
-impl FromStr for EdgeSpec {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut parts = text.split(':');
-        let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
-        if parts.contains(&Some("")) {
-            return Err("an empty name");
-        }
-        if let [Some("af-packet" | "tap"), Some(name), ..] = parts
-            && name.len() > INTERFACE_LEN_MAX
-        {
-            return Err("an interface's name has at most 15 bytes");
-        }
-        match parts {
-            [Some("qemu-dgram"), Some(local), Some(remote), None] => {
-                Ok(Self::QemuDgram { local: local.into(), remote: remote.into() })
-            }
-            [Some("qemu-stream"), Some("listen"), Some(path), None] => {
-                Ok(Self::QemuStreamListen(path.into()))
-            }
-            [Some("qemu-stream"), Some("connect"), Some(path), None] => {
-                Ok(Self::QemuStreamConnect(path.into()))
-            }
-            [Some("af-packet"), Some(interface), None, None] => {
-                Ok(Self::AfPacket(interface.into()))
-            }
-            [Some("tap"), Some(name), None, None] => Ok(Self::Tap(name.into())),
-            _ => Err("not one of qemu-dgram:LOCAL:REMOTE, qemu-stream:listen:PATH, \
-                      qemu-stream:connect:PATH, af-packet:IFACE and tap:NAME"),
-        }
-    }
-}
-
-impl fmt::Display for EdgeSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::QemuDgram { local, remote } => {
-                write!(f, "qemu-dgram:{}:{}", local.display(), remote.display())
-            }
-            Self::QemuStreamListen(path) => write!(f, "qemu-stream:listen:{}", path.display()),
-            Self::QemuStreamConnect(path) => write!(f, "qemu-stream:connect:{}", path.display()),
-            Self::AfPacket(interface) => write!(f, "af-packet:{interface}"),
-            Self::Tap(name) => write!(f, "tap:{name}"),
-        }
     }
 }
 
@@ -401,28 +346,6 @@ impl FromStr for LocalAddress {
             None => Ok(Self(ip)),
             Some(Ok(len)) if len <= max => Ok(Self(ip)),
             Some(_) => Err("not a prefix length"),
-        }
-    }
-}
-
-/// An Ethernet address that may be a source.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct MacAddress(pub(crate) [u8; 6]);
-
-impl FromStr for MacAddress {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut bytes = [0; 6];
-        let mut parts = text.split([':', '-']);
-        for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2).ok_or("not a MAC address")?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| "not a MAC address")?;
-        }
-        match (parts.next(), bytes[0] & 1) {
-            (None, 0) => Ok(Self(bytes)),
-            (None, _) => Err("a group address cannot be our own"),
-            (Some(_), _) => Err("not a MAC address"),
         }
     }
 }
@@ -454,11 +377,6 @@ fn size(text: &str) -> Result<u32, &'static str> {
     size.filter(|size| (1..=SIZE_MAX).contains(size)).ok_or("not a size from 1 to 512M")
 }
 
-fn mtu(text: &str) -> Result<usize, &'static str> {
-    let mtu = text.parse().map_err(|_| "not a number")?;
-    if (576..=65535).contains(&mtu) { Ok(mtu) } else { Err("an MTU is 576 to 65535") }
-}
-
 fn percent(text: &str) -> Result<f64, &'static str> {
     let percent: f64 = text.parse().map_err(|_| "not a number")?;
     if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("not a percentage") }
@@ -471,8 +389,6 @@ fn seconds(text: &str) -> Result<f64, &'static str> {
 
 /// Port of `serve` and `connect`.
 const PORT: u16 = 18515;
-/// Bytes of an interface's name on Linux, less the zero at its end.
-const INTERFACE_LEN_MAX: usize = 15;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -572,17 +488,27 @@ mod tests {
     }
 
     #[test]
-    fn edges_and_addresses_are_read() {
-        let dgram = EdgeSpec::QemuDgram { local: "/a".into(), remote: "/b".into() };
-        assert_eq!("qemu-dgram:/a:/b".parse(), Ok(dgram));
-        for text in ["qemu-dgram:/a:/b", "qemu-stream:listen:/a", "qemu-stream:connect:/a", "tap:t"]
-        {
-            assert_eq!(text.parse::<EdgeSpec>().unwrap().to_string(), text);
-        }
-        assert_eq!("af-packet:eth0".parse(), Ok(EdgeSpec::AfPacket("eth0".into())));
+    fn addresses_are_read_with_the_length_of_their_prefix() {
         for text in ["2001:db8::1/64", "2001:db8::1"] {
             assert_eq!(text.parse(), Ok(LocalAddress("2001:db8::1".parse().unwrap())));
         }
-        assert_eq!("02:00:00:00:00:0a".parse(), Ok(MacAddress([2, 0, 0, 0, 0, 10])));
+    }
+
+    #[test]
+    fn flags_are_options_of_the_edge() {
+        let spec = |text: &str| {
+            let text = format!("ndkperf serve --address 10.0.0.1 {text}");
+            let Command::Serve(serve) = parse(&text).unwrap() else { panic!() };
+            serve.edge.spec()
+        };
+        let flags = spec("--edge qemu-dgram:/a:/b --mtu 4200 --vlan 7 --mac 02:00:00:00:00:0a");
+        let options = "qemu-dgram:/a:/b,mtu=4200,vlan=7,mac=02:00:00:00:00:0a".parse().unwrap();
+        assert_eq!(flags, Ok(options));
+        assert_eq!(
+            spec("--edge af-packet:e0 --offload"),
+            Ok("af-packet:e0,offload".parse().unwrap())
+        );
+        assert!(spec("--edge tap:t0 --mtu 9000").unwrap_err().starts_with("--mtu: "));
+        assert!(spec("--edge memory:a").unwrap_err().contains("loopback"));
     }
 }

@@ -1,7 +1,6 @@
 //! Where this program meets the edges and the provider: builds them from the command line.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,18 +8,14 @@ use std::sync::Arc;
 use driver::{Provider, ProviderConfig};
 use ndk_consumer::{Adapter, Opener};
 use netadapter_glue::Edge;
-use netadapter_glue::af_packet::AfPacket;
 use netadapter_glue::fault::{FaultInjector, Faults};
+use netadapter_glue::host::BoxEdge;
 use netadapter_glue::memory::{self, MemoryConfig};
 use netadapter_glue::pcap::Capture;
-use netadapter_glue::qemu::{QemuDgram, QemuStream};
-use netadapter_glue::tap::Tap;
 use serde_json::{Value, json};
 
-use crate::cli::{EdgeArgs, EdgeSpec, FaultArgs, Loopback, TransportArgs};
+use crate::cli::{EdgeArgs, FaultArgs, Loopback, TransportArgs};
 use crate::failure::Failure;
-
-type BoxEdge = Box<dyn Edge + Send>;
 
 /// An adapter, and the provider behind it, which tells what it counts.
 pub(crate) struct Host {
@@ -86,12 +81,12 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
 
 /// The host on the edge that the command line names.
 pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Host, Failure> {
-    args.check().map_err(|what| Failure::Arguments(what.into()))?;
-    let failed = |source| Failure::Edge { edge: args.edge.to_string(), source };
-    let edge = build(args).map_err(explain).map_err(failed)?;
+    let spec = args.spec().map_err(Failure::Arguments)?;
+    let edge =
+        spec.open().map_err(|source| Failure::Edge { edge: args.edge.to_string(), source })?;
     let edge = faulty(edge, &args.faults, seed.unwrap_or_else(random_seed));
-    let config =
-        ProviderConfig { vlan: args.vlan, ..provider_config(&args.ips(), seed, args.transport) };
+    let vlan = spec.options.vlan;
+    let config = ProviderConfig { vlan, ..provider_config(&args.ips(), seed, args.transport) };
     open(captured(edge, args.pcap.as_deref())?, config)
 }
 
@@ -141,41 +136,6 @@ fn captured(edge: BoxEdge, file: Option<&Path>) -> Result<BoxEdge, Failure> {
         Err(source) => Err(Failure::Edge { edge: file.display().to_string(), source }),
     }
 }
-
-fn build(args: &EdgeArgs) -> io::Result<BoxEdge> {
-    let mac = || args.mac.map_or_else(random_mac, |mac| mac.0);
-    let mtu = args.mtu.unwrap_or(ETHERNET_MTU);
-    Ok(match &args.edge {
-        EdgeSpec::QemuDgram { local, remote } => {
-            Box::new(QemuDgram::bind(local, remote, mac(), mtu)?)
-        }
-        EdgeSpec::QemuStreamListen(path) => Box::new(QemuStream::listen(path, mac(), mtu)?),
-        EdgeSpec::QemuStreamConnect(path) => Box::new(QemuStream::connect(path, mac(), mtu)?),
-        EdgeSpec::AfPacket(interface) if args.offload => {
-            Box::new(AfPacket::open_with_offload(interface)?)
-        }
-        EdgeSpec::AfPacket(interface) => Box::new(AfPacket::open(interface)?),
-        EdgeSpec::Tap(name) => Box::new(Tap::open(name, mac())?),
-    })
-}
-
-/// Says what is missing where the system only says no.
-fn explain(error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::PermissionDenied {
-        return error;
-    }
-    let hint = "packet sockets need CAP_NET_RAW and TAP devices CAP_NET_ADMIN";
-    io::Error::new(error.kind(), format!("{error}; {hint}"))
-}
-
-/// A locally administered address that nobody has given.
-fn random_mac() -> [u8; 6] {
-    let [a, b, c, d, ..] = random_seed().to_le_bytes();
-    [0x02, 0, a, b, c, d]
-}
-
-/// MTU where neither the command line nor an interface says another.
-const ETHERNET_MTU: usize = 1500;
 
 #[cfg(test)]
 mod tests {
