@@ -49,6 +49,8 @@ pub(crate) struct Cx {
     pub(crate) tokens: BTreeMap<Rkey, ObjectId>,
     pub(crate) paths: Paths,
     pub(crate) upcalls: VecDeque<Upcall>,
+    /// The edge is to learn which addresses the device has.
+    pub(crate) readdressed: bool,
     /// The home has asked for the end.
     pub(crate) stopped: bool,
 }
@@ -64,6 +66,7 @@ impl Cx {
             tokens: BTreeMap::new(),
             paths,
             upcalls: VecDeque::with_capacity(UPCALLS),
+            readdressed: true,
             stopped: false,
         }
     }

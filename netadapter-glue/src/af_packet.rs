@@ -1,18 +1,19 @@
 //! An edge over a Linux packet socket on a named interface.
 //!
-//! The kernel's own stack still sees every frame that arrives. Where it owns the local address and no
-//! socket has the UDP port, it replies to the peer with ICMP port unreachable: bind a socket to that port,
-//! drop the packets in nftables, or leave the interface without addresses.
+//! The kernel's own stack sees every frame that arrives, but for those that the user of the edge claims
+//! ([`Edge::claim`]).
 //!
 //! The kernel removes a VLAN tag before a packet socket sees the frame: use the VLAN's own
 //! interface.
 
+use crate::claim::Claim;
 use crate::inbox::plain;
 use crate::packet_ring::PacketRing;
 use crate::queue::Queue;
 use crate::segment::{Segments, fold, layer_3, patch, sum};
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit, sys};
 use alloc::string::String;
+use core::net::IpAddr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
 use std::io;
@@ -26,12 +27,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct AfPacket {
     link: Link,
     interface: String,
+    index: i32,
     socket: OwnedFd,
     /// Whether a virtio header precedes each frame, both ways.
     offload: bool,
     ring: PacketRing,
     queue: Queue,
     drops: Drops,
+    claim: Option<Claim>,
 }
 
 impl AfPacket {
@@ -78,11 +81,13 @@ impl AfPacket {
         Ok(Self {
             link: Link { mac, ..link },
             interface: interface.into(),
+            index,
             socket,
             offload,
             ring,
             queue: Queue::new(DEPTH, message_len),
             drops: Drops::default(),
+            claim: None,
         })
     }
 
@@ -113,6 +118,15 @@ impl Edge for AfPacket {
 
     fn speed(&mut self) -> Option<u64> {
         sys::interface_speed(self.socket.as_fd(), &self.interface)
+    }
+
+    /// The claim stands until the edge is dropped. It takes Linux 6.6 and `CAP_BPF` beside `CAP_NET_ADMIN`: without them the
+    /// kernel's stack goes on seeing the frames, which costs time, and replies with ICMP port unreachable where it owns the
+    /// address and no socket has the port.
+    fn claim(&mut self, addresses: &[IpAddr], udp_port: u16) {
+        // First the old one goes, so that no address stays claimed by mistake.
+        self.claim = None;
+        self.claim = Claim::new(self.index, addresses, udp_port).ok();
     }
 
     /// Frames given up so far. Frames that the kernel dropped because the ring was full are not counted here.

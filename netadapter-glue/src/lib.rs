@@ -29,6 +29,8 @@ extern crate std;
 
 #[cfg(target_os = "linux")]
 pub mod af_packet;
+#[cfg(target_os = "linux")]
+mod claim;
 pub mod fault;
 #[cfg(target_os = "linux")]
 pub mod host;
@@ -56,6 +58,7 @@ pub mod tap;
 pub use segment::Segments;
 
 use alloc::boxed::Box;
+use core::net::IpAddr;
 use core::task::Waker;
 
 /// The capabilities of an edge, constant for its life.
@@ -170,6 +173,10 @@ pub trait Edge {
     fn speed(&mut self) -> Option<u64> {
         None
     }
+
+    /// Frames to `udp_port` of `addresses` are for the user of this edge alone. An edge on an interface that others
+    /// share keeps them from the others, as far as it can. A later claim takes the place of an earlier one.
+    fn claim(&mut self, _addresses: &[IpAddr], _udp_port: u16) {}
 
     /// Lends up to `budget` received units to `sink`, oldest first, in runs of at most [`RUN`], and returns
     /// their number. Never waits.
@@ -310,6 +317,10 @@ macro_rules! forward_edge {
 
         fn speed(&mut $self) -> Option<u64> {
             $edge.speed()
+        }
+
+        fn claim(&mut $self, addresses: &[::core::net::IpAddr], udp_port: u16) {
+            $edge.claim(addresses, udp_port);
         }
 
         fn backlog(&$self) -> usize {

@@ -6,7 +6,7 @@ use core::mem::{size_of, zeroed};
 use core::ptr::{NonNull, from_mut, from_ref, null_mut};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Most messages that one system call moves.
 pub(crate) const BATCH: usize = 32;
@@ -182,6 +182,120 @@ fn interface_request(name: &str) -> io::Result<libc::ifreq> {
     }
     Ok(request)
 }
+
+/// Loads a classifier program (bpf(2)), which the kernel verifies.
+pub(crate) fn load_classifier(code: &[u64]) -> io::Result<OwnedFd> {
+    let attributes = ProgramLoad {
+        program_type: BPF_PROG_TYPE_SCHED_CLS,
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: c"MIT".as_ptr() as u64,
+        expected_attach_type: BPF_TCX_INGRESS,
+        ..ProgramLoad::default()
+    };
+    // SAFETY: the two pointers name a program of that many instructions and a string, both read during the call only.
+    unsafe { bpf(BPF_PROG_LOAD, &attributes) }
+}
+
+/// Runs a program of [`load_classifier`] on what comes in at an interface, until the descriptor is closed.
+pub(crate) fn link_ingress(program: BorrowedFd<'_>, interface: i32) -> io::Result<OwnedFd> {
+    let attributes = LinkCreate {
+        program: program.as_raw_fd(),
+        interface,
+        attach_type: BPF_TCX_INGRESS,
+        ..LinkCreate::default()
+    };
+    // SAFETY: there is no pointer in it.
+    unsafe { bpf(BPF_LINK_CREATE, &attributes) }
+}
+
+/// The result of a program of [`load_classifier`] for a frame.
+#[cfg(test)]
+pub(crate) fn run_classifier(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<i32> {
+    const BPF_PROG_TEST_RUN: i32 = 10;
+    let mut run = ProgramRun {
+        program: program.as_raw_fd(),
+        frame_len: frame.len() as u32,
+        frame: frame.as_ptr() as u64,
+        repeat: 1,
+        ..ProgramRun::default()
+    };
+    let run_len = size_of::<ProgramRun>() as u32;
+    // SAFETY: `run` is the command's part of `union bpf_attr`, which names a frame of that length; the kernel writes the result
+    // into it, and no frame, for which there is no place.
+    let done =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, from_mut(&mut run), run_len) };
+    check(done as i32).map(|()| run.result)
+}
+
+/// The part of `union bpf_attr` for `BPF_PROG_TEST_RUN`.
+#[cfg(test)]
+#[repr(C)]
+#[derive(Default)]
+struct ProgramRun {
+    program: i32,
+    result: i32,
+    frame_len: u32,
+    out_len: u32,
+    frame: u64,
+    out: u64,
+    repeat: u32,
+    duration_ns: u32,
+}
+
+/// A command of bpf(2) that makes a descriptor.
+///
+/// # Safety
+/// `T` is the command's part of `union bpf_attr`, without padding, and what it points to is readable.
+unsafe fn bpf<T>(command: i32, attributes: &T) -> io::Result<OwnedFd> {
+    let attributes_len = size_of::<T>() as u32;
+    // SAFETY: the caller's promise; the kernel reads the attributes during the call only.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, from_ref(attributes), attributes_len) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The part of `union bpf_attr` for `BPF_PROG_LOAD`, up to the attach type.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramLoad {
+    program_type: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+    /// Level, size and place of a log, and the kernel's version, which no longer counts.
+    log: [u32; 2],
+    log_buffer: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    expected_attach_type: u32,
+}
+
+const _: () = assert!(size_of::<ProgramLoad>() == 72);
+
+/// The part of `union bpf_attr` for `BPF_LINK_CREATE` at an interface.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    program: i32,
+    interface: i32,
+    attach_type: u32,
+    flags: u32,
+    /// A program to stand before or behind, and the revision that this was decided on: none.
+    relative: [u64; 2],
+}
+
+const _: () = assert!(size_of::<LinkCreate>() == 32);
+
+const BPF_PROG_LOAD: i32 = 5;
+const BPF_LINK_CREATE: i32 = 28;
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+const BPF_TCX_INGRESS: u32 = 46;
 
 fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -19,6 +19,7 @@ impl Request for SetAddresses {
         cx.paths.neighbours.set_addresses(&addresses);
         connectors.fail_without_address(cx, qps, &addresses);
         cx.device.set_addresses(cx.now, addresses);
+        cx.readdressed = true;
     }
 
     fn refuse(self, _: &mut Cx) {}

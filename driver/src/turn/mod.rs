@@ -31,6 +31,7 @@ use netadapter_glue::Edge;
 use rocev2::counters::Counters;
 use rocev2::env::{Duration, Instant};
 use rocev2::qp::MAX_READS;
+use rocev2::wire::ROCE_PORT;
 use rocev2::{Device, DeviceConfig};
 use state::State;
 
@@ -161,6 +162,7 @@ impl PollCore {
         let mut busy = received > 0;
         self.state.handle_timeouts();
         busy |= self.state.drain_control();
+        self.claim_addresses();
         busy |= self.state.drain_doorbells();
         self.state.follow_paths();
         let (sent, came_back) = self.transmit_burst();
@@ -178,6 +180,14 @@ impl PollCore {
             next: self.state.next_timeout(),
             edge_failed: self.edge_failed,
             stopped: self.state.cx.stopped,
+        }
+    }
+
+    /// Tells the edge which frames are the device's alone.
+    fn claim_addresses(&mut self) {
+        let Cx { device, readdressed, .. } = &mut self.state.cx;
+        if core::mem::take(readdressed) {
+            self.edge.claim(&device.config().addresses, ROCE_PORT);
         }
     }
 
