@@ -36,6 +36,7 @@ struct Shape {
     place_len: usize,
     block_len: usize,
     blocks: usize,
+    places_per_block: usize,
 }
 
 impl Shape {
@@ -45,24 +46,27 @@ impl Shape {
         let header_len = (TPACKET2_HDRLEN + 16).next_multiple_of(TPACKET_ALIGNMENT);
         let place_len = (header_len + message_len).next_multiple_of(TPACKET_ALIGNMENT);
         let block_len = place_len.max(BLOCK_LEN).next_multiple_of(PAGE_LEN);
-        Self { place_len, block_len, blocks: RING_LEN.div_ceil(block_len) }
-    }
-
-    const fn places_per_block(self) -> usize {
-        self.block_len / self.place_len
+        let blocks = RING_LEN.div_ceil(block_len);
+        Self { place_len, block_len, blocks, places_per_block: block_len / place_len }
     }
 
     const fn places(self) -> usize {
-        self.blocks * self.places_per_block()
+        self.blocks * self.places_per_block
     }
 
     const fn len(self) -> usize {
         self.blocks * self.block_len
     }
 
+    /// The place behind another, around the ring.
+    const fn after(self, place: usize) -> usize {
+        let next = place + 1;
+        if next == self.places() { 0 } else { next }
+    }
+
     /// Where a place begins.
     const fn offset(self, place: usize) -> usize {
-        let (block, rest) = (place / self.places_per_block(), place % self.places_per_block());
+        let (block, rest) = (place / self.places_per_block, place % self.places_per_block);
         block * self.block_len + rest * self.place_len
     }
 }
@@ -94,49 +98,43 @@ impl PacketRing {
         open: impl for<'a> Fn(&'a mut [u8]) -> Option<Received<'a>>,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> usize {
-        // A look that finds nothing is quick.
-        if !self.is_filled(self.head) {
-            return 0;
-        }
         let (mut arrived, mut taken) = (0, 0);
-        while arrived < budget {
-            let most = (budget - arrived).min(RUN);
-            let places = self.head..self.head + most;
-            let places: heapless::Vec<usize, RUN> = places
-                .map(|place| place % self.shape.places())
-                .take_while(|&place| self.is_filled(place))
-                .collect();
-            taken += self.lend(&places, &open, sink);
-            arrived += places.len();
-            if places.len() < most {
-                break;
-            }
+        while arrived < budget && self.is_filled(self.head) {
+            let (places, units) = self.lend((budget - arrived).min(RUN), &open, sink);
+            arrived += places;
+            taken += units;
         }
         taken
     }
 
-    /// Lends the frames of filled places, and gives the places back.
+    /// Lends the frames of up to `most` filled places, and gives the places back. Returns the numbers of places and of units.
     fn lend(
         &mut self,
-        places: &[usize],
+        most: usize,
         open: impl for<'a> Fn(&'a mut [u8]) -> Option<Received<'a>>,
         sink: &mut dyn FnMut(&[Received<'_>]),
-    ) -> usize {
-        let units: heapless::Vec<Received<'_>, RUN> = places
-            .iter()
-            // SAFETY: filled, and each is in the list once.
-            .filter_map(|&place| open(unsafe { self.message(place) }?))
-            .collect();
+    ) -> (usize, usize) {
+        let mut units = heapless::Vec::<Received<'_>, RUN>::new();
+        let (mut end, mut places) = (self.head, 0);
+        while places < most && self.is_filled(end) {
+            // SAFETY: filled, and we come to each once.
+            let message = unsafe { self.message(end) };
+            if let Some(unit) = message.and_then(&open) {
+                units.push(unit).expect("a run fits");
+            }
+            end = self.shape.after(end);
+            places += 1;
+        }
         if !units.is_empty() {
             sink(&units);
         }
         let count = units.len();
-        self.dropped += (places.len() - count) as u64;
-        for &place in places {
-            self.status(place).store(TP_STATUS_KERNEL, Ordering::Release);
+        self.dropped += (places - count) as u64;
+        for _ in 0..places {
+            self.status(self.head).store(TP_STATUS_KERNEL, Ordering::Release);
+            self.head = self.shape.after(self.head);
         }
-        self.head = (self.head + places.len()) % self.shape.places();
-        count
+        (places, count)
     }
 
     fn is_filled(&self, place: usize) -> bool {

@@ -62,12 +62,13 @@ impl Queue {
         fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
         mut seal: impl FnMut(&mut [u8], Transmit) -> Transmit,
     ) -> usize {
-        let mut taken = 0;
+        let (mut taken, mut most) = (0, FEW);
         loop {
             // The buffers behind the last unit, up to the end or to the first unit.
             let depth = self.messages.len();
             let begin = (self.head + self.len) % depth;
-            let run = (depth - self.len).min(depth - begin).min(budget - taken).min(RUN);
+            let run = (depth - self.len).min(depth - begin).min(budget - taken).min(most);
+            most = RUN;
             if run == 0 {
                 return taken;
             }
@@ -144,15 +145,37 @@ impl Queue {
             // One frame costs less by the simpler call.
             return send(fd, &bytes[..transmit.len], flags).map(|_| 1);
         }
+        let units = (0..self.len).map(|i| &self.messages[(self.head + i) % self.messages.len()]);
+        // The kernel imports a message of one piece much faster than one of two.
+        let plain: heapless::Vec<[IoSlice<'_>; 1], BATCH> = units
+            .take_while(|unit| unit.transmit.segments.is_none())
+            .take(BATCH)
+            .map(|unit| [IoSlice::new(&unit.bytes[..unit.transmit.len])])
+            .collect();
+        if !plain.is_empty() {
+            return send_messages(fd, &plain, flags);
+        }
         let frames: heapless::Vec<Segment<'_>, BATCH> = self.frames().take(BATCH).collect();
-        let slices: heapless::Vec<[IoSlice<'_>; 2], BATCH> =
+        let pieces: heapless::Vec<[IoSlice<'_>; 2], BATCH> =
             frames.iter().map(|f| [f.header(), f.payload()].map(IoSlice::new)).collect();
-        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
-            array::from_fn(|_| SendAncillaryBuffer::default());
-        let mut messages: heapless::Vec<MMsgHdr<'_>, BATCH> =
-            slices.iter().zip(&mut controls).map(|(s, c)| MMsgHdr::new(s, c)).collect();
-        sendmmsg(fd, &mut messages, flags)
+        send_messages(fd, &pieces, flags)
     }
+}
+
+/// Buffers lent at first: one frame alone is frequent, and a run of buffers takes a while to prepare.
+const FEW: usize = 4;
+
+/// Sends messages, at most [`BATCH`], each of `N` pieces. Returns their number.
+fn send_messages<const N: usize>(
+    fd: BorrowedFd<'_>,
+    pieces: &[[IoSlice<'_>; N]],
+    flags: SendFlags,
+) -> Result<usize, Errno> {
+    let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
+        array::from_fn(|_| SendAncillaryBuffer::default());
+    let mut messages: heapless::Vec<MMsgHdr<'_>, BATCH> =
+        pieces.iter().zip(&mut controls).map(|(p, c)| MMsgHdr::new(p, c)).collect();
+    sendmmsg(fd, &mut messages, flags)
 }
 
 #[cfg(test)]

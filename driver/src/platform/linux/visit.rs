@@ -136,11 +136,14 @@ impl<'a> Visit<'a> {
                 return Some(Waited::TimedOut);
             }
             let run = self.run.as_mut()?;
-            if runner.rests(run, &turn, now, &mut idle) {
+            let rests = runner.rests(run, &turn, now, &mut idle);
+            if rests {
                 runner.sleep_until(run, &turn, now, deadline);
-                idle = Idle::since(runner.now());
             }
             now = runner.now();
+            if rests {
+                idle = Idle::since(now);
+            }
         }
     }
 
