@@ -25,6 +25,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("ndkrocev2", &["ndis-driver", "rocev2"]),
     // Its example opens an edge.
     ("ndk-consumer", &["driver", "netadapter-glue"]),
+    ("ndk-c", &["driver", "netadapter-glue"]),
     ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("rig", &["driver", "ndis-driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     // One suite joins two of its adapters.

@@ -1,0 +1,113 @@
+/*
+ * ndkrocev2.h: an NDK provider in this process, on an edge of its own.
+ *
+ * Written by the test `headers` of the package ndk-c from driver/c/src/api.rs; edit that, or
+ * headers/ndkrocev2.h.in.
+ *
+ *     ndkrocev2_config config = { .size = sizeof config, .edge = "memory:lab", .addresses = "10.0.0.1" };
+ *     ndkrocev2_provider *provider = ndkrocev2_start(&config);
+ *     if (provider == NULL)
+ *         fprintf(stderr, "%s\n", ndkrocev2_last_error());
+ *
+ * Threads: any thread may call any function, but for none from a callback of the provider. The
+ * provider makes its callbacks from a thread of its own, at what counts as DISPATCH_LEVEL: a
+ * callback must not wait.
+ */
+#ifndef NDKROCEV2_H
+#define NDKROCEV2_H
+
+#include <ndkpi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A running provider: one adapter on one edge. */
+typedef struct ndkrocev2_provider ndkrocev2_provider;
+
+/*
+ * The configuration of a provider. A member of zero has its default; size, edge and addresses have
+ * none.
+ */
+typedef struct ndkrocev2_config {
+    /* sizeof(ndkrocev2_config). */
+    size_t size;
+    /*
+     * The edge: memory:NAME (the two providers of the process that name it are joined), tap:NAME,
+     * af-packet:IFACE, qemu-dgram:OWN:PEER, qemu-stream:listen:PATH or qemu-stream:connect:PATH.
+     * Options stand behind commas: mtu=BYTES, mac=MAC, vlan=ID, offload.
+     */
+    const char *edge;
+    /* The addresses of the adapter, with commas between them: "10.0.0.1,fd00::1". */
+    const char *addresses;
+    /* The file that gets the frames, in the format of pcap. By default none. */
+    const char *pcap;
+    /* Percent of the transmitted frames that vanish. */
+    double loss;
+    /* Percent that are sent twice. */
+    double duplicate;
+    /* Percent that later ones pass. */
+    double reorder;
+    /* Percent with a flipped bit. */
+    double corrupt;
+    /* The seed of the faults and of the provider. By default a random one. */
+    uint64_t seed;
+} ndkrocev2_config;
+
+/* Starts a provider. Returns NULL where that fails; ndkrocev2_last_error says why. */
+ndkrocev2_provider *ndkrocev2_start(const ndkrocev2_config *config);
+
+/*
+ * Stops a provider and frees it. STATUS_DEVICE_BUSY, and nothing is stopped: an adapter instance is
+ * open.
+ */
+NTSTATUS ndkrocev2_stop(ndkrocev2_provider *provider);
+
+/*
+ * Opens an adapter instance, as NDIS does for WSK; any number may be open. version is the lowest
+ * minor version that the consumer supports of a major one, 1 or 2; Header.Version of the adapter
+ * says which one it has. NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES.
+ */
+NTSTATUS ndkrocev2_open(
+    ndkrocev2_provider *provider,
+    NDK_VERSION version,
+    NDK_ADAPTER **adapter);
+
+/*
+ * Closes an adapter instance. Returns once the consumer has closed every object under it and every
+ * callback has returned, and so never where an object is forgotten: ndkrocev2_open_objects tells.
+ */
+void ndkrocev2_close(ndkrocev2_provider *provider, NDK_ADAPTER *adapter);
+
+/* The objects that exist: open adapter instances, and everything under them. */
+size_t ndkrocev2_open_objects(const ndkrocev2_provider *provider);
+
+/* The adapter instances among them. */
+size_t ndkrocev2_open_adapters(const ndkrocev2_provider *provider);
+
+/*
+ * Gives the adapter these addresses, with commas between them, in place of those that it had.
+ * Connections from one that is gone end at once. STATUS_INVALID_PARAMETER: one is no address.
+ */
+NTSTATUS ndkrocev2_set_addresses(ndkrocev2_provider *provider, const char *addresses);
+
+/*
+ * Reads an address with its port, "10.0.0.1:7174" or "[fd00::1]:7174". Returns its length in bytes,
+ * and 0 where the text is no such thing.
+ */
+ULONG ndkrocev2_address(const char *text, SOCKADDR_INET *address);
+
+/*
+ * The reason of this thread's last failure, in words; "" if there was none. Valid until its next
+ * one.
+ */
+const char *ndkrocev2_last_error(void);
+
+/* The version of the library, as "0.1.0". */
+const char *ndkrocev2_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
