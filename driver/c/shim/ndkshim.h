@@ -179,6 +179,10 @@ VOID ExFreePool(PVOID P);
 #define RtlMoveMemory(Destination, Source, Length) memmove((Destination), (Source), (Length))
 #define RtlEqualMemory(First, Second, Length) (memcmp((First), (Second), (Length)) == 0)
 
+#define RtlUshortByteSwap(Number) __builtin_bswap16(Number)
+#define RtlUlongByteSwap(Number) __builtin_bswap32(Number)
+#define RtlUlonglongByteSwap(Number) __builtin_bswap64(Number)
+
 /* The number of bytes that are equal, from the first on. */
 SIZE_T RtlCompareMemory(CONST VOID *Source1, CONST VOID *Source2, SIZE_T Length);
 

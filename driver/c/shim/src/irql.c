@@ -6,13 +6,23 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-/* A thread that nobody has introduced is the provider's, which calls back at DISPATCH_LEVEL. */
-static _Thread_local KIRQL Current = DISPATCH_LEVEL;
+#define NOT_KNOWN 0xFF
 
-__attribute__((constructor)) static VOID AttachMainThread(VOID)
+static _Thread_local KIRQL Current = NOT_KNOWN;
+
+/*
+ * The level of this thread. One that nobody has introduced is the provider's, which calls back at
+ * DISPATCH_LEVEL; the main thread is known by its number.
+ */
+KIRQL KeGetCurrentIrql(VOID)
 {
-    Current = PASSIVE_LEVEL;
+    if (Current == NOT_KNOWN) {
+        Current = syscall(SYS_gettid) == getpid() ? PASSIVE_LEVEL : DISPATCH_LEVEL;
+    }
+    return Current;
 }
 
 VOID NdkShimAttachThread(VOID)
@@ -22,7 +32,7 @@ VOID NdkShimAttachThread(VOID)
 
 _Noreturn VOID NdkShimFail(PCSTR Function, PCSTR Rule)
 {
-    fprintf(stderr, "ndkshim: %s %s (IRQL %d)\n", Function, Rule, Current);
+    fprintf(stderr, "ndkshim: %s %s (IRQL %d)\n", Function, Rule, KeGetCurrentIrql());
     abort();
 }
 
@@ -81,21 +91,16 @@ ULONG DbgPrint(PCSTR Format, ...)
     return STATUS_SUCCESS;
 }
 
-KIRQL KeGetCurrentIrql(VOID)
-{
-    return Current;
-}
-
 VOID KeRaiseIrql(KIRQL NewIrql, PKIRQL OldIrql)
 {
-    REQUIRE(NewIrql >= Current, "lowers the IRQL");
+    REQUIRE(NewIrql >= KeGetCurrentIrql(), "lowers the IRQL");
     *OldIrql = Current;
     Current = NewIrql;
 }
 
 VOID KeLowerIrql(KIRQL NewIrql)
 {
-    REQUIRE(NewIrql <= Current, "raises the IRQL");
+    REQUIRE(NewIrql <= KeGetCurrentIrql(), "raises the IRQL");
     Current = NewIrql;
 }
 
@@ -114,7 +119,7 @@ VOID KeAcquireSpinLockAtDpcLevel(PKSPIN_LOCK SpinLock)
 {
     ULONG_PTR Free = 0;
 
-    REQUIRE(Current == DISPATCH_LEVEL, "is for DISPATCH_LEVEL");
+    REQUIRE(KeGetCurrentIrql() == DISPATCH_LEVEL, "is for DISPATCH_LEVEL");
     REQUIRE(__atomic_load_n(SpinLock, __ATOMIC_RELAXED) != ThisThread(), "waits for its own lock");
     while (!__atomic_compare_exchange_n(
         SpinLock, &Free, ThisThread(), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
