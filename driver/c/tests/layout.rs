@@ -7,9 +7,9 @@ mod cc;
 mod facts;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use driver::abi::{NDK_OBJECT_TYPE, NDK_OPERATION_TYPE, NDK_RDMA_TECHNOLOGY, NTSTATUS};
@@ -103,6 +103,11 @@ bits_from! {
     NDK_RDMA_TECHNOLOGY: |value| value.0.cast_unsigned();
 }
 
+/// Compiles `source` into a program, or into an object if `flags` say so.
+fn build(compiler: &str, source: &Path, program: &Path, flags: &[&str]) {
+    cc::run(cc::compile(compiler).arg(source).arg("-o").arg(program).args(flags));
+}
+
 const INCLUDES: &str = "#include <ndkrocev2.h>\n#include <stdio.h>\n";
 
 /// Goal: the C compiler agrees with each number of Rust's; and it would refuse a wrong one.
@@ -117,7 +122,7 @@ fn c_agrees_with_rust() {
     let assertions = text.lines().count() - 2;
     for compiler in cc::compilers() {
         fs::write(&source, &text).expect("the file");
-        cc::build(compiler, &source, &object, &[OsStr::new("-c")]);
+        build(compiler, &source, &object, &["-c"]);
         let wrong = text.replacen(" == 0u", " == 1u", 1);
         fs::write(&source, wrong).expect("the file");
         let refused = cc::compile(compiler).arg("-c").arg(&source).arg("-o").arg(&object).output();
@@ -140,7 +145,7 @@ fn rust_agrees_with_c() {
     text += "    return 0;\n}\n";
     fs::write(&source, &text).expect("the file");
     for compiler in cc::compilers() {
-        cc::build(compiler, &source, &program, &[]);
+        build(compiler, &source, &program, &[]);
         let printed = cc::run(&mut Command::new(&program));
         let printed: BTreeMap<_, u64> = printed
             .lines()
@@ -164,7 +169,7 @@ fn each_header_stands_alone() {
             format!("#include <{header}>\n#include <{header}>\ntypedef int a_file_is_not_empty;\n");
         fs::write(&source, text).expect("the file");
         for compiler in cc::compilers() {
-            cc::build(compiler, &source, &object, &[OsStr::new("-c")]);
+            build(compiler, &source, &object, &["-c"]);
         }
     }
 }

@@ -1,7 +1,7 @@
 /*
  * host.c: loads the driver into a Linux process, as often as its first argument says.
  *
- *     wdm_consumer [rounds [percent of lost frames]]
+ *     wdm_consumer [rounds [percent of reordered frames]]
  */
 #include "consumer.h"
 
@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ndkrocev2_provider *Start(NET_IFINDEX Index, const char *Address, double Loss)
+static ndkrocev2_provider *Start(NET_IFINDEX Index, const char *Address, double Reorder)
 {
     ndkrocev2_config Config = {
         .size = sizeof(Config),
         .edge = "memory:wdm",
         .addresses = Address,
-        .loss = Loss,
+        .reorder = Reorder,
     };
     ndkrocev2_provider *Provider = ndkrocev2_start(&Config);
 
@@ -30,9 +30,9 @@ static ndkrocev2_provider *Start(NET_IFINDEX Index, const char *Address, double 
 int main(int Count, char **Arguments)
 {
     int Rounds = Count > 1 ? atoi(Arguments[1]) : 1;
-    double Loss = Count > 2 ? atof(Arguments[2]) : 0;
-    ndkrocev2_provider *Client = Start(1, "10.0.0.1", Loss);
-    ndkrocev2_provider *Server = Start(2, "10.0.0.2", Loss);
+    double Reorder = Count > 2 ? atof(Arguments[2]) : 0;
+    ndkrocev2_provider *Client = Start(1, "10.0.0.1", Reorder);
+    ndkrocev2_provider *Server = Start(2, "10.0.0.2", Reorder);
     size_t Objects;
     ULONG Leaks;
 

@@ -1,6 +1,5 @@
 //! The C compilers of this machine.
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -32,9 +31,4 @@ pub(crate) fn run(command: &mut Command) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
     out
-}
-
-/// Compiles `source` into a program, or into an object if `flags` say so.
-pub(crate) fn build(compiler: &str, source: &Path, program: &Path, flags: &[&OsStr]) {
-    run(compile(compiler).arg(source).arg("-o").arg(program).args(flags));
 }
