@@ -37,6 +37,8 @@ extern "C" {
 #define RTL_NUMBER_OF(Array) (sizeof(Array) / sizeof((Array)[0]))
 #define ARRAYSIZE(Array) RTL_NUMBER_OF(Array)
 #define C_ASSERT(Condition) _Static_assert(Condition, #Condition)
+#define ARGUMENT_PRESENT(Argument) ((Argument) != NULL)
+#define MAXUSHORT 0xFFFF
 #define FORCEINLINE static inline
 #define DECLSPEC_ALIGN(Bytes) __attribute__((aligned(Bytes)))
 #ifndef min
@@ -49,10 +51,18 @@ extern "C" {
 /* Ends the process: Function broke Rule. */
 _Noreturn VOID NdkShimFail(PCSTR Function, PCSTR Rule);
 
-#define NT_ASSERT(Condition) \
+/* Assertions hold unless DBG is 0, as in a free build of Windows. */
+#ifndef DBG
+#define DBG 1
+#endif
+#define NT_VERIFY(Condition) \
     ((Condition) ? (void)0 : NdkShimFail(__func__, "fails its assertion " #Condition))
+#if DBG
+#define NT_ASSERT(Condition) NT_VERIFY(Condition)
+#else
+#define NT_ASSERT(Condition) ((void)0)
+#endif
 #define ASSERT(Condition) NT_ASSERT(Condition)
-#define NT_VERIFY(Condition) NT_ASSERT(Condition)
 
 /* Writes to the standard error. A length of one l is dropped, as a LONG has 32 bits; I64 is known. */
 ULONG DbgPrint(PCSTR Format, ...);
@@ -83,6 +93,14 @@ VOID KeAcquireSpinLock(PKSPIN_LOCK SpinLock, PKIRQL OldIrql);
 VOID KeReleaseSpinLock(PKSPIN_LOCK SpinLock, KIRQL NewIrql);
 VOID KeAcquireSpinLockAtDpcLevel(PKSPIN_LOCK SpinLock);
 VOID KeReleaseSpinLockFromDpcLevel(PKSPIN_LOCK SpinLock);
+
+typedef struct _KLOCK_QUEUE_HANDLE {
+    PKSPIN_LOCK Lock;
+    KIRQL OldIrql;
+} KLOCK_QUEUE_HANDLE, *PKLOCK_QUEUE_HANDLE;
+
+VOID KeAcquireInStackQueuedSpinLock(PKSPIN_LOCK SpinLock, PKLOCK_QUEUE_HANDLE LockHandle);
+VOID KeReleaseInStackQueuedSpinLock(PKLOCK_QUEUE_HANDLE LockHandle);
 
 /* Waits. */
 
@@ -146,8 +164,10 @@ typedef struct _EX_RUNDOWN_REF {
 
 VOID ExInitializeRundownProtection(PEX_RUNDOWN_REF RunRef);
 VOID ExReInitializeRundownProtection(PEX_RUNDOWN_REF RunRef);
-BOOLEAN ExAcquireRundownProtection(PEX_RUNDOWN_REF RunRef);
-VOID ExReleaseRundownProtection(PEX_RUNDOWN_REF RunRef);
+BOOLEAN ExAcquireRundownProtectionEx(PEX_RUNDOWN_REF RunRef, ULONG Count);
+VOID ExReleaseRundownProtectionEx(PEX_RUNDOWN_REF RunRef, ULONG Count);
+#define ExAcquireRundownProtection(RunRef) ExAcquireRundownProtectionEx((RunRef), 1)
+#define ExReleaseRundownProtection(RunRef) ExReleaseRundownProtectionEx((RunRef), 1)
 VOID ExWaitForRundownProtectionRelease(PEX_RUNDOWN_REF RunRef);
 VOID ExRundownCompleted(PEX_RUNDOWN_REF RunRef);
 
@@ -166,10 +186,21 @@ typedef enum _POOL_TYPE {
     NonPagedPoolNx = 512
 } POOL_TYPE;
 
+typedef enum _EX_POOL_PRIORITY {
+    LowPoolPriority = 0,
+    NormalPoolPriority = 16,
+    HighPoolPriority = 32
+} EX_POOL_PRIORITY;
+
 /* Zeroed, unless a flag says otherwise. From a page on it begins at a page. */
 PVOID ExAllocatePool2(POOL_FLAGS Flags, SIZE_T NumberOfBytes, ULONG Tag);
 PVOID ExAllocatePoolZero(POOL_TYPE PoolType, SIZE_T NumberOfBytes, ULONG Tag);
 PVOID ExAllocatePoolWithTag(POOL_TYPE PoolType, SIZE_T NumberOfBytes, ULONG Tag);
+PVOID ExAllocatePoolWithTagPriority(
+    POOL_TYPE PoolType,
+    SIZE_T NumberOfBytes,
+    ULONG Tag,
+    EX_POOL_PRIORITY Priority);
 VOID ExFreePoolWithTag(PVOID P, ULONG Tag);
 VOID ExFreePool(PVOID P);
 
@@ -279,6 +310,23 @@ FORCEINLINE PLIST_ENTRY RemoveTailList(PLIST_ENTRY Head)
     return Entry;
 }
 
+typedef struct _SINGLE_LIST_ENTRY {
+    struct _SINGLE_LIST_ENTRY *Next;
+} SINGLE_LIST_ENTRY, *PSINGLE_LIST_ENTRY;
+
+FORCEINLINE VOID PushEntryList(PSINGLE_LIST_ENTRY Head, PSINGLE_LIST_ENTRY Entry)
+{
+    Entry->Next = Head->Next;
+    Head->Next = Entry;
+}
+
+FORCEINLINE PSINGLE_LIST_ENTRY PopEntryList(PSINGLE_LIST_ENTRY Head)
+{
+    PSINGLE_LIST_ENTRY Entry = Head->Next;
+    Head->Next = Entry == NULL ? NULL : Entry->Next;
+    return Entry;
+}
+
 /* Interlocked operations. */
 
 #define InterlockedIncrement(Addend) __atomic_add_fetch((Addend), 1, __ATOMIC_SEQ_CST)
@@ -325,9 +373,30 @@ typedef struct _DEVICE_OBJECT DEVICE_OBJECT, *PDEVICE_OBJECT;
 typedef NTSTATUS DRIVER_INITIALIZE(PDRIVER_OBJECT DriverObject, PUNICODE_STRING RegistryPath);
 typedef VOID DRIVER_UNLOAD(PDRIVER_OBJECT DriverObject);
 
+typedef DRIVER_UNLOAD *PDRIVER_UNLOAD;
+typedef NTSTATUS DRIVER_DISPATCH(PDEVICE_OBJECT DeviceObject, PIRP Irp);
+typedef DRIVER_DISPATCH *PDRIVER_DISPATCH;
+#define IRP_MJ_CREATE 0x00
+#define IRP_MJ_CLOSE 0x02
+#define IRP_MJ_DEVICE_CONTROL 0x0E
+#define IRP_MJ_CLEANUP 0x12
+#define IRP_MJ_MAXIMUM_FUNCTION 0x1B
+
+typedef struct _IO_STATUS_BLOCK {
+    NTSTATUS Status;
+    ULONG_PTR Information;
+} IO_STATUS_BLOCK, *PIO_STATUS_BLOCK;
+
+/* Nobody sends an IRP here, so dispatch routines compile, and are never called. */
+typedef struct _IRP {
+    IO_STATUS_BLOCK IoStatus;
+} IRP;
+#define IoCompleteRequest(Irp, Boost) NdkShimFail(__func__, "completes an IRP, and there is none")
+
 struct _DRIVER_OBJECT {
     PDEVICE_OBJECT DeviceObject;
     DRIVER_UNLOAD *DriverUnload;
+    DRIVER_DISPATCH *MajorFunction[IRP_MJ_MAXIMUM_FUNCTION + 1];
 };
 
 struct _DEVICE_OBJECT {
@@ -355,10 +424,18 @@ typedef struct _IO_WORKITEM IO_WORKITEM, *PIO_WORKITEM;
 typedef VOID IO_WORKITEM_ROUTINE(PDEVICE_OBJECT DeviceObject, PVOID Context);
 typedef IO_WORKITEM_ROUTINE *PIO_WORKITEM_ROUTINE;
 
+typedef VOID IO_WORKITEM_ROUTINE_EX(PVOID IoObject, PVOID Context, PIO_WORKITEM IoWorkItem);
+typedef IO_WORKITEM_ROUTINE_EX *PIO_WORKITEM_ROUTINE_EX;
+
 PIO_WORKITEM IoAllocateWorkItem(PDEVICE_OBJECT DeviceObject);
 VOID IoQueueWorkItem(
     PIO_WORKITEM IoWorkItem,
     PIO_WORKITEM_ROUTINE WorkerRoutine,
+    WORK_QUEUE_TYPE QueueType,
+    PVOID Context);
+VOID IoQueueWorkItemEx(
+    PIO_WORKITEM IoWorkItem,
+    PIO_WORKITEM_ROUTINE_EX WorkerRoutine,
     WORK_QUEUE_TYPE QueueType,
     PVOID Context);
 VOID IoFreeWorkItem(PIO_WORKITEM IoWorkItem);

@@ -24,6 +24,16 @@
 #define _Inout_opt_
 #define _Inout_updates_(Count)
 #define _Inout_updates_bytes_(Size)
+#define _In_range_(First, Last)
+#define _Out_range_(First, Last)
+#define _Ret_range_(First, Last)
+#define _Deref_out_
+#define _Deref_out_opt_
+#define _Frees_ptr_
+#define _Frees_ptr_opt_
+#define _Pre_satisfies_(Condition)
+#define _Post_satisfies_(Condition)
+#define _Strict_type_match_
 #define _Ret_maybenull_
 #define _Check_return_
 #define _Must_inspect_result_
@@ -46,7 +56,16 @@
 #define _Releases_lock_(Lock)
 #define _Requires_lock_held_(Lock)
 #define _Requires_lock_not_held_(Lock)
+#define _Requires_exclusive_lock_held_(Lock)
+#define _Requires_shared_lock_held_(Lock)
 #define _Guarded_by_(Lock)
+#define _Write_guarded_by_(Lock)
+#define _Interlocked_
+#define _No_competing_thread_begin_
+#define _No_competing_thread_end_
 #define _Analysis_assume_(Condition)
+
+/* Of the compiler of Microsoft. */
+#define __pragma(Directive)
 
 #endif

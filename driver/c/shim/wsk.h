@@ -5,6 +5,7 @@
 #define NDKSHIM_WSK_H
 
 #include <ndkshim.h>
+#include <ws2def.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,7 +16,7 @@ extern "C" {
 #define WSK_NO_WAIT 0
 #define WSK_INFINITE_WAIT 0xFFFFFFFF
 
-typedef ULONG NET_IFINDEX, *PNET_IFINDEX;
+typedef ULONG NET_IFINDEX, *PNET_IFINDEX, IF_INDEX;
 typedef struct _WSK_CLIENT WSK_CLIENT, *PWSK_CLIENT;
 
 typedef NTSTATUS (WSKAPI *PFN_WSK_CLIENT_EVENT)(

@@ -145,3 +145,14 @@ VOID KeReleaseSpinLock(PKSPIN_LOCK SpinLock, KIRQL NewIrql)
     KeReleaseSpinLockFromDpcLevel(SpinLock);
     KeLowerIrql(NewIrql);
 }
+
+VOID KeAcquireInStackQueuedSpinLock(PKSPIN_LOCK SpinLock, PKLOCK_QUEUE_HANDLE LockHandle)
+{
+    LockHandle->Lock = SpinLock;
+    KeAcquireSpinLock(SpinLock, &LockHandle->OldIrql);
+}
+
+VOID KeReleaseInStackQueuedSpinLock(PKLOCK_QUEUE_HANDLE LockHandle)
+{
+    KeReleaseSpinLock(LockHandle->Lock, LockHandle->OldIrql);
+}

@@ -74,6 +74,16 @@ PVOID ExAllocatePoolWithTag(POOL_TYPE PoolType, SIZE_T NumberOfBytes, ULONG Tag)
     return ExAllocatePool2(Kind | POOL_FLAG_UNINITIALIZED, NumberOfBytes, Tag);
 }
 
+PVOID ExAllocatePoolWithTagPriority(
+    POOL_TYPE PoolType,
+    SIZE_T NumberOfBytes,
+    ULONG Tag,
+    EX_POOL_PRIORITY Priority)
+{
+    UNREFERENCED_PARAMETER(Priority);
+    return ExAllocatePoolWithTag(PoolType, NumberOfBytes, Tag);
+}
+
 VOID ExFreePoolWithTag(PVOID P, ULONG Tag)
 {
     BLOCK **Link = BucketOf(P);

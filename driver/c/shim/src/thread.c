@@ -19,7 +19,9 @@ struct _KTHREAD {
 struct _IO_WORKITEM {
     WORK_QUEUE_ITEM Item;
     PDEVICE_OBJECT DeviceObject;
+    /* One of the two. */
     PIO_WORKITEM_ROUTINE Routine;
+    PIO_WORKITEM_ROUTINE_EX RoutineEx;
     PVOID Context;
     LONG IsQueued;
 };
@@ -208,11 +210,17 @@ static VOID RunIoItem(PVOID Parameter)
 {
     PIO_WORKITEM Item = Parameter;
     PIO_WORKITEM_ROUTINE Routine = Item->Routine;
+    PIO_WORKITEM_ROUTINE_EX RoutineEx = Item->RoutineEx;
     PDEVICE_OBJECT DeviceObject = Item->DeviceObject;
     PVOID Context = Item->Context;
 
+    /* From here on the driver may free the item. */
     InterlockedExchange(&Item->IsQueued, FALSE);
-    Routine(DeviceObject, Context);
+    if (Routine != NULL) {
+        Routine(DeviceObject, Context);
+    } else {
+        RoutineEx(DeviceObject, Context, Item);
+    }
 }
 
 PIO_WORKITEM IoAllocateWorkItem(PDEVICE_OBJECT DeviceObject)
@@ -226,16 +234,39 @@ PIO_WORKITEM IoAllocateWorkItem(PDEVICE_OBJECT DeviceObject)
     return Item;
 }
 
+static VOID QueueIoItem(PIO_WORKITEM Item, WORK_QUEUE_TYPE QueueType, PVOID Context)
+{
+    Item->Context = Context;
+    ExQueueWorkItem(&Item->Item, QueueType);
+}
+
+/* Claims an item that is not queued. */
+static VOID Claim(PIO_WORKITEM Item)
+{
+    REQUIRE(InterlockedExchange(&Item->IsQueued, TRUE) == FALSE, "queues a work item that is queued");
+}
+
 VOID IoQueueWorkItem(
     PIO_WORKITEM IoWorkItem,
     PIO_WORKITEM_ROUTINE WorkerRoutine,
     WORK_QUEUE_TYPE QueueType,
     PVOID Context)
 {
-    REQUIRE(InterlockedExchange(&IoWorkItem->IsQueued, TRUE) == FALSE, "queues a work item that is queued");
+    Claim(IoWorkItem);
     IoWorkItem->Routine = WorkerRoutine;
-    IoWorkItem->Context = Context;
-    ExQueueWorkItem(&IoWorkItem->Item, QueueType);
+    QueueIoItem(IoWorkItem, QueueType, Context);
+}
+
+VOID IoQueueWorkItemEx(
+    PIO_WORKITEM IoWorkItem,
+    PIO_WORKITEM_ROUTINE_EX WorkerRoutine,
+    WORK_QUEUE_TYPE QueueType,
+    PVOID Context)
+{
+    Claim(IoWorkItem);
+    IoWorkItem->Routine = NULL;
+    IoWorkItem->RoutineEx = WorkerRoutine;
+    QueueIoItem(IoWorkItem, QueueType, Context);
 }
 
 VOID IoFreeWorkItem(PIO_WORKITEM IoWorkItem)

@@ -242,23 +242,23 @@ VOID ExReInitializeRundownProtection(PEX_RUNDOWN_REF RunRef)
     RunRef->Count = 0;
 }
 
-BOOLEAN ExAcquireRundownProtection(PEX_RUNDOWN_REF RunRef)
+BOOLEAN ExAcquireRundownProtectionEx(PEX_RUNDOWN_REF RunRef, ULONG Count)
 {
     BOOLEAN IsAcquired;
 
     REQUIRE_IRQL(DISPATCH_LEVEL);
     DispatcherLock();
     IsAcquired = (RunRef->Count & 1) == 0;
-    RunRef->Count += IsAcquired ? 2 : 0;
+    RunRef->Count += IsAcquired ? 2 * (ULONG_PTR)Count : 0;
     DispatcherUnlock();
     return IsAcquired;
 }
 
-VOID ExReleaseRundownProtection(PEX_RUNDOWN_REF RunRef)
+VOID ExReleaseRundownProtectionEx(PEX_RUNDOWN_REF RunRef, ULONG Count)
 {
     DispatcherLock();
-    REQUIRE(RunRef->Count >= 2, "releases what nobody has acquired");
-    RunRef->Count -= 2;
+    REQUIRE(RunRef->Count >= 2 * (ULONG_PTR)Count, "releases what nobody has acquired");
+    RunRef->Count -= 2 * (ULONG_PTR)Count;
     DispatcherSignal();
     DispatcherUnlock();
 }
