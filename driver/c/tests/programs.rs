@@ -102,6 +102,25 @@ fn the_smallest_consumer_writes() {
     }
 }
 
+/// Goal: the README's first program is one, without the stand-in.
+#[test]
+fn the_program_of_the_readme_runs() {
+    let bench = Bench::new();
+    let text = fs::read_to_string(package().join("README.md")).expect("the README");
+    let code = text.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let (source, program) =
+        (bench.folder.path().join("first.c"), bench.folder.path().join("first"));
+    fs::write(&source, code.expect("a program")).expect("the file");
+    for compiler in cc::compilers() {
+        let mut command = cc::compile(compiler);
+        command.arg(&source).arg("-o").arg(&program).arg("-L").arg(bench.folder.path());
+        cc::run(command.arg("-lndkrocev2"));
+        let mut program = Command::new(&program);
+        let printed = cc::run(program.env("LD_LIBRARY_PATH", bench.folder.path()));
+        assert_eq!(printed, "NDK 2.1, requests of 1073741824 bytes\n");
+    }
+}
+
 #[test]
 fn the_static_library_is_whole() {
     let bench = Bench::new();
