@@ -1,11 +1,13 @@
 /*
  * write.c: the smallest consumer. Two adapters joined in memory, a connection, one RDMA WRITE.
  *
- * Both sides run in one process here. On two machines each has its own half: an edge such as
- * "tap:rdma0" replaces the one in memory, and address and token of the region travel in a message.
+ *     write [edge of the client, edge of the server]
+ *
+ * Both sides run in one process here. On two machines each has its own half, and address and token
+ * of the region travel in a message.
  */
-#include <ndkrocev2.h>
 #include <ndkshim.h>
+#include <ndkrocev2.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -85,9 +87,9 @@ static CALL *Begin(CALL *Call)
 #define NEW(Call) Created, Begin(&(Call)), (void *)&(Call).Object
 #define DONE(Call) Requested, Begin(&(Call))
 
-static void Open(HOST *Host, const char *Address)
+static void Open(HOST *Host, const char *Edge, const char *Address)
 {
-    ndkrocev2_config Config = { .size = sizeof(Config), .edge = "memory:write", .addresses = Address };
+    ndkrocev2_config Config = { .size = sizeof(Config), .edge = Edge, .addresses = Address };
     NTSTATUS Status;
     CALL Call;
 
@@ -203,12 +205,12 @@ static void Write(HOST *Client, HOST *Server)
     Check(Result.Status, "the WRITE");
 }
 
-int main(void)
+int main(int Count, char **Arguments)
 {
     HOST Client = { 0 }, Server = { 0 };
 
-    Open(&Client, "10.0.0.1");
-    Open(&Server, "10.0.0.2");
+    Open(&Client, Count == 3 ? Arguments[1] : "memory:write", "10.0.0.1");
+    Open(&Server, Count == 3 ? Arguments[2] : "memory:write", "10.0.0.2");
     Connect(&Client, &Server);
     Write(&Client, &Server);
     printf("%zu bytes arrived: %s\n", strlen(Server.Buffer), Server.Buffer);

@@ -9,11 +9,13 @@
 #ifndef NDKPI_H
 #define NDKPI_H
 
-#include <ndkinfo.h>
 #ifdef _WIN32
 #include <ws2def.h>
 #include <ws2ipdef.h>
+#else
+#include <ndkbase.h>
 #endif
+#include <ndkinfo.h>
 
 #ifdef __cplusplus
 extern "C" {

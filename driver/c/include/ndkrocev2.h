@@ -16,6 +16,7 @@
 #ifndef NDKROCEV2_H
 #define NDKROCEV2_H
 
+#include <ndkbase.h>
 #include <ndkpi.h>
 
 #ifdef __cplusplus

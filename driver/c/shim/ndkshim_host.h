@@ -4,8 +4,9 @@
 #ifndef NDKSHIM_HOST_H
 #define NDKSHIM_HOST_H
 
-#include <ndkrocev2.h>
 #include <ndkshim.h>
+#include <wsk.h>
+#include <ndkrocev2.h>
 #include <wskndk.h>
 
 #ifdef __cplusplus

@@ -4,6 +4,7 @@
 
 mod cc;
 
+use cc::includes;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -29,10 +30,16 @@ impl Bench {
 
     /// Builds a program of the stand-in and the sources of `path`, a file or a folder.
     fn build(&self, compiler: &str, path: &str, flags: &[&str]) -> PathBuf {
+        let mut command = cc::compile(compiler);
+        command.args(flags);
+        self.link(command, path)
+    }
+
+    /// The same, by a compiler that has its flags.
+    fn link(&self, mut command: Command, path: &str) -> PathBuf {
         let name = Path::new(path).file_stem().expect("a name");
         let program = self.folder.path().join(name);
-        let mut command = cc::compile(compiler);
-        command.args(sources(path)).args(sources("shim/src")).arg("-o").arg(&program).args(flags);
+        command.args(sources(path)).args(sources("shim/src")).arg("-o").arg(&program);
         command.arg("-L").arg(self.folder.path()).args(["-lndkrocev2", "-lpthread"]);
         let mut runpath = OsString::from("-Wl,-rpath,");
         runpath.push(self.folder.path());
@@ -99,6 +106,25 @@ fn the_smallest_consumer_writes() {
     for compiler in cc::compilers() {
         let program = bench.build(compiler, "examples/write.c", &[]);
         assert_eq!(run(&program, &[]), "21 bytes arrived: one WRITE over RoCEv2\n");
+        let socket = |name: &str| bench.folder.path().join(name).display().to_string();
+        let edge = |own, peer| format!("qemu-dgram:{}:{},mtu=4200", socket(own), socket(peer));
+        let edges = [edge("client", "server"), edge("server", "client")];
+        let printed = run(&program, &edges.each_ref().map(String::as_str));
+        assert_eq!(printed, "21 bytes arrived: one WRITE over RoCEv2\n");
+    }
+}
+
+/// Goal: each function of the library answers right and wrong calls as its comment says.
+#[test]
+fn the_library_answers_mistakes() {
+    let bench = Bench::new();
+    for compiler in cc::compilers() {
+        let program = bench.build(compiler, "tests/library.c", &[]);
+        let record = bench.folder.path().join("frames.pcap");
+        let printed = run(&program, &[&record.display().to_string()]);
+        assert_eq!(printed, "all as said\n");
+        let frames = fs::read(&record).expect("the record");
+        assert_eq!(frames.len(), 24, "the header of a file without frames, as none was sent");
     }
 }
 
@@ -149,6 +175,27 @@ fn the_driver_runs_under_address_sanitizer() {
     for compiler in cc::compilers().into_iter().filter(|compiler| has_sanitizer(compiler)) {
         let program = bench.build(compiler, "examples/wdm_consumer", &[ADDRESS_SANITIZER]);
         assert_eq!(run(&program, &["100"]), "100 rounds, 0 objects and 0 other things left\n");
+    }
+}
+
+/// Goal: a header of others may stand in place of ours. The one that many machines have is mingw-w64's ndkinfo.h, of
+/// the first version.
+#[test]
+fn a_header_of_others_is_enough() {
+    let theirs = Path::new("/usr/share/mingw-w64/include/ndkinfo.h");
+    if !theirs.exists() {
+        println!("skipped: no headers of mingw-w64");
+        return;
+    }
+    let bench = Bench::new();
+    fs::copy(theirs, bench.folder.path().join("ndkinfo.h")).expect("a copy");
+    for compiler in cc::compilers() {
+        let include = format!("-I{}", bench.folder.path().display());
+        let mut command = Command::new(compiler);
+        // Their folder comes first, so ours has the other headers alone.
+        command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", &include]).args(includes());
+        let program = bench.link(command, "examples/wdm_consumer");
+        assert_eq!(run(&program, &[]), "1 rounds, 0 objects and 0 other things left\n");
     }
 }
 

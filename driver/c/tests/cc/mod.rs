@@ -17,11 +17,15 @@ pub(crate) fn compilers() -> Vec<&'static str> {
 
 /// A compiler at work on the headers and the shim of this package.
 pub(crate) fn compile(compiler: &str) -> Command {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new(compiler);
-    command.args(FLAGS).arg("-I").arg(package.join("include"));
-    command.arg("-I").arg(package.join("shim"));
+    command.args(FLAGS).args(includes());
     command
+}
+
+/// Where the headers are.
+pub(crate) fn includes() -> [String; 2] {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ["include", "shim"].map(|folder| format!("-I{}", package.join(folder).display()))
 }
 
 /// Runs a program to its end; its output if it succeeds.

@@ -1,0 +1,86 @@
+/*
+ * library.c: calls each function of the library rightly and wrongly, for tests/programs.rs. Its argument is a file
+ * for the frames of a provider.
+ */
+#include <ndkshim.h>
+#include <ndkrocev2.h>
+#include <stdio.h>
+
+static const NDK_VERSION Version = { 2, 0 };
+
+static BOOLEAN Says(PCSTR Text)
+{
+    return strstr(ndkrocev2_last_error(), Text) != NULL;
+}
+
+static VOID RefusesConfigurations(VOID)
+{
+    ndkrocev2_config Config = { .size = sizeof(Config), .edge = "memory:a", .addresses = "10.0.0.1" };
+    ndkrocev2_config Other = Config;
+
+    NT_ASSERT(ndkrocev2_start(NULL) == NULL && Says("NULL"));
+    Other.size--;
+    NT_ASSERT(ndkrocev2_start(&Other) == NULL && Says("size"));
+    Other = Config;
+    Other.edge = NULL;
+    NT_ASSERT(ndkrocev2_start(&Other) == NULL && Says("edge is missing"));
+    Other.edge = "cable:1";
+    NT_ASSERT(ndkrocev2_start(&Other) == NULL && Says("edge cable:1: not one of memory:NAME"));
+    Other.edge = "\xFF";
+    NT_ASSERT(ndkrocev2_start(&Other) == NULL && Says("edge is not UTF-8"));
+    Other = Config;
+    Other.addresses = "10.0.0.1,host";
+    NT_ASSERT(ndkrocev2_start(&Other) == NULL && Says("host is not the address of a host"));
+    Other = Config;
+    Other.corrupt = 101;
+    NT_ASSERT(ndkrocev2_start(&Other) == NULL && Says("corrupt is not a percentage"));
+}
+
+static VOID ReadsAddresses(VOID)
+{
+    SOCKADDR_INET Address;
+
+    NT_ASSERT(ndkrocev2_address("10.0.0.1:7174", &Address) == sizeof(SOCKADDR_IN));
+    NT_ASSERT(Address.si_family == AF_INET && Address.Ipv4.sin_port == RtlUshortByteSwap(7174));
+    NT_ASSERT(Address.Ipv4.sin_addr.S_un.S_un_b.s_b4 == 1);
+    NT_ASSERT(ndkrocev2_address("[fd00::1]:445", &Address) == sizeof(SOCKADDR_IN6));
+    NT_ASSERT(Address.si_family == AF_INET6 && Address.Ipv6.sin6_addr.u.Byte[15] == 1);
+    NT_ASSERT(ndkrocev2_address("10.0.0.1", &Address) == 0 && Says("10.0.0.1 is not an address with a port"));
+    NT_ASSERT(ndkrocev2_address(NULL, &Address) == 0 && Says("missing"));
+}
+
+static VOID Counts(PCSTR Record)
+{
+    ndkrocev2_config Config = {
+        .size = sizeof(Config), .edge = "memory:b", .addresses = "10.0.0.1", .pcap = Record, .seed = 7
+    };
+    ndkrocev2_provider *Provider = ndkrocev2_start(&Config);
+    NDK_ADAPTER *First, *Second;
+
+    NT_ASSERT(Provider != NULL && ndkrocev2_open_objects(Provider) == 0);
+    NT_ASSERT(ndkrocev2_open(Provider, (NDK_VERSION){ 3, 0 }, &First) == NDIS_STATUS_BAD_VERSION);
+    NT_ASSERT(ndkrocev2_open(Provider, Version, &First) == STATUS_SUCCESS);
+    NT_ASSERT(ndkrocev2_open(Provider, (NDK_VERSION){ 1, 0 }, &Second) == STATUS_SUCCESS);
+    NT_ASSERT(First->Header.ObjectType == NdkObjectTypeAdapter && First->Header.Version.Minor == 1);
+    NT_ASSERT(Second->Header.Version.Major == 1 && Second->Header.Version.Minor == 2);
+    NT_ASSERT(ndkrocev2_open_adapters(Provider) == 2 && ndkrocev2_open_objects(Provider) == 2);
+    NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_DEVICE_BUSY && Says("2 adapter instances are open"));
+    ndkrocev2_close(Provider, First);
+    ndkrocev2_close(Provider, Second);
+    NT_ASSERT(ndkrocev2_open_objects(Provider) == 0);
+    NT_ASSERT(ndkrocev2_set_addresses(Provider, "10.0.0.3,fd00::3") == STATUS_SUCCESS);
+    NT_ASSERT(ndkrocev2_set_addresses(Provider, "") == STATUS_INVALID_PARAMETER);
+    NT_ASSERT(ndkrocev2_set_addresses(Provider, NULL) == STATUS_INVALID_PARAMETER);
+    NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_SUCCESS);
+}
+
+int main(int Count, char **Arguments)
+{
+    NT_ASSERT(Count == 2 && strcmp(ndkrocev2_last_error(), "") == 0);
+    NT_ASSERT(strchr(ndkrocev2_version(), '.') != NULL);
+    RefusesConfigurations();
+    ReadsAddresses();
+    Counts(Arguments[1]);
+    puts("all as said");
+    return 0;
+}
