@@ -23,7 +23,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("ndis-driver", &["driver", "rocev2", "netadapter-glue"]),
     // Its build script asks for the names of the counters.
     ("ndkrocev2", &["ndis-driver", "rocev2"]),
-    // Its example opens an edge.
+    // Its `Host` opens an edge, on Linux.
     ("ndk-consumer", &["driver", "netadapter-glue"]),
     ("ndk-c", &["driver", "netadapter-glue"]),
     ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),

@@ -80,10 +80,33 @@ impl Buffer {
         unsafe { from.copy_to(bytes.as_mut_ptr(), bytes.len()) }
     }
 
+    /// A copy of `range`.
+    ///
+    /// # Panics
+    /// If it does not lie inside.
+    #[must_use]
+    pub fn to_vec(&self, range: Range<usize>) -> Vec<u8> {
+        let mut bytes = vec![0; range.len()];
+        self.read(range.start, &mut bytes);
+        bytes
+    }
+
     /// The address of `range`, which must lie inside.
     fn at(&self, range: Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         self.as_ptr().wrapping_add(range.start)
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    /// A copy.
+    ///
+    /// # Panics
+    /// As [`Buffer::new`].
+    fn from(bytes: &[u8]) -> Self {
+        let buffer = Self::new(bytes.len());
+        buffer.write(0, bytes);
+        buffer
     }
 }
 

@@ -133,6 +133,17 @@ impl Cq {
         results: &mut [NDK_RESULT_EX],
         timeout: Duration,
     ) -> Result<usize> {
+        self.wait_results_ex_or(results, timeout, &|| false)
+    }
+
+    /// As [`Cq::wait_results_ex`]; the wait also ends once `other`, which another callback brings about, is true, but
+    /// not before `timeout` where this thread cannot run the provider.
+    pub(crate) fn wait_results_ex_or(
+        &self,
+        results: &mut [NDK_RESULT_EX],
+        timeout: Duration,
+        other: &dyn Fn() -> bool,
+    ) -> Result<usize> {
         let deadline = Instant::now() + timeout;
         loop {
             let taken = self.results_ex(results);
@@ -148,7 +159,9 @@ impl Cq {
                 return Ok(taken);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if !self.wait_notification(seen, left)? {
+            let opener = &**self.object.opener();
+            let notified = self.notice.wait_or(opener, "CqNotification", seen, left, other)?;
+            if !notified || self.notifications() == seen {
                 return Ok(self.results_ex(results));
             }
         }
@@ -209,9 +222,20 @@ impl Notice {
         seen: u64,
         timeout: Duration,
     ) -> Result<bool> {
-        let waited = self
-            .bell
-            .wait(opener, timeout, &mut || self.count() > seen || !self.fault().is_success());
+        self.wait_or(opener, call, seen, timeout, &|| false)
+    }
+
+    /// As [`Notice::wait`], or until `other` is true.
+    fn wait_or(
+        &self,
+        opener: &dyn Opener,
+        call: &'static str,
+        seen: u64,
+        timeout: Duration,
+        other: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let mut done = || self.count() > seen || !self.fault().is_success() || other();
+        let waited = self.bell.wait(opener, timeout, &mut done);
         NdkError::check(call, self.fault())?;
         match waited {
             Waited::Done => Ok(true),

@@ -14,7 +14,7 @@ pub struct NdkError {
 }
 
 /// The result of an NDK call.
-pub type Result<T> = std::result::Result<T, NdkError>;
+pub type Result<T, E = NdkError> = std::result::Result<T, E>;
 
 impl NdkError {
     /// Turns the status of `call` into a result: everything that `NT_SUCCESS` accepts is `Ok`.

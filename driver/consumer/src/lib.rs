@@ -6,13 +6,24 @@
 //! drop closes it and waits for the close completion. So nothing here may be dropped inside a
 //! callback of the provider.
 //!
+//! [`Host`] opens an edge, a provider and an adapter at once, and an [`Endpoint`] is a connection that is ready for
+//! use. Below them is one type for each object of NDK:
+//!
 //! ```text
+//! Host ─> Endpoint, Region
+//!
 //! Opener ─> Adapter ─> Cq
-//!              ├─────> Pd ─> Mr, Qp
+//!              ├─────> Pd ─> Mr, Frmr, Mw, Srq, Qp
 //!              ├─────> Listener ─> Connector (incoming)
 //!              ├─────> Connector (outgoing)
 //!              ├─────> SharedEndpoint
 //!              └─────> Lam
+//! ```
+//!
+//! A first program: the server lends memory and says where it is; the client WRITEs.
+//!
+//! ```
+#![cfg_attr(target_os = "linux", doc = include_str!("../examples/write.rs"))]
 //! ```
 #![allow(unsafe_code, reason = "every call goes through a C dispatch table")]
 
@@ -21,8 +32,12 @@ mod bell;
 mod buffer;
 mod connector;
 mod cq;
+mod endpoint;
 mod error;
+mod flags;
 mod frmr;
+#[cfg(target_os = "linux")]
+mod host;
 mod lam;
 mod listener;
 mod mdl;
@@ -32,6 +47,7 @@ mod object;
 mod opener;
 mod pd;
 mod qp;
+mod region;
 mod request;
 mod shared_endpoint;
 mod srq;
@@ -40,8 +56,12 @@ pub use adapter::Adapter;
 pub use buffer::Buffer;
 pub use connector::{ConnectionData, Connector, ReadLimits};
 pub use cq::{Arm, Cq};
+pub use endpoint::{Endpoint, EndpointConfig, EndpointError, Event, Message, Operation};
 pub use error::{NdkError, Result};
+pub use flags::{Flags, Rights};
 pub use frmr::{FastRegister, Frmr};
+#[cfg(target_os = "linux")]
+pub use host::{Host, HostBuilder, OpenError, pair, pair_with};
 pub use lam::Lam;
 pub use listener::Listener;
 pub use mdl::Mdl;
@@ -51,6 +71,7 @@ pub use object::NdkObject;
 pub use opener::{Opener, Waited};
 pub use pd::Pd;
 pub use qp::{Invalidate, Qp, QpConfig};
+pub use region::Region;
 pub use request::Request;
 pub use shared_endpoint::SharedEndpoint;
 pub use srq::{Srq, SrqConfig};

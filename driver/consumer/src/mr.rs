@@ -9,7 +9,7 @@ use driver::abi::{FALSE, NDK_MR, NDK_SGE, ULONG};
 
 use crate::object::Handle;
 use crate::request::{Request, create};
-use crate::{Buffer, Mdl, Pd, Result};
+use crate::{Buffer, Mdl, Pd, Result, Rights};
 
 /// A buffer that the adapter can reach, until this is dropped.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    pub(crate) fn register(pd: &Arc<Pd>, buffer: Buffer, flags: u32) -> Result<Arc<Self>> {
+    pub(crate) fn register(pd: &Arc<Pd>, buffer: Buffer, rights: Rights) -> Result<Arc<Self>> {
         // SAFETY: the PD is open.
         let object = create(pd.opener(), "NdkCreateMr", |completion, context, out| unsafe {
             (pd.table().NdkCreateMr)(pd.as_ptr(), FALSE, completion, context, out)
@@ -44,7 +44,7 @@ impl Mr {
                 object.as_ptr(),
                 mdl.as_mut_ptr(),
                 buffer.len(),
-                flags,
+                rights.bits(),
                 completion,
                 context,
             )
@@ -178,5 +178,30 @@ impl Remote {
     #[must_use]
     pub const fn at(self, offset: usize) -> Self {
         Self { address: self.address.wrapping_add(offset as u64), token: self.token }
+    }
+
+    /// Address and token, big endian, for a message or private data of one's own. A standard protocol has a form of its
+    /// own.
+    ///
+    /// ```
+    /// use ndk_consumer::Remote;
+    ///
+    /// let remote = Remote { address: 0x1000, token: 7 };
+    /// assert_eq!(Remote::from_bytes(&remote.to_bytes()), Some(remote));
+    /// ```
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.token.to_be_bytes());
+        bytes
+    }
+
+    /// Reads [`Remote::to_bytes`]; more bytes may follow. `None` where they are too few.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (address, bytes) = bytes.split_first_chunk()?;
+        let (token, _) = bytes.split_first_chunk()?;
+        Some(Self { address: u64::from_be_bytes(*address), token: u32::from_be_bytes(*token) })
     }
 }

@@ -6,13 +6,15 @@ use driver::abi::{NDK_PD, NDK_PD_DISPATCH};
 
 use crate::object::Handle;
 use crate::request::create;
-use crate::{Adapter, Buffer, Cq, Frmr, Mr, Mw, Opener, Qp, QpConfig, Result, Srq, SrqConfig};
+use crate::{
+    Adapter, Buffer, Cq, Frmr, Mr, Mw, Opener, Qp, QpConfig, Result, Rights, Srq, SrqConfig,
+};
 
 /// A protection domain: what memory regions and queue pairs share.
 #[derive(Debug)]
 pub struct Pd {
     object: Handle<NDK_PD>,
-    _adapter: Arc<Adapter>,
+    adapter: Arc<Adapter>,
 }
 
 impl Pd {
@@ -23,15 +25,19 @@ impl Pd {
         })?;
         // SAFETY: just created for us.
         let object = unsafe { Handle::new(object, adapter.opener()) };
-        Ok(Arc::new(Self { object, _adapter: Arc::clone(adapter) }))
+        Ok(Arc::new(Self { object, adapter: Arc::clone(adapter) }))
     }
 
-    /// Registers `buffer` with the rights `flags` (`NDK_MR_FLAG_*`).
+    /// Registers `buffer` with these [`Rights`](crate::Rights).
     ///
     /// # Errors
     /// Too large for the adapter or for one MDL (4 GiB), no resources.
-    pub fn register(self: &Arc<Self>, buffer: Buffer, flags: u32) -> Result<Arc<Mr>> {
-        Mr::register(self, buffer, flags)
+    pub fn register(
+        self: &Arc<Self>,
+        buffer: Buffer,
+        rights: impl Into<Rights>,
+    ) -> Result<Arc<Mr>> {
+        Mr::register(self, buffer, rights.into())
     }
 
     /// Creates a queue pair that completes into `receive_cq` and `initiator_cq`, which may be one.
@@ -93,6 +99,12 @@ impl Pd {
         // SAFETY: the PD is open.
         unsafe { (self.table().NdkGetPrivilegedMemoryRegionToken)(self.as_ptr(), &raw mut token) };
         token
+    }
+
+    /// The adapter that it belongs to.
+    #[must_use]
+    pub const fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
     }
 
     /// The C object, for calls that this wrapper does not make.

@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::ptr::{NonNull, without_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use driver::abi::{NDK_OBJECT_HEADER, NDK_OP_FLAG_INLINE, NDK_QP, NTSTATUS, PVOID, ULONG};
+use driver::abi::{NDK_OBJECT_HEADER, NDK_QP, NTSTATUS, PVOID, ULONG};
 
 use crate::object::Handle;
 use crate::request::create;
-use crate::{Cq, FastRegister, Frmr, InlineData, Mr, Mw, NdkError, Pd, Remote, Result, Sge, Srq};
+use crate::{
+    Cq, FastRegister, Flags, Frmr, InlineData, Mr, Mw, NdkError, Pd, Remote, Result, Sge, Srq,
+};
 
 /// The size of a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +45,7 @@ impl Default for QpConfig {
 
 /// A queue pair. Posts of one queue are serialized here, as NDK demands of the consumer.
 ///
-/// Every post takes a `context` that comes back as `RequestContext`, and flags (`NDK_OP_FLAG_*`).
+/// Every post takes a `context` that comes back as `RequestContext`, and [`Flags`].
 /// An `Err` means that nothing was posted and no completion follows.
 #[derive(Debug)]
 pub struct Qp {
@@ -155,12 +157,12 @@ impl Qp {
     ///
     /// # Panics
     /// If the flags say inline, for which there is [`Qp::send_inline`].
-    pub fn send(&self, context: usize, sges: &[Sge<'_>], flags: u32) -> Result<()> {
-        not_inline(flags);
+    pub fn send(&self, context: usize, sges: &[Sge<'_>], flags: impl Into<Flags>) -> Result<()> {
+        let flags = not_inline(flags);
         self.post_send(context, sges, flags)
     }
 
-    fn post_send(&self, context: usize, sges: &[Sge<'_>], flags: u32) -> Result<()> {
+    fn post_send(&self, context: usize, sges: &[Sge<'_>], flags: Flags) -> Result<()> {
         // SAFETY: as `post` provides.
         self.post("NdkSend", || unsafe {
             (self.object.table().NdkSend)(
@@ -168,7 +170,7 @@ impl Qp {
                 request(context),
                 Sge::as_ptr(sges),
                 sges.len() as ULONG,
-                flags,
+                flags.bits(),
             )
         })
     }
@@ -181,10 +183,10 @@ impl Qp {
         &self,
         context: usize,
         sges: &[Sge<'_>],
-        flags: u32,
+        flags: impl Into<Flags>,
         remote_token: u32,
     ) -> Result<()> {
-        not_inline(flags);
+        let flags = not_inline(flags);
         // SAFETY: as `post` provides.
         self.post("NdkSendAndInvalidate", || unsafe {
             (self.object.table().NdkSendAndInvalidate)(
@@ -192,7 +194,7 @@ impl Qp {
                 request(context),
                 Sge::as_ptr(sges),
                 sges.len() as ULONG,
-                flags,
+                flags.bits(),
                 remote_token,
             )
         })
@@ -207,9 +209,9 @@ impl Qp {
         context: usize,
         sges: &[Sge<'_>],
         remote: Remote,
-        flags: u32,
+        flags: impl Into<Flags>,
     ) -> Result<()> {
-        not_inline(flags);
+        let flags = not_inline(flags);
         self.post_write(context, sges, remote, flags)
     }
 
@@ -218,7 +220,7 @@ impl Qp {
         context: usize,
         sges: &[Sge<'_>],
         remote: Remote,
-        flags: u32,
+        flags: Flags,
     ) -> Result<()> {
         // SAFETY: as `post` provides.
         self.post("NdkWrite", || unsafe {
@@ -229,7 +231,7 @@ impl Qp {
                 sges.len() as ULONG,
                 remote.address,
                 remote.token,
-                flags,
+                flags.bits(),
             )
         })
     }
@@ -238,7 +240,14 @@ impl Qp {
     ///
     /// # Errors
     /// Not connected, queue full, too many elements.
-    pub fn read(&self, context: usize, sges: &[Sge<'_>], remote: Remote, flags: u32) -> Result<()> {
+    pub fn read(
+        &self,
+        context: usize,
+        sges: &[Sge<'_>],
+        remote: Remote,
+        flags: impl Into<Flags>,
+    ) -> Result<()> {
+        let flags = flags.into();
         // SAFETY: as `post` provides.
         self.post("NdkRead", || unsafe {
             (self.object.table().NdkRead)(
@@ -248,7 +257,7 @@ impl Qp {
                 sges.len() as ULONG,
                 remote.address,
                 remote.token,
-                flags,
+                flags.bits(),
             )
         })
     }
@@ -257,8 +266,13 @@ impl Qp {
     ///
     /// # Errors
     /// Not connected, queue full, more data than the queue pair takes inline.
-    pub fn send_inline(&self, context: usize, data: &[InlineData<'_>], flags: u32) -> Result<()> {
-        self.post_send(context, InlineData::as_sges(data), flags | NDK_OP_FLAG_INLINE)
+    pub fn send_inline(
+        &self,
+        context: usize,
+        data: &[InlineData<'_>],
+        flags: impl Into<Flags>,
+    ) -> Result<()> {
+        self.post_send(context, InlineData::as_sges(data), flags.into() | Flags::INLINE)
     }
 
     /// Posts an RDMA WRITE of `data`, which is copied meanwhile, to `remote`.
@@ -270,9 +284,9 @@ impl Qp {
         context: usize,
         data: &[InlineData<'_>],
         remote: Remote,
-        flags: u32,
+        flags: impl Into<Flags>,
     ) -> Result<()> {
-        self.post_write(context, InlineData::as_sges(data), remote, flags | NDK_OP_FLAG_INLINE)
+        self.post_write(context, InlineData::as_sges(data), remote, flags.into() | Flags::INLINE)
     }
 
     /// Posts a fast registration: later requests may use the region at once.
@@ -285,8 +299,9 @@ impl Qp {
         context: usize,
         frmr: &Frmr,
         what: FastRegister<'_>,
-        flags: u32,
+        flags: impl Into<Flags>,
     ) -> Result<()> {
+        let flags = flags.into();
         // SAFETY: as `post` provides; the array has that many elements.
         self.post("NdkFastRegister", || unsafe {
             (self.object.table().NdkFastRegister)(
@@ -298,7 +313,7 @@ impl Qp {
                 what.fbo,
                 what.len,
                 without_provenance_mut(what.base as usize),
-                flags,
+                flags.bits(),
             )
         })
     }
@@ -313,9 +328,10 @@ impl Qp {
         mr: &Mr,
         mw: &Mw,
         range: Range<usize>,
-        flags: u32,
+        flags: impl Into<Flags>,
     ) -> Result<()> {
         let address = mr.remote(range.start).address;
+        let flags = flags.into();
         // SAFETY: as `post` provides; region and window are open.
         self.post("NdkBind", || unsafe {
             (self.object.table().NdkBind)(
@@ -325,7 +341,7 @@ impl Qp {
                 mw.as_ptr(),
                 without_provenance_mut(address as usize),
                 range.len(),
-                flags,
+                flags.bits(),
             )
         })
     }
@@ -334,15 +350,26 @@ impl Qp {
     ///
     /// # Errors
     /// Not connected, queue full, not an object that can be invalidated.
-    pub fn invalidate(&self, context: usize, what: Invalidate<'_>, flags: u32) -> Result<()> {
+    pub fn invalidate(
+        &self,
+        context: usize,
+        what: Invalidate<'_>,
+        flags: impl Into<Flags>,
+    ) -> Result<()> {
         let object: *mut NDK_OBJECT_HEADER = match what {
             Invalidate::Region(frmr) => frmr.as_ptr().cast(),
             Invalidate::Registered(mr) => mr.as_ptr().cast(),
             Invalidate::Window(mw) => mw.as_ptr().cast(),
         };
+        let flags = flags.into();
         // SAFETY: as `post` provides; the object is open.
         self.post("NdkInvalidate", || unsafe {
-            (self.object.table().NdkInvalidate)(self.as_ptr(), request(context), object, flags)
+            (self.object.table().NdkInvalidate)(
+                self.as_ptr(),
+                request(context),
+                object,
+                flags.bits(),
+            )
         })
     }
 
@@ -377,8 +404,10 @@ pub enum Invalidate<'a> {
 }
 
 /// The elements of other requests are labels, which are never followed as pointers.
-fn not_inline(flags: u32) {
-    assert_eq!(flags & NDK_OP_FLAG_INLINE, 0, "inline data goes by other functions");
+fn not_inline(flags: impl Into<Flags>) -> Flags {
+    let flags = flags.into();
+    assert!(!flags.contains(Flags::INLINE), "inline data goes by other functions");
+    flags
 }
 
 /// A request context is a number to us.

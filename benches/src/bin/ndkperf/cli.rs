@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use netadapter_glue::fault::Faults;
 use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
@@ -239,9 +240,12 @@ pub(crate) struct FaultArgs {
 }
 
 impl FaultArgs {
-    /// True if frames pass untouched.
-    pub(crate) fn is_none(&self) -> bool {
-        [self.loss, self.duplicate, self.reorder, self.corrupt] == [0.0; 4]
+    /// The faults, drawn from `seed`; `None` if frames pass untouched.
+    pub(crate) fn with_seed(&self, seed: u64) -> Option<Faults> {
+        let percents = [self.loss, self.duplicate, self.reorder, self.corrupt];
+        let [loss, duplicate, reorder, corrupt] = percents.map(|percent| percent / 100.0);
+        let faults = Faults { seed, loss, duplicate, reorder, corrupt, ..Faults::default() };
+        (percents != [0.0; 4]).then_some(faults)
     }
 }
 
@@ -414,14 +418,14 @@ mod tests {
     #[test]
     fn nothing_means_loopback() {
         let Command::Loopback(loopback) = parse("ndkperf").unwrap() else { panic!() };
-        assert!(loopback.faults.is_none());
+        assert!(loopback.faults.with_seed(0).is_none());
         let plans = loopback.run.plans(0).unwrap();
         assert_eq!(plans.len(), 3);
         assert!(plans.iter().all(|plan| plan.size == 65536 && plan.verify));
         let Command::Loopback(loopback) = parse("ndkperf --loss 1.5 --ip6").unwrap() else {
             panic!()
         };
-        assert!(loopback.ip6 && !loopback.faults.is_none());
+        assert!(loopback.ip6 && loopback.faults.with_seed(0).is_some());
     }
 
     #[test]

@@ -1,35 +1,15 @@
 //! Where this program meets the edges and the provider: builds them from the command line.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use driver::{Provider, ProviderConfig};
-use ndk_consumer::{Adapter, Opener};
-use netadapter_glue::Edge;
-use netadapter_glue::fault::{FaultInjector, Faults};
-use netadapter_glue::host::BoxEdge;
+use driver::ProviderConfig;
+use ndk_consumer::{Host, HostBuilder, OpenError};
 use netadapter_glue::memory::{self, MemoryConfig};
-use netadapter_glue::pcap::Capture;
 use serde_json::{Value, json};
 
-use crate::cli::{EdgeArgs, FaultArgs, Loopback, TransportArgs};
+use crate::cli::{EdgeArgs, Loopback, TransportArgs};
 use crate::failure::Failure;
-
-/// An adapter, and the provider behind it, which tells what it counts.
-pub(crate) struct Host {
-    pub(crate) adapter: Arc<Adapter>,
-    pub(crate) provider: Arc<Provider>,
-}
-
-impl Host {
-    /// Path MTU of the connection from `local`, once it is established.
-    pub(crate) fn path_mtu(&self, local: SocketAddr) -> Option<u16> {
-        let connections = self.provider.connections();
-        connections.iter().find(|connection| connection.local == local).map(|found| found.pmtu)
-    }
-}
 
 /// A host and the address that it was opened for.
 pub(crate) struct Side {
@@ -55,13 +35,16 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
         [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)))
     };
     let (client, server) = memory::pair(config);
-    let client = captured(faulty(client, &args.faults, seed), args.pcap.as_deref())?;
-    let server = faulty(server, &args.faults, seed.wrapping_add(1));
-    let side = |edge, ip, seed| {
-        open(edge, provider_config(&[ip], seed, args.transport)).map(|host| Side { host, ip })
-    };
     let seeds = [args.run.seed, args.run.seed.map(|seed| seed.wrapping_add(1))];
-    Ok([side(client, ips[0], seeds[0])?, side(server, ips[1], seeds[1])?])
+    let side = |edge, place: usize| -> Result<Side, Failure> {
+        let faults = args.faults.with_seed(seed.wrapping_add(place as u64));
+        let mut builder = builder(&[ips[place]], seeds[place], args.transport).faults(faults);
+        if let (0, Some(file)) = (place, &args.pcap) {
+            builder = builder.capture(file);
+        }
+        Ok(Side { host: builder.start(edge)?, ip: ips[place] })
+    };
+    Ok([side(client, 0)?, side(server, 1)?])
 }
 
 /// What joins the two sides of a loopback, for the report.
@@ -82,25 +65,36 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
 /// The host on the edge that the command line names.
 pub(crate) fn network(args: &EdgeArgs, seed: Option<u64>) -> Result<Host, Failure> {
     let spec = args.spec().map_err(Failure::Arguments)?;
-    let edge =
-        spec.open().map_err(|source| Failure::Edge { edge: args.edge.to_string(), source })?;
-    let edge = faulty(edge, &args.faults, seed.unwrap_or_else(random_seed));
-    let vlan = spec.options.vlan;
-    let config = ProviderConfig { vlan, ..provider_config(&args.ips(), seed, args.transport) };
-    open(captured(edge, args.pcap.as_deref())?, config)
+    let faults = args.faults.with_seed(seed.unwrap_or_else(random_seed));
+    let mut builder = builder(&args.ips(), seed, args.transport).faults(faults);
+    if let Some(file) = &args.pcap {
+        builder = builder.capture(file);
+    }
+    Ok(builder.open_spec(&spec)?)
 }
 
-fn open(edge: BoxEdge, config: ProviderConfig) -> Result<Host, Failure> {
-    let provider = Provider::start(edge, config)
-        .map_err(|source| Failure::Edge { edge: "starting the provider".into(), source })?;
-    let provider = Arc::new(provider);
-    let adapter = Adapter::open(Arc::clone(&provider) as Arc<dyn Opener>)?;
-    Ok(Host { adapter, provider })
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Spec(error) => Self::Arguments(error.to_string()),
+            OpenError::Edge { edge, source } => Self::Edge { edge, source },
+            OpenError::Capture { file, source } => {
+                Self::Edge { edge: file.display().to_string(), source }
+            }
+            OpenError::Provider(source) => {
+                Self::Edge { edge: "starting the provider".into(), source }
+            }
+            OpenError::Ndk(error) => error.into(),
+        }
+    }
 }
 
-/// A provider's defaults, but for what the command line says.
-fn provider_config(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> ProviderConfig {
-    let mut config = ProviderConfig::new(ips.to_vec());
+/// A host with a provider's defaults, but for what the command line says.
+fn builder(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> HostBuilder {
+    HostBuilder::new(ips.iter().copied()).configure(|config| configure(config, seed, transport))
+}
+
+fn configure(config: &mut ProviderConfig, seed: Option<u64>, transport: TransportArgs) {
     if transport.no_congestion_control {
         config.dcqcn = None;
     }
@@ -111,30 +105,6 @@ fn provider_config(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) 
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes
     });
-    config
-}
-
-fn faulty(edge: impl Edge + Send + 'static, args: &FaultArgs, seed: u64) -> BoxEdge {
-    if args.is_none() {
-        return Box::new(edge);
-    }
-    let faults = Faults {
-        seed,
-        loss: args.loss / 100.0,
-        duplicate: args.duplicate / 100.0,
-        reorder: args.reorder / 100.0,
-        corrupt: args.corrupt / 100.0,
-        ..Faults::default()
-    };
-    Box::new(FaultInjector::new(edge, faults))
-}
-
-fn captured(edge: BoxEdge, file: Option<&Path>) -> Result<BoxEdge, Failure> {
-    let Some(file) = file else { return Ok(edge) };
-    match Capture::create(edge, file) {
-        Ok(edge) => Ok(Box::new(edge)),
-        Err(source) => Err(Failure::Edge { edge: file.display().to_string(), source }),
-    }
 }
 
 #[cfg(test)]
@@ -143,10 +113,12 @@ mod tests {
     use crate::cli::{Cli, Command, Run};
     use crate::rping;
     use clap::Parser;
-    use netadapter_glue::{EdgeError, Received, forward_edge};
+    use netadapter_glue::host::BoxEdge;
+    use netadapter_glue::{Edge, EdgeError, Received, forward_edge};
     use rocev2::wire::mad::{CmMessage, parse_mad};
     use rocev2::wire::{Packet, Template, UnitWriter};
     use std::convert::Infallible;
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     /// An edge that flips a bit of the third data packet it receives and makes its ICRC fit again,
@@ -222,7 +194,7 @@ mod tests {
         let (client, server) = memory::pair(config);
         let side = |edge, number| side(Box::new(Narrow(edge)), number, args.transport);
         let (client, server) = (side(client, 1), side(server, 2));
-        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let plan = args.run.plans(1).unwrap()[0];
         let outcome = crate::both_sides(&client, &server, &listener, &plan);
         assert_eq!((outcome.path_mtu, outcome.messages), (Some(4096), 0));
@@ -235,8 +207,7 @@ mod tests {
     /// A side of a pair that a test joins.
     fn side(edge: BoxEdge, host: u8, transport: TransportArgs) -> Side {
         let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
-        let config = provider_config(&[ip], Some(host.into()), transport);
-        Side { host: open(edge, config).unwrap(), ip }
+        Side { host: builder(&[ip], Some(host.into()), transport).start(edge).unwrap(), ip }
     }
 
     /// A link that loses each DREP on its way here.
@@ -276,7 +247,7 @@ mod tests {
     #[test]
     fn a_run_whose_end_is_not_confirmed_is_complete() {
         let ([client, server], run) = unconfirmed_link();
-        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let plan = run.plans(1).unwrap()[0];
         let outcome = crate::both_sides(&client, &server, &listener, &plan);
         assert!(matches!(outcome.end, crate::perf::End::Complete), "{:?}", outcome.end);
@@ -288,7 +259,7 @@ mod tests {
     fn pings_whose_end_is_not_confirmed_are_complete() {
         let ([client, server], _) = unconfirmed_link();
         let remote = SocketAddr::new(server.ip, rping::PORT);
-        let listener = server.host.adapter.listen(remote).unwrap();
+        let listener = server.host.adapter().listen(remote).unwrap();
         let options = rping::Options {
             count: Some(3),
             size: 100,
@@ -300,10 +271,10 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let connector = listener.next(options.patience).unwrap();
-                rping::serve(&server.host.adapter, connector, options).unwrap()
+                rping::serve(server.host.adapter(), connector, options).unwrap()
             });
             let local = SocketAddr::new(client.ip, 0);
-            let pinged = rping::connect(&client.host.adapter, local, remote, options).unwrap();
+            let pinged = rping::connect(client.host.adapter(), local, remote, options).unwrap();
             assert_eq!(pinged, rping::Pinged { pings: 3, confirmed: false });
         });
     }
@@ -316,7 +287,9 @@ mod tests {
         let config_of = |text: &str| {
             let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
             let Command::Loopback(args) = command else { panic!() };
-            provider_config(&[], args.run.seed, args.transport)
+            let mut config = ProviderConfig::new(Vec::new());
+            configure(&mut config, args.run.seed, args.transport);
+            config
         };
         let default = ProviderConfig::new(Vec::new());
         let same = config_of("ndkperf");
@@ -339,7 +312,7 @@ mod tests {
             let (client, server) = memory::pair(MemoryConfig::default());
             let side = |edge, host| side(Box::new(Liar { edge, packets: 0 }), host, args.transport);
             let (client, server) = (side(client, 1), side(server, 2));
-            let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+            let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
             let plan = args.run.plans(1).unwrap()[0];
             let outcome = crate::both_sides(&client, &server, &listener, &plan);
             assert!(matches!(outcome.end, crate::perf::End::Complete), "{:?}", outcome.end);

@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ndk_consumer::{Adapter, Connector, Listener};
+use ndk_consumer::{Adapter, Connector, Host, Listener};
 use serde_json::{Value, json};
 
 use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingServe, Run, Serve};
-use edge::{Host, Side};
+use edge::Side;
 use failure::Failure;
 use perf::{End, Outcome, Plan};
 use rping::{Pinged, Served};
@@ -77,7 +77,7 @@ fn loopback(args: &Loopback) -> Result<(), Failure> {
     let seed = args.run.seed.unwrap_or_else(edge::random_seed);
     let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
     let [client, server] = edge::loopback(args, seed)?;
-    let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0))?;
+    let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0))?;
     let outcomes = run_all(&plans, |plan| both_sides(&client, &server, &listener, plan));
     conclude(&args.run, seed, &edge::describe_loopback(args), outcomes)
 }
@@ -110,7 +110,7 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
     let (mut outcome, served) = std::thread::scope(|scope| {
         let serving = scope.spawn(|| match next(listener, &given_up) {
             Some(connector) => {
-                perf::serve(&server.host.adapter, connector, plan.waits, session::never)
+                perf::serve(server.host.adapter(), connector, plan.waits, session::never)
             }
             None => Ok(0),
         });
@@ -136,13 +136,13 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
 
 fn serve(args: &Serve) -> Result<(), Failure> {
     let waits = args.waits.waits();
-    let Host { adapter, .. } = edge::network(&args.edge, None)?;
-    let listeners = listen(&adapter, &args.edge, args.port)?;
+    let host = edge::network(&args.edge, None)?;
+    let listeners = listen(host.adapter(), &args.edge, args.port)?;
     let mut runs = 0;
     while args.runs.is_none_or(|limit| runs < limit) {
         let Some(connector) = any(&listeners) else { return Err(Failure::Interrupted) };
         let peer = connector.peer_address()?;
-        match perf::serve(&adapter, connector, waits, stop::requested) {
+        match perf::serve(host.adapter(), connector, waits, stop::requested) {
             Err(failure) if failure.is_interruption() => {
                 return Err(failure.during(peer.to_string()));
             }
@@ -167,15 +167,15 @@ fn connect(args: &Connect) -> Result<(), Failure> {
 }
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
-    let Host { adapter, .. } = edge::network(&args.edge, None)?;
+    let host = edge::network(&args.edge, None)?;
     let ip = args.bind.unwrap_or(args.edge.addresses[0].0);
-    let listener = listen_at(&adapter, SocketAddr::new(ip, args.ping.port))?;
+    let listener = listen_at(host.adapter(), SocketAddr::new(ip, args.ping.port))?;
     loop {
         let Some(connector) = any(std::slice::from_ref(&listener)) else {
             return Err(Failure::Interrupted);
         };
         let peer = connector.peer_address()?;
-        let result = rping::serve(&adapter, connector, args.ping.options());
+        let result = rping::serve(host.adapter(), connector, args.ping.options());
         match result {
             Ok(Served { pings, disconnected: true }) => {
                 eprintln!("{peer}: {pings} pings, then it disconnected");
@@ -196,9 +196,10 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
 
 fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
     let local = local_address(&args.edge, args.server)?;
-    let Host { adapter, .. } = edge::network(&args.edge, None)?;
+    let host = edge::network(&args.edge, None)?;
     let remote = SocketAddr::new(args.server, args.ping.port);
-    let Pinged { pings, confirmed } = rping::connect(&adapter, local, remote, args.ping.options())?;
+    let Pinged { pings, confirmed } =
+        rping::connect(host.adapter(), local, remote, args.ping.options())?;
     let remark = if confirmed { "" } else { ", which it did not confirm" };
     eprintln!("{remote}: {pings} pings, disconnected{remark}");
     Ok(())
@@ -325,7 +326,8 @@ mod tests {
     #[test]
     fn both_roles_of_rping_understand_each_other() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 5"), 5).unwrap();
-        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, rping::PORT)).unwrap();
+        let listener =
+            server.host.adapter().listen(SocketAddr::new(server.ip, rping::PORT)).unwrap();
         let options = rping::Options {
             count: Some(70),
             size: 100,
@@ -335,11 +337,11 @@ mod tests {
             stop: session::never,
         };
         let serving = std::thread::spawn(move || {
-            rping::serve(&server.host.adapter, any(&[listener]).unwrap(), options)
+            rping::serve(server.host.adapter(), any(&[listener]).unwrap(), options)
         });
         let remote = SocketAddr::new(server.ip, rping::PORT);
         let pings =
-            rping::connect(&client.host.adapter, SocketAddr::new(client.ip, 0), remote, options);
+            rping::connect(client.host.adapter(), SocketAddr::new(client.ip, 0), remote, options);
         assert_eq!(pings.unwrap(), Pinged { pings: 70, confirmed: true });
         let served = serving.join().unwrap().unwrap();
         assert_eq!(served, Served { pings: 70, disconnected: true });
@@ -359,8 +361,8 @@ mod tests {
         };
         for (sent, served) in [(3, Some(Served { pings: 3, disconnected: false })), (2, None)] {
             let remote = SocketAddr::new(server.ip, rping::PORT);
-            let listener = server.host.adapter.listen(remote).unwrap();
-            let adapter = Arc::clone(&server.host.adapter);
+            let listener = server.host.adapter().listen(remote).unwrap();
+            let adapter = Arc::clone(server.host.adapter());
             let serving = std::thread::spawn(move || {
                 rping::serve(&adapter, any(&[listener]).unwrap(), options)
             });
@@ -368,7 +370,7 @@ mod tests {
             let pings =
                 rping::Options { count: Some(sent), patience: Duration::from_secs(20), ..options };
             let silent =
-                rping::connect_and_ping(&client.host.adapter, local, remote, pings).unwrap();
+                rping::connect_and_ping(client.host.adapter(), local, remote, pings).unwrap();
             assert_eq!(serving.join().unwrap().ok(), served);
             drop(silent);
         }
@@ -379,7 +381,7 @@ mod tests {
     #[test]
     fn a_client_that_asks_for_too_much_is_refused_and_the_next_is_served() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 9"), 9).unwrap();
-        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let small = arguments("ndkperf --operations send --iterations 10").run.plans(0).unwrap()[0];
         let greedy = Plan { size: 512 << 20, depth: 1, ..small };
         let refused = both_sides(&client, &server, &listener, &greedy);
@@ -393,20 +395,20 @@ mod tests {
     #[test]
     fn a_post_after_the_end_tells_of_the_end() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 10"), 10).unwrap();
-        let listener = server.host.adapter.listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let remote = listener.local_address().unwrap();
         let waits = Waits { patience: Duration::from_secs(20), busy_poll: false };
         let depths = Depths { receive: 1, initiator: 1 };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
         let serving = std::thread::spawn(move || {
             let connector = any(&[listener]).unwrap();
-            let adapter = &server.host.adapter;
+            let adapter = server.host.adapter();
             let pd = adapter.create_pd().unwrap();
             let session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
             session.accept(limits).unwrap();
             session.disconnect().unwrap()
         });
-        let adapter = &client.host.adapter;
+        let adapter = client.host.adapter();
         let (pd, connector) = (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
         let mut session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
         let mr = pd.register(Buffer::try_new(1).unwrap(), NDK_MR_FLAG_ALLOW_LOCAL_WRITE).unwrap();

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use driver::abi::{NDK_MR_FLAG_ALLOW_LOCAL_WRITE, STATUS_IO_TIMEOUT};
 use hdrhistogram::Histogram;
-use ndk_consumer::{ReadLimits, Remote};
+use ndk_consumer::{Host, ReadLimits, Remote};
 
 use super::Mismatches;
 use super::budget::{Budget, RECEIVES_MAX, TooMuch};
 use super::control::{Control, Operation, Parameters};
 use super::ring::{ControlSender, Ring};
-use crate::edge::Host;
 use crate::failure::Failure;
 use crate::pattern::Pattern;
 use crate::session::{Depths, Event, Session, Waits, never};
@@ -131,9 +130,9 @@ pub(crate) fn run(
     plan: Plan,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome {
-    let before = host.provider.counters();
+    let before = host.provider().counters();
     let mut outcome = run_uncounted(host, local, remote, plan, progress);
-    let moved = host.provider.counters().iter().zip(before.iter());
+    let moved = host.provider().counters().iter().zip(before.iter());
     // Connections now are no total, and may be fewer than before.
     outcome.counters =
         moved.map(|((name, now), (_, before))| (name, now.saturating_sub(before))).collect();
@@ -199,7 +198,7 @@ impl Client {
         plan: Plan,
     ) -> Result<Self, Failure> {
         let parameters = plan.parameters();
-        let adapter = &host.adapter;
+        let adapter = host.adapter();
         let pd = adapter.create_pd()?;
         let depths =
             Depths { receive: ControlSender::SLOTS, initiator: plan.depth + ControlSender::SLOTS };

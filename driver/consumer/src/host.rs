@@ -1,0 +1,362 @@
+//! A host on a network: an edge, a provider on it, and an adapter.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use driver::{Provider, ProviderConfig};
+use netadapter_glue::Edge;
+use netadapter_glue::fault::{FaultInjector, Faults};
+use netadapter_glue::host::{BoxEdge, EdgeSpec, SpecError};
+use netadapter_glue::memory::{self, MemoryConfig};
+use netadapter_glue::pcap::Capture;
+
+use crate::{
+    Adapter, Buffer, Endpoint, EndpointConfig, EndpointError, Listener, Mr, NdkError, Opener, Pd,
+    Result, Rights,
+};
+
+/// An adapter on a provider of its own, with a protection domain. Linux only.
+///
+/// ```
+/// use ndk_consumer::Host;
+///
+/// let left = Host::open("memory:doc", ["10.0.0.1".parse()?])?;
+/// let right = Host::open("memory:doc", ["10.0.0.2".parse()?])?;
+/// let listener = right.listen(7174)?;
+/// assert_eq!(listener.local_address()?, "10.0.0.2:7174".parse()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Host {
+    pd: Arc<Pd>,
+    adapter: Arc<Adapter>,
+    provider: Arc<Provider>,
+    addresses: Vec<IpAddr>,
+}
+
+/// How a [`Host`] is opened.
+///
+/// ```
+/// use ndk_consumer::HostBuilder;
+/// use netadapter_glue::fault::Faults;
+///
+/// let lossy = Faults { loss: 0.01, ..Faults::default() };
+/// let host = HostBuilder::new(["fd00::1".parse()?])
+///     .faults(lossy)
+///     .configure(|config| config.retry_count = 3)
+///     .open("memory:builder,mtu=4200")?;
+/// assert!(host.ip().is_ipv6());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is open yet"]
+pub struct HostBuilder {
+    config: ProviderConfig,
+    faults: Option<Faults>,
+    capture: Option<PathBuf>,
+}
+
+/// The reason why a host was not opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The string names no edge; the text of the error says what is allowed.
+    Spec(SpecError),
+    /// The edge cannot be opened.
+    Edge {
+        /// Its string.
+        edge: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The capture file cannot be made.
+    Capture {
+        /// Its path.
+        file: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The provider cannot be started.
+    Provider(io::Error),
+    /// The adapter cannot be opened.
+    Ndk(NdkError),
+}
+
+impl Host {
+    /// Opens the edge that a string names ([`EdgeSpec`]), and a host on it that owns `addresses`.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    ///
+    /// # Panics
+    /// If there is no address.
+    pub fn open(
+        edge: &str,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) -> Result<Self, OpenError> {
+        HostBuilder::new(addresses).open(edge)
+    }
+
+    /// The adapter.
+    #[must_use]
+    pub const fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    /// The provider behind it, which tells what it counts.
+    #[must_use]
+    pub const fn provider(&self) -> &Arc<Provider> {
+        &self.provider
+    }
+
+    /// The domain of the endpoints and registrations that are made here.
+    #[must_use]
+    pub const fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// The first of its addresses.
+    #[must_use]
+    pub fn ip(&self) -> IpAddr {
+        self.addresses[0]
+    }
+
+    /// Path MTU in bytes of the connection from `local`, once it is established.
+    #[must_use]
+    pub fn path_mtu(&self, local: SocketAddr) -> Option<u16> {
+        let connections = self.provider.connections();
+        connections.iter().find(|connection| connection.local == local).map(|found| found.pmtu)
+    }
+
+    /// Registers memory, or a copy of some bytes.
+    ///
+    /// # Errors
+    /// As [`Pd::register`].
+    pub fn register(&self, memory: impl Into<Buffer>, rights: Rights) -> Result<Arc<Mr>> {
+        self.pd.register(memory.into(), rights)
+    }
+
+    /// Listens on the first address; port 0 lets the provider choose.
+    ///
+    /// # Errors
+    /// As [`Adapter::listen`].
+    pub fn listen(&self, port: u16) -> Result<Arc<Listener>> {
+        self.adapter.listen(SocketAddr::new(self.ip(), port))
+    }
+
+    /// Accepts the next connection of one of our listeners.
+    ///
+    /// # Errors
+    /// [`EndpointError::TimedOut`] where none comes within the configured time; as [`Endpoint::accept`].
+    pub fn accept(
+        &self,
+        listener: &Arc<Listener>,
+        config: &EndpointConfig,
+    ) -> Result<Endpoint, EndpointError> {
+        let connector = listener.next(config.time_limit).ok_or(EndpointError::TimedOut)?;
+        Endpoint::accept(&self.pd, connector, config)
+    }
+
+    /// Connects to `remote` from our first address of the same family.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`].
+    pub fn connect(
+        &self,
+        remote: SocketAddr,
+        config: &EndpointConfig,
+    ) -> Result<Endpoint, EndpointError> {
+        let mut ips = self.addresses.iter().copied();
+        let ip = ips.find(|ip| ip.is_ipv4() == remote.is_ipv4()).unwrap_or_else(|| self.ip());
+        Endpoint::connect(&self.pd, SocketAddr::new(ip, 0), remote, config)
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Two hosts joined in memory, 10.0.0.1 and 10.0.0.2, with a path MTU of 4096.
+///
+/// ```
+/// let [client, server] = ndk_consumer::pair()?;
+/// assert_ne!(client.ip(), server.ip());
+/// # Ok::<(), ndk_consumer::OpenError>(())
+/// ```
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn pair() -> Result<[Host; 2], OpenError> {
+    pair_with(|_, builder| builder)
+}
+
+/// As [`pair`], each host built as `change` says, which gets its number, 0 or 1.
+///
+/// ```
+/// use ndk_consumer::pair_with;
+/// use netadapter_glue::fault::Faults;
+///
+/// let lossy = |seed| Faults { seed, loss: 0.01, ..Faults::default() };
+/// let hosts = pair_with(|number, builder| builder.faults(lossy(number as u64)))?;
+/// # Ok::<(), ndk_consumer::OpenError>(())
+/// ```
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn pair_with(
+    change: impl Fn(usize, HostBuilder) -> HostBuilder,
+) -> Result<[Host; 2], OpenError> {
+    let (first, second) = memory::pair(MemoryConfig { mtu: 4200, ..MemoryConfig::default() });
+    let build = |number: usize| {
+        let ip = Ipv4Addr::new(10, 0, 0, 1 + number as u8);
+        change(number, HostBuilder::new([ip.into()]))
+    };
+    Ok([build(0).start(first)?, build(1).start(second)?])
+}
+
+impl HostBuilder {
+    /// A host that owns `addresses`, with the defaults of a provider.
+    pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let config = ProviderConfig::new(addresses.into_iter().collect());
+        Self { config, faults: None, capture: None }
+    }
+
+    /// Lets faults strike what the host transmits, or none.
+    pub fn faults(mut self, faults: impl Into<Option<Faults>>) -> Self {
+        self.faults = faults.into();
+        self
+    }
+
+    /// Records the frames, before any fault, in a pcap file; an old one is replaced. The file is whole when the host is
+    /// dropped.
+    pub fn capture(mut self, file: impl Into<PathBuf>) -> Self {
+        self.capture = Some(file.into());
+        self
+    }
+
+    /// Changes the configuration of the provider.
+    pub fn configure(mut self, change: impl FnOnce(&mut ProviderConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Opens the edge that a string names ([`EdgeSpec`]), and the host on it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    ///
+    /// # Panics
+    /// If there is no address.
+    pub fn open(self, edge: &str) -> Result<Host, OpenError> {
+        self.open_spec(&edge.parse().map_err(OpenError::Spec)?)
+    }
+
+    /// As [`HostBuilder::open`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn open_spec(mut self, spec: &EdgeSpec) -> Result<Host, OpenError> {
+        let edge =
+            spec.open().map_err(|source| OpenError::Edge { edge: spec.to_string(), source })?;
+        self.config.vlan = spec.options.vlan.or(self.config.vlan);
+        self.start(edge)
+    }
+
+    /// Opens the host on an edge of any origin.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    ///
+    /// # Panics
+    /// If there is no address.
+    pub fn start(self, edge: impl Edge + Send + 'static) -> Result<Host, OpenError> {
+        let addresses = self.config.addresses.clone();
+        assert!(!addresses.is_empty(), "a host has an address");
+        let edge: BoxEdge = match self.faults {
+            Some(faults) => Box::new(FaultInjector::new(edge, faults)),
+            None => Box::new(edge),
+        };
+        let edge: BoxEdge = match self.capture {
+            Some(file) => Box::new(
+                Capture::create(edge, &file)
+                    .map_err(|source| OpenError::Capture { file, source })?,
+            ),
+            None => edge,
+        };
+        let provider = Provider::start(edge, self.config).map_err(OpenError::Provider)?;
+        let provider = Arc::new(provider);
+        let adapter = Adapter::open(Arc::clone(&provider) as Arc<dyn Opener>)?;
+        Ok(Host { pd: adapter.create_pd()?, adapter, provider, addresses })
+    }
+}
+
+impl From<NdkError> for OpenError {
+    fn from(error: NdkError) -> Self {
+        Self::Ndk(error)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spec(error) => error.fmt(f),
+            Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
+            Self::Capture { file, source } => write!(f, "{}: {source}", file.display()),
+            Self::Provider(source) => write!(f, "the provider did not start: {source}"),
+            Self::Ndk(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::time::Duration;
+
+    #[test]
+    fn each_mistake_says_what_is_wrong() {
+        let ip: IpAddr = "10.0.0.1".parse().unwrap();
+        let told = |edge: &str| Host::open(edge, [ip]).unwrap_err().to_string();
+        assert!(told("eth0").contains("af-packet:IFACE"), "{}", told("eth0"));
+        assert!(told("qemu-stream:connect:/no/such").starts_with("qemu-stream:connect:/no/such: "));
+        let builder = HostBuilder::new([ip]).capture("/no/such/file");
+        let error = builder.open("memory:no-capture").unwrap_err();
+        assert!(matches!(error, OpenError::Capture { .. }), "{error}");
+    }
+
+    /// One call sets everything up: faults strike the frames, the file has those of the host, and the provider is as
+    /// it was configured.
+    #[test]
+    fn a_host_is_built_as_it_was_ordered() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("host.pcap");
+        let build = |number: usize, builder: HostBuilder| match number {
+            0 => builder.capture(&file).faults(Faults { loss: 1.0, ..Faults::default() }),
+            _ => builder,
+        };
+        let quick = |number: usize, builder: HostBuilder| {
+            build(number, builder).configure(|config| {
+                config.cm.first_resend = Duration::from_millis(10);
+                config.cm.connect_limit = Duration::from_millis(50);
+            })
+        };
+        let [client, server] = pair_with(quick).unwrap();
+        let listener = server.listen(0).unwrap();
+        let at = listener.local_address().unwrap();
+        // Nothing arrives, so nobody answers.
+        assert!(client.connect(at, &EndpointConfig::default()).is_err());
+        assert!(listener.next(Duration::ZERO).is_none());
+        drop(client);
+        // A header of 24 bytes, then frames.
+        assert!(fs::metadata(&file).unwrap().len() > 24 + 16 + 40);
+    }
+}
