@@ -1,0 +1,140 @@
+//! An NVMe over RDMA host: connects to a target, identifies it, writes random data, reads them back and compares. The
+//! data of the namespace are lost.
+//!
+//! ```text
+//! cargo run --release -p ndk-consumer --example nvme-host -- --edge tap:rdma0 --address 10.0.0.1 --target 10.0.0.2 -n NQN
+//! cargo run --release -p ndk-consumer --example nvme-host -- --loopback     # with the target in this process
+//! ```
+
+mod cli;
+mod nvme;
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use ndk_consumer::{Buffer, Host, pair};
+use nvme::host::{Controller, Queue, TRANSFER_MAX};
+use nvme::target::Target;
+use nvme::wire::BLOCK;
+
+/// Write to a namespace by NVMe over RDMA, read it back and compare.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    host: Option<cli::HostArgs>,
+    /// Bring a target along, joined in memory
+    #[arg(long, conflicts_with = "target")]
+    loopback: bool,
+    /// Address of the target
+    #[arg(short, long, required_unless_present = "loopback", value_name = "IP")]
+    target: Option<IpAddr>,
+    /// Port of the target
+    #[arg(short, long, default_value_t = 4420)]
+    port: u16,
+    /// Name of the subsystem
+    #[arg(short = 'n', long, default_value = "nqn.2026-11.ndkrocev2:disk", value_name = "NQN")]
+    subsystem: String,
+    /// I/O queues
+    #[arg(short, long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    queues: u16,
+    /// MiB that each queue writes, each behind those of the queue before
+    #[arg(long, default_value_t = 4, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    size: u64,
+    /// Seed of the data
+    #[arg(long, default_value_t = 1)]
+    data: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    if args.loopback {
+        return loopback(&args);
+    }
+    let host = args.host.as_ref().ok_or("--edge and --address are missing")?.open()?;
+    let target = args.target.ok_or("--target is missing")?;
+    work(&host, SocketAddr::new(target, args.port), &args)
+}
+
+fn loopback(args: &Args) -> Result<(), Box<dyn Error>> {
+    let [host, other] = pair()?;
+    let stop = AtomicBool::new(false);
+    let target = Target::new(&other, &args.subsystem, 64 << 20, &stop)?;
+    let listener = other.listen(args.port)?;
+    let address = listener.local_address()?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| target.serve(&listener));
+        let worked = work(&host, address, args);
+        stop.store(true, Ordering::Relaxed);
+        worked
+    })
+}
+
+/// All queues at once, each over its own part of the disk.
+fn work(host: &Host, target: SocketAddr, args: &Args) -> Result<(), Box<dyn Error>> {
+    let mut controller = Controller::connect(host, target, &args.subsystem)?;
+    let model = String::from_utf8_lossy(&controller.identity.model).trim().to_string();
+    let namespace = controller.namespace()?;
+    let blocks = namespace.blocks[0].get();
+    println!("{model}, NVMe {}, {blocks} blocks", version(controller.identity.version.get()));
+    if namespace.block_shift != 9 {
+        return Err("blocks of another size than 512 bytes".into());
+    }
+    let len = (args.size as usize) << 20;
+    let mut queues = controller.queues(host, target, args.queues)?;
+    if blocks < (queues.len() * len / BLOCK) as u64 {
+        return Err("the disk is too small for so many queues and MiB".into());
+    }
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let work = |(place, queue)| {
+            let first = (place * len / BLOCK) as u64;
+            scope.spawn(move || write_and_read(queue, first, len, args.data + place as u64))
+        };
+        let running: Vec<_> = queues.iter_mut().enumerate().map(work).collect();
+        let ends =
+            running.into_iter().map(|thread| thread.join().map_err(|_| "a queue panicked")?);
+        ends.collect::<Result<Vec<()>, String>>()
+    })?;
+    let (queues_len, time) = (queues.len(), start.elapsed());
+    queues.into_iter().try_for_each(Queue::disconnect)?;
+    controller.shut_down()?;
+    println!("{queues_len} queues wrote and read {} MiB each, all equal, in {time:.1?}", args.size);
+    Ok(())
+}
+
+/// By commands of several sizes, the smallest of which carry their data along.
+fn write_and_read(queue: &mut Queue, first: u64, len: usize, seed: u64) -> Result<(), String> {
+    for (round, size) in [4096, 65_536, TRANSFER_MAX].into_iter().enumerate() {
+        let bytes = random(len, seed << 8 | round as u64);
+        let failed = |error: Box<dyn Error>| format!("commands of {size} bytes: {error}");
+        queue.write(first, &Arc::new(Buffer::from(bytes.as_slice())), size).map_err(failed)?;
+        let back = Arc::new(Buffer::new(len));
+        queue.read(first, &back, size).map_err(failed)?;
+        let back = back.to_vec(0..len);
+        if let Some(place) = (0..len).find(|place| bytes[*place] != back[*place]) {
+            let block = first + (place / BLOCK) as u64;
+            return Err(format!("commands of {size} bytes: block {block} has other data"));
+        }
+    }
+    Ok(())
+}
+
+/// Marsaglia's xorshift, which is enough to tell blocks apart.
+fn random(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(len).collect()
+}
+
+fn version(version: u32) -> String {
+    format!("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff)
+}
