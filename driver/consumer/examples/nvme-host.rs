@@ -2,8 +2,8 @@
 //! data of the namespace are lost.
 //!
 //! ```text
-//! cargo run --release -p ndk-consumer --example nvme-host -- --edge tap:rdma0 --address 10.0.0.1 --target 10.0.0.2 -n NQN
-//! cargo run --release -p ndk-consumer --example nvme-host -- --loopback     # with the target in this process
+//! cargo run --release -p ndk-consumer --example nvme-host -- loopback     # with the target in this process
+//! cargo run --release -p ndk-consumer --example nvme-host -- connect 10.0.0.2 --edge tap:rdma0 --address 10.0.0.1 -n NQN
 //! ```
 
 mod cli;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use ndk_consumer::{Buffer, Host, pair};
 use nvme::host::{Controller, Queue, TRANSFER_MAX};
 use nvme::target::Target;
@@ -24,14 +24,27 @@ use nvme::wire::BLOCK;
 /// Write to a namespace by NVMe over RDMA, read it back and compare.
 #[derive(Debug, Parser)]
 struct Args {
-    #[command(flatten)]
-    host: Option<cli::HostArgs>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
     /// Bring a target along, joined in memory
-    #[arg(long, conflicts_with = "target")]
-    loopback: bool,
-    /// Address of the target
-    #[arg(short, long, required_unless_present = "loopback", value_name = "IP")]
-    target: Option<IpAddr>,
+    Loopback(Work),
+    /// Use the target at an address
+    Connect {
+        /// Address of the target
+        target: IpAddr,
+        #[command(flatten)]
+        host: Box<cli::HostArgs>,
+        #[command(flatten)]
+        work: Work,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+struct Work {
     /// Port of the target
     #[arg(short, long, default_value_t = 4420)]
     port: u16,
@@ -50,60 +63,68 @@ struct Args {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let args = Args::parse();
-    if args.loopback {
-        return loopback(&args);
-    }
-    let host = args.host.as_ref().ok_or("--edge and --address are missing")?.open()?;
-    let target = args.target.ok_or("--target is missing")?;
-    work(&host, SocketAddr::new(target, args.port), &args)
+    run(Args::parse())
 }
 
-fn loopback(args: &Args) -> Result<(), Box<dyn Error>> {
+fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    match args.command {
+        Command::Loopback(work) => loopback(&work),
+        Command::Connect { target, host, work } => {
+            work.over(&host.open()?, SocketAddr::new(target, work.port))
+        }
+    }
+}
+
+fn loopback(work: &Work) -> Result<(), Box<dyn Error>> {
     let [host, other] = pair()?;
     let stop = AtomicBool::new(false);
-    let target = Target::new(&other, &args.subsystem, 64 << 20, &stop)?;
-    let listener = other.listen(args.port)?;
+    let len = (work.size as usize * usize::from(work.queues)) << 20;
+    let target = Target::new(&other, &work.subsystem, len, &stop)?;
+    let listener = other.listen(work.port)?;
     let address = listener.local_address()?;
     std::thread::scope(|scope| {
         scope.spawn(|| target.serve(&listener));
-        let worked = work(&host, address, args);
+        let worked = work.over(&host, address);
         stop.store(true, Ordering::Relaxed);
         worked
     })
 }
 
-/// All queues at once, each over its own part of the disk.
-fn work(host: &Host, target: SocketAddr, args: &Args) -> Result<(), Box<dyn Error>> {
-    let mut controller = Controller::connect(host, target, &args.subsystem)?;
-    let model = String::from_utf8_lossy(&controller.identity.model).trim().to_string();
-    let namespace = controller.namespace()?;
-    let blocks = namespace.blocks[0].get();
-    println!("{model}, NVMe {}, {blocks} blocks", version(controller.identity.version.get()));
-    if namespace.block_shift != 9 {
-        return Err("blocks of another size than 512 bytes".into());
+impl Work {
+    /// Writes and reads by all queues at once, each over its own part of the disk.
+    fn over(&self, host: &Host, target: SocketAddr) -> Result<(), Box<dyn Error>> {
+        let mut controller = Controller::connect(host, target, &self.subsystem)?;
+        let model = String::from_utf8_lossy(&controller.identity.model).trim().to_string();
+        let namespace = controller.namespace()?;
+        let blocks = namespace.blocks[0].get();
+        println!("{model}, NVMe {}, {blocks} blocks", version(controller.identity.version.get()));
+        if namespace.block_shift != 9 {
+            return Err("blocks of another size than 512 bytes".into());
+        }
+        let len = (self.size as usize) << 20;
+        let mut queues = controller.queues(host, target, self.queues)?;
+        if blocks < (queues.len() * len / BLOCK) as u64 {
+            return Err("the disk is too small for so many queues and MiB".into());
+        }
+        let start = Instant::now();
+        self.all_at_once(&mut queues, len)?;
+        let (count, time) = (queues.len(), start.elapsed());
+        queues.into_iter().try_for_each(Queue::disconnect)?;
+        controller.shut_down()?;
+        println!("{count} queues wrote and read {} MiB each, all equal, in {time:.1?}", self.size);
+        Ok(())
     }
-    let len = (args.size as usize) << 20;
-    let mut queues = controller.queues(host, target, args.queues)?;
-    if blocks < (queues.len() * len / BLOCK) as u64 {
-        return Err("the disk is too small for so many queues and MiB".into());
+
+    fn all_at_once(&self, queues: &mut [Queue], len: usize) -> Result<(), String> {
+        std::thread::scope(|scope| {
+            let work = |(place, queue)| {
+                let first = (place * len / BLOCK) as u64;
+                scope.spawn(move || write_and_read(queue, first, len, self.data + place as u64))
+            };
+            let running: Vec<_> = queues.iter_mut().enumerate().map(work).collect();
+            running.into_iter().try_for_each(|run| run.join().map_err(|_| "a queue panicked")?)
+        })
     }
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let work = |(place, queue)| {
-            let first = (place * len / BLOCK) as u64;
-            scope.spawn(move || write_and_read(queue, first, len, args.data + place as u64))
-        };
-        let running: Vec<_> = queues.iter_mut().enumerate().map(work).collect();
-        let ends =
-            running.into_iter().map(|thread| thread.join().map_err(|_| "a queue panicked")?);
-        ends.collect::<Result<Vec<()>, String>>()
-    })?;
-    let (queues_len, time) = (queues.len(), start.elapsed());
-    queues.into_iter().try_for_each(Queue::disconnect)?;
-    controller.shut_down()?;
-    println!("{queues_len} queues wrote and read {} MiB each, all equal, in {time:.1?}", args.size);
-    Ok(())
 }
 
 /// By commands of several sizes, the smallest of which carry their data along.
@@ -137,4 +158,36 @@ fn random(len: usize, seed: u64) -> Vec<u8> {
 
 fn version(version: u32) -> String {
     format!("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_write_and_compare_in_one_process() {
+        run(Args::parse_from("nvme-host loopback --size 2 --queues 3 --port 7".split(' ')))
+            .unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_is_too_small_is_refused() {
+        let work = |size: &str| Args::parse_from(["nvme-host", "loopback", "--size", size]).command;
+        let (Command::Loopback(small), Command::Loopback(large)) = (work("1"), work("8")) else {
+            panic!("loopback")
+        };
+        let [host, other] = pair().unwrap();
+        let stop = AtomicBool::new(false);
+        let target = Target::new(&other, &small.subsystem, 2 << 20, &stop).unwrap();
+        let listener = other.listen(small.port).unwrap();
+        let address = listener.local_address().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| target.serve(&listener));
+            let ends =
+                [&small, &large].map(|work| work.over(&host, address).map_err(|e| e.to_string()));
+            stop.store(true, Ordering::Relaxed);
+            let refused = "the disk is too small for so many queues and MiB";
+            assert_eq!(ends, [Ok(()), Err(refused.to_string())]);
+        });
+    }
 }
