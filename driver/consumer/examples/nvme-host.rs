@@ -11,6 +11,7 @@ mod nvme;
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -62,8 +63,8 @@ struct Work {
     data: u64,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    run(Args::parse())
+fn main() -> ExitCode {
+    cli::end(run(Args::parse()))
 }
 
 fn run(args: Args) -> Result<(), Box<dyn Error>> {

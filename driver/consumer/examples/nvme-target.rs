@@ -11,6 +11,7 @@ mod nvme;
 
 use std::error::Error;
 use std::io;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -34,8 +35,11 @@ struct Args {
     size: usize,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    cli::end(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let stop = stop()?;
     let host = args.host.open()?;
     let target = Target::new(&host, &args.subsystem, args.size << 20, &stop)?;

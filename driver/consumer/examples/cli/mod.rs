@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use ndk_consumer::{Host, HostBuilder};
 use netadapter_glue::fault::Faults;
@@ -56,6 +57,17 @@ impl HostArgs {
             builder = builder.capture(file);
         }
         Ok(builder.open_spec(&spec)?)
+    }
+}
+
+/// The end of a program; its error goes to the user in one line.
+pub(crate) fn end(result: Result<(), Box<dyn Error>>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
