@@ -333,6 +333,30 @@ mod tests {
         assert!(matches!(error, OpenError::Capture { .. }), "{error}");
     }
 
+    /// Of several addresses, the one of the peer's family is ours.
+    #[test]
+    fn a_connect_leaves_from_an_address_of_the_same_family() {
+        let both = |number: usize, _| {
+            let ips = [format!("10.0.0.{}", 1 + number), format!("fd00::{}", 1 + number)];
+            HostBuilder::new(ips.iter().map(|ip| ip.parse().unwrap()))
+        };
+        let [client, server] = pair_with(both).unwrap();
+        let config = EndpointConfig::default();
+        for ip in ["10.0.0.2", "fd00::2"] {
+            let at = SocketAddr::new(ip.parse().unwrap(), 7174);
+            let listener = server.adapter().listen(at).unwrap();
+            let local = std::thread::scope(|scope| {
+                let passive = scope.spawn(|| server.accept(&listener, &config).unwrap());
+                let active = client.connect(at, &config).unwrap();
+                let local = active.connector().local_address().unwrap();
+                assert_eq!(client.path_mtu(local), Some(4096));
+                drop(passive.join());
+                local
+            });
+            assert_eq!(local.is_ipv6(), at.is_ipv6());
+        }
+    }
+
     /// One call sets everything up: faults strike the frames, the file has those of the host, and the provider is as
     /// it was configured.
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::ReadLimits;
 
-/// The size and the terms of an [`Endpoint`].
+/// The size and the terms of an [`Endpoint`](super::Endpoint).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EndpointConfig {
     /// Receives that are posted at any time, one message each.
