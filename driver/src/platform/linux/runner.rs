@@ -304,6 +304,22 @@ impl Runner {
         false
     }
 
+    /// As [`Self::rests`], for a thread that mostly waits for one answer: where it would not look for long anyway, it announces
+    /// its sleep with its last work, and sleeps after one turn that finds nothing.
+    pub(super) fn rests_soon(
+        &self,
+        run: &mut Run,
+        turn: &Turn,
+        now: Instant,
+        idle: &mut Idle,
+    ) -> bool {
+        let rests = self.rests(run, turn, now, idle);
+        if turn.busy && self.look.is_zero() {
+            run.announce_sleep(true);
+        }
+        rests
+    }
+
     /// Between two looks.
     fn pause(&self, run: &mut Run, looks: u32) {
         if !looks.is_multiple_of(LOOKS) {

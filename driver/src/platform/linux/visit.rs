@@ -136,7 +136,7 @@ impl<'a> Visit<'a> {
                 return Some(Waited::TimedOut);
             }
             let run = self.run.as_mut()?;
-            let rests = runner.rests(run, &turn, now, &mut idle);
+            let rests = runner.rests_soon(run, &turn, now, &mut idle);
             if rests {
                 runner.sleep_until(run, &turn, now, deadline);
             }
