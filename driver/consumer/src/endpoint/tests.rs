@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Host, pair, pair_with};
+use crate::{Adapter, Host, Opener, pair, pair_with};
+use driver::Provider;
 use netadapter_glue::fault::Faults;
 use std::thread;
 
@@ -223,4 +224,45 @@ fn time_limits_hold() {
     let World { ends: [mut active, _passive], hosts: _hosts } = connected(pair().unwrap(), &config);
     assert_eq!(active.receive(), Err(EndpointError::TimedOut));
     assert_eq!(active.next(SHORT), Ok(None));
+}
+
+/// An opener whose consumers sleep while they wait, as those under Wine do.
+struct Asleep(Arc<Provider>);
+
+// SAFETY: as the provider's own.
+unsafe impl Opener for Asleep {
+    fn open(&self, version: NDK_VERSION) -> std::result::Result<*mut NDK_ADAPTER, NTSTATUS> {
+        self.0.open_adapter(version)
+    }
+
+    unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
+        // SAFETY: the caller passes an open adapter and lets go of it.
+        unsafe { self.0.close_adapter(adapter) }
+    }
+}
+
+#[test]
+fn a_consumer_that_sleeps_hears_of_messages_and_of_the_end() {
+    let hosts = pair().unwrap();
+    let pds = hosts.each_ref().map(|host| {
+        let opener = Arc::new(Asleep(Arc::clone(host.provider())));
+        Adapter::open(opener).unwrap().create_pd().unwrap()
+    });
+    let config = EndpointConfig::default();
+    let at = SocketAddr::new(hosts[1].ip(), 7174);
+    let listener = pds[1].adapter().listen(at).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let connector = listener.next(config.time_limit).unwrap();
+            let mut passive = Endpoint::accept(&pds[1], connector, &config).unwrap();
+            let message = passive.receive().unwrap();
+            passive.send(&message.bytes).unwrap();
+            assert_eq!(passive.receive(), Err(EndpointError::Disconnected));
+        });
+        let local = SocketAddr::new(hosts[0].ip(), 0);
+        let mut active = Endpoint::connect(&pds[0], local, at, &config).unwrap();
+        active.send(b"there and back").unwrap();
+        assert_eq!(active.receive().unwrap().bytes, b"there and back");
+        active.disconnect().unwrap();
+    });
 }
