@@ -1,0 +1,257 @@
+use super::*;
+use crate::segment::split;
+use crate::segment::tests::unit;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use std::net::UdpSocket;
+use std::println;
+use std::process::{self, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs `program` with the words of `args`; says why where that fails.
+pub(crate) fn run(program: &str, args: &str) -> Result<(), String> {
+    let output = Command::new(program).args(args.split_whitespace()).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let reason = || format!("{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
+    output.status.success().then_some(()).ok_or_else(reason)
+}
+
+/// Receives frames for as long as `wanted` of those that `is_ours` chooses are missing.
+pub(crate) fn receive_frames(
+    edge: &mut impl Edge,
+    wanted: usize,
+    is_ours: impl Fn(&[u8]) -> bool,
+) -> Vec<(Vec<u8>, Option<Segments>)> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut frames = Vec::new();
+    while frames.len() < wanted && Instant::now() < deadline {
+        edge.receive_each(64, |received| {
+            if is_ours(received.frame) {
+                frames.push((received.frame.to_vec(), received.segments));
+            }
+        })
+        .unwrap();
+    }
+    frames
+}
+
+/// Whether `ip` shows an interface as up: who may send before that loses what he sends.
+fn is_up(name: &str) -> bool {
+    let output = Command::new("ip").args(["link", "show", "dev", name]).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("state UP"))
+}
+
+/// A veth pair of the test's own, without addresses and up.
+struct Veth([String; 2]);
+
+impl Veth {
+    fn new(tag: &str) -> Result<Self, String> {
+        let [a, b] = ["a", "b"].map(|end| format!("ng{}{tag}{end}", process::id()));
+        run("ip", &format!("link add {a} type veth peer name {b}"))?;
+        let veth = Self([a, b]);
+        for end in &veth.0 {
+            run("ip", &format!("link set {end} addrgenmode none"))?;
+            run("ip", &format!("link set {end} up"))?;
+        }
+        // The kernel tells one end of the other's carrier a little later.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !veth.0.iter().all(|end| is_up(end)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(veth)
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        let _ = run("ip", &format!("link del {}", self.0[0]));
+    }
+}
+
+/// A veth pair, or `None` and the reason printed where the environment has none to give.
+fn veth(tag: &str) -> Option<Veth> {
+    Veth::new(tag).inspect_err(|reason| println!("skipped: {reason}")).ok()
+}
+
+fn send_unit(edge: &mut AfPacket, bytes: &[u8], segments: Option<Segments>) {
+    let mut transmit = Some(Transmit { len: bytes.len(), segments });
+    edge.transmit_each(1, |buffer| {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        transmit.take()
+    })
+    .unwrap();
+}
+
+fn is_roce(frame: &[u8]) -> bool {
+    frame.get(36..38) == Some(&4791_u16.to_be_bytes())
+}
+
+#[test]
+fn frames_cross_a_veth_pair_in_batches() {
+    let Some(veth) = veth("p") else { return };
+    let [mut a, mut b] = [0, 1].map(|end| AfPacket::open(&veth.0[end]).unwrap());
+    assert_eq!((a.link().mtu, a.link().max_segments), (1500, 1));
+    assert_ne!(a.link().mac, b.link().mac);
+    let mut next = 0_u16;
+    let sent = a.transmit_each(50, |buffer| {
+        buffer[..60].fill(0);
+        buffer[12..14].copy_from_slice(&[0x88, 0xb5]);
+        buffer[14..16].copy_from_slice(&next.to_be_bytes());
+        next += 1;
+        Some(Transmit { len: 60, segments: None })
+    });
+    assert_eq!((sent, a.backlog()), (Ok(50), 0));
+    let is_ours = |frame: &[u8]| frame[12..14] == [0x88, 0xb5];
+    let frames = receive_frames(&mut b, 50, is_ours);
+    let numbers: Vec<u16> =
+        frames.iter().map(|(frame, _)| u16::from_be_bytes([frame[14], frame[15]])).collect();
+    assert_eq!(numbers, Vec::from_iter(0..50));
+    let own = a.receive_each(64, |received| assert!(!is_ours(received.frame)));
+    assert!(own.is_ok(), "own frames do not come back");
+
+    // Without offload the edge divides a unit itself.
+    let (bytes, segments) = unit(false, 1000, 300);
+    send_unit(&mut a, &bytes, Some(segments));
+    let frames = receive_frames(&mut b, 4, is_roce);
+    let expected: Vec<Vec<u8>> = split(&bytes, Some(segments))
+        .map(|segment| [segment.header(), segment.payload()].concat())
+        .collect();
+    assert_eq!(frames.into_iter().map(|(frame, _)| frame).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_link_down_is_no_error() {
+    let Some(veth) = veth("d") else { return };
+    let mut edge = AfPacket::open(&veth.0[0]).unwrap();
+    run("ip", &format!("link set {} down", veth.0[0])).unwrap();
+    send_unit(&mut edge, &[0; 60], None);
+    assert_eq!(edge.receive_each(8, |_| ()), Ok(0));
+    assert_eq!((edge.backlog(), edge.drops().transmit), (0, 1));
+    run("ip", &format!("link set {} up", veth.0[0])).unwrap();
+    send_unit(&mut edge, &[0; 60], None);
+    assert_eq!((edge.backlog(), edge.drops().transmit), (0, 1));
+}
+
+#[test]
+fn a_unit_crosses_a_veth_pair_as_one() {
+    let Some(veth) = veth("u") else { return };
+    let [mut a, mut b] = [0, 1].map(|end| AfPacket::open_with_offload(&veth.0[end]).unwrap());
+    assert_eq!(a.link().max_segments, 64);
+    let longest = a.link().max_unit_len - 42;
+    for (v6, payload_len, segment_len) in
+        [(false, 20_500, 1000), (true, 64_000, 1000), (false, longest, 1400), (false, 1000, 1000)]
+    {
+        let (bytes, segments) = unit(v6, payload_len, segment_len);
+        send_unit(&mut a, &bytes, Some(segments));
+        let is_ours = |frame: &[u8]| is_roce(frame) || frame[12..14] == [0x86, 0xdd];
+        let received = receive_frames(&mut b, 1, is_ours);
+        let expected = (payload_len > segment_len).then_some(segments);
+        assert_eq!(received, [(bytes, expected)], "{payload_len} bytes");
+    }
+}
+
+/// The kernel divides a unit as `split` does, except for the UDP checksum: so the identification that
+/// an ICRC covers can be predicted.
+#[test]
+fn the_kernel_divides_a_unit_as_we_do() {
+    let Some(veth) = veth("k") else { return };
+    let features = "tx-udp-segmentation off tx-gso-partial off";
+    if let Err(reason) = run("ethtool", &format!("-K {} {features}", veth.0[0])) {
+        return println!("skipped: {reason}");
+    }
+    let mut a = AfPacket::open_with_offload(&veth.0[0]).unwrap();
+    let mut b = AfPacket::open(&veth.0[1]).unwrap();
+    let (bytes, segments) = unit(false, 4_500, 1000);
+    send_unit(&mut a, &bytes, Some(segments));
+    let frames = receive_frames(&mut b, 5, is_roce);
+    assert_eq!(frames.len(), 5);
+    for ((mut frame, _), segment) in frames.into_iter().zip(split(&bytes, Some(segments))) {
+        frame[40..42].fill(0);
+        assert_eq!(frame, [segment.header(), segment.payload()].concat());
+    }
+}
+
+/// A frame from 198.51.100.2 to `to`, at 198.51.100.1 or behind, as the station `mac`.
+fn datagram(mac: [u8; 6], to: [u8; 4], port: u16, vlan: Option<u16>) -> Vec<u8> {
+    let ethernet = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac);
+    let udp = match vlan {
+        Some(vlan) => {
+            ethernet.single_vlan(vlan.try_into().unwrap()).ipv4([198, 51, 100, to[3] + 1], to, 64)
+        }
+        None => ethernet.ipv4([198, 51, 100, to[3] + 1], to, 64),
+    };
+    let mut frame = Vec::new();
+    udp.udp(50_000, port).write(&mut frame, b"datagram").unwrap();
+    frame
+}
+
+/// Goal: a claimed frame reaches the edge and not the kernel's stack; one for another port, of a VLAN, or after the claim
+/// reaches both. Method: the kernel has the addresses, and sockets at the ports.
+#[test]
+fn the_kernel_does_not_see_what_is_claimed() {
+    let Some(veth) = veth("c") else { return };
+    let [a, b] = &veth.0;
+    run("ip", &format!("addr add 198.51.100.1/30 dev {b}")).unwrap();
+    let set_up = [
+        format!("link add link {b} name {b}v type vlan id 5"),
+        format!("addr add 198.51.100.5/30 dev {b}v"),
+        format!("link set {b}v up"),
+    ];
+    let vlan = set_up.iter().try_for_each(|step| run("ip", step));
+    if let Err(reason) = &vlan {
+        println!("skipped: the part with a VLAN: {reason}");
+    }
+    let sockets = [4791, 4792].map(|port| UdpSocket::bind(("0.0.0.0", port)));
+    let [Ok(claimed), Ok(other)] = sockets else {
+        return println!("skipped: the ports are taken");
+    };
+    let mut from = AfPacket::open(a).unwrap();
+    let mut to = AfPacket::open(b).unwrap();
+    let ours = [[198, 51, 100, 1], [198, 51, 100, 5]];
+    to.claim(&ours.map(IpAddr::from), 4791);
+    if to.claim.is_none() {
+        return println!("skipped: the kernel takes no claim");
+    }
+    let mac = to.link().mac;
+    let frames = [
+        datagram(mac, ours[0], 4791, None),
+        datagram(mac, ours[1], 4791, Some(5)),
+        datagram(mac, ours[0], 4792, None),
+    ];
+    let sources = |socket: &UdpSocket| {
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let next = || socket.recv_from(&mut [0; 64]).ok().map(|(_, from)| from.ip().to_string());
+        core::iter::from_fn(next).collect::<Vec<_>>()
+    };
+    let is_ours = |frame: &[u8]| frame.ends_with(b"datagram");
+    frames.iter().for_each(|frame| send_unit(&mut from, frame, None));
+    assert_eq!(receive_frames(&mut to, 3, is_ours).len(), 3, "the edge has all");
+    let of_vlan: &[&str] = if vlan.is_ok() { &["198.51.100.6"] } else { &[] };
+    assert_eq!(sources(&claimed), of_vlan);
+    assert_eq!(sources(&other), ["198.51.100.2"]);
+    to.claim(&[], 4791);
+    send_unit(&mut from, &frames[0], None);
+    assert_eq!(sources(&claimed), ["198.51.100.2"], "claimed no more");
+}
+
+/// A veth pair says 10 Gb/s, and its file says the same.
+#[test]
+fn a_link_has_its_speed() {
+    let Some(veth) = veth("s") else { return };
+    let mut edge = AfPacket::open(&veth.0[0]).unwrap();
+    let file = std::format!("/sys/class/net/{}/speed", veth.0[0]);
+    let Ok(mbit) = std::fs::read_to_string(&file) else { return println!("skipped: {file}") };
+    let mbit: u64 = mbit.trim().parse().unwrap();
+    assert_eq!(edge.speed(), Some(mbit * 1_000_000));
+    assert_eq!(AfPacket::open("lo").unwrap().speed(), None, "who does not say");
+}
+
+#[test]
+fn there_must_be_such_an_interface() {
+    match AfPacket::open("nosuchinterface") {
+        Err(error) => println!("{error}"),
+        Ok(edge) => panic!("{edge:?}"),
+    }
+}
