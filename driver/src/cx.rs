@@ -49,7 +49,7 @@ pub(crate) struct Cx {
     pub(crate) tokens: BTreeMap<Rkey, ObjectId>,
     pub(crate) paths: Paths,
     pub(crate) upcalls: VecDeque<Upcall>,
-    /// The edge is to learn which addresses the device has.
+    /// The edge is to learn that the device has other addresses.
     pub(crate) readdressed: bool,
     /// The home has asked for the end.
     pub(crate) stopped: bool,
@@ -66,7 +66,7 @@ impl Cx {
             tokens: BTreeMap::new(),
             paths,
             upcalls: VecDeque::with_capacity(UPCALLS),
-            readdressed: true,
+            readdressed: false,
             stopped: false,
         }
     }

@@ -78,6 +78,7 @@ impl PollCore {
         let limits = config.limits;
         let link = edge.link();
         edge.set_waker(waker);
+        edge.claim(&config.addresses, ROCE_PORT);
         let mut cm = config.cm;
         cm.ack_timeout_code = config.ack_timeout_code;
         cm.ca_guid = eui64(link.mac);
@@ -161,8 +162,10 @@ impl PollCore {
         let received = self.receive_burst();
         let mut busy = received > 0;
         self.state.handle_timeouts();
-        busy |= self.state.drain_control();
-        self.claim_addresses();
+        if self.state.drain_control() {
+            busy = true;
+            self.claim_other_addresses();
+        }
         busy |= self.state.drain_doorbells();
         self.state.follow_paths();
         let (sent, came_back) = self.transmit_burst();
@@ -183,8 +186,8 @@ impl PollCore {
         }
     }
 
-    /// Tells the edge which frames are the device's alone.
-    fn claim_addresses(&mut self) {
+    /// Tells the edge which frames are the device's alone, where that has changed.
+    fn claim_other_addresses(&mut self) {
         let Cx { device, readdressed, .. } = &mut self.state.cx;
         if core::mem::take(readdressed) {
             self.edge.claim(&device.config().addresses, ROCE_PORT);
