@@ -26,10 +26,22 @@ const RULES: &[(&str, &[&str])] = &[
     // Its `Host` opens an edge, on Linux.
     ("ndk-consumer", &["driver", "netadapter-glue"]),
     ("ndk-c", &["driver", "netadapter-glue"]),
+    // It steps providers on a virtual clock.
+    ("ndk-verifier", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("rig", &["driver", "ndis-driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     // One suite joins two of its adapters.
-    ("tests", &["driver", "ndk-consumer", "rocev2", "netadapter-glue", "netadapter-client"]),
+    (
+        "tests",
+        &[
+            "driver",
+            "ndk-consumer",
+            "ndk-verifier",
+            "rocev2",
+            "netadapter-glue",
+            "netadapter-client",
+        ],
+    ),
     ("release", &[]),
     (
         "windows-tests",
