@@ -25,16 +25,22 @@ fn exchange(watched: &Watched) {
     connection.connectors[0].disconnect().wait().unwrap();
 }
 
-/// A WRITE and a READ back, without a completion of the first.
+/// A WRITE without a completion, a READ back, and a WRITE of its bytes.
 fn transfer(qp: &Arc<Qp>, client: &Side, server: &Side, round: usize) {
     let (there, back) = (0x4_0000 + round * 4096, 0x8_0000 + round * 4096);
     let sge = client.mr.sge(there..there + 4096);
     qp.write(100, &[sge], server.mr.remote(there), NDK_OP_FLAG_SILENT_SUCCESS).unwrap();
     let sge = client.mr.sge(back..back + 4096);
     qp.read(200 + round, &[sge], server.mr.remote(there), NDK_OP_FLAG_READ_FENCE).unwrap();
-    let read = &client.results(1)[0];
-    assert_eq!((read.RequestContext.addr(), read.Status), (200 + round, STATUS_SUCCESS));
+    // The READ brings the bytes that this one sends.
+    let (sge, beyond) = (client.mr.sge(back..back + 4096), server.mr.remote(back));
+    qp.write(300 + round, &[sge], beyond, NDK_OP_FLAG_READ_FENCE).unwrap();
+    let ended = client.results(2);
+    let ended = ended.iter().map(|result| (result.RequestContext.addr(), result.Status));
+    let expected = [200, 300].map(|context| (context + round, STATUS_SUCCESS));
+    assert_eq!(ended.collect::<Vec<_>>(), expected);
     assert_eq!(client.bytes(back, 4096), client.bytes(there, 4096));
+    assert_eq!(server.bytes(back, 4096), client.bytes(there, 4096));
 }
 
 fn mistakes(watched: &Watched) -> Vec<Report> {

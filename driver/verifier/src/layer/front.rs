@@ -241,6 +241,11 @@ impl Record {
         self.state.compare_exchange(OPEN, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// The provider has refused the close.
+    pub(super) fn reopen(&self) {
+        self.state.store(OPEN, Ordering::Release);
+    }
+
     /// The provider has closed it. The front stays for a while.
     pub(super) fn closed(&self) {
         self.state.store(CLOSED, Ordering::Release);

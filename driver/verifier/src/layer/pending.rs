@@ -125,7 +125,8 @@ impl Pending {
             made = Some(record);
         }
         if self.is_close() {
-            self.call.object.closed();
+            // A provider that refuses a close, as one without a completion, leaves the object as it was.
+            if status.is_success() { self.call.object.closed() } else { self.call.object.reopen() }
         }
         (*lock(&self.made)).clone_from(&made);
         let end = End { status, made };

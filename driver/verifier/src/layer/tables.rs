@@ -80,10 +80,11 @@ macro_rules! forward {
             // SAFETY: the table of this kind of object.
             let table = unsafe { call.object.table::<$Table>() };
             let inner = call.object.inner().cast();
+            let ours: Option<NDK_FN_REQUEST_COMPLETION> = completion.map(|_| requested as _);
             let completion = Completion::Request(completion);
             Going { call, then, completion, context, event: None, out: null_mut() }.go(
                 // SAFETY: the consumer's arguments, with the provider's objects and our completion.
-                |context, _| unsafe { (table.$slot)(inner, $($arg.lower(),)* Some(requested), context) },
+                |context, _| unsafe { (table.$slot)(inner, $($arg.lower(),)* ours, context) },
             )
         }
     };
@@ -139,10 +140,11 @@ macro_rules! close {
             // SAFETY: the table of this kind of object.
             let table = unsafe { call.object.table::<$Table>() };
             let inner = call.object.inner();
+            let ours: Option<NDK_FN_CLOSE_COMPLETION> = completion.map(|_| closed as _);
             let completion = Completion::Close(completion);
             Going { call, then, completion, context, event: None, out: null_mut() }.go(
                 // SAFETY: the only close of an open object, with our completion.
-                |context, _| unsafe { (table.$Close)(inner, Some(closed), context) },
+                |context, _| unsafe { (table.$Close)(inner, ours, context) },
             )
         }
     };
@@ -306,7 +308,7 @@ tables! {
             sges: [0, initiator_sge],
             inline,
         });
-        NdkGetPrivilegedMemoryRegionToken: value -> (), (token: *mut UINT32) Ask::Plain;
+        NdkGetPrivilegedMemoryRegionToken: by(privileged_token), () Ask::Plain;
     }
     connector: NDK_CONNECTOR NDK_CONNECTOR_DISPATCH Connector (NdkCloseConnector) {
         NdkConnect: request, (
@@ -387,6 +389,21 @@ const fn post<'a>(
 fn elements<'a>(sgl: *const NDK_SGE, count: ULONG) -> &'a [NDK_SGE] {
     // SAFETY: the consumer's array.
     unsafe { slice(sgl, count) }
+}
+
+/// Its page has no way to fail, so a call that is refused gives no token.
+unsafe extern "system" fn privileged_token(object: *mut NDK_PD, token: *mut UINT32) {
+    let call = match Call::enter(object, Kind::Pd, "NdkGetPrivilegedMemoryRegionToken") {
+        Ok(call) => call,
+        Err(_) if token.is_null() => return,
+        // SAFETY: the consumer's place.
+        Err(_) => return unsafe { token.write(0) },
+    };
+    // SAFETY: the table of a domain.
+    let table = unsafe { call.object.table::<NDK_PD_DISPATCH>() };
+    let inner = call.object.inner().cast();
+    // SAFETY: the consumer's place, and the provider's domain.
+    unsafe { (table.NdkGetPrivilegedMemoryRegionToken)(inner, token) };
 }
 
 unsafe extern "system" fn build_lam(

@@ -114,6 +114,8 @@ pub(super) struct Live {
     bytes: Spans,
     lams: Vec<u64>,
     mdls: Vec<Range<usize>>,
+    /// The QP of a fast registration; else 0.
+    by: u64,
 }
 
 impl Live {
@@ -234,6 +236,7 @@ impl Memory {
             bytes,
             lams: Vec::new(),
             mdls: chain.mdls,
+            by: 0,
         });
     }
 
@@ -244,6 +247,7 @@ impl Memory {
         base: u64,
         len: u64,
         flags: ULONG,
+        by: u64,
     ) -> Mapping {
         let (mut bytes, mut lams) = (Spans::default(), Vec::new());
         let (mut label, end) = (base, base.saturating_add(len));
@@ -259,14 +263,13 @@ impl Memory {
         }
         lams.dedup();
         let local_write = flags & NDK_OP_FLAG_ALLOW_LOCAL_WRITE != 0;
-        Mapping::Live(Live { base, len, local_write, bytes, lams, mdls: Vec::new() })
+        Mapping::Live(Live { base, len, local_write, bytes, lams, mdls: Vec::new(), by })
     }
 
-    /// The mapping of a region has changed.
-    pub(super) fn map(&mut self, id: u64, mapping: Mapping) {
-        if let Some(region) = self.regions.get_mut(&id) {
-            region.mapping = mapping;
-        }
+    /// The mapping of a region has changed; the one before, of a region that is open.
+    pub(super) fn map(&mut self, id: u64, mapping: Mapping) -> Option<Mapping> {
+        let region = self.regions.get_mut(&id)?;
+        Some(std::mem::replace(&mut region.mapping, mapping))
     }
 
     /// A token was invalidated by the peer.
@@ -327,13 +330,12 @@ impl Memory {
         self.lams.iter().find(|known| known.structure.start == lam.addr()).map(|known| known.id)
     }
 
-    /// The region that is registered over a mapping.
-    pub(super) fn region_over(&self, lam: u64) -> Option<&Arc<Record>> {
-        let over = |region: &&Region| match &region.mapping {
-            Mapping::Live(live) => live.lams.contains(&lam),
-            Mapping::None | Mapping::Unknown => false,
-        };
-        self.regions.values().find(over).map(|region| &region.record)
+    /// The regions that are registered over a mapping, and the QPs by which they were.
+    pub(super) fn regions_over(&self, lam: u64) -> impl Iterator<Item = (&Arc<Record>, u64)> {
+        self.regions.values().filter_map(move |region| match &region.mapping {
+            Mapping::Live(live) if live.lams.contains(&lam) => Some((&region.record, live.by)),
+            Mapping::Live(_) | Mapping::None | Mapping::Unknown => None,
+        })
     }
 
     /// `NdkReleaseLAM` of one, or the close of its adapter.

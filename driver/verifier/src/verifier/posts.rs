@@ -1,12 +1,13 @@
 //! Work requests, from the post until the consumer takes the completion.
 
 use super::Rule;
-use super::memory::{Bytes, Mapping, Wrong};
+use super::memory::{Bytes, Mapping, Memory, Wrong};
 use super::state::{After, Object, Room, State};
 use crate::layer::{Call, Carried, Kind, Operation, Post, Record, Taken, find};
 use driver::abi::*;
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The queues of a QP or an SRQ.
@@ -105,9 +106,14 @@ impl State {
         let elements = if inline { &[] } else { post.sgl };
         let Named { mut regions, bytes, whole } =
             self.elements(call, pd, &post.operation, elements);
-        let sends = matches!(post.operation, Operation::Send | Operation::Write);
+        // Behind a fence, a READ before it may bring the bytes.
+        let sends = matches!(post.operation, Operation::Send | Operation::Write)
+            && post.flags & NDK_OP_FLAG_READ_FENCE == 0;
         let sum = if sends && whole { self.memory.sum(&bytes).and_then(Result::ok) } else { None };
+        // Before the request is under way: the peer may end the registration before the call returns.
         let mapped = self.mapped(call, post, &mut regions);
+        let before =
+            mapped.and_then(|(region, mapping)| Some((region, self.memory.map(region, mapping)?)));
         let reads = matches!(post.operation, Operation::Read);
         let local_invalidate = reads && post.flags & NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE != 0;
         self.last_post += 1;
@@ -118,7 +124,7 @@ impl State {
             cq,
             initiates: queue == 1,
             ends: regions.first().copied().filter(|_| local_invalidate),
-            changes: mapped.as_ref().map(|(region, _)| *region),
+            changes: before.as_ref().map(|(region, _)| *region),
             regions,
             bytes,
             pd,
@@ -132,7 +138,7 @@ impl State {
             queues.queues[queue].posted.push_back(id);
         }
         let deferred = post.flags & NDK_OP_FLAG_DEFER != 0;
-        After::Posted { id, queue, deferred, mapped }
+        After::Posted { id, queue, deferred, before }
     }
 
     /// The region whose mapping the request changes, for the requests after it.
@@ -146,7 +152,9 @@ impl State {
             Operation::FastRegister { mr, pages, len, base } => {
                 let region = self.argument(call, mr, Kind::Mr)?;
                 regions.push(region);
-                Some((region, self.memory.pages(pages, base, len as u64, post.flags)))
+                let mapping =
+                    self.memory.pages(pages, base, len as u64, post.flags, call.object.id);
+                Some((region, mapping))
             }
             Operation::Invalidate { object } => {
                 let kind = find(object)?.kind;
@@ -338,6 +346,22 @@ impl State {
             posted.regions.clear();
             posted.bytes.clear();
             (posted.sum, posted.ends, posted.changes) = (None, None, None);
+        }
+    }
+
+    /// The consumer frees memory.
+    pub(super) fn freed(&mut self, range: &Range<usize>) {
+        const CALL: &str = "a free";
+        let used = |posted: &&Posted| Memory::touches(&posted.bytes, range);
+        if let Some(posted) = self.posts.values().find(used) {
+            let (function, record) = (posted.function, Arc::clone(&posted.record));
+            self.report(Rule::BufferFreed, CALL, &*record, format!("{function} uses the memory"));
+        }
+        let rules = [Rule::BufferFreed, Rule::MdlFreed, Rule::LamFreed];
+        for (rule, user) in rules.into_iter().zip(self.memory.users(range)) {
+            if let Some(user) = user {
+                self.report(rule, CALL, &user, "");
+            }
         }
     }
 }

@@ -69,7 +69,10 @@ rules! {
     LamFreed "ddi/ndkpi/ns-ndkpi-_ndk_logical_address_mapping"
         "The structure of a mapping stays until it is released.";
     LamReleased "ddi/ndkpi/nc-ndkpi-ndk_fn_release_lam"
-        "Logical addresses are not released while a request or a region uses them.";
+        "Logical addresses are not released while a request uses them.";
+    /// No mistake by the letter of the page: the peer may still reach the memory.
+    LamUnderRegion "ddi/ndkpi/nc-ndkpi-ndk_fn_release_lam"
+        "A fast registration ends before the mapping that it was made of.";
     RegionEnded "ddi/ndkpi/nc-ndkpi-ndk_fn_deregister_mr"
         "A region is not deregistered or closed while an initiator request names it.";
     CallbackBlocks "network/implementing-ndkpi-callback-functions"
@@ -81,7 +84,7 @@ rules! {
     DeferredLeft "network/ndkpi-deferred-processing-scheme"
         "The last of a chain of deferred requests is not deferred.";
     Leak "network/ndkpi-object-lifetime-requirements"
-        "All objects of an adapter are closed, and all mappings released, before the adapter is closed.";
+        "All objects of an adapter are closed, and all mappings released, when the adapter is closed.";
     /// No mistake by itself: the report tells what a close waits for.
     CloseHeldBack "network/ndkpi-object-lifetime-requirements"
         "A close pends until the successors of the object are closed and its requests have ended.";
@@ -91,7 +94,7 @@ impl Rule {
     /// False where a report is only information.
     #[must_use]
     pub const fn is_mistake(self) -> bool {
-        !matches!(self, Self::CloseHeldBack)
+        !matches!(self, Self::CloseHeldBack | Self::LamUnderRegion)
     }
 }
 

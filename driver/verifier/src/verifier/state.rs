@@ -8,10 +8,12 @@ use crate::layer::{Ask, Call, End, Kind, Record, find, in_callback};
 use driver::abi::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::ops::Range;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
+
+/// The close of an adapter, which stands in no table.
+const CLOSE_ADAPTER: &str = "CloseNDKAdapter";
 
 /// An object that is not closed.
 pub(super) struct Object {
@@ -40,13 +42,30 @@ pub(super) enum Room {
 pub(super) enum After {
     Nothing,
     Counted,
-    Made { antecedents: Vec<u64>, room: Room, fast: bool },
-    Registered { chain: Chain, len: SIZE_T, flags: ULONG },
+    Made {
+        antecedents: Vec<u64>,
+        room: Room,
+        fast: bool,
+    },
+    Registered {
+        chain: Chain,
+        len: SIZE_T,
+        flags: ULONG,
+    },
     Deregistered,
     Initialized,
-    Built { chain: Chain, lam: usize },
+    Built {
+        chain: Chain,
+        lam: usize,
+    },
     Polled,
-    Posted { id: usize, queue: usize, deferred: bool, mapped: Option<(u64, Mapping)> },
+    /// With the mapping that the region of the request had before.
+    Posted {
+        id: usize,
+        queue: usize,
+        deferred: bool,
+        before: Option<(u64, Mapping)>,
+    },
     Closed,
 }
 
@@ -237,10 +256,14 @@ impl State {
         let Some(id) = self.memory.lam(lam) else { return };
         let user = self.posts.values().find(|posted| posted.uses_lam(id));
         let user = user.map(|posted| format!("{} on {} uses it", posted.function, posted.record));
-        let region = self.memory.region_over(id);
-        let user = user.or_else(|| region.map(|region| format!("{region} is registered over it")));
         if let Some(user) = user {
             self.report(Rule::LamReleased, call.function, &*call.object, user);
+        }
+        // Nobody reaches a region by a connection that has ended.
+        let reached = |qp| self.queues(qp).is_some_and(|queues| !queues.broken);
+        let region = self.memory.regions_over(id).find(|&(_, qp)| reached(qp));
+        if let Some(detail) = region.map(|(region, _)| format!("{region} is registered over it")) {
+            self.report(Rule::LamUnderRegion, call.function, &*call.object, detail);
         }
         self.memory.release(id);
     }
@@ -328,7 +351,9 @@ impl State {
             After::Registered { chain, len, flags } if succeeded => {
                 self.memory.register(id, chain, len, flags);
             }
-            After::Deregistered if succeeded => self.memory.map(id, Mapping::None),
+            After::Deregistered if succeeded => {
+                self.memory.map(id, Mapping::None);
+            }
             After::Initialized if succeeded => self.memory.name(id),
             After::Built { chain, lam } if succeeded => {
                 let lam = std::ptr::with_exposed_provenance(lam);
@@ -345,15 +370,20 @@ impl State {
                     *polling = None;
                 }
             }
-            After::Posted { id, queue, deferred, mapped } => {
+            After::Posted { id, queue, deferred, before } => {
                 self.posted(record.id, queue, id, succeeded, deferred);
-                if let Some((region, mapping)) = mapped
-                    && succeeded
+                if let Some((region, mapping)) = before
+                    && !succeeded
                 {
                     self.memory.map(region, mapping);
                 }
             }
-            After::Closed => self.forget(record),
+            After::Closed if succeeded => self.forget(record),
+            After::Closed => {
+                if let Some(object) = self.objects.get_mut(&id) {
+                    object.closing = None;
+                }
+            }
         }
     }
 
@@ -378,23 +408,28 @@ impl State {
         }
     }
 
-    /// An adapter is closed, which waits for all of its objects.
+    /// An adapter is closed, which waits for all of its objects, but not for mappings.
     pub(super) fn close_adapter(&mut self, adapter: &Record) {
-        const CALL: &str = "CloseNDKAdapter";
-        let open = |object: &&Object| {
-            let Record { adapter: of, kind, .. } = &*object.record;
-            *of == adapter.id && *kind != Kind::Adapter && object.record.is_open()
-        };
-        let open = self.objects.values().filter(open).map(|object| Arc::clone(&object.record));
-        for record in open.collect::<Vec<_>>() {
-            self.report(Rule::Leak, CALL, &*record, "it was not closed");
-        }
         for lam in self.memory.lams_of(adapter.id) {
-            self.report(Rule::Leak, CALL, &format!("mapping {lam}"), "it was not released");
+            let lam_name = format!("mapping {lam}");
+            self.report(Rule::Leak, CLOSE_ADAPTER, &lam_name, "it was not released");
             self.memory.release(lam);
         }
         if let Some(object) = self.objects.get_mut(&adapter.id) {
             object.closing = Some(Instant::now());
+        }
+    }
+
+    /// The close of an adapter pends for objects that nobody closes.
+    fn leak(&mut self, adapter: u64) {
+        let open = |object: &&Object| {
+            let Record { adapter: of, kind, .. } = &*object.record;
+            *of == adapter && *kind != Kind::Adapter && object.record.is_open()
+        };
+        let open = self.objects.values().filter(open).map(|object| Arc::clone(&object.record));
+        for record in open.collect::<Vec<_>>() {
+            let detail = "its adapter's close waits for its close";
+            self.report(Rule::Leak, CLOSE_ADAPTER, &*record, detail);
         }
     }
 
@@ -410,6 +445,10 @@ impl State {
             let Some(object) = self.objects.get_mut(&id) else { continue };
             object.told = true;
             let record = Arc::clone(&object.record);
+            if record.kind == Kind::Adapter {
+                self.leak(id);
+                continue;
+            }
             let detail = match holders.is_empty() {
                 true => "its close pends, and for nothing of the consumer's".to_string(),
                 false => format!("its close waits for {}", holders.join(", ")),
@@ -431,22 +470,6 @@ impl State {
             .filter(|running| running.object.as_ref().is_some_and(|object| object.id == id));
         let callbacks = callbacks.map(|running| format!("the callback of {}", running.name));
         successors.chain(requests.map(ToString::to_string)).chain(callbacks).collect()
-    }
-
-    /// The consumer frees memory.
-    pub(super) fn freed(&mut self, range: &Range<usize>) {
-        const CALL: &str = "a free";
-        let used = |posted: &&Posted| Memory::touches(&posted.bytes, range);
-        if let Some(posted) = self.posts.values().find(used) {
-            let (function, record) = (posted.function, Arc::clone(&posted.record));
-            self.report(Rule::BufferFreed, CALL, &*record, format!("{function} uses the memory"));
-        }
-        let rules = [Rule::BufferFreed, Rule::MdlFreed, Rule::LamFreed];
-        for (rule, user) in rules.into_iter().zip(self.memory.users(range)) {
-            if let Some(user) = user {
-                self.report(rule, CALL, &user, "");
-            }
-        }
     }
 }
 
