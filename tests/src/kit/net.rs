@@ -8,6 +8,7 @@ use super::{LIMITS, PATIENCE, PORT};
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 use driver::{Provider, ProviderConfig};
 use ndk_consumer::{Adapter, Connector, Listener, Opener, Qp, QpConfig};
+use ndk_verifier::{Report, Verifier, Verify};
 use netadapter_glue::Edge;
 use netadapter_glue::memory::{MemoryConfig, pair};
 use rocev2::env::Duration;
@@ -25,6 +26,19 @@ pub fn open_by(opener: OpenedBy) {
     assert!(OPENED_BY.set(opener).is_ok(), "one suite in a process");
 }
 
+/// Whether the consumers of this process are watched, and whether a mistake of theirs fails the test:
+/// `NDK_VERIFY=report` and `NDK_VERIFY=1`.
+fn verify() -> Option<bool> {
+    Some(std::env::var("NDK_VERIFY").ok()? == "1")
+}
+
+/// An opener whose consumers are watched.
+fn watched(opener: Arc<dyn Opener>) -> Arc<Verifier> {
+    let test = std::thread::current().name().unwrap_or_default().to_string();
+    let sink = Arc::new(move |report: &Report| eprintln!("{test}: {report}"));
+    Verifier::new(opener, Verify { sink: Some(sink), ..Verify::default() })
+}
+
 /// Where the hosts are, unless a test wants them elsewhere.
 pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 
@@ -39,6 +53,7 @@ pub struct Net {
     /// By which each sends.
     pub wires: [Wire; 2],
     openers: [Arc<dyn Opener>; 2],
+    verifiers: Vec<Arc<Verifier>>,
 }
 
 impl Default for Net {
@@ -97,9 +112,14 @@ impl Net {
         let [first, second] = edges;
         let providers = [start(first, 0), start(second, 1)];
         let opener = OPENED_BY.get().copied().unwrap_or(|provider| provider);
-        let openers = providers.each_ref().map(|provider| opener(Arc::clone(provider)));
+        let mut openers = providers.each_ref().map(|provider| opener(Arc::clone(provider)));
+        let mut verifiers = Vec::new();
+        if verify().is_some() {
+            verifiers.extend(openers.each_ref().map(|opener| watched(Arc::clone(opener))));
+            openers = [0, 1].map(|host| -> Arc<dyn Opener> { verifiers[host].clone() });
+        }
         let adapters = openers.each_ref().map(|opener| Adapter::open(Arc::clone(opener)).unwrap());
-        Self { adapters, providers, addresses, wires, openers }
+        Self { adapters, providers, addresses, wires, openers, verifiers }
     }
 
     /// A port of a host.
@@ -132,11 +152,14 @@ impl Net {
 
     /// Closes the adapters and checks that nothing is left.
     pub fn finish(self) {
-        let providers = self.providers.clone();
+        let (providers, verifiers) = (self.providers.clone(), self.verifiers.clone());
         drop(self);
         for provider in providers {
             assert_eq!(provider.open_objects(), 0);
         }
+        let reports = verifiers.iter().flat_map(|verifier| verifier.reports());
+        let mistakes: Vec<_> = reports.filter(|report| report.rule.is_mistake()).collect();
+        assert!(mistakes.is_empty() || verify() != Some(true), "{mistakes:?}");
     }
 
     /// What a consumer makes on a host.
