@@ -24,8 +24,6 @@ pub(super) struct Object {
     requests: Vec<&'static str>,
     /// When the consumer closed it.
     closing: Option<Instant>,
-    /// It was told why the close pends.
-    told: bool,
     pub(super) room: Room,
 }
 
@@ -86,6 +84,8 @@ impl After {
 /// Everything, under one lock.
 pub(super) struct State {
     pub(super) objects: BTreeMap<u64, Object>,
+    /// Those of them whose close pends, and was not looked at.
+    closing: BTreeSet<u64>,
     /// Requests whose completions were not taken, by what the provider has for their contexts.
     pub(super) posts: BTreeMap<usize, Posted>,
     pub(super) last_post: usize,
@@ -101,6 +101,7 @@ impl State {
     pub(super) fn new() -> Self {
         Self {
             objects: BTreeMap::new(),
+            closing: BTreeSet::new(),
             posts: BTreeMap::new(),
             last_post: 0,
             memory: Memory::new(),
@@ -128,8 +129,7 @@ impl State {
     /// There is a new object.
     pub(super) fn add(&mut self, record: &Arc<Record>, antecedents: Vec<u64>, room: Room) {
         let (id, record) = (record.id, Arc::clone(record));
-        let object =
-            Object { record, antecedents, requests: Vec::new(), closing: None, told: false, room };
+        let object = Object { record, antecedents, requests: Vec::new(), closing: None, room };
         self.objects.insert(id, object);
     }
 
@@ -314,6 +314,7 @@ impl State {
         }
         if let Some(object) = self.objects.get_mut(&call.object.id) {
             object.closing = Some(Instant::now());
+            self.closing.insert(object.record.id);
         }
     }
 
@@ -382,6 +383,7 @@ impl State {
             After::Closed => {
                 if let Some(object) = self.objects.get_mut(&id) {
                     object.closing = None;
+                    self.closing.remove(&id);
                 }
             }
         }
@@ -399,6 +401,7 @@ impl State {
     /// An object is closed.
     pub(super) fn forget(&mut self, record: &Record) {
         self.objects.remove(&record.id);
+        self.closing.remove(&record.id);
         self.memory.forget(record.id);
         match record.kind {
             Kind::Qp => self.end_posts(record.id),
@@ -417,6 +420,7 @@ impl State {
         }
         if let Some(object) = self.objects.get_mut(&adapter.id) {
             object.closing = Some(Instant::now());
+            self.closing.insert(object.record.id);
         }
     }
 
@@ -435,15 +439,15 @@ impl State {
 
     /// Tells what closes wait for that pend longer than `bound`.
     pub(super) fn look_at_closes(&mut self, bound: Duration) {
-        let late = |object: &Object| {
-            !object.told && object.closing.is_some_and(|since| since.elapsed() > bound)
+        let late = |id: &u64| {
+            let closing = self.objects.get(id).and_then(|object| object.closing);
+            closing.is_some_and(|since| since.elapsed() > bound)
         };
-        let late: Vec<u64> =
-            self.objects.iter().filter(|(_, object)| late(object)).map(|(&id, _)| id).collect();
+        let late: Vec<u64> = self.closing.iter().copied().filter(late).collect();
         for id in late {
             let holders = self.holders(id);
-            let Some(object) = self.objects.get_mut(&id) else { continue };
-            object.told = true;
+            let Some(object) = self.objects.get(&id) else { continue };
+            self.closing.remove(&id);
             let record = Arc::clone(&object.record);
             if record.kind == Kind::Adapter {
                 self.leak(id);
