@@ -12,7 +12,6 @@
 mod ecn;
 #[path = "interop/invalidate.rs"]
 mod invalidate;
-mod lab;
 #[path = "interop/loss.rs"]
 mod loss;
 #[path = "interop/storage.rs"]
@@ -22,7 +21,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lab::{Guest, Lab, Side, Verdict, judge, scratch, skip, verdict};
+use tests::lab::{Guest, Lab, Side, Verdict, judge, scratch, skip, verdict};
 
 /// (name, the guest's address, ours)
 const FAMILIES: [(&str, &str, &str); 2] =

@@ -13,7 +13,7 @@ use netadapter_glue::tap::Tap;
 use netadapter_glue::{Edge, EdgeError, Received, Slot, fill_one, forward_edge};
 use tests::kit::Net;
 
-use crate::lab::{judge, scratch, skip};
+use tests::lab::{judge, scratch, skip};
 
 type BoxEdge = Box<dyn Edge + Send>;
 

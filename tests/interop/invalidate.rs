@@ -8,8 +8,8 @@ use driver::abi::*;
 use ndk_consumer::{Adapter, Buffer, Connector, FastRegister, Listener, Remote};
 use tests::kit::{LIMITS, PATIENCE, Side};
 
-use crate::lab::{Job, Lab, judge};
 use crate::{FAMILIES, LISTENING};
+use tests::lab::{Job, Lab, judge};
 
 const PORT: u16 = 7174;
 /// Bytes of a region and of a window: several packets of the lab's MTU.

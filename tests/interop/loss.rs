@@ -10,7 +10,7 @@ use pcap_file::pcap::PcapReader;
 use rocev2::wire::{Operation, Packet};
 
 use crate::LISTENING;
-use crate::lab::{Guest, Job, Lab, Process, Side, Sockets, judge, ndkperf};
+use tests::lab::{Guest, Job, Lab, Process, Side, Sockets, judge, ndkperf};
 
 /// Each direction loses 3 %, and lets 5 % overtake what came within the 2 ms before.
 const NETEM: &str = "limit 20000 delay 2ms reorder 5% loss 3%";

@@ -17,7 +17,7 @@ use netadapter_glue::qemu::QemuDgram;
 use netadapter_glue::{Edge, EdgeError, Received, Slot, fill_one, forward_edge};
 use tests::kit::PATIENCE;
 
-use crate::lab::{Job, Lab, Side, judge, within};
+use tests::lab::{Job, Lab, Side, judge, within};
 
 const PORT: u16 = 7174;
 /// As the guest's program is told.

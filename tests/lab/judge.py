@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Judges a capture (classic pcap, Ethernet) by means that share no code with the project.
 
-  judge.py icrc FILE      every invariant CRC by zlib; prints `NAME COUNT` for each kind of packet
-  judge.py scapy FILE     every invariant CRC over IPv4 by scapy.contrib.roce
-  judge.py tshark FILE    no packet that tshark calls malformed
-  judge.py twice FILE     prints `twice_ADDRESS COUNT`: requests at path MTU 1024 that tshark saw before, in whole or
-                          in part, by their sender
+  judge.py icrc FILE              every invariant CRC by zlib; prints `NAME COUNT` for each kind of packet
+  judge.py scapy FILE [COUNT]     every invariant CRC over IPv4, or the first so many, by scapy.contrib.roce
+  judge.py tshark FILE            no packet that tshark calls malformed
+  judge.py twice FILE [PATH_MTU]  prints `twice_ADDRESS COUNT`: requests at this path MTU (1024) that tshark saw before,
+                                  in whole or in part, by their sender
 
 Exit status: 0 all right, 1 a packet is wrong (listed on stderr), 77 the judge's tool is not installed.
 """
 
 import collections
+import itertools
 import os
 import shutil
 import struct
@@ -39,9 +40,10 @@ CM_ATTRIBUTES = {0x10: "REQ", 0x11: "MRA", 0x12: "REJ", 0x13: "REP", 0x14: "RTU"
 
 def main():
     judges = {"icrc": judge_icrc, "scapy": judge_scapy, "tshark": judge_tshark, "twice": judge_twice}
-    if len(sys.argv) != 3 or sys.argv[1] not in judges:
+    name, *arguments = sys.argv[1:] or [""]
+    if name not in judges or not 1 <= len(arguments) <= (2 if name in ("scapy", "twice") else 1):
         sys.exit(__doc__)
-    wrong = judges[sys.argv[1]](sys.argv[2])
+    wrong = judges[name](*arguments)
     for line in wrong:
         print(line, file=sys.stderr)
     sys.exit(1 if wrong else 0)
@@ -134,7 +136,7 @@ def kind(bth):
     return OPCODES.get(opcode, f"OPCODE_{opcode:#04x}")
 
 
-def judge_scapy(path):
+def judge_scapy(path, count=None):
     try:
         from scapy.contrib.roce import BTH
         from scapy.layers.l2 import Ether
@@ -145,7 +147,7 @@ def judge_scapy(path):
         sys.exit(77)
     wrong = []
     # scapy 2.5 has the rule for IPv4 alone.
-    for number, packet, header in roce(path):
+    for number, packet, header in itertools.islice(roce(path), count and int(count)):
         if header != 20:
             continue
         bth = Ether(b"\0" * 12 + b"\x08\x00" + packet)[BTH]
@@ -169,19 +171,20 @@ def judge_tshark(path):
     return [f"frame {frame}: malformed" for frame in {**guessing, **sound} if frame not in excused]
 
 
-def judge_twice(path):
+def judge_twice(path, path_mtu="1024"):
     """A probe, a WRITE of nothing under a PSN of before, is no request that was seen."""
     if not shutil.which("tshark"):
         print("tshark missing", file=sys.stderr)
         sys.exit(77)
-    names = ["ip.src", "infiniband.bth.destqp", "infiniband.bth.opcode", "infiniband.bth.psn", "infiniband.reth.dmalen"]
+    names = ["ip.src", "ipv6.src", "infiniband.bth.destqp", "infiniband.bth.opcode", "infiniband.bth.psn"]
+    names.append("infiniband.reth.dmalen")
     seen, twice = collections.defaultdict(set), collections.Counter()
     for row in fields(path, "infiniband.bth.opcode < 0x18", names):
-        source, queue, opcode, first, length = row[0], row[1], *(int(field, 0) for field in row[2:4]), row[4]
+        source, queue, opcode, first, length = row[0] or row[1], row[2], int(row[3], 0), int(row[4], 0), row[5]
         read = OPCODES.get(opcode) == "READ_REQUEST"
         if OPCODES.get(opcode) == "WRITE_ONLY" and int(length, 0) == 0 or opcode in RESPONSES:
             continue
-        packets = -(-int(length, 0) // 1024) if read else 1
+        packets = -(-int(length, 0) // int(path_mtu)) if read else 1
         psns = {(first + offset) % 2**24 for offset in range(max(packets, 1))}
         twice[source] += not psns.isdisjoint(seen[source, queue])
         seen[source, queue] |= psns

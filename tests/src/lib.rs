@@ -18,6 +18,8 @@ pub mod alloc;
 pub mod documented;
 pub mod figures;
 pub mod kit;
+#[path = "../lab/mod.rs"]
+pub mod lab;
 pub mod rng;
 pub mod sim;
 pub mod switch;

@@ -9,10 +9,6 @@
 //!
 //! A pass means "built and executed under Wine". It says nothing of Windows.
 
-#[allow(dead_code, reason = "interop.rs uses more of it")]
-#[path = "../lab/mod.rs"]
-mod lab;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -24,7 +20,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
-use lab::{Lab, Process, Side, judge as judge_capture, skip};
+use tests::lab::{Lab, Process, Side, judge as judge_capture, skip};
 
 /// The exit status by which a script says that this machine lacks something.
 const CANNOT: i32 = 77;
