@@ -143,7 +143,7 @@ impl End<'_> {
     /// Ends what runs on in a guest.
     fn stop(&mut self) {
         if let Self::Rxe(_, guest) = self {
-            guest.run("pkill -9 rping || true");
+            guest.run("kill -9 $(pidof rping) || true");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::lab_file;
 use super::process::{PATIENCE, Process, read, within};
 
 /// An end of the link.
-#[derive(Clone, Copy, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Side {
     /// The guest's.
     Guest,

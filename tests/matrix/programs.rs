@@ -1,0 +1,150 @@
+//! The programs of the matrix. To add one is to add an element.
+
+use tests::lab::Side;
+
+use crate::event::Event::{CableOut3, CableOut10, GuestPaused, OursKilled, PeerKilled};
+use crate::program::{Ending, Fate, GuestEnd, OurEnd, Program};
+use crate::spread::Kernel;
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    Program {
+        name: "rping-serve",
+        kernels: &Kernel::ALL,
+        cpus: 1,
+        listens: Side::Ours,
+        guest: process("rping -c -a {ours} -p 7174 -V -C {count} -S 65535", "rping"),
+        ours: ndkperf("rping serve -a {ours} -p 7174 -V -C {count} -S 65535", "listening"),
+        counts: [20, 60],
+        at_work: 500,
+        packets: PINGS,
+        endings: &[
+            (
+                PeerKilled,
+                Ending { ours: Fate::Fails("disconnected"), guest: Fate::Struck, seconds: 10 },
+            ),
+            (OursKilled, Ending { ours: Fate::Struck, guest: Fate::Waits, seconds: 10 }),
+            (CableOut3, Ending::UNHARMED),
+            (CableOut10, Ending::UNHARMED),
+            (GuestPaused, Ending::UNHARMED),
+        ],
+    },
+    Program {
+        name: "rping-connect",
+        kernels: &Kernel::ALL,
+        cpus: 1,
+        listens: Side::Guest,
+        guest: process("rping -s -a {guest} -p 7174 -V -C {count} -S 65535", "rping"),
+        ours: ndkperf("rping connect -a {guest} -p 7174 -V -C {count} -S 65535", ""),
+        counts: [20, 60],
+        at_work: 500,
+        packets: PINGS,
+        endings: &[
+            (
+                PeerKilled,
+                Ending { ours: Fate::Fails("disconnected"), guest: Fate::Struck, seconds: 10 },
+            ),
+            (OursKilled, Ending { ours: Fate::Struck, guest: Fate::Waits, seconds: 10 }),
+            (CableOut3, Ending::UNHARMED),
+            (CableOut10, Ending::UNHARMED),
+            (GuestPaused, Ending::UNHARMED),
+        ],
+    },
+    Program {
+        name: "ucmatose-server",
+        kernels: &Kernel::ALL,
+        cpus: 1,
+        listens: Side::Ours,
+        guest: process("ucmatose -s {ours} -C {count} -S 8000", "ucmatose"),
+        ours: peer("ucmatose-server --count {count} --size 8000", "listening"),
+        counts: [100, 1000],
+        at_work: 500,
+        packets: MESSAGES,
+        endings: &[
+            (
+                PeerKilled,
+                Ending { ours: Fate::Fails("disconnected"), guest: Fate::Struck, seconds: 10 },
+            ),
+            (CableOut3, Ending::UNHARMED),
+            (GuestPaused, Ending::UNHARMED),
+        ],
+    },
+    Program {
+        name: "ucmatose-client",
+        kernels: &Kernel::ALL,
+        cpus: 1,
+        listens: Side::Guest,
+        guest: process("ucmatose -b {guest} -C {count} -S 8000", "ucmatose"),
+        ours: peer("ucmatose-client --to {guest} --count {count} --size 8000", ""),
+        counts: [100, 1000],
+        at_work: 500,
+        packets: MESSAGES,
+        endings: &[
+            (
+                PeerKilled,
+                Ending { ours: Fate::Fails("disconnected"), guest: Fate::Struck, seconds: 10 },
+            ),
+            (CableOut3, Ending::UNHARMED),
+            (GuestPaused, Ending::UNHARMED),
+        ],
+    },
+    // One message each way in a connection: a strike would hit its opening or its end.
+    Program {
+        name: "rdma-server",
+        kernels: &Kernel::ALL,
+        cpus: 1,
+        listens: Side::Ours,
+        guest: process(
+            "for n in $(seq {count}); do rdma_client -s {ours} || exit; done",
+            "rdma_client",
+        ),
+        ours: peer("rdma-server --count {count}", "listening"),
+        counts: [40, 40],
+        at_work: 500,
+        packets: MESSAGE,
+        endings: &[],
+    },
+    Program {
+        name: "rdma-client",
+        kernels: &Kernel::ALL,
+        cpus: 1,
+        listens: Side::Guest,
+        guest: process(
+            "for n in $(seq {count}); do rdma_server -s {guest} || exit; done",
+            "rdma_server",
+        ),
+        ours: peer("rdma-client --to {guest} --count {count}", ""),
+        counts: [40, 40],
+        at_work: 500,
+        packets: MESSAGE,
+        endings: &[],
+    },
+];
+
+/// One message each way.
+const MESSAGE: &[&str] = &["SEND_ONLY", "ACKNOWLEDGE", "CM_REQ", "CM_REP", "CM_DREQ"];
+/// Messages of several packets.
+const MESSAGES: &[&str] = &["SEND_FIRST", "SEND_LAST", "CM_REQ", "CM_REP", "CM_DREQ"];
+/// The packets of a ping: a READ and a WRITE of many packets, four messages.
+const PINGS: &[&str] = &[
+    "READ_REQUEST",
+    "READ_RESPONSE_LAST",
+    "WRITE_LAST",
+    "SEND_ONLY",
+    "CM_REQ",
+    "CM_REP",
+    "CM_DREQ",
+];
+
+/// A guest's end that is one process.
+const fn process(command: &'static str, process: &'static str) -> GuestEnd {
+    GuestEnd { before: "", after: "", command: Some(command), process: Some(process) }
+}
+
+const fn ndkperf(arguments: &'static str, ready: &'static str) -> OurEnd {
+    OurEnd { package: "ndkperf", kind: "bin", name: "ndkperf", arguments, ready, stays: false }
+}
+
+/// The other end of a program of librdmacm: see `peer/main.rs`.
+const fn peer(arguments: &'static str, ready: &'static str) -> OurEnd {
+    OurEnd { package: "tests", kind: "example", name: "peer", arguments, ready, stays: false }
+}
