@@ -17,9 +17,15 @@ pub struct Process {
 
 impl Process {
     /// Starts it.
-    pub fn spawn(mut command: Command, log: PathBuf) -> Self {
-        let file = File::create(&log).expect("target/tmp is writable");
-        command.stdout(file.try_clone().expect("a file can be shared")).stderr(file);
+    pub fn spawn(command: Command, log: PathBuf) -> Self {
+        File::create(&log).expect("target/tmp is writable");
+        let output = append(&log);
+        Self::spawn_apart(command, log, output)
+    }
+
+    /// Starts it; its standard output is no part of its log.
+    pub fn spawn_apart(mut command: Command, log: PathBuf, output: File) -> Self {
+        command.stdout(output).stderr(append(&log));
         match command.spawn() {
             Ok(child) => Self { child, log },
             Err(error) => panic!("{command:?}: {error}"),
@@ -67,6 +73,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn append(log: &Path) -> File {
+    File::options().append(true).create(true).open(log).expect("target/tmp is writable")
 }
 
 pub(super) fn read(path: &Path) -> String {

@@ -1,7 +1,7 @@
 //! Runs one cell in a guest that is up.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -67,6 +67,18 @@ impl Boot {
         assert_eq!(status, 0, "{said}");
         said
     }
+
+    /// The same, as far as a cell gives it back. The kernel's own users share a pool of CQs, which their device keeps.
+    fn held(&mut self, cell: &Cell) -> String {
+        let said = self.resources();
+        if cell.program.guest.process.is_some() {
+            return said;
+        }
+        let mut words: Vec<&str> = said.split_whitespace().collect();
+        let cq = words.iter().position(|word| *word == "cq").expect("a count of CQs");
+        words.drain(cq..cq + 2);
+        words.join(" ")
+    }
 }
 
 /// Runs a cell, whose files go to `dir`.
@@ -75,22 +87,23 @@ impl Boot {
 /// Where the cell is red; the message says why.
 pub(crate) fn run(cell: &Cell, boot: &mut Boot, dir: &Path) -> Passed {
     boot.set_mtu(if cell.path_mtu == 1024 { 1500 } else { 4200 });
-    let before = boot.resources();
+    let before = boot.held(cell);
     let capture = dir.join("sent.pcap");
     let wire = Wire::join(&boot.near, &boot.far, cell.event.hurt(), &capture);
     let mut run = Run { cell, boot, wire, dir, processes: 0 };
-    run.guest_script(cell.program.guest.before);
+    let count = cell.program.counts[usize::from(cell.event.strike().is_some())];
+    run.guest_script(cell.program.guest.before, count);
     let began = Instant::now();
     match cell.event.strike() {
-        None => run.start(cell.program.counts[0]).finish(),
+        None => run.whole(count),
         Some(strike) => run.strike(strike),
     }
     let seconds = began.elapsed().as_secs_f64();
-    run.guest_script(cell.program.guest.after);
+    run.guest_script(cell.program.guest.after, count);
     drop(run.wire);
     let mut after = String::new();
     let back = within(RELEASE, || {
-        after = boot.resources();
+        after = boot.held(cell);
         (after == before).then_some(())
     });
     assert!(back.is_some(), "the guest's objects: before {before}after {after}");
@@ -165,11 +178,30 @@ impl Run<'_> {
         text.replace("{guest}", &address(self.cell.family, Side::Guest))
     }
 
-    fn guest_script(&mut self, template: &str) {
+    fn guest_script(&mut self, template: &str, count: u32) {
         if !template.is_empty() {
-            let script = self.text(template, 0);
+            let script = self.text(template, count);
             self.boot.guest.run(&script);
         }
+    }
+
+    /// All of a pair's work.
+    fn whole(&mut self, count: u32) {
+        self.start(count).finish();
+        self.compare();
+    }
+
+    /// Where our end prints a file of the guest, it has printed that one.
+    fn compare(&self) {
+        let Some(file) = self.cell.program.ours.prints else { return };
+        let [file, printed] = [self.boot.guest.shared(file), self.printed()]
+            .map(|path| fs::read(&path).unwrap_or_else(|error| panic!("{path:?}: {error}")));
+        assert!(!file.is_empty() && printed == file, "what was read is not what is there");
+    }
+
+    /// What the last process of ours prints that is data.
+    fn printed(&self) -> PathBuf {
+        self.dir.join(format!("ours-{}.data", self.processes))
     }
 
     /// Starts both ends, the one that listens first.
@@ -205,7 +237,13 @@ impl Run<'_> {
         command.arg("--mtu").arg(self.boot.mtu.to_string());
         self.processes += 1;
         let log = self.dir.join(format!("ours-{}.log", self.processes));
-        let mut process = Process::spawn(command, log);
+        let mut process = match ours.prints {
+            None => Process::spawn(command, log),
+            Some(_) => {
+                let output = File::create(self.printed()).expect("target/tmp is writable");
+                Process::spawn_apart(command, log, output)
+            }
+        };
         if !ours.ready.is_empty() {
             process.wait_for(ours.ready);
         }
@@ -215,9 +253,8 @@ impl Run<'_> {
     /// Strikes in the middle of the work; each end has to meet its fate, and a new pair has to work.
     fn strike(&mut self, strike: Strike) {
         let mut ends = self.start(self.cell.program.counts[1]);
-        let begun = self.wire.frames();
-        let frames = begun + self.cell.program.at_work;
-        let at_work = within(PATIENCE, || (self.wire.frames() > frames).then_some(()));
+        let bytes = self.wire.bytes() + 1024 * self.cell.program.at_work_kib;
+        let at_work = within(PATIENCE, || (self.wire.bytes() > bytes).then_some(()));
         assert!(at_work.is_some(), "nothing passes; ours says\n{}", ends.ours.output());
         let ending = self.cell.program.ending(self.cell.event);
         assert!(!self.is_over(&mut ends), "all was done before the strike");
@@ -248,9 +285,12 @@ impl Run<'_> {
             meets(ending.guest, until, &mut ends, Side::Guest);
         }
         self.end_waiting(ending, &mut ends);
+        if ending.ours == Fate::Finishes {
+            self.compare();
+        }
         if ending.ours != Fate::Finishes || ending.guest != Fate::Finishes {
             drop(ends);
-            self.start(self.cell.program.counts[0]).finish();
+            self.whole(self.cell.program.counts[0]);
         }
     }
 
@@ -265,7 +305,7 @@ impl Run<'_> {
             None => {
                 self.boot.guest.kill();
                 self.boot.replace();
-                self.guest_script(self.cell.program.guest.before);
+                self.guest_script(self.cell.program.guest.before, self.cell.program.counts[1]);
             }
         }
     }

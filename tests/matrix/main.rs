@@ -133,14 +133,16 @@ mod tests {
     use super::*;
     use crate::spread::Kernel;
 
-    /// One of each kind, that one boot of the kernel of `interop` runs.
-    const SLICE: [&str; 6] = [
+    /// One of each kind, that two boots of the kernel of `interop` run.
+    const SLICE: [&str; 8] = [
         "rping-serve/clean",
         "rping-serve/peer-killed",
         "rping-connect/loss-1%",
         "rping-connect/guest-paused-5s",
         "ucmatose-server/duplicate-1%",
         "rdma-client/reorder-2%",
+        "nvme-target/loss-1%",
+        "nfs-read/duplicate-1%",
     ];
 
     /// Goal: the slice of the matrix that each run of the tests can afford is green.

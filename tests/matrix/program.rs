@@ -19,8 +19,8 @@ pub(crate) struct Program {
     pub(crate) ours: OurEnd,
     /// `{count}` where no strike comes, and where one has to meet it at work.
     pub(crate) counts: [u32; 2],
-    /// Frames that have passed when both ends are in the middle of their work.
-    pub(crate) at_work: u64,
+    /// KiB that have passed when both ends are in the middle of their work.
+    pub(crate) at_work_kib: u64,
     /// Kinds of packets that have to be in the capture of its work, as `judge.py icrc` calls them.
     pub(crate) packets: &'static [&'static str],
     /// The strikes that it is tried under, each with what it leads to.
@@ -51,6 +51,8 @@ pub(crate) struct OurEnd {
     pub(crate) ready: &'static str,
     /// It serves for ever, and is ended by the cell.
     pub(crate) stays: bool,
+    /// The file of the guest's `/lab` that it reads and prints.
+    pub(crate) prints: Option<&'static str>,
 }
 
 /// What a strike leads to.

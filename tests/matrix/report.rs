@@ -21,7 +21,9 @@ pub(crate) fn line(cell: &Cell, outcome: &Outcome) -> String {
             let twice = twice.map_or_else(|| "?".into(), |twice| twice.to_string());
             format!("{seconds:6.1} s  {packets:6} packets  {twice:>4} twice  green")
         }
-        Outcome::Red(why) => format!("RED: {}", why.lines().next().unwrap_or_default()),
+        Outcome::Red(why) => {
+            format!("RED: {}", why.split_whitespace().collect::<Vec<_>>().join(" "))
+        }
         Outcome::Skipped(why) => format!("skipped: {why}"),
     };
     let Cell { family, path_mtu, kernel, .. } = cell;
@@ -79,7 +81,7 @@ mod tests {
         let [first, second] = [0, 1].map(|at| cells[at]);
         let green = Outcome::Green(Passed { seconds: 1.25, packets: 7, twice: None });
         let red = Outcome::Red("no data\nin the guest".into());
-        assert!(line(&second, &red).ends_with("RED: no data"));
+        assert!(line(&second, &red).ends_with("RED: no data in the guest"));
         let table = markdown(&[(first, green), (second, red)]);
         let rows: Vec<_> = table.lines().collect();
         assert_eq!(rows.len(), 4, "{table}");

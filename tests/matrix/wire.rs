@@ -33,7 +33,7 @@ pub(crate) struct Wire {
 
 #[derive(Default)]
 struct Shared {
-    frames: AtomicU64,
+    bytes: AtomicU64,
     pulled: AtomicBool,
     over: AtomicBool,
 }
@@ -62,9 +62,9 @@ impl Wire {
         Self { shared, thread: Some(thread::spawn(|| strand.run())) }
     }
 
-    /// Frames that were sent so far, by either end.
-    pub(crate) fn frames(&self) -> u64 {
-        self.shared.frames.load(Ordering::Relaxed)
+    /// Bytes that were sent so far, by either end.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
     }
 
     /// Pulls the cable out, or puts it back. What is sent meanwhile is lost.
@@ -112,7 +112,7 @@ impl Strand {
         let pulled = shared.pulled.load(Ordering::Relaxed);
         let taken = ends[from].receive_each(room, |received| {
             record(capture, received.frame);
-            shared.frames.fetch_add(1, Ordering::Relaxed);
+            shared.bytes.fetch_add(received.frame.len() as u64, Ordering::Relaxed);
             if !pulled {
                 under_way[from].push_back((due, received.frame.to_vec()));
             }
