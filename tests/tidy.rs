@@ -25,7 +25,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("ndkrocev2", &["ndis-driver", "rocev2"]),
     // Its `Host` opens an edge, on Linux.
     ("ndk-consumer", &["driver", "netadapter-glue"]),
-    ("ndk-c", &["driver", "netadapter-glue"]),
+    ("ndk-c", &["driver", "ndk-consumer", "ndk-verifier", "netadapter-glue"]),
     // It steps providers on a virtual clock.
     ("ndk-verifier", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),
     ("ndkperf", &["driver", "ndk-consumer", "rocev2", "netadapter-glue"]),

@@ -53,6 +53,12 @@ typedef struct ndkrocev2_config {
     double corrupt;
     /* The seed of the faults and of the provider. By default a random one. */
     uint64_t seed;
+    /*
+     * Layers over the tables of adapters that are opened, words with commas between them: verify
+     * reports a consumer's mistakes, explore=SEED ends its calls in every way that the contract
+     * allows. By default none.
+     */
+    const char *layers;
 } ndkrocev2_config;
 
 /* Starts a provider. Returns NULL where that fails; ndkrocev2_last_error says why. */

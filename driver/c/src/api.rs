@@ -42,6 +42,9 @@ pub struct ndkrocev2_config {
     pub corrupt: f64,
     /// The seed of the faults and of the provider. By default a random one.
     pub seed: u64,
+    /// Layers over the tables of adapters that are opened, words with commas between them: `verify` reports a
+    /// consumer's mistakes, `explore=SEED` ends its calls in every way that the contract allows. By default none.
+    pub layers: *const c_char,
 }
 
 /// Starts a provider. Returns NULL where that fails; `ndkrocev2_last_error` says why.
@@ -220,6 +223,8 @@ unsafe fn settings<'a>(config: *const ndkrocev2_config) -> Result<Settings<'a>, 
     let addresses = unsafe { text(config.addresses, "addresses") }?;
     // SAFETY: as above.
     let pcap = unsafe { text(config.pcap, "pcap") }?;
+    // SAFETY: as above.
+    let layers = unsafe { text(config.layers, "layers") }?;
     Ok(Settings {
         edge: edge.ok_or(Error::Missing("edge"))?,
         addresses: addresses.ok_or(Error::Missing("addresses"))?,
@@ -229,6 +234,7 @@ unsafe fn settings<'a>(config: *const ndkrocev2_config) -> Result<Settings<'a>, 
         reorder: config.reorder,
         corrupt: config.corrupt,
         seed: (config.seed != 0).then_some(config.seed),
+        layers: layers.unwrap_or_default(),
     })
 }
 

@@ -22,6 +22,8 @@ pub(crate) enum Error {
     Percent(&'static str),
     #[error("edge {edge}: {source}")]
     Edge { edge: String, source: SpecError },
+    #[error("layers: {0}")]
+    Layers(#[from] ndk_verifier::ConfigError),
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
     #[error("{0} adapter instances are open")]

@@ -3,12 +3,14 @@
 use crate::error::Error;
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 use driver::{Provider, ProviderConfig};
+use ndk_consumer::Opener;
 use netadapter_glue::fault::{FaultInjector, Faults};
 use netadapter_glue::host::{BoxEdge, EdgeSpec};
 use netadapter_glue::pcap::Capture;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The wishes of a program.
@@ -22,11 +24,15 @@ pub(crate) struct Settings<'a> {
     pub(crate) reorder: f64,
     pub(crate) corrupt: f64,
     pub(crate) seed: Option<u64>,
+    /// As `ndk_verifier::Config` reads them.
+    pub(crate) layers: &'a str,
 }
 
 /// A running provider, and the number of its open adapter instances.
 pub(crate) struct Host {
-    provider: Provider,
+    provider: Arc<Provider>,
+    /// The provider, behind the layers.
+    opener: Arc<dyn Opener>,
     adapters: AtomicUsize,
 }
 
@@ -47,13 +53,16 @@ impl Host {
             bytes[..8].copy_from_slice(&seed.to_le_bytes());
             bytes
         });
+        let layers: ndk_verifier::Config = settings.layers.parse()?;
         let provider = Provider::start(edge, config);
-        let provider = provider.map_err(|source| system("starting the provider", source))?;
-        Ok(Self { provider, adapters: AtomicUsize::new(0) })
+        let provider =
+            Arc::new(provider.map_err(|source| system("starting the provider", source))?);
+        let opener = ndk_verifier::wrap(Arc::<Provider>::clone(&provider), layers);
+        Ok(Self { provider, opener, adapters: AtomicUsize::new(0) })
     }
 
     pub(crate) fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
-        let adapter = self.provider.open_adapter(version)?;
+        let adapter = self.opener.open(version)?;
         self.adapters.fetch_add(1, Ordering::Relaxed);
         Ok(adapter)
     }
@@ -65,7 +74,7 @@ impl Host {
     #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
     pub(crate) unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
         // SAFETY: the caller's promise.
-        unsafe { self.provider.close_adapter(adapter) };
+        unsafe { self.opener.close(adapter) };
         self.adapters.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -150,6 +159,7 @@ mod tests {
         reorder: 0.0,
         corrupt: 0.0,
         seed: None,
+        layers: "",
     };
 
     fn refused(settings: &Settings<'_>) -> String {
@@ -183,6 +193,8 @@ mod tests {
                 "reorder is not a percentage"
             );
         }
+        let told = refused(&Settings { layers: "explore=x", ..SETTINGS });
+        assert!(told.starts_with("layers: `explore=x`"), "{told}");
         let told = refused(&Settings { pcap: Some("/no/such/folder/x.pcap"), ..SETTINGS });
         assert!(told.starts_with("/no/such/folder/x.pcap: "), "{told}");
     }

@@ -169,6 +169,24 @@ fn the_driver_leaves_nothing() {
     }
 }
 
+/// Goal: the driver keeps every rule, however its calls end. Method: the verifier's reports go to standard error, where a
+/// program that succeeds writes nothing.
+#[test]
+fn the_driver_keeps_the_rules_in_every_way_that_calls_may_end() {
+    let bench = Bench::new();
+    let program = bench.build(cc::compilers()[0], "examples/wdm_consumer", &[]);
+    for seed in 0..20 {
+        let layers = format!("verify,explore={seed}");
+        let done = Command::new(&program).args(["2", "0", &layers]).output().expect("it starts");
+        assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{layers}");
+        assert_eq!(
+            String::from_utf8_lossy(&done.stdout),
+            "2 rounds, 0 objects and 0 other things left\n",
+            "{layers}"
+        );
+    }
+}
+
 #[test]
 fn the_driver_runs_under_address_sanitizer() {
     let bench = Bench::new();

@@ -1,7 +1,7 @@
 /*
  * host.c: loads the driver into a Linux process, as often as its first argument says.
  *
- *     wdm_consumer [rounds [percent of reordered frames]]
+ *     wdm_consumer [rounds [percent of reordered frames [layers]]]
  */
 #include "consumer.h"
 
@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ndkrocev2_provider *Start(NET_IFINDEX Index, const char *Address, double Reorder)
+static ndkrocev2_provider *Start(NET_IFINDEX Index, const char *Address, double Reorder, const char *Layers)
 {
     ndkrocev2_config Config = {
         .size = sizeof(Config),
         .edge = "memory:wdm",
         .addresses = Address,
         .reorder = Reorder,
+        .layers = Layers,
     };
     ndkrocev2_provider *Provider = ndkrocev2_start(&Config);
 
@@ -31,8 +32,9 @@ int main(int Count, char **Arguments)
 {
     int Rounds = Count > 1 ? atoi(Arguments[1]) : 1;
     double Reorder = Count > 2 ? atof(Arguments[2]) : 0;
-    ndkrocev2_provider *Client = Start(1, "10.0.0.1", Reorder);
-    ndkrocev2_provider *Server = Start(2, "10.0.0.2", Reorder);
+    const char *Layers = Count > 3 ? Arguments[3] : NULL;
+    ndkrocev2_provider *Client = Start(1, "10.0.0.1", Reorder, Layers);
+    ndkrocev2_provider *Server = Start(2, "10.0.0.2", Reorder, Layers);
     size_t Objects;
     ULONG Leaks;
 

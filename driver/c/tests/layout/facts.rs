@@ -341,5 +341,6 @@ pub(crate) fn facts() -> Vec<Fact> {
         member!(ndkrocev2_config, reorder, "reorder"),
         member!(ndkrocev2_config, corrupt, "corrupt"),
         member!(ndkrocev2_config, seed, "seed"),
+        member!(ndkrocev2_config, layers, "layers"),
     ]
 }
