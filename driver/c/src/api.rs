@@ -157,7 +157,7 @@ pub unsafe extern "C" fn ndkrocev2_set_addresses(
     error::noted(set).map_or(STATUS_INVALID_PARAMETER, |()| STATUS_SUCCESS)
 }
 
-/// Reads an address with its port, "10.0.0.1:7174" or "[fd00::1]:7174". Returns its length in bytes,
+/// Reads an address with its port, `"10.0.0.1:7174"` or `"[fd00::1]:7174"`. Returns its length in bytes,
 /// and 0 where the text is no such thing.
 ///
 /// # Safety
