@@ -99,7 +99,10 @@ pub unsafe extern "C" fn ndkrocev2_open(
             unsafe { adapter.write(opened) };
             STATUS_SUCCESS
         }
-        Err(status) => status,
+        Err(status) => {
+            error::note(&Error::Open(status));
+            status
+        }
     }
 }
 

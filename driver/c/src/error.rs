@@ -1,5 +1,6 @@
 //! Failures in words, as C programs ask for them afterwards.
 
+use driver::abi::NTSTATUS;
 use netadapter_glue::host::SpecError;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -26,7 +27,9 @@ pub(crate) enum Error {
     Layers(#[from] ndk_verifier::ConfigError),
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
-    #[error("{0} adapter instances are open")]
+    #[error("opening the adapter: {0}")]
+    Open(NTSTATUS),
+    #[error("open adapter instances: {0}")]
     Busy(usize),
 }
 

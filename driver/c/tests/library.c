@@ -59,12 +59,13 @@ static VOID Counts(PCSTR Record)
 
     NT_ASSERT(Provider != NULL && ndkrocev2_open_objects(Provider) == 0);
     NT_ASSERT(ndkrocev2_open(Provider, (NDK_VERSION){ 3, 0 }, &First) == NDIS_STATUS_BAD_VERSION);
+    NT_ASSERT(Says("opening the adapter: NDIS_STATUS_BAD_VERSION"));
     NT_ASSERT(ndkrocev2_open(Provider, Version, &First) == STATUS_SUCCESS);
     NT_ASSERT(ndkrocev2_open(Provider, (NDK_VERSION){ 1, 0 }, &Second) == STATUS_SUCCESS);
     NT_ASSERT(First->Header.ObjectType == NdkObjectTypeAdapter && First->Header.Version.Minor == 1);
     NT_ASSERT(Second->Header.Version.Major == 1 && Second->Header.Version.Minor == 2);
     NT_ASSERT(ndkrocev2_open_adapters(Provider) == 2 && ndkrocev2_open_objects(Provider) == 2);
-    NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_DEVICE_BUSY && Says("2 adapter instances are open"));
+    NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_DEVICE_BUSY && Says("open adapter instances: 2"));
     ndkrocev2_close(Provider, First);
     ndkrocev2_close(Provider, Second);
     NT_ASSERT(ndkrocev2_open_objects(Provider) == 0);

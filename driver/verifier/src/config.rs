@@ -32,7 +32,11 @@ pub struct ConfigError(String);
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no word of a configuration, or comes before `explore=`", self.0)
+        write!(
+            f,
+            "`{}` is none of verify, explore=SEED, and behind that limits=, versions=, refuse=, late=",
+            self.0
+        )
     }
 }
 
