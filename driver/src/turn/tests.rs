@@ -1,4 +1,4 @@
-//! The core's trace events of connections and queues.
+//! The core's trace events of queues, and what it tells its edge.
 #![allow(unsafe_code, reason = "objects are known by their C pointers")]
 
 use super::{PollCore, ProviderConfig};
@@ -11,8 +11,10 @@ use crate::platform::{Mapped, Platform, Trace};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::task::Waker;
-use netadapter_glue::memory::{self, MemoryConfig};
+use netadapter_glue::memory::{self, MemoryConfig, MemoryEdge};
+use netadapter_glue::{Edge, EdgeError, Link, Received, Slot};
 use rocev2::env::Instant;
 use std::sync::Mutex;
 
@@ -79,4 +81,54 @@ fn an_overrun_is_told_once() {
     let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
     assert!(cqs.push(state.cx.now, cq, 2, entries), "no more than once");
     assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
+}
+
+/// Addresses, and the UDP port.
+type Claim = (Vec<IpAddr>, u16);
+
+/// Keeps the claims.
+struct Claims(MemoryEdge, Arc<Mutex<Vec<Claim>>>);
+
+impl Edge for Claims {
+    fn link(&self) -> Link {
+        self.0.link()
+    }
+
+    fn claim(&mut self, addresses: &[IpAddr], udp_port: u16) {
+        self.1.lock().unwrap().push((addresses.to_vec(), udp_port));
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Result<usize, EdgeError> {
+        self.0.receive(budget, sink)
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+    ) -> Result<usize, EdgeError> {
+        self.0.transmit(budget, fill)
+    }
+}
+
+/// Goal: the edge knows which frames are the device's alone, from the start on and after a change, and is not told again.
+#[test]
+fn the_edge_learns_the_addresses() {
+    let claims = Arc::new(Mutex::new(Vec::new()));
+    let (edge, _other) = memory::pair(MemoryConfig::default());
+    let edge = Box::new(Claims(edge, Arc::clone(&claims)));
+    let [first, second] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let config = ProviderConfig::new([first].into());
+    let platform = Box::new(Watch(Arc::default()));
+    let mut core = PollCore::new(edge, platform, config, [0; 32], Waker::noop());
+    core.poll(Instant::from_nanos(1));
+    assert!(core.shard().set_addresses([second].into()).is_ok());
+    for nanos in 2..5 {
+        core.poll(Instant::from_nanos(nanos));
+    }
+    assert_eq!(*claims.lock().unwrap(), [([first].into(), 4791), ([second].into(), 4791)]);
 }
