@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Judges a capture (classic pcap, Ethernet) by means that share no code with the project.
 
-  judge.py icrc FILE              every invariant CRC by zlib; prints `NAME COUNT` for each kind of packet
+  judge.py icrc FILE              every invariant CRC by zlib; prints `NAME COUNT` for each kind of packet, and
+                                  `NAK_CODE_ADDRESS COUNT` for the senders of NAKs
   judge.py scapy FILE [COUNT]     every invariant CRC over IPv4, or the first so many, by scapy.contrib.roce
   judge.py tshark FILE            no packet that tshark calls malformed
   judge.py twice FILE [PATH_MTU]  prints `twice_ADDRESS COUNT`: requests at this path MTU (1024) that tshark saw before,
@@ -11,6 +12,7 @@ Exit status: 0 all right, 1 a packet is wrong (listed on stderr), 77 the judge's
 """
 
 import collections
+import ipaddress
 import itertools
 import os
 import shutil
@@ -98,7 +100,10 @@ def judge_icrc(path):
     wrong, kinds = [], collections.Counter()
     for number, packet, header in roce(path):
         kinds["packets"] += 1
-        kinds[kind(packet[header + 8 :])] += 1
+        name = kind(packet[header + 8 :])
+        kinds[name] += 1
+        if name.startswith("NAK_"):
+            kinds[f"{name}_{source(packet)}"] += 1
         if icrc(packet[:-4], header) != packet[-4:]:
             wrong.append(f"frame {number}: ICRC {packet[-4:].hex()}, not {icrc(packet[:-4], header).hex()}")
     for name, count in sorted(kinds.items()):
@@ -121,6 +126,12 @@ def icrc(packet, header):
     masked[header + 6 : header + 8] = b"\xff\xff"  # UDP checksum
     masked[header + 12] = 0xFF  # FECN, BECN and the reserved bits of the BTH
     return zlib.crc32(masked, zlib.crc32(b"\xff" * 8)).to_bytes(4, "little")
+
+
+def source(packet):
+    if packet[0] >> 4 == 4:
+        return ipaddress.IPv4Address(packet[12:16])
+    return ipaddress.IPv6Address(packet[8:24])
 
 
 def kind(bth):

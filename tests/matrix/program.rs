@@ -69,8 +69,8 @@ pub(crate) struct Ending {
 pub(crate) enum Fate {
     /// It does all of its work, as if nothing had happened; where it connects, it may have connected anew.
     Finishes,
-    /// It ends with another status than 0, and says this.
-    Fails(&'static str),
+    /// It ends with another status than 0, and says one of these.
+    Fails(&'static [&'static str]),
     /// The strike has ended it.
     Struck,
     /// It waits for an answer that never comes, until the cell ends it.
