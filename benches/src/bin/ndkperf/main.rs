@@ -420,6 +420,32 @@ mod tests {
         assert!(matches!(ended, Err(Failure::Disconnected)), "{ended:?}");
     }
 
+    /// Goal: an interrupted server ends when its client knows, as nobody repeats a DREQ after the process.
+    /// Method: so many ends over a link with losses that the first DREQ of some is lost.
+    #[test]
+    fn an_interrupted_server_ends_when_its_client_knows() {
+        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false };
+        for seed in 0..6 {
+            let [client, server] = edge::loopback(&arguments("ndkperf --loss 20"), seed).unwrap();
+            let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
+            let remote = listener.local_address().unwrap();
+            let serving = std::thread::spawn(move || {
+                let connector = any(&[listener]).unwrap();
+                perf::serve(server.host.adapter(), connector, waits, || true)
+            });
+            let adapter = client.host.adapter();
+            let (pd, connector) =
+                (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
+            let depths = Depths { receive: 1, initiator: 1 };
+            let session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
+            let limits = ReadLimits { inbound: 0, outbound: 0 };
+            session.connect(SocketAddr::new(client.ip, 0), remote, limits).unwrap();
+            let ended = serving.join().unwrap();
+            assert!(matches!(ended, Err(Failure::Interrupted)), "{ended:?}");
+            session.wait_disconnected().unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        }
+    }
+
     #[test]
     fn a_port_without_listener_refuses() {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 6"), 6).unwrap();

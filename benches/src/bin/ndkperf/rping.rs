@@ -103,23 +103,8 @@ pub(crate) fn serve(
 ) -> Result<Served, Failure> {
     let mut peer = Peer::new(adapter, connector, options)?;
     peer.session.accept(LIMITS)?;
-    let mut pings = 0;
-    let disconnected = loop {
-        // Between two pings is where a client ends.
-        let source = match peer.next_message() {
-            Err(Failure::Disconnected) => break true,
-            Err(Failure::Stalled(_)) if options.count.is_some_and(|count| pings >= count) => {
-                break false;
-            }
-            other => Info::decode(&other?),
-        };
-        peer.pong(pings, source).map_err(|failure| failure.during(format!("ping {pings}")))?;
-        pings += 1;
-    };
-    match options.count {
-        Some(count) if pings < count => Err(Failure::Disconnected.during(format!("ping {pings}"))),
-        _ => Ok(Served { pings, disconnected }),
-    }
+    let served = peer.serve(options.count);
+    peer.session.tell_of(served)
 }
 
 /// Where the client's data lies, or should go.
@@ -205,6 +190,29 @@ impl Peer {
         let mut back = vec![0; size];
         self.sink.buffer().read(0, &mut back);
         self.examine("ping data", number, &data, &back)
+    }
+
+    /// The server's part, until the client has ended.
+    fn serve(&mut self, count: Option<u64>) -> Result<Served, Failure> {
+        let mut pings = 0;
+        let disconnected = loop {
+            // Between two pings is where a client ends.
+            let source = match self.next_message() {
+                Err(Failure::Disconnected) => break true,
+                Err(Failure::Stalled(_)) if count.is_some_and(|count| pings >= count) => {
+                    break false;
+                }
+                other => Info::decode(&other?),
+            };
+            self.pong(pings, source).map_err(|failure| failure.during(format!("ping {pings}")))?;
+            pings += 1;
+        };
+        match count {
+            Some(count) if pings < count => {
+                Err(Failure::Disconnected.during(format!("ping {pings}")))
+            }
+            _ => Ok(Served { pings, disconnected }),
+        }
     }
 
     /// The server's part of one ping, whose data lies at `source`.

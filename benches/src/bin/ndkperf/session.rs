@@ -135,6 +135,16 @@ impl Session {
         }
     }
 
+    /// Passes `result` on; where the user ended it, the peer is told before. A process that ends repeats nothing, so that
+    /// a DREQ that is lost would leave the peer to its retries.
+    pub(crate) fn tell_of<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        if result.as_ref().is_err_and(Failure::is_interruption) {
+            // The peer may have gone itself, and the user wants to end in any case.
+            let _ = self.disconnect();
+        }
+        result
+    }
+
     /// Waits until the peer has ended the connection, which all that was posted must precede.
     pub(crate) fn wait_disconnected(&self) -> Result<(), Failure> {
         if let Some(late) = self.late {

@@ -31,10 +31,12 @@ pub(crate) fn serve(
     let mut session = Session::new(adapter, &pd, connector, depths, waits)?;
     session.stop_when(stop);
     let limits = ReadLimits { inbound: info.MaxInboundReadLimit, outbound: 0 };
-    let parameters = greet(&mut session, &pd, limits)?;
-    let budget = Budget::new(&parameters, receive)
-        .map_err(|_| Failure::Protocol("the client asks for more than this server has"))?;
-    Server::new(session, &pd, parameters, budget)?.run()
+    let served = greet(&mut session, &pd, limits).and_then(|parameters| {
+        let budget = Budget::new(&parameters, receive)
+            .map_err(|_| Failure::Protocol("the client asks for more than this server has"))?;
+        Server::new(&mut session, &pd, parameters, budget)?.run()
+    });
+    session.tell_of(served)
 }
 
 /// Accepts, and hears what the client wants. Its one receive is used up by that, so the ones for
@@ -55,11 +57,11 @@ fn greet(session: &mut Session, pd: &Arc<Pd>, limits: ReadLimits) -> Result<Para
     }
 }
 
-struct Server {
+struct Server<'a> {
     parameters: Parameters,
     budget: Budget,
     pattern: Pattern,
-    session: Session,
+    session: &'a mut Session,
     control: ControlSender,
     /// Receives: control messages, and between them the data of a SEND run.
     inbox: Ring,
@@ -75,9 +77,9 @@ struct Server {
     events: Vec<Event>,
 }
 
-impl Server {
+impl<'a> Server<'a> {
     fn new(
-        session: Session,
+        session: &'a mut Session,
         pd: &Arc<Pd>,
         parameters: Parameters,
         budget: Budget,
@@ -115,7 +117,7 @@ impl Server {
                 self.fill(message);
             }
         }
-        self.control.send(&mut self.session, Control::Ready(self.data.remote()))?;
+        self.control.send(self.session, Control::Ready(self.data.remote()))?;
         while !self.finished {
             self.turn()?;
         }
@@ -203,7 +205,7 @@ impl Server {
             return Ok(());
         }
         self.credited = self.done;
-        self.control.send(&mut self.session, Control::Credit { count })
+        self.control.send(self.session, Control::Credit { count })
     }
 
     fn summarize(&mut self, messages: u64) -> Result<(), Failure> {
@@ -213,6 +215,6 @@ impl Server {
         }
         self.finished = true;
         let summary = Control::Summary { messages: self.done, mismatches: self.mismatches };
-        self.control.send(&mut self.session, summary)
+        self.control.send(self.session, summary)
     }
 }
