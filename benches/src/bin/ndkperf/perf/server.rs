@@ -31,12 +31,10 @@ pub(crate) fn serve(
     let mut session = Session::new(adapter, &pd, connector, depths, waits)?;
     session.stop_when(stop);
     let limits = ReadLimits { inbound: info.MaxInboundReadLimit, outbound: 0 };
-    let served = greet(&mut session, &pd, limits).and_then(|parameters| {
-        let budget = Budget::new(&parameters, receive)
-            .map_err(|_| Failure::Protocol("the client asks for more than this server has"))?;
-        Server::new(&mut session, &pd, parameters, budget)?.run()
-    });
-    session.tell_of(served)
+    let parameters = greet(&mut session, &pd, limits)?;
+    let budget = Budget::new(&parameters, receive)
+        .map_err(|_| Failure::Protocol("the client asks for more than this server has"))?;
+    Server::new(session, &pd, parameters, budget)?.run()
 }
 
 /// Accepts, and hears what the client wants. Its one receive is used up by that, so the ones for
@@ -46,7 +44,8 @@ fn greet(session: &mut Session, pd: &Arc<Pd>, limits: ReadLimits) -> Result<Para
     session.receive(inbox.mr(), inbox.range(0, Control::LEN), 0)?;
     session.accept(limits)?;
     let mut events = Vec::new();
-    session.wait(&mut events)?;
+    let heard = session.wait(&mut events);
+    session.tell_of(heard)?;
     let mut bytes = [0; Control::LEN];
     inbox.get(0, &mut bytes);
     match (Control::decode(&bytes), events.as_slice()) {
@@ -57,11 +56,11 @@ fn greet(session: &mut Session, pd: &Arc<Pd>, limits: ReadLimits) -> Result<Para
     }
 }
 
-struct Server<'a> {
+struct Server {
     parameters: Parameters,
     budget: Budget,
     pattern: Pattern,
-    session: &'a mut Session,
+    session: Session,
     control: ControlSender,
     /// Receives: control messages, and between them the data of a SEND run.
     inbox: Ring,
@@ -77,9 +76,9 @@ struct Server<'a> {
     events: Vec<Event>,
 }
 
-impl<'a> Server<'a> {
+impl Server {
     fn new(
-        session: &'a mut Session,
+        session: Session,
         pd: &Arc<Pd>,
         parameters: Parameters,
         budget: Budget,
@@ -112,12 +111,18 @@ impl<'a> Server<'a> {
     }
 
     fn run(mut self) -> Result<u64, Failure> {
+        let served = self.serve();
+        // As long as the client may send, there is memory to send to.
+        self.session.tell_of(served)
+    }
+
+    fn serve(&mut self) -> Result<u64, Failure> {
         if self.parameters.operation == Operation::Read {
             for message in 0..u64::from(self.parameters.slots) {
                 self.fill(message);
             }
         }
-        self.control.send(self.session, Control::Ready(self.data.remote()))?;
+        self.control.send(&mut self.session, Control::Ready(self.data.remote()))?;
         while !self.finished {
             self.turn()?;
         }
@@ -205,7 +210,7 @@ impl<'a> Server<'a> {
             return Ok(());
         }
         self.credited = self.done;
-        self.control.send(self.session, Control::Credit { count })
+        self.control.send(&mut self.session, Control::Credit { count })
     }
 
     fn summarize(&mut self, messages: u64) -> Result<(), Failure> {
@@ -215,6 +220,6 @@ impl<'a> Server<'a> {
         }
         self.finished = true;
         let summary = Control::Summary { messages: self.done, mismatches: self.mismatches };
-        self.control.send(self.session, summary)
+        self.control.send(&mut self.session, summary)
     }
 }
