@@ -219,14 +219,16 @@ impl Rx {
         let Ok(chunk) = self.full.read_chunk(count) else { return 0 };
         if count > 0 {
             let (first, second) = chunk.as_slices();
+            let mut buffers = heapless::Vec::<Buffer, RUN>::new();
+            buffers.extend(first.iter().copied());
+            buffers.extend(second.iter().copied());
+            // Before a buffer goes back: its sender may fill it at once, and then needs its slot in this ring.
+            chunk.commit_all();
             let mut units = heapless::Vec::<Received<'_>, RUN>::new();
-            units.extend(first.iter().map(Buffer::received));
-            units.extend(second.iter().map(Buffer::received));
+            units.extend(buffers.iter().map(Buffer::received));
             sink(&units);
             drop(units);
-            push(&mut self.empty, first);
-            push(&mut self.empty, second);
-            chunk.commit_all();
+            push(&mut self.empty, &buffers);
         }
         count
     }
@@ -307,6 +309,7 @@ mod tests {
     use core::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
     use std::thread::{self, Thread};
+    use std::time::{Duration, Instant};
 
     fn small(depth: usize) -> (MemoryEdge, MemoryEdge) {
         pair(MemoryConfig { depth, ..MemoryConfig::default() })
@@ -458,33 +461,58 @@ mod tests {
 
     /// Goal: no wake is lost, whatever the interleaving.
     /// Method: a ping-pong whose every step needs a wake, and a flood through a ring of four whose
-    /// sender starves; both threads sleep without a timeout, so one lost wake hangs the test.
+    /// sender starves.
     #[test]
     fn two_threads_lose_no_wake() {
-        const FRAMES: u64 = 20_000;
         for (depth, window) in [(4, 1), (4, FRAMES)] {
             let (mut a, mut b) = small(depth);
-            let echo = thread::spawn(move || run(&mut b, FRAMES, 0));
-            run(&mut a, FRAMES, window);
+            let echo = thread::spawn(move || run(&mut b, 0, sleep));
+            run(&mut a, window, sleep);
             echo.join().unwrap();
         }
     }
 
-    /// Sends and receives `frames` each way, at most `window` ahead of what came back.
-    fn run(edge: &mut MemoryEdge, frames: u64, window: u64) {
-        edge.set_waker(&Waker::from(Arc::new(Unpark(thread::current()))));
-        let (mut next, mut expected) = (0, 0);
-        while next < frames || expected < frames {
-            let allowed = (expected + window).min(frames) - next;
-            let sent = send(edge, &mut next, allowed);
-            if receive(edge, &mut expected) + sent > 0 {
-                continue;
-            }
-            edge.announce_sleep(true);
-            if receive(edge, &mut expected) == 0 {
-                thread::park();
-            }
-            edge.announce_sleep(false);
+    /// Goal: a buffer that comes back finds a slot when it is sent again, however soon that is.
+    /// Method: two threads that never sleep, and a single buffer each way.
+    #[test]
+    fn two_threads_find_a_slot_for_each_buffer() {
+        let spin = |_: &mut MemoryEdge, _: &mut u64| thread::yield_now();
+        for _ in 0..20 {
+            let (mut a, mut b) = small(1);
+            let echo = thread::spawn(move || run(&mut b, 0, spin));
+            run(&mut a, FRAMES, spin);
+            echo.join().unwrap();
         }
     }
+
+    /// Sends and receives [`FRAMES`] each way, at most `window` ahead of what came back. It `idles` where there is
+    /// nothing to do.
+    fn run(edge: &mut MemoryEdge, window: u64, mut idle: impl FnMut(&mut MemoryEdge, &mut u64)) {
+        edge.set_waker(&Waker::from(Arc::new(Unpark(thread::current()))));
+        let (mut next, mut expected) = (0, 0);
+        while next < FRAMES || expected < FRAMES {
+            let gone = edge.tx.full.is_abandoned();
+            let allowed = (expected + window).min(FRAMES) - next;
+            if send(edge, &mut next, allowed) + receive(edge, &mut expected) == 0 {
+                assert!(!gone, "the other thread has failed");
+                idle(edge, &mut expected);
+            }
+        }
+    }
+
+    /// Sleeps until it is woken; a lost wake fails the test.
+    fn sleep(edge: &mut MemoryEdge, expected: &mut u64) {
+        edge.announce_sleep(true);
+        if receive(edge, expected) == 0 {
+            let asleep = Instant::now();
+            thread::park_timeout(LIMIT);
+            assert!(asleep.elapsed() < LIMIT, "a wake was lost");
+        }
+        edge.announce_sleep(false);
+    }
+
+    /// Each way, between two threads.
+    const FRAMES: u64 = 20_000;
+    /// No thread of a healthy test sleeps that long, on the slowest machine.
+    const LIMIT: Duration = Duration::from_secs(60);
 }
