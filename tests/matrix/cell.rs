@@ -98,6 +98,7 @@ pub(crate) fn run(cell: &Cell, boot: &mut Boot, dir: &Path) -> Passed {
         None => run.whole(count),
         Some(strike) => run.strike(strike),
     }
+    run.keeps_the_rules();
     let seconds = began.elapsed().as_secs_f64();
     run.guest_script(cell.program.guest.after, count);
     drop(run.wire);
@@ -209,6 +210,20 @@ impl Run<'_> {
         assert!(!file.is_empty() && printed == file, "what was read is not what is there");
     }
 
+    /// What a process of ours says.
+    fn log(&self, process: usize) -> PathBuf {
+        self.dir.join(format!("ours-{process}.log"))
+    }
+
+    /// No process of ours, as far as the verifier stands behind it, has broken a rule of NDKPI, struck or not.
+    fn keeps_the_rules(&self) {
+        for log in (1..=self.processes).map(|process| self.log(process)) {
+            let said = fs::read_to_string(&log).unwrap_or_else(|error| panic!("{log:?}: {error}"));
+            let mistake = said.lines().find(|line| line.starts_with("ndk-verifier: mistake"));
+            assert_eq!(mistake, None);
+        }
+    }
+
     /// What the last process of ours prints that is data.
     fn printed(&self) -> PathBuf {
         self.dir.join(format!("ours-{}.data", self.processes))
@@ -245,8 +260,11 @@ impl Run<'_> {
         command.arg("--edge").arg(format!("{edge},mac=02:00:00:00:00:0{number}"));
         command.arg("--address").arg(address(self.cell.family, Side::Ours));
         command.arg("--mtu").arg(self.boot.mtu.to_string());
+        if ours.package == CONSUMER {
+            command.args(["--layers", "verify"]);
+        }
         self.processes += 1;
-        let log = self.dir.join(format!("ours-{}.log", self.processes));
+        let log = self.log(self.processes);
         let mut process = match ours.prints {
             None => Process::spawn(command, log),
             Some(_) => {
@@ -370,6 +388,8 @@ pub(crate) fn built(ours: &OurEnd) -> PathBuf {
     all.entry(ours.name).or_insert_with(|| build(ours.package, ours.kind, ours.name)).clone()
 }
 
+/// The package whose programs take layers.
+const CONSUMER: &str = "ndk-consumer";
 /// In the guest: returns once somebody listens.
 const LISTENING: &str = "until rdma resource show cm_id | grep -q LISTEN; do usleep 50000; done";
 /// How long the guest may hold what a connection had.

@@ -1,10 +1,10 @@
 //! Failures in words, as C programs ask for them afterwards.
 
 use driver::abi::NTSTATUS;
+use ndk_consumer::OpenError;
 use netadapter_glue::host::SpecError;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
-use std::io;
 
 /// The reason why a provider does not start, or a call is refused.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +25,8 @@ pub(crate) enum Error {
     Edge { edge: String, source: SpecError },
     #[error("layers: {0}")]
     Layers(#[from] ndk_verifier::ConfigError),
-    #[error("{what}: {source}")]
-    System { what: String, source: io::Error },
+    #[error(transparent)]
+    Host(#[from] OpenError),
     #[error("opening the adapter: {0}")]
     Open(NTSTATUS),
     #[error("open adapter instances: {0}")]

@@ -1,14 +1,12 @@
 //! A provider on the edge that a string names, with faults and a record of the frames around it.
 
 use crate::error::Error;
+use driver::Provider;
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
-use driver::{Provider, ProviderConfig};
-use ndk_consumer::Opener;
-use netadapter_glue::fault::{FaultInjector, Faults};
-use netadapter_glue::host::{BoxEdge, EdgeSpec};
-use netadapter_glue::pcap::Capture;
+use ndk_consumer::{HostBuilder, Opener};
+use netadapter_glue::fault::Faults;
+use netadapter_glue::host::EdgeSpec;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,20 +42,15 @@ impl Host {
             .edge
             .parse()
             .map_err(|source| Error::Edge { edge: settings.edge.into(), source })?;
-        let edge = spec.open().map_err(|source| system(settings.edge, source))?;
-        let edge = recorded(faulty(edge, faults), settings.pcap)?;
-        let mut config =
-            ProviderConfig { vlan: spec.options.vlan, ..ProviderConfig::new(addresses) };
-        config.seed = settings.seed.map(|seed| {
-            let mut bytes = [0; 32];
-            bytes[..8].copy_from_slice(&seed.to_le_bytes());
-            bytes
-        });
         let layers: ndk_verifier::Config = settings.layers.parse()?;
-        let provider = Provider::start(edge, config);
-        let provider =
-            Arc::new(provider.map_err(|source| system("starting the provider", source))?);
-        let opener = ndk_verifier::wrap(Arc::<Provider>::clone(&provider), layers);
+        let mut builder = HostBuilder::new(addresses)
+            .faults(faults)
+            .configure(|config| config.seed = settings.seed.map(bytes_of))
+            .layer(|provider| ndk_verifier::wrap(provider, layers));
+        if let Some(file) = settings.pcap {
+            builder = builder.capture(file);
+        }
+        let (provider, opener) = builder.provider(&spec)?;
         Ok(Self { provider, opener, adapters: AtomicUsize::new(0) })
     }
 
@@ -129,21 +122,11 @@ fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-fn faulty(edge: BoxEdge, faults: Option<Faults>) -> BoxEdge {
-    match faults {
-        Some(faults) => Box::new(FaultInjector::new(edge, faults)),
-        None => edge,
-    }
-}
-
-fn recorded(edge: BoxEdge, file: Option<&str>) -> Result<BoxEdge, Error> {
-    let Some(file) = file else { return Ok(edge) };
-    let capture = Capture::create(edge, file).map_err(|source| system(file, source))?;
-    Ok(Box::new(capture))
-}
-
-fn system(what: &str, source: io::Error) -> Error {
-    Error::System { what: what.into(), source }
+/// The seed of a provider.
+fn bytes_of(seed: u64) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]

@@ -170,12 +170,15 @@ fn the_driver_leaves_nothing() {
 }
 
 /// Goal: the driver keeps every rule, however its calls end. Method: the verifier's reports go to standard error, where a
-/// program that succeeds writes nothing.
+/// program that succeeds writes nothing; twenty seeds, or as many as `EXPLORE_SEEDS` says.
 #[test]
 fn the_driver_keeps_the_rules_in_every_way_that_calls_may_end() {
     let bench = Bench::new();
-    let program = bench.build(cc::compilers()[0], "examples/wdm_consumer", &[]);
-    for seed in 0..20 {
+    let compiler = cc::compilers()[0];
+    let flags: &[&str] = if has_sanitizer(compiler) { &[ADDRESS_SANITIZER] } else { &[] };
+    let program = bench.build(compiler, "examples/wdm_consumer", flags);
+    let seeds = env::var("EXPLORE_SEEDS").map_or(20, |seeds| seeds.parse().expect("a number"));
+    for seed in 0..seeds {
         let layers = format!("verify,explore={seed}");
         let done = Command::new(&program).args(["2", "0", &layers]).output().expect("it starts");
         assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{layers}");

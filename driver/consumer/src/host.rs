@@ -50,13 +50,16 @@ pub struct Host {
 /// assert!(host.ip().is_ipv6());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "nothing is open yet"]
 pub struct HostBuilder {
     config: ProviderConfig,
     faults: Option<Faults>,
     capture: Option<PathBuf>,
+    layer: Option<Layer>,
 }
+
+/// Makes an opener that stands before another one.
+type Layer = Box<dyn FnOnce(Arc<dyn Opener>) -> Arc<dyn Opener>>;
 
 /// The reason why a host was not opened.
 #[derive(Debug)]
@@ -221,7 +224,7 @@ impl HostBuilder {
     /// A host that owns `addresses`, with the defaults of a provider.
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let config = ProviderConfig::new(addresses.into_iter().collect());
-        Self { config, faults: None, capture: None }
+        Self { config, faults: None, capture: None, layer: None }
     }
 
     /// Lets faults strike what the host transmits, or none.
@@ -240,6 +243,15 @@ impl HostBuilder {
     /// Changes the configuration of the provider.
     pub fn configure(mut self, change: impl FnOnce(&mut ProviderConfig)) -> Self {
         change(&mut self.config);
+        self
+    }
+
+    /// Lets the adapter be opened by what `layer` makes of the provider, such as the verifier of `ndk-verifier`.
+    pub fn layer(
+        mut self,
+        layer: impl FnOnce(Arc<dyn Opener>) -> Arc<dyn Opener> + 'static,
+    ) -> Self {
+        self.layer = Some(Box::new(layer));
         self
     }
 
@@ -262,9 +274,7 @@ impl HostBuilder {
     /// # Panics
     /// As there.
     pub fn open_spec(mut self, spec: &EdgeSpec) -> Result<Host, OpenError> {
-        let edge =
-            spec.open().map_err(|source| OpenError::Edge { edge: spec.to_string(), source })?;
-        self.config.vlan = spec.options.vlan.or(self.config.vlan);
+        let edge = self.edge(spec)?;
         self.start(edge)
     }
 
@@ -278,6 +288,34 @@ impl HostBuilder {
     pub fn start(self, edge: impl Edge + Send + 'static) -> Result<Host, OpenError> {
         let addresses = self.config.addresses.clone();
         assert!(!addresses.is_empty(), "a host has an address");
+        let (provider, opener) = self.provide(edge)?;
+        let adapter = Adapter::open(opener)?;
+        Ok(Host { pd: adapter.create_pd()?, adapter, provider, addresses })
+    }
+
+    /// The provider of the host on the edge that `spec` names, and what opens its adapters, of which none is open.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn provider(
+        mut self,
+        spec: &EdgeSpec,
+    ) -> Result<(Arc<Provider>, Arc<dyn Opener>), OpenError> {
+        let edge = self.edge(spec)?;
+        self.provide(edge)
+    }
+
+    fn edge(&mut self, spec: &EdgeSpec) -> Result<BoxEdge, OpenError> {
+        let edge =
+            spec.open().map_err(|source| OpenError::Edge { edge: spec.to_string(), source })?;
+        self.config.vlan = spec.options.vlan.or(self.config.vlan);
+        Ok(edge)
+    }
+
+    fn provide(
+        self,
+        edge: impl Edge + Send + 'static,
+    ) -> Result<(Arc<Provider>, Arc<dyn Opener>), OpenError> {
         let edge: BoxEdge = match self.faults {
             Some(faults) => Box::new(FaultInjector::new(edge, faults)),
             None => Box::new(edge),
@@ -291,8 +329,23 @@ impl HostBuilder {
         };
         let provider = Provider::start(edge, self.config).map_err(OpenError::Provider)?;
         let provider = Arc::new(provider);
-        let adapter = Adapter::open(Arc::clone(&provider) as Arc<dyn Opener>)?;
-        Ok(Host { pd: adapter.create_pd()?, adapter, provider, addresses })
+        let opener = Arc::clone(&provider) as Arc<dyn Opener>;
+        let opener = match self.layer {
+            Some(layer) => layer(opener),
+            None => opener,
+        };
+        Ok((provider, opener))
+    }
+}
+
+impl fmt::Debug for HostBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { config, faults, capture, layer: _ } = self;
+        f.debug_struct("HostBuilder")
+            .field("config", config)
+            .field("faults", faults)
+            .field("capture", capture)
+            .finish_non_exhaustive()
     }
 }
 
@@ -320,6 +373,7 @@ impl std::error::Error for OpenError {}
 mod tests {
     use super::*;
     use std::fs;
+    use std::sync::mpsc;
     use std::time::Duration;
 
     #[test]
@@ -355,6 +409,19 @@ mod tests {
             });
             assert_eq!(local.is_ipv6(), at.is_ipv6());
         }
+    }
+
+    /// A layer gets the opener of the provider, and gives the one that opens the adapter.
+    #[test]
+    fn a_layer_stands_before_the_provider() {
+        let (told, heard) = mpsc::channel();
+        let builder = HostBuilder::new(["10.0.0.1".parse().unwrap()]).layer(move |provider| {
+            told.send(Arc::clone(&provider)).unwrap();
+            provider
+        });
+        let host = builder.open("memory:layer").unwrap();
+        let opener = Arc::clone(host.provider()) as Arc<dyn Opener>;
+        assert!(Arc::ptr_eq(&heard.recv().unwrap(), &opener));
     }
 
     /// One call sets everything up: faults strike the frames, the file has those of the host, and the provider is as

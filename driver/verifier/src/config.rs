@@ -59,7 +59,10 @@ impl Config {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         match (name, &mut self.explore) {
             ("verify", _) if value.is_empty() => {
-                let sink = Arc::new(|report: &Report| eprintln!("ndk-verifier: {report}"));
+                let sink = Arc::new(|report: &Report| {
+                    let kind = if report.rule.is_mistake() { "mistake" } else { "note" };
+                    eprintln!("ndk-verifier: {kind}: {report}");
+                });
                 self.verify = Some(Verify { sink: Some(sink), ..Verify::default() });
             }
             ("explore", None) => self.explore = Some(Explore::new(value.parse().ok()?)),

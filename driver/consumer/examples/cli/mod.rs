@@ -40,6 +40,9 @@ pub(crate) struct HostArgs {
     /// Seed of the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Layers over the provider: `verify` reports mistakes of this program, for example (see ndk-verifier)
+    #[arg(long, value_name = "WORDS")]
+    layers: Option<ndk_verifier::Config>,
 }
 
 impl HostArgs {
@@ -55,6 +58,9 @@ impl HostArgs {
             .faults((percents != [0.0; 4]).then_some(faults));
         if let Some(file) = &self.pcap {
             builder = builder.capture(file);
+        }
+        if let Some(layers) = self.layers.clone() {
+            builder = builder.layer(|provider| ndk_verifier::wrap(provider, layers));
         }
         Ok(builder.open_spec(&spec)?)
     }
