@@ -61,6 +61,7 @@ fn each_mistake_is_reported_by_its_rule() {
         let reports = watched.reports();
         for report in &reports {
             println!("{what}: {report}");
+            assert!(!report.detail.is_empty(), "{what}: {report}");
         }
         let mistakes = reports.iter().filter(|report| report.rule.is_mistake());
         let rules: Vec<_> = mistakes.map(|report| report.rule).collect();
@@ -82,7 +83,7 @@ fn a_close_that_is_held_back_says_by_what() {
         let reports = watched.reports();
         reports.into_iter().find(|report| report.rule == Rule::CloseHeldBack)
     });
-    assert_eq!(held.object, "PD 1 of adapter 1");
+    assert_eq!((held.call, &*held.object), ("NdkClosePd", "PD 1 of adapter 1"));
     assert_eq!(held.detail, "its close waits for MR 1 of adapter 1, which is open");
     wait(|then| mr.close(then));
     closing.recv_timeout(PATIENCE).unwrap();

@@ -193,7 +193,8 @@ impl Layer for Judge {
             | "NdkInvalidate" => Rule::PostAfterClose,
             _ => Rule::CallAfterClose,
         };
-        self.judge(|state| state.report(rule, call.function, &*call.object, ""));
+        let detail = "it was closed before";
+        self.judge(|state| state.report(rule, call.function, &*call.object, detail));
     }
 
     fn mistaken(&self, call: &Call) {

@@ -357,10 +357,14 @@ impl State {
             let (function, record) = (posted.function, Arc::clone(&posted.record));
             self.report(Rule::BufferFreed, CALL, &*record, format!("{function} uses the memory"));
         }
-        let rules = [Rule::BufferFreed, Rule::MdlFreed, Rule::LamFreed];
-        for (rule, user) in rules.into_iter().zip(self.memory.users(range)) {
+        let rules = [
+            (Rule::BufferFreed, "it uses the memory"),
+            (Rule::MdlFreed, "it uses the MDL"),
+            (Rule::LamFreed, "this is its structure"),
+        ];
+        for ((rule, detail), user) in rules.into_iter().zip(self.memory.users(range)) {
             if let Some(user) = user {
-                self.report(rule, CALL, &user, "");
+                self.report(rule, CALL, &user, detail);
             }
         }
     }

@@ -107,18 +107,14 @@ pub struct Report {
     pub call: &'static str,
     /// The object: its kind, and its number among those of its adapter.
     pub object: String,
-    /// The particulars; may be empty.
+    /// The particulars.
     pub detail: String,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, call, object, detail } = self;
-        write!(f, "{call}, {object}: ")?;
-        if !detail.is_empty() {
-            write!(f, "{detail}. ")?;
-        }
-        write!(f, "Rule {rule:?}: {}", rule.sentence())
+        write!(f, "{call}, {object}: {detail}. Rule {rule:?}: {}", rule.sentence())
     }
 }
 

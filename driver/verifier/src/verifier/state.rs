@@ -22,8 +22,8 @@ pub(super) struct Object {
     pub(super) antecedents: Vec<u64>,
     /// Requests that have not ended.
     requests: Vec<&'static str>,
-    /// When the consumer closed it.
-    closing: Option<Instant>,
+    /// The close that the consumer has called, and when.
+    closing: Option<(&'static str, Instant)>,
     pub(super) room: Room,
 }
 
@@ -135,7 +135,8 @@ impl State {
 
     pub(super) fn asked(&mut self, call: &Call, ask: &mut Ask<'_>) -> After {
         if call.uncompleted {
-            self.report(Rule::NoCompletion, call.function, &*call.object, "");
+            let detail = "its callback is NULL, and it may pend";
+            self.report(Rule::NoCompletion, call.function, &*call.object, detail);
         }
         if is_newer(call) {
             let NDK_VERSION { Major, Minor } = call.object.version();
@@ -156,7 +157,8 @@ impl State {
             Ask::Plain | Ask::Moderate | Ask::Reject { .. } => After::Nothing,
             Ask::Info { .. } => {
                 if in_callback() {
-                    self.report(Rule::PassiveInCallback, call.function, &*call.object, "");
+                    let detail = "a callback calls it";
+                    self.report(Rule::PassiveInCallback, call.function, &*call.object, detail);
                 }
                 After::Nothing
             }
@@ -313,7 +315,7 @@ impl State {
             _ => {}
         }
         if let Some(object) = self.objects.get_mut(&call.object.id) {
-            object.closing = Some(Instant::now());
+            object.closing = Some((call.function, Instant::now()));
             self.closing.insert(object.record.id);
         }
     }
@@ -419,7 +421,7 @@ impl State {
             self.memory.release(lam);
         }
         if let Some(object) = self.objects.get_mut(&adapter.id) {
-            object.closing = Some(Instant::now());
+            object.closing = Some((CLOSE_ADAPTER, Instant::now()));
             self.closing.insert(object.record.id);
         }
     }
@@ -439,12 +441,12 @@ impl State {
 
     /// Tells what closes wait for that pend longer than `bound`.
     pub(super) fn look_at_closes(&mut self, bound: Duration) {
-        let late = |id: &u64| {
-            let closing = self.objects.get(id).and_then(|object| object.closing);
-            closing.is_some_and(|since| since.elapsed() > bound)
+        let late = |&id: &u64| {
+            let (call, since) = self.objects.get(&id)?.closing?;
+            (since.elapsed() > bound).then_some((id, call))
         };
-        let late: Vec<u64> = self.closing.iter().copied().filter(late).collect();
-        for id in late {
+        let late: Vec<_> = self.closing.iter().filter_map(late).collect();
+        for (id, call) in late {
             let holders = self.holders(id);
             let Some(object) = self.objects.get(&id) else { continue };
             self.closing.remove(&id);
@@ -457,7 +459,7 @@ impl State {
                 true => "its close pends, and for nothing of the consumer's".to_string(),
                 false => format!("its close waits for {}", holders.join(", ")),
             };
-            self.report(Rule::CloseHeldBack, "NdkClose", &*record, detail);
+            self.report(Rule::CloseHeldBack, call, &*record, detail);
         }
     }
 
