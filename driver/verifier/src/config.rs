@@ -26,17 +26,16 @@ pub struct Config {
     pub explore: Option<Explore>,
 }
 
-/// A word of a configuration that has no meaning.
+/// A word of a configuration that has no meaning, and what would have one.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ConfigError(String);
+pub struct ConfigError {
+    word: String,
+    rule: &'static str,
+}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is none of verify, explore=SEED, and behind that limits=, versions=, refuse=, late=",
-            self.0
-        )
+        write!(f, "`{}`: {}", self.word, self.rule)
     }
 }
 
@@ -48,34 +47,66 @@ impl FromStr for Config {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            config.add(word).ok_or_else(|| ConfigError(word.to_string()))?;
+            config.add(word).map_err(|rule| ConfigError { word: word.to_string(), rule })?;
         }
         Ok(config)
     }
 }
 
 impl Config {
-    fn add(&mut self, word: &str) -> Option<()> {
+    /// An error is the rule that the word breaks.
+    fn add(&mut self, word: &str) -> Result<(), &'static str> {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         match (name, &mut self.explore) {
-            ("verify", _) if value.is_empty() => {
+            ("verify", _) if word == name => {
                 let sink = Arc::new(|report: &Report| {
                     let kind = if report.rule.is_mistake() { "mistake" } else { "note" };
                     eprintln!("ndk-verifier: {kind}: {report}");
                 });
                 self.verify = Some(Verify { sink: Some(sink), ..Verify::default() });
+                Ok(())
             }
-            ("explore", None) => self.explore = Some(Explore::new(value.parse().ok()?)),
-            ("limits", Some(explore)) => explore.limits = limits(value)?,
-            ("versions", Some(explore)) => explore.versions = versions(value)?,
-            ("refuse", Some(explore)) => {
-                explore.refused = value.parse().ok().filter(|&refused| refused <= 100)?;
+            ("verify", _) => Err("verify has no value"),
+            ("explore", None) => {
+                let seed = value.parse().map_err(|_| "explore= has a seed, a number from 0")?;
+                self.explore = Some(Explore::new(seed));
+                Ok(())
             }
-            ("late", Some(explore)) => explore.late = value.parse().ok()?,
-            _ => return None,
+            ("explore", Some(_)) => Err("explore= stands once"),
+            (_, Some(explore)) => adjust(explore, name, value),
+            ("limits" | "versions" | "refuse" | "late", None) => {
+                Err("the word stands behind explore=SEED")
+            }
+            _ => Err(WORDS),
         }
-        Some(())
     }
+}
+
+/// The words that there are.
+const WORDS: &str = "not one of verify, explore=SEED, and behind that limits=NAME, versions=NAME, refuse=PERCENT, \
+    late=MILLISECONDS";
+
+/// A word about the explorer. An error is the rule that it breaks.
+fn adjust(explore: &mut Explore, name: &str, value: &str) -> Result<(), &'static str> {
+    match name {
+        "limits" => {
+            explore.limits = limits(value).ok_or("limits= is small, connectx3 or maximal")?;
+        }
+        "versions" => {
+            explore.versions =
+                versions(value).ok_or("versions= is serving, any, 1.2, 2.0 or 2.1")?;
+        }
+        "refuse" => {
+            let refused = value.parse().ok().filter(|&refused| refused <= 100);
+            explore.refused = refused.ok_or("refuse= has a percentage, a number from 0 to 100")?;
+        }
+        "late" => {
+            explore.late =
+                value.parse().map_err(|_| "late= has milliseconds, a number from 0 to 255")?;
+        }
+        _ => return Err(WORDS),
+    }
+    Ok(())
 }
 
 fn limits(name: &str) -> Option<Limits> {
@@ -129,13 +160,34 @@ mod tests {
     }
 
     #[test]
-    fn a_word_without_meaning_is_named() {
-        for word in ["verify=1", "explore=x", "limits=small", "explore", "refuse=101", "tiny"] {
-            let text = format!("verify,{word}");
-            let error = text.parse::<Config>().unwrap_err();
-            assert!(error.to_string().contains(&format!("`{word}`")), "{error}");
+    fn each_value_that_an_error_names_is_taken() {
+        for word in ["limits=small", "limits=connectx3", "limits=maximal", "refuse=0", "refuse=100"]
+        {
+            assert!(format!("explore=0,{word}").parse::<Config>().is_ok(), "{word}");
         }
-        assert!("explore=1,limits=tiny".parse::<Config>().is_err());
-        assert!("explore=1,refuse=101".parse::<Config>().is_err());
+        for word in ["serving", "any", "1.2", "2.0", "2.1"] {
+            assert!(format!("explore=0,versions={word}").parse::<Config>().is_ok(), "{word}");
+        }
+        assert!("explore=0,late=255".parse::<Config>().is_ok());
+    }
+
+    #[test]
+    fn a_word_without_meaning_is_named_with_what_has_one() {
+        for (text, told) in [
+            ("verify=1", "`verify=1`: verify has no value"),
+            ("verify,explore=x", "`explore=x`: explore= has a seed"),
+            ("explore", "`explore`: explore= has a seed"),
+            ("explore=1,explore=2", "`explore=2`: explore= stands once"),
+            ("verify,limits=small", "`limits=small`: the word stands behind explore=SEED"),
+            ("explore=1,limits=1", "`limits=1`: limits= is small, connectx3 or maximal"),
+            ("explore=1,versions=3", "`versions=3`: versions= is serving, any, 1.2, 2.0 or 2.1"),
+            ("explore=1,refuse=101", "`refuse=101`: refuse= has a percentage"),
+            ("explore=1,late=-1", "`late=-1`: late= has milliseconds"),
+            ("tiny", "`tiny`: not one of verify, explore=SEED"),
+            ("explore=1,tiny", "`tiny`: not one of verify, explore=SEED"),
+        ] {
+            let error = text.parse::<Config>().unwrap_err().to_string();
+            assert!(error.starts_with(told), "{text}: {error}");
+        }
     }
 }
