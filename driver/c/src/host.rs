@@ -42,7 +42,8 @@ impl Host {
             .edge
             .parse()
             .map_err(|source| Error::Edge { edge: settings.edge.into(), source })?;
-        let layers: ndk_verifier::Config = settings.layers.parse()?;
+        let layers =
+            settings.layers.parse::<ndk_verifier::Config>()?.named(addresses[0].to_string());
         let mut builder = HostBuilder::new(addresses)
             .faults(faults)
             .configure(|config| config.seed = settings.seed.map(bytes_of))

@@ -54,15 +54,22 @@ impl FromStr for Config {
 }
 
 impl Config {
+    /// The same, whose reports on standard error begin with `name`: which of the providers of a process it is.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        if let Some(verify) = &mut self.verify {
+            verify.name = name.into();
+        }
+        self
+    }
+
     /// An error is the rule that the word breaks.
     fn add(&mut self, word: &str) -> Result<(), &'static str> {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         match (name, &mut self.explore) {
             ("verify", _) if word == name => {
-                let sink = Arc::new(|report: &Report| {
-                    let kind = if report.rule.is_mistake() { "mistake" } else { "note" };
-                    eprintln!("ndk-verifier: {kind}: {report}");
-                });
+                let sink =
+                    Arc::new(|name: &str, report: &Report| eprintln!("{}", line(name, report)));
                 self.verify = Some(Verify { sink: Some(sink), ..Verify::default() });
                 Ok(())
             }
@@ -80,6 +87,13 @@ impl Config {
             _ => Err(WORDS),
         }
     }
+}
+
+/// A report as it goes to standard error.
+fn line(name: &str, report: &Report) -> String {
+    let kind = if report.rule.is_mistake() { "mistake" } else { "note" };
+    let colon = if name.is_empty() { "" } else { ": " };
+    format!("{name}{colon}ndk-verifier: {kind}: {report}")
 }
 
 /// The words that there are.
@@ -143,6 +157,7 @@ pub fn wrap(opener: Arc<dyn Opener>, config: Config) -> Arc<dyn Opener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rule;
 
     #[test]
     fn a_string_names_the_layers() {
@@ -157,6 +172,22 @@ mod tests {
         assert_eq!(explore.versions, Versions::Highest(NDK_VERSION { Major: 2, Minor: 0 }));
         let none: Config = "".parse().unwrap();
         assert!(none.verify.is_none() && none.explore.is_none());
+    }
+
+    #[test]
+    fn a_line_begins_with_the_name() {
+        let config = "verify".parse::<Config>().unwrap().named("10.0.0.1");
+        assert_eq!(config.verify.unwrap().name, "10.0.0.1");
+        let report = Report {
+            rule: Rule::ClosedTwice,
+            call: "NdkCloseCq",
+            object: "CQ 1 of adapter 1".into(),
+            detail: "it was closed before".into(),
+        };
+        assert!(
+            line("10.0.0.1", &report).starts_with("10.0.0.1: ndk-verifier: mistake: NdkCloseCq")
+        );
+        assert!(line("", &report).starts_with("ndk-verifier: mistake: NdkCloseCq"));
     }
 
     #[test]

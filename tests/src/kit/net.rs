@@ -34,9 +34,9 @@ fn verify() -> Option<bool> {
 
 /// An opener whose consumers are watched.
 fn watched(opener: Arc<dyn Opener>) -> Arc<Verifier> {
-    let test = std::thread::current().name().unwrap_or_default().to_string();
-    let sink = Arc::new(move |report: &Report| eprintln!("{test}: {report}"));
-    Verifier::new(opener, Verify { sink: Some(sink), ..Verify::default() })
+    let name = std::thread::current().name().unwrap_or_default().to_string();
+    let sink = Arc::new(|test: &str, report: &Report| eprintln!("{test}: {report}"));
+    Verifier::new(opener, Verify { name, sink: Some(sink), ..Verify::default() })
 }
 
 /// Where the hosts are, unless a test wants them elsewhere.

@@ -60,6 +60,7 @@ impl HostArgs {
             builder = builder.capture(file);
         }
         if let Some(layers) = self.layers.clone() {
+            let layers = layers.named(self.addresses[0].to_string());
             builder = builder.layer(|provider| ndk_verifier::wrap(provider, layers));
         }
         Ok(builder.open_spec(&spec)?)

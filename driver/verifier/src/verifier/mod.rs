@@ -20,12 +20,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// Called with each report when it is made, on the thread that broke the rule or on the verifier's own.
-pub type Sink = Arc<dyn Fn(&Report) + Send + Sync>;
+/// Called with the verifier's name and each report when it is made, on the thread that broke the rule or on the
+/// verifier's own.
+pub type Sink = Arc<dyn Fn(&str, &Report) + Send + Sync>;
 
-/// How strict the verifier is.
+/// How strict the verifier is, and who listens.
 #[derive(Clone)]
 pub struct Verify {
+    /// Tells the verifiers of a process apart, for the listener. No part of a report, so that a seed replays equal ones.
+    pub name: String,
     /// A callback that runs longer is reported.
     pub callback_bound: Duration,
     /// A close that pends longer is reported, with what it waits for.
@@ -35,17 +38,18 @@ pub struct Verify {
 }
 
 impl Default for Verify {
-    /// A second for both, and no listener.
+    /// A second for both, no name and no listener.
     fn default() -> Self {
         let bound = Duration::from_secs(1);
-        Self { callback_bound: bound, close_bound: bound, sink: None }
+        Self { name: String::new(), callback_bound: bound, close_bound: bound, sink: None }
     }
 }
 
 impl fmt::Debug for Verify {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { callback_bound, close_bound, sink } = self;
+        let Self { name, callback_bound, close_bound, sink } = self;
         f.debug_struct("Verify")
+            .field("name", name)
             .field("callback_bound", callback_bound)
             .field("close_bound", close_bound)
             .field("sink", &sink.is_some())
@@ -148,7 +152,7 @@ impl Judge {
         for report in reports {
             lock(&self.reports).push(report.clone());
             if let Some(sink) = &self.config.sink {
-                sink(&report);
+                sink(&self.config.name, &report);
             }
         }
         result
