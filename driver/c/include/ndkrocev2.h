@@ -54,9 +54,17 @@ typedef struct ndkrocev2_config {
     /* The seed of the faults and of the provider. By default a random one. */
     uint64_t seed;
     /*
-     * Layers over the tables of adapters that are opened, words with commas between them: verify
-     * reports a consumer's mistakes, explore=SEED ends its calls in every way that the contract
-     * allows. By default none.
+     * Layers over the tables of adapters that are opened, words with commas between them. By
+     * default none.
+     *
+     * verify reports the consumer's mistakes, a line each on the standard error that begins with
+     * the first of addresses; ndkrocev2_mistakes counts them.
+     *
+     * explore=SEED ends its calls in every way that the contract allows, as the number SEED
+     * chooses. Behind it: limits=small, limits=connectx3 or limits=maximal, what the adapter tells;
+     * versions=serving, versions=any, versions=1.2, versions=2.0 or versions=2.1, its highest
+     * version; refuse=PERCENT, the creations that end with STATUS_INSUFFICIENT_RESOURCES;
+     * late=MILLISECONDS, the longest delay of a callback, 0 to 255.
      */
     const char *layers;
 } ndkrocev2_config;
@@ -91,6 +99,13 @@ size_t ndkrocev2_open_objects(const ndkrocev2_provider *provider);
 
 /* The adapter instances among them. */
 size_t ndkrocev2_open_adapters(const ndkrocev2_provider *provider);
+
+/*
+ * The mistakes of the consumer that the layer verify has reported, each rule once for a function
+ * and an object; 0 without that layer. To be asked when the adapters are closed, as their close may
+ * still find some, and before ndkrocev2_stop.
+ */
+size_t ndkrocev2_mistakes(const ndkrocev2_provider *provider);
 
 /*
  * Gives the adapter these addresses, with commas between them, in place of those that it had.

@@ -42,8 +42,16 @@ pub struct ndkrocev2_config {
     pub corrupt: f64,
     /// The seed of the faults and of the provider. By default a random one.
     pub seed: u64,
-    /// Layers over the tables of adapters that are opened, words with commas between them: `verify` reports a
-    /// consumer's mistakes, `explore=SEED` ends its calls in every way that the contract allows. By default none.
+    /// Layers over the tables of adapters that are opened, words with commas between them. By default none.
+    ///
+    /// `verify` reports the consumer's mistakes, a line each on the standard error that begins with the first of
+    /// `addresses`; `ndkrocev2_mistakes` counts them.
+    ///
+    /// `explore=SEED` ends its calls in every way that the contract allows, as the number SEED chooses. Behind it:
+    /// `limits=small`, `limits=connectx3` or `limits=maximal`, what the adapter tells; `versions=serving`,
+    /// `versions=any`, `versions=1.2`, `versions=2.0` or `versions=2.1`, its highest version; `refuse=PERCENT`, the
+    /// creations that end with `STATUS_INSUFFICIENT_RESOURCES`; `late=MILLISECONDS`, the longest delay of a callback,
+    /// 0 to 255.
     pub layers: *const c_char,
 }
 
@@ -140,6 +148,18 @@ pub unsafe extern "C" fn ndkrocev2_open_objects(provider: *const ndkrocev2_provi
 pub unsafe extern "C" fn ndkrocev2_open_adapters(provider: *const ndkrocev2_provider) -> usize {
     // SAFETY: the caller's promise.
     unsafe { host(provider) }.adapters()
+}
+
+/// The mistakes of the consumer that the layer `verify` has reported, each rule once for a function and an object;
+/// 0 without that layer. To be asked when the adapters are closed, as their close may still find some, and
+/// before `ndkrocev2_stop`.
+///
+/// # Safety
+/// `provider` is running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ndkrocev2_mistakes(provider: *const ndkrocev2_provider) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { host(provider) }.mistakes()
 }
 
 /// Gives the adapter these addresses, with commas between them, in place of those that it had.

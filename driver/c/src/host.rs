@@ -4,6 +4,7 @@ use crate::error::Error;
 use driver::Provider;
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
 use ndk_consumer::{HostBuilder, Opener};
+use ndk_verifier::Verifier;
 use netadapter_glue::fault::Faults;
 use netadapter_glue::host::EdgeSpec;
 use std::hash::{BuildHasher, RandomState};
@@ -31,6 +32,8 @@ pub(crate) struct Host {
     provider: Arc<Provider>,
     /// The provider, behind the layers.
     opener: Arc<dyn Opener>,
+    /// The verifier among the layers.
+    verifier: Option<Arc<Verifier>>,
     adapters: AtomicUsize,
 }
 
@@ -46,13 +49,13 @@ impl Host {
             settings.layers.parse::<ndk_verifier::Config>()?.named(addresses[0].to_string());
         let mut builder = HostBuilder::new(addresses)
             .faults(faults)
-            .configure(|config| config.seed = settings.seed.map(bytes_of))
-            .layer(|provider| ndk_verifier::wrap(provider, layers));
+            .configure(|config| config.seed = settings.seed.map(bytes_of));
         if let Some(file) = settings.pcap {
             builder = builder.capture(file);
         }
         let (provider, opener) = builder.provider(&spec)?;
-        Ok(Self { provider, opener, adapters: AtomicUsize::new(0) })
+        let (opener, verifier) = ndk_verifier::wrap(opener, layers);
+        Ok(Self { provider, opener, verifier, adapters: AtomicUsize::new(0) })
     }
 
     pub(crate) fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
@@ -78,6 +81,13 @@ impl Host {
 
     pub(crate) fn adapters(&self) -> usize {
         self.adapters.load(Ordering::Relaxed)
+    }
+
+    /// The reports of the verifier that are mistakes; 0 without one.
+    pub(crate) fn mistakes(&self) -> usize {
+        let reports = self.verifier.as_ref().map(|verifier| verifier.reports());
+        let reports = reports.iter().flatten();
+        reports.filter(|report| report.rule.is_mistake()).count()
     }
 
     pub(crate) fn set_addresses(&self, text: &str) -> Result<(), Error> {

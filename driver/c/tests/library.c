@@ -75,6 +75,70 @@ static VOID Counts(PCSTR Record)
     NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_SUCCESS);
 }
 
+/* A call that pends, and what it makes. */
+typedef struct _CALL {
+    KEVENT Done;
+    NTSTATUS Status;
+    NDK_OBJECT_HEADER *Object;
+} CALL;
+
+static VOID Made(PVOID Context, NTSTATUS Status, NDK_OBJECT_HEADER *Object)
+{
+    CALL *Call = Context;
+
+    Call->Status = Status;
+    Call->Object = Object;
+    KeSetEvent(&Call->Done, IO_NO_INCREMENT, FALSE);
+}
+
+static VOID Closed(PVOID Context)
+{
+    Made(Context, STATUS_SUCCESS, NULL);
+}
+
+static CALL *Begin(CALL *Call)
+{
+    KeInitializeEvent(&Call->Done, NotificationEvent, FALSE);
+    return Call;
+}
+
+static NDK_OBJECT_HEADER *End(CALL *Call, NTSTATUS Status)
+{
+    NT_ASSERT(Status == STATUS_PENDING);
+    KeWaitForSingleObject(&Call->Done, Executive, KernelMode, FALSE, NULL);
+    NT_ASSERT(Call->Status == STATUS_SUCCESS);
+    return Call->Object;
+}
+
+/* Closes a protection domain twice if there is a verifier, which lets the provider be. */
+static size_t Mistakes(PCSTR Layers)
+{
+    ndkrocev2_config Config = {
+        .size = sizeof(Config), .edge = "memory:c", .addresses = "10.0.0.7,fd00::7", .layers = Layers
+    };
+    ndkrocev2_provider *Provider = ndkrocev2_start(&Config);
+    NDK_ADAPTER *Adapter;
+    NTSTATUS Status;
+    size_t Count;
+    NDK_PD *Pd;
+    CALL Call;
+
+    NT_ASSERT(Provider != NULL && ndkrocev2_open(Provider, Version, &Adapter) == STATUS_SUCCESS);
+    Status = Adapter->Dispatch->NdkCreatePd(Adapter, Made, Begin(&Call), &Pd);
+    Pd = (NDK_PD *)End(&Call, Status);
+    NT_ASSERT(ndkrocev2_mistakes(Provider) == 0);
+    Status = Pd->Dispatch->NdkClosePd(&Pd->Header, Closed, Begin(&Call));
+    End(&Call, Status);
+    if (Layers != NULL) {
+        Status = Pd->Dispatch->NdkClosePd(&Pd->Header, Closed, &Call);
+        NT_ASSERT(Status == STATUS_INVALID_DEVICE_STATE);
+    }
+    ndkrocev2_close(Provider, Adapter);
+    Count = ndkrocev2_mistakes(Provider);
+    NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_SUCCESS);
+    return Count;
+}
+
 int main(int Count, char **Arguments)
 {
     NT_ASSERT(Count == 2 && strcmp(ndkrocev2_last_error(), "") == 0);
@@ -82,6 +146,8 @@ int main(int Count, char **Arguments)
     RefusesConfigurations();
     ReadsAddresses();
     Counts(Arguments[1]);
+    NT_ASSERT(Mistakes(NULL) == 0);
+    NT_ASSERT(Mistakes("verify") == 1);
     puts("all as said");
     return 0;
 }

@@ -121,8 +121,16 @@ fn the_library_answers_mistakes() {
     for compiler in cc::compilers() {
         let program = bench.build(compiler, "tests/library.c", &[]);
         let record = bench.folder.path().join("frames.pcap");
-        let printed = run(&program, &[&record.display().to_string()]);
-        assert_eq!(printed, "all as said\n");
+        let mut program = Command::new(&program);
+        let output = program.arg(&record).output().expect("it runs");
+        let (out, err) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(out, "all as said\n", "{err}");
+        assert_eq!(
+            err,
+            "10.0.0.7: ndk-verifier: mistake: NdkClosePd, PD 1 of adapter 1: it was closed before. \
+             Rule ClosedTwice: An object is closed once.\n"
+        );
         let frames = fs::read(&record).expect("the record");
         assert_eq!(frames.len(), 24, "the header of a file without frames, as none was sent");
     }

@@ -141,16 +141,20 @@ fn versions(name: &str) -> Option<Versions> {
     })
 }
 
-/// Puts the layers of a configuration around an opener: the consumer's calls meet the verifier first.
+/// Puts the layers of a configuration around an opener: the consumer's calls meet the verifier first. With it, for its
+/// reports, the verifier if there is one.
 #[must_use]
-pub fn wrap(opener: Arc<dyn Opener>, config: Config) -> Arc<dyn Opener> {
+pub fn wrap(opener: Arc<dyn Opener>, config: Config) -> (Arc<dyn Opener>, Option<Arc<Verifier>>) {
     let opener = match config.explore {
         Some(explore) => Explorer::new(opener, explore),
         None => opener,
     };
     match config.verify {
-        Some(verify) => Verifier::new(opener, verify),
-        None => opener,
+        Some(verify) => {
+            let verifier = Verifier::new(opener, verify);
+            (Arc::<Verifier>::clone(&verifier), Some(verifier))
+        }
+        None => (opener, None),
     }
 }
 

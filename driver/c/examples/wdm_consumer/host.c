@@ -35,7 +35,7 @@ int main(int Count, char **Arguments)
     const char *Layers = Count > 3 ? Arguments[3] : NULL;
     ndkrocev2_provider *Client = Start(1, "10.0.0.1", Reorder, Layers);
     ndkrocev2_provider *Server = Start(2, "10.0.0.2", Reorder, Layers);
-    size_t Objects;
+    size_t Objects, Mistakes;
     ULONG Leaks;
 
     for (int Round = 1; Round <= Rounds; Round++) {
@@ -49,6 +49,7 @@ int main(int Count, char **Arguments)
         NdkShimUnloadDriver(&Driver);
     }
     Objects = ndkrocev2_open_objects(Client) + ndkrocev2_open_objects(Server);
+    Mistakes = ndkrocev2_mistakes(Client) + ndkrocev2_mistakes(Server);
     Leaks = NdkShimLeaks();
     printf("%d rounds, %zu objects and %u other things left\n", Rounds, Objects, Leaks);
     NdkShimRemoveInterface(1);
@@ -57,5 +58,5 @@ int main(int Count, char **Arguments)
         fprintf(stderr, "%s\n", ndkrocev2_last_error());
         return 1;
     }
-    return Rounds > 0 && Objects == 0 && Leaks == 0 ? 0 : 1;
+    return Rounds > 0 && Objects == 0 && Mistakes == 0 && Leaks == 0 ? 0 : 1;
 }

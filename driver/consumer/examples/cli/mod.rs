@@ -61,7 +61,7 @@ impl HostArgs {
         }
         if let Some(layers) = self.layers.clone() {
             let layers = layers.named(self.addresses[0].to_string());
-            builder = builder.layer(|provider| ndk_verifier::wrap(provider, layers));
+            builder = builder.layer(|provider| ndk_verifier::wrap(provider, layers).0);
         }
         Ok(builder.open_spec(&spec)?)
     }
