@@ -37,7 +37,9 @@ static const char Message[] = "one WRITE over RoCEv2";
 static void Check(NTSTATUS Status, const char *What)
 {
     if (!NT_SUCCESS(Status)) {
-        fprintf(stderr, "%s: 0x%08X\n", What, (unsigned)Status);
+        const char *Name = ndkrocev2_status_name(Status);
+
+        fprintf(stderr, "%s: 0x%08X %s\n", What, (unsigned)Status, Name == NULL ? "" : Name);
         exit(1);
     }
 }

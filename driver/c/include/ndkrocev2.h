@@ -120,10 +120,17 @@ NTSTATUS ndkrocev2_set_addresses(ndkrocev2_provider *provider, const char *addre
 ULONG ndkrocev2_address(const char *text, SOCKADDR_INET *address);
 
 /*
- * The reason of this thread's last failure, in words; "" if there was none. Valid until its next
- * one.
+ * The reason, in words, why a function of this header last failed on this thread; "" if none did.
+ * Valid until the next failure. The functions of the NDK's tables have no words, but their status,
+ * which ndkrocev2_status_name names.
  */
 const char *ndkrocev2_last_error(void);
+
+/*
+ * The name of a status code of ndkbase.h, as "STATUS_PENDING"; NULL for another one. Valid for
+ * good.
+ */
+const char *ndkrocev2_status_name(NTSTATUS status);
 
 /* The version of the library, as "0.1.0". */
 const char *ndkrocev2_version(void);

@@ -203,10 +203,17 @@ pub unsafe extern "C" fn ndkrocev2_address(
     inet.len()
 }
 
-/// The reason of this thread's last failure, in words; "" if there was none. Valid until its next one.
+/// The reason, in words, why a function of this header last failed on this thread; "" if none did. Valid until the next
+/// failure. The functions of the NDK's tables have no words, but their status, which `ndkrocev2_status_name` names.
 #[unsafe(no_mangle)]
 pub extern "C" fn ndkrocev2_last_error() -> *const c_char {
     error::last()
+}
+
+/// The name of a status code of `ndkbase.h`, as "STATUS_PENDING"; NULL for another one. Valid for good.
+#[unsafe(no_mangle)]
+pub extern "C" fn ndkrocev2_status_name(status: NTSTATUS) -> *const c_char {
+    error::name(status)
 }
 
 /// The version of the library, as "0.1.0".

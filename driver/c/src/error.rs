@@ -4,7 +4,10 @@ use driver::abi::NTSTATUS;
 use ndk_consumer::OpenError;
 use netadapter_glue::host::SpecError;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 /// The reason why a provider does not start, or a call is refused.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,9 @@ pub(crate) enum Error {
     Busy(usize),
 }
 
+/// The names of statuses that programs have asked for, with the zero of C at their ends.
+static NAMES: Mutex<BTreeMap<i32, CString>> = Mutex::new(BTreeMap::new());
+
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
@@ -52,4 +58,13 @@ pub(crate) fn noted<T>(result: Result<T, Error>) -> Option<T> {
 /// The text of the thread's last error.
 pub(crate) fn last() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
+}
+
+/// The name of a status, for as long as the process lives; null where it has none.
+pub(crate) fn name(status: NTSTATUS) -> *const c_char {
+    let Some(name) = status.name() else { return ptr::null() };
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = names.entry(status.0).or_insert_with(|| CString::new(name).expect("no zeros"));
+    // The map keeps it, and moves no more than the pointer to it.
+    name.as_ptr()
 }

@@ -49,6 +49,16 @@ static VOID ReadsAddresses(VOID)
     NT_ASSERT(ndkrocev2_address(NULL, &Address) == 0 && Says("missing"));
 }
 
+static VOID NamesStatuses(VOID)
+{
+    PCSTR Name = ndkrocev2_status_name(STATUS_PENDING);
+
+    NT_ASSERT(strcmp(ndkrocev2_status_name(STATUS_INVALID_DEVICE_STATE), "STATUS_INVALID_DEVICE_STATE") == 0);
+    NT_ASSERT(strcmp(ndkrocev2_status_name(NDIS_STATUS_BAD_VERSION), "NDIS_STATUS_BAD_VERSION") == 0);
+    NT_ASSERT(strcmp(Name, "STATUS_PENDING") == 0 && ndkrocev2_status_name(STATUS_PENDING) == Name);
+    NT_ASSERT(ndkrocev2_status_name(12345) == NULL);
+}
+
 static VOID Counts(PCSTR Record)
 {
     ndkrocev2_config Config = {
@@ -145,6 +155,7 @@ int main(int Count, char **Arguments)
     NT_ASSERT(strchr(ndkrocev2_version(), '.') != NULL);
     RefusesConfigurations();
     ReadsAddresses();
+    NamesStatuses();
     Counts(Arguments[1]);
     NT_ASSERT(Mistakes(NULL) == 0);
     NT_ASSERT(Mistakes("verify") == 1);
