@@ -108,6 +108,14 @@ size_t ndkrocev2_open_adapters(const ndkrocev2_provider *provider);
 size_t ndkrocev2_mistakes(const ndkrocev2_provider *provider);
 
 /*
+ * Tells the layer verify of every provider that the consumer frees this memory, or gives it another
+ * use: bytes, an MDL, the structure of a logical address mapping. It reports what a request or a
+ * registration still uses. To be called before the memory is freed, from any thread, in a callback,
+ * too. The kernel stand-in does it.
+ */
+void ndkrocev2_freed(const void *memory, size_t length);
+
+/*
  * Gives the adapter these addresses, with commas between them, in place of those that it had.
  * Connections from one that is gone end at once. STATUS_INVALID_PARAMETER: one is no address.
  */

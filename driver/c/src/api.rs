@@ -5,12 +5,12 @@
 #![allow(non_camel_case_types, reason = "C names")]
 
 use crate::error::{self, Error};
-use crate::host::{Host, Settings};
+use crate::host::{self, Host, Settings};
 use driver::abi::{
     NDK_ADAPTER, NDK_VERSION, NTSTATUS, SOCKADDR_INET, STATUS_DEVICE_BUSY,
     STATUS_INVALID_PARAMETER, STATUS_SUCCESS, ULONG,
 };
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::net::SocketAddr;
 
 /// A running provider: one adapter on one edge.
@@ -160,6 +160,14 @@ pub unsafe extern "C" fn ndkrocev2_open_adapters(provider: *const ndkrocev2_prov
 pub unsafe extern "C" fn ndkrocev2_mistakes(provider: *const ndkrocev2_provider) -> usize {
     // SAFETY: the caller's promise.
     unsafe { host(provider) }.mistakes()
+}
+
+/// Tells the layer `verify` of every provider that the consumer frees this memory, or gives it another use: bytes, an
+/// MDL, the structure of a logical address mapping. It reports what a request or a registration still uses.
+/// To be called before the memory is freed, from any thread, in a callback, too. The kernel stand-in does it.
+#[unsafe(no_mangle)]
+pub extern "C" fn ndkrocev2_freed(memory: *const c_void, length: usize) {
+    host::freed(memory.cast(), length);
 }
 
 /// Gives the adapter these addresses, with commas between them, in place of those that it had.

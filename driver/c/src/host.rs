@@ -9,8 +9,11 @@ use netadapter_glue::fault::Faults;
 use netadapter_glue::host::EdgeSpec;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The verifiers of the process, for those who free memory: they do not know which provider has used it.
+static VERIFIERS: Mutex<Vec<Weak<Verifier>>> = Mutex::new(Vec::new());
 
 /// The wishes of a program.
 pub(crate) struct Settings<'a> {
@@ -55,6 +58,7 @@ impl Host {
         }
         let (provider, opener) = builder.provider(&spec)?;
         let (opener, verifier) = ndk_verifier::wrap(opener, layers);
+        verifiers().extend(verifier.as_ref().map(Arc::downgrade));
         Ok(Self { provider, opener, verifier, adapters: AtomicUsize::new(0) })
     }
 
@@ -93,6 +97,25 @@ impl Host {
     pub(crate) fn set_addresses(&self, text: &str) -> Result<(), Error> {
         self.provider.set_addresses(addresses(text)?);
         Ok(())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let own = self.verifier.as_ref().map(Arc::as_ptr);
+        verifiers().retain(|verifier| Some(verifier.as_ptr()) != own);
+    }
+}
+
+fn verifiers() -> MutexGuard<'static, Vec<Weak<Verifier>>> {
+    VERIFIERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells the verifiers that the consumer frees memory. With the list held: so a host that ends waits, and
+/// its provider never ends here, perhaps on its own thread.
+pub(crate) fn freed(memory: *const u8, len: usize) {
+    for verifier in verifiers().iter().filter_map(Weak::upgrade) {
+        verifier.freed(memory, len);
     }
 }
 

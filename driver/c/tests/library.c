@@ -101,6 +101,11 @@ static VOID Made(PVOID Context, NTSTATUS Status, NDK_OBJECT_HEADER *Object)
     KeSetEvent(&Call->Done, IO_NO_INCREMENT, FALSE);
 }
 
+static VOID Requested(PVOID Context, NTSTATUS Status)
+{
+    Made(Context, Status, NULL);
+}
+
 static VOID Closed(PVOID Context)
 {
     Made(Context, STATUS_SUCCESS, NULL);
@@ -120,33 +125,91 @@ static NDK_OBJECT_HEADER *End(CALL *Call, NTSTATUS Status)
     return Call->Object;
 }
 
-/* Closes a protection domain twice if there is a verifier, which lets the provider be. */
-static size_t Mistakes(PCSTR Layers)
+/* A provider with an open adapter and a protection domain. */
+typedef struct _HOST {
+    ndkrocev2_provider *Provider;
+    NDK_ADAPTER *Adapter;
+    NDK_PD *Pd;
+} HOST;
+
+static HOST Open(PCSTR Addresses, PCSTR Layers)
 {
     ndkrocev2_config Config = {
-        .size = sizeof(Config), .edge = "memory:c", .addresses = "10.0.0.7,fd00::7", .layers = Layers
+        .size = sizeof(Config), .edge = "memory:c", .addresses = Addresses, .layers = Layers
     };
-    ndkrocev2_provider *Provider = ndkrocev2_start(&Config);
-    NDK_ADAPTER *Adapter;
+    HOST Host = { .Provider = ndkrocev2_start(&Config) };
     NTSTATUS Status;
-    size_t Count;
-    NDK_PD *Pd;
     CALL Call;
 
-    NT_ASSERT(Provider != NULL && ndkrocev2_open(Provider, Version, &Adapter) == STATUS_SUCCESS);
-    Status = Adapter->Dispatch->NdkCreatePd(Adapter, Made, Begin(&Call), &Pd);
-    Pd = (NDK_PD *)End(&Call, Status);
-    NT_ASSERT(ndkrocev2_mistakes(Provider) == 0);
-    Status = Pd->Dispatch->NdkClosePd(&Pd->Header, Closed, Begin(&Call));
-    End(&Call, Status);
-    if (Layers != NULL) {
-        Status = Pd->Dispatch->NdkClosePd(&Pd->Header, Closed, &Call);
-        NT_ASSERT(Status == STATUS_INVALID_DEVICE_STATE);
-    }
-    ndkrocev2_close(Provider, Adapter);
-    Count = ndkrocev2_mistakes(Provider);
-    NT_ASSERT(ndkrocev2_stop(Provider) == STATUS_SUCCESS);
+    NT_ASSERT(Host.Provider != NULL);
+    NT_ASSERT(ndkrocev2_open(Host.Provider, Version, &Host.Adapter) == STATUS_SUCCESS);
+    Status = Host.Adapter->Dispatch->NdkCreatePd(Host.Adapter, Made, Begin(&Call), &Host.Pd);
+    Host.Pd = (NDK_PD *)End(&Call, Status);
+    NT_ASSERT(ndkrocev2_mistakes(Host.Provider) == 0);
+    return Host;
+}
+
+/* Closes everything, and gives the number of mistakes. */
+static size_t Close(HOST *Host)
+{
+    size_t Count;
+    CALL Call;
+
+    End(&Call, Host->Pd->Dispatch->NdkClosePd(&Host->Pd->Header, Closed, Begin(&Call)));
+    ndkrocev2_close(Host->Provider, Host->Adapter);
+    Count = ndkrocev2_mistakes(Host->Provider);
+    NT_ASSERT(ndkrocev2_stop(Host->Provider) == STATUS_SUCCESS);
     return Count;
+}
+
+/* Closes an object twice: the second call goes no further than the verifier. */
+static VOID ClosesTwice(VOID)
+{
+    HOST Host = Open("10.0.0.7,fd00::7", "verify");
+    NTSTATUS Status;
+    NDK_MR *Mr;
+    CALL Call;
+
+    Status = Host.Pd->Dispatch->NdkCreateMr(Host.Pd, FALSE, Made, Begin(&Call), &Mr);
+    Mr = (NDK_MR *)End(&Call, Status);
+    End(&Call, Mr->Dispatch->NdkCloseMr(&Mr->Header, Closed, Begin(&Call)));
+    Status = Mr->Dispatch->NdkCloseMr(&Mr->Header, Closed, &Call);
+    NT_ASSERT(Status == STATUS_INVALID_DEVICE_STATE);
+    NT_ASSERT(Close(&Host) == 1);
+}
+
+static VOID Free(PMDL Mdl, PVOID Buffer)
+{
+    MmUnlockPages(Mdl);
+    IoFreeMdl(Mdl);
+    ExFreePool(Buffer);
+}
+
+/* Registers memory, and frees it before the deregistration or behind it. */
+static size_t Registers(PCSTR Layers, BOOLEAN IsFreedEarly)
+{
+    HOST Host = Open("10.0.0.8", Layers);
+    PVOID Buffer = ExAllocatePool2(POOL_FLAG_NON_PAGED, 3 * PAGE_SIZE, 't');
+    PMDL Mdl = IoAllocateMdl(Buffer, 3 * PAGE_SIZE, FALSE, FALSE, NULL);
+    NTSTATUS Status;
+    NDK_MR *Mr;
+    CALL Call;
+
+    MmProbeAndLockPages(Mdl, KernelMode, IoModifyAccess);
+    Status = Host.Pd->Dispatch->NdkCreateMr(Host.Pd, FALSE, Made, Begin(&Call), &Mr);
+    Mr = (NDK_MR *)End(&Call, Status);
+    Status = Mr->Dispatch->NdkRegisterMr(
+        Mr, Mdl, 3 * PAGE_SIZE, NDK_MR_FLAG_ALLOW_LOCAL_WRITE, Requested, Begin(&Call));
+    End(&Call, Status);
+    if (IsFreedEarly) {
+        Free(Mdl, Buffer);
+    }
+    End(&Call, Mr->Dispatch->NdkDeregisterMr(Mr, Requested, Begin(&Call)));
+    if (!IsFreedEarly) {
+        Free(Mdl, Buffer);
+    }
+    End(&Call, Mr->Dispatch->NdkCloseMr(&Mr->Header, Closed, Begin(&Call)));
+    return Close(&Host);
 }
 
 int main(int Count, char **Arguments)
@@ -157,8 +220,11 @@ int main(int Count, char **Arguments)
     ReadsAddresses();
     NamesStatuses();
     Counts(Arguments[1]);
-    NT_ASSERT(Mistakes(NULL) == 0);
-    NT_ASSERT(Mistakes("verify") == 1);
+    ClosesTwice();
+    NT_ASSERT(Registers(NULL, TRUE) == 0);
+    NT_ASSERT(Registers("verify", FALSE) == 0);
+    /* The MDL and the buffer. */
+    NT_ASSERT(Registers("verify", TRUE) == 2);
     puts("all as said");
     return 0;
 }

@@ -128,8 +128,12 @@ fn the_library_answers_mistakes() {
         assert_eq!(out, "all as said\n", "{err}");
         assert_eq!(
             err,
-            "10.0.0.7: ndk-verifier: mistake: NdkClosePd, PD 1 of adapter 1: it was closed before. \
-             Rule ClosedTwice: An object is closed once.\n"
+            "10.0.0.7: ndk-verifier: mistake: NdkCloseMr, MR 1 of adapter 1: it was closed before. \
+             Rule ClosedTwice: An object is closed once.\n\
+             10.0.0.8: ndk-verifier: mistake: a free, MR 1 of adapter 1: it uses the MDL. Rule \
+             MdlFreed: An MDL stays until the registration or mapping of its memory has ended.\n\
+             10.0.0.8: ndk-verifier: mistake: a free, MR 1 of adapter 1: it uses the memory. Rule \
+             BufferFreed: Memory is not freed while a request or a registration uses it.\n"
         );
         let frames = fs::read(&record).expect("the record");
         assert_eq!(frames.len(), 24, "the header of a file without frames, as none was sent");

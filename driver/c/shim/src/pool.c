@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <ndkrocev2.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,6 +100,7 @@ VOID ExFreePoolWithTag(PVOID P, ULONG Tag)
     REQUIRE(Tag == 0 || Tag == Block->Tag, "frees a block of another tag");
     *Link = Block->Next;
     pthread_mutex_unlock(&Lock);
+    ndkrocev2_freed(P, Block->Bytes);
     free(P);
     free(Block);
 }
@@ -173,6 +175,7 @@ VOID IoFreeMdl(PMDL Mdl)
     REQUIRE_IRQL(DISPATCH_LEVEL);
     REQUIRE((Mdl->MdlFlags & MDL_PAGES_LOCKED) == 0, "frees an MDL whose pages are locked");
     InterlockedDecrement(&Mdls);
+    ndkrocev2_freed(Mdl, sizeof(*Mdl));
     free(Mdl);
 }
 
@@ -201,6 +204,8 @@ VOID MmUnlockPages(PMDL Mdl)
 {
     REQUIRE_IRQL(DISPATCH_LEVEL);
     REQUIRE(Mdl->MdlFlags & MDL_PAGES_LOCKED, "unlocks pages that are not locked");
+    /* The MDL alone: another one may hold the same pages. */
+    ndkrocev2_freed(Mdl, sizeof(*Mdl));
     Mdl->MdlFlags &= (SHORT)~(MDL_PAGES_LOCKED | MDL_MAPPED_TO_SYSTEM_VA);
     InterlockedDecrement(&LockedMdls);
 }
