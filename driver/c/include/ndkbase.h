@@ -4,7 +4,7 @@
  * Written by the test `headers` of the package ndk-c from driver/src/abi; edit headers/ndkbase.h.in.
  *
  * A ULONG has 32 bits here, too. Sockets are those of Windows (AF_INET6 is 23), so a file that
- * includes this header cannot include <sys/socket.h> or <netinet/in.h>.
+ * includes this header cannot include <sys/socket.h> or <netinet/in.h>, neither before nor after.
  */
 #ifndef NDKBASE_H
 #define NDKBASE_H
@@ -18,6 +18,10 @@
 #if defined(AF_INET6)
 #error "the sockets of this system have been included, and those of Windows differ"
 #endif
+/* Behind this header they would redefine AF_INET6 in silence; the type that they begin with tells. */
+#define sa_family_t \
+    _Pragma("GCC error \"ndkbase.h has the sockets of Windows, and those of this system differ\"") \
+    sa_family_t
 
 #ifdef __cplusplus
 extern "C" {

@@ -36,7 +36,11 @@ extern "C" {
 #define CONTAINING_RECORD(Address, Type, Field) ((Type *)((PUCHAR)(Address) - offsetof(Type, Field)))
 #define RTL_NUMBER_OF(Array) (sizeof(Array) / sizeof((Array)[0]))
 #define ARRAYSIZE(Array) RTL_NUMBER_OF(Array)
+#ifdef __cplusplus
+#define C_ASSERT(Condition) static_assert(Condition, #Condition)
+#else
 #define C_ASSERT(Condition) _Static_assert(Condition, #Condition)
+#endif
 #define ARGUMENT_PRESENT(Argument) ((Argument) != NULL)
 #define MAXUSHORT 0xFFFF
 #define FORCEINLINE static inline
@@ -49,7 +53,7 @@ extern "C" {
 #endif
 
 /* Ends the process: Function broke Rule. */
-_Noreturn VOID NdkShimFail(PCSTR Function, PCSTR Rule);
+__attribute__((noreturn)) VOID NdkShimFail(PCSTR Function, PCSTR Rule);
 
 /* Assertions hold unless DBG is 0, as in a free build of Windows. */
 #ifndef DBG

@@ -159,6 +159,50 @@ fn the_program_of_the_readme_runs() {
     }
 }
 
+/// Goal: a program in C++ takes every header as it is, and the library.
+#[test]
+fn the_headers_are_for_cpp_too() {
+    let bench = Bench::new();
+    let (source, program) = (package().join("tests/headers.cpp"), bench.folder.path().join("cpp"));
+    for (compiler, standard) in [("g++", "11"), ("g++", "20"), ("clang++", "11"), ("clang++", "20")]
+    {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            println!("skipped: {compiler} is not installed");
+            continue;
+        }
+        let mut command = Command::new(compiler);
+        command.args([&format!("-std=c++{standard}"), "-Wall", "-Wextra", "-Werror"]);
+        command.args(includes()).arg(&source).arg("-o").arg(&program);
+        cc::run(command.arg("-L").arg(bench.folder.path()).arg("-lndkrocev2"));
+        let mut program = Command::new(&program);
+        let printed = cc::run(program.env("LD_LIBRARY_PATH", bench.folder.path()));
+        assert_eq!(printed, "NDK 2.1\n", "{compiler}, C++{standard}");
+    }
+}
+
+/// Goal: sockets of this system beside those of Windows end in a sentence, in whatever order.
+#[test]
+fn sockets_of_this_system_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("sockets.c");
+    for headers in [
+        ["ndkbase.h", "sys/socket.h"],
+        ["ndkbase.h", "netinet/in.h"],
+        ["sys/socket.h", "ndkbase.h"],
+        ["netinet/in.h", "ndkbase.h"],
+    ] {
+        let text = headers.map(|header| format!("#include <{header}>\n")).concat();
+        fs::write(&source, text).expect("a file");
+        for compiler in cc::compilers() {
+            let mut command = cc::compile(compiler);
+            let output = command.arg("-fsyntax-only").arg(&source).output().expect("it runs");
+            let told = String::from_utf8_lossy(&output.stderr);
+            let first = told.lines().find(|line| line.contains("error: ")).unwrap_or_default();
+            assert!(first.contains("those of"), "{compiler}, {headers:?}: {told}");
+        }
+    }
+}
+
 #[test]
 fn the_static_library_is_whole() {
     let bench = Bench::new();
