@@ -41,7 +41,10 @@ typedef struct ndkrocev2_config {
     const char *edge;
     /* The addresses of the adapter, with commas between them: "10.0.0.1,fd00::1". */
     const char *addresses;
-    /* The file that gets the frames, in the format of pcap. By default none. */
+    /*
+     * The file that gets the frames, in the format of pcap: those that are sent, before any fault,
+     * and those that arrive. It is whole after ndkrocev2_stop. By default none.
+     */
     const char *pcap;
     /* Percent of the transmitted frames that vanish. */
     double loss;
@@ -51,7 +54,10 @@ typedef struct ndkrocev2_config {
     double reorder;
     /* Percent with a flipped bit. */
     double corrupt;
-    /* The seed of the faults and of the provider. By default a random one. */
+    /*
+     * The seed of the faults and of the provider; two that are joined may have the same. By default
+     * a random one.
+     */
     uint64_t seed;
     /*
      * Layers over the tables of adapters that are opened, words with commas between them. By

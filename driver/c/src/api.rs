@@ -30,7 +30,8 @@ pub struct ndkrocev2_config {
     pub edge: *const c_char,
     /// The addresses of the adapter, with commas between them: "10.0.0.1,fd00::1".
     pub addresses: *const c_char,
-    /// The file that gets the frames, in the format of pcap. By default none.
+    /// The file that gets the frames, in the format of pcap: those that are sent, before any fault, and those that arrive.
+    /// It is whole after `ndkrocev2_stop`. By default none.
     pub pcap: *const c_char,
     /// Percent of the transmitted frames that vanish.
     pub loss: f64,
@@ -40,7 +41,7 @@ pub struct ndkrocev2_config {
     pub reorder: f64,
     /// Percent with a flipped bit.
     pub corrupt: f64,
-    /// The seed of the faults and of the provider. By default a random one.
+    /// The seed of the faults and of the provider; two that are joined may have the same. By default a random one.
     pub seed: u64,
     /// Layers over the tables of adapters that are opened, words with commas between them. By default none.
     ///
