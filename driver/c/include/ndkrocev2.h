@@ -9,7 +9,8 @@
  *     if (provider == NULL)
  *         fprintf(stderr, "%s\n", ndkrocev2_last_error());
  *
- * Threads: any thread may call any function, but for none from a callback of the provider. The
+ * Threads: any thread may call any function. A callback of the provider may call those that wait
+ * for nothing: ndkrocev2_freed, ndkrocev2_status_name, ndkrocev2_address, ndkrocev2_last_error. The
  * provider makes its callbacks from a thread of its own, at what counts as DISPATCH_LEVEL: a
  * callback must not wait.
  */
