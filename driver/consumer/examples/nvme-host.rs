@@ -7,6 +7,7 @@
 //! ```
 
 mod cli;
+mod data;
 mod nvme;
 
 use std::error::Error;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use data::random;
 use ndk_consumer::{Buffer, Host, pair};
 use nvme::host::{Controller, Queue, TRANSFER_MAX};
 use nvme::target::Target;
@@ -143,18 +145,6 @@ fn write_and_read(queue: &mut Queue, first: u64, len: usize, seed: u64) -> Resul
         }
     }
     Ok(())
-}
-
-/// Marsaglia's xorshift, which is enough to tell blocks apart.
-fn random(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(len).collect()
 }
 
 fn version(version: u32) -> String {
