@@ -69,13 +69,22 @@ pub struct Machine {
     pub cpus: u8,
     /// With the programs and modules of NVMe, NFS and SMB.
     pub workloads: bool,
+    /// With an SMB server that has SMB Direct, for which a module is built first; of bookworm's kernel alone.
+    pub smb_direct: bool,
     /// All that passes its NICs is recorded.
     pub recorded: bool,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { suite: None, mtu: 1500, cpus: 1, workloads: false, recorded: true }
+        Self {
+            suite: None,
+            mtu: 1500,
+            cpus: 1,
+            workloads: false,
+            smb_direct: false,
+            recorded: true,
+        }
     }
 }
 
@@ -84,6 +93,7 @@ impl Machine {
     pub(super) fn lab(&self) -> Command {
         let mut command = Command::new("python3");
         command.arg(lab_file("lab"));
+        command.args(self.smb_direct.then_some("--smb-direct"));
         if let Some(suite) = self.suite {
             command.env("NDKROCEV2_LAB_SUITE", suite);
         }

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use ::tests::lab::{Machine, fetch, scratch};
 
 use cell::{Boot, built};
+use program::Program;
 use programs::PROGRAMS;
 use report::{Outcome, line, markdown};
 use spread::{Cell, cells};
@@ -82,8 +83,9 @@ fn run(cells: Vec<Cell>) -> Vec<(Cell, Outcome)> {
 }
 
 fn machine(cell: &Cell) -> Machine {
-    let (suite, cpus) = (Some(cell.kernel.suite()), cell.program.cpus);
-    Machine { suite, mtu: 9000, cpus, workloads: true, recorded: false }
+    let Program { cpus, guest, .. } = cell.program;
+    let (suite, smb_direct) = (Some(cell.kernel.suite()), guest.smb_direct);
+    Machine { suite, mtu: 9000, cpus: *cpus, workloads: true, smb_direct, recorded: false }
 }
 
 /// The guest of some cells, booted anew where a cell has left it in a state that nobody knows.

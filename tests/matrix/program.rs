@@ -3,7 +3,7 @@
 use tests::lab::Side;
 
 use crate::event::Event;
-use crate::spread::Kernel;
+use crate::spread::{Family, Kernel};
 
 /// The two ends of one kind of work.
 ///
@@ -12,6 +12,7 @@ use crate::spread::Kernel;
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) kernels: &'static [Kernel],
+    pub(crate) families: &'static [Family],
     pub(crate) cpus: u8,
     /// The end that listens; it is started first.
     pub(crate) listens: Side,
@@ -37,6 +38,8 @@ pub(crate) struct GuestEnd {
     pub(crate) command: Option<&'static str>,
     /// The process that "peer killed" ends; without one it ends the guest.
     pub(crate) process: Option<&'static str>,
+    /// Its kernel serves SMB by RDMA.
+    pub(crate) smb_direct: bool,
 }
 
 /// Our end, a program of this workspace.

@@ -4,12 +4,13 @@ use tests::lab::Side;
 
 use crate::event::Event::{CableOut3, CableOut10, GuestPaused, OursKilled, PeerKilled};
 use crate::program::{Ending, Fate, GuestEnd, OurEnd, Program};
-use crate::spread::Kernel;
+use crate::spread::{Family, Kernel};
 
 pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "rping-serve",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 1,
         listens: Side::Ours,
         guest: process("rping -c -a {ours} -p 7174 -V -C {count} -S 65535", "rping"),
@@ -28,6 +29,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "rping-connect",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 1,
         listens: Side::Guest,
         guest: process("rping -s -a {guest} -p 7174 -V -C {count} -S 65535", "rping"),
@@ -46,6 +48,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "ucmatose-server",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 1,
         listens: Side::Ours,
         guest: process("ucmatose -s {ours} -C {count} -S 8000", "ucmatose"),
@@ -62,6 +65,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "ucmatose-client",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 1,
         listens: Side::Guest,
         guest: process("ucmatose -b {guest} -C {count} -S 8000", "ucmatose"),
@@ -79,6 +83,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "rdma-server",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 1,
         listens: Side::Ours,
         guest: process(
@@ -94,6 +99,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "rdma-client",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 1,
         listens: Side::Guest,
         guest: process(
@@ -109,6 +115,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "nvme-target",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 4,
         listens: Side::Ours,
         guest: GuestEnd {
@@ -146,6 +153,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "nvme-host",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 4,
         listens: Side::Guest,
         guest: GuestEnd {
@@ -175,6 +183,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program {
         name: "nfs-read",
         kernels: &Kernel::ALL,
+        families: &Family::ALL,
         cpus: 4,
         listens: Side::Guest,
         guest: GuestEnd {
@@ -193,10 +202,52 @@ pub(crate) const PROGRAMS: &[Program] = &[
             (GuestPaused, Ending::UNHARMED),
         ],
     },
+    Program {
+        name: "smb-direct",
+        // The kernel that a module with SMB Direct is built for; its server listens on IPv4 alone.
+        kernels: &[Kernel::Bookworm],
+        families: &[Family::V4],
+        cpus: 4,
+        listens: Side::Guest,
+        guest: GuestEnd {
+            before: "sh /lab/jobs/ksmbd start",
+            after: "sh /lab/jobs/ksmbd stop",
+            smb_direct: true,
+            ..KERNEL
+        },
+        ours: consumer("smb-direct", "{guest} share --size {count}", ""),
+        counts: [64, 64],
+        at_work_kib: 20_000,
+        packets: &[
+            "READ_REQUEST",
+            "READ_RESPONSE_LAST",
+            "WRITE_LAST",
+            "SEND_ONLY",
+            "SEND_ONLY_INVALIDATE",
+            "CM_REQ",
+            "CM_DREQ",
+        ],
+        endings: &[
+            // The client has messages under way, or waits for answers alone, which nothing but its own limit ends.
+            (
+                PeerKilled,
+                Ending {
+                    ours: Fate::Fails(&["TIMEOUT", "nothing happened for too long"]),
+                    guest: Fate::Struck,
+                    seconds: 60,
+                },
+            ),
+            (OursKilled, Ending { ours: Fate::Struck, guest: Fate::Finishes, seconds: 60 }),
+            (CableOut3, Ending::UNHARMED),
+            (CableOut10, Ending::UNHARMED),
+            (GuestPaused, Ending::UNHARMED),
+        ],
+    },
 ];
 
 /// A guest's end that is its kernel.
-const KERNEL: GuestEnd = GuestEnd { before: "", after: "", command: None, process: None };
+const KERNEL: GuestEnd =
+    GuestEnd { before: "", after: "", command: None, process: None, smb_direct: false };
 /// One message each way.
 const MESSAGE: &[&str] = &["SEND_ONLY", "ACKNOWLEDGE", "CM_REQ", "CM_REP", "CM_DREQ"];
 /// Messages of several packets.
@@ -214,7 +265,7 @@ const PINGS: &[&str] = &[
 
 /// A guest's end that is one process.
 const fn process(command: &'static str, process: &'static str) -> GuestEnd {
-    GuestEnd { before: "", after: "", command: Some(command), process: Some(process) }
+    GuestEnd { command: Some(command), process: Some(process), ..KERNEL }
 }
 
 const fn ndkperf(arguments: &'static str, ready: &'static str) -> OurEnd {

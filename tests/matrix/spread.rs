@@ -100,7 +100,7 @@ fn spread(programs: &'static [Program], way: usize) -> Vec<Cell> {
 fn choices(program: &'static Program, event: Event) -> Vec<Cell> {
     let kernels = program.kernels.iter();
     kernels
-        .flat_map(|kernel| Family::ALL.map(|family| (*kernel, family)))
+        .flat_map(|kernel| program.families.iter().map(|family| (*kernel, *family)))
         .flat_map(|(kernel, family)| PATH_MTUS.map(|path_mtu| (kernel, family, path_mtu)))
         .map(|(kernel, family, path_mtu)| Cell { program, event, family, path_mtu, kernel })
         .collect()
