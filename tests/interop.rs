@@ -8,6 +8,8 @@
 //!
 //! What a run leaves (guest console, logs, captures) stays under `target/tmp/interop`.
 
+#[path = "interop/churn.rs"]
+mod churn;
 #[path = "interop/ecn.rs"]
 mod ecn;
 #[path = "interop/invalidate.rs"]
