@@ -77,6 +77,15 @@ impl Endpoint {
         }
     }
 
+    /// Why a request of ours has not done what it was to do, if one has not.
+    pub(super) fn failure(&self) -> Option<EndpointError> {
+        if let Some(failed @ EndpointError::Failed { .. }) = &self.ended {
+            return Some(failed.clone());
+        }
+        let operation = self.cancelled.filter(|operation| *operation != Operation::Receive)?;
+        Some(self.reason(EndpointError::Failed { operation, status: STATUS_CANCELLED }))
+    }
+
     fn account(&mut self, result: &NDK_RESULT_EX) -> Result<()> {
         let pending = self.ledger.end(result.RequestContext.addr())?;
         if let Pending::Send { slot } = pending {
@@ -101,7 +110,10 @@ impl Endpoint {
     /// The first failure is the reason; the requests behind it are cancelled.
     fn fail(&mut self, operation: Operation, status: NTSTATUS) {
         if status == STATUS_CANCELLED {
-            self.cancelled.get_or_insert(operation);
+            // A receive that is cancelled is the peer's leave; a request of ours is more.
+            if matches!(self.cancelled, None | Some(Operation::Receive)) {
+                self.cancelled = Some(operation);
+            }
         } else {
             self.ended.get_or_insert(EndpointError::Failed { operation, status });
         }

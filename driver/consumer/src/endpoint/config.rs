@@ -23,7 +23,8 @@ pub struct EndpointConfig {
     pub limits: ReadLimits,
     /// Goes to the peer with the connect, or with the accept.
     pub private_data: Vec<u8>,
-    /// The time for which nothing may happen in the calls that take none.
+    /// The time for which nothing may happen in the calls of a connection that take none, and in the wait for one. Opening it
+    /// ends by the provider's limits.
     pub time_limit: Duration,
 }
 

@@ -65,7 +65,8 @@ pub enum EndpointError {
         /// The status of its completion.
         status: NTSTATUS,
     },
-    /// The peer has ended the connection, or it has broken.
+    /// The peer has ended the connection, or it has broken. Both look alike: a peer that has to know says goodbye by a
+    /// message.
     Disconnected,
     /// Nothing has happened for too long; the connection may go on.
     TimedOut,

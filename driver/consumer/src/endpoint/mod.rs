@@ -82,7 +82,8 @@ impl Endpoint {
     /// Connects from `local` (port 0 lets the provider choose) to `remote`.
     ///
     /// # Errors
-    /// [`EndpointError::Refused`], or the status of a call.
+    /// [`EndpointError::Refused`], or the status of a call: `STATUS_IO_TIMEOUT` where nobody accepts for as long as the
+    /// provider waits, which is minutes. [`EndpointConfig::time_limit`] is of the calls after that.
     pub fn connect(
         pd: &Arc<Pd>,
         local: SocketAddr,
@@ -287,12 +288,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Waits until all messages and requests of ours have ended.
+    /// Waits until all messages and requests of ours have ended well.
     ///
     /// # Errors
-    /// As [`Endpoint::send`].
+    /// As [`Endpoint::send`]; a request that has failed or was cancelled is one.
     pub fn drain(&mut self) -> Result<()> {
-        self.pump_until(|endpoint| endpoint.ledger.is_sent())
+        self.pump_until(|endpoint| endpoint.ledger.is_sent())?;
+        self.failure().map_or(Ok(()), Err)
     }
 
     /// Cancels all that is posted, and waits until it has ended; the connection is of no use after that. Returns the
@@ -323,7 +325,7 @@ impl Endpoint {
         Ok(tags)
     }
 
-    /// Ends the connection when all requests have ended; whether the peer has confirmed that. A peer that has all it
+    /// Ends the connection when all requests have ended well; whether the peer has confirmed that. A peer that has all it
     /// wanted may be gone before its answer arrives: that is no failure.
     ///
     /// # Errors

@@ -218,6 +218,18 @@ fn a_refusal_brings_the_reason_of_the_peer() {
     assert_eq!(nobody.status(), Some(STATUS_CONNECTION_REFUSED));
 }
 
+/// Goal: the calls with which a program ends tell of a request that has failed.
+#[test]
+fn a_failed_request_is_no_good_end() {
+    let config = EndpointConfig { receive_len: 16, ..EndpointConfig::default() };
+    let World { ends: [mut active, _passive], hosts: _hosts } = connected(pair().unwrap(), &config);
+    active.send(&[1; 64]).unwrap();
+    let too_long =
+        EndpointError::Failed { operation: Operation::Send, status: STATUS_REMOTE_RESOURCES };
+    assert_eq!(active.drain(), Err(too_long.clone()));
+    assert_eq!(active.disconnect(), Err(too_long));
+}
+
 #[test]
 fn time_limits_hold() {
     let config = EndpointConfig { time_limit: SHORT, ..EndpointConfig::default() };
