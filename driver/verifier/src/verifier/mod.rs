@@ -33,7 +33,7 @@ pub struct Verify {
     pub callback_bound: Duration,
     /// A close that pends longer is reported, with what it waits for.
     pub close_bound: Duration,
-    /// The listener to reports, if any.
+    /// The listener to reports. Without one, as by default, they are only kept for [`Verifier::reports`].
     pub sink: Option<Sink>,
 }
 
