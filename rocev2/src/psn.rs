@@ -71,6 +71,12 @@ impl Msn {
     pub const fn next(self) -> Self {
         Self::new(self.0.wrapping_add(1))
     }
+
+    /// The MSN `messages` before.
+    #[must_use]
+    pub const fn back(self, messages: u32) -> Self {
+        Self::new(self.0.wrapping_sub(messages))
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +104,6 @@ mod tests {
     fn message_numbers_wrap() {
         assert_eq!(Msn::new(0xff_ffff).next(), Msn::new(0));
         assert_eq!(Msn::new(0x300_0005).next().get(), 6);
+        assert_eq!(Msn::new(1).back(3), Msn::new(0xff_fffe));
     }
 }

@@ -95,6 +95,7 @@ RD-10 without the right a READ is refused. Here the region's right: NDK gives a 
 RD-11 a region that goes away ends the answer
 RD-12 a READ request carries no payload
 RD-13 a duplicate during its own answer gets the right data
+RD-14 no acknowledgement has a PSN of an answer
 ATM-01 fetch-and-add. Here refused, as NDK has no atomics
 ATM-02 compare-and-swap. Here refused
 ATM-03 a duplicate atomic. Here refused or dropped

@@ -1,6 +1,7 @@
 //! READ at the responder.
 
 use crate::peer::*;
+use rocev2::env::Duration;
 use rocev2::ids::Rkey;
 use rocev2::mr::Access;
 use rocev2::wire::Opcode::*;
@@ -179,5 +180,30 @@ fn rd_13_a_duplicate_during_its_own_answer_gets_the_right_data() {
         }
         let opcodes: Vec<u8> = sent.iter().map(|sent| sent.opcode).collect();
         assert_eq!(opcodes, [FIRST, MIDDLE, MIDDLE, LAST]);
+    });
+}
+
+/// A requester that misses the last response may take such an ACK for it, and complete the READ without its data.
+#[test]
+fn rd_14_no_acknowledgement_has_a_psn_of_an_answer() {
+    each(|mut world| {
+        let key = world.key;
+        (0..2).for_each(|id| world.receive(id, 10));
+        for _ in 0..2 {
+            world.send(0, 10);
+        }
+        world.read(1, key, BASE, 2 * P as u32);
+        assert_eq!(world.places(), [(FIRST, 1), (LAST, 2)]);
+        // What comes again is acknowledged by itself, at once and into silence.
+        world.send(0, 10);
+        assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        world.pass(Duration::from_millis(25));
+        assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        world.read(3, key, BASE, 1);
+        assert_eq!(world.places(), [(ONLY, 3)]);
+        world.send(0, 10);
+        assert_eq!(world.acks(), [(ACK, 0, 1)]);
+        world.send(4, 10);
+        assert_eq!(world.acks(), [(ACK, 4, 4)]);
     });
 }

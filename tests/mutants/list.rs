@@ -304,8 +304,17 @@ list! {
         match self.reads.fill(",
         "an ACK stays behind the READ responses owed before it";
     AckNamesTheNextPacket "qp/recv/responder.rs":
-        "Syndrome::Ack { .. } => self.epsn.prev()," => "Syndrome::Ack { .. } => self.epsn,",
+        "self.epsn.back(packets + 1)" => "self.epsn.back(packets)",
         "an ACK names the newest packet executed";
+    AckNamesAReadResponse "qp/recv/responder.rs":
+        "*packets = packets.saturating_add(responses);" => "*packets = packets.saturating_add(0 * responses);",
+        "a READ is acknowledged by its responses alone";
+    AckCountsReads "qp/recv/responder.rs":
+        "*messages = messages.saturating_add(1);" => "*messages = messages.saturating_add(0);",
+        "an ACK's MSN is that of the packet that it names";
+    ReadOwesAnAck "qp/recv/responder.rs":
+        "self.nak_state = NakState::None;\n        self.reply = None;" => "self.nak_state = NakState::None;",
+        "a READ's responses acknowledge what came before it";
     WriteGoesBack "qp/recv/responder.rs":
         "target.offset + written," => "target.offset + written.saturating_sub(1),",
         "the packets of a WRITE lie one behind the other";
@@ -316,8 +325,8 @@ list! {
         "has_imm.then_some(WcStatus::LocalAccess)" => "has_imm.then_some(WcStatus::Flushed)",
         "C9-222.1: the receive of a WRITE with immediate and a bad key ends in error";
     StaleNakLeaves "qp/recv/responder.rs":
-        "if answer || self.reply.is_some() {\n            self.reply = Some(Syndrome::ACK);" =>
-        "if answer || self.reply.is_some() {\n            self.reply.get_or_insert(Syndrome::ACK);",
+        "if ack_req || self.reply.is_some() {\n            self.reply = Some(Syndrome::ACK);" =>
+        "if ack_req || self.reply.is_some() {\n            self.reply.get_or_insert(Syndrome::ACK);",
         "a NAK whose gap closed does not leave";
     MessageIsNotEnded "qp/recv/responder.rs":
         "(Message::None, _) => opens," => "(Message::None, _) => true,",
@@ -342,7 +351,7 @@ list! {
         "reth.rkey != record.reth.rkey || !inside" => "true",
         "a READ that came twice is answered twice";
     DuplicateReadOfADeadKeyIsSilent "qp/recv/responder.rs":
-        "(self.fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)" =>
+        "(fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)" =>
         "{ let _ = (nak, psn); (0, Verdict::Done) }",
         "DUP-10: a peer that still waits is told that the key has ended";
     ReadNeverEnds "qp/recv/read.rs":

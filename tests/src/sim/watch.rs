@@ -416,10 +416,11 @@ impl Watch {
         require!(to.0 == seen.src, "an answer from somebody else");
         let flow = self.flows.get_mut(to).ok_or("an answer from nowhere")?;
         let Some(at) = flow.place(seen.psn, flow.arrived) else {
-            // Of a probe, before there was anything else.
+            // Of a probe, before there was anything but READs.
             let nothing = [0x1f << 24 | flow.first_msn & 0xff_ffff, number(seen.ext, 0, 4)];
             let probed = seen.opcode == opcode::ACKNOWLEDGE && nothing[0] == nothing[1];
-            require!(probed && flow.arrived == 0, "an answer before the first PSN");
+            let data = flow.records.range(..flow.arrived).any(|(_, record)| !record.is_read());
+            require!(probed && !data, "an answer before the first PSN");
             return Ok(());
         };
         if seen.opcode == opcode::ACKNOWLEDGE {
@@ -681,6 +682,11 @@ impl Flow {
             require!(msn == right, "{what} with MSN {msn} instead of {right}");
             let overtakes = self.owed.range(..done).next().is_some();
             require!(!overtakes, "{what} that overtakes the answer of a READ");
+        }
+        if syndrome < 0x20 {
+            let named = self.records.range(..=at).next_back();
+            let read = named.is_some_and(|(_, record)| record.is_read());
+            require!(!read, "{what} with a PSN of the answer of a READ");
         }
         match syndrome {
             0x20..=0x3f => {

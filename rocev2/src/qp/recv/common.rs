@@ -28,7 +28,6 @@ impl Responder {
         if psn != self.epsn || !self.reorder_buffer.is_empty() {
             return None;
         }
-        let mut packets = 1;
         match packet.op {
             CommonOp::Write => self.write_only(packet.reth()?, payload, cx)?,
             CommonOp::WriteFirst => self.write_first(packet.reth()?, payload, cx)?,
@@ -37,11 +36,14 @@ impl Responder {
                 self.send_only(packet.solicited(), payload, cx)?;
             }
             CommonOp::Send(place) => self.send(place, packet.solicited(), payload, cx)?,
-            CommonOp::Read => packets = self.accept_read(psn, packet.reth()?, cx)?,
+            CommonOp::Read => {
+                let responses = self.accept_read(psn, packet.reth()?, cx)?;
+                self.read_accepted(responses);
+                return Some(());
+            }
             CommonOp::Response(_) | CommonOp::Ack => return None,
         }
-        // The response to a READ acknowledges it.
-        self.executed(packets, packet.ack_req() && packet.op != CommonOp::Read);
+        self.executed(packet.ack_req());
         Some(())
     }
 
@@ -59,8 +61,9 @@ impl Responder {
         if !self.owes_ack() || run.is_spent() {
             return false;
         }
-        let ext = CommonExt::Ack(self.msn);
-        let (opcode, dest_qpn, psn) = (Opcode::Acknowledge, peer.qpn, self.epsn.prev());
+        let Some((psn, msn)) = self.acknowledged() else { return false };
+        let ext = CommonExt::Ack(msn);
+        let (opcode, dest_qpn) = (Opcode::Acknowledge, peer.qpn);
         let (solicited, ack_req) = (false, false);
         let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
         let filled = if run.is_single() {

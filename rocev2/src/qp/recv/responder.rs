@@ -27,6 +27,9 @@ use crate::wire::{
 /// The pause that an RNR NAK asks of the peer: 0.64 ms.
 const RNR_TIMER: RnrTimer = RnrTimer::new(12);
 
+/// The PSNs that a peer may have in flight: a requester tells old from new by half of their space.
+const MAX_IN_FLIGHT: u32 = 1 << 23;
+
 /// The request side of a QP. The fields that each packet needs stand first, so that it is in few cache lines.
 #[derive(Debug)]
 #[repr(C)]
@@ -37,6 +40,7 @@ pub(crate) struct Responder {
     nak_state: NakState,
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
     pub(super) reply: Option<Syndrome>,
+    pub(super) trailing_reads: TrailingReads,
     /// Since when `epsn` is missing, until it has a NAK.
     pub(super) gap_since: Option<Instant>,
     pub(super) unsolicited_ack: UnsolicitedAck,
@@ -52,6 +56,16 @@ pub(crate) struct Responder {
     goes_back: [bool; 2],
     /// For congestion control.
     loss: Option<Loss>,
+}
+
+/// The READs behind the newest SEND or WRITE that was executed. Their responses alone acknowledge them: a
+/// requester that misses the last response and gets an ACK with its PSN may take the READ for complete, as
+/// Linux's rxe does, and its data are whatever its buffer held.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TrailingReads {
+    /// PSNs of their responses.
+    packets: u32,
+    messages: u32,
 }
 
 /// The message whose packets are arriving.
@@ -144,6 +158,7 @@ impl Responder {
             nak_psn: None,
             goes_back: [false; 2],
             reply: None,
+            trailing_reads: TrailingReads { packets: 0, messages: 0 },
             unsolicited_ack: UnsolicitedAck::new(),
             reads: ReadResponder::new(),
             loss: None,
@@ -336,11 +351,7 @@ impl Responder {
 
     fn expected<M: Memory>(&mut self, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
         match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
-            Ok(packets) => {
-                let answer = packet.bth.ack_req && packet.bth.opcode != Opcode::ReadRequest;
-                self.executed(packets, answer);
-                Verdict::Done
-            }
+            Ok(()) => Verdict::Done,
             Err(Refusal::NotReady) => {
                 cx.tally.count(Counter::OutOfBuffer);
                 (self.nak_state, self.gap_since) = (NakState::Rnr, None);
@@ -366,14 +377,37 @@ impl Responder {
         self.epsn
     }
 
-    /// Moves on behind the expected packet, which may take an ACK.
-    pub(super) fn executed(&mut self, packets: u32, answer: bool) {
-        self.epsn = self.epsn.add(packets);
+    /// Moves on behind the expected packet of a SEND or WRITE, which may ask for an ACK.
+    #[inline]
+    pub(super) fn executed(&mut self, ack_req: bool) {
+        self.epsn = self.epsn.add(1);
         self.nak_state = NakState::None;
+        self.trailing_reads = TrailingReads::default();
         // A NAK that has not left yet is obsolete.
-        if answer || self.reply.is_some() {
+        if ack_req || self.reply.is_some() {
             self.reply = Some(Syndrome::ACK);
         }
+    }
+
+    /// Moves on behind a READ. Its responses acknowledge all before it, too, so nothing else is owed.
+    pub(super) fn read_accepted(&mut self, responses: u32) {
+        self.epsn = self.epsn.add(responses);
+        self.nak_state = NakState::None;
+        self.reply = None;
+        let TrailingReads { packets, messages } = &mut self.trailing_reads;
+        *packets = packets.saturating_add(responses);
+        *messages = messages.saturating_add(1);
+    }
+
+    /// PSN and MSN of an ACK: those of the newest packet of a SEND or WRITE. `None` where the READs behind it
+    /// fill all that a peer may have in flight, so that it waits for no ACK.
+    #[inline]
+    pub(super) const fn acknowledged(&self) -> Option<(Psn, Msn)> {
+        let TrailingReads { packets, messages } = self.trailing_reads;
+        if packets > MAX_IN_FLIGHT {
+            return None;
+        }
+        Some((self.epsn.back(packets + 1), self.msn.back(messages)))
     }
 
     /// The key that a packet names, or that of the WRITE in progress.
@@ -450,19 +484,25 @@ impl Responder {
         }
     }
 
-    /// Executes the expected packet. Returns the number of its PSNs.
+    /// Executes the expected packet, and moves on behind it.
     fn execute<M: Memory>(
         &mut self,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<(), Refusal> {
         match (packet.bth.opcode.operation(), packet.ext) {
-            (Operation::Send, _) => self.execute_send(packet, cx).map(|()| 1),
-            (Operation::Write, ext) => self.execute_write(packet, ext, cx).map(|()| 1),
-            (Operation::ReadRequest, Ext::Reth(reth)) => self.execute_read(packet, reth, cx),
+            (Operation::Send, _) => self.execute_send(packet, cx)?,
+            (Operation::Write, ext) => self.execute_write(packet, ext, cx)?,
+            (Operation::ReadRequest, Ext::Reth(reth)) => {
+                let responses = self.execute_read(packet, reth, cx)?;
+                self.read_accepted(responses);
+                return Ok(());
+            }
             // Atomics, FLUSH and ATOMIC_WRITE are not offered by this adapter.
-            _ => Err(INVALID),
+            _ => return Err(INVALID),
         }
+        self.executed(packet.bth.ack_req);
+        Ok(())
     }
 
     fn execute_send<M: Memory>(
@@ -562,11 +602,12 @@ impl Responder {
         Ok(())
     }
 
+    /// Accepts a READ. Returns the packets of its response.
     fn execute_read<M: Memory>(
         &mut self,
         packet: &Packet<'_>,
         reth: Reth,
-        cx: &mut Context<'_, M>,
+        cx: &Context<'_, M>,
     ) -> Result<u32, Refusal> {
         if !packet.payload.is_empty()
             || u64::from(reth.len) > crate::qp::work::MAX_MESSAGE
@@ -618,8 +659,9 @@ impl Responder {
             // request that was late does no harm: a requester drops a NAK for a request that is complete
             // (IBTA ch. 9, Requester Side).
             Err(Revoked { psn, again: true, .. }) => {
-                let nak = Syndrome::Nak(NakCode::RemoteAccess);
-                (self.fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)
+                let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+                let nak = Aeth { syndrome, msn: self.msn };
+                (fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)
             }
             Err(revoked) => {
                 self.reads.clear();
@@ -636,37 +678,43 @@ impl Responder {
         let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else {
             return 0;
         };
-        // The PSN of an ACK is the newest packet executed, that of a NAK the packet refused.
-        let psn = match syndrome {
-            Syndrome::Ack { .. } => self.epsn.prev(),
-            Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => self.epsn,
+        // The PSN of a NAK is the packet refused.
+        let place = match syndrome {
+            Syndrome::Ack { .. } => self.acknowledged(),
+            Syndrome::RnrNak(_) | Syndrome::Nak(_) | Syndrome::Reserved(_) => {
+                Some((self.epsn, self.msn))
+            }
         };
-        let written = self.fill_aeth(syndrome, psn, peer, unit, tally);
+        let Some((psn, msn)) = place else {
+            self.reply = None;
+            return 0;
+        };
+        let written = fill_aeth(Aeth { syndrome, msn }, psn, peer, unit, tally);
         if written > 0 {
             self.reply = None;
         }
         written
     }
+}
 
-    fn fill_aeth(
-        &self,
-        syndrome: Syndrome,
-        psn: Psn,
-        peer: &PeerQp,
-        unit: &mut UnitWriter<'_>,
-        tally: &Tally,
-    ) -> usize {
-        let ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
-        if !unit.fits(ext.len(), 0) {
-            return 0;
-        }
-        let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
-        let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
-        if let Some(counter) = refusal_counter(syndrome) {
-            tally.count(counter);
-        }
-        1
+/// Writes an ACK or NAK where it fits. Returns the number of packets.
+fn fill_aeth(
+    aeth: Aeth,
+    psn: Psn,
+    peer: &PeerQp,
+    unit: &mut UnitWriter<'_>,
+    tally: &Tally,
+) -> usize {
+    let ext = Ext::Aeth(aeth);
+    if !unit.fits(ext.len(), 0) {
+        return 0;
     }
+    let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
+    let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
+    if let Some(counter) = refusal_counter(aeth.syndrome) {
+        tally.count(counter);
+    }
+    1
 }
 
 /// The counter of a NAK.
@@ -740,4 +788,22 @@ fn check_write_len(packet: &Packet<'_>, written: u64, len: u32, pmtu: u64) -> Re
     let payload = packet.payload.len() as u64;
     let exact = if ends(packet) { payload == left } else { payload < left };
     if exact && check_packet_len(packet, pmtu).is_ok() { Ok(()) } else { Err(INVALID) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ack_names_no_packet_that_a_peer_would_take_for_a_new_one() {
+        let mut responder = Responder::new(0);
+        responder.executed(true);
+        responder.read_accepted(MAX_IN_FLIGHT - 1);
+        responder.read_accepted(1);
+        assert_eq!(responder.acknowledged(), Some((Psn::new(0), Msn::new(0).back(2))));
+        responder.read_accepted(1);
+        assert_eq!(responder.acknowledged(), None);
+        responder.executed(true);
+        assert_eq!(responder.acknowledged(), Some((responder.epsn().prev(), Msn::new(0))));
+    }
 }

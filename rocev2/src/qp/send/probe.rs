@@ -6,8 +6,8 @@
 //! place in the window and no work request, and may leave at any time: with requests in flight, in the
 //! pause after RNR NAK, and where nothing was ever sent.
 //!
-//! The ACK carries the last PSN that the peer has executed; from rxe, the last one of a SEND or WRITE, and
-//! 0xffffff before the first. A queue pair that is gone sends nothing.
+//! The ACK carries the last PSN of a SEND or WRITE that the peer has executed; from rxe, 0xffffff before the
+//! first, and from others that of a READ behind it. A queue pair that is gone sends nothing.
 //!
 //! The requester probes, too, where responses are late (a tail loss probe, RFC 8985): see
 //! [`super::recovery`]. A zero-length WRITE under a new PSN would not do: rxe remembers its length, and
@@ -79,8 +79,7 @@ impl Probe {
 
     /// Whether a response may be the ACK of a probe, from a peer that has executed nothing unacknowledged.
     pub(crate) fn answers(bth: &Bth, sq: &SendQueue) -> bool {
-        let last = bth.psn == sq.una().prev() || bth.psn == sq.last_data();
-        bth.opcode == Opcode::Acknowledge && last
+        bth.opcode == Opcode::Acknowledge && sq.acks_nothing(bth.psn)
     }
 
     /// Examines a packet of the peer while a probe waits for its response. A response about a packet in

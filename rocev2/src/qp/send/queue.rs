@@ -19,7 +19,8 @@ mod scoreboard;
 pub(crate) use new::{NewPacket, Sent};
 pub(crate) use scoreboard::Cause;
 
-/// The PSN that rxe reports as its last SEND or WRITE before there was one: the PSN before 0.
+/// The PSN that rxe reports as its last SEND or WRITE before there was one: the PSN before 0. Ours reports that before the
+/// first.
 const NO_DATA: Psn = Psn::new(0xff_ffff);
 
 /// A place in the send queue: a request, and a packet of it.
@@ -69,6 +70,8 @@ pub(crate) struct SendQueue {
     una_packet: u32,
     next: Psn,
     highest: Psn,
+    /// The first PSN of the connection.
+    first: Psn,
     /// Bytes of a full packet, as a power of two.
     pmtu_shift: u32,
     /// The last packet of a SEND or WRITE that was acknowledged.
@@ -109,6 +112,7 @@ impl SendQueue {
             done: 0,
             parked: 0,
             parked_at: Psn::default(),
+            first: Psn::default(),
             pmtu_shift: 0,
             una: Psn::default(),
             una_packet: 0,
@@ -138,7 +142,8 @@ impl SendQueue {
     /// Sets the PSN of the first packet, which REQ or REP named, the size of a packet, and the peer's make.
     pub(crate) fn start_at(&mut self, psn: Psn, pmtu: Pmtu, make: Make) {
         self.copies.set_make(make);
-        (self.una, self.next, self.highest, self.read_floor) = (psn, psn, psn, psn);
+        (self.first, self.una, self.next, self.highest, self.read_floor) =
+            (psn, psn, psn, psn, psn);
         self.pmtu_shift = pmtu.bytes().trailing_zeros();
         self.scoreboard.clear(psn);
     }
@@ -199,10 +204,11 @@ impl SendQueue {
         self.una
     }
 
-    /// The last packet of a SEND or WRITE that was acknowledged. rxe acknowledges a duplicate with this
-    /// PSN, even if it has executed a READ behind it.
-    pub(crate) const fn last_data(&self) -> Psn {
-        self.last_data
+    /// Whether the ACK of a duplicate has this PSN from a peer that has executed nothing in flight: the last one before, or the
+    /// last of a SEND or WRITE where READs are behind it.
+    pub(crate) fn acks_nothing(&self, psn: Psn) -> bool {
+        let before_all = psn == self.first.prev() && self.last_data == NO_DATA;
+        psn == self.una.prev() || psn == self.last_data || before_all
     }
 
     /// The PSN of the next packet to send.

@@ -106,5 +106,5 @@ fn the_answer_stands_behind_those_to_reads() {
     let [first, middle, last] =
         [Opcode::ReadResponseFirst, Opcode::ReadResponseMiddle, Opcode::ReadResponseLast];
     assert_eq!(opcodes, [first, middle, last, Opcode::Acknowledge]);
-    assert_eq!(taken[3].at, 2);
+    assert_eq!(taken[3].at, -1);
 }

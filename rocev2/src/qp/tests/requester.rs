@@ -666,9 +666,14 @@ fn a_probe_s_answer_shows_a_lost_read_after_a_while() {
     }
 }
 
-/// An rxe that has executed READs alone acknowledges a duplicate by the PSN before 0.
+/// A peer that has executed READs alone acknowledges a duplicate by the PSN before its first, and an rxe by that before 0.
 #[test]
 fn a_probe_is_answered_by_a_peer_that_has_taken_no_data() {
+    a_probe_is_answered_by(|pair| pair.psn(0, -1));
+    a_probe_is_answered_by(|_| crate::psn::Psn::new(0xff_ffff));
+}
+
+fn a_probe_is_answered_by(before_all: fn(&Pair) -> crate::psn::Psn) {
     let mut pair = Pair::new(10_000, CLEAN);
     let rkey = pair.nodes[1].key;
     let sgl = pair.nodes[0].sge(1000, 8);
@@ -682,7 +687,8 @@ fn a_probe_is_answered_by_a_peer_that_has_taken_no_data() {
     assert_eq!(pair.places(), [0]);
     pair.now = pair.now + Duration::from_micros(100);
     let ext = Ext::Aeth(Aeth { syndrome: ACK, msn: crate::psn::Msn::new(1) });
-    pair.hand(0, (Opcode::Acknowledge, crate::psn::Psn::new(0xff_ffff)), ext, &[]).unwrap();
+    let psn = before_all(&pair);
+    pair.hand(0, (Opcode::Acknowledge, psn), ext, &[]).unwrap();
     pair.wait(0);
     assert_eq!(pair.places(), [1], "the probe's answer shows that it was lost");
 }
