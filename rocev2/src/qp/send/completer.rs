@@ -164,7 +164,10 @@ impl Completer {
 
     /// Notes that a probe has left. Returns whether it was one of the requester.
     pub(crate) fn probe_sent(&mut self, now: Instant, sq: &SendQueue) -> bool {
-        self.recovery.probe_sent(now, self.spent_by(now), sq)
+        // Only behind a READ does its ACK wait for more than the path.
+        let slow = sq.reads_in_flight() > 0;
+        let until = if slow { self.spent_by(now) } else { now + self.timer.wait(now) };
+        self.recovery.probe_sent(now, until, sq)
     }
 
     /// Acts on expired timers.

@@ -722,6 +722,28 @@ fn a_late_answer_to_a_probe_is_not_taken_for_that_to_the_next() {
     assert_eq!(pair.places(), [2], "this one is behind it");
 }
 
+/// Where no READ is in flight, the ACK of a probe comes within the timer, or never: the next one's is taken for its own.
+#[test]
+fn a_lost_probe_does_not_silence_the_next() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    let sgl = pair.nodes[0].sge(1000, 8);
+    for id in 0..3 {
+        pair.nodes[0].send(id, SendOp::Send, sgl.clone());
+    }
+    pair.taken(0);
+    pair.now = pair.now + Duration::from_micros(100);
+    pair.answer(0, ACK).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [0], "a probe, which is lost");
+    pair.answer(1, ACK).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [1]);
+    pair.now = pair.now + Duration::from_micros(100);
+    pair.answer(1, ACK).unwrap();
+    pair.wait(0);
+    assert_eq!(pair.places(), [2]);
+}
+
 /// A long READ takes several requests, and the peer lacks part of one that it names.
 #[test]
 fn a_request_of_a_long_read_that_is_named_is_sent_again() {
