@@ -78,7 +78,7 @@ DUP-06 a duplicate needs no receive
 DUP-07 a duplicate READ is answered again
 DUP-08 a duplicate READ of something else is dropped
 DUP-09 a READ older than the depth is dropped
-DUP-10 a duplicate READ of a region that is gone is refused; the connection stays
+DUP-10 a duplicate READ of a region that is gone is silent, and refused where it goes on; the connection stays
 DUP-11 no acknowledgement overtakes the answer of a READ
 DUP-12 a thousand duplicates are bounded work
 DUP-13 a duplicate does not invalidate again

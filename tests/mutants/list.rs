@@ -312,6 +312,12 @@ list! {
     AckCountsReads "qp/recv/responder.rs":
         "*messages = messages.saturating_add(1);" => "*messages = messages.saturating_add(0);",
         "an ACK's MSN is that of the packet that it names";
+    AckFollowsACopyOfARead "qp/recv/responder.rs":
+        "if replayed && acks_all &&" => "if replayed && acks_all && false &&",
+        "a READ's responses acknowledge what came again before it";
+    ReadsTrailIntoSilence "qp/recv/responder.rs":
+        "if !is_read && !self.trailing_reads.any() {" => "if !is_read {",
+        "an ACK of what is before a READ is not repeated";
     ReadOwesAnAck "qp/recv/responder.rs":
         "self.nak_state = NakState::None;\n        self.reply = None;" => "self.nak_state = NakState::None;",
         "a READ's responses acknowledge what came before it";
@@ -344,8 +350,8 @@ list! {
 
 // ---- READ responses -------------------------------------------------------------------------------------
     ResentReadIsAnsweredFromTheStart "qp/recv/read.rs":
-        "let target = check(reth, keys).unwrap_or(None);" =>
-        "let target = check(reth, keys).unwrap_or(None); let psn = record.first;",
+        "let target = target.unwrap_or(None);" =>
+        "let target = target.unwrap_or(None); let psn = record.first;",
         "a part asked for again is answered from there on";
     ResentReadIsNotAnswered "qp/recv/read.rs":
         "reth.rkey != record.reth.rkey || !inside" => "true",
@@ -354,6 +360,16 @@ list! {
         "(fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)" =>
         "{ let _ = (nak, psn); (0, Verdict::Done) }",
         "DUP-10: a peer that still waits is told that the key has ended";
+    StaleReadIsRefused "qp/recv/read.rs":
+        "target.is_err() && !self.peer_waits(now, record.first)" =>
+        "target.is_err() && !self.peer_waits(now, record.first) && false",
+        "DUP-10: a copy of a READ that the peer has is silent";
+    HalfACopyIsRefused "qp/recv/read.rs":
+        "if replay && target.is_some() {" => "if replay && target.is_some() && false {",
+        "DUP-10: a copy whose key ends while it is answered is silent";
+    LaterReadIsThatWhichThePeerWaitsFor "qp/recv/read.rs":
+        "if first.since(psn) > 0 && now < since + COPIES_PASS => false," => "if false => false,",
+        "DUP-10: a peer waits for the oldest READ that it asks for";
     ReadNeverEnds "qp/recv/read.rs":
         "Place::of(self.next == self.first, self.next.add(1) == self.end)" =>
         "Place::of(self.next == self.first, self.next == self.first && self.next.add(1) == self.end)",

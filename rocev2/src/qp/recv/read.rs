@@ -1,7 +1,7 @@
 //! Responder resources: the READ requests whose responses are being sent, and the record of earlier ones,
 //! from which a lost response is sent again (IBTA ch. 9, Responder Resources).
 
-use crate::env::{Fault, Memory};
+use crate::env::{Duration, Fault, Instant, Memory};
 use crate::ids::Rkey;
 use crate::mr::{Access, AccessError, MrTable, Target};
 use crate::psn::{Msn, Psn};
@@ -13,6 +13,11 @@ use crate::wire::{
     UnitWriter,
 };
 use alloc::collections::VecDeque;
+
+/// How long copies of a READ whose key has ended are dropped. The peer most likely ended the key once it had the data, and a
+/// copy was on its way. A peer that still waits repeats its request for longer, half a second apart at most where it is of
+/// our make, and is told.
+const COPIES_PASS: Duration = Duration::from_millis(500);
 
 /// A READ request that was accepted.
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +64,20 @@ pub(crate) struct ReadResponder {
     replies: VecDeque<Reply>,
     /// Some of them may be responses to duplicates.
     replays: bool,
+    /// The READ whose key has ended that the peer asked for again, and since when.
+    asked_in_vain: Option<(Psn, Instant)>,
 }
 
 impl ReadResponder {
     /// No resources until [`Self::connect`].
     pub(crate) const fn new() -> Self {
-        Self { depth: 0, records: VecDeque::new(), replies: VecDeque::new(), replays: false }
+        Self {
+            depth: 0,
+            records: VecDeque::new(),
+            replies: VecDeque::new(),
+            replays: false,
+            asked_in_vain: None,
+        }
     }
 
     /// Sets the number of READs that the peer may have in flight, and takes the memory for them. Where that is
@@ -139,11 +152,12 @@ impl ReadResponder {
         }
     }
 
-    /// Handles a duplicate READ request: its response is sent again from the memory as it is now, or a NAK
-    /// if its key has ended. A request that was never recorded, or differs from its record, changes nothing
+    /// Handles a duplicate READ request: its response is sent again from the memory as it is now; where its key has ended, a
+    /// NAK, if the peer goes on asking. A request that was never recorded, or differs from its record, changes nothing
     /// (C9-105).
     pub(crate) fn replay(
         &mut self,
+        now: Instant,
         psn: Psn,
         reth: Reth,
         pmtu: u64,
@@ -166,9 +180,27 @@ impl ReadResponder {
         {
             return true;
         }
+        let target = check(reth, keys);
+        if target.is_err() && !self.peer_waits(now, record.first) {
+            return false;
+        }
         // Without a place `fill` refuses it, behind the responses that are owed before it.
-        let target = check(reth, keys).unwrap_or(None);
+        let target = target.unwrap_or(None);
         self.insert(record.reply(psn, reth, target, true, packets))
+    }
+
+    /// Whether the peer still waits for the READ at `first`, whose key has ended and which it asks for again. Linux's rxe asks
+    /// again for READs that it completes before the copy has left, and takes a NAK for such a copy for one about the READ that
+    /// it is receiving then. It asks for a READ that it waits for before it asks for any behind it.
+    fn peer_waits(&mut self, now: Instant, first: Psn) -> bool {
+        match self.asked_in_vain {
+            Some((psn, since)) if psn == first => now >= since + COPIES_PASS,
+            Some((psn, since)) if first.since(psn) > 0 && now < since + COPIES_PASS => false,
+            _ => {
+                self.asked_in_vain = Some((first, now));
+                false
+            }
+        }
     }
 
     /// Writes responses into `unit`. Returns the number of packets.
@@ -199,7 +231,12 @@ impl ReadResponder {
                 reply.read(payload, pmtu, keys, memory)
             });
             if pushed.is_err() {
-                let Reply { next, replay, reth, .. } = *reply;
+                let Reply { next, replay, reth, target, .. } = *reply;
+                // Half a copy: the key has ended while it was sent.
+                if replay && target.is_some() {
+                    self.replies.pop_front();
+                    continue;
+                }
                 // The packets in the unit leave first; the next call comes here again.
                 if written > 0 {
                     break;
@@ -399,6 +436,7 @@ mod tests {
         let mrs = MrTable::new(Rng::from_seed([1; 32]), 1);
         let keys = KeyContext { pd: PdId(1), qpn: Qpn::new(2), mrs: &mrs };
         let nothing = Reth { va: 0, rkey: Rkey::new(1), len: 0 };
+        let now = Instant::from_nanos(0);
         let mut reads = ReadResponder::new();
         reads.connect(2);
         for psn in 0..2 {
@@ -406,12 +444,12 @@ mod tests {
         }
         reads.replies.clear();
         for psn in 0..2 {
-            assert!(reads.replay(Psn::new(psn), nothing, 1024, &keys));
+            assert!(reads.replay(now, Psn::new(psn), nothing, 1024, &keys));
         }
         reads.accept(Psn::new(2), 1, nothing, None, Msn::new(2));
         let owed: std::vec::Vec<u32> =
             reads.replies.iter().map(|reply| reply.first.get()).collect();
         assert_eq!(owed, [1, 2]);
-        assert!(!reads.replay(Psn::new(0), nothing, 1024, &keys));
+        assert!(!reads.replay(now, Psn::new(0), nothing, 1024, &keys));
     }
 }

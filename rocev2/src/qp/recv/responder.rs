@@ -60,12 +60,24 @@ pub(crate) struct Responder {
 
 /// The READs behind the newest SEND or WRITE that was executed. Their responses alone acknowledge them: a
 /// requester that misses the last response and gets an ACK with its PSN may take the READ for complete, as
-/// Linux's rxe does, and its data are whatever its buffer held.
+/// Linux's rxe does, and its data are whatever its buffer held. An ACK of what is before them is for a requester
+/// that asks for nothing but that: it confuses an rxe that has received part of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TrailingReads {
     /// PSNs of their responses.
     packets: u32,
     messages: u32,
+}
+
+impl TrailingReads {
+    const fn any(self) -> bool {
+        self.messages > 0
+    }
+
+    /// Whether the response at `psn` is one of theirs, where `epsn` is expected next.
+    const fn hold(self, psn: Psn, epsn: Psn) -> bool {
+        psn.since(epsn).unsigned_abs() <= self.packets
+    }
 }
 
 /// The message whose packets are arriving.
@@ -289,7 +301,7 @@ impl Responder {
 
     /// Acts on progress while buffered packets remain behind another gap, or none.
     fn next_gap(&mut self, now: Instant, nak_state: NakState, released: bool) {
-        if released {
+        if released && !self.trailing_reads.any() {
             self.reply = Some(Syndrome::ACK);
             self.unsolicited_ack.arm(now);
         }
@@ -433,13 +445,18 @@ impl Responder {
             self.nak_psn = None;
             self.reorder_window.widen();
         }
-        if packet.bth.opcode.operation() != Operation::ReadRequest {
+        let is_read = packet.bth.opcode.operation() == Operation::ReadRequest;
+        if !is_read && !self.trailing_reads.any() {
             self.unsolicited_ack.arm(now);
         }
         let answered = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::ReadRequest, Ext::Reth(reth)) => {
                 let others = self.reads.busy();
-                let replayed = self.reads.replay(packet.bth.psn, reth, cx.pmtu(), &cx.keys());
+                let replayed = self.reads.replay(now, packet.bth.psn, reth, cx.pmtu(), &cx.keys());
+                let acks_all = self.trailing_reads.hold(packet.bth.psn, self.epsn);
+                if replayed && acks_all && self.reply == Some(Syndrome::ACK) {
+                    self.reply = None;
+                }
                 // A peer of our make sees whether many were lost in a row.
                 let chance = cx.peer.make == Make::Keeper && !packet.bth.becn;
                 let (at, end) = (packet.bth.psn, self.epsn);
@@ -655,9 +672,8 @@ impl Responder {
         match self.reads.fill(peer, keys, memory, unit, max_packets) {
             Ok(0) => (self.fill_reply(peer, unit, tally), Verdict::Done),
             Ok(written) => (written, Verdict::Done),
-            // Where the peer still waits for the response, the NAK ends the connection. A copy of the
-            // request that was late does no harm: a requester drops a NAK for a request that is complete
-            // (IBTA ch. 9, Requester Side).
+            // The peer still waits for the response, and ends the connection. To another the NAK tells nothing, as
+            // a requester drops one for a request that is complete (IBTA ch. 9, Requester Side).
             Err(Revoked { psn, again: true, .. }) => {
                 let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
                 let nak = Aeth { syndrome, msn: self.msn };

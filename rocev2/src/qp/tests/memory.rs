@@ -247,21 +247,23 @@ fn dup_07_to_09_a_read_is_answered_again_only_as_it_was_asked() {
 /// ever. A late copy of a READ whose response has arrived looks the same here, so the connection does not
 /// end on this side.
 #[test]
-fn dup_10_a_read_asked_for_again_whose_key_has_ended_is_refused() {
+fn dup_10_a_read_asked_for_again_and_again_whose_key_has_ended_is_refused() {
     let mut pair = ready(1);
     let key = pair.nodes[1].key;
     pair.ask(0, Opcode::ReadRequest, read(key, 0, 4 * P as u32), 0).unwrap();
-    pair.ask(4, Opcode::ReadRequest, read(key, 0, 1), 0).unwrap();
-    assert_eq!(pair.taken(1).len(), 5);
+    assert_eq!(pair.taken(1).len(), 4);
     pair.nodes[1].mrs.deregister(key).unwrap();
-    for at in [4, 2, 0] {
-        let (from, len) = if at == 4 { (0, 1) } else { (at as u64 * 1024, (4 - at as u32) * 1024) };
-        pair.ask(at, Opcode::ReadRequest, read(key, from, len), 0).unwrap();
-        assert_eq!(pair.acks(), [(ACCESS, at, 2)]);
+    let ask = |pair: &mut Pair, at: i32| {
+        pair.ask(at, Opcode::ReadRequest, read(key, at as u64 * 1024, (4 - at as u32) * 1024), 0)
+    };
+    assert_eq!(ask(&mut pair, 2), Err(DropReason::Duplicate));
+    for at in [2, 0] {
+        pair.now = pair.now + Duration::from_millis(500);
+        assert_eq!((ask(&mut pair, at), pair.acks()), (Ok(()), vec![(ACCESS, at, 1)]));
     }
     assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
-    pair.ask(5, Opcode::SendOnly, Ext::None, 0).unwrap();
-    assert_eq!(pair.acks(), [(ACK, 5, 3)]);
+    pair.ask(4, Opcode::SendOnly, Ext::None, 0).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 4, 2)]);
 }
 
 /// A READ that still waits for its response ends with the NAK; one that has it is not affected.
@@ -281,6 +283,8 @@ fn dup_10_a_requester_hears_of_an_ended_key_only_where_it_waits() {
         }
         pair.deliver(0);
         pair.nodes[1].mrs.deregister(rkey).unwrap();
+        pair.give(1, &request);
+        pair.now = pair.now + Duration::from_millis(500);
         pair.give(1, &request);
         pair.transmit(1);
         assert_eq!(pair.wires[0].len(), 1, "a NAK");
