@@ -65,9 +65,10 @@ pub(super) fn tag(buffer: &mut [u8], len: usize, vlan: Option<u16>) -> usize {
 #[inline]
 pub(super) fn is_udp(frame: &[u8]) -> bool {
     const UDP: u8 = 17;
-    match frame.first_chunk::<24>() {
-        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, .., protocol]) => protocol == UDP,
-        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, .., next, _, _, _]) => next == UDP,
+    let Some(head) = frame.first_chunk::<24>() else { return false };
+    match u16::from_be_bytes([head[12], head[13]]) {
+        0x0800 => head[23] == UDP,
+        0x86dd => head[20] == UDP,
         _ => false,
     }
 }
