@@ -230,11 +230,9 @@ impl Shard {
 
 /// Appends to a ring that the core reads; returns false if there is no room. The reader spins on a slot
 /// that is claimed and not written: claim and write must not be preempted.
-fn push<T>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
-    let (mut value, mut pushed) = (Some(value), false);
-    platform.undisturbed(&mut || {
-        pushed = value.take().is_some_and(|value| ring.push(value).is_ok());
-    });
+fn push<T: Copy>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
+    let mut pushed = false;
+    platform.undisturbed(&mut || pushed = ring.push(value).is_ok());
     pushed
 }
 
