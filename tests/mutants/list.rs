@@ -520,7 +520,7 @@ list! {
         "self.reads.accept(psn, packets, reth, target, self.msn);" => "if psn.get() % 8 != 0 { self.reads.accept(psn, packets, reth, target, self.msn); }",
         "each READ that was accepted has a response";
     SingleIcrcIsNotChecked "wire/common.rs":
-        "if seed.icrc(covered) != *icrc {" => "if seed.icrc(covered) != *icrc && false {",
+        "if icrc_of(covered) != *icrc {" => "if icrc_of(covered) != *icrc && false {",
         "a packet with a wrong ICRC is dropped";
     SegmentIsForAnyQueuePair "wire/segments.rs":
         "bth.dest_qpn != qpn ||" => "",

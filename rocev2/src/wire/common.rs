@@ -2,7 +2,6 @@
 
 use super::ext::put;
 use super::flow::{Flow, Known};
-use super::icrc::IcrcSeed;
 use super::{Aeth, Bth, ICRC_LEN, Opcode, Payload, Place, Reth, Syndrome, pad_count};
 use crate::ids::Qpn;
 use crate::psn::{Msn, Psn};
@@ -67,16 +66,20 @@ impl<'a> Common<'a> {
     /// about any other.
     #[inline(always)]
     pub(crate) fn of(known: &Known<'_, 'a>) -> Option<Self> {
-        // Version, partition key and QPN are those of the flow.
-        Self::in_layout(known.layout()?, known.seed, known.bytes)
+        // Version, partition key and QPN are those of the flow, and so is the layout, which no marked packet has.
+        Self::in_layout(known.layout()?, known.bytes, |covered| known.seed.icrc_unmarked(covered))
     }
 
-    /// The packet from the BTH to the ICRC that has this layout, if it is a good one.
+    /// The packet from the BTH to the ICRC that has this layout, if it is a good one. `icrc_of` gives the ICRC.
     #[inline(always)]
-    pub(super) fn in_layout(layout: &Layout, seed: IcrcSeed, bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn in_layout(
+        layout: &Layout,
+        bytes: &'a [u8],
+        icrc_of: impl FnOnce(&[u8]) -> [u8; ICRC_LEN],
+    ) -> Option<Self> {
         let (covered, icrc) = bytes.split_last_chunk::<ICRC_LEN>()?;
         let (bth, rest) = covered.split_first_chunk()?;
-        if seed.icrc(covered) != *icrc {
+        if icrc_of(covered) != *icrc {
             return None;
         }
         let (op, (begin, end)) = (layout.op, layout.payload);
@@ -463,7 +466,8 @@ mod tests {
                 let common = common.as_ref().map(fields_of);
                 let expected = packet.as_ref().and_then(common_of);
                 prop_assert!(common.is_none() || common == expected);
-                prop_assert_eq!(sound && (bare || len > 0), sound && common.is_some());
+                let usual = (bare || len > 0) && !bth.becn;
+                prop_assert_eq!(sound && usual, sound && common.is_some());
             }
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct Flow {
     sum: u32,
     /// The ICRC of its headers, with an identification of 0.
     seed: IcrcSeed,
-    /// The parts of a common packet that no switch has marked.
+    /// The parts of a common packet that nobody has marked.
     layout: Option<Layout>,
     encap: Encap,
 }
@@ -273,7 +273,7 @@ impl Flow {
     fn remember(&mut self, frame: &[u8]) -> Option<()> {
         let (headers, transport) = frame.split_at_checked(self.kind.bth())?;
         let (ip, udp) = headers.get(self.kind.l3()..)?.split_last_chunk::<UDP_LEN>()?;
-        let &[opcode, flags] = transport.first_chunk()?;
+        let &[opcode, flags, _, _, congestion] = transport.first_chunk()?;
         let &[_, _, _, _, l0, l1, ..] = udp;
         let udp_len = u16::from_be_bytes([l0, l1]);
         let len = usize::from(udp_len).checked_sub(UDP_LEN)?;
@@ -299,7 +299,8 @@ impl Flow {
         self.seed = self.seed.vary_len((self.len + UDP_LEN) as u16, udp_len);
         (self.encap.traffic_class, self.encap.hop_limit) = (traffic_class, hop_limit);
         let layout = Layout::of(opcode, flags, len);
-        (self.len, self.layout) = (len, layout.filter(|_| !is_marked(traffic_class)));
+        let marked = is_marked(traffic_class) || congestion != 0;
+        (self.len, self.layout) = (len, layout.filter(|_| !marked));
         Some(())
     }
 }

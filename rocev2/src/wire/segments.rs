@@ -141,7 +141,8 @@ impl<'a> CommonRun<'a> for SegmentRun<'_, 'a> {
             return None;
         }
         let layout = Layout::of(opcode, flags, segment.len())?;
-        Common::in_layout(&layout, seed_of(unit, segment).ok()?, segment)
+        let seed = seed_of(unit, segment).ok()?;
+        Common::in_layout(&layout, segment, |covered| seed.icrc(covered))
     }
 
     fn take(&mut self) -> Option<Common<'a>> {
