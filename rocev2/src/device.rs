@@ -14,7 +14,6 @@ use crate::qp::{
     Completion, CompletionSink, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp,
     QpState, ReorderPool, Srqs, WcStatus, Window,
 };
-use crate::timer::Timers;
 use crate::wire::mad::{Make, RejReason};
 use crate::wire::{self, Encap, Flow, Pmtu};
 use alloc::boxed::Box;
@@ -25,7 +24,7 @@ use core::net::IpAddr;
 use core::num::NonZeroU32;
 use mad_limiter::MadLimiter;
 use transmit::Headers;
-use turns::Sender;
+use turns::{Lists, Sender};
 
 pub use opening::Opening;
 
@@ -205,18 +204,9 @@ pub struct Device {
     cm: Cm,
     mad_limiter: MadLimiter,
     paths: Paths,
-    timers: Timers,
-    /// Queue pairs that may have something to send.
-    ready: VecDeque<usize>,
+    lists: Lists,
     /// The queue pair whose turn it is, and the packets and bytes that are left of it.
     sender: Option<Sender>,
-    /// Queue pairs that something happened to: after a burst their failures, deadlines and readiness are
-    /// looked at once.
-    touched: Vec<usize>,
-    /// Queue pairs with completions to take.
-    finished: VecDeque<usize>,
-    /// Queue pairs whose failure is to be told.
-    failures: VecDeque<usize>,
     completions: Completions,
     counters: Arc<Counters>,
     ip_id: u16,
@@ -247,12 +237,8 @@ impl Device {
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
             paths: Paths::new(&mut rng.fork()),
-            timers: Timers::new(slots),
-            ready: VecDeque::with_capacity(slots),
+            lists: Lists::new(slots),
             sender: None,
-            touched: Vec::with_capacity(slots),
-            finished: VecDeque::with_capacity(slots),
-            failures: VecDeque::with_capacity(slots),
             completions: Completions::new(config.max_queued_mappings),
             counters,
             ip_id: rng.u32() as u16,
@@ -292,13 +278,13 @@ impl Device {
     pub fn handle_timeout(&mut self, now: Instant) {
         // A response that has come stops the timers that wait for it.
         self.settle();
-        while let Some(slot) = self.timers.pop_due(now) {
+        while let Some(slot) = self.lists.timers.pop_due(now) {
             let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
             // The deadline has nearly always moved meanwhile, or there is none any more.
             match entry.qp.deadline() {
                 None => continue,
                 Some(later) if later > now => {
-                    self.timers.arm(slot, later);
+                    self.lists.timers.arm(slot, later);
                     continue;
                 }
                 Some(_) => {}
@@ -326,13 +312,13 @@ impl Device {
             self.touch(slot);
         }
         self.settle();
-        Instant::earlier(self.timers.next(), self.cm.poll_timeout())
+        Instant::earlier(self.lists.timers.next(), self.cm.poll_timeout())
     }
 
     /// The next completion, in order per queue.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.settle();
-        while let Some(&slot) = self.finished.front() {
+        while let Some(&slot) = self.lists.finished.front() {
             let entry = self.qps[slot].as_deref_mut();
             if let Some(completion) = entry.and_then(|entry| entry.qp.pop_completion()) {
                 return Some(completion);
@@ -346,11 +332,13 @@ impl Device {
     /// for which [`Self::poll_completion`] is to be asked after this.
     pub fn take_completions(&mut self, sink: &mut impl CompletionSink) {
         self.settle();
-        while let Some(&slot) = self.finished.front() {
-            if let Some(entry) = self.qps[slot].as_deref_mut() {
-                entry.qp.take_completions(sink);
+        while let Some(slot) = self.lists.finished.pop_front() {
+            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
+            entry.finished = false;
+            entry.qp.take_completions(sink);
+            if entry.dead {
+                self.bury(slot);
             }
-            self.finish(slot);
         }
     }
 
@@ -359,7 +347,7 @@ impl Device {
         if let Some(entry) = self.qps[slot].as_deref_mut() {
             entry.finished = false;
         }
-        self.finished.pop_front();
+        self.lists.finished.pop_front();
         self.bury(slot);
     }
 
@@ -379,9 +367,9 @@ impl Device {
 
     /// The next failure of a QP, if it is one that `is` chooses.
     fn poll_failure(&mut self, is: impl Fn(Failure) -> bool) -> Option<Event> {
-        let entry = self.qps[*self.failures.front()?].as_deref()?;
+        let entry = self.qps[*self.lists.failures.front()?].as_deref()?;
         let failure = entry.qp.failure().filter(|failure| is(*failure))?;
-        self.failures.pop_front();
+        self.lists.failures.pop_front();
         Some(Event::QpFailed { qpn: entry.qp.qpn(), conn: entry.conn, failure })
     }
 

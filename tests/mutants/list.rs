@@ -546,8 +546,8 @@ list! {
     CommonPacketRequestsNoAck "qp/send/common.rs":
         "new.room == 1 ||" => "",
         "the packet that uses up the window requests an ACK";
-    CommonAckPassesARead "qp/send/common.rs":
-        "cx.sq.reads_in_flight() == 0" => "true",
+    CommonAckPassesARead "qp/inbound.rs":
+        "!self.calm || self.sq.reads_in_flight() > 0" => "!self.calm",
         "an ACK behind a READ shows that responses are missing";
     CommonResponseStartsAnew "qp/send/common.rs":
         "let addr = addr.wrapping_add(done);" => "let addr = addr.wrapping_add(done % 4096);",
@@ -562,16 +562,16 @@ list! {
         "(!refuses).then_some(common)" => "(!refuses || true).then_some(common)",
         "a NAK acknowledges nothing";
     FlowTakesAnyPartition "wire/flow.rs":
-        "let mut pairs = words.iter().zip(&self.words).zip(&masks.flow).rev();" => "let mut mask = masks.flow; mask[(self.kind.bth() + 2) / WORD] = 0; let mut pairs = words.iter().zip(&self.words).zip(&mask).rev();",
+        "if differ(words, &self.words, &masks.flow) { None }" => "let mut mask = masks.flow; mask[(self.kind.bth() + 2) / WORD] = 0; if differ(words, &self.words, &mask) { None }",
         "any other partition is dropped";
     SinglePadIsDelivered "wire/common.rs":
         "len.checked_sub(ICRC_LEN + pad_count)?);" => "len.checked_sub(ICRC_LEN + pad_count)?.max(len - ICRC_LEN));",
         "pad bytes are no data";
     SingleIgnoresTheWindow "qp/send/common.rs":
-        "window.saturating_sub(sq.in_flight());" => "(window + 64).saturating_sub(sq.in_flight());",
+        "window.saturating_sub(sq.in_flight())" => "(window + 64).saturating_sub(sq.in_flight())",
         "no more than a window is in flight";
     SingleIgnoresTheReadDepth "qp/send/common.rs":
-        "new.reads >= self.reads_max" => "new.reads > self.reads_max",
+        "new.reads < self.reads_max" => "new.reads <= self.reads_max",
         "no more READs are in flight than were agreed on";
     SingleReadsIntoAnything "qp/send/common.rs":
         "if read { Access::LOCAL_WRITE }" => "if read { Access::LOCAL_READ }",

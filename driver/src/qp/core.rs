@@ -53,12 +53,20 @@ impl QpCore {
     /// Tells the device what was posted, and ties windows to their regions. A QP that is not connected takes
     /// initiator requests only from a consumer that raced with its own disconnect, and those end flushed with
     /// the QP.
-    fn drain(&mut self, cx: &mut Cx, reasons: u8) {
-        if reasons & RECEIVES != 0 {
-            cx.device.ring_doorbell(self.qpn);
+    #[inline]
+    fn drain(&self, cx: &mut Cx, reasons: u8) {
+        let windows = if reasons & RECEIVES != 0 {
+            cx.device.ring_doorbell(self.qpn)
         } else {
-            cx.device.ring_send_doorbell(self.qpn);
+            cx.device.ring_send_doorbell(self.qpn)
+        };
+        if windows {
+            self.follow_windows(cx);
         }
+    }
+
+    #[inline(never)]
+    fn follow_windows(&self, cx: &mut Cx) {
         while let Some(op) = cx.device.next_window_request(self.qpn) {
             follow(cx, &op);
         }

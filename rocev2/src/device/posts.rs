@@ -38,24 +38,31 @@ impl Device {
         find(&mut self.qps, slot, qpn)?.posters.recv.take()
     }
 
-    /// Takes note of what was posted to a [`SendPoster`] or [`RecvPoster`] before.
-    pub fn ring_doorbell(&mut self, qpn: Qpn) {
-        self.ring(qpn, true);
+    /// Takes note of what was posted to a [`SendPoster`] or [`RecvPoster`] before. Returns whether
+    /// [`Self::next_window_request`] may have a request.
+    pub fn ring_doorbell(&mut self, qpn: Qpn) -> bool {
+        self.ring(qpn, true)
     }
 
     /// The same of a [`SendPoster`] alone, for less.
     #[inline]
-    pub fn ring_send_doorbell(&mut self, qpn: Qpn) {
-        self.ring(qpn, false);
+    pub fn ring_send_doorbell(&mut self, qpn: Qpn) -> bool {
+        self.ring(qpn, false)
     }
 
     #[inline]
-    fn ring(&mut self, qpn: Qpn, receives: bool) {
+    fn ring(&mut self, qpn: Qpn, receives: bool) -> bool {
         let slot = self.slot_index(qpn);
-        if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            entry.qp.ring_doorbell(receives, &mut self.completions);
+        let Self { qps, completions, lists, .. } = self;
+        let Some(entry) = find(qps, slot, qpn) else { return false };
+        entry.qp.ring_doorbell(receives, completions);
+        let windows = entry.qp.has_window_requests();
+        if entry.settles_at_once(lists) {
+            entry.settle_calmly(slot, lists);
+        } else {
             self.touch_shortly(slot);
         }
+        windows
     }
 
     /// The next posted request that binds or may end a window; each comes out once, unless it ends before.

@@ -71,7 +71,7 @@ impl Device {
         }
         self.mrs.unbind_qp(qpn);
         self.sender.take_if(|sender| sender.slot == slot);
-        self.failures.retain(|failed| *failed != slot);
+        self.lists.failures.retain(|failed| *failed != slot);
         if let Some(entry) = self.qps[slot].as_deref_mut() {
             (entry.dead, entry.path) = (true, None);
         }
@@ -144,11 +144,7 @@ impl Device {
         self.qps.try_reserve_exact(before).ok()?;
         self.last_qpns.try_reserve_exact(before).ok()?;
         self.free.try_reserve_exact(slots - self.free.len()).ok()?;
-        self.touched.try_reserve_exact(slots).ok()?;
-        self.ready.try_reserve_exact(slots - self.ready.len()).ok()?;
-        self.finished.try_reserve_exact(slots - self.finished.len()).ok()?;
-        self.failures.try_reserve_exact(slots - self.failures.len()).ok()?;
-        self.timers.make_room(slots)?;
+        self.lists.make_room(slots)?;
         self.qps.resize_with(slots, || None);
         self.last_qpns.resize(slots, Qpn::default());
         for slot in 0..before {
@@ -171,12 +167,9 @@ impl Device {
 
     /// Follows the QPs of a table that has doubled from `before` places in the lists of slots.
     fn renumber(&mut self, before: usize) {
-        let Self { qps, ready, finished, failures, timers, sender, .. } = self;
+        let Self { qps, lists, sender, .. } = self;
         let number = |slot: usize| [slot, slot + before].into_iter().find(|at| qps[*at].is_some());
-        for list in [ready, finished, failures] {
-            list.retain_mut(|slot| number(*slot).map(|now| *slot = now).is_some());
-        }
-        timers.renumber(qps.len(), number);
+        lists.renumber(qps.len(), number);
         *sender = sender.take().and_then(|old| Some(Sender { slot: number(old.slot)?, ..old }));
     }
 

@@ -4,11 +4,11 @@ use super::{Device, QpSlot, find};
 use crate::counters::{Cells, Counter};
 use crate::env::{Instant, Memory};
 use crate::ids::Qpn;
-use crate::path::{Path, PathNews, Source};
+use crate::path::{Path, PathNews, Paths, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet, Segments};
+use crate::wire::{Common, Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet, Segments};
 
 impl Device {
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
@@ -30,12 +30,12 @@ impl Device {
         memory: &mut M,
     ) {
         let mut frames = frames.into_iter();
-        let mut next = frames.next();
+        let (mut next, mut received) = (frames.next(), Received::default());
         while let Some(first) = next {
-            let handled;
-            (handled, next) = self.handle_run(now, first, &mut frames, memory);
+            let before = received.packets;
+            next = self.handle_common(now, first, &mut frames, memory, &mut received);
             // After a run, the next frame may begin another.
-            if handled == 0
+            if received.packets == before
                 && let Some((frame, segment_len)) = next
             {
                 if segment_len.is_some() || self.handle_known(now, frame, memory).is_none() {
@@ -44,38 +44,94 @@ impl Device {
                 next = frames.next();
             }
         }
+        self.counters.add_received(received.packets, received.bytes);
     }
 
-    /// The short way, for `first` and the frames behind it, up to one of another queue pair or one that has to go
-    /// another way. Returns the number of packets that it took, and that frame.
-    fn handle_run<'f, M: Memory>(
+    /// The short way, for `first` and the frames behind it, up to one that has to go another way, or the end of a run of one
+    /// queue pair. Counts the packets that it took, and returns the first frame that it did not.
+    #[inline(always)]
+    fn handle_common<'f, M: Memory>(
         &mut self,
         now: Instant,
         first: Frame<'f>,
         frames: &mut impl Iterator<Item = Frame<'f>>,
         memory: &mut M,
-    ) -> (usize, Option<Frame<'f>>) {
-        let (frame, None) = first else { return (0, Some(first)) };
-        let Some(qpn) = wire::destination_of(frame) else { return (0, Some(first)) };
-        let slot = self.slot_index(qpn);
-        let Some(entry) = find(&mut self.qps, slot, qpn) else { return (0, Some(first)) };
-        let QpSlot { qp, shares, flow: Some(flow), .. } = entry else { return (0, Some(first)) };
-        let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
+        received: &mut Received,
+    ) -> Option<Frame<'f>> {
+        let (mut frame, None) = first else { return Some(first) };
+        let Some(mut qpn) = wire::destination_of(frame) else { return Some(first) };
+        loop {
+            let slot = self.slot_index(qpn);
+            let Self { qps, mrs, reorder_pool, completions: out, lists, paths, .. } = self;
+            let Some(entry) = find(qps, slot, qpn) else { break };
+            let QpSlot { qp, flow: Some(flow), .. } = entry else { break };
+            let Some(packet) = flow.look(frame) else { break };
+            let shared = &mut Shared { mrs, memory: &mut *memory, reorder_pool, out };
+            if !qp.take_single(now, &packet, shared) {
+                let first = (frame, Some(packet));
+                return self.handle_run(now, slot, first, frames, memory, received);
+            }
+            let bytes = flow.wire_len();
+            qp.counters().add_received(1, bytes as u64);
+            received.add(1, bytes);
+            if entry.is_heard(paths) && entry.settles_at_once(lists) {
+                entry.settle_calmly(slot, lists);
+            } else {
+                self.run_came(now, slot);
+            }
+            let next = frames.next();
+            let Some((another, None)) = next else { return next };
+            let Some(to) = wire::destination_of(another) else { return next };
+            if to == qpn {
+                // It was not alone.
+                return self.handle_run(now, slot, (another, None), frames, memory, received);
+            }
+            (frame, qpn) = (another, to);
+        }
+        Some((frame, None))
+    }
+
+    /// The same for a run of packets of the queue pair in `slot`, from `frame` on, whose packet may have been looked at. Apart
+    /// from packets that are alone, which do without the state of a run.
+    #[inline(never)]
+    fn handle_run<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        (frame, first): (&'f [u8], Option<Common<'f>>),
+        frames: &mut impl Iterator<Item = Frame<'f>>,
+        memory: &mut M,
+        received: &mut Received,
+    ) -> Option<Frame<'f>> {
+        let Self { qps, mrs, srqs, reorder_pool, completions: out, .. } = self;
+        let Some(QpSlot { qp, shares, flow: Some(flow), .. }) = qps[slot].as_deref_mut() else {
+            return Some((frame, None));
+        };
         let srq_id = if *shares { qp.srq() } else { None };
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
         let mut run = Inbound::new(flow, frame, frames);
-        qp.handle_run(now, &mut run, srq, &mut Shared { mrs, memory, reorder_pool, out });
+        let shared = &mut Shared { mrs, memory, reorder_pool, out };
+        match first {
+            Some(first) => qp.handle_run_from(now, first, &mut run, srq, shared),
+            None => qp.handle_run(now, &mut run, srq, shared),
+        }
         let ((packets, bytes), next) = (run.taken(), run.next());
         if packets > 0 {
             qp.counters().add_received(packets as u64, bytes as u64);
-            self.counters.add_received(packets as u64, bytes as u64);
+            received.add(packets, bytes);
             if let Some(id) = srq_id {
                 srqs.list(id);
             }
-            self.accepted_of_flow(now, slot);
-            self.touch_shortly(slot);
+            self.run_came(now, slot);
         }
-        (packets, next)
+        next
+    }
+
+    /// Notes that a QP has accepted packets of its flow, and looks at it.
+    #[inline(never)]
+    fn run_came(&mut self, now: Instant, slot: usize) {
+        self.accepted_of_flow(now, slot);
+        self.touch_shortly(slot);
     }
 
     /// Handles a frame like the last one that its QP accepted by the general way; see [`Flow`]. `None` where it has
@@ -212,10 +268,9 @@ impl Device {
     }
 
     /// Notes that a QP has accepted packets of its flow.
-    #[inline]
     fn accepted_of_flow(&mut self, now: Instant, slot: usize) {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return };
-        if entry.awaits_rtu || entry.heard != Some(self.paths.origins()) {
+        if !entry.is_heard(&self.paths) {
             let source = entry.flow.as_ref().map(|flow| Source::of(flow.encap()));
             let heard = source.is_some_and(|source| self.accepted(now, slot, source));
             if let Some(entry) = self.qps[slot].as_deref_mut() {
@@ -263,6 +318,29 @@ impl Device {
     /// them.
     pub fn admit_messages(&mut self, admitted: bool) {
         self.mad_limiter.set_closed(!admitted);
+    }
+}
+
+/// Packets that went the short way, and their bytes, which are counted together.
+#[derive(Default)]
+struct Received {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Received {
+    const fn add(&mut self, packets: usize, bytes: usize) {
+        self.packets += packets as u64;
+        self.bytes += bytes as u64;
+    }
+}
+
+impl QpSlot {
+    /// Whether packets of its flow tell nothing new by their coming: it is established, and its path was told where they
+    /// come from.
+    #[inline(always)]
+    fn is_heard(&self, paths: &Paths) -> bool {
+        !self.awaits_rtu && self.heard == Some(paths.origins())
     }
 }
 

@@ -39,7 +39,7 @@ impl Device {
     /// Whether there may be a packet to send: [`Self::poll_transmit_run`] finds none otherwise.
     pub fn may_transmit(&mut self) -> bool {
         self.settle();
-        self.sender.is_some() || !self.ready.is_empty() || self.cm.has_message()
+        self.sender.is_some() || !self.lists.ready.is_empty() || self.cm.has_message()
     }
 
     /// The same, over as many of `frames` as queue pairs fill in their turns; they all go to one destination. Returns
@@ -108,19 +108,22 @@ impl Device {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return 0 };
         let QpSlot { qp, template, path: Some(path), .. } = entry else { return 0 };
         let Some(template) = headers_of(template, qp, &self.paths, *path) else { return 0 };
+        let Self { mrs, reorder_pool, completions: out, lists, .. } = self;
+        let mut shared = Shared { mrs, memory, reorder_pool, out };
+        if qp.fill_single(now, (&mut *frames, &mut *template, self.ip_id), &mut shared) {
+            self.ip_id = self.ip_id.wrapping_add(1);
+            entry.end_short_turn(slot, lists);
+            return 1;
+        }
         let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
         let mut run = UnitRun::new(frames, template, self.ip_id, limit);
-        let Self { mrs, reorder_pool, completions: out, .. } = self;
-        qp.fill(now, &mut run, &mut Shared { mrs, memory, reorder_pool, out });
+        qp.fill(now, &mut run, &mut shared);
         let (ip_id, left) = run.finish();
         let written = limit.units - left.units;
         self.ip_id = ip_id;
         let sender = Sender { slot, units: units - written, bytes: left.bytes };
         if qp.rests() {
-            entry.scheduled = false;
-            if let Some(deadline) = qp.take_deadline() {
-                self.timers.arm(slot, deadline);
-            }
+            entry.end_short_turn(slot, lists);
         } else if written > 0 && sender.goes_on() && qp.ready() {
             let completed = qp.has_completions();
             self.sender = Some(sender);

@@ -1,6 +1,52 @@
 //! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
 
-use super::Device;
+use super::{Device, QpSlot};
+use crate::timer::Timers;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// The queue pairs that something is to be done for, by their slots.
+pub(super) struct Lists {
+    pub(super) timers: Timers,
+    /// Those that may have something to send.
+    pub(super) ready: VecDeque<usize>,
+    /// Those that something happened to: after a burst their failures, deadlines and readiness are looked at once.
+    pub(super) touched: Vec<usize>,
+    /// Those with completions to take.
+    pub(super) finished: VecDeque<usize>,
+    /// Those whose failure is to be told.
+    pub(super) failures: VecDeque<usize>,
+}
+
+impl Lists {
+    /// Empty ones, with room for `slots` slots.
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            timers: Timers::new(slots),
+            ready: VecDeque::with_capacity(slots),
+            touched: Vec::with_capacity(slots),
+            finished: VecDeque::with_capacity(slots),
+            failures: VecDeque::with_capacity(slots),
+        }
+    }
+
+    /// Makes room for `slots` slots, while nothing is touched. `None`: no memory.
+    pub(super) fn make_room(&mut self, slots: usize) -> Option<()> {
+        self.touched.try_reserve_exact(slots).ok()?;
+        self.ready.try_reserve_exact(slots - self.ready.len()).ok()?;
+        self.finished.try_reserve_exact(slots - self.finished.len()).ok()?;
+        self.failures.try_reserve_exact(slots - self.failures.len()).ok()?;
+        self.timers.make_room(slots)
+    }
+
+    /// Makes the number of slots `slots`, and gives each slot another number, or none.
+    pub(super) fn renumber(&mut self, slots: usize, number: impl Fn(usize) -> Option<usize>) {
+        for list in [&mut self.ready, &mut self.finished, &mut self.failures] {
+            list.retain_mut(|slot| number(*slot).map(|now| *slot = now).is_some());
+        }
+        self.timers.renumber(slots, number);
+    }
+}
 
 /// A turn to send.
 pub(super) struct Sender {
@@ -23,12 +69,14 @@ const TURN_BYTES: usize = 16 << 10;
 
 impl Device {
     /// The queue pair whose turn it is, or the next one.
+    #[inline]
     pub(super) fn next_sender(&mut self) -> Option<Sender> {
-        self.sender.take().or_else(|| {
-            let slot = self.ready.pop_front()?;
-            let bytes = if self.ready.is_empty() { usize::MAX } else { TURN_BYTES };
-            Some(Sender { slot, units: TURN_UNITS, bytes })
-        })
+        if self.sender.is_some() {
+            return self.sender.take();
+        }
+        let slot = self.lists.ready.pop_front()?;
+        let bytes = if self.lists.ready.is_empty() { usize::MAX } else { TURN_BYTES };
+        Some(Sender { slot, units: TURN_UNITS, bytes })
     }
 
     pub(super) fn end_turn(&mut self, slot: usize) {
@@ -43,66 +91,102 @@ impl Device {
         if let Some(entry) = self.qps[slot].as_deref_mut()
             && !core::mem::replace(&mut entry.touched, true)
         {
-            self.touched.push(slot);
+            self.lists.touched.push(slot);
         }
     }
 
     /// The same of one that went a short way, and is looked at now, unless others wait for that.
-    #[inline]
     pub(super) fn touch_shortly(&mut self, slot: usize) {
-        if self.touched.is_empty() { self.settle_one(slot) } else { self.touch(slot) }
+        if self.lists.touched.is_empty() { self.settle_one(slot) } else { self.touch(slot) }
     }
 
     /// Completes a burst of calls into QPs.
     #[inline]
     pub(super) fn settle(&mut self) {
-        if !self.touched.is_empty() {
+        if !self.lists.touched.is_empty() {
             self.settle_all();
         }
     }
 
     #[inline(never)]
     fn settle_all(&mut self) {
-        let mut touched = core::mem::take(&mut self.touched);
+        let mut touched = core::mem::take(&mut self.lists.touched);
         touched.drain(..).for_each(|slot| self.settle_one(slot));
-        self.touched = touched;
+        self.lists.touched = touched;
     }
 
     /// Reports the failure of a QP, keeps its deadline, passes on the response to a probe, and lets it send.
+    #[inline(never)]
     pub(super) fn settle_one(&mut self, slot: usize) {
-        let Some(entry) = self.qps[slot].as_deref_mut() else { return };
+        let Self { qps, lists, cm, reorder_pool, config, .. } = self;
+        let Some(entry) = qps[slot].as_deref_mut() else { return };
         entry.touched = false;
-        if entry.qp.has_completions() && !core::mem::replace(&mut entry.finished, true) {
-            self.finished.push_back(slot);
+        if entry.qp.is_calm() {
+            return entry.settle_calmly(slot, lists);
         }
-        if let Some(deadline) = entry.qp.take_deadline() {
-            self.timers.arm(slot, deadline);
+        entry.note_progress(slot, lists);
+        if !entry.failed && entry.qp.failure().is_some() {
+            entry.failed = true;
+            entry.qp.close_reorder_buffer(reorder_pool);
+            lists.failures.push_back(slot);
         }
-        if !entry.qp.is_calm() {
-            if !entry.failed && entry.qp.failure().is_some() {
-                entry.failed = true;
-                entry.qp.close_reorder_buffer(&mut self.reorder_pool);
-                self.failures.push_back(slot);
-            }
-            if entry.qp.take_probe_answer()
-                && let Some(conn) = entry.conn
-            {
-                self.cm.peer_answered(conn);
-            }
+        if entry.qp.take_probe_answer()
+            && let Some(conn) = entry.conn
+        {
+            cm.peer_answered(conn);
         }
-        let ready = entry.qp.look(self.config.short_ways);
-        if ready && !core::mem::replace(&mut entry.scheduled, true) {
-            self.ready.push_back(slot);
-        }
+        let ready = entry.qp.look(config.short_ways);
+        entry.schedule(slot, lists, ready);
     }
 
     pub(super) fn schedule(&mut self, slot: usize) {
-        if let Some(entry) = self.qps[slot].as_deref_mut()
-            && !entry.scheduled
-            && entry.qp.ready()
-        {
-            entry.scheduled = true;
-            self.ready.push_back(slot);
+        if let Some(entry) = self.qps[slot].as_deref_mut() {
+            let ready = entry.qp.ready();
+            entry.schedule(slot, &mut self.lists, ready);
+        }
+    }
+}
+
+impl QpSlot {
+    /// Whether [`Self::settle_calmly`] may take the place of a touch: no other waits to be looked at before it.
+    #[inline(always)]
+    pub(super) fn settles_at_once(&self, lists: &Lists) -> bool {
+        self.qp.is_calm() && lists.touched.is_empty()
+    }
+
+    /// The whole of [`Device::settle_one`] for a queue pair that is calm.
+    #[inline(always)]
+    pub(super) fn settle_calmly(&mut self, slot: usize, lists: &mut Lists) {
+        self.note_progress(slot, lists);
+        let ready = self.qp.look_calmly();
+        self.schedule(slot, lists, ready);
+    }
+
+    /// Ends the turn of a queue pair that [rests](crate::qp::Qp::rests).
+    #[inline(always)]
+    pub(super) fn end_short_turn(&mut self, slot: usize, lists: &mut Lists) {
+        self.scheduled = false;
+        if let Some(deadline) = self.qp.take_deadline() {
+            lists.timers.arm(slot, deadline);
+        }
+    }
+
+    /// The completions to take, and the deadline, of a queue pair that something happened to.
+    #[inline(always)]
+    fn note_progress(&mut self, slot: usize, lists: &mut Lists) {
+        if self.qp.has_completions() && !core::mem::replace(&mut self.finished, true) {
+            lists.finished.push_back(slot);
+        }
+        if let Some(deadline) = self.qp.take_deadline() {
+            lists.timers.arm(slot, deadline);
+        }
+    }
+
+    /// Gives it a turn to send where it is ready and has none.
+    #[inline(always)]
+    fn schedule(&mut self, slot: usize, lists: &mut Lists, ready: bool) {
+        if ready && !core::mem::replace(&mut self.scheduled, true) {
+            lists.ready.push_back(slot);
         }
     }
 }

@@ -7,7 +7,8 @@ use super::{Failure, KeyContext, PeerQp, Qp, Shared};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::mr::Invalidator;
-use crate::wire::{Common, CommonRun, DropReason, Encap, Opcode, Packet};
+use crate::psn::Psn;
+use crate::wire::{Common, CommonOp, CommonRun, DropReason, Encap, Opcode, Packet, Place};
 
 impl Qp {
     /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
@@ -93,13 +94,28 @@ impl Qp {
         &mut self,
         now: Instant,
         run: &mut impl CommonRun<'f>,
+        srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+    ) {
+        if let Some(first) = run.look() {
+            self.handle_run_from(now, first, run, srq, shared);
+        }
+    }
+
+    /// The same, where the packet that `run` looks at is `first`.
+    #[inline]
+    pub(crate) fn handle_run_from<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        first: Common<'f>,
+        run: &mut impl CommonRun<'f>,
         mut srq: Option<&mut Srq>,
         shared: &mut Shared<'_, M>,
     ) {
         if !self.state.receives() {
             return;
         }
-        let mut next = run.look();
+        let mut next = Some(first);
         while let Some(packet) = next {
             next = if packet.answers() {
                 self.take_answers(now, packet, run, shared)
@@ -107,6 +123,60 @@ impl Qp {
                 self.take_requests(packet, run, srq.as_deref_mut(), shared)
             };
         }
+    }
+
+    /// The short way of [`Self::handle_packet`] for a packet that mostly comes alone, without the state of a run. False: it is
+    /// another one, and nothing has changed.
+    #[inline(always)]
+    pub(crate) fn take_single<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Common<'_>,
+        shared: &mut Shared<'_, M>,
+    ) -> bool {
+        if !self.state.receives() {
+            return false;
+        }
+        match packet.op {
+            CommonOp::Ack => self.newest_acked(now, packet.psn(), shared),
+            CommonOp::Write | CommonOp::Send(Place::Only) => self.execute_single(packet, shared),
+            _ => false,
+        }
+    }
+
+    /// Executes a SEND or WRITE of one packet.
+    #[inline(always)]
+    fn execute_single<M: Memory>(
+        &mut self,
+        packet: &Common<'_>,
+        shared: &mut Shared<'_, M>,
+    ) -> bool {
+        let Some(peer) = self.peer.as_ref() else { return false };
+        let Shared { mrs, memory, out, .. } = shared;
+        let (pd, qpn, rq, tally, memory) =
+            (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
+        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq: None, out, tally };
+        if self.responder.handle_single(packet, &mut cx).is_none() {
+            return false;
+        }
+        self.answers = self.responder.ready();
+        if packet.op != CommonOp::Write {
+            self.received = self.rq.has_completions();
+        }
+        true
+    }
+
+    /// Takes the ACK of the newest packet of a calm QP that has no READ in flight, and so of all that it has sent. False:
+    /// it is another one, and nothing has changed.
+    #[inline(always)]
+    fn newest_acked<M>(&mut self, now: Instant, psn: Psn, shared: &mut Shared<'_, M>) -> bool {
+        if !self.calm || self.sq.reads_in_flight() > 0 {
+            return false;
+        }
+        let Some(packets) = self.sq.acknowledge_newest(psn, shared.out) else { return false };
+        self.completer.newest_ack_came(now, packets, &mut self.sq);
+        self.requests_idle &= !self.sq.has_more();
+        true
     }
 
     /// Executes the request `packet`, and those behind it. Returns the first other packet that may go the short way.
@@ -153,7 +223,7 @@ impl Qp {
         let mut cx = completer::Context { peer, keys, memory, sq: &mut self.sq, out, tally };
         while packet.answers() {
             let probed = !self.calm && self.probe.waits();
-            if probed || !self.completer.handle_common(now, &packet, self.calm, &mut cx) {
+            if probed || !self.completer.handle_common(now, &packet, &mut cx) {
                 return None;
             }
             // Nothing is to be sent again.

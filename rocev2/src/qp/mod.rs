@@ -364,22 +364,37 @@ impl Qp {
         self.rq.has_completions()
     }
 
-    /// Removes all completions. Their places may be posted to again. Not inlined, so that its loops have all registers.
-    #[inline(never)]
+    /// Removes all completions. Their places may be posted to again.
+    #[inline(always)]
     pub(crate) fn take_completions(&mut self, sink: &mut impl CompletionSink) {
         let received = self.has_received();
-        let Self { sq, rq, state, failure, .. } = self;
-        let (owner, succeeded, failure) = (sq.owner(), *state != QpState::Err, *failure);
-        let of = |receives, count| Finished { owner, receives, count, succeeded, failure };
-        if sq.has_completions() {
-            let queue = of(false, sq.ended());
-            sink.take(&queue, sq.completions());
+        if self.sq.ended() == 1 && !received {
+            let queue = self.finished(false, 1);
+            sink.take(&queue, self.sq.pop_completion().into_iter());
+        } else {
+            self.take_several(received, sink);
+        }
+    }
+
+    /// The same of more than one. Not inlined, so that its loops have all registers.
+    #[inline(never)]
+    fn take_several(&mut self, received: bool, sink: &mut impl CompletionSink) {
+        if self.sq.has_completions() {
+            let queue = self.finished(false, self.sq.ended());
+            sink.take(&queue, self.sq.completions());
         }
         if received {
-            let queue = of(true, rq.ended());
-            sink.take(&queue, rq.completions());
+            let queue = self.finished(true, self.rq.ended());
+            sink.take(&queue, self.rq.completions());
             self.received = false;
         }
+    }
+
+    /// The state of a queue, as a sink is told of it.
+    #[inline(always)]
+    const fn finished(&self, receives: bool, count: usize) -> Finished {
+        let (owner, succeeded) = (self.sq.owner(), !matches!(self.state, QpState::Err));
+        Finished { owner, receives, count, succeeded, failure: self.failure }
     }
 
     /// Removes the next completion, in order per queue.
@@ -391,6 +406,12 @@ impl Qp {
         let received = self.rq.pop_completion();
         self.received = self.rq.has_completions();
         received
+    }
+
+    /// Whether [`Self::next_window_request`] may have a request.
+    #[inline]
+    pub(crate) fn has_window_requests(&self) -> bool {
+        self.sq.has_window_requests()
     }
 
     /// The next request, of those not seen yet, that binds or may end a window.

@@ -1,48 +1,56 @@
 //! The way out of a queue pair: which packets leave next, and their writing.
 
 use super::recv::responder;
+use super::send::common::Alone;
 use super::send::probe::Probe;
 use super::send::requester;
 use super::{Failure, KeyContext, Qp, QpState, Shared, Stream};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::wire::mad::Make;
-use crate::wire::{Ext, Frames, UnitRun, UnitWriter};
+use crate::wire::{Ext, Frames, Template, UnitRun, UnitWriter};
 
 impl Qp {
     /// Looks at what is to be sent next, after something has happened. Until something happens again, nothing but new
     /// packets of requests becomes ready, and these wait for nothing but the window: they may take the short way.
     /// Returns [`Self::ready`].
-    #[inline]
     pub(crate) fn look(&mut self, short_ways: bool) -> bool {
-        if self.calm { self.look_calmly() } else { self.look_around(short_ways) }
-    }
-
-    /// Nothing but the short ways came since the last look around.
-    fn look_calmly(&mut self) -> bool {
-        let requests = !self.requests_idle;
-        self.stream = self.next_stream(requests, self.answers);
-        requests || self.answers
-    }
-
-    fn look_around(&mut self, short_ways: bool) -> bool {
         let aside = self.congestion.owes_cnp() || self.probes();
         let paced = self.congestion.rate().is_active();
         let (requests, answers) = (self.requests_ready(), self.responder.ready());
         let short = short_ways && !aside && !paced;
-        self.stream = if short { self.next_stream(requests, answers) } else { Stream::None };
+        self.stream = match (requests, answers) {
+            (true, false) if short && self.sq.sends_new() => Stream::Requests,
+            (false, true) if short => self.answers_next(),
+            (true | false, true | false) => Stream::None,
+        };
         (self.answers, self.received) = (answers, self.rq.has_completions());
         self.calm = short && self.rests_calmly();
         aside || requests || answers && self.responses_ready()
     }
 
-    /// The packets that leave next, where requests and answers may, and nothing else does.
-    fn next_stream(&self, requests: bool, answers: bool) -> Stream {
-        match (requests, answers) {
-            (true, false) if self.sq.sends_new() => Stream::Requests,
-            (false, true) if self.responder.owes_read_responses() => Stream::Responses,
-            (false, true) if self.responder.owes_ack() => Stream::Ack,
+    /// The same of a calm queue pair: nothing but the short ways came since the last look at all else.
+    #[inline(always)]
+    pub(crate) fn look_calmly(&mut self) -> bool {
+        debug_assert!(self.sq.is_calm(), "the short ways keep it so");
+        let (requests, answers) = (!self.requests_idle, self.answers);
+        self.stream = match (requests, answers) {
+            (true, false) => Stream::Requests,
+            (false, true) => self.answers_next(),
             (true | false, true | false) => Stream::None,
+        };
+        requests || answers
+    }
+
+    /// The answers that leave next, where no request does.
+    #[inline(always)]
+    fn answers_next(&self) -> Stream {
+        if self.responder.owes_read_responses() {
+            Stream::Responses
+        } else if self.responder.owes_ack() {
+            Stream::Ack
+        } else {
+            Stream::None
         }
     }
 
@@ -84,6 +92,46 @@ impl Qp {
         self.state == QpState::Rts && !self.requests_idle && !waits
     }
 
+    /// Writes the next packet, with the headers of `template` and this identification, where it is the only one to be sent:
+    /// an ACK, or that of a request. Returns false where [`Self::fill`] is to find out what is sent.
+    #[inline(always)]
+    pub(crate) fn fill_single<M: Memory, F: Frames>(
+        &mut self,
+        now: Instant,
+        (frames, template, ip_id): (&mut F, &mut Template, u16),
+        shared: &mut Shared<'_, M>,
+    ) -> bool {
+        let Some(peer) = self.peer.as_ref() else { return false };
+        let filled = match self.stream {
+            Stream::Ack => self.responder.fill_ack(peer, frames, template, ip_id),
+            Stream::Requests => {
+                let (keys, memory) = ((&*shared.mrs, self.pd), &mut *shared.memory);
+                let outlet = Alone { keys, memory, frames, template, ip_id };
+                self.fill_request(now, outlet)
+            }
+            Stream::None | Stream::Responses | Stream::Rest => None,
+        };
+        let Some(len) = filled else { return false };
+        (self.answers, self.stream) = (false, Stream::Rest);
+        self.count_sent(1, len);
+        true
+    }
+
+    /// The packet of the only request that waits, if it takes no other. Returns its bytes.
+    #[inline(always)]
+    fn fill_request<M: Memory, F: Frames>(
+        &mut self,
+        now: Instant,
+        outlet: Alone<'_, M, F>,
+    ) -> Option<usize> {
+        let peer = self.peer.as_ref()?;
+        let (len, psn, read) = self.requester.fill_one(peer, &mut self.sq, outlet)?;
+        self.requests_idle = true;
+        self.deadline_moved |= self.completer.sent(now, Some((psn, read)), &self.sq);
+        self.congestion.rate_mut().sent(now, len);
+        Some(len)
+    }
+
     /// Writes packets of one direction into units of `run`: into several where all of them go the short way.
     pub(crate) fn fill<M: Memory, F: Frames>(
         &mut self,
@@ -93,7 +141,7 @@ impl Qp {
     ) {
         self.fill_stream(now, run, shared);
         if run.packets() == 0 && run.push(|unit, max| self.fill_unit(now, unit, max, shared)) {
-            self.count_sent(run);
+            self.count_sent(run.packets(), run.wire_len());
         }
     }
 
@@ -115,9 +163,9 @@ impl Qp {
         }
     }
 
-    fn count_sent<F: Frames>(&self, run: &UnitRun<'_, F>) {
-        self.tally.add(Counter::SentPkts, run.packets() as u64);
-        self.tally.add(Counter::SentBytes, run.wire_len() as u64);
+    fn count_sent(&self, packets: usize, bytes: usize) {
+        self.tally.add(Counter::SentPkts, packets as u64);
+        self.tally.add(Counter::SentBytes, bytes as u64);
     }
 
     /// The short way of [`Self::fill`], where only new requests, or only responses to READs, are to be sent. Nothing is
@@ -130,31 +178,20 @@ impl Qp {
         shared: &mut Shared<'_, M>,
     ) {
         match self.stream {
-            Stream::None | Stream::Rest => {
-                // The next packet goes the general way.
+            // The next packet goes the general way: of ACKs, one that found no room.
+            Stream::None | Stream::Rest | Stream::Ack => {
                 self.stream = Stream::None;
                 return;
             }
             Stream::Requests => self.stream_requests(now, run, shared),
             Stream::Responses => self.stream_responses(run, shared),
-            Stream::Ack => return self.stream_ack(run),
         }
         run.end();
         if run.packets() > 0 {
             self.congestion.rate_mut().sent(now, run.wire_len());
-            self.count_sent(run);
+            self.count_sent(run.packets(), run.wire_len());
         } else {
             self.stream = Stream::None;
-        }
-    }
-
-    fn stream_ack<F: Frames>(&mut self, run: &mut UnitRun<'_, F>) {
-        self.stream = Stream::None;
-        let Some(peer) = self.peer.as_ref() else { return };
-        if self.responder.fill_ack(peer, run) {
-            (self.answers, self.stream) = (false, Stream::Rest);
-            run.end();
-            self.count_sent(run);
         }
     }
 

@@ -162,7 +162,7 @@ impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
 impl<'f, I: Iterator<Item = Frame<'f>>> CommonRun<'f> for Inbound<'_, 'f, I> {
     #[inline(always)]
     fn look(&mut self) -> Option<Common<'f>> {
-        Common::of(&self.flow.check(self.frame)?)
+        self.flow.look(self.frame)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! need not be made again. Most frames are even like the one before but for identification and PSN: all that follows
 //! from their headers is then known. Whatever differs takes the general way, so that both ways give the same packets.
 
-use super::common::Layout;
+use super::common::{Common, Layout};
 use super::encap::{Encap, is_marked};
 use super::icrc::IcrcSeed;
 use super::{Bth, Packet};
@@ -86,6 +86,11 @@ impl Kind {
         self.l3() + if self.is_v4() { V4_LEN } else { 40 } + UDP_LEN
     }
 
+    /// The last byte of the QPN, where the BTH begins at `bth`.
+    const fn end_of_qpn(bth: usize) -> usize {
+        bth + 7
+    }
+
     /// The kind of a frame, as far as its first bytes show.
     fn of(frame: &[u8]) -> Option<Self> {
         match frame.get(12..18)? {
@@ -158,7 +163,19 @@ fn differ<const WORDS: usize>(
 }
 
 /// The QPN of a frame, if it is a RoCE packet that may have a short way. Nothing about it is checked.
+#[inline(always)]
 pub(crate) fn destination_of(frame: &[u8]) -> Option<Qpn> {
+    match frame.first_chunk::<{ Kind::V4.bth() + Bth::LEN }>() {
+        // Most frames, with places that the compiler knows.
+        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, .., q0, q1, q2, _, _, _, _]) => {
+            Some(Qpn::new(u32::from_be_bytes([0, q0, q1, q2])))
+        }
+        _ => destination_of_any(frame),
+    }
+}
+
+/// The same of any kind.
+fn destination_of_any(frame: &[u8]) -> Option<Qpn> {
     let bth = Kind::of(frame)?.bth();
     let &[q0, q1, q2] = frame.get(bth + 5..)?.first_chunk()?;
     Some(Qpn::new(u32::from_be_bytes([0, q0, q1, q2])))
@@ -168,6 +185,17 @@ impl Flow {
     /// Layers 2 to 4 of the last packet; its identification may have been another.
     pub(crate) const fn encap(&self) -> &Encap {
         &self.encap
+    }
+
+    /// The common packet that a frame of the flow is; `None` where it is another, or anything is wrong with it.
+    #[inline(always)]
+    pub(crate) fn look<'a>(&mut self, frame: &'a [u8]) -> Option<Common<'a>> {
+        Common::of(&self.check(frame)?)
+    }
+
+    /// Bytes of the last packet, from the Ethernet header to the ICRC.
+    pub(crate) const fn wire_len(&self) -> usize {
+        self.header_len() + self.last_len()
     }
 
     /// Bytes of the headers of each packet, from Ethernet to UDP.
@@ -247,6 +275,11 @@ impl Flow {
         masks: &Masks<WORDS>,
     ) -> Option<(&'a [u8; LEN], &'a [u8])> {
         let words = frame.as_chunks().0.first_chunk::<WORDS>()?;
+        // Where many queue pairs take turns, the QPN is another one.
+        let at = Kind::end_of_qpn(LEN) / WORD;
+        if (u64::from_le_bytes(words[at]) ^ self.words[at]) & masks.flow[at] != 0 {
+            return None;
+        }
         if differ(words, &self.words, &masks.like) {
             self.follow_unlike(frame, words, masks)?;
         }
@@ -261,12 +294,7 @@ impl Flow {
         words: &[[u8; WORD]; WORDS],
         masks: &Masks<WORDS>,
     ) -> Option<()> {
-        // From the end: where many queue pairs take turns, the QPN is another one.
-        let mut pairs = words.iter().zip(&self.words).zip(&masks.flow).rev();
-        let differ = |((word, other), mask): ((&[u8; WORD], _), _)| {
-            (u64::from_le_bytes(*word) ^ other) & mask != 0
-        };
-        if pairs.any(differ) { None } else { self.remember(frame) }
+        if differ(words, &self.words, &masks.flow) { None } else { self.remember(frame) }
     }
 
     /// Makes `frame`, which is of the flow, the last one; `None` where its lengths are wrong.

@@ -37,7 +37,7 @@ pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
-pub(crate) use run::{OneFrame, Payload, RunLimit, UnitRun};
+pub(crate) use run::{OneFrame, Payload, RunLimit, UnitRun, write_single};
 pub use segments::{Segments, parse_unit};
 pub use template::Template;
 

@@ -136,18 +136,12 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         headers: impl FnOnce() -> CommonHeaders,
         payload: impl Payload,
     ) -> Option<()> {
-        let segment_len = segment_len(ext_len, payload_len);
-        let (ip_id, header_len) = (self.ip_id, self.template.header_len());
-        self.template.resize(udp_len(segment_len));
-        let len = header_len + segment_len;
-        let (outer, rest) = self.frames.buffer()?.get_mut(..len)?.split_at_mut(header_len);
-        let (covered, icrc) = rest.split_last_chunk_mut()?;
-        headers().write(covered, payload_len, payload)?;
-        *icrc = self.template.seal(ip_id, outer, covered);
-        self.ip_id = ip_id.wrapping_add(1);
+        let Self { frames, template, ip_id, .. } = self;
+        let len =
+            write_single(*frames, template, *ip_id, (ext_len, payload_len), headers, payload)?;
+        self.ip_id = self.ip_id.wrapping_add(1);
         self.limit.units -= 1;
         self.bytes += len;
-        self.frames.keep(&Unit { len, header_len, segment_len, segments: 1 });
         Some(())
     }
 
@@ -219,6 +213,28 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         let bytes = bytes.saturating_sub(self.bytes);
         (self.ip_id, RunLimit { units, bytes, packets })
     }
+}
+
+/// Writes a common packet, as [`UnitRun::push_common`] does, and keeps it as a unit of the next of `frames`. Returns its
+/// bytes; `None` where it does not fit, or the payload fails; nothing has changed then.
+#[inline(always)]
+pub(crate) fn write_single<F: Frames>(
+    frames: &mut F,
+    template: &mut Template,
+    ip_id: u16,
+    (ext_len, payload_len): (usize, usize),
+    headers: impl FnOnce() -> CommonHeaders,
+    payload: impl Payload,
+) -> Option<usize> {
+    let (segment_len, header_len) = (segment_len(ext_len, payload_len), template.header_len());
+    template.resize(udp_len(segment_len));
+    let len = header_len + segment_len;
+    let (outer, rest) = frames.buffer()?.get_mut(..len)?.split_at_mut(header_len);
+    let (covered, icrc) = rest.split_last_chunk_mut()?;
+    headers().write(covered, payload_len, payload)?;
+    *icrc = template.seal(ip_id, outer, covered);
+    frames.keep(&Unit { len, header_len, segment_len, segments: 1 });
+    Some(len)
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn marked_read_responses_slow_the_responder() {
     world.run();
     assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
     world.devices[1].settle();
-    assert!(world.devices[1].ready.is_empty(), "nobody looks at it before its time");
+    assert!(world.devices[1].lists.ready.is_empty(), "nobody looks at it before its time");
     let start = world.now;
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.statuses(0), [(1, WcStatus::Success), (2, WcStatus::Success)]);

@@ -4,7 +4,9 @@
 use super::*;
 use crate::counters::Snapshot;
 use crate::psn::Msn;
-use crate::wire::{Aeth, Encap, Frames, Hop, Inbound, Place, Reth, RnrTimer, Syndrome, Unit};
+use crate::wire::{
+    Aeth, Encap, Frames, Hop, Inbound, Place, Reth, RnrTimer, Syndrome, Template, Unit,
+};
 use proptest::prelude::*;
 use std::string::String;
 
@@ -75,6 +77,113 @@ fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
     let mut run = Inbound::new(flow.as_mut().unwrap(), frame, &mut none);
     qp.handle_run(now, &mut run, None, &mut Shared { mrs, memory, reorder_pool, out });
     run.taken() == (1, frame.len())
+}
+
+/// Whether a QP of `node` takes a frame as one that mostly comes alone.
+fn takes_single(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
+    let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
+    let slot = device.slot_index(qpn);
+    let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
+    let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
+    let packet = flow.as_mut().unwrap().look(frame).unwrap();
+    let taken = qp.take_single(now, &packet, &mut Shared { mrs, memory, reorder_pool, out });
+    device.touch(slot);
+    taken
+}
+
+/// Whether a QP of `node` writes its next packet as one that leaves alone, into one of so many buffers.
+fn leaves_single(world: &mut World, node: usize, qpn: Qpn, count: usize) -> bool {
+    let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
+    device.settle();
+    let slot = device.slot_index(qpn);
+    let Device { qps, mrs, reorder_pool, completions: out, paths, .. } = device;
+    let QpSlot { qp, path, .. } = find(qps, slot, qpn).unwrap();
+    let mut template = Template::new(&qp.encap(paths.hop(path.unwrap())).unwrap());
+    let mut frames = Buffers { count, buf: vec![0; 2000], kept: Vec::new() };
+    let shared = &mut Shared { mrs, memory, reorder_pool, out };
+    let left = qp.fill_single(now, (&mut frames, &mut template, 0), shared);
+    assert_eq!(frames.kept.len(), usize::from(left));
+    if left {
+        device.touch(slot);
+        world.wires[1 - node].extend(frames.kept);
+    }
+    left
+}
+
+#[test]
+fn a_packet_that_is_alone_leaves_so() {
+    let (mut world, [client, server]) = acquainted();
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    assert!(!leaves_single(&mut world, 0, client, 1), "nothing is to be sent");
+    for (id, op) in [(1, world.write()), (2, SendOp::Send), (3, read)] {
+        let recv = RecvWr { id, sgl: world.sgl(1, 0, 64) };
+        world.devices[1].post_recv(server, recv).unwrap();
+        world.post(client, id, op, 64);
+        assert!(!leaves_single(&mut world, 0, client, 0), "there is no buffer");
+        assert!(leaves_single(&mut world, 0, client, 1), "{op:?}");
+        assert!(!leaves_single(&mut world, 0, client, 1), "it has left");
+        world.deliver(1);
+        assert!(!leaves_single(&mut world, 1, server, 0), "there is no buffer");
+        assert_eq!(leaves_single(&mut world, 1, server, 1), !op.is_read(), "an ACK, or not");
+        world.run();
+    }
+    assert_eq!(world.statuses(0), [0, 1, 2, 3].map(|id| (id, WcStatus::Success)));
+}
+
+#[test]
+fn what_is_not_alone_does_not_leave_so() {
+    let (mut world, [client, _]) = acquainted();
+    for bursts in [&[64, 64][..], &[1025], &[0]] {
+        bursts.iter().for_each(|len| world.post(client, 1, world.write(), *len));
+        assert!(!leaves_single(&mut world, 0, client, 1), "{bursts:?}");
+        world.run();
+    }
+    assert_eq!(world.done[0].len(), 5);
+}
+
+#[test]
+fn a_packet_that_is_alone_is_taken_so() {
+    let (mut world, [client, server]) = acquainted();
+    for (id, op) in [(1, world.write()), (2, SendOp::Send)] {
+        let recv = RecvWr { id, sgl: world.sgl(1, 0, 64) };
+        world.devices[1].post_recv(server, recv).unwrap();
+        world.post(client, id, op, 64);
+        world.transmit(0);
+        let request = world.wires[1].pop_front().unwrap();
+        assert!(takes_single(&mut world, 1, server, &request), "{op:?}");
+        assert!(!takes_single(&mut world, 1, server, &request), "it is not executed twice");
+        world.transmit(1);
+        let ack = world.wires[0].pop_front().unwrap();
+        assert!(takes_single(&mut world, 0, client, &ack));
+        assert!(!takes_single(&mut world, 0, client, &ack), "it is not taken twice");
+        world.run();
+    }
+    assert_eq!(world.statuses(0), [0, 1, 2].map(|id| (id, WcStatus::Success)));
+    assert_eq!(world.statuses(1), [(1, WcStatus::Success)]);
+}
+
+/// A READ, an ACK with a packet behind it, and one behind a READ.
+#[test]
+fn what_is_not_alone_is_not_taken_so() {
+    let (mut world, [client, server]) = acquainted();
+    let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+    world.post(client, 1, read, 64);
+    world.transmit(0);
+    let request = world.wires[1][0].clone();
+    assert!(!takes_single(&mut world, 1, server, &request));
+    world.run();
+    world.post(client, 2, world.write(), 64);
+    world.transmit(0);
+    world.deliver(1);
+    world.transmit(1);
+    let ack = world.wires[0][0].clone();
+    for op in [world.write(), read] {
+        world.post(client, 3, op, 64);
+        world.transmit(0);
+        assert!(!takes_single(&mut world, 0, client, &ack), "{op:?} is behind it");
+    }
+    world.run();
+    assert_eq!(world.statuses(0), [0, 1, 2, 3, 3].map(|id| (id, WcStatus::Success)));
 }
 
 #[test]
@@ -456,7 +565,7 @@ fn a_completion_is_taken_once() {
     let slot = world.devices[1].slot_index(server);
     world.devices[1].touch(slot);
     world.devices[1].settle();
-    assert!(world.devices[1].finished.is_empty());
+    assert!(world.devices[1].lists.finished.is_empty());
 }
 
 /// A NAK, an ACK behind a READ, and one of what was sent again.

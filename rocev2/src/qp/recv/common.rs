@@ -13,10 +13,30 @@ use crate::psn::Psn;
 use crate::qp::PeerQp;
 use crate::qp::work::{MAX_MESSAGE, Sge};
 use crate::wire::{
-    Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, UnitRun,
+    Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Reth, Template, write_single,
 };
 
 impl Responder {
+    /// Executes a SEND or WRITE of one packet. `None` where it goes another way.
+    #[inline(always)]
+    pub(crate) fn handle_single<M: Memory>(
+        &mut self,
+        packet: &Common<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Option<()> {
+        if packet.psn() != self.epsn || !self.reorder_buffer.is_empty() {
+            return None;
+        }
+        if packet.op == CommonOp::Write {
+            self.write_only(packet.reth()?, packet.payload, cx)?;
+        } else {
+            self.send_only(packet.solicited(), packet.payload, cx)?;
+        }
+        self.executed(packet.ack_req());
+        self.gap_ended();
+        Some(())
+    }
+
     /// Executes a request; [`Self::run_ended`] follows behind the last of a run. `None` where it has to go the general way.
     #[inline(always)]
     pub(crate) fn handle_common<M: Memory>(
@@ -32,9 +52,7 @@ impl Responder {
             CommonOp::Write => self.write_only(packet.reth()?, payload, cx)?,
             CommonOp::WriteFirst => self.write_first(packet.reth()?, payload, cx)?,
             CommonOp::WriteNext(last) => self.write_next(last, payload, cx)?,
-            CommonOp::Send(Place::Only) if self.message == Message::None => {
-                self.send_only(packet.solicited(), payload, cx)?;
-            }
+            CommonOp::Send(Place::Only) => self.send_only(packet.solicited(), payload, cx)?,
             CommonOp::Send(place) => self.send(place, packet.solicited(), payload, cx)?,
             CommonOp::Read => {
                 let responses = self.accept_read(psn, packet.reth()?, cx)?;
@@ -50,31 +68,38 @@ impl Responder {
     /// Notes that packets were executed, since `epsn` was the expected one.
     pub(crate) fn run_ended(&mut self, epsn: Psn) {
         if self.epsn != epsn {
-            self.gap_since = None;
-            self.unsolicited_ack.cancel();
+            self.gap_ended();
         }
     }
 
-    /// Writes the ACK that is owed; false where something else is owed, or it does not fit.
-    #[inline]
-    pub(crate) fn fill_ack<F: Frames>(&mut self, peer: &PeerQp, run: &mut UnitRun<'_, F>) -> bool {
-        if !self.owes_ack() || run.is_spent() {
-            return false;
+    /// The packet that was expected has come.
+    #[inline(always)]
+    const fn gap_ended(&mut self) {
+        self.gap_since = None;
+        self.unsolicited_ack.cancel();
+    }
+
+    /// Writes the ACK that is owed, with the headers of `template` and this identification. Returns its bytes; `None` where
+    /// something else is owed, or it does not fit.
+    #[inline(always)]
+    pub(crate) fn fill_ack<F: Frames>(
+        &mut self,
+        peer: &PeerQp,
+        frames: &mut F,
+        template: &mut Template,
+        ip_id: u16,
+    ) -> Option<usize> {
+        if !self.owes_ack() {
+            return None;
         }
-        let Some((psn, msn)) = self.acknowledged() else { return false };
+        let (psn, msn) = self.acknowledged()?;
         let ext = CommonExt::Ack(msn);
         let (opcode, dest_qpn) = (Opcode::Acknowledge, peer.qpn);
         let (solicited, ack_req) = (false, false);
         let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
-        let filled = if run.is_single() {
-            run.push_common::<true>((ext.len(), 0), headers, ())
-        } else {
-            run.push_common::<false>((ext.len(), 0), headers, ())
-        };
-        if filled.is_some() {
-            self.reply = None;
-        }
-        filled.is_some()
+        let len = write_single(frames, template, ip_id, (ext.len(), 0), headers, ())?;
+        self.reply = None;
+        Some(len)
     }
 
     #[inline(always)]
@@ -152,6 +177,9 @@ impl Responder {
         cx: &mut Context<'_, M>,
     ) -> Option<()> {
         let (len, pmtu, needed) = (payload.len() as u64, cx.pmtu(), Access::LOCAL_WRITE);
+        if self.message != Message::None {
+            return None;
+        }
         let rqe = cx.rq.head()?;
         debug_assert!(cx.rq.is_own());
         let sge = rqe.first().filter(|sge| len <= pmtu && len <= u64::from(sge.len))?;

@@ -7,18 +7,80 @@
 
 use super::completer::{self, Completer};
 use super::entry::{Single, SingleOp};
-use super::queue::{NewPacket, NextResponse, Sent};
+use super::queue::{NewPacket, NextResponse, SendQueue, Sent};
 use super::requester::{Context, Requester, ack_interval};
-use crate::env::{Instant, Memory};
+use crate::env::{Instant, Memory, RegionId};
 use crate::ids::Qpn;
-use crate::mr::{Access, LocalKeys};
+use crate::mr::{Access, LocalKeys, MrTable, PdId};
 use crate::psn::Psn;
+use crate::qp::PeerQp;
 use crate::qp::copy::Source;
 use crate::qp::work::{MAX_MESSAGE, Sge};
-use crate::wire::{Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, UnitRun};
+use crate::wire::{
+    Common, CommonExt, CommonHeaders, CommonOp, Frames, Opcode, Place, Template, UnitRun,
+    write_single,
+};
 
-/// Writes new packets, one after the other.
-struct Writer<'a, 'r, M, F> {
+/// Where the packets of requests go, and the memory that they are read from.
+trait Outlet {
+    /// The place of an element, if the rights that are needed are granted on it.
+    fn local(&mut self, sge: &Sge, needed: Access) -> Option<(RegionId, u64)>;
+
+    /// The account of a packet that was written.
+    type Written;
+
+    /// Writes a packet with these headers and so many bytes from `place`, if there is one. `None` where it fails; nothing has
+    /// changed then.
+    fn push(
+        &mut self,
+        lens: (usize, usize),
+        headers: impl FnOnce() -> CommonHeaders,
+        place: Option<(RegionId, u64)>,
+    ) -> Option<Self::Written>;
+}
+
+/// The outlet of a packet that is written alone.
+pub(crate) struct Alone<'a, M, F> {
+    /// The keys, and the domain under which they are checked.
+    pub keys: (&'a MrTable, PdId),
+    /// Registered bytes.
+    pub memory: &'a mut M,
+    /// Where the packet goes.
+    pub frames: &'a mut F,
+    /// Its headers down to UDP.
+    pub template: &'a mut Template,
+    /// Its identification.
+    pub ip_id: u16,
+}
+
+impl<M: Memory, F: Frames> Outlet for Alone<'_, M, F> {
+    /// Its bytes.
+    type Written = usize;
+
+    #[inline(always)]
+    fn local(&mut self, sge: &Sge, needed: Access) -> Option<(RegionId, u64)> {
+        let (mrs, pd) = self.keys;
+        mrs.local(pd, sge.lkey, sge.addr, sge.len.into(), needed).ok()
+    }
+
+    #[inline(always)]
+    fn push(
+        &mut self,
+        lens: (usize, usize),
+        headers: impl FnOnce() -> CommonHeaders,
+        place: Option<(RegionId, u64)>,
+    ) -> Option<usize> {
+        let Self { memory, frames, template, ip_id, .. } = self;
+        let Some((region, offset)) = place else {
+            return write_single(*frames, template, *ip_id, lens, headers, ());
+        };
+        let source = Source { memory: &mut **memory, region, offset };
+        write_single(*frames, template, *ip_id, lens, headers, source)
+    }
+}
+
+/// Writes new packets, one after the other; `SINGLE` where each is a unit.
+struct Writer<'a, 'r, M, F, const SINGLE: bool> {
     /// The queue pair that they are for, and the bytes of a full one.
     dest_qpn: Qpn,
     pmtu: u32,
@@ -33,6 +95,30 @@ struct Writer<'a, 'r, M, F> {
     ended: Option<(Psn, bool)>,
 }
 
+impl<M: Memory, F: Frames, const SINGLE: bool> Outlet for Writer<'_, '_, M, F, SINGLE> {
+    /// Its run knows.
+    type Written = ();
+
+    #[inline(always)]
+    fn local(&mut self, sge: &Sge, needed: Access) -> Option<(RegionId, u64)> {
+        self.keys.local(sge.lkey, sge.addr, sge.len.into(), needed).ok()
+    }
+
+    #[inline(always)]
+    fn push(
+        &mut self,
+        lens: (usize, usize),
+        headers: impl FnOnce() -> CommonHeaders,
+        place: Option<(RegionId, u64)>,
+    ) -> Option<()> {
+        let Some((region, offset)) = place else {
+            return self.run.push_common::<SINGLE>(lens, headers, ());
+        };
+        let source = Source { memory: &mut *self.memory, region, offset };
+        self.run.push_common::<SINGLE>(lens, headers, source)
+    }
+}
+
 impl Requester {
     /// Writes the packets that may leave into units of `run`, up to the first that has to go the general way. Returns
     /// the first of them that ended its request, and whether that is a READ.
@@ -42,11 +128,22 @@ impl Requester {
         cx: &mut Context<'_, M>,
         run: &mut UnitRun<'_, F>,
     ) -> Option<(Psn, bool)> {
+        if run.is_single() {
+            self.fill_run::<M, F, true>(cx, run)
+        } else {
+            self.fill_run::<M, F, false>(cx, run)
+        }
+    }
+
+    #[inline(always)]
+    fn fill_run<M: Memory, F: Frames, const SINGLE: bool>(
+        &self,
+        cx: &mut Context<'_, M>,
+        run: &mut UnitRun<'_, F>,
+    ) -> Option<(Psn, bool)> {
         let Context { peer, pd, mrs, memory, sq, .. } = cx;
-        let window = self.window_packets().min(sq.limit());
-        let room = window.saturating_sub(sq.in_flight());
-        let single = run.is_single();
-        let mut writer = Writer {
+        let (window, room) = self.room(sq);
+        let mut writer = Writer::<_, _, SINGLE> {
             dest_qpn: peer.qpn,
             pmtu: peer.pmtu.bytes() as u32,
             quarter: ack_interval(window),
@@ -56,12 +153,36 @@ impl Requester {
             run,
             ended: None,
         };
-        if single {
-            sq.send_new(room, |new| writer.write::<true>(new));
-        } else {
-            sq.send_new(room, |new| writer.write::<false>(new));
-        }
+        sq.send_new(room, |new| writer.write(new));
         writer.ended
+    }
+
+    /// The same for a queue of which one request waits, and takes one packet. Returns its bytes and its PSN, and whether it is
+    /// a READ; `None` where it goes another way.
+    #[inline(always)]
+    pub(crate) fn fill_one<M: Memory, F: Frames>(
+        &self,
+        peer: &PeerQp,
+        sq: &mut SendQueue,
+        mut outlet: Alone<'_, M, F>,
+    ) -> Option<(usize, Psn, bool)> {
+        let (_, room) = self.room(sq);
+        let may_read = sq.reads_in_flight() < self.initiator_depth();
+        let pmtu = peer.pmtu.bytes() as u32;
+        sq.send_one(room, |wqe, psn| {
+            let sge = wqe.first();
+            if !(1..=pmtu).contains(&sge.len) {
+                return None;
+            }
+            write_request(&mut outlet, wqe.single(sge)?, (peer.qpn, psn), may_read)
+        })
+    }
+
+    /// The window, and the packets that may leave of it.
+    #[inline(always)]
+    fn room(&self, sq: &SendQueue) -> (u32, u32) {
+        let window = self.window_packets().min(sq.limit());
+        (window, window.saturating_sub(sq.in_flight()))
     }
 }
 
@@ -69,66 +190,66 @@ const SEND: u8 = SingleOp::Send as u8;
 const WRITE: u8 = SingleOp::Write as u8;
 const READ: u8 = SingleOp::Read as u8;
 
-impl<M: Memory, F: Frames> Writer<'_, '_, M, F> {
+/// Writes the only packet of a request; of a READ, if one may leave, that of a response of one packet. Returns what the outlet
+/// tells of it, and whether it is a READ; `None` where it goes another way.
+#[inline(always)]
+fn write_request<O: Outlet>(
+    outlet: &mut O,
+    request: Single,
+    to: (Qpn, Psn),
+    may_read: bool,
+) -> Option<(O::Written, bool)> {
+    match request.op {
+        SingleOp::Send => write_only::<SEND, _>(outlet, request, to),
+        SingleOp::Write => write_only::<WRITE, _>(outlet, request, to),
+        SingleOp::Read if may_read => write_only::<READ, _>(outlet, request, to),
+        SingleOp::Read => None,
+    }
+}
+
+/// The same of one operation. Each has code of its own.
+#[inline(always)]
+fn write_only<const OP: u8, O: Outlet>(
+    outlet: &mut O,
+    Single { reth, sge, solicited, .. }: Single,
+    (dest_qpn, psn): (Qpn, Psn),
+) -> Option<(O::Written, bool)> {
+    let read = OP == READ;
+    let (opcode, ext) = match OP {
+        SEND => (Opcode::SendOnly, CommonExt::None),
+        WRITE => (Opcode::WriteOnly, CommonExt::Reth(reth)),
+        _ => (Opcode::ReadRequest, CommonExt::Reth(reth)),
+    };
+    let needed = if read { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+    let len = if read { 0 } else { sge.len as usize };
+    let place = outlet.local(&sge, needed)?;
+    let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req: true, ext };
+    let written = outlet.push((ext.len(), len), headers, (!read).then_some(place))?;
+    Some((written, read))
+}
+
+impl<M: Memory, F: Frames, const SINGLE: bool> Writer<'_, '_, M, F, SINGLE> {
     #[inline(always)]
-    fn write<const SINGLE: bool>(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
-        if self.run.is_spent() { None } else { self.write_next::<SINGLE>(new) }
+    fn write(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
+        if self.run.is_spent() { None } else { self.write_next(new) }
     }
 
     /// Apart from the loop, whose state would else take the registers.
     #[inline(never)]
-    fn write_next<const SINGLE: bool>(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
+    fn write_next(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
         let sge = new.wqe.first();
         if new.packet > 0 || !(1..=self.pmtu).contains(&sge.len) {
-            return self.write_part::<SINGLE>(new);
+            return self.write_part(new);
         }
-        let request = new.wqe.single(sge)?;
-        match request.op {
-            SingleOp::Send => self.write_only::<SINGLE, SEND>(request, new),
-            SingleOp::Write => self.write_only::<SINGLE, WRITE>(request, new),
-            SingleOp::Read => self.write_only::<SINGLE, READ>(request, new),
-        }
-    }
-
-    /// The only packet of a request; of a READ that of a response of one packet. Each operation has code of its own.
-    #[inline(always)]
-    fn write_only<const SINGLE: bool, const OP: u8>(
-        &mut self,
-        Single { reth, sge, solicited, .. }: Single,
-        new: &NewPacket<'_>,
-    ) -> Option<Sent> {
-        let read = OP == READ;
-        if read && new.reads >= self.reads_max {
-            return None;
-        }
-        let (opcode, ext) = match OP {
-            SEND => (Opcode::SendOnly, CommonExt::None),
-            WRITE => (Opcode::WriteOnly, CommonExt::Reth(reth)),
-            _ => (Opcode::ReadRequest, CommonExt::Reth(reth)),
-        };
-        let needed = if read { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
-        let len = if read { 0 } else { sge.len as usize };
-        let Self { dest_qpn, keys, memory, run, .. } = self;
-        let place = keys.local(sge.lkey, sge.addr, sge.len.into(), needed);
-        let (region, offset) = place.ok()?;
-        let headers = || {
-            let (dest_qpn, psn, ack_req) = (*dest_qpn, new.psn, true);
-            CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext }
-        };
-        let lens = (ext.len(), len);
-        if read {
-            run.push_common::<SINGLE>(lens, headers, ())?;
-        } else {
-            let source = Source { memory: &mut **memory, region, offset };
-            run.push_common::<SINGLE>(lens, headers, source)?;
-        }
+        let (to, may_read) = ((self.dest_qpn, new.psn), new.reads < self.reads_max);
+        let ((), read) = write_request(self, new.wqe.single(sge)?, to, may_read)?;
         self.ended(new.psn, read);
         Some(Sent { last: true, read })
     }
 
     /// A packet of a longer SEND or WRITE.
     #[inline(never)]
-    fn write_part<const SINGLE: bool>(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
+    fn write_part(&mut self, new: &NewPacket<'_>) -> Option<Sent> {
         let Single { op, reth, sge, solicited } = new.wqe.single(new.wqe.first())?;
         let (len, pmtu) = (u64::from(sge.len), u64::from(self.pmtu));
         let done = u64::from(new.packet) * pmtu;
@@ -164,44 +285,30 @@ impl<M: Memory, F: Frames> Writer<'_, '_, M, F> {
 }
 
 impl Completer {
-    /// Takes a response or an ACK; `calm` is the queue pair's. Returns false where it has to go the general way.
+    /// Takes a response or an ACK. Returns false where it has to go the general way.
     #[inline(always)]
     pub(crate) fn handle_common<M: Memory>(
         &mut self,
         now: Instant,
         packet: &Common<'_>,
-        calm: bool,
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
         match packet.op {
             CommonOp::Response(place) => self.handle_response(now, place, packet, cx),
-            _ => self.handle_ack(now, packet.psn(), calm, cx),
+            _ => self.handle_ack(now, packet.psn(), cx),
         }
     }
 
-    /// Takes the ACK of new packets of a queue pair that has no READ in flight and recovers from nothing, as `calm` says
-    /// already where it is true. Returns false where it has to go the general way.
+    /// Takes the ACK of new packets of a queue pair that has no READ in flight and recovers from nothing. Returns false
+    /// where it has to go the general way.
     #[inline]
     fn handle_ack<M>(
         &mut self,
         now: Instant,
         psn: Psn,
-        calm: bool,
         cx: &mut completer::Context<'_, M>,
     ) -> bool {
-        let plain = if calm {
-            cx.sq.reads_in_flight() == 0
-        } else {
-            cx.sq.has_plain_data() && self.is_quiet()
-        };
-        if calm
-            && plain
-            && let Some(packets) = cx.sq.acknowledge_newest(psn, cx.out)
-        {
-            self.newest_ack_came(now, packets, cx.sq);
-            return true;
-        }
-        let usual = plain && cx.sq.expects(psn);
+        let usual = cx.sq.has_plain_data() && self.is_quiet() && cx.sq.expects(psn);
         if usual {
             self.plain_ack_came(now, psn, cx.sq, cx.out);
         }

@@ -136,7 +136,7 @@ impl Completer {
 
     /// Notes that packets have left; `ended` is the first of them, sent for the first time, that ended its request, and
     /// whether that is a READ. Returns whether the timer was started.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(
         &mut self,
         now: Instant,
@@ -144,17 +144,16 @@ impl Completer {
         sq: &SendQueue,
     ) -> bool {
         let stopped = self.timer.deadline().is_none();
-        // Behind others that are being timed, there is nothing to note.
-        if stopped || self.timed.is_none() {
-            self.begin_timing(now, ended, sq);
+        if stopped {
+            // The first of a queue is the oldest of it.
+            let oldest = ended.filter(|(psn, _)| *psn == sq.una());
+            self.timer.sent(now, || oldest.map_or_else(|| reads(sq), |(_, read)| read));
+        }
+        // Inside a message no ACK is requested, so only a packet that ends its request has one of its own.
+        if self.timed.is_none() {
+            self.timed = ended.map(|(psn, read)| (psn, now, read));
         }
         stopped
-    }
-
-    fn begin_timing(&mut self, now: Instant, ended: Option<(Psn, bool)>, sq: &SendQueue) {
-        self.timer.sent(now, || reads(sq));
-        // Inside a message no ACK is requested, so only a packet that ends its request has one of its own.
-        self.timed = self.timed.or_else(|| ended.map(|(psn, read)| (psn, now, read)));
     }
 
     /// Whether the requester has a probe to send.
@@ -477,8 +476,8 @@ impl Completer {
     }
 
     /// As [`Self::plain_ack_came`], where all `packets` in flight are acknowledged.
-    #[inline]
-    pub(super) fn newest_ack_came(&mut self, now: Instant, packets: u32, sq: &mut SendQueue) {
+    #[inline(always)]
+    pub(crate) fn newest_ack_came(&mut self, now: Instant, packets: u32, sq: &mut SendQueue) {
         self.note_progress(now, sq);
         self.timer.progress(now, false, || false);
         self.recovery.grow(packets, sq);

@@ -1,6 +1,6 @@
 //! The send side of a queue pair: requests, their responses, and loss recovery.
 
-mod common;
+pub(super) mod common;
 pub(super) mod completer;
 pub(super) mod entry;
 pub(super) mod probe;

@@ -159,10 +159,15 @@ impl SendQueue {
         self.ring.update()
     }
 
+    /// Whether [`Self::next_window_request`] may have a request. Nearly always it has none.
+    #[inline]
+    pub(crate) fn has_window_requests(&self) -> bool {
+        self.ring.marked().wrapping_sub(self.scanned).cast_signed() > 0
+    }
+
     /// The next request, of those not seen yet, that binds or may end a window.
     pub(crate) fn next_window_request(&mut self) -> Option<SendOp> {
-        // Nearly always there is none.
-        if self.ring.marked().wrapping_sub(self.scanned).cast_signed() <= 0 {
+        if !self.has_window_requests() {
             return None;
         }
         // Entries may have ended unseen.
@@ -367,7 +372,9 @@ impl SendQueue {
         self.done += self.cursor.wqe;
         self.cursor.wqe = 0;
         (self.una, self.una_packet, self.scoreboard.acked, self.last_data) = (end, 0, end, psn);
-        self.complete_executed(out);
+        if self.has_more() {
+            self.complete_executed(out);
+        }
         Some(end.since(before).cast_unsigned())
     }
 

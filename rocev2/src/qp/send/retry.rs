@@ -228,14 +228,20 @@ impl RetryTimer {
     /// is a READ.
     #[inline]
     pub(crate) fn sent(&mut self, now: Instant, read: impl FnOnce() -> bool) {
-        if core::mem::take(&mut self.seeding) {
-            let took_ns = now.nanos_since(self.progress_at);
-            self.initial_ns = took_ns.saturating_mul(SEED_ROUND_TRIPS).min(nanos(PROBE_INITIAL));
+        if self.seeding {
+            self.seed(now);
         }
         if self.deadline.is_none() {
             (self.progress_at, self.quiet_since, self.read) = (now, now, read());
             self.rearm(now);
         }
+    }
+
+    #[cold]
+    fn seed(&mut self, now: Instant) {
+        self.seeding = false;
+        let took_ns = now.nanos_since(self.progress_at);
+        self.initial_ns = took_ns.saturating_mul(SEED_ROUND_TRIPS).min(nanos(PROBE_INITIAL));
     }
 
     /// Tries without progress so far.
@@ -384,7 +390,7 @@ impl RetryTimer {
         (ns > 0).then_some(ns)
     }
 
-    #[inline]
+    #[inline(always)]
     fn rearm(&mut self, now: Instant) {
         let wait_ns = self.wait_ns(now);
         if self.tries == 0 && self.retries > 0 {
@@ -394,6 +400,7 @@ impl RetryTimer {
         }
     }
 
+    #[inline(never)]
     fn back_off(&mut self, now: Instant, wait_ns: u64) {
         let doublings =
             self.tries.min(BACKOFF_SOON) + self.tries.saturating_sub(SILENT_AFTER).min(16);

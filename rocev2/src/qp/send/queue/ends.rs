@@ -51,6 +51,7 @@ impl SendQueue {
     }
 
     /// Removes the oldest completion.
+    #[inline]
     pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
         if !self.has_completions() {
             return None;

@@ -27,6 +27,30 @@ pub(crate) struct Sent {
 }
 
 impl SendQueue {
+    /// Has `write` write the only packet of the only request that waits, if one may leave; it returns the bytes, and whether
+    /// that is a READ. Moves the cursor over it, and returns these and its PSN; `None` where another request waits, or `write`
+    /// returns that.
+    #[inline(always)]
+    pub(crate) fn send_one(
+        &mut self,
+        room: u32,
+        write: impl FnOnce(Wqe<'_>, Psn) -> Option<(usize, bool)>,
+    ) -> Option<(usize, Psn, bool)> {
+        let (at, psn) = (self.done + self.parked + self.cursor.wqe, self.next);
+        if room == 0 || self.cursor.packet > 0 || self.ring.len() != at + 1 {
+            return None;
+        }
+        let (len, read) = write(Wqe(self.ring.get(at)?), psn)?;
+        let end = psn.add(1);
+        (self.scoreboard.newest, self.scoreboard.newest_is_read) = (psn, read);
+        (self.next, self.highest) = (end, end);
+        self.cursor.wqe += 1;
+        if read {
+            read_sent(&mut self.read_ends, &mut self.reads, end);
+        }
+        Some((len, psn, read))
+    }
+
     /// Has `write` write new packets, `room` at most, up to the first for which it returns `None`, and moves the cursor
     /// over them.
     #[inline(always)]
