@@ -30,14 +30,14 @@ library_benchmark_group!(name = messages; benchmarks = message, life);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(1_189))]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(4_661))]
-#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(70_578))]
-#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(3_464))]
-#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(3_521))]
-#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(3_649))]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(1_398))]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(4_858))]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(1_182))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(4_653))]
+#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(70_525))]
+#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(2_418))]
+#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(2_499))]
+#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(2_725))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(1_393))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(4_853))]
 #[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(2_360))]
 #[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(5_820))]
 fn message(mut world: World) -> World {
