@@ -285,7 +285,10 @@ impl Neighbours {
         source: Option<Link>,
         probe: Option<Link>,
     ) {
-        if self.is_asked(ip) {
+        if let Some(query) = self.queries.iter_mut().find(|query| query.ip == ip) {
+            if let Some(place) = probe {
+                query.turn_to(now_ns, place);
+            }
             return;
         }
         let can_ask = is_unicast(ip) && ip.is_ipv4() == local_ip.is_ipv4();
@@ -699,6 +702,41 @@ mod tests {
                 while !there && !frames(&mut host).iter().any(|frame| frame[0] & 1 == 1) {
                     now_ns = host.poll_timeout().unwrap();
                     host.handle_timeout(now_ns);
+                }
+                assert!(host.handle_frame(now_ns, &answered(other, own, MACS[1], None)));
+                let found = Resolution { ip: ip(other), result: Ok(at(1)) };
+                assert_eq!((host.poll_event(), host.poll_timeout()), (Some(found), None));
+                assert!(now_ns <= SECOND, "{now_ns}");
+            }
+        }
+    }
+
+    /// The same where all hosts are being asked when the packet comes. Packets from elsewhere do not prolong the question.
+    #[test]
+    fn a_neighbour_that_is_heard_before_it_answers_is_asked_there() {
+        for (own, other) in PAIRS {
+            for there in [true, false] {
+                let mut host = host(0);
+                host.resolve(0, ip(own), ip(other), None);
+                assert!(frames(&mut host)[0][0] & 1 == 1, "to all hosts");
+                host.resolve(1, ip(own), ip(other), Some(at(1)));
+                let asked = frames(&mut host);
+                assert!(asked.len() == 1 && asked[0].starts_with(&MACS[1]), "{asked:?}");
+                for forgery in forgeries(own, other) {
+                    host.handle_frame(1, &forgery);
+                }
+                assert_eq!(host.poll_event(), None);
+                frames(&mut host);
+                let mut now_ns = 1;
+                while !there && !frames(&mut host).iter().any(|frame| frame[0] & 1 == 1) {
+                    now_ns = host.poll_timeout().unwrap();
+                    host.handle_timeout(now_ns);
+                    host.resolve(
+                        now_ns,
+                        ip(own),
+                        ip(other),
+                        Some(Link { mac: STRANGER, vlan: None }),
+                    );
                 }
                 assert!(host.handle_frame(now_ns, &answered(other, own, MACS[1], None)));
                 let found = Resolution { ip: ip(other), result: Ok(at(1)) };

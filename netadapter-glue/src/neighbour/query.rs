@@ -19,6 +19,8 @@ pub(super) struct Query {
     pub(super) local_ip: IpAddr,
     /// The place of the neighbour, where it is queried first.
     probe: Option<Link>,
+    /// It was queried there, or is.
+    probed: bool,
     /// The VLANs in which all hosts are queried, in turn.
     vlans: [Option<u16>; 2],
     sent: u8,
@@ -36,7 +38,7 @@ impl Query {
         vlans: [Option<u16>; 2],
     ) -> Self {
         let next_ns = now_ns.saturating_add(RETRY_NS);
-        Self { ip, local_ip, probe, vlans, sent: 1, next_ns, due: true }
+        Self { ip, local_ip, probe, probed: probe.is_some(), vlans, sent: 1, next_ns, due: true }
     }
 
     /// The query begins at `start_ns`.
@@ -48,6 +50,13 @@ impl Query {
     /// can answer for it; and an answer before the query belongs to an earlier one (RFC 4861, 7.3.1).
     pub(super) fn takes(&self, link: Link) -> bool {
         self.sent > 0 && self.probe.is_none_or(|probe| probe == link)
+    }
+
+    /// A packet of the neighbour has come from `place` before its answer: it is queried there before all hosts are again, once.
+    pub(super) fn turn_to(&mut self, now_ns: u64, place: Link) {
+        if !self.probed {
+            *self = Self::new(now_ns, self.ip, self.local_ip, Some(place), self.vlans);
+        }
     }
 
     /// Takes a hint that the neighbour may be elsewhere.
