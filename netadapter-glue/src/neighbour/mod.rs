@@ -687,56 +687,52 @@ mod tests {
     /// Nobody answers in the place of a neighbour whose packet has just come: it is asked where that came from.
     #[test]
     fn a_neighbour_that_was_heard_is_asked_there_first() {
-        for (own, other) in PAIRS {
-            for there in [true, false] {
-                let mut host = host(0);
-                host.resolve(0, ip(own), ip(other), Some(at(1)));
-                let asked = frames(&mut host);
-                assert!(asked.len() == 1 && asked[0].starts_with(&MACS[1]), "{asked:?}");
-                for forgery in forgeries(own, other) {
-                    host.handle_frame(0, &forgery);
-                }
-                assert_eq!(host.poll_event(), None);
-                frames(&mut host);
-                let mut now_ns = 0;
-                while !there && !frames(&mut host).iter().any(|frame| frame[0] & 1 == 1) {
-                    now_ns = host.poll_timeout().unwrap();
-                    host.handle_timeout(now_ns);
-                }
-                assert!(host.handle_frame(now_ns, &answered(other, own, MACS[1], None)));
-                let found = Resolution { ip: ip(other), result: Ok(at(1)) };
-                assert_eq!((host.poll_event(), host.poll_timeout()), (Some(found), None));
-                assert!(now_ns <= SECOND, "{now_ns}");
-            }
-        }
+        is_asked_there(
+            |host, own, other| {
+                host.resolve(0, own, other, Some(at(1)));
+                0
+            },
+            |_, _, _, _| (),
+        );
     }
 
     /// The same where all hosts are being asked when the packet comes. Packets from elsewhere do not prolong the question.
     #[test]
     fn a_neighbour_that_is_heard_before_it_answers_is_asked_there() {
+        is_asked_there(
+            |host, own, other| {
+                host.resolve(0, own, other, None);
+                assert!(frames(host)[0][0] & 1 == 1, "to all hosts");
+                host.resolve(1, own, other, Some(at(1)));
+                1
+            },
+            |host, now_ns, own, other| {
+                host.resolve(now_ns, own, other, Some(Link { mac: STRANGER, vlan: None }));
+            },
+        );
+    }
+
+    /// That the neighbour is asked where `hear`, which returns the time, has heard it, and is found within a second, there or
+    /// not, whatever strangers answer; `again` comes after each timer.
+    fn is_asked_there(
+        hear: fn(&mut Neighbours, IpAddr, IpAddr) -> u64,
+        again: fn(&mut Neighbours, u64, IpAddr, IpAddr),
+    ) {
         for (own, other) in PAIRS {
             for there in [true, false] {
                 let mut host = host(0);
-                host.resolve(0, ip(own), ip(other), None);
-                assert!(frames(&mut host)[0][0] & 1 == 1, "to all hosts");
-                host.resolve(1, ip(own), ip(other), Some(at(1)));
+                let mut now_ns = hear(&mut host, ip(own), ip(other));
                 let asked = frames(&mut host);
                 assert!(asked.len() == 1 && asked[0].starts_with(&MACS[1]), "{asked:?}");
                 for forgery in forgeries(own, other) {
-                    host.handle_frame(1, &forgery);
+                    host.handle_frame(now_ns, &forgery);
                 }
                 assert_eq!(host.poll_event(), None);
                 frames(&mut host);
-                let mut now_ns = 1;
                 while !there && !frames(&mut host).iter().any(|frame| frame[0] & 1 == 1) {
                     now_ns = host.poll_timeout().unwrap();
                     host.handle_timeout(now_ns);
-                    host.resolve(
-                        now_ns,
-                        ip(own),
-                        ip(other),
-                        Some(Link { mac: STRANGER, vlan: None }),
-                    );
+                    again(&mut host, now_ns, ip(own), ip(other));
                 }
                 assert!(host.handle_frame(now_ns, &answered(other, own, MACS[1], None)));
                 let found = Resolution { ip: ip(other), result: Ok(at(1)) };
