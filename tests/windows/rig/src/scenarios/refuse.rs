@@ -274,8 +274,11 @@ fn connect_exhausted(
         pool::exhaust_after(0);
     }
     let accept = passive.accept(&sides[1].qp, LIMITS, b"callee");
-    if let Some(Err(error)) = accept.wait_timeout(Duration::from_millis(1)) {
-        return Err(error);
+    // An acceptance that is refused leaves the caller without an answer until it gives up.
+    while request.poll().is_none() {
+        if let Some(Err(error)) = accept.wait_timeout(Duration::from_millis(1)) {
+            return Err(error);
+        }
     }
     request.wait()?;
     active.complete_connect().wait()?;
