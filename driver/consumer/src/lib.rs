@@ -20,7 +20,10 @@
 //!              └─────> Lam
 //! ```
 //!
-//! A first program: the server lends memory and says where it is; the client WRITEs.
+//! A first program: the server lends memory and says where it is, by [`Remote::to_bytes`]; the client WRITEs.
+//! [`Endpoint::read`] goes the other way. Each end waits until the connection stands, and so has a thread here; after that
+//! one thread may have both. Values are dropped in any order; [`Endpoint::disconnect`] comes before that where posted
+//! requests are still to end well. The sizes and numbers of messages and requests are in [`EndpointConfig`].
 //!
 //! ```
 #![cfg_attr(target_os = "linux", doc = include_str!("../examples/write.rs"))]
@@ -75,3 +78,8 @@ pub use region::Region;
 pub use request::Request;
 pub use shared_endpoint::SharedEndpoint;
 pub use srq::{Srq, SrqConfig};
+
+/// The programs of the README.
+#[cfg(all(doctest, target_os = "linux"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,11 +9,11 @@ use crate::ReadLimits;
 pub struct EndpointConfig {
     /// Receives that are posted at any time, one message each.
     pub receives: u32,
-    /// Bytes of the longest message of the peer.
+    /// Bytes of the longest message of the peer. A longer one ends the connection.
     pub receive_len: usize,
     /// Messages of ours that may be under way.
     pub sends: u32,
-    /// Bytes of our longest message.
+    /// Bytes of our longest message. A longer one is a panic of the call.
     pub send_len: usize,
     /// WRITEs, READs, registrations and invalidations that may be under way.
     pub requests: u32,

@@ -224,7 +224,7 @@ impl Endpoint {
         })
     }
 
-    /// WRITEs, and waits for the end.
+    /// WRITEs, and waits for the end. The peer's memory has [`Rights::REMOTE_WRITE`]; ours needs no right.
     ///
     /// # Errors
     /// As [`Endpoint::post_write`].
@@ -234,7 +234,7 @@ impl Endpoint {
         })
     }
 
-    /// READs, and waits for the end.
+    /// READs, and waits for the end. The peer's memory has [`Rights::REMOTE_READ`], ours [`Rights::LOCAL_WRITE`].
     ///
     /// # Errors
     /// As [`Endpoint::write`].
