@@ -263,10 +263,11 @@ fn link(input: ParseStream<'_>) -> syn::Result<(String, Signature)> {
     Ok((module.value(), input.parse()?))
 }
 
-/// Where cargo keeps the sources of `windows-sys`, as `Cargo.lock` has it.
+/// Where cargo keeps the sources of `windows-sys`, as `Cargo.lock` has it. A machine that is new has not fetched all that this
+/// names, so cargo may have to.
 fn windows_sys() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--locked", "--offline", "--format-version", "1"]);
+    cargo.args(["metadata", "--locked", "--format-version", "1"]);
     let output = cargo.current_dir(tests::ROOT).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
