@@ -34,11 +34,13 @@ impl Device {
         while let Some(first) = next {
             let before = received.packets;
             next = self.handle_common(now, first, &mut frames, memory, &mut received);
+            let right = core::mem::take(&mut received.refused);
             // After a run, the next frame may begin another.
-            if received.packets == before
+            if (right || received.packets == before)
                 && let Some((frame, segment_len)) = next
             {
-                if segment_len.is_some() || self.handle_known(now, frame, memory).is_none() {
+                if segment_len.is_some() || self.handle_known(now, (frame, right), memory).is_none()
+                {
                     self.handle_unit(now, frame, segment_len, memory);
                 }
                 next = frames.next();
@@ -109,13 +111,14 @@ impl Device {
         };
         let srq_id = if *shares { qp.srq() } else { None };
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
-        let mut run = Inbound::new(flow, frame, frames);
+        let mut run = Inbound::new(flow, (frame, first.is_some()), frames);
         let shared = &mut Shared { mrs, memory, reorder_pool, out };
         match first {
             Some(first) => qp.handle_run_from(now, first, &mut run, srq, shared),
             None => qp.handle_run(now, &mut run, srq, shared),
         }
-        let ((packets, bytes), next) = (run.taken(), run.next());
+        let ((packets, bytes), (next, right)) = (run.taken(), run.next());
+        received.refused = right;
         if packets > 0 {
             qp.counters().add_received(packets as u64, bytes as u64);
             received.add(packets, bytes);
@@ -134,18 +137,18 @@ impl Device {
         self.touch_shortly(slot);
     }
 
-    /// Handles a frame like the last one that its QP accepted by the general way; see [`Flow`]. `None` where it has
-    /// to go that way itself.
+    /// Handles a frame like the last one that its QP accepted by the general way; see [`Flow`]. Its ICRC may be known to be
+    /// right. `None` where it has to go that way itself.
     fn handle_known<M: Memory>(
         &mut self,
         now: Instant,
-        frame: &[u8],
+        (frame, right): (&[u8], bool),
         memory: &mut M,
     ) -> Option<()> {
         let qpn = wire::destination_of(frame)?;
         let slot = self.slot_index(qpn);
         let QpSlot { flow, .. } = find(&mut self.qps, slot, qpn)?;
-        let packet = flow.as_mut()?.check(frame)?.packet()?;
+        let packet = flow.as_mut()?.check(frame)?.packet(right)?;
         let handled = self.handle_rc(now, &packet, memory);
         count_received(&self.counters, packet.wire_len(), handled);
         Some(())
@@ -326,6 +329,8 @@ impl Device {
 struct Received {
     packets: u64,
     bytes: u64,
+    /// The frame that was not taken is a common packet with the right ICRC, which its QP has refused.
+    refused: bool,
 }
 
 impl Received {

@@ -140,12 +140,18 @@ pub(crate) struct Inbound<'r, 'f, I> {
     /// Packets that were taken, and their bytes from the BTH to the ICRC.
     packets: usize,
     bytes: usize,
+    /// The frame is a common packet with the right ICRC.
+    right: bool,
 }
 
 impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
-    /// `first`, and the frames behind it.
-    pub(crate) const fn new(flow: &'r mut Flow, first: &'f [u8], rest: &'r mut I) -> Self {
-        Self { flow, frame: first, end: None, rest, packets: 0, bytes: 0 }
+    /// `first`, which was found to be such a packet if it is `right`, and the frames behind it.
+    pub(crate) const fn new(
+        flow: &'r mut Flow,
+        (first, right): (&'f [u8], bool),
+        rest: &'r mut I,
+    ) -> Self {
+        Self { flow, frame: first, end: None, rest, packets: 0, bytes: 0, right }
     }
 
     /// Packets that were taken, and their bytes from the Ethernet header to the ICRC.
@@ -153,16 +159,18 @@ impl<'r, 'f, I: Iterator<Item = Frame<'f>>> Inbound<'r, 'f, I> {
         (self.packets, self.packets * self.flow.header_len() + self.bytes)
     }
 
-    /// The first frame that was not taken.
-    pub(crate) fn next(&self) -> Option<Frame<'f>> {
-        self.end.unwrap_or(Some((self.frame, None)))
+    /// The first frame that was not taken, and whether its ICRC is known to be right.
+    pub(crate) fn next(&self) -> (Option<Frame<'f>>, bool) {
+        self.end.map_or((Some((self.frame, None)), self.right), |end| (end, false))
     }
 }
 
 impl<'f, I: Iterator<Item = Frame<'f>>> CommonRun<'f> for Inbound<'_, 'f, I> {
     #[inline(always)]
     fn look(&mut self) -> Option<Common<'f>> {
-        self.flow.look(self.frame)
+        let common = self.flow.look(self.frame);
+        self.right = common.is_some();
+        common
     }
 
     #[inline(always)]
@@ -460,7 +468,7 @@ mod tests {
                 let known = flow.check(&frame);
                 let common = known.as_ref().and_then(Common::of);
                 let packet = Packet::parse(&frame).ok();
-                let by_flow = known.as_ref().and_then(Known::packet);
+                let by_flow = known.as_ref().and_then(|known| known.packet(false));
                 prop_assert!(by_flow.is_none() || by_flow == packet);
                 prop_assert_eq!(sound && by_flow.is_some(), sound);
                 let common = common.as_ref().map(fields_of);

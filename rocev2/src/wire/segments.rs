@@ -54,12 +54,17 @@ impl<'a> Segments<'a> {
     /// Parses the first segment of `unit` and keeps the others for the next call.
     fn split(&mut self, mut unit: Decapsulated<'a>) -> Result<Packet<'a>, DropReason> {
         let Some(segment_len) = self.segment_len else {
-            return Packet::parse_transport(unit.encap, unit.seed, unit.payload, self.takes_gsi);
+            return Packet::parse_transport(
+                unit.encap,
+                Some(unit.seed),
+                unit.payload,
+                self.takes_gsi,
+            );
         };
         let encap = unit.encap;
         let (segment, rest) = first_of(&unit, segment_len);
         let seed = seed_of(&unit, segment)?;
-        let packet = Packet::parse_transport(encap, seed, segment, self.takes_gsi);
+        let packet = Packet::parse_transport(encap, Some(seed), segment, self.takes_gsi);
         if !rest.is_empty() {
             leave_first(&mut unit, rest);
             self.rest = Ok(Some(unit));

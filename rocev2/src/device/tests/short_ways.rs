@@ -74,7 +74,7 @@ fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
     let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
     let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
     let mut none = core::iter::empty();
-    let mut run = Inbound::new(flow.as_mut().unwrap(), frame, &mut none);
+    let mut run = Inbound::new(flow.as_mut().unwrap(), (frame, false), &mut none);
     qp.handle_run(now, &mut run, None, &mut Shared { mrs, memory, reorder_pool, out });
     run.taken() == (1, frame.len())
 }
