@@ -106,7 +106,7 @@ fn captured_source_ports_follow_the_label() {
         let mut port = None;
         for frame in &capture(name).frames {
             let packet = Packet::parse(frame).unwrap();
-            if packet.bth.opcode.is_rc() {
+            if packet.bth.opcode.is_connected() {
                 assert_eq!(Some(packet.encap.src_port), port, "{name}");
             } else if let (_, CmMessage::Req(req)) = parse_mad(packet.payload).unwrap() {
                 port = Some(source_port(req.primary.flow_label, req.local_qpn, req.local_qpn));

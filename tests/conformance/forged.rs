@@ -171,7 +171,7 @@ fn alternate_paths(world: &World, local: CommId, remote: CommId) -> Vec<Vec<u8>>
     [0x19, 0x1a].map(attribute).to_vec()
 }
 
-/// Every RC opcode and the CNP, to queue pairs that are not D's.
+/// Every RC opcode, the CNP and the gap report, to queue pairs that are not D's.
 fn packets(world: &World, rng: &mut Rng) -> Vec<Vec<u8>> {
     let reth = Reth { va: BASE, rkey: world.key, len: 64 };
     let aeth = |syndrome| Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::new(1) };
@@ -201,6 +201,7 @@ fn packets(world: &World, rng: &mut Rng) -> Vec<Vec<u8>> {
         (CompareSwap, Ext::AtomicEth(atomic)),
         (FetchAdd, Ext::AtomicEth(atomic)),
         (Cnp, Ext::Cnp),
+        (GapReport, Ext::None),
     ];
     kinds.extend(answers.map(|syndrome| (Acknowledge, Ext::Aeth(aeth(syndrome)))));
     let own = world.end.qpn;

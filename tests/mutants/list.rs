@@ -141,7 +141,7 @@ list! {
         "Err(DropReason::ReservedSyndrome)" => "{ self.acknowledge(now, psn, sq, out); Ok(Verdict::Done) }",
         "a reserved syndrome changes nothing";
     AnyAckIsAProbesAnswer "qp/send/completer.rs":
-        "sent_at.is_none_or(|at| self.timer.is_too_soon(now.nanos_since(at)))" => "sent_at.is_none()",
+        "sent_at.is_none_or(|at| !self.answers && self.timer.is_too_soon(now.nanos_since(at)))" => "sent_at.is_none()",
         "an ACK that comes sooner than half a round trip does not answer the probe";
     ProbesAnswerIsNoEvidence "qp/send/recovery.rs":
         "if sq.una() != at || sq.next().since(at) <= 0 {" => "if true || sq.una() != at || sq.next().since(at) <= 0 {",
@@ -193,8 +193,10 @@ list! {
         }",
         "go-back-N starts at what is missing";
     RepairSkipsAPacket "qp/send/queue/scoreboard.rs":
-        "self.scoreboard.resend = self.resend_range(psn, end);" =>
-        "let psn = if self.is_read_at(psn) { psn } else { psn.add(1) }; self.scoreboard.resend = self.resend_range(psn, end);",
+        "self.scoreboard.resend = self.resend_range(psn, end);
+        self.scoreboard.resend.map(" =>
+        "let psn = if self.is_read_at(psn) { psn } else { psn.add(1) }; self.scoreboard.resend = self.resend_range(psn, end);
+        self.scoreboard.resend.map(",
         "what was named as missing is sent again";
     OvertakenCopyLivesOn "qp/send/queue/copies.rs":
         "again.until = again.until.min(again.sent_at + OVERTAKEN);" => "",
@@ -258,6 +260,83 @@ list! {
         "self.reorder_window.widen();" => "",
         "a READ that was requested again too early widens the reorder window";
 
+    // Gaps, between two of ours.
+    EveryKnownFrameIsRight "device/receive.rs":
+        "let right = core::mem::take(&mut received.refused);" => "let right = core::mem::take(&mut received.refused) || true;",
+        "a packet with a wrong ICRC is dropped";
+    ReportNamesTheOpenWindow "qp/recv/gaps.rs":
+        "if psn.since(self.told) >= 0 {" => "if false {",
+        "a report leaves out what may have been overtaken";
+    ReportNamesOneGap "qp/recv/gaps.rs":
+        "None => gaps.push(Gap { missing, came: packets }).is_ok()," => "None => gaps.is_empty() && gaps.push(Gap { missing, came: packets }).is_ok(),",
+        "a report names all gaps";
+    BurstWaitsOneByOne "qp/recv/responder.rs":
+        "self.gap_since.is_none_or(|since| since == now)" => "self.gap_since.is_none()",
+        "packets that came together wait together";
+    ManyBehindAGapProveNothing "qp/recv/gaps.rs":
+        "held.min(self.untold as usize) > REORDER_PACKETS" => "held.min(self.untold as usize) > usize::MAX - 1",
+        "many packets behind a gap prove a loss at once";
+    RefusedPacketIsMissing "qp/recv/responder.rs":
+        "_ if self.nak_state == NakState::Rnr => {}" => "_ if false => {}",
+        "what was refused for want of a receive is not missing";
+    RefusalLeavesTheReport "qp/recv/responder.rs":
+        "// A report would name this packet as missing.\n                self.gaps.forget();" => "",
+        "what was refused for want of a receive is not missing";
+    ReportToAnyMake "qp/recv/responder.rs":
+        "Make::Keeper if !self.reorder_buffer.is_empty() => {" => "_ if !self.reorder_buffer.is_empty() => {",
+        "a peer of another make gets a NAK";
+    ReportOfAnyMake "qp/inbound.rs":
+        "packet.bth.opcode == Opcode::GapReport && peer.make != Make::Keeper" => "false",
+        "a report of a peer of another make is dropped";
+    EveryAckAnswersADuplicate "qp/recv/responder.rs":
+        "bth.solicited = answers;" => "bth.solicited = answers || true;",
+        "only an ACK that answers a duplicate says so";
+    DuplicatesAreToldToAnyMake "qp/recv/responder.rs":
+        "if cx.peer.make == Make::Keeper {\n                        self.gaps.answer" => "if true {\n                        self.gaps.answer",
+        "the bits of an ACK to a peer of another make are those of the standard";
+    ProbesAnswerShowsAnEarlyTimer "qp/send/completer.rs":
+        "self.answers = cx.peer.make == Make::Keeper && packet.bth.solicited;" => "self.answers = false;",
+        "the answer to a probe is no sign of an early timer";
+    BurstOfGapsIsChance "qp/send/completer.rs":
+        "u32::from(gap.missing) >= BURST" => "gap.missing == u16::MAX",
+        "several packets in a row are lost to congestion";
+    LossesAreAlwaysChance "qp/cc/loss_sum.rs":
+        "let congestion = self.excess >= LOSSES * PACKETS_PER_LOSS;" => "let congestion = false;",
+        "many losses for long are congestion";
+    LossesAddUpForEver "qp/cc/loss_sum.rs":
+        "self.excess.saturating_sub(came)" => "self.excess",
+        "a loss now and then is chance";
+    OverflowIsALossAsAny "qp/cc/congestion.rs":
+        "Loss::Overflow { .. } => OVERFLOW_CUT," => "Loss::Overflow { .. } => LOSS_CUT,",
+        "a loss that shows congestion cuts the rate by more";
+    AnyProbeIsTheOnlyOne "qp/send/probe.rs":
+        "self.all == 1" => "self.all > 0",
+        "where several probes are out, an answer is not timed by the last one";
+    OlderPacketShowsALossAgain "qp/send/queue/gaps.rs":
+        "if end.since(self.behind) > 0 {" => "if end.since(self.behind) >= 0 {",
+        "a packet was lost again where one that left behind it has come";
+    GenerationsAreOne "qp/send/queue/gaps.rs":
+        "if next == self.behind { older } else { newer }" => "if next == self.behind || true { older } else { newer }",
+        "what was sent again later waits for what left later";
+    AllowanceIsNotUsedUp "qp/send/queue/gaps.rs":
+        "self.allowance.saturating_sub(1)" => "self.allowance",
+        "as many packets are sent again at once as came";
+    TailIsNotTried "qp/send/queue/gaps.rs":
+        "if missing > 0 && !self.is_read_at(una) {" => "if false && missing > 0 && !self.is_read_at(una) {",
+        "a tail that was lost behind a gap is sent again";
+    TailIsTriedOneByOne "qp/send/queue/gaps.rs":
+        "packets.saturating_mul(2)" => "packets",
+        "a tail that was lost is tried in growing parts";
+    FewProveThatManyAreLost "qp/send/queue/gaps.rs":
+        "let few = !sure &&" => "let few = false && !sure &&",
+        "a few packets that overtake many are no sign that all are lost";
+    NewReadIsAskedForInParts "qp/send/queue/gaps.rs":
+        "let new = read_end.is_some() && acked.since(psn) <= 0;" => "let new = false && read_end.is_some() && acked.since(psn) <= 0;",
+        "a READ that may not have been executed is requested as it was";
+    ReportOfTheUnsentCounts "qp/send/queue/gaps.rs":
+        "if self.highest.since(end) < 0 { None }" => "if false { None }",
+        "what was not sent has not come";
+
 // ---- responder -----------------------------------------------------------------------------------
     DuplicateIsExecuted "qp/recv/responder.rs":
         "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
@@ -269,7 +348,7 @@ list! {
         "self.forget_while(pool, |_| true);" => "let _ = pool;",
         "a queue pair at its end has no slot of the pool";
     GapIsExecuted "qp/recv/responder.rs":
-        "ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx.tally)," =>
+        "ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx)," =>
         "_ => Ok(self.expected(packet, cx)),",
         "requests are executed in order";
     EveryGapIsNaked "qp/recv/responder.rs":
@@ -297,7 +376,7 @@ list! {
         "match self.reads.fill(" =>
         "if self.reply.is_some() {
             let reads = core::mem::take(&mut self.reads);
-            let written = self.fill_reply(peer, unit, tally);
+            let written = self.fill_reply(peer, (&mut *unit, false), tally);
             self.reads = reads;
             return (written, Verdict::Done);
         }
@@ -357,7 +436,7 @@ list! {
         "reth.rkey != record.reth.rkey || !inside" => "true",
         "a READ that came twice is answered twice";
     DuplicateReadOfADeadKeyIsSilent "qp/recv/responder.rs":
-        "(fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)" =>
+        "(fill_aeth(nak, (psn, false), peer, unit, tally), Verdict::Done)" =>
         "{ let _ = (nak, psn); (0, Verdict::Done) }",
         "DUP-10: a peer that still waits is told that the key has ended";
     StaleReadIsRefused "qp/recv/read.rs":
@@ -461,7 +540,7 @@ list! {
         "add(self.sum, ip_id)" => "add(self.sum, ip_id & 0xff00)",
         "the IPv4 checksum is that of the header";
     IcrcIsNotChecked "wire/mod.rs":
-        "if seed.icrc(covered_bytes) != *icrc {" => "if seed.icrc(covered_bytes) != *icrc && false {",
+        "if seed.is_some_and(|seed| seed.icrc(covered_bytes) != *icrc) {" => "if seed.is_some_and(|seed| seed.icrc(covered_bytes) != *icrc) && false {",
         "a packet with a wrong ICRC is dropped";
     IcrcCoversTtl "wire/icrc.rs":
         "[bytes[1], bytes[8]] = [ONES; 2];" => "",
@@ -621,7 +700,7 @@ list! {
         "if !self.config.addresses.contains(&packet.encap.dst) {" => "if false {",
         "only our addresses are ours";
     DatagramReachesAnRcQp "device/receive.rs":
-        "let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();" => "let rc = true;",
+        "let handled = if packet.bth.opcode.is_connected() {" => "let handled = if true {",
         "an RC queue pair takes RC opcodes";
     QpnIsUsedAgainAtOnce "device/qps.rs":
         "&& qpn != self.last_qpns[slot]" => "&& (qpn != self.last_qpns[slot] || true)",

@@ -8,7 +8,7 @@ use crate::path::{Path, PathNews, Paths, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Common, Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet, Segments};
+use crate::wire::{Common, Deth, DropReason, Ext, Flow, Frame, Inbound, Packet, Segments};
 
 impl Device {
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
@@ -252,8 +252,7 @@ impl Device {
         let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
         let srq_id = entry.qp.srq();
         let srq = srq_id.and_then(|id| srqs.get_mut(id));
-        let rc = packet.bth.opcode == Opcode::Cnp || packet.bth.opcode.is_rc();
-        let handled = if rc {
+        let handled = if packet.bth.opcode.is_connected() {
             entry.qp.handle_packet(now, packet, srq, &mut Shared { mrs, memory, reorder_pool, out })
         } else {
             Err(DropReason::TransportMismatch)

@@ -19,6 +19,7 @@ use std::vec;
 mod congestion;
 mod connections;
 mod door;
+mod gaps;
 mod keys;
 mod loss;
 mod paths;

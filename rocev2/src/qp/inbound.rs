@@ -8,6 +8,7 @@ use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::mr::Invalidator;
 use crate::psn::Psn;
+use crate::wire::mad::Make;
 use crate::wire::{Common, CommonOp, CommonRun, DropReason, Encap, Opcode, Packet, Place};
 
 impl Qp {
@@ -29,6 +30,10 @@ impl Qp {
             return Err(DropReason::QpState);
         };
         check_addresses(peer, &packet.encap)?;
+        // From a peer that has not shown itself as one of ours this opcode means nothing, or something else.
+        if packet.bth.opcode == Opcode::GapReport && peer.make != Make::Keeper {
+            return Err(DropReason::UnknownOpcode);
+        }
         (self.calm, self.deadline_moved) = (false, true);
         if packet.bth.opcode == Opcode::Cnp {
             if !self.congestion.handle_cnp(now) {

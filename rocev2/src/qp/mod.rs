@@ -301,7 +301,7 @@ impl Qp {
             peer.outbound_reads = 0;
         }
         self.requester.connect(&peer);
-        self.sq.reserve_early(self.requester.window_packets());
+        self.sq.reserve_missing(self.requester.window_packets(), peer.make);
         self.completer.connect(&peer);
         self.responder.connect(&peer);
         self.traffic_class = self.congestion.traffic_class(peer.encap.traffic_class);
@@ -470,7 +470,9 @@ impl Qp {
         }
         self.unblock(now);
         self.requests_idle = false;
-        self.responder.handle_timeout(now, &self.tally);
+        if let Some(peer) = &self.peer {
+            self.responder.handle_timeout(now, peer.make, &self.tally);
+        }
         self.sq.unpark(now, out);
         let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);
         if let Some(loss) = self.completer.take_loss() {

@@ -291,13 +291,12 @@ impl Qp {
         if !self.responses_ready() {
             return 0;
         }
-        let Shared { mrs, memory, out, .. } = shared;
+        let Shared { mrs, memory, out, reorder_pool } = shared;
         let keys = KeyContext { pd: self.pd, qpn: self.qpn, mrs };
         let paced = self.responder.owes_read_responses();
         let Some(peer) = self.peer.as_ref() else { return 0 };
-        let tally = &self.tally;
-        let (written, verdict) =
-            self.responder.fill(peer, &keys, *memory, unit, max_packets, tally);
+        let told = (&**reorder_pool, &self.tally);
+        let (written, verdict) = self.responder.fill(peer, &keys, *memory, unit, max_packets, told);
         if paced && written > 0 {
             self.congestion.rate_mut().sent(now, unit.wire_len());
         }

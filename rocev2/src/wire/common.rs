@@ -219,7 +219,8 @@ const fn op_of(opcode: Opcode) -> Option<(CommonOp, usize)> {
         | Opcode::AtomicWrite
         | Opcode::UdSendOnly
         | Opcode::UdSendOnlyImm
-        | Opcode::Cnp => return None,
+        | Opcode::Cnp
+        | Opcode::GapReport => return None,
     })
 }
 

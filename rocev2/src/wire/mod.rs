@@ -12,6 +12,7 @@ mod drop_reason;
 mod encap;
 mod ext;
 mod flow;
+pub mod gap_report;
 mod icrc;
 mod ip_cm;
 pub mod mad;

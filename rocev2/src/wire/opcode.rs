@@ -1,9 +1,9 @@
-//! BTH opcodes: transport, operation and place in a message (IBTA ch. 9, OpCode).
+//! BTH opcodes: transport, operation and place in a message (IBTA ch. 9, OpCode), and one of the manufacturer's range.
 
 use super::DropReason;
 use super::ext::Shape;
 
-/// The opcodes that this crate knows: RC, the two UD sends and the CNP.
+/// The opcodes that this crate knows: RC, the two UD sends, the CNP and [the gap report](super::gap_report).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the specification's names")]
@@ -36,6 +36,7 @@ pub enum Opcode {
     UdSendOnly = 0x64,
     UdSendOnlyImm = 0x65,
     Cnp = 0x81,
+    GapReport = 0xc0,
 }
 
 /// The operation of a packet, apart from its place in the message.
@@ -53,6 +54,7 @@ pub enum Operation {
     Flush,
     AtomicWrite,
     Cnp,
+    GapReport,
 }
 
 /// The place of a packet in its message. An operation of always one packet has [`Place::Only`].
@@ -161,6 +163,7 @@ impl Opcode {
             Self::Flush => Operation::Flush,
             Self::AtomicWrite => Operation::AtomicWrite,
             Self::Cnp => Operation::Cnp,
+            Self::GapReport => Operation::GapReport,
         }
     }
 
@@ -175,14 +178,14 @@ impl Opcode {
             Self::WriteOnly | Self::WriteOnlyImm | Self::ReadResponseOnly => Place::Only,
             Self::ReadRequest | Self::CompareSwap | Self::FetchAdd => Place::Only,
             Self::Acknowledge | Self::AtomicAcknowledge => Place::Only,
-            Self::Flush | Self::AtomicWrite | Self::Cnp => Place::Only,
+            Self::Flush | Self::AtomicWrite | Self::Cnp | Self::GapReport => Place::Only,
             Self::UdSendOnly | Self::UdSendOnlyImm => Place::Only,
         }
     }
 
-    /// Whether the transport is Reliable Connection.
-    pub const fn is_rc(self) -> bool {
-        (self as u8) >> 5 == 0
+    /// Whether the packet is for a queue pair of a Reliable Connection: its transport is that, or it is a CNP or a gap report.
+    pub const fn is_connected(self) -> bool {
+        (self as u8) >> 5 == 0 || matches!(self, Self::Cnp | Self::GapReport)
     }
 
     /// Whether a responder executes the packet. UD sends count; a CNP does not.
@@ -194,7 +197,10 @@ impl Opcode {
     pub const fn is_response(self) -> bool {
         matches!(
             self.operation(),
-            Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
+            Operation::ReadResponse
+                | Operation::Acknowledge
+                | Operation::AtomicAcknowledge
+                | Operation::GapReport
         )
     }
 
@@ -213,6 +219,7 @@ impl Opcode {
         match self {
             Self::SendFirst | Self::SendMiddle | Self::SendLast | Self::SendOnly => Shape::None,
             Self::WriteMiddle | Self::WriteLast | Self::ReadResponseMiddle => Shape::None,
+            Self::GapReport => Shape::None,
             Self::SendLastImm | Self::SendOnlyImm | Self::WriteLastImm => Shape::Imm,
             Self::SendLastInv | Self::SendOnlyInv => Shape::Ieth,
             Self::WriteFirst | Self::WriteOnly | Self::ReadRequest => Shape::Reth,
@@ -263,6 +270,7 @@ impl TryFrom<u8> for Opcode {
             0x64 => Self::UdSendOnly,
             0x65 => Self::UdSendOnlyImm,
             0x81 => Self::Cnp,
+            0xc0 => Self::GapReport,
             _ => return Err(DropReason::UnknownOpcode),
         })
     }
@@ -273,7 +281,7 @@ mod tests {
     use super::*;
 
     /// Opcode, bytes of BTH and extended headers, after the table in IBTA ch. 9.
-    const HEADER_LEN: [(u8, usize); 28] = [
+    const HEADER_LEN: [(u8, usize); 29] = [
         (0x00, 12),
         (0x01, 12),
         (0x02, 12),
@@ -302,6 +310,7 @@ mod tests {
         (0x64, 20),
         (0x65, 24),
         (0x81, 28),
+        (0xc0, 12),
     ];
 
     #[test]
@@ -320,9 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_0d_to_12() {
+    fn responses_are_0d_to_12_and_the_gap_report() {
         for opcode in (0..=u8::MAX).filter_map(|byte| Opcode::try_from(byte).ok()) {
-            assert_eq!(opcode.is_response(), (0x0d..=0x12).contains(&(opcode as u8)));
+            assert_eq!(opcode.is_response(), matches!(opcode as u8, 0x0d..=0x12 | 0xc0));
             assert_eq!(opcode.is_request(), !opcode.is_response() && opcode != Opcode::Cnp);
         }
     }

@@ -43,13 +43,14 @@ const REQUESTS: [Opcode; 20] = [
     Opcode::Cnp,
 ];
 
-const RESPONSES: [Opcode; 6] = [
+const RESPONSES: [Opcode; 7] = [
     Opcode::ReadResponseFirst,
     Opcode::ReadResponseMiddle,
     Opcode::ReadResponseLast,
     Opcode::ReadResponseOnly,
     Opcode::Acknowledge,
     Opcode::AtomicAcknowledge,
+    Opcode::GapReport,
 ];
 
 /// Operations in one run, at most.
@@ -189,7 +190,7 @@ fn overhear(world: &mut World, target: usize, heard: &mut Option<Heard>) {
 
 fn listen(heard: &mut Option<Heard>, frame: &[u8], segment_len: usize) {
     let Some(packet) = world::first(frame, segment_len) else { return };
-    if !packet.bth.opcode.is_rc() {
+    if !packet.bth.opcode.is_connected() {
         return;
     }
     let first = heard.as_ref().map_or(packet.bth.psn, |heard| heard.first);

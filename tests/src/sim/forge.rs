@@ -78,7 +78,12 @@ impl World {
 
     /// A packet of a connection to a QPN that is a guess, or the only one that is known.
     fn forge_packet(&mut self, known: Known) -> Packet {
-        let code = [self.rng.below(0x18) as u8, opcode::CNP][usize::from(self.rng.below(8) == 0)];
+        let code = self.rng.below(0x18) as u8;
+        let code = match self.rng.below(8) {
+            0 => opcode::CNP,
+            1 => opcode::GAP_REPORT,
+            _ => code,
+        };
         let mut ext = vec![0; super::packet::ext_len(code).unwrap_or(28)];
         ext.iter_mut().for_each(|byte| *byte = self.rng.below(256) as u8);
         let len = self.rng.below(64) as usize;

@@ -38,6 +38,7 @@ pub(crate) mod opcode {
     pub(crate) const ACKNOWLEDGE: u8 = 0x11;
     pub(crate) const UD_SEND_ONLY: u8 = 0x64;
     pub(crate) const CNP: u8 = 0x81;
+    pub(crate) const GAP_REPORT: u8 = 0xc0;
 
     /// Starts a message.
     pub(crate) const fn opens(opcode: u8) -> bool {
@@ -58,13 +59,13 @@ pub(crate) mod opcode {
     }
 
     pub(crate) const fn is_response(opcode: u8) -> bool {
-        matches!(opcode, 0x0d..=0x11)
+        matches!(opcode, 0x0d..=0x11 | GAP_REPORT)
     }
 }
 
 pub(crate) const fn ext_len(opcode: u8) -> Option<usize> {
     Some(match opcode {
-        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => 0,
+        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | opcode::GAP_REPORT => 0,
         0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 => 4,
         0x06 | 0x0a | 0x0c => 16,
         0x0b => 20,

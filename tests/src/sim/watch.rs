@@ -403,6 +403,8 @@ impl Watch {
 
     fn response_sent(&mut self, seen: &Seen<'_>) -> Objection {
         let name = (seen.dst, seen.qpn);
+        let told = seen.opcode != opcode::GAP_REPORT || self.keeps(seen.dst);
+        require!(told, "a gap report to a host that does not show that it keeps what comes early");
         let mut to = self.peers.get(&name).ok_or("an answer to no QP")?;
         // A peer that started anew uses the number again, while its old connection is being asked.
         let fits =
@@ -423,7 +425,9 @@ impl Watch {
             require!(probed && !data, "an answer before the first PSN");
             return Ok(());
         };
-        if seen.opcode == opcode::ACKNOWLEDGE {
+        if seen.opcode == opcode::GAP_REPORT {
+            flow.gap_report(at, seen)
+        } else if seen.opcode == opcode::ACKNOWLEDGE {
             let before = flow.told;
             flow.ack(at, seen)?;
             let wraps = |told| (flow.first_msn + told) >> 24;
@@ -616,6 +620,9 @@ impl Flow {
         if at < self.acked || at >= self.sent {
             return;
         }
+        if seen.opcode == opcode::GAP_REPORT {
+            return self.acknowledge(at);
+        }
         if seen.opcode != opcode::ACKNOWLEDGE {
             if self.is_read(at) {
                 self.early.insert(at);
@@ -702,6 +709,30 @@ impl Flow {
                 require!(at < self.farthest, "a NAK without a gap");
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// From the expected packet on: so many are missing, so many behind them have come, and so on.
+    fn gap_report(&self, at: u64, seen: &Seen<'_>) -> Objection {
+        // A packet for which there was no room has arrived, and is missing.
+        require!(at <= self.arrived, "a gap report of what has not arrived");
+        let (gaps, rest) = seen.payload.as_chunks::<4>();
+        require!(rest.is_empty() && !gaps.is_empty(), "{} bytes of gaps", seen.payload.len());
+        let overtakes = self.owed.range(..at).next().is_some();
+        require!(!overtakes, "a gap report that overtakes the answer of a READ");
+        let mut at = at;
+        for gap in gaps {
+            let [missing, came] = [number(gap, 0, 2), number(gap, 2, 2)];
+            require!(missing > 0 && came > 0, "a gap of {missing} before {came}");
+            at += missing;
+            let end = at + came;
+            while at < end {
+                let early = at < self.arrived || self.ahead.contains(&at);
+                require!(early, "a report of {at}, which has not come early");
+                at = self.records.get(&at).map_or(at + 1, |record| record.end);
+            }
+            require!(at == end, "a report of a part of a READ");
         }
         Ok(())
     }

@@ -21,6 +21,12 @@ const ECN_SPEAKS: Duration = Duration::from_millis(100);
 /// that time: fast recovery is over by then.
 const EPISODE_MAX: Duration = Duration::from_micros(275);
 
+/// A loss takes this part off the rate that the QP returns to: one that may be chance, one that shows a queue that overflows,
+/// and one of responses.
+const LOSS_CUT: u64 = 4;
+const OVERFLOW_CUT: u64 = 3;
+const RESPONSE_CUT: u64 = 5;
+
 /// The two low bits of a traffic class.
 const ECN_MASK: u8 = 0b11;
 const ECT_0: u8 = 0b10;
@@ -49,6 +55,13 @@ impl Default for DcqcnConfig {
 pub(crate) enum Loss {
     /// Of our requests the packet `at` was lost; the last one sent so far is before `end`.
     Request {
+        /// The packet.
+        at: Psn,
+        /// One past the last one sent.
+        end: Psn,
+    },
+    /// The same, and the pattern of the losses shows congestion.
+    Overflow {
         /// The packet.
         at: Psn,
         /// One past the last one sent.
@@ -148,12 +161,17 @@ impl Congestion {
         let recent = |at: Instant, limit| now.saturating_since(at) < limit;
         let [requests, responses] = &mut self.episodes;
         let packet = match loss {
-            Loss::Request { at, end } => Some((requests, at, end)),
+            Loss::Request { at, end } | Loss::Overflow { at, end } => Some((requests, at, end)),
             Loss::Unexplained { .. } if !self.rate.is_active() => return,
             Loss::Response { at, end } | Loss::Unexplained { at, end } => {
                 Some((responses, at, end))
             }
             Loss::Timeout => None,
+        };
+        let part = match loss {
+            Loss::Request { .. } | Loss::Timeout => LOSS_CUT,
+            Loss::Overflow { .. } => OVERFLOW_CUT,
+            Loss::Response { .. } | Loss::Unexplained { .. } => RESPONSE_CUT,
         };
         if let Some((episode, at, end)) = packet {
             let same = |(psn, since)| at.since(psn) < 0 && recent(since, EPISODE_MAX);
@@ -163,7 +181,7 @@ impl Congestion {
             *episode = Some((end, now));
         }
         if self.enabled && !self.cnp_came_at.is_some_and(|at| recent(at, ECN_SPEAKS)) {
-            self.rate.cut_by_loss(now);
+            self.rate.cut_by_loss(now, part);
         }
     }
 
@@ -240,6 +258,20 @@ mod tests {
         assert!(cut.is_some());
         assert_eq!(rate_after(1010, unexplained(8, 9)), cut, "of the same episode");
         assert!(rate_after(1020, unexplained(9, 20)) < cut);
+    }
+
+    #[test]
+    fn a_loss_that_shows_congestion_takes_more_than_chance_and_one_of_responses_less() {
+        let (at_psn, end) = (Psn::new(1), Psn::new(2));
+        let rate_after = |loss| {
+            let mut congestion = on();
+            congestion.handle_loss(at(1), loss);
+            congestion.rate_mut().current(at(1)).unwrap()
+        };
+        assert_eq!(rate_after(request(1, 2)), LINE / 4 * 3 / 2);
+        assert_eq!(rate_after(Loss::Timeout), LINE / 4 * 3 / 2);
+        assert_eq!(rate_after(Loss::Overflow { at: at_psn, end }), (LINE - LINE / 3) / 2);
+        assert_eq!(rate_after(Loss::Response { at: at_psn, end }), LINE / 5 * 4 / 2);
     }
 
     #[test]

@@ -39,9 +39,6 @@ const MEASURE: Duration = Duration::from_millis(1);
 
 /// Idle gaps shorter than this do not count towards the recovery of the rate.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A loss takes this part off the rate that the QP returns to.
-const LOSS_CUT: u64 = 4;
-
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// How fast a QP may send. Rates are bytes of packets per second.
@@ -119,12 +116,12 @@ impl Rate {
         self.active.then_some(self.current)
     }
 
-    /// Cuts the rate for a loss. The window may have held the QP back until now, and no stream of marks
+    /// Cuts the rate for a loss, and takes a `part`th off the one that the QP returns to. The window may have held the QP back until now, and no stream of marks
     /// brings it down from the link's rate: so the cut applies to the rate that it actually sent at.
-    pub(crate) fn cut_by_loss(&mut self, now: Instant) {
+    pub(crate) fn cut_by_loss(&mut self, now: Instant, part: u64) {
         if self.cut(now) {
             let sent = self.measured.clamp(self.min, self.target);
-            self.target = (sent - sent / LOSS_CUT).max(self.min);
+            self.target = (sent - sent / part).max(self.min);
             self.current = (self.target / 2).max(self.min);
         }
     }
@@ -285,6 +282,7 @@ mod tests {
 
     const LINE: u64 = 1_250_000_000;
     const MIN: u64 = 1_250_000;
+    const LOSS_CUT: u64 = 4;
     const CNP_INTERVAL: u64 = 50_000;
     const TICK_NS: u64 = TICK.as_nanos() as u64;
 
@@ -404,13 +402,13 @@ mod tests {
         let mut rate = rate();
         let send = |rate: &mut Rate, us: u64| rate.sent(at(us * 1000), 1250);
         (10_000..14_000).step_by(10).for_each(|us| send(&mut rate, us));
-        rate.cut_by_loss(at(14_000_000));
+        rate.cut_by_loss(at(14_000_000), LOSS_CUT);
         let sent = LINE / 10 / LOSS_CUT * (LOSS_CUT - 1);
         assert!((sent - 1000..sent + 1000).contains(&rate.target), "{}", rate.target);
         assert_eq!(rate.current, rate.target / 2);
         rate.release();
         send(&mut rate, 1_000_000);
-        rate.cut_by_loss(at(SECOND_NS));
+        rate.cut_by_loss(at(SECOND_NS), LOSS_CUT);
         assert_eq!(rate.target, LINE - LINE / LOSS_CUT);
     }
 
@@ -431,15 +429,15 @@ mod tests {
     #[test]
     fn a_loss_cuts_as_much_however_long_ago_the_last_one_was() {
         let mut rate = rate();
-        rate.cut_by_loss(at(0));
+        rate.cut_by_loss(at(0), LOSS_CUT);
         always_sends(&mut rate);
         let now = at(100 * TICK_NS);
         rate.catch_up(now);
         assert!(rate.alpha < ONE / 4 * 3);
         let before = rate.current;
-        rate.cut_by_loss(now);
+        rate.cut_by_loss(now, LOSS_CUT);
         assert_eq!(rate.current, (before - before / LOSS_CUT) / 2);
-        rate.cut_by_loss(now);
+        rate.cut_by_loss(now, LOSS_CUT);
         assert_eq!(rate.current, (before - before / LOSS_CUT) / 2, "losses at once are one");
     }
 
@@ -549,7 +547,7 @@ mod tests {
                     Step::Wait(ns) => now = now + Duration::from_nanos(ns),
                     Step::Cut => drop(rate.cut(now)),
                     Step::Line(line) => rate.set_line(line),
-                    Step::Lose => rate.cut_by_loss(now),
+                    Step::Lose => rate.cut_by_loss(now, LOSS_CUT),
                     Step::Send(bytes) => rate.sent(now, bytes),
                 }
                 let current = rate.current(now).unwrap_or(rate.line);

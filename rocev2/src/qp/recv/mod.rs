@@ -2,6 +2,7 @@
 
 mod common;
 pub(super) mod entry;
+mod gaps;
 pub(super) mod queue;
 mod read;
 pub(super) mod reorder_buffer;

@@ -6,7 +6,7 @@
 //! used up, or could not be allocated, the packet is dropped, and the peer goes back N.
 
 use crate::psn::Psn;
-use crate::wire::{Bth, Encap, Ext, Packet, Pmtu};
+use crate::wire::{Bth, Encap, Ext, Opcode, Packet, Pmtu};
 use alloc::vec::Vec;
 
 /// No slot.
@@ -168,6 +168,16 @@ impl ReorderBuffer {
         }
         self.len += 1;
         Insertion::Inserted
+    }
+
+    /// The packets, oldest first: the PSN of each, and the PSNs that it takes, a READ those of its responses.
+    pub(crate) fn spans(&self, pool: &ReorderPool, pmtu: u64) -> impl Iterator<Item = (Psn, u32)> {
+        let at = |index: u32| pool.slots.get(index as usize);
+        core::iter::successors(at(self.first), move |slot| at(slot.next)).map(move |slot| {
+            let read = slot.ext.reth().filter(|_| slot.bth.opcode == Opcode::ReadRequest);
+            // At most 2^32 / 256.
+            (slot.bth.psn, read.map_or(1, |reth| u64::from(reth.len).div_ceil(pmtu).max(1) as u32))
+        })
     }
 
     /// Takes the packet `psn` out, if it is the oldest. The caller gives its slot back.

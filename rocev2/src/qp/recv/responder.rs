@@ -3,6 +3,7 @@
 //! PSN, then opcode order, then resources, then length, then key: the first check that fails
 //! decides the answer (IBTA ch. 9, Responder, figure of the validation order).
 
+use super::gaps::{Answers, Gaps};
 use super::queue::{Received, RecvQueue, Srq};
 use super::read::{self, ReadResponder, Revoked};
 use super::reorder_buffer::{Insertion, ReorderBuffer, ReorderPool};
@@ -18,6 +19,7 @@ use crate::qp::failure::Refused;
 use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
 use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
+use crate::wire::gap_report::{GAPS_MAX, Gap};
 use crate::wire::mad::Make;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, Frames, NakCode, Opcode, Operation, Packet, Place, Reth, RnrTimer,
@@ -41,7 +43,8 @@ pub(crate) struct Responder {
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
     pub(super) reply: Option<Syndrome>,
     pub(super) trailing_reads: TrailingReads,
-    /// Since when `epsn` is missing, until it has a NAK.
+    /// Since when `epsn` is missing, until it has a NAK; towards a peer of our make since when a gap is missing that it was
+    /// not told of.
     pub(super) gap_since: Option<Instant>,
     pub(super) unsolicited_ack: UnsolicitedAck,
     pub(super) reorder_buffer: ReorderBuffer,
@@ -51,6 +54,8 @@ pub(crate) struct Responder {
     reorder_window: ReorderWindow,
     /// The packet of the last sequence NAK.
     nak_psn: Option<Psn>,
+    /// The gaps that a peer of our make was told of.
+    gaps: Gaps,
     /// The peer goes back N: buffered packets came again since the last sequence NAK, and between the one
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
     goes_back: [bool; 2],
@@ -168,6 +173,7 @@ impl Responder {
             gap_since: None,
             reorder_window: ReorderWindow::new(),
             nak_psn: None,
+            gaps: Gaps::new(Psn::new(0)),
             goes_back: [false; 2],
             reply: None,
             trailing_reads: TrailingReads { packets: 0, messages: 0 },
@@ -180,6 +186,7 @@ impl Responder {
     /// Sets what the connection agreed on.
     pub(crate) fn connect(&mut self, peer: &PeerQp) {
         self.epsn = peer.recv_psn;
+        self.gaps = Gaps::new(self.epsn);
         self.msn = peer.first_msn;
         self.reads.connect(peer.inbound_reads);
         self.reorder_buffer.set_quota(self.reorder_bytes, peer.pmtu);
@@ -200,9 +207,12 @@ impl Responder {
     }
 
     /// Sends a NAK for a gap that has outlasted the reorder window, and the unsolicited ACK that is due.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, tally: &Tally) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, make: Make, tally: &Tally) {
         if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
-            self.nak_sequence();
+            match make {
+                Make::Keeper => self.tell_gaps(now, false),
+                Make::Other => self.nak_sequence(),
+            }
         }
         if self.unsolicited_ack.take(now) {
             tally.count(Counter::AckRepeated);
@@ -212,7 +222,7 @@ impl Responder {
 
     /// Whether a packet is owed to the peer.
     pub(crate) fn ready(&self) -> bool {
-        self.reply.is_some() || self.reads.busy()
+        self.reply.is_some() || self.gaps.owed() || self.reads.busy()
     }
 
     /// Whether nothing is missing, and no deadline runs.
@@ -228,7 +238,7 @@ impl Responder {
     /// Whether an ACK is owed, and no READ response before it.
     #[inline]
     pub(crate) fn owes_ack(&self) -> bool {
-        self.reply == Some(Syndrome::ACK) && !self.reads.busy()
+        self.reply == Some(Syndrome::ACK) && !self.gaps.owed() && !self.reads.busy()
     }
 
     /// The loss that the last packet showed.
@@ -240,6 +250,7 @@ impl Responder {
     pub(crate) fn clear(&mut self) {
         self.reply = None;
         self.gap_since = None;
+        self.gaps.forget();
         self.unsolicited_ack.cancel();
         self.reads.clear();
     }
@@ -263,7 +274,7 @@ impl Responder {
         match ahead {
             0 => Ok(self.in_order(now, packet, pool, cx)),
             i32::MIN..0 => self.duplicate(now, packet, cx),
-            ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx.tally),
+            ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx),
         }
     }
 
@@ -279,7 +290,7 @@ impl Responder {
         let (nak_state, first) = (self.nak_state, self.epsn);
         let mut verdict = self.expected(packet, cx);
         if self.reorder_buffer.is_empty() {
-            self.gap_since = None;
+            self.no_gap();
             return verdict;
         }
         let (mut from, mut released) = (first, false);
@@ -294,41 +305,102 @@ impl Responder {
             }
         }
         if self.epsn != first && verdict == Verdict::Done && self.nak_state != NakState::Rnr {
-            self.next_gap(now, nak_state, released);
+            if released && !self.trailing_reads.any() {
+                self.reply = Some(Syndrome::ACK);
+                self.unsolicited_ack.arm(now);
+            }
+            if self.reorder_buffer.is_empty() {
+                self.no_gap();
+            } else if cx.peer.make == Make::Other {
+                self.next_gap(now, nak_state, released);
+            }
         }
         verdict
     }
 
-    /// Acts on progress while buffered packets remain behind another gap, or none.
+    /// Nothing is missing.
+    fn no_gap(&mut self) {
+        self.gap_since = None;
+        self.gaps.no_gap();
+    }
+
+    /// Acts on progress while buffered packets remain behind another gap, towards a peer that is told of one at a time.
     fn next_gap(&mut self, now: Instant, nak_state: NakState, released: bool) {
-        if released && !self.trailing_reads.any() {
-            self.reply = Some(Syndrome::ACK);
-            self.unsolicited_ack.arm(now);
-        }
-        self.gap_since = (!self.reorder_buffer.is_empty()).then_some(now);
+        self.gap_since = Some(now);
         // The buffered packets came about a round trip ago: the packets missing before them are lost, not
         // late.
-        if released
-            && nak_state == NakState::Sequence
-            && self.goes_back == [false; 2]
-            && !self.reorder_buffer.is_empty()
-        {
+        if released && nak_state == NakState::Sequence && self.goes_back == [false; 2] {
             self.nak_sequence();
         }
     }
 
     /// Buffers a packet ahead of the expected one. The peer gets one NAK for the gap if that outlasts the
     /// reorder window: most often the missing packets are only late.
-    fn early(
+    fn early<M>(
         &mut self,
         now: Instant,
         ahead: u32,
         packet: &Packet<'_>,
         pool: &mut ReorderPool,
-        tally: &Tally,
+        cx: &Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
-        tally.count(Counter::OutOfSeqRequest);
+        cx.tally.count(Counter::OutOfSeqRequest);
         let insertion = self.reorder_buffer.insert(ahead, packet, pool);
+        match cx.peer.make {
+            Make::Keeper if !self.reorder_buffer.is_empty() => {
+                self.gaps_after(now, packet.bth.psn, insertion);
+            }
+            Make::Keeper | Make::Other => self.gap_after(now, insertion),
+        }
+        match insertion {
+            Insertion::Inserted => {
+                cx.tally.count(Counter::OutOfOrderHeld);
+                Ok(Verdict::Done)
+            }
+            Insertion::Duplicate => Err(DropReason::Duplicate),
+            Insertion::NoRoom => Err(DropReason::Gap),
+        }
+    }
+
+    /// Watches the gaps of a peer of our make, after the packet `psn` behind one has come.
+    fn gaps_after(&mut self, now: Instant, psn: Psn, insertion: Insertion) {
+        match insertion {
+            // The packet that is missing was refused, and will come again.
+            _ if self.nak_state == NakState::Rnr => {}
+            Insertion::Inserted => {
+                // Packets that come together wait together.
+                let opens = self.gap_since.is_none_or(|since| since == now);
+                let held = self.reorder_buffer.len();
+                let (opens, lost) = self.gaps.came(self.epsn, psn.add(1), held, opens);
+                if opens {
+                    self.gap_since = Some(now);
+                }
+                if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
+                    self.tell_gaps(now, lost);
+                }
+            }
+            // The packet was late and not lost.
+            Insertion::Duplicate if self.gaps.told(psn) => self.reorder_window.widen(),
+            Insertion::Duplicate | Insertion::NoRoom => {}
+        }
+    }
+
+    /// Whether packets are missing that a peer of our make is told of.
+    fn tells_gaps(&self, make: Make) -> bool {
+        make == Make::Keeper && !self.reorder_buffer.is_empty() && self.nak_state != NakState::Rnr
+    }
+
+    /// Owes a peer of our make a report of the gaps that have outlasted the reorder window; of all that there are where so many
+    /// packets have come that these are lost.
+    fn tell_gaps(&mut self, now: Instant, all: bool) {
+        let more = self.gaps.tell(all);
+        self.gap_since = more.then_some(now);
+        self.nak_psn = Some(self.epsn);
+        self.reorder_window.count_resend();
+    }
+
+    /// Watches the one gap that another peer is told of, after a packet behind it has come.
+    fn gap_after(&mut self, now: Instant, insertion: Insertion) {
         if insertion == Insertion::Duplicate {
             self.goes_back[0] = true;
         }
@@ -341,14 +413,6 @@ impl Responder {
             if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
                 self.nak_sequence();
             }
-        }
-        match insertion {
-            Insertion::Inserted => {
-                tally.count(Counter::OutOfOrderHeld);
-                Ok(Verdict::Done)
-            }
-            Insertion::Duplicate => Err(DropReason::Duplicate),
-            Insertion::NoRoom => Err(DropReason::Gap),
         }
     }
 
@@ -367,6 +431,8 @@ impl Responder {
             Err(Refusal::NotReady) => {
                 cx.tally.count(Counter::OutOfBuffer);
                 (self.nak_state, self.gap_since) = (NakState::Rnr, None);
+                // A report would name this packet as missing.
+                self.gaps.forget();
                 self.reply = Some(Syndrome::RnrNak(RNR_TIMER));
                 Verdict::Done
             }
@@ -468,8 +534,15 @@ impl Responder {
                 replayed
             }
             (Operation::Send | Operation::Write, _) if packet.bth.ack_req => {
-                // A NAK that is owed acknowledges as much.
-                self.reply.get_or_insert(Syndrome::ACK);
+                if self.tells_gaps(cx.peer.make) {
+                    self.gaps.answer();
+                } else {
+                    // A NAK that is owed acknowledges as much.
+                    self.reply.get_or_insert(Syndrome::ACK);
+                    if cx.peer.make == Make::Keeper {
+                        self.gaps.answer_without_gap();
+                    }
+                }
                 true
             }
             _ => false,
@@ -667,17 +740,24 @@ impl Responder {
         memory: &mut M,
         unit: &mut UnitWriter<'_>,
         max_packets: usize,
-        tally: &Tally,
+        (pool, tally): (&ReorderPool, &Tally),
     ) -> (usize, Verdict) {
         match self.reads.fill(peer, keys, memory, unit, max_packets) {
-            Ok(0) => (self.fill_reply(peer, unit, tally), Verdict::Done),
+            Ok(0) => {
+                let answers = self.gaps.answers();
+                let written = match self.fill_gaps(peer, unit, (pool, tally)) {
+                    0 => self.fill_reply(peer, (unit, answers), tally),
+                    written => written,
+                };
+                (written, Verdict::Done)
+            }
             Ok(written) => (written, Verdict::Done),
             // The peer still waits for the response, and ends the connection. To another the NAK tells nothing, as
             // a requester drops one for a request that is complete (IBTA ch. 9, Requester Side).
             Err(Revoked { psn, again: true, .. }) => {
                 let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
                 let nak = Aeth { syndrome, msn: self.msn };
-                (fill_aeth(nak, psn, peer, unit, tally), Verdict::Done)
+                (fill_aeth(nak, (psn, false), peer, unit, tally), Verdict::Done)
             }
             Err(revoked) => {
                 self.reads.clear();
@@ -685,12 +765,44 @@ impl Responder {
                 self.reply = Some(Syndrome::Nak(code));
                 self.epsn = revoked.psn;
                 let refused = Refused { code, psn: revoked.psn, key: Some(revoked.key) };
-                (self.fill_reply(peer, unit, tally), Verdict::Fail(refused))
+                (self.fill_reply(peer, (unit, false), tally), Verdict::Fail(refused))
             }
         }
     }
 
-    fn fill_reply(&mut self, peer: &PeerQp, unit: &mut UnitWriter<'_>, tally: &Tally) -> usize {
+    fn fill_gaps(
+        &mut self,
+        peer: &PeerQp,
+        unit: &mut UnitWriter<'_>,
+        (pool, tally): (&ReorderPool, &Tally),
+    ) -> usize {
+        if self.reads.busy() || !unit.fits(0, GAPS_MAX * Gap::LEN) {
+            return 0;
+        }
+        let pmtu = peer.pmtu.bytes() as u64;
+        let Some((answers, gaps)) = self.gaps.take(self.epsn, &self.reorder_buffer, pool, pmtu)
+        else {
+            return 0;
+        };
+        let mut bth = Bth::new(Opcode::GapReport, peer.qpn, self.epsn);
+        bth.solicited = answers == Answers::Duplicate;
+        let Ok(()) = unit.push(&bth, &Ext::None, gaps.len() * Gap::LEN, |payload| {
+            for (out, gap) in payload.chunks_exact_mut(Gap::LEN).zip(&gaps) {
+                out.copy_from_slice(&gap.emit());
+            }
+            Ok::<(), core::convert::Infallible>(())
+        });
+        tally.count(Counter::SendSeqErr);
+        1
+    }
+
+    /// Writes the ACK or NAK that is owed; an ACK says whether it `answers` a duplicate.
+    fn fill_reply(
+        &mut self,
+        peer: &PeerQp,
+        (unit, answers): (&mut UnitWriter<'_>, bool),
+        tally: &Tally,
+    ) -> usize {
         let Some(syndrome) = self.reply.filter(|_| !self.reads.busy()) else {
             return 0;
         };
@@ -705,7 +817,7 @@ impl Responder {
             self.reply = None;
             return 0;
         };
-        let written = fill_aeth(Aeth { syndrome, msn }, psn, peer, unit, tally);
+        let written = fill_aeth(Aeth { syndrome, msn }, (psn, answers), peer, unit, tally);
         if written > 0 {
             self.reply = None;
         }
@@ -713,10 +825,11 @@ impl Responder {
     }
 }
 
-/// Writes an ACK or NAK where it fits. Returns the number of packets.
+/// Writes an ACK or NAK where it fits, one that `answers` a duplicate with the solicited event bit. Returns the number of
+/// packets.
 fn fill_aeth(
     aeth: Aeth,
-    psn: Psn,
+    (psn, answers): (Psn, bool),
     peer: &PeerQp,
     unit: &mut UnitWriter<'_>,
     tally: &Tally,
@@ -725,7 +838,8 @@ fn fill_aeth(
     if !unit.fits(ext.len(), 0) {
         return 0;
     }
-    let bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
+    let mut bth = Bth::new(Opcode::Acknowledge, peer.qpn, psn);
+    bth.solicited = answers;
     let Ok(()) = unit.push(&bth, &ext, 0, |_| Ok::<(), core::convert::Infallible>(()));
     if let Some(counter) = refusal_counter(aeth.syndrome) {
         tally.count(counter);

@@ -8,17 +8,17 @@ use crate::counters::{Counter, Tally};
 use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;
 use crate::qp::cc::congestion::Loss;
+use crate::qp::cc::loss_sum::{BURST, LossSum};
 use crate::qp::copy::{LocalFault, scatter};
 use crate::qp::send::entry::Wqe;
 use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
+use crate::wire::gap_report::Gap;
+use crate::wire::mad::Make;
 use crate::wire::{Aeth, DropReason, Ext, NakCode, Operation, Packet, Syndrome};
 
 /// The RNR retry count without limit, in CM as in the QP.
 const RNR_RETRY_FOREVER: u8 = 7;
-
-/// So many READ responses in a row are lost to a queue that overflows, and not by chance.
-const BURST: u32 = 4;
 
 /// The side of a send queue that receives responses.
 #[derive(Debug)]
@@ -36,11 +36,15 @@ pub(crate) struct Completer {
     timed_out: bool,
     /// For congestion control.
     loss: Option<Loss>,
+    losses: LossSum,
     /// Needless resends, whose first copy had a response; not counted yet.
     needless: u64,
     /// The current response is a NAK; it is READ data.
     refused: bool,
     data: bool,
+    /// A loss was being recovered from when it came. A peer of our make says that it answers a duplicate.
+    recovered: bool,
+    answers: bool,
 }
 
 /// The consequence of a response for the QP.
@@ -80,9 +84,12 @@ impl Completer {
             pause: None,
             timed_out: false,
             loss: None,
+            losses: LossSum::new(),
             needless: 0,
             refused: false,
             data: false,
+            recovered: false,
+            answers: false,
         }
     }
 
@@ -177,7 +184,7 @@ impl Completer {
         tally: &Tally,
     ) -> Verdict {
         if let Some(at) = self.recovery.handle_timeout(now, sq) {
-            self.packet_lost(now, at, sq, tally);
+            self.packet_lost(now, at, self.is_congestion(), (sq, tally));
         }
         if let Some((_, until)) = self.pause {
             if now >= until {
@@ -198,7 +205,7 @@ impl Completer {
                     tally.count(Counter::LocalAckTimeoutErr);
                     tally.count(Counter::CompleterRetryErr);
                     (self.timed, self.timed_out) = (None, true);
-                    if expiry == Expiry::Resend || self.is_congestion(sq.una(), sq) {
+                    if expiry == Expiry::Resend || self.is_congestion() {
                         self.loss = Some(Loss::Timeout);
                     }
                 }
@@ -221,10 +228,16 @@ impl Completer {
     }
 
     /// Accounts for the packet `at`, which is lost by a NAK or a probe's ACK, and resent.
-    fn packet_lost(&mut self, now: Instant, at: Psn, sq: &SendQueue, tally: &Tally) {
+    fn packet_lost(
+        &mut self,
+        now: Instant,
+        at: Psn,
+        congestion: bool,
+        (sq, tally): (&SendQueue, &Tally),
+    ) {
         tally.count(Counter::CompleterRetryErr);
         (self.timed, self.timed_out) = (None, false);
-        if self.is_congestion(at, sq) {
+        if congestion {
             self.loss = Some(Loss::Request { at, end: sq.next() });
         }
         if !self.paused() {
@@ -232,10 +245,10 @@ impl Completer {
         }
     }
 
-    /// Whether congestion control takes the loss of `at` for its signal. A peer that keeps what is behind a gap is sent
+    /// Whether congestion control takes a loss for its signal. A peer that keeps what is behind a gap is sent
     /// again what was lost and no more, so there only delay tells a queue that overflows from chance.
-    fn is_congestion(&self, at: Psn, sq: &SendQueue) -> bool {
-        !self.recovery.keeps_behind(at, sq) || self.timer.is_slow()
+    fn is_congestion(&self) -> bool {
+        !self.recovery.peer_keeps() || self.timer.is_slow()
     }
 
     /// Whether READ responses were lost to congestion: several in a row are missing. How long they take tells less: they may
@@ -261,6 +274,10 @@ impl Completer {
         {
             self.sent_in_vain(now);
         }
+        self.answers = cx.peer.make == Make::Keeper && packet.bth.solicited;
+        if let Some(at) = self.recovery.only_probe().filter(|_| self.answers) {
+            self.timer.probe_answered(now.nanos_since(at));
+        }
         if !cx.sq.expects(psn) {
             if self.probed(now, packet, cx) {
                 return Ok(Verdict::Done);
@@ -272,9 +289,14 @@ impl Completer {
         self.refused = matches!(packet.ext, Ext::Aeth(Aeth { syndrome, .. })
             if !matches!(syndrome, Syndrome::Ack { .. }));
         self.data = opcode.operation() == Operation::ReadResponse;
+        self.recovered = self.recovery.has_evidence() || cx.sq.has_gaps();
         let result = match (opcode.operation(), packet.ext) {
             (Operation::Acknowledge, Ext::Aeth(aeth)) => self.handle_aeth(now, psn, aeth, cx),
             (Operation::ReadResponse, _) => self.handle_read_data(now, packet, cx),
+            (Operation::GapReport, _) => {
+                self.handle_gaps(now, packet, cx);
+                Ok(Verdict::Done)
+            }
             // No atomic is ever requested.
             _ => Ok(self.refuse(now, psn, WcStatus::BadResponse, cx.sq, cx.out)),
         };
@@ -325,7 +347,7 @@ impl Completer {
                 if psn == sq.acked() {
                     self.timed = None;
                     if self.recovery.handle_sequence_nak(now, self.timer.wait(now), sq) {
-                        self.packet_lost(now, psn, sq, tally);
+                        self.packet_lost(now, psn, self.is_congestion(), (sq, tally));
                     } else if self.recovery.has_evidence() && !self.paused() {
                         self.timer.restart(now);
                     }
@@ -350,6 +372,34 @@ impl Completer {
         }
     }
 
+    /// Acts on a report of what the peer misses, which takes the place of a sequence NAK.
+    fn handle_gaps<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) {
+        let Context { sq, out, tally, .. } = cx;
+        tally.count(Counter::PacketSeqErr);
+        let psn = packet.bth.psn;
+        self.acknowledge(now, psn, sq, out);
+        if packet.bth.solicited {
+            self.probe_shows_gaps(sq);
+        }
+        if let Some(lost) = self.recovery.gaps_reported(psn, Gap::parse(packet.payload), sq) {
+            let came = self.recovery.take_since_loss();
+            let congestion = self.losses.show_congestion(came, lost.packets)
+                | Gap::parse(packet.payload).any(|gap| u32::from(gap.missing) >= BURST);
+            self.packet_lost(now, lost.first, false, (sq, tally));
+            let (at, end) = (lost.first, sq.next());
+            self.loss = congestion.then_some(Loss::Overflow { at, end }).or(self.loss);
+        } else if !self.paused() {
+            self.timer.restart(now);
+        }
+    }
+
+    /// Acts on a report that answers a duplicate, which may be a probe: what was sent again before that has come, or was lost.
+    fn probe_shows_gaps(&mut self, sq: &mut SendQueue) {
+        if self.recovery.probed_at(sq).is_some() && self.recovery.probe_answered() {
+            sq.gaps_are_old();
+        }
+    }
+
     /// Acts on the ACK of a probe. Returns whether the packet is one. The peer works in order, and had
     /// executed nothing unacknowledged when the probe arrived.
     fn probed<M>(&mut self, now: Instant, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> bool {
@@ -360,12 +410,12 @@ impl Completer {
         }
         let sent_at = self.recovery.probed_at(cx.sq);
         // It may be an older ACK that is late.
-        if sent_at.is_none_or(|at| self.timer.is_too_soon(now.nanos_since(at))) {
+        if sent_at.is_none_or(|at| !self.answers && self.timer.is_too_soon(now.nanos_since(at))) {
             return false;
         }
         self.timed = None;
         if self.recovery.lacks(now, cx.sq) {
-            self.packet_lost(now, cx.sq.acked(), cx.sq, cx.tally);
+            self.packet_lost(now, cx.sq.acked(), self.is_congestion(), (cx.sq, cx.tally));
         } else {
             self.timer.restart(now);
         }
@@ -448,7 +498,7 @@ impl Completer {
         result
     }
 
-    /// Whether nothing is being recovered from.
+    /// Whether nothing is being recovered from, gaps apart, which the queue knows.
     pub(crate) fn is_quiet(&self) -> bool {
         self.pause.is_none() && self.timer.tries() == 0 && !self.recovery.has_evidence()
     }
@@ -552,12 +602,12 @@ impl Completer {
         }
         if again.is_some_and(|after_ns| self.timer.is_too_soon(after_ns)) {
             self.sent_in_vain(now);
-        } else if !self.refused && !self.recovery.has_evidence() && self.timer.tries() > 0 {
+        } else if !self.refused && !self.recovered && self.timer.tries() > 0 {
             // The ACK of a probe comes a round trip after it: any sooner response was only late. Round
             // trips of READs, which take longer, tell nothing about that.
             let soon = |at| self.timer.is_too_soon(now.nanos_since(at));
             let probe = self.recovery.last_probe().filter(|_| !sq.responses_missing());
-            if self.data || probe.is_some_and(soon) {
+            if self.data || !self.answers && probe.is_some_and(soon) {
                 self.timer.was_early(now);
             }
         }

@@ -136,11 +136,35 @@ impl Awaited {
         (self.next, self.until) = (sq.next(), until);
     }
 
+    /// Whether the next ACK is that of the last probe.
+    pub(crate) const fn is_one(&self) -> bool {
+        self.all == 1
+    }
+
     /// Notes that an ACK has come. Returns whether it may be that of a probe behind the oldest packet.
     pub(crate) const fn came(&mut self) -> bool {
         let tells = self.earlier == 0;
         self.all = self.all.saturating_sub(1);
         self.earlier = self.earlier.saturating_sub(1);
         tells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ack_is_that_of_the_last_probe_where_no_other_is_out() {
+        let (_, sq) = SendQueue::new(0, 4, 1);
+        let [now, until] = [1, 2].map(Instant::from_nanos);
+        let mut awaited = Awaited::new();
+        assert!(!awaited.is_one(), "none is out");
+        awaited.sent(now, until, true, &sq);
+        assert!(awaited.is_one());
+        awaited.sent(now, until, false, &sq);
+        assert!(!awaited.is_one(), "it may be the first one's");
+        awaited.came();
+        assert!(awaited.is_one());
     }
 }

@@ -14,8 +14,10 @@ use scoreboard::Scoreboard;
 
 mod copies;
 mod ends;
+mod gaps;
 mod new;
 mod scoreboard;
+pub(crate) use gaps::Found;
 pub(crate) use new::{NewPacket, Sent};
 pub(crate) use scoreboard::Cause;
 
@@ -146,6 +148,14 @@ impl SendQueue {
             (psn, psn, psn, psn, psn);
         self.pmtu_shift = pmtu.bytes().trailing_zeros();
         self.scoreboard.clear(psn);
+    }
+
+    /// Reserves memory for what may be missing of `psns` in flight.
+    pub(crate) fn reserve_missing(&mut self, psns: u32, make: Make) {
+        self.reserve_early(psns);
+        if make == Make::Keeper {
+            self.reserve_gaps(psns);
+        }
     }
 
     /// Takes the memory that READs need. Returns false where it is refused.

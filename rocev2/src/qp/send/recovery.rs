@@ -28,6 +28,8 @@ use crate::psn::Psn;
 use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
 use crate::wire::mad::Make;
 
+mod gaps;
+
 /// Losses after which a peer that drops is tested again.
 const LOSSES_BEFORE_TEST: u8 = 32;
 /// Resends in a row, each followed by a NAK for the very next packet, that show a peer that drops: as long
@@ -94,8 +96,11 @@ pub(crate) struct Recovery {
     peer: Peer,
     resend: Option<Resend>,
     late: Option<Late>,
-    /// The oldest READ response that is missing before others, and since when.
+    /// The oldest READ response that is missing before others, and since when. From a peer of our make one past the newest of
+    /// those that came behind a gap before then, whose reorder window is open.
     gap: Option<(Psn, Instant)>,
+    /// Up to there responses of a peer of our make were requested again, if they were missing.
+    asked: Psn,
     /// One past the READ responses that were requested again and have not all come; and the range of the
     /// last request that a gap caused.
     requested_end: Option<Psn>,
@@ -125,6 +130,7 @@ impl Recovery {
             resend: None,
             late: None,
             gap: None,
+            asked: Psn::new(0),
             requested_end: None,
             requested: None,
             request_packets: 1,
@@ -138,6 +144,9 @@ impl Recovery {
     /// Takes the peer's make.
     pub(crate) const fn connect(&mut self, make: Make) {
         self.make = make;
+        if matches!(make, Make::Keeper) {
+            self.peer = Peer::Keeps { misses: 0 };
+        }
     }
 
     /// Sends no probe any more.
@@ -170,6 +179,11 @@ impl Recovery {
     /// Notes that an ACK has come that may be a probe's. Returns whether it may tell something about the oldest packet.
     pub(crate) const fn probe_answered(&mut self) -> bool {
         self.awaited.came()
+    }
+
+    /// When the probe left whose ACK comes next, if no other's may.
+    pub(crate) fn only_probe(&self) -> Option<Instant> {
+        self.last_probe().filter(|_| self.awaited.is_one())
     }
 
     /// When the last probe left.
@@ -215,7 +229,10 @@ impl Recovery {
     /// reordering. Returns the packet if it is resent now.
     pub(crate) fn handle_timeout(&mut self, now: Instant, sq: &mut SendQueue) -> Option<Psn> {
         if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
-            self.request_again(sq);
+            match self.make {
+                Make::Keeper => self.request_gaps(now, self.gap, sq),
+                Make::Other => self.request_again(sq),
+            }
         }
         let Late { at, probed, .. } = self.late.filter(|late| now >= late.due)?;
         self.late = None;
@@ -227,21 +244,20 @@ impl Recovery {
         Some(at)
     }
 
-    /// Whether the peer is known to keep packets behind a gap.
-    const fn peer_keeps(&self) -> bool {
+    /// Whether the peer is known to keep packets behind a gap: it has shown that, or its make does.
+    pub(crate) const fn peer_keeps(&self) -> bool {
         matches!(self.peer, Peer::Keeps { .. })
-    }
-
-    /// Whether the peer is known to keep what comes behind `psn`, if that is lost. READs tell nothing about the peer, so
-    /// only there its make counts.
-    pub(crate) fn keeps_behind(&self, psn: Psn, sq: &SendQueue) -> bool {
-        self.peer_keeps() || self.make == Make::Keeper && sq.is_read_at(psn)
     }
 
     /// Whether the peer is known to miss a packet, or a response of the peer is missing.
     pub(crate) const fn has_evidence(&self) -> bool {
         let responses = self.gap.is_some() || self.requested_end.is_some();
         self.resend.is_some() || self.late.is_some() || responses
+    }
+
+    /// Packets acknowledged since the last loss, which is now.
+    pub(crate) fn take_since_loss(&mut self) -> u32 {
+        core::mem::take(&mut self.since_loss)
     }
 
     /// Acts on an acknowledgement of `packets` more packets.
@@ -270,7 +286,9 @@ impl Recovery {
         } else if sq.next().since(acked) > 0 && resend.why == Why::Timeout {
             self.probe = true;
         } else if sq.next().since(acked) > 0 && resend.why == Why::Nak {
-            self.missed();
+            if self.make == Make::Other {
+                self.missed();
+            }
             if matches!(self.peer, Peer::Drops { .. }) {
                 self.go_back(sq);
             } else {
@@ -293,7 +311,7 @@ impl Recovery {
         if sq.next().since(at) <= 0 || self.resend.is_some_and(|resend| resend.at == at) {
             return false;
         }
-        if !self.keeps_behind(at, sq) && sq.is_read_at(at) {
+        if !self.peer_keeps() && sq.is_read_at(at) {
             if self.late.is_none_or(|late| late.at != at) {
                 self.late = Some(Late { at, due: now + wait, probed: false });
                 sq.stall(true);
@@ -307,7 +325,7 @@ impl Recovery {
     fn resend_missing(&mut self, sq: &mut SendQueue) {
         self.late = None;
         self.again(Cause::Nak, sq);
-        let keeps = self.keeps_behind(sq.acked(), sq);
+        let keeps = self.peer_keeps();
         if matches!(self.peer, Peer::Drops { .. }) && !keeps {
             self.go_back(sq);
         } else {
@@ -332,6 +350,10 @@ impl Recovery {
         if sq.responses_missing() {
             self.again(Cause::Timer, sq);
             sq.stall(false);
+            if self.make == Make::Keeper {
+                self.all_are_lost(sq);
+                return Remedy::Resend;
+            }
             // Some responders respond only to a request for the whole rest.
             let end = if tries > 2 { sq.resend_read() } else { sq.resend_responses(u32::MAX) };
             // From here on a duplicate response tells nothing about reordering.
@@ -360,6 +382,13 @@ impl Recovery {
 
     /// Opens and closes the gap in the READ responses after each response. Returns whether it opened one.
     pub(crate) fn watch(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
+        match self.make {
+            Make::Keeper => self.watch_gaps(now, sq),
+            Make::Other => self.watch_gap(now, sq),
+        }
+    }
+
+    fn watch_gap(&mut self, now: Instant, sq: &mut SendQueue) -> bool {
         let una = sq.una();
         let filled = self.requested_end.filter(|end| end.since(una) <= 0);
         if filled.is_some() {
@@ -401,7 +430,7 @@ impl Recovery {
 
     fn resend(&mut self, packets: u32, why: Why, sq: &mut SendQueue) {
         let at = sq.acked();
-        let keeps = self.keeps_behind(at, sq);
+        let keeps = self.peer_keeps();
         let read = sq.is_read_at(at);
         if read && !keeps {
             // READ requests are small, and their responses cannot come before the lost one's.

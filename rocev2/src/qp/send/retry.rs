@@ -300,6 +300,11 @@ impl RetryTimer {
         self.latest_ns = [self.latest_ns[1], after_ns];
     }
 
+    /// Notes how long the answer to a probe took.
+    pub(crate) fn probe_answered(&mut self, after_ns: u64) {
+        self.fastest_ns = self.fastest_ns.min(after_ns);
+    }
+
     /// Whether packets with our data have to wait on the path: the last two round trips took more than one and a half
     /// times the shortest one. One alone may only have lost its response.
     pub(crate) fn is_slow(&self) -> bool {

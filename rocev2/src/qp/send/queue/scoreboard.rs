@@ -1,6 +1,7 @@
 //! The scoreboard of a send queue: what the peer is known to have executed, which READ responses came out
 //! of order, and the range that is resent before new packets leave.
 
+use super::gaps::Gaps;
 use super::{Again, Place, SendQueue};
 use crate::env::Instant;
 use crate::psn::Psn;
@@ -35,6 +36,8 @@ pub(super) struct Scoreboard {
     early_end: Psn,
     /// The last packet of a SEND or WRITE that was resent, and when.
     again: Option<(Psn, Instant)>,
+    /// The packets that a peer of our make misses.
+    pub(super) gaps: Gaps,
 }
 
 /// The cause of a resend.
@@ -73,6 +76,7 @@ impl Scoreboard {
             cause: Cause::Timer,
             again: None,
             congested: false,
+            gaps: Gaps::new(),
         }
     }
 
@@ -87,12 +91,13 @@ impl Scoreboard {
         (self.acked, self.resend, self.stalled) = (next, None, false);
         self.again = None;
         self.early.clear();
+        self.gaps.clear();
     }
 }
 
 impl SendQueue {
     /// Reserves memory for READ responses that come out of order by up to `psns`.
-    pub(crate) fn reserve_early(&mut self, psns: u32) {
+    pub(super) fn reserve_early(&mut self, psns: u32) {
         self.scoreboard.early.reserve(psns);
     }
 
@@ -141,7 +146,8 @@ impl SendQueue {
     /// Whether nothing is resent or was sent twice, and nothing came out of order.
     pub(crate) fn is_calm(&self) -> bool {
         let once = self.scoreboard.again.is_none() && self.copies.is_empty() && !self.parks();
-        once && self.scoreboard.early.is_empty() && self.sends_new()
+        let whole = self.scoreboard.early.is_empty() && self.scoreboard.gaps.is_empty();
+        once && whole && self.sends_new()
     }
 
     /// Whether all that is in flight are new packets of SENDs and WRITEs, and nothing waits for copies.
@@ -229,16 +235,32 @@ impl SendQueue {
     pub(super) fn resend_sent(&mut self, packets: u32) -> bool {
         let Some(range) = self.scoreboard.resend else { return false };
         self.scoreboard.resend = self.resend_range(range.psn.add(packets), range.end);
+        if self.scoreboard.resend.is_none() {
+            self.begin_gap();
+        }
         true
+    }
+
+    /// Sends the packets from `psn` to `end` again, which are of SENDs and WRITEs or of one READ. Returns false where there are
+    /// none.
+    pub(super) fn resend_within(&mut self, psn: Psn, end: Psn) -> bool {
+        self.scoreboard.resend = self.resend_range(psn, end);
+        self.scoreboard.resend.is_some()
     }
 
     /// Drops the part of the resend that the peer has acknowledged since; a READ by its data.
     pub(super) fn trim_resend(&mut self) {
+        if self.has_gaps() {
+            self.close_gaps();
+        }
         let Some(range) = self.scoreboard.resend else { return };
         let data = range.psn.since(self.una) >= 0 && !self.is_read_at(range.psn);
         let from = if data { self.scoreboard.acked } else { self.una };
         if from.since(range.psn) > 0 {
             self.scoreboard.resend = self.resend_range(from, range.end);
+            if self.scoreboard.resend.is_none() {
+                self.begin_gap();
+            }
         }
     }
 
@@ -343,6 +365,11 @@ impl SendQueue {
             && !self.opens(acked)
     }
 
+    /// Whether a READ request begins at `psn`, which is one of a READ.
+    pub(super) fn begins_read(&self, psn: Psn) -> bool {
+        self.locate(psn).is_some_and(|(_, packet)| packet == 0) || self.opens(psn)
+    }
+
     /// Whether a READ request ends before `psn`: a READ may take several requests.
     fn opens(&self, psn: Psn) -> bool {
         psn == self.read_floor || self.read_ends.iter().any(|end| *end == psn)
@@ -357,6 +384,7 @@ impl SendQueue {
             (self.next, self.cursor) = (psn, place);
         }
         (self.scoreboard.resend, self.scoreboard.stalled) = (None, false);
+        self.scoreboard.gaps.clear();
         while self.read_ends.back().is_some_and(|end| end.since(self.next) > 0) {
             self.read_ends.pop_back();
             self.reads -= 1;
@@ -390,15 +418,21 @@ impl SendQueue {
         }
     }
 
+    /// One past the packets of all requests that the peer is known to have executed.
+    pub(crate) fn executed_end(&self) -> Psn {
+        let end = self.known_end();
+        self.read_end(end.prev()).unwrap_or(end)
+    }
+
     /// One past the responses to the READ request in flight that `psn` belongs to.
-    fn read_end(&self, psn: Psn) -> Option<Psn> {
+    pub(super) fn read_end(&self, psn: Psn) -> Option<Psn> {
         let (wqe, packet) = self.locate(psn).filter(|(wqe, _)| wqe.is_read())?;
         let end = self.read_ends.iter().find(|end| end.since(psn) > 0);
         Some(end.copied().unwrap_or_else(|| psn.add(self.packets(wqe) - packet)))
     }
 
     /// Packets from `psn` to the next READ.
-    fn data_len(&self, psn: Psn) -> u32 {
+    pub(super) fn data_len(&self, psn: Psn) -> u32 {
         let Some(place) = self.place_of(psn) else { return 0 };
         let wqes = (place.wqe..).map_while(|index| self.wqe(index));
         let packets = wqes.take_while(|wqe| !wqe.is_read()).map(|wqe| self.packets(wqe));
