@@ -671,7 +671,7 @@ list! {
         "let probed = !self.calm && self.probe.waits();" => "let probed = false;",
         "any response answers a probe";
     RunKeepsAnOldHop "device/transmit.rs":
-        "known.hops == hops && known.traffic_class == traffic_class" => "known.traffic_class == traffic_class",
+        "self.hops == hops && traffic_class == Some(self.traffic_class)" => "traffic_class == Some(self.traffic_class)",
         "packets follow the path";
     RunIsCountedAsOnePacket "wire/common.rs":
         "self.packets += 1;" => "self.packets = 1;",

@@ -21,6 +21,14 @@ pub(super) struct Headers {
     traffic_class: u8,
 }
 
+impl Headers {
+    /// Whether they are still those of packets of this class, after so many changes of the paths.
+    #[inline(always)]
+    fn fit(&self, hops: u32, traffic_class: Option<u8>) -> bool {
+        self.hops == hops && traffic_class == Some(self.traffic_class)
+    }
+}
+
 impl Device {
     /// Writes the next unit of at most `max_packets` packets into `buf`; `None` where there is nothing to
     /// send. Queue pairs take turns. CM messages go before them, but not all the time.
@@ -74,7 +82,8 @@ impl Device {
         let (mut units, mut over) = (limit.units, None);
         // A queue pair whose turn has ended is not ready before the next call: a packet that does not fit its buffer
         // leaves its queue pair so. One whose turn goes on is for the next call, too.
-        while units > 0
+        while self.transmit_singles(now, frames, (&mut units, &mut over), memory)
+            && units > 0
             && frames.buffer().is_some()
             && let Some(sender) = self.next_sender()
         {
@@ -95,8 +104,41 @@ impl Device {
         limit.units - units
     }
 
+    /// Has the queue pairs that come next send, as long as each has one packet, `over` one path. Returns false where another
+    /// one goes over another.
+    #[inline(always)]
+    fn transmit_singles<M: Memory>(
+        &mut self,
+        now: Instant,
+        frames: &mut impl Frames,
+        (units, over): (&mut usize, &mut Option<PathIndex>),
+        memory: &mut M,
+    ) -> bool {
+        let Self { qps, mrs, reorder_pool, completions: out, lists, paths, ip_id, .. } = self;
+        let hops = paths.changes();
+        while self.sender.is_none()
+            && *units > 0
+            && let Some(&slot) = lists.ready.front()
+            && let Some(entry) = qps[slot].as_deref_mut()
+            && let QpSlot { qp, template: Some(headers), path: Some(path), .. } = entry
+            && headers.fit(hops, qp.traffic_class())
+        {
+            if over.is_some_and(|over| over != *path) {
+                return false;
+            }
+            let shared = &mut Shared { mrs, memory: &mut *memory, reorder_pool, out };
+            if !qp.fill_single(now, (&mut *frames, &mut headers.template, *ip_id), shared) {
+                break;
+            }
+            (*ip_id, *units, *over) = (ip_id.wrapping_add(1), *units - 1, Some(*path));
+            lists.ready.pop_front();
+            entry.end_short_turn(slot, lists);
+        }
+        true
+    }
+
     /// Lets a queue pair send. Returns the number of units.
-    #[inline]
+    #[inline(never)]
     fn take_turn<M: Memory>(
         &mut self,
         now: Instant,
@@ -110,11 +152,6 @@ impl Device {
         let Some(template) = headers_of(template, qp, &self.paths, *path) else { return 0 };
         let Self { mrs, reorder_pool, completions: out, lists, .. } = self;
         let mut shared = Shared { mrs, memory, reorder_pool, out };
-        if qp.fill_single(now, (&mut *frames, &mut *template, self.ip_id), &mut shared) {
-            self.ip_id = self.ip_id.wrapping_add(1);
-            entry.end_short_turn(slot, lists);
-            return 1;
-        }
         let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
         let mut run = UnitRun::new(frames, template, self.ip_id, limit);
         qp.fill(now, &mut run, &mut shared);
@@ -175,8 +212,7 @@ fn headers_of<'a>(
     path: PathIndex,
 ) -> Option<&'a mut Template> {
     let (traffic_class, hops) = (qp.traffic_class()?, paths.changes());
-    let fits = |known: &Headers| known.hops == hops && known.traffic_class == traffic_class;
-    if !known.as_ref().is_some_and(fits) {
+    if !known.as_ref().is_some_and(|known| known.fit(hops, Some(traffic_class))) {
         let template = Template::new(&qp.encap(paths.hop(path))?);
         *known = Some(Headers { template, hops, traffic_class });
     }
