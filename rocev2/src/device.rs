@@ -28,6 +28,7 @@ use turns::{Lists, Sender};
 
 pub use opening::Opening;
 
+mod acks;
 mod connections;
 mod mad_limiter;
 mod memory;
@@ -447,6 +448,7 @@ impl Device {
     }
 }
 
+#[inline]
 fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
     qps[slot].as_deref_mut().filter(|entry| entry.is(qpn))
 }

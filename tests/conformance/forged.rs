@@ -171,7 +171,7 @@ fn alternate_paths(world: &World, local: CommId, remote: CommId) -> Vec<Vec<u8>>
     [0x19, 0x1a].map(attribute).to_vec()
 }
 
-/// Every RC opcode, the CNP and the gap report, to queue pairs that are not D's.
+/// Every RC opcode, the CNP and those of our own, to queue pairs that are not D's.
 fn packets(world: &World, rng: &mut Rng) -> Vec<Vec<u8>> {
     let reth = Reth { va: BASE, rkey: world.key, len: 64 };
     let aeth = |syndrome| Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::new(1) };
@@ -202,6 +202,7 @@ fn packets(world: &World, rng: &mut Rng) -> Vec<Vec<u8>> {
         (FetchAdd, Ext::AtomicEth(atomic)),
         (Cnp, Ext::Cnp),
         (GapReport, Ext::None),
+        (AckList, Ext::Aeth(aeth(ACK))),
     ];
     kinds.extend(answers.map(|syndrome| (Acknowledge, Ext::Aeth(aeth(syndrome)))));
     let own = world.end.qpn;

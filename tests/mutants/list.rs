@@ -288,6 +288,21 @@ list! {
     ReportOfAnyMake "qp/inbound.rs":
         "packet.bth.opcode == Opcode::GapReport && peer.make != Make::Keeper" => "false",
         "a report of a peer of another make is dropped";
+    ListToAnyMake "qp/outbound.rs":
+        "let takes = |peer: &PeerQp| peer.make == Make::Keeper;" => "let takes = |_: &PeerQp| true;",
+        "a peer of another make gets each ACK alone";
+    ListOfAnyMake "qp/inbound.rs":
+        "if peer.make == Make::Keeper { Ok(()) } else { Err(DropReason::UnknownOpcode) }" => "Ok(())",
+        "a list of a peer of another make is dropped";
+    ListOfAnyAddress "qp/inbound.rs":
+        "check_addresses(peer, encap)?;" => "",
+        "a list comes from the peer";
+    ListForAnyPath "device/acks.rs":
+        "if entry.path != Some(path) {" => "if false {",
+        "an ACK of a list is for a queue pair of its sender";
+    ListOverSeveralPaths "device/acks.rs":
+        ".filter(|entry| entry.path == Some(path))" => "",
+        "the ACKs of a list are for one peer";
     EveryAckAnswersADuplicate "qp/recv/responder.rs":
         "bth.solicited = answers;" => "bth.solicited = answers || true;",
         "only an ACK that answers a duplicate says so";

@@ -8,7 +8,7 @@ use crate::path::{Path, PathNews, Paths, Source};
 use crate::qp::Shared;
 use crate::wire;
 use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Common, Deth, DropReason, Ext, Flow, Frame, Inbound, Packet, Segments};
+use crate::wire::{Common, Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet, Segments};
 
 impl Device {
     /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
@@ -246,6 +246,9 @@ impl Device {
         memory: &mut M,
     ) -> Result<(), DropReason> {
         check_pkey(packet)?;
+        if packet.bth.opcode == Opcode::AckList {
+            return self.handle_acks(now, packet, memory);
+        }
         let qpn = packet.bth.dest_qpn;
         let slot = self.slot_index(qpn);
         let entry = find(&mut self.qps, slot, qpn).ok_or(DropReason::UnknownQpn)?;
@@ -282,7 +285,7 @@ impl Device {
     }
 
     /// Notes that a QP has accepted a packet from `source`. Returns whether the path is heard from there.
-    fn accepted(&mut self, now: Instant, slot: usize, source: Source) -> bool {
+    pub(super) fn accepted(&mut self, now: Instant, slot: usize, source: Source) -> bool {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return false };
         let heard = entry.path.is_some_and(|path| self.paths.heard(now, path, source));
         if entry.awaits_rtu
@@ -352,7 +355,7 @@ fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
     if packet.bth.is_of_default_partition() { Ok(()) } else { Err(DropReason::PKey) }
 }
 
-fn count_received<const N: usize>(
+pub(super) fn count_received<const N: usize>(
     counters: &Cells<N>,
     wire_len: usize,
     handled: Result<(), DropReason>,

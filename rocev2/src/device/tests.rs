@@ -16,6 +16,7 @@ use crate::wire::{
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;
 
+mod acks;
 mod congestion;
 mod connections;
 mod door;

@@ -1,14 +1,14 @@
 //! The way out: the next unit, of connection management or of the queue pair whose turn it is.
 
 use super::turns::Sender;
-use super::{Device, QpSlot};
+use super::{Device, QpSlot, acks};
 use crate::cm;
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::ids::Qpn;
 use crate::path::{Path, PathIndex, Paths};
 use crate::qp::{Qp, Shared};
-use crate::wire::mad::GSI_QKEY;
+use crate::wire::mad::{GSI_QKEY, Make};
 use crate::wire::{
     Bth, Deth, Ext, Frames, OneFrame, Opcode, RunLimit, Template, Unit, UnitRun, UnitWriter,
 };
@@ -115,14 +115,23 @@ impl Device {
         memory: &mut M,
     ) -> bool {
         let Self { qps, mrs, reorder_pool, completions: out, lists, paths, ip_id, .. } = self;
-        let hops = paths.changes();
+        let (hops, keeps) = (paths.changes(), self.config.cm.make == Make::Keeper);
         while self.sender.is_none()
             && *units > 0
             && let Some(&slot) = lists.ready.front()
-            && let Some(entry) = qps[slot].as_deref_mut()
-            && let QpSlot { qp, template: Some(headers), path: Some(path), .. } = entry
-            && headers.fit(hops, qp.traffic_class())
         {
+            if keeps
+                && acks::may_come(qps, lists)
+                && let Some(path) = acks::transmit(qps, lists, (paths, *ip_id), *over, frames)
+            {
+                (*ip_id, *units, *over) = (ip_id.wrapping_add(1), *units - 1, Some(path));
+                continue;
+            }
+            let Some(entry) = qps[slot].as_deref_mut() else { break };
+            let QpSlot { qp, template: Some(headers), path: Some(path), .. } = entry else { break };
+            if !headers.fit(hops, qp.traffic_class()) {
+                break;
+            }
             if over.is_some_and(|over| over != *path) {
                 return false;
             }
@@ -205,7 +214,7 @@ impl Device {
 }
 
 /// The headers of the next packet of a QP over `path`; `None` where it has no peer.
-fn headers_of<'a>(
+pub(super) fn headers_of<'a>(
     known: &'a mut Option<Headers>,
     qp: &Qp,
     paths: &Paths,

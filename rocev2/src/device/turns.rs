@@ -165,9 +165,15 @@ impl QpSlot {
     /// Ends the turn of a queue pair that [rests](crate::qp::Qp::rests).
     #[inline(always)]
     pub(super) fn end_short_turn(&mut self, slot: usize, lists: &mut Lists) {
+        self.end_listed_turn(slot, &mut lists.timers);
+    }
+
+    /// The same of one that is in the lists no more.
+    #[inline(always)]
+    pub(super) fn end_listed_turn(&mut self, slot: usize, timers: &mut Timers) {
         self.scheduled = false;
         if let Some(deadline) = self.qp.take_deadline() {
-            lists.timers.arm(slot, deadline);
+            timers.arm(slot, deadline);
         }
     }
 

@@ -149,6 +149,31 @@ impl Qp {
         }
     }
 
+    /// Whether a [list of ACKs](crate::wire::ack_list) with these headers is from its peer, and that is one of ours.
+    ///
+    /// # Errors
+    /// [`DropReason`]: it is not.
+    pub(crate) fn admits_list(&self, encap: &Encap) -> Result<(), DropReason> {
+        let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
+            return Err(DropReason::QpState);
+        };
+        check_addresses(peer, encap)?;
+        if peer.make == Make::Keeper { Ok(()) } else { Err(DropReason::UnknownOpcode) }
+    }
+
+    /// Takes an ACK that its peer has put into a list. `None` where the peer takes no part in lists; false where the ACK has
+    /// to go the general way.
+    #[inline(always)]
+    pub(crate) fn take_listed<M>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        shared: &mut Shared<'_, M>,
+    ) -> Option<bool> {
+        self.peer.as_ref().filter(|peer| peer.make == Make::Keeper)?;
+        Some(self.state.receives() && self.newest_acked(now, psn, shared))
+    }
+
     /// Executes a SEND or WRITE of one packet.
     #[inline(always)]
     fn execute_single<M: Memory>(

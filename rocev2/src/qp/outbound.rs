@@ -4,9 +4,10 @@ use super::recv::responder;
 use super::send::common::Alone;
 use super::send::probe::Probe;
 use super::send::requester;
-use super::{Failure, KeyContext, Qp, QpState, Shared, Stream};
+use super::{Failure, KeyContext, PeerQp, Qp, QpState, Shared, Stream};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
+use crate::wire::ack_list::Ack;
 use crate::wire::mad::Make;
 use crate::wire::{Ext, Frames, Template, UnitRun, UnitWriter};
 
@@ -117,6 +118,29 @@ impl Qp {
         true
     }
 
+    /// Whether an ACK leaves next, and its receiver takes a list of them.
+    #[inline(always)]
+    pub(crate) fn lists_ack(&self) -> bool {
+        let takes = |peer: &PeerQp| peer.make == Make::Keeper;
+        self.stream == Stream::Ack && self.peer.as_ref().is_some_and(takes)
+    }
+
+    /// That ACK, and the bytes that one packet to its receiver may carry.
+    #[inline(always)]
+    pub(crate) fn listed_ack(&self) -> Option<(Ack, usize)> {
+        let peer = self.peer.as_ref().filter(|_| self.lists_ack())?;
+        debug_assert!(self.responder.owes_ack(), "as it was looked at");
+        let (psn, msn) = self.responder.acknowledged()?;
+        Some((Ack { dest_qpn: peer.qpn, psn, msn }, peer.pmtu.bytes()))
+    }
+
+    /// Notes that it has left.
+    #[inline(always)]
+    pub(crate) fn ack_listed(&mut self) {
+        self.responder.ack_left();
+        (self.answers, self.stream) = (false, Stream::Rest);
+    }
+
     /// The packet of the only request that waits, if it takes no other. Returns its bytes.
     #[inline(always)]
     fn fill_request<M: Memory, F: Frames>(
@@ -163,7 +187,8 @@ impl Qp {
         }
     }
 
-    fn count_sent(&self, packets: usize, bytes: usize) {
+    /// Counts packets that have left.
+    pub(crate) fn count_sent(&self, packets: usize, bytes: usize) {
         self.tally.add(Counter::SentPkts, packets as u64);
         self.tally.add(Counter::SentBytes, bytes as u64);
     }

@@ -220,7 +220,8 @@ const fn op_of(opcode: Opcode) -> Option<(CommonOp, usize)> {
         | Opcode::UdSendOnly
         | Opcode::UdSendOnlyImm
         | Opcode::Cnp
-        | Opcode::GapReport => return None,
+        | Opcode::GapReport
+        | Opcode::AckList => return None,
     })
 }
 

@@ -4,6 +4,7 @@
 //! [`DropReason`], and is never checked again; [`UnitWriter`] is the way back. The engines judge lengths
 //! that depend on a path MTU or on a message's progress.
 
+pub mod ack_list;
 mod aeth;
 mod bth;
 mod common;

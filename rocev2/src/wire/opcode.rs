@@ -1,9 +1,10 @@
-//! BTH opcodes: transport, operation and place in a message (IBTA ch. 9, OpCode), and one of the manufacturer's range.
+//! BTH opcodes: transport, operation and place in a message (IBTA ch. 9, OpCode), and two of the manufacturer's range.
 
 use super::DropReason;
 use super::ext::Shape;
 
-/// The opcodes that this crate knows: RC, the two UD sends, the CNP and [the gap report](super::gap_report).
+/// The opcodes that this crate knows: RC, the two UD sends, the CNP, [the gap report](super::gap_report) and [the ACK
+/// list](super::ack_list).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the specification's names")]
@@ -37,6 +38,7 @@ pub enum Opcode {
     UdSendOnlyImm = 0x65,
     Cnp = 0x81,
     GapReport = 0xc0,
+    AckList = 0xc1,
 }
 
 /// The operation of a packet, apart from its place in the message.
@@ -164,6 +166,7 @@ impl Opcode {
             Self::AtomicWrite => Operation::AtomicWrite,
             Self::Cnp => Operation::Cnp,
             Self::GapReport => Operation::GapReport,
+            Self::AckList => Operation::Acknowledge,
         }
     }
 
@@ -177,15 +180,16 @@ impl Opcode {
             Self::SendOnly | Self::SendOnlyImm | Self::SendOnlyInv => Place::Only,
             Self::WriteOnly | Self::WriteOnlyImm | Self::ReadResponseOnly => Place::Only,
             Self::ReadRequest | Self::CompareSwap | Self::FetchAdd => Place::Only,
-            Self::Acknowledge | Self::AtomicAcknowledge => Place::Only,
+            Self::Acknowledge | Self::AtomicAcknowledge | Self::AckList => Place::Only,
             Self::Flush | Self::AtomicWrite | Self::Cnp | Self::GapReport => Place::Only,
             Self::UdSendOnly | Self::UdSendOnlyImm => Place::Only,
         }
     }
 
-    /// Whether the packet is for a queue pair of a Reliable Connection: its transport is that, or it is a CNP or a gap report.
+    /// Whether the packet is for a queue pair of a Reliable Connection: its transport is that, or it is a CNP, a
+    /// gap report or an ACK list.
     pub const fn is_connected(self) -> bool {
-        (self as u8) >> 5 == 0 || matches!(self, Self::Cnp | Self::GapReport)
+        (self as u8) >> 5 == 0 || matches!(self, Self::Cnp | Self::GapReport | Self::AckList)
     }
 
     /// Whether a responder executes the packet. UD sends count; a CNP does not.
@@ -226,7 +230,7 @@ impl Opcode {
             Self::AtomicWrite => Shape::Reth,
             Self::WriteOnlyImm => Shape::RethImm,
             Self::ReadResponseFirst | Self::ReadResponseLast => Shape::Aeth,
-            Self::ReadResponseOnly | Self::Acknowledge => Shape::Aeth,
+            Self::ReadResponseOnly | Self::Acknowledge | Self::AckList => Shape::Aeth,
             Self::AtomicAcknowledge => Shape::AtomicAck,
             Self::CompareSwap | Self::FetchAdd => Shape::AtomicEth,
             Self::Flush => Shape::Flush,
@@ -271,6 +275,7 @@ impl TryFrom<u8> for Opcode {
             0x65 => Self::UdSendOnlyImm,
             0x81 => Self::Cnp,
             0xc0 => Self::GapReport,
+            0xc1 => Self::AckList,
             _ => return Err(DropReason::UnknownOpcode),
         })
     }
@@ -281,7 +286,7 @@ mod tests {
     use super::*;
 
     /// Opcode, bytes of BTH and extended headers, after the table in IBTA ch. 9.
-    const HEADER_LEN: [(u8, usize); 29] = [
+    const HEADER_LEN: [(u8, usize); 30] = [
         (0x00, 12),
         (0x01, 12),
         (0x02, 12),
@@ -311,6 +316,7 @@ mod tests {
         (0x65, 24),
         (0x81, 28),
         (0xc0, 12),
+        (0xc1, 16),
     ];
 
     #[test]
@@ -329,9 +335,9 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_0d_to_12_and_the_gap_report() {
+    fn responses_are_0d_to_12_and_those_of_our_own() {
         for opcode in (0..=u8::MAX).filter_map(|byte| Opcode::try_from(byte).ok()) {
-            assert_eq!(opcode.is_response(), matches!(opcode as u8, 0x0d..=0x12 | 0xc0));
+            assert_eq!(opcode.is_response(), matches!(opcode as u8, 0x0d..=0x12 | 0xc0 | 0xc1));
             assert_eq!(opcode.is_request(), !opcode.is_response() && opcode != Opcode::Cnp);
         }
     }

@@ -25,6 +25,15 @@ impl Payload for () {
     }
 }
 
+/// These bytes.
+impl Payload for &[u8] {
+    #[inline(always)]
+    fn write(self, out: &mut [u8]) -> Option<()> {
+        out.copy_from_slice(self);
+        Some(())
+    }
+}
+
 /// One buffer.
 pub(crate) struct OneFrame<'b> {
     buf: &'b mut [u8],

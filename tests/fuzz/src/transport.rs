@@ -43,7 +43,7 @@ const REQUESTS: [Opcode; 20] = [
     Opcode::Cnp,
 ];
 
-const RESPONSES: [Opcode; 7] = [
+const RESPONSES: [Opcode; 8] = [
     Opcode::ReadResponseFirst,
     Opcode::ReadResponseMiddle,
     Opcode::ReadResponseLast,
@@ -51,6 +51,7 @@ const RESPONSES: [Opcode; 7] = [
     Opcode::Acknowledge,
     Opcode::AtomicAcknowledge,
     Opcode::GapReport,
+    Opcode::AckList,
 ];
 
 /// Operations in one run, at most.

@@ -82,6 +82,7 @@ impl World {
         let code = match self.rng.below(8) {
             0 => opcode::CNP,
             1 => opcode::GAP_REPORT,
+            2 => opcode::ACK_LIST,
             _ => code,
         };
         let mut ext = vec![0; super::packet::ext_len(code).unwrap_or(28)];

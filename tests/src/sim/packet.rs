@@ -30,6 +30,25 @@ pub(crate) struct Seen<'a> {
     pub(crate) payload: &'a [u8],
 }
 
+/// Bytes of an ACK behind the first of a list.
+pub(crate) const LISTED_LEN: usize = 12;
+
+impl<'a> Seen<'a> {
+    /// The packets that it stands for: the ACKs of a list, and else itself.
+    pub(crate) fn parts(self) -> impl Iterator<Item = Self> {
+        let list = self.opcode == opcode::ACK_LIST;
+        let (opcode, payload): (_, &[u8]) =
+            if list { (opcode::ACKNOWLEDGE, &[]) } else { (self.opcode, self.payload) };
+        let first = Self { opcode, payload, ..self };
+        let others = if list { self.payload.as_chunks::<LISTED_LEN>().0 } else { &[] };
+        let other = move |bytes: &'a [u8; LISTED_LEN]| {
+            let (qpn, psn) = (number(bytes, 0, 4) as u32, number(bytes, 4, 4) as u32);
+            Self { qpn, psn, ext: &bytes[8..], ..first }
+        };
+        std::iter::once(first).chain(others.iter().map(other))
+    }
+}
+
 /// Operation classes of a reliable connection.
 pub(crate) mod opcode {
     pub(crate) const READ_REQUEST: u8 = 0x0c;
@@ -39,6 +58,7 @@ pub(crate) mod opcode {
     pub(crate) const UD_SEND_ONLY: u8 = 0x64;
     pub(crate) const CNP: u8 = 0x81;
     pub(crate) const GAP_REPORT: u8 = 0xc0;
+    pub(crate) const ACK_LIST: u8 = 0xc1;
 
     /// Starts a message.
     pub(crate) const fn opens(opcode: u8) -> bool {
@@ -59,14 +79,14 @@ pub(crate) mod opcode {
     }
 
     pub(crate) const fn is_response(opcode: u8) -> bool {
-        matches!(opcode, 0x0d..=0x11 | GAP_REPORT)
+        matches!(opcode, 0x0d..=0x11 | GAP_REPORT | ACK_LIST)
     }
 }
 
 pub(crate) const fn ext_len(opcode: u8) -> Option<usize> {
     Some(match opcode {
         0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | opcode::GAP_REPORT => 0,
-        0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 => 4,
+        0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 | opcode::ACK_LIST => 4,
         0x06 | 0x0a | 0x0c => 16,
         0x0b => 20,
         0x64 => 8,

@@ -4,7 +4,7 @@
 //! A flow is the requests that go to one QP. PSNs count from the flow's first one.
 
 use super::judge::Judge;
-use super::packet::{Seen, look, number, opcode, rnr_pause};
+use super::packet::{LISTED_LEN, Seen, look, number, opcode, rnr_pause};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -194,7 +194,7 @@ impl Watch {
             return Ok(());
         }
         let result = if opcode::is_response(seen.opcode) {
-            self.response_sent(&seen)
+            self.responses_sent(&seen)
         } else {
             self.request_sent(now, &seen)
         };
@@ -233,8 +233,12 @@ impl Watch {
                     self.judge.data(now, seen.dst, seen.qpn, first);
                 }
             }
-        } else if let Some(flow) = self.asked_by(&seen) {
-            flow.answer(now, &seen);
+        } else {
+            for seen in seen.parts() {
+                if let Some(flow) = self.asked_by(&seen) {
+                    flow.answer(now, &seen);
+                }
+            }
         }
     }
 
@@ -399,6 +403,22 @@ impl Watch {
         }
         require!(at < flow.sent, "a hole of {} before a new request", at - flow.sent);
         flow.again(at, seen)
+    }
+
+    /// A list says what its ACKs would say, of several queue pairs.
+    fn responses_sent(&mut self, seen: &Seen<'_>) -> Objection {
+        if seen.opcode == opcode::ACK_LIST {
+            let told = self.keeps(seen.src) && self.keeps(seen.dst);
+            require!(told, "a list of ACKs between hosts that do not show that they are ours");
+            let (others, rest) = seen.payload.as_chunks::<LISTED_LEN>();
+            require!(rest.is_empty(), "{} bytes of ACKs", seen.payload.len());
+            require!((1..=31).contains(&others.len()), "{} more ACKs", others.len());
+        }
+        let lists = seen.opcode == opcode::ACK_LIST;
+        seen.parts().try_for_each(|seen| {
+            require!(!lists || seen.ext[0] == 0x1f, "a list of more than ACKs");
+            self.response_sent(&seen)
+        })
     }
 
     fn response_sent(&mut self, seen: &Seen<'_>) -> Objection {

@@ -129,10 +129,11 @@ impl Rate {
     /// Ends a measurement, and begins another.
     fn measure(&mut self, now: Instant) {
         let ns = now.nanos_since(self.measured_from);
-        let bytes = u128::from(self.measured_bytes) * u128::from(SECOND_NS);
         // An idle time tells nothing about the path.
         let pause = ns >= 10 * MEASURE.as_nanos() as u64;
-        self.measured = if pause { self.line } else { (bytes / u128::from(ns)) as u64 };
+        // No link carries so much in that time that the product overflows.
+        let rate = |bytes: u64| bytes.saturating_mul(SECOND_NS) / ns;
+        self.measured = if pause { self.line } else { rate(self.measured_bytes) };
         (self.measured_from, self.measured_bytes) = (now, 0);
     }
 

@@ -98,8 +98,14 @@ impl Responder {
         let (solicited, ack_req) = (false, false);
         let headers = || CommonHeaders { opcode, dest_qpn, psn, solicited, ack_req, ext };
         let len = write_single(frames, template, ip_id, (ext.len(), 0), headers, ())?;
-        self.reply = None;
+        self.ack_left();
         Some(len)
+    }
+
+    /// Notes that the ACK that is owed has left.
+    #[inline(always)]
+    pub(crate) fn ack_left(&mut self) {
+        self.reply = None;
     }
 
     #[inline(always)]

@@ -480,7 +480,7 @@ impl Responder {
     /// PSN and MSN of an ACK: those of the newest packet of a SEND or WRITE. `None` where the READs behind it
     /// fill all that a peer may have in flight, so that it waits for no ACK.
     #[inline]
-    pub(super) const fn acknowledged(&self) -> Option<(Psn, Msn)> {
+    pub(crate) const fn acknowledged(&self) -> Option<(Psn, Msn)> {
         let TrailingReads { packets, messages } = self.trailing_reads;
         if packets > MAX_IN_FLIGHT {
             return None;
