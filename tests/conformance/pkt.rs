@@ -90,6 +90,10 @@ fn pkt_14_every_opcode_has_its_reaction() {
                     0x81 if body > 0 => {
                         world.silent(0, DropReason::Congestion, |world| world.give(&frame));
                     }
+                    // A list of ACKs, of which the first is not there.
+                    0xc1 if body == 0 => {
+                        world.silent(0, DropReason::Truncated, |world| world.give(&frame));
+                    }
                     0x64 | 0x65 | 0x81 => {
                         world.silent(0, DropReason::Truncated, |world| world.give(&frame));
                     }
