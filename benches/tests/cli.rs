@@ -37,6 +37,12 @@ fn everything_is_verified_in_large_packets_and_short_units() {
 }
 
 #[test]
+fn everything_is_verified_where_a_notification_tells_of_several() {
+    let report = json("--iterations 300 --size 3000 --depth 64 --cq-mod 16");
+    assert_whole(&report, 300, 3000);
+}
+
+#[test]
 fn a_report_has_every_field() {
     let report = json("--iterations 10 --operations read --size 100 --depth 3 --seed 7");
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));

@@ -74,8 +74,10 @@ events() {
 ours() {
     edge="--address 10.1.0.2 --edge af-packet:pb"
     load="--operations $2 --size $3 --iterations $4 --depth $5 --no-verify --json"
-    pair "$1" "/tmp/ndkperf serve --runs 1 $edge ${6-}" \
-        "/tmp/ndkperf connect --address 10.1.0.1 --edge af-packet:pa $load ${6-} 10.1.0.2"
+    # Several completions a notification, as perftest has by default; rxe has no moderation for the other client.
+    moderated="--cq-mod $((($5 + 7) / 8))"
+    pair "$1" "/tmp/ndkperf serve --runs 1 $edge $moderated ${6-}" \
+        "/tmp/ndkperf connect --address 10.1.0.1 --edge af-packet:pa $load $moderated ${6-} 10.1.0.2"
 }
 
 # loss NAME OPERATION PERCENT SEED

@@ -397,7 +397,7 @@ mod tests {
         let [client, server] = edge::loopback(&arguments("ndkperf --seed 10"), 10).unwrap();
         let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let remote = listener.local_address().unwrap();
-        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false };
+        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false, cq_mod: 1 };
         let depths = Depths { receive: 1, initiator: 1 };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
         let serving = std::thread::spawn(move || {
@@ -424,7 +424,7 @@ mod tests {
     /// Method: so many ends over a link with losses that the first DREQ of some is lost.
     #[test]
     fn an_interrupted_server_ends_when_its_client_knows() {
-        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false };
+        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false, cq_mod: 1 };
         for seed in 0..6 {
             let [client, server] = edge::loopback(&arguments("ndkperf --loss 20"), seed).unwrap();
             let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();

@@ -161,7 +161,7 @@ impl Peer {
     ) -> Result<Self, Failure> {
         let pd = adapter.create_pd()?;
         let depths = Depths { receive: RECEIVES as u32, initiator: 16 };
-        let waits = Waits { patience: options.patience, busy_poll: false };
+        let waits = Waits { patience: options.patience, busy_poll: false, cq_mod: 1 };
         let mut session = Session::new(adapter, &pd, connector, depths, waits)?;
         session.stop_when(options.stop);
         let len = SIZE_MAX as usize;

@@ -21,7 +21,14 @@ pub(crate) struct Waits {
     pub(crate) patience: Duration,
     /// Polls the completion queue again and again, instead of waiting for its notification.
     pub(crate) busy_poll: bool,
+    /// Completions that a notification waits for, if they come in time.
+    pub(crate) cq_mod: u32,
 }
+
+/// The time that a notification waits for more completions, in microseconds.
+pub(crate) const MODERATION_US: u32 = 500;
+/// The most that it waits for.
+pub(crate) const MODERATION_MAX: u32 = 64;
 
 /// How many requests each queue takes.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +72,9 @@ impl Session {
         waits: Waits,
     ) -> Result<Self, Failure> {
         let cq = adapter.create_cq(depths.receive + depths.initiator)?;
+        if waits.cq_mod > 1 {
+            cq.moderate(MODERATION_US, waits.cq_mod)?;
+        }
         let config = QpConfig {
             receive_depth: depths.receive,
             initiator_depth: depths.initiator,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::session::Waits;
+use crate::session::{MODERATION_MAX, Waits};
 
 /// How to wait for completions.
 #[derive(Args, Clone, Copy, Debug)]
@@ -15,11 +15,16 @@ pub(crate) struct WaitArgs {
     /// notifications: quicker, and keeps a processor busy
     #[arg(long)]
     busy_poll: bool,
+    /// Completions of which one notification tells, if they come within 500 µs: fewer wake-ups of a deep queue
+    #[arg(short = 'Q', long, default_value_t = 1, value_name = "N", conflicts_with = "busy_poll",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MODERATION_MAX)))]
+    cq_mod: u32,
 }
 
 impl WaitArgs {
     pub(crate) fn waits(self) -> Waits {
-        Waits { patience: self.patience.duration(), busy_poll: self.busy_poll }
+        let Self { patience, busy_poll, cq_mod } = self;
+        Waits { patience: patience.duration(), busy_poll, cq_mod }
     }
 }
 
