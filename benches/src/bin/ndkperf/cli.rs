@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use netadapter_glue::fault::Faults;
 use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
+use crate::decode::Decode;
 use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
 use crate::waits::{Patience, WaitArgs};
 use crate::{rping, stop};
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     /// Be one side of rping, the ping-pong of librdmacm
     #[command(subcommand, arg_required_else_help = false)]
     Rping(Rping),
+    /// Explain a capture as conversations of queue pairs
+    Decode(Decode),
 }
 
 #[derive(Args, Debug)]
@@ -399,7 +402,8 @@ Examples:
   ndkperf --loss 1 --reorder 1
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
-  ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV";
+  ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
+  ndkperf decode capture.pcap --qp 0x11 --timeline";
 
 #[cfg(test)]
 mod tests {

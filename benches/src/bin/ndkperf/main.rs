@@ -1,6 +1,7 @@
 //! `ndkperf`: measures and checks RDMA through an NDK provider.
 
 mod cli;
+mod decode;
 mod edge;
 mod failure;
 mod pattern;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Loopback(args) => loopback(&args),
         Command::Serve(args) => serve(&args),
         Command::Connect(args) => connect(&args),
+        Command::Decode(args) => decode::run(&args),
         Command::Rping(Rping::Serve(args)) => rping_serve(&args),
         Command::Rping(Rping::Connect(args)) => rping_connect(&args),
     };
