@@ -275,6 +275,46 @@ fn marks_windows_and_unknown_opcodes_are_told() {
 }
 
 #[test]
+fn tags_of_vlans_change_nothing() {
+    let frames = [(0, read(0, 8)), (7, response(Opcode::ReadResponseOnly, 0, 8, 1))];
+    let tagged = |tags: &[u8]| {
+        let tag = |frame: &Vec<u8>| [&frame[..12], tags, &frame[12..]].concat();
+        let file = made(&frames.each_ref().map(|(at_us, frame)| (*at_us, tag(frame))));
+        let report = json(&file.path);
+        assert_eq!((&report["roce"], &report["malformed"]), (&2.into(), &serde_json::json!({})));
+        report["conversations"].clone()
+    };
+    let plain = tagged(&[]);
+    assert_eq!(plain[0]["directions"][0]["operations"]["READ"]["bytes"], 8);
+    assert_eq!(tagged(&[0x81, 0, 0x60, 5]), plain);
+    assert_eq!(tagged(&[0x88, 0xa8, 0, 6, 0x81, 0, 0x60, 5]), plain);
+}
+
+#[test]
+fn a_request_after_the_end_of_its_connection_is_found() {
+    let mut bytes = fs::read(captured("rping_v4.pcap")).unwrap();
+    let report = json(&captured("rping_v4.pcap"));
+    assert!(!kinds(&report).contains(&"after_release"));
+    // Behind header, REQ, REP and RTU comes the first SEND; a record's header is 16 bytes long.
+    let mut at = 24;
+    let len =
+        |at: usize| 16 + u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
+    for _ in 0..3 {
+        at += len(at);
+    }
+    let send = bytes[at..at + len(at)].to_vec();
+    bytes.extend(send);
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("late.pcap");
+    fs::write(&file, bytes).unwrap();
+    let report = json(&file);
+    let finding = list(&report["findings"]).iter().find(|it| it["kind"] == "after_release");
+    let finding = finding.unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(finding["frame"], 42);
+    assert!(finding["text"].as_str().unwrap().contains("after the DREQ of frame 40"), "{finding}");
+}
+
+#[test]
 fn pcapng_says_the_same_as_pcap() {
     let frames =
         [(0, read(0, 8)), (7, response(Opcode::ReadResponseOnly, 0, 8, 1)), (9, write(1, 4))];

@@ -81,7 +81,8 @@ impl Frame {
         let icrc_fits = dissection.icrc.is_some_and(|icrc| icrc.stored == icrc.computed);
         let standing = match dissection.verdict {
             Ok(()) => Standing::Sound,
-            Err(DropReason::UnknownOpcode) if icrc_fits => Standing::Sound,
+            // The strict parser takes one VLAN tag, and leaves more to other protocols.
+            Err(DropReason::UnknownOpcode | DropReason::NotRoce) if icrc_fits => Standing::Sound,
             Err(_) if missing > 0 => Standing::Cut,
             // Of an opcode that is not known the ICRC can be judged all the same.
             Err(DropReason::UnknownOpcode) if dissection.icrc.is_some() => {
