@@ -11,16 +11,19 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kit::{
-    START_S, ack, assert_fails, captured, from_b, json, kinds, list, made, read, response, run,
-    stdout, write,
+    FIRST_PSN, START_S, ack, assert_fails, captured, from_b, json, kinds, list, made, read,
+    response, run, stdout, write, write_to,
 };
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 use pcap_file::{DataLink, Endianness};
 use proptest::prelude::*;
+use rocev2::ids::Qpn;
+use rocev2::psn::{Msn, Psn};
+use rocev2::wire::ack_list::Ack;
 use rocev2::wire::gap_report::Gap;
-use rocev2::wire::{Ext, NakCode, Opcode, RnrTimer, Syndrome};
+use rocev2::wire::{Aeth, Ext, NakCode, Opcode, RnrTimer, Syndrome};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -244,6 +247,26 @@ fn gap_reports_probes_and_reordering_are_told_apart() {
 }
 
 #[test]
+fn a_list_of_acks_is_told_of_each_of_its_queue_pairs() {
+    let other = Ack { dest_qpn: Qpn::new(0xd), psn: Psn::new(FIRST_PSN + 50), msn: Msn::new(1) };
+    let aeth = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(1) });
+    let file = made(&[
+        (0, write(0, 8)),
+        (5, write_to(0xc, 50, 8)),
+        (10, from_b(Opcode::AckList, 0, &aeth, &other.emit())),
+    ]);
+    let report = json(&file.path);
+    let conversations = list(&report["conversations"]);
+    assert_eq!(conversations.len(), 2, "{report:#}");
+    for conversation in conversations {
+        assert_eq!(conversation["directions"][0]["acks"], 1, "{report:#}");
+    }
+    let opcodes = list(&report["opcodes"]);
+    let lists = opcodes.iter().find(|opcode| opcode["name"] == "ACK list").unwrap();
+    assert_eq!(lists["packets"], 1, "{report:#}");
+}
+
+#[test]
 fn marks_windows_and_unknown_opcodes_are_told() {
     let mut marked = write(1, 8);
     // ECN of the traffic class: congestion experienced. The ICRC does not cover it, but the header's checksum does.
@@ -251,7 +274,7 @@ fn marks_windows_and_unknown_opcodes_are_told() {
     let sum = u16::from_be_bytes([marked[24], marked[25]]) - 3;
     marked[24..26].copy_from_slice(&sum.to_be_bytes());
     let mut unknown = write(2, 8);
-    unknown[42] = 0xc1;
+    unknown[42] = 0xc2;
     let file = made(&[
         (0, write(0, 8)),
         (10, marked),
@@ -270,7 +293,7 @@ fn marks_windows_and_unknown_opcodes_are_told() {
     }
     assert_eq!(kinds[0], "refused", "the most serious one is first");
     let opcodes = list(&report["opcodes"]);
-    assert!(opcodes.iter().any(|opcode| opcode["name"] == "opcode 0xc1"), "{report:#}");
+    assert!(opcodes.iter().any(|opcode| opcode["name"] == "opcode 0xc2"), "{report:#}");
     assert_eq!(requests["nak_list"][0]["rnr_timer_us"], 640);
 }
 

@@ -81,8 +81,13 @@ pub(crate) fn read(behind: u32, len: u32) -> Vec<u8> {
 }
 
 pub(crate) fn write(behind: u32, len: u32) -> Vec<u8> {
-    let reth = Reth { va: 0x1000, rkey: Rkey::new(9), len };
-    packet(true, Opcode::WriteOnly, behind, &Ext::Reth(reth), &vec![behind as u8; len as usize])
+    write_to(0xb, behind, len)
+}
+
+pub(crate) fn write_to(qpn: u32, behind: u32, len: u32) -> Vec<u8> {
+    let (reth, payload) =
+        (Reth { va: 0x1000, rkey: Rkey::new(9), len }, vec![behind as u8; len as usize]);
+    packet_for(true, qpn, Opcode::WriteOnly, behind, &Ext::Reth(reth), &payload)
 }
 
 /// A packet of B's answer, filled with `byte`.
@@ -100,8 +105,13 @@ pub(crate) fn from_b(opcode: Opcode, behind: u32, ext: &Ext, payload: &[u8]) -> 
     packet(false, opcode, behind, ext, payload)
 }
 
-pub(crate) fn packet(
+fn packet(from_a: bool, opcode: Opcode, behind: u32, ext: &Ext, payload: &[u8]) -> Vec<u8> {
+    packet_for(from_a, if from_a { 0xb } else { 0xa }, opcode, behind, ext, payload)
+}
+
+fn packet_for(
     from_a: bool,
+    qpn: u32,
     opcode: Opcode,
     behind: u32,
     ext: &Ext,
@@ -119,7 +129,7 @@ pub(crate) fn packet(
         flow_label: 0,
         src_port: 0xc123,
     };
-    let (encap, qpn) = if from_a { (encap, 0xb) } else { (encap.reply(), 0xa) };
+    let encap = if from_a { encap } else { encap.reply() };
     let template = Template::new(&encap);
     let mut buf = vec![0; 4400];
     let mut writer = UnitWriter::new(&mut buf, &template, encap.ip_id);

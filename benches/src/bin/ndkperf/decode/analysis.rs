@@ -50,6 +50,7 @@ impl Analysis {
     pub(super) fn take<'a>(&mut self, frame: &'a Frame) -> Option<Step<'a>> {
         let Frame::Roce(packet) = frame else { return None };
         let step = if packet.is_management() { self.manage(packet) } else { self.place(packet) };
+        packet.listed().for_each(|ack| self.place_listed(&ack));
         self.is_shown(step.conversation).then_some(step)
     }
 
@@ -101,6 +102,14 @@ impl Analysis {
             }
         }
         Step { packet, conversation: Some(index), mark }
+    }
+
+    /// Takes an ACK of a list for what it says; the packet counts as one of the first queue pair.
+    fn place_listed(&mut self, ack: &Packet) {
+        let found = Flow::of(ack).and_then(|flow| self.conversations.find(&flow, ack.number));
+        let Some((index, sender)) = found else { return };
+        let mut sink = self.findings.about(index, 1 - sender);
+        self.conversations.all[index].directions[1 - sender].response(ack, &mut sink);
     }
 
     /// Ends the pass.

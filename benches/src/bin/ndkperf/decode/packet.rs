@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use rocev2::psn::Psn;
+use rocev2::wire::ack_list::Ack;
 use rocev2::wire::mad::{CmMessage, MadHeader};
 use rocev2::wire::{Bth, DropReason, Ext, Opcode, Operation, Place, dissect};
 
@@ -152,6 +153,23 @@ impl Packet {
         self.bth.dest_qpn.get() == 1 && self.transport == Transport::Ud
     }
 
+    /// The ACKs behind the first of a list, each as the packet that it stands for.
+    pub(super) fn listed(&self) -> impl Iterator<Item = Self> {
+        let is_list = self.opcode == Some(Opcode::AckList) && self.standing == Standing::Sound;
+        let acks: &[u8] = if is_list { &self.report } else { &[] };
+        let opcode = Opcode::Acknowledge;
+        Ack::parse(acks).map(move |ack| Self {
+            bth: Bth { opcode: opcode as u8, dest_qpn: ack.dest_qpn, psn: ack.psn, ..self.bth },
+            opcode: Some(opcode),
+            ext: Some(Ext::Aeth(ack.aeth())),
+            payload_len: 0,
+            digest: None,
+            cm: None,
+            report: Vec::new(),
+            ..*self
+        })
+    }
+
     /// Bytes of the whole message, in its first packet.
     pub(super) fn message_len(&self) -> Option<u32> {
         self.ext?.reth().map(|reth| reth.len)
@@ -174,6 +192,9 @@ fn transport(byte: u8) -> (Transport, Option<Opcode>) {
 pub(super) fn opcode_name(byte: u8) -> String {
     let (transport, opcode) = transport(byte);
     let Some(opcode) = opcode else { return format!("opcode {byte:#04x}") };
+    if opcode == Opcode::AckList {
+        return "ACK list".into();
+    }
     let operation = match opcode.operation() {
         Operation::Send => "SEND",
         Operation::Write => "WRITE",
@@ -228,6 +249,7 @@ mod tests {
         assert_eq!(opcode_name(0x2b), "UC WRITE only with immediate");
         assert_eq!(opcode_name(0x64), "UD SEND only");
         assert_eq!(opcode_name(0xc0), "gap report");
+        assert_eq!(opcode_name(0xc1), "ACK list");
         for unknown in [0x2c, 0x45, 0x7f, 0xa0, 0xff] {
             assert_eq!(opcode_name(unknown), format!("opcode {unknown:#04x}"));
         }

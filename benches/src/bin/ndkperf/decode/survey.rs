@@ -120,6 +120,11 @@ impl Survey {
         } else if let Some(flow) = Flow::of(packet) {
             self.follow(flow, packet);
         }
+        for ack in packet.listed() {
+            if let Some(flow) = Flow::of(&ack) {
+                self.follow(flow, &ack);
+            }
+        }
     }
 
     fn follow(&mut self, flow: Flow, packet: &Packet) {
