@@ -139,10 +139,10 @@ pub(super) fn flows<'a>(
     })
 }
 
-/// The pages that registers point at, as far as one function's code tells.
+/// The places that registers point at, as far as one function's code tells.
 #[derive(Default)]
 struct Registers {
-    pages: [Option<u32>; 32],
+    places: [Option<u32>; 32],
     /// An import or the guard's check was read before.
     has_callee: bool,
 }
@@ -154,12 +154,23 @@ impl Registers {
         // ADRP
         if word & 0x9f00_0000 == 0x9000_0000 {
             let pages = field(word >> 5, 19) << 2 | (word >> 29 & 3).cast_signed();
-            self.pages[to] = Some((at & !0xfff).wrapping_add_signed(pages << 12));
+            self.places[to] = Some((at & !0xfff).wrapping_add_signed(pages << 12));
+            return None;
+        }
+        // ADD of a number or of so many pages.
+        if word & 0xff80_0000 == 0x9100_0000 {
+            let number = (word >> 10 & 0xfff) << if word >> 22 & 1 != 0 { 12 } else { 0 };
+            self.places[to] = self.places[from].map(|place| place.wrapping_add(number));
             return None;
         }
         // LDR of eight bytes, with an offset in eights.
-        let is_load = word & 0xffc0_0000 == 0xf940_0000;
-        is_load.then_some(self.pages[from]?.wrapping_add(8 * (word >> 10 & 0xfff)))
+        if word & 0xffc0_0000 != 0xf940_0000 {
+            return None;
+        }
+        let place = self.places[from].map(|place| place.wrapping_add(8 * (word >> 10 & 0xfff)));
+        // What it has read is no place that is known.
+        self.places[to] = None;
+        place
     }
 }
 
@@ -278,6 +289,18 @@ mod tests {
         ] {
             assert_eq!(flow(0x1000, word), leads, "{word:#x}");
         }
+    }
+
+    #[test]
+    fn a_place_behind_a_slot_is_not_the_slot() {
+        // adrp x9, 0x8000; add x9, x9, N; ldr x8, [x9]
+        let guarded = |second: u32| {
+            let code = [0xf000_0029, second, 0xf940_0128].map(u32::to_le_bytes);
+            flows(code.as_flattened(), 0x1000, &SLOTS).any(|(_, flow)| flow == Flow::ByPointer)
+        };
+        assert!(guarded(0x9100_0129), "N = 0");
+        assert!(!guarded(0x9100_4129), "N = 16");
+        assert!(!guarded(0xf940_0929), "ldr x9, [x9, 16], as of a list");
     }
 
     /// Goal: a chain of 9 KiB is found, over a call, a call through a pointer, and a call of an import, which ends it.
