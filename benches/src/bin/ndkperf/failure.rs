@@ -7,8 +7,6 @@ use std::time::Duration;
 use driver::abi::*;
 use ndk_consumer::NdkError;
 
-use crate::decode::CaptureError;
-
 /// Why a run ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -32,8 +30,8 @@ pub(crate) enum Failure {
     Edge { edge: String, source: io::Error },
     /// Arguments that do not go together.
     Arguments(String),
-    /// A capture cannot be read to its end.
-    Capture(CaptureError),
+    /// A capture cannot be read to its end, and why.
+    Capture(String),
     /// The results cannot be printed.
     Output(io::Error),
     /// No packet of full size was answered, and smaller ones were; sizes of IP packets.
@@ -89,8 +87,7 @@ impl fmt::Display for Failure {
                 "{what}: {count} messages arrived wrong, the first is {message} at byte {offset}"
             ),
             Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
-            Self::Arguments(what) => f.write_str(what),
-            Self::Capture(error) => error.fmt(f),
+            Self::Arguments(what) | Self::Capture(what) => f.write_str(what),
             Self::Output(source) => write!(f, "the results cannot be printed: {source}"),
             Self::Hole { source, answered, unanswered, path_mtu } => write!(
                 f,

@@ -26,7 +26,7 @@ pub(super) struct Record<'a> {
 
 /// The place and the reason at which the reading of a file ended early.
 #[derive(Debug)]
-pub(crate) struct CaptureError {
+pub(super) struct CaptureError {
     file: PathBuf,
     offset: u64,
     problem: Problem,

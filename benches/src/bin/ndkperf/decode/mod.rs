@@ -26,7 +26,6 @@ use clap::Args;
 
 use crate::failure::Failure;
 use analysis::{Analysis, Report};
-pub(crate) use capture::CaptureError;
 use conversation::Conversation;
 use packet::Frame;
 use survey::Survey;
@@ -68,7 +67,7 @@ pub(crate) fn run(args: &Decode) -> Result<(), Failure> {
     if frames == 0
         && let Some(error) = error
     {
-        return Err(Failure::Capture(error));
+        return Err(Failure::Capture(error.to_string()));
     }
     let start_ns = start_ns.unwrap_or(0);
     let mut out = BufWriter::new(io::stdout().lock());
@@ -87,7 +86,7 @@ pub(crate) fn run(args: &Decode) -> Result<(), Failure> {
     });
     let report = analysis.finish(start_ns, error.as_ref().map(ToString::to_string));
     printed.and_then(|()| print(&mut out, args, &report)).map_err(Failure::Output)?;
-    error.map_or(Ok(()), |error| Err(Failure::Capture(error)))
+    error.map_or(Ok(()), |error| Err(Failure::Capture(error.to_string())))
 }
 
 fn print(out: &mut impl io::Write, args: &Decode, report: &Report) -> io::Result<()> {
