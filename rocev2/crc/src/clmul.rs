@@ -46,10 +46,32 @@ pub(super) fn extend_vex(crc: u32, bytes: &[u8]) -> u32 {
     extend(crc, bytes)
 }
 
+/// Has each of these lengths, those of packets without data or with little, code of its own without a branch.
+macro_rules! by_length {
+    ($crc:ident, $bytes:ident, $($len:literal)*) => {
+        match $bytes.len() {
+            $($len => {
+                // SAFETY: it has that length.
+                let bytes: &[u8; $len] = unsafe { &*$bytes.as_ptr().cast() };
+                extend_words($crc, bytes, load(bytes.first_chunk().expect("a block is no longer")))
+            })*
+            _ => extend_any($crc, $bytes),
+        }
+    };
+}
+
 /// As [`super::extend`].
 #[inline]
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
+#[allow(unsafe_code, reason = "behind a table of jumps the compiler has forgotten the length")]
 pub(super) fn extend(crc: u32, bytes: &[u8]) -> u32 {
+    by_length!(crc, bytes, 16 20 24 28 32 36 40 44 48 52 56 60 64 68 72 76 80 84 88 92)
+}
+
+/// Bytes of any other length.
+#[inline]
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1")]
+fn extend_any(crc: u32, bytes: &[u8]) -> u32 {
     match bytes.first_chunk() {
         Some(first) if bytes.len().is_multiple_of(WORD) => extend_words(crc, bytes, load(first)),
         _ => extend_odd(crc, bytes),
