@@ -73,23 +73,41 @@ impl Timers {
 
     fn enter(&mut self, slot: usize, deadline: Instant) {
         self.queued[slot] = deadline;
-        self.drop_superseded();
         let entry = (deadline, slot as u32);
+        if self.follows(deadline) && !self.is_full() {
+            self.line.push_back(entry);
+        } else {
+            self.enter_anywhere(entry);
+        }
+    }
+
+    #[inline(never)]
+    fn enter_anywhere(&mut self, entry: (Instant, u32)) {
+        self.drop_superseded();
         // A few far deadlines are not to keep the others out of the line.
-        // Those of one turn are equal.
-        let follows =
-            |line: &VecDeque<(Instant, u32)>| line.back().is_none_or(|(last, _)| *last <= deadline);
         for _ in 0..MOVED_MAX {
-            if follows(&self.line) {
+            if self.follows(entry.0) {
                 break;
             }
             self.heap.extend(self.line.pop_back().map(Reverse));
         }
-        if follows(&self.line) {
+        if self.follows(entry.0) {
             self.line.push_back(entry);
         } else {
             self.heap.push(Reverse(entry));
         }
+    }
+
+    /// Whether the line may go on with this deadline. Those of one turn are equal.
+    #[inline(always)]
+    fn follows(&self, deadline: Instant) -> bool {
+        self.line.back().is_none_or(|(last, _)| *last <= deadline)
+    }
+
+    /// Whether it is time to look for superseded entries.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.heap.len() + self.line.len() >= self.queued.len() * 2
     }
 
     /// The entry with the earliest deadline, and whether it stands in line.
@@ -106,7 +124,7 @@ impl Timers {
     /// and again. At least half of a full queue is superseded entries, so dropping them costs little per
     /// entry.
     fn drop_superseded(&mut self) {
-        if self.heap.len() + self.line.len() >= self.queued.len() * 2 {
+        if self.is_full() {
             let queued = &self.queued;
             self.line.retain(|(deadline, slot)| queued[*slot as usize] == *deadline);
             self.heap.retain(|Reverse((deadline, slot))| queued[*slot as usize] == *deadline);

@@ -232,7 +232,7 @@ list! {
         "if deadline > now {" => "if deadline >= now {",
         "a deadline is due when it is reached";
     SupersededDeadlinesPileUp "timer.rs":
-        "if self.heap.len() + self.line.len() >= self.queued.len() * 2 {" => "if false {",
+        "if self.is_full() {" => "if false {",
         "superseded deadlines are dropped before the queue has to grow";
     LaterDeadlineWins "timer.rs":
         "deadline < *queued" => "deadline > *queued",
