@@ -66,10 +66,12 @@ pub(crate) struct Rate {
     /// When the last wait for a token ended. A packet at that instant may use the burst.
     unblocked_at: Instant,
     sent_at: Instant,
-    /// The start of the running measurement, its bytes, and the rate that the last one found.
+    /// The start of the running measurement, and its bytes.
     measured_from: Instant,
     measured_bytes: u64,
-    measured: u64,
+    /// The bytes of the last measurement, and its nanoseconds; 0 if there was none. Only a cut divides them.
+    last_bytes: u64,
+    last_ns: u32,
 }
 
 impl Rate {
@@ -95,7 +97,8 @@ impl Rate {
             sent_at: Instant::default(),
             measured_from: Instant::default(),
             measured_bytes: 0,
-            measured: line,
+            last_bytes: 0,
+            last_ns: 0,
         }
     }
 
@@ -107,7 +110,7 @@ impl Rate {
             *rate = (*rate).clamp(self.min, self.line);
         }
         // The old measurement tells nothing about the new link.
-        (self.measured, self.measured_bytes) = (self.line, 0);
+        (self.last_ns, self.measured_bytes) = (0, 0);
     }
 
     /// The current rate in bytes per second; `None` without pacing.
@@ -120,7 +123,7 @@ impl Rate {
     /// brings it down from the link's rate: so the cut applies to the rate that it actually sent at.
     pub(crate) fn cut_by_loss(&mut self, now: Instant, part: u64) {
         if self.cut(now) {
-            let sent = self.measured.clamp(self.min, self.target);
+            let sent = self.measured().clamp(self.min, self.target);
             self.target = (sent - sent / part).max(self.min);
             self.current = (self.target / 2).max(self.min);
         }
@@ -131,10 +134,15 @@ impl Rate {
         let ns = now.nanos_since(self.measured_from);
         // An idle time tells nothing about the path.
         let pause = ns >= 10 * MEASURE.as_nanos() as u64;
-        // No link carries so much in that time that the product overflows.
-        let rate = |bytes: u64| bytes.saturating_mul(SECOND_NS) / ns;
-        self.measured = if pause { self.line } else { rate(self.measured_bytes) };
+        (self.last_bytes, self.last_ns) = (self.measured_bytes, if pause { 0 } else { ns as u32 });
         (self.measured_from, self.measured_bytes) = (now, 0);
+    }
+
+    /// The rate that the last measurement found; that of the link, if there was none.
+    fn measured(&self) -> u64 {
+        // No link carries so much in that time that the product overflows.
+        let product = self.last_bytes.saturating_mul(SECOND_NS);
+        product.checked_div(self.last_ns.into()).unwrap_or(self.line)
     }
 
     /// Cuts the rate for a signal of congestion. Returns false where the last cut covers it.
