@@ -12,11 +12,10 @@ use crate::wire::{
 };
 use alloc::boxed::Box;
 
-/// Whether the queue pair that comes next owes an ACK for a list, and others come behind it.
+/// Whether the queue pair that comes `next` owes an ACK for a list, and others come behind it.
 #[inline(always)]
-pub(super) fn may_come(qps: &[Option<Box<QpSlot>>], lists: &Lists) -> bool {
-    let owes = |slot: &usize| qps[*slot].as_deref().is_some_and(|entry| entry.qp.lists_ack());
-    lists.ready.len() > 1 && lists.ready.front().is_some_and(owes)
+pub(super) fn may_come(qps: &[Option<Box<QpSlot>>], lists: &Lists, next: usize) -> bool {
+    lists.ready.len() > 1 && qps[next].as_deref().is_some_and(|entry| entry.qp.lists_ack())
 }
 
 /// Writes the ACKs of the queue pairs that come next into one packet, as far as these owe nothing else, and have one path, which
@@ -90,8 +89,10 @@ impl Device {
         let path = entry.path.ok_or(DropReason::QpState)?;
         self.accepted(now, slot, Source::of(&encap));
         let first = Ack { dest_qpn: bth.dest_qpn, psn: bth.psn, msn };
-        for ack in core::iter::once(first).chain(Ack::parse(payload)) {
+        let (mut next, mut others) = (Some(first), Ack::parse(payload));
+        while let Some(ack) = next {
             self.handle_listed(now, ack, (packet, path), memory);
+            next = others.next();
         }
         Ok(())
     }
@@ -115,7 +116,7 @@ impl Device {
         let shared = &mut Shared { mrs, memory: &mut *memory, reorder_pool, out };
         match entry.qp.take_listed(now, ack.psn, shared) {
             Some(true) if !entry.awaits_rtu && entry.settles_at_once(lists) => {
-                entry.settle_calmly(slot, lists);
+                entry.settle_received(slot, lists);
             }
             Some(true) => self.listed_came(now, slot, packet),
             Some(false) => self.handle_unusual(now, slot, ack, packet, memory),

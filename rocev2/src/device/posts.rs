@@ -58,7 +58,7 @@ impl Device {
         entry.qp.ring_doorbell(receives, completions);
         let windows = entry.qp.has_window_requests();
         if entry.settles_at_once(lists) {
-            entry.settle_calmly(slot, lists);
+            entry.settle_rung(slot, lists);
         } else {
             self.touch_shortly(slot);
         }

@@ -77,7 +77,7 @@ impl Device {
             qp.counters().add_received(1, bytes as u64);
             received.add(1, bytes);
             if entry.is_heard(paths) && entry.settles_at_once(lists) {
-                entry.settle_calmly(slot, lists);
+                entry.settle_received(slot, lists);
             } else {
                 self.run_came(now, slot);
             }

@@ -121,7 +121,7 @@ impl Device {
             && let Some(&slot) = lists.ready.front()
         {
             if keeps
-                && acks::may_come(qps, lists)
+                && acks::may_come(qps, lists, slot)
                 && let Some(path) = acks::transmit(qps, lists, (paths, *ip_id), *over, frames)
             {
                 (*ip_id, *units, *over) = (ip_id.wrapping_add(1), *units - 1, Some(path));

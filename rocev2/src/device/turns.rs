@@ -148,7 +148,7 @@ impl Device {
 }
 
 impl QpSlot {
-    /// Whether [`Self::settle_calmly`] may take the place of a touch: no other waits to be looked at before it.
+    /// Whether [`Self::settle_received`] or [`Self::settle_rung`] may take the place of a touch: no other waits to be looked at before it.
     #[inline(always)]
     pub(super) fn settles_at_once(&self, lists: &Lists) -> bool {
         self.qp.is_calm() && lists.touched.is_empty()
@@ -156,8 +156,22 @@ impl QpSlot {
 
     /// The whole of [`Device::settle_one`] for a queue pair that is calm.
     #[inline(always)]
-    pub(super) fn settle_calmly(&mut self, slot: usize, lists: &mut Lists) {
+    fn settle_calmly(&mut self, slot: usize, lists: &mut Lists) {
         self.note_progress(slot, lists);
+        self.settle_rung(slot, lists);
+    }
+
+    /// The same for one that has taken a packet alone: that starts no timer.
+    #[inline(always)]
+    pub(super) fn settle_received(&mut self, slot: usize, lists: &mut Lists) {
+        self.note_completions(slot, lists);
+        self.settle_rung(slot, lists);
+    }
+
+    /// The same for one that has heard of posts, and nothing else: they complete nothing.
+    #[inline(always)]
+    pub(super) fn settle_rung(&mut self, slot: usize, lists: &mut Lists) {
+        debug_assert!(self.finished || !self.qp.has_completions(), "noted before");
         let ready = self.qp.look_calmly();
         self.schedule(slot, lists, ready);
     }
@@ -180,11 +194,16 @@ impl QpSlot {
     /// The completions to take, and the deadline, of a queue pair that something happened to.
     #[inline(always)]
     fn note_progress(&mut self, slot: usize, lists: &mut Lists) {
-        if self.qp.has_completions() && !core::mem::replace(&mut self.finished, true) {
-            lists.finished.push_back(slot);
-        }
+        self.note_completions(slot, lists);
         if let Some(deadline) = self.qp.take_deadline() {
             lists.timers.arm(slot, deadline);
+        }
+    }
+
+    #[inline(always)]
+    fn note_completions(&mut self, slot: usize, lists: &mut Lists) {
+        if self.qp.has_completions() && !core::mem::replace(&mut self.finished, true) {
+            lists.finished.push_back(slot);
         }
     }
 
