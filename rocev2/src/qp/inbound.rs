@@ -171,7 +171,7 @@ impl Qp {
         shared: &mut Shared<'_, M>,
     ) -> Option<bool> {
         self.peer.as_ref().filter(|peer| peer.make == Make::Keeper)?;
-        Some(self.state.receives() && self.newest_acked(now, psn, shared))
+        Some(self.newest_acked(now, psn, shared))
     }
 
     /// Executes a SEND or WRITE of one packet.
@@ -203,9 +203,11 @@ impl Qp {
         if !self.calm || self.sq.reads_in_flight() > 0 {
             return false;
         }
-        let Some(packets) = self.sq.acknowledge_newest(psn, shared.out) else { return false };
+        let Some((packets, more)) = self.sq.acknowledge_newest(psn, shared.out) else {
+            return false;
+        };
         self.completer.newest_ack_came(now, packets, &mut self.sq);
-        self.requests_idle &= !self.sq.has_more();
+        self.requests_idle &= !more;
         true
     }
 

@@ -311,6 +311,17 @@ impl<L: Line> WorkRing<L> {
         Some(self.ring.entry(place as usize * self.ring.stride))
     }
 
+    /// Takes the oldest entry, as `read` reads it.
+    #[inline(always)]
+    pub(super) fn take<T>(&mut self, read: impl FnOnce(Entry<'_, L>) -> T) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let item = read(self.ring.entry(self.first as usize * self.ring.stride));
+        self.pop(1);
+        Some(item)
+    }
+
     /// Takes the `count` oldest entries, as `read` reads them.
     #[inline(always)]
     pub(super) fn drain<T, F>(&mut self, count: usize, read: F) -> impl Iterator<Item = T>

@@ -371,10 +371,14 @@ impl SendQueue {
     }
 
     /// The shortest way of [`Self::acknowledge`], for a queue that [is calm](Self::is_calm) and has no READ in flight:
-    /// `psn` is the newest packet, so that every request before the cursor succeeds. Returns the number of packets;
-    /// `None` where it is another, has been acknowledged, or has not ended its request.
+    /// `psn` is the newest packet, so that every request before the cursor succeeds. Returns the number of packets, and whether there is a request at the
+    /// cursor; `None` where it is another, has been acknowledged, or has not ended its request.
     #[inline]
-    pub(crate) fn acknowledge_newest(&mut self, psn: Psn, out: &mut Completions) -> Option<u32> {
+    pub(crate) fn acknowledge_newest(
+        &mut self,
+        psn: Psn,
+        out: &mut Completions,
+    ) -> Option<(u32, bool)> {
         let (end, before) = (psn.add(1), self.una);
         if end != self.next || end == before || self.cursor.packet > 0 {
             return None;
@@ -382,10 +386,12 @@ impl SendQueue {
         self.done += self.cursor.wqe;
         self.cursor.wqe = 0;
         (self.una, self.una_packet, self.scoreboard.acked, self.last_data) = (end, 0, end, psn);
-        if self.has_more() {
+        let mut more = self.has_more();
+        if more {
             self.complete_executed(out);
+            more = self.has_more();
         }
-        Some(end.since(before).cast_unsigned())
+        Some((end.since(before).cast_unsigned(), more))
     }
 
     /// The next packet of the response to the oldest request, if that is a READ into one element, `psn` and `len` are those

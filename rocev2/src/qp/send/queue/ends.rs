@@ -56,10 +56,9 @@ impl SendQueue {
         if !self.has_completions() {
             return None;
         }
-        let completion = Wqe(self.ring.get(0)?).completion(self.owner);
+        let owner = self.owner;
         self.done -= 1;
-        self.ring.pop(1);
-        Some(completion)
+        self.ring.take(|entry| Wqe(entry).completion(owner))
     }
 
     /// Whether a READ has its data and is not complete, as a copy of its request may be in the network. A
