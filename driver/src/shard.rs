@@ -48,6 +48,8 @@ pub struct Shard {
     /// Messages that may still be sent, but for closes.
     requests: AtomicUsize,
     doorbells: ArrayQueue<ObjectId>,
+    /// The answer of [`Platform::takes_turns`].
+    takes_turns: bool,
     pub(crate) lams: LamRing,
     /// Made for the first fast-register region.
     page_pool: OnceBox<Arc<PageLists>>,
@@ -64,6 +66,7 @@ impl Shard {
         transport: Arc<rocev2::counters::Counters>,
     ) -> Self {
         Self {
+            takes_turns: platform.takes_turns(),
             platform,
             limits,
             counters: Counters::new(transport),
@@ -188,7 +191,11 @@ impl Shard {
     #[inline(never)]
     fn ring_first(&self, object: ObjectId) {
         // At most one entry per object, and no more objects that ring than places.
-        let pushed = push(&*self.platform, &self.doorbells, object);
+        let pushed = if self.takes_turns {
+            self.doorbells.push(object).is_ok()
+        } else {
+            push(&*self.platform, &self.doorbells, object)
+        };
         debug_assert!(pushed);
         self.wake();
     }
@@ -230,6 +237,7 @@ impl Shard {
 
 /// Appends to a ring that the core reads; returns false if there is no room. The reader spins on a slot
 /// that is claimed and not written: claim and write must not be preempted.
+#[inline(never)]
 fn push<T: Copy>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
     let mut pushed = false;
     platform.undisturbed(&mut || pushed = ring.push(value).is_ok());

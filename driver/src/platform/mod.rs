@@ -44,6 +44,11 @@ pub trait Platform: Send + Sync {
         step();
     }
 
+    /// Whether threads take turns whatever their work is, so that [`Self::undisturbed`] need not be called.
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// Asks for the link-layer address of the next hop to `remote`; the answer comes as a control message.
     /// Returns false where the operating system does not resolve, and the provider has to query the network
     /// itself.

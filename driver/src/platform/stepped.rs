@@ -28,6 +28,10 @@ impl Platform for Simulated {
         Instant::from_nanos(self.0.0.load(Ordering::Relaxed))
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn map(&self, mdl: &MDL) -> Option<Mapped> {
         map_in_process(mdl)
     }

@@ -47,6 +47,10 @@ impl Platform for Linux {
         Instant::from_nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn map(&self, mdl: &MDL) -> Option<Mapped> {
         map_in_process(mdl)
     }
