@@ -16,8 +16,8 @@ use crate::object::done::CloseDone;
 use crate::object::id::ObjectId;
 use crate::object::request::Close;
 use crate::platform::{Platform, with_memory};
-use crate::sync::modelled::{ArrayQueue, AtomicUsize};
-use crate::sync::{Doorbell, Full, Inbox, Letter, Sleep, Taken, take};
+use crate::sync::modelled::AtomicUsize;
+use crate::sync::{Bells, Doorbell, Full, Inbox, Letter, Sleep, Taken, take};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ pub struct Shard {
     objects: AtomicUsize,
     /// Messages that may still be sent, but for closes.
     requests: AtomicUsize,
-    doorbells: ArrayQueue<ObjectId>,
+    doorbells: Bells,
     /// The answer of [`Platform::takes_turns`].
     takes_turns: bool,
     pub(crate) lams: LamRing,
@@ -73,7 +73,7 @@ impl Shard {
             control: Inbox::default(),
             objects: AtomicUsize::new(limits.objects),
             requests: AtomicUsize::new(REQUESTS_MAX),
-            doorbells: ArrayQueue::new(2 * RINGERS_MAX),
+            doorbells: Bells::new(2 * RINGERS_MAX),
             lams: LamRing::default(),
             page_pool: OnceBox::new(),
             sleep: Sleep::default(),
@@ -191,13 +191,17 @@ impl Shard {
     #[inline(never)]
     fn ring_first(&self, object: ObjectId) {
         // At most one entry per object, and no more objects that ring than places.
-        let pushed = if self.takes_turns {
-            self.doorbells.push(object).is_ok()
+        if self.takes_turns {
+            self.doorbells.push(object);
         } else {
-            push(&*self.platform, &self.doorbells, object)
-        };
-        debug_assert!(pushed);
+            self.push_undisturbed(object);
+        }
         self.wake();
+    }
+
+    #[inline(never)]
+    fn push_undisturbed(&self, object: ObjectId) {
+        self.platform.undisturbed(&mut || self.doorbells.push(object));
     }
 
     /// Doorbells that ring now; later ones wait for the next turn.
@@ -235,15 +239,6 @@ impl Shard {
     }
 }
 
-/// Appends to a ring that the core reads; returns false if there is no room. The reader spins on a slot
-/// that is claimed and not written: claim and write must not be preempted.
-#[inline(never)]
-fn push<T: Copy>(platform: &dyn Platform, ring: &ArrayQueue<T>, value: T) -> bool {
-    let mut pushed = false;
-    platform.undisturbed(&mut || pushed = ring.push(value).is_ok());
-    pushed
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,8 +265,8 @@ mod tests {
         }
     }
 
-    /// The core waits for a thread that has begun to write into a ring: on Windows the core may have
-    /// interrupted it.
+    /// The core gets none behind a place that a thread has taken and not filled: on Windows the core may have
+    /// interrupted that thread.
     #[test]
     fn nothing_comes_between_while_a_ring_is_filled() {
         let steps = Arc::new(AtomicUsize::new(0));

@@ -278,6 +278,37 @@ fn no_ring_of_a_doorbell_is_lost() {
     });
 }
 
+/// An object that two threads ring for comes out of a ring that has just its place, as often as it rings.
+#[test]
+fn no_object_that_rings_is_lost() {
+    explore(3, || {
+        let shared = Arc::new((Bells::new(1), Doorbell::default(), Counter::new(0)));
+        let adders = [(); 2].map(|()| {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                let (bells, doorbell, items) = &*shared;
+                items.fetch_add(1, Ordering::Relaxed);
+                if doorbell.ring(0) {
+                    bells.push(ObjectId::default());
+                }
+            })
+        });
+        let (bells, doorbell, items) = &*shared;
+        let mut seen = 0;
+        while seen < 2 {
+            if bells.pop().is_some() {
+                doorbell.answer();
+                seen = items.load(Ordering::Relaxed);
+            } else {
+                loom::thread::yield_now();
+            }
+        }
+        for adder in adders {
+            adder.join().unwrap();
+        }
+    });
+}
+
 /// Of callers that meet, one is let in; where both are, the second sees what the first left.
 #[test]
 fn one_caller_is_let_in() {

@@ -1,6 +1,7 @@
 //! Agreements between threads: small values of atomics, each with its proof. Loom explores every order of
 //! their steps (`loom_model`).
 
+mod bells;
 mod doorbell;
 mod exclusive;
 mod inbox;
@@ -13,6 +14,7 @@ mod sleep;
 #[cfg(target_os = "linux")]
 mod token;
 
+pub(crate) use bells::Bells;
 pub(crate) use doorbell::{Doorbell, FLUSH, RECEIVES};
 pub(crate) use exclusive::Exclusive;
 pub(crate) use inbox::{Inbox, Letter, Taken};
