@@ -86,7 +86,7 @@ fn captured_mads_round_trip() {
             let mut mad = [0xaa; 256];
             emit_mad(&header, &message, &mut mad);
             assert_eq!(mad, packet.payload, "{}", capture.name);
-            *seen.entry(message_name(&message)).or_insert(0) += 1;
+            *seen.entry(message.name()).or_insert(0) += 1;
             if let CmMessage::Req(req) = &message {
                 check_ip_cm(&packet, req.private_data.first_chunk().unwrap());
                 assert_eq!(gid_address(req.primary.local_gid), packet.encap.src);
@@ -851,20 +851,6 @@ fn any_encap() -> impl Strategy<Value = Encap> {
 
 fn syndrome(frame: &[u8]) -> Option<Syndrome> {
     Packet::parse(frame).ok()?.ext.aeth().map(|aeth| aeth.syndrome)
-}
-
-fn message_name(message: &CmMessage) -> &'static str {
-    match message {
-        CmMessage::Req(_) => "REQ",
-        CmMessage::Rep(_) => "REP",
-        CmMessage::Rtu(_) => "RTU",
-        CmMessage::Rej(_) => "REJ",
-        CmMessage::Mra(_) => "MRA",
-        CmMessage::Dreq(_) => "DREQ",
-        CmMessage::Drep(_) => "DREP",
-        CmMessage::SidrReq(_) => "SIDR_REQ",
-        CmMessage::SidrRep(_) => "SIDR_REP",
-    }
 }
 
 fn check_ip_cm(packet: &Packet<'_>, header: &[u8; IpCm::LEN]) {

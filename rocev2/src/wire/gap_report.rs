@@ -23,7 +23,7 @@ impl Gap {
     pub const LEN: usize = 4;
 
     /// The gaps of a report with this payload. Bytes behind them are ignored.
-    pub fn parse(payload: &[u8]) -> impl Iterator<Item = Self> {
+    pub fn parse(payload: &[u8]) -> impl Iterator<Item = Self> + Clone {
         let (gaps, _) = payload.as_chunks();
         gaps.iter().take(GAPS_MAX).map(|[m0, m1, c0, c1]| Self {
             missing: u16::from_be_bytes([*m0, *m1]),

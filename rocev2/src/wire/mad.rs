@@ -380,6 +380,21 @@ pub fn private_data<const N: usize>(data: &[u8]) -> Option<[u8; N]> {
 }
 
 impl CmMessage {
+    /// Its name in the specification (IBTA ch. 12).
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Req(_) => "REQ",
+            Self::Rep(_) => "REP",
+            Self::Rtu(_) => "RTU",
+            Self::Rej(_) => "REJ",
+            Self::Mra(_) => "MRA",
+            Self::Dreq(_) => "DREQ",
+            Self::Drep(_) => "DREP",
+            Self::SidrReq(_) => "SIDR_REQ",
+            Self::SidrRep(_) => "SIDR_REP",
+        }
+    }
+
     /// Writes the message over zeros and returns its attribute ID.
     fn emit(&self, body: &mut Body) -> u16 {
         match self {

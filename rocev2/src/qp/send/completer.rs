@@ -184,7 +184,7 @@ impl Completer {
         tally: &Tally,
     ) -> Verdict {
         if let Some(at) = self.recovery.handle_timeout(now, sq) {
-            self.packet_lost(now, at, self.is_congestion(), (sq, tally));
+            self.packet_lost(now, self.request_lost(at, sq), tally);
         }
         if let Some((_, until)) = self.pause {
             if now >= until {
@@ -227,22 +227,19 @@ impl Completer {
         }
     }
 
-    /// Accounts for the packet `at`, which is lost by a NAK or a probe's ACK, and resent.
-    fn packet_lost(
-        &mut self,
-        now: Instant,
-        at: Psn,
-        congestion: bool,
-        (sq, tally): (&SendQueue, &Tally),
-    ) {
+    /// Accounts for packets that are lost by what a response shows, and resent; with what congestion control is told of that.
+    fn packet_lost(&mut self, now: Instant, signal: Option<Loss>, tally: &Tally) {
         tally.count(Counter::CompleterRetryErr);
         (self.timed, self.timed_out) = (None, false);
-        if congestion {
-            self.loss = Some(Loss::Request { at, end: sq.next() });
-        }
+        self.loss = signal.or(self.loss);
         if !self.paused() {
             self.timer.restart(now);
         }
+    }
+
+    /// The signal to congestion control that the packet `at` is lost, by a NAK or a probe's ACK.
+    fn request_lost(&self, at: Psn, sq: &SendQueue) -> Option<Loss> {
+        self.is_congestion().then(|| Loss::Request { at, end: sq.next() })
     }
 
     /// Whether congestion control takes a loss for its signal. A peer that keeps what is behind a gap is sent
@@ -347,7 +344,7 @@ impl Completer {
                 if psn == sq.acked() {
                     self.timed = None;
                     if self.recovery.handle_sequence_nak(now, self.timer.wait(now), sq) {
-                        self.packet_lost(now, psn, self.is_congestion(), (sq, tally));
+                        self.packet_lost(now, self.request_lost(psn, sq), tally);
                     } else if self.recovery.has_evidence() && !self.paused() {
                         self.timer.restart(now);
                     }
@@ -381,13 +378,13 @@ impl Completer {
         if packet.bth.solicited {
             self.probe_shows_gaps(sq);
         }
-        if let Some(lost) = self.recovery.gaps_reported(psn, Gap::parse(packet.payload), sq) {
+        let mut gaps = Gap::parse(packet.payload);
+        if let Some(lost) = self.recovery.gaps_reported(psn, gaps.clone(), sq) {
             let came = self.recovery.take_since_loss();
             let congestion = self.losses.show_congestion(came, lost.packets)
-                | Gap::parse(packet.payload).any(|gap| u32::from(gap.missing) >= BURST);
-            self.packet_lost(now, lost.first, false, (sq, tally));
-            let (at, end) = (lost.first, sq.next());
-            self.loss = congestion.then_some(Loss::Overflow { at, end }).or(self.loss);
+                | gaps.any(|gap| u32::from(gap.missing) >= BURST);
+            let signal = Loss::Overflow { at: lost.first, end: sq.next() };
+            self.packet_lost(now, congestion.then_some(signal), tally);
         } else if !self.paused() {
             self.timer.restart(now);
         }
@@ -415,7 +412,7 @@ impl Completer {
         }
         self.timed = None;
         if self.recovery.lacks(now, cx.sq) {
-            self.packet_lost(now, cx.sq.acked(), self.is_congestion(), (cx.sq, cx.tally));
+            self.packet_lost(now, self.request_lost(cx.sq.acked(), cx.sq), cx.tally);
         } else {
             self.timer.restart(now);
         }

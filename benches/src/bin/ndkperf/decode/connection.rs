@@ -113,7 +113,7 @@ impl Connections {
             self.malformed += u64::from(packet.cm.is_some());
             return;
         };
-        *self.messages.entry(message_name(message)).or_default() += 1;
+        *self.messages.entry(message.name()).or_default() += 1;
         let (index, sender, kind) = match message {
             CmMessage::Req(_) | CmMessage::Rep(_) => {
                 let Some(found) = self.join(packet, message) else { return };
@@ -241,20 +241,6 @@ impl Connections {
             events_left_out: 0,
         });
         index
-    }
-}
-
-const fn message_name(message: &CmMessage) -> &'static str {
-    match message {
-        CmMessage::Req(_) => "REQ",
-        CmMessage::Rep(_) => "REP",
-        CmMessage::Rtu(_) => "RTU",
-        CmMessage::Rej(_) => "REJ",
-        CmMessage::Mra(_) => "MRA",
-        CmMessage::Dreq(_) => "DREQ",
-        CmMessage::Drep(_) => "DREP",
-        CmMessage::SidrReq(_) => "SIDR_REQ",
-        CmMessage::SidrRep(_) => "SIDR_REP",
     }
 }
 
