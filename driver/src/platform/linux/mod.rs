@@ -1,6 +1,7 @@
 //! The provider in a Linux process: a thread that polls and sleeps when there is nothing to do, with the help of
 //! consumers that poll or wait.
 
+mod batch;
 mod runner;
 mod visit;
 mod waiters;

@@ -9,6 +9,7 @@
 //! a message, looks now and then whether visits still come, and takes the core back where they do not.
 
 use super::Linux;
+use super::batch;
 use super::waiters::Waiters;
 use super::wakeup::{Interest, Wakeup, Woken};
 use crate::shard::Shard;
@@ -72,6 +73,8 @@ pub(super) struct Runner {
     polled: AtomicBool,
     /// A consumer may take turns: a look at the edge costs no system call, and its descriptor stays the same.
     inline: bool,
+    /// There is one processor.
+    alone: bool,
     /// How long to look. Where there is one processor, a look keeps others from making the work that it is for.
     look: Duration,
 }
@@ -158,6 +161,7 @@ impl Runner {
                 polled_at: AtomicU64::new(0),
                 polled: AtomicBool::new(false),
                 inline: !asks,
+                alone,
                 look: if alone || asks { Duration::ZERO } else { LOOK },
             }
         }))
@@ -180,6 +184,10 @@ impl Runner {
     }
 
     fn work(&self) {
+        if self.alone {
+            // Without it, more switches are made than need be.
+            let _ = batch::let_wakers_finish();
+        }
         let mut woken = Woken::default();
         while let Some(mut run) = self.take() {
             self.rise(&mut run, &core::mem::take(&mut woken));
