@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { POLLED = 32, READS = 16 };
+enum { POLLED = 32, READS = 32 };
 #define PORT "7174"
 
 /* Where the server's memory is, as the private data of its answer. */

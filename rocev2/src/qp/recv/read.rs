@@ -19,6 +19,9 @@ use alloc::collections::VecDeque;
 /// our make, and is told.
 const COPIES_PASS: Duration = Duration::from_millis(500);
 
+/// Responses in progress, so many at most, or one for each READ.
+const REPLIES: usize = 16;
+
 /// A READ request that was accepted.
 #[derive(Clone, Copy, Debug)]
 struct Record {
@@ -60,7 +63,7 @@ pub(crate) struct ReadResponder {
     depth: usize,
     /// At most `depth`.
     records: VecDeque<Record>,
-    /// At most twice as many, and no more than [`MAX_READS`].
+    /// At most [`Self::replies_max`].
     replies: VecDeque<Reply>,
     /// Some of them may be responses to duplicates.
     replays: bool,
@@ -91,8 +94,9 @@ impl ReadResponder {
         }
     }
 
+    /// Twice as many as READs, as the peer may ask again, where these are few.
     fn replies_max(&self) -> usize {
-        (2 * self.depth).min(MAX_READS)
+        (2 * self.depth).min(REPLIES).max(self.depth)
     }
 
     /// Whether the connection allows READs of the peer at all.
