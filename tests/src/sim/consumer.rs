@@ -177,7 +177,7 @@ impl World {
         require!(data[4..].iter().all(|&byte| byte == 0), "private data with more: {data:x?}");
         let flow = &self.ends[active].flow;
         require!(
-            limits == [flow.outbound.min(16), flow.inbound.min(16)],
+            limits == [flow.outbound.min(32), flow.inbound.min(32)],
             "a request with other read limits: {limits:?}"
         );
         let port = self.ends[active].shares;
