@@ -50,7 +50,7 @@ fn a_report_has_every_field() {
     assert_eq!((&report["depth"], &report["seed"]), (&Value::from(3), &Value::from(7)));
     let [operation] = operations(&report) else { panic!("{report}") };
     assert_eq!(operation["operation"], "read");
-    let numbers = ["seconds", "messages_per_second", "gigabytes_per_second"];
+    let numbers = ["seconds", "messages_per_second", "gigabytes_per_second", "cpu_ns_per_message"];
     let latencies = ["p50", "p99", "p99.9", "max"];
     let numbers = numbers.map(|name| &operation[name]);
     let latencies = latencies.map(|name| &operation["latency_us"][name]);
@@ -101,6 +101,8 @@ fn bad_arguments_are_told_in_one_line_and_a_hint() {
         ("--loss 101", "--loss"),
         ("--size 0", "--size"),
         ("--size 512M", "1024 MiB"),
+        ("--size 64,8M --depth 128", "8388608 bytes"),
+        ("--all --size 64", "--size"),
         ("--operations erase", "send, write, read"),
         ("--iterations 5 --seconds 1", "--seconds"),
         ("serve", "--edge"),

@@ -11,7 +11,8 @@ use netadapter_glue::fault::Faults;
 use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
-use crate::perf::{DEPTH_MAX, Limit, Operation, Plan, SIZE_MAX};
+use crate::perf::{DEPTH_MAX, Limit, Operation, Place, Plan};
+use crate::sizes::Sizes;
 use crate::waits::{Patience, WaitArgs};
 use crate::{rping, stop};
 
@@ -78,7 +79,7 @@ pub(crate) struct Serve {
     /// Port to listen on
     #[arg(short, long, default_value_t = PORT, value_parser = port())]
     pub(crate) port: u16,
-    /// Exit after this many runs, of which a client makes one per operation (default: no end)
+    /// Exit after this many runs, of which a client makes one per operation and size (default: no end)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) runs: Option<u64>,
     #[command(flatten)]
@@ -174,16 +175,15 @@ pub(crate) struct Run {
     /// Operations, one run each
     #[arg(long, value_delimiter = ',', default_value = "send,write,read", value_name = "LIST")]
     pub(crate) operations: Vec<Operation>,
-    /// Bytes of a message; k or KiB and M or MiB are 1024 and 1024²
-    #[arg(long, default_value = "64k", value_parser = size, value_name = "BYTES")]
-    pub(crate) size: u32,
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
     /// Messages of each run
     #[arg(long, conflicts_with = "seconds", value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
-    /// Length of each run
-    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    /// Length of each run (default: 2, or 0.5 where there are several sizes)
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
     /// Messages posted at once
     #[arg(long, default_value_t = 16, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
@@ -202,25 +202,38 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// One plan for each operation.
+    /// One plan for each operation and size.
     ///
     /// # Errors
     /// A run that no server takes, and why.
     pub(crate) fn plans(&self, seed: u64) -> Result<Vec<Plan>, String> {
-        let plan = |operation: &Operation| Plan {
-            operation: *operation,
-            size: self.size,
+        let sizes = self.sizes.list();
+        let seconds = self.seconds.unwrap_or(if sizes.len() > 1 { SWEEP_S } else { RUN_S });
+        let runs = self.operations.len() * sizes.len();
+        let each = self
+            .operations
+            .iter()
+            .flat_map(|operation| sizes.iter().map(move |size| (*operation, *size)));
+        let plan = |(number, (operation, size))| Plan {
+            operation,
+            size,
             depth: self.depth,
             limit: match self.iterations {
                 Some(messages) => Limit::Messages(messages),
-                None => Limit::Time(Duration::from_secs_f64(self.seconds)),
+                None => Limit::Time(Duration::from_secs_f64(seconds)),
             },
             verify: !self.no_verify,
             seed,
             waits: self.waits.waits(),
+            place: Place { number, runs },
         };
-        let plans: Vec<Plan> = self.operations.iter().map(plan).collect();
-        plans.iter().try_for_each(Plan::check).map_err(|too_much| too_much.to_string())?;
+        let plans: Vec<Plan> = (1..).zip(each).map(plan).collect();
+        for plan in &plans {
+            plan.check().map_err(|too_much| match self.sizes.only() {
+                Some(_) => too_much.to_string(),
+                None => format!("{} bytes: {too_much}", plan.size),
+            })?;
+        }
         Ok(plans)
     }
 }
@@ -372,18 +385,6 @@ fn port() -> RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..)
 }
 
-fn size(text: &str) -> Result<u32, &'static str> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "k" | "K" | "KiB" => 1 << 10,
-        "m" | "M" | "MiB" => 1 << 20,
-        _ => return Err("not a size: its unit is k (1024) or M (1024²), as in 64k or 64KiB"),
-    };
-    let size = digits.parse::<u32>().ok().and_then(|size| size.checked_mul(unit));
-    size.filter(|size| (1..=SIZE_MAX).contains(size)).ok_or("not a size from 1 to 512M")
-}
-
 fn percent(text: &str) -> Result<f64, &'static str> {
     let percent: f64 = text.parse().map_err(|_| "not a number")?;
     if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("not a percentage") }
@@ -394,12 +395,17 @@ fn seconds(text: &str) -> Result<f64, &'static str> {
     if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("not 0 to 86400 seconds") }
 }
 
+/// Seconds of a run, and of each where there are several sizes.
+const RUN_S: f64 = 2.0;
+const SWEEP_S: f64 = 0.5;
+
 /// Port of `serve` and `connect`.
 const PORT: u16 = 18515;
 
 const EXAMPLES: &str = "\
 Examples:
   ndkperf --loss 1 --reorder 1
+  ndkperf --all --operations write --json
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
   ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
@@ -482,8 +488,31 @@ mod tests {
         }
         let Command::Loopback(loopback) = parse("ndkperf --size 512M").unwrap() else { panic!() };
         assert!(loopback.run.plans(0).is_err());
-        let Command::Loopback(loopback) = parse("ndkperf --size 64KiB").unwrap() else { panic!() };
-        assert_eq!(loopback.run.size, 64 << 10);
+        let text = "ndkperf --size 64,8M --depth 128";
+        let Command::Loopback(loopback) = parse(text).unwrap() else { panic!() };
+        assert!(loopback.run.plans(0).unwrap_err().starts_with("8388608 bytes: send: "));
+    }
+
+    #[test]
+    fn each_operation_runs_for_each_size_and_shorter() {
+        let plans = |text: &str| {
+            let Command::Loopback(loopback) = parse(text).unwrap() else { panic!() };
+            loopback.run.plans(0).unwrap()
+        };
+        let swept = plans("ndkperf --operations write,read --size 64,4k");
+        let runs: Vec<_> = swept.iter().map(|plan| (plan.operation, plan.size)).collect();
+        let (write, read) = (Operation::Write, Operation::Read);
+        assert_eq!(runs, [(write, 64), (write, 4096), (read, 64), (read, 4096)]);
+        assert_eq!(swept[3].place, Place { number: 4, runs: 4 });
+        let time = |seconds| Limit::Time(Duration::from_secs_f64(seconds));
+        for (text, limit) in [
+            ("ndkperf", time(2.0)),
+            ("ndkperf -a", time(0.5)),
+            ("ndkperf -a --seconds 3", time(3.0)),
+            ("ndkperf -a --iterations 9", Limit::Messages(9)),
+        ] {
+            assert!(plans(text).iter().all(|plan| plan.limit == limit), "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod perf;
 mod report;
 mod rping;
 mod session;
+mod sizes;
 mod stop;
 mod waits;
 
@@ -105,7 +106,7 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
     let remote = match listener.local_address() {
         Ok(remote) => remote,
         Err(error) => {
-            return Outcome { end: End::Failed(error.into()), ..Outcome::new(plan.operation) };
+            return Outcome { end: End::Failed(error.into()), ..Outcome::new(plan) };
         }
     };
     let given_up = AtomicBool::new(false);
@@ -130,7 +131,7 @@ fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Pla
             End::Failed(Failure::Both(Box::new(client), Box::new(server)))
         }
         (End::Complete | End::Interrupted, Err(server)) => {
-            End::Failed(server.during(format!("{}, server", plan.operation)))
+            End::Failed(server.during(format!("{}, server", plan.name())))
         }
     };
     outcome
@@ -234,9 +235,9 @@ fn failure(outcome: Outcome) -> Option<Failure> {
         End::Failed(failure) => Some(failure),
         End::Complete | End::Interrupted if count > 0 => {
             let failure = Failure::Mismatch { what: "the data is wrong", count, message, offset };
-            Some(failure.during(outcome.operation.to_string()))
+            Some(failure.during(outcome.name()))
         }
-        End::Interrupted => Some(Failure::Interrupted.during(outcome.operation.to_string())),
+        End::Interrupted => Some(Failure::Interrupted.during(outcome.name())),
         End::Complete => None,
     }
 }

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::Run;
-use crate::perf::{End, Limit, Outcome, Plan};
+use crate::perf::{End, Limit, Outcome, Place, Plan};
 
 /// Prints the outcomes of a run on stdout: always one document, or a table if there is anything to
 /// put into one.
@@ -23,7 +23,8 @@ pub(crate) fn print(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) ->
     } else if outcomes.iter().any(|outcome| outcome.messages > 0) {
         writeln!(out, "{}", table(outcomes, Medium::of_stdout()))?;
         let checked = if run.no_verify { "not checked" } else { "every byte checked" };
-        writeln!(out, "{} bytes each, {} at once, {checked}; seed {seed}", run.size, run.depth)?;
+        let each = run.sizes.only().map_or_else(String::new, |size| format!("{size} bytes each, "));
+        writeln!(out, "{each}{} at once, {checked}; seed {seed}", run.depth)?;
         if let Some(path_mtu) = outcomes.iter().find_map(|outcome| outcome.path_mtu) {
             writeln!(out, "path MTU {path_mtu}")?;
         }
@@ -67,7 +68,7 @@ fn trouble(outcome: &Outcome) -> Option<String> {
     if outcome.unconfirmed {
         parts.push("the server did not confirm the end".to_owned());
     }
-    (!parts.is_empty()).then(|| format!("{}: {}", outcome.operation, parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("{}: {}", outcome.name(), parts.join("; ")))
 }
 
 /// Counters of packets sent again, and why they were.
@@ -98,24 +99,31 @@ impl Medium {
 type Column = (&'static str, fn(&Outcome) -> String, u8);
 
 /// Those without a rank stay.
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("operation", |outcome| outcome.operation.to_string(), 0),
-    ("messages", |outcome| outcome.messages.to_string(), 2),
-    ("bytes", |outcome| outcome.bytes.to_string(), 4),
+    ("messages", |outcome| outcome.messages.to_string(), 3),
+    ("bytes", |outcome| outcome.bytes.to_string(), 5),
     ("messages/s", |outcome| format!("{:.0}", per_second(outcome.messages, outcome.elapsed)), 0),
-    ("GB/s", |outcome| format!("{:.3}", per_second(outcome.bytes, outcome.elapsed) / 1e9), 0),
+    ("Gb/s", |outcome| format!("{:.3}", gigabits_per_second(outcome)), 0),
     ("p50 µs", |outcome| latency_us(outcome, 0), 0),
     ("p99 µs", |outcome| latency_us(outcome, 1), 0),
-    ("p99.9 µs", |outcome| latency_us(outcome, 2), 3),
-    ("max µs", |outcome| latency_us(outcome, 3), 1),
+    ("p99.9 µs", |outcome| latency_us(outcome, 2), 4),
+    ("max µs", |outcome| latency_us(outcome, 3), 2),
+    ("CPU ns/message", cpu_ns, 1),
 ];
+
+/// It stands behind the operation, where messages of several sizes ran.
+const BYTES_EACH: Column = ("bytes each", |outcome| outcome.size.to_string(), 0);
 
 /// The table in as many columns as fit the medium.
 fn table(outcomes: &[Outcome], medium: Medium) -> Table {
-    let Medium::Terminal(width) = medium else {
-        return table_of(outcomes, &COLUMNS, presets::NOTHING);
-    };
     let mut columns = COLUMNS.to_vec();
+    if outcomes.windows(2).any(|pair| pair[0].size != pair[1].size) {
+        columns.insert(1, BYTES_EACH);
+    }
+    let Medium::Terminal(width) = medium else {
+        return table_of(outcomes, &columns, presets::NOTHING);
+    };
     loop {
         let table = table_of(outcomes, &columns, presets::UTF8_BORDERS_ONLY);
         let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -143,12 +151,22 @@ fn latency_us(outcome: &Outcome, which: usize) -> String {
     format!("{:.1}", latencies_us(outcome)[which])
 }
 
+fn cpu_ns(outcome: &Outcome) -> String {
+    cpu_ns_per(outcome, outcome.messages).map_or_else(|| "-".into(), |ns| format!("{ns:.0}"))
+}
+
+/// The document's form. It grows when a field goes or changes its meaning, not when one is added.
+const SCHEMA_VERSION: u32 = 1;
+
 fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
     let operations: Vec<Value> = outcomes.iter().map(entry).collect();
     json!({
+        "schema": "ndkperf-run",
+        "schema_version": SCHEMA_VERSION,
         "version": env!("CARGO_PKG_VERSION"),
         "edge": edge,
-        "size": run.size,
+        // Null where there are several: each entry has its own.
+        "size": run.sizes.only(),
         "depth": run.depth,
         "verified": !run.no_verify,
         "seed": seed,
@@ -165,11 +183,17 @@ fn entry(outcome: &Outcome) -> Value {
     };
     json!({
         "operation": outcome.operation.to_string(),
+        "size": outcome.size,
         "messages": outcome.messages,
         "bytes": outcome.bytes,
         "seconds": outcome.elapsed.as_secs_f64(),
         "messages_per_second": per_second(outcome.messages, outcome.elapsed),
         "gigabytes_per_second": per_second(outcome.bytes, outcome.elapsed) / 1e9,
+        "gigabits_per_second": gigabits_per_second(outcome),
+        "mebibytes_per_second": per_second(outcome.bytes, outcome.elapsed) / f64::from(1 << 20),
+        "cpu_seconds": outcome.cpu.as_secs_f64(),
+        "cpu_ns_per_message": cpu_ns_per(outcome, outcome.messages),
+        "cpu_ns_per_byte": cpu_ns_per(outcome, outcome.bytes),
         "latency_us": { "p50": p50, "p99": p99, "p99.9": p999, "max": max },
         "wrong_messages": outcome.mismatches.count,
         "path_mtu": outcome.path_mtu,
@@ -189,6 +213,15 @@ fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }
 
+fn gigabits_per_second(outcome: &Outcome) -> f64 {
+    per_second(outcome.bytes, outcome.elapsed) * 8.0 / 1e9
+}
+
+/// Processor time over a count, which may be none.
+fn cpu_ns_per(outcome: &Outcome, count: u64) -> Option<f64> {
+    (count > 0).then(|| outcome.cpu.as_secs_f64() * 1e9 / count as f64)
+}
+
 /// A progress bar on stderr; it shows nothing if that is no terminal, or the run is short.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -204,16 +237,19 @@ impl Progress {
             Limit::Messages(messages) => messages,
             Limit::Time(time) => time.as_millis() as u64,
         };
-        let template = "{prefix:5} {wide_bar} {msg}";
+        let template = "{prefix} {wide_bar} {msg}";
         let style = ProgressStyle::with_template(template).expect("the template is sound");
         let target = ProgressDrawTarget::hidden();
         let bar = ProgressBar::with_draw_target(Some(len), target).with_style(style);
         let start = Instant::now();
+        let Place { number, runs } = plan.place;
+        // Of many short runs all but the first few are shown.
+        let quiet = if number > FEW { REDRAW } else { QUIET };
         Self {
-            bar: bar.with_prefix(plan.operation.to_string()),
+            bar: bar.with_prefix(format!("{number}/{runs} {}", plan.name())),
             limit: plan.limit,
             start,
-            due: start + QUIET,
+            due: start + quiet,
         }
     }
 
@@ -243,19 +279,30 @@ impl Drop for Progress {
 
 /// A run that is over by then shows no progress.
 const QUIET: Duration = Duration::from_secs(1);
+/// Runs that keep quiet for so long: as many as there are operations.
+const FEW: usize = 3;
 /// Time between two looks of the bar.
 const REDRAW: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::Operation;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn run(text: &str) -> Run {
+        let command = Cli::try_parse_from(text.split(' ')).unwrap().into_command();
+        let Command::Loopback(args) = command else { panic!("{text}") };
+        args.run
+    }
 
     fn outcome() -> Outcome {
-        let mut outcome = Outcome::new(Operation::Write);
+        let plans = run("ndkperf --operations write --size 4000000").plans(0).unwrap();
+        let mut outcome = Outcome::new(&plans[0]);
         outcome.latency_ns.record(2_000).unwrap();
         (outcome.messages, outcome.bytes) = (1000, 4_000_000_000);
         outcome.elapsed = Duration::from_secs(2);
+        outcome.cpu = Duration::from_secs(3);
         outcome
     }
 
@@ -265,6 +312,11 @@ mod tests {
         assert_eq!(entry["operation"], "write");
         assert_eq!(entry["messages_per_second"], 500.0);
         assert_eq!(entry["gigabytes_per_second"], 2.0);
+        assert_eq!(entry["gigabits_per_second"], 16.0);
+        assert_eq!(entry["mebibytes_per_second"], 2e9 / 1_048_576.0);
+        assert_eq!(entry["cpu_seconds"], 3.0);
+        assert_eq!(entry["cpu_ns_per_message"], 3e6);
+        assert_eq!(entry["cpu_ns_per_byte"], 0.75);
         assert_eq!(entry["error"], Value::Null);
         let median = entry["latency_us"]["p50"].as_f64().unwrap();
         assert!((median - 2.0).abs() < 0.01, "{median}");
@@ -276,7 +328,7 @@ mod tests {
         let mut outcome = outcome();
         outcome.messages = 1_234_567_890;
         outcome.latency_ns.record(3_000_000_000).unwrap();
-        for (width, columns) in [(200, 9), (80, 7), (60, 5)] {
+        for (width, columns) in [(200, 10), (80, 6), (60, 5)] {
             let mut table = table(std::slice::from_ref(&outcome), Medium::Terminal(width));
             let widest = table.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= usize::from(width), "{width}: {widest}\n{table}");
@@ -284,6 +336,35 @@ mod tests {
         }
         let plain = table(&[outcome], Medium::Stream).to_string();
         assert!(plain.is_ascii() || !plain.contains('│'), "{plain}");
+    }
+
+    #[test]
+    fn a_sweep_names_the_size_of_each_run_and_one_size_stands_below() {
+        let mut outcomes = [outcome(), outcome()];
+        let head = |outcomes: &[Outcome]| table(outcomes, Medium::Stream).lines().next().unwrap();
+        assert!(!head(&outcomes).contains("bytes each"));
+        outcomes[1].size = 64;
+        assert!(head(&outcomes).contains("bytes each"));
+        let edge = Value::Null;
+        let swept = document(&run("ndkperf --size 4000000,64"), 0, &edge, &outcomes);
+        assert_eq!(
+            (&swept["schema"], &swept["schema_version"]),
+            (&json!("ndkperf-run"), &json!(1))
+        );
+        assert_eq!(swept["size"], Value::Null);
+        assert_eq!(swept["operations"][1]["size"], 64);
+        let single = document(&run("ndkperf --size 64"), 0, &edge, &outcomes[1..]);
+        assert_eq!(single["size"], 64);
+    }
+
+    /// Nothing over nothing is no figure.
+    #[test]
+    fn a_run_without_messages_has_no_cost_of_one() {
+        let outcome = Outcome { messages: 0, bytes: 0, ..outcome() };
+        let entry = entry(&outcome);
+        assert_eq!(entry["cpu_ns_per_message"], Value::Null);
+        assert_eq!(entry["cpu_ns_per_byte"], Value::Null);
+        assert!(table(&[outcome], Medium::Stream).to_string().trim_end().ends_with('-'));
     }
 
     #[test]
@@ -298,7 +379,7 @@ mod tests {
             ("needless_resends", 3),
             ("paced_ns", 1_500_000),
         ];
-        let told = "write: 12 of 1000 packets sent again (4 by timer, 8 by NAK), 3 needlessly; \
+        let told = "write of 4000000 B: 12 of 1000 packets sent again (4 by timer, 8 by NAK), 3 needlessly; \
                     paced for 1.5 ms";
         assert_eq!(trouble(&outcome).unwrap(), told);
         assert_eq!(entry(&outcome)["counters"]["resent_nak_pkts"], 8);

@@ -10,6 +10,7 @@ use ndk_consumer::{Host, ReadLimits, Remote};
 use super::Mismatches;
 use super::budget::{Budget, RECEIVES_MAX, TooMuch};
 use super::control::{Control, Operation, Parameters};
+use super::meter::Meter;
 use super::ring::{ControlSender, Ring};
 use crate::failure::Failure;
 use crate::pattern::Pattern;
@@ -35,9 +36,22 @@ pub(crate) struct Plan {
     pub(crate) verify: bool,
     pub(crate) seed: u64,
     pub(crate) waits: Waits,
+    pub(crate) place: Place,
+}
+
+/// Which of the runs of a command it is, from 1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    pub(crate) runs: usize,
 }
 
 impl Plan {
+    /// For the user.
+    pub(crate) fn name(&self) -> String {
+        name(self.operation, self.size)
+    }
+
     /// Messages that the server has room for: twice the depth, so that it checks some while others come; and of short
     /// SENDs some more, so that credits are not as many as messages.
     fn slots(&self) -> u32 {
@@ -66,6 +80,10 @@ impl Plan {
     }
 }
 
+fn name(operation: Operation, size: u32) -> String {
+    format!("{operation} of {size} B")
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -81,10 +99,14 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) operation: Operation,
+    /// Bytes of a message.
+    pub(crate) size: u32,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     /// From the first post to the last completion.
     pub(crate) elapsed: Duration,
+    /// Processor time of the whole process from when the server was ready to the last completion.
+    pub(crate) cpu: Duration,
     /// From post to completion, in nanoseconds.
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) mismatches: Mismatches,
@@ -99,12 +121,14 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Nothing yet.
-    pub(crate) fn new(operation: Operation) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            operation,
+            operation: plan.operation,
+            size: plan.size,
             messages: 0,
             bytes: 0,
             elapsed: Duration::ZERO,
+            cpu: Duration::ZERO,
             latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
                 .expect("these bounds are valid"),
             mismatches: Mismatches::default(),
@@ -113,6 +137,11 @@ impl Outcome {
             unconfirmed: false,
             end: End::Complete,
         }
+    }
+
+    /// For the user.
+    pub(crate) fn name(&self) -> String {
+        name(self.operation, self.size)
     }
 
     /// What one counter moved by.
@@ -150,15 +179,17 @@ fn run_uncounted(
         Ok(client) => client,
         Err(failure) => {
             let end = End::Failed(failure.during(format!("connecting to {remote}")));
-            return Outcome { end, ..Outcome::new(plan.operation) };
+            return Outcome { end, ..Outcome::new(&plan) };
         }
     };
-    match client.drive(progress).and_then(|()| client.finish()) {
+    let driven = client.drive(progress);
+    client.outcome.cpu = client.meter.as_ref().map_or(Duration::ZERO, Meter::cpu);
+    match driven.and_then(|()| client.finish()) {
         Ok(()) if client.interrupted => client.outcome.end = End::Interrupted,
         Ok(()) => {}
         Err(failure) => {
             let failure = client.explained(failure, remote.ip());
-            client.outcome.end = End::Failed(failure.during(plan.operation.to_string()));
+            client.outcome.end = End::Failed(failure.during(plan.name()));
         }
     }
     client.outcome
@@ -184,6 +215,8 @@ struct Client {
     /// Messages that the server has room for.
     granted: u64,
     summary: Option<(u64, Mismatches)>,
+    /// From when the server was ready.
+    meter: Option<Meter>,
     /// Room for the events of a turn.
     events: Vec<Event>,
     /// What came of it so far.
@@ -232,8 +265,9 @@ impl Client {
             announced: 0,
             granted: 0,
             summary: None,
+            meter: None,
             events: Vec::with_capacity(64),
-            outcome: Outcome { path_mtu, ..Outcome::new(plan.operation) },
+            outcome: Outcome { path_mtu, ..Outcome::new(&plan) },
         })
     }
 
@@ -376,6 +410,8 @@ impl Client {
         match Control::decode(&bytes[..len]) {
             Some(Control::Ready(remote)) => {
                 self.remote = remote;
+                // Both ends have prepared for the run: from here on it is the messages that cost.
+                self.meter = Some(Meter::start());
                 let slots = u64::from(self.parameters.slots);
                 self.granted = if self.parameters.has_credits() { slots } else { u64::MAX };
             }

@@ -1,6 +1,6 @@
 //! Bandwidth and latency of SEND, WRITE and READ, with every byte checked.
 //!
-//! One connection is one run of one operation. The client tells the server what it is going to do,
+//! One connection is one run of one operation with messages of one size. The client tells the server what it is going to do,
 //! posts `depth` messages at a time, and takes their latency. Message n has the n-th pattern of the
 //! seed and goes to slot n of the server's ring, which has twice the depth: a slot is used again
 //! only after the server has checked it (or, for READ, filled it anew) and returned a credit. So no
@@ -10,11 +10,12 @@
 mod budget;
 mod client;
 mod control;
+mod meter;
 mod ring;
 mod server;
 
 pub(crate) use budget::{DEPTH_MAX, SIZE_MAX};
-pub(crate) use client::{End, Limit, Outcome, Plan, run};
+pub(crate) use client::{End, Limit, Outcome, Place, Plan, run};
 pub(crate) use control::Operation;
 pub(crate) use server::serve;
 
