@@ -1,5 +1,7 @@
-//! Sweeps of `ndkperf` and their documents, as its users make them.
+//! Sweeps of `ndkperf`, their documents, and the commands that read those, as its users run them.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -63,6 +65,90 @@ fn all_sizes_are_a_line_each() {
     assert_eq!(sizes, (1..=23).map(|exponent| 1 << exponent).collect::<Vec<u32>>());
 }
 
+// ---- compare -----------------------------------------------------------------------------------
+
+#[test]
+fn a_run_is_as_good_as_itself() {
+    let files = Files::new();
+    let run = files.measured("run", "--operations write,read --size 64,4k --iterations 50");
+    let compared = files.run(&["compare", &run, &run, "--tolerance", "0"]);
+    assert_eq!(compared.status.code(), Some(0), "{compared:?}");
+    let table = text(&compared.stdout);
+    for row in ["messages/s", "p50 µs", "p99 µs", "CPU ns/message"] {
+        assert_eq!(table.matches(row).count(), 4, "{row}: {table}");
+    }
+    assert_eq!(table.matches("1.000").count(), 16, "{table}");
+    assert_eq!(text(&compared.stderr), "");
+}
+
+#[test]
+fn a_slower_run_is_told_by_name_and_by_exit_code() {
+    let files = Files::new();
+    let before = files.measured("before", "--operations write,read --size 64,4k --iterations 50");
+    let after = files.changed(&before, "after", |document| {
+        let run = &mut document["operations"][3];
+        run["messages_per_second"] = (run["messages_per_second"].as_f64().unwrap() * 0.9).into();
+    });
+    let compared = files.run(&["compare", &before, &after]);
+    assert_eq!(compared.status.code(), Some(1));
+    let told = "ndkperf: B is worse than A by more than 5 % in 1 of 4 runs: read of 4096 B\n";
+    assert_eq!(text(&compared.stderr), told);
+    let worse: Vec<&str> =
+        text(&compared.stdout).lines().filter(|line| line.trim_end().ends_with("worse")).collect();
+    assert!(matches!(worse[..], [row] if row.contains("0.900")), "{worse:?}");
+    let lenient = files.run(&["compare", &before, &after, "--tolerance", "11"]);
+    assert_eq!(lenient.status.code(), Some(0), "{lenient:?}");
+    let better = files.run(&["compare", &after, &before, "--tolerance", "0"]);
+    assert_eq!(better.status.code(), Some(0), "{better:?}");
+}
+
+#[test]
+fn a_comparison_is_one_document_too() {
+    let files = Files::new();
+    let before = files.measured("before", "--operations send --size 64,4k --iterations 50");
+    let after = files.changed(&before, "after", |document| {
+        let runs = document["operations"].as_array_mut().unwrap();
+        runs.truncate(1);
+        runs[0]["latency_us"]["p50"] =
+            (runs[0]["latency_us"]["p50"].as_f64().unwrap() * 2.0).into();
+        document["depth"] = 1.into();
+    });
+    let compared = files.run(&["compare", &before, &after, "--json"]);
+    assert_eq!(compared.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert_eq!(document["schema"], "ndkperf-compare");
+    assert_eq!(document["worse"], 1);
+    assert_eq!(document["only_in_a"], json!(["send of 4096 B"]));
+    assert_eq!(document["loads_differ_in"], json!(["depth"]));
+    let figures = &document["runs"][0]["figures"];
+    assert_eq!(figures["p50_us"]["b_over_a"], 2.0);
+    assert_eq!(figures["p50_us"]["worse"], true);
+    assert_eq!(figures["messages_per_second"]["worse"], false);
+    assert!(figures["cpu_ns_per_message"]["a"].as_f64().unwrap() > 0.0, "{figures}");
+}
+
+#[test]
+fn files_that_cannot_be_compared_are_refused_in_a_sentence() {
+    let files = Files::new();
+    let run = files.measured("run", "--operations send --size 64 --iterations 20");
+    let changed = |name, change: fn(&mut Value)| files.changed(&run, name, change);
+    let newer = changed("newer", |document| document["schema_version"] = 2.into());
+    let other = changed("other", |document| document["operations"][0]["size"] = 65.into());
+    let older = changed("older", |document| document["schema"] = Value::Null);
+    let text_file = files.path("text.json");
+    fs::write(&text_file, "no JSON").unwrap();
+    for (file, word) in [
+        (newer.as_str(), "newer.json has version 2 of the schema"),
+        (&other, "no run of the same operation and size"),
+        (&older, "no document that"),
+        (text_file.to_str().unwrap(), "no document that"),
+        ("/nowhere/run.json", "No such file"),
+    ] {
+        let refused = files.run(&["compare", &run, file]);
+        assert_refused(&refused, word);
+    }
+}
+
 // ---- help --------------------------------------------------------------------------------------
 
 /// A directory for documents.
@@ -71,6 +157,10 @@ struct Files(TempDir);
 impl Files {
     fn new() -> Self {
         Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
     }
 
     /// Runs to the end, in the directory.
@@ -87,6 +177,31 @@ impl Files {
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
+
+    /// The name of a document of a run.
+    fn measured(&self, name: &str, load: &str) -> String {
+        let file = format!("{name}.json");
+        fs::write(self.path(&file), self.json(load).to_string()).unwrap();
+        file
+    }
+
+    /// The name of a copy of a document, with a change.
+    fn changed(&self, from: &str, name: &str, change: impl FnOnce(&mut Value)) -> String {
+        let text = fs::read_to_string(self.path(from)).unwrap();
+        let mut document = serde_json::from_str(&text).unwrap();
+        change(&mut document);
+        let file = format!("{name}.json");
+        fs::write(self.path(&file), document.to_string()).unwrap();
+        file
+    }
+}
+
+/// Exit code 2, and one line that says why.
+fn assert_refused(output: &Output, word: &str) {
+    assert_eq!(output.status.code(), Some(2), "{word}: {output:?}");
+    let line = text(&output.stderr);
+    assert!(line.starts_with("ndkperf: ") && line.contains(word), "{word}: {line}");
+    assert_eq!((line.lines().count(), text(&output.stdout)), (1, ""), "{line}");
 }
 
 fn text(bytes: &[u8]) -> &str {

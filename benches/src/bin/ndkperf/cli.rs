@@ -12,6 +12,7 @@ use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
 use crate::perf::{DEPTH_MAX, Limit, Operation, Place, Plan};
+use crate::results::Compare;
 use crate::sizes::Sizes;
 use crate::waits::{Patience, WaitArgs};
 use crate::{rping, stop};
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Rping(Rping),
     /// Explain a capture as conversations of queue pairs
     Decode(Decode),
+    /// Compare the documents of two runs; exit code 1 where the second is worse
+    Compare(Compare),
 }
 
 #[derive(Args, Debug)]
@@ -409,7 +412,8 @@ Examples:
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
   ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
-  ndkperf decode capture.pcap --qp 0x11 --timeline";
+  ndkperf decode capture.pcap --qp 0x11 --timeline
+  ndkperf compare before.json after.json --tolerance 10";
 
 #[cfg(test)]
 mod tests {

@@ -30,6 +30,10 @@ pub(crate) enum Failure {
     Edge { edge: String, source: io::Error },
     /// Arguments that do not go together.
     Arguments(String),
+    /// A document of results is none, or cannot be used, and why.
+    Document(String),
+    /// Results are worse than those that they are compared with, and which.
+    Worse(String),
     /// A capture cannot be read to its end, and why.
     Capture(String),
     /// The results cannot be printed.
@@ -87,7 +91,10 @@ impl fmt::Display for Failure {
                 "{what}: {count} messages arrived wrong, the first is {message} at byte {offset}"
             ),
             Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
-            Self::Arguments(what) | Self::Capture(what) => f.write_str(what),
+            Self::Arguments(what)
+            | Self::Document(what)
+            | Self::Worse(what)
+            | Self::Capture(what) => f.write_str(what),
             Self::Output(source) => write!(f, "the results cannot be printed: {source}"),
             Self::Hole { source, answered, unanswered, path_mtu } => write!(
                 f,

@@ -7,6 +7,7 @@ mod failure;
 mod pattern;
 mod perf;
 mod report;
+mod results;
 mod rping;
 mod session;
 mod sizes;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args),
         Command::Connect(args) => connect(&args),
         Command::Decode(args) => decode::run(&args),
+        Command::Compare(args) => results::compare(&args),
         Command::Rping(Rping::Serve(args)) => rping_serve(&args),
         Command::Rping(Rping::Connect(args)) => rping_connect(&args),
     };
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             eprintln!("ndkperf: {failure}");
             match failure {
-                Failure::Arguments(_) => ExitCode::from(BAD_ARGUMENTS),
+                Failure::Arguments(_) | Failure::Document(_) => ExitCode::from(BAD_ARGUMENTS),
                 _ if failure.is_interruption() => ExitCode::from(stop::EXIT_CODE),
                 _ => ExitCode::FAILURE,
             }

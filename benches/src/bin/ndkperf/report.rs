@@ -81,7 +81,7 @@ const RESENT: [(&str, &str); 4] = [
 
 /// What a table is printed on.
 #[derive(Clone, Copy, Debug)]
-enum Medium {
+pub(crate) enum Medium {
     /// A terminal of so many columns.
     Terminal(u16),
     /// A file or a pipe: plain columns, all of them.
@@ -89,9 +89,17 @@ enum Medium {
 }
 
 impl Medium {
-    fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let width = Table::new().width().filter(|_| io::stdout().is_terminal());
         width.map_or(Self::Stream, Self::Terminal)
+    }
+
+    /// The lines that a table has on it.
+    pub(crate) fn style(self) -> TableStyle {
+        match self {
+            Self::Terminal(_) => presets::UTF8_BORDERS_ONLY,
+            Self::Stream => presets::NOTHING,
+        }
     }
 }
 
@@ -122,10 +130,10 @@ fn table(outcomes: &[Outcome], medium: Medium) -> Table {
         columns.insert(1, BYTES_EACH);
     }
     let Medium::Terminal(width) = medium else {
-        return table_of(outcomes, &columns, presets::NOTHING);
+        return table_of(outcomes, &columns, medium.style());
     };
     loop {
-        let table = table_of(outcomes, &columns, presets::UTF8_BORDERS_ONLY);
+        let table = table_of(outcomes, &columns, medium.style());
         let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         let dispensable = columns.iter().map(|(.., rank)| *rank).max().filter(|rank| *rank > 0);
         match dispensable {
@@ -155,13 +163,15 @@ fn cpu_ns(outcome: &Outcome) -> String {
     cpu_ns_per(outcome, outcome.messages).map_or_else(|| "-".into(), |ns| format!("{ns:.0}"))
 }
 
-/// The document's form. It grows when a field goes or changes its meaning, not when one is added.
-const SCHEMA_VERSION: u32 = 1;
+/// The document's name and form. The version grows when a field goes or changes its meaning, not when one
+/// is added.
+pub(crate) const SCHEMA: &str = "ndkperf-run";
+pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
     let operations: Vec<Value> = outcomes.iter().map(entry).collect();
     json!({
-        "schema": "ndkperf-run",
+        "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "version": env!("CARGO_PKG_VERSION"),
         "edge": edge,
