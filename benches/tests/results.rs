@@ -149,6 +149,38 @@ fn files_that_cannot_be_compared_are_refused_in_a_sentence() {
     }
 }
 
+// ---- plot --------------------------------------------------------------------------------------
+
+#[test]
+fn a_picture_has_a_line_for_each_file_and_operation() {
+    let files = Files::new();
+    let load = "--operations write,read --size 64,4k,64k --iterations 20";
+    let names = ["be<fore", "after"].map(|name| files.measured(name, load));
+    let drawn = files.run(&["plot", &names[0], &names[1], "--output", "sweep.svg"]);
+    assert!(drawn.status.success(), "{drawn:?}");
+    let picture = fs::read_to_string(files.path("sweep.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
+    for line in ["be&lt;fore: write", "be&lt;fore: read", "after: write", "after: read"] {
+        assert_eq!(picture.matches(line).count(), 2, "{line}: {picture}");
+    }
+    let points = 2 * 4 * 3;
+    assert_eq!(picture.matches("<circle").count(), points, "{picture}");
+}
+
+#[test]
+fn nothing_to_draw_is_refused_and_a_picture_that_cannot_be_written_is_a_failure() {
+    let files = Files::new();
+    let run = files.measured("run", "--operations send --size 64 --iterations 20");
+    let none = files.changed(&run, "none", |document| document["operations"] = json!([]));
+    assert_refused(&files.run(&["plot", &none, "--output", "x.svg"]), "moved a message");
+    let newer = files.changed(&run, "newer", |document| document["schema_version"] = 2.into());
+    assert_refused(&files.run(&["plot", &run, &newer, "--output", "x.svg"]), "version 2");
+    assert!(!files.path("x.svg").exists());
+    let failed = files.run(&["plot", &run, "--output", "/nowhere/x.svg"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("/nowhere/x.svg: "), "{failed:?}");
+}
+
 // ---- help --------------------------------------------------------------------------------------
 
 /// A directory for documents.

@@ -12,7 +12,7 @@ use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
 use crate::perf::{DEPTH_MAX, Limit, Operation, Place, Plan};
-use crate::results::Compare;
+use crate::results::{Compare, Plot};
 use crate::sizes::Sizes;
 use crate::waits::{Patience, WaitArgs};
 use crate::{rping, stop};
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Decode(Decode),
     /// Compare the documents of two runs; exit code 1 where the second is worse
     Compare(Compare),
+    /// Draw the figures of documents over the size of the messages
+    Plot(Plot),
 }
 
 #[derive(Args, Debug)]
@@ -413,7 +415,8 @@ Examples:
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
   ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
   ndkperf decode capture.pcap --qp 0x11 --timeline
-  ndkperf compare before.json after.json --tolerance 10";
+  ndkperf compare before.json after.json --tolerance 10
+  ndkperf plot before.json after.json --output sweep.svg";
 
 #[cfg(test)]
 mod tests {

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Connect(args) => connect(&args),
         Command::Decode(args) => decode::run(&args),
         Command::Compare(args) => results::compare(&args),
+        Command::Plot(args) => results::plot(&args),
         Command::Rping(Rping::Serve(args)) => rping_serve(&args),
         Command::Rping(Rping::Connect(args)) => rping_connect(&args),
     };

@@ -289,6 +289,7 @@ mod tests {
             size,
             messages: 100,
             messages_per_second,
+            gigabits_per_second: 1.0,
             latency_us: Latency { p50, p99: 9.0 },
             cpu_ns_per_message: Some(500.0),
             wrong_messages: 0,

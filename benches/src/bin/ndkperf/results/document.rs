@@ -26,6 +26,7 @@ pub(super) struct Figures {
     pub(super) size: u32,
     pub(super) messages: u64,
     pub(super) messages_per_second: f64,
+    pub(super) gigabits_per_second: f64,
     pub(super) latency_us: Latency,
     pub(super) cpu_ns_per_message: Option<f64>,
     pub(super) wrong_messages: u64,
@@ -89,6 +90,7 @@ mod tests {
             "verified": true,
             "operations": [{
                 "operation": "write", "size": 64, "messages": 3, "messages_per_second": 2.0,
+                "gigabits_per_second": 1.0,
                 "latency_us": { "p50": 1.0, "p99": 2.0 }, "cpu_ns_per_message": null,
                 "wrong_messages": 0, "error": null,
             }],
