@@ -1,9 +1,15 @@
 //! Sweeps of `ndkperf`, their documents, and the commands that read those, as its users run them.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Cursor;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use base64::prelude::*;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -63,6 +69,53 @@ fn all_sizes_are_a_line_each() {
     let sizes: Vec<u32> =
         rows.map(|row| row.split_whitespace().next().unwrap().parse().unwrap()).collect();
     assert_eq!(sizes, (1..=23).map(|exponent| 1 << exponent).collect::<Vec<u32>>());
+}
+
+// ---- histograms --------------------------------------------------------------------------------
+
+/// Goal: a log holds what the report tells of each run.
+#[test]
+fn a_log_of_histograms_is_read_back() {
+    let files = Files::new();
+    let load = "--operations write,read --size 64,4k --iterations 150 --histogram runs.hlog";
+    let report = files.json(load);
+    let log = fs::read(files.path("runs.hlog")).unwrap();
+    let intervals: Vec<_> = IntervalLogIterator::new(&log)
+        .filter_map(|entry| match entry.unwrap() {
+            LogEntry::Interval(interval) => Some(interval),
+            LogEntry::StartTime(_) | LogEntry::BaseTime(_) => None,
+        })
+        .collect();
+    assert!(intervals.is_sorted_by_key(|interval| interval.start_timestamp()));
+    let histograms: BTreeMap<&str, Histogram<u64>> = intervals
+        .iter()
+        .map(|interval| {
+            let bytes = BASE64_STANDARD.decode(interval.encoded_histogram()).unwrap();
+            let histogram = Deserializer::new().deserialize(&mut Cursor::new(bytes)).unwrap();
+            (interval.tag().unwrap().as_str(), histogram)
+        })
+        .collect();
+    assert_eq!(histograms.len(), 4, "{:?}", histograms.keys());
+    for run in report["operations"].as_array().unwrap() {
+        let tag = format!("{}-{}", run["operation"].as_str().unwrap(), run["size"]);
+        let histogram = &histograms[tag.as_str()];
+        assert_eq!(histogram.len(), 150, "{tag}");
+        let p50_us = histogram.value_at_quantile(0.5) as f64 / 1e3;
+        assert_eq!(run["latency_us"]["p50"].as_f64(), Some(p50_us), "{tag}");
+        assert_eq!(run["latency_us"]["max"].as_f64(), Some(histogram.max() as f64 / 1e3), "{tag}");
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_told_before_the_runs() {
+    let files = Files::new();
+    let refused = files.run(&["--seconds", "3000", "--histogram", "/nowhere/runs.hlog"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).starts_with("ndkperf: /nowhere/runs.hlog: "), "{refused:?}");
+    let full = files.run(&["--iterations", "5", "--histogram", "/dev/full"]);
+    assert_eq!(full.status.code(), Some(1));
+    assert!(text(&full.stdout).contains("every byte checked"), "{full:?}");
+    assert!(text(&full.stderr).contains("No space left"), "{full:?}");
 }
 
 // ---- compare -----------------------------------------------------------------------------------

@@ -202,6 +202,9 @@ pub(crate) struct Run {
     /// Print one JSON document instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the latencies of each run, in nanoseconds, as a log of HdrHistogram
+    #[arg(long, value_name = "FILE")]
+    pub(crate) histogram: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) waits: WaitArgs,
 }

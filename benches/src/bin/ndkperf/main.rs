@@ -4,6 +4,7 @@ mod cli;
 mod decode;
 mod edge;
 mod failure;
+mod histogram;
 mod pattern;
 mod perf;
 mod report;
@@ -82,10 +83,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn loopback(args: &Loopback) -> Result<(), Failure> {
     let seed = args.run.seed.unwrap_or_else(edge::random_seed);
     let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
+    let log = histogram::Log::create(args.run.histogram.as_ref())?;
     let [client, server] = edge::loopback(args, seed)?;
     let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0))?;
     let outcomes = run_all(&plans, |plan| both_sides(&client, &server, &listener, plan));
-    conclude(&args.run, seed, &edge::describe_loopback(args), outcomes)
+    conclude(&args.run, seed, &edge::describe_loopback(args), log, outcomes)
 }
 
 /// One run after the other. One that fails in the middle is not the next one's trouble; without a
@@ -165,11 +167,13 @@ fn serve(args: &Serve) -> Result<(), Failure> {
 fn connect(args: &Connect) -> Result<(), Failure> {
     let seed = args.run.seed.unwrap_or_else(edge::random_seed);
     let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
+    let log = histogram::Log::create(args.run.histogram.as_ref())?;
     let local = local_address(&args.edge, args.peer)?;
     let host = edge::network(&args.edge, args.run.seed)?;
     let remote = SocketAddr::new(args.peer, args.port);
     let outcomes = run_all(&plans, |plan| measure(&host, local, remote, plan));
-    conclude(&args.run, seed, &json!({ "kind": args.edge.edge.to_string() }), outcomes)
+    let edge = json!({ "kind": args.edge.edge.to_string() });
+    conclude(&args.run, seed, &edge, log, outcomes)
 }
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
@@ -217,10 +221,18 @@ fn measure(host: &Host, local: SocketAddr, remote: SocketAddr, plan: &Plan) -> O
     perf::run(host, local, remote, *plan, &mut |messages| progress.update(messages))
 }
 
-/// Prints what came of it, whatever failed.
-fn conclude(run: &Run, seed: u64, edge: &Value, outcomes: Vec<Outcome>) -> Result<(), Failure> {
-    report::print(run, seed, edge, &outcomes).map_err(Failure::Output)?;
-    first_failure(outcomes).map_or(Ok(()), Err)
+/// Prints what came of it, and keeps its latencies, whatever failed.
+fn conclude(
+    run: &Run,
+    seed: u64,
+    edge: &Value,
+    log: Option<histogram::Log>,
+    outcomes: Vec<Outcome>,
+) -> Result<(), Failure> {
+    let printed = report::print(run, seed, edge, &outcomes).map_err(Failure::Output);
+    let kept = log.map_or(Ok(()), |log| log.write(&outcomes));
+    let failed = first_failure(outcomes).map_or(Ok(()), Err);
+    printed.and(kept).and(failed)
 }
 
 /// The failure that a run of several operations ends with; wrong data is one of its own. Those before

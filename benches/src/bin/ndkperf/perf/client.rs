@@ -1,7 +1,7 @@
 //! The side that posts, and measures.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use driver::abi::{NDK_MR_FLAG_ALLOW_LOCAL_WRITE, STATUS_IO_TIMEOUT};
 use hdrhistogram::Histogram;
@@ -103,6 +103,8 @@ pub(crate) struct Outcome {
     pub(crate) size: u32,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
+    /// When the server was ready.
+    pub(crate) began: Option<SystemTime>,
     /// From the first post to the last completion.
     pub(crate) elapsed: Duration,
     /// Processor time of the whole process from when the server was ready to the last completion.
@@ -127,6 +129,7 @@ impl Outcome {
             size: plan.size,
             messages: 0,
             bytes: 0,
+            began: None,
             elapsed: Duration::ZERO,
             cpu: Duration::ZERO,
             latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
@@ -412,6 +415,7 @@ impl Client {
                 self.remote = remote;
                 // Both ends have prepared for the run: from here on it is the messages that cost.
                 self.meter = Some(Meter::start());
+                self.outcome.began = Some(SystemTime::now());
                 let slots = u64::from(self.parameters.slots);
                 self.granted = if self.parameters.has_credits() { slots } else { u64::MAX };
             }
