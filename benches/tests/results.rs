@@ -234,6 +234,57 @@ fn nothing_to_draw_is_refused_and_a_picture_that_cannot_be_written_is_a_failure(
     assert!(text(&failed.stderr).contains("/nowhere/x.svg: "), "{failed:?}");
 }
 
+// ---- completions and manual --------------------------------------------------------------------
+
+/// Method: `bash` itself is asked to complete.
+#[test]
+fn bash_completes_commands_and_flags() {
+    let files = Files::new();
+    let script = files.run(&["completions", "bash"]);
+    assert!(script.status.success(), "{script:?}");
+    fs::write(files.path("script"), &script.stdout).unwrap();
+    for (word, line, expected) in [
+        ("comp", "ndkperf comp", "compare completions"),
+        ("--hist", "ndkperf --hist", "--histogram"),
+        ("--tol", "ndkperf compare --tol", "--tolerance"),
+    ] {
+        let count = line.split(' ').count() - 1;
+        let ask = format!(
+            "source ./script; COMP_WORDS=({line}); COMP_CWORD={count}; \
+             _ndkperf ndkperf {word} ndkperf; echo ${{COMPREPLY[@]}}"
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", &ask]).current_dir(files.0.path());
+        let completed = bash.output().expect("bash runs");
+        assert_eq!(text(&completed.stdout).trim(), expected, "{completed:?}");
+    }
+}
+
+#[test]
+fn every_shell_has_a_script_and_every_command_a_page() {
+    let files = Files::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = files.run(&["completions", shell]);
+        assert!(script.status.success() && script.stderr.is_empty(), "{script:?}");
+        let script = text(&script.stdout);
+        assert!(script.contains("histogram") && script.contains("rping"), "{shell}: {script}");
+    }
+    for (words, title, flag) in [
+        (&["man"][..], ".TH ndkperf 1", "histogram"),
+        (&["man", "compare"], ".TH ndkperf-compare 1", "tolerance"),
+        (&["man", "rping", "serve"], ".TH ndkperf-rping-serve 1", "persistent"),
+    ] {
+        let page = files.run(words);
+        let page = text(&page.stdout);
+        let source = format!("\"ndkperf {}\"", env!("CARGO_PKG_VERSION"));
+        for part in [title, flag, &source] {
+            assert!(page.contains(part), "{words:?}, {part}: {page}");
+        }
+    }
+    assert_refused(&files.run(&["man", "erase"]), "no command `erase`");
+    assert_eq!(files.run(&["completions", "cmd"]).status.code(), Some(2));
+}
+
 // ---- help --------------------------------------------------------------------------------------
 
 /// A directory for documents.

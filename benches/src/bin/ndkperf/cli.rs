@@ -11,6 +11,7 @@ use netadapter_glue::fault::Faults;
 use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
+use crate::manual::{Completions, Manual};
 use crate::perf::{DEPTH_MAX, Limit, Operation, Place, Plan};
 use crate::results::{Compare, Plot};
 use crate::sizes::Sizes;
@@ -53,6 +54,10 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Draw the figures of documents over the size of the messages
     Plot(Plot),
+    /// Print a script that completes commands and flags in a shell
+    Completions(Completions),
+    /// Print a manual page, for `man -l -`
+    Man(Manual),
 }
 
 #[derive(Args, Debug)]

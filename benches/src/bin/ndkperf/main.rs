@@ -5,6 +5,7 @@ mod decode;
 mod edge;
 mod failure;
 mod histogram;
+mod manual;
 mod pattern;
 mod perf;
 mod report;
@@ -48,6 +49,8 @@ fn main() -> ExitCode {
         Command::Decode(args) => decode::run(&args),
         Command::Compare(args) => results::compare(&args),
         Command::Plot(args) => results::plot(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::manual(&args),
         Command::Rping(Rping::Serve(args)) => rping_serve(&args),
         Command::Rping(Rping::Connect(args)) => rping_connect(&args),
     };
