@@ -71,24 +71,28 @@ fn a_table_tells_that_every_byte_was_checked() {
     assert_eq!(text(&output.stderr), "");
 }
 
+/// All of them have the class and the priority that were asked for, but for the bits of ECN.
 #[test]
 fn a_capture_holds_the_packets_of_a_run() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("write.pcap");
-    let path = file.display();
-    let output = run(&format!("--operations write --iterations 20 --size 4k --pcap {path}"));
+    let load = "--operations write --iterations 20 --size 4k --tclass 105 --sl 5";
+    let output = run(&format!("{load} --pcap {}", file.display()));
     assert!(output.status.success(), "{output:?}");
     let mut capture = PcapReader::new(File::open(&file).unwrap()).unwrap();
-    let (mut writes, mut acknowledgements) = (0, 0);
+    let (mut writes, mut acknowledgements, mut management) = (0, 0, 0);
     while let Some(record) = capture.next_packet() {
         // All that is no RoCE packet are the questions for Ethernet addresses.
-        match Packet::parse(&record.unwrap().data).map(|packet| packet.bth.opcode) {
-            Ok(Opcode::WriteOnly) => writes += 1,
-            Ok(Opcode::Acknowledge) => acknowledgements += 1,
-            _ => {}
+        let record = record.unwrap();
+        let Ok(Packet { encap, bth, .. }) = Packet::parse(&record.data) else { continue };
+        assert_eq!((encap.traffic_class & !3, encap.vlan), (104, Some(5 << 13)), "{bth:?}");
+        match bth.opcode {
+            Opcode::WriteOnly => writes += 1,
+            Opcode::Acknowledge => acknowledgements += 1,
+            _ => management += u32::from(bth.dest_qpn.get() == 1),
         }
     }
-    assert!(writes >= 20 && acknowledgements > 0, "{writes}, {acknowledgements}");
+    assert!(writes >= 20 && acknowledgements > 0 && management >= 4, "{writes}, {management}");
 }
 
 // ---- failures ----------------------------------------------------------------------------------
@@ -292,18 +296,21 @@ fn rping_verifies_over_a_bad_network() {
     ping(&network, &network.dgram(1), &client);
 }
 
-/// Neighbours are asked for, connects go out and answers come back in the VLAN of who connects, though the
-/// server was told of none.
+/// Neighbours are asked for, connects go out and answers come back in the VLAN, and with the priority, of who
+/// connects, though the server was told of none.
 #[test]
 fn a_connect_in_a_vlan_stays_in_it() {
     let network = Network::new();
     let pcap = network.path("client.pcap");
-    let client = format!("{} --vlan 7 --pcap {}", network.dgram(2), pcap.display());
+    let client = format!("{} --vlan 7 --sl 3 --pcap {}", network.dgram(2), pcap.display());
     measure(&network, &network.dgram(1), &client);
     let mut capture = PcapReader::new(File::open(&pcap).unwrap()).unwrap();
     let mut frames = 0;
     while let Some(record) = capture.next_packet() {
-        assert_eq!(record.unwrap().data[12..16], [0x81, 0, 0, 7], "frame {frames}");
+        let frame = record.unwrap().data;
+        // Our neighbours' questions and answers have no priority.
+        let priority = if Packet::parse(&frame).is_ok() { 3 << 5 } else { 0 };
+        assert_eq!(frame[12..16], [0x81, 0, priority, 7], "frame {frames}");
         frames += 1;
     }
     // The question for the neighbour, 300 messages, and what confirms them.

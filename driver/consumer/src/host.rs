@@ -308,7 +308,9 @@ impl HostBuilder {
     fn edge(&mut self, spec: &EdgeSpec) -> Result<BoxEdge, OpenError> {
         let edge =
             spec.open().map_err(|source| OpenError::Edge { edge: spec.to_string(), source })?;
-        self.config.vlan = spec.options.vlan.or(self.config.vlan);
+        // A priority that was configured goes into the tag of that VLAN.
+        let priority = self.config.vlan.unwrap_or(0) & 0xe000;
+        self.config.vlan = spec.options.vlan.map(|id| id | priority).or(self.config.vlan);
         Ok(edge)
     }
 

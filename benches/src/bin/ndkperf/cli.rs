@@ -293,6 +293,14 @@ pub(crate) struct TransportArgs {
     /// Transport retries of our connects
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) retry_count: Option<u8>,
+    /// Traffic class of the connections that we start, in both directions: four times the DSCP. Its
+    /// two bits for ECN are the transport's
+    #[arg(long, value_name = "CLASS", default_value_t = 0)]
+    pub(crate) tclass: u8,
+    /// Priority of our frames for switches, in a VLAN tag, whose ID is 0 without --vlan. Not for
+    /// af-packet: the interface has a mapping of its own
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(0..=7))]
+    pub(crate) sl: Option<u8>,
 }
 
 /// The network that a command uses.
@@ -344,6 +352,13 @@ impl EdgeArgs {
         options.vlan = self.vlan.or(options.vlan);
         options.offload |= self.offload;
         spec.check().map_err(|misfit| format!("--{misfit}"))?;
+        if self.transport.sl.is_some() && matches!(spec.kind, EdgeKind::AfPacket(_)) {
+            return Err(
+                "--sl: af-packet sees no tags; `ip link set IFACE type vlan egress-qos-map` \
+                        has the VLAN's interface put it into them"
+                    .into(),
+            );
+        }
         Ok(spec)
     }
 
@@ -562,5 +577,7 @@ mod tests {
         );
         assert!(spec("--edge tap:t0 --mtu 9000").unwrap_err().starts_with("--mtu: "));
         assert!(spec("--edge memory:a").unwrap_err().contains("loopback"));
+        assert!(spec("--edge tap:t0 --sl 7").is_ok());
+        assert!(spec("--edge af-packet:e0 --sl 7").unwrap_err().starts_with("--sl: "));
     }
 }

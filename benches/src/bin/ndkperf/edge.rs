@@ -100,12 +100,17 @@ fn configure(config: &mut ProviderConfig, seed: Option<u64>, transport: Transpor
     }
     config.ack_timeout_code = transport.qp_timeout.unwrap_or(config.ack_timeout_code);
     config.retry_count = transport.retry_count.unwrap_or(config.retry_count);
+    config.cm.traffic_class = transport.tclass;
+    config.vlan = transport.sl.map(|priority| u16::from(priority) << PRIORITY_SHIFT);
     config.seed = seed.map(|seed| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes
     });
 }
+
+/// Where tag control information has the priority (IEEE 802.1Q).
+const PRIORITY_SHIFT: u32 = 13;
 
 #[cfg(test)]
 mod tests {
