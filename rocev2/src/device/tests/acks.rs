@@ -130,6 +130,21 @@ fn a_list_is_bounded() {
     pairs.ends();
 }
 
+/// A packet that asks for none is answered by none.
+#[test]
+fn an_ack_that_left_in_a_list_is_owed_no_more() {
+    let mut pairs = Pairs::new(3);
+    assert_eq!(pairs.write_all(), [Opcode::AckList]);
+    pairs.world.post(pairs.qps[0][0], 3, pairs.world.write(), 2 * 1024);
+    pairs.world.transmit(0);
+    let last = pairs.world.wires[1].pop_back().unwrap();
+    pairs.world.deliver(1);
+    assert!(!pairs.world.transmit(1), "{:?}", pairs.world.sent[1]);
+    pairs.world.wires[1].push_back(last);
+    pairs.world.run();
+    assert_eq!(pairs.done().len(), 4);
+}
+
 /// The headers of one that has sent before are known.
 #[test]
 fn a_list_is_for_a_queue_pair_that_knows_its_headers() {

@@ -435,6 +435,21 @@ fn several_lost_in_a_row_slow_down_and_one_does_not() {
     }
 }
 
+/// Packets that came between the losses count.
+#[test]
+fn a_loss_among_many_packets_again_and_again_is_chance() {
+    let mut gappy = Gappy::join([config(false, 0), config(false, 1)]);
+    for round in 0..16 {
+        gappy.write(60, &[5]);
+        let report = gappy.report();
+        gappy.told(report, &[]);
+        assert_eq!(gappy.rate(), None, "{round}");
+        gappy.world.run_for(Duration::from_millis(2));
+        gappy.first = gappy.first.add(60);
+        gappy.forget();
+    }
+}
+
 #[test]
 fn what_is_refused_for_want_of_a_receive_is_not_missing() {
     let mut gappy = Gappy::new();

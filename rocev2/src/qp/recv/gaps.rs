@@ -139,3 +139,19 @@ impl Gaps {
         (!gaps.is_empty()).then_some((answers, gaps))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_answer_to_a_duplicate_is_owed_where_nothing_is_missing() {
+        let mut gaps = Gaps::new(Psn::new(7));
+        gaps.tell(true);
+        gaps.no_gap();
+        assert!(!gaps.owed());
+        gaps.answer();
+        gaps.no_gap();
+        assert!(gaps.owed() && gaps.answers());
+    }
+}
