@@ -253,9 +253,8 @@ impl Watch {
         flows.find(|flow| flow.from == from && sent(flow))
     }
 
-    /// What is sent again is bounded, for each connection between hosts of ours: `share` is of its packets, in hundredths,
-    /// and of the responses to its READs, as each that is lost may be asked for by a request of its own; `outages` are
-    /// those of the world. A packet that finds no receive may be sent again with all
+    /// What is sent again is bounded, for each connection between hosts of ours: `share` is of its packets, in hundredths;
+    /// `outages` are those of the world. A packet that finds no receive may be sent again with all
     /// behind it, and so may a READ that is missing while the requester cannot know what its peer keeps.
     /// A host that keeps nothing behind a hole has to be sent that again, where packets are merely late,
     /// too. Who has flushed its queue pair answers no more.
@@ -266,8 +265,7 @@ impl Watch {
         for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
             let [first, all] = flow.requests;
             let windows = flow.refusals * flow.window + flow.unsure() * flow.window.min(first);
-            let packets = flow.sent.max(first);
-            let most = packets * share / 100 + UNANSWERED * outages + windows + flow.dropped();
+            let most = first * share / 100 + UNANSWERED * outages + windows + flow.dropped();
             require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}, not {most}");
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The side that posts, and measures.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -80,7 +81,8 @@ impl Plan {
     }
 }
 
-fn name(operation: Operation, size: u32) -> String {
+/// A run's name for the user.
+pub(crate) fn name(operation: impl fmt::Display, size: u32) -> String {
     format!("{operation} of {size} B")
 }
 

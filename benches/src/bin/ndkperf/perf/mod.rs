@@ -15,7 +15,7 @@ mod ring;
 mod server;
 
 pub(crate) use budget::{DEPTH_MAX, SIZE_MAX};
-pub(crate) use client::{End, Limit, Outcome, Place, Plan, run};
+pub(crate) use client::{End, Limit, Outcome, Place, Plan, name, run};
 pub(crate) use control::Operation;
 pub(crate) use server::serve;
 

@@ -284,17 +284,8 @@ mod tests {
     use crate::results::document::Latency;
 
     fn run(operation: &str, size: u32, messages_per_second: f64, p50: f64) -> Figures {
-        Figures {
-            operation: operation.into(),
-            size,
-            messages: 100,
-            messages_per_second,
-            gigabits_per_second: 1.0,
-            latency_us: Latency { p50, p99: 9.0 },
-            cpu_ns_per_message: Some(500.0),
-            wrong_messages: 0,
-            error: None,
-        }
+        let latency_us = Latency { p50, p99: 9.0 };
+        Figures { messages_per_second, latency_us, ..Figures::example(operation, size) }
     }
 
     fn document(runs: Vec<Figures>) -> Document {

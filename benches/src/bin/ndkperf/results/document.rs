@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::perf;
 use crate::report::{SCHEMA, SCHEMA_VERSION};
 
 /// All runs of one command.
@@ -42,7 +43,7 @@ pub(super) struct Latency {
 impl Figures {
     /// For the user, as runs themselves name it.
     pub(super) fn name(&self) -> String {
-        format!("{} of {} B", self.operation, self.size)
+        perf::name(&self.operation, self.size)
     }
 
     /// The reason, where it did not end well.
@@ -76,6 +77,24 @@ impl Document {
             ));
         }
         serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))
+    }
+}
+
+#[cfg(test)]
+impl Figures {
+    /// Those of a run that went well.
+    pub(super) fn example(operation: &str, size: u32) -> Self {
+        Self {
+            operation: operation.into(),
+            size,
+            messages: 100,
+            messages_per_second: 1.0,
+            gigabits_per_second: 1.0,
+            latency_us: Latency { p50: 1.0, p99: 9.0 },
+            cpu_ns_per_message: Some(500.0),
+            wrong_messages: 0,
+            error: None,
+        }
     }
 }
 

@@ -229,17 +229,8 @@ mod tests {
     use serde_json::Value;
 
     fn run(operation: &str, size: u32, gigabits_per_second: f64, p50: f64) -> Figures {
-        Figures {
-            operation: operation.into(),
-            size,
-            messages: 9,
-            messages_per_second: 1.0,
-            gigabits_per_second,
-            latency_us: Latency { p50, p99: p50 },
-            cpu_ns_per_message: None,
-            wrong_messages: 0,
-            error: None,
-        }
+        let latency_us = Latency { p50, p99: p50 };
+        Figures { gigabits_per_second, latency_us, ..Figures::example(operation, size) }
     }
 
     #[test]
