@@ -27,6 +27,8 @@ pub(crate) enum Watch {
     Call,
     /// It is to run the thing again.
     Over,
+    /// The same, as no visitor has come.
+    Lapsed,
 }
 
 impl Lease {
@@ -74,7 +76,7 @@ impl Lease {
             let (next, watch) = if state & INSIDE != 0 {
                 (state | CALL, Watch::Call)
             } else {
-                (state & !LENT, Watch::Over)
+                (state & !LENT, Watch::Lapsed)
             };
             if self.swap(state, next) {
                 return watch;
@@ -110,7 +112,8 @@ mod tests {
             assert!(!lease.leave());
             assert_eq!(lease.watch(&mut seen), Watch::Look);
         }
-        assert_eq!(lease.watch(&mut seen), Watch::Over, "nobody came");
+        assert_eq!(lease.watch(&mut seen), Watch::Lapsed, "nobody came");
+        assert_eq!(lease.watch(&mut seen), Watch::Over, "nothing is lent");
         assert!(lease.enter());
     }
 
@@ -189,7 +192,7 @@ mod loom_model {
                 match self.lease.watch(&mut seen) {
                     Watch::Look => loom::thread::yield_now(),
                     Watch::Call => self.call.wait(),
-                    Watch::Over => match self.token.ask() {
+                    Watch::Over | Watch::Lapsed => match self.token.ask() {
                         Asked::Mine(held) => {
                             self.add(&held);
                             held.give_back();

@@ -48,6 +48,10 @@ const POLLED: Duration = Duration::from_micros(250);
 /// waits for that long, or for twice as long.
 const LEASE: Duration = Duration::from_micros(500);
 
+/// So many visits leave the core to its own thread after work has waited for a look: the consumer has others to wait
+/// for, as one of two adapters has.
+const MISSED: u32 = 256;
+
 /// How often a failed edge is asked again.
 const EDGE_RETRY: Duration = Duration::from_millis(100);
 
@@ -67,6 +71,8 @@ pub(super) struct Runner {
     pub(super) streamed: AtomicU32,
     /// The last visit came soon after the one before.
     pub(super) soon: AtomicBool,
+    /// Visits that leave the core to its own thread, as work has waited for one that did not come.
+    pub(super) missed: AtomicU32,
     /// When a consumer polled last, in nanoseconds.
     polled_at: AtomicU64,
     /// A consumer has polled twice in short time since the core's thread looked.
@@ -88,6 +94,8 @@ pub(super) struct Run {
     pub(super) wanted: bool,
     /// Sleeps that come without a look.
     crowded: u32,
+    /// The core's thread has it back, as no visit came.
+    lapsed: bool,
     /// When a consumer that waits took its last turn.
     pub(super) left_at: Instant,
 }
@@ -150,6 +158,7 @@ impl Runner {
                     asleep: false,
                     wanted: false,
                     crowded: 0,
+                    lapsed: false,
                     left_at: Instant::default(),
                 }),
                 wakeup,
@@ -158,6 +167,7 @@ impl Runner {
                 waiters: Waiters::default(),
                 streamed: AtomicU32::new(0),
                 soon: AtomicBool::new(false),
+                missed: AtomicU32::new(0),
                 polled_at: AtomicU64::new(0),
                 polled: AtomicBool::new(false),
                 inline: !asks,
@@ -213,9 +223,12 @@ impl Runner {
     /// The token, for the core's thread, once the core is not lent; `None` once it is dead.
     fn take(&self) -> Option<Held<'_, Run>> {
         loop {
-            self.stand_by_visits();
+            let lapsed = self.stand_by_visits();
             match self.core.ask() {
-                Asked::Mine(run) => return Some(run),
+                Asked::Mine(mut run) => {
+                    run.lapsed = lapsed;
+                    return Some(run);
+                }
                 Asked::Wait => {
                     // A consumer that has just come may sleep already.
                     self.wakeup.wake();
@@ -279,6 +292,9 @@ impl Runner {
             let turn = self.turn_and_tell(run, now);
             if turn.stopped {
                 return Rest::End;
+            }
+            if core::mem::take(&mut run.lapsed) && turn.busy {
+                self.missed.store(MISSED, Ordering::Relaxed);
             }
             if self.waiters.has_visitor() {
                 return Rest::Offer;
@@ -345,14 +361,15 @@ impl Runner {
         while !self.wait_for_call(Some(POLLED)) && self.has_polled() {}
     }
 
-    /// Sleeps while the core is lent to consumers that wait.
-    fn stand_by_visits(&self) {
+    /// Sleeps while the core is lent to consumers that wait. Whether that ends as none came.
+    fn stand_by_visits(&self) -> bool {
         let mut seen = 0;
         loop {
             match self.lease.watch(&mut seen) {
                 Watch::Look => self.wait_for_call(Some(LEASE)),
                 Watch::Call => self.wait_for_call(None),
-                Watch::Over => return,
+                Watch::Over => return false,
+                Watch::Lapsed => return true,
             };
         }
     }

@@ -3,7 +3,7 @@
 use super::runner::{Idle, Run, Runner};
 use crate::sync::Held;
 use crate::turn::Turn;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use rocev2::env::{Duration, Instant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -76,11 +76,12 @@ impl Runner {
 
     /// Whether this wait is part of a stream, and leaves the core to its own thread.
     fn is_in_stream(&self) -> bool {
-        let left = self.streamed.load(Ordering::Relaxed);
-        if left > 0 {
-            self.streamed.store(left - 1, Ordering::Relaxed);
-        }
-        left > 0
+        count_down(&self.streamed)
+    }
+
+    /// Whether this visit is one of those that leave the core to its own thread.
+    fn has_missed(&self) -> bool {
+        count_down(&self.missed)
     }
 
     /// A thread that has not run the core waits no more. It may have been the one that the core was lent to.
@@ -96,6 +97,15 @@ impl Runner {
             self.call.wake();
         }
     }
+}
+
+/// Whether any was left to count. Threads that count at once may count one together.
+fn count_down(left: &AtomicU32) -> bool {
+    let before = left.load(Ordering::Relaxed);
+    if before > 0 {
+        left.store(before - 1, Ordering::Relaxed);
+    }
+    before > 0
 }
 
 impl<'a> Visit<'a> {
@@ -118,14 +128,14 @@ impl<'a> Visit<'a> {
         let runner = self.runner;
         let mut now = runner.now();
         let deadline = *deadline.get_or_insert(now + patience);
-        let soon = self.comes_soon(now);
+        let (soon, stays) = (self.comes_soon(now), !self.runner.has_missed());
         let mut idle = Idle::since(now);
         loop {
             let Some(turn) = self.take_turn(now).filter(|turn| !turn.stopped) else {
                 return Some(Waited::Ended);
             };
             let stream = self.meets_stream(&turn);
-            self.keep = soon && !stream;
+            self.keep = soon && stays && !stream;
             if done() {
                 return Some(Waited::Done);
             }

@@ -107,6 +107,38 @@ fn what_a_visitor_leaves_is_done_by_the_cores_thread() {
     assert_eq!(runner.run_until(PATIENCE, &mut || false), Waited::Ended);
 }
 
+/// Goal: work that has waited for a visit that did not come makes the next visits leave the core to its own thread.
+#[test]
+fn visits_leave_the_core_once_one_was_missed() {
+    let runner = on_memory();
+    let own = Arc::clone(&runner);
+    let own = thread::spawn(move || own.run());
+    let missed = || runner.missed.load(Ordering::Relaxed);
+    // A machine that is busy may visit too late for a lease.
+    while missed() == 0 {
+        let adapter = open_and_wait(&runner);
+        let (sender, closed) = mpsc::channel();
+        let signal = Box::new(move || sender.send(()).unwrap());
+        #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
+        // SAFETY: it is open, and nothing else uses it.
+        unsafe {
+            runner.shard().close_adapter(adapter, signal);
+        }
+        // It does not visit.
+        closed.recv().unwrap();
+    }
+    // A lease that is about to lapse may set it once more.
+    let before = missed();
+    let counts = (0..100).any(|_| {
+        let adapter = open_and_wait(&runner);
+        close_and_wait(&runner, adapter);
+        missed() < before
+    });
+    assert!(counts, "visits are counted off");
+    runner.shard().stop().unwrap();
+    own.join().unwrap();
+}
+
 #[test]
 fn many_threads_wait_at_once() {
     let runner = on_memory();
