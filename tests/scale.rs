@@ -2,12 +2,14 @@
 //! created, and gives all of it back.
 //! Method: an allocator that counts, and one test in the process. An ordinary run has a part of the numbers;
 //! `SCALE=full cargo test -p tests --test scale -- --nocapture` has all of them, in some minutes and 3 GB. `SCALE=table`
-//! has the 10,000 connections that the table of the benches is about, and says what processor time they took.
+//! has the 10,000 connections that the table of the benches is about, and says what processor time they took, on one
+//! processor.
 
 use driver::abi::{NDK_RESULT, STATUS_SUCCESS};
 use ndk_consumer::{
     Buffer, Connector, Cq, Listener, Mdl, Qp, QpConfig, ReadLimits, SharedEndpoint,
 };
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,6 +48,9 @@ fn memory_comes_with_objects_and_goes_with_them() {
         Ok("table") => [IDLE_PAIRS, 20_000, 4],
         _ => [1_000, 20_000, 4],
     };
+    if pairs == IDLE_PAIRS {
+        stay_on_one_processor();
+    }
     // A process has some memory once.
     connect(2);
     for (what, count, run) in [
@@ -58,6 +63,15 @@ fn memory_comes_with_objects_and_goes_with_them() {
         eprintln!("{count} {what}: {each} bytes each, {:?}", begin.elapsed());
         back_to(before);
     }
+}
+
+/// Keeps this thread, and those that it starts, where it is: what they take for a connection is then that of one core,
+/// and not what it costs to wake another.
+fn stay_on_one_processor() {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).expect("a processor");
+    assert_eq!(sched_getaffinity(None).expect("processors").count(), 1);
 }
 
 /// Waits until no more is allocated than before, as threads end in their own time. A thread of the test that has
