@@ -231,6 +231,12 @@ impl SendQueue {
         self.next
     }
 
+    /// Whether the packet, or response, was sent or asked for, and is not finished. A PSN that was noted long ago may lie on
+    /// either side of these.
+    pub(crate) const fn is_open(&self, psn: Psn) -> bool {
+        psn.since(self.una) >= 0 && self.highest.since(psn) > 0
+    }
+
     /// PSNs sent and not acknowledged.
     pub(crate) fn in_flight(&self) -> u32 {
         self.next.since(self.una).max(0).cast_unsigned()

@@ -12,6 +12,9 @@ use crate::qp::psn_set::PsnSet;
 use crate::wire::gap_report::{GAPS_MAX, Gap};
 use heapless::Vec;
 
+/// Responses that are requested at once after a timer. They may all have been lost for being too many.
+const ANEW: u32 = 8;
+
 /// See the module. The sets are empty but for packets between `una` and `next`.
 #[derive(Debug)]
 pub(super) struct Gaps {
@@ -207,7 +210,7 @@ impl SendQueue {
             end = at;
         }
         let allowance = &mut self.scoreboard.gaps.allowance;
-        *allowance = (*allowance).max(behind.came.into()).max(tried);
+        *allowance = if sure { ANEW } else { (*allowance).max(behind.came.into()).max(tried) };
         if self.scoreboard.resend.is_none() {
             self.begin_gap();
         }

@@ -29,7 +29,7 @@ impl Recovery {
             return false;
         }
         let (una, end) = (sq.una(), sq.known_end());
-        self.asked = if una.since(self.asked) > 0 { una } else { self.asked };
+        self.asked = if sq.is_open(self.asked.prev()) { self.asked } else { una };
         let behind = end.since(self.asked);
         let opened = self.gap.is_none() && behind > 0;
         // Responses that come together wait together.
