@@ -166,7 +166,8 @@ impl Requester {
     fn plan(&self, sq: &mut SendQueue, peer: &PeerQp) -> Result<Plan, Wait> {
         let (mut in_flight, mut reads) = (sq.in_flight(), sq.reads_in_flight());
         let parks = sq.parks();
-        let window = self.window_packets.min(sq.limit());
+        let limit = sq.limit();
+        let window = self.window_packets.min(limit);
         let all_complete = sq.cursor_at_head();
         let again = sq.resend().map(|range| sq.resend_len(range));
         if again.is_some() {
@@ -202,9 +203,9 @@ impl Requester {
                     .min(packets)
                     .min(packet.saturating_add(again.unwrap_or(u32::MAX)));
                 let requested = end - packet;
-                // The limit bounds wasted packets; READ responses are not wasted.
+                // The limit bounds wasted packets: requests are, responses are not.
                 let room = self.window_packets.saturating_sub(in_flight);
-                let full = reads >= self.initiator_depth;
+                let full = reads >= self.initiator_depth.min(limit as usize);
                 if full || (requested > room && in_flight > 0) {
                     return Err(Wait::Blocked);
                 }

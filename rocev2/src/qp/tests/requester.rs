@@ -71,6 +71,24 @@ fn req_19_reads_in_flight_never_exceed_the_depth() {
     assert_eq!(pair.nodes[0].done.len(), 5);
 }
 
+/// Requests are dropped behind a gap, those of READs, too.
+#[test]
+fn a_peer_that_drops_gets_no_more_read_requests_than_the_limit() {
+    for len in [10, 3000] {
+        let mut pair = Pair::new(10_000, Settings { reads: 4, ..CLEAN });
+        let rkey = pair.nodes[1].key;
+        pair.nodes[0].qp.sq.set_limit(2);
+        for id in 0..4 {
+            let sgl = pair.nodes[0].sge(0, len);
+            pair.nodes[0].send(id, SendOp::Read { va: BASE, rkey }, sgl);
+        }
+        pair.transmit(0);
+        assert_eq!(pair.sent[0].len(), 2, "of {len} bytes");
+        pair.run_all();
+        assert_eq!(pair.nodes[0].done.len(), 4);
+    }
+}
+
 #[test]
 fn req_21_a_fenced_request_waits_for_earlier_reads() {
     let mut pair = Pair::new(10_000, CLEAN);
