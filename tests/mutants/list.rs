@@ -78,8 +78,17 @@ list! {
         "if room == 0 {" => "if false {",
         "no more than a window is in flight";
     ReadDepthIsIgnored "qp/send/requester.rs":
-        "let full = reads >= self.initiator_depth;" => "let full = false;",
+        "let full = reads >= self.initiator_depth.min(limit as usize);" => "let full = reads >= limit as usize;",
         "no more READs than the peer granted";
+    ReadLimitIsIgnored "qp/send/requester.rs":
+        "let full = reads >= self.initiator_depth.min(limit as usize);" => "let full = reads >= self.initiator_depth;",
+        "no more READs than the limit towards a peer that drops";
+    ResponsesRequestedLongAgoCount "qp/send/recovery/gaps.rs":
+        "if sq.is_open(self.asked.prev()) { self.asked } else { una };" => "if una.since(self.asked) > 0 { una } else { self.asked };",
+        "a noted PSN that is no longer in flight tells nothing";
+    TimerRequestsAll "qp/send/queue/gaps.rs":
+        "if sure { ANEW } else {" => "if sure { tried } else {",
+        "few responses are requested at first after a timer";
     LastPacketAsksForNoAck "qp/send/requester.rs":
         "ack_req: last || room == 1" => "ack_req: room == 1",
         "the end of a message asks for an ACK";

@@ -52,6 +52,7 @@ impl<'a> Seen<'a> {
 /// Operation classes of a reliable connection.
 pub(crate) mod opcode {
     pub(crate) const READ_REQUEST: u8 = 0x0c;
+    pub(crate) const READ_FIRST: u8 = 0x0d;
     pub(crate) const READ_LAST: u8 = 0x0f;
     pub(crate) const READ_ONLY: u8 = 0x10;
     pub(crate) const ACKNOWLEDGE: u8 = 0x11;
@@ -76,6 +77,10 @@ pub(crate) mod opcode {
 
     pub(crate) const fn is_write(opcode: u8) -> bool {
         matches!(opcode, 0x06..=0x0b)
+    }
+
+    pub(crate) const fn is_read_response(opcode: u8) -> bool {
+        matches!(opcode, READ_FIRST..=READ_ONLY)
     }
 
     pub(crate) const fn is_response(opcode: u8) -> bool {

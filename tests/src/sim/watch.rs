@@ -94,6 +94,8 @@ struct Flow {
     ours: bool,
     /// How often the responder had no receive.
     refusals: u64,
+    /// READ responses that have left, and those that came.
+    responses: [u64; 2],
     /// Messages of which an ACK has told.
     told: u64,
 }
@@ -256,6 +258,7 @@ impl Watch {
     /// What is sent again is bounded, for each connection between hosts of ours: `share` is of its packets, in hundredths;
     /// `outages` are those of the world. A packet that finds no receive may be sent again with all
     /// behind it, and so may a READ that is missing while the requester cannot know what its peer keeps.
+    /// Each response that is lost may need a request of its own.
     /// A host that keeps nothing behind a hole has to be sent that again, where packets are merely late,
     /// too. Who has flushed its queue pair answers no more.
     ///
@@ -265,7 +268,8 @@ impl Watch {
         for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
             let [first, all] = flow.requests;
             let windows = flow.refusals * flow.window + flow.unsure() * flow.window.min(first);
-            let most = first * share / 100 + UNANSWERED * outages + windows + flow.dropped();
+            let lost = flow.responses[0].saturating_sub(flow.responses[1]);
+            let most = first * share / 100 + UNANSWERED * outages + windows + flow.dropped() + lost;
             require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}, not {most}");
         }
         Ok(())
@@ -346,6 +350,7 @@ impl Watch {
             parted: false,
             ours: ![from.0, to.0].iter().any(|host| self.foreign.contains(host)),
             refusals: 0,
+            responses: [0; 2],
             told: 0,
         };
         if let Some(old) = self.flows.insert(to, flow) {
@@ -636,6 +641,7 @@ impl Flow {
 
     /// The requester has seen an answer.
     fn answer(&mut self, now: u64, seen: &Seen<'_>) {
+        self.responses[1] += u64::from(opcode::is_read_response(seen.opcode));
         let Some(at) = self.place(seen.psn, self.acked) else { return };
         if at < self.acked || at >= self.sent {
             return;
@@ -758,6 +764,7 @@ impl Flow {
     }
 
     fn read_answer(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
+        self.responses[0] += 1;
         let msn = (seen.ext.len() == 4).then(|| number(seen.ext, 1, 3));
         let read = self.records.range_mut(..=at).next_back();
         let read = read.filter(|(_, record)| record.is_read() && at < record.end);
@@ -843,6 +850,9 @@ mod tests {
         check(&watch).unwrap();
         send(&mut watch, 0x04, 1);
         assert!(check(&watch).is_err());
+        // Two responses have left, and one has come.
+        watch.flows.get_mut(&TO).unwrap().responses = [2, 1];
+        check(&watch).unwrap();
     }
 
     /// Goal: where nothing is kept, each hole explains half of what the one before did; where early
