@@ -345,6 +345,9 @@ list! {
     AllowanceIsNotUsedUp "qp/send/queue/gaps.rs":
         "self.allowance.saturating_sub(1)" => "self.allowance",
         "as many packets are sent again at once as came";
+    EarlyIsForgottenWhileRefused "qp/recv/responder.rs":
+        "Insertion::Inserted if self.nak_state == NakState::Rnr => {" => "Insertion::Inserted if false && self.nak_state == NakState::Rnr => {",
+        "a gap behind a packet that was refused is told";
     TailIsNotTried "qp/send/queue/gaps.rs":
         "if missing > 0 && !self.is_read_at(una) {" => "if false && missing > 0 && !self.is_read_at(una) {",
         "a tail that was lost behind a gap is sent again";

@@ -502,6 +502,26 @@ fn what_is_refused_for_want_of_a_receive_is_not_missing() {
     assert_eq!(gappy.world.devices[1].poll_timeout(), None, "no window opens");
 }
 
+/// Goal: a packet that is lost behind one that is refused is told of once that one has found its receive.
+#[test]
+fn a_gap_behind_a_refused_packet_is_told() {
+    let mut gappy = Gappy::new();
+    gappy.post(SendOp::Send, 1);
+    for _ in 0..2 {
+        gappy.post(gappy.world.write(), 1);
+    }
+    gappy.send(&[1]);
+    let [rnr] = <[_; 1]>::try_from(gappy.answer()).unwrap();
+    assert!(gappy.told(rnr, &[]).is_empty());
+    let key = Lkey::new(gappy.world.keys[1].get());
+    let sgl = SgList::from_iter([Sge { addr: BASE, len: 1024, lkey: key }]);
+    gappy.world.devices[1].post_recv(gappy.qps[1], RecvWr { id: 1, sgl }).unwrap();
+    gappy.world.run_for(Duration::from_millis(20));
+    assert_eq!(gappy.world.done[0].len(), 3, "{:?}", gappy.world.sent);
+    let lost = gappy.places(0).into_iter().filter(|place| *place == 1).count();
+    assert_eq!(lost, 2, "once more, and not by a timer");
+}
+
 /// A report that is owed when the packet comes, and finds no receive, is owed no more.
 #[test]
 fn a_report_is_not_sent_once_the_packet_is_refused() {

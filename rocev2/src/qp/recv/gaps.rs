@@ -45,17 +45,22 @@ impl Gaps {
     /// window is open, or one has just opened. Returns whether one opens, and whether so many packets have come that what is
     /// missing before them is lost.
     pub(crate) fn came(&mut self, epsn: Psn, end: Psn, held: usize, opens: bool) -> (bool, bool) {
-        // Everything before the expected packet has come.
-        for psn in [&mut self.newest, &mut self.told] {
-            *psn = if epsn.since(*psn) > 0 { epsn } else { *psn };
-        }
-        self.newest = if end.since(self.newest) > 0 { end } else { self.newest };
+        self.note(epsn, end);
         self.untold += 1;
         let opens = opens && self.newest.since(self.told) > 0;
         if opens {
             self.until = self.newest;
         }
         (opens, held.min(self.untold as usize) > REORDER_PACKETS)
+    }
+
+    /// Notes that the packet before `end` has come behind a gap, of which nothing is told yet.
+    pub(crate) fn note(&mut self, epsn: Psn, end: Psn) {
+        // Everything before the expected packet has come.
+        for psn in [&mut self.newest, &mut self.told] {
+            *psn = if epsn.since(*psn) > 0 { epsn } else { *psn };
+        }
+        self.newest = if end.since(self.newest) > 0 { end } else { self.newest };
     }
 
     /// Owes a report of what is missing before the packets of the window that is open, or before the newest one. Returns

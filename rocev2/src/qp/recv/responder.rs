@@ -365,7 +365,11 @@ impl Responder {
     /// Watches the gaps of a peer of our make, after the packet `psn` behind one has come.
     fn gaps_after(&mut self, now: Instant, psn: Psn, insertion: Insertion) {
         match insertion {
-            // The packet that is missing was refused, and will come again.
+            // The packet that is missing was refused, and will come again. Others may be missing behind it, for which
+            // a probe asks then.
+            Insertion::Inserted if self.nak_state == NakState::Rnr => {
+                self.gaps.note(self.epsn, psn.add(1));
+            }
             _ if self.nak_state == NakState::Rnr => {}
             Insertion::Inserted => {
                 // Packets that come together wait together.
