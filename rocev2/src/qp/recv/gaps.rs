@@ -55,6 +55,7 @@ impl Gaps {
     }
 
     /// Notes that the packet before `end` has come behind a gap, of which nothing is told yet.
+    #[inline]
     pub(crate) fn note(&mut self, epsn: Psn, end: Psn) {
         // Everything before the expected packet has come.
         for psn in [&mut self.newest, &mut self.told] {
