@@ -82,6 +82,24 @@ fn each_refusal_is_found() {
     }
 }
 
+/// Goal: a READ that comes again when its answer was complete and its key is gone is named as what ends the connection.
+/// Method: a kernel's NVMe host, whose rxe is strict, and a target of ours that asked once more; the network had delayed a
+/// packet. Each frame has its first 96 bytes.
+#[test]
+fn a_stale_read_that_is_refused_is_found() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decode/stale_read.pcap");
+    let report = json(&file);
+    assert_eq!(kinds(&report)[..2], ["stale_read", "refused"], "{report:#}");
+    let finding = &report["findings"][0];
+    assert_eq!((&finding["frame"], &finding["severity"]), (&18.into(), &"error".into()));
+    let text = finding["text"].as_str().unwrap();
+    let expected = "the READ of frame 3 was answered in full, and came again in frame 14 behind the \
+                    message of frame 12, which invalidates its key";
+    assert!(text.contains(expected), "{text}");
+    // The other capture with that NAK has no READ that was answered.
+    assert!(!kinds(&json(&captured("nak_bad_rkey_read.pcap"))).contains(&"stale_read"));
+}
+
 #[test]
 fn what_is_sent_again_has_its_cause() {
     for (file, cause, count) in [

@@ -377,6 +377,7 @@ impl Direction {
                 self.advance(at, packet);
                 self.is_over = true;
                 let name = nak_name(aeth.syndrome).unwrap_or("NAK");
+                self.reads.refused(at, packet, sink);
                 let request = self.sent_at(at).map(|sent| sent.frame);
                 sink.add(Kind::Refused, frame, at_ns, || {
                     let of = request.map_or_else(String::new, |frame| format!(" of frame {frame}"));

@@ -2,11 +2,13 @@
 //!
 //! A READ that is sent again is executed again. Where its memory has changed since, because the requester went on or the
 //! responder's consumer did, the second answer has other bytes than the first: it is *stale* or too new, and the requester
-//! cannot tell.
+//! cannot tell. A READ that was answered in full may also come again when its key is gone: a responder that is strict refuses
+//! it, and the connection is over.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rocev2::wire::{Operation, Reth};
+use rocev2::ids::Rkey;
+use rocev2::wire::{Ext, Operation, Reth};
 
 use super::findings::{Kind, Sink};
 use super::packet::Packet;
@@ -41,6 +43,8 @@ struct Answer {
 struct Executed {
     at: i64,
     reth: Option<Reth>,
+    /// The key that it ends.
+    invalidated: Option<Rkey>,
     frame: u64,
 }
 
@@ -143,7 +147,33 @@ impl Reads {
         if self.executed.len() >= EXECUTED_MAX {
             self.executed.pop_front();
         }
-        self.executed.push_back(Executed { at, reth: self.writing.take(), frame: packet.number });
+        let invalidated = match packet.ext {
+            Some(Ext::Ieth(rkey)) => Some(rkey),
+            _ => None,
+        };
+        let (reth, frame) = (self.writing.take(), packet.number);
+        self.executed.push_back(Executed { at, reth, invalidated, frame });
+    }
+
+    /// Tells of a READ that was answered in full before it came again, where that copy is refused.
+    pub(super) fn refused(&self, at: i64, packet: &Packet, sink: &mut Sink<'_>) {
+        let known = self.all.range(..=at).next_back();
+        let known = known.filter(|(start, read)| at < **start + read.span);
+        let Some((start, read)) = known.filter(|(_, read)| read.times > 1) else { return };
+        if read.done < start + read.span {
+            return;
+        }
+        let ends = |message: &&Executed| message.invalidated == Some(read.reth.rkey);
+        let ended = self.executed.iter().find(ends).map_or_else(String::new, |message| {
+            format!(" behind the message of frame {}, which invalidates its key", message.frame)
+        });
+        sink.add(Kind::StaleRead, packet.number, packet.at_ns, || {
+            format!(
+                "stale READ: the READ of frame {} was answered in full, and came again in frame {}{ended}: the \
+                 responder refuses the copy, and with it the connection",
+                read.frame, read.again,
+            )
+        });
     }
 
     /// Takes a response at a position; all before `una` was acknowledged.
