@@ -219,6 +219,46 @@ pub(super) fn query(
     }
 }
 
+/// Writes a query for `ip` of a host that has no address yet. Returns the length.
+#[cfg(target_os = "linux")]
+pub(super) fn address_probe(buffer: &mut [u8], own_mac: [u8; 6], ip: IpAddr) -> usize {
+    match ip {
+        IpAddr::V4(ip) => {
+            let (from, to) = ((own_mac, Ipv4Addr::UNSPECIFIED), ([0; 6], ip));
+            arp(buffer, ArpOperation::REQUEST, from, to, [0xff; 6])
+        }
+        IpAddr::V6(ip) => {
+            let (from, group) = ((own_mac, Ipv6Addr::UNSPECIFIED), solicited_node(ip));
+            let kind = Icmpv6Type::NeighborSolicitation;
+            icmpv6(buffer, from, (group_mac(group), group), 255, kind, &ip.octets())
+        }
+    }
+}
+
+/// Writes a ping. Returns the length.
+#[cfg(target_os = "linux")]
+pub(super) fn ping(
+    buffer: &mut [u8],
+    (own_mac, own_ip): ([u8; 6], IpAddr),
+    (mac, ip): ([u8; 6], IpAddr),
+    id: u16,
+    seq: u16,
+) -> usize {
+    let echo = IcmpEchoHeader { id, seq };
+    let payload = [0x5a; PING_LEN];
+    match (own_ip, ip) {
+        (IpAddr::V4(own_ip), IpAddr::V4(ip)) => {
+            let kind = Icmpv4Type::EchoRequest(echo);
+            icmpv4(buffer, (own_mac, own_ip), (mac, ip), kind, &payload)
+        }
+        (IpAddr::V6(own_ip), IpAddr::V6(ip)) => {
+            let kind = Icmpv6Type::EchoRequest(echo);
+            icmpv6(buffer, (own_mac, own_ip), (mac, ip), 64, kind, &payload)
+        }
+        _ => unreachable!("the caller compares the families"),
+    }
+}
+
 /// Writes the answer to a query for `own_ip` from `to` at `to_mac`. Returns the length.
 pub(super) fn answer(
     buffer: &mut [u8],
@@ -365,6 +405,9 @@ const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
 /// The longest payload behind Ethernet, tag, IPv6 and ICMPv6 headers; ping sends 56 bytes by default.
 const ECHO_PAYLOAD_MAX_LEN: usize = FRAME_MAX_LEN - 14 - TAG_LEN - 40 - 8;
+/// Bytes of a ping of ours, those of most programs.
+#[cfg(target_os = "linux")]
+const PING_LEN: usize = 56;
 /// Bytes of an 802.1Q tag.
 const TAG_LEN: usize = 4;
 

@@ -11,6 +11,8 @@
 //! it no longer answers at its old place: a frame that announces a known neighbour is never more than a
 //! reason to query, as anybody can send one.
 
+#[cfg(target_os = "linux")]
+pub mod ask;
 mod message;
 mod query;
 
