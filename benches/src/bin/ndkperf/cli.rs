@@ -11,6 +11,7 @@ use netadapter_glue::fault::Faults;
 use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
+use crate::doctor::Doctor;
 use crate::manual::{Completions, Manual};
 use crate::perf::{DEPTH_MAX, Limit, Operation, Place, Plan};
 use crate::results::{Compare, Plot};
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     /// Be one side of rping, the ping-pong of librdmacm
     #[command(subcommand, arg_required_else_help = false)]
     Rping(Rping),
+    /// Examine the path to a peer step by step, and say what mends it
+    Doctor(Doctor),
     /// Explain a capture as conversations of queue pairs
     Decode(Decode),
     /// Compare the documents of two runs; exit code 1 where the second is worse
@@ -399,7 +402,7 @@ impl FromStr for LocalAddress {
 }
 
 /// An address that one host on a network can have.
-fn host(text: &str) -> Result<IpAddr, &'static str> {
+pub(crate) fn host(text: &str) -> Result<IpAddr, &'static str> {
     let ip: IpAddr = text.parse().map_err(|_| "not an IP address")?;
     let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
     if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast {
@@ -409,7 +412,7 @@ fn host(text: &str) -> Result<IpAddr, &'static str> {
 }
 
 /// Port 0 is none.
-fn port() -> RangedI64ValueParser<u16> {
+pub(crate) fn port() -> RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..)
 }
 
@@ -428,7 +431,7 @@ const RUN_S: f64 = 2.0;
 const SWEEP_S: f64 = 0.5;
 
 /// Port of `serve` and `connect`.
-const PORT: u16 = 18515;
+pub(crate) const PORT: u16 = 18515;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -437,6 +440,7 @@ Examples:
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
   ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
+  ndkperf doctor 10.0.0.1 --edge af-packet:eth0 --address 10.0.0.2
   ndkperf decode capture.pcap --qp 0x11 --timeline
   ndkperf compare before.json after.json --tolerance 10
   ndkperf plot before.json after.json --output sweep.svg";

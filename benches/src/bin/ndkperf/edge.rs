@@ -90,7 +90,7 @@ impl From<OpenError> for Failure {
 }
 
 /// A host with a provider's defaults, but for what the command line says.
-fn builder(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> HostBuilder {
+pub(crate) fn builder(ips: &[IpAddr], seed: Option<u64>, transport: TransportArgs) -> HostBuilder {
     HostBuilder::new(ips.iter().copied()).configure(|config| configure(config, seed, transport))
 }
 

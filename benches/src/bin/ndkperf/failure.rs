@@ -40,6 +40,12 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// No packet of full size was answered, and smaller ones were; sizes of IP packets.
     Hole { source: Box<Failure>, answered: u32, unanswered: u32, path_mtu: u16 },
+    /// A path has these faults.
+    Faulty(String),
+    /// A path could not be examined.
+    Unexamined(Box<Failure>),
+    /// The peer was silent; the command that examines the path.
+    Silent { source: Box<Failure>, examine: String },
     /// Both sides failed: the client, and the server.
     Both(Box<Failure>, Box<Failure>),
     /// While doing what.
@@ -52,11 +58,43 @@ impl Failure {
         Self::During { what: what.into(), source: Box::new(self) }
     }
 
+    /// Whether nobody answered, as far as we can tell.
+    pub(crate) fn is_silence(&self) -> bool {
+        match self {
+            Self::Ndk(NdkError { status, .. }) | Self::Completion { status, .. } => {
+                matches!(*status, STATUS_IO_TIMEOUT | STATUS_HOST_UNREACHABLE)
+            }
+            Self::Stalled(_) | Self::Hole { .. } | Self::Silent { .. } => true,
+            Self::During { source, .. } => source.is_silence(),
+            Self::Both(client, _) => client.is_silence(),
+            _ => false,
+        }
+    }
+
+    /// Whether the peer ended the connection.
+    pub(crate) fn is_disconnection(&self) -> bool {
+        match self {
+            Self::Disconnected => true,
+            Self::During { source, .. } => source.is_disconnection(),
+            _ => false,
+        }
+    }
+
+    /// Whether data were wrong.
+    pub(crate) fn is_mismatch(&self) -> bool {
+        match self {
+            Self::Mismatch { .. } => true,
+            Self::During { source, .. } => source.is_mismatch(),
+            _ => false,
+        }
+    }
+
     /// Whether it was the user who ended it.
     pub(crate) fn is_interruption(&self) -> bool {
         match self {
             Self::Interrupted => true,
-            Self::During { source, .. } => source.is_interruption(),
+            Self::During { source, .. } | Self::Silent { source, .. } => source.is_interruption(),
+            Self::Unexamined(source) => source.is_interruption(),
             Self::Both(client, server) => client.is_interruption() || server.is_interruption(),
             _ => false,
         }
@@ -94,7 +132,12 @@ impl fmt::Display for Failure {
             Self::Arguments(what)
             | Self::Document(what)
             | Self::Worse(what)
-            | Self::Capture(what) => f.write_str(what),
+            | Self::Capture(what)
+            | Self::Faulty(what) => f.write_str(what),
+            Self::Unexamined(source) => write!(f, "the path could not be examined: {source}"),
+            Self::Silent { source, examine } => {
+                write!(f, "{source}; `{examine}` examines the path")
+            }
             Self::Output(source) => write!(f, "the results cannot be printed: {source}"),
             Self::Hole { source, answered, unanswered, path_mtu } => write!(
                 f,

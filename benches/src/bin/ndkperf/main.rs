@@ -2,6 +2,7 @@
 
 mod cli;
 mod decode;
+mod doctor;
 mod edge;
 mod failure;
 mod histogram;
@@ -28,6 +29,7 @@ use ndk_consumer::{Adapter, Connector, Host, Listener};
 use serde_json::{Value, json};
 
 use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingServe, Run, Serve};
+use doctor::Peer;
 use edge::Side;
 use failure::Failure;
 use perf::{End, Outcome, Plan};
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Loopback(args) => loopback(&args),
         Command::Serve(args) => serve(&args),
         Command::Connect(args) => connect(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Decode(args) => decode::run(&args),
         Command::Compare(args) => results::compare(&args),
         Command::Plot(args) => results::plot(&args),
@@ -59,8 +62,9 @@ fn main() -> ExitCode {
         Err(failure) => {
             eprintln!("ndkperf: {failure}");
             match failure {
-                Failure::Arguments(_) | Failure::Document(_) => ExitCode::from(BAD_ARGUMENTS),
                 _ if failure.is_interruption() => ExitCode::from(stop::EXIT_CODE),
+                Failure::Arguments(_) | Failure::Document(_) => ExitCode::from(BAD_ARGUMENTS),
+                Failure::Unexamined(_) => ExitCode::from(doctor::UNEXAMINED),
                 _ => ExitCode::FAILURE,
             }
         }
@@ -174,7 +178,8 @@ fn connect(args: &Connect) -> Result<(), Failure> {
     let local = local_address(&args.edge, args.peer)?;
     let host = edge::network(&args.edge, args.run.seed)?;
     let remote = SocketAddr::new(args.peer, args.port);
-    let outcomes = run_all(&plans, |plan| measure(&host, local, remote, plan));
+    let mut outcomes = run_all(&plans, |plan| measure(&host, local, remote, plan));
+    outcomes.iter_mut().for_each(|outcome| doctor::refer(outcome, &args.edge, remote));
     let edge = json!({ "kind": args.edge.edge.to_string() });
     conclude(&args.run, seed, &edge, log, outcomes)
 }
@@ -212,7 +217,8 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
     let host = edge::network(&args.edge, None)?;
     let remote = SocketAddr::new(args.server, args.ping.port);
     let Pinged { pings, confirmed } =
-        rping::connect(host.adapter(), local, remote, args.ping.options())?;
+        rping::connect(host.adapter(), local, remote, args.ping.options())
+            .map_err(|failure| doctor::referred(failure, &args.edge, remote, Peer::Rping))?;
     let remark = if confirmed { "" } else { ", which it did not confirm" };
     eprintln!("{remote}: {pings} pings, disconnected{remark}");
     Ok(())

@@ -76,6 +76,7 @@ impl Analysis {
         let counts = &mut direction.counts;
         *counts.packets.entry(packet.bth.opcode).or_default() += 1;
         counts.marked += u64::from(packet.is_marked);
+        counts.markable += u64::from(packet.is_markable);
         counts.cnps += u64::from(packet.is_cnp());
         let mut mark = None;
         if matches!(packet.standing, Standing::Bad(_)) {

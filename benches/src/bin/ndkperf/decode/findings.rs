@@ -53,6 +53,10 @@ impl Kind {
         }
     }
 
+    pub(super) fn is_error(self) -> bool {
+        self.severity() == Severity::Error
+    }
+
     /// The name in a document.
     pub(super) const fn name(self) -> &'static str {
         match self {

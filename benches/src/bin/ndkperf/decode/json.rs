@@ -185,6 +185,7 @@ fn direction(direction: &Direction) -> Value {
         "gap_reports": counts.gap_reports,
         "dropped": counts.bad,
         "ce_marks": counts.marked,
+        "ect": counts.markable,
         "cnps": counts.cnps,
         "ack_latency_us": latency(direction.ack_latency_ns.as_ref()),
         "read_latency_us": latency(direction.read_latency_ns.as_ref()),

@@ -12,6 +12,7 @@ mod direction;
 mod findings;
 mod gaps;
 mod json;
+mod live;
 mod packet;
 mod reads;
 mod resend;
@@ -27,6 +28,7 @@ use clap::Args;
 use crate::failure::Failure;
 use analysis::{Analysis, Report};
 use conversation::Conversation;
+pub(crate) use live::{Facts, Seen, examine};
 use packet::Frame;
 use survey::Survey;
 

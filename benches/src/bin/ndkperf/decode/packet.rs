@@ -31,6 +31,8 @@ pub(super) struct Packet {
     pub(super) src_port: u16,
     /// The mark of congestion in the IP header.
     pub(super) is_marked: bool,
+    /// Its sender says that it may be marked, or it is.
+    pub(super) is_markable: bool,
     pub(super) bth: Bth<u8>,
     pub(super) transport: Transport,
     /// The opcode; of the Unreliable Connection that of the Reliable one with the same headers.
@@ -106,6 +108,7 @@ impl Frame {
             dst: encap.dst,
             src_port: encap.src_port,
             is_marked: encap.traffic_class & CE == CE,
+            is_markable: encap.traffic_class & CE != 0,
             bth,
             transport,
             opcode,

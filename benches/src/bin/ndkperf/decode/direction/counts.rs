@@ -25,6 +25,8 @@ pub(in crate::decode) struct Counts {
     pub(in crate::decode) gap_reports: u64,
     pub(in crate::decode) bad: u64,
     pub(in crate::decode) marked: u64,
+    /// Packets that may be marked, or are.
+    pub(in crate::decode) markable: u64,
     pub(in crate::decode) cnps: u64,
 }
 

@@ -1,0 +1,92 @@
+//! The peer's connection management, at UDP port 4791: whether it answers, and how.
+
+use ndk_consumer::Host;
+use rocev2::wire::mad::RejReason;
+
+use super::Path;
+use super::attempt::{Load, attempt};
+use super::findings::Code;
+use super::report::Report;
+use super::tap::Trace;
+use crate::decode;
+use crate::failure::Failure;
+use crate::perf::Operation;
+
+/// How far we came with the peer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Contact {
+    /// It speaks our protocol.
+    Open { path_mtu: u16 },
+    /// It answers, and that is all that can be examined.
+    Closed,
+    /// It is silent, from the first request or from here on.
+    Silent { was_connected: bool },
+}
+
+/// Connects, and moves a few small messages.
+pub(super) fn examine(
+    host: &Host,
+    trace: &Trace,
+    path: &Path,
+    report: &mut Report,
+) -> Result<Contact, Failure> {
+    report.begin("connection");
+    let (from, remote) = (trace.len(), path.remote());
+    let load = Load { operation: Operation::Send, size: 64, messages: 4, depth: 1 };
+    let first = attempt(host, path, load)?;
+    let facts = trace.since(from, |frames| decode::examine(path.own_ip, frames));
+    let Some(failure) = &first.failure else {
+        let path_mtu = first.path_mtu.or(facts.path_mtu).unwrap_or(PATH_MTU_MIN);
+        report.tell(format!("{remote} accepts connections; the path MTU is {path_mtu}"));
+        if path_mtu < PATH_MTU_MAX {
+            report.tell(format!(
+                "the MTU of an end allows no more; with {} bytes at both it would be {PATH_MTU_MAX}",
+                PATH_MTU_MAX + HEADERS_MAX
+            ));
+        }
+        return Ok(Contact::Open { path_mtu });
+    };
+    if let Some((reason, text)) = facts.rejection.filter(|_| !facts.is_accepted) {
+        report.find(refused(reason), format!("{remote} refuses connections: REJ with {text}"));
+        return Ok(Contact::Closed);
+    }
+    match (facts.is_accepted, facts.is_put_off, first.is_silent()) {
+        (true, _, true) => Ok(Contact::Silent { was_connected: true }),
+        (true, _, false) => {
+            report.skip(format!(
+                "{remote} accepts connections and does not speak our protocol, so that no data were moved \
+                 (--rping speaks that of rping): {failure}"
+            ));
+            Ok(Contact::Closed)
+        }
+        (false, true, _) => {
+            let text = format!(
+                "{remote} has heard our request and asks for patience (MRA), but its listener does not accept"
+            );
+            report.find(Code::NotAccepted, text);
+            Ok(Contact::Closed)
+        }
+        (false, false, true) => Ok(Contact::Silent { was_connected: false }),
+        (false, false, false) => {
+            report.find(Code::OperationFailed, format!("connecting to {remote} failed: {failure}"));
+            Ok(Contact::Closed)
+        }
+    }
+}
+
+/// The fault that a reason of REJ names (IBTA ch. 12, rejection reasons).
+const fn refused(reason: RejReason) -> Code {
+    match reason {
+        RejReason::INVALID_SERVICE_ID => Code::NoListener,
+        RejReason::INVALID_TRANSPORT | RejReason::INVALID_GID | RejReason::INVALID_MTU => {
+            Code::IncompatibleTransport
+        }
+        RejReason::UNSUPPORTED | RejReason::INVALID_RNR_RETRY => Code::IncompatibleTransport,
+        _ => Code::Rejected,
+    }
+}
+
+const PATH_MTU_MIN: u16 = 256;
+const PATH_MTU_MAX: u16 = 4096;
+/// Bytes of the longest headers around a payload, from IP to ICRC.
+const HEADERS_MAX: u16 = 104;
