@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use driver::abi::PAGE_SIZE;
 
@@ -80,6 +81,18 @@ impl Buffer {
         unsafe { from.copy_to(bytes.as_mut_ptr(), bytes.len()) }
     }
 
+    /// The byte at `offset` as it is now, for a thread that polls memory which a peer writes. Copies that come after it see
+    /// all that the adapter had written before this byte.
+    ///
+    /// # Panics
+    /// If it does not lie inside.
+    #[must_use]
+    pub fn load(&self, offset: usize) -> u8 {
+        let byte = self.at(offset..offset + 1);
+        // SAFETY: the byte lies inside, is initialized, and outlives the call; a byte is never read in parts.
+        unsafe { AtomicU8::from_ptr(byte) }.load(Ordering::Acquire)
+    }
+
     /// A copy of `range`.
     ///
     /// # Panics
@@ -129,6 +142,7 @@ mod tests {
         let mut bytes = [9; 3];
         buffer.read(4997, &mut bytes);
         assert_eq!(bytes, [0, 1, 2]);
+        assert_eq!([4997, 4998, 4999].map(|offset| buffer.load(offset)), bytes);
     }
 
     #[test]

@@ -108,8 +108,18 @@ impl Listener {
             object.is_some()
         };
         self.backlog.bell.wait(&*self.backlog.opener, timeout, &mut arrived);
-        let listener = Some(Arc::clone(self));
-        Some(Connector::new(object?, listener, Arc::clone(&self.adapter)))
+        Some(self.incoming(object?))
+    }
+
+    /// As [`Listener::next`], of those that have come already. It never waits, nor runs the provider.
+    #[must_use]
+    pub fn poll(self: &Arc<Self>) -> Option<Connector> {
+        let object = self.backlog.lock().waiting.pop_front()?;
+        Some(self.incoming(object))
+    }
+
+    fn incoming(self: &Arc<Self>, object: Handle<NDK_CONNECTOR>) -> Connector {
+        Connector::new(object, Some(Arc::clone(self)), Arc::clone(&self.adapter))
     }
 
     /// The C object, for calls that this wrapper does not make.
