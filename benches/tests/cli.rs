@@ -1,12 +1,14 @@
 //! `ndkperf` as its users run it: what it prints, how it ends, and that two of them understand
 //! each other over the sockets of a QEMU network.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+mod kit;
 
+use std::fs::File;
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use kit::{LIMIT, Network, SLICE, command, json, operations, run, text};
 use pcap_file::pcap::PcapReader;
 use rocev2::wire::{Opcode, Packet};
 use serde_json::Value;
@@ -272,7 +274,7 @@ fn serve_and_connect_verify_over_datagrams() {
 #[test]
 fn serve_and_connect_verify_over_a_stream() {
     let network = Network::new();
-    let [server, client] = network.stream();
+    let [server, client] = stream(&network);
     measure(&network, &server, &client);
 }
 
@@ -285,7 +287,7 @@ fn rping_verifies_over_datagrams() {
 #[test]
 fn rping_verifies_over_a_stream() {
     let network = Network::new();
-    let [server, client] = network.stream();
+    let [server, client] = stream(&network);
     ping(&network, &server, &client);
 }
 
@@ -340,101 +342,12 @@ fn ping(network: &Network, server_edge: &str, client_edge: &str) {
 
 // ---- help --------------------------------------------------------------------------------------
 
-/// A directory for sockets and logs.
-struct Network(TempDir);
-
-impl Network {
-    fn new() -> Self {
-        // Not below the target directory: the path of a socket has at most 107 bytes.
-        Self(TempDir::new().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// The arguments of host 1 or 2 on a link of datagram sockets.
-    fn dgram(&self, host: u8) -> String {
-        let [own, peer] = [host, 3 - host].map(|host| self.path(&host.to_string()));
-        format!("--edge qemu-dgram:{}:{} --address 10.0.0.{host}", own.display(), peer.display())
-    }
-
-    /// The arguments of server and client on a link of one stream socket.
-    fn stream(&self) -> [String; 2] {
-        let path = self.path("stream");
-        [(1, "listen"), (2, "connect")].map(|(host, role)| {
-            format!("--edge qemu-stream:{role}:{} --address 10.0.0.{host}", path.display())
-        })
-    }
-
-    /// Starts a server and waits until it listens.
-    fn start(&self, name: &str, arguments: &str) -> Process {
-        let log = self.path(name);
-        let child = command(arguments)
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let mut process = Process { child, log };
-        let deadline = Instant::now() + LIMIT;
-        while !process.log().contains("listening on") {
-            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log());
-            assert!(Instant::now() < deadline, "it does not listen: {}", process.log());
-            thread::sleep(SLICE);
-        }
-        process
-    }
-}
-
-/// A process that does not outlive its test.
-struct Process {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Process {
-    fn log(&self) -> String {
-        read(&self.log)
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        wait(&mut self.child).unwrap_or_else(|| panic!("it does not end: {}", self.log()))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // An error means that it has ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn command(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ndkperf"));
-    command.args(arguments.split_whitespace()).stdin(Stdio::null());
-    command
-}
-
-/// Runs to the end.
-fn run(arguments: &str) -> Output {
-    let dir = TempDir::new().unwrap();
-    let [stdout, stderr] = ["stdout", "stderr"].map(|name| dir.path().join(name));
-    let child = command(arguments)
-        .stdout(File::create(&stdout).unwrap())
-        .stderr(File::create(&stderr).unwrap())
-        .spawn()
-        .unwrap();
-    let mut process = Process { child, log: stderr.clone() };
-    let status = process.wait();
-    Output { status, stdout: read(&stdout).into(), stderr: read(&stderr).into() }
-}
-
-/// Runs with `--json` and reads what it prints.
-fn json(arguments: &str) -> Value {
-    let output = run(&format!("{arguments} --json"));
-    assert!(output.status.success(), "{arguments}: {output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+/// The arguments of server and client on a link of one stream socket.
+fn stream(network: &Network) -> [String; 2] {
+    let path = network.path("stream");
+    [(1, "listen"), (2, "connect")].map(|(host, role)| {
+        format!("--edge qemu-stream:{role}:{} --address 10.0.0.{host}", path.display())
+    })
 }
 
 /// As ctrl-C does.
@@ -451,17 +364,6 @@ fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-fn wait(child: &mut Child) -> Option<ExitStatus> {
-    let deadline = Instant::now() + LIMIT;
-    while Instant::now() < deadline {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status);
-        }
-        thread::sleep(SLICE);
-    }
-    None
-}
-
 /// SEND, WRITE and READ moved every byte, and every byte was right.
 fn assert_whole(report: &Value, messages: u64, size: u64) {
     assert_eq!(report["verified"], true);
@@ -476,25 +378,9 @@ fn assert_whole(report: &Value, messages: u64, size: u64) {
     }
 }
 
-fn operations(report: &Value) -> &[Value] {
-    report["operations"].as_array().map_or(&[], Vec::as_slice)
-}
-
 fn assert_one_line(output: &Output, word: &str) {
     let line = text(&output.stderr);
     assert!(line.starts_with("ndkperf: ") && line.contains(word), "{word}: {line}");
     assert_eq!(line.trim_end().lines().count(), 1, "{line}");
     assert_eq!(text(&output.stdout), "");
 }
-
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// No run lasts that long, on the slowest machine.
-const LIMIT: Duration = Duration::from_secs(120);
-const SLICE: Duration = Duration::from_millis(5);

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
@@ -12,16 +11,15 @@ use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
 use crate::doctor::Doctor;
+use crate::load::Run;
 use crate::manual::{Completions, Manual};
-use crate::perf::{DEPTH_MAX, Limit, Operation, Place, Plan};
 use crate::results::{Compare, Plot};
-use crate::sizes::Sizes;
 use crate::waits::{Patience, WaitArgs};
 use crate::{rping, stop};
 
 /// Measure and check RDMA through an NDK provider.
 ///
-/// Without a command: `loopback`, two providers joined in memory.
+/// Without a command: `loopback`, two providers joined in memory. Bandwidth unless `--latency` is given.
 #[derive(Debug, Parser)]
 #[command(name = "ndkperf", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -40,11 +38,11 @@ impl Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run between two providers joined in memory
+    /// Measure between two providers joined in memory
     Loopback(Loopback),
-    /// Wait for `ndkperf connect`
+    /// Wait for `ndkperf connect`, of several clients at once
     Serve(Serve),
-    /// Run against `ndkperf serve`
+    /// Measure against `ndkperf serve`
     Connect(Connect),
     /// Be one side of rping, the ping-pong of librdmacm
     #[command(subcommand, arg_required_else_help = false)]
@@ -179,78 +177,6 @@ impl Ping {
             patience: self.patience.duration(),
             stop: stop::requested,
         }
-    }
-}
-
-/// What to measure.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Run {
-    /// Operations, one run each
-    #[arg(long, value_delimiter = ',', default_value = "send,write,read", value_name = "LIST")]
-    pub(crate) operations: Vec<Operation>,
-    #[command(flatten)]
-    pub(crate) sizes: Sizes,
-    /// Messages of each run
-    #[arg(long, conflicts_with = "seconds", value_name = "N",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) iterations: Option<u64>,
-    /// Length of each run (default: 2, or 0.5 where there are several sizes)
-    #[arg(long, value_parser = seconds)]
-    pub(crate) seconds: Option<f64>,
-    /// Messages posted at once
-    #[arg(long, default_value_t = 16, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
-    pub(crate) depth: u32,
-    /// Seed of the data, of faults and of the providers (default: random)
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Do not check the data
-    #[arg(long)]
-    pub(crate) no_verify: bool,
-    /// Print one JSON document instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write the latencies of each run, in nanoseconds, as a log of HdrHistogram
-    #[arg(long, value_name = "FILE")]
-    pub(crate) histogram: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) waits: WaitArgs,
-}
-
-impl Run {
-    /// One plan for each operation and size.
-    ///
-    /// # Errors
-    /// A run that no server takes, and why.
-    pub(crate) fn plans(&self, seed: u64) -> Result<Vec<Plan>, String> {
-        let sizes = self.sizes.list();
-        let seconds = self.seconds.unwrap_or(if sizes.len() > 1 { SWEEP_S } else { RUN_S });
-        let runs = self.operations.len() * sizes.len();
-        let each = self
-            .operations
-            .iter()
-            .flat_map(|operation| sizes.iter().map(move |size| (*operation, *size)));
-        let plan = |(number, (operation, size))| Plan {
-            operation,
-            size,
-            depth: self.depth,
-            limit: match self.iterations {
-                Some(messages) => Limit::Messages(messages),
-                None => Limit::Time(Duration::from_secs_f64(seconds)),
-            },
-            verify: !self.no_verify,
-            seed,
-            waits: self.waits.waits(),
-            place: Place { number, runs },
-        };
-        let plans: Vec<Plan> = (1..).zip(each).map(plan).collect();
-        for plan in &plans {
-            plan.check().map_err(|too_much| match self.sizes.only() {
-                Some(_) => too_much.to_string(),
-                None => format!("{} bytes: {too_much}", plan.size),
-            })?;
-        }
-        Ok(plans)
     }
 }
 
@@ -421,24 +347,16 @@ fn percent(text: &str) -> Result<f64, &'static str> {
     if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("not a percentage") }
 }
 
-fn seconds(text: &str) -> Result<f64, &'static str> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number")?;
-    if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("not 0 to 86400 seconds") }
-}
-
-/// Seconds of a run, and of each where there are several sizes.
-const RUN_S: f64 = 2.0;
-const SWEEP_S: f64 = 0.5;
-
 /// Port of `serve` and `connect`.
 pub(crate) const PORT: u16 = 18515;
 
 const EXAMPLES: &str = "\
 Examples:
-  ndkperf --loss 1 --reorder 1
-  ndkperf --all --operations write --json
+  ndkperf --latency
+  ndkperf --all --operations write --bidirectional
+  ndkperf --loss 1 --reorder 1 --qps 4 --interval 1
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
-  ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2
+  ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2 --latency
   ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
   ndkperf doctor 10.0.0.1 --edge af-packet:eth0 --address 10.0.0.2
   ndkperf decode capture.pcap --qp 0x11 --timeline
@@ -470,19 +388,6 @@ mod tests {
             panic!()
         };
         assert!(loopback.ip6 && loopback.faults.with_seed(0).is_some());
-    }
-
-    #[test]
-    fn iterations_replace_seconds() {
-        let Command::Loopback(loopback) =
-            parse("ndkperf loopback --iterations 10 --operations read --size 4M").unwrap()
-        else {
-            panic!()
-        };
-        let plans = loopback.run.plans(7).unwrap();
-        assert_eq!(plans[0].limit, Limit::Messages(10));
-        assert_eq!((plans[0].operation, plans[0].size), (Operation::Read, 4 << 20));
-        assert!(parse("ndkperf --iterations 10 --seconds 1").is_err());
     }
 
     #[test]
@@ -519,33 +424,6 @@ mod tests {
             "ndkperf rping connect --edge tap:t0 --address 10.0.0.1 -a 10.0.0.2 -S 1",
         ] {
             assert!(parse(text).is_err(), "{text}");
-        }
-        let Command::Loopback(loopback) = parse("ndkperf --size 512M").unwrap() else { panic!() };
-        assert!(loopback.run.plans(0).is_err());
-        let text = "ndkperf --size 64,8M --depth 128";
-        let Command::Loopback(loopback) = parse(text).unwrap() else { panic!() };
-        assert!(loopback.run.plans(0).unwrap_err().starts_with("8388608 bytes: send: "));
-    }
-
-    #[test]
-    fn each_operation_runs_for_each_size_and_shorter() {
-        let plans = |text: &str| {
-            let Command::Loopback(loopback) = parse(text).unwrap() else { panic!() };
-            loopback.run.plans(0).unwrap()
-        };
-        let swept = plans("ndkperf --operations write,read --size 64,4k");
-        let runs: Vec<_> = swept.iter().map(|plan| (plan.operation, plan.size)).collect();
-        let (write, read) = (Operation::Write, Operation::Read);
-        assert_eq!(runs, [(write, 64), (write, 4096), (read, 64), (read, 4096)]);
-        assert_eq!(swept[3].place, Place { number: 4, runs: 4 });
-        let time = |seconds| Limit::Time(Duration::from_secs_f64(seconds));
-        for (text, limit) in [
-            ("ndkperf", time(2.0)),
-            ("ndkperf -a", time(0.5)),
-            ("ndkperf -a --seconds 3", time(3.0)),
-            ("ndkperf -a --iterations 9", Limit::Messages(9)),
-        ] {
-            assert!(plans(text).iter().all(|plan| plan.limit == limit), "{text}");
         }
     }
 

@@ -115,7 +115,9 @@ const PRIORITY_SHIFT: u32 = 13;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command, Run};
+    use crate::cli::{Cli, Command};
+    use crate::load::Run;
+    use crate::measure::both_sides;
     use crate::rping;
     use clap::Parser;
     use netadapter_glue::host::BoxEdge;
@@ -201,7 +203,7 @@ mod tests {
         let (client, server) = (side(client, 1), side(server, 2));
         let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let plan = args.run.plans(1).unwrap()[0];
-        let outcome = crate::both_sides(&client, &server, &listener, &plan);
+        let outcome = both_sides(&client, &server, &listener, &plan, false);
         assert_eq!((outcome.path_mtu, outcome.messages), (Some(4096), 0));
         let crate::perf::End::Failed(failure) = outcome.end else { panic!("it moved") };
         let told = failure.to_string();
@@ -254,7 +256,7 @@ mod tests {
         let ([client, server], run) = unconfirmed_link();
         let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let plan = run.plans(1).unwrap()[0];
-        let outcome = crate::both_sides(&client, &server, &listener, &plan);
+        let outcome = both_sides(&client, &server, &listener, &plan, false);
         assert!(matches!(outcome.end, crate::perf::End::Complete), "{:?}", outcome.end);
         assert!(outcome.unconfirmed && outcome.messages == 20, "{outcome:?}");
     }
@@ -271,7 +273,7 @@ mod tests {
             verbose: false,
             validate: true,
             patience: Duration::from_secs(20),
-            stop: crate::session::never,
+            stop: crate::completions::never,
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -319,11 +321,11 @@ mod tests {
             let (client, server) = (side(client, 1), side(server, 2));
             let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
             let plan = args.run.plans(1).unwrap()[0];
-            let outcome = crate::both_sides(&client, &server, &listener, &plan);
+            let outcome = both_sides(&client, &server, &listener, &plan, false);
             assert!(matches!(outcome.end, crate::perf::End::Complete), "{:?}", outcome.end);
             let wrong = outcome.mismatches;
             assert_eq!((wrong.count, wrong.message, wrong.offset), (1, 2, FLIPPED as u64));
-            let failure = crate::first_failure(vec![outcome]).unwrap();
+            let failure = crate::measure::first_failure(vec![outcome]).unwrap();
             assert!(failure.to_string().contains("the data is wrong"), "{failure}");
         }
     }

@@ -24,6 +24,10 @@ pub(crate) enum Failure {
     Order { queue: &'static str, expected: Option<usize>, context: usize },
     /// The peer did not say what it had to.
     Protocol(&'static str),
+    /// The peer speaks another version of our protocol.
+    Version { theirs: u8, ours: u8 },
+    /// The server does not take what the client asks for.
+    Refused,
     /// Data that is not what was sent.
     Mismatch { what: &'static str, count: u64, message: u64, offset: u64 },
     /// The network edge cannot be set up.
@@ -124,6 +128,14 @@ impl fmt::Display for Failure {
                 write!(f, "{queue} queue: request {context} completed, but none is posted")
             }
             Self::Protocol(what) => f.write_str(what),
+            Self::Version { theirs, ours } => write!(
+                f,
+                "the peer speaks version {theirs} of the ndkperf protocol, and this end version {ours}: run the same ndkperf at both"
+            ),
+            Self::Refused => f.write_str(
+                "the server refuses: it has no room for so much beside what it serves already, or \
+                 runs another version of ndkperf",
+            ),
             Self::Mismatch { what, count, message, offset } => write!(
                 f,
                 "{what}: {count} messages arrived wrong, the first is {message} at byte {offset}"

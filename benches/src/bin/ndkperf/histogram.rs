@@ -41,7 +41,7 @@ impl Log {
 fn write(out: &mut impl io::Write, start: SystemTime, outcomes: &[Outcome]) -> io::Result<()> {
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
-    builder.add_comment("[ndkperf: from post to completion, in nanoseconds]");
+    builder.add_comment("[ndkperf: from post to completion, or half of a round trip with --latency, in nanoseconds]");
     builder.with_start_time(start).with_base_time(start).with_max_value_divisor(NS_PER_MS);
     let mut log = builder.begin_log_with(out, &mut serializer)?;
     for outcome in outcomes.iter().filter(|outcome| outcome.messages > 0) {

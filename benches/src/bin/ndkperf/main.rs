@@ -1,39 +1,40 @@
 //! `ndkperf`: measures and checks RDMA through an NDK provider.
 
 mod cli;
+mod completions;
+mod connection;
 mod decode;
 mod doctor;
 mod edge;
 mod failure;
 mod histogram;
+mod ledger;
+mod load;
 mod manual;
+mod measure;
 mod pattern;
 mod perf;
+mod progress;
 mod report;
 mod results;
 mod rping;
+mod serve;
 mod session;
 mod sizes;
 mod stop;
 mod waits;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ndk_consumer::{Adapter, Connector, Host, Listener};
-use serde_json::{Value, json};
 
-use cli::{Cli, Command, Connect, EdgeArgs, Loopback, Rping, RpingConnect, RpingServe, Run, Serve};
+use cli::{Cli, Command, Rping, RpingConnect, RpingServe};
 use doctor::Peer;
-use edge::Side;
 use failure::Failure;
-use perf::{End, Outcome, Plan};
 use rping::{Pinged, Served};
+use serve::{any, listen_at};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -45,9 +46,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let result = match cli.into_command() {
-        Command::Loopback(args) => loopback(&args),
-        Command::Serve(args) => serve(&args),
-        Command::Connect(args) => connect(&args),
+        Command::Loopback(args) => measure::loopback(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Connect(args) => measure::connect(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Decode(args) => decode::run(&args),
         Command::Compare(args) => results::compare(&args),
@@ -87,103 +88,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(BAD_ARGUMENTS)
 }
 
-fn loopback(args: &Loopback) -> Result<(), Failure> {
-    let seed = args.run.seed.unwrap_or_else(edge::random_seed);
-    let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
-    let log = histogram::Log::create(args.run.histogram.as_ref())?;
-    let [client, server] = edge::loopback(args, seed)?;
-    let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0))?;
-    let outcomes = run_all(&plans, |plan| both_sides(&client, &server, &listener, plan));
-    conclude(&args.run, seed, &edge::describe_loopback(args), log, outcomes)
-}
-
-/// One run after the other. One that fails in the middle is not the next one's trouble; without a
-/// connection, or where the user wants to end, nothing is left to do.
-fn run_all(plans: &[Plan], mut run: impl FnMut(&Plan) -> Outcome) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    for plan in plans {
-        let outcome = run(plan);
-        let over =
-            stop::requested() || matches!(outcome.end, End::Failed(_)) && outcome.messages == 0;
-        outcomes.push(outcome);
-        if over {
-            break;
-        }
-    }
-    outcomes
-}
-
-/// One run, with the server on a thread of its own.
-fn both_sides(client: &Side, server: &Side, listener: &Arc<Listener>, plan: &Plan) -> Outcome {
-    let remote = match listener.local_address() {
-        Ok(remote) => remote,
-        Err(error) => {
-            return Outcome { end: End::Failed(error.into()), ..Outcome::new(plan) };
-        }
-    };
-    let given_up = AtomicBool::new(false);
-    let (mut outcome, served) = std::thread::scope(|scope| {
-        let serving = scope.spawn(|| match next(listener, &given_up) {
-            Some(connector) => {
-                perf::serve(server.host.adapter(), connector, plan.waits, session::never)
-            }
-            None => Ok(0),
-        });
-        let local = SocketAddr::new(client.ip, 0);
-        let outcome = measure(&client.host, local, remote, plan);
-        given_up.store(matches!(outcome.end, End::Failed(_)), Ordering::Relaxed);
-        (outcome, serving.join())
-    });
-    let served = served.unwrap_or(Err(Failure::Protocol("the server panicked")));
-    outcome.end = match (outcome.end, served) {
-        (end, Ok(_)) => end,
-        // One of them only lost the other, whose reason is the real one.
-        (End::Failed(client), Err(Failure::Disconnected)) => End::Failed(client),
-        (End::Failed(client), Err(server)) => {
-            End::Failed(Failure::Both(Box::new(client), Box::new(server)))
-        }
-        (End::Complete | End::Interrupted, Err(server)) => {
-            End::Failed(server.during(format!("{}, server", plan.name())))
-        }
-    };
-    outcome
-}
-
-fn serve(args: &Serve) -> Result<(), Failure> {
-    let waits = args.waits.waits();
-    let host = edge::network(&args.edge, None)?;
-    let listeners = listen(host.adapter(), &args.edge, args.port)?;
-    let mut runs = 0;
-    while args.runs.is_none_or(|limit| runs < limit) {
-        let Some(connector) = any(&listeners) else { return Err(Failure::Interrupted) };
-        let peer = connector.peer_address()?;
-        match perf::serve(host.adapter(), connector, waits, stop::requested) {
-            Err(failure) if failure.is_interruption() => {
-                return Err(failure.during(peer.to_string()));
-            }
-            Ok(messages) => eprintln!("{peer}: {messages} messages"),
-            // One client's trouble is not the next one's.
-            Err(failure) if args.runs.is_none() => eprintln!("ndkperf: {peer}: {failure}"),
-            Err(failure) => return Err(failure.during(peer.to_string())),
-        }
-        runs += 1;
-    }
-    Ok(())
-}
-
-fn connect(args: &Connect) -> Result<(), Failure> {
-    let seed = args.run.seed.unwrap_or_else(edge::random_seed);
-    let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
-    let log = histogram::Log::create(args.run.histogram.as_ref())?;
-    let local = local_address(&args.edge, args.peer)?;
-    let host = edge::network(&args.edge, args.run.seed)?;
-    let remote = SocketAddr::new(args.peer, args.port);
-    let mut outcomes = run_all(&plans, |plan| measure(&host, local, remote, plan));
-    outcomes.iter_mut().for_each(|outcome| doctor::refer(outcome, &args.edge, remote));
-    let edge = json!({ "kind": args.edge.edge.to_string() });
-    conclude(&args.run, seed, &edge, log, outcomes)
-}
-
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
     let host = edge::network(&args.edge, None)?;
     let ip = args.bind.unwrap_or(args.edge.addresses[0].0);
@@ -213,7 +117,7 @@ fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
 }
 
 fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
-    let local = local_address(&args.edge, args.server)?;
+    let local = measure::local_address(&args.edge, args.server)?;
     let host = edge::network(&args.edge, None)?;
     let remote = SocketAddr::new(args.server, args.ping.port);
     let Pinged { pings, confirmed } =
@@ -224,104 +128,23 @@ fn rping_connect(args: &RpingConnect) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One run, with a progress bar.
-fn measure(host: &Host, local: SocketAddr, remote: SocketAddr, plan: &Plan) -> Outcome {
-    let mut progress = report::Progress::new(plan);
-    perf::run(host, local, remote, *plan, &mut |messages| progress.update(messages))
-}
-
-/// Prints what came of it, and keeps its latencies, whatever failed.
-fn conclude(
-    run: &Run,
-    seed: u64,
-    edge: &Value,
-    log: Option<histogram::Log>,
-    outcomes: Vec<Outcome>,
-) -> Result<(), Failure> {
-    let printed = report::print(run, seed, edge, &outcomes).map_err(Failure::Output);
-    let kept = log.map_or(Ok(()), |log| log.write(&outcomes));
-    let failed = first_failure(outcomes).map_or(Ok(()), Err);
-    printed.and(kept).and(failed)
-}
-
-/// The failure that a run of several operations ends with; wrong data is one of its own. Those before
-/// the last are told here.
-fn first_failure(outcomes: Vec<Outcome>) -> Option<Failure> {
-    let mut failures: Vec<Failure> = outcomes.into_iter().filter_map(failure).collect();
-    let last = failures.pop();
-    failures.iter().for_each(|failure| eprintln!("ndkperf: {failure}"));
-    last
-}
-
-fn failure(outcome: Outcome) -> Option<Failure> {
-    let perf::Mismatches { count, message, offset } = outcome.mismatches;
-    match outcome.end {
-        End::Failed(failure) => Some(failure),
-        End::Complete | End::Interrupted if count > 0 => {
-            let failure = Failure::Mismatch { what: "the data is wrong", count, message, offset };
-            Some(failure.during(outcome.name()))
-        }
-        End::Interrupted => Some(Failure::Interrupted.during(outcome.name())),
-        End::Complete => None,
-    }
-}
-
-/// Our end of a connection to `peer`; the provider chooses the port.
-fn local_address(edge: &EdgeArgs, peer: IpAddr) -> Result<SocketAddr, Failure> {
-    let ip = edge.address_for(peer).map_err(|what| Failure::Arguments(what.into()))?;
-    Ok(SocketAddr::new(ip, 0))
-}
-
-/// One listener for each of our addresses.
-fn listen(
-    adapter: &Arc<Adapter>,
-    edge: &EdgeArgs,
-    port: u16,
-) -> Result<Vec<Arc<Listener>>, Failure> {
-    edge.ips().into_iter().map(|ip| listen_at(adapter, SocketAddr::new(ip, port))).collect()
-}
-
-fn listen_at(adapter: &Arc<Adapter>, local: SocketAddr) -> Result<Arc<Listener>, Failure> {
-    let listener =
-        adapter.listen(local).map_err(|error| Failure::from(error).during(local.to_string()))?;
-    eprintln!("listening on {local}");
-    Ok(listener)
-}
-
-/// The next connection of one listener, unless nobody wants it any more.
-fn next(listener: &Arc<Listener>, given_up: &AtomicBool) -> Option<Connector> {
-    while !given_up.load(Ordering::Relaxed) {
-        let connector = listener.next(SLICE);
-        if connector.is_some() {
-            return connector;
-        }
-    }
-    None
-}
-
-/// The next connection of any listener; `None` where the user wants to end.
-fn any(listeners: &[Arc<Listener>]) -> Option<Connector> {
-    while !stop::requested() {
-        let connector = listeners.iter().find_map(|listener| listener.next(SLICE));
-        if connector.is_some() {
-            return connector;
-        }
-    }
-    None
-}
-
 /// Exit code, as that of most programs.
 const BAD_ARGUMENTS: u8 = 2;
-
-/// How long one look for a connection takes.
-const SLICE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use cli::Loopback;
+    use completions::Waits;
+    use connection::{Depths, Event};
     use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
+    use measure::{both_sides, loopback};
     use ndk_consumer::{Buffer, ReadLimits};
-    use session::{Depths, Session, Waits};
+    use perf::{End, Plan};
+    use session::Session;
 
     fn arguments(text: &str) -> Loopback {
         match Cli::try_parse_from(text.split_whitespace()).unwrap().into_command() {
@@ -361,7 +184,7 @@ mod tests {
             verbose: false,
             validate: true,
             patience: Duration::from_secs(20),
-            stop: session::never,
+            stop: completions::never,
         };
         let serving = std::thread::spawn(move || {
             rping::serve(server.host.adapter(), any(&[listener]).unwrap(), options)
@@ -384,7 +207,7 @@ mod tests {
             verbose: false,
             validate: true,
             patience: Duration::from_secs(3),
-            stop: session::never,
+            stop: completions::never,
         };
         for (sent, served) in [(3, Some(Served { pings: 3, disconnected: false })), (2, None)] {
             let remote = SocketAddr::new(server.ip, rping::PORT);
@@ -411,10 +234,10 @@ mod tests {
         let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let small = arguments("ndkperf --operations send --iterations 10").run.plans(0).unwrap()[0];
         let greedy = Plan { size: 512 << 20, depth: 1, ..small };
-        let refused = both_sides(&client, &server, &listener, &greedy);
+        let refused = both_sides(&client, &server, &listener, &greedy, false);
         let End::Failed(failure) = refused.end else { panic!("{:?}", refused.end) };
         assert!(failure.to_string().contains("more than this server has"), "{failure}");
-        let served = both_sides(&client, &server, &listener, &small);
+        let served = both_sides(&client, &server, &listener, &small, false);
         assert!(matches!(served.end, End::Complete) && served.messages == 10, "{:?}", served.end);
     }
 
@@ -425,7 +248,7 @@ mod tests {
         let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
         let remote = listener.local_address().unwrap();
         let waits = Waits { patience: Duration::from_secs(20), busy_poll: false, cq_mod: 1 };
-        let depths = Depths { receive: 1, initiator: 1 };
+        let depths = Depths { receive: 1, initiator: 1, inline_len: 0 };
         let limits = ReadLimits { inbound: 0, outbound: 0 };
         let serving = std::thread::spawn(move || {
             let connector = any(&[listener]).unwrap();
@@ -458,12 +281,18 @@ mod tests {
             let remote = listener.local_address().unwrap();
             let serving = std::thread::spawn(move || {
                 let connector = any(&[listener]).unwrap();
-                perf::serve(server.host.adapter(), connector, waits, || true)
+                perf::serve(
+                    server.host.adapter(),
+                    connector,
+                    waits,
+                    &perf::Memory::default(),
+                    || true,
+                )
             });
             let adapter = client.host.adapter();
             let (pd, connector) =
                 (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
-            let depths = Depths { receive: 1, initiator: 1 };
+            let depths = Depths { receive: 1, initiator: 1, inline_len: 0 };
             let session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
             let limits = ReadLimits { inbound: 0, outbound: 0 };
             session.connect(SocketAddr::new(client.ip, 0), remote, limits).unwrap();
@@ -471,6 +300,40 @@ mod tests {
             assert!(matches!(ended, Err(Failure::Interrupted)), "{ended:?}");
             session.wait_disconnected().unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
         }
+    }
+
+    /// Goal: an end with another version is told so in a sentence, at both ends.
+    #[test]
+    fn another_version_of_the_protocol_is_refused_in_a_sentence() {
+        let [client, server] = edge::loopback(&arguments("ndkperf --seed 12"), 12).unwrap();
+        let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
+        let remote = listener.local_address().unwrap();
+        let waits = Waits { patience: Duration::from_secs(20), busy_poll: false, cq_mod: 1 };
+        let serving = std::thread::spawn(move || {
+            let connector = any(&[listener]).unwrap();
+            let memory = perf::Memory::default();
+            perf::serve(server.host.adapter(), connector, waits, &memory, completions::never)
+        });
+        let adapter = client.host.adapter();
+        let (pd, connector) = (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
+        let depths = Depths { receive: 1, initiator: 1, inline_len: 0 };
+        let mut session = Session::new(adapter, &pd, connector, depths, waits).unwrap();
+        let mut hello = [0; 64];
+        hello[..8].copy_from_slice(b"ndkperf\x01");
+        hello[15] = 1;
+        let mr = pd.register(Buffer::from(&hello[..]), NDK_MR_FLAG_ALLOW_LOCAL_WRITE).unwrap();
+        session.receive(&mr, 0..64, 0).unwrap();
+        session
+            .connect(SocketAddr::new(client.ip, 0), remote, ReadLimits { inbound: 0, outbound: 0 })
+            .unwrap();
+        session.send(&mr, 0..64, 0).unwrap();
+        let mut events = Vec::new();
+        while !events.iter().any(|event| matches!(event, Event::Received { len: 64, .. })) {
+            session.wait(&mut events).unwrap();
+        }
+        assert_eq!(mr.buffer().to_vec(0..8), b"ndkperf\x02");
+        let refused = serving.join().unwrap().unwrap_err().to_string();
+        assert!(refused.contains("speaks version 1 of the ndkperf protocol"), "{refused}");
     }
 
     #[test]

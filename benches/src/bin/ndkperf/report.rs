@@ -1,15 +1,14 @@
-//! What the user sees: a progress bar while it runs, then a table or a JSON document.
+//! What the user sees at the end: a table or a JSON document.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, TableStyle, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::cli::Run;
-use crate::perf::{End, Limit, Outcome, Place, Plan};
+use crate::load::Run;
+use crate::perf::{End, Flow, Interval, Measure, Outcome, QueuePair, counted};
 
 /// Prints the outcomes of a run on stdout: always one document, or a table if there is anything to
 /// put into one.
@@ -22,17 +21,68 @@ pub(crate) fn print(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) ->
         writeln!(out, "{:#}", document(run, seed, edge, outcomes))?;
     } else if outcomes.iter().any(|outcome| outcome.messages > 0) {
         writeln!(out, "{}", table(outcomes, Medium::of_stdout()))?;
-        let checked = if run.no_verify { "not checked" } else { "every byte checked" };
-        let each = run.sizes.only().map_or_else(String::new, |size| format!("{size} bytes each, "));
-        writeln!(out, "{each}{} at once, {checked}; seed {seed}", run.depth)?;
+        writeln!(out, "{}; seed {seed}", load(run))?;
         if let Some(path_mtu) = outcomes.iter().find_map(|outcome| outcome.path_mtu) {
             writeln!(out, "path MTU {path_mtu}")?;
+        }
+        for line in outcomes.iter().filter_map(both_views) {
+            writeln!(out, "{line}")?;
         }
         for line in outcomes.iter().filter_map(trouble) {
             writeln!(out, "{line}")?;
         }
     }
     out.flush()
+}
+
+/// What was measured, in words.
+fn load(run: &Run) -> String {
+    let mut parts = Vec::new();
+    if let Some(size) = run.only_size() {
+        parts.push(format!("{size} bytes each"));
+    }
+    parts.push(match run.measure() {
+        Measure::Bandwidth => format!("{} at once", run.depth()),
+        Measure::Latency => "half of a round trip, the whole one of read".into(),
+    });
+    let (qps, threads) = (run.qps, run.threads);
+    match (qps, threads) {
+        (1, 1) => {}
+        (_, 1) => parts.push(format!("{qps} queue pairs")),
+        (_, _) => parts.push(format!("{threads} threads with queue pairs: {qps} each")),
+    }
+    if run.bidirectional {
+        parts.push("both ends send".into());
+    }
+    parts.push(if run.no_verify { "not checked" } else { "every byte checked" }.into());
+    parts.join(", ")
+}
+
+/// What each end sent, where both did.
+fn both_views(outcome: &Outcome) -> Option<String> {
+    let [ours, theirs] = outcome.directions();
+    outcome.bidirectional.then(|| {
+        let [ours, theirs] = [ours, theirs].map(|flow| {
+            let (messages, gigabits) =
+                (flow.messages, gigabits_per_second(flow.bytes, flow.elapsed));
+            format!("{messages} messages at {gigabits:.3} Gb/s")
+        });
+        format!("{}: the client sent {ours}, the server {theirs}", outcome.name())
+    })
+}
+
+/// What a row of an interval tells of the counters that moved.
+pub(crate) fn meanwhile(counters: &[(&'static str, u64)]) -> Vec<(u64, &'static str)> {
+    let resent = RESENT.iter().map(|(name, _)| counted(counters, name)).sum();
+    let naks = counted(counters, "packet_seq_err") + counted(counters, "rcvd_rnr_err");
+    [
+        (resent, "packets sent again"),
+        (naks, "NAKs"),
+        (counted(counters, "rp_cnp_handled"), "congestion notifications"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .collect()
 }
 
 /// What went other than smoothly, if anything did.
@@ -108,24 +158,41 @@ type Column = (&'static str, fn(&Outcome) -> String, u8);
 
 /// Those without a rank stay.
 const COLUMNS: [Column; 10] = [
-    ("operation", |outcome| outcome.operation.to_string(), 0),
-    ("messages", |outcome| outcome.messages.to_string(), 3),
+    OPERATION,
+    MESSAGES,
     ("bytes", |outcome| outcome.bytes.to_string(), 5),
     ("messages/s", |outcome| format!("{:.0}", per_second(outcome.messages, outcome.elapsed)), 0),
-    ("Gb/s", |outcome| format!("{:.3}", gigabits_per_second(outcome)), 0),
-    ("p50 µs", |outcome| latency_us(outcome, 0), 0),
-    ("p99 µs", |outcome| latency_us(outcome, 1), 0),
-    ("p99.9 µs", |outcome| latency_us(outcome, 2), 4),
-    ("max µs", |outcome| latency_us(outcome, 3), 2),
+    ("Gb/s", |outcome| format!("{:.3}", gigabits_per_second(outcome.bytes, outcome.elapsed)), 0),
+    ("p50 µs", |outcome| us(at(outcome, 0.5)), 0),
+    ("p99 µs", |outcome| us(at(outcome, 0.99)), 0),
+    ("p99.9 µs", |outcome| us(at(outcome, 0.999)), 4),
+    ("max µs", |outcome| us(at(outcome, 1.0)), 2),
     ("CPU ns/message", cpu_ns, 1),
 ];
+
+/// Those of a latency, in the order of `perftest`.
+const LATENCY_COLUMNS: [Column; 9] = [
+    OPERATION,
+    MESSAGES,
+    ("min µs", |outcome| us(at(outcome, 0.0)), 0),
+    ("max µs", |outcome| us(at(outcome, 1.0)), 0),
+    ("typical µs", |outcome| us(at(outcome, 0.5)), 0),
+    ("average µs", |outcome| us(outcome.latency_ns.mean() / 1e3), 0),
+    ("p99 µs", |outcome| us(at(outcome, 0.99)), 0),
+    ("p99.9 µs", |outcome| us(at(outcome, 0.999)), 2),
+    ("CPU ns/message", cpu_ns, 1),
+];
+
+const OPERATION: Column = ("operation", |outcome| outcome.operation.to_string(), 0);
+const MESSAGES: Column = ("messages", |outcome| outcome.messages.to_string(), 3);
 
 /// It stands behind the operation, where messages of several sizes ran.
 const BYTES_EACH: Column = ("bytes each", |outcome| outcome.size.to_string(), 0);
 
 /// The table in as many columns as fit the medium.
 fn table(outcomes: &[Outcome], medium: Medium) -> Table {
-    let mut columns = COLUMNS.to_vec();
+    let latency = outcomes.iter().any(|outcome| outcome.measure == Measure::Latency);
+    let mut columns = if latency { LATENCY_COLUMNS.to_vec() } else { COLUMNS.to_vec() };
     if outcomes.windows(2).any(|pair| pair[0].size != pair[1].size) {
         columns.insert(1, BYTES_EACH);
     }
@@ -155,8 +222,8 @@ fn table_of(outcomes: &[Outcome], columns: &[Column], style: TableStyle) -> Tabl
     table
 }
 
-fn latency_us(outcome: &Outcome, which: usize) -> String {
-    format!("{:.1}", latencies_us(outcome)[which])
+fn us(us: f64) -> String {
+    format!("{us:.1}")
 }
 
 fn cpu_ns(outcome: &Outcome) -> String {
@@ -175,9 +242,13 @@ fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
         "schema_version": SCHEMA_VERSION,
         "version": env!("CARGO_PKG_VERSION"),
         "edge": edge,
+        "measure": run.measure().to_string(),
         // Null where there are several: each entry has its own.
-        "size": run.sizes.only(),
-        "depth": run.depth,
+        "size": run.only_size(),
+        "depth": run.depth(),
+        "threads": run.threads,
+        "qps": run.qps,
+        "bidirectional": run.bidirectional,
         "verified": !run.no_verify,
         "seed": seed,
         "interrupted": outcomes.iter().any(|outcome| matches!(outcome.end, End::Interrupted)),
@@ -186,113 +257,110 @@ fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
 }
 
 fn entry(outcome: &Outcome) -> Value {
-    let [p50, p99, p999, max] = latencies_us(outcome);
+    let Flow { messages, bytes, elapsed } = total(outcome);
     let error = match &outcome.end {
         End::Failed(failure) => Value::from(failure.to_string()),
         End::Complete | End::Interrupted => Value::Null,
     };
-    json!({
+    let latency = &outcome.latency_ns;
+    let mut entry = flow(total(outcome));
+    let more = json!({
         "operation": outcome.operation.to_string(),
         "size": outcome.size,
-        "messages": outcome.messages,
-        "bytes": outcome.bytes,
-        "seconds": outcome.elapsed.as_secs_f64(),
-        "messages_per_second": per_second(outcome.messages, outcome.elapsed),
-        "gigabytes_per_second": per_second(outcome.bytes, outcome.elapsed) / 1e9,
-        "gigabits_per_second": gigabits_per_second(outcome),
-        "mebibytes_per_second": per_second(outcome.bytes, outcome.elapsed) / f64::from(1 << 20),
+        "gigabytes_per_second": per_second(bytes, elapsed) / 1e9,
+        "mebibytes_per_second": per_second(bytes, elapsed) / f64::from(1 << 20),
         "cpu_seconds": outcome.cpu.as_secs_f64(),
-        "cpu_ns_per_message": cpu_ns_per(outcome, outcome.messages),
-        "cpu_ns_per_byte": cpu_ns_per(outcome, outcome.bytes),
-        "latency_us": { "p50": p50, "p99": p99, "p99.9": p999, "max": max },
+        "cpu_ns_per_message": cpu_ns_per(outcome, messages),
+        "cpu_ns_per_byte": cpu_ns_per(outcome, bytes),
+        "latency_us": {
+            "count": latency.len(),
+            "min": at(outcome, 0.0),
+            "p50": at(outcome, 0.5),
+            "mean": latency.mean() / 1e3,
+            "p99": at(outcome, 0.99),
+            "p99.9": at(outcome, 0.999),
+            "max": at(outcome, 1.0),
+        },
         "wrong_messages": outcome.mismatches.count,
         "path_mtu": outcome.path_mtu,
-        "counters": outcome.counters.iter().copied().collect::<BTreeMap<_, _>>(),
+        "counters": counters(&outcome.counters),
+        "queue_pairs": outcome.queue_pairs.iter().map(queue_pair).collect::<Vec<_>>(),
+        "sent_by_client": flow(outcome.directions()[0]),
+        "sent_by_server": flow(outcome.directions()[1]),
+        "intervals": outcome.intervals.iter().map(interval).collect::<Vec<_>>(),
         "error": error,
+    });
+    extend(&mut entry, more);
+    entry
+}
+
+fn total(outcome: &Outcome) -> Flow {
+    Flow { messages: outcome.messages, bytes: outcome.bytes, elapsed: outcome.elapsed }
+}
+
+fn flow(flow: Flow) -> Value {
+    let Flow { messages, bytes, elapsed } = flow;
+    json!({
+        "messages": messages,
+        "bytes": bytes,
+        "seconds": elapsed.as_secs_f64(),
+        "messages_per_second": per_second(messages, elapsed),
+        "gigabits_per_second": gigabits_per_second(bytes, elapsed),
     })
 }
 
-/// Median, p99, p99.9 and maximum.
-fn latencies_us(outcome: &Outcome) -> [f64; 4] {
-    let latency = &outcome.latency_ns;
-    let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
-    [at(0.5), at(0.99), at(0.999), latency.max() as f64 / 1e3]
+fn queue_pair(pair: &QueuePair) -> Value {
+    json!({
+        "thread": pair.thread,
+        "sent_by_client": flow(pair.ours),
+        "sent_by_server": flow(pair.theirs),
+    })
 }
 
-fn per_second(count: u64, elapsed: Duration) -> f64 {
+fn interval(interval: &Interval) -> Value {
+    let mut entry = flow(interval.flow);
+    let more = json!({
+        "at_seconds": interval.at.as_secs_f64(),
+        "counters": counters(&interval.counters),
+    });
+    extend(&mut entry, more);
+    entry
+}
+
+fn counters(counters: &[(&'static str, u64)]) -> Value {
+    json!(counters.iter().copied().collect::<BTreeMap<_, _>>())
+}
+
+/// Adds the fields of one object to another.
+fn extend(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+/// A quantile of the latencies, in microseconds.
+fn at(outcome: &Outcome, quantile: f64) -> f64 {
+    let latency = &outcome.latency_ns;
+    let ns = match quantile {
+        0.0 => latency.min(),
+        1.0 => latency.max(),
+        quantile => latency.value_at_quantile(quantile),
+    };
+    ns as f64 / 1e3
+}
+
+pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }
 
-fn gigabits_per_second(outcome: &Outcome) -> f64 {
-    per_second(outcome.bytes, outcome.elapsed) * 8.0 / 1e9
+fn gigabits_per_second(bytes: u64, elapsed: Duration) -> f64 {
+    per_second(bytes, elapsed) * 8.0 / 1e9
 }
 
 /// Processor time over a count, which may be none.
 fn cpu_ns_per(outcome: &Outcome, count: u64) -> Option<f64> {
     (count > 0).then(|| outcome.cpu.as_secs_f64() * 1e9 / count as f64)
 }
-
-/// A progress bar on stderr; it shows nothing if that is no terminal, or the run is short.
-pub(crate) struct Progress {
-    bar: ProgressBar,
-    limit: Limit,
-    start: Instant,
-    /// When it is drawn next: the first time late, so that a short run shows nothing.
-    due: Instant,
-}
-
-impl Progress {
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let len = match plan.limit {
-            Limit::Messages(messages) => messages,
-            Limit::Time(time) => time.as_millis() as u64,
-        };
-        let template = "{prefix} {wide_bar} {msg}";
-        let style = ProgressStyle::with_template(template).expect("the template is sound");
-        let target = ProgressDrawTarget::hidden();
-        let bar = ProgressBar::with_draw_target(Some(len), target).with_style(style);
-        let start = Instant::now();
-        let Place { number, runs } = plan.place;
-        // Of many short runs all but the first few are shown.
-        let quiet = if number > FEW { REDRAW } else { QUIET };
-        Self {
-            bar: bar.with_prefix(format!("{number}/{runs} {}", plan.name())),
-            limit: plan.limit,
-            start,
-            due: start + quiet,
-        }
-    }
-
-    /// So many messages are through.
-    pub(crate) fn update(&mut self, messages: u64) {
-        let now = Instant::now();
-        if now < self.due {
-            return;
-        }
-        if self.bar.is_hidden() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.due = now + REDRAW;
-        self.bar.set_message(format!("{messages} messages"));
-        self.bar.set_position(match self.limit {
-            Limit::Messages(_) => messages,
-            Limit::Time(_) => (now - self.start).as_millis() as u64,
-        });
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// A run that is over by then shows no progress.
-const QUIET: Duration = Duration::from_secs(1);
-/// Runs that keep quiet for so long: as many as there are operations.
-const FEW: usize = 3;
-/// Time between two looks of the bar.
-const REDRAW: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -331,6 +399,25 @@ mod tests {
         let median = entry["latency_us"]["p50"].as_f64().unwrap();
         assert!((median - 2.0).abs() < 0.01, "{median}");
         assert!(table(&[outcome()], Medium::Stream).to_string().contains("500"));
+    }
+
+    #[test]
+    fn both_ends_are_told_where_both_sent() {
+        let mut outcome = outcome();
+        let flow = |messages, seconds| Flow {
+            messages,
+            bytes: messages * 4_000_000,
+            elapsed: Duration::from_secs(seconds),
+        };
+        let pair = QueuePair { thread: 0, ours: flow(500, 2), theirs: Flow::default() };
+        outcome.queue_pairs = vec![pair];
+        assert_eq!(both_views(&outcome), None);
+        outcome.bidirectional = true;
+        outcome.queue_pairs = vec![QueuePair { theirs: flow(250, 1), ..pair }; 2];
+        let told = "write of 4000000 B: the client sent 1000 messages at 16.000 Gb/s, \
+                    the server 500 messages at 16.000 Gb/s";
+        assert_eq!(both_views(&outcome).unwrap(), told);
+        assert_eq!(entry(&outcome)["sent_by_server"]["messages"], 500);
     }
 
     #[test]
@@ -407,6 +494,8 @@ mod tests {
             "needless_resends",
             "sent_pkts",
             "paced_ns",
+            "packet_seq_err",
+            "rcvd_rnr_err",
             "rp_cnp_handled",
             "rx_icrc_encapsulated",
             "edge_transmit_drops",

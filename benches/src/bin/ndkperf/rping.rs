@@ -15,8 +15,10 @@ use driver::abi::{
 };
 use ndk_consumer::{Adapter, Buffer, Connector, Mr, ReadLimits, Remote};
 
+use crate::completions::Waits;
+use crate::connection::{Depths, Event};
 use crate::failure::Failure;
-use crate::session::{Depths, Event, Session, Waits};
+use crate::session::Session;
 
 /// Port of `rping` when none is given.
 pub(crate) const PORT: u16 = 7174;
@@ -160,7 +162,7 @@ impl Peer {
         options: Options,
     ) -> Result<Self, Failure> {
         let pd = adapter.create_pd()?;
-        let depths = Depths { receive: RECEIVES as u32, initiator: 16 };
+        let depths = Depths { receive: RECEIVES as u32, initiator: 16, inline_len: 0 };
         let waits = Waits { patience: options.patience, busy_poll: false, cq_mod: 1 };
         let mut session = Session::new(adapter, &pd, connector, depths, waits)?;
         session.stop_when(options.stop);

@@ -7,9 +7,9 @@ use crate::perf::SIZE_MAX;
 /// How long the messages are.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of a message; k or KiB and M or MiB are 1024 and 1024². Of a list, as in 64,4k,64k, each
-    /// size has a run of its own
-    #[arg(long = "size", default_value = "64k", value_delimiter = ',', value_parser = size, value_name = "LIST")]
+    /// Bytes of a message (default: 64k, or 2 with --latency); k or KiB and M or MiB are 1024 and 1024².
+    /// Of a list, as in 64,4k,64k, each size has a run of its own
+    #[arg(short, long = "size", value_delimiter = ',', value_parser = size, value_name = "LIST")]
     sizes: Vec<u32>,
     /// Run every size that is a power of two, from 2 bytes to 8 MiB
     #[arg(short, long, conflicts_with = "sizes")]
@@ -17,16 +17,12 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// All of them, in the order of their runs.
-    pub(crate) fn list(&self) -> Vec<u32> {
-        if self.all { ALL.map(|exponent| 1 << exponent).collect() } else { self.sizes.clone() }
-    }
-
-    /// The size that all messages have.
-    pub(crate) fn only(&self) -> Option<u32> {
-        match self.list()[..] {
-            [size] => Some(size),
-            _ => None,
+    /// All of them, in the order of their runs; `default` where none is named.
+    pub(crate) fn list(&self, default: u32) -> Vec<u32> {
+        match self.sizes[..] {
+            _ if self.all => ALL.map(|exponent| 1 << exponent).collect(),
+            [] => vec![default],
+            _ => self.sizes.clone(),
         }
     }
 }
@@ -64,9 +60,8 @@ mod tests {
     #[test]
     fn sizes_come_in_the_order_in_which_they_are_named() {
         let named = sizes("ndkperf --size 64KiB,1,4k,1M").unwrap();
-        assert_eq!(named.list(), [65_536, 1, 4096, 1 << 20]);
-        assert_eq!(named.only(), None);
-        assert_eq!(sizes("ndkperf").unwrap().only(), Some(65_536));
+        assert_eq!(named.list(2), [65_536, 1, 4096, 1 << 20]);
+        assert_eq!(sizes("ndkperf").unwrap().list(2), [2]);
         for wrong in ["", "64,", "64,0", "64,513M", "64;4k", "4kB"] {
             assert!(sizes(&format!("ndkperf --size {wrong}")).is_err(), "{wrong}");
         }
@@ -75,7 +70,7 @@ mod tests {
     #[test]
     fn the_sweep_is_that_of_perftest() {
         for flag in ["-a", "--all"] {
-            let all = sizes(&format!("ndkperf {flag}")).unwrap().list();
+            let all = sizes(&format!("ndkperf {flag}")).unwrap().list(64);
             assert_eq!((all.len(), all[0], all[22]), (23, 2, 8 << 20));
             assert!(all.windows(2).all(|pair| pair[1] == 2 * pair[0]), "{all:?}");
         }

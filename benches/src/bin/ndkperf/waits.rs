@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::session::{MODERATION_MAX, Waits};
+use crate::completions::{MODERATION_MAX, Waits};
 
 /// How to wait for completions.
 #[derive(Args, Clone, Copy, Debug)]

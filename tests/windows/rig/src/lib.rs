@@ -66,8 +66,17 @@ mod wine;
 
 // The other side of `rping` is ndkperf's.
 #[allow(dead_code, reason = "ndkperf uses more of it")]
+#[path = "../../../../benches/src/bin/ndkperf/completions.rs"]
+mod completions;
+#[allow(dead_code, reason = "ndkperf uses more of it")]
+#[path = "../../../../benches/src/bin/ndkperf/connection.rs"]
+mod connection;
+#[allow(dead_code, reason = "ndkperf uses more of it")]
 #[path = "../../../../benches/src/bin/ndkperf/failure.rs"]
 mod failure;
+#[allow(dead_code, reason = "ndkperf uses more of it")]
+#[path = "../../../../benches/src/bin/ndkperf/ledger.rs"]
+mod ledger;
 #[allow(dead_code, reason = "ndkperf uses more of it")]
 #[path = "../../../../benches/src/bin/ndkperf/rping.rs"]
 mod rping;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ndk_consumer::Host;
 
 use super::{Path, Peer};
+use crate::completions::Waits;
 use crate::failure::Failure;
-use crate::perf::{self, End, Limit, Operation, Place, Plan};
+use crate::perf::{self, End, Limit, Measure, Operation, Place, Plan, Posting};
 use crate::rping;
-use crate::session::Waits;
 use crate::stop;
 
 /// The messages of a run.
@@ -17,7 +17,7 @@ pub(super) struct Load {
     pub(super) operation: Operation,
     pub(super) size: u32,
     pub(super) messages: u64,
-    pub(super) depth: u32,
+    pub(super) depth: u16,
 }
 
 /// What came of it.
@@ -61,9 +61,17 @@ fn perform(host: &Host, path: &Path, load: Load) -> Attempt {
     let Load { operation, size, messages, depth } = load;
     let plan = Plan {
         operation,
+        measure: Measure::Bandwidth,
         size,
         depth,
+        threads: 1,
+        qps: 1,
+        bidirectional: false,
         limit: Limit::Messages(messages),
+        warmup: None,
+        posting: Posting { list: 1, silent: 1, inline: 0 },
+        rate: None,
+        interval: None,
         verify: true,
         seed: SEED,
         waits: Waits { patience: PATIENCE, busy_poll: false, cq_mod: 1 },

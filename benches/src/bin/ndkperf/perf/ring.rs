@@ -7,8 +7,8 @@ use driver::abi::STATUS_INSUFFICIENT_RESOURCES;
 use ndk_consumer::{Buffer, Mr, NdkError, Pd, Remote};
 
 use super::control::Control;
+use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::session::Session;
 
 /// Slots of registered memory.
 #[derive(Debug)]
@@ -35,10 +35,6 @@ impl Ring {
         &self.mr
     }
 
-    pub(super) const fn slots(&self) -> usize {
-        self.slots
-    }
-
     /// The slot of message `message`.
     pub(super) const fn slot(&self, message: u64) -> usize {
         (message % self.slots as u64) as usize
@@ -58,6 +54,11 @@ impl Ring {
         self.mr.buffer().read(slot * self.slot_len, bytes);
     }
 
+    /// The last byte of the first `len` of a slot, as it is now.
+    pub(super) fn last_byte(&self, slot: usize, len: usize) -> u8 {
+        self.mr.buffer().load(self.range(slot, len).end - 1)
+    }
+
     pub(super) fn remote(&self) -> Remote {
         self.mr.remote(0)
     }
@@ -72,7 +73,7 @@ pub(super) struct ControlSender {
 }
 
 impl ControlSender {
-    /// More than are ever on their way: four credits or turns, one end.
+    /// More than are ever on their way: four credits, four turns, the rest once each.
     pub(super) const SLOTS: u32 = 16;
 
     pub(super) fn new(pd: &Arc<Pd>, first_tag: usize) -> Result<Self, Failure> {
@@ -80,11 +81,15 @@ impl ControlSender {
         Ok(Self { ring, free: (0..Self::SLOTS as usize).collect(), first_tag })
     }
 
-    pub(super) fn send(&mut self, session: &mut Session, control: Control) -> Result<(), Failure> {
+    pub(super) fn send(
+        &mut self,
+        connection: &mut Connection,
+        control: Control,
+    ) -> Result<(), Failure> {
         let slot =
             self.free.pop().ok_or(Failure::Protocol("the peer takes no control messages"))?;
         self.ring.put(slot, &control.encode());
-        session.send(self.ring.mr(), self.ring.range(slot, Control::LEN), self.first_tag + slot)
+        connection.send(self.ring.mr(), self.ring.range(slot, Control::LEN), self.first_tag + slot)
     }
 
     /// Takes a slot back; false if `tag` is not one of ours.

@@ -151,7 +151,11 @@ impl<'a> Comparison<'a> {
         }
         let loads = [
             ("edge", a.edge != b.edge),
+            ("measure", a.load.measure != b.load.measure),
             ("depth", a.depth != b.depth),
+            ("qps", a.load.qps != b.load.qps),
+            ("threads", a.load.threads != b.load.threads),
+            ("bidirectional", a.load.bidirectional != b.load.bidirectional),
             ("verified", a.verified != b.verified),
         ];
         let loads = loads.into_iter().filter(|(_, differ)| *differ).map(|(name, _)| name).collect();
@@ -281,7 +285,7 @@ fn tolerance(text: &str) -> Result<f64, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::document::Latency;
+    use crate::results::document::{Latency, Load};
 
     fn run(operation: &str, size: u32, messages_per_second: f64, p50: f64) -> Figures {
         let latency_us = Latency { p50, p99: 9.0 };
@@ -289,7 +293,8 @@ mod tests {
     }
 
     fn document(runs: Vec<Figures>) -> Document {
-        Document { edge: Value::Null, depth: 16, verified: true, runs }
+        let load = Load::default();
+        Document { edge: Value::Null, load, depth: 16, verified: true, runs }
     }
 
     /// Whether B is worse, where A moves 1000 messages a second in 10 µs each.

@@ -15,9 +15,27 @@ use crate::report::{SCHEMA, SCHEMA_VERSION};
 pub(super) struct Document {
     pub(super) edge: Value,
     pub(super) depth: u32,
+    #[serde(flatten)]
+    pub(super) load: Load,
     pub(super) verified: bool,
     #[serde(rename = "operations")]
     pub(super) runs: Vec<Figures>,
+}
+
+/// What was measured, and over how many queue pairs. A document of before there was a choice has the defaults.
+#[derive(Debug, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+pub(super) struct Load {
+    pub(super) measure: String,
+    pub(super) qps: u32,
+    pub(super) threads: u32,
+    pub(super) bidirectional: bool,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { measure: "bw".into(), qps: 1, threads: 1, bidirectional: false }
+    }
 }
 
 /// The figures of one operation with messages of one size.
@@ -121,6 +139,10 @@ mod tests {
         let told = |document: Value| Document::parse(&document.to_string()).unwrap_err();
         let read = Document::parse(&document().to_string()).unwrap();
         assert_eq!((read.depth, read.runs[0].name()), (16, "write of 64 B".to_string()));
+        assert_eq!(read.load, Load::default());
+        let mut latency = document();
+        latency["measure"] = "lat".into();
+        assert_eq!(Document::parse(&latency.to_string()).unwrap().load.measure, "lat");
         assert!(Document::parse("[1, 2").unwrap_err().contains("no document"));
         assert!(
             told(json!({ "schema": "ndkperf-decode", "schema_version": 1 }))

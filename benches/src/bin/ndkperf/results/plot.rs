@@ -225,7 +225,7 @@ const FONT: &str = "sans-serif";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::document::Latency;
+    use crate::results::document::{Latency, Load};
     use serde_json::Value;
 
     fn run(operation: &str, size: u32, gigabits_per_second: f64, p50: f64) -> Figures {
@@ -242,7 +242,8 @@ mod tests {
             run("send", 64, 1.0, 9.0),
             none,
         ];
-        let document = Document { edge: Value::Null, depth: 1, verified: true, runs };
+        let load = Load::default();
+        let document = Document { edge: Value::Null, load, depth: 1, verified: true, runs };
         let lines = lines_of("before", &document);
         let shown: Vec<_> = lines
             .iter()

@@ -46,7 +46,7 @@ fn rping_options(arguments: &[String]) -> rping::Options {
         verbose: false,
         validate: true,
         patience: PATIENCE,
-        stop: crate::session::never,
+        stop: crate::completions::never,
     }
 }
 

@@ -14,7 +14,7 @@ use netadapter_glue::{Edge, Transmit};
 
 use super::super::tap::checksum;
 use super::wire::is_roce;
-use crate::session::{Waits, never};
+use crate::completions::{Waits, never};
 use crate::{perf, rping as program};
 
 /// A peer on a thread of its own, until it is dropped.
@@ -65,7 +65,7 @@ pub(super) fn serving(edge: MemoryEdge, ips: &[IpAddr], port: u16) -> Running {
     let waits = Waits { patience: PATIENCE, busy_poll: false, cq_mod: 1 };
     listening(edge, ips, port, move |host, connector| {
         // A client that the wire cuts off is part of the test.
-        let _ = perf::serve(host.adapter(), connector, waits, never);
+        let _ = perf::serve(host.adapter(), connector, waits, &perf::Memory::default(), never);
     })
 }
 
