@@ -64,6 +64,13 @@ perftest() {
     pair "$1" "ib_$2_bw -d rxeb $common" "ib_$2_bw -d rxea $common 10.0.0.2"
 }
 
+# perftest_lat NAME OPERATION SIZE COUNT PATH-MTU: its programs sleep where they can, as a WRITE's does not
+perftest_lat() {
+    common="-x 1 -F -s $3 -n $4 -m $5"
+    [ "$2" = write ] || common="$common -e"
+    pair "$1" "ib_$2_lat -d rxeb $common" "ib_$2_lat -d rxea $common 10.0.0.2"
+}
+
 # events NAME OPERATION SIZE COUNT DEPTH
 events() {
     load="10.0.0.2 $2 $3 $5 $4"
@@ -78,6 +85,14 @@ ours() {
     moderated="--cq-mod $((($5 + 7) / 8))"
     pair "$1" "/tmp/ndkperf serve --runs 1 $edge $moderated ${6-}" \
         "/tmp/ndkperf connect --address 10.1.0.1 --edge af-packet:pa $load $moderated ${6-} 10.1.0.2"
+}
+
+# ours_lat NAME OPERATION SIZE COUNT [FLAG]
+ours_lat() {
+    edge="--address 10.1.0.2 --edge af-packet:pb"
+    load="--latency --operations $2 --size $3 --iterations $4 --no-verify --json"
+    pair "$1" "/tmp/ndkperf serve --runs 1 $edge ${5-}" \
+        "/tmp/ndkperf connect --address 10.1.0.1 --edge af-packet:pa $load ${5-} 10.1.0.2"
 }
 
 # loss NAME OPERATION PERCENT SEED

@@ -26,7 +26,7 @@ const SUITE: &str = "trixie-backports";
 /// Runs these lines behind `guest.sh` in a guest whose clock counts instructions.
 pub(crate) fn run(script: &str) -> Result<Printed, Failure> {
     let target = target();
-    let dir = target.join("tmp/guest");
+    let dir = folder();
     // What an earlier run left would pass for a result.
     let _ = fs::remove_dir_all(&dir);
     let written = |result: std::io::Result<()>| result.map_err(|error| wrong(&dir, &error));
@@ -67,6 +67,21 @@ fn wrong(path: &Path, error: &std::io::Error) -> Failure {
 
 fn source(name: &str) -> PathBuf {
     Path::new(tests::ROOT).join("tests").join(name)
+}
+
+/// Draws documents of `ndkperf` as it does for its users.
+///
+/// # Errors
+/// It cannot.
+pub(crate) fn plot(documents: &[String], picture: &str) -> Result<(), Failure> {
+    let mut command = Command::new(ndkperf(&target())?);
+    command.arg("plot").args(documents).args(["--output", picture]);
+    output(&mut command).map(drop)
+}
+
+/// The folder of what a guest has left.
+pub(crate) fn folder() -> PathBuf {
+    target().join("tmp/guest")
 }
 
 /// The folder that this program was built in.

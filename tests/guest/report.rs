@@ -191,7 +191,7 @@ fn nanoseconds(printed: &str) -> Option<f64> {
 
 /// Its one row of figures: bytes, iterations, peak and average MiB/s, millions of messages a second. Of short
 /// messages the last has more digits, of long ones the average.
-fn of_perftest(size: u32, printed: &str) -> Option<f64> {
+pub(crate) fn of_perftest(size: u32, printed: &str) -> Option<f64> {
     let row = |line: &str| {
         let figures: Vec<f64> =
             line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
@@ -201,7 +201,7 @@ fn of_perftest(size: u32, printed: &str) -> Option<f64> {
     Some(if size < 4096 { millions * 1e6 } else { average * 1_048_576.0 / f64::from(size) })
 }
 
-fn of_ndkperf(printed: &str) -> Option<f64> {
+pub(crate) fn of_ndkperf(printed: &str) -> Option<f64> {
     let document: Value = serde_json::from_str(printed).ok()?;
     document["operations"][0]["messages_per_second"].as_f64()
 }
