@@ -42,8 +42,8 @@ fn open_and_wait(runner: &Runner) -> *mut NDK_ADAPTER {
     wait_for_adapter(runner, &receiver).get().cast()
 }
 
-/// Closes an adapter and waits for that on this thread.
-fn close_and_wait(runner: &Runner, adapter: *mut NDK_ADAPTER) {
+/// Closes an adapter; a message comes when that is done.
+fn close(runner: &Runner, adapter: *mut NDK_ADAPTER) -> mpsc::Receiver<()> {
     let (sender, closed) = mpsc::channel();
     let signal = Box::new(move || sender.send(()).unwrap());
     #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
@@ -51,6 +51,12 @@ fn close_and_wait(runner: &Runner, adapter: *mut NDK_ADAPTER) {
     unsafe {
         runner.shard().close_adapter(adapter, signal);
     }
+    closed
+}
+
+/// Closes an adapter and waits for that on this thread.
+fn close_and_wait(runner: &Runner, adapter: *mut NDK_ADAPTER) {
+    let closed = close(runner, adapter);
     let waited = runner.run_until(PATIENCE, &mut || closed.try_recv().is_ok());
     assert_eq!(waited, Waited::Done);
 }
@@ -93,14 +99,7 @@ fn what_a_visitor_leaves_is_done_by_the_cores_thread() {
     let own = thread::spawn(move || own.run());
     for _ in 0..20 {
         let adapter = open_and_wait(&runner);
-        let (sender, closed) = mpsc::channel();
-        let signal = Box::new(move || sender.send(()).unwrap());
-        #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
-        // SAFETY: it is open, and nothing else uses it.
-        unsafe {
-            runner.shard().close_adapter(adapter, signal);
-        }
-        closed.recv().unwrap();
+        close(&runner, adapter).recv().unwrap();
     }
     runner.shard().stop().unwrap();
     own.join().unwrap();
@@ -117,15 +116,8 @@ fn visits_leave_the_core_once_one_was_missed() {
     // A machine that is busy may visit too late for a lease.
     while missed() == 0 {
         let adapter = open_and_wait(&runner);
-        let (sender, closed) = mpsc::channel();
-        let signal = Box::new(move || sender.send(()).unwrap());
-        #[allow(unsafe_code, reason = "the consumer's pointer is the object")]
-        // SAFETY: it is open, and nothing else uses it.
-        unsafe {
-            runner.shard().close_adapter(adapter, signal);
-        }
         // It does not visit.
-        closed.recv().unwrap();
+        close(&runner, adapter).recv().unwrap();
     }
     // A lease that is about to lapse may set it once more.
     let before = missed();
