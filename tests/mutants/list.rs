@@ -279,6 +279,9 @@ list! {
     ReportNamesOneGap "qp/recv/gaps.rs":
         "None => gaps.push(Gap { missing, came: packets }).is_ok()," => "None => gaps.is_empty() && gaps.push(Gap { missing, came: packets }).is_ok(),",
         "a report names all gaps";
+    GapsOfLongAgoCount "qp/recv/gaps.rs":
+        "let first = held == 1;" => "let first = false;",
+        "what was noted of a gap ends with it";
     BurstWaitsOneByOne "qp/recv/responder.rs":
         "self.gap_since.is_none_or(|since| since == now)" => "self.gap_since.is_none()",
         "packets that came together wait together";

@@ -45,7 +45,7 @@ impl Gaps {
     /// window is open, or one has just opened. Returns whether one opens, and whether so many packets have come that what is
     /// missing before them is lost.
     pub(crate) fn came(&mut self, epsn: Psn, end: Psn, held: usize, opens: bool) -> (bool, bool) {
-        self.note(epsn, end);
+        self.note(epsn, end, held);
         self.untold += 1;
         let opens = opens && self.newest.since(self.told) > 0;
         if opens {
@@ -54,12 +54,14 @@ impl Gaps {
         (opens, held.min(self.untold as usize) > REORDER_PACKETS)
     }
 
-    /// Notes that the packet before `end` has come behind a gap, of which nothing is told yet.
+    /// Notes that the packet before `end` has come behind a gap, of so many that are `held` there, and tells nothing yet.
     #[inline]
-    pub(crate) fn note(&mut self, epsn: Psn, end: Psn) {
-        // Everything before the expected packet has come.
+    pub(crate) fn note(&mut self, epsn: Psn, end: Psn, held: usize) {
+        // Behind the last gap any number of packets may have come in order, so that its PSNs may seem to lie ahead.
+        let first = held == 1;
         for psn in [&mut self.newest, &mut self.told] {
-            *psn = if epsn.since(*psn) > 0 { epsn } else { *psn };
+            // Everything before the expected packet has come.
+            *psn = if first || epsn.since(*psn) > 0 { epsn } else { *psn };
         }
         self.newest = if end.since(self.newest) > 0 { end } else { self.newest };
     }
@@ -149,6 +151,17 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gap_long_after_the_last_one_is_seen() {
+        for apart in [9_000_000, (1 << 24) - 1] {
+            let mut gaps = Gaps::new(Psn::new(0));
+            let epsn = Psn::new(apart);
+            assert_eq!(gaps.came(epsn, epsn.add(2), 1, true), (true, false));
+            gaps.tell(false);
+            assert!(gaps.told(epsn) && !gaps.told(epsn.add(2)));
+        }
+    }
 
     #[test]
     fn only_the_answer_to_a_duplicate_is_owed_where_nothing_is_missing() {

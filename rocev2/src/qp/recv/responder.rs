@@ -368,7 +368,7 @@ impl Responder {
             // The packet that is missing was refused, and will come again. Others may be missing behind it, for which
             // a probe asks then.
             Insertion::Inserted if self.nak_state == NakState::Rnr => {
-                self.gaps.note(self.epsn, psn.add(1));
+                self.gaps.note(self.epsn, psn.add(1), self.reorder_buffer.len());
             }
             _ if self.nak_state == NakState::Rnr => {}
             Insertion::Inserted => {
