@@ -288,9 +288,9 @@ list! {
     ManyBehindAGapProveNothing "qp/recv/gaps.rs":
         "held.min(self.untold as usize) > REORDER_PACKETS" => "held.min(self.untold as usize) > usize::MAX - 1",
         "many packets behind a gap prove a loss at once";
-    RefusedPacketIsMissing "qp/recv/responder.rs":
+    RefusalWidensTheWindow "qp/recv/responder.rs":
         "_ if self.nak_state == NakState::Rnr => {}" => "_ if false => {}",
-        "what was refused for want of a receive is not missing";
+        "what comes again behind a refused packet was not late";
     RefusalLeavesTheReport "qp/recv/responder.rs":
         "// A report would name this packet as missing.\n                self.gaps.forget();" => "",
         "what was refused for want of a receive is not missing";

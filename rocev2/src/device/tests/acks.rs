@@ -159,6 +159,17 @@ fn a_list_is_for_a_queue_pair_that_knows_its_headers() {
     pairs.ends();
 }
 
+/// A list has one destination.
+#[test]
+fn a_list_ends_where_another_peer_is_owed() {
+    let mut pairs = Pairs::new(3);
+    let slot = pairs.world.devices[1].slot_index(pairs.qps[2][1]);
+    pairs.world.devices[1].qps[slot].as_deref_mut().unwrap().path = None;
+    assert_eq!(pairs.write_all(), [Opcode::AckList]);
+    let list = Packet::parse(&pairs.world.wires[0][0]).unwrap();
+    assert_eq!(Ack::parse(list.payload).count(), 1, "beside the first");
+}
+
 #[test]
 fn one_ack_is_no_list() {
     let mut pairs = Pairs::new(2);

@@ -53,6 +53,13 @@ impl Gappy {
         self.post(op, packets);
     }
 
+    /// A receive of one packet at the server.
+    fn post_recv(&mut self) {
+        let key = Lkey::new(self.world.keys[1].get());
+        let sgl = SgList::from_iter([Sge { addr: BASE, len: 1024, lkey: key }]);
+        self.world.devices[1].post_recv(self.qps[1], RecvWr { id: 1, sgl }).unwrap();
+    }
+
     fn forget(&mut self) {
         self.world.sent = Default::default();
         self.world.done = Default::default();
@@ -513,13 +520,40 @@ fn a_gap_behind_a_refused_packet_is_told() {
     gappy.send(&[1]);
     let [rnr] = <[_; 1]>::try_from(gappy.answer()).unwrap();
     assert!(gappy.told(rnr, &[]).is_empty());
-    let key = Lkey::new(gappy.world.keys[1].get());
-    let sgl = SgList::from_iter([Sge { addr: BASE, len: 1024, lkey: key }]);
-    gappy.world.devices[1].post_recv(gappy.qps[1], RecvWr { id: 1, sgl }).unwrap();
+    gappy.post_recv();
     gappy.world.run_for(Duration::from_millis(20));
     assert_eq!(gappy.world.done[0].len(), 3, "{:?}", gappy.world.sent);
     let lost = gappy.places(0).into_iter().filter(|place| *place == 1).count();
     assert_eq!(lost, 2, "once more, and not by a timer");
+}
+
+/// The window of reordering is as wide after a refusal as before.
+#[test]
+fn a_packet_that_comes_again_behind_a_refused_one_was_not_late() {
+    let mut gappy = Gappy::new();
+    let window = |gappy: &mut Gappy| {
+        assert!(gappy.answer().is_empty());
+        gappy.world.devices[1].poll_timeout().unwrap().saturating_since(gappy.world.now)
+    };
+    gappy.post(SendOp::Send, 1);
+    gappy.post(gappy.world.write(), 1);
+    gappy.send(&[]);
+    let frames: Vec<_> = gappy.world.wires[1].iter().cloned().collect();
+    gappy.world.wires[1].pop_front();
+    let first = window(&mut gappy);
+    gappy.wait(1);
+    assert_eq!(gappy.answer().len(), 1, "a report of the packet that is then refused");
+    gappy.world.wires[1].extend(frames);
+    let [rnr] = <[_; 1]>::try_from(gappy.answer()).unwrap();
+    assert!(matches!(Packet::parse(&rnr).unwrap().ext, Ext::Aeth(_)));
+
+    gappy.post_recv();
+    gappy.world.run_for(Duration::from_millis(20));
+    assert_eq!(gappy.world.done[0].len(), 2);
+    gappy.post(gappy.world.write(), 2);
+    gappy.world.transmit(0);
+    gappy.world.wires[1].pop_front();
+    assert_eq!(window(&mut gappy), first);
 }
 
 /// A report that is owed when the packet comes, and finds no receive, is owed no more.
