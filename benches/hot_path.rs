@@ -314,6 +314,7 @@ impl Node {
             seed: [u8::from(address == CLIENT); 32],
             addresses: vec![address],
             mtu: MTU,
+            socket: false,
             max_qps: 16,
             max_mrs: 16,
             max_queued_mappings: None,

@@ -183,11 +183,17 @@ impl Edge for AfPacket {
 fn link(mtu: usize, offload: bool) -> Link {
     let mac = [0; 6];
     if !offload {
-        return Link { mac, mtu, max_segments: 1, max_unit_len: ETHERNET_MAX_LEN + mtu };
+        return Link {
+            mac,
+            mtu,
+            max_segments: 1,
+            max_unit_len: ETHERNET_MAX_LEN + mtu,
+            socket: false,
+        };
     }
     // The kernel counts a whole frame in 16 bits (`GSO_LEGACY_MAX_SIZE`).
     let max_unit_len = usize::from(u16::MAX);
-    Link { mac, mtu, max_segments: UDP_MAX_SEGMENTS, max_unit_len }
+    Link { mac, mtu, max_segments: UDP_MAX_SEGMENTS, max_unit_len, socket: false }
 }
 
 /// The default holds a few dozen large frames, which one batch exceeds.

@@ -7,15 +7,16 @@
 //! | `memory:NAME` | one of the two edges that this process opens under a name, joined with the other |
 //! | `af-packet:IFACE` | [`AfPacket`] on an interface |
 //! | `tap:NAME` | [`Tap`] |
+//! | `udp:ADDRESS` | [`Udp`] on port 4791 of an address of this host |
 //! | `qemu-dgram:OWN:PEER` | [`QemuDgram`], by the paths of two sockets |
 //! | `qemu-stream:listen:PATH`, `qemu-stream:connect:PATH` | the two ends of a [`QemuStream`] |
 //!
 //! | Option | Meaning | Edges |
 //! | --- | --- | --- |
-//! | `mtu=BYTES` | largest IP packet, 1500 where nothing is said | those without an interface |
+//! | `mtu=BYTES` | largest IP packet; where nothing is said, that of the address's interface, else 1500 | all but `af-packet` and `tap` |
 //! | `mac=MAC` | our Ethernet address, a random one where nothing is said | `tap`, `qemu-dgram`, `qemu-stream` |
-//! | `vlan=ID` | the VLAN that the user of the edge shall tag its frames with | all but `af-packet` |
-//! | `offload` | the interface divides units into packets | `af-packet` |
+//! | `vlan=ID` | the VLAN that the user of the edge shall tag its frames with | all but `af-packet` and `udp` |
+//! | `offload` | the interface, or the kernel, divides units into packets | `af-packet`, `udp` |
 //!
 //! ```
 //! use netadapter_glue::{Edge, host::EdgeSpec};
@@ -29,6 +30,7 @@ use crate::af_packet::AfPacket;
 use crate::memory::{self, MemoryConfig, MemoryEdge};
 use crate::qemu::{QemuDgram, QemuStream};
 use crate::tap::Tap;
+use crate::udp::{Udp, UdpConfig};
 use crate::{Edge, forward_edge};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -37,6 +39,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use core::fmt;
+use core::net::IpAddr;
 use core::str::FromStr;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -64,6 +67,8 @@ pub enum EdgeKind {
     AfPacket(String),
     /// The TAP device of this name.
     Tap(String),
+    /// A UDP socket on this address of the host.
+    Udp(IpAddr),
     /// Datagrams between two sockets.
     QemuDgram {
         /// Path of our socket.
@@ -103,6 +108,8 @@ pub enum SpecError {
     EmptyName,
     /// An interface's name of more than 15 bytes.
     LongName,
+    /// No address of one host.
+    Address,
     /// No option.
     Option,
     /// No number of bytes that a link carries.
@@ -130,19 +137,20 @@ impl EdgeSpec {
     /// [`SpecError::FixedMac`] and those behind it.
     pub fn check(&self) -> Result<(), SpecError> {
         let EdgeOptions { mac, mtu, vlan, offload } = self.options;
-        let (memory, packet, tap) = match self.kind {
-            EdgeKind::Memory(_) => (true, false, false),
-            EdgeKind::AfPacket(_) => (false, true, false),
-            EdgeKind::Tap(_) => (false, false, true),
+        let (fixed_mac, no_tags, fixed_mtu, offloads) = match self.kind {
+            EdgeKind::Memory(_) => (true, false, false, false),
+            EdgeKind::AfPacket(_) => (true, true, true, true),
+            EdgeKind::Tap(_) => (false, false, true, false),
+            EdgeKind::Udp(_) => (true, true, false, true),
             EdgeKind::QemuDgram { .. }
             | EdgeKind::QemuStreamListen(_)
-            | EdgeKind::QemuStreamConnect(_) => (false, false, false),
+            | EdgeKind::QemuStreamConnect(_) => (false, false, false, false),
         };
         let misfits = [
-            ((packet || memory) && mac.is_some(), SpecError::FixedMac),
-            (packet && vlan.is_some(), SpecError::NoTags),
-            ((packet || tap) && mtu.is_some(), SpecError::FixedMtu),
-            (!packet && offload, SpecError::NoOffload),
+            (fixed_mac && mac.is_some(), SpecError::FixedMac),
+            (no_tags && vlan.is_some(), SpecError::NoTags),
+            (fixed_mtu && mtu.is_some(), SpecError::FixedMtu),
+            (!offloads && offload, SpecError::NoOffload),
         ];
         misfits.into_iter().find(|(is, _)| *is).map_or(Ok(()), |(_, misfit)| Err(misfit))
     }
@@ -166,6 +174,10 @@ impl EdgeSpec {
             }
             EdgeKind::AfPacket(interface) => Box::new(AfPacket::open(interface)?),
             EdgeKind::Tap(name) => Box::new(Tap::open(name, mac())?),
+            EdgeKind::Udp(address) => {
+                let EdgeOptions { mtu, offload, .. } = self.options;
+                Box::new(Udp::bind(*address, UdpConfig { mtu, offload })?)
+            }
             EdgeKind::QemuDgram { own, peer } => Box::new(QemuDgram::bind(own, peer, mac(), mtu)?),
             EdgeKind::QemuStreamListen(path) => Box::new(QemuStream::listen(path, mac(), mtu)?),
             EdgeKind::QemuStreamConnect(path) => Box::new(QemuStream::connect(path, mac(), mtu)?),
@@ -189,6 +201,9 @@ impl FromStr for EdgeKind {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
+        if let Some(address) = text.strip_prefix("udp:").filter(|address| !address.is_empty()) {
+            return parse_address(address).map(Self::Udp);
+        }
         let mut parts = text.split(':');
         let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
         if parts.contains(&Some("")) {
@@ -239,6 +254,12 @@ pub fn parse_mtu(text: &str) -> Result<usize, SpecError> {
     text.parse().ok().filter(|mtu| (576..=65535).contains(mtu)).ok_or(SpecError::Mtu)
 }
 
+/// An address that one socket can have.
+fn parse_address(text: &str) -> Result<IpAddr, SpecError> {
+    let is_of_one = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
+    text.parse().ok().filter(is_of_one).ok_or(SpecError::Address)
+}
+
 fn parse_vlan(text: &str) -> Result<u16, SpecError> {
     text.parse().ok().filter(|vlan| (1..=4094).contains(vlan)).ok_or(SpecError::Vlan)
 }
@@ -287,6 +308,7 @@ impl fmt::Display for EdgeKind {
             Self::Memory(name) => write!(f, "memory:{name}"),
             Self::AfPacket(interface) => write!(f, "af-packet:{interface}"),
             Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Udp(address) => write!(f, "udp:{address}"),
             Self::QemuDgram { own, peer } => {
                 write!(f, "qemu-dgram:{}:{}", own.display(), peer.display())
             }
@@ -307,11 +329,12 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Kind => {
-                "not one of memory:NAME, af-packet:IFACE, tap:NAME, qemu-dgram:OWN:PEER, \
-                 qemu-stream:listen:PATH and qemu-stream:connect:PATH"
+                "not one of memory:NAME, af-packet:IFACE, tap:NAME, udp:ADDRESS, \
+                 qemu-dgram:OWN:PEER, qemu-stream:listen:PATH and qemu-stream:connect:PATH"
             }
             Self::EmptyName => "an empty name",
             Self::LongName => "an interface's name has at most 15 bytes",
+            Self::Address => "not the IP address of one host, as 192.168.7.1 or 2001:db8::1 is",
             Self::Option => "not one of mtu=BYTES, mac=MAC, vlan=ID and offload",
             Self::Mtu => "an MTU is 576 to 65535",
             Self::Mac => "not a MAC address, as 02:00:00:00:00:01 is",
@@ -319,8 +342,10 @@ impl fmt::Display for SpecError {
             Self::Vlan => "a VLAN ID is 1 to 4094",
             Self::FixedMac => "mac: the edge has its own",
             Self::FixedMtu => "mtu: the edge has its interface's",
-            Self::NoTags => "vlan: af-packet sees no tags; name the VLAN's own interface",
-            Self::NoOffload => "offload: only af-packet can",
+            Self::NoTags => {
+                "vlan: af-packet and udp see no tags; name the VLAN's own interface, or its address"
+            }
+            Self::NoOffload => "offload: only af-packet and udp can",
         })
     }
 }
@@ -366,7 +391,8 @@ fn explain(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return error;
     }
-    let hint = "packet sockets need CAP_NET_RAW and TAP devices CAP_NET_ADMIN";
+    let hint = "packet sockets need CAP_NET_RAW and TAP devices CAP_NET_ADMIN; udp:ADDRESS needs \
+                no right";
     io::Error::new(error.kind(), format!("{error}; {hint}"))
 }
 
@@ -414,6 +440,8 @@ mod tests {
             "af-packet:eth0",
             "af-packet:eth0.7,offload",
             "tap:t0,mac=02:00:00:00:00:0a,vlan=4094",
+            "udp:10.0.0.1",
+            "udp:2001:db8::1,mtu=9000,offload",
             "qemu-dgram:/a:/b",
             "qemu-dgram:/a:/b,mtu=4200,mac=02:00:00:00:00:0a",
             "qemu-stream:listen:/a",
@@ -453,11 +481,16 @@ mod tests {
             ("tap:t0,mtu=1500", SpecError::FixedMtu),
             ("af-packet:e0,vlan=7", SpecError::NoTags),
             ("tap:t0,offload", SpecError::NoOffload),
+            ("udp:", SpecError::EmptyName),
+            ("udp:eth0", SpecError::Address),
+            ("udp:0.0.0.0", SpecError::Address),
+            ("udp:10.0.0.1,mac=02:00:00:00:00:01", SpecError::FixedMac),
+            ("udp:10.0.0.1,vlan=7", SpecError::NoTags),
         ] {
             assert_eq!(text.parse::<EdgeSpec>(), Err(error), "{text}");
         }
         let told = SpecError::Kind.to_string();
-        for kind in ["memory:", "af-packet:", "tap:", "qemu-dgram:", "qemu-stream:"] {
+        for kind in ["memory:", "af-packet:", "tap:", "udp:", "qemu-dgram:", "qemu-stream:"] {
             assert!(told.contains(kind), "{told}");
         }
     }

@@ -54,6 +54,8 @@ mod sleeper;
 mod sys;
 #[cfg(target_os = "linux")]
 pub mod tap;
+#[cfg(target_os = "linux")]
+pub mod udp;
 
 pub use segment::Segments;
 
@@ -72,6 +74,10 @@ pub struct Link {
     pub max_segments: usize,
     /// Greatest length in bytes of a buffer lent to `fill` in [`Edge::transmit`].
     pub max_unit_len: usize,
+    /// The frames stand for datagrams of a UDP socket, whose operating system writes the headers: the source port of
+    /// what is sent is the socket's, and IPv4 identifications count from 0 in each unit. Those of what is received
+    /// were not seen, and read as 0.
+    pub socket: bool,
 }
 
 /// The unit that `fill` wrote into its buffer.

@@ -61,6 +61,7 @@ pub fn pair(config: MemoryConfig) -> (MemoryEdge, MemoryEdge) {
             mtu: config.mtu,
             max_segments: config.max_segments,
             max_unit_len: config.max_unit_len(),
+            socket: false,
         },
         tx,
         rx,

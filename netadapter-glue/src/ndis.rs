@@ -299,7 +299,7 @@ pub fn open(lower: Box<dyn Lower>, config: NdisConfig) -> Option<(NdisEdge, Arc<
     };
     let mut edge = NdisEdge {
         port: Arc::clone(&port),
-        link: Link { mac: config.mac, mtu: config.mtu, max_segments, max_unit_len },
+        link: Link { mac: config.mac, mtu: config.mtu, max_segments, max_unit_len, socket: false },
         buffers: SendBuffers::new(config.transmit_depth, frame_len, config.units),
         given_up: 0,
         waker: None,

@@ -150,7 +150,13 @@ pub fn open(config: NetAdapterConfig) -> (NetAdapterEdge, TransmitWire, ReceiveW
     let (from_system, incoming) = direction(config.depth, unit_len);
     let (outgoing, to_system) = direction(config.depth, unit_len);
     let edge = NetAdapterEdge {
-        link: Link { mac: config.mac, mtu: config.mtu, max_segments: 1, max_unit_len: unit_len },
+        link: Link {
+            mac: config.mac,
+            mtu: config.mtu,
+            max_segments: 1,
+            max_unit_len: unit_len,
+            socket: false,
+        },
         incoming,
         outgoing,
         unused: Vec::with_capacity(config.depth),

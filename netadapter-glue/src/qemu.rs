@@ -432,7 +432,7 @@ impl Reassembly {
 }
 
 fn link(mac: [u8; 6], mtu: usize) -> Link {
-    Link { mac, mtu, max_segments: 1, max_unit_len: ETHERNET_MAX_LEN + mtu }
+    Link { mac, mtu, max_segments: 1, max_unit_len: ETHERNET_MAX_LEN + mtu, socket: false }
 }
 
 fn stream_socket() -> io::Result<OwnedFd> {

@@ -94,6 +94,20 @@ impl Queue {
         }
     }
 
+    /// The units that have not left entirely, oldest first.
+    pub(crate) fn units(&self) -> impl Iterator<Item = (&[u8], Option<Segments>)> {
+        (0..self.len).map(|i| {
+            let Message { bytes, transmit } = &self.messages[(self.head + i) % self.messages.len()];
+            (&bytes[..transmit.len], transmit.segments)
+        })
+    }
+
+    /// Frames of the oldest unit that have not left.
+    pub(crate) fn head_frames(&self) -> usize {
+        let unit = self.units().next();
+        unit.map_or(0, |(bytes, segments)| frames_of(bytes.len(), segments) - self.head_sent)
+    }
+
     /// The frames that have not left, oldest first.
     pub(crate) fn frames(&self) -> impl Iterator<Item = Segment<'_>> {
         (0..self.len).flat_map(|i| {
@@ -108,7 +122,7 @@ impl Queue {
         self.head_sent += frames;
         while self.len > 0 {
             let Transmit { len, segments } = self.messages[self.head].transmit;
-            let count = segments.map_or(1, |segments: Segments| segments.count(len).max(1));
+            let count = frames_of(len, segments);
             if self.head_sent < count {
                 return;
             }
@@ -162,8 +176,13 @@ impl Queue {
     }
 }
 
+/// The frames of a unit of `len` bytes.
+pub(crate) fn frames_of(len: usize, segments: Option<Segments>) -> usize {
+    segments.map_or(1, |segments| segments.count(len).max(1))
+}
+
 /// Buffers lent at first: one frame alone is frequent, and a run of buffers takes a while to prepare.
-const FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 /// Sends messages, at most [`BATCH`], each of `N` pieces. Returns their number.
 fn send_messages<const N: usize>(

@@ -42,7 +42,7 @@ impl Tap {
         let mtu = sys::interface_mtu(any_socket.as_fd(), name)?;
         let frame_len = ETHERNET_MAX_LEN + mtu;
         Ok(Self {
-            link: Link { mac, mtu, max_segments: 1, max_unit_len: frame_len },
+            link: Link { mac, mtu, max_segments: 1, max_unit_len: frame_len, socket: false },
             file,
             buffer: vec![0; frame_len].into(),
             queue: Queue::new(DEPTH, frame_len),

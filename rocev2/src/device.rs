@@ -51,6 +51,10 @@ pub struct DeviceConfig {
     pub addresses: Vec<IpAddr>,
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
+    /// The frames stand for datagrams of a socket on port [`wire::ROCE_PORT`], whose operating system writes the headers and
+    /// does not show the IPv4 identification of those that come; see [`wire::Template::new`] and
+    /// [`wire::Segments::with_unseen_ids`].
+    pub socket: bool,
     /// QPs, at most; rounded up to a power of two. Their tables take memory as QPs are created.
     pub max_qps: usize,
     /// Keys, at most: registrations, and reserved keys. Never more than 2^20. Their tables take memory as
@@ -91,6 +95,7 @@ impl DeviceConfig {
             seed,
             addresses,
             mtu: 1500,
+            socket: false,
             max_qps: 64,
             max_mrs: 256,
             max_queued_mappings: None,
@@ -421,10 +426,18 @@ impl Device {
         Some((slot, entry))
     }
 
+    /// A socket has one source port.
+    const fn set_source_port(&self, encap: &mut Encap) {
+        if self.config.socket {
+            encap.src_port = wire::ROCE_PORT;
+        }
+    }
+
     /// Moves the QP of a connection to RTS, as its peer is now known.
     fn bring_up(&mut self, conn: ConnId) {
         let (Some(peer), Some(qp)) = (self.cm.peer(conn), self.cm.qp(conn)) else { return };
-        let peer_qp = peer_qp(qp, peer, self.config.opening.msn);
+        let mut peer_qp = peer_qp(qp, peer, self.config.opening.msn);
+        self.set_source_port(&mut peer_qp.encap);
         let path = self.cm.tie(conn).map(|tie| tie.path);
         let Some((_, entry)) = self.slot_of(conn) else { return };
         if entry.qp.state() != QpState::Init {

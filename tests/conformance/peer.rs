@@ -234,6 +234,7 @@ impl World {
             seed: [7; 32],
             addresses: vec![d_ip, other],
             mtu: terms.mtu,
+            socket: false,
             max_qps: 8,
             max_mrs: 64,
             max_queued_mappings: None,

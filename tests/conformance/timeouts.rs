@@ -31,6 +31,7 @@ impl Waiting {
             seed: [7; 32],
             addresses: vec![world.encap.dst],
             mtu: 1500,
+            socket: false,
             max_qps: 8,
             max_mrs: 8,
             max_queued_mappings: None,

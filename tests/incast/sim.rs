@@ -192,6 +192,7 @@ impl Node {
             seed: [node as u8 ^ scenario.seed.rotate_left(4); 32],
             addresses: vec![address(node)],
             mtu: 4200,
+            socket: false,
             max_qps: scenario.senders + 8,
             max_mrs: 16,
             max_queued_mappings: None,

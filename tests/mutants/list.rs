@@ -803,7 +803,7 @@ list! {
         "conn.step(Event::SendRej);\n        conn.set_message(rej);",
         "a REJ is repeated until the peer has heard it";
     UnspecifiedAddressIsAHost "cm/receive.rs":
-        "_ if !is_host(packet.encap.src) =>" => "_ if false && !is_host(packet.encap.src) =>",
+        "_ if !is_host(packet.encap.src, packet.encap.dst) =>" => "_ if false && !is_host(packet.encap.src, packet.encap.dst) =>",
         "nobody is at a multicast or unspecified address";
     TermsAreSwapped "cm/request.rs":
         "inbound: req.initiator_depth, outbound: req.responder_resources" =>

@@ -70,7 +70,7 @@ impl Connectors {
         if !cx.owns(what.local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
-        if !is_host(what.remote.ip()) {
+        if !is_host(what.remote.ip(), what.local.ip()) {
             return Err(STATUS_NETWORK_UNREACHABLE);
         }
         let key = Self::key(cx, id).ok_or(STATUS_INVALID_PARAMETER)?;

@@ -147,7 +147,7 @@ mod tests {
 
     impl Edge for Changing {
         fn link(&self) -> Link {
-            Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518 }
+            Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518, socket: false }
         }
 
         fn speed(&mut self) -> Option<u64> {

@@ -87,6 +87,7 @@ impl PollCore {
             seed,
             addresses: config.addresses,
             mtu: link.mtu,
+            socket: link.socket,
             max_qps: limits.qps,
             max_mrs: limits.mrs,
             // Each that is queued holds a list of the pool, or its region's own.

@@ -45,6 +45,20 @@ pub struct Resolution {
     pub result: Result<Link, Unreachable>,
 }
 
+/// Writes the answer to `frame`, if that is a query, to the start of `buffer`, which has room for [`FRAME_MAX_LEN`] bytes:
+/// its target is at the address that `mac_of` has for it. Returns the length.
+///
+/// For an edge behind which an operating system knows the neighbours.
+#[cfg(target_os = "linux")]
+pub(crate) fn answer_any(
+    frame: &[u8],
+    mac_of: impl FnOnce(IpAddr) -> [u8; 6],
+    buffer: &mut [u8],
+) -> Option<usize> {
+    let Message::Query { target, from, mac } = message::parse(frame)? else { return None };
+    Some(message::answer(buffer, mac_of(target), target, from, mac))
+}
+
 /// The Ethernet addresses of the hosts on a link.
 ///
 /// Bounds: 1024 neighbours (a full cache forgets the one that was confirmed first in favour of a queried

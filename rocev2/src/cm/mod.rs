@@ -169,7 +169,8 @@ impl Cm {
         starting_psn: Psn,
     ) -> Result<ConnId, CmError> {
         let (local, remote) = (plain(connect.local), plain(connect.remote));
-        if local.is_ipv4() != remote.is_ipv4() || !is_host(local.ip()) || !is_host(remote.ip()) {
+        let are_hosts = is_host(local.ip(), local.ip()) && is_host(remote.ip(), local.ip());
+        if local.is_ipv4() != remote.is_ipv4() || !are_hosts {
             return Err(CmError::Address);
         }
         if self.conns.is_connected(local, remote) {
@@ -415,8 +416,9 @@ fn held(conns: &mut Connections, id: ConnId) -> Result<&mut Connection, CmError>
     conn.ok_or(CmError::UnknownId)
 }
 
-/// Whether an address can be that of one host on a link.
-pub const fn is_host(address: IpAddr) -> bool {
+/// Whether an address can be that of one host on the link of `own`. A loopback address is on that of another one only.
+pub const fn is_host(address: IpAddr, own: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
+    let apart = address.is_loopback() && !own.is_loopback();
+    !(address.is_unspecified() || address.is_multicast() || apart || broadcast)
 }

@@ -50,7 +50,9 @@ impl Cm {
         let parsed = parsed(packet);
         let effect = match &parsed {
             // There is no host to reply to.
-            _ if !is_host(packet.encap.src) => Err(Ignored::Dropped(DropReason::AddressMismatch)),
+            _ if !is_host(packet.encap.src, packet.encap.dst) => {
+                Err(Ignored::Dropped(DropReason::AddressMismatch))
+            }
             Ok((header, message)) => self.receive(now, packet, header, message),
             Err(reason) => Err(Ignored::Dropped(*reason)),
         };

@@ -164,6 +164,9 @@ impl Device {
         memory: &mut M,
     ) {
         let mut packets = wire::parse_unit(frame, segment_len);
+        if self.config.socket {
+            packets = packets.with_unseen_ids();
+        }
         loop {
             if self.config.short_ways {
                 self.handle_segments(now, &mut packets, memory);

@@ -67,6 +67,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
         seed: [node as u8 + 1; 32],
         addresses: vec![address(v6, node)],
         mtu: 1500,
+        socket: false,
         max_qps: 8,
         max_mrs: 16,
         max_queued_mappings: None,

@@ -196,6 +196,7 @@ impl Device {
         if let Some(path) = self.paths.find(Path { local: encap.src, remote: encap.dst }) {
             encap.set_hop(self.paths.hop(path));
         }
+        self.set_source_port(&mut encap);
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
         self.gsi_psn = self.gsi_psn.add(1);
         let template = Template::new(&encap);

@@ -15,6 +15,8 @@ use rocev2_crc::{POLYNOMIAL, extend};
 pub(super) struct IcrcSeed {
     crc: u32,
     v6: bool,
+    /// The identification is any: it was not seen.
+    blind: bool,
 }
 
 /// The covered header fields that differ between packets of a connection.
@@ -35,7 +37,7 @@ impl IcrcSeed {
         [bytes[1], bytes[8]] = [ONES; 2]; // TOS, TTL
         [bytes[10], bytes[11]] = [ONES; 2]; // header checksum
         [bytes[26], bytes[27]] = [ONES; 2]; // UDP checksum
-        Self { crc: extend(AFTER_LRH, &bytes), v6: false }
+        Self { crc: extend(AFTER_LRH, &bytes), v6: false, blind: false }
     }
 
     /// For these headers.
@@ -47,7 +49,13 @@ impl IcrcSeed {
         [bytes[1], bytes[2], bytes[3]] = [ONES; 3]; // traffic class, low half; flow label
         bytes[7] = ONES; // hop limit
         [bytes[46], bytes[47]] = [ONES; 2]; // UDP checksum
-        Self { crc: extend(AFTER_LRH, &bytes), v6: true }
+        Self { crc: extend(AFTER_LRH, &bytes), v6: true, blind: false }
+    }
+
+    /// For IPv4 headers whose identification was not seen: the one that is in them is a guess ([`Self::judge`]).
+    #[must_use]
+    pub(super) const fn blind(self) -> Self {
+        Self { blind: !self.v6, ..self }
     }
 
     /// For the same headers with other lengths, and on IPv4 another identification.
@@ -93,6 +101,20 @@ impl IcrcSeed {
         extend(self.crc ^ masked, bytes).to_le_bytes()
     }
 
+    /// Judges the four bytes that end a packet; `bytes` as for [`Self::icrc`]. Returns the bits in which the identification
+    /// is another than that of these headers, which are none unless it was not seen; `None` where the packet is damaged.
+    ///
+    /// One of the 2^16 identifications fits a damaged packet once in 2^16 times, where else an ICRC fits once in 2^32.
+    pub(super) fn judge(self, bytes: &[u8], icrc: [u8; 4]) -> Option<u16> {
+        let change = u32::from_le_bytes(self.icrc(bytes)) ^ u32::from_le_bytes(icrc);
+        if change == 0 {
+            return Some(0);
+        }
+        // The register had the two bytes added to it, before it went over them and all behind them.
+        let added = back_over_zeros(change, 2 + BEHIND_ID + bytes.len());
+        u16::try_from(added).ok().filter(|_| self.blind).map(u16::swap_bytes)
+    }
+
     /// The same, where FECN and BECN are clear.
     #[inline]
     pub(super) fn icrc_unmarked(self, bytes: &[u8]) -> [u8; 4] {
@@ -113,7 +135,7 @@ type Table = [u32; 256];
 /// Places in the headers, counted back from the end of the UDP header.
 const UDP_LENGTH: [Table; 2] = [changes(3), changes(2)];
 const V4_LENGTH: [Table; 2] = [changes(25), changes(24)];
-const V4_ID: [Table; 2] = [changes(23), changes(22)];
+const V4_ID: [Table; 2] = [changes(BEHIND_ID as i32 + 1), changes(BEHIND_ID as i32)];
 const V6_LENGTH: [Table; 2] = [changes(43), changes(42)];
 
 /// The changes of a CRC by a byte with `behind` bytes behind it.
@@ -164,6 +186,42 @@ const fn back_over_zero(crc: u32) -> u32 {
     }
     crc
 }
+
+/// [`back_over_zero`] for so many bytes of zero. Going back is a multiplication, whose factors for 1, 2, 4 bytes and so on are
+/// known.
+fn back_over_zeros(crc: u32, zeros: usize) -> u32 {
+    let of_bit = |bit: &(usize, u32)| zeros >> bit.0 & 1 != 0;
+    let factors = BACK.iter().copied().enumerate().filter(of_bit);
+    factors.fold(crc, |crc, (_, factor)| product(crc, factor))
+}
+
+/// The factors that go back over 2^n bytes of zero, up to the longest packet.
+const BACK: [u32; 17] = {
+    let (mut factors, mut n) = ([back_over_zero(ONE); 17], 1);
+    while n < factors.len() {
+        factors[n] = product(factors[n - 1], factors[n - 1]);
+        n += 1;
+    }
+    factors
+};
+
+/// The product of two polynomials, modulo that of the CRC. The highest bit is the constant term, as in a register.
+const fn product(a: u32, b: u32) -> u32 {
+    let (mut sum, mut shifted, mut bit) = (0, b, ONE);
+    while bit != 0 {
+        if a & bit != 0 {
+            sum ^= shifted;
+        }
+        shifted = (shifted >> 1) ^ if shifted & 1 == 0 { 0 } else { POLYNOMIAL };
+        bit >>= 1;
+    }
+    sum
+}
+
+/// The polynomial 1.
+const ONE: u32 = 1 << 31;
+/// Bytes from the IPv4 identification to the end of the UDP header.
+const BEHIND_ID: usize = 22;
 
 /// The CRC of the 8 bytes of ones that stand for an InfiniBand local route header.
 const AFTER_LRH: u32 = !0xdebb_20e3;
@@ -227,6 +285,30 @@ mod tests {
         assert_eq!(icrcs, [icrcs[0]; 6]);
         bytes[BTH_CONGESTION + 1] ^= 1;
         assert_ne!(seed.icrc(&bytes), icrcs[0]);
+    }
+
+    proptest! {
+        /// An identification that was not seen is found, for a packet of any length, and by nobody who saw it.
+        #[test]
+        fn an_unseen_identification_is_found(
+            ids in any::<[u16; 2]>(),
+            len in 12_usize..5000,
+            damage in 1..=u16::MAX,
+        ) {
+            let seed = |id: u16| {
+                let mut v4 = [7; V4_LEN];
+                v4[4..6].copy_from_slice(&id.to_be_bytes());
+                IcrcSeed::v4(&v4, &[9; UDP_LEN])
+            };
+            let mut bytes: std::vec::Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let icrc = seed(ids[0]).icrc(&bytes);
+            let guess = seed(ids[1]);
+            prop_assert_eq!(guess.blind().judge(&bytes, icrc), Some(ids[0] ^ ids[1]));
+            prop_assert_eq!(guess.judge(&bytes, icrc), (ids[0] == ids[1]).then_some(0));
+            // Damage in one place is not taken for another identification.
+            bytes[10..12].iter_mut().zip(damage.to_be_bytes()).for_each(|(byte, flip)| *byte ^= flip);
+            prop_assert_eq!(guess.blind().judge(&bytes, icrc), None);
+        }
     }
 
     proptest! {

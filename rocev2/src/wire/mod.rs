@@ -98,10 +98,9 @@ impl<'a> Packet<'a> {
         if bth.dest_qpn == Qpn::new(0) {
             return Err(DropReason::BadDestQp);
         }
-        if seed.is_some_and(|seed| seed.icrc(covered_bytes) != *icrc) {
-            return Err(DropReason::Icrc);
-        }
-        Ok(Self { encap, bth, ext, payload })
+        let judge = |seed: IcrcSeed| seed.judge(covered_bytes, *icrc).ok_or(DropReason::Icrc);
+        let ip_id = encap.ip_id ^ seed.map_or(Ok(0), judge)?;
+        Ok(Self { encap: Encap { ip_id, ..encap }, bth, ext, payload })
     }
 }
 
@@ -263,9 +262,10 @@ impl<'b> UnitWriter<'b> {
         write(covered)?;
 
         let patch = self.template.patch(udp_len(segment_len));
-        put(icrc, patch.icrc(self.ip_id, covered));
+        let ip_id = self.template.id(self.ip_id, written.segments as u16);
+        put(icrc, patch.icrc(ip_id, covered));
         if written.segments == 0 {
-            self.template.emit(&patch, self.ip_id, headers);
+            self.template.emit(&patch, ip_id, headers);
             written.segment_len = segment_len;
         }
 

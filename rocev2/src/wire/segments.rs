@@ -51,6 +51,16 @@ impl<'a> Segments<'a> {
         self.takes_gsi = takes_gsi;
     }
 
+    /// The operating system did not show the IPv4 identifications, nor whether they count: each is inferred from its packet's
+    /// ICRC, which then protects the packet with 16 bits instead of 32.
+    #[must_use]
+    pub fn with_unseen_ids(mut self) -> Self {
+        if let Ok(Some(unit)) = &mut self.rest {
+            unit.seed = unit.seed.blind();
+        }
+        self
+    }
+
     /// Parses the first segment of `unit` and keeps the others for the next call.
     fn split(&mut self, mut unit: Decapsulated<'a>) -> Result<Packet<'a>, DropReason> {
         let Some(segment_len) = self.segment_len else {
@@ -66,6 +76,9 @@ impl<'a> Segments<'a> {
         let seed = seed_of(&unit, segment)?;
         let packet = Packet::parse_transport(encap, Some(seed), segment, self.takes_gsi);
         if !rest.is_empty() {
+            if let Ok(packet) = &packet {
+                unit.encap.ip_id = packet.encap.ip_id;
+            }
             leave_first(&mut unit, rest);
             self.rest = Ok(Some(unit));
         }

@@ -128,6 +128,7 @@ impl Node {
             addresses: vec![address],
             // A path MTU of 256: messages of a few KiB are many packets.
             mtu: 400,
+            socket: false,
             max_qps: 4,
             max_mrs: 16,
             max_queued_mappings: None,

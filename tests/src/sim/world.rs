@@ -341,6 +341,7 @@ impl World {
             mtu: this.mtu,
             max_segments: this.segments,
             max_unit_len: (this.mtu + 14) * this.segments.max(1) + 64,
+            socket: false,
         };
         let edge = SimEdge::new(link, Arc::clone(&this.port));
         let edge: Box<dyn Edge + Send> = match &self.pcap {

@@ -227,7 +227,7 @@ pub(crate) struct TransportArgs {
     #[arg(long, value_name = "CLASS", default_value_t = 0)]
     pub(crate) tclass: u8,
     /// Priority of our frames for switches, in a VLAN tag, whose ID is 0 without --vlan. Not for
-    /// af-packet: the interface has a mapping of its own
+    /// af-packet and udp: the interface has a mapping of its own
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) sl: Option<u8>,
 }
@@ -235,25 +235,27 @@ pub(crate) struct TransportArgs {
 /// The network that a command uses.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EdgeArgs {
-    /// qemu-dgram:LOCAL:REMOTE, qemu-stream:listen:PATH, qemu-stream:connect:PATH,
+    /// udp:ADDRESS, qemu-dgram:LOCAL:REMOTE, qemu-stream:listen:PATH, qemu-stream:connect:PATH,
     /// af-packet:IFACE or tap:NAME
     #[arg(long)]
     pub(crate) edge: EdgeSpec,
-    /// Our address on it; may be repeated. Every peer must be on the same link, whatever LEN says
-    #[arg(long = "address", required = true, value_name = "IP[/LEN]")]
-    pub(crate) addresses: Vec<LocalAddress>,
-    /// Our Ethernet address (default: a random one); af-packet has that of its interface
+    /// Our address on it; may be repeated. Every peer must be on the same link, whatever LEN says.
+    /// udp has one, that of its socket
+    #[arg(long = "address", value_name = "IP[/LEN]")]
+    addresses: Vec<LocalAddress>,
+    /// Our Ethernet address (default: a random one); af-packet has that of its interface, and udp none
     #[arg(long, value_name = "MAC")]
     pub(crate) mac: Option<MacAddress>,
     /// VLAN in which we ask for neighbours and connect (default: none); who connects to us is answered
-    /// in theirs. Not for af-packet: name the VLAN's own interface
+    /// in theirs. Not for af-packet and udp: name the VLAN's own interface, or its address
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     pub(crate) vlan: Option<u16>,
-    /// Largest IP packet in bytes (default: 1500); af-packet and tap have that of their interface
+    /// Largest IP packet in bytes (default: 1500); af-packet and tap have that of their interface,
+    /// and udp has it unless told otherwise
     #[arg(long, value_parser = parse_mtu)]
     pub(crate) mtu: Option<usize>,
-    /// Let the interface divide units into packets (af-packet only); where it only passes them on,
-    /// as a veth does, the peer needs this too
+    /// Let the interface, or the kernel, divide units into packets (af-packet and udp only); where
+    /// an interface only passes them on, as a veth does, the peer of af-packet needs this too
     #[arg(long)]
     pub(crate) offload: bool,
     /// Record the frames
@@ -269,7 +271,7 @@ impl EdgeArgs {
     /// The edge, with the options that our flags name.
     ///
     /// # Errors
-    /// An option that the edge has no use for, or an edge within one process.
+    /// An option that the edge has no use for, an edge within one process, or an address that the edge cannot have.
     pub(crate) fn spec(&self) -> Result<EdgeSpec, String> {
         let mut spec = self.edge.clone();
         if matches!(spec.kind, EdgeKind::Memory(_)) {
@@ -281,14 +283,30 @@ impl EdgeArgs {
         options.vlan = self.vlan.or(options.vlan);
         options.offload |= self.offload;
         spec.check().map_err(|misfit| format!("--{misfit}"))?;
-        if self.transport.sl.is_some() && matches!(spec.kind, EdgeKind::AfPacket(_)) {
+        let tags = !matches!(spec.kind, EdgeKind::AfPacket(_) | EdgeKind::Udp(_));
+        if self.transport.sl.is_some() && !tags {
             return Err(
-                "--sl: af-packet sees no tags; `ip link set IFACE type vlan egress-qos-map` \
+                "--sl: af-packet and udp see no tags; `ip link set IFACE type vlan egress-qos-map` \
                         has the VLAN's interface put it into them"
                     .into(),
             );
         }
-        Ok(spec)
+        self.check_addresses(&spec.kind).map(|()| spec)
+    }
+
+    fn check_addresses(&self, kind: &EdgeKind) -> Result<(), String> {
+        let ips = self.ips();
+        match kind {
+            EdgeKind::Udp(own) if ips != [*own] => {
+                Err(format!("--address: the edge has that of its socket, {own}"))
+            }
+            EdgeKind::Udp(_) => Ok(()),
+            _ if ips.is_empty() => Err("--address: our own on the edge is needed".into()),
+            _ => match ips.iter().find(|ip| ip.is_loopback()) {
+                Some(ip) => Err(format!("--address: no other host reaches {ip}")),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Our end of a connection to `peer`.
@@ -302,8 +320,12 @@ impl EdgeArgs {
             .ok_or("no --address is of the same family as the peer's")
     }
 
+    /// Our addresses.
     pub(crate) fn ips(&self) -> Vec<IpAddr> {
-        self.addresses.iter().map(|LocalAddress(ip)| *ip).collect()
+        match self.edge.kind {
+            EdgeKind::Udp(own) if self.addresses.is_empty() => vec![own],
+            _ => self.addresses.iter().map(|LocalAddress(ip)| *ip).collect(),
+        }
     }
 }
 
@@ -327,11 +349,11 @@ impl FromStr for LocalAddress {
     }
 }
 
-/// An address that one host on a network can have.
+/// An address that one host can have.
 pub(crate) fn host(text: &str) -> Result<IpAddr, &'static str> {
     let ip: IpAddr = text.parse().map_err(|_| "not an IP address")?;
     let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast {
+    if ip.is_unspecified() || ip.is_multicast() || broadcast {
         return Err("not the address of one host on a network");
     }
     Ok(ip)
@@ -357,6 +379,7 @@ Examples:
   ndkperf --loss 1 --reorder 1 --qps 4 --interval 1
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2 --latency
+  ndkperf connect 127.0.0.1 --edge udp:127.0.0.2 --offload
   ndkperf rping serve --edge tap:rdma0 --address 10.0.0.1 -vV
   ndkperf doctor 10.0.0.1 --edge af-packet:eth0 --address 10.0.0.2
   ndkperf decode capture.pcap --qp 0x11 --timeline
@@ -407,7 +430,6 @@ mod tests {
             "ndkperf --size 64kB",
             "ndkperf --depth 0",
             "ndkperf --mtu 100",
-            "ndkperf serve --edge tap:t0",
             "ndkperf serve --edge tap --address 10.0.0.1",
             "ndkperf serve --edge tap: --address 10.0.0.1",
             "ndkperf serve --edge qemu-stream:x:y --address 10.0.0.1",
@@ -437,6 +459,20 @@ mod tests {
     }
 
     #[test]
+    fn each_edge_has_the_addresses_that_it_can_have() {
+        let edge = |text: &str| {
+            let text = format!("ndkperf serve {text}");
+            let Command::Serve(serve) = parse(&text).unwrap() else { panic!() };
+            serve.edge
+        };
+        let own = edge("--edge udp:127.0.0.2");
+        assert!(own.spec().is_ok());
+        assert_eq!(own.ips(), ["127.0.0.2".parse::<IpAddr>().unwrap()]);
+        assert!(edge("--edge tap:t0").spec().unwrap_err().starts_with("--address: "));
+        assert!(edge("--edge tap:t0 --address 127.0.0.2").spec().is_err());
+    }
+
+    #[test]
     fn addresses_are_read_with_the_length_of_their_prefix() {
         for text in ["2001:db8::1/64", "2001:db8::1"] {
             assert_eq!(text.parse(), Ok(LocalAddress("2001:db8::1".parse().unwrap())));
@@ -460,6 +496,11 @@ mod tests {
         assert!(spec("--edge tap:t0 --mtu 9000").unwrap_err().starts_with("--mtu: "));
         assert!(spec("--edge memory:a").unwrap_err().contains("loopback"));
         assert!(spec("--edge tap:t0 --sl 7").is_ok());
+        assert!(spec("--edge udp:10.0.0.2").unwrap_err().contains("10.0.0.2"));
+        assert_eq!(
+            spec("--edge udp:10.0.0.1 --offload --mtu 9000"),
+            Ok("udp:10.0.0.1,offload,mtu=9000".parse().unwrap())
+        );
         assert!(spec("--edge af-packet:e0 --sl 7").unwrap_err().starts_with("--sl: "));
     }
 }

@@ -90,7 +90,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {
     let host = edge::network(&args.edge, None)?;
-    let ip = args.bind.unwrap_or(args.edge.addresses[0].0);
+    let ip = args.bind.unwrap_or(args.edge.ips()[0]);
     let listener = listen_at(host.adapter(), SocketAddr::new(ip, args.ping.port))?;
     loop {
         let Some(connector) = any(std::slice::from_ref(&listener)) else {

@@ -23,7 +23,7 @@ struct Gone {
 
 impl Edge for Gone {
     fn link(&self) -> Link {
-        Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518 }
+        Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518, socket: false }
     }
 
     fn receive(
