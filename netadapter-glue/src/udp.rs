@@ -77,7 +77,7 @@ impl Udp {
         let interface = sys::interface_of(own);
         let known = || crate::sys::interface_mtu(fd, interface.as_deref()?).ok();
         let mtu = config.mtu.or_else(known).unwrap_or(ETHERNET_MTU).min(IP_MAX_LEN);
-        let datagram_len = if config.offload { DATAGRAM_MAX_LEN } else { mtu };
+        let datagram_len = if config.offload { UNIT_MAX_LEN - header_len(own) } else { mtu };
         let link = Link {
             mac: mac_of(own),
             mtu,
@@ -310,8 +310,8 @@ const ANSWERS_MAX: usize = 16;
 const DEPTH: usize = 64;
 /// Segments that every kernel with UDP segmentation takes in one unit.
 const MAX_SEGMENTS: usize = 64;
-/// Bytes of a datagram over IPv4; IPv6 would allow 20 more.
-const DATAGRAM_MAX_LEN: usize = IP_MAX_LEN - 20 - 8;
+/// The kernel counts a whole frame in 16 bits (`GSO_LEGACY_MAX_SIZE`); a longer unit it divides at once.
+const UNIT_MAX_LEN: usize = u16::MAX as usize;
 const IP_MAX_LEN: usize = u16::MAX as usize;
 /// MTU where neither the user nor an interface says another.
 const ETHERNET_MTU: usize = 1500;

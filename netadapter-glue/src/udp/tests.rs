@@ -1,1 +1,213 @@
+use super::*;
+use crate::Transmit;
+use crate::af_packet::tests::receive_frames;
+use crate::segment::Segments;
+use crate::segment::tests::unit;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use std::net::UdpSocket;
+use std::println;
 
+/// An edge on an address of this host, which no other test has.
+fn edge(own: &str, offload: bool) -> Udp {
+    Udp::bind(own.parse().unwrap(), UdpConfig { offload, mtu: None }).unwrap()
+}
+
+/// An edge on the one IPv6 address that an ordinary user has: what it sends to it comes back.
+fn edge_v6(offload: bool) -> Option<Udp> {
+    let config = UdpConfig { offload, mtu: None };
+    let edge = Udp::bind("::1".parse().unwrap(), config);
+    edge.inspect_err(|reason| println!("skipped: {reason}")).ok()
+}
+
+/// A unit of `from` to `to`, with traffic class 0xa3 and hop limit 64.
+fn addressed(from: &str, to: &str, payload_len: usize, segment_len: usize) -> (Vec<u8>, Segments) {
+    let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+    let (mut bytes, segments) = unit(from.is_ipv6(), payload_len, segment_len);
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            bytes[15] = 0xa3;
+            bytes[18..20].fill(0);
+            bytes[20] = 0x40;
+            bytes[26..30].copy_from_slice(&from.octets());
+            bytes[30..34].copy_from_slice(&to.octets());
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            bytes[14..16].copy_from_slice(&[0x6a, 0x30]);
+            bytes[22..38].copy_from_slice(&from.octets());
+            bytes[38..54].copy_from_slice(&to.octets());
+        }
+        _ => panic!("two families"),
+    }
+    // As the receiver's edge makes them up.
+    bytes[..6].copy_from_slice(&mac_of(to));
+    bytes[6..12].copy_from_slice(&mac_of(from));
+    let udp = segments.header_len - 8;
+    bytes[udp..udp + 2].copy_from_slice(&ROCE_PORT.to_be_bytes());
+    let first_len = payload_len.min(segment_len);
+    crate::segment::patch(&mut bytes[..segments.header_len], 0, first_len);
+    (bytes, segments)
+}
+
+fn send(edge: &mut Udp, bytes: &[u8], segments: Option<Segments>) {
+    let mut transmit = Some(Transmit { len: bytes.len(), segments });
+    edge.transmit_each(1, |buffer| {
+        let unit = transmit.take()?;
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Some(unit)
+    })
+    .unwrap();
+}
+
+fn received(edge: &mut Udp, wanted: usize) -> Vec<(Vec<u8>, Option<Segments>)> {
+    receive_frames(edge, wanted, |_| true)
+}
+
+/// Headers, marks and payload of each packet arrive as they were sent, but for the identification.
+#[test]
+fn frames_cross_in_batches() {
+    let (mut a, mut b) = (edge("127.1.0.1", false), edge("127.1.0.2", false));
+    assert_eq!((a.link().mtu, a.link().max_segments, a.link().socket), (65_535, 1, true));
+    assert_ne!(a.link().mac, b.link().mac);
+    let (bytes, _) = addressed("127.1.0.1", "127.1.0.2", 1000, 1000);
+    let mut next = 0_u8;
+    let sent = a.transmit_each(50, |buffer| {
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        // The kernel does not keep ours.
+        buffer[18..20].copy_from_slice(&[7, next]);
+        buffer[42] = next;
+        next += 1;
+        Some(Transmit { len: bytes.len(), segments: None })
+    });
+    assert_eq!((sent, a.backlog()), (Ok(50), 0));
+    let frames = received(&mut b, 50);
+    assert_eq!(frames.len(), 50);
+    for (place, (frame, segments)) in frames.into_iter().enumerate() {
+        let mut expected = bytes.clone();
+        expected[42] = place as u8;
+        assert_eq!((frame, segments), (expected, None));
+    }
+    assert_eq!(a.drops(), Drops::default());
+}
+
+#[test]
+fn a_unit_crosses_as_one_or_as_its_packets() {
+    let (mut a, mut b) = (edge("127.1.1.1", true), edge("127.1.1.2", true));
+    assert_eq!(a.link().max_segments, 64);
+    let (first, second) = ("127.1.1.1", "127.1.1.2");
+    let longest = a.link().max_unit_len - 42;
+    for (payload_len, segment_len) in [(20_500, 1000), (longest, 1400), (1000, 1000)] {
+        let expected = |segments| (payload_len > segment_len).then_some(segments);
+        let (bytes, segments) = addressed(first, second, payload_len, segment_len);
+        send(&mut a, &bytes, Some(segments));
+        assert_eq!(received(&mut b, 1), [(bytes, expected(segments))], "there");
+        let (bytes, segments) = addressed(second, first, payload_len, segment_len);
+        send(&mut b, &bytes, Some(segments));
+        assert_eq!(received(&mut a, 1), [(bytes, expected(segments))], "and back");
+    }
+    // One that joins no packets gets each of them; one whose kernel divides nothing sends each.
+    let mut plain = edge("127.1.1.3", false);
+    let (bytes, segments) = addressed(first, "127.1.1.3", 2500, 1000);
+    for divides in [true, false] {
+        a.divides = divides;
+        send(&mut a, &bytes, Some(segments));
+        let frames = received(&mut plain, 3);
+        let payloads: Vec<u8> = frames.iter().flat_map(|(frame, _)| frame[42..].to_vec()).collect();
+        assert_eq!((frames.len(), &payloads[..]), (3, &bytes[42..]));
+    }
+    assert_eq!((a.drops(), a.backlog()), (Drops::default(), 0));
+}
+
+#[test]
+fn units_and_marks_cross_over_ipv6() {
+    for offload in [false, true] {
+        let Some(mut edge) = edge_v6(offload) else { return };
+        let (bytes, segments) = addressed("::1", "::1", 5000, 1000);
+        let segments = offload.then_some(segments);
+        let len = if offload { bytes.len() } else { 62 + 1000 };
+        send(&mut edge, &bytes[..len], segments);
+        assert_eq!(received(&mut edge, 1), [(bytes[..len].to_vec(), segments)]);
+    }
+}
+
+/// Any neighbour is found, at an address that the frames of this neighbour come from.
+#[test]
+fn queries_are_answered() {
+    use crate::neighbour::Neighbours;
+    for (own, peer) in [("127.1.2.1", "127.1.2.2"), ("::1", "fd00::9")] {
+        let (own, peer): (IpAddr, IpAddr) = (own.parse().unwrap(), peer.parse().unwrap());
+        let Ok(mut edge) = Udp::bind(own, UdpConfig::default()) else { continue };
+        let mut neighbours = Neighbours::new(edge.link().mac, &[own]);
+        neighbours.resolve(0, own, peer, None);
+        edge.transmit_each(2, |buffer| {
+            neighbours.poll_transmit(buffer).map(|len| Transmit { len, segments: None })
+        })
+        .unwrap();
+        edge.receive_each(2, |unit| assert!(neighbours.handle_frame(0, unit.frame))).unwrap();
+        let mac = neighbours.poll_event().unwrap().result.unwrap().mac;
+        assert_eq!((mac, edge.drops()), (mac_of(peer), Drops::default()));
+    }
+}
+
+#[test]
+fn what_is_no_datagram_is_dropped_and_counted() {
+    let mut edge = edge("127.1.3.1", false);
+    let (good, _) = addressed("127.1.3.1", "127.1.3.2", 100, 100);
+    let changed = |at: usize, value| {
+        let mut frame = good.clone();
+        frame[at] = value;
+        frame
+    };
+    let tagged = [&good[..12], &[0x81, 0, 0, 5], &good[12..]].concat();
+    // IP options, TCP, another source, another port, cut headers.
+    let frames = [
+        tagged,
+        changed(14, 0x46),
+        changed(23, 6),
+        changed(29, 9),
+        changed(37, 1),
+        good[..41].to_vec(),
+        Vec::new(),
+    ];
+    for frame in &frames {
+        send(&mut edge, frame, None);
+    }
+    assert_eq!((edge.drops().transmit, edge.backlog()), (frames.len() as u64, 0));
+    // No route leads there, and no packet may be as long as that.
+    let (nowhere, _) = addressed("127.1.3.1", "198.51.100.1", 100, 100);
+    send(&mut edge, &nowhere, None);
+    assert_eq!((edge.drops().transmit, edge.backlog()), (8, 0));
+
+    // What comes without a byte, or with more than there may be, is no frame.
+    let own = SocketAddr::from(([127, 1, 3, 1], ROCE_PORT));
+    let config = UdpConfig { mtu: Some(1500), offload: false };
+    drop(edge);
+    let mut edge = Udp::bind(own.ip(), config).unwrap();
+    assert_eq!(edge.link().mtu, 1500);
+    let stranger = UdpSocket::bind("127.1.3.2:0").unwrap();
+    for len in [0, 1501, 3] {
+        stranger.send_to(&[1; 2000][..len], own).unwrap();
+    }
+    let frames = received(&mut edge, 1);
+    assert_eq!((frames[0].0.len(), edge.drops().receive), (45, 2));
+    let port = stranger.local_addr().unwrap().port().to_be_bytes();
+    assert_eq!(frames[0].0[34..36], port);
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_told_with_what_mends_it() {
+    let first = edge("127.1.4.1", false);
+    let told = |own: &str| {
+        let error = Udp::bind(own.parse().unwrap(), UdpConfig::default()).unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    let (kind, text) = told("127.1.4.1");
+    assert_eq!(kind, io::ErrorKind::AddrInUse);
+    assert!(text.contains("4791") && text.contains("rdma_rxe"), "{text}");
+    drop(first);
+    edge("127.1.4.1", false);
+    let (kind, text) = told("198.51.100.77");
+    assert_eq!(kind, io::ErrorKind::AddrNotAvailable);
+    assert!(text.contains("ip address"), "{text}");
+}

@@ -365,6 +365,37 @@ mod tests {
         assert_eq!(packets.next(), None);
     }
 
+    /// Goal: a socket's packets count in each unit, whatever the device counts, and are read where their identifications were
+    /// not seen. Method: others are written into their headers.
+    #[test]
+    fn a_socket_counts_in_each_unit_and_shows_no_identification() {
+        let mut buf = [0; 200];
+        let template = Template::new(&Encap { src_port: ROCE_PORT, ..encap::encap(false, None) });
+        let mut writer = UnitWriter::new(&mut buf, &template, 0x7777);
+        [1, 2, 3].iter().for_each(|psn| push(&mut writer, *psn, &[7; 20]));
+        let Unit { len, segment_len, header_len, .. } = writer.finish();
+        let ids = |frame: &[u8], segment_len| {
+            let packets = parse_unit(frame, segment_len).with_unseen_ids();
+            packets.map(|packet| packet.map(|packet| packet.encap.ip_id)).collect::<vec::Vec<_>>()
+        };
+        let seen = parse_unit(&buf[..len], Some(segment_len));
+        assert!(seen.map(|packet| packet.unwrap().encap.ip_id).eq([0, 1, 2]));
+
+        buf[18..20].copy_from_slice(&[9, 9]);
+        let sum = u16::from_be_bytes([buf[24], buf[25]]) - 0x0909;
+        buf[24..26].copy_from_slice(&sum.to_be_bytes());
+        let unit = &mut buf[..len];
+        let seen = parse_unit(unit, Some(segment_len));
+        assert!(seen.map(|packet| packet.err()).eq([Some(DropReason::Icrc); 3]));
+        assert_eq!(ids(unit, Some(segment_len)), [Ok(0), Ok(1), Ok(2)]);
+        // The last one alone.
+        let last = [&unit[..header_len], &unit[len - segment_len..]].concat();
+        assert_eq!(ids(&last, None), [Ok(2)]);
+        // One that is damaged is none, and the next is found all the same.
+        unit[header_len + 20] ^= 1;
+        assert_eq!(ids(unit, Some(segment_len)), [Err(DropReason::Icrc), Ok(1), Ok(2)]);
+    }
+
     #[test]
     fn a_failed_fill_changes_nothing() {
         let mut buf = [0; 200];
