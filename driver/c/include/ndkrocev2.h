@@ -36,7 +36,7 @@ typedef struct ndkrocev2_config {
     size_t size;
     /*
      * The edge: memory:NAME (the two providers of the process that name it are joined), tap:NAME,
-     * af-packet:IFACE, qemu-dgram:OWN:PEER, qemu-stream:listen:PATH or qemu-stream:connect:PATH.
+     * af-packet:IFACE, udp:ADDRESS, qemu-dgram:OWN:PEER, qemu-stream:listen:PATH or qemu-stream:connect:PATH.
      * Options stand behind commas: mtu=BYTES, mac=MAC, vlan=ID, offload.
      */
     const char *edge;

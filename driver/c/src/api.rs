@@ -24,7 +24,7 @@ pub struct ndkrocev2_config {
     /// `sizeof(ndkrocev2_config)`.
     pub size: usize,
     /// The edge: `memory:NAME` (the two providers of the process that name it are joined),
-    /// `tap:NAME`, `af-packet:IFACE`, `qemu-dgram:OWN:PEER`, `qemu-stream:listen:PATH` or
+    /// `tap:NAME`, `af-packet:IFACE`, `udp:ADDRESS`, `qemu-dgram:OWN:PEER`, `qemu-stream:listen:PATH` or
     /// `qemu-stream:connect:PATH`. Options stand behind commas: `mtu=BYTES`, `mac=MAC`, `vlan=ID`,
     /// `offload`.
     pub edge: *const c_char,

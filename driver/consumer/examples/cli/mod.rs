@@ -12,7 +12,7 @@ use netadapter_glue::host::{EdgeSpec, parse_mtu};
 /// The network, and our place on it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct HostArgs {
-    /// qemu-dgram:OWN:PEER, qemu-stream:listen:PATH, qemu-stream:connect:PATH, af-packet:IFACE or tap:NAME; options
+    /// qemu-dgram:OWN:PEER, qemu-stream:listen:PATH, qemu-stream:connect:PATH, af-packet:IFACE, tap:NAME or udp:ADDRESS; options
     /// follow behind commas (mac=MAC, vlan=ID, offload)
     #[arg(long)]
     edge: EdgeSpec,
