@@ -2,6 +2,8 @@
 //! each other over the sockets of a QEMU network.
 
 mod kit;
+#[path = "cli/udp.rs"]
+mod udp;
 
 use std::fs::File;
 use std::process::{Child, Output, Stdio};

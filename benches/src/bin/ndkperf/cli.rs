@@ -11,6 +11,7 @@ use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
 
 use crate::decode::Decode;
 use crate::doctor::Doctor;
+use crate::lab::Lab;
 use crate::load::Run;
 use crate::manual::{Completions, Manual};
 use crate::results::{Compare, Plot};
@@ -40,6 +41,8 @@ impl Cli {
 pub(crate) enum Command {
     /// Measure between two providers joined in memory
     Loopback(Loopback),
+    /// Measure between two ends of a network that is made for the run, without root
+    Lab(Lab),
     /// Wait for `ndkperf connect`, of several clients at once
     Serve(Serve),
     /// Measure against `ndkperf serve`
@@ -377,6 +380,7 @@ Examples:
   ndkperf --latency
   ndkperf --all --operations write --bidirectional
   ndkperf --loss 1 --reorder 1 --qps 4 --interval 1
+  ndkperf lab --edge udp --offload
   ndkperf serve --edge qemu-dgram:/tmp/a:/tmp/b --address 10.0.0.1
   ndkperf connect 10.0.0.1 --edge qemu-dgram:/tmp/b:/tmp/a --address 10.0.0.2 --latency
   ndkperf connect 127.0.0.1 --edge udp:127.0.0.2 --offload

@@ -22,6 +22,15 @@ pub(crate) fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) & u64::from(u32::MAX)
 }
 
+/// The client's address and the server's, on a network that nobody else is on.
+pub(crate) fn pair_of_addresses(ip6: bool) -> [IpAddr; 2] {
+    if ip6 {
+        [1, 2].map(|host| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host)))
+    } else {
+        [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)))
+    }
+}
+
 /// Two adapters joined in memory: the client's, and the server's.
 pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure> {
     let config = MemoryConfig {
@@ -29,11 +38,7 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
         max_segments: usize::from(args.segments),
         ..MemoryConfig::default()
     };
-    let ips = if args.ip6 {
-        [1, 2].map(|host| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host)))
-    } else {
-        [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)))
-    };
+    let ips = pair_of_addresses(args.ip6);
     let (client, server) = memory::pair(config);
     let seeds = [args.run.seed, args.run.seed.map(|seed| seed.wrapping_add(1))];
     let side = |edge, place: usize| -> Result<Side, Failure> {

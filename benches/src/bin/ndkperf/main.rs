@@ -8,6 +8,7 @@ mod doctor;
 mod edge;
 mod failure;
 mod histogram;
+mod lab;
 mod ledger;
 mod load;
 mod manual;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     }
     let result = match cli.into_command() {
         Command::Loopback(args) => measure::loopback(&args),
+        Command::Lab(args) => measure::in_lab(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Connect(args) => measure::connect(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::{Connect, EdgeArgs, Loopback};
 use crate::edge::{self, Side};
 use crate::failure::Failure;
+use crate::lab::Lab;
 use crate::load::Run;
 use crate::perf::{self, End, Outcome, Plan};
 use crate::progress::Progress;
@@ -18,14 +19,28 @@ use crate::{completions, doctor, histogram, report, stop};
 
 /// Two providers joined in memory.
 pub(crate) fn loopback(args: &Loopback) -> Result<(), Failure> {
-    let seed = args.run.seed.unwrap_or_else(edge::random_seed);
-    let plans = args.run.plans(seed).map_err(Failure::Arguments)?;
-    let log = histogram::Log::create(args.run.histogram.as_ref())?;
-    let [client, server] = edge::loopback(args, seed)?;
+    let sides = |seed| edge::loopback(args, seed);
+    between(&args.run, sides, &edge::describe_loopback(args))
+}
+
+/// Two ends of a network made for the run.
+pub(crate) fn in_lab(args: &Lab) -> Result<(), Failure> {
+    between(&args.run, |seed| args.sides(seed), &args.describe())
+}
+
+fn between(
+    run: &Run,
+    sides: impl FnOnce(u64) -> Result<[Side; 2], Failure>,
+    edge: &Value,
+) -> Result<(), Failure> {
+    let seed = run.seed.unwrap_or_else(edge::random_seed);
+    let plans = run.plans(seed).map_err(Failure::Arguments)?;
+    let log = histogram::Log::create(run.histogram.as_ref())?;
+    let [client, server] = sides(seed)?;
     let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0))?;
     let outcomes =
-        run_all(&plans, |plan| both_sides(&client, &server, &listener, plan, !args.run.json));
-    conclude(&args.run, seed, &edge::describe_loopback(args), log, outcomes)
+        run_all(&plans, |plan| both_sides(&client, &server, &listener, plan, !run.json));
+    conclude(run, seed, edge, log, outcomes)
 }
 
 /// One run after the other. One that fails in the middle is not the next one's trouble; without a

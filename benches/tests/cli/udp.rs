@@ -1,0 +1,50 @@
+//! Two processes over UDP sockets, and `ndkperf lab`, all as an ordinary user.
+
+use super::*;
+
+#[test]
+fn everything_is_verified_over_udp_sockets() {
+    for (server, client, flags) in [
+        ("127.2.0.1", "127.2.0.2", ["", ""]),
+        ("127.2.0.3", "127.2.0.4", ["--offload", "--offload"]),
+        ("127.2.0.5", "127.2.0.6", ["", "--offload --loss 1 --reorder 1 --corrupt 1"]),
+    ] {
+        let network = Network::new();
+        let serve = format!("serve --edge udp:{server} --runs 3 {}", flags[0]);
+        let mut process = network.start("server", &serve);
+        let load = format!("--iterations 200 --seed 3 {}", flags[1]);
+        let report = json(&format!("connect {server} --edge udp:{client} {load}"));
+        assert_whole(&report, 200, 64 << 10);
+        assert!(process.wait().success(), "{}", process.log());
+    }
+}
+
+#[test]
+fn a_taken_port_is_told_in_one_line() {
+    let network = Network::new();
+    let first = network.start("server", "serve --edge udp:127.2.1.1");
+    let output = run("serve --edge udp:127.2.1.1");
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "UDP port 4791 of 127.2.1.1 is taken");
+    drop(first);
+}
+
+#[test]
+fn a_lab_needs_no_root() {
+    for flags in [
+        "",
+        "--ip6 --offload --mtu 1500",
+        "--edge udp",
+        "--edge udp --offload",
+        "--edge udp --offload --ip6 --loss 1",
+    ] {
+        let arguments = format!("lab {flags} --iterations 100 --seed 5 --json");
+        let output = run(&arguments);
+        if text(&output.stderr).contains("gives an ordinary user no namespaces") {
+            return println!("skipped: {}", text(&output.stderr));
+        }
+        assert!(output.status.success(), "{arguments}: {output:?}");
+        let report = serde_json::from_slice(&output.stdout).unwrap();
+        assert_whole(&report, 100, 64 << 10);
+    }
+}
