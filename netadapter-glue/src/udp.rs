@@ -237,20 +237,22 @@ impl Edge for Udp {
 
 /// Nothing is fragmented, and each datagram tells its marks and hop limit.
 fn set_options(fd: BorrowedFd<'_>, own: IpAddr, offload: bool) -> io::Result<()> {
-    let options = if own.is_ipv4() {
-        [
+    let options: &[((i32, i32), i32)] = if own.is_ipv4() {
+        &[
             ((libc::SOL_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_DO),
             ((libc::SOL_IP, libc::IP_RECVTOS), 1),
             ((libc::SOL_IP, libc::IP_RECVTTL), 1),
         ]
     } else {
-        [
+        &[
+            // RoCEv2 needs no UDP checksum, and many peers send none.
+            ((libc::SOL_UDP, UDP_NO_CHECK6_RX), 1),
             ((libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER), libc::IPV6_PMTUDISC_DO),
             ((libc::SOL_IPV6, libc::IPV6_RECVTCLASS), 1),
             ((libc::SOL_IPV6, libc::IPV6_RECVHOPLIMIT), 1),
         ]
     };
-    for (option, value) in options {
+    for &(option, value) in options {
         sys::set_option(fd, option, value)?;
     }
     if offload {
@@ -304,6 +306,8 @@ type Answer = heapless::Vec<u8, FRAME_MAX_LEN>;
 
 /// The UDP destination port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
+/// Takes what comes without a checksum over IPv6, too (udp(7)).
+const UDP_NO_CHECK6_RX: i32 = 102;
 /// Answers that wait. A query without one is repeated.
 const ANSWERS_MAX: usize = 16;
 /// Units that wait for the socket.

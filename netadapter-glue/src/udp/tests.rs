@@ -131,6 +131,17 @@ fn units_and_marks_cross_over_ipv6() {
     }
 }
 
+/// As `rdma_rxe` sends all of its packets.
+#[test]
+fn no_udp_checksum_is_needed() {
+    const UDP_NO_CHECK6_TX: i32 = 101;
+    let Some(mut edge) = edge_v6(false) else { return };
+    let peer = UdpSocket::bind("[::1]:0").unwrap();
+    sys::set_option(peer.as_fd(), (libc::SOL_UDP, UDP_NO_CHECK6_TX), 1).unwrap();
+    peer.send_to(&[7; 20], SocketAddr::new(edge.own, ROCE_PORT)).unwrap();
+    assert_eq!(received(&mut edge, 1).len(), 1);
+}
+
 /// Any neighbour is found, at an address that the frames of this neighbour come from.
 #[test]
 fn queries_are_answered() {
