@@ -151,13 +151,6 @@ fn help_is_no_failure() {
 }
 
 #[test]
-fn a_missing_interface_is_told_in_one_line() {
-    let output = run("serve --edge af-packet:no-such-if0 --address 10.0.0.1");
-    assert_eq!(output.status.code(), Some(1));
-    assert_one_line(&output, "af-packet:no-such-if0");
-}
-
-#[test]
 fn nobody_at_an_address_is_told_in_one_line() {
     let network = Network::new();
     let output = run(&format!("connect 10.0.0.9 {}", network.dgram(2)));

@@ -1,4 +1,4 @@
-//! Two processes over UDP sockets, and `ndkperf lab`, all as an ordinary user.
+//! Edges of this host as an ordinary user has them: two processes over UDP sockets, `ndkperf lab`, and those that cannot be.
 
 use super::*;
 
@@ -27,6 +27,13 @@ fn a_taken_port_is_told_in_one_line() {
     assert_eq!(output.status.code(), Some(1));
     assert_one_line(&output, "UDP port 4791 of 127.2.1.1 is taken");
     drop(first);
+}
+
+#[test]
+fn a_missing_interface_is_told_in_one_line() {
+    let output = run("serve --edge af-packet:no-such-if0 --address 10.0.0.1");
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "af-packet:no-such-if0");
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Control {
         control
     }
 
-    /// What the kernel says of a received datagram.
+    /// The traits of a received datagram, as the kernel tells them.
     pub(super) fn traits(&self) -> Traits {
         let mut traits = Traits { hop_limit: HOP_LIMIT, ..Traits::default() };
         let mut rest = self.bytes.get(..self.len).unwrap_or_default();

@@ -190,7 +190,7 @@ fn what_is_no_datagram_is_dropped_and_counted() {
     send(&mut edge, &nowhere, None);
     assert_eq!((edge.drops().transmit, edge.backlog()), (8, 0));
 
-    // What comes without a byte, or with more than there may be, is no frame.
+    // A datagram without a byte, or with more than there may be, is no frame.
     let own = SocketAddr::from(([127, 1, 3, 1], ROCE_PORT));
     let config = UdpConfig { mtu: Some(1500), offload: false };
     drop(edge);

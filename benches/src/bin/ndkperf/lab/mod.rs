@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::load::Run;
 use cable::{Cable, End};
 
-/// What to run, and on which edges.
+/// The load, and the edges.
 #[derive(Args, Debug)]
 pub(crate) struct Lab {
     #[command(flatten)]
@@ -78,7 +78,7 @@ impl Lab {
         Ok([side(End::Client)?, server])
     }
 
-    /// What joins the two sides, for the report.
+    /// The network between the two sides, for the report.
     pub(crate) fn describe(&self) -> Value {
         json!({
             "kind": match self.edge {
