@@ -124,14 +124,12 @@ pub(super) fn interface_of(ip: IpAddr) -> Option<String> {
     let (mut found, mut next) = (None, first);
     // SAFETY: the list's entries live until it is freed; its end is null.
     while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: address and mask are null or name a socket address of their family; the name is a string.
-        let (own, mask, name) = unsafe {
-            (
-                address_of(entry.ifa_addr),
-                address_of(entry.ifa_netmask),
-                CStr::from_ptr(entry.ifa_name),
-            )
-        };
+        // SAFETY: the address is null, or one of its family.
+        let own = unsafe { address_of(entry.ifa_addr) };
+        // SAFETY: so is the mask.
+        let mask = unsafe { address_of(entry.ifa_netmask) };
+        // SAFETY: the name is a string.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
         let exact = own == Some(ip);
         if exact || found.is_none() && is_in_network(ip, own, mask) {
             found = Some(String::from(name.to_string_lossy()));
