@@ -85,7 +85,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, places: &mut [Place]) -> Result<usize,
     for (place, message) in places.iter_mut().zip(&messages).take(received) {
         place.len = message.msg_len as usize;
         place.from.len = message.msg_hdr.msg_namelen;
-        place.control.len = message.msg_hdr.msg_controllen as usize;
+        place.control.len = message.msg_hdr.msg_controllen;
     }
     Ok(received)
 }
