@@ -18,6 +18,8 @@ mod invalidate;
 mod loss;
 #[path = "interop/storage.rs"]
 mod storage;
+#[path = "interop/udp.rs"]
+mod udp;
 
 use std::fs;
 use std::path::Path;

@@ -99,7 +99,26 @@ impl Machine {
         }
         command
     }
+
+    /// `lab/lab boot` of a guest that shares `dir` and has a NIC for each of `nets`, the first with `number` in its address.
+    fn boot(self, dir: &Path, number: u8, nets: &[String]) -> Command {
+        let mut command = self.lab();
+        command.arg("boot").arg(format!("--mtu={}", self.mtu));
+        command.arg(format!("--cpus={}", self.cpus));
+        command.args(self.workloads.then_some("--workloads"));
+        for (index, net) in nets.iter().enumerate() {
+            command.arg("--net").arg(net);
+            if self.recorded {
+                command.arg("--dump").arg(nic_capture(dir, index));
+            }
+        }
+        command.arg("--mac").arg(format!("02:00:00:00:00:0{number}")).arg(dir);
+        command
+    }
 }
+
+/// The TAP of a guest that stands behind one.
+pub(super) const TAP: &str = "rdma0";
 
 /// A running guest that serves jobs (see `lab/init`).
 pub struct Guest {
@@ -121,9 +140,37 @@ impl Guest {
         if machine.workloads {
             guest.take_jobs();
         }
+        guest.bring_up(number);
+        guest
+    }
+
+    /// Boots a guest behind the TAP [`TAP`] of a network that is made for it and ends with it, with rxe on its NIC. Needs
+    /// no root.
+    pub(super) fn boot_behind_tap(dir: &Path) -> Self {
+        let number = Side::Guest.number();
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net"]);
+        let machine = Machine::default();
+        let lab = machine.boot(dir, number, &[format!("tap:{TAP}")]);
+        command.arg(lab.get_program()).args(lab.get_args());
+        let mut guest = Self::spawn(command, dir);
+        guest.bring_up(number);
+        guest
+    }
+
+    /// A command in the network of a guest behind a TAP.
+    pub(super) fn beside(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--user", "--net", "--preserve-credentials", "--target"]);
+        command.arg(self.pid().as_raw_nonzero().to_string()).arg(program);
+        command
+    }
+
+    /// Gives its NIC the addresses of this number, and rxe.
+    fn bring_up(&mut self, number: u8) {
         // Without duplicate address detection the link-local address, from which the guest
         // solicits its neighbours, is of use at once.
-        guest.run(&format!(
+        self.run(&format!(
             "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
              ip link set eth0 up
              ip addr add 10.0.0.{number}/24 dev eth0
@@ -131,7 +178,6 @@ impl Guest {
              rdma link add rxe0 type rxe netdev eth0
              ibv_devinfo"
         ));
-        guest
     }
 
     /// Boots a guest that forwards between two links, and does to each frame it forwards what `netem` says (see
@@ -154,19 +200,16 @@ impl Guest {
 
     /// Boots a guest that has a NIC at each of these ends of links, the first with `number` in its address.
     fn bare(machine: Machine, dir: &Path, number: u8, ends: &[(&Sockets, Side)]) -> Self {
-        fs::create_dir_all(dir).expect("target/tmp is writable");
-        let mut command = machine.lab();
-        command.arg("boot").arg(format!("--mtu={}", machine.mtu));
-        command.arg(format!("--cpus={}", machine.cpus));
-        command.args(machine.workloads.then_some("--workloads"));
-        for (index, (sockets, side)) in ends.iter().enumerate() {
+        let net = |(sockets, side): &(&Sockets, Side)| {
             let (here, there) = sockets.of(*side);
-            command.arg("--net").arg(format!("{}:{}", here.display(), there.display()));
-            if machine.recorded {
-                command.arg("--dump").arg(nic_capture(dir, index));
-            }
-        }
-        command.arg("--mac").arg(format!("02:00:00:00:00:0{number}")).arg(dir);
+            format!("{}:{}", here.display(), there.display())
+        };
+        let nets: Vec<String> = ends.iter().map(net).collect();
+        Self::spawn(machine.boot(dir, number, &nets), dir)
+    }
+
+    fn spawn(command: Command, dir: &Path) -> Self {
+        fs::create_dir_all(dir).expect("target/tmp is writable");
         let process = Process::spawn(command, dir.join("console.log"));
         Self { dir: dir.into(), process, jobs: 0 }
     }
@@ -200,10 +243,14 @@ impl Guest {
 
     /// Stops the whole guest, its clock's processor included, or lets it go on.
     pub fn pause(&self, pause: bool) {
-        let pid = fs::read_to_string(self.shared("pid")).expect("the lab writes it");
-        let pid = pid.parse().ok().and_then(Pid::from_raw).expect("a process");
         let signal = if pause { Signal::STOP } else { Signal::CONT };
-        kill_process(pid, signal).expect("the guest runs");
+        kill_process(self.pid(), signal).expect("the guest runs");
+    }
+
+    /// QEMU's process.
+    fn pid(&self) -> Pid {
+        let pid = fs::read_to_string(self.shared("pid")).expect("the lab writes it");
+        pid.parse().ok().and_then(Pid::from_raw).expect("a process")
     }
 
     /// Ends the guest as a power cut does.

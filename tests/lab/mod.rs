@@ -4,10 +4,12 @@
 mod guest;
 mod judge;
 mod process;
+mod tap;
 
 pub use guest::{Guest, Job, Machine, Side, Sockets};
 pub use judge::{Verdict, judge, verdict};
 pub use process::{PATIENCE, Process, within};
+pub use tap::TapLab;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -39,15 +41,7 @@ pub struct Lab {
 impl Lab {
     /// `None` where this machine cannot run the lab, which is said.
     pub fn start(name: &str) -> Option<Self> {
-        static TURN: Mutex<()> = Mutex::new(());
-        static READY: LazyLock<Result<(), String>> = LazyLock::new(|| fetch(&Machine::default()));
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(reason) = &*READY {
-            skip(reason);
-            return None;
-        }
-        // Built now: in the middle of a test it would count as the peer's time.
-        LazyLock::force(&NDKPERF);
+        let turn = turn()?;
         let dir = scratch(name);
         let sockets = Sockets::new(name);
         let guest = Guest::boot(&dir.join("guest"), &sockets, Side::Guest);
@@ -113,6 +107,20 @@ impl Drop for Lab {
             eprintln!("the guest's console:\n{}", self.guest.console());
         }
     }
+}
+
+/// The turn of one lab, when all that it needs is there. `None` where this machine cannot run it, which is said.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    static READY: LazyLock<Result<(), String>> = LazyLock::new(|| fetch(&Machine::default()));
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(reason) = &*READY {
+        skip(reason);
+        return None;
+    }
+    // Built now: in the middle of a test it would count as the peer's time.
+    LazyLock::force(&NDKPERF);
+    Some(turn)
 }
 
 /// Fills the lab's cache for such a guest.

@@ -38,8 +38,7 @@ fn between(
     let log = histogram::Log::create(run.histogram.as_ref())?;
     let [client, server] = sides(seed)?;
     let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0))?;
-    let outcomes =
-        run_all(&plans, |plan| both_sides(&client, &server, &listener, plan, !run.json));
+    let outcomes = run_all(&plans, |plan| both_sides(&client, &server, &listener, plan, !run.json));
     conclude(run, seed, edge, log, outcomes)
 }
 
