@@ -51,9 +51,8 @@ pub struct DeviceConfig {
     pub addresses: Vec<IpAddr>,
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
-    /// The frames stand for datagrams of a socket on port [`wire::ROCE_PORT`], whose operating system writes the headers and
-    /// does not show the IPv4 identification of those that come; see [`wire::Template::new`] and
-    /// [`wire::Segments::with_unseen_ids`].
+    /// The frames stand for datagrams of a socket on port [`wire::ROCE_PORT`], of which the operating system writes the headers
+    /// and shows no IPv4 identification; see [`wire::Template::new`] and [`wire::Segments::with_unseen_ids`].
     pub socket: bool,
     /// QPs, at most; rounded up to a power of two. Their tables take memory as QPs are created.
     pub max_qps: usize,
