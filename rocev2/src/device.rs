@@ -15,7 +15,7 @@ use crate::qp::{
     QpState, ReorderPool, Srqs, WcStatus, Window,
 };
 use crate::wire::mad::{Make, RejReason};
-use crate::wire::{self, Encap, Flow, Pmtu};
+use crate::wire::{self, Encap, Flow, Ids, Pmtu};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -52,7 +52,7 @@ pub struct DeviceConfig {
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
     /// The frames stand for datagrams of a socket on port [`wire::ROCE_PORT`], of which the operating system writes the headers
-    /// and shows no IPv4 identification; see [`wire::Template::new`] and [`wire::Segments::with_unseen_ids`].
+    /// and shows no IPv4 identification; see [`wire::Segments::infer_ids`].
     pub socket: bool,
     /// QPs, at most; rounded up to a power of two. Their tables take memory as QPs are created.
     pub max_qps: usize,
@@ -214,7 +214,7 @@ pub struct Device {
     sender: Option<Sender>,
     completions: Completions,
     counters: Arc<Counters>,
-    ip_id: u16,
+    ids: Ids,
     gsi_psn: Psn,
 }
 
@@ -246,7 +246,7 @@ impl Device {
             sender: None,
             completions: Completions::new(config.max_queued_mappings),
             counters,
-            ip_id: rng.u32() as u16,
+            ids: Ids::new(config.socket, rng.u32() as u16),
             gsi_psn: Psn::default(),
             rng,
             config,

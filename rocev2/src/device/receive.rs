@@ -165,7 +165,7 @@ impl Device {
     ) {
         let mut packets = wire::parse_unit(frame, segment_len);
         if self.config.socket {
-            packets = packets.with_unseen_ids();
+            packets.infer_ids();
         }
         loop {
             if self.config.short_ways {

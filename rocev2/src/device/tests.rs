@@ -393,6 +393,28 @@ fn a_unit_counts_its_packets_in_the_ip_identification() {
     assert!(ids.len() == 20 && ids.is_sorted_by(|a, b| a.wrapping_add(1) == *b), "{ids:?}");
 }
 
+/// The identification of a socket's packet is its place in its unit, on the short way and the general one.
+#[test]
+fn a_socket_counts_in_each_unit() {
+    for (packets, bytes) in [(1, 64), (4, 3 * 1024 + 4), (4, 20_000)] {
+        let mut configs = [0, 1].map(|node| DeviceConfig { socket: true, ..config(false, node) });
+        configs[0].short_ways = bytes != 20_000;
+        let (mut world, [client, _], _) = World::of(configs).join(false);
+        world.max_packets = packets;
+        (1..=3).for_each(|id| world.post(client, id, world.write(), bytes));
+        world.transmit(0);
+        let field = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let ids: Vec<u16> = world.wires[1].iter().map(|frame| field(frame, 18)).collect();
+        assert!(world.wires[1].iter().all(|frame| field(frame, 34) == wire::ROCE_PORT));
+        let restarts = |pair: &[u16]| pair[1] == 0 || pair[1] == pair[0] + 1;
+        assert!(ids[0] == 0 && ids.windows(2).all(restarts), "{ids:?}");
+        assert_eq!(ids.iter().max().is_some_and(|max| *max > 0), packets > 1, "{ids:?}");
+        assert!(ids.iter().filter(|id| **id == 0).count() >= 3, "{ids:?}");
+        world.run();
+        assert_eq!(world.statuses(0).len(), 3);
+    }
+}
+
 #[test]
 fn releasing_an_old_connection_leaves_the_new_one_its_queue_pair() {
     let mut world = World::new(false);

@@ -114,7 +114,7 @@ impl Device {
         (units, over): (&mut usize, &mut Option<PathIndex>),
         memory: &mut M,
     ) -> bool {
-        let Self { qps, mrs, reorder_pool, completions: out, lists, paths, ip_id, .. } = self;
+        let Self { qps, mrs, reorder_pool, completions: out, lists, paths, ids, .. } = self;
         let (hops, keeps) = (paths.changes(), self.config.cm.make == Make::Keeper);
         while self.sender.is_none()
             && *units > 0
@@ -122,9 +122,10 @@ impl Device {
         {
             if keeps
                 && acks::may_come(qps, lists, slot)
-                && let Some(path) = acks::transmit(qps, lists, (paths, *ip_id), *over, frames)
+                && let Some(path) = acks::transmit(qps, lists, (paths, ids.next), *over, frames)
             {
-                (*ip_id, *units, *over) = (ip_id.wrapping_add(1), *units - 1, Some(path));
+                ids.end_single();
+                (*units, *over) = (*units - 1, Some(path));
                 continue;
             }
             let Some(entry) = qps[slot].as_deref_mut() else { break };
@@ -136,10 +137,11 @@ impl Device {
                 return false;
             }
             let shared = &mut Shared { mrs, memory: &mut *memory, reorder_pool, out };
-            if !qp.fill_single(now, (&mut *frames, &mut headers.template, *ip_id), shared) {
+            if !qp.fill_single(now, (&mut *frames, &mut headers.template, ids.next), shared) {
                 break;
             }
-            (*ip_id, *units, *over) = (ip_id.wrapping_add(1), *units - 1, Some(*path));
+            ids.end_single();
+            (*units, *over) = (*units - 1, Some(*path));
             lists.ready.pop_front();
             entry.end_short_turn(slot, lists);
         }
@@ -162,11 +164,11 @@ impl Device {
         let Self { mrs, reorder_pool, completions: out, lists, .. } = self;
         let mut shared = Shared { mrs, memory, reorder_pool, out };
         let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
-        let mut run = UnitRun::new(frames, template, self.ip_id, limit);
+        let mut run = UnitRun::new(frames, template, self.ids, limit);
         qp.fill(now, &mut run, &mut shared);
-        let (ip_id, left) = run.finish();
+        let (ids, left) = run.finish();
         let written = limit.units - left.units;
-        self.ip_id = ip_id;
+        self.ids = ids;
         let sender = Sender { slot, units: units - written, bytes: left.bytes };
         if qp.rests() {
             entry.end_short_turn(slot, lists);
@@ -200,8 +202,8 @@ impl Device {
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
         self.gsi_psn = self.gsi_psn.add(1);
         let template = Template::new(&encap);
-        let mut unit = UnitWriter::new(buf, &template, self.ip_id);
-        self.ip_id = self.ip_id.wrapping_add(1);
+        let mut unit = UnitWriter::new(buf, &template, self.ids.next);
+        self.ids.end_single();
         let ext = Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI });
         let Ok(()) = unit.push(&bth, &ext, payload.len(), |out| {
             out.copy_from_slice(&payload);

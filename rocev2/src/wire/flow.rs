@@ -7,7 +7,7 @@
 
 use super::common::{Common, Layout};
 use super::encap::{Encap, is_marked};
-use super::icrc::IcrcSeed;
+use super::icrc::{IcrcCheck, IcrcSeed};
 use super::{Bth, Packet};
 use crate::ids::Qpn;
 
@@ -62,8 +62,8 @@ impl<'a> Known<'_, 'a> {
     /// The packet; `None` where anything is wrong with it. Its ICRC may be known to be `right`.
     pub(crate) fn packet(&self, right: bool) -> Option<Packet<'a>> {
         let encap = Encap { ip_id: self.ip_id, ..self.flow.encap };
-        let seed = (!right).then_some(self.seed);
-        Packet::parse_transport(encap, seed, self.bytes, false).ok()
+        let check = if right { IcrcCheck::Done } else { IcrcCheck::Seen(self.seed) };
+        Packet::parse_transport(encap, check, self.bytes, false).ok()
     }
 }
 

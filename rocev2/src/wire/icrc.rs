@@ -15,8 +15,36 @@ use rocev2_crc::{POLYNOMIAL, extend};
 pub(super) struct IcrcSeed {
     crc: u32,
     v6: bool,
-    /// The identification is any: it was not seen.
-    blind: bool,
+}
+
+/// The check of a packet's ICRC.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum IcrcCheck {
+    /// It was found right.
+    Done,
+    /// For the headers of this seed.
+    Seen(IcrcSeed),
+    /// For the headers of this seed, but that their IPv4 identification is a guess: it was not seen.
+    UnseenId(IcrcSeed),
+}
+
+impl IcrcCheck {
+    /// Checks the four bytes that end a packet; `bytes` as for [`IcrcSeed::icrc`]. Returns the bits in which the identification
+    /// is another than that of the headers, which are none where it was seen; `None` where the packet is damaged.
+    ///
+    /// One of the 2^16 identifications fits a damaged packet once in 2^16 times, where else an ICRC fits once in 2^32.
+    pub(super) fn judge(self, bytes: &[u8], icrc: [u8; 4]) -> Option<u16> {
+        match self {
+            Self::Done => Some(0),
+            Self::Seen(seed) => (seed.icrc(bytes) == icrc).then_some(0),
+            Self::UnseenId(seed) => {
+                let change = u32::from_le_bytes(seed.icrc(bytes)) ^ u32::from_le_bytes(icrc);
+                // The register had the two bytes added to it, before it went over them and all behind them.
+                let added = back_over_zeros(change, 2 + BEHIND_ID + bytes.len());
+                u16::try_from(added).ok().filter(|id| *id == 0 || !seed.v6).map(u16::swap_bytes)
+            }
+        }
+    }
 }
 
 /// The covered header fields that differ between packets of a connection.
@@ -37,7 +65,7 @@ impl IcrcSeed {
         [bytes[1], bytes[8]] = [ONES; 2]; // TOS, TTL
         [bytes[10], bytes[11]] = [ONES; 2]; // header checksum
         [bytes[26], bytes[27]] = [ONES; 2]; // UDP checksum
-        Self { crc: extend(AFTER_LRH, &bytes), v6: false, blind: false }
+        Self { crc: extend(AFTER_LRH, &bytes), v6: false }
     }
 
     /// For these headers.
@@ -49,13 +77,7 @@ impl IcrcSeed {
         [bytes[1], bytes[2], bytes[3]] = [ONES; 3]; // traffic class, low half; flow label
         bytes[7] = ONES; // hop limit
         [bytes[46], bytes[47]] = [ONES; 2]; // UDP checksum
-        Self { crc: extend(AFTER_LRH, &bytes), v6: true, blind: false }
-    }
-
-    /// For IPv4 headers whose identification was not seen: the one that is in them is a guess ([`Self::judge`]).
-    #[must_use]
-    pub(super) const fn blind(self) -> Self {
-        Self { blind: !self.v6, ..self }
+        Self { crc: extend(AFTER_LRH, &bytes), v6: true }
     }
 
     /// For the same headers with other lengths, and on IPv4 another identification.
@@ -99,20 +121,6 @@ impl IcrcSeed {
         let masked = BEFORE_CONGESTION[usize::from(congestion ^ ONES)];
         // Alone among all fields, the ICRC travels least significant byte first.
         extend(self.crc ^ masked, bytes).to_le_bytes()
-    }
-
-    /// Judges the four bytes that end a packet; `bytes` as for [`Self::icrc`]. Returns the bits in which the identification
-    /// is another than that of these headers, which are none unless it was not seen; `None` where the packet is damaged.
-    ///
-    /// One of the 2^16 identifications fits a damaged packet once in 2^16 times, where else an ICRC fits once in 2^32.
-    pub(super) fn judge(self, bytes: &[u8], icrc: [u8; 4]) -> Option<u16> {
-        let change = u32::from_le_bytes(self.icrc(bytes)) ^ u32::from_le_bytes(icrc);
-        if change == 0 {
-            return Some(0);
-        }
-        // The register had the two bytes added to it, before it went over them and all behind them.
-        let added = back_over_zeros(change, 2 + BEHIND_ID + bytes.len());
-        u16::try_from(added).ok().filter(|_| self.blind).map(u16::swap_bytes)
     }
 
     /// The same, where FECN and BECN are clear.
@@ -302,12 +310,12 @@ mod tests {
             };
             let mut bytes: std::vec::Vec<u8> = (0..len).map(|i| i as u8).collect();
             let icrc = seed(ids[0]).icrc(&bytes);
-            let guess = seed(ids[1]);
-            prop_assert_eq!(guess.blind().judge(&bytes, icrc), Some(ids[0] ^ ids[1]));
-            prop_assert_eq!(guess.judge(&bytes, icrc), (ids[0] == ids[1]).then_some(0));
+            let (unseen, seen) = (IcrcCheck::UnseenId(seed(ids[1])), IcrcCheck::Seen(seed(ids[1])));
+            prop_assert_eq!(unseen.judge(&bytes, icrc), Some(ids[0] ^ ids[1]));
+            prop_assert_eq!(seen.judge(&bytes, icrc), (ids[0] == ids[1]).then_some(0));
             // Damage in one place is not taken for another identification.
             bytes[10..12].iter_mut().zip(damage.to_be_bytes()).for_each(|(byte, flip)| *byte ^= flip);
-            prop_assert_eq!(guess.blind().judge(&bytes, icrc), None);
+            prop_assert_eq!(unseen.judge(&bytes, icrc), None);
         }
     }
 

@@ -15,6 +15,7 @@ mod ext;
 mod flow;
 pub mod gap_report;
 mod icrc;
+mod ids;
 mod ip_cm;
 pub mod mad;
 mod opcode;
@@ -35,6 +36,7 @@ pub(crate) use encap::is_marked;
 pub use encap::{Encap, GSI_SOURCE_PORT, Hop, Mac, ROCE_PORT, source_port};
 pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
 pub(crate) use flow::{Flow, destination_of};
+pub(crate) use ids::Ids;
 pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
@@ -46,7 +48,7 @@ pub use template::Template;
 use crate::ids::Qpn;
 use encap::{Decapsulated, MAX_UDP_PAYLOAD};
 use ext::put;
-use icrc::IcrcSeed;
+use icrc::IcrcCheck;
 
 /// One received packet whose ICRC is right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -69,7 +71,7 @@ impl<'a> Packet<'a> {
     /// protocol's.
     pub fn parse(frame: &'a [u8]) -> Result<Self, DropReason> {
         let Decapsulated { encap, seed, payload, .. } = Decapsulated::parse(frame, None)?;
-        Self::parse_transport(encap, Some(seed), payload, true)
+        Self::parse_transport(encap, IcrcCheck::Seen(seed), payload, true)
     }
 
     /// Bytes on the wire from the Ethernet header to the ICRC, as if the packet had headers of its own.
@@ -77,11 +79,10 @@ impl<'a> Packet<'a> {
         self.encap.header_len() + segment_len(self.ext.len(), self.payload.len())
     }
 
-    /// Parses the bytes between the UDP header and the end of the packet, whose ICRC is known to be right without a `seed`. Cheap checks come first; all
-    /// failures are silent, so their order cannot be seen from outside.
+    /// Parses the bytes between the UDP header and the end of the packet. Cheap checks come first; all failures are silent, so their order cannot be seen from outside.
     fn parse_transport(
         encap: Encap,
-        seed: Option<IcrcSeed>,
+        check: IcrcCheck,
         bytes: &'a [u8],
         takes_gsi: bool,
     ) -> Result<Self, DropReason> {
@@ -98,8 +99,7 @@ impl<'a> Packet<'a> {
         if bth.dest_qpn == Qpn::new(0) {
             return Err(DropReason::BadDestQp);
         }
-        let judge = |seed: IcrcSeed| seed.judge(covered_bytes, *icrc).ok_or(DropReason::Icrc);
-        let ip_id = encap.ip_id ^ seed.map_or(Ok(0), judge)?;
+        let ip_id = encap.ip_id ^ check.judge(covered_bytes, *icrc).ok_or(DropReason::Icrc)?;
         Ok(Self { encap: Encap { ip_id, ..encap }, bth, ext, payload })
     }
 }
@@ -262,10 +262,9 @@ impl<'b> UnitWriter<'b> {
         write(covered)?;
 
         let patch = self.template.patch(udp_len(segment_len));
-        let ip_id = self.template.id(self.ip_id, written.segments as u16);
-        put(icrc, patch.icrc(ip_id, covered));
+        put(icrc, patch.icrc(self.ip_id, covered));
         if written.segments == 0 {
-            self.template.emit(&patch, ip_id, headers);
+            self.template.emit(&patch, self.ip_id, headers);
             written.segment_len = segment_len;
         }
 
@@ -365,17 +364,17 @@ mod tests {
         assert_eq!(packets.next(), None);
     }
 
-    /// Goal: a socket's packets count in each unit, whatever the device counts, and are read where their identifications were
-    /// not seen. Method: others are written into their headers.
+    /// Goal: packets are read whose identifications were not seen. Method: others are written into their headers.
     #[test]
-    fn a_socket_counts_in_each_unit_and_shows_no_identification() {
+    fn an_identification_that_was_not_seen_is_inferred() {
         let mut buf = [0; 200];
-        let template = Template::new(&Encap { src_port: ROCE_PORT, ..encap::encap(false, None) });
-        let mut writer = UnitWriter::new(&mut buf, &template, 0x7777);
+        let template = Template::new(&encap::encap(false, None));
+        let mut writer = UnitWriter::new(&mut buf, &template, 0);
         [1, 2, 3].iter().for_each(|psn| push(&mut writer, *psn, &[7; 20]));
         let Unit { len, segment_len, header_len, .. } = writer.finish();
         let ids = |frame: &[u8], segment_len| {
-            let packets = parse_unit(frame, segment_len).with_unseen_ids();
+            let mut packets = parse_unit(frame, segment_len);
+            packets.infer_ids();
             packets.map(|packet| packet.map(|packet| packet.encap.ip_id)).collect::<vec::Vec<_>>()
         };
         let seen = parse_unit(&buf[..len], Some(segment_len));

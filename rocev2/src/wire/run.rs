@@ -1,6 +1,6 @@
 //! Several units in a row, all of one queue pair and so with the same headers.
 
-use super::{CommonHeaders, Template, Unit, UnitWriter, Written, segment_len, udp_len};
+use super::{CommonHeaders, Ids, Template, Unit, UnitWriter, Written, segment_len, udp_len};
 
 /// Buffers for units, lent one after the other.
 pub trait Frames {
@@ -72,8 +72,8 @@ pub(crate) struct RunLimit {
 pub(crate) struct UnitRun<'a, F> {
     frames: &'a mut F,
     template: &'a mut Template,
-    /// The identification of the next packet.
-    ip_id: u16,
+    /// Those of the next packets.
+    ids: Ids,
     /// Its bounds, of which the units count down from those that were granted.
     limit: RunLimit,
     units: usize,
@@ -87,16 +87,16 @@ pub(crate) struct UnitRun<'a, F> {
 }
 
 impl<'a, F: Frames> UnitRun<'a, F> {
-    /// An empty run with these headers, whose first packet has this identification.
+    /// An empty run with these headers, whose first packet has the next of these identifications.
     pub(crate) const fn new(
         frames: &'a mut F,
         template: &'a mut Template,
-        ip_id: u16,
+        ids: Ids,
         limit: RunLimit,
     ) -> Self {
         let open = Written::nothing(template);
         let (units, bytes, segments, saved) = (limit.units, 0, 0, 0);
-        Self { frames, template, ip_id, limit, units, bytes, segments, saved, open }
+        Self { frames, template, ids, limit, units, bytes, segments, saved, open }
     }
 
     /// Has `fill` write one more unit, of at most the packets that it is given; it returns their number. Returns false
@@ -106,11 +106,11 @@ impl<'a, F: Frames> UnitRun<'a, F> {
             return false;
         }
         let Some(buf) = self.frames.buffer() else { return false };
-        let mut unit = UnitWriter::new(buf, self.template, self.ip_id);
+        let mut unit = UnitWriter::new(buf, self.template, self.ids.next);
         let written = fill(&mut unit, self.limit.packets) > 0;
         if written {
             self.open = unit.written;
-            self.ip_id = self.ip_id.wrapping_add(self.open.segments as u16);
+            self.ids.next = self.ids.next.wrapping_add(self.open.segments as u16);
             self.end_unit();
         }
         written
@@ -145,10 +145,10 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         headers: impl FnOnce() -> CommonHeaders,
         payload: impl Payload,
     ) -> Option<()> {
-        let Self { frames, template, ip_id, .. } = self;
+        let Self { frames, template, ids, .. } = self;
         let len =
-            write_single(*frames, template, *ip_id, (ext_len, payload_len), headers, payload)?;
-        self.ip_id = self.ip_id.wrapping_add(1);
+            write_single(*frames, template, ids.next, (ext_len, payload_len), headers, payload)?;
+        ids.end_single();
         self.limit.units -= 1;
         self.bytes += len;
         Some(())
@@ -167,17 +167,17 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         if self.is_spent() {
             return None;
         }
-        let (template, ip_id, written) = (&*self.template, self.ip_id, self.open);
+        let (template, ip_id, written) = (&*self.template, self.ids.next, self.open);
         let mut unit = UnitWriter { buf: self.frames.buffer()?, template, ip_id, written };
         unit.push_common(&headers(), payload_len, payload)?;
         self.open = unit.written;
-        self.ip_id = ip_id.wrapping_add(1);
+        self.ids.next = ip_id.wrapping_add(1);
         Some(())
     }
 
     /// Whether one more packet may stand in the unit that is open.
     fn follows(&mut self, ext_len: usize, payload_len: usize) -> bool {
-        let (template, ip_id, written) = (&*self.template, self.ip_id, self.open);
+        let (template, ip_id, written) = (&*self.template, self.ids.next, self.open);
         let unit = |buf| UnitWriter { buf, template, ip_id, written };
         let fits = self.frames.buffer().is_some_and(|buf| unit(buf).fits(ext_len, payload_len));
         fits && written.segments < self.limit.packets
@@ -197,6 +197,7 @@ impl<'a, F: Frames> UnitRun<'a, F> {
             self.segments += unit.segments - 1;
             self.saved += (unit.segments - 1) * unit.header_len;
             self.frames.keep(&unit);
+            self.ids.end_unit();
             self.open = Written::nothing(self.template);
         }
     }
@@ -216,11 +217,11 @@ impl<'a, F: Frames> UnitRun<'a, F> {
         self.end_unit();
     }
 
-    /// The identification behind that of the last packet, and what is left of the bounds.
-    pub(crate) fn finish(self) -> (u16, RunLimit) {
+    /// The identifications behind that of the last packet, and what is left of the bounds.
+    pub(crate) fn finish(self) -> (Ids, RunLimit) {
         let RunLimit { units, bytes, packets } = self.limit;
         let bytes = bytes.saturating_sub(self.bytes);
-        (self.ip_id, RunLimit { units, bytes, packets })
+        (self.ids, RunLimit { units, bytes, packets })
     }
 }
 
@@ -281,7 +282,8 @@ mod tests {
         for (v6, vlan) in [(false, None), (true, None), (false, Some(5)), (true, Some(5))] {
             let mut encap = example_encap(v6, vlan);
             let (mut sent, mut template) = (Sent::default(), Template::new(&encap));
-            let mut run = UnitRun::new(&mut sent, &mut template, encap.ip_id, bounds);
+            let mut run =
+                UnitRun::new(&mut sent, &mut template, Ids::new(false, encap.ip_id), bounds);
             let mut expected = Vec::new();
             for (n, len) in (1..).zip(LENS) {
                 let (dest_qpn, psn) = (Qpn::new(7), Psn::new(n));

@@ -2,7 +2,7 @@
 
 use super::common::{Common, CommonRun, Layout};
 use super::encap::{Decapsulated, Encap, is_marked};
-use super::icrc::{IcrcSeed, Varying};
+use super::icrc::{IcrcCheck, IcrcSeed, Varying};
 use super::{Bth, DropReason, Packet, UDP_HEADER_LEN, next_ip_id};
 use crate::ids::Qpn;
 
@@ -20,6 +20,7 @@ pub fn parse_unit(frame: &[u8], segment_len: Option<usize>) -> Segments<'_> {
         rest: unit.map(Some),
         segment_len: segment_len.filter(|segment_len| *segment_len < payload_len),
         takes_gsi: true,
+        sees_ids: true,
     }
 }
 
@@ -30,6 +31,7 @@ pub struct Segments<'a> {
     rest: Result<Option<Decapsulated<'a>>, DropReason>,
     segment_len: Option<usize>,
     takes_gsi: bool,
+    sees_ids: bool,
 }
 
 impl<'a> Iterator for Segments<'a> {
@@ -53,28 +55,20 @@ impl<'a> Segments<'a> {
 
     /// The operating system did not show the IPv4 identifications, nor whether they count: each is inferred from its packet's
     /// ICRC, which then protects the packet with 16 bits instead of 32.
-    #[must_use]
-    pub fn with_unseen_ids(mut self) -> Self {
-        if let Ok(Some(unit)) = &mut self.rest {
-            unit.seed = unit.seed.blind();
-        }
-        self
+    pub const fn infer_ids(&mut self) {
+        self.sees_ids = false;
     }
 
     /// Parses the first segment of `unit` and keeps the others for the next call.
     fn split(&mut self, mut unit: Decapsulated<'a>) -> Result<Packet<'a>, DropReason> {
         let Some(segment_len) = self.segment_len else {
-            return Packet::parse_transport(
-                unit.encap,
-                Some(unit.seed),
-                unit.payload,
-                self.takes_gsi,
-            );
+            let check = self.check(unit.seed);
+            return Packet::parse_transport(unit.encap, check, unit.payload, self.takes_gsi);
         };
         let encap = unit.encap;
         let (segment, rest) = first_of(&unit, segment_len);
         let seed = seed_of(&unit, segment)?;
-        let packet = Packet::parse_transport(encap, Some(seed), segment, self.takes_gsi);
+        let packet = Packet::parse_transport(encap, self.check(seed), segment, self.takes_gsi);
         if !rest.is_empty() {
             if let Ok(packet) = &packet {
                 unit.encap.ip_id = packet.encap.ip_id;
@@ -83,6 +77,10 @@ impl<'a> Segments<'a> {
             self.rest = Ok(Some(unit));
         }
         packet
+    }
+
+    const fn check(&self, seed: IcrcSeed) -> IcrcCheck {
+        if self.sees_ids { IcrcCheck::Seen(seed) } else { IcrcCheck::UnseenId(seed) }
     }
 
     /// The next segment and those behind it, where several are left and no switch has marked them: a run of packets for

@@ -1,6 +1,6 @@
 //! The headers that all packets to a peer share: made once, then copied for each packet, and patched where its length is another.
 
-use super::encap::{Encap, ROCE_PORT};
+use super::encap::Encap;
 use super::icrc::{IcrcSeed, Varying};
 
 /// Ethernet with a tag, IPv6, UDP.
@@ -23,8 +23,6 @@ pub struct Template {
     bytes: [u8; LEN_MAX],
     len: usize,
     v4: bool,
-    /// The bits of an identification that its packet's place in its unit does not decide: none, or all.
-    counted: u16,
     /// The IPv4 header's words but for length, identification and checksum, added up in one's complement.
     sum: u16,
     patch: Patch,
@@ -32,9 +30,6 @@ pub struct Template {
 
 impl Template {
     /// The headers of `encap`, whose identification is each packet's own.
-    ///
-    /// A source port of [`ROCE_PORT`] is that of a socket. Its operating system writes the headers, and then counts
-    /// the identification from 0 in each unit.
     pub fn new(encap: &Encap) -> Self {
         let (mut bytes, len) = ([0; LEN_MAX], encap.header_len());
         let (headers, _) = bytes.split_at_mut(len);
@@ -46,8 +41,7 @@ impl Template {
             let words = ip.as_chunks().0.iter().map(|word| u16::from_be_bytes(*word));
             sum = words.fold(0, add);
         }
-        let counted = if encap.src_port == ROCE_PORT { 0 } else { u16::MAX };
-        Self { bytes, len, v4, counted, sum, patch: Patch { udp_len: BLANK.udp_len, sum, seed } }
+        Self { bytes, len, v4, sum, patch: Patch { udp_len: BLANK.udp_len, sum, seed } }
     }
 
     /// Bytes from the Ethernet to the UDP header.
@@ -58,12 +52,6 @@ impl Template {
     /// Whether each packet has an identification of its own.
     pub(super) const fn has_ids(&self) -> bool {
         self.v4
-    }
-
-    /// The identification of a packet in this place of its unit, which all of a device that were counted say is `ip_id`.
-    #[inline(always)]
-    pub(super) const fn id(&self, ip_id: u16, place: u16) -> u16 {
-        ip_id & self.counted | place & !self.counted
     }
 
     /// Goes over to packets of this length, if it has another's.
@@ -92,7 +80,7 @@ impl Template {
     #[inline(always)]
     pub(super) fn seal(&self, ip_id: u16, out: &mut [u8], bytes: &[u8]) -> [u8; 4] {
         const UNTAGGED: usize = 14 + 20 + 8;
-        let (patch, ip_id) = (&self.patch, self.id(ip_id, 0));
+        let patch = &self.patch;
         let seed = match out.as_mut_array::<UNTAGGED>() {
             // Most packets, with a length that the compiler knows.
             Some(out) if self.v4 => {

@@ -41,7 +41,7 @@ fn turn(now: Instant, from: &mut Node, to: &mut Node, memory: [&mut Pattern; 2])
     let encap = from.qp.peer().unwrap().encap;
     let mut template = Template::new(&encap);
     let mut one = OneFrame::new(&mut buf);
-    let mut run = UnitRun::new(&mut one, &mut template, encap.ip_id, one_unit(16));
+    let mut run = UnitRun::new(&mut one, &mut template, Ids::new(false, encap.ip_id), one_unit(16));
     let Node { qp, mrs, reorder_pool, out, .. } = from;
     qp.fill(now, &mut run, &mut Shared { mrs, memory: source, reorder_pool, out });
     let Some(unit) = one.unit else { return false };

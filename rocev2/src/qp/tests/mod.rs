@@ -17,8 +17,8 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, Mapping, Registration, Reserve};
 use crate::wire::mad::Make;
 use crate::wire::{
-    Aeth, AtomicEth, Bth, DropReason, Ext, Mac, NakCode, OneFrame, Opcode, Packet, Reth, RnrTimer,
-    RunLimit, Syndrome, Template, UnitRun, UnitWriter, parse_unit,
+    Aeth, AtomicEth, Bth, DropReason, Ext, Ids, Mac, NakCode, OneFrame, Opcode, Packet, Reth,
+    RnrTimer, RunLimit, Syndrome, Template, UnitRun, UnitWriter, parse_unit,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -272,7 +272,8 @@ impl Pair {
             let mut one = OneFrame::new(&mut buf);
             let (qp, mut shared) = node.parts();
             let limit = one_unit(self.settings.segments);
-            let mut run = UnitRun::new(&mut one, &mut template, encap.ip_id, limit);
+            let mut run =
+                UnitRun::new(&mut one, &mut template, Ids::new(false, encap.ip_id), limit);
             qp.fill(self.now, &mut run, &mut shared);
             node.collect();
             let Some(unit) = one.unit else { return any };
