@@ -367,6 +367,13 @@ list! {
         "if self.highest.since(end) < 0 { None }" => "if false { None }",
         "what was not sent has not come";
 
+    SocketCountsOn "wire/ids.rs":
+        "self.next.wrapping_mul(self.step)" => "self.next",
+        "a socket's packets are counted in their unit";
+    UnseenIdOfIp6 "wire/icrc.rs":
+        ".filter(|id| *id == 0 || !seed.v6)" => "",
+        "IPv6 has no identification that could explain an ICRC";
+
 // ---- responder -----------------------------------------------------------------------------------
     DuplicateIsExecuted "qp/recv/responder.rs":
         "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
@@ -570,7 +577,7 @@ list! {
         "add(self.sum, ip_id)" => "add(self.sum, ip_id & 0xff00)",
         "the IPv4 checksum is that of the header";
     IcrcIsNotChecked "wire/mod.rs":
-        "seed.map_or(Ok(0), judge)?;" => "seed.map_or(Ok(0), judge).unwrap_or(0);",
+        "check.judge(covered_bytes, *icrc).ok_or(DropReason::Icrc)?;" => "0;",
         "a packet with a wrong ICRC is dropped";
     IcrcCoversTtl "wire/icrc.rs":
         "[bytes[1], bytes[8]] = [ONES; 2];" => "",

@@ -313,6 +313,12 @@ mod tests {
             let (unseen, seen) = (IcrcCheck::UnseenId(seed(ids[1])), IcrcCheck::Seen(seed(ids[1])));
             prop_assert_eq!(unseen.judge(&bytes, icrc), Some(ids[0] ^ ids[1]));
             prop_assert_eq!(seen.judge(&bytes, icrc), (ids[0] == ids[1]).then_some(0));
+            // IPv6 has none that could explain it.
+            let headers = IcrcSeed::v6(&[7; V6_LEN], &[9; UDP_LEN]);
+            let [a, b, own] = [icrc, seed(ids[1]).icrc(&bytes), headers.icrc(&bytes)];
+            let icrc6 = core::array::from_fn(|i| own[i] ^ a[i] ^ b[i]);
+            let judged = IcrcCheck::UnseenId(headers).judge(&bytes, icrc6);
+            prop_assert_eq!(judged, (ids[0] == ids[1]).then_some(0));
             // Damage in one place is not taken for another identification.
             bytes[10..12].iter_mut().zip(damage.to_be_bytes()).for_each(|(byte, flip)| *byte ^= flip);
             prop_assert_eq!(unseen.judge(&bytes, icrc), None);
