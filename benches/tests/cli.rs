@@ -195,6 +195,22 @@ fn a_socket_that_another_process_has_is_not_taken_from_it() {
     assert_whole(&report, 10, 64 << 10);
 }
 
+/// Both hosts would answer for it.
+#[test]
+fn an_address_that_another_host_has_is_not_taken_from_it() {
+    let network = Network::new();
+    let first = format!("serve {} --mac 02:00:00:00:00:0a", network.dgram(1));
+    let _server = network.start("server", &first);
+    let second = network.dgram(2).replace("10.0.0.2", "10.0.0.1");
+    for arguments in [format!("serve {second}"), format!("connect 10.0.0.9 {second}")] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments}");
+        let words = "the address 10.0.0.1 is taken: the host at 02:00:00:00:00:0a has it";
+        assert_one_line(&output, words);
+    }
+    let _second = network.start("second", &format!("serve {second} --no-address-probe"));
+}
+
 #[test]
 fn a_report_that_cannot_be_printed_is_a_failure_and_no_panic() {
     let output = command("--iterations 5")

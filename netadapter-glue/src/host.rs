@@ -17,6 +17,7 @@
 //! | `mac=MAC` | our Ethernet address, a random one where nothing is said | `tap`, `qemu-dgram`, `qemu-stream` |
 //! | `vlan=ID` | the VLAN that the user of the edge shall tag its frames with | all but `af-packet` and `udp` |
 //! | `offload` | the interface, or the kernel, divides units into packets | `af-packet`, `udp` |
+//! | `probe=off` | nobody is asked whether an address is taken before its provider starts | all; `memory` and `udp` never ask |
 //!
 //! ```
 //! use netadapter_glue::{Edge, host::EdgeSpec};
@@ -93,6 +94,8 @@ pub struct EdgeOptions {
     pub vlan: Option<u16>,
     /// The interface divides units into packets. Where it only passes them on, as a veth does, the peer needs this, too.
     pub offload: bool,
+    /// Nobody is asked whether an address is taken ([`EdgeSpec::probes`]).
+    pub probe_off: bool,
 }
 
 /// An Ethernet address that may be a source.
@@ -136,7 +139,7 @@ impl EdgeSpec {
     /// # Errors
     /// [`SpecError::FixedMac`] and those behind it.
     pub fn check(&self) -> Result<(), SpecError> {
-        let EdgeOptions { mac, mtu, vlan, offload } = self.options;
+        let EdgeOptions { mac, mtu, vlan, offload, probe_off: _ } = self.options;
         let (fixed_mac, no_tags, fixed_mtu, offloads) = match self.kind {
             EdgeKind::Memory(_) => (true, false, false, false),
             EdgeKind::AfPacket(_) => (true, true, true, true),
@@ -153,6 +156,14 @@ impl EdgeSpec {
             (!offloads && offload, SpecError::NoOffload),
         ];
         misfits.into_iter().find(|(is, _)| *is).map_or(Ok(()), |(_, misfit)| Err(misfit))
+    }
+
+    /// Whether the user of the edge shall ask if another host has its addresses already, before it takes them
+    /// ([`address_probe`](crate::neighbour::address_probe)). The kernel owns the address of a UDP socket, and both ends of a
+    /// pair in memory are of this process.
+    #[must_use]
+    pub const fn probes(&self) -> bool {
+        !self.options.probe_off && !matches!(self.kind, EdgeKind::Memory(_) | EdgeKind::Udp(_))
     }
 
     /// Opens it.
@@ -239,6 +250,7 @@ impl EdgeOptions {
             Some(("mtu", value)) => self.mtu = Some(parse_mtu(value)?),
             Some(("mac", value)) => self.mac = Some(value.parse()?),
             Some(("vlan", value)) => self.vlan = Some(parse_vlan(value)?),
+            Some(("probe", "off")) => self.probe_off = true,
             None if option == "offload" => self.offload = true,
             _ => return Err(SpecError::Option),
         }
@@ -294,11 +306,14 @@ impl FromStr for MacAddress {
 impl fmt::Display for EdgeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
-        let EdgeOptions { mac, mtu, vlan, offload } = self.options;
+        let EdgeOptions { mac, mtu, vlan, offload, probe_off } = self.options;
         mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))?;
         mac.map_or(Ok(()), |mac| write!(f, ",mac={mac}"))?;
         vlan.map_or(Ok(()), |vlan| write!(f, ",vlan={vlan}"))?;
-        if offload { f.write_str(",offload") } else { Ok(()) }
+        if offload {
+            f.write_str(",offload")?;
+        }
+        if probe_off { f.write_str(",probe=off") } else { Ok(()) }
     }
 }
 
@@ -335,7 +350,7 @@ impl fmt::Display for SpecError {
             Self::EmptyName => "an empty name",
             Self::LongName => "an interface's name has at most 15 bytes",
             Self::Address => "not the IP address of one host, as 192.168.7.1 or 2001:db8::1 is",
-            Self::Option => "not one of mtu=BYTES, mac=MAC, vlan=ID and offload",
+            Self::Option => "not one of mtu=BYTES, mac=MAC, vlan=ID, offload and probe=off",
             Self::Mtu => "an MTU is 576 to 65535",
             Self::Mac => "not a MAC address, as 02:00:00:00:00:01 is",
             Self::GroupMac => "a group address cannot be our own",
@@ -438,7 +453,7 @@ mod tests {
             "memory:a",
             "memory:a,mtu=9000,vlan=7",
             "af-packet:eth0",
-            "af-packet:eth0.7,offload",
+            "af-packet:eth0.7,offload,probe=off",
             "tap:t0,mac=02:00:00:00:00:0a,vlan=4094",
             "udp:10.0.0.1",
             "udp:2001:db8::1,mtu=9000,offload",
@@ -450,6 +465,15 @@ mod tests {
             assert_eq!(text.parse::<EdgeSpec>().unwrap().to_string(), text);
         }
         assert_eq!("02-00-00-00-00-0A".parse(), Ok(MacAddress([2, 0, 0, 0, 0, 10])));
+    }
+
+    #[test]
+    fn an_edge_whose_addresses_others_may_have_asks_for_them() {
+        let probes = |text: &str| text.parse::<EdgeSpec>().unwrap().probes();
+        for text in ["af-packet:eth0", "tap:t0", "qemu-dgram:/a:/b", "qemu-stream:listen:/a"] {
+            assert!(probes(text) && !probes(&format!("{text},probe=off")), "{text}");
+        }
+        assert!(!probes("memory:a") && !probes("udp:10.0.0.1"));
     }
 
     #[test]
@@ -468,6 +492,7 @@ mod tests {
             ("tap:t0,speed=1", SpecError::Option),
             ("tap:t0,", SpecError::Option),
             ("tap:t0,offload=1", SpecError::Option),
+            ("tap:t0,probe=on", SpecError::Option),
             ("memory:a,mtu=575", SpecError::Mtu),
             ("memory:a,mtu=65536", SpecError::Mtu),
             ("tap:t0,mac=2:0:0:0:0:1", SpecError::Mac),

@@ -3,7 +3,8 @@
 //! An [`Edge`] is where frames enter and leave: two edges joined in memory ([`memory`]), a Linux packet
 //! socket, a TAP device, a QEMU netdev, or a Windows adapter. [`fault`] and [`pcap`] wrap any other edge.
 //! [`neighbour`] resolves Ethernet addresses, ours and others', where no operating system does. One thread
-//! owns an edge. The crate starts no thread, and allocates, locks or waits nowhere once an edge is built.
+//! owns an edge. The crate starts no thread, and allocates, locks or waits nowhere once an edge is built, but for the address
+//! probes before its use.
 //!
 //! The core of the crate is `no_std` with `alloc`. Edges over a host's devices exist on Linux only; `host` opens any of
 //! them from one string.
@@ -21,6 +22,7 @@
 //! | waker | it ends the sleep of the thread that polls the edge | `core::task::Waker` |
 //! | query, answer | the two messages of address resolution | ARP request and reply; neighbour solicitation and advertisement |
 //! | probe | a unicast query to a known neighbour | RFC 4861: unreachability detection |
+//! | address probe | a query for an address that its sender is about to take | RFC 5227: ARP probe; RFC 4862: duplicate address detection |
 #![no_std]
 
 extern crate alloc;

@@ -256,8 +256,8 @@ impl Run<'_> {
         let mut command = Command::new(built(ours));
         command.args(self.text(ours.arguments, count).split(' '));
         let edge = format!("qemu-dgram:{}:{}", here.display(), there.display());
-        // The same one again, or the guest would look for a killed one's address.
-        command.arg("--edge").arg(format!("{edge},mac=02:00:00:00:00:0{number}"));
+        // The same one again, or the guest would look for a killed one's address. Nobody else has our IP address.
+        command.arg("--edge").arg(format!("{edge},mac=02:00:00:00:00:0{number},probe=off"));
         command.arg("--address").arg(address(self.cell.family, Side::Ours));
         command.arg("--mtu").arg(self.boot.mtu.to_string());
         if ours.package == CONSUMER {

@@ -11,6 +11,7 @@ use netadapter_glue::Edge;
 use netadapter_glue::fault::{FaultInjector, Faults};
 use netadapter_glue::host::{BoxEdge, EdgeSpec, SpecError};
 use netadapter_glue::memory::{self, MemoryConfig};
+use netadapter_glue::neighbour::address_probe::{Conflict, conflicts};
 use netadapter_glue::pcap::Capture;
 
 use crate::{
@@ -56,6 +57,7 @@ pub struct HostBuilder {
     faults: Option<Faults>,
     capture: Option<PathBuf>,
     layer: Option<Layer>,
+    address_probe: bool,
 }
 
 /// Makes an opener that stands before another one.
@@ -72,6 +74,13 @@ pub enum OpenError {
         edge: String,
         /// The system's reason.
         source: io::Error,
+    },
+    /// Another host has an address of ours.
+    Taken {
+        /// The string of the edge.
+        edge: String,
+        /// The address, and the host.
+        conflict: Conflict,
     },
     /// The capture file cannot be made.
     Capture {
@@ -224,7 +233,7 @@ impl HostBuilder {
     /// A host that owns `addresses`, with the defaults of a provider.
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let config = ProviderConfig::new(addresses.into_iter().collect());
-        Self { config, faults: None, capture: None, layer: None }
+        Self { config, faults: None, capture: None, layer: None, address_probe: true }
     }
 
     /// Lets faults strike what the host transmits, or none.
@@ -252,6 +261,14 @@ impl HostBuilder {
         layer: impl FnOnce(Arc<dyn Opener>) -> Arc<dyn Opener> + 'static,
     ) -> Self {
         self.layer = Some(Box::new(layer));
+        self
+    }
+
+    /// Leaves out, or not, the question whether another host has an address of ours, which an edge is asked as it is opened
+    /// where its specification says so ([`EdgeSpec::probes`]). It takes a quarter of a second; neither faults nor the capture
+    /// see it.
+    pub const fn address_probe(mut self, probes: bool) -> Self {
+        self.address_probe = probes;
         self
     }
 
@@ -306,12 +323,21 @@ impl HostBuilder {
     }
 
     fn edge(&mut self, spec: &EdgeSpec) -> Result<BoxEdge, OpenError> {
-        let edge =
-            spec.open().map_err(|source| OpenError::Edge { edge: spec.to_string(), source })?;
+        let failed = |source| OpenError::Edge { edge: spec.to_string(), source };
+        let mut edge = spec.open().map_err(failed)?;
         // A priority that was configured goes into the tag of that VLAN.
         let priority = self.config.vlan.unwrap_or(0) & 0xe000;
         self.config.vlan = spec.options.vlan.map(|id| id | priority).or(self.config.vlan);
-        Ok(edge)
+        if !(self.address_probe && spec.probes()) {
+            return Ok(edge);
+        }
+        let vlan = self.config.vlan.map(|tci| tci & 0xfff).filter(|id| *id != 0);
+        let found = conflicts(&mut edge, vlan, &self.config.addresses);
+        let found = found.map_err(|error| failed(io::Error::other(error)))?;
+        match found.first() {
+            Some(&conflict) => Err(OpenError::Taken { edge: spec.to_string(), conflict }),
+            None => Ok(edge),
+        }
     }
 
     fn provide(
@@ -342,11 +368,12 @@ impl HostBuilder {
 
 impl fmt::Debug for HostBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, faults, capture, layer: _ } = self;
+        let Self { config, faults, capture, layer: _, address_probe } = self;
         f.debug_struct("HostBuilder")
             .field("config", config)
             .field("faults", faults)
             .field("capture", capture)
+            .field("address_probe", address_probe)
             .finish_non_exhaustive()
     }
 }
@@ -362,6 +389,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Spec(error) => error.fmt(f),
             Self::Edge { edge, source } => write!(f, "{edge}: {source}"),
+            Self::Taken { edge, conflict } => write!(f, "{edge}: {conflict}"),
             Self::Capture { file, source } => write!(f, "{}: {source}", file.display()),
             Self::Provider(source) => write!(f, "the provider did not start: {source}"),
             Self::Ndk(error) => error.fmt(f),
@@ -387,6 +415,32 @@ mod tests {
         let builder = HostBuilder::new([ip]).capture("/no/such/file");
         let error = builder.open("memory:no-capture").unwrap_err();
         assert!(matches!(error, OpenError::Capture { .. }), "{error}");
+    }
+
+    /// An address that the other end of a link has is not taken from it, unless nobody shall ask.
+    #[test]
+    fn an_address_of_another_host_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let edge = |own: &str, peer: &str, options: &str| {
+            let [own, peer] = [own, peer].map(|name| folder.path().join(name));
+            format!("qemu-dgram:{}:{}{options}", own.display(), peer.display())
+        };
+        let ips = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let mac = [2, 0, 0, 0, 0, 10];
+        // In the VLAN that both ends have.
+        let first = edge("a", "b", ",vlan=7,mac=02:00:00:00:00:0a");
+        let _first = HostBuilder::new(ips).open(&first).unwrap();
+        for ip in ips {
+            let refused = Host::open(&edge("b", "a", ",vlan=7"), [ip]).unwrap_err();
+            let OpenError::Taken { conflict, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(*conflict, Conflict { ip, mac });
+            let told = refused.to_string();
+            assert!(told.contains(&ip.to_string()) && told.contains("02:00:00:00:00:0a"), "{told}");
+        }
+        let free = "10.0.0.2".parse().unwrap();
+        Host::open(&edge("b", "a", ",vlan=7"), [free]).unwrap();
+        Host::open(&edge("b", "a", ",vlan=7,probe=off"), ips).unwrap();
+        HostBuilder::new(ips).address_probe(false).open(&edge("b", "a", ",vlan=7")).unwrap();
     }
 
     /// Of several addresses, the one of the peer's family is ours.

@@ -12,6 +12,8 @@
 //! reason to query, as anybody can send one.
 
 #[cfg(target_os = "linux")]
+pub mod address_probe;
+#[cfg(target_os = "linux")]
 pub mod ask;
 mod message;
 mod query;

@@ -261,6 +261,10 @@ pub(crate) struct EdgeArgs {
     /// an interface only passes them on, as a veth does, the peer of af-packet needs this too
     #[arg(long)]
     pub(crate) offload: bool,
+    /// Take our address without asking whether another host has it. Nobody is asked over udp, whose
+    /// address is the kernel's
+    #[arg(long)]
+    pub(crate) no_address_probe: bool,
     /// Record the frames
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
@@ -285,6 +289,7 @@ impl EdgeArgs {
         options.mtu = self.mtu.or(options.mtu);
         options.vlan = self.vlan.or(options.vlan);
         options.offload |= self.offload;
+        options.probe_off |= self.no_address_probe;
         spec.check().map_err(|misfit| format!("--{misfit}"))?;
         let tags = !matches!(spec.kind, EdgeKind::AfPacket(_) | EdgeKind::Udp(_));
         if self.transport.sl.is_some() && !tags {
@@ -496,6 +501,10 @@ mod tests {
         assert_eq!(
             spec("--edge af-packet:e0 --offload"),
             Ok("af-packet:e0,offload".parse().unwrap())
+        );
+        assert_eq!(
+            spec("--edge tap:t0 --no-address-probe"),
+            Ok("tap:t0,probe=off".parse().unwrap())
         );
         assert!(spec("--edge tap:t0 --mtu 9000").unwrap_err().starts_with("--mtu: "));
         assert!(spec("--edge memory:a").unwrap_err().contains("loopback"));

@@ -1,6 +1,7 @@
 //! Where this program meets the edges and the provider: builds them from the command line.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use driver::ProviderConfig;
@@ -83,6 +84,9 @@ impl From<OpenError> for Failure {
         match error {
             OpenError::Spec(error) => Self::Arguments(error.to_string()),
             OpenError::Edge { edge, source } => Self::Edge { edge, source },
+            OpenError::Taken { edge, conflict } => {
+                Self::Edge { edge, source: io::Error::new(io::ErrorKind::AddrInUse, conflict) }
+            }
             OpenError::Capture { file, source } => {
                 Self::Edge { edge: file.display().to_string(), source }
             }

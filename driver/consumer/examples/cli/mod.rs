@@ -13,7 +13,7 @@ use netadapter_glue::host::{EdgeSpec, parse_mtu};
 #[derive(clap::Args, Debug)]
 pub(crate) struct HostArgs {
     /// qemu-dgram:OWN:PEER, qemu-stream:listen:PATH, qemu-stream:connect:PATH, af-packet:IFACE, tap:NAME or udp:ADDRESS; options
-    /// follow behind commas (mac=MAC, vlan=ID, offload)
+    /// follow behind commas (mac=MAC, vlan=ID, offload, probe=off)
     #[arg(long)]
     edge: EdgeSpec,
     /// Our address on it; may be repeated. A prefix length means nothing: every peer is on the link

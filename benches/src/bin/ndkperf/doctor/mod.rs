@@ -84,6 +84,8 @@ struct Path {
     vlan: Option<u16>,
     /// Frames may be asked for in other VLANs: the edge sees tags.
     sees_tags: bool,
+    /// Nobody is asked whether our address is taken.
+    probe_off: bool,
     transport: TransportArgs,
 }
 
@@ -141,6 +143,7 @@ fn open(args: &Doctor) -> Result<(Path, BoxEdge), Failure> {
         program,
         vlan: spec.options.vlan,
         sees_tags: !matches!(spec.kind, EdgeKind::AfPacket(_)),
+        probe_off: spec.options.probe_off,
         transport: args.edge.transport,
     };
     let mut edge =

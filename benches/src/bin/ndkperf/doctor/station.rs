@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ndk_consumer::Host;
 use netadapter_glue::host::BoxEdge;
+use netadapter_glue::neighbour::address_probe::{self, Conflict};
 use netadapter_glue::neighbour::ask::{Heard, Question, hear};
 use netadapter_glue::neighbour::{FRAME_MAX_LEN, Neighbours};
 use netadapter_glue::{Edge, EdgeError, Transmit};
@@ -38,6 +39,11 @@ impl Station {
 
     pub(super) const fn mac(&self) -> [u8; 6] {
         self.mac
+    }
+
+    /// The hosts that have our address.
+    pub(super) fn conflicts(&mut self, path: &Path) -> Result<Vec<Conflict>, Failure> {
+        address_probe::conflicts(&mut self.tap, path.vlan, &[path.own_ip]).map_err(edge_failed)
     }
 
     /// Frames that the edge gave up.

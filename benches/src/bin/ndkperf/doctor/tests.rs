@@ -32,6 +32,7 @@ fn path() -> Path {
         program: Peer::Ndkperf,
         vlan: None,
         sees_tags: true,
+        probe_off: false,
         transport: args.transport,
     }
 }
@@ -101,6 +102,14 @@ fn an_address_that_is_taken_is_named() {
     let path = path();
     let report = with(&path, |edge| serving(edge, &[path.peer, path.own_ip], path.port));
     assert_found(&report, "address-taken");
+}
+
+#[test]
+fn an_address_that_nobody_shall_ask_for_is_not_examined() {
+    let path = Path { probe_off: true, ..path() };
+    let report = through(&path, |edge| Box::new(edge));
+    assert_eq!(report.codes(), [""; 0], "{report:#?}");
+    assert!(told(&report).contains("skipped address"), "{report:#?}");
 }
 
 #[test]

@@ -67,7 +67,8 @@ impl Lab {
             let provider_seed = self.run.seed.map(|seed| seed.wrapping_add(place as u64));
             let faults = self.faults.with_seed(seed.wrapping_add(place as u64));
             let builder = edge::builder(&[ips[place]], provider_seed, self.transport);
-            let mut builder = builder.faults(faults);
+            // Nobody else is on the cable.
+            let mut builder = builder.faults(faults).address_probe(false);
             if let (End::Client, Some(file)) = (end, &self.pcap) {
                 builder = builder.capture(file);
             }
