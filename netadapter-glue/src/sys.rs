@@ -170,6 +170,12 @@ pub(crate) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
 }
 
+/// Lets the TAP interface of an attached `/dev/net/tun` outlive it.
+pub(crate) fn keep_tap(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: TUNSETPERSIST takes a number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, 1) })
+}
+
 fn interface_request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: `ifreq` is plain data, for which all zeroes means the empty name.
     let mut request: libc::ifreq = unsafe { zeroed() };

@@ -34,10 +34,7 @@ impl Tap {
     /// # Errors
     /// The system call that failed.
     pub fn open(name: &str, mac: [u8; 6]) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        let file = options.open("/dev/net/tun")?;
-        sys::attach_tap(file.as_fd(), name)?;
+        let file = attach(name)?;
         let any_socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let mtu = sys::interface_mtu(any_socket.as_fd(), name)?;
         let frame_len = ETHERNET_MAX_LEN + mtu;
@@ -123,6 +120,23 @@ impl Edge for Tap {
     fn wants_writable(&self) -> bool {
         self.queue.len() > 0
     }
+}
+
+/// Makes the TAP interface `name`, which lives until its network namespace ends or somebody deletes it: so it is set up
+/// before an edge opens it. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// The system call that failed.
+pub fn create(name: &str) -> io::Result<()> {
+    sys::keep_tap(attach(name)?.as_fd())
+}
+
+fn attach(name: &str) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open("/dev/net/tun")?;
+    sys::attach_tap(file.as_fd(), name)?;
+    Ok(file)
 }
 
 /// Ethernet header with one VLAN tag.

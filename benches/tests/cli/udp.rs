@@ -44,14 +44,21 @@ fn a_lab_needs_no_root() {
         "--edge udp",
         "--edge udp --offload",
         "--edge udp --offload --ip6 --loss 1",
+        "--edge tap",
+        "--edge tap --ip6 --mtu 1500 --loss 1",
     ] {
         let arguments = format!("lab {flags} --iterations 100 --seed 5 --json");
         let output = run(&arguments);
-        if text(&output.stderr).contains("gives an ordinary user no namespaces") {
-            return println!("skipped: {}", text(&output.stderr));
+        let lacks = ["gives an ordinary user no namespaces", "/dev/net/tun"];
+        if lacks.iter().any(|lack| text(&output.stderr).contains(lack)) {
+            println!("skipped: {arguments}: {}", text(&output.stderr));
+            continue;
         }
         assert!(output.status.success(), "{arguments}: {output:?}");
         let report = serde_json::from_slice(&output.stdout).unwrap();
         assert_whole(&report, 100, 64 << 10);
     }
+    let output = run("lab --edge tap --offload");
+    assert_eq!(output.status.code(), Some(2));
+    assert_one_line(&output, "--offload: only af-packet and udp can");
 }

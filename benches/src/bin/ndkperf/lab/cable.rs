@@ -1,4 +1,4 @@
-//! Two network namespaces joined by a veth pair, in a user namespace. They end with the process.
+//! Two network namespaces joined by a veth pair, or one with two TAPs in a bridge, in a user namespace. They end with the process.
 #![expect(unsafe_code, reason = "unshare(2) is unsafe for some of its flags")]
 
 use std::fs::{self, File};
@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
+use netadapter_glue::tap;
 use rustix::io::Errno;
 use rustix::process::{getgid, getuid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -29,7 +30,7 @@ impl End {
     }
 }
 
-/// A veth pair, each end in a network namespace of its own.
+/// A veth pair, each end in a network namespace of its own, or a bridge of two TAPs.
 #[derive(Debug)]
 pub(super) struct Cable {
     /// The namespaces, by [`End`].
@@ -40,10 +41,7 @@ impl Cable {
     /// Leaves this process's network for new ones, in which the `addresses` are those of the ends, if there are any.
     /// No other thread runs.
     pub(super) fn new(mtu: usize, addresses: &[IpAddr]) -> io::Result<Self> {
-        let ids = (getuid().as_raw(), getgid().as_raw());
-        leave().map_err(explain)?;
-        // Without a right to it, as root of the machine has, there is no user namespace, and nothing to map.
-        let _ = map_ids(ids);
+        leave()?;
         let server = namespace()?;
         unshare(UnshareFlags::NEWNET).map_err(|errno| explain(errno.into()))?;
         let cable = Self { namespaces: [namespace()?, server] };
@@ -62,6 +60,26 @@ impl Cable {
         Ok(cable)
     }
 
+    /// Leaves this process's network for a new one, in which a bridge joins the TAPs of both ends. No other thread runs.
+    pub(super) fn bridged(mtu: usize) -> io::Result<Self> {
+        leave()?;
+        let cable = Self { namespaces: [namespace()?, namespace()?] };
+        let mut netlink = Netlink::open()?;
+        netlink.add_bridge(BRIDGE).map_err(explain)?;
+        for end in [End::Client, End::Server] {
+            tap::create(end.interface()).map_err(|error| {
+                let hint = "it must be there, and open to you";
+                io::Error::new(error.kind(), format!("/dev/net/tun: {error}; {hint}"))
+            })?;
+            // It carries a little less than other interfaces do.
+            let refused = |error: io::Error| {
+                io::Error::new(error.kind(), format!("a TAP with an MTU of {mtu}: {error}"))
+            };
+            netlink.add_port(BRIDGE, end.interface(), mtu).map_err(refused)?;
+        }
+        Ok(cable)
+    }
+
     /// What this thread opens from here on is at this end.
     pub(super) fn enter(&self, end: End) -> io::Result<()> {
         let namespace = self.namespaces[end as usize].as_fd();
@@ -76,8 +94,13 @@ fn namespace() -> io::Result<File> {
 
 /// Leaves the network for an empty one, in a user namespace that gives the right to it. Root has the right without.
 fn leave() -> io::Result<()> {
+    let ids = (getuid().as_raw(), getgid().as_raw());
     let private = unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET);
-    Ok(private.or_else(|errno| unshare(UnshareFlags::NEWNET).map_err(|_| errno))?)
+    let left = private.or_else(|errno| unshare(UnshareFlags::NEWNET).map_err(|_| errno));
+    left.map_err(|errno| explain(errno.into()))?;
+    // Without a right to it, as root of the machine has, there is no user namespace, and nothing to map.
+    let _ = map_ids(ids);
+    Ok(())
 }
 
 fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
@@ -106,6 +129,8 @@ fn explain(error: io::Error) -> io::Error {
                 kernel.apparmor_restrict_unprivileged_userns=0; a container needs this of its host";
     io::Error::new(error.kind(), format!("{error}; {hint}"))
 }
+
+const BRIDGE: &str = "bridge0";
 
 #[cfg(test)]
 mod tests {

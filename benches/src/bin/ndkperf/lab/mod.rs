@@ -3,6 +3,7 @@
 mod cable;
 mod netlink;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -20,7 +21,7 @@ use cable::{Cable, End};
 pub(crate) struct Lab {
     #[command(flatten)]
     pub(crate) run: Run,
-    /// The edges of both ends: packet sockets on the cable, or UDP sockets over the kernel's own stack
+    /// The edges of both ends: packet sockets on the cable, UDP sockets over the kernel's own stack, or TAPs in a bridge
     #[arg(long, value_enum, default_value_t = Kind::AfPacket)]
     edge: Kind,
     /// Largest IP packet in bytes
@@ -46,24 +47,26 @@ pub(crate) struct Lab {
 enum Kind {
     AfPacket,
     Udp,
+    Tap,
 }
 
 impl Lab {
     /// The client's adapter and the server's, each at its end of a new cable. No other thread may run yet.
     pub(crate) fn sides(&self, seed: u64) -> Result<[Side; 2], Failure> {
         let ips = pair_of_addresses(self.ip6);
-        // A packet socket's addresses are the provider's alone.
-        let owned = if self.edge == Kind::Udp { &ips[..] } else { &[] };
+        let spec = |end| self.spec(end, ips);
+        spec(End::Client).check().map_err(|misfit| Failure::Arguments(format!("--{misfit}")))?;
         let network = |source| Failure::Edge { edge: "a network for the run".into(), source };
-        let cable = Cable::new(self.mtu, owned).map_err(network)?;
+        let cable = match self.edge {
+            // A packet socket's addresses are the provider's alone.
+            Kind::AfPacket => Cable::new(self.mtu, &[]),
+            Kind::Udp => Cable::new(self.mtu, &ips),
+            Kind::Tap => Cable::bridged(self.mtu),
+        };
+        let cable = cable.map_err(network)?;
         let side = |end: End| -> Result<Side, Failure> {
             cable.enter(end).map_err(network)?;
             let place = end as usize;
-            let kind = match self.edge {
-                Kind::AfPacket => EdgeKind::AfPacket(end.interface().into()),
-                Kind::Udp => EdgeKind::Udp(ips[place]),
-            };
-            let options = EdgeOptions { offload: self.offload, ..EdgeOptions::default() };
             let provider_seed = self.run.seed.map(|seed| seed.wrapping_add(place as u64));
             let faults = self.faults.with_seed(seed.wrapping_add(place as u64));
             let builder = edge::builder(&[ips[place]], provider_seed, self.transport);
@@ -72,11 +75,22 @@ impl Lab {
             if let (End::Client, Some(file)) = (end, &self.pcap) {
                 builder = builder.capture(file);
             }
-            let host = builder.open_spec(&EdgeSpec { kind, options })?;
+            let host = builder.open_spec(&spec(end))?;
             Ok(Side { host, ip: ips[place] })
         };
         let server = side(End::Server)?;
         Ok([side(End::Client)?, server])
+    }
+
+    /// The edge of an end.
+    fn spec(&self, end: End, ips: [IpAddr; 2]) -> EdgeSpec {
+        let kind = match self.edge {
+            Kind::AfPacket => EdgeKind::AfPacket(end.interface().into()),
+            Kind::Udp => EdgeKind::Udp(ips[end as usize]),
+            Kind::Tap => EdgeKind::Tap(end.interface().into()),
+        };
+        let options = EdgeOptions { offload: self.offload, ..EdgeOptions::default() };
+        EdgeSpec { kind, options }
     }
 
     /// The network between the two sides, for the report.
@@ -85,6 +99,7 @@ impl Lab {
             "kind": match self.edge {
                 Kind::AfPacket => "lab:af-packet",
                 Kind::Udp => "lab:udp",
+                Kind::Tap => "lab:tap",
             },
             "mtu": self.mtu,
             "offload": self.offload,

@@ -1,4 +1,4 @@
-//! The requests of rtnetlink(7) that a lab makes: a veth pair, an address, an interface that goes up.
+//! The requests of rtnetlink(7) that a lab makes: a veth pair, a bridge and its ports, an address, an interface that goes up.
 
 use std::io;
 use std::net::IpAddr;
@@ -45,6 +45,26 @@ impl Netlink {
                 });
             });
         });
+        self.ask(request)
+    }
+
+    /// Makes a bridge, which is up at once.
+    pub(super) fn add_bridge(&mut self, name: &str) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, CREATE);
+        request.put(&interface(IFF_UP));
+        request.attribute(IFLA_IFNAME, &zero_ended(name));
+        request.nest(IFLA_LINKINFO, |info| info.attribute(IFLA_INFO_KIND, b"bridge\0"));
+        self.ask(request)
+    }
+
+    /// Makes an interface a port of a bridge, which is up at once.
+    pub(super) fn add_port(&mut self, bridge: &str, name: &str, mtu: usize) -> io::Result<()> {
+        let index = netdevice::name_to_index(self.0.as_fd(), bridge)?;
+        let mut request = Request::new(RTM_NEWLINK, 0);
+        request.put(&interface(IFF_UP));
+        request.attribute(IFLA_IFNAME, &zero_ended(name));
+        request.attribute(IFLA_MTU, &(mtu as u32).to_ne_bytes());
+        request.attribute(IFLA_MASTER, &index.to_ne_bytes());
         self.ask(request)
     }
 
@@ -145,6 +165,7 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
