@@ -26,6 +26,7 @@ pub(crate) struct Counters {
     pub(crate) cq_errors: Counter,
     edge_transmit: Counter,
     edge_receive: Counter,
+    address_conflicts: Counter,
     /// The device's own.
     transport: Arc<counters::Counters>,
 }
@@ -41,6 +42,7 @@ impl Counters {
             cq_errors: Counter::default(),
             edge_transmit: Counter::default(),
             edge_receive: Counter::default(),
+            address_conflicts: Counter::default(),
             transport,
         }
     }
@@ -51,10 +53,16 @@ impl Counters {
         self.edge_receive.set(drops.receive);
     }
 
+    /// Sets the frames of other hosts with an address of ours so far.
+    pub(crate) fn set_address_conflicts(&self, count: u64) {
+        self.address_conflicts.set(count);
+    }
+
     pub(crate) fn snapshot(&self) -> AdapterCounters {
         AdapterCounters {
             transport: self.transport.snapshot(),
             edge: Drops { transmit: self.edge_transmit.get(), receive: self.edge_receive.get() },
+            address_conflicts: self.address_conflicts.get(),
             connects: self.connects.get(),
             accepts: self.accepts.get(),
             failures: self.failures.get(),
@@ -95,6 +103,9 @@ pub struct AdapterCounters {
     pub transport: Snapshot,
     /// Units that the edge gave up, as of the core's last turn.
     pub edge: Drops,
+    /// Frames in which another host said that an address of ours is its own, as of that turn. Always 0 where the operating
+    /// system resolves addresses.
+    pub address_conflicts: u64,
     /// Outbound connections established.
     pub connects: u64,
     /// Inbound connections established.
@@ -117,6 +128,7 @@ impl AdapterCounters {
         transport.chain([
             ("edge_transmit_drops", self.edge.transmit),
             ("edge_receive_drops", self.edge.receive),
+            ("address_conflicts", self.address_conflicts),
             ("ndk_connects", self.connects),
             ("ndk_accepts", self.accepts),
             ("ndk_connect_failures", self.failures),

@@ -402,6 +402,8 @@ impl std::error::Error for OpenError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netadapter_glue::Transmit;
+    use netadapter_glue::neighbour::ask::Question;
     use std::fs;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -441,6 +443,26 @@ mod tests {
         Host::open(&edge("b", "a", ",vlan=7"), [free]).unwrap();
         Host::open(&edge("b", "a", ",vlan=7,probe=off"), ips).unwrap();
         HostBuilder::new(ips).address_probe(false).open(&edge("b", "a", ",vlan=7")).unwrap();
+    }
+
+    /// A host that takes our address while we have it is counted.
+    #[test]
+    fn another_host_with_our_address_is_counted() {
+        let [own_ip, ip] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+        let host = Host::open("memory:conflict", [own_ip]).unwrap();
+        let mut other = "memory:conflict".parse::<EdgeSpec>().unwrap().open().unwrap();
+        let mac = other.link().mac;
+        let mut frames = [Question::Place { own_ip, ip, at: None }].into_iter();
+        let sent = other.transmit_each(1, |buffer| {
+            let len = frames.next()?.write(buffer, mac, None);
+            Some(Transmit { len, segments: None })
+        });
+        assert_eq!(sent, Ok(1));
+        let counted = || host.provider().counters().address_conflicts == 1;
+        assert!((0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            counted()
+        }));
     }
 
     /// Of several addresses, the one of the peer's family is ours.

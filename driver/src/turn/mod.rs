@@ -239,7 +239,9 @@ impl PollCore {
         let budget = if state.may_transmit() { IO_BUDGET } else { 0 };
         let sent = edge.transmit(budget, &mut |slots| state.fill(slots));
         let came_back = state.loopback.restart();
-        state.cx.shard.counters.set_edge(edge.drops());
+        let Cx { shard, paths, .. } = &state.cx;
+        shard.counters.set_edge(edge.drops());
+        shard.counters.set_address_conflicts(paths.neighbours.conflicts());
         (sent.unwrap_or_default(), came_back)
     }
 }

@@ -105,11 +105,9 @@ impl<'a> AddressProbe<'a> {
             return None;
         }
         let (ip, mac) = match message::parse(frame)? {
-            Message::Answer { from, mac, .. } => (from, mac),
-            Message::Query { from: Some(from), mac, .. } => (from, mac),
             // RFC 5227, 2.1.1, and RFC 4862, 5.4.3: another host probes for it at the same time.
             Message::Query { target, from: None, mac } => (target, mac),
-            Message::Echo { .. } => return None,
+            message => message.sender()?,
         };
         (mac != self.mac && self.addresses.contains(&ip)).then_some(Conflict { ip, mac })
     }

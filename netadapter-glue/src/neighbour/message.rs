@@ -33,6 +33,16 @@ impl Message<'_> {
         }
     }
 
+    /// The address that the sender says is its own, and its Ethernet address.
+    pub(super) const fn sender(&self) -> Option<(IpAddr, [u8; 6])> {
+        match *self {
+            Self::Query { from: Some(from), mac, .. } | Self::Answer { from, mac, .. } => {
+                Some((from, mac))
+            }
+            Self::Query { from: None, .. } | Self::Echo { .. } => None,
+        }
+    }
+
     /// The host that announces its address to all, and that address: a gratuitous ARP or an unsolicited
     /// advertisement (RFC 5227, 3; RFC 4861, 7.2.6).
     pub(super) fn announcement(&self) -> Option<(IpAddr, [u8; 6])> {

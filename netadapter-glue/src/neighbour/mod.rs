@@ -77,6 +77,7 @@ pub struct Neighbours {
     queries: Vec<Query>,
     answers: VecDeque<Answer>,
     events: VecDeque<Resolution>,
+    conflicts: u64,
 }
 
 impl Neighbours {
@@ -91,6 +92,7 @@ impl Neighbours {
             queries: Vec::with_capacity(QUERIES_MAX),
             answers: VecDeque::with_capacity(ANSWERS_MAX),
             events: VecDeque::with_capacity(EVENTS_MAX),
+            conflicts: 0,
         }
     }
 
@@ -129,6 +131,8 @@ impl Neighbours {
         let for_us = frame.starts_with(&self.mac) || frame.first().is_some_and(|b| b & 1 != 0);
         let Some(message) = for_us.then(|| message::parse(frame)).flatten() else { return false };
         let vlan = message::vlan(frame);
+        let is_ours = |(ip, mac)| mac != self.mac && self.addresses.contains(&ip);
+        self.conflicts += u64::from(message.sender().is_some_and(is_ours));
         if !self.addresses.contains(&message.to()) {
             return self.hear_announcement(now_ns, &message, vlan);
         }
@@ -193,6 +197,11 @@ impl Neighbours {
         } else {
             self.ask(now_ns, local_ip, ip, source, None);
         }
+    }
+
+    /// Frames for us or all in which another host says that an address of ours is its own (RFC 5227, 2.4).
+    pub const fn conflicts(&self) -> u64 {
+        self.conflicts
     }
 
     /// The outcome of the next query that ended.
@@ -594,6 +603,23 @@ mod tests {
         };
         let gratuitous = frame[..gratuitous].to_vec();
         alloc::vec![answered(other, own, STRANGER, None), asked, gratuitous]
+    }
+
+    /// RFC 5227, 2.4: frames of another host with our address are counted; our own that come back, and probes, are not.
+    #[test]
+    fn a_host_with_our_address_is_counted() {
+        for (own, other) in PAIRS {
+            let mut host = host(0);
+            for (mac, count) in [(MACS[0], 0), (STRANGER, 2)] {
+                let mut frame = [0; FRAME_MAX_LEN];
+                let asked = message::query(&mut frame, mac, ip(own), ip(other), None);
+                host.handle_frame(0, &frame[..asked]);
+                host.handle_frame(0, &answered(own, own, mac, None));
+                let probe = message::address_probe(&mut frame, mac, ip(own));
+                host.handle_frame(0, &frame[..probe]);
+                assert_eq!(host.conflicts(), count, "{own}");
+            }
+        }
     }
 
     /// One forged frame, of whatever kind, moves nothing: the neighbour is asked where it was, and says

@@ -110,6 +110,7 @@ fn trouble(outcome: &Outcome) -> Option<String> {
         ("rx_icrc_encapsulated", "packets with a wrong ICRC"),
         ("edge_transmit_drops", "frames given up on their way out"),
         ("edge_receive_drops", "frames too long to be received"),
+        ("address_conflicts", "frames of another host that has our address"),
     ] {
         if count(name) > 0 {
             parts.push(format!("{} {what}", count(name)));
@@ -500,6 +501,7 @@ mod tests {
             "rx_icrc_encapsulated",
             "edge_transmit_drops",
             "edge_receive_drops",
+            "address_conflicts",
         ];
         for name in told.iter().chain(&others) {
             assert!(names.contains(name), "{name}");
