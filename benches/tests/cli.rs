@@ -111,6 +111,7 @@ fn bad_arguments_are_told_in_one_line_and_a_hint() {
         ("--size 512M", "1024 MiB"),
         ("--size 64,8M --depth 128", "8388608 bytes"),
         ("--all --size 64", "--size"),
+        ("--srq --operations write,read", "no SEND"),
         ("--operations erase", "send, write, read"),
         ("--iterations 5 --seconds 1", "--seconds"),
         ("serve", "--edge"),

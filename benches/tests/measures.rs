@@ -79,6 +79,63 @@ fn messages_are_spread_over_queue_pairs_and_threads() {
     assert_eq!(server.log().matches(told).count(), 3, "{}", server.log());
 }
 
+// ---- shared receives ---------------------------------------------------------------------------
+
+/// Goal: the queue pairs of a thread share their receives at both ends, on a bad network, too: every message is the one
+/// that was sent on its queue pair, and a document says which runs shared.
+#[test]
+fn queue_pairs_share_their_receives() {
+    let faults = "--loss 2 --duplicate 1 --reorder 2 --corrupt 0.5 --seed 8";
+    let load = "--srq --qps 4 --threads 2 --bidirectional --iterations 400 --size 9000";
+    let report = json(&format!("{load} {faults}"));
+    assert_eq!(report["srq"], true);
+    for (run, shared) in operations(&report).iter().zip([true, false, false]) {
+        assert_eq!(run["srq"], shared, "{run}");
+        assert_eq!((number(run, "messages"), number(run, "wrong_messages")), (800, 0));
+        let resent = ["resent_nak_pkts", "resent_implied_nak_pkts", "resent_timer_pkts"];
+        assert!(resent.iter().any(|name| number(&run["counters"], name) > 0), "{run}");
+        for end in ["sent_by_client", "sent_by_server"] {
+            let each = list(&run["queue_pairs"]).iter().map(|pair| number(&pair[end], "messages"));
+            assert_eq!(each.collect::<Vec<_>>(), [50; 8], "{run}");
+        }
+    }
+    assert_eq!(json("--iterations 10")["srq"], false);
+}
+
+/// Goal: no SEND finds the queue empty, at any depth and size; a warm-up and a latency pass, too.
+#[test]
+fn a_shared_queue_is_never_empty() {
+    for more in [
+        "--qps 128 --depth 8 --size 64 --iterations 4000",
+        "--qps 2 --depth 256 --size 1000 --iterations 4000 --silent 64 --post-list 8",
+        "--qps 3 --depth 1 --size 5000 --iterations 300 --warmup 30 -b --no-verify",
+        "--latency --size 3000 --iterations 300 --warmup 30",
+    ] {
+        let report = json(&format!("--use-srq --operations send --seed 9 {more}"));
+        let [run] = operations(&report) else { panic!("{report}") };
+        assert_eq!((&run["srq"], number(run, "wrong_messages")), (&true.into(), 0), "{more}");
+        assert_eq!(number(&run["counters"], "resent_rnr_pkts"), 0, "{more}");
+    }
+}
+
+/// Method: the server serves the queue pairs of each client thread together, and goes on after them.
+#[test]
+fn two_processes_share_their_receives() {
+    let network = Network::new();
+    let mut server = network.start("server", &format!("serve --runs 4 {}", network.dgram(1)));
+    for load in ["--srq --qps 3 --threads 2", "--srq", "--srq --bidirectional --qps 2", "--qps 2"] {
+        let load = format!("{load} --operations send --iterations 100 --size 2000");
+        let report = json(&format!("connect 10.0.0.1 {load} {}", network.dgram(2)));
+        let [run] = operations(&report) else { panic!("{report}") };
+        assert_eq!(number(&run["sent_by_client"], "messages"), 100, "{run}");
+        assert_eq!(number(run, "wrong_messages"), 0, "{run}");
+    }
+    assert!(server.wait().success(), "{}", server.log());
+    for told in [" over 6 queue pairs", " over 2 queue pairs", ": 100 messages\n"] {
+        assert!(server.log().contains(told), "{told}: {}", server.log());
+    }
+}
+
 // ---- both directions ---------------------------------------------------------------------------
 
 /// Goal: both ends send, each as much as it should, over the same queue pairs; the row is the sum.

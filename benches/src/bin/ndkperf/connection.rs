@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use ndk_consumer::{
 use crate::completions::{Completions, SLICE};
 use crate::failure::Failure;
 use crate::ledger::Ledger;
+use crate::receives::{Receives, SharedReceives};
 
 /// How many requests each queue takes.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +63,7 @@ pub(crate) struct Connection {
     connector: Connector,
     qp: Arc<Qp>,
     initiator: Ledger,
-    receive: Ledger,
+    receives: Receives,
     /// The first post that came after the end of the connection.
     late: Option<NdkError>,
     patience: Duration,
@@ -74,13 +76,15 @@ impl AsMut<Self> for Connection {
 }
 
 impl Connection {
-    /// An endpoint that is not connected yet, at a place among those of `completions`.
+    /// An endpoint that is not connected yet, at a place among those of `completions`. Its receives are its own, unless
+    /// there is a queue that it shares.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         connector: Connector,
         depths: Depths,
         completions: &Completions,
         place: usize,
+        shared: Option<&Rc<SharedReceives>>,
     ) -> Result<Self, Failure> {
         let config = QpConfig {
             receive_depth: depths.receive,
@@ -89,25 +93,31 @@ impl Connection {
             context: place,
             ..QpConfig::default()
         };
+        let cq = completions.cq();
+        let qp = match shared {
+            None => pd.create_qp(cq, cq, config)?,
+            Some(shared) => pd.create_qp_with_srq(cq, cq, shared.srq(), config)?,
+        };
         Ok(Self {
             connector,
-            qp: pd.create_qp(completions.cq(), completions.cq(), config)?,
+            qp,
             initiator: Ledger::new("initiator"),
-            receive: Ledger::new("receive"),
+            receives: Receives::new(shared),
             late: None,
             patience: completions.patience(),
         })
     }
 
-    /// Connects; receives may be posted before.
+    /// Connects, with `private_data` for the peer; receives may be posted before.
     pub(crate) fn connect(
         &self,
         local: SocketAddr,
         remote: SocketAddr,
         limits: ReadLimits,
+        private_data: &[u8],
         completions: &Completions,
     ) -> Result<(), Failure> {
-        let request = self.connector.connect(&self.qp, local, remote, limits, &[]);
+        let request = self.connector.connect(&self.qp, local, remote, limits, private_data);
         // The provider's own time limit ends this one, or the user.
         loop {
             if let Some(result) = request.wait_timeout(SLICE) {
@@ -173,8 +183,7 @@ impl Connection {
         range: Range<usize>,
         tag: usize,
     ) -> Result<(), Failure> {
-        let qp = &self.qp;
-        let posted = self.receive.post(tag, false, |context| qp.receive(context, &[mr.sge(range)]));
+        let posted = self.receives.post(&self.qp, tag, mr.sge(range));
         self.in_time(posted)
     }
 
@@ -257,8 +266,11 @@ impl Connection {
     ) -> Result<(), Failure> {
         let context = result.RequestContext.addr();
         let received = result.Type.is_receive();
-        let ledger = if received { &mut self.receive } else { &mut self.initiator };
-        let tag = ledger.complete(context, |tag| event(Event::Silent { tag }))?;
+        let tag = if received {
+            self.receives.complete(context)?
+        } else {
+            self.initiator.complete(context, |tag| event(Event::Silent { tag }))?
+        };
         if !result.Status.is_success() {
             return Err(self.failed(result));
         }

@@ -1,4 +1,4 @@
-//! What is posted on a queue, so that every completion is accounted for: in order, each exactly once.
+//! What is posted on a queue, so that every completion is accounted for: each exactly once, and in order.
 
 use std::collections::VecDeque;
 
@@ -70,6 +70,58 @@ impl Ledger {
     }
 }
 
+/// What is posted on a shared receive queue. Its queue pairs take the receives in the order of the posts, and each of them
+/// completes its own when its message is whole.
+#[derive(Debug)]
+pub(crate) struct SharedLedger {
+    next: usize,
+    /// The numbers of those that are open, by tag.
+    posted: Vec<Option<usize>>,
+}
+
+impl SharedLedger {
+    /// Tags are below `depth`.
+    pub(crate) fn new(depth: usize) -> Self {
+        Self { next: 0, posted: vec![None; depth] }
+    }
+
+    /// # Panics
+    /// If a receive of this tag is open.
+    pub(crate) fn post(
+        &mut self,
+        tag: usize,
+        post: impl FnOnce(usize) -> Result<(), NdkError>,
+    ) -> Result<(), NdkError> {
+        let place = &mut self.posted[tag];
+        assert!(place.is_none(), "the receive {tag} is posted already");
+        // No other request has this context, of a later post of the tag neither.
+        post(self.next * self.posted.len() + tag)?;
+        self.posted[tag] = Some(self.next);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// The tag of the receive of this context, which one queue pair has completed after `last`, if after any.
+    pub(crate) fn complete(
+        &mut self,
+        context: usize,
+        last: &mut Option<usize>,
+    ) -> Result<usize, Failure> {
+        let (number, tag) = (context / self.posted.len(), context % self.posted.len());
+        if self.posted[tag] != Some(number) {
+            return Err(Failure::Order { queue: SHARED, expected: None, context: number });
+        }
+        if let Some(last) = last.filter(|last| *last > number) {
+            return Err(Failure::Order { queue: SHARED, expected: Some(number), context: last });
+        }
+        self.posted[tag] = None;
+        *last = Some(number);
+        Ok(tag)
+    }
+}
+
+const SHARED: &str = "shared receive";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +173,30 @@ mod tests {
         assert_eq!(ledger.complete(2, |tag| passed.push(tag)).unwrap(), 9);
         assert_eq!(passed, [7, 8]);
         assert!(ledger.complete(4, |_| ()).is_err(), "it was not posted");
+    }
+
+    /// Goal: of a shared queue each queue pair has its receives in order, and each receive completes once, whatever
+    /// is posted in its place meanwhile.
+    #[test]
+    fn a_shared_queue_is_in_order_for_each_queue_pair() {
+        let mut ledger = SharedLedger::new(4);
+        let post = |ledger: &mut SharedLedger, tag| {
+            let mut given = None;
+            ledger.post(tag, |context| Ok(given = Some(context))).unwrap();
+            given.unwrap()
+        };
+        let contexts = [0, 1, 2, 3].map(|tag| post(&mut ledger, tag));
+        let (mut a, mut b) = (None, None);
+        assert_eq!(ledger.complete(contexts[2], &mut a).unwrap(), 2);
+        assert_eq!(ledger.complete(contexts[1], &mut b).unwrap(), 1, "another one took it before");
+        let behind = ledger.complete(contexts[0], &mut a);
+        assert!(matches!(behind, Err(Failure::Order { expected: Some(0), context: 2, .. })));
+        let again = post(&mut ledger, 2);
+        for context in [contexts[1], contexts[2], again + 4] {
+            let none = ledger.complete(context, &mut b);
+            assert!(matches!(none, Err(Failure::Order { expected: None, .. })), "{none:?}");
+        }
+        assert_eq!(ledger.complete(again, &mut a).unwrap(), 2);
+        assert_eq!(ledger.complete(contexts[3], &mut b).unwrap(), 3);
     }
 }

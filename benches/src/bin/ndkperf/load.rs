@@ -40,6 +40,10 @@ pub(crate) struct Run {
     #[arg(short, long, visible_alias = "qp", default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_PAIRS_MAX)))]
     pub(crate) qps: u16,
+    /// Let the queue pairs of a thread take their receives from one shared queue, at each end: for SEND. The
+    /// server has a thread for those of each client thread then, not for each of them
+    #[arg(long, visible_alias = "use-srq")]
+    pub(crate) srq: bool,
     /// Client threads, each with a completion queue and queue pairs of its own
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..=i64::from(QUEUE_PAIRS_MAX)))]
@@ -109,6 +113,12 @@ impl Run {
     /// # Errors
     /// A run that no server takes, and why.
     pub(crate) fn plans(&self, seed: u64) -> Result<Vec<Plan>, String> {
+        if self.srq && !self.operations.contains(&Operation::Send) {
+            return Err(
+                "--srq: WRITE and READ take no receives, and no SEND is among the --operations"
+                    .into(),
+            );
+        }
         let sizes = self.sizes();
         let runs = self.operations.len() * sizes.len();
         let each = self
@@ -118,6 +128,7 @@ impl Run {
         let plan = |(number, (operation, size))| Plan {
             operation,
             size,
+            srq: self.srq && operation == Operation::Send,
             place: Place { number, runs },
             ..self.plan(seed, sizes.len() > 1)
         };
@@ -136,6 +147,7 @@ impl Run {
             depth: self.depth(),
             threads: self.threads,
             qps: self.qps,
+            srq: self.srq,
             bidirectional: self.bidirectional,
             limit: match self.iterations {
                 Some(messages) => Limit::Messages(messages),
@@ -266,12 +278,26 @@ mod tests {
             ("--qps 64 --threads 3", "--threads times --qps is 192"),
             ("--qps 4 --iterations 3", "--iterations: fewer messages than the 4"),
             ("--qps 4 --warmup 3", "--warmup: fewer"),
+            ("--qps 128 --srq", "--srq: 128 queue pairs of this depth need more receives"),
+            ("--operations write,read --srq", "--srq: WRITE and READ take no receives"),
             ("--depth 4 --post-list 5", "--post-list"),
             ("--depth 4 --silent 5", "--silent"),
         ] {
             let told = plans(&format!("ndkperf {text}")).unwrap_err();
             assert!(told.contains(reason), "{text}: {told}");
         }
+    }
+
+    /// Goal: SENDs alone share receives, and those of as many queue pairs as there may be fit into one queue.
+    #[test]
+    fn receives_are_shared_by_sends() {
+        for flag in ["--srq", "--use-srq"] {
+            let plans = plans(&format!("ndkperf {flag} --qps 128 --depth 8 --size 64")).unwrap();
+            let shared: Vec<_> = plans.iter().map(|plan| (plan.operation, plan.srq)).collect();
+            let (write, read) = (Operation::Write, Operation::Read);
+            assert_eq!(shared, [(Operation::Send, true), (write, false), (read, false)]);
+        }
+        assert!(plans("ndkperf").unwrap().iter().all(|plan| !plan.srq));
     }
 
     #[test]

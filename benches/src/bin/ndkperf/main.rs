@@ -16,6 +16,7 @@ mod measure;
 mod pattern;
 mod perf;
 mod progress;
+mod receives;
 mod report;
 mod results;
 mod rping;
@@ -145,7 +146,7 @@ mod tests {
     use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
     use measure::{both_sides, loopback};
     use ndk_consumer::{Buffer, ReadLimits};
-    use perf::{End, Plan};
+    use perf::{End, Groups, Plan};
     use session::Session;
 
     fn arguments(text: &str) -> Loopback {
@@ -282,14 +283,9 @@ mod tests {
             let listener = server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap();
             let remote = listener.local_address().unwrap();
             let serving = std::thread::spawn(move || {
-                let connector = any(&[listener]).unwrap();
-                perf::serve(
-                    server.host.adapter(),
-                    connector,
-                    waits,
-                    &perf::Memory::default(),
-                    || true,
-                )
+                let incoming = Groups::default().take(any(&[listener]).unwrap(), 1).unwrap();
+                let memory = perf::Memory::default();
+                perf::serve(server.host.adapter(), &incoming, waits, &memory, || true)
             });
             let adapter = client.host.adapter();
             let (pd, connector) =
@@ -312,9 +308,9 @@ mod tests {
         let remote = listener.local_address().unwrap();
         let waits = Waits { patience: Duration::from_secs(20), busy_poll: false, cq_mod: 1 };
         let serving = std::thread::spawn(move || {
-            let connector = any(&[listener]).unwrap();
+            let incoming = Groups::default().take(any(&[listener]).unwrap(), 1).unwrap();
             let memory = perf::Memory::default();
-            perf::serve(server.host.adapter(), connector, waits, &memory, completions::never)
+            perf::serve(server.host.adapter(), &incoming, waits, &memory, completions::never)
         });
         let adapter = client.host.adapter();
         let (pd, connector) = (adapter.create_pd().unwrap(), adapter.create_connector().unwrap());
@@ -333,7 +329,7 @@ mod tests {
         while !events.iter().any(|event| matches!(event, Event::Received { len: 64, .. })) {
             session.wait(&mut events).unwrap();
         }
-        assert_eq!(mr.buffer().to_vec(0..8), b"ndkperf\x02");
+        assert_eq!(mr.buffer().to_vec(0..8), b"ndkperf\x03");
         let refused = serving.join().unwrap().unwrap_err().to_string();
         assert!(refused.contains("speaks version 1 of the ndkperf protocol"), "{refused}");
     }

@@ -12,7 +12,7 @@ use crate::edge::{self, Side};
 use crate::failure::Failure;
 use crate::lab::Lab;
 use crate::load::Run;
-use crate::perf::{self, End, Outcome, Plan};
+use crate::perf::{self, End, Groups, Outcome, Plan, QUEUE_PAIRS_MAX};
 use crate::progress::Progress;
 use crate::serve::SLICE;
 use crate::{completions, doctor, histogram, report, stop};
@@ -95,7 +95,8 @@ pub(crate) fn both_sides(
     outcome
 }
 
-/// The server's end of all queue pairs of a run, each on a thread of its own; the first real failure.
+/// The server's end of all queue pairs of a run, each on a thread of its own, or with those that it shares its receives
+/// with; the first real failure.
 fn serve_all(
     server: &Side,
     listener: &Arc<Listener>,
@@ -104,15 +105,18 @@ fn serve_all(
 ) -> Result<(), Failure> {
     let memory = perf::Memory::default();
     std::thread::scope(|scope| {
-        let mut serving = Vec::new();
+        let (mut serving, mut groups) = (Vec::new(), Groups::default());
         for _ in 0..plan.queue_pairs() {
             let Some(connector) = next(listener, given_up) else { break };
+            let Some(incoming) = groups.take(connector, QUEUE_PAIRS_MAX) else { continue };
             let memory = &memory;
             serving.push(scope.spawn(move || {
                 let adapter = server.host.adapter();
-                perf::serve(adapter, connector, plan.waits, memory, completions::never)
+                perf::serve(adapter, &incoming, plan.waits, memory, completions::never)
             }));
         }
+        // Nothing comes any more for those that wait.
+        drop(groups);
         let served = serving
             .into_iter()
             .map(|thread| thread.join().unwrap_or(Err(Failure::Protocol("the server panicked"))));

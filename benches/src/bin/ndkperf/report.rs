@@ -51,6 +51,9 @@ fn load(run: &Run) -> String {
         (_, 1) => parts.push(format!("{qps} queue pairs")),
         (_, _) => parts.push(format!("{threads} threads with queue pairs: {qps} each")),
     }
+    if run.srq {
+        parts.push("receives of send shared".into());
+    }
     if run.bidirectional {
         parts.push("both ends send".into());
     }
@@ -249,6 +252,7 @@ fn document(run: &Run, seed: u64, edge: &Value, outcomes: &[Outcome]) -> Value {
         "depth": run.depth(),
         "threads": run.threads,
         "qps": run.qps,
+        "srq": run.srq,
         "bidirectional": run.bidirectional,
         "verified": !run.no_verify,
         "seed": seed,
@@ -268,6 +272,7 @@ fn entry(outcome: &Outcome) -> Value {
     let more = json!({
         "operation": outcome.operation.to_string(),
         "size": outcome.size,
+        "srq": outcome.srq,
         "gigabytes_per_second": per_second(bytes, elapsed) / 1e9,
         "mebibytes_per_second": per_second(bytes, elapsed) / f64::from(1 << 20),
         "cpu_seconds": outcome.cpu.as_secs_f64(),

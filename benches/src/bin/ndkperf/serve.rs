@@ -1,4 +1,5 @@
-//! `ndkperf serve`: several clients at once, each connection with a thread, buffers and a result of its own.
+//! `ndkperf serve`: several clients at once, each connection, or group of them, with a thread, buffers and a result of its
+//! own.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +14,7 @@ use crate::cli::{EdgeArgs, Serve};
 use crate::completions::Waits;
 use crate::edge;
 use crate::failure::Failure;
-use crate::perf::{self, Memory, Parameters, QUEUE_PAIRS_MAX};
+use crate::perf::{self, Accepted, Groups, Incoming, Memory, Parameters, QUEUE_PAIRS_MAX};
 use crate::stop;
 
 /// Serves clients until the user ends it, or as many runs as they wanted.
@@ -33,25 +34,29 @@ fn serve_all(
     let (ended, endings) = mpsc::channel();
     thread::scope(|scope| {
         let (mut active, mut runs) = (0, Runs { left, ..Runs::default() });
+        let mut groups = Groups::default();
         while runs.left != Some(0) {
             if active == 0 {
                 // What is unfinished now has lost its client.
                 runs.begun.clear();
+                groups.clear();
                 if stop::requested() {
                     return Err(Failure::Interrupted);
                 }
             }
-            if let Some(connector) = incoming(listeners, active) {
+            let room = QUEUE_PAIRS_MAX - active;
+            let connector = next(listeners, active);
+            if let Some(incoming) = connector.and_then(|connector| groups.take(connector, room)) {
+                active += incoming.connections();
                 let (ended, memory) = (ended.clone(), &memory);
                 scope.spawn(move || {
                     // The receiver outlives all threads.
-                    let _ = ended.send(serve_one(adapter, connector, waits, memory));
+                    let _ = ended.send(serve_one(adapter, &incoming, waits, memory));
                 });
-                active += 1;
             }
             let patience = if active > 0 { GLANCE } else { Duration::ZERO };
             if let Ok(ending) = endings.recv_timeout(patience) {
-                active -= 1;
+                active -= ending.connections;
                 runs.take(ending)?;
             }
         }
@@ -61,41 +66,26 @@ fn serve_all(
 
 /// The next connection. Only where nobody is served does it wait for one, as that runs the provider, which others
 /// wait for with less delay.
-fn incoming(listeners: &[Arc<Listener>], active: u16) -> Option<Connector> {
-    if active == 0 {
-        return any(listeners);
-    }
-    let connector = listeners.iter().find_map(Listener::poll)?;
-    if active >= QUEUE_PAIRS_MAX {
-        // The client is told that it is refused, unless it has gone.
-        let _ = connector.reject(&[]);
-        return None;
-    }
-    Some(connector)
+fn next(listeners: &[Arc<Listener>], active: u16) -> Option<Connector> {
+    if active == 0 { any(listeners) } else { listeners.iter().find_map(Listener::poll) }
 }
 
-/// The end of one connection.
+/// The end of what one thread served.
 struct Ending {
+    connections: u16,
     peer: Result<SocketAddr, Failure>,
     /// What the client had wanted, where it came to that.
     parameters: Option<Parameters>,
     messages: Result<u64, Failure>,
 }
 
-fn serve_one(
-    adapter: &Arc<Adapter>,
-    connector: Connector,
-    waits: Waits,
-    memory: &Memory,
-) -> Ending {
-    let peer = connector.peer_address().map_err(Failure::from);
-    match perf::accept(adapter, connector, waits, stop::requested) {
-        Ok(accepted) => {
-            let parameters = Some(accepted.parameters);
-            Ending { peer, parameters, messages: accepted.serve(memory) }
-        }
-        Err(failure) => Ending { peer, parameters: None, messages: Err(failure) },
-    }
+fn serve_one(adapter: &Arc<Adapter>, incoming: &Incoming, waits: Waits, memory: &Memory) -> Ending {
+    let connections = incoming.connections();
+    let peer = incoming.peer.map_err(Failure::from);
+    let accepted = perf::accept(adapter, incoming, waits, stop::requested);
+    let parameters = accepted.as_ref().ok().map(Accepted::parameters);
+    let messages = accepted.and_then(|accepted| accepted.serve(memory));
+    Ending { connections, peer, parameters, messages }
 }
 
 /// Runs, each of one client over one or more connections.
@@ -109,7 +99,7 @@ struct Runs {
 
 impl Runs {
     fn take(&mut self, ending: Ending) -> Result<(), Failure> {
-        let Ending { peer, parameters, messages } = ending;
+        let Ending { connections, peer, parameters, messages } = ending;
         let peer = peer?;
         let messages = match messages {
             Err(failure) if failure.is_interruption() => {
@@ -125,7 +115,7 @@ impl Runs {
         };
         let Some(Parameters { run, queue_pairs, .. }) = parameters else { return Ok(()) };
         let begun = self.begun.entry((peer.ip(), run)).or_default();
-        *begun = (begun.0 + 1, begun.1 + messages);
+        *begun = (begun.0 + connections, begun.1 + messages);
         let (ended, all) = *begun;
         if ended < queue_pairs {
             return Ok(());

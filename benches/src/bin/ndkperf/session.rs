@@ -29,7 +29,7 @@ impl Session {
         waits: Waits,
     ) -> Result<Self, Failure> {
         let completions = Completions::new(adapter, depths.receive + depths.initiator, waits)?;
-        let connection = Connection::new(pd, connector, depths, &completions, 0)?;
+        let connection = Connection::new(pd, connector, depths, &completions, 0, None)?;
         Ok(Self { connection, completions, events: Vec::new() })
     }
 
@@ -45,7 +45,7 @@ impl Session {
         remote: SocketAddr,
         limits: ReadLimits,
     ) -> Result<(), Failure> {
-        self.connection.connect(local, remote, limits, &self.completions)
+        self.connection.connect(local, remote, limits, &[], &self.completions)
     }
 
     /// Waits for at least one event and appends what has come.

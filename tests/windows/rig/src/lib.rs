@@ -78,6 +78,9 @@ mod failure;
 #[path = "../../../../benches/src/bin/ndkperf/ledger.rs"]
 mod ledger;
 #[allow(dead_code, reason = "ndkperf uses more of it")]
+#[path = "../../../../benches/src/bin/ndkperf/receives.rs"]
+mod receives;
+#[allow(dead_code, reason = "ndkperf uses more of it")]
 #[path = "../../../../benches/src/bin/ndkperf/rping.rs"]
 mod rping;
 #[allow(dead_code, reason = "ndkperf uses more of it")]

@@ -66,6 +66,7 @@ fn perform(host: &Host, path: &Path, load: Load) -> Attempt {
         depth,
         threads: 1,
         qps: 1,
+        srq: false,
         bidirectional: false,
         limit: Limit::Messages(messages),
         warmup: None,

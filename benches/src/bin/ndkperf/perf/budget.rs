@@ -19,6 +19,8 @@ pub(crate) const QUEUE_PAIRS_MAX: u16 = 128;
 pub(super) const SPARE: u32 = 16;
 /// Receives that the server posts at most.
 pub(super) const RECEIVES_MAX: u32 = SLOTS_MAX + SPARE;
+/// Receives that an end posts at most on a queue that the queue pairs of a thread share.
+pub(super) const SHARED_MAX: u32 = 4096;
 /// Bytes of registered memory that a server gives all its connections together.
 pub(super) const MEMORY_MAX: u64 = 1 << 30;
 
@@ -42,6 +44,8 @@ pub(crate) enum TooMuch {
     Size,
     /// A server holds 1 to [`SLOTS_MAX`] messages, and no more than its adapter has receives.
     Slots,
+    /// So many queue pairs of a thread would need more receives than the [`SHARED_MAX`] of a shared queue.
+    Shared { queue_pairs: u16 },
     /// An end posts 1 to [`DEPTH_MAX`] messages at once, and lists and silences no more than that.
     Depth,
     /// Its rings would take so many bytes.
@@ -91,6 +95,10 @@ impl fmt::Display for TooMuch {
         match self {
             Self::Size => f.write_str("a message has 1 byte to 512 MiB"),
             Self::Slots => write!(f, "a server holds 1 to {SLOTS_MAX} messages"),
+            Self::Shared { queue_pairs } => write!(
+                f,
+                "--srq: {queue_pairs} queue pairs of this depth need more receives than the {SHARED_MAX} of a shared queue (--qps, --depth)"
+            ),
             Self::Depth => write!(
                 f,
                 "an end posts 1 to {DEPTH_MAX} messages at once, and lists of no more (--depth, --post-list, --silent)"

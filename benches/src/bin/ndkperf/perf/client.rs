@@ -1,6 +1,7 @@
 //! The end that connects, and measures: one thread of it, with its queue pairs and its CQ.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,9 +14,10 @@ use super::Mismatches;
 use super::budget::{Budget, RECEIVES_MAX, SPARE};
 use super::control::{Control, Parameters};
 use super::gate::Gate;
+use super::group::Group;
 use super::holder::Holder;
 use super::lanes::{Lane, Lanes};
-use super::link::Link;
+use super::link::{Inbox, Link};
 use super::outcome::{QueuePair, latencies};
 use super::pingpong::PingPong;
 use super::plan::{Limit, Plan};
@@ -24,6 +26,7 @@ use super::sender::Sender;
 use crate::completions::{Completions, never};
 use crate::connection::{Connection, Depths};
 use crate::failure::Failure;
+use crate::receives::SharedReceives;
 use crate::stop;
 
 /// What the threads of a run share.
@@ -105,12 +108,16 @@ impl<'a> Client<'a> {
         let entries = u32::from(plan.qps) * (depths.receive + depths.initiator);
         let mut completions = Completions::new(host.adapter(), entries, plan.waits)?;
         completions.stop_when(stop::requested);
+        let room = (receive as usize, receive_len);
+        let inboxes = Inbox::each(&pd, plan.qps.into(), room, plan.srq)?;
+        let group = Group::new(plan);
+        let shared = |_| SharedReceives::new(&pd, u32::from(plan.qps) * receive);
+        let shared = group.map(shared).transpose()?;
+        let ends = Ends { pd: &pd, depths, completions: &completions, group, shared };
         let mut links = Vec::new();
-        for place in 0..plan.qps {
+        for (place, inbox) in (0..plan.qps).zip(inboxes) {
             let parameters = plan.parameters(thread * plan.qps + place);
-            let room = (depths, receive_len);
-            let link = connect_one(run, &pd, room, &completions, parameters, place)?;
-            links.push((link, parameters));
+            links.push((ends.connect(run, inbox, parameters, place)?, parameters));
         }
         let local = links.first().map(|(link, _)| link.connection.local_address()).transpose()?;
         let path_mtu = local.and_then(|local| host.path_mtu(local));
@@ -173,25 +180,39 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Connects one queue pair, and tells the server what is to go over it.
-fn connect_one(
-    run: &Run<'_>,
-    pd: &Arc<Pd>,
-    (depths, receive_len): (Depths, usize),
-    completions: &Completions,
-    parameters: Parameters,
-    place: u16,
-) -> Result<Link, Failure> {
-    let adapter = run.host.adapter();
-    let connector = adapter.create_connector()?;
-    let connection = Connection::new(pd, connector, depths, completions, place.into())?;
-    let mut link = Link::new(pd, connection, depths.receive as usize, receive_len)?;
-    let info = adapter.info()?;
-    let inbound = if run.plan.bidirectional { info.MaxInboundReadLimit } else { 0 };
-    let limits = ReadLimits { inbound, outbound: info.MaxOutboundReadLimit };
-    link.connection.connect(run.local, run.remote, limits, completions)?;
-    link.send(Control::Start(parameters))?;
-    Ok(link)
+/// What the connections of a thread have in common.
+struct Ends<'a> {
+    pd: &'a Arc<Pd>,
+    depths: Depths,
+    completions: &'a Completions,
+    group: Option<Group>,
+    shared: Option<Rc<SharedReceives>>,
+}
+
+impl Ends<'_> {
+    /// Connects one queue pair, and tells the server what is to go over it.
+    fn connect(
+        &self,
+        run: &Run<'_>,
+        inbox: Inbox,
+        parameters: Parameters,
+        place: u16,
+    ) -> Result<Link, Failure> {
+        let Self { pd, depths, completions, group, shared } = self;
+        let adapter = run.host.adapter();
+        let (connector, place) = (adapter.create_connector()?, place.into());
+        let connection =
+            Connection::new(pd, connector, *depths, completions, place, shared.as_ref())?;
+        let mut link = Link::new(pd, connection, inbox)?;
+        let info = adapter.info()?;
+        let inbound = if run.plan.bidirectional { info.MaxInboundReadLimit } else { 0 };
+        let limits = ReadLimits { inbound, outbound: info.MaxOutboundReadLimit };
+        let group = group.map(|group| group.encode());
+        let private_data = group.as_ref().map_or(&[][..], |bytes| bytes);
+        link.connection.connect(run.local, run.remote, limits, private_data, completions)?;
+        link.send(Control::Start(parameters))?;
+        Ok(link)
+    }
 }
 
 fn lane(

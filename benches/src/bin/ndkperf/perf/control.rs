@@ -83,6 +83,12 @@ impl Parameters {
         Self { seed: !self.seed, ..*self }
     }
 
+    /// Whether they are those of another queue pair of the same run, with a share of its own.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        let Self { seed, messages, warmup, rate, .. } = *other;
+        Self { seed, messages, warmup, rate, ..*self } == *other
+    }
+
     /// Three numbers of 16 bits beside the kind of the message, and the words behind it.
     fn encode(&self) -> ([u16; 3], [u64; WORDS]) {
         let flags = [
@@ -236,11 +242,11 @@ impl Control {
     }
 }
 
-fn pack(numbers: [u16; 4]) -> u64 {
+pub(super) fn pack(numbers: [u16; 4]) -> u64 {
     numbers.into_iter().fold(0, |word, number| word << 16 | u64::from(number))
 }
 
-fn unpack(word: u64) -> [u16; 4] {
+pub(super) fn unpack(word: u64) -> [u16; 4] {
     [48, 32, 16, 0].map(|shift| (word >> shift) as u16)
 }
 
@@ -252,8 +258,8 @@ fn padded<const N: usize>(words: [u64; N]) -> [u64; WORDS] {
 
 /// Tells control from data: a name, and the version of this protocol.
 const NAME: [u8; 7] = *b"ndkperf";
-pub(crate) const VERSION: u8 = 2;
-const MAGIC: u64 = {
+pub(crate) const VERSION: u8 = 3;
+pub(super) const MAGIC: u64 = {
     let [a, b, c, d, e, f, g] = NAME;
     u64::from_be_bytes([a, b, c, d, e, f, g, VERSION])
 };
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn another_version_is_known_by_its_number() {
         let mut bytes = Control::Turn { count: 1 }.encode();
-        for version in [1, 3] {
+        for version in [2, 4] {
             bytes[7] = version;
             assert_eq!(Control::decode(&bytes), Err(NoControl::Version(version)));
         }

@@ -7,17 +7,21 @@
 //! only after its holder has checked it (or, for READ, filled it anew) and returned a credit. So no
 //! SEND finds an empty receive queue, and no message is checked by less than all of its bytes.
 //! Without verification WRITE and READ need no credits. Where both ends send, each has both roles, on the same queue
-//! pairs. For the latency alone one message at a time is sent and answered.
+//! pairs. For the latency alone one message at a time is sent and answered. Where the queue pairs of a thread share a
+//! receive queue, it has as many receives as theirs would have together, so that this is still so; a message is in the
+//! receive of any of them.
 //!
 //! ```text
 //! run ─> client (a thread) ─> lanes (queue pairs) ─> sender, holder ─> link (connection)
-//!        server (a connection) ─^  └─> pingpong, instead of lanes
+//!        server (a connection, ─^  └─> pingpong, instead of lanes
+//!          or a group of them)
 //! ```
 
 mod budget;
 mod client;
 mod control;
 mod gate;
+mod group;
 mod holder;
 mod lanes;
 mod link;
@@ -32,10 +36,11 @@ mod server;
 
 pub(crate) use budget::{DEPTH_MAX, QUEUE_PAIRS_MAX, SIZE_MAX};
 pub(crate) use control::{Operation, Parameters};
+pub(crate) use group::{Groups, Incoming};
 pub(crate) use outcome::{End, Flow, Interval, Outcome, QueuePair, counted};
 pub(crate) use plan::{Limit, Measure, Place, Plan, Posting, name};
 pub(crate) use run::{Sight, run};
-pub(crate) use server::{Memory, accept, serve};
+pub(crate) use server::{Accepted, Memory, accept, serve};
 
 /// Wrong messages of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -81,6 +81,8 @@ pub(crate) struct Outcome {
     pub(crate) elapsed: Duration,
     /// Both ends sent.
     pub(crate) bidirectional: bool,
+    /// The queue pairs of a thread took their receives from one queue.
+    pub(crate) srq: bool,
     pub(crate) queue_pairs: Vec<QueuePair>,
     pub(crate) intervals: Vec<Interval>,
     /// When the messages that count began.
@@ -109,6 +111,7 @@ impl Outcome {
             bytes: 0,
             elapsed: Duration::ZERO,
             bidirectional: plan.bidirectional,
+            srq: plan.srq,
             queue_pairs: Vec::new(),
             intervals: Vec::new(),
             began: None,

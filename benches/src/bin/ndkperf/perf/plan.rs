@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::budget::{Budget, RECEIVES_MAX, TooMuch};
+use super::budget::{Budget, RECEIVES_MAX, SHARED_MAX, SPARE, TooMuch};
 use super::control::{Operation, Parameters};
 use crate::completions::Waits;
 
@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) threads: u16,
     /// Queue pairs of each thread.
     pub(crate) qps: u16,
+    /// The queue pairs of a thread take their receives from one queue.
+    pub(crate) srq: bool,
     /// The server sends, too.
     pub(crate) bidirectional: bool,
     pub(crate) limit: Limit,
@@ -113,7 +115,13 @@ impl Plan {
         }
         let short =
             if self.operation == Operation::Send { SENDS_LEN / self.size.max(1) } else { 0 };
-        short.min(SENDS).max(u32::from(self.depth) * 2)
+        let room = self.receives_max().saturating_sub(SPARE);
+        short.min(SENDS).min(room).max(u32::from(self.depth) * 2)
+    }
+
+    /// The most receives that each queue pair can have.
+    pub(super) fn receives_max(&self) -> u32 {
+        if self.srq { (SHARED_MAX / u32::from(self.qps)).min(RECEIVES_MAX) } else { RECEIVES_MAX }
     }
 
     /// What the server has to know of the `number`-th queue pair.
@@ -152,7 +160,10 @@ impl Plan {
     /// # Errors
     /// Why not.
     pub(crate) fn check(&self) -> Result<(), TooMuch> {
-        Budget::new(&self.parameters(0), RECEIVES_MAX).map(|_| ())
+        let first = self.parameters(0);
+        Budget::new(&first, RECEIVES_MAX)?;
+        let shared = Budget::new(&first, self.receives_max());
+        shared.map(|_| ()).map_err(|_| TooMuch::Shared { queue_pairs: self.qps })
     }
 }
 

@@ -40,6 +40,11 @@ impl Ring {
         (message % self.slots as u64) as usize
     }
 
+    /// All bytes of a slot.
+    pub(super) const fn whole(&self, slot: usize) -> Range<usize> {
+        self.range(slot, self.slot_len)
+    }
+
     /// The first `len` bytes of a slot.
     pub(super) const fn range(&self, slot: usize, len: usize) -> Range<usize> {
         let start = slot * self.slot_len;

@@ -1,16 +1,19 @@
-//! The end that accepts: one connection of it. It holds the ring, checks, and sends where the client asks for that.
+//! The end that accepts: one thread of it, with a connection or a group. It holds the ring, checks, and sends where the
+//! client asks for that.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use driver::abi::NDK_MR_FLAG_ALLOW_LOCAL_WRITE;
-use ndk_consumer::{Adapter, Connector, Pd, ReadLimits};
+use ndk_consumer::{Adapter, Pd, ReadLimits};
 
-use super::budget::{Budget, DEPTH_MAX, MEMORY_MAX, RECEIVES_MAX};
+use super::budget::{Budget, DEPTH_MAX, MEMORY_MAX, RECEIVES_MAX, SHARED_MAX};
 use super::control::{Control, NoControl, Parameters, VERSION};
+use super::group::Incoming;
 use super::holder::Holder;
 use super::lanes::{Lane, Lanes};
-use super::link::Link;
+use super::link::{Inbox, Link};
 use super::pingpong::PingPong;
 use super::plan::Limit;
 use super::ring::{ControlSender, Ring};
@@ -18,6 +21,7 @@ use super::sender::Sender;
 use crate::completions::{Completions, Waits};
 use crate::connection::{Connection, Depths, Event};
 use crate::failure::Failure;
+use crate::receives::SharedReceives;
 
 /// The registered memory that all connections of a server share.
 #[derive(Debug, Default)]
@@ -46,137 +50,181 @@ impl Drop for Share<'_> {
     }
 }
 
-/// A connection whose client has said what it wants.
+/// Connections whose client has said what it wants.
 pub(crate) struct Accepted {
-    pub(crate) parameters: Parameters,
+    connections: Vec<Connection>,
+    /// What goes over each of them.
+    parameters: Vec<Parameters>,
+    shared: Option<Rc<SharedReceives>>,
     pd: Arc<Pd>,
-    connection: Connection,
     completions: Completions,
-    receives_max: u32,
+    depths: Depths,
 }
 
-/// Accepts and serves one connection; see [`accept`] and [`Accepted::serve`].
+/// Accepts and serves; see [`accept`] and [`Accepted::serve`].
 pub(crate) fn serve(
     adapter: &Arc<Adapter>,
-    connector: Connector,
+    incoming: &Incoming,
     waits: Waits,
     memory: &Memory,
     stop: fn() -> bool,
 ) -> Result<u64, Failure> {
-    accept(adapter, connector, waits, stop)?.serve(memory)
+    accept(adapter, incoming, waits, stop)?.serve(memory)
 }
 
 /// Accepts, and hears what the client wants. `stop` is asked from here on whether to end early.
 pub(crate) fn accept(
     adapter: &Arc<Adapter>,
-    connector: Connector,
+    incoming: &Incoming,
     waits: Waits,
     stop: fn() -> bool,
 ) -> Result<Accepted, Failure> {
     let info = adapter.info()?;
     let pd = adapter.create_pd()?;
-    // The client's depth is not known yet.
-    let receives_max = RECEIVES_MAX.min(info.MaxReceiveQueueDepth);
-    let initiator = u32::from(DEPTH_MAX) + ControlSender::SLOTS;
-    let depths = Depths { receive: receives_max, initiator, inline_len: 0 };
-    let mut completions = Completions::new(adapter, depths.receive + depths.initiator, waits)?;
+    let (receive, depth) = match incoming.group {
+        // The client's depth is not known yet.
+        None => (RECEIVES_MAX.min(info.MaxReceiveQueueDepth), DEPTH_MAX),
+        Some(group) => (SHARED_MAX.min(info.MaxSrqDepth), group.depth),
+    };
+    let initiator = u32::from(depth) + ControlSender::SLOTS;
+    let depths = Depths { receive, initiator, inline_len: 0 };
+    let entries = receive + u32::from(incoming.connections()) * initiator;
+    let mut completions = Completions::new(adapter, entries, waits)?;
     completions.stop_when(stop);
-    let mut connection = Connection::new(&pd, connector, depths, &completions, 0)?;
+    let shared = incoming.group.map(|_| SharedReceives::new(&pd, receive)).transpose()?;
+    let (connections, parameters) = (Vec::new(), Vec::new());
+    let mut accepted = Accepted { connections, parameters, shared, pd, completions, depths };
     let limits =
         ReadLimits { inbound: info.MaxInboundReadLimit, outbound: info.MaxOutboundReadLimit };
-    let parameters = greet(&mut connection, &mut completions, &pd, limits)?;
-    Ok(Accepted { parameters, pd, connection, completions, receives_max })
+    for _ in 0..incoming.connections() {
+        let greeted = accepted.greet(incoming, limits);
+        tell_all(&accepted.connections, greeted)?;
+    }
+    Ok(accepted)
 }
 
-/// Its one receive is used up by the client's wish, so the ones for data can follow.
-fn greet(
-    connection: &mut Connection,
-    completions: &mut Completions,
-    pd: &Arc<Pd>,
-    limits: ReadLimits,
-) -> Result<Parameters, Failure> {
-    let inbox = Ring::new(pd, 1, Control::LEN, NDK_MR_FLAG_ALLOW_LOCAL_WRITE)?;
-    connection.receive(inbox.mr(), inbox.range(0, Control::LEN), 0)?;
-    connection.accept(limits)?;
-    let mut events = Vec::new();
-    let heard = completions.wait(std::slice::from_mut(connection), None, &mut events);
-    connection.tell_of(heard)?;
-    let mut bytes = [0; Control::LEN];
-    inbox.get(0, &mut bytes);
-    match (Control::decode(&bytes), events.as_slice()) {
-        (Ok(Control::Start(parameters)), [(_, Event::Received { len: Control::LEN, .. })]) => {
-            Ok(parameters)
-        }
-        (Err(NoControl::Version(theirs)), _) => {
-            refuse(connection, completions, pd)?;
-            Err(Failure::Version { theirs, ours: VERSION })
-        }
-        _ => Err(Failure::Protocol("the client does not speak the ndkperf protocol")),
-    }
-}
-
-/// Tells the client that nothing comes of it, and waits until it has gone.
-fn refuse(
-    connection: &mut Connection,
-    completions: &mut Completions,
-    pd: &Arc<Pd>,
-) -> Result<(), Failure> {
-    // Its memory is there until the send has ended.
-    let mut control = ControlSender::new(pd, 0)?;
-    control.send(connection, Control::Refused)?;
-    let mut events = Vec::new();
-    while !connection.is_idle() {
-        completions.wait(std::slice::from_mut(connection), None, &mut events)?;
-    }
-    connection.disconnect().map(|_| ())
+/// As [`Connection::tell_of`], of all of them.
+fn tell_all<'a, T>(
+    connections: impl IntoIterator<Item = &'a Connection>,
+    result: Result<T, Failure>,
+) -> Result<T, Failure> {
+    connections.into_iter().fold(result, |result, connection| connection.tell_of(result))
 }
 
 impl Accepted {
-    /// Serves it to its end; returns how many messages the client had.
+    /// What the client wants of the first connection; that of the others is the same but for their shares.
+    pub(crate) fn parameters(&self) -> Parameters {
+        self.parameters[0]
+    }
+
+    /// Accepts the next connection. Its one receive is used up by the client's wish, so the ones for data can follow.
+    fn greet(&mut self, incoming: &Incoming, limits: ReadLimits) -> Result<(), Failure> {
+        let Self { connections, parameters, shared, pd, completions, depths } = self;
+        let connector = incoming.next(connections, completions)?;
+        let place = connections.len();
+        let mut new = Connection::new(pd, connector, *depths, completions, place, shared.as_ref())?;
+        let inbox = Ring::new(pd, 1, Control::LEN, NDK_MR_FLAG_ALLOW_LOCAL_WRITE)?;
+        new.receive(inbox.mr(), inbox.whole(0), 0)?;
+        new.accept(limits)?;
+        connections.push(new);
+        let mut events = Vec::new();
+        completions.wait(connections, None, &mut events)?;
+        let mut bytes = [0; Control::LEN];
+        inbox.get(0, &mut bytes);
+        match (Control::decode(&bytes), events.as_slice()) {
+            (Ok(Control::Start(wish)), [(from, Event::Received { len: Control::LEN, .. })])
+                if *from == place && parameters.iter().all(|other| other.is_beside(&wish)) =>
+            {
+                parameters.push(wish);
+                Ok(())
+            }
+            (Err(NoControl::Version(theirs)), _) => {
+                self.refuse()?;
+                Err(Failure::Version { theirs, ours: VERSION })
+            }
+            _ => Err(Failure::Protocol("the client does not speak the ndkperf protocol")),
+        }
+    }
+
+    /// Tells the client, over the newest connection, that nothing comes of it, and waits until it has gone.
+    fn refuse(&mut self) -> Result<(), Failure> {
+        let Self { connections, completions, pd, .. } = self;
+        // Its memory is there until the send has ended.
+        let mut control = ControlSender::new(pd, 0)?;
+        if let Some(newest) = connections.last_mut() {
+            control.send(newest, Control::Refused)?;
+        }
+        let mut events = Vec::new();
+        while !connections.iter().all(Connection::is_idle) {
+            completions.wait(connections, None, &mut events)?;
+        }
+        connections.last().map_or(Ok(()), |newest| newest.disconnect().map(|_| ()))
+    }
+
+    /// What each connection takes.
+    fn budget(&self) -> Option<Budget> {
+        let Depths { receive, initiator, .. } = self.depths;
+        let each = receive / self.connections.len() as u32;
+        let wish = self.parameters();
+        let posts = u32::from(wish.depth) + ControlSender::SLOTS;
+        Budget::new(&wish, each.min(RECEIVES_MAX)).ok().filter(|_| posts <= initiator)
+    }
+
+    /// Serves them to their end; returns how many messages the client had.
     pub(crate) fn serve(mut self, memory: &Memory) -> Result<u64, Failure> {
-        let Ok(budget) = Budget::new(&self.parameters, self.receives_max) else {
-            refuse(&mut self.connection, &mut self.completions, &self.pd)?;
+        let Some(budget) = self.budget() else {
+            self.refuse()?;
             return Err(Failure::Protocol("the client asks for more than this server has"));
         };
-        let Some(_share) = memory.take(budget.bytes) else {
-            refuse(&mut self.connection, &mut self.completions, &self.pd)?;
+        let Some(_share) = memory.take(budget.bytes * self.connections.len() as u64) else {
+            self.refuse()?;
             return Err(Failure::Protocol("the client asks for more than other clients leave"));
         };
-        let Self { parameters, pd, connection, completions, .. } = self;
-        let link = Link::new(&pd, connection, budget.receives, budget.receive_len)?;
-        if parameters.is_ping_pong() {
-            let both = [parameters.of_server(), parameters];
+        let first = self.parameters();
+        let Self { connections, parameters, shared, pd, completions, .. } = self;
+        let room = (budget.receives, budget.receive_len);
+        let inboxes = Inbox::each(&pd, connections.len(), room, shared.is_some())?;
+        let links = connections.into_iter().zip(inboxes);
+        let mut links = links.map(|(connection, inbox)| Link::new(&pd, connection, inbox));
+        if first.is_ping_pong() {
+            let (Some(link), None) = (links.next().transpose()?, links.next()) else {
+                return Err(Failure::Protocol("the client does not speak the ndkperf protocol"));
+            };
+            let both = [first.of_server(), first];
             let mut load = PingPong::new(&pd, link, completions, both, false, budget)?;
             let served = load.greet(false).and_then(|()| load.pong());
             let messages = load.connection().tell_of(served)?;
             load.connection().wait_disconnected()?;
             return Ok(messages);
         }
-        let holder = Some(Holder::new(&pd, parameters, budget)?);
-        let sends = || Sender::new(&pd, parameters.of_server(), false);
-        let sender = parameters.bidirectional.then(sends).transpose()?;
-        let mut lanes = Lanes::new(vec![Lane { link, sender, holder }], completions);
+        let lanes = links.zip(&parameters).map(|(link, wish)| lane(&pd, link?, *wish, budget));
+        let mut lanes = Lanes::new(lanes.collect::<Result<_, _>>()?, completions);
         let served = stream(&mut lanes, &parameters);
         // As long as the client may send, there is memory to send to.
-        let Some(Lane { link, holder: Some(holder), .. }) = lanes.lanes.first() else {
-            return served.map(|()| 0);
-        };
-        link.connection.tell_of(served)?;
+        let connections = || lanes.lanes.iter().map(|lane| &lane.link.connection);
+        tell_all(connections(), served)?;
         // The client disconnects when it has the summary; our send may then end either way.
-        link.connection.wait_disconnected()?;
-        Ok(holder.done())
+        connections().try_for_each(Connection::wait_disconnected)?;
+        Ok(lanes.lanes.iter().filter_map(|lane| lane.holder.as_ref()).map(Holder::done).sum())
     }
 }
 
-fn stream(lanes: &mut Lanes, parameters: &Parameters) -> Result<(), Failure> {
+fn lane(pd: &Arc<Pd>, link: Link, wish: Parameters, budget: Budget) -> Result<Lane, Failure> {
+    let sends = || Sender::new(pd, wish.of_server(), false);
+    let sender = wish.bidirectional.then(sends).transpose()?;
+    Ok(Lane { link, sender, holder: Some(Holder::new(pd, wish, budget)?) })
+}
+
+fn stream(lanes: &mut Lanes, parameters: &[Parameters]) -> Result<(), Failure> {
     lanes.invite()?;
     lanes.wait_ready()?;
-    if parameters.bidirectional {
-        if parameters.warmup.is_some() {
-            lanes.send(|_| parameters.warmup, |_| false)?;
+    let first = parameters[0];
+    if first.bidirectional {
+        if first.warmup.is_some() {
+            lanes.send(|place| parameters[place].warmup, |_| false)?;
         }
-        let limit = Some(parameters.messages).filter(|messages| *messages > 0);
-        lanes.send(|_| limit.map(Limit::Messages), |_| false)?;
+        let messages = |place: usize| Some(parameters[place].messages).filter(|count| *count > 0);
+        lanes.send(|place| messages(place).map(Limit::Messages), |_| false)?;
     }
     lanes.end()
 }

@@ -154,6 +154,7 @@ impl<'a> Comparison<'a> {
             ("measure", a.load.measure != b.load.measure),
             ("depth", a.depth != b.depth),
             ("qps", a.load.qps != b.load.qps),
+            ("srq", a.load.srq != b.load.srq),
             ("threads", a.load.threads != b.load.threads),
             ("bidirectional", a.load.bidirectional != b.load.bidirectional),
             ("verified", a.verified != b.verified),

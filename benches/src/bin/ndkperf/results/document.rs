@@ -28,13 +28,14 @@ pub(super) struct Document {
 pub(super) struct Load {
     pub(super) measure: String,
     pub(super) qps: u32,
+    pub(super) srq: bool,
     pub(super) threads: u32,
     pub(super) bidirectional: bool,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Self { measure: "bw".into(), qps: 1, threads: 1, bidirectional: false }
+        Self { measure: "bw".into(), qps: 1, srq: false, threads: 1, bidirectional: false }
     }
 }
 

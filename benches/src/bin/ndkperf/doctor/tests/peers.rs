@@ -65,7 +65,8 @@ pub(super) fn serving(edge: MemoryEdge, ips: &[IpAddr], port: u16) -> Running {
     let waits = Waits { patience: PATIENCE, busy_poll: false, cq_mod: 1 };
     listening(edge, ips, port, move |host, connector| {
         // A client that the wire cuts off is part of the test.
-        let _ = perf::serve(host.adapter(), connector, waits, &perf::Memory::default(), never);
+        let incoming = perf::Groups::default().take(connector, 1).unwrap();
+        let _ = perf::serve(host.adapter(), &incoming, waits, &perf::Memory::default(), never);
     })
 }
 
