@@ -182,7 +182,11 @@ mod tests {
         let mut ledger = SharedLedger::new(4);
         let post = |ledger: &mut SharedLedger, tag| {
             let mut given = None;
-            ledger.post(tag, |context| Ok(given = Some(context))).unwrap();
+            let taken = |context| {
+                given = Some(context);
+                Ok(())
+            };
+            ledger.post(tag, taken).unwrap();
             given.unwrap()
         };
         let contexts = [0, 1, 2, 3].map(|tag| post(&mut ledger, tag));

@@ -73,6 +73,8 @@ fn next(listeners: &[Arc<Listener>], active: u16) -> Option<Connector> {
 /// The end of what one thread served.
 struct Ending {
     connections: u16,
+    /// Their receives were shared.
+    shared: bool,
     peer: Result<SocketAddr, Failure>,
     /// What the client had wanted, where it came to that.
     parameters: Option<Parameters>,
@@ -80,12 +82,12 @@ struct Ending {
 }
 
 fn serve_one(adapter: &Arc<Adapter>, incoming: &Incoming, waits: Waits, memory: &Memory) -> Ending {
-    let connections = incoming.connections();
+    let (connections, shared) = (incoming.connections(), incoming.is_shared());
     let peer = incoming.peer.map_err(Failure::from);
     let accepted = perf::accept(adapter, incoming, waits, stop::requested);
     let parameters = accepted.as_ref().ok().map(Accepted::parameters);
     let messages = accepted.and_then(|accepted| accepted.serve(memory));
-    Ending { connections, peer, parameters, messages }
+    Ending { connections, shared, peer, parameters, messages }
 }
 
 /// Runs, each of one client over one or more connections.
@@ -99,7 +101,7 @@ struct Runs {
 
 impl Runs {
     fn take(&mut self, ending: Ending) -> Result<(), Failure> {
-        let Ending { connections, peer, parameters, messages } = ending;
+        let Ending { connections, shared, peer, parameters, messages } = ending;
         let peer = peer?;
         let messages = match messages {
             Err(failure) if failure.is_interruption() => {
@@ -122,9 +124,10 @@ impl Runs {
         }
         self.begun.remove(&(peer.ip(), run));
         self.left = self.left.map(|left| left - 1);
+        let shared = if shared { ", receives shared" } else { "" };
         match queue_pairs {
-            0 | 1 => eprintln!("{peer}: {all} messages"),
-            _ => eprintln!("{}: {all} messages over {queue_pairs} queue pairs", peer.ip()),
+            0 | 1 => eprintln!("{peer}: {all} messages{shared}"),
+            _ => eprintln!("{}: {all} messages over {queue_pairs} queue pairs{shared}", peer.ip()),
         }
         Ok(())
     }

@@ -332,6 +332,21 @@ mod tests {
     }
 
     #[test]
+    fn queue_pairs_of_a_run_differ_in_their_shares_alone() {
+        let first = Parameters::example(Operation::Send, 64, 8);
+        let second = Parameters { seed: 1 << 32, messages: 9, rate: 7, ..first };
+        assert!(first.is_beside(&second) && first.is_beside(&first));
+        for other in [
+            Parameters { size: 65, ..second },
+            Parameters { depth: 2, ..second },
+            Parameters { run: 1, ..second },
+            Parameters { operation: Operation::Read, ..second },
+        ] {
+            assert!(!first.is_beside(&other), "{other:?}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_no_control_message() {
         let none = Err(NoControl::Other);
         assert_eq!(Control::decode(&[]), none);

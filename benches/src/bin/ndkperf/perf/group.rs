@@ -67,6 +67,11 @@ impl Incoming {
         self.group.map_or(1, |group| group.queue_pairs)
     }
 
+    /// Whether their queue pairs share a receive queue.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// The next one of a client whose `others` are there already.
     pub(super) fn next(
         &self,
