@@ -1,5 +1,4 @@
-//! `ndkperf serve`: several clients at once, each connection, or group of them, with a thread, buffers and a result of its
-//! own.
+//! `ndkperf serve`: several clients at once. Each connection, or group of them, has a thread, buffers and a result of its own.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

@@ -120,7 +120,7 @@ impl Plan {
     }
 
     /// The most receives that each queue pair can have.
-    pub(super) fn receives_max(&self) -> u32 {
+    fn receives_max(&self) -> u32 {
         if self.srq { (SHARED_MAX / u32::from(self.qps)).min(RECEIVES_MAX) } else { RECEIVES_MAX }
     }
 
