@@ -5,11 +5,15 @@
 //! load fills only by a timer of a millisecond and more.
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
+use crate::segment::omit_udp_checksum;
 use crate::{RUN, Received, sys};
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
-use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET_ALIGNMENT, TPACKET2_HDRLEN, tpacket2_hdr};
+use libc::{
+    TP_STATUS_CSUMNOTREADY, TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET_ALIGNMENT, TPACKET2_HDRLEN,
+    tpacket2_hdr,
+};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -168,7 +172,12 @@ impl PacketRing {
         // SAFETY: inside the place.
         let message = unsafe { place.add(begin) };
         // SAFETY: the caller's promise: nobody else has these bytes.
-        Some(unsafe { core::slice::from_raw_parts_mut(message.as_ptr(), len) })
+        let message = unsafe { core::slice::from_raw_parts_mut(message.as_ptr(), len) };
+        // A virtio header says the same.
+        if self.vnet_len == 0 && header.tp_status & TP_STATUS_CSUMNOTREADY != 0 {
+            omit_udp_checksum(message);
+        }
+        Some(message)
     }
 }
 

@@ -19,6 +19,40 @@ fn everything_is_verified_over_udp_sockets() {
     }
 }
 
+/// An ordinary user's socket and a packet socket, over a veth pair, on which the kernel leaves checksums unfinished.
+#[test]
+fn a_udp_socket_and_a_packet_socket_exchange_data() {
+    let ndkperf = env!("CARGO_BIN_EXE_ndkperf");
+    let log = Network::new();
+    let log = log.path("server");
+    for (server, client) in [("10.9.0.1", "10.9.0.2"), ("fd99::1", "fd99::2")] {
+        let script = format!(
+            "set -e
+             ip link add v0 type veth peer name v1
+             ip link set v0 up
+             ip link set v1 up
+             ip address add 10.9.0.1/24 dev v0
+             ip address add fd99::1/64 dev v0 nodad
+             {ndkperf} serve --edge udp:{server} --runs 3 2>{log} &
+             until grep -q listening {log}; do sleep 0.05; done
+             {ndkperf} connect {server} --edge af-packet:v1 --address {client} --iterations 100 --json
+             wait $!",
+            log = log.display()
+        );
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "sh", "-c", &script]);
+        let output = match command.output() {
+            Ok(output) if text(&output.stderr).starts_with("unshare:") => {
+                return println!("skipped: {}", text(&output.stderr));
+            }
+            Ok(output) => output,
+            Err(error) => return println!("skipped: unshare: {error}"),
+        };
+        assert!(output.status.success(), "{output:?}");
+        assert_whole(&serde_json::from_slice(&output.stdout).unwrap(), 100, 64 << 10);
+    }
+}
+
 #[test]
 fn a_taken_port_is_told_in_one_line() {
     let network = Network::new();

@@ -237,6 +237,29 @@ fn the_kernel_does_not_see_what_is_claimed() {
 }
 
 /// A veth pair says 10 Gb/s, and its file says the same.
+/// A frame that a socket of this host sends over a virtual interface has no checksum yet, and is not damaged.
+#[test]
+fn an_unfinished_checksum_is_none() {
+    for (offload, ip) in [(false, "127.0.0.1"), (true, "127.0.0.1"), (false, "::1")] {
+        let open = if offload { AfPacket::open_with_offload } else { AfPacket::open };
+        let mut edge = match open("lo") {
+            Ok(edge) => edge,
+            Err(error) => return println!("skipped: lo: {error}"),
+        };
+        let Ok(socket) = UdpSocket::bind((ip, 0)) else {
+            println!("skipped: the part with {ip}");
+            continue;
+        };
+        let address = socket.local_addr().unwrap();
+        socket.send_to(&[7; 20], address).unwrap();
+        let port = address.port().to_be_bytes();
+        let is_ours = |frame: &[u8]| frame.len() > 36 && frame[frame.len() - 26..][..2] == port;
+        let frames = receive_frames(&mut edge, 1, is_ours);
+        let (frame, _) = frames.first().unwrap();
+        assert_eq!(frame[frame.len() - 22..], [[0; 2].as_slice(), &[7; 20]].concat(), "{ip}");
+    }
+}
+
 #[test]
 fn a_link_has_its_speed() {
     let Some(veth) = veth("s") else { return };
