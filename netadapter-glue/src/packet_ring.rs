@@ -5,7 +5,7 @@
 //! load fills only by a timer of a millisecond and more.
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
-use crate::segment::omit_udp_checksum;
+use crate::segment::layer_3;
 use crate::{RUN, Received, sys};
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -188,6 +188,21 @@ impl Drop for PacketRing {
     }
 }
 
+/// Takes the UDP checksum off a frame, in which there is none (0) then: the sender's kernel left it to a NIC, and the frame
+/// has met none.
+fn omit_udp_checksum(frame: &mut [u8]) {
+    let udp = layer_3(frame).and_then(|ip| match frame.get(ip)? >> 4 {
+        4 if *frame.get(ip + 9)? == UDP => Some(ip + usize::from(frame[ip] & 0x0f) * 4),
+        6 if *frame.get(ip + 6)? == UDP => Some(ip + 40),
+        _ => None,
+    });
+    if let Some(checksum) = udp.and_then(|udp| frame.get_mut(udp + 6..udp + 8)) {
+        checksum.fill(0);
+    }
+}
+
+/// The protocol number of UDP.
+const UDP: u8 = 17;
 /// Memory of a ring: a few thousand frames of 1,500 bytes, as many as a window of eight queue pairs.
 const RING_LEN: usize = 8 << 20;
 /// Memory that the kernel takes in one piece, at least.

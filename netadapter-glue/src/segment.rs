@@ -170,22 +170,6 @@ fn patch_udp(header: &mut [u8], index: u16, payload_len: usize) {
     }
 }
 
-/// Takes the UDP checksum off a frame, in which there is none (0) then: the sender's kernel left it to a NIC, and the frame
-/// has met none.
-pub(crate) fn omit_udp_checksum(frame: &mut [u8]) {
-    let udp = layer_3(frame).and_then(|ip| match frame.get(ip)? >> 4 {
-        4 if *frame.get(ip + 9)? == UDP => Some(ip + usize::from(frame[ip] & 0x0f) * 4),
-        6 if *frame.get(ip + 6)? == UDP => Some(ip + 40),
-        _ => None,
-    });
-    if let Some(checksum) = udp.and_then(|udp| frame.get_mut(udp + 6..udp + 8)) {
-        checksum.fill(0);
-    }
-}
-
-/// The protocol number of UDP.
-const UDP: u8 = 17;
-
 /// The one's complement sum of an even number of bytes, not folded.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     bytes.as_chunks().0.iter().map(|pair| u32::from(u16::from_be_bytes(*pair))).sum()
