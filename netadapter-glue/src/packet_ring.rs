@@ -203,6 +203,7 @@ fn omit_udp_checksum(frame: &mut [u8]) {
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
+
 /// Memory of a ring: a few thousand frames of 1,500 bytes, as many as a window of eight queue pairs.
 const RING_LEN: usize = 8 << 20;
 /// Memory that the kernel takes in one piece, at least.

@@ -11,8 +11,8 @@ use crate::mr::MrTable;
 use crate::path::{PathIndex, PathNews, Paths};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
-    Completion, CompletionSink, Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp,
-    QpState, ReorderPool, Srqs, WcStatus, Window,
+    Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp, QpState, ReorderPool, Srqs,
+    WcStatus, Window,
 };
 use crate::wire::mad::{Make, RejReason};
 use crate::wire::{self, Encap, Flow, Ids, Pmtu};
@@ -29,7 +29,9 @@ use turns::{Lists, Sender};
 pub use opening::Opening;
 
 mod acks;
+mod completions;
 mod connections;
+mod line;
 mod mad_limiter;
 mod memory;
 mod opening;
@@ -318,42 +320,6 @@ impl Device {
         }
         self.settle();
         Instant::earlier(self.lists.timers.next(), self.cm.poll_timeout())
-    }
-
-    /// The next completion, in order per queue.
-    pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.settle();
-        while let Some(&slot) = self.lists.finished.front() {
-            let entry = self.qps[slot].as_deref_mut();
-            if let Some(completion) = entry.and_then(|entry| entry.qp.pop_completion()) {
-                return Some(completion);
-            }
-            self.finish(slot);
-        }
-        self.completions.pop()
-    }
-
-    /// Hands all completions over to `sink`, those of a queue of a queue pair together; but for receives of shared queues,
-    /// for which [`Self::poll_completion`] is to be asked after this.
-    pub fn take_completions(&mut self, sink: &mut impl CompletionSink) {
-        self.settle();
-        while let Some(slot) = self.lists.finished.pop_front() {
-            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
-            entry.finished = false;
-            entry.qp.take_completions(sink);
-            if entry.dead {
-                self.bury(slot);
-            }
-        }
-    }
-
-    /// All completions of the first queue pair that has some were taken.
-    fn finish(&mut self, slot: usize) {
-        if let Some(entry) = self.qps[slot].as_deref_mut() {
-            entry.finished = false;
-        }
-        self.lists.finished.pop_front();
-        self.bury(slot);
     }
 
     /// The next event.

@@ -315,6 +315,9 @@ list! {
     ListOverSeveralPaths "device/acks.rs":
         ".filter(|entry| entry.path == Some(path))" => "",
         "the ACKs of a list are for one peer";
+    LineLosesThoseInFront "device/line.rs":
+        "if self.taken == self.first.len() {" => "if true {",
+        "queue pairs send in the order in which they became ready";
     EveryAckAnswersADuplicate "qp/recv/responder.rs":
         "bth.solicited = answers;" => "bth.solicited = answers || true;",
         "only an ACK that answers a duplicate says so";

@@ -1,35 +1,27 @@
 //! The lists of ACKs: those of several queue pairs to one peer of ours leave in one packet, and come in one.
 
 use super::transmit::headers_of;
-use super::turns::Lists;
 use super::{Device, QpSlot, find};
 use crate::env::{Instant, Memory};
 use crate::path::{PathIndex, Paths, Source};
 use crate::qp::Shared;
+use crate::timer::Timers;
 use crate::wire::ack_list::{ACKS_MAX, Ack};
 use crate::wire::{
     Aeth, Bth, CommonExt, CommonHeaders, DropReason, Ext, Frames, Opcode, Packet, write_single,
 };
 use alloc::boxed::Box;
 
-/// Whether the queue pair that comes `next` owes an ACK for a list, and others come behind it.
-#[inline(always)]
-pub(super) fn may_come(qps: &[Option<Box<QpSlot>>], lists: &Lists, next: usize) -> bool {
-    lists.ready.len() > 1 && qps[next].as_deref().is_some_and(|entry| entry.qp.lists_ack())
-}
-
-/// Writes the ACKs of the queue pairs that come next into one packet, as far as these owe nothing else, and have one path, which
-/// is `over` if there is one. Returns that path; `None` where there are not several such ACKs, or no buffer.
+/// Writes the ACKs of the queue pairs that come `next` into one packet, as far as these owe nothing else, and have one path, which
+/// is `over` if there is one. Returns that path and their number; `None` where there are not several such ACKs, or no buffer.
 #[inline(never)]
 pub(super) fn transmit(
     qps: &mut [Option<Box<QpSlot>>],
-    lists: &mut Lists,
+    (slots, timers): (&[usize], &mut Timers),
     (paths, ip_id): (&Paths, u16),
     over: Option<PathIndex>,
     frames: &mut impl Frames,
-) -> Option<PathIndex> {
-    let Lists { ready, timers, .. } = lists;
-    let slots = ready.as_slices().0;
+) -> Option<(PathIndex, usize)> {
     let front = qps[*slots.first()?].as_deref()?;
     let path = front.path.filter(|path| over.is_none_or(|over| over == *path))?;
     let (_, room) = front.qp.listed_ack()?;
@@ -63,11 +55,10 @@ pub(super) fn transmit(
     for &slot in slots {
         if let Some(entry) = qps[slot].as_deref_mut() {
             entry.qp.ack_listed();
-            entry.end_listed_turn(slot, timers);
+            entry.end_short_turn(slot, timers);
         }
     }
-    ready.drain(..count);
-    Some(path)
+    Some((path, count))
 }
 
 impl Device {

@@ -8,7 +8,9 @@ use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::path::Path;
 use crate::qp::tests::Bytes;
-use crate::qp::{PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, Shared, WcStatus};
+use crate::qp::{
+    Completion, PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, Shared, WcStatus,
+};
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
     Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, Template, Unit, UnitWriter, parse_unit,

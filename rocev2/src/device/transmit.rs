@@ -1,6 +1,6 @@
 //! The way out: the next unit, of connection management or of the queue pair whose turn it is.
 
-use super::turns::Sender;
+use super::turns::{Lists, Sender};
 use super::{Device, QpSlot, acks};
 use crate::cm;
 use crate::counters::Counter;
@@ -114,18 +114,26 @@ impl Device {
         (units, over): (&mut usize, &mut Option<PathIndex>),
         memory: &mut M,
     ) -> bool {
+        if self.sender.is_some() || self.lists.ready.is_empty() {
+            return true;
+        }
         let Self { qps, mrs, reorder_pool, completions: out, lists, paths, ids, .. } = self;
+        let Lists { ready, timers, .. } = lists;
         let (hops, keeps) = (paths.changes(), self.config.cm.make == Make::Keeper);
-        while self.sender.is_none()
-            && *units > 0
-            && let Some(&slot) = lists.ready.front()
+        let (next, mut taken, mut same) = (ready.first(), 0, true);
+        while *units > 0
+            && let Some(&slot) = next.get(taken)
         {
+            let Some(entry) = qps[slot].as_deref_mut() else { break };
             if keeps
-                && acks::may_come(qps, lists, slot)
-                && let Some(path) = acks::transmit(qps, lists, (paths, ids.next), *over, frames)
+                && next.len() > taken + 1
+                && entry.qp.lists_ack()
+                && let next = &next[taken..]
+                && let Some((path, count)) =
+                    acks::transmit(qps, (next, timers), (paths, ids.next), *over, frames)
             {
                 ids.end_single();
-                (*units, *over) = (*units - 1, Some(path));
+                (*units, *over, taken) = (*units - 1, Some(path), taken + count);
                 continue;
             }
             let Some(entry) = qps[slot].as_deref_mut() else { break };
@@ -134,18 +142,19 @@ impl Device {
                 break;
             }
             if over.is_some_and(|over| over != *path) {
-                return false;
+                same = false;
+                break;
             }
             let shared = &mut Shared { mrs, memory: &mut *memory, reorder_pool, out };
             if !qp.fill_single(now, (&mut *frames, &mut headers.template, ids.next), shared) {
                 break;
             }
             ids.end_single();
-            (*units, *over) = (*units - 1, Some(*path));
-            lists.ready.pop_front();
-            entry.end_short_turn(slot, lists);
+            (*units, *over, taken) = (*units - 1, Some(*path), taken + 1);
+            entry.end_short_turn(slot, timers);
         }
-        true
+        ready.leave(taken);
+        same
     }
 
     /// Lets a queue pair send. Returns the number of units.
@@ -171,7 +180,7 @@ impl Device {
         self.ids = ids;
         let sender = Sender { slot, units: units - written, bytes: left.bytes };
         if qp.rests() {
-            entry.end_short_turn(slot, lists);
+            entry.end_short_turn(slot, &mut lists.timers);
         } else if written > 0 && sender.goes_on() && qp.ready() {
             let completed = qp.has_completions();
             self.sender = Some(sender);

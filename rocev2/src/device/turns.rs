@@ -1,5 +1,6 @@
 //! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
 
+use super::line::Line;
 use super::{Device, QpSlot};
 use crate::timer::Timers;
 use alloc::collections::VecDeque;
@@ -9,11 +10,11 @@ use alloc::vec::Vec;
 pub(super) struct Lists {
     pub(super) timers: Timers,
     /// Those that may have something to send.
-    pub(super) ready: VecDeque<usize>,
+    pub(super) ready: Line,
     /// Those that something happened to: after a burst their failures, deadlines and readiness are looked at once.
     pub(super) touched: Vec<usize>,
     /// Those with completions to take.
-    pub(super) finished: VecDeque<usize>,
+    pub(super) finished: Vec<usize>,
     /// Those whose failure is to be told.
     pub(super) failures: VecDeque<usize>,
 }
@@ -23,9 +24,9 @@ impl Lists {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             timers: Timers::new(slots),
-            ready: VecDeque::with_capacity(slots),
+            ready: Line::new(slots),
             touched: Vec::with_capacity(slots),
-            finished: VecDeque::with_capacity(slots),
+            finished: Vec::with_capacity(slots),
             failures: VecDeque::with_capacity(slots),
         }
     }
@@ -33,7 +34,7 @@ impl Lists {
     /// Makes room for `slots` slots, while nothing is touched. `None`: no memory.
     pub(super) fn make_room(&mut self, slots: usize) -> Option<()> {
         self.touched.try_reserve_exact(slots).ok()?;
-        self.ready.try_reserve_exact(slots - self.ready.len()).ok()?;
+        self.ready.make_room(slots)?;
         self.finished.try_reserve_exact(slots - self.finished.len()).ok()?;
         self.failures.try_reserve_exact(slots - self.failures.len()).ok()?;
         self.timers.make_room(slots)
@@ -41,9 +42,10 @@ impl Lists {
 
     /// Makes the number of slots `slots`, and gives each slot another number, or none.
     pub(super) fn renumber(&mut self, slots: usize, number: impl Fn(usize) -> Option<usize>) {
-        for list in [&mut self.ready, &mut self.finished, &mut self.failures] {
-            list.retain_mut(|slot| number(*slot).map(|now| *slot = now).is_some());
-        }
+        let renumber = |slot: &mut usize| number(*slot).map(|now| *slot = now).is_some();
+        self.finished.retain_mut(renumber);
+        self.failures.retain_mut(renumber);
+        self.ready.renumber(&number);
         self.timers.renumber(slots, number);
     }
 }
@@ -74,7 +76,7 @@ impl Device {
         if self.sender.is_some() {
             return self.sender.take();
         }
-        let slot = self.lists.ready.pop_front()?;
+        let slot = self.lists.ready.pop()?;
         let bytes = if self.lists.ready.is_empty() { usize::MAX } else { TURN_BYTES };
         Some(Sender { slot, units: TURN_UNITS, bytes })
     }
@@ -178,13 +180,7 @@ impl QpSlot {
 
     /// Ends the turn of a queue pair that [rests](crate::qp::Qp::rests).
     #[inline(always)]
-    pub(super) fn end_short_turn(&mut self, slot: usize, lists: &mut Lists) {
-        self.end_listed_turn(slot, &mut lists.timers);
-    }
-
-    /// The same of one that is in the lists no more.
-    #[inline(always)]
-    pub(super) fn end_listed_turn(&mut self, slot: usize, timers: &mut Timers) {
+    pub(super) fn end_short_turn(&mut self, slot: usize, timers: &mut Timers) {
         self.scheduled = false;
         if let Some(deadline) = self.qp.take_deadline() {
             timers.arm(slot, deadline);
@@ -203,7 +199,7 @@ impl QpSlot {
     #[inline(always)]
     fn note_completions(&mut self, slot: usize, lists: &mut Lists) {
         if self.qp.has_completions() && !core::mem::replace(&mut self.finished, true) {
-            lists.finished.push_back(slot);
+            lists.finished.push(slot);
         }
     }
 
@@ -211,7 +207,7 @@ impl QpSlot {
     #[inline(always)]
     fn schedule(&mut self, slot: usize, lists: &mut Lists, ready: bool) {
         if ready && !core::mem::replace(&mut self.scheduled, true) {
-            lists.ready.push_back(slot);
+            lists.ready.push(slot);
         }
     }
 }
