@@ -186,8 +186,8 @@ fn what_is_no_datagram_is_dropped_and_counted() {
         send(&mut edge, frame, None);
     }
     assert_eq!((edge.drops().transmit, edge.backlog()), (frames.len() as u64, 0));
-    // No route leads there, and no packet may be as long as that.
-    let (nowhere, _) = addressed("127.1.3.1", "198.51.100.1", 100, 100);
+    // No route leads from a loopback address to another host's.
+    let (nowhere, _) = addressed("127.1.3.1", "203.0.113.1", 100, 100);
     send(&mut edge, &nowhere, None);
     assert_eq!((edge.drops().transmit, edge.backlog()), (8, 0));
 
