@@ -10,6 +10,8 @@
 
 #[path = "interop/churn.rs"]
 mod churn;
+#[path = "interop/doctor.rs"]
+mod doctor;
 #[path = "interop/ecn.rs"]
 mod ecn;
 #[path = "interop/invalidate.rs"]

@@ -118,7 +118,7 @@ impl Machine {
 }
 
 /// The TAP of a guest that stands behind one.
-pub(super) const TAP: &str = "rdma0";
+pub const TAP: &str = "rdma0";
 
 /// A running guest that serves jobs (see `lab/init`).
 pub struct Guest {

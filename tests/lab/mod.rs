@@ -6,7 +6,7 @@ mod judge;
 mod process;
 mod tap;
 
-pub use guest::{Guest, Job, Machine, Side, Sockets};
+pub use guest::{Guest, Job, Machine, Side, Sockets, TAP};
 pub use judge::{Verdict, judge, verdict};
 pub use process::{PATIENCE, Process, within};
 pub use tap::TapLab;

@@ -77,7 +77,8 @@ impl Code {
                  the message comes from its kernel, which has no use for UDP port 4791"
             }
             Self::FilteredPort => {
-                "let UDP port 4791 pass, in both directions: in the peer's firewall (`nft list ruleset`), on the way, and in ours"
+                "let UDP port 4791 pass, in both directions: in the peer's firewall (`nft list ruleset`), on the way, and in \
+                 ours; on a peer with rdma_rxe see that the interface has it (`rdma link`)"
             }
             Self::NoListener => {
                 "start a listener on that port (`ndkperf serve --port`), or name its port (--port)"

@@ -64,7 +64,8 @@ pub(super) fn explain(
         (true, true, false) => (
             Code::FilteredPort,
             format!(
-                "{peer} answers pings, and {request} stay without any answer: UDP {ROCE_PORT} is filtered there or on the way"
+                "{peer} answers pings, and {request} stay without any answer: UDP {ROCE_PORT} is filtered there or on the way, \
+                 or it is Linux with rdma_rxe loaded and not on the interface of that address"
             ),
         ),
         (true, _, true) => (
