@@ -291,7 +291,8 @@ fn explain(error: io::Error, own: IpAddr) -> io::Error {
     let why = match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "UDP port {ROCE_PORT} of {own} is taken, by another program or, for all addresses, by the kernel's rdma_rxe: use \
-             another address of this host, or end the program, or remove rxe's links (`rdma link delete`)"
+             another address of this host, or end the program, or unload rdma_rxe, which may keep the port though it has no link \
+             (`rmmod rdma_rxe`)"
         ),
         io::ErrorKind::AddrNotAvailable => {
             format!("no interface of this host has {own}; `ip address` lists those that there are")
