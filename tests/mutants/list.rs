@@ -745,6 +745,9 @@ list! {
     QpnIsUsedAgainAtOnce "device/qps.rs":
         "&& qpn != self.last_qpns[slot]" => "&& (qpn != self.last_qpns[slot] || true)",
         "a QPN rests before it is used again";
+    DestroyedQpStaysInLine "device/qps.rs":
+        "if scheduled {" => "if false {",
+        "a destroyed queue pair leaves no place in the line of those that send";
     FirstPacketIsNoRtu "device/receive.rs":
         "self.cm.established_by_data(now, conn);" => "let _ = conn;",
         "the first packet stands for a lost RTU";

@@ -66,11 +66,11 @@ impl Line {
         Some(slot)
     }
 
-    /// Gives each slot another number, or removes it.
-    pub(super) fn renumber(&mut self, number: impl Fn(usize) -> Option<usize>) {
+    /// Keeps those for which `keep` is true, with the numbers that it gives them.
+    pub(super) fn retain_mut(&mut self, mut keep: impl FnMut(&mut usize) -> bool) {
         self.first.drain(..core::mem::take(&mut self.taken));
         for list in [&mut self.first, &mut self.behind] {
-            list.retain_mut(|slot| number(*slot).map(|now| *slot = now).is_some());
+            list.retain_mut(&mut keep);
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
         Pop,
         Leave(usize),
         MakeRoom,
-        Renumber,
+        Retain,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -97,7 +97,7 @@ mod tests {
             2 => Just(Step::Pop),
             1 => (0..4_usize).prop_map(Step::Leave),
             1 => Just(Step::MakeRoom),
-            1 => Just(Step::Renumber),
+            1 => Just(Step::Retain),
         ]
     }
 
@@ -121,13 +121,13 @@ mod tests {
                         line.leave(count);
                     }
                     Step::MakeRoom => line.make_room(200).unwrap(),
-                    Step::Renumber => {
-                        line.renumber(|slot| (slot % 3 != 0).then_some(slot + 1));
-                        queue.retain_mut(|slot| {
-                            let stays = *slot % 3 != 0;
+                    Step::Retain => {
+                        let keep = |slot: &mut usize| {
                             *slot += 1;
-                            stays
-                        });
+                            !slot.is_multiple_of(3)
+                        };
+                        line.retain_mut(keep);
+                        queue.retain_mut(keep);
                     }
                 }
                 prop_assert_eq!(line.is_empty(), queue.is_empty());

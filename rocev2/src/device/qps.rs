@@ -61,7 +61,7 @@ impl Device {
         self.settle();
         let Some((slot, entry)) = self.slot(qpn) else { return };
         let send_depth = entry.qp.send_depth();
-        let (srq, path) = (entry.qp.srq(), entry.path);
+        let (srq, path, scheduled) = (entry.qp.srq(), entry.path, entry.scheduled);
         if let Some(path) = path {
             self.paths.release(path);
         }
@@ -71,6 +71,10 @@ impl Device {
         }
         self.mrs.unbind_qp(qpn);
         self.sender.take_if(|sender| sender.slot == slot);
+        // Its place in the line would be another's, which has one of its own.
+        if scheduled {
+            self.lists.ready.retain_mut(|ready| *ready != slot);
+        }
         self.lists.failures.retain(|failed| *failed != slot);
         if let Some(entry) = self.qps[slot].as_deref_mut() {
             (entry.dead, entry.path) = (true, None);

@@ -45,7 +45,7 @@ impl Lists {
         let renumber = |slot: &mut usize| number(*slot).map(|now| *slot = now).is_some();
         self.finished.retain_mut(renumber);
         self.failures.retain_mut(renumber);
-        self.ready.renumber(&number);
+        self.ready.retain_mut(renumber);
         self.timers.renumber(slots, number);
     }
 }

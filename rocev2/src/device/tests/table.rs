@@ -63,3 +63,18 @@ fn queue_pairs_keep_their_numbers_and_their_work_while_the_table_grows() {
     let succeeded = done.iter().filter(|(_, status)| *status == WcStatus::Success).count();
     assert_eq!((flushed, succeeded), (1, 7));
 }
+
+/// The line of those that wait to send has room for each place of the table once. A packet takes no memory.
+#[test]
+fn a_queue_pair_that_waits_to_send_leaves_the_line_when_it_is_destroyed() {
+    let mut world = World::new(false);
+    world.listen(false);
+    let (client, server) = (world.qp(0), world.qp(1));
+    let active = world.connect(false, client);
+    world.accept(server, active);
+    world.post(client, 1, world.write(), 64);
+    let device = &mut world.devices[0];
+    assert!(!device.lists.ready.is_empty());
+    device.destroy_qp(client);
+    assert!(device.lists.ready.is_empty());
+}
