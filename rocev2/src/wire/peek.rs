@@ -21,7 +21,7 @@ pub fn roce_destination(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// The EtherType and the bytes behind it, after one VLAN tag if there is one.
-fn ether_type(bytes: &[u8]) -> Option<(u16, &[u8])> {
+pub(super) fn ether_type(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (value, rest) = number(bytes)?;
     if value != 0x8100 {
         return Some((value, rest));
@@ -53,7 +53,8 @@ fn ipv6(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(*octets).into())
 }
 
-fn is_roce(udp: &[u8]) -> bool {
+/// Whether a UDP header has the destination port of RoCEv2.
+pub(super) fn is_roce(udp: &[u8]) -> bool {
     udp.get(2..).and_then(number).is_some_and(|(port, _)| port == ROCE_PORT)
 }
 
