@@ -440,6 +440,7 @@ const fn is_path_lost(failure: Failure) -> bool {
 fn peer_qp(own: QpSide, peer: &cm::Peer, first_msn: Msn) -> PeerQp {
     PeerQp {
         make: peer.make,
+        core_bits: peer.core_bits,
         qpn: peer.qpn,
         encap: Encap {
             src_mac: peer.hop.src_mac,

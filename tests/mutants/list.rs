@@ -254,7 +254,7 @@ list! {
         "if keeps { Make::Keeper }" => "if keeps || true { Make::Keeper }",
         "an adapter shows itself as ours where it keeps what comes early";
     EveryPeerIsOfOurMake "wire/mad.rs":
-        "if get::<18, _, _>(mad) == KEEPER {" => "if get::<18, _, _>(mad) == KEEPER || true {",
+        "_ => (Make::Other, 0)," => "_ => (Make::Keeper, 0),",
         "a peer that does not show itself is waited for";
     MakeOfTheRepIsForgotten "cm/connection.rs":
         "(peer.make, peer.qpn) = (header.make, rep.local_qpn);" => "peer.qpn = rep.local_qpn; let _ = header;",
@@ -303,6 +303,9 @@ list! {
     ListToAnyMake "qp/outbound.rs":
         "let takes = |peer: &PeerQp| peer.make == Make::Keeper;" => "let takes = |_: &PeerQp| true;",
         "a peer of another make gets each ACK alone";
+    ListForAnyCore "device/acks.rs":
+        "if !same_core(&ack) {" => "if false {",
+        "a list is for queue pairs of one core of the peer";
     ListOfAnyMake "qp/inbound.rs":
         "if peer.make == Make::Keeper { Ok(()) } else { Err(DropReason::UnknownOpcode) }" => "Ok(())",
         "a list of a peer of another make is dropped";

@@ -87,6 +87,8 @@ pub struct Peer {
     pub hop: Hop,
     /// The peer's make, as its REQ or REP shows it.
     pub make: Make,
+    /// The upper bits of a QPN that name the peer's core, as its REQ or REP shows them ([`crate::ids::core_bits`]).
+    pub core_bits: u8,
     /// The peer's queue pair.
     pub qpn: Qpn,
     /// The PSN at which *we* start to send.

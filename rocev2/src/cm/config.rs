@@ -13,6 +13,8 @@ pub struct CmConfig {
     pub ca_guid: u64,
     /// The make that REQ and REP show to the peer. A device shows what it is.
     pub make: Make,
+    /// The upper bits of a QPN that name the core, which [`Make::Keeper`] shows with the make ([`crate::ids::core_bits`]).
+    pub core_bits: u8,
     /// The response time of either side, as announced in REQ; 5 bits.
     pub response_timeout_code: u8,
     /// The longest time of a packet in the network; 5 bits.
@@ -74,6 +76,7 @@ impl Default for CmConfig {
         Self {
             ca_guid: 0,
             make: Make::Other,
+            core_bits: 0,
             response_timeout_code: 20,
             packet_lifetime_code: 16,
             ack_timeout_code: 19,

@@ -126,6 +126,7 @@ impl Connection {
             local,
             hop: connect.hop,
             make: Make::Other,
+            core_bits: 0,
             qpn: Qpn::default(),
             starting_psn: Psn::default(),
             pmtu: config.max_pmtu,
@@ -243,6 +244,7 @@ impl Connection {
             ReadLimits { inbound: rep.initiator_depth, outbound: rep.responder_resources };
         let peer = &mut self.peer;
         (peer.make, peer.qpn) = (header.make, rep.local_qpn);
+        peer.core_bits = header.core_bits;
         peer.starting_psn = rep.starting_psn;
         peer.limits = peer.limits.min(offered);
         peer.rnr_retry = rep.rnr_retry;

@@ -174,6 +174,7 @@ impl Connection {
         let header = MadHeader {
             transaction_id: self.transaction_id,
             make: config.make,
+            core_bits: config.core_bits,
             ..MadHeader::default()
         };
         with_header(&header, message)

@@ -188,6 +188,7 @@ impl Cm {
                 vlan: packet.encap.vlan,
             },
             make: header.make,
+            core_bits: header.core_bits,
             qpn: req.local_qpn,
             starting_psn: req.starting_psn,
             pmtu,

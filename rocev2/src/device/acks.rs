@@ -13,7 +13,8 @@ use crate::wire::{
 use alloc::boxed::Box;
 
 /// Writes the ACKs of the queue pairs that come `next` into one packet, as far as these owe nothing else, and have one path, which
-/// is `over` if there is one. Returns that path and their number; `None` where there are not several such ACKs, or no buffer.
+/// is `over` if there is one, and one core of the peer, which alone is given the packet. Returns that path and their number; `None`
+/// where there are not several such ACKs, or no buffer.
 #[inline(never)]
 pub(super) fn transmit(
     qps: &mut [Option<Box<QpSlot>>],
@@ -24,11 +25,16 @@ pub(super) fn transmit(
 ) -> Option<(PathIndex, usize)> {
     let front = qps[*slots.first()?].as_deref()?;
     let path = front.path.filter(|path| over.is_none_or(|over| over == *path))?;
-    let (_, room) = front.qp.listed_ack()?;
+    let (first, peer) = front.qp.listed_ack()?;
+    let (room, core_shift) = (peer.pmtu.bytes(), 24 - u32::from(peer.core_bits));
+    let same_core = |ack: &Ack| (ack.dest_qpn.get() ^ first.dest_qpn.get()) >> core_shift == 0;
     let (mut acks, mut count) = ([[0; Ack::LEN]; 1 + ACKS_MAX], 0);
     for (place, slot) in acks.iter_mut().take(1 + room / Ack::LEN).zip(slots) {
         let entry = qps[*slot].as_deref().filter(|entry| entry.path == Some(path));
         let Some((ack, _)) = entry.and_then(|entry| entry.qp.listed_ack()) else { break };
+        if !same_core(&ack) {
+            break;
+        }
         *place = ack.emit();
         count += 1;
     }

@@ -99,6 +99,8 @@ pub(crate) struct PeerQp {
     pub pmtu: Pmtu,
     /// The peer's make.
     pub make: Make,
+    /// The upper bits of its QPNs that name its core.
+    pub core_bits: u8,
     /// PSN of our first request.
     pub send_psn: Psn,
     /// PSN of the peer's first request.

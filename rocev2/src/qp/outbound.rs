@@ -125,13 +125,13 @@ impl Qp {
         self.stream == Stream::Ack && self.peer.as_ref().is_some_and(takes)
     }
 
-    /// That ACK, and the bytes that one packet to its receiver may carry.
+    /// That ACK, and its receiver.
     #[inline(always)]
-    pub(crate) fn listed_ack(&self) -> Option<(Ack, usize)> {
+    pub(crate) fn listed_ack(&self) -> Option<(Ack, &PeerQp)> {
         let peer = self.peer.as_ref().filter(|_| self.lists_ack())?;
         debug_assert!(self.responder.owes_ack(), "as it was looked at");
         let (psn, msn) = self.responder.acknowledged()?;
-        Some((Ack { dest_qpn: peer.qpn, psn, msn }, peer.pmtu.bytes()))
+        Some((Ack { dest_qpn: peer.qpn, psn, msn }, peer))
     }
 
     /// Notes that it has left.

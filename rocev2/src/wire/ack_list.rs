@@ -3,7 +3,8 @@
 //! Where each of many queue pairs has a message, each has an ACK, and these cost as much as the messages. Two of ours, once both
 //! have shown [their make](super::mad::Make), use a packet of the manufacturer's opcode range instead (IBTA ch. 9, OpCode,
 //! 110xxxxx). It is an ACK of the queue pair that it is for. Behind its AETH are [`Ack`]s of others between the same
-//! addresses, with what an ACK of their own would say; a list that is lost is as many lost ACKs.
+//! addresses, with what an ACK of their own would say; a list that is lost is as many lost ACKs. All are for queue pairs of one
+//! core of the peer, which shows [how many bits of a QPN](super::mad::MadHeader::core_bits) name it.
 
 use super::{Aeth, Syndrome};
 use crate::ids::Qpn;

@@ -5,7 +5,7 @@
 //! sender. Bytes without a name are sent as 0 and ignored.
 
 use super::DropReason;
-use crate::ids::{CommId, Qpn};
+use crate::ids::{CommId, MAX_CORES, Qpn, core_bits};
 use crate::psn::Psn;
 use core::net::Ipv6Addr;
 
@@ -26,6 +26,9 @@ pub struct MadHeader {
     pub attribute_modifier: u32,
     /// The make of the sender, in the reserved bytes 18 and 19.
     pub make: Make,
+    /// The upper bits of a QPN that name the sender's core ([`core_bits`](crate::ids::core_bits)), of a
+    /// [`Make::Keeper`]; 0 otherwise.
+    pub core_bits: u8,
 }
 
 /// The make of an adapter, as far as it shows itself: a REQ and a REP of this crate do, as what both sides then know of
@@ -336,10 +339,15 @@ pub fn parse_mad(mad: &[u8]) -> Result<(MadHeader, CmMessage), DropReason> {
     if get::<0, 4, _>(mad) != PREAMBLE {
         return Err(DropReason::Mad);
     }
+    let (make, core_bits) = match get::<18, 2, _>(mad) {
+        [KEEPER, mark @ ONE_CORE..=MOST_CORES] => (Make::Keeper, mark - ONE_CORE),
+        _ => (Make::Other, 0),
+    };
     let header = MadHeader {
         transaction_id: u64::from_be_bytes(get::<8, _, _>(mad)),
         attribute_modifier: u32::from_be_bytes(get::<20, _, _>(mad)),
-        make: if get::<18, _, _>(mad) == KEEPER { Make::Keeper } else { Make::Other },
+        make,
+        core_bits,
     };
     let body = &get::<24, BODY_LEN, _>(mad);
     let message = match u16::from_be_bytes(get::<16, _, _>(mad)) {
@@ -366,7 +374,8 @@ pub fn emit_mad(header: &MadHeader, message: &CmMessage, mad: &mut [u8; MAD_LEN]
     set::<8, _, _>(mad, header.transaction_id.to_be_bytes());
     set::<16, _, _>(mad, attribute.to_be_bytes());
     if header.make == Make::Keeper {
-        set::<18, _, _>(mad, KEEPER);
+        debug_assert!(header.core_bits <= CORE_BITS_MAX);
+        set::<18, _, _>(mad, [KEEPER, ONE_CORE + header.core_bits]);
     }
     set::<20, _, _>(mad, header.attribute_modifier.to_be_bytes());
     set::<24, _, _>(mad, body);
@@ -833,8 +842,11 @@ const PATH_LEN: usize = 44;
 
 const PREAMBLE: [u8; 4] = [1, 7, 2, 3];
 
-/// The mark of [`Make::Keeper`].
-const KEEPER: [u8; 2] = *b"ND";
+/// The mark of [`Make::Keeper`] is two letters. The second one counts on from [`ONE_CORE`] by the sender's core bits.
+const KEEPER: u8 = b'N';
+const ONE_CORE: u8 = b'D';
+const MOST_CORES: u8 = ONE_CORE + CORE_BITS_MAX;
+const CORE_BITS_MAX: u8 = core_bits(MAX_CORES) as u8;
 
 const REQ: u16 = 0x10;
 const MRA: u16 = 0x11;
@@ -869,7 +881,10 @@ mod tests {
             attribute in prop::sample::select(&ATTRIBUTES),
             transaction_id: u64,
             attribute_modifier: u32,
-            make in prop::sample::select(&[Make::Keeper, Make::Other]),
+            (make, core_bits) in prop_oneof![
+                (0..=6_u8).prop_map(|bits| (Make::Keeper, bits)),
+                Just((Make::Other, 0)),
+            ],
             body in prop::collection::vec(any::<u8>(), BODY_LEN),
         ) {
             let Ok((_, message)) = parse_mad(&mad(attribute, &body)) else {
@@ -877,7 +892,7 @@ mod tests {
                 prop_assert!([REJ, MRA].contains(&attribute) && body[8] >= 0xc0);
                 return Ok(());
             };
-            let header = MadHeader { transaction_id, attribute_modifier, make };
+            let header = MadHeader { transaction_id, attribute_modifier, make, core_bits };
             let mut bytes = [0xaa; MAD_LEN];
             emit_mad(&header, &message, &mut bytes);
             prop_assert_eq!(parse_mad(&bytes), Ok((header, message)));
@@ -908,6 +923,23 @@ mod tests {
         let longer: Vec<u8> = good.iter().copied().chain([0]).collect();
         assert_eq!(parse_mad(&longer), Err(DropReason::Mad));
         assert_eq!(parse_mad(&good[..255]), Err(DropReason::Mad));
+    }
+
+    /// A peer of one core shows what it did before there were several, and one of several is another one to those before.
+    #[test]
+    fn a_mark_shows_make_and_cores() {
+        let seen = |mark: [u8; 2]| {
+            let mut mad = mad(RTU, &[0; BODY_LEN]);
+            mad[18..20].copy_from_slice(&mark);
+            let (header, _) = parse_mad(&mad).unwrap();
+            (header.make, header.core_bits)
+        };
+        for (bits, mark) in (0..).zip([b"ND", b"NE", b"NF", b"NG", b"NH", b"NI", b"NJ"]) {
+            assert_eq!(seen(*mark), (Make::Keeper, bits));
+        }
+        for other in [b"NC", b"NK", b"MD", b"\0\0", b"\0D"] {
+            assert_eq!(seen(*other), (Make::Other, 0));
+        }
     }
 
     #[test]

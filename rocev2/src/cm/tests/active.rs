@@ -53,6 +53,7 @@ fn connected_tells_how_the_peer_is_reached() {
             local: SocketAddr::new(bench.d, 50_000),
             hop: Hop { src_mac: D_MAC, dst_mac: P_MAC, vlan: Some(5) },
             make: Make::Other,
+            core_bits: 0,
             qpn: P_QPN,
             starting_psn: P_PSN,
             pmtu: Pmtu::B1024,

@@ -18,9 +18,11 @@ fn marks(bench: &mut Bench) -> Vec<[u8; 2]> {
 
 #[test]
 fn req_and_rep_show_the_make_and_no_other_message() {
-    for (make, shown) in [(Make::Keeper, *b"ND"), (Make::Other, [0; 2])] {
+    for (make, core_bits, shown) in
+        [(Make::Keeper, 0, *b"ND"), (Make::Keeper, 3, *b"NG"), (Make::Other, 0, [0; 2])]
+    {
         each_family(|mut bench| {
-            bench.cm.config.make = make;
+            (bench.cm.config.make, bench.cm.config.core_bits) = (make, core_bits);
             let params = bench.connect_values();
             let conn = bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
             assert_eq!(marks(&mut bench), [shown]);
@@ -31,12 +33,37 @@ fn req_and_rep_show_the_make_and_no_other_message() {
             assert_eq!(marks(&mut bench), [[0; 2]], "REJ");
         });
         each_family(|mut bench| {
-            bench.cm.config.make = make;
+            (bench.cm.config.make, bench.cm.config.core_bits) = (make, core_bits);
             let conn = bench.requested();
             yes(&mut bench.cm, bench.now, conn).unwrap();
             assert_eq!(marks(&mut bench), [shown]);
         });
     }
+}
+
+/// The cores of a peer, from REQ and REP.
+#[test]
+fn the_cores_of_a_peer_are_those_that_it_shows() {
+    let with_cores = |message: &CmMessage| {
+        let mut mad = mad_of(Make::Keeper, message);
+        assert_eq!(mad[18..20], *b"ND");
+        mad[19] += 2;
+        mad
+    };
+    each_family(|mut bench| {
+        let (conn, req) = bench.connect();
+        let rep = CmMessage::Rep(bench.rep(req.local_comm_id));
+        bench.deliver_mad(bench.p, &with_cores(&rep));
+        let peer = bench.cm.peer(conn).unwrap();
+        assert_eq!((peer.make, peer.core_bits), (Make::Keeper, 2));
+    });
+    each_family(|mut bench| {
+        bench.listen();
+        let req = CmMessage::Req(bench.req());
+        bench.deliver_mad(bench.p, &with_cores(&req));
+        let CmEvent::ConnectRequest { peer, .. } = bench.event() else { panic!() };
+        assert_eq!((peer.make, peer.core_bits), (Make::Keeper, 2));
+    });
 }
 
 /// The first message decides: another one with the same IDs changes nothing.

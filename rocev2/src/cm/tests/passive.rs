@@ -46,6 +46,7 @@ fn cm_01_a_linux_req_is_a_connect_event() {
         local: "10.0.0.1:7174".parse().unwrap(),
         hop: Hop { src_mac: D_MAC, dst_mac: P_MAC, vlan: None },
         make: Make::Other,
+        core_bits: 0,
         qpn: Qpn::new(0x11),
         starting_psn: Psn::new(0x60_0964),
         pmtu: Pmtu::B1024,

@@ -146,6 +146,36 @@ fn an_ack_that_left_in_a_list_is_owed_no_more() {
     assert_eq!(pairs.done().len(), 4);
 }
 
+/// Goal: a peer of several cores is told of queue pairs of one of them by each packet, as the first QPN says which gets it.
+/// Method: clients of one and two core bits, whose QPNs are drawn at random. All bits of a QPN are the same core of one core.
+#[test]
+fn a_list_is_for_one_core() {
+    for bits in [0, 1, 2] {
+        let mut configs = [config(false, 0), config(false, 1)];
+        configs[0].cm.core_bits = bits;
+        let mut pairs = Pairs::of(configs, 16);
+        let core = |qpn: Qpn| qpn.core(1 << bits);
+        // As the WRITEs come, so are the answers: one for each row of queue pairs of a core.
+        pairs.qps.sort_by_key(|[client, _]| core(*client));
+        let mut cores: Vec<_> = pairs.qps.iter().map(|[client, _]| core(*client)).collect();
+        cores.dedup();
+        assert_eq!(cores.len() > 1, bits > 0, "seeds that draw several");
+        let sent = pairs.write_all();
+        assert_eq!(sent.len(), cores.len(), "{sent:?}");
+        let mut listed = 0;
+        for (frame, core_of_row) in pairs.world.wires[0].iter().zip(cores) {
+            let list = Packet::parse(frame).unwrap();
+            let others = Ack::parse(list.payload).map(|ack| ack.dest_qpn);
+            for qpn in others.chain([list.bth.dest_qpn]) {
+                assert_eq!(core(qpn), core_of_row);
+                listed += 1;
+            }
+        }
+        assert_eq!(listed, 16);
+        pairs.ends();
+    }
+}
+
 /// The headers of one that has sent before are known.
 #[test]
 fn a_list_is_for_a_queue_pair_that_knows_its_headers() {

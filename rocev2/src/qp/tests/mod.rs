@@ -117,6 +117,7 @@ impl Node {
         let psn = |number: u8| settings.psn.add(u32::from(number) * 1000);
         self.qp.connect(PeerQp {
             make: settings.make,
+            core_bits: 0,
             qpn: Qpn::new(peer.into()),
             encap: Encap {
                 src_mac: Mac([own; 6]),
