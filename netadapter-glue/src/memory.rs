@@ -2,8 +2,13 @@
 //!
 //! Each direction is a bounded lock-free ring of frame buffers and a second ring that carries the
 //! empty buffers back. All buffers exist from the start: `depth` per direction, so the ring always
-//! has room for a buffer, and a sender without a buffer meets back-pressure, never loss.
+//! has room for a buffer, and a sender without a buffer meets back-pressure, never loss. Where a side has several cores, each has
+//! an edge, and a pair of rings with each of the other side's ([`pair_of_cores`]).
 #![allow(unsafe_code, reason = "buffers are pointers that go through the rings, many together")]
+
+mod cores;
+
+pub use cores::{CoreEdge, Steer, pair_of_cores};
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Drops, Edge, EdgeError, Link, RUN, Received, Slot, Transmit};
@@ -43,6 +48,19 @@ impl MemoryConfig {
     fn max_unit_len(&self) -> usize {
         ETHERNET_MAX_LEN + (self.mtu * self.max_segments).min(usize::from(u16::MAX))
     }
+
+    /// The link of each edge of a side, of the first (0) or the second (1).
+    fn link(&self, side: usize) -> Link {
+        assert!(self.depth > 0, "a ring needs room for one unit");
+        assert!(self.max_segments > 0, "a unit has at least one segment");
+        Link {
+            mac: self.macs[side],
+            mtu: self.mtu,
+            max_segments: self.max_segments,
+            max_unit_len: self.max_unit_len(),
+            socket: false,
+        }
+    }
 }
 
 /// Two edges: each receives the frames of the other.
@@ -50,19 +68,11 @@ impl MemoryConfig {
 /// # Panics
 /// If `depth` or `max_segments` is 0.
 pub fn pair(config: MemoryConfig) -> (MemoryEdge, MemoryEdge) {
-    assert!(config.depth > 0, "a ring needs room for one unit");
-    assert!(config.max_segments > 0, "a unit has at least one segment");
     let sleepers = [Arc::new(Sleeper::default()), Arc::new(Sleeper::default())];
     let (tx_forth, rx_forth) = direction(&config);
     let (tx_back, rx_back) = direction(&config);
     let edge = |index: usize, tx, rx| MemoryEdge {
-        link: Link {
-            mac: config.macs[index],
-            mtu: config.mtu,
-            max_segments: config.max_segments,
-            max_unit_len: config.max_unit_len(),
-            socket: false,
-        },
+        link: config.link(index),
         tx,
         rx,
         waker: None,
@@ -174,18 +184,10 @@ struct Tx {
 
 impl Tx {
     fn transmit(&mut self, burst: usize, fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize) -> usize {
-        if let Ok(chunk) = self.empty.read_chunk(self.empty.slots()) {
-            let (first, second) = chunk.as_slices();
-            self.free.extend_from_slice(first);
-            self.free.extend_from_slice(second);
-            chunk.commit_all();
-        }
+        take_back(&mut self.empty, &mut self.free);
         let lent = burst.min(self.free.len());
         let first = self.free.len() - lent;
-        let mut slots = heapless::Vec::<Slot<'_>, RUN>::new();
-        slots.extend(self.free[first..].iter_mut().map(Buffer::slot));
-        let filled = fill(&mut slots);
-        drop(slots);
+        let filled = lend(&mut self.free[first..], fill);
         self.starved = filled == lent && lent < burst;
         self.publish(first, filled);
         filled
@@ -204,6 +206,25 @@ impl Tx {
             self.free.drain(first..first + filled);
         }
     }
+}
+
+/// Makes free the buffers that have come back.
+#[inline(always)]
+fn take_back(empty: &mut Consumer<Buffer>, free: &mut Vec<Buffer>) {
+    if let Ok(chunk) = empty.read_chunk(empty.slots()) {
+        let (first, second) = chunk.as_slices();
+        free.extend_from_slice(first);
+        free.extend_from_slice(second);
+        chunk.commit_all();
+    }
+}
+
+/// Lends up to [`RUN`] buffers to `fill`. Returns how many it has filled.
+#[inline(always)]
+fn lend(buffers: &mut [Buffer], fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize) -> usize {
+    let mut slots = heapless::Vec::<Slot<'_>, RUN>::new();
+    slots.extend(buffers.iter_mut().map(Buffer::slot));
+    fill(&mut slots)
 }
 
 /// The receiving half of a direction.
@@ -241,7 +262,7 @@ fn push(ring: &mut Producer<Buffer>, buffers: &[Buffer]) {
 }
 
 /// A unit at a fixed place in memory, of one end of a direction at a time: of that which has the pointer. The pointer goes
-/// through four rings, and an end that puts a copy into a ring uses no other any more.
+/// through the rings, and an end that puts a copy into a ring uses no other any more.
 #[derive(Clone, Copy, Debug)]
 struct Buffer(NonNull<Place>);
 
@@ -279,14 +300,20 @@ impl Buffer {
     }
 }
 
-fn direction(config: &MemoryConfig) -> (Tx, Rx) {
-    let (full_tx, full_rx) = RingBuffer::new(config.depth);
-    let (empty_tx, empty_rx) = RingBuffer::new(config.depth);
+/// The buffers of one sender, all of them free.
+fn buffers(config: &MemoryConfig) -> (Arc<Places>, Vec<Buffer>) {
     let place =
         |_| Place { bytes: vec![0; config.max_unit_len()].into(), unit: Transmit::default() };
     let places = (0..config.depth).map(place).map(UnsafeCell::new).collect();
     let places = Arc::new(Places(places));
     let free = places.0.iter().map(Buffer::new).collect();
+    (places, free)
+}
+
+fn direction(config: &MemoryConfig) -> (Tx, Rx) {
+    let (full_tx, full_rx) = RingBuffer::new(config.depth);
+    let (empty_tx, empty_rx) = RingBuffer::new(config.depth);
+    let (places, free) = buffers(config);
     let rx = Rx { full: full_rx, empty: empty_tx, _places: Arc::clone(&places) };
     let tx = Tx {
         full: full_tx,
