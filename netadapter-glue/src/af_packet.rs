@@ -6,6 +6,10 @@
 //! The kernel removes a VLAN tag before a packet socket sees the frame: use the VLAN's own
 //! interface.
 
+mod group;
+
+pub use group::CoreField;
+
 use crate::claim::Claim;
 use crate::inbox::plain;
 use crate::packet_ring::PacketRing;
@@ -43,7 +47,7 @@ impl AfPacket {
     /// # Errors
     /// The system call that failed; `InvalidInput` where the interface is not Ethernet.
     pub fn open(interface: &str) -> io::Result<Self> {
-        Self::new(interface, false)
+        Self::new(interface, false, |_| Ok(()))
     }
 
     /// Opens `interface` so that a unit of up to 64 segments passes the kernel as one frame
@@ -56,10 +60,15 @@ impl AfPacket {
     /// # Errors
     /// The system call that failed; `InvalidInput` where the interface is not Ethernet.
     pub fn open_with_offload(interface: &str) -> io::Result<Self> {
-        Self::new(interface, true)
+        Self::new(interface, true, |_| Ok(()))
     }
 
-    fn new(interface: &str, offload: bool) -> io::Result<Self> {
+    /// The edge, after `prepare` of its socket, to which no frame has come yet.
+    fn new(
+        interface: &str,
+        offload: bool,
+        prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // Without a protocol the socket receives nothing before it is bound to its one interface.
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
@@ -73,6 +82,7 @@ impl AfPacket {
         let link = link(sys::interface_mtu(fd, interface)?, offload);
         let message_len = VNET_LEN + link.max_unit_len;
         let ring = PacketRing::new(fd, message_len, if offload { VNET_LEN } else { 0 })?;
+        prepare(fd)?;
         sys::bind_packet(fd, index)?;
         let (hardware, mac) = sys::packet_address(fd)?;
         if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&hardware) {

@@ -68,13 +68,45 @@ pub(crate) fn packet_address(fd: BorrowedFd<'_>) -> io::Result<(u16, [u8; 6])> {
 
 /// Sets a packet socket option (packet(7)) whose value is an integer.
 pub(crate) fn set_packet_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
-    set_option(fd, option, &value)
+    set_option(fd, libc::SOL_PACKET, option, &value)
+}
+
+/// A packet socket option whose value is an integer.
+pub(crate) fn packet_option(fd: BorrowedFd<'_>, option: i32) -> io::Result<i32> {
+    let mut value = 0_i32;
+    let mut len = size_of::<i32>() as u32;
+    let place = from_mut(&mut value).cast();
+    // SAFETY: `place` has room for `len` bytes, which the call does not exceed.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, place, &raw mut len)
+    })?;
+    Ok(value)
+}
+
+/// Gives a group of packet sockets the program that chooses one for each frame: its result is the number of that.
+pub(crate) fn set_fanout_program(fd: BorrowedFd<'_>, code: &[libc::sock_filter]) -> io::Result<()> {
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &classic(code))
+}
+
+/// Makes a socket receive the frames that a program chooses (socket(7)), in the place of any before it.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, code: &[libc::sock_filter]) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &classic(code))
+}
+
+/// Makes a socket receive all frames again.
+pub(crate) fn detach_filter(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
+}
+
+/// A classic program, which the kernel copies and does not change.
+const fn classic(code: &[libc::sock_filter]) -> libc::sock_fprog {
+    libc::sock_fprog { len: code.len() as u16, filter: code.as_ptr().cast_mut() }
 }
 
 /// Gives a packet socket a receive ring of version 2, for [`map_shared`]. Options that change the frames are set before.
 pub(crate) fn set_packet_ring(fd: BorrowedFd<'_>, ring: &libc::tpacket_req) -> io::Result<()> {
     set_packet_option(fd, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
-    set_option(fd, libc::PACKET_RX_RING, ring)
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, ring)
 }
 
 /// Maps the first `len` bytes of a descriptor's memory.
@@ -105,14 +137,14 @@ pub(crate) fn join_all_multicast(fd: BorrowedFd<'_>, interface: i32) -> io::Resu
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    set_option(fd, libc::PACKET_ADD_MEMBERSHIP, &request)
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-fn set_option<T: Copy>(fd: BorrowedFd<'_>, option: i32, value: &T) -> io::Result<()> {
+fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as u32;
     let value = from_ref(value).cast();
-    // SAFETY: `value` is `len` bytes of initialized plain data, read during the call only.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
+    // SAFETY: `value` is `len` bytes of initialized plain data, read during the call only, as is what it points to.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) })
 }
 
 /// Largest layer-3 packet of the named interface (netdevice(7)). `fd` is any socket.

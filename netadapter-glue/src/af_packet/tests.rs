@@ -44,7 +44,7 @@ fn is_up(name: &str) -> bool {
 }
 
 /// A veth pair of the test's own, without addresses and up.
-struct Veth([String; 2]);
+pub(super) struct Veth(pub(super) [String; 2]);
 
 impl Veth {
     fn new(tag: &str) -> Result<Self, String> {
@@ -53,14 +53,22 @@ impl Veth {
         let veth = Self([a, b]);
         for end in &veth.0 {
             run("ip", &format!("link set {end} addrgenmode none"))?;
+        }
+        veth.up()?;
+        Ok(veth)
+    }
+
+    /// Sets both ends up, and waits until they are.
+    pub(super) fn up(&self) -> Result<(), String> {
+        for end in &self.0 {
             run("ip", &format!("link set {end} up"))?;
         }
         // The kernel tells one end of the other's carrier a little later.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while !veth.0.iter().all(|end| is_up(end)) && Instant::now() < deadline {
+        while !self.0.iter().all(|end| is_up(end)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(veth)
+        Ok(())
     }
 }
 
@@ -71,11 +79,11 @@ impl Drop for Veth {
 }
 
 /// A veth pair, or `None` and the reason printed where the environment has none to give.
-fn veth(tag: &str) -> Option<Veth> {
+pub(super) fn veth(tag: &str) -> Option<Veth> {
     Veth::new(tag).inspect_err(|reason| println!("skipped: {reason}")).ok()
 }
 
-fn send_unit(edge: &mut AfPacket, bytes: &[u8], segments: Option<Segments>) {
+pub(super) fn send_unit(edge: &mut AfPacket, bytes: &[u8], segments: Option<Segments>) {
     let mut transmit = Some(Transmit { len: bytes.len(), segments });
     edge.transmit_each(1, |buffer| {
         buffer[..bytes.len()].copy_from_slice(bytes);
