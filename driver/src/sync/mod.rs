@@ -8,6 +8,7 @@ mod inbox;
 mod latest;
 #[cfg(target_os = "linux")]
 mod lease;
+mod loan;
 pub(crate) mod modelled;
 mod places;
 mod sleep;
