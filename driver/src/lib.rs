@@ -18,6 +18,7 @@
 //! | `turn` | the poll core: the order of a turn, and which object a doorbell or a close is for |
 //! | `cx`, `upcall`, `paths` | what the core of every object works with |
 //! | `bytes` | the memory behind every key |
+//! | `passage` | frames on their way from the core that received them to their own |
 //! | `limits`, `counters`, `status` | what the adapter accepts, counts and answers |
 //! | `platform` | the operating system |
 //!
@@ -65,6 +66,7 @@ mod message;
 mod mr;
 mod mw;
 mod object;
+mod passage;
 mod paths;
 mod pd;
 pub mod platform;
