@@ -57,11 +57,12 @@ pub(crate) struct Cx {
 
 impl Cx {
     pub(crate) fn new(shard: Arc<Shard>, device: Box<Device>, paths: Paths) -> Self {
+        let bytes = Regions::new(Arc::clone(shard.lams.of(0)));
         Self {
             now: Instant::default(),
             shard,
             device,
-            bytes: Regions::default(),
+            bytes,
             lifetimes: Lifetimes::default(),
             tokens: BTreeMap::new(),
             paths,

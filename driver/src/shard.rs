@@ -3,13 +3,13 @@
 //! * Work: one SPSC ring per initiator queue, per receive queue and per CQ (`rtrb`), because NDKPI
 //!   obliges the consumer to serialize its calls on each.
 //! * Control: one bounded MPSC list per shard for everything else.
-//! * Mappings of logical addresses: one bounded ring per shard (`crate::lam`).
+//! * Mappings of logical addresses: one bounded ring per core (`crate::lam`).
 //! * Doorbells: one bounded MPSC ring per shard; an object is in it at most once.
 
 use crate::abi::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use crate::bytes::pages::{POOL_LISTS, PageLists};
 use crate::counters::Counters;
-use crate::lam::shared::LamRing;
+use crate::lam::shared::LamRings;
 use crate::limits::{Limits, MAX_PAGES};
 use crate::message::Control;
 use crate::object::done::CloseDone;
@@ -50,7 +50,7 @@ pub struct Shard {
     doorbells: Bells,
     /// The answer of [`Platform::takes_turns`].
     takes_turns: bool,
-    pub(crate) lams: LamRing,
+    pub(crate) lams: LamRings,
     /// Made for the first fast-register region.
     page_pool: OnceBox<Arc<PageLists>>,
     sleep: Sleep,
@@ -74,7 +74,7 @@ impl Shard {
             objects: AtomicUsize::new(limits.objects),
             requests: AtomicUsize::new(REQUESTS_MAX),
             doorbells: Bells::new(2 * RINGERS_MAX),
-            lams: LamRing::default(),
+            lams: LamRings::new(1),
             page_pool: OnceBox::new(),
             sleep: Sleep::default(),
             waker,
@@ -217,7 +217,7 @@ impl Shard {
     /// Whether a doorbell or a mapping of logical addresses waits.
     #[inline]
     pub(crate) fn has_posts(&self) -> bool {
-        !self.doorbells.is_empty() || !self.lams.is_empty()
+        !self.doorbells.is_empty() || !self.lams.of(0).is_empty()
     }
 
     /// Whether a message, a doorbell or a mapping waits.

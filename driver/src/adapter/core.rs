@@ -36,7 +36,7 @@ impl Adapters {
     /// Forgets a closed adapter, and the logical addresses that its consumer has not released.
     pub(crate) fn remove(&mut self, cx: &mut Cx, key: AdapterKey) {
         if let Some(adapter) = self.table.remove(key) {
-            cx.bytes.lams.forget(adapter.base.id, &cx.shard.lams);
+            cx.bytes.lams.forget(adapter.base.id);
         }
     }
 }

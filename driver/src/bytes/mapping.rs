@@ -51,6 +51,8 @@ struct Piece {
 
 // SAFETY: the pointers name memory that the consumer keeps locked and mapped for every CPU.
 unsafe impl Send for Mapping {}
+// SAFETY: a shared mapping gives addresses only, and is undone by its last owner.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// The memory that [`Self::new`] allocates, at most: two lists that grow by doubling, so that each copy

@@ -14,6 +14,7 @@ pub(crate) mod pages;
 
 use crate::abi::PAGE_SIZE;
 use crate::lam::core::Lams;
+use crate::lam::shared::LamRing;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,6 @@ pub(crate) const fn pooled(index: usize) -> RegionId {
 }
 
 /// The bytes of everything that has a key.
-#[derive(Default)]
 pub(crate) struct Regions {
     slots: Vec<Option<Region>>,
     free: Vec<u32>,
@@ -56,6 +56,11 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
+    /// Those of a core that has this ring of logical addresses.
+    pub(crate) const fn new(ring: Arc<LamRing>) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), pool: None, lams: Lams::new(ring) }
+    }
+
     pub(crate) fn insert(&mut self, mapping: Mapping) -> RegionId {
         self.insert_region(Region::Mapped(mapping))
     }
@@ -71,9 +76,9 @@ impl Regions {
     }
 
     /// The list of the pool that has this name, and the pool.
-    fn pooled(&self, region: RegionId) -> Option<(&PageLists, usize)> {
+    fn pooled(pool: Option<&PageLists>, region: RegionId) -> Option<(&PageLists, usize)> {
         let index = region.0.checked_sub(POOLED).filter(|_| region != LOGICAL)?;
-        Some((self.pool.as_deref()?, index as usize))
+        Some((pool?, index as usize))
     }
 
     fn insert_region(&mut self, region: Region) -> RegionId {
@@ -110,7 +115,7 @@ impl Regions {
 
     /// The mapping of a page list has ended.
     pub(crate) fn release(&mut self, region: RegionId) {
-        if let Some((pool, index)) = self.pooled(region) {
+        if let Some((pool, index)) = Self::pooled(self.pool.as_deref(), region) {
             return pool.give_back(index);
         }
         let slot = self.slots.get(region.0 as usize).and_then(Option::as_ref);
@@ -132,22 +137,23 @@ impl Regions {
     }
 
     fn pieces(
-        &self,
+        &mut self,
         region: RegionId,
         offset: u64,
         len: usize,
         each: impl FnMut(*mut u8, usize, usize),
     ) -> Result<(), Fault> {
+        let Self { slots, pool, lams, .. } = self;
         if region == LOGICAL {
-            return self.lams.pieces(offset, len, each);
+            return lams.pieces(offset, len, each);
         }
-        if let Some((pool, index)) = self.pooled(region) {
-            return page_pieces(pool.list(index), &self.lams, offset, len, each);
+        if let Some((pool, index)) = Self::pooled(pool.as_deref(), region) {
+            return page_pieces(pool.list(index), lams, offset, len, each);
         }
-        match self.slots.get(region.0 as usize).and_then(Option::as_ref).ok_or(Fault)? {
+        match slots.get(region.0 as usize).and_then(Option::as_ref).ok_or(Fault)? {
             Region::Mapped(mapping) => mapping.pieces(offset, len, each),
             Region::Inline(slots) => slots.pieces(offset, len, each),
-            Region::Pages { list, .. } => page_pieces(list.list(0), &self.lams, offset, len, each),
+            Region::Pages { list, .. } => page_pieces(list.list(0), lams, offset, len, each),
         }
     }
 }
@@ -155,7 +161,7 @@ impl Regions {
 /// The pieces of a range of a page list, page by page. The transport has checked the range.
 fn page_pieces(
     list: &[AtomicU64],
-    lams: &Lams,
+    lams: &mut Lams,
     offset: u64,
     len: usize,
     mut each: impl FnMut(*mut u8, usize, usize),
@@ -176,7 +182,7 @@ fn page_pieces(
 
 impl Regions {
     #[inline(never)]
-    fn read_pieces(&self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+    fn read_pieces(&mut self, region: RegionId, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
         self.pieces(region, offset, out.len(), |address, at, len| {
             // SAFETY: the piece lies inside memory that lives until it is removed here, and `out` is
             // memory of ours. The consumer may write these bytes meanwhile, as with any DMA: what is
@@ -186,7 +192,7 @@ impl Regions {
     }
 
     #[inline(never)]
-    fn write_pieces(&self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
+    fn write_pieces(&mut self, region: RegionId, offset: u64, data: &[u8]) -> Result<(), Fault> {
         self.pieces(region, offset, data.len(), |address, at, len| {
             // SAFETY: as for `read_pieces`.
             unsafe { core::ptr::copy(data[at..at + len].as_ptr(), address, len) };
@@ -223,13 +229,17 @@ mod tests {
     use crate::abi::*;
     use alloc::vec;
 
+    fn regions() -> Regions {
+        Regions::new(Arc::default())
+    }
+
     fn page(address: i64) -> NDK_LOGICAL_ADDRESS {
         NDK_LOGICAL_ADDRESS { QuadPart: address }
     }
 
     #[test]
     fn page_lists_are_taken_and_come_back() {
-        let mut regions = Regions::default();
+        let mut regions = regions();
         let lists = |count| Arc::new(PageLists::new(count, 2).unwrap());
         let (list, pool) = (lists(1), lists(POOL_LISTS));
         let name = regions.insert_list(Arc::clone(&list), &pool);
@@ -251,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_list_in_use_outlives_its_region_and_its_place_comes_back() {
-        let mut regions = Regions::default();
+        let mut regions = regions();
         let [list, pool] = [1, 2].map(|count| Arc::new(PageLists::new(count, 1).unwrap()));
         let names = [&list, &pool].map(|list| regions.insert_list(Arc::clone(list), &pool));
         assert!(regions.free.capacity() >= regions.slots.len(), "a place comes back for nothing");
@@ -270,7 +280,7 @@ mod tests {
     #[test]
     fn inline_data_lies_in_its_slot() {
         let slots = Arc::new(InlineSlots::new(3, 8).unwrap());
-        let mut regions = Regions::default();
+        let mut regions = regions();
         let region = regions.insert_inline(Arc::clone(&slots));
         let (mut first, mut second) = (*b"abc", *b"de");
         let sge = |bytes: &mut [u8]| {
@@ -289,7 +299,7 @@ mod tests {
     #[test]
     fn a_range_over_several_pieces_is_one_range() {
         let mut buffers = [vec![0; 3], vec![0; 5], vec![0; 4]];
-        let mut regions = Regions::default();
+        let mut regions = regions();
         let region = regions.insert(mapping(&mut buffers));
         let data: Vec<u8> = (1..=8).collect();
         regions.write(region, 2, &data).unwrap();
@@ -302,7 +312,7 @@ mod tests {
     #[test]
     fn nothing_outside_is_touched() {
         let mut buffers = [vec![7; 4]];
-        let mut regions = Regions::default();
+        let mut regions = regions();
         let region = regions.insert(mapping(&mut buffers));
         for (offset, len) in [(0, 5), (4, 1), (5, 0), (u64::MAX, 1)] {
             assert_eq!(regions.write(region, offset, &vec![0; len]), Err(Fault), "{offset}+{len}");

@@ -1,56 +1,75 @@
-//! The poll core's table of logical addresses.
+//! A poll core's table of logical addresses.
 
 use super::shared::{Lam, LamRing, Message};
 use crate::abi::*;
 use crate::object::id::ObjectId;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use core::sync::atomic::Ordering;
+use alloc::sync::Arc;
 use rocev2::env::Fault;
 
-#[derive(Default)]
+/// The mappings that a core knows.
 pub(crate) struct Lams {
-    by_start: BTreeMap<u64, Box<Lam>>,
+    by_start: BTreeMap<u64, Arc<Lam>>,
+    ring: Arc<LamRing>,
 }
 
 impl Lams {
+    /// The table of the core that has this ring.
+    pub(crate) const fn new(ring: Arc<LamRing>) -> Self {
+        Self { by_start: BTreeMap::new(), ring }
+    }
+
     /// Learns what was built and released until now.
-    pub(crate) fn update(&mut self, ring: &LamRing) {
+    pub(crate) fn update(&mut self) {
         // Bounded, however fast others build meanwhile.
-        for _ in 0..ring.messages.len() {
-            match ring.messages.pop() {
+        for _ in 0..self.ring.len() {
+            match self.ring.pop() {
                 Some(Message::Built(lam)) => {
                     self.by_start.insert(lam.start, lam);
                 }
-                Some(Message::Released(address)) => self.remove(address, ring),
+                Some(Message::Released(address)) => self.remove(address),
                 None => return,
             }
         }
     }
 
-    fn remove(&mut self, address: u64, ring: &LamRing) {
+    fn remove(&mut self, address: u64) {
         // The first byte is on the first page.
         let on_page = address..address.saturating_add(PAGE_SIZE as u64);
         if let Some((&start, _)) = self.by_start.range(on_page).next() {
             self.by_start.remove(&start);
-            ring.free.fetch_add(1, Ordering::Release);
         }
     }
 
     /// An adapter is closed: what its consumer has not released goes with it.
-    pub(crate) fn forget(&mut self, adapter: ObjectId, ring: &LamRing) {
-        self.update(ring);
-        let before = self.by_start.len();
+    pub(crate) fn forget(&mut self, adapter: ObjectId) {
+        self.update();
         self.by_start.retain(|_, lam| lam.adapter != adapter);
-        ring.free.fetch_add(before - self.by_start.len(), Ordering::Release);
     }
 
     /// Calls `each` with the pieces of the `len` bytes from logical address `address`: where they
     /// are, their place in the range, and their length.
     ///
+    /// A mapping that is not known may wait in the ring: the doorbell that the core has answered tells of those that were
+    /// built before its posts, but a peer's packet for a mapping that another core's post has named rings none.
+    ///
     /// # Errors
     /// They do not all lie inside one mapping. Nothing was called.
     pub(crate) fn pieces(
+        &mut self,
+        address: u64,
+        len: usize,
+        mut each: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), Fault> {
+        let found = self.known(address, len, &mut each);
+        if found.is_ok() || self.ring.is_empty() {
+            return found;
+        }
+        self.update();
+        self.known(address, len, each)
+    }
+
+    fn known(
         &self,
         address: u64,
         len: usize,
@@ -64,7 +83,7 @@ impl Lams {
 #[cfg(test)]
 #[allow(unsafe_code, reason = "reads the buffers of the test")]
 mod tests {
-    use super::super::shared::LAMS_MAX;
+    use super::super::shared::{LAMS_MAX, LamRings};
     use super::*;
     use crate::bytes::mapping::tests::mapping;
     use alloc::vec;
@@ -72,7 +91,7 @@ mod tests {
 
     const PAGE: u64 = PAGE_SIZE as u64;
 
-    fn bytes(lams: &Lams, address: u64, len: usize) -> Option<Vec<u8>> {
+    fn bytes(lams: &mut Lams, address: u64, len: usize) -> Option<Vec<u8>> {
         let mut out = vec![0; len];
         let read = lams.pieces(address, len, |from, at, len| {
             // SAFETY: the buffers of the test outlive their mappings.
@@ -81,59 +100,64 @@ mod tests {
         read.ok().map(|()| out)
     }
 
+    /// The rings of some cores, and the tables of the cores.
+    fn shard<const CORES: usize>() -> (LamRings, [Lams; CORES]) {
+        let rings = LamRings::new(CORES);
+        let lams = core::array::from_fn(|core| Lams::new(Arc::clone(rings.of(core))));
+        (rings, lams)
+    }
+
     fn adapter(number: u64) -> ObjectId {
         ObjectId::from(slotmap::KeyData::from_ffi(number << 32 | 1))
     }
 
     #[test]
     fn an_access_lies_inside_one_mapping() {
-        let (ring, mut lams) = (LamRing::default(), Lams::default());
+        let (rings, [mut lams]) = shard();
         let mut buffers = [vec![1; 100], vec![2; 8092], vec![3; 10]];
         let mapping = mapping(&mut buffers);
-        let first = ring.build(adapter(1), 0x234, 3, mapping).unwrap();
-        assert_eq!(bytes(&lams, first + 0x234, 1), None, "not known yet");
-        lams.update(&ring);
+        let first = rings.build(adapter(1), 0x234, 3, mapping).unwrap();
         let start = first + 0x234;
-        assert_eq!(bytes(&lams, start + 99, 2), Some(vec![1, 2]));
+        assert_eq!(bytes(&mut lams, start + 99, 2), Some(vec![1, 2]));
         assert_eq!(
-            bytes(&lams, start, 8202).unwrap()[8190..],
+            bytes(&mut lams, start, 8202).unwrap()[8190..],
             [2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
         );
-        assert_eq!(bytes(&lams, start - 1, 1), None, "before the first byte");
-        assert_eq!(bytes(&lams, start, 8203), None, "behind the last byte");
-        assert_eq!(bytes(&lams, u64::MAX, 2), None);
-        assert_eq!(bytes(&lams, 0, 1), None);
+        assert_eq!(bytes(&mut lams, start - 1, 1), None, "before the first byte");
+        assert_eq!(bytes(&mut lams, start, 8203), None, "behind the last byte");
+        assert_eq!(bytes(&mut lams, u64::MAX, 2), None);
+        assert_eq!(bytes(&mut lams, 0, 1), None);
     }
 
     #[test]
     fn mappings_are_no_neighbours_and_addresses_never_come_again() {
-        let (ring, mut lams) = (LamRing::default(), Lams::default());
+        let (rings, [mut lams]) = shard();
         let mut buffers = [vec![1; PAGE_SIZE]];
-        let first = ring.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
-        let second = ring.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
+        let first = rings.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
+        let second = rings.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
         assert_eq!(second - first, 2 * PAGE);
-        lams.update(&ring);
-        assert_eq!(bytes(&lams, first + PAGE - 1, 2), None);
-        ring.release(first);
-        ring.release(first);
-        ring.release(12345);
-        lams.update(&ring);
-        assert_eq!(bytes(&lams, first, 1), None);
-        assert_eq!(bytes(&lams, second, 1), Some(vec![1]));
-        let third = ring.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
+        lams.update();
+        assert_eq!(bytes(&mut lams, first + PAGE - 1, 2), None);
+        rings.release(first);
+        rings.release(first);
+        rings.release(12345);
+        lams.update();
+        assert_eq!(bytes(&mut lams, first, 1), None);
+        assert_eq!(bytes(&mut lams, second, 1), Some(vec![1]));
+        let third = rings.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
         assert!(third > second);
     }
 
     #[test]
     fn a_closed_adapter_leaves_room_for_as_many_as_before() {
-        let (ring, mut lams) = (LamRing::default(), Lams::default());
-        let build = |owner| ring.build(adapter(owner), 0, 1, mapping(&mut [])).is_some();
+        let (rings, [mut lams]) = shard();
+        let build = |owner| rings.build(adapter(owner), 0, 1, mapping(&mut [])).is_some();
         assert!(build(2));
         for _ in 1..LAMS_MAX {
             assert!(build(1));
         }
         assert!(!build(1));
-        lams.forget(adapter(1), &ring);
+        lams.forget(adapter(1));
         assert_eq!(lams.by_start.len(), 1);
         for _ in 1..LAMS_MAX {
             assert!(build(1));
@@ -143,13 +167,53 @@ mod tests {
 
     #[test]
     fn releases_of_what_never_was_do_no_harm() {
-        let (ring, mut lams) = (LamRing::default(), Lams::default());
+        let (rings, [mut lams]) = shard();
         for address in 0..3 * LAMS_MAX as u64 {
-            ring.release(address);
+            rings.release(address);
         }
-        assert_eq!(ring.build(adapter(1), 0, 1, mapping(&mut [])), None);
-        lams.update(&ring);
-        assert!(ring.build(adapter(1), 0, 1, mapping(&mut [])).is_some());
-        assert_eq!(ring.free.load(Ordering::Relaxed), LAMS_MAX - 1);
+        assert_eq!(rings.build(adapter(1), 0, 1, mapping(&mut [])), None);
+        lams.update();
+        assert!(rings.build(adapter(1), 0, 1, mapping(&mut [])).is_some());
+        assert_eq!(rings.free(), LAMS_MAX - 1);
+    }
+
+    /// A peer's packet may come to one core for what a post on another has named.
+    #[test]
+    fn every_core_finds_what_was_built() {
+        let (rings, mut cores) = shard::<3>();
+        let mut buffers = [vec![7; 9]];
+        let address = rings.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
+        for lams in &mut cores {
+            assert_eq!(bytes(lams, address + 8, 1), Some(vec![7]));
+        }
+        rings.release(address);
+        for (core, lams) in cores.iter_mut().enumerate() {
+            assert_eq!(rings.free(), LAMS_MAX - 1, "core {core} has it");
+            lams.update();
+            assert_eq!(bytes(lams, address, 1), None);
+        }
+        assert_eq!(rings.free(), LAMS_MAX, "all have forgotten it");
+    }
+
+    #[test]
+    fn a_core_with_a_full_ring_keeps_the_others_from_hearing() {
+        let (rings, [mut first, mut slow, mut last]) = shard();
+        for address in 0..2 * LAMS_MAX as u64 {
+            rings.release(address);
+            first.update();
+            last.update();
+        }
+        // So often that a place which was kept each time would be missed below.
+        for _ in 0..2 * LAMS_MAX {
+            assert_eq!(rings.build(adapter(1), 0, 1, mapping(&mut [])), None);
+        }
+        assert!(rings.of(0).is_empty() && rings.of(2).is_empty());
+        assert_eq!(rings.free(), LAMS_MAX);
+        slow.update();
+        let mut buffers = [vec![7]];
+        let address = rings.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
+        for lams in [&mut first, &mut slow, &mut last] {
+            assert_eq!(bytes(lams, address, 1), Some(vec![7]));
+        }
     }
 }

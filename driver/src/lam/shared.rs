@@ -1,11 +1,12 @@
-//! The state of logical addresses that the consumers' threads and the poll core share: a ring of messages.
+//! The state of logical addresses that the consumers' threads and the poll cores share: a ring of messages for each core.
 
 use crate::abi::*;
 use crate::bytes::mapping::Mapping;
 use crate::object::id::ObjectId;
 use crate::sync::modelled::{ArrayQueue, AtomicUsize};
-use crate::sync::take;
+use crate::sync::{Full, take};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Mappings at a time, per shard.
@@ -14,37 +15,53 @@ pub(super) const LAMS_MAX: usize = if cfg!(miri) { 1 << 4 } else { 1 << 14 };
 /// what a consumer passes by mistake names nothing.
 const FIRST_PAGE: u64 = 1 << 36;
 
-/// A mapping on its way to the core.
+/// A mapping, on its way to the cores and in their tables.
 pub(super) struct Lam {
     pub(super) adapter: ObjectId,
     /// The logical address of the first byte.
     pub(super) start: u64,
     pub(super) mapping: Mapping,
+    _place: Place,
 }
 
+/// The place of a mapping, free again when the last core has forgotten it.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[derive(Clone)]
 pub(super) enum Message {
-    Built(Box<Lam>),
+    Built(Arc<Lam>),
     /// By the address of its first page.
     Released(u64),
 }
 
-/// The ring between the consumers that build and release, and the core's table.
-pub(crate) struct LamRing {
-    pub(super) messages: ArrayQueue<Message>,
+/// The rings between the consumers that build and release, and the tables of the cores. Every core learns of every mapping,
+/// as a queue pair of any of them may use it.
+pub(crate) struct LamRings {
+    rings: Box<[Arc<LamRing>]>,
     /// Mappings that may still be built.
-    pub(super) free: AtomicUsize,
+    free: Arc<AtomicUsize>,
     /// The next page to give out.
     next: AtomicU64,
 }
 
+/// The ring of one core.
+pub(crate) struct LamRing {
+    messages: ArrayQueue<Message>,
+    /// Messages that may still be posted.
+    room: AtomicUsize,
+}
+
 impl Default for LamRing {
     fn default() -> Self {
-        Self {
-            // Each mapping takes two messages.
-            messages: ArrayQueue::new(2 * LAMS_MAX),
-            free: AtomicUsize::new(LAMS_MAX),
-            next: AtomicU64::new(FIRST_PAGE),
-        }
+        // Each mapping takes two messages.
+        let most = 2 * LAMS_MAX;
+        Self { messages: ArrayQueue::new(most), room: AtomicUsize::new(most) }
     }
 }
 
@@ -53,9 +70,41 @@ impl LamRing {
         self.messages.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(super) fn pop(&self) -> Option<Message> {
+        let message = self.messages.pop()?;
+        self.give_back();
+        Some(message)
+    }
+
+    fn give_back(&self) {
+        self.room.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl LamRings {
+    /// A ring for each of so many cores.
+    pub(crate) fn new(cores: usize) -> Self {
+        Self {
+            rings: (0..cores).map(|_| Arc::default()).collect(),
+            free: Arc::new(AtomicUsize::new(LAMS_MAX)),
+            next: AtomicU64::new(FIRST_PAGE),
+        }
+    }
+
+    /// The ring of a core.
+    pub(crate) fn of(&self, core: usize) -> &Arc<LamRing> {
+        &self.rings[core]
+    }
+
     /// Gives `pages` logical pages to a mapping whose first byte is `fbo` bytes into them. Returns
     /// the address of the first page; `None`: there is no room for another mapping.
     /// The caller is undisturbed, as for a release: see [`Platform::undisturbed`].
+    ///
+    /// [`Platform::undisturbed`]: crate::platform::Platform::undisturbed
     pub(super) fn build(
         &self,
         adapter: ObjectId,
@@ -64,21 +113,38 @@ impl LamRing {
         mapping: Mapping,
     ) -> Option<u64> {
         take(&self.free).ok()?;
+        let _place = Place(Arc::clone(&self.free));
         // One more than asked for, so that two mappings are never neighbours.
         let page = self.next.fetch_add(u64::from(pages) + 1, Ordering::Relaxed);
         let address = page * PAGE_SIZE as u64;
-        let lam = Box::new(Lam { adapter, start: address + u64::from(fbo), mapping });
-        if self.messages.push(Message::Built(lam)).is_err() {
-            // Only releases of what never was can have filled it.
-            self.free.fetch_add(1, Ordering::Release);
-            return None;
-        }
+        let lam = Lam { adapter, start: address + u64::from(fbo), mapping, _place };
+        // Only releases of what never was can have filled a ring.
+        self.post(&Message::Built(Arc::new(lam))).ok()?;
         Some(address)
     }
 
-    /// A release that finds no room, because releases of what never was have filled the ring, is
+    /// A release that finds no room, because releases of what never was have filled a ring, is
     /// lost; its mapping then lives as long as its adapter.
     pub(super) fn release(&self, address: u64) {
-        let _ = self.messages.push(Message::Released(address));
+        let _ = self.post(&Message::Released(address));
+    }
+
+    /// Tells every core, or none.
+    fn post(&self, message: &Message) -> Result<(), Full> {
+        let taken = self.rings.iter().take_while(|ring| take(&ring.room).is_ok()).count();
+        if taken < self.rings.len() {
+            self.rings[..taken].iter().for_each(|ring| ring.give_back());
+            return Err(Full);
+        }
+        for ring in &self.rings {
+            let posted = ring.messages.push(message.clone());
+            debug_assert!(posted.is_ok(), "there is a place for it");
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn free(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
     }
 }

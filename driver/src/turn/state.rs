@@ -78,7 +78,7 @@ impl State {
         }
         // After the posts, so that a post never meets a mapping that was built before it and is not
         // known yet.
-        self.cx.bytes.lams.update(&self.cx.shard.lams);
+        self.cx.bytes.lams.update();
         ringing > 0
     }
 
