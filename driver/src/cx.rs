@@ -3,7 +3,7 @@
 
 use crate::abi::*;
 use crate::adapter::shared::VERSION;
-use crate::bytes::Regions;
+use crate::bytes::{Names, Regions};
 use crate::object::core::Lifetimes;
 use crate::object::done::RequestDone;
 use crate::object::id::{ObjectId, Place};
@@ -17,8 +17,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use core::net::IpAddr;
 use rocev2::Device;
-use rocev2::env::Instant;
+use rocev2::env::{Instant, RegionId};
 use rocev2::ids::Rkey;
+use rocev2::mr::Registration;
 use slotmap::{Key, SlotMap};
 
 /// Calls into the consumer for which there is room from the start: more than the requests of a turn make.
@@ -44,6 +45,7 @@ pub(crate) struct Cx {
     /// In a box, as it is too large to be passed on a kernel's stack.
     pub(crate) device: Box<Device>,
     pub(crate) bytes: Regions,
+    pub(crate) names: Names,
     pub(crate) lifetimes: Lifetimes,
     /// The region or window of every key that a consumer knows.
     pub(crate) tokens: BTreeMap<Rkey, ObjectId>,
@@ -57,12 +59,14 @@ pub(crate) struct Cx {
 
 impl Cx {
     pub(crate) fn new(shard: Arc<Shard>, device: Box<Device>, paths: Paths) -> Self {
-        let bytes = Regions::new(Arc::clone(shard.lams.of(0)));
+        let names = Names::default();
+        let bytes = Regions::new(&names, Arc::clone(shard.lams.of(0)));
         Self {
             now: Instant::default(),
             shard,
             device,
             bytes,
+            names,
             lifetimes: Lifetimes::default(),
             tokens: BTreeMap::new(),
             paths,
@@ -141,7 +145,7 @@ impl Cx {
     /// kind; `keyed` objects are regions and windows.
     pub(crate) fn request_bytes(&self, keyed: usize) -> usize {
         let others = self.lifetimes.len().saturating_sub(keyed);
-        let tables = self.lifetimes.growth() + self.bytes.growth() + self.device.growth_bytes();
+        let tables = self.lifetimes.growth() + self.names.growth() + self.device.growth_bytes();
         REQUEST_BYTES + GROWTH_BYTES * others + tables
     }
 
@@ -162,6 +166,25 @@ impl Cx {
     /// Whether an address is one of ours.
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.device.config().addresses.contains(&address)
+    }
+
+    /// Gives a key to a region that has none; `None`: the region is gone, as there is none for it.
+    #[allow(unsafe_code, reason = "a region goes with its key")]
+    pub(crate) fn register(&mut self, registration: Registration) -> Option<Rkey> {
+        let key = self.device.register(registration);
+        if key.is_none() {
+            // SAFETY: no key has named it, and its name goes no further.
+            unsafe { self.names.remove(registration.region) };
+        }
+        key
+    }
+
+    /// Gives the one key of a region up, and the region.
+    #[allow(unsafe_code, reason = "a region goes with its key")]
+    pub(crate) fn deregister(&mut self, key: Rkey, region: RegionId) {
+        self.free_key(key);
+        // SAFETY: its key has ended, and with it all uses but the end of a mapping of its list.
+        unsafe { self.names.remove(region) };
     }
 
     /// Gives a key up that the core holds.

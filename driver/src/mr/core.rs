@@ -32,10 +32,9 @@ impl MrCore {
         }
         let Register { mapping, base, access } = what;
         let len = mapping.len();
-        let region = cx.bytes.insert(mapping);
+        let region = cx.names.insert(mapping);
         let registration = Registration { pd: self.pd, region, base, len, access };
-        let Some(key) = cx.device.register(registration) else {
-            cx.bytes.remove(region);
+        let Some(key) = cx.register(registration) else {
             return STATUS_INSUFFICIENT_RESOURCES;
         };
         cx.tokens.insert(key, self.object.base.id);
@@ -52,8 +51,7 @@ impl MrCore {
         };
         self.object.shared.token.store(0, Ordering::Release);
         cx.tokens.remove(&key);
-        cx.free_key(key);
-        cx.bytes.remove(region);
+        cx.deregister(key, region);
         STATUS_SUCCESS
     }
 
@@ -67,7 +65,7 @@ impl MrCore {
             return STATUS_INSUFFICIENT_RESOURCES;
         };
         cx.tokens.insert(key, self.object.base.id);
-        let region = cx.bytes.insert_list(Arc::clone(&list), &pool);
+        let region = cx.names.insert_list(Arc::clone(&list), &pool);
         let set = shared.pages.set(Box::new(Pages { key, list, region, pool, most }));
         debug_assert!(set.is_ok());
         shared.set_token(key, false);
@@ -78,8 +76,7 @@ impl MrCore {
     fn close(&mut self, cx: &mut Cx) {
         if let Some(&Pages { key, region, .. }) = self.object.shared.pages.get() {
             cx.tokens.remove(&key);
-            cx.free_key(key);
-            cx.bytes.remove(region);
+            cx.deregister(key, region);
         } else {
             // An unregistered region has nothing to end.
             let _ = self.deregister(cx);

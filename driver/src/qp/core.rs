@@ -83,8 +83,7 @@ impl QpCore {
     fn destroy(self, cx: &mut Cx) {
         cx.device.destroy_qp(self.qpn);
         if let Some((key, region)) = self.inline {
-            cx.free_key(key);
-            cx.bytes.remove(region);
+            cx.deregister(key, region);
         }
     }
 
@@ -442,11 +441,10 @@ fn create_inline(
     }
     let slots = InlineSlots::new(count, slot_len).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
     let slots = Arc::new(slots);
-    let region = cx.bytes.insert_inline(Arc::clone(&slots));
+    let region = cx.names.insert_inline(Arc::clone(&slots));
     let len = slots.offset(count);
     let registration = Registration { pd, region, base: 0, len, access: Access::LOCAL_READ };
-    let Some(key) = cx.device.register(registration) else {
-        cx.bytes.remove(region);
+    let Some(key) = cx.register(registration) else {
         return Err(STATUS_INSUFFICIENT_RESOURCES);
     };
     Ok(Some((Inline { slots, key: Lkey::new(key.get()) }, region)))

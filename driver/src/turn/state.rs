@@ -112,6 +112,7 @@ impl State {
         while let Some(released) = self.cx.device.poll_released() {
             self.cx.bytes.release(released.region);
         }
+        self.cx.names.sweep();
         let mut any = self.push_completions();
         while let Some(cq) = self.objects.cqs.pop_overrun() {
             self.lose_cq(cq);
