@@ -67,7 +67,6 @@ const LONG: &[&str] = &[
     "driver/ndis/src/abi/ndis.rs",
     "driver/ndis/src/lower/binding.rs",
     "driver/src/abi/dispatch.rs",
-    "rocev2/src/mr/mod.rs",
     "rocev2/src/qp/mod.rs",
     "rocev2/src/qp/recv/responder.rs",
     "rocev2/src/qp/send/completer.rs",

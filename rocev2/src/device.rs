@@ -7,7 +7,7 @@ use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits, Tie};
 use crate::counters::{Counters, QpCounters};
 use crate::env::{Instant, Rng};
 use crate::ids::Qpn;
-use crate::mr::MrTable;
+use crate::mr::{MrTable, Registrar};
 use crate::path::{PathIndex, PathNews, Paths};
 use crate::psn::{Msn, Psn};
 use crate::qp::{
@@ -205,6 +205,7 @@ pub struct Device {
     free: VecDeque<usize>,
     /// The latest number drawn for each slot.
     last_qpns: Vec<Qpn>,
+    registrar: Registrar,
     mrs: MrTable,
     srqs: Srqs,
     reorder_pool: ReorderPool,
@@ -234,8 +235,10 @@ impl Device {
         let keeps = config.window.reorder_bytes > 0;
         config.cm.make = if keeps { Make::Keeper } else { Make::Other };
         let counters = Arc::default();
+        let registrar = Registrar::new(rng.fork(), config.max_mrs, 1);
         Self {
-            mrs: MrTable::new(rng.fork(), config.max_mrs),
+            mrs: registrar.table(0),
+            registrar,
             srqs: Srqs::default(),
             reorder_pool: ReorderPool::new(config.reorder_pool, config.cm.max_pmtu),
             cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),

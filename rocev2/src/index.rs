@@ -42,17 +42,21 @@ const fn cells(entries: usize) -> usize {
 
 /// A hash table of places. An entry lies at its home, which its hash names, or behind it without a gap.
 #[derive(Debug, Default)]
-pub(crate) struct Index(Vec<Cell>);
+pub(crate) struct Index {
+    cells: Vec<Cell>,
+    entries: usize,
+}
 
 impl Index {
     /// Makes room for so many entries in all. `None`: no memory, and nothing has changed.
     pub(crate) fn make_room(&mut self, entries: usize) -> Option<()> {
         let cells = cells(entries);
-        if cells > self.0.len() {
+        if cells > self.cells.len() {
             let mut larger = Vec::new();
             larger.try_reserve_exact(cells).ok()?;
             larger.resize(cells, EMPTY);
-            let before = core::mem::replace(&mut self.0, larger);
+            let before = core::mem::replace(&mut self.cells, larger);
+            self.entries = 0;
             before.into_iter().filter(|cell| *cell != EMPTY).for_each(|cell| self.put(cell));
         }
         Some(())
@@ -61,59 +65,82 @@ impl Index {
     /// Bytes that room for so many entries takes where there is not so much.
     pub(crate) fn growth_bytes(&self, entries: usize) -> usize {
         let cells = cells(entries);
-        if cells > self.0.len() { cells * size_of::<Cell>() } else { 0 }
+        if cells > self.cells.len() { cells * size_of::<Cell>() } else { 0 }
     }
 
-    /// Adds an entry, for which there is room.
+    /// Whether there is no room for another entry.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.entries >= self.cells.len() / 2
+    }
+
+    /// Adds an entry, for which there is room, unless it is there.
     pub(crate) fn insert(&mut self, hash: u32, place: usize) {
         // Tables have far fewer places than 2^32.
         self.put(Cell { hash, place: place as u32 });
     }
 
     fn put(&mut self, cell: Cell) {
-        let gap = self.behind(cell.hash).find(|at| self.0[*at] == EMPTY);
-        self.0[gap.expect("the owner has made room")] = cell;
+        let mut places = self.behind(cell.hash);
+        let place = places.find(|at| self.cells[*at] == EMPTY || self.cells[*at] == cell);
+        let place = place.expect("the owner has made room");
+        self.entries += usize::from(self.cells[place] == EMPTY);
+        self.cells[place] = cell;
     }
 
     /// The places whose keys have this hash.
     pub(crate) fn find(&self, hash: u32) -> impl Iterator<Item = usize> {
-        let cells = self.behind(hash).map(|at| self.0[at]).take_while(|cell| *cell != EMPTY);
+        let cells = self.behind(hash).map(|at| self.cells[at]).take_while(|cell| *cell != EMPTY);
         cells.filter(move |cell| cell.hash == hash).map(|cell| cell.place as usize)
     }
 
     /// Removes an entry. One that is not there is ignored.
     pub(crate) fn remove(&mut self, hash: u32, place: usize) {
         let cell = Cell { hash, place: place as u32 };
-        let mut entries = self.behind(hash).take_while(|at| self.0[*at] != EMPTY);
-        let Some(mut gap) = entries.find(|at| self.0[*at] == cell) else { return };
+        let mut entries = self.behind(hash).take_while(|at| self.cells[*at] != EMPTY);
+        let Some(mut gap) = entries.find(|at| self.cells[*at] == cell) else { return };
         // Those behind move up into the gap, as far as it is not before their home.
         for at in self.behind(gap as u32).skip(1) {
-            let moved = self.0[at];
+            let moved = self.cells[at];
             if moved == EMPTY {
                 break;
             }
             if self.distance(moved.hash as usize, at) >= self.distance(gap, at) {
-                self.0[gap] = moved;
+                self.cells[gap] = moved;
                 gap = at;
             }
         }
-        self.0[gap] = EMPTY;
+        self.cells[gap] = EMPTY;
+        self.entries -= 1;
+    }
+
+    /// Removes the entries, hash and place, that are not to be kept.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32, usize) -> bool) {
+        for at in 0..self.cells.len() {
+            // Another may move up into the gap.
+            while self.cells[at] != EMPTY {
+                let Cell { hash, place } = self.cells[at];
+                if keep(hash, place as usize) {
+                    break;
+                }
+                self.remove(hash, place as usize);
+            }
+        }
     }
 
     /// All cells, from the home of a hash on.
     fn behind(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
-        let cells = self.0.len();
+        let cells = self.cells.len();
         (0..cells).map(move |step| (hash as usize + step) & (cells - 1))
     }
 
     const fn distance(&self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & (self.0.len() - 1)
+        to.wrapping_sub(from) & (self.cells.len() - 1)
     }
 
     /// Whether there is no entry.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|cell| *cell == EMPTY)
+        self.cells.iter().all(|cell| *cell == EMPTY)
     }
 }
 
@@ -145,6 +172,30 @@ mod tests {
                     prop_assert_eq!(found, known.map(|entry| entry.1).collect());
                 }
             }
+        }
+    }
+
+    proptest! {
+        /// Of any entries those stay that are to be kept, and the room of the others is there again.
+        #[test]
+        fn entries_are_kept_or_removed(
+            entries in prop::collection::btree_set((0_u32..40, 0_usize..4), 0..20),
+            kept in 0_u32..40,
+        ) {
+            let mut index = Index::default();
+            index.make_room(entries.len()).unwrap();
+            for (hash, place) in &entries {
+                index.insert(*hash, *place);
+                index.insert(*hash, *place);
+            }
+            index.retain(|hash, place| hash < kept && place != 2);
+            let mut left = 0;
+            for (hash, place) in &entries {
+                let found = index.find(*hash).filter(|found| found == place).count();
+                prop_assert_eq!(found, usize::from(*hash < kept && *place != 2));
+                left += found;
+            }
+            prop_assert_eq!(index.entries, left);
         }
     }
 

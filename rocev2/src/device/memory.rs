@@ -8,16 +8,19 @@ use crate::qp::{PostError, RecvPoster, RecvWr, Sge, SrqConfig, SrqError, SrqId};
 impl Device {
     /// Registers memory; `None` where the table is full, or there is no memory for it.
     pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
-        self.mrs.register(registration)
+        self.registrar.register(registration)
     }
 
     /// Reserves a key for a fast-register region, a window, or the logical addresses of a domain. It stays
     /// the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None` where the
     /// table is full, or there is no memory.
     pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
-        let key = self.mrs.reserve(pd, what)?;
+        if what == Reserve::Window {
+            self.mrs.make_room(self.registrar.windows() + 1)?;
+        }
+        let key = self.registrar.reserve(pd, what)?;
         if matches!(what, Reserve::FastRegister(_)) && self.completions.reserve_key().is_none() {
-            let ended = self.mrs.deregister(key);
+            let ended = self.registrar.deregister(key);
             debug_assert!(ended.is_ok());
             return None;
         }
@@ -30,10 +33,10 @@ impl Device {
     /// # Errors
     /// [`AccessError::UnknownKey`] where there is no such key.
     pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
-        if self.mrs.is_fast_register(key) {
+        if self.registrar.is_fast_register(key) {
             self.completions.unreserve_key();
         }
-        if let Some(released) = self.mrs.deregister(key)? {
+        if let Some(released) = self.registrar.deregister(key)? {
             self.completions.release(released);
         }
         Ok(())
@@ -56,7 +59,11 @@ impl Device {
     /// Bytes that the tables of the device may allocate for one more queue pair or key: a table that is full
     /// doubles.
     pub fn growth_bytes(&self) -> usize {
-        self.mrs.growth_bytes() + self.qps_growth_bytes() + self.completions.key_bytes()
+        let windows = self.mrs.growth_bytes(self.registrar.windows() + 1);
+        self.registrar.growth_bytes()
+            + windows
+            + self.qps_growth_bytes()
+            + self.completions.key_bytes()
     }
 
     /// Creates a shared receive queue. Its threshold is armed.

@@ -431,13 +431,13 @@ mod tests {
     use super::*;
     use crate::env::Rng;
     use crate::ids::Qpn;
-    use crate::mr::PdId;
+    use crate::mr::{PdId, Registrar};
 
     /// A duplicate that starts a response again does not use up the depth: the READ that follows shows that
     /// the peer has that response.
     #[test]
     fn an_answer_given_again_makes_room_for_a_new_read() {
-        let mrs = MrTable::new(Rng::from_seed([1; 32]), 1);
+        let mrs = Registrar::new(Rng::from_seed([1; 32]), 1, 1).table(0);
         let keys = KeyContext { pd: PdId(1), qpn: Qpn::new(2), mrs: &mrs };
         let nothing = Reth { va: 0, rkey: Rkey::new(1), len: 0 };
         let now = Instant::from_nanos(0);

@@ -48,7 +48,7 @@ fn a_refused_part_names_the_key_of_the_whole() {
     let rkey = pair.nodes[1].key;
     let reth = Reth { va: BASE, rkey, len: 3000 };
     pair.hand(1, (Opcode::WriteFirst, pair.psn(0, 0)), Ext::Reth(reth), &[0; 1024]).unwrap();
-    pair.nodes[1].mrs.deregister(rkey).unwrap();
+    pair.nodes[1].registrar.deregister(rkey).unwrap();
     pair.hand(1, (Opcode::WriteMiddle, pair.psn(0, 1)), Ext::None, &[0; 1024]).unwrap();
     let refused = Refused { code: NakCode::RemoteAccess, psn: pair.psn(0, 1), key: Some(rkey) };
     assert_eq!(pair.nodes[1].qp.failure(), Some(Failure::Refused(refused)));
@@ -57,7 +57,7 @@ fn a_refused_part_names_the_key_of_the_whole() {
     let rkey = pair.nodes[1].key;
     let reth = Reth { va: BASE, rkey, len: 3000 };
     pair.hand(1, (Opcode::ReadRequest, pair.psn(0, 0)), Ext::Reth(reth), &[]).unwrap();
-    pair.nodes[1].mrs.deregister(rkey).unwrap();
+    pair.nodes[1].registrar.deregister(rkey).unwrap();
     pair.transmit(1);
     let refused = Refused { code: NakCode::RemoteAccess, psn: pair.psn(0, 0), key: Some(rkey) };
     assert_eq!(pair.nodes[1].qp.failure(), Some(Failure::Refused(refused)));
@@ -72,7 +72,7 @@ fn silence_and_faults_of_our_own_are_told_apart() {
     assert_eq!(failures(write, deaf), [request(WcStatus::TransportRetryExceeded, psn), None]);
     let gone = |pair: &mut Pair| {
         let key = pair.nodes[0].key;
-        pair.nodes[0].mrs.deregister(key).unwrap();
+        pair.nodes[0].registrar.deregister(key).unwrap();
     };
     let [own, peer] = failures(write, gone);
     assert_eq!((own, peer), (request(WcStatus::LocalProtection, psn), None));

@@ -22,7 +22,7 @@ fn pair_of(bytes: usize) -> (Pair, [Rkey; 2]) {
     let keys = pair.nodes.each_mut().map(|node| {
         let list = node.memory.0[0].clone();
         node.memory.0.extend([list.clone(), list.clone(), list]);
-        node.mrs.reserve(PD, Reserve::FastRegister(ALL)).unwrap()
+        node.registrar.reserve(PD, Reserve::FastRegister(ALL)).unwrap()
     });
     (pair, keys)
 }
@@ -124,7 +124,8 @@ fn key_14_an_end_of_nothing_fails_the_qp() {
 #[test]
 fn key_15_a_refused_registration_waits_for_what_came_before() {
     let (mut pair, _) = pair_with_frmr();
-    let local_only = pair.nodes[0].mrs.reserve(PD, Reserve::FastRegister(Access::LOCAL_WRITE));
+    let local_only =
+        pair.nodes[0].registrar.reserve(PD, Reserve::FastRegister(Access::LOCAL_WRITE));
     let rkey = pair.nodes[1].key;
     let node = &mut pair.nodes[0];
     let sgl = node.sge(0, 3000);
@@ -142,7 +143,7 @@ fn key_16_and_17_a_window_that_cannot_be_bound_fails_the_qp() {
     for case in 0..3 {
         let (mut pair, _) = pair_with_frmr();
         let node = &mut pair.nodes[0];
-        let window = node.mrs.reserve(PD, Reserve::Window).unwrap();
+        let window = node.window();
         let good = Bind { window, region: region(node), va: BASE, len: 8, access: ALL };
         let bad = match case {
             0 => good,
@@ -165,7 +166,7 @@ fn key_18_and_19_a_peer_writes_through_a_window_until_it_ends() {
     for by_region in [false, true] {
         let (mut pair, [_, key]) = pair_with_frmr();
         let node = &mut pair.nodes[1];
-        let window = node.mrs.reserve(PD, Reserve::Window).unwrap();
+        let window = node.window();
         node.map(1, key, mapping(1, 50, 1000));
         let (region, va) = (Lkey::new(key.get()), 0x9010);
         let bind = Bind { window, region, va, len: 100, access: Access::REMOTE_WRITE };
@@ -191,7 +192,7 @@ fn key_18_and_19_a_peer_writes_through_a_window_until_it_ends() {
 fn key_18_a_window_of_another_qp_is_refused() {
     let mut pair = ready(1);
     let node = &mut pair.nodes[1];
-    let window = node.mrs.reserve(PD, Reserve::Window).unwrap();
+    let window = node.window();
     let (region, access) = (Lkey::new(node.key.get()), Access::REMOTE_WRITE);
     let bind = Bind { window, region, va: BASE, len: 8, access };
     node.mrs.bind(PD, Qpn::new(4), &bind).unwrap();
@@ -205,7 +206,7 @@ fn key_18_a_window_of_another_qp_is_refused() {
 fn key_10_a_window_of_another_qp_is_not_ended() {
     let mut pair = ready(1);
     let node = &mut pair.nodes[1];
-    let window = node.mrs.reserve(PD, Reserve::Window).unwrap();
+    let window = node.window();
     let (region, access) = (Lkey::new(node.key.get()), Access::REMOTE_WRITE);
     let bind = Bind { window, region, va: BASE, len: 8, access };
     let owner = Qpn::new(4);
@@ -227,7 +228,7 @@ fn key_09_a_peer_that_ends_a_mapping_gives_its_pages_back_once() {
     let node = &mut pair.nodes[1];
     assert_eq!(node.kinds()[1], (7, WcKind::ReceiveInvalidate(key), OK));
     assert_eq!(node.released(), [(key, 2)]);
-    assert_eq!(node.mrs.deregister(key), Ok(None));
+    assert_eq!(node.registrar.deregister(key), Ok(None));
 }
 
 #[test]
@@ -364,7 +365,7 @@ fn err_04_a_flush_gives_the_pages_of_every_registration_not_made_back() {
     assert_eq!(node.statuses(), [(1, OK), (2, flushed), (3, flushed), (4, flushed), (5, flushed)]);
     assert_eq!(node.released(), [(key, 2), (key, 3)]);
     // The owner ends a mapping.
-    let released = node.mrs.deregister(key).unwrap();
+    let released = node.registrar.deregister(key).unwrap();
     assert_eq!(released, Some(Released { key, region: RegionId(1) }));
 }
 

@@ -63,7 +63,7 @@ fn carries(kind: WcKind, pmtu: Pmtu, len: u64) {
     let region = RegionId(0);
     let registration = Registration { pd: PD, region, base: BASE, len, access };
     for node in &mut pair.nodes {
-        node.key = node.mrs.register(registration).unwrap();
+        node.key = node.registrar.register(registration).unwrap();
     }
     let [near, far] = &mut pair.nodes;
     let (va, rkey) = (BASE, far.key);

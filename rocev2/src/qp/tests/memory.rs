@@ -74,7 +74,7 @@ fn rd_11_a_region_that_goes_away_ends_its_read() {
     pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl);
     pair.transmit(0);
     pair.deliver(1);
-    pair.nodes[1].mrs.deregister(rkey).unwrap();
+    pair.nodes[1].registrar.deregister(rkey).unwrap();
     pair.run_all();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::RemoteAccess)]);
 }
@@ -86,10 +86,10 @@ fn rd_11_answers_before_a_revoked_one_still_leave() {
     let access = Access::REMOTE_READ;
     let len = 10_000;
     let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access };
-    let doomed = pair.nodes[1].mrs.register(registration).unwrap();
+    let doomed = pair.nodes[1].registrar.register(registration).unwrap();
     pair.ask(0, Opcode::ReadRequest, read(good, 0, 64), 0).unwrap();
     pair.ask(1, Opcode::ReadRequest, read(doomed, 0, 64), 0).unwrap();
-    pair.nodes[1].mrs.deregister(doomed).unwrap();
+    pair.nodes[1].registrar.deregister(doomed).unwrap();
     let sent: Vec<_> = pair.taken(1).iter().map(|taken| (taken.opcode, taken.at)).collect();
     assert_eq!(sent, [(Opcode::ReadResponseOnly, 0), (Opcode::Acknowledge, 1)]);
 }
@@ -101,10 +101,10 @@ fn rd_11_answers_behind_a_revoked_one_never_leave() {
     let good = pair.nodes[1].key;
     let (access, len) = (Access::REMOTE_READ, 10_000);
     let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access };
-    let doomed = pair.nodes[1].mrs.register(registration).unwrap();
+    let doomed = pair.nodes[1].registrar.register(registration).unwrap();
     pair.ask(0, Opcode::ReadRequest, read(doomed, 0, 64), 0).unwrap();
     pair.ask(1, Opcode::ReadRequest, read(good, 0, 64), 0).unwrap();
-    pair.nodes[1].mrs.deregister(doomed).unwrap();
+    pair.nodes[1].registrar.deregister(doomed).unwrap();
     let sent: Vec<_> = pair.taken(1).iter().map(|taken| (taken.opcode, taken.at)).collect();
     assert_eq!(sent, [(Opcode::Acknowledge, 0)]);
 }
@@ -208,7 +208,7 @@ fn wrt_12_a_region_that_goes_away_ends_its_write() {
     let key = pair.nodes[1].key;
     pair.ask(0, Opcode::WriteFirst, write(&pair, 0, 3 * P), P).unwrap();
     pair.taken(1);
-    pair.nodes[1].mrs.deregister(key).unwrap();
+    pair.nodes[1].registrar.deregister(key).unwrap();
     let before = pair.nodes[1].memory.0[0].clone();
     pair.ask(1, Opcode::WriteMiddle, Ext::None, P).unwrap();
     assert!(pair.nodes[1].memory.0[0] == before);
@@ -252,7 +252,7 @@ fn dup_10_a_read_asked_for_again_and_again_whose_key_has_ended_is_refused() {
     let key = pair.nodes[1].key;
     pair.ask(0, Opcode::ReadRequest, read(key, 0, 4 * P as u32), 0).unwrap();
     assert_eq!(pair.taken(1).len(), 4);
-    pair.nodes[1].mrs.deregister(key).unwrap();
+    pair.nodes[1].registrar.deregister(key).unwrap();
     let ask = |pair: &mut Pair, at: i32| {
         pair.ask(at, Opcode::ReadRequest, read(key, at as u64 * 1024, (4 - at as u32) * 1024), 0)
     };
@@ -282,7 +282,7 @@ fn dup_10_a_requester_hears_of_an_ended_key_only_where_it_waits() {
             pair.wires[0].clear();
         }
         pair.deliver(0);
-        pair.nodes[1].mrs.deregister(rkey).unwrap();
+        pair.nodes[1].registrar.deregister(rkey).unwrap();
         pair.give(1, &request);
         pair.now = pair.now + Duration::from_millis(500);
         pair.give(1, &request);
@@ -324,7 +324,7 @@ fn rd_10_and_12_a_read_needs_its_right_and_carries_nothing() {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let len = 64;
     let registration = Registration { pd: PD, region: RegionId(0), base: BASE, len, access };
-    let key = pair.nodes[1].mrs.register(registration).unwrap();
+    let key = pair.nodes[1].registrar.register(registration).unwrap();
     pair.ask(0, Opcode::ReadRequest, read(key, 0, 64), 0).unwrap();
     refused(pair, ACCESS, 0, 0, 0, "no right");
     let mut pair = ready(0);

@@ -14,7 +14,7 @@ use super::work::{Completion, Completions, RecvWr, SendOp, SendWr, SgList, Sge, 
 use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
-use crate::mr::{Access, Mapping, Registration, Reserve};
+use crate::mr::{Access, Mapping, Registrar, Registration, Reserve};
 use crate::wire::mad::Make;
 use crate::wire::{
     Aeth, AtomicEth, Bth, DropReason, Ext, Ids, Mac, NakCode, OneFrame, Opcode, Packet, Reth,
@@ -67,6 +67,7 @@ impl Memory for Bytes {
 struct Node {
     qp: Qp,
     posters: Posters,
+    registrar: Registrar,
     mrs: MrTable,
     memory: Bytes,
     reorder_pool: ReorderPool,
@@ -82,15 +83,16 @@ fn tally() -> Tally {
 
 impl Node {
     fn new(number: u8, bytes: usize, kind: MrKind) -> Self {
-        let mut mrs = MrTable::new(Rng::from_seed([number; 32]), 64);
+        let mut registrar = Registrar::new(Rng::from_seed([number; 32]), 64, 1);
+        let mut mrs = registrar.table(0);
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let (region, len) = (RegionId(0), bytes as u64);
         let key = match kind {
-            MrKind::Registered => {
-                mrs.register(Registration { pd: PD, region, base: BASE, len, access }).unwrap()
-            }
+            MrKind::Registered => registrar
+                .register(Registration { pd: PD, region, base: BASE, len, access })
+                .unwrap(),
             MrKind::FastRegister => {
-                let key = mrs.reserve(PD, Reserve::FastRegister(access)).unwrap();
+                let key = registrar.reserve(PD, Reserve::FastRegister(access)).unwrap();
                 mrs.map(PD, key, &Mapping { region, offset: 0, base: BASE, len, access }).unwrap();
                 key
             }
@@ -109,7 +111,13 @@ impl Node {
             Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
         let memory = Bytes(vec![vec![0; bytes]]);
         let reorder_pool = ReorderPool::new(4 << 20, Pmtu::B4096);
-        Self { qp, posters, mrs, memory, reorder_pool, out, done: Vec::new(), key }
+        Self { qp, posters, registrar, mrs, memory, reorder_pool, out, done: Vec::new(), key }
+    }
+
+    /// A key for a window.
+    fn window(&mut self) -> Rkey {
+        self.mrs.make_room(self.registrar.windows() + 1).unwrap();
+        self.registrar.reserve(PD, Reserve::Window).unwrap()
     }
 
     fn connect(&mut self, own: u8, peer: u8, settings: Settings) {

@@ -480,7 +480,7 @@ fn req_23_and_24_an_unsignalled_request_reports_only_failure() {
 fn req_25_a_sink_that_goes_away_fails_its_read() {
     let mut pair = reads(2048);
     let key = pair.nodes[0].key;
-    pair.nodes[0].mrs.deregister(key).unwrap();
+    pair.nodes[0].registrar.deregister(key).unwrap();
     let before = pair.nodes[0].memory.0[0].clone();
     data(&mut pair, 0, Opcode::ReadResponseFirst, 1024).unwrap();
     assert_eq!(pair.nodes[0].statuses(), [(1, WcStatus::LocalProtection)]);
@@ -1171,7 +1171,7 @@ fn a_request_without_packets_is_not_passed_after_a_pause() {
     let mut pair = Pair::new(10_000, CLEAN);
     let (rkey, sgl) = (pair.nodes[1].key, pair.nodes[0].sge(0, 8));
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
-    let key = pair.nodes[0].mrs.reserve(PD, Reserve::FastRegister(access)).unwrap();
+    let key = pair.nodes[0].registrar.reserve(PD, Reserve::FastRegister(access)).unwrap();
     let mapping = Mapping { region: RegionId(0), offset: 0, base: BASE, len: 100, access };
     pair.nodes[0].mrs.map(PD, key, &mapping).unwrap();
     pair.nodes[0].send(1, SendOp::Read { va: BASE, rkey }, sgl.clone());
@@ -1256,7 +1256,7 @@ fn a_fault_found_while_sending_again_fails_its_own_request() {
     for named in [0, 2] {
         let mut pair = long_send(40);
         let key = pair.nodes[0].key;
-        pair.nodes[0].mrs.deregister(key).unwrap();
+        pair.nodes[0].registrar.deregister(key).unwrap();
         pair.answer(named, GAP).unwrap();
         assert_eq!(pair.places(), []);
         let first = (1, WcStatus::LocalProtection);
