@@ -30,23 +30,23 @@ library_benchmark_group!(name = messages; benchmarks = message, life);
 main!(library_benchmark_groups = messages);
 
 #[library_benchmark]
-#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(1_146))]
-#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(4_653))]
-#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(70_525))]
-#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(1_925))]
-#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(1_947))]
-#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(2_007))]
-#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(1_355))]
-#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(4_852))]
-#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(2_306))]
-#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(5_805))]
+#[bench::write_64(args = (Kind::Write, 64), setup = World::new, config = at_most(1_155))]
+#[bench::write_4096(args = (Kind::Write, 4096), setup = World::new, config = at_most(4_667))]
+#[bench::write_65536(args = (Kind::Write, 65_536), setup = World::new, config = at_most(70_779))]
+#[bench::write_64_over_500(args = (500,), setup = over, config = at_most(1_968))]
+#[bench::write_64_over_1000(args = (1000,), setup = over, config = at_most(1_990))]
+#[bench::write_64_over_10000(args = (10_000,), setup = over, config = at_most(2_049))]
+#[bench::send_64(args = (Kind::Send, 64), setup = World::new, config = at_most(1_371))]
+#[bench::send_4096(args = (Kind::Send, 4096), setup = World::new, config = at_most(4_869))]
+#[bench::read_64(args = (Kind::Read, 64), setup = World::new, config = at_most(2_344))]
+#[bench::read_4096(args = (Kind::Read, 4096), setup = World::new, config = at_most(5_843))]
 fn message(mut world: World) -> World {
     world.exchange(MESSAGES);
     world
 }
 
 #[library_benchmark]
-#[bench::connects(args = (), setup = Lives::new, config = at_most(88_060))]
+#[bench::connects(args = (), setup = Lives::new, config = at_most(91_643))]
 fn life(lives: Lives) -> Lives {
     lives.live(MESSAGES);
     lives

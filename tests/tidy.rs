@@ -45,7 +45,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("release", &[]),
     (
         "windows-tests",
-        &["driver", "ndis-driver", "ndk-consumer", "netadapter-glue", "release", "tests"],
+        &["driver", "ndis-driver", "ndk-consumer", "rocev2", "netadapter-glue", "release", "tests"],
     ),
     ("mutants", &[]),
     ("ndkrocev2ctl", &[]),

@@ -2,6 +2,7 @@
 //! `NDIS_NDK_PERFORMANCE_COUNTERS` has them, and the drops of its edge; and the sum of all.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use netadapter_glue::Drops;
@@ -24,15 +25,17 @@ pub(crate) struct Counters {
     pub(crate) active: Counter,
     /// CQs that overran.
     pub(crate) cq_errors: Counter,
-    edge_transmit: Counter,
-    edge_receive: Counter,
+    /// Units that each core's edge gave up to transmit, and to receive.
+    edges: Vec<[Counter; 2]>,
+    /// Received units that found no room on their way to another core.
+    pub(crate) unpassed: Counter,
     address_conflicts: Counter,
-    /// The device's own.
-    transport: Arc<counters::Counters>,
+    /// Those of each core's transport.
+    transport: Vec<Arc<counters::Counters>>,
 }
 
 impl Counters {
-    pub(crate) fn new(transport: Arc<counters::Counters>) -> Self {
+    pub(crate) fn new(transport: Vec<Arc<counters::Counters>>) -> Self {
         Self {
             connects: Counter::default(),
             accepts: Counter::default(),
@@ -40,17 +43,18 @@ impl Counters {
             errors: Counter::default(),
             active: Counter::default(),
             cq_errors: Counter::default(),
-            edge_transmit: Counter::default(),
-            edge_receive: Counter::default(),
+            edges: transport.iter().map(|_| Default::default()).collect(),
+            unpassed: Counter::default(),
             address_conflicts: Counter::default(),
             transport,
         }
     }
 
-    /// Sets the drops of the edge so far.
-    pub(crate) fn set_edge(&self, drops: Drops) {
-        self.edge_transmit.set(drops.transmit);
-        self.edge_receive.set(drops.receive);
+    /// Sets the drops of a core's edge so far.
+    pub(crate) fn set_edge(&self, core: u8, drops: Drops) {
+        let [transmit, receive] = &self.edges[usize::from(core)];
+        transmit.set(drops.transmit);
+        receive.set(drops.receive);
     }
 
     /// Sets the frames of other hosts with an address of ours so far.
@@ -60,8 +64,12 @@ impl Counters {
 
     pub(crate) fn snapshot(&self) -> AdapterCounters {
         AdapterCounters {
-            transport: self.transport.snapshot(),
-            edge: Drops { transmit: self.edge_transmit.get(), receive: self.edge_receive.get() },
+            transport: self.transport.iter().map(|core| core.snapshot()).sum(),
+            edge: Drops {
+                transmit: self.edges.iter().map(|[transmit, _]| transmit.get()).sum(),
+                receive: self.edges.iter().map(|[_, receive]| receive.get()).sum::<u64>()
+                    + self.unpassed.get(),
+            },
             address_conflicts: self.address_conflicts.get(),
             connects: self.connects.get(),
             accepts: self.accepts.get(),
@@ -101,7 +109,8 @@ impl Counter {
 pub struct AdapterCounters {
     /// Of the transport.
     pub transport: Snapshot,
-    /// Units that the edge gave up, as of the core's last turn.
+    /// Units that the edge gave up, as of the cores' last turns, and received ones that found no room on their way to the core
+    /// that they were for.
     pub edge: Drops,
     /// Frames in which another host said that an address of ours is its own, as of that turn. Always 0 where the operating
     /// system resolves addresses.

@@ -1,12 +1,12 @@
 //! The NDK provider: the C dispatch tables of `ndkpi.h` over the RoCEv2 transport.
 //!
 //! A consumer's call checks its arguments, puts a message or a work request into a ring and
-//! returns. One poll core owns everything else: it takes from the rings, drives the transport and
-//! the edge, and calls the consumer back at the end of its turn.
+//! returns. The poll cores own everything else: each takes from its rings, drives its part of the transport and
+//! its edge, and calls the consumer back at the end of its turn.
 //!
 //! Each object of NDK has a room: `adapter`, `pd`, `cq`, `srq`, `qp`, `mr`, `mw`, `lam`, `connector`, `listener`,
 //! `endpoint`. In each, `call` runs on the consumer's thread, `core` on the poll core, `shared` is what lies between
-//! them, and `request` what a call asks of the core. The other rooms:
+//! them, and `request` what a call asks of the first core. The other rooms:
 //!
 //! | Room | Holds |
 //! | --- | --- |
@@ -15,7 +15,8 @@
 //! | `message`, `shard`, `queue` | what a call gives to the poll core, and the rings that carry it |
 //! | `request` | what the poll core does with a message, of whatever kind |
 //! | `sync` | how threads agree: small values, each with its proof |
-//! | `turn` | the poll core: the order of a turn, and which object a doorbell or a close is for |
+//! | `turn` | the poll cores: the order of a turn; the desk, which does what is not of a single core |
+//! | `lane` | one core's part: its engine, its queue pairs and CQs, the steps of its turn |
 //! | `cx`, `upcall`, `paths` | what the core of every object works with |
 //! | `bytes` | the memory behind every key |
 //! | `passage` | frames on their way from the core that received them to their own |
@@ -33,10 +34,12 @@
 //! | --- | --- | --- |
 //! | consumer | the kernel driver, or the program, that calls the tables | NDK |
 //! | initiator queue, token | the send queue; an L_Key or R_Key | NDK; the IBTA's words stand behind the tables |
-//! | poll core | the one thread of control that owns the device and the edge of an adapter | a poll-mode driver |
+//! | poll core | a thread of control that owns an edge of an adapter and, in its turns, a lane | a poll-mode driver |
+//! | lane | the queue pairs of one core, and all that their work needs | |
+//! | desk | what is not of a single core, done on the first one: messages, lives of objects, connections | |
 //! | turn | one bounded pass of the poll core: receive, serve, send, complete, call back | |
-//! | shard | the rings between the consumer's threads and one poll core | |
-//! | home | the code that runs a poll core: a Linux thread, the Windows driver, a simulator | |
+//! | shard | the rings between the consumer's threads and the poll cores of an adapter | |
+//! | home | the code that runs poll cores: a Linux thread, the Windows driver, a simulator | |
 //! | doorbell | an object's entry in the ring of those that have work | a doorbell of hardware |
 //! | message | a control request of a consumer or a home in the control ring | |
 //! | place | the right to put one message into the control ring | a permit |
@@ -60,6 +63,7 @@ mod cq;
 mod cx;
 mod endpoint;
 mod lam;
+mod lane;
 mod limits;
 mod listener;
 mod message;

@@ -67,9 +67,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The result of [`NDK_FN_QUERY_ADAPTER_INFO`].
+    /// The result of [`NDK_FN_QUERY_ADAPTER_INFO`] of an adapter with so many poll cores.
     #[must_use]
-    pub fn info(&self, version: NDK_VERSION) -> NDK_ADAPTER_INFO {
+    pub fn info(&self, version: NDK_VERSION, cores: usize) -> NDK_ADAPTER_INFO {
+        // It promises that connections run in parallel.
+        let engines = if cores > 1 { NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED } else { 0 };
         NDK_ADAPTER_INFO {
             Version: version,
             // No OUI is assigned to this project.
@@ -92,9 +94,8 @@ impl Limits {
             LargeRequestThreshold: 8192,
             MaxCallerData: MAX_CALLER_DATA as u32,
             MaxCalleeData: MAX_CALLEE_DATA as u32,
-            // Without MULTI_ENGINE_SUPPORTED, which promises that connections run in parallel: one
-            // poll core serves an adapter. It comes with a second.
-            AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+            AdapterFlags: engines
+                | NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
                 | NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED
                 | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
                 | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED

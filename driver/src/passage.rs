@@ -1,9 +1,11 @@
 //! The way of frames from a core that received them to the core that they are for.
-#![cfg_attr(not(test), expect(dead_code, reason = "one core passes no frames"))]
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use crossbeam_queue::ArrayQueue;
+use netadapter_glue::Segments;
+use netadapter_glue::segment::split;
+use rocev2::wire::bth_of;
 
 /// Frames on their way to one core, from all others.
 ///
@@ -13,6 +15,8 @@ use crossbeam_queue::ArrayQueue;
 pub(crate) struct Passage {
     free: ArrayQueue<Buffer>,
     full: ArrayQueue<Buffer>,
+    /// Bytes of a buffer.
+    max_len: usize,
 }
 
 struct Buffer {
@@ -23,9 +27,11 @@ struct Buffer {
 }
 
 impl Passage {
-    /// Room for `frames` of at most `max_len` bytes. `None`: no memory.
-    pub(crate) fn new(frames: usize, max_len: usize) -> Option<Self> {
-        let passage = Self { free: ArrayQueue::new(frames), full: ArrayQueue::new(frames) };
+    /// Room for `frames` of at most `max_len` bytes, in a box: it is too large to be passed on a kernel's stack. `None`: no memory.
+    #[inline(never)]
+    pub(crate) fn new(frames: usize, max_len: usize) -> Option<Box<Self>> {
+        let (free, full) = (ArrayQueue::new(frames), ArrayQueue::new(frames));
+        let passage = Box::new(Self { free, full, max_len });
         for _ in 0..frames {
             let mut bytes = Vec::new();
             bytes.try_reserve_exact(max_len).ok()?;
@@ -36,13 +42,27 @@ impl Passage {
         Some(passage)
     }
 
-    /// Sends a copy of a frame. False: there is no room for it. The caller counts that, and wakes a receiver that sleeps.
+    /// Sends a copy of a frame; of one that is longer than a buffer, as a NIC may join more than it would send together, of each
+    /// packet. False: there is no room for it, or for a part. The caller counts that, and wakes a receiver that sleeps.
     pub(crate) fn send(&self, frame: &[u8], segment_len: Option<usize>) -> bool {
+        if frame.len() <= self.max_len {
+            return self.send_parts([frame, &[]], segment_len);
+        }
+        let segments = segment_len.zip(bth_of(frame));
+        let segments =
+            segments.map(|(segment_len, header_len)| Segments { header_len, segment_len });
+        split(frame, segments)
+            .all(|packet| self.send_parts([packet.header(), packet.payload()], None))
+    }
+
+    fn send_parts(&self, [header, rest]: [&[u8]; 2], segment_len: Option<usize>) -> bool {
         let Some(mut buffer) = self.free.pop() else { return false };
-        let room = buffer.bytes.get_mut(..frame.len());
-        let fits = room.map(|room| room.copy_from_slice(frame)).is_some();
+        let len = header.len() + rest.len();
+        let fits = len <= buffer.bytes.len();
         if fits {
-            (buffer.len, buffer.segment_len) = (frame.len(), segment_len);
+            buffer.bytes[..header.len()].copy_from_slice(header);
+            buffer.bytes[header.len()..len].copy_from_slice(rest);
+            (buffer.len, buffer.segment_len) = (len, segment_len);
             let sent = self.full.push(buffer);
             debug_assert!(sent.is_ok(), "each queue has a place for every buffer");
         } else {
@@ -105,6 +125,25 @@ mod tests {
         assert!(!passage.send(&[3], None), "no buffer is free");
         assert_eq!(drained(&passage), [(vec![1], None), (vec![2], None)]);
         assert!(passage.send(&[4], None) && passage.send(&[5], None));
+    }
+
+    /// Goal: a unit that is longer than a buffer arrives as its packets, each with its own headers.
+    #[test]
+    fn a_unit_without_a_buffer_of_its_length_is_divided() {
+        let mut unit = vec![0; 42 + 2 * 20 + 8];
+        // IPv4 of no options, UDP to RoCEv2.
+        unit[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 0, 0, 7, 0, 0, 64, 17]);
+        unit[36..38].copy_from_slice(&4791_u16.to_be_bytes());
+        unit[42..].iter_mut().zip(1..).for_each(|(byte, at)| *byte = at);
+        let passage = Passage::new(4, 62).unwrap();
+        assert!(passage.send(&unit, Some(20)));
+        let frames = drained(&passage);
+        let payloads: Vec<_> = frames.iter().map(|(frame, _)| &frame[42..]).collect();
+        assert_eq!(payloads, [&unit[42..62], &unit[62..82], &unit[82..]]);
+        let ids: Vec<_> = frames.iter().map(|(frame, segment)| (frame[19], *segment)).collect();
+        assert_eq!(ids, [(7, None), (8, None), (9, None)]);
+        assert!(!passage.send(&unit, None), "no unit");
+        assert!(passage.send(&unit[..62], Some(20)) && !passage.send(&unit, Some(1)), "no room");
     }
 
     #[test]

@@ -5,14 +5,15 @@
 //! the network itself; then a neighbour is found elsewhere only once it no longer answers at its old place.
 //! A query without an answer changes nothing: the connection's own retries decide how long it lasts.
 
+use crate::lane::{Lane, Lanes};
 use crate::platform::Resolve;
 use crate::shard::Shard;
 use core::net::IpAddr;
 use netadapter_glue::neighbour::{Link, Neighbours};
-use rocev2::Device;
 use rocev2::env::{Duration, Instant};
 use rocev2::path::{Path, PathEvent, PathNews};
 use rocev2::wire::{Hop, Mac};
+use rocev2::{Device, DeviceConfig};
 
 /// Time between two looks at what the operating system knows.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,18 +49,23 @@ impl Paths {
     }
 
     /// Asks for the paths that came into use or are doubted.
-    pub(crate) fn follow(&mut self, now: Instant, device: &mut Device, shard: &Shard) {
+    pub(crate) fn follow(&mut self, now: Instant, device: &mut Device<Lanes>, shard: &Shard) {
         self.check(now, device, shard);
-        while let Some(event) = device.poll_path() {
-            self.resolve(now, &event, device, shard);
+        self.ask(now, &mut device.engines.own, shard);
+    }
+
+    /// Asks for the paths that the engine of a lane has doubts about.
+    pub(crate) fn ask(&mut self, now: Instant, lane: &mut Lane, shard: &Shard) {
+        while let Some(event) = lane.engine.poll_path() {
+            self.resolve(now, &event, lane.engine.config(), shard);
         }
     }
 
     #[inline(never)]
-    fn resolve(&mut self, now: Instant, event: &PathEvent, device: &Device, shard: &Shard) {
+    fn resolve(&mut self, now: Instant, event: &PathEvent, config: &DeviceConfig, shard: &Shard) {
         let Path { local, remote } = event.path;
         // A packet to an own address comes back here.
-        if device.config().addresses.contains(&remote) {
+        if config.addresses.contains(&remote) {
             return;
         }
         let how = match event.why {
@@ -87,7 +93,7 @@ impl Paths {
     }
 
     /// Looks at what the operating system knows of some paths.
-    fn check(&mut self, now: Instant, device: &Device, shard: &Shard) {
+    fn check(&mut self, now: Instant, device: &mut Device<Lanes>, shard: &Shard) {
         if now < self.check_due {
             return;
         }
@@ -104,13 +110,14 @@ impl Paths {
 
 /// Every path to `remote` leads to `mac`, with the tag that `tag` makes of the one so far.
 pub(crate) fn update(
-    device: &mut Device,
+    device: &mut Device<Lanes>,
     remote: IpAddr,
     mac: Mac,
     tag: impl Fn(Option<u16>) -> Option<u16>,
 ) {
-    for index in 0..device.config().addresses.len() {
-        let path = Path { local: device.config().addresses[index], remote };
+    for index in 0.. {
+        let Some(&local) = device.engines.own.engine.config().addresses.get(index) else { return };
+        let path = Path { local, remote };
         if let Some(hop) = device.path_hop(path) {
             let vlan = tag(hop.vlan);
             device.path_update(path, Hop { dst_mac: mac, vlan, ..hop });

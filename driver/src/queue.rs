@@ -35,6 +35,11 @@ impl Slots {
         self.retired.load(Ordering::Acquire)
     }
 
+    /// Requests that it takes.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
     /// Changes the depth.
     pub(crate) fn set_depth(&self, depth: u32) {
         self.depth.store(depth, Ordering::Relaxed);

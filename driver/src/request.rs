@@ -13,7 +13,7 @@ pub(crate) trait Request {
     type Objects<'a>;
 
     /// Its memory beside that of any request; `None` where it must not fail, and takes next to nothing.
-    fn bytes(&self, cx: &Cx) -> Option<usize>;
+    fn bytes(&self, cx: &mut Cx) -> Option<usize>;
 
     /// Does what it asks for.
     fn run(self, cx: &mut Cx, objects: Self::Objects<'_>);
@@ -28,7 +28,7 @@ pub(crate) trait Creation {
     type Objects<'a>;
 
     /// The memory of the object's queues.
-    fn bytes(&self, _cx: &Cx) -> usize {
+    fn bytes(&self, _cx: &mut Cx) -> usize {
         0
     }
 

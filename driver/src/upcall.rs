@@ -11,6 +11,5 @@ pub(crate) enum Upcall {
     Requested { done: RequestDone, status: NTSTATUS },
     ConnectEvent { callback: NDK_FN_CONNECT_EVENT_CALLBACK, context: Context, connector: Context },
     Disconnected { event: DisconnectEvent, reason: u32 },
-    SrqLow { owner: u64 },
     Closed { object: ObjectId },
 }

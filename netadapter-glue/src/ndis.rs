@@ -2,7 +2,7 @@
 //!
 //! It has two halves. NDIS calls the [`Port`] on any CPU: [`Port::receive`] takes a frame, [`Port::sent`]
 //! takes a buffer back. The poll core has the [`NdisEdge`]. Between them are bounded lock-free rings; all
-//! buffers exist from the start. The services of NDIS come by [`Lower`], so both halves run on any host
+//! buffers exist from the start. An adapter of several poll cores has such a pair for each ([`Ports`]). The services of NDIS come by [`Lower`], so both halves run on any host
 //! with net buffer lists made by a test.
 //!
 //! A received frame is lent where it lies in one piece and NDIS allows us to keep it; otherwise it is
@@ -16,6 +16,7 @@ pub mod abi;
 mod arrival;
 pub mod chain;
 mod coalesced;
+mod ports;
 mod send;
 pub mod units;
 
@@ -30,6 +31,7 @@ use chain::{Chain, Frame, Tag};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use crossbeam_queue::ArrayQueue;
+pub use ports::{Ports, open_several};
 pub use send::UNIT_MAX_LEN;
 use send::{Outgoing, SendBuffers, UNIT_MAX_SEGMENTS};
 use units::{Coalesced, Offers, SharedOffers};
@@ -44,7 +46,7 @@ pub trait Lower: Send + Sync {
     /// Frees a list of [`allocate`](Self::allocate). PASSIVE_LEVEL.
     fn free(&self, nbl: *mut NET_BUFFER_LIST);
 
-    /// Sends `count` lists. Each comes back by [`Port::sent`], also where there is no NIC below.
+    /// Sends `count` lists. Each comes back by [`Ports::sent`], also where there is no NIC below.
     fn send(&self, head: *mut NET_BUFFER_LIST, count: u32);
 
     /// Returns lent lists to the NIC below.
@@ -274,11 +276,8 @@ pub struct NdisEdge {
     starved: bool,
 }
 
-/// An edge and its port; `None` for lack of lists. PASSIVE_LEVEL.
-///
-/// # Panics
-/// If a depth is 0.
-pub fn open(lower: Box<dyn Lower>, config: NdisConfig) -> Option<(NdisEdge, Arc<Port>)> {
+/// An edge and its port, which has this number; `None` for lack of lists. PASSIVE_LEVEL.
+fn open(lower: Box<dyn Lower>, config: NdisConfig, number: usize) -> Option<(NdisEdge, Arc<Port>)> {
     assert!(config.receive_depth > 0 && config.transmit_depth > 0, "a ring needs room for a frame");
     let frame_len = config.mtu + ETHERNET_MAX_LEN;
     let port = Arc::new(Port {
@@ -306,7 +305,7 @@ pub fn open(lower: Box<dyn Lower>, config: NdisConfig) -> Option<(NdisEdge, Arc<
         starved: false,
     };
     for _ in 0..config.transmit_depth + config.units {
-        edge.buffers.add(&*port.lower)?;
+        edge.buffers.add(&*port.lower, number)?;
     }
     Some((edge, port))
 }
@@ -436,6 +435,8 @@ impl Edge for NdisEdge {
 
 /// The member of `ProtocolReserved` that names the buffer: the protocol's while the list is out.
 const OWNER_SLOT: usize = 0;
+/// The member that names the port.
+const PORT_SLOT: usize = 1;
 /// Ethernet header with one VLAN tag.
 const ETHERNET_MAX_LEN: usize = 18;
 

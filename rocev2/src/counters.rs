@@ -374,6 +374,14 @@ impl Snapshot {
     }
 }
 
+/// Of several cores.
+impl core::iter::Sum for Snapshot {
+    fn sum<I: Iterator<Item = Self>>(snapshots: I) -> Self {
+        snapshots
+            .fold(Self::ZERO, |sum, one| Self(core::array::from_fn(|at| sum.0[at] + one.0[at])))
+    }
+}
+
 impl Index<Counter> for Snapshot {
     type Output = u64;
 

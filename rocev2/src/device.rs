@@ -2,38 +2,36 @@
 //!
 //! Frames and posted work go in by `handle_*` and `post_*`; packets, completions and events come out by
 //! `poll_*`. A device acts only inside a call.
+//!
+//! A device is a [`Front`], which has its connections, and an [`Engine`] for each core, which has its queue pairs. One of one
+//! core is both, and looks like one thing; of one of several cores, the engines may each be in the hands of another thread.
 
-use crate::cm::{self, Cm, CmConfig, CmEvent, ConnId, QpSide, ReadLimits, Tie};
-use crate::counters::{Counters, QpCounters};
-use crate::env::{Instant, Rng};
-use crate::ids::Qpn;
-use crate::mr::{MrTable, Registrar};
-use crate::path::{PathIndex, PathNews, Paths};
-use crate::psn::{Msn, Psn};
-use crate::qp::{
-    Completions, DcqcnConfig, Failure, MAX_READS, PeerQp, Posters, Qp, QpState, ReorderPool, Srqs,
-    WcStatus, Window,
-};
-use crate::wire::mad::{Make, RejReason};
-use crate::wire::{self, Encap, Flow, Ids, Pmtu};
+use crate::cm::{CmConfig, CmEvent, ConnId, ReadLimits};
+use crate::env::Rng;
+use crate::ids::{Qpn, core_bits};
+use crate::mr::Registrar;
+use crate::qp::{DcqcnConfig, Failure, MAX_READS, WcStatus, Window};
+use crate::wire::Pmtu;
+use crate::wire::mad::Make;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use core::num::NonZeroU32;
-use mad_limiter::MadLimiter;
-use transmit::Headers;
-use turns::{Lists, Sender};
+use core::ops::{Deref, DerefMut};
 
+pub use engine::Engine;
+pub use front::Front;
 pub use opening::Opening;
 
 mod acks;
 mod completions;
 mod connections;
+mod engine;
+mod front;
 mod line;
 mod mad_limiter;
 mod memory;
+mod one_core;
 mod opening;
 mod paths;
 mod posts;
@@ -53,8 +51,8 @@ pub struct DeviceConfig {
     pub addresses: Vec<IpAddr>,
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
-    /// The frames stand for datagrams of a socket on port [`wire::ROCE_PORT`], of which the operating system writes the headers
-    /// and shows no IPv4 identification; see [`wire::Segments::infer_ids`].
+    /// The frames stand for datagrams of a socket on port [`ROCE_PORT`](crate::wire::ROCE_PORT), of which the operating system writes the headers
+    /// and shows no IPv4 identification; see [`infer_ids`](crate::wire::Segments::infer_ids).
     pub socket: bool,
     /// QPs, at most; rounded up to a power of two. Their tables take memory as QPs are created.
     pub max_qps: usize,
@@ -134,37 +132,32 @@ pub enum Event {
     },
 }
 
-/// Places of the table of QPs of a new device.
-const FIRST_SLOTS: usize = 64;
+/// The engines of a device, for its front.
+pub trait Engines {
+    /// The one of the front's own core.
+    fn first(&mut self) -> &mut Engine;
 
-/// A queue pair, and what the device knows of it. The fields that each packet needs stand first.
-#[repr(C, align(64))]
-struct QpSlot {
-    /// Destroyed, but for completions to take.
-    dead: bool,
-    /// The RTU is missing: the first packet counts as one.
-    awaits_rtu: bool,
-    /// In the ready queue.
-    scheduled: bool,
-    /// In the list of those that something happened to.
-    touched: bool,
-    /// In the list of those with completions to take.
-    finished: bool,
-    /// Its failure is told, or to be told.
-    failed: bool,
-    /// It takes its receives from a shared queue, which [`Qp::srq`] names.
-    shares: bool,
-    /// The path of its packets; known once it is connected.
-    path: Option<PathIndex>,
-    qp: Qp,
-    /// The headers of the last packet that it sent.
-    template: Option<Headers>,
-    /// [`Paths::origins`] when the path was told that the packets of `flow` come from where it is heard.
-    heard: Option<NonZeroU32>,
-    /// The headers of the last packet that took the general way to it.
-    flow: Option<Flow>,
-    conn: Option<ConnId>,
-    posters: Posters,
+    /// The one that has the queue pair, or would have it.
+    fn of(&mut self, qpn: Qpn) -> Option<&mut Engine>;
+
+    /// Calls `each` with every one.
+    fn for_each(&mut self, each: &mut dyn FnMut(&mut Engine));
+}
+
+impl Engines for Box<Engine> {
+    #[inline(always)]
+    fn first(&mut self) -> &mut Engine {
+        self
+    }
+
+    #[inline(always)]
+    fn of(&mut self, _: Qpn) -> Option<&mut Engine> {
+        Some(self)
+    }
+
+    fn for_each(&mut self, each: &mut dyn FnMut(&mut Engine)) {
+        each(self);
+    }
 }
 
 /// A software RDMA NIC without clock, memory or wire.
@@ -197,274 +190,61 @@ struct QpSlot {
 /// assert_eq!(device.poll_timeout(), None::<Instant>);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Device {
-    config: DeviceConfig,
-    rng: Rng,
-    qps: Vec<Option<Box<QpSlot>>>,
-    /// Slots without a QP; the one that has been free for longest is near the front.
-    free: VecDeque<usize>,
-    /// The latest number drawn for each slot.
-    last_qpns: Vec<Qpn>,
-    registrar: Registrar,
-    mrs: MrTable,
-    srqs: Srqs,
-    reorder_pool: ReorderPool,
-    cm: Cm,
-    mad_limiter: MadLimiter,
-    paths: Paths,
-    lists: Lists,
-    /// The queue pair whose turn it is, and the packets and bytes that are left of it.
-    sender: Option<Sender>,
-    completions: Completions,
-    counters: Arc<Counters>,
-    ids: Ids,
-    gsi_psn: Psn,
+pub struct Device<E = Box<Engine>> {
+    /// Its connections.
+    pub front: Front,
+    /// Its queue pairs.
+    pub engines: E,
 }
 
 impl Device {
     /// A device with no objects.
-    pub fn new(mut config: DeviceConfig) -> Self {
-        let mut rng = Rng::from_seed(config.seed);
-        config.max_qps = config.max_qps.next_power_of_two().clamp(2, 1 << 20);
-        let slots = config.max_qps.min(FIRST_SLOTS);
-        // A larger number could be negotiated, but not recorded; the excess would be refused as invalid.
-        config.max_reads = config.max_reads.min(MAX_READS as u8);
-        config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
-        config.cm.retry_count = config.retry_count;
-        config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
-        let keeps = config.window.reorder_bytes > 0;
-        config.cm.make = if keeps { Make::Keeper } else { Make::Other };
-        let counters = Arc::default();
-        let registrar = Registrar::new(rng.fork(), config.max_mrs, 1);
-        Self {
-            mrs: registrar.table(0),
-            registrar,
-            srqs: Srqs::default(),
-            reorder_pool: ReorderPool::new(config.reorder_pool, config.cm.max_pmtu),
-            cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
-            mad_limiter: MadLimiter::new(&config.cm),
-            qps: (0..slots).map(|_| None).collect(),
-            free: (0..slots).collect(),
-            last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
-            paths: Paths::new(&mut rng.fork()),
-            lists: Lists::new(slots),
-            sender: None,
-            completions: Completions::new(config.max_queued_mappings),
-            counters,
-            ids: Ids::new(config.socket, rng.u32() as u16),
-            gsi_psn: Psn::default(),
-            rng,
-            config,
-        }
-    }
-
-    /// The device's configuration.
-    pub const fn config(&self) -> &DeviceConfig {
-        &self.config
-    }
-
-    /// Sets the link's rate, in bytes per second, up to which queue pairs recover. It has no effect without
-    /// congestion control.
-    pub fn set_line_rate(&mut self, line_rate: u64) {
-        let Some(dcqcn) = &mut self.config.dcqcn else { return };
-        if core::mem::replace(&mut dcqcn.line_rate, line_rate) != line_rate {
-            self.qps.iter_mut().flatten().for_each(|entry| entry.qp.set_line_rate(line_rate));
-        }
-    }
-
-    /// The device's counters. They may be kept, and read, after the device is gone.
-    pub const fn counters(&self) -> &Arc<Counters> {
-        &self.counters
-    }
-
-    /// A QP's counters; `None` where there is no such QP. They may be kept, and read, after the QP is gone.
-    pub fn qp_counters(&self, qpn: Qpn) -> Option<&Arc<QpCounters>> {
-        self.slot(qpn).map(|(_, entry)| entry.qp.counters())
-    }
-
-    // ---- time and results ---------------------------------------------------------------------
-
-    /// Acts on every deadline that has passed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        // A response that has come stops the timers that wait for it.
-        self.settle();
-        while let Some(slot) = self.lists.timers.pop_due(now) {
-            let Some(entry) = self.qps[slot].as_deref_mut() else { continue };
-            // The deadline has nearly always moved meanwhile, or there is none any more.
-            match entry.qp.deadline() {
-                None => continue,
-                Some(later) if later > now => {
-                    self.lists.timers.arm(slot, later);
-                    continue;
-                }
-                Some(_) => {}
-            }
-            entry.qp.handle_timeout(now, &mut self.completions);
-            if entry.is_stalled()
-                && let Some(path) = entry.path
-            {
-                self.paths.doubt(now, path, PathNews::Silent);
-            }
-            self.touch(slot);
-        }
-        let Self { cm, paths, .. } = self;
-        cm.handle_timeout(now, |path| {
-            if let Some(index) = paths.find(path) {
-                paths.doubt(now, index, PathNews::Silent);
-            }
-        });
-        self.probe_peers(now);
-    }
-
-    /// When [`Self::handle_timeout`] is due next.
-    pub fn poll_timeout(&mut self) -> Option<Instant> {
-        if let Some(Sender { slot, .. }) = self.sender {
-            self.touch(slot);
-        }
-        self.settle();
-        Instant::earlier(self.lists.timers.next(), self.cm.poll_timeout())
-    }
-
-    /// The next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        self.settle();
-        if let Some(owner) = self.srqs.pop_low() {
-            return Some(Event::SrqLow { owner });
-        }
-        // The failure of a QP comes before the end of its connection, but behind the loss of its path.
-        self.poll_failure(|failure| !is_path_lost(failure))
-            .or_else(|| self.poll_cm().map(Event::Cm))
-            .or_else(|| self.poll_failure(is_path_lost))
-    }
-
-    // ---- inside -------------------------------------------------------------------------------
-
-    /// The next failure of a QP, if it is one that `is` chooses.
-    fn poll_failure(&mut self, is: impl Fn(Failure) -> bool) -> Option<Event> {
-        let entry = self.qps[*self.lists.failures.front()?].as_deref()?;
-        let failure = entry.qp.failure().filter(|failure| is(*failure))?;
-        self.lists.failures.pop_front();
-        Some(Event::QpFailed { qpn: entry.qp.qpn(), conn: entry.conn, failure })
-    }
-
-    /// The next event of a connection, after its effect on queue pair and path.
-    fn poll_cm(&mut self) -> Option<CmEvent> {
-        loop {
-            let event = self.cm.poll_event()?;
-            match &event {
-                CmEvent::Connected { conn, .. } => self.bring_up(*conn),
-                CmEvent::Established { conn } => {
-                    if let Some((_, entry)) = self.slot_of(*conn) {
-                        entry.awaits_rtu = false;
-                    }
-                }
-                CmEvent::ConnectRequest { conn, peer, .. } => {
-                    let Some(path) = self.paths.acquire(peer.path(), peer.hop) else {
-                        self.cm.refuse_unseen(*conn, RejReason::NO_RESOURCES);
-                        continue;
-                    };
-                    self.enter_path(*conn, path);
-                }
-                CmEvent::Closed { .. }
-                | CmEvent::PathLost { .. }
-                | CmEvent::Refused { .. }
-                | CmEvent::TimedOut { .. }
-                | CmEvent::PeerDisconnected { .. }
-                | CmEvent::DisconnectDone { .. } => {}
-            }
-            return Some(event);
-        }
-    }
-
-    /// Ties a QP to a connection, for which REQ or REP was sent.
-    fn attach(&mut self, now: Instant, qpn: Qpn, conn: ConnId, awaits_rtu: bool) {
-        let slot = self.slot_index(qpn);
-        if let Some(entry) = find(&mut self.qps, slot, qpn) {
-            (entry.conn, entry.awaits_rtu) = (Some(conn), awaits_rtu);
-            entry.qp.seed_rtt(now);
-        }
-    }
-
-    /// The queue pair of a connection. It may be gone, or belong to another connection by now, after a
-    /// refusal of this one.
-    fn slot_of(&mut self, conn: ConnId) -> Option<(usize, &mut QpSlot)> {
-        let qpn = self.cm.qp(conn)?.qpn;
-        let slot = self.slot_index(qpn);
-        let entry = find(&mut self.qps, slot, qpn).filter(|entry| entry.conn == Some(conn))?;
-        Some((slot, entry))
-    }
-
-    /// A socket has one source port.
-    const fn set_source_port(&self, encap: &mut Encap) {
-        if self.config.socket {
-            encap.src_port = wire::ROCE_PORT;
-        }
-    }
-
-    /// Moves the QP of a connection to RTS, as its peer is now known.
-    fn bring_up(&mut self, conn: ConnId) {
-        let (Some(peer), Some(qp)) = (self.cm.peer(conn), self.cm.qp(conn)) else { return };
-        let mut peer_qp = peer_qp(qp, peer, self.config.opening.msn);
-        self.set_source_port(&mut peer_qp.encap);
-        let path = self.cm.tie(conn).map(|tie| tie.path);
-        let Some((_, entry)) = self.slot_of(conn) else { return };
-        if entry.qp.state() != QpState::Init {
-            return;
-        }
-        entry.qp.connect(peer_qp);
-        entry.path = path;
-        if let Some(path) = path {
-            self.paths.retain(path);
-        }
-    }
-
-    const fn slot_index(&self, qpn: Qpn) -> usize {
-        qpn.get() as usize & (self.qps.len() - 1)
-    }
-
-    fn slot(&self, qpn: Qpn) -> Option<(usize, &QpSlot)> {
-        let slot = self.slot_index(qpn);
-        let entry = self.qps[slot].as_deref().filter(|entry| entry.is(qpn))?;
-        Some((slot, entry))
+    pub fn new(config: DeviceConfig) -> Self {
+        let (front, mut engines) = split(config, 1);
+        Self { front, engines: engines.remove(0) }
     }
 }
 
-#[inline]
-fn find(qps: &mut [Option<Box<QpSlot>>], slot: usize, qpn: Qpn) -> Option<&mut QpSlot> {
-    qps[slot].as_deref_mut().filter(|entry| entry.is(qpn))
+/// A device of one core is its engine, and more.
+impl Deref for Device {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engines
+    }
+}
+
+impl DerefMut for Device {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.engines
+    }
+}
+
+/// The parts of a device of so many cores, at most [`MAX_CORES`](crate::ids::MAX_CORES): its front, and an engine for each core, the
+/// first of which is the front's own. Each engine has room for `max_qps` queue pairs, and a reorder pool of the whole size.
+pub fn split(mut config: DeviceConfig, cores: usize) -> (Front, Vec<Box<Engine>>) {
+    let mut rng = Rng::from_seed(config.seed);
+    config.max_qps = config.max_qps.next_power_of_two().clamp(2, 1 << (20 - core_bits(cores)));
+    // A larger number could be negotiated, but not recorded; the excess would be refused as invalid.
+    config.max_reads = config.max_reads.min(MAX_READS as u8);
+    config.cm.limits = ReadLimits { inbound: config.max_reads, outbound: config.max_reads };
+    config.cm.retry_count = config.retry_count;
+    config.cm.max_pmtu = Pmtu::for_mtu(config.mtu).unwrap_or(Pmtu::B256);
+    let keeps = config.window.reorder_bytes > 0;
+    config.cm.make = if keeps { Make::Keeper } else { Make::Other };
+    // At least: for tests, a device may say that it has more.
+    config.cm.core_bits = config.cm.core_bits.max(core_bits(cores) as u8);
+    let registrar = Registrar::new(rng.fork(), config.max_mrs, cores);
+    let engine = |core| {
+        let mrs = registrar.table(core);
+        Engine::boxed(config.clone(), (core, cores), mrs, rng.fork())
+    };
+    let engines: Vec<_> = (0..cores).map(engine).collect();
+    let front = Front::new(&config, registrar, rng, Arc::clone(engines[0].counters()));
+    (front, engines)
 }
 
 /// Whether a QP failed because its path is gone, of which its connection tells first.
 const fn is_path_lost(failure: Failure) -> bool {
     matches!(failure, Failure::Request { status: WcStatus::PathLost, .. })
-}
-
-/// The peer, as connection management found it, in the form that the engines need.
-fn peer_qp(own: QpSide, peer: &cm::Peer, first_msn: Msn) -> PeerQp {
-    PeerQp {
-        make: peer.make,
-        core_bits: peer.core_bits,
-        qpn: peer.qpn,
-        encap: Encap {
-            src_mac: peer.hop.src_mac,
-            dst_mac: peer.hop.dst_mac,
-            vlan: peer.hop.vlan,
-            src: peer.local.ip(),
-            dst: peer.remote.ip(),
-            traffic_class: peer.traffic_class,
-            hop_limit: 64,
-            ip_id: 0,
-            flow_label: 0,
-            src_port: wire::source_port(peer.flow_label, own.qpn, peer.qpn),
-        },
-        pmtu: peer.pmtu,
-        send_psn: peer.starting_psn,
-        recv_psn: own.starting_psn,
-        first_msn,
-        inbound_reads: peer.limits.inbound,
-        outbound_reads: peer.limits.outbound,
-        ack_timeout_code: peer.ack_timeout_code,
-        retry_count: peer.retry_count,
-        rnr_retry: peer.rnr_retry,
-    }
 }

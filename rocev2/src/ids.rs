@@ -37,7 +37,7 @@ id! {
     CommId, 32
 }
 
-/// Cores of a device, at most.
+/// Cores of a device, at most: a mapping of memory has a bit for each.
 pub const MAX_CORES: usize = 64;
 
 /// The upper bits of a QPN that name its core, where a device has so many: 0 with one core, and up to 6.

@@ -77,7 +77,7 @@ mod timer;
 pub mod wire;
 
 pub use cm::Connect;
-pub use device::{Device, DeviceConfig, Event, Opening};
+pub use device::{Device, DeviceConfig, Engine, Engines, Event, Front, Opening, split};
 
 /// The README's code compiles.
 #[cfg(doctest)]

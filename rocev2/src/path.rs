@@ -164,6 +164,22 @@ impl Paths {
         Some(index)
     }
 
+    /// Adds a user to a path that its owner knows already, from another core's table: a new one is no news.
+    pub(crate) fn join(&mut self, path: Path, hop: Hop) -> Option<PathIndex> {
+        let known = self.find(path).is_some();
+        let index = self.acquire(path, hop)?;
+        if !known {
+            self.entry_mut(index).news = None;
+            self.news.pop_back();
+        }
+        Some(index)
+    }
+
+    /// Whether [`Self::poll`] has an event.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
     /// Makes room for one path more, and for its end and its doubts, so that these allocate nothing.
     fn make_room(&mut self) -> Option<()> {
         if self.free.is_empty() && self.entries.len() == self.entries.capacity() {

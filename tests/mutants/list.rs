@@ -304,7 +304,7 @@ list! {
         "let takes = |peer: &PeerQp| peer.make == Make::Keeper;" => "let takes = |_: &PeerQp| true;",
         "a peer of another make gets each ACK alone";
     ListForAnyCore "device/acks.rs":
-        "if !same_core(&ack) {" => "if false {",
+        "if core_bits > 0 {" => "if false {",
         "a list is for queue pairs of one core of the peer";
     ListOfAnyMake "qp/inbound.rs":
         "if peer.make == Make::Keeper { Ok(()) } else { Err(DropReason::UnknownOpcode) }" => "Ok(())",
@@ -737,7 +737,7 @@ list! {
     ReservedPartitionIsAccepted "wire/bth.rs":
         "self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff" => "(self.pkey & 0x7fff == Self::DEFAULT_PKEY & 0x7fff || self.pkey == 0x8001)",
         "PKT-20: any other partition is dropped";
-    AnyQkeyServes "device/receive.rs":
+    AnyQkeyServes "device/front.rs":
         "Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {" => "Ext::Deth(_) => {",
         "QP 1 has its Q_Key";
     AnyDestinationIsOurs "device/receive.rs":
@@ -753,7 +753,7 @@ list! {
         "if scheduled {" => "if false {",
         "a destroyed queue pair leaves no place in the line of those that send";
     FirstPacketIsNoRtu "device/receive.rs":
-        "self.cm.established_by_data(now, conn);" => "let _ = conn;",
+        "entry.hears(slot, &mut self.lists, Heard::DATA);" => "",
         "the first packet stands for a lost RTU";
     EveryDoubtIsTold "path.rs":
         "self.doubted_at.is_none_or(|at| now >= at + DOUBT_INTERVAL)" => "true",

@@ -103,6 +103,16 @@ fn the_transport_has_one_set_of_defaults() {
     }
 }
 
+/// Goal: as many poll cores are offered as a provider may have.
+#[test]
+fn an_adapter_may_have_all_cores() {
+    let offered = VNIC.keywords.iter().find(|keyword| keyword.name == "PollCores");
+    let ends = [ProviderConfig::POLL_CORES.start(), ProviderConfig::POLL_CORES.end()];
+    let ends = ends.map(u8::to_string);
+    let range = offered.and_then(|keyword| keyword.range);
+    assert_eq!(range, Some(ends.each_ref().map(String::as_str)));
+}
+
 /// Goal: the lint finds each mistake that it is there for, and points at its line.
 /// Method: make one mistake at a time in the real text. A rule that no mistake calls is one, too.
 #[test]

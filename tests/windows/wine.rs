@@ -134,10 +134,18 @@ mod in_wine {
         connections_come_and_go: "connects";
         /// Goal: poll cores share no processor, and wait for no ordinary thread.
         poll_cores_have_processors_of_their_own: "processors";
+        /// Goal: two cores of each adapter exchange data over connections of their own, one of which ends meanwhile.
+        several_poll_cores_exchange_data: "cores";
+        /// Goal: adapters of several cores start and end, whatever is there and gone, each core on its processor.
+        several_poll_cores_start_and_end: "cores-start";
+        /// Goal: where a core is refused something, those before it are undone.
+        several_poll_cores_are_undone: "refused-cores";
         /// Goal: peers that do not answer hold up no connect to another, and no halt.
         dead_peers_hold_up_nobody: "dead-peers";
         /// Goal: traffic, and NDK that goes off, where a seed says at each call of a stand-in which thread goes on.
         two_adapters_exchange_data_preempted: "traffic seed=1";
+        several_poll_cores_exchange_data_preempted: "cores 30 3000 seed=1";
+        several_poll_cores_start_and_end_preempted: "cores-start seed=2";
         ndk_goes_off_and_on_preempted: "disable seed=1";
         ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
     }
@@ -154,6 +162,8 @@ mod in_a_process {
         an_adapter_does_not_bind_to_itself: "bind-self";
         an_adapter_may_halt_while_its_nic_is_bound: "bind-halt";
         poll_cores_have_processors_of_their_own: "processors";
+        several_poll_cores_start_and_end: "cores-start";
+        several_poll_cores_are_undone: "refused-cores";
         ordinary_frames_pass: "pass-through";
         tags_pass_on_a_busy_machine: "tags jitter=200";
         an_adapter_has_its_own_address: "own-address";
@@ -173,6 +183,7 @@ mod in_a_process {
         calls_to_the_nic_may_pend_preempted: "pending seed=3";
         an_adapter_may_halt_while_its_nic_is_bound_preempted: "bind-halt seed=4";
         a_device_may_be_gone_preempted: "surprise-alone seed=5";
+        several_poll_cores_start_and_end_preempted: "cores-start seed=6";
         stages_are_left_behind: "stages";
         problems_are_told: "problems";
         administrators_read_the_driver: "control";

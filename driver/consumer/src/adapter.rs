@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use driver::abi::{
-    NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_VERSION, STATUS_INTERNAL_ERROR, ULONG,
+    GROUP_AFFINITY, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_VERSION,
+    STATUS_INTERNAL_ERROR, ULONG,
 };
 
 use crate::{Buffer, Connector, Cq, Lam, Listener, NdkError, Opener, Pd, Result, SharedEndpoint};
@@ -58,7 +59,17 @@ impl Adapter {
     /// # Errors
     /// Depth above the adapter's limit, no resources.
     pub fn create_cq(self: &Arc<Self>, depth: u32) -> Result<Arc<Cq>> {
-        Cq::create(self, depth)
+        Cq::create(self, depth, None)
+    }
+
+    /// Creates a completion queue that is near these processors of the first group, a bit each: where the adapter has
+    /// several cores, that of the lowest serves it, and the queue pairs whose requests complete on it.
+    ///
+    /// # Errors
+    /// As [`Self::create_cq`].
+    pub fn create_cq_near(self: &Arc<Self>, depth: u32, processors: usize) -> Result<Arc<Cq>> {
+        let near = GROUP_AFFINITY { Mask: processors, ..GROUP_AFFINITY::default() };
+        Cq::create(self, depth, Some(&near))
     }
 
     /// Creates a protection domain.

@@ -42,7 +42,11 @@ pub(crate) struct Notice {
 }
 
 impl Cq {
-    pub(crate) fn create(adapter: &Arc<Adapter>, depth: u32) -> Result<Arc<Self>> {
+    pub(crate) fn create(
+        adapter: &Arc<Adapter>,
+        depth: u32,
+        near: Option<&GROUP_AFFINITY>,
+    ) -> Result<Arc<Self>> {
         let notice = Arc::new(Notice::default());
         let context = Arc::as_ptr(&notice).cast_mut().cast();
         // SAFETY: the adapter is open; `notice` lives until the CQ is closed.
@@ -55,7 +59,7 @@ impl Cq {
                     depth,
                     Some(notified),
                     context,
-                    std::ptr::null(),
+                    near.map_or(std::ptr::null(), std::ptr::from_ref),
                     completion,
                     completion_context,
                     out,

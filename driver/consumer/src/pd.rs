@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driver::abi::{NDK_PD, NDK_PD_DISPATCH};
+use driver::abi::{GROUP_AFFINITY, NDK_PD, NDK_PD_DISPATCH};
 
 use crate::object::Handle;
 use crate::request::create;
@@ -89,7 +89,21 @@ impl Pd {
     /// # Errors
     /// A number above the adapter's limit, no resources.
     pub fn create_srq(self: &Arc<Self>, config: SrqConfig) -> Result<Arc<Srq>> {
-        Srq::create(self, config)
+        Srq::create(self, config, None)
+    }
+
+    /// Creates a shared receive queue that is near these processors, as
+    /// [`create_cq_near`](crate::Adapter::create_cq_near) has it. The queue pairs that receive from it are there, too.
+    ///
+    /// # Errors
+    /// As [`Self::create_srq`].
+    pub fn create_srq_near(
+        self: &Arc<Self>,
+        config: SrqConfig,
+        processors: usize,
+    ) -> Result<Arc<Srq>> {
+        let near = GROUP_AFFINITY { Mask: processors, ..GROUP_AFFINITY::default() };
+        Srq::create(self, config, Some(&near))
     }
 
     /// The token that names all logical addresses in our own work requests.

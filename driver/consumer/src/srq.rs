@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use driver::abi::{NDK_SRQ, ULONG};
+use driver::abi::{GROUP_AFFINITY, NDK_SRQ, ULONG};
 
 use crate::cq::{Notice, notified};
 use crate::object::Handle;
@@ -31,7 +31,11 @@ pub struct Srq {
 }
 
 impl Srq {
-    pub(crate) fn create(pd: &Arc<Pd>, config: SrqConfig) -> Result<Arc<Self>> {
+    pub(crate) fn create(
+        pd: &Arc<Pd>,
+        config: SrqConfig,
+        near: Option<&GROUP_AFFINITY>,
+    ) -> Result<Arc<Self>> {
         let notice = Arc::new(Notice::default());
         let context = Arc::as_ptr(&notice).cast_mut().cast();
         // SAFETY: the PD is open; `notice` lives until the SRQ is closed.
@@ -44,7 +48,7 @@ impl Srq {
                     config.threshold,
                     Some(notified),
                     context,
-                    std::ptr::null(),
+                    near.map_or(std::ptr::null(), std::ptr::from_ref),
                     completion,
                     completion_context,
                     out,

@@ -113,12 +113,14 @@ fn collect(buffer: PVOID, set: usize) -> Result<(), NTSTATUS> {
     Ok(())
 }
 
+#[inline(never)]
 fn add_adapter(buffer: PVOID, adapter: &Adapter) -> Result<(), NTSTATUS> {
     let counted = adapter.shard().counters();
     let index = adapter.interface;
     add(buffer, index, format_args!("ifIndex {index}"), &counted.transport, counted.edge)
 }
 
+#[inline(never)]
 fn add_connections(buffer: PVOID, adapter: &Arc<Adapter>) -> Result<(), NTSTATUS> {
     // An adapter that is being halted, or has NDK off, has none.
     let Some(endpoints) = adapter.open_endpoints() else { return Ok(()) };

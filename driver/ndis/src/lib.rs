@@ -8,7 +8,7 @@
 //!        |  lower     the protocol: Binding
 //!       NIC
 //! ```
-//! Ordinary frames pass in both directions as clones; RoCEv2 frames to our addresses end in the poll core
+//! Ordinary frames pass in both directions as clones; RoCEv2 frames to our addresses end in the poll cores
 //! of the crate `driver`. Either half may start first and stop first. A gate (`os::sync::Gate`) at each
 //! half counts its calls and frames in progress, and its owner waits for the last of them before it replies
 //! to NDIS.
@@ -29,6 +29,7 @@
 //! | clone | a net buffer list over the MDLs of another one | NDIS |
 //! | to lend | to pass a received list to the poll core until it is returned | NDIS: without `NDIS_RECEIVE_FLAGS_RESOURCES` |
 //! | runner | the DPC or thread that holds the run token and polls the core | |
+//! | seat | a processor that serves a poll core | |
 //! | run token | the right to run the poll core; NDK's tokens are keys | |
 //! | reserve | a block of pool that is set aside before work that may not fail | |
 #![no_std]
@@ -59,6 +60,8 @@ mod os;
 #[cfg(all(windows, target_env = "msvc"))]
 mod pairing;
 pub mod problems;
+#[cfg(any(test, all(windows, target_env = "msvc")))]
+mod seats;
 pub mod stage;
 #[cfg(any(test, all(windows, target_env = "msvc")))]
 mod token;

@@ -7,7 +7,7 @@ use crate::cq::request::CreateCq;
 use crate::listener::request::CreateListener;
 use crate::object::call::{create, ndk_query_extension};
 use crate::object::done::CreateDone;
-use crate::object::entry::{Buffer, Handle, entry};
+use crate::object::entry::{Buffer, Handle, entry, processors};
 use crate::object::shared::Context;
 use crate::pd::request::CreatePd;
 use crate::{endpoint, lam};
@@ -41,20 +41,21 @@ entry! {
             1 => NDK_ADAPTER_INFO_V1_SIZE,
             _ => size_of::<NDK_ADAPTER_INFO>(),
         };
-        to.room(len as ULONG)?.put(0, &adapter.base.shard.limits.info(version));
+        to.room(len as ULONG)?.put(0, &adapter.base.shard.info(version));
         Ok(STATUS_SUCCESS)
     }
 }
 
 entry! {
     /// [`NDK_FN_CREATE_CQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_cq).
-    /// IRQL <= DISPATCH_LEVEL. The affinity hint is not used: a CQ lives on its shard's core.
+    /// IRQL <= DISPATCH_LEVEL. The CQ lives on the core that is nearest to the processors that the affinity names; without
+    /// them, the cores take turns.
     fn ndk_create_cq(
         adapter: &AdapterObject,
         depth: ULONG,
         notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
         notification_context: PVOID,
-        _affinity: *const GROUP_AFFINITY,
+        near: Option<(u16, u64)> = processors(affinity: *const GROUP_AFFINITY),
         completion: Option<NDK_FN_CREATE_COMPLETION>,
         context: PVOID,
         _cq: *mut *mut NDK_CQ,
@@ -63,7 +64,9 @@ entry! {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let notification = notification.ok_or(STATUS_INVALID_PARAMETER)?;
-        let what = CreateCq { depth, notification, context: Context::new(notification_context) };
+        let core = adapter.base.shard.core_near(near);
+        let context_of = Context::new(notification_context);
+        let what = CreateCq { core, depth, notification, context: context_of };
         let done = CreateDone::new(completion, context)?;
         create(adapter.base.shard(), adapter.base.id, what, done)
     }

@@ -36,7 +36,7 @@ impl Adapters {
     /// Forgets a closed adapter, and the logical addresses that its consumer has not released.
     pub(crate) fn remove(&mut self, cx: &mut Cx, key: AdapterKey) {
         if let Some(adapter) = self.table.remove(key) {
-            cx.bytes.lams.forget(adapter.base.id);
+            cx.for_each_lane(|lane| lane.bytes.lams.forget(adapter.base.id));
         }
     }
 }
@@ -44,7 +44,7 @@ impl Adapters {
 impl Request for OpenAdapter {
     type Objects<'a> = &'a mut Adapters;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 

@@ -7,23 +7,15 @@ use crate::abi::*;
 use crate::cx::Cx;
 use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
-use crate::qp::core::Qps;
 use crate::request::Request;
 use crate::status;
 
 impl Connectors {
-    fn accept(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        id: ObjectId,
-        what: &Acceptance,
-        done: RequestDone,
-    ) {
+    fn accept(&mut self, cx: &mut Cx, id: ObjectId, what: &Acceptance, done: RequestDone) {
         let Some(key) = Self::key(cx, id) else {
             return cx.request_done(done, STATUS_INVALID_PARAMETER);
         };
-        let accepted = self.try_accept(cx, qps, key, what);
+        let accepted = self.try_accept(cx, key, what);
         let Some(connector) = self.get(key) else { return };
         match accepted {
             Ok(()) => {
@@ -36,7 +28,7 @@ impl Connectors {
                 cx.request_done(done, status);
                 // Only now, as the QP's close may wait for this.
                 if connector.phase == Phase::Requested {
-                    self.release_qp(cx, qps, key);
+                    self.release_qp(cx, key);
                 }
             }
         }
@@ -45,15 +37,14 @@ impl Connectors {
     fn try_accept(
         &mut self,
         cx: &mut Cx,
-        qps: &mut Qps,
         key: ConnectorKey,
         what: &Acceptance,
     ) -> Result<(), NTSTATUS> {
         let connector = self.get(key).ok_or(STATUS_INVALID_PARAMETER)?;
         connector.phase.next(Step::Accept)?;
         let conn = connector.conn.ok_or(STATUS_CONNECTION_INVALID)?;
-        claim_qp(cx, qps, (key, &mut *connector), what.qp)?;
-        let qpn = connector.qp.and_then(|qp| qps.get(qp)).map(|qp| qp.qpn);
+        claim_qp(cx, (key, &mut *connector), what.qp)?;
+        let qpn = connector.qp.and_then(|qp| cx.qp(qp)).map(|qp| qp.qpn);
         let qpn = qpn.ok_or(STATUS_INVALID_PARAMETER)?;
         let Acceptance { limits, ref private_data, .. } = *what;
         cx.device.accept(cx.now, conn, qpn, limits, private_data).map_err(status::answer_error)
@@ -75,14 +66,14 @@ impl Connectors {
 }
 
 impl Request for Accept {
-    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+    type Objects<'a> = &'a mut Connectors;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 
-    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
-        connectors.accept(cx, qps, self.connector, &self.what, self.done);
+    fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
+        connectors.accept(cx, self.connector, &self.what, self.done);
     }
 
     fn refuse(self, cx: &mut Cx) {
@@ -93,7 +84,7 @@ impl Request for Accept {
 impl Request for Reject {
     type Objects<'a> = &'a mut Connectors;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 

@@ -10,7 +10,6 @@ use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::paths::{retag, update};
 use crate::platform::{Resolve, Trace};
-use crate::qp::core::Qps;
 use crate::request::Request;
 use crate::status;
 use crate::sync::Room;
@@ -25,12 +24,12 @@ impl Connectors {
     fn connect(
         &mut self,
         cx: &mut Cx,
-        (qps, endpoints): (&mut Qps, &Endpoints),
+        endpoints: &Endpoints,
         id: ObjectId,
         mut what: Box<Attempt>,
         done: RequestDone,
     ) {
-        let key = match self.prepare_connect(cx, (&mut *qps, endpoints), id, &mut what) {
+        let key = match self.prepare_connect(cx, endpoints, id, &mut what) {
             Ok(key) => key,
             Err(status) => return cx.request_done(done, status),
         };
@@ -43,12 +42,12 @@ impl Connectors {
         // A frame to an own address comes back here (`crate::turn::loopback`).
         let own = cx.owns(remote).then_some(cx.paths.mac);
         if let Some(mac) = own {
-            return self.start_connect(cx, qps, key, Mac(mac), None);
+            return self.start_connect(cx, key, Mac(mac), None);
         }
         match cx.paths.neighbours.lookup(cx.now.as_nanos(), remote) {
             Some(link) => {
                 let vlan = retag(cx.paths.vlan, link.vlan);
-                self.start_connect(cx, qps, key, Mac(link.mac), vlan);
+                self.start_connect(cx, key, Mac(link.mac), vlan);
             }
             None => {
                 self.resolving.push(key);
@@ -63,7 +62,7 @@ impl Connectors {
     fn prepare_connect(
         &mut self,
         cx: &mut Cx,
-        (qps, endpoints): (&mut Qps, &Endpoints),
+        endpoints: &Endpoints,
         id: ObjectId,
         what: &mut Attempt,
     ) -> Result<ConnectorKey, NTSTATUS> {
@@ -83,7 +82,7 @@ impl Connectors {
                 what.local.set_port(bound.map_err(status::cm_error)?);
             }
         }
-        if let Err(status) = claim_qp(cx, qps, (key, &mut *connector), what.qp) {
+        if let Err(status) = claim_qp(cx, (key, &mut *connector), what.qp) {
             cx.device.unbind_port(what.local.ip(), what.local.port());
             return Err(status);
         }
@@ -95,11 +94,11 @@ impl Connectors {
     }
 
     /// Asks for the link-layer addresses that came to be known.
-    pub(crate) fn handle_resolutions(&mut self, cx: &mut Cx, qps: &mut Qps) {
+    pub(crate) fn handle_resolutions(&mut self, cx: &mut Cx) {
         while let Some(Resolution { ip, result }) = cx.paths.neighbours.poll_event() {
             let mac = result.ok().map(|link| link.mac);
             let vlan = result.ok().and_then(|link| link.vlan);
-            self.finish_resolution(cx, qps, ip, mac, |tci| retag(tci, vlan));
+            self.finish_resolution(cx, ip, mac, |tci| retag(tci, vlan));
         }
     }
 
@@ -109,7 +108,6 @@ impl Connectors {
     pub(crate) fn finish_resolution(
         &mut self,
         cx: &mut Cx,
-        qps: &mut Qps,
         remote: IpAddr,
         mac: Option<[u8; 6]>,
         tag: impl Fn(Option<u16>) -> Option<u16>,
@@ -130,20 +128,15 @@ impl Connectors {
             match mac {
                 Some(mac) => {
                     let vlan = tag(cx.paths.vlan);
-                    self.start_connect(cx, qps, key, Mac(mac), vlan);
+                    self.start_connect(cx, key, Mac(mac), vlan);
                 }
-                None => self.fail_attempt(cx, qps, key, STATUS_HOST_UNREACHABLE),
+                None => self.fail_attempt(cx, key, STATUS_HOST_UNREACHABLE),
             }
         }
     }
 
     /// Attempts from an address that went away, of which the peer is still looked for, end.
-    pub(crate) fn fail_without_address(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        addresses: &[IpAddr],
-    ) {
+    pub(crate) fn fail_without_address(&mut self, cx: &mut Cx, addresses: &[IpAddr]) {
         let mut index = 0;
         while let Some(&key) = self.resolving.get(index) {
             let local = self.get(key).and_then(|connector| connector.connect.as_ref());
@@ -151,23 +144,16 @@ impl Connectors {
                 index += 1;
             } else {
                 self.resolving.swap_remove(index);
-                self.fail_attempt(cx, qps, key, STATUS_NETWORK_UNREACHABLE);
+                self.fail_attempt(cx, key, STATUS_NETWORK_UNREACHABLE);
             }
         }
     }
 
-    fn start_connect(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        key: ConnectorKey,
-        mac: Mac,
-        vlan: Option<u16>,
-    ) {
+    fn start_connect(&mut self, cx: &mut Cx, key: ConnectorKey, mac: Mac, vlan: Option<u16>) {
         let src_mac = Mac(cx.paths.mac);
         let Some(connector) = self.get(key) else { return };
         let Some(what) = &connector.connect else { return };
-        let Some(qpn) = connector.qp.and_then(|qp| qps.get(qp)).map(|qp| qp.qpn) else { return };
+        let Some(qpn) = connector.qp.and_then(|qp| cx.qp(qp)).map(|qp| qp.qpn) else { return };
         let request = DeviceConnect {
             qpn,
             local: what.local,
@@ -182,18 +168,12 @@ impl Connectors {
                 connector.step(Step::Send);
                 cx.device.set_conn_owner(conn, owner(key));
             }
-            Err(error) => self.fail_attempt(cx, qps, key, status::cm_error(error)),
+            Err(error) => self.fail_attempt(cx, key, status::cm_error(error)),
         }
     }
 
     /// A connect failed: everything that it took is given back.
-    pub(super) fn fail_attempt(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        key: ConnectorKey,
-        status: NTSTATUS,
-    ) {
+    pub(super) fn fail_attempt(&mut self, cx: &mut Cx, key: ConnectorKey, status: NTSTATUS) {
         let Some(connector) = self.get(key) else { return };
         connector.step(Step::Fail);
         let id = connector.object.base.id;
@@ -206,7 +186,7 @@ impl Connectors {
             cx.request_done(done, status);
         }
         self.release_conn(cx, key);
-        self.release_qp(cx, qps, key);
+        self.release_qp(cx, key);
         if let Some(endpoint) = connect.and_then(|connect| connect.endpoint) {
             cx.remove_parent(id, endpoint);
         }
@@ -215,13 +195,12 @@ impl Connectors {
     fn complete_connect(
         &mut self,
         cx: &mut Cx,
-        qps: &Qps,
         id: ObjectId,
         event: DisconnectEvent,
         done: RequestDone,
     ) {
         match self.try_complete_connect(cx, id, event) {
-            Ok(key) => self.establish(cx, qps, (key, Step::CompleteConnect), Some(done)),
+            Ok(key) => self.establish(cx, (key, Step::CompleteConnect), Some(done)),
             Err(status) => cx.request_done(done, status),
         }
     }
@@ -246,18 +225,14 @@ impl Connectors {
 }
 
 impl Request for Connect {
-    type Objects<'a> = (&'a mut Connectors, &'a mut Qps, &'a Endpoints);
+    type Objects<'a> = (&'a mut Connectors, &'a Endpoints);
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 
-    fn run(
-        self,
-        cx: &mut Cx,
-        (connectors, qps, endpoints): (&mut Connectors, &mut Qps, &Endpoints),
-    ) {
-        connectors.connect(cx, (qps, endpoints), self.connector, self.what, self.done);
+    fn run(self, cx: &mut Cx, (connectors, endpoints): (&mut Connectors, &Endpoints)) {
+        connectors.connect(cx, endpoints, self.connector, self.what, self.done);
     }
 
     fn refuse(self, cx: &mut Cx) {
@@ -266,14 +241,14 @@ impl Request for Connect {
 }
 
 impl Request for CompleteConnect {
-    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+    type Objects<'a> = &'a mut Connectors;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 
-    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
-        connectors.complete_connect(cx, qps, self.connector, self.event, self.done);
+    fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
+        connectors.complete_connect(cx, self.connector, self.event, self.done);
     }
 
     fn refuse(self, cx: &mut Cx) {

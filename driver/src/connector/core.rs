@@ -8,11 +8,11 @@ use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::counters::Connection;
 use crate::cx::Cx;
+use crate::lane::Lane;
 use crate::object::done::RequestDone;
-use crate::object::id::{ConnectorKey, Context, ObjectId, Place, QpKey};
+use crate::object::id::{At, ConnectorKey, Context, ObjectId, Place, QpKey};
 use crate::object::shared::Object;
 use crate::platform::Trace;
-use crate::qp::core::Qps;
 use crate::request::Creation;
 use crate::sync::Room;
 use alloc::boxed::Box;
@@ -28,7 +28,7 @@ pub(crate) struct ConnectorCore {
     pub(super) object: Arc<ConnectorObject>,
     pub(super) phase: Phase,
     pub(super) conn: Option<ConnId>,
-    pub(super) qp: Option<QpKey>,
+    pub(super) qp: Option<At<QpKey>>,
     /// The values of its connect, on the active side.
     pub(super) connect: Option<Box<Attempt>>,
     /// The local port that it holds.
@@ -191,15 +191,17 @@ impl Connectors {
     }
 
     /// The connections that are established.
-    pub(crate) fn established(&self, cx: &Cx, qps: &Qps) -> impl Iterator<Item = Connection> {
+    pub(crate) fn established(&self, cx: &mut Cx) -> impl Iterator<Item = Connection> {
         self.table.values().filter_map(move |connector| {
             if connector.phase != Phase::Established {
                 return None;
             }
             let (local, remote) = connector.ends()?;
-            let (qpn, counters) = qps.counters(&cx.device, connector.qp?)?;
-            let counters = Arc::clone(counters);
-            let pmtu = cx.device.qp_pmtu(qpn)?.bytes() as u16;
+            let At { core, key } = connector.qp?;
+            let Lane { engine, qps, .. } = cx.lane(core);
+            let qpn = qps.get(key)?.qpn;
+            let counters = Arc::clone(engine.qp_counters(qpn)?);
+            let pmtu = engine.qp_pmtu(qpn)?.bytes() as u16;
             Some(Connection { local, remote, qpn, pmtu, counters })
         })
     }
@@ -208,7 +210,6 @@ impl Connectors {
     pub(super) fn establish(
         &mut self,
         cx: &mut Cx,
-        qps: &Qps,
         (key, step): (ConnectorKey, Step),
         done: Option<RequestDone>,
     ) {
@@ -223,14 +224,16 @@ impl Connectors {
         if let Some(done) = done {
             cx.request_done(done, STATUS_SUCCESS);
         }
-        let Some(qp) = qp.and_then(|qp| qps.get(qp)) else { return };
-        if cx.device.qp_state(qp.qpn) == Some(QpState::Rts) {
-            let reads = cx.device.outbound_reads(qp.qpn) > 0;
+        let Some(at) = qp else { return };
+        let Lane { engine, qps, .. } = cx.lane(at.core);
+        let Some(qp) = qps.get(at.key) else { return };
+        if engine.qp_state(qp.qpn) == Some(QpState::Rts) {
+            let reads = engine.outbound_reads(qp.qpn) > 0;
             qp.object.shared.reads.store(reads, Ordering::Relaxed);
             qp.object.shared.connected.store(true, Ordering::Release);
         } else {
             // It failed or was flushed before; that was no news as long as nothing was established.
-            self.handle_qp_failure(cx, qps, key);
+            self.handle_qp_failure(cx, key);
         }
     }
 
@@ -247,11 +250,12 @@ impl Connectors {
     }
 
     /// Undoes [`claim_qp`]: the attempt failed and the QP may be used for another.
-    pub(super) fn release_qp(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey) {
+    pub(super) fn release_qp(&mut self, cx: &mut Cx, key: ConnectorKey) {
         let Some(connector) = self.get(key) else { return };
-        if let Some(qp) = connector.qp.take().and_then(|qp| qps.get_mut(qp)) {
+        if let Some(qp) = connector.qp.take().and_then(|qp| cx.qp(qp)) {
             qp.connector = None;
-            cx.remove_parent(connector.object.base.id, qp.object.base.id);
+            let id = qp.object.base.id;
+            cx.remove_parent(connector.object.base.id, id);
         }
     }
 }
@@ -272,21 +276,22 @@ impl Creation for CreateConnector {
 /// Makes the QP an antecedent of the connector; a QP serves one.
 pub(super) fn claim_qp(
     cx: &mut Cx,
-    qps: &mut Qps,
     (key, connector): (ConnectorKey, &mut ConnectorCore),
     id: ObjectId,
 ) -> Result<(), NTSTATUS> {
-    let qp_key = Qps::key(cx, id).filter(|_| cx.lifetimes.is_open(id));
-    let qp = qp_key.and_then(|key| qps.get_mut(key)).ok_or(STATUS_INVALID_PARAMETER)?;
+    let at = cx.lifetimes.place(id).and_then(Place::qp).filter(|_| cx.lifetimes.is_open(id));
+    let at = at.ok_or(STATUS_INVALID_PARAMETER)?;
+    let Lane { engine, qps, .. } = cx.lane(at.core);
+    let qp = qps.get_mut(at.key).ok_or(STATUS_INVALID_PARAMETER)?;
     if qp.connector.is_some() {
         return Err(STATUS_CONNECTION_ACTIVE);
     }
     // Flushed, or its CQ overran: it carries nothing any more.
-    if cx.device.qp_state(qp.qpn) != Some(QpState::Init) {
+    if engine.qp_state(qp.qpn) != Some(QpState::Init) {
         return Err(STATUS_INVALID_DEVICE_STATE);
     }
     qp.connector = Some(key);
     cx.lifetimes.add_parent(connector.object.base.id, id);
-    connector.qp = qp_key;
+    connector.qp = Some(at);
     Ok(())
 }

@@ -6,10 +6,10 @@ use super::shared::{Info, peer_data};
 use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
+use crate::lane::Lane;
 use crate::object::done::RequestDone;
-use crate::object::id::{ConnectorKey, ObjectId, QpKey};
+use crate::object::id::{At, ConnectorKey, ObjectId, QpKey};
 use crate::platform::{EndedBy, Trace};
-use crate::qp::core::Qps;
 use crate::request::Request;
 use crate::status;
 use crate::upcall::Upcall;
@@ -20,21 +20,23 @@ use rocev2::counters::Snapshot;
 
 /// Tells the system that a connection is over, with what its QP counted.
 fn trace_disconnected(
-    cx: &Cx,
-    qps: &Qps,
+    cx: &mut Cx,
     ends: Option<(SocketAddr, SocketAddr)>,
     by: EndedBy,
-    qp: Option<QpKey>,
+    qp: Option<At<QpKey>>,
 ) {
-    let counted = qp.and_then(|qp| qps.counters(&cx.device, qp));
-    let totals = counted.map_or(Snapshot::ZERO, |(_, counters)| counters.snapshot());
+    let counted = qp.and_then(|At { core, key }| {
+        let Lane { engine, qps, .. } = cx.lane(core);
+        engine.qp_counters(qps.get(key)?.qpn).map(|counters| counters.snapshot())
+    });
+    let totals = counted.unwrap_or(Snapshot::ZERO);
     if let Some((local, remote)) = ends {
         cx.trace(&Trace::Disconnected { local, remote, by, totals });
     }
 }
 
 impl Connectors {
-    fn disconnect(&mut self, cx: &mut Cx, qps: &mut Qps, id: ObjectId, done: RequestDone) {
+    fn disconnect(&mut self, cx: &mut Cx, id: ObjectId, done: RequestDone) {
         let key = Self::key(cx, id);
         let found = key.and_then(|key| self.get(key).map(|connector| (key, connector)));
         let Some((key, connector)) = found else {
@@ -47,39 +49,33 @@ impl Connectors {
         match connector.conn.filter(|_| phase == Phase::Established) {
             Some(conn) => {
                 connector.pending = Some(done);
-                if let Some(qp) = qp.and_then(|qp| qps.get(qp)) {
+                if let Some(qp) = qp.and_then(|qp| cx.qp(qp)) {
                     qp.object.shared.connected.store(false, Ordering::Release);
                 }
                 if cx.device.disconnect(cx.now, conn).is_err() {
                     // The peer's own notice crossed ours.
-                    self.finish_disconnect(cx, qps, key, STATUS_SUCCESS);
+                    self.finish_disconnect(cx, key, STATUS_SUCCESS);
                 }
             }
             // The peer has said its part already.
             None => {
                 if let Some(qp) = qp {
-                    qps.flush(cx, qp);
+                    cx.flush_qp(qp);
                 }
                 cx.request_done(done, STATUS_SUCCESS);
             }
         }
     }
 
-    fn finish_disconnect(
-        &mut self,
-        cx: &mut Cx,
-        qps: &mut Qps,
-        key: ConnectorKey,
-        status: NTSTATUS,
-    ) {
+    fn finish_disconnect(&mut self, cx: &mut Cx, key: ConnectorKey, status: NTSTATUS) {
         let Some(connector) = self.get(key) else { return };
         if !connector.step(Step::Done) {
             return;
         }
         let (pending, qp, ends) = (connector.pending.take(), connector.qp, connector.ends());
-        trace_disconnected(cx, qps, ends, EndedBy::Consumer, qp);
+        trace_disconnected(cx, ends, EndedBy::Consumer, qp);
         if let Some(qp) = qp {
-            qps.flush(cx, qp);
+            cx.flush_qp(qp);
         }
         if let Some(done) = pending {
             cx.request_done(done, status);
@@ -87,18 +83,18 @@ impl Connectors {
     }
 
     /// Closing a connector ends its connection in whatever state, without waiting for the peer.
-    pub(crate) fn close(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey) {
+    pub(crate) fn close(&mut self, cx: &mut Cx, key: ConnectorKey) {
         let Some(connector) = self.get(key) else { return };
         let (pending, qp) = (connector.pending.take(), connector.qp);
         connector.connect = None;
         connector.event = None;
         let ends = connector.ends().filter(|_| connector.phase.is_connected());
         connector.step(Step::Close);
-        trace_disconnected(cx, qps, ends, EndedBy::Consumer, qp);
+        trace_disconnected(cx, ends, EndedBy::Consumer, qp);
         self.resolving.retain(|&waiting| waiting != key);
         self.release_conn(cx, key);
         if let Some(qp) = qp {
-            qps.flush(cx, qp);
+            cx.flush_qp(qp);
         }
         if let Some(done) = pending {
             cx.request_done(done, STATUS_CANCELLED);
@@ -106,16 +102,16 @@ impl Connectors {
     }
 
     /// A QP was flushed because it lost its CQ.
-    pub(crate) fn handle_dead_qp(&mut self, cx: &mut Cx, qps: &Qps, qp: QpKey) {
-        let connector = qps.get(qp).and_then(|qp| qp.connector);
+    pub(crate) fn handle_dead_qp(&mut self, cx: &mut Cx, qp: At<QpKey>) {
+        let connector = cx.qp(qp).and_then(|qp| qp.connector);
         if let Some(key) = connector {
-            self.handle_qp_failure(cx, qps, key);
+            self.handle_qp_failure(cx, key);
         }
     }
 
     /// Handles a QP that failed by itself: the peer and the consumer learn of it.
-    pub(crate) fn handle_qp_failure(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey) {
-        if self.break_connection(cx, qps, key, EndedBy::Failure)
+    pub(crate) fn handle_qp_failure(&mut self, cx: &mut Cx, key: ConnectorKey) {
+        if self.break_connection(cx, key, EndedBy::Failure)
             && let Some(conn) = self.get(key).and_then(|connector| connector.conn)
         {
             // An attempt that was not established has nothing to end.
@@ -124,8 +120,8 @@ impl Connectors {
     }
 
     /// [`Self::lose_connection`], and not by the peer's orderly end.
-    fn break_connection(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey, by: EndedBy) -> bool {
-        let broke = self.lose_connection(cx, qps, key, by);
+    fn break_connection(&mut self, cx: &mut Cx, key: ConnectorKey, by: EndedBy) -> bool {
+        let broke = self.lose_connection(cx, key, by);
         if broke {
             cx.shard.counters.errors.add();
         }
@@ -133,17 +129,20 @@ impl Connectors {
     }
 
     /// The connection is over without the consumer's doing. True: it was established.
-    fn lose_connection(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey, by: EndedBy) -> bool {
+    fn lose_connection(&mut self, cx: &mut Cx, key: ConnectorKey, by: EndedBy) -> bool {
         let Some(connector) = self.get(key) else { return false };
         if !connector.step(Step::Lose) {
             return false;
         }
         let (event, qp, ends) = (connector.event.take(), connector.qp, connector.ends());
-        trace_disconnected(cx, qps, ends, by, qp);
+        trace_disconnected(cx, ends, by, qp);
         let mut reason = 0;
-        if let Some(qp) = qp.and_then(|qp| qps.get(qp)) {
-            qp.object.shared.connected.store(false, Ordering::Release);
-            reason = qp.reason(&cx.device);
+        if let Some(At { core, key }) = qp {
+            let Lane { engine, qps, .. } = cx.lane(core);
+            if let Some(qp) = qps.get(key) {
+                qp.object.shared.connected.store(false, Ordering::Release);
+                reason = qp.reason(engine);
+            }
         }
         if let Some(event) = event {
             cx.upcalls.push_back(Upcall::Disconnected { event, reason });
@@ -152,11 +151,11 @@ impl Connectors {
     }
 
     /// A connection that was not established failed with `status`.
-    fn fail_connecting(&mut self, cx: &mut Cx, qps: &mut Qps, key: ConnectorKey, status: NTSTATUS) {
+    fn fail_connecting(&mut self, cx: &mut Cx, key: ConnectorKey, status: NTSTATUS) {
         let Some(connector) = self.get(key) else { return };
         let failures = &cx.shard.counters.failures;
         match connector.phase {
-            Phase::Connecting => self.fail_attempt(cx, qps, key, status),
+            Phase::Connecting => self.fail_attempt(cx, key, status),
             Phase::Accepting => {
                 failures.add();
                 connector.step(Step::Fail);
@@ -164,7 +163,7 @@ impl Connectors {
                 let remote = connector.ends().map(|(_, remote)| remote);
                 cx.trace(&Trace::NotConnected { remote, status });
                 if let Some(qp) = qp {
-                    qps.flush(cx, qp);
+                    cx.flush_qp(qp);
                 }
                 if let Some(done) = pending {
                     cx.request_done(done, status);
@@ -191,7 +190,7 @@ impl Connectors {
         }
     }
 
-    pub(crate) fn handle_event(&mut self, cx: &mut Cx, qps: &mut Qps, event: CmEvent) {
+    pub(crate) fn handle_event(&mut self, cx: &mut Cx, event: CmEvent) {
         let Some(key) = Self::of(cx, event.conn()) else { return };
         match event {
             // The listener handles it, and makes a connector of it.
@@ -199,28 +198,28 @@ impl Connectors {
             CmEvent::Connected { peer, private_data, .. } => {
                 self.handle_connected(cx, key, &peer, &private_data);
             }
-            CmEvent::Established { .. } => self.handle_established(cx, qps, key),
+            CmEvent::Established { .. } => self.handle_established(cx, key),
             CmEvent::Refused { reason, private_data, .. } => {
                 self.keep_refusal(key, &private_data);
-                if !self.break_connection(cx, qps, key, EndedBy::Peer) {
-                    self.fail_connecting(cx, qps, key, status::refusal(reason));
+                if !self.break_connection(cx, key, EndedBy::Peer) {
+                    self.fail_connecting(cx, key, status::refusal(reason));
                 }
             }
-            CmEvent::TimedOut { .. } => self.fail_connecting(cx, qps, key, STATUS_IO_TIMEOUT),
+            CmEvent::TimedOut { .. } => self.fail_connecting(cx, key, STATUS_IO_TIMEOUT),
             CmEvent::PeerDisconnected { .. } => {
-                if !self.lose_connection(cx, qps, key, EndedBy::Peer) {
-                    self.finish_disconnect(cx, qps, key, STATUS_SUCCESS);
-                    self.fail_connecting(cx, qps, key, STATUS_CONNECTION_ABORTED);
+                if !self.lose_connection(cx, key, EndedBy::Peer) {
+                    self.finish_disconnect(cx, key, STATUS_SUCCESS);
+                    self.fail_connecting(cx, key, STATUS_CONNECTION_ABORTED);
                 }
             }
             CmEvent::PathLost { .. } => {
-                if !self.break_connection(cx, qps, key, EndedBy::Path) {
-                    self.fail_connecting(cx, qps, key, STATUS_NETWORK_UNREACHABLE);
+                if !self.break_connection(cx, key, EndedBy::Path) {
+                    self.fail_connecting(cx, key, STATUS_NETWORK_UNREACHABLE);
                 }
             }
             CmEvent::DisconnectDone { timed_out, .. } => {
                 let status = if timed_out { STATUS_IO_TIMEOUT } else { STATUS_SUCCESS };
-                self.finish_disconnect(cx, qps, key, status);
+                self.finish_disconnect(cx, key, status);
             }
             // The connector has let it go.
             CmEvent::Closed { .. } => {}
@@ -246,13 +245,13 @@ impl Connectors {
         }
     }
 
-    fn handle_established(&mut self, cx: &mut Cx, qps: &Qps, key: ConnectorKey) {
+    fn handle_established(&mut self, cx: &mut Cx, key: ConnectorKey) {
         let Some(connector) = self.get(key) else { return };
         if connector.phase.next(Step::Confirm).is_err() {
             return;
         }
         let pending = connector.pending.take();
-        self.establish(cx, qps, (key, Step::Confirm), pending);
+        self.establish(cx, (key, Step::Confirm), pending);
     }
 
     /// The private data of a refusal can be read like that of an acceptance.
@@ -272,14 +271,14 @@ impl Connectors {
 }
 
 impl Request for Disconnect {
-    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+    type Objects<'a> = &'a mut Connectors;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 
-    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
-        connectors.disconnect(cx, qps, self.connector, self.done);
+    fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
+        connectors.disconnect(cx, self.connector, self.done);
     }
 
     fn refuse(self, cx: &mut Cx) {

@@ -35,7 +35,9 @@ impl CqObject {
         };
         let mut taken = take();
         // Inside the call, so that the CQ is not freed meanwhile.
-        if taken == 0 && self.shared.polls.is_empty_again() && self.base.shard.platform.poll_core()
+        if taken == 0
+            && self.shared.polls.is_empty_again()
+            && self.base.shard.platform.poll_core(self.shared.bell.core())
         {
             taken = take();
         }
@@ -53,10 +55,10 @@ entry! {
         // Entered, so that the CQ is not freed under this call by a notification that closes it.
         let entered = cq.shared.results.enter();
         if cq.shared.arm.arm(kind) {
-            cq.base.shard.ring(cq.base.id, &cq.shared.doorbell, 0);
+            cq.base.shard.ring(&cq.shared.bell, &cq.shared.doorbell, 0);
         }
         if cq.shared.polls.end() {
-            cq.base.shard.platform.stop_polling();
+            cq.base.shard.platform.stop_polling(cq.shared.bell.core());
         }
         drop(entered);
         Ok(())
@@ -104,7 +106,7 @@ entry! {
         // Entered, so that the CQ is not freed under this call by a notification that closes it.
         let entered = cq.shared.moderating.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         cq.shared.moderation.store(pack(interval, count), Ordering::Release);
-        cq.base.shard.ring(cq.base.id, &cq.shared.doorbell, 0);
+        cq.base.shard.ring(&cq.shared.bell, &cq.shared.doorbell, 0);
         drop(entered);
         Ok(STATUS_SUCCESS)
     }

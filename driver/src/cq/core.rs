@@ -7,7 +7,7 @@ use super::shared::{
 };
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::object::id::{Context, CqKey, ObjectId, Place};
+use crate::object::id::{At, Context, CqKey, ObjectId, Place, Ringer, RingerKey};
 use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::request::{Creation, Request};
@@ -128,10 +128,14 @@ pub(crate) struct Delivery<'a> {
     pub(crate) shard: &'a Shard,
 }
 
-/// The completion queues.
-#[derive(Default)]
+/// The completion queues of a core, and the completions of its queue pairs for those of others.
 pub(crate) struct Cqs {
+    core: u8,
     table: SlotMap<CqKey, CqCore>,
+    /// Completions for CQs of other cores, which the desk takes there.
+    abroad: Vec<(At<CqKey>, (u8, Cqe))>,
+    /// The room that all of them may take.
+    abroad_room: usize,
     /// Those with entries that their arms have not heard of.
     fed: Vec<CqKey>,
     /// Those that have overrun, and whose QPs have to follow.
@@ -143,47 +147,22 @@ pub(crate) struct Cqs {
 }
 
 impl Cqs {
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
+    pub(crate) fn new(core: u8) -> Self {
+        Self {
+            core,
+            table: SlotMap::default(),
+            abroad: Vec::new(),
+            abroad_room: 0,
+            fed: Vec::new(),
+            overrun: Vec::new(),
+            dirty: VecDeque::new(),
+            moderated: Vec::new(),
+        }
     }
 
-    pub(crate) fn create(&mut self, cx: &mut Cx, adapter: ObjectId, what: &CreateCq) -> Context {
-        let depth = what.depth.max(1);
-        let (ring, results) = rtrb::RingBuffer::new(depth as usize);
-        let (rings, successors) = rtrb::RingBuffer::new(shared::SUCCESSORS);
-        let mut pointer = core::ptr::null_mut();
-        cx.insert(&[adapter], |base| {
-            let shared = CqShared {
-                results: Exclusive::new(Results::new(results, successors)),
-                polls: Polls::default(),
-                taken: AtomicU32::new(0),
-                depth: AtomicU32::new(depth),
-                moderation: AtomicU64::new(0),
-                moderating: Exclusive::new(()),
-                arm: Arm::default(),
-                doorbell: Doorbell::default(),
-            };
-            let ndk = NDK_CQ::new(base.version, &DISPATCH);
-            let object = Arc::new(Object { ndk, base, shared });
-            pointer = object.as_ndk();
-            let CreateCq { notification, context, .. } = *what;
-            Place::Cq(self.table.insert(CqCore {
-                object,
-                ring,
-                rings,
-                notification,
-                context,
-                depth,
-                added: 0,
-                taken: 0,
-                unnotified: 0,
-                unnotified_since: None,
-                failed: false,
-                news: 0,
-                dirty: false,
-            }))
-        });
+    /// Enters a CQ.
+    fn insert(&mut self, cq: CqCore) -> At<CqKey> {
+        let key = self.table.insert(cq);
         // Every CQ may be dirty or moderated at once, and neither may allocate.
         let cqs = self.table.len();
         self.moderated.reserve(cqs.saturating_sub(self.moderated.len()));
@@ -191,22 +170,47 @@ impl Cqs {
         self.dirty.reserve(cqs);
         self.fed.reserve(cqs);
         self.overrun.reserve(cqs);
-        Context::new(pointer.cast())
+        At { core: self.core, key }
     }
 
-    fn key(cx: &Cx, id: ObjectId) -> Option<CqKey> {
-        cx.lifetimes.place(id)?.cq()
+    /// Makes room for so many completions that may wait for CQs of other cores.
+    pub(crate) fn make_room_abroad(&mut self, completions: usize) {
+        self.abroad_room += completions;
+        self.abroad.reserve(self.abroad_room.saturating_sub(self.abroad.len()));
     }
 
-    /// The CQ that a QP is to complete on: open, and not overrun, as it takes no completion then.
-    pub(crate) fn usable(&self, cx: &Cx, id: ObjectId) -> Result<CqKey, NTSTATUS> {
-        let key = Self::key(cx, id).filter(|_| cx.lifetimes.is_open(id));
-        let fits = |key: &CqKey| self.table.get(*key).is_some_and(|cq| !cq.failed);
-        key.filter(fits).ok_or(STATUS_INVALID_PARAMETER)
+    /// The memory that [`Self::make_room_abroad`] may take.
+    pub(crate) fn room_bytes(&self, completions: usize) -> usize {
+        2 * (self.abroad_room + completions) * size_of::<(At<CqKey>, (u8, Cqe))>()
     }
 
-    pub(crate) fn resize(&mut self, cx: &Cx, id: ObjectId, depth: u32) -> NTSTATUS {
-        let Some(key) = Self::key(cx, id) else { return STATUS_INVALID_PARAMETER };
+    /// Undoes [`Self::make_room_abroad`].
+    pub(crate) fn give_room_abroad(&mut self, completions: usize) {
+        self.abroad_room -= completions;
+    }
+
+    /// Whether the desk is to take completions to other cores, or to end what is on a CQ that has overrun.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.overrun.is_empty() || !self.abroad.is_empty()
+    }
+
+    /// The completions for CQs of other cores, whose room comes back by [`Self::put_abroad`].
+    pub(crate) fn take_abroad(&mut self) -> Vec<(At<CqKey>, (u8, Cqe))> {
+        core::mem::take(&mut self.abroad)
+    }
+
+    /// Gives back the room of what was taken.
+    pub(crate) fn put_abroad(&mut self, mut abroad: Vec<(At<CqKey>, (u8, Cqe))>) {
+        abroad.clear();
+        self.abroad = abroad;
+    }
+
+    /// Whether a QP may complete on a CQ: one that has overrun takes no completion.
+    pub(crate) fn is_usable(&self, key: CqKey) -> bool {
+        self.table.get(key).is_some_and(|cq| !cq.failed)
+    }
+
+    pub(crate) fn resize(&mut self, key: CqKey, depth: u32) -> NTSTATUS {
         let Some(cq) = self.table.get_mut(key) else { return STATUS_INVALID_PARAMETER };
         let status = cq.resize(depth.max(1));
         if status == STATUS_SUCCESS {
@@ -252,6 +256,11 @@ impl Cqs {
         fits
     }
 
+    /// Keeps an entry for a CQ of another core, whose room shows there.
+    pub(crate) fn carry(&mut self, at: At<CqKey>, entry: (u8, Cqe)) {
+        self.abroad.push((at, entry));
+    }
+
     /// A CQ has no room for an entry: it is dead, as every QP on it.
     #[cold]
     pub(crate) fn overrun(&mut self, shard: &Shard, key: CqKey) {
@@ -267,8 +276,8 @@ impl Cqs {
     }
 
     /// A CQ that has just overrun.
-    pub(crate) fn pop_overrun(&mut self) -> Option<CqKey> {
-        self.overrun.pop()
+    pub(crate) fn pop_overrun(&mut self) -> Option<At<CqKey>> {
+        self.overrun.pop().map(|key| At { core: self.core, key })
     }
 
     /// Tells the arms what was added, once for all completions of a run.
@@ -314,24 +323,24 @@ impl Cqs {
     }
 
     /// Makes the notifications that are due; how many were looked at.
-    pub(crate) fn notify(&mut self, cx: &Cx) -> usize {
+    pub(crate) fn notify(&mut self, now: Instant) -> usize {
         let dirty = self.dirty.len();
         for _ in 0..dirty {
             if let Some(key) = self.dirty.pop_front() {
-                self.notify_one(cx, key);
+                self.notify_one(now, key);
             }
         }
         dirty
     }
 
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    fn notify_one(&mut self, cx: &Cx, key: CqKey) {
+    fn notify_one(&mut self, now: Instant, key: CqKey) {
         let Some(cq) = self.table.get_mut(key) else { return };
         cq.dirty = false;
-        if !cq.object.shared.arm.is_due() || !cx.lifetimes.is_open(cq.object.base.id) {
+        if !cq.object.shared.arm.is_due() || cq.object.base.is_closing() {
             return;
         }
-        match cq.moderate(cx.now) {
+        match cq.moderate(now) {
             Moderation::Notify => {}
             Moderation::Until(until) => return self.delay(key, until),
             // The completion that it waits for leads here again.
@@ -354,34 +363,92 @@ impl Cqs {
         self.table.get(key).is_some_and(|cq| cq.object.shared.is_entered())
     }
 
-    /// Forgets a closed CQ.
-    pub(crate) fn remove(&mut self, key: CqKey) {
-        self.table.remove(key);
+    /// Forgets a closed CQ, and gives back its bell.
+    pub(crate) fn remove(&mut self, key: CqKey) -> Option<RingerKey> {
         self.moderated.retain(|&(_, cq)| cq != key);
+        self.table.remove(key).map(|cq| cq.object.shared.bell.key)
+    }
+}
+
+/// Creates a CQ on its core.
+pub(crate) fn create(cx: &mut Cx, adapter: ObjectId, what: &CreateCq) -> Context {
+    let &CreateCq { core, notification, context, .. } = what;
+    let depth = what.depth.max(1);
+    let (ring, results) = rtrb::RingBuffer::new(depth as usize);
+    let (rings, successors) = rtrb::RingBuffer::new(shared::SUCCESSORS);
+    let mut pointer = ::core::ptr::null_mut();
+    cx.insert_on(core, &[adapter], |base, lane| {
+        let bell = lane.new_bell();
+        let ringer = bell.key;
+        let shared = CqShared {
+            results: Exclusive::new(Results::new(results, successors)),
+            polls: Polls::default(),
+            taken: AtomicU32::new(0),
+            depth: AtomicU32::new(depth),
+            moderation: AtomicU64::new(0),
+            moderating: Exclusive::new(()),
+            arm: Arm::default(),
+            bell,
+            doorbell: Doorbell::default(),
+        };
+        let ndk = NDK_CQ::new(base.version, &DISPATCH);
+        let object = Arc::new(Object { ndk, base, shared });
+        pointer = object.as_ndk();
+        let at = lane.cqs.insert(CqCore {
+            object,
+            ring,
+            rings,
+            notification,
+            context,
+            depth,
+            added: 0,
+            taken: 0,
+            unnotified: 0,
+            unnotified_since: None,
+            failed: false,
+            news: 0,
+            dirty: false,
+        });
+        lane.hang(ringer, Ringer::Cq(at.key));
+        Place::Cq(at)
+    });
+    cx.ringers += 1;
+    Context::new(pointer.cast())
+}
+
+/// Forgets a closed CQ.
+pub(crate) fn remove(cx: &mut Cx, At { core, key }: At<CqKey>) {
+    let lane = cx.lane(core);
+    if let Some(bell) = lane.cqs.remove(key) {
+        lane.take_down(bell);
+        cx.ringers -= 1;
     }
 }
 
 impl Creation for CreateCq {
-    type Objects<'a> = &'a mut Cqs;
+    type Objects<'a> = ();
 
-    fn bytes(&self, _: &Cx) -> usize {
-        self.depth as usize * size_of::<Cqe>()
+    fn bytes(&self, cx: &mut Cx) -> usize {
+        self.depth as usize * size_of::<Cqe>() + cx.lane(self.core).growth()
     }
 
-    fn create(self, cx: &mut Cx, adapter: ObjectId, cqs: &mut Cqs) -> Result<Context, NTSTATUS> {
-        Ok(cqs.create(cx, adapter, &self))
+    fn create(self, cx: &mut Cx, adapter: ObjectId, (): ()) -> Result<Context, NTSTATUS> {
+        Ok(create(cx, adapter, &self))
     }
 }
 
 impl Request for ResizeCq {
-    type Objects<'a> = &'a mut Cqs;
+    type Objects<'a> = ();
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(deeper_ring(self.depth) * size_of::<Cqe>())
     }
 
-    fn run(self, cx: &mut Cx, cqs: &mut Cqs) {
-        let status = cqs.resize(cx, self.cq, self.depth);
+    fn run(self, cx: &mut Cx, (): ()) {
+        let status = match cx.lifetimes.place(self.cq).and_then(Place::cq) {
+            Some(At { core, key }) => cx.lane(core).cqs.resize(key, self.depth),
+            None => STATUS_INVALID_PARAMETER,
+        };
         cx.request_done(self.done, status);
     }
 

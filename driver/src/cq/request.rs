@@ -6,6 +6,8 @@ use crate::object::id::{Context, ObjectId};
 
 /// The attributes of a new CQ.
 pub(crate) struct CreateCq {
+    /// The core that it lives on.
+    pub(crate) core: u8,
     pub(crate) depth: u32,
     pub(crate) notification: NDK_FN_CQ_NOTIFICATION_CALLBACK,
     pub(crate) context: Context,

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::object::shared::{Context, Object};
+use crate::shard::Bell;
 use crate::sync::modelled::{AtomicU8, AtomicU32, fence, rtrb};
 use crate::sync::{Doorbell, Exclusive};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,7 @@ pub(crate) struct CqShared {
     /// Entered while moderation is changed.
     pub(crate) moderating: Exclusive<()>,
     pub(crate) arm: Arm,
+    pub(crate) bell: Bell,
     pub(crate) doorbell: Doorbell,
 }
 

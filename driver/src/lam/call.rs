@@ -100,7 +100,7 @@ entry! {
         if !context.is_null() {
             let shard = &adapter.base.shard;
             shard.platform.undisturbed(&mut || shard.lams.release(context.addr() as u64));
-            shard.wake();
+            shard.wake_all();
         }
         Ok(())
     }

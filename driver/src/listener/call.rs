@@ -52,7 +52,7 @@ entry! {
         listener.shared.paused.store(pause != FALSE, Ordering::Release);
         // By the doorbell, which always has room, and which the core answers before each frame: a
         // request that is sent after this call has returned meets what was asked for.
-        listener.base.shard.ring(listener.base.id, &listener.shared.doorbell, 0);
+        listener.base.shard.ring(&listener.shared.bell, &listener.shared.doorbell, 0);
         Ok(())
     }
 }

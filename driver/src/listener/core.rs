@@ -6,17 +6,19 @@ use super::shared::{ListenerObject, ListenerShared};
 use crate::abi::*;
 use crate::connector::core::Connectors;
 use crate::cx::Cx;
-use crate::object::id::{Context, ListenerKey, ObjectId, Place};
+use crate::object::id::{Context, ListenerKey, ObjectId, Place, Ringer};
 use crate::object::shared::Object;
 use crate::platform::with_memory;
 use crate::request::{Creation, Request};
 use crate::status;
+use crate::sync::Doorbell;
 use crate::upcall::Upcall;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
+use once_cell::race::OnceBox;
 use rocev2::cm::{ConnId, ListenerId, Peer, PrivateData};
 use slotmap::SlotMap;
 
@@ -71,11 +73,6 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
-
     pub(crate) fn create(
         &mut self,
         cx: &mut Cx,
@@ -83,13 +80,27 @@ impl Listeners {
         CreateListener { event, context }: CreateListener,
     ) -> Context {
         let mut pointer = core::ptr::null_mut();
-        cx.insert(&[adapter], |base| {
+        // All ring at the desk's own lane.
+        cx.insert_on(0, &[adapter], |base, lane| {
+            let bell = lane.new_bell();
+            let ringer = bell.key;
+            let shared = ListenerShared {
+                local: OnceBox::new(),
+                paused: AtomicBool::new(false),
+                bell,
+                doorbell: Doorbell::default(),
+            };
             let ndk = NDK_LISTENER::new(base.version, &DISPATCH);
-            let object = Arc::new(Object { ndk, base, shared: ListenerShared::default() });
+            let object = Arc::new(Object { ndk, base, shared });
             pointer = object.as_ndk();
             let core = ListenerCore { object, event, context, adapter, listening: None };
-            Place::Listener(self.table.insert(core))
+            let key = self.table.insert(core);
+            lane.hang(ringer, Ringer::Listener(key));
+            // One that rang may be closed before it is looked at.
+            lane.rung.reserve(2 * self.table.len());
+            Place::Listener(key)
         });
+        cx.ringers += 1;
         Context::new(pointer.cast())
     }
 
@@ -164,8 +175,13 @@ impl Listeners {
     }
 
     /// Forgets a closed listener.
-    pub(crate) fn remove(&mut self, key: ListenerKey) {
-        self.table.remove(key);
+    pub(crate) fn remove(&mut self, cx: &mut Cx, key: ListenerKey) {
+        if let Some(listener) = self.table.remove(key) {
+            let lane = cx.lane(0);
+            lane.take_down(listener.object.shared.bell.key);
+            lane.rung.retain(|rung| *rung != key);
+            cx.ringers -= 1;
+        }
     }
 }
 
@@ -185,7 +201,7 @@ impl Creation for CreateListener {
 impl Request for Listen {
     type Objects<'a> = &'a mut Listeners;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 

@@ -156,7 +156,7 @@ impl Creation for CreateMr {
 impl Request for RegisterMr {
     type Objects<'a> = &'a mut Mrs;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 
@@ -173,7 +173,7 @@ impl Request for RegisterMr {
 impl Request for DeregisterMr {
     type Objects<'a> = &'a mut Mrs;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 
@@ -190,7 +190,7 @@ impl Request for DeregisterMr {
 impl Request for InitializeFastRegisterMr {
     type Objects<'a> = &'a mut Mrs;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 

@@ -10,6 +10,8 @@ use crate::object::shared::Object;
 use crate::pd::core::Pds;
 use crate::request::Creation;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use rocev2::env::Instant;
 use rocev2::ids::Rkey;
 use rocev2::mr::{PdId, Reserve};
 use rocev2::qp::SendOp;
@@ -41,6 +43,8 @@ impl Mws {
             Place::Mw(self.table.insert(object))
         });
         cx.tokens.insert(key, id);
+        let windows = self.table.len();
+        cx.for_each_lane(|lane| lane.windows.reserve(windows.saturating_sub(lane.windows.len())));
         Ok(Context::new(pointer.cast()))
     }
 
@@ -70,18 +74,36 @@ impl Creation for CreateMw {
     }
 }
 
+/// Requests that concern windows, with the times at which they were seen; of each window the last of a core.
+pub(crate) type Windows = Vec<(Instant, SendOp)>;
+
+/// Keeps a request for the desk to [`follow`]. There is room for one of each window.
+pub(crate) fn note(windows: &mut Windows, now: Instant, op: SendOp) {
+    let window = window_of(&op);
+    match windows.iter_mut().find(|(_, before)| window_of(before) == window) {
+        Some(before) => *before = (now, op),
+        None => windows.push((now, op)),
+    }
+}
+
+fn window_of(op: &SendOp) -> Option<Rkey> {
+    match op {
+        SendOp::Bind(bind) => Some(bind.window),
+        SendOp::Invalidate(key) => Some(*key),
+        _ => None,
+    }
+}
+
 /// A request that concerns a window has been posted: a region becomes the antecedent of the
 /// window that is bound to it, and ceases to be when the window is invalidated or bound anew
 /// (ndkpi, Object Lifetime Requirements).
 pub(crate) fn follow(cx: &mut Cx, op: &SendOp) {
-    let (window, region) = match op {
-        SendOp::Bind(bind) => (bind.window, Some(Rkey::new(bind.region.get()))),
-        SendOp::Invalidate(key) => (*key, None),
-        _ => return,
+    let Some(&id) = window_of(op).and_then(|window| cx.tokens.get(&window)) else { return };
+    let region = match op {
+        SendOp::Bind(bind) => cx.tokens.get(&Rkey::new(bind.region.get())).copied(),
+        _ => None,
     };
-    let Some(&id) = cx.tokens.get(&window) else { return };
-    let region = region.and_then(|region| cx.tokens.get(&region)).copied();
-    // The token of an invalidation may be a fast-register region's.
+    // The key may have gone to another object meanwhile.
     if cx.lifetimes.place(id).and_then(Place::mw).is_some() {
         cx.bind(id, region);
     }

@@ -158,7 +158,7 @@ impl Lifetimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::id::{AdapterKey, CqKey};
+    use crate::object::id::{AdapterKey, At, CqKey};
     use alloc::boxed::Box;
     use slotmap::Key as _;
 
@@ -174,7 +174,7 @@ mod tests {
     fn a_close_waits_for_the_last_successor_and_is_finished_once() {
         let mut lifetimes = Lifetimes::default();
         let parent = open(&mut lifetimes, Place::Adapter(AdapterKey::null()));
-        let place = Place::Cq(CqKey::null());
+        let place = Place::Cq(At { core: 0, key: CqKey::null() });
         let [first, second] = [(); 2].map(|()| open(&mut lifetimes, place));
         lifetimes.add_parent(first, parent);
         assert_eq!(lifetimes.bind(second, Some(parent)), None);

@@ -241,6 +241,16 @@ impl<'a> Bytes<'a> {
     }
 }
 
+/// The group and the mask of processors that an affinity names; `None` where there is none, or it names none.
+///
+/// # Safety
+/// `affinity` is null or readable.
+pub(crate) unsafe fn processors(affinity: *const GROUP_AFFINITY) -> Option<(u16, u64)> {
+    // SAFETY: the caller's promise.
+    let affinity = unsafe { affinity.as_ref() }?;
+    (affinity.Mask != 0).then_some((affinity.Group, affinity.Mask as u64))
+}
+
 /// An array that the consumer lets us fill; empty for a null pointer.
 ///
 /// # Safety

@@ -6,24 +6,43 @@ use core::ptr::with_exposed_provenance_mut;
 slotmap::new_key_type! {
     /// Names an object; never another one after it was freed.
     pub(crate) struct ObjectId;
+
+    /// Names an object of a core that has a doorbell.
+    pub(crate) struct RingerKey;
+}
+
+/// An object of a core that has a doorbell, in the table of its kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ringer {
+    Qp(QpKey),
+    Cq(CqKey),
+    Srq(SrqKey),
+    Listener(ListenerKey),
+}
+
+/// The name of an object in the table of its kind on a core.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct At<K> {
+    pub(crate) core: u8,
+    pub(crate) key: K,
 }
 
 macro_rules! kinds {
-    ($($kind:ident, $key:ident $(, $of:ident)?;)+) => {
+    ($($kind:ident, $key:ident, $place:ty $(, $of:ident)?;)+) => {
         slotmap::new_key_type! {$(
             /// Names an object in the table of its kind.
             pub(crate) struct $key;
         )+}
 
-        /// Where the core keeps an object: in the table of its kind, under this key.
+        /// Where an object is kept: in the table of its kind, under this key.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub(crate) enum Place {
-            $($kind($key),)+
+            $($kind($place),)+
         }
 
         impl Place {$($(
             /// The key of an object of this kind.
-            pub(crate) const fn $of(self) -> Option<$key> {
+            pub(crate) const fn $of(self) -> Option<$place> {
                 if let Self::$kind(key) = self { Some(key) } else { None }
             }
         )?)+}
@@ -31,16 +50,16 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Adapter, AdapterKey;
-    Pd, PdKey, pd;
-    Cq, CqKey, cq;
-    Srq, SrqKey, srq;
-    Qp, QpKey, qp;
-    Mr, MrKey, mr;
-    Mw, MwKey, mw;
-    Connector, ConnectorKey, connector;
-    Listener, ListenerKey, listener;
-    Endpoint, EndpointKey, endpoint;
+    Adapter, AdapterKey, AdapterKey;
+    Pd, PdKey, PdKey, pd;
+    Cq, CqKey, At<CqKey>, cq;
+    Srq, SrqKey, At<SrqKey>, srq;
+    Qp, QpKey, At<QpKey>, qp;
+    Mr, MrKey, MrKey, mr;
+    Mw, MwKey, MwKey, mw;
+    Connector, ConnectorKey, ConnectorKey, connector;
+    Listener, ListenerKey, ListenerKey, listener;
+    Endpoint, EndpointKey, EndpointKey, endpoint;
 }
 
 /// A pointer of the consumer that is only ever handed back to it.

@@ -8,7 +8,7 @@ use crate::mr::request::CreateMr;
 use crate::mw::request::CreateMw;
 use crate::object::call::{create, ndk_close, ndk_query_extension};
 use crate::object::done::CreateDone;
-use crate::object::entry::{Handle, Out, entry};
+use crate::object::entry::{Handle, Out, entry, processors};
 use crate::object::shared::Context;
 use crate::qp::request::CreateQp;
 use crate::srq::request::CreateSrq;
@@ -163,7 +163,8 @@ entry! {
 
 entry! {
     /// [`NDK_FN_CREATE_SRQ`](https://learn.microsoft.com/windows-hardware/drivers/ddi/ndkpi/nc-ndkpi-ndk_fn_create_srq).
-    /// IRQL <= DISPATCH_LEVEL. The affinity hint is not used: an SRQ lives on its shard's core.
+    /// IRQL <= DISPATCH_LEVEL. The SRQ, and each QP that has it, lives on the core that is nearest to the processors that the
+    /// affinity names; without them, the cores take turns.
     ///
     /// A threshold above 0 arms the notification.
     fn ndk_create_srq(
@@ -173,7 +174,7 @@ entry! {
         threshold: ULONG,
         notification: Option<NDK_FN_SRQ_NOTIFICATION_CALLBACK>,
         notification_context: PVOID,
-        _affinity: *const GROUP_AFFINITY,
+        near: Option<(u16, u64)> = processors(affinity: *const GROUP_AFFINITY),
         completion: Option<NDK_FN_CREATE_COMPLETION>,
         context: PVOID,
         _srq: *mut *mut NDK_SRQ,
@@ -182,6 +183,7 @@ entry! {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let what = CreateSrq {
+            core: pd.base.shard.core_near(near),
             depth,
             max_sge,
             threshold,

@@ -56,14 +56,20 @@ pub trait Platform: Send + Sync {
         false
     }
 
-    /// A consumer polls, inside this call, and finds nothing: the home may take a turn of the core on its thread, but
+    /// A consumer polls, inside this call, and finds nothing: the home may take a turn of that core on its thread, but
     /// makes no callback. Whether it has.
-    fn poll_core(&self) -> bool {
+    fn poll_core(&self, _core: u8) -> bool {
         false
     }
 
-    /// A consumer that polled so will wait for a notification, and takes no more turns.
-    fn stop_polling(&self) {}
+    /// A consumer that polled that core so will wait for a notification, and takes no more turns.
+    fn stop_polling(&self, _core: u8) {}
+
+    /// The core, of so many, that is nearest to the processors of a group that `mask` names; `None` where none is near.
+    fn core_near(&self, group: u16, mask: u64, _cores: usize) -> Option<usize> {
+        let processor = mask.trailing_zeros() as usize;
+        (mask != 0).then_some(usize::from(group) * u64::BITS as usize + processor)
+    }
 
     /// Traces an event. It must cost nothing where no session listens.
     fn trace(&self, _event: &Trace) {}

@@ -7,6 +7,7 @@ use crate::counters::{AdapterCounters, Connection};
 use crate::turn::{PollCore, ProviderConfig, Turn};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,40 +51,63 @@ impl Wake for Woken {
 /// A provider that runs only inside [`Stepped::poll`], on the caller's thread. The same calls give
 /// the same packets. Dropping it is a crash: objects that are open are gone without a word.
 pub struct Stepped {
-    core: PollCore,
+    cores: Vec<PollCore>,
     clock: Arc<Clock>,
-    woken: Arc<Woken>,
+    /// Of each core.
+    woken: Vec<Arc<Woken>>,
 }
 
 impl Stepped {
     /// A provider on `edge`, whose randomness comes from `seed` alone.
     pub fn new(edge: Box<dyn Edge + Send>, config: ProviderConfig, seed: [u8; 32]) -> Self {
-        let (clock, woken) = (Arc::<Clock>::default(), Arc::<Woken>::default());
+        Self::with_cores(vec![edge], config, seed)
+    }
+
+    /// The same of several cores; see [`PollCore::several`].
+    pub fn with_cores(
+        edges: Vec<Box<dyn Edge + Send>>,
+        config: ProviderConfig,
+        seed: [u8; 32],
+    ) -> Self {
+        let clock = Arc::<Clock>::default();
         let platform = Box::new(Simulated(Arc::clone(&clock)));
-        let core = PollCore::new(edge, platform, config, seed, &Waker::from(Arc::clone(&woken)));
-        Self { core, clock, woken }
+        let woken: Vec<_> = edges.iter().map(|_| Arc::<Woken>::default()).collect();
+        let wakers: Vec<_> = woken.iter().map(|woken| Waker::from(Arc::clone(woken))).collect();
+        let cores = PollCore::several(edges, platform, config, seed, &wakers);
+        Self { cores, clock, woken }
     }
 
-    /// One turn at `now`, which never goes back.
+    /// One turn of each core at `now`, which never goes back: the sum of them.
     pub fn poll(&mut self, now: Instant) -> Turn {
+        let turns = (0..self.cores.len()).map(|core| self.poll_core(core, now));
+        turns.reduce(Turn::with).expect("there is a core")
+    }
+
+    /// One turn of one core.
+    pub fn poll_core(&mut self, core: usize, now: Instant) -> Turn {
         self.clock.0.store(now.as_nanos(), Ordering::Relaxed);
-        self.core.poll(now)
+        self.cores[core].poll(now)
     }
 
-    /// The core will sleep, or has woken; see [`PollCore::announce_sleep`].
-    pub fn announce_sleep(&mut self, sleeping: bool) {
-        self.woken.0.store(false, Ordering::Relaxed);
-        self.core.announce_sleep(sleeping);
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
     }
 
-    /// Whether the core was woken since it announced its sleep.
-    pub fn is_woken(&self) -> bool {
-        self.woken.0.load(Ordering::Relaxed)
+    /// A core will sleep, or has woken; see [`PollCore::announce_sleep`].
+    pub fn announce_sleep(&mut self, core: usize, sleeping: bool) {
+        self.woken[core].0.store(false, Ordering::Relaxed);
+        self.cores[core].announce_sleep(sleeping);
+    }
+
+    /// Whether a core was woken since it announced its sleep.
+    pub fn is_woken(&self, core: usize) -> bool {
+        self.woken[core].0.load(Ordering::Relaxed)
     }
 
     /// The counters.
     pub fn counters(&self) -> AdapterCounters {
-        self.core.counters()
+        self.cores[0].counters()
     }
 
     /// The adapter has these addresses from the next turn on. Connections from one that is gone end at once.
@@ -91,18 +115,18 @@ impl Stepped {
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES`: too much waits for the next turn.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NTSTATUS> {
-        let sent = self.core.shard().set_addresses(addresses);
+        let sent = self.cores[0].shard().set_addresses(addresses);
         sent.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)
     }
 
     /// Established connections.
-    pub fn connections(&self) -> Vec<Connection> {
-        self.core.connections()
+    pub fn connections(&mut self) -> Vec<Connection> {
+        self.cores[0].connections()
     }
 
     /// Objects that exist: 0 once every adapter is closed.
     pub fn open_objects(&self) -> usize {
-        self.core.shard().open_objects()
+        self.cores[0].shard().open_objects()
     }
 
     /// Opens an adapter instance, in one turn at `now`.
@@ -115,7 +139,7 @@ impl Stepped {
         now: Instant,
     ) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
         let (sender, opened) = mpsc::channel();
-        open(self.core.shard(), version, sender)?;
+        open(self.cores[0].shard(), version, sender)?;
         self.poll(now);
         super::linux::opened(&opened)
     }
@@ -132,7 +156,7 @@ impl Stepped {
         closed: impl FnOnce() + Send + 'static,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { self.core.shard().close_adapter(adapter, Box::new(closed)) };
+        unsafe { self.cores[0].shard().close_adapter(adapter, Box::new(closed)) };
     }
 }
 
@@ -183,7 +207,7 @@ mod tests {
             speed.store(bits, Ordering::Relaxed);
             seconds += 1;
             on.poll(Instant::from_nanos(seconds * 1_000_000_000));
-            on.core.line_rate()
+            on.cores[0].line_rate()
         };
         assert_eq!(follow(0), Some(DcqcnConfig::default().line_rate));
         assert_eq!(follow(25_000_000_000), Some(3_125_000_000));
@@ -191,6 +215,6 @@ mod tests {
         assert_eq!(follow(0), Some(125_000_000));
         let mut off = start(ProviderConfig { dcqcn: None, ..ProviderConfig::new(alloc::vec![]) });
         off.poll(Instant::from_nanos(1));
-        assert_eq!(off.core.line_rate(), None);
+        assert_eq!(off.cores[0].line_rate(), None);
     }
 }

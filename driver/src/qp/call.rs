@@ -44,7 +44,7 @@ impl QpObject {
         let posted = self.post_entered(&mut poster, context, flags, prepare);
         posted.map_err(|status| self.refused(status))?;
         if flags & NDK_OP_FLAG_DEFER == 0 {
-            self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
+            self.base.shard.ring(&self.shared.bell, &self.shared.doorbell, 0);
         }
         Ok(STATUS_SUCCESS)
     }
@@ -53,7 +53,7 @@ impl QpObject {
     #[cold]
     #[inline(never)]
     fn refused(&self, status: NTSTATUS) -> NTSTATUS {
-        self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
+        self.base.shard.ring(&self.shared.bell, &self.shared.doorbell, 0);
         status
     }
 
@@ -179,7 +179,7 @@ impl QpObject {
         // A queue pair with a shared receive queue has none of its own.
         let poster = receive.as_mut().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         let posted = post_receive_entered(poster, context, elements);
-        self.base.shard.ring(self.base.id, &self.shared.doorbell, RECEIVES);
+        self.base.shard.ring(&self.shared.bell, &self.shared.doorbell, RECEIVES);
         posted.map(|()| STATUS_SUCCESS)
     }
 
@@ -231,7 +231,7 @@ entry! {
         let shard = qp.base.shard();
         qp.shared.connected.store(false, Ordering::Release);
         // By the doorbell, which always has room: the function has no way to fail.
-        shard.ring(qp.base.id, &qp.shared.doorbell, FLUSH);
+        shard.ring(&qp.shared.bell, &qp.shared.doorbell, FLUSH);
         Ok(())
     }
 }

@@ -8,13 +8,14 @@ use crate::bytes::inline::InlineSlots;
 use crate::cq::core::{Cqs, Delivery};
 use crate::cq::shared::{Cqe, PENDING_ANY, PENDING_SOLICITED};
 use crate::cx::Cx;
-use crate::mw::core::follow;
+use crate::mw::core::{Windows, note};
 use crate::object::core::Parents;
-use crate::object::id::{ConnectorKey, Context, CqKey, ObjectId, Place, QpKey, SrqKey};
+use crate::object::id::{At, ConnectorKey, Context, CqKey, ObjectId, Place, QpKey, Ringer, SrqKey};
 use crate::object::shared::{Base, Object};
 use crate::pd::core::Pds;
 use crate::platform::Trace;
 use crate::request::Creation;
+use crate::shard::Bell;
 use crate::srq::core::Srqs;
 use crate::status::{self, reason};
 use crate::sync::{Doorbell, Exclusive, FLUSH, RECEIVES};
@@ -22,9 +23,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use rocev2::Device;
-use rocev2::counters::QpCounters;
-use rocev2::env::RegionId;
+use rocev2::Engine;
+use rocev2::env::{Instant, RegionId};
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::qp::{
@@ -38,8 +38,12 @@ const INLINE_SLOT_BYTES: usize = 64;
 pub(crate) struct QpCore {
     pub(crate) object: Arc<QpObject>,
     pub(crate) qpn: Qpn,
-    initiator_cq: CqKey,
-    receive_cq: CqKey,
+    initiator_cq: At<CqKey>,
+    receive_cq: At<CqKey>,
+    /// One of its CQs is of another core.
+    has_abroad: bool,
+    /// Its completions that may wait for CQs of other cores, but for receives of an SRQ.
+    abroad: u32,
     srq: Option<SrqKey>,
     context: Context,
     /// The connector that it serves; a QP is connected once in its life.
@@ -50,46 +54,44 @@ pub(crate) struct QpCore {
 }
 
 impl QpCore {
-    /// Tells the device what was posted, and ties windows to their regions. A QP that is not connected takes
-    /// initiator requests only from a consumer that raced with its own disconnect, and those end flushed with
+    /// Tells the engine what was posted, and keeps in `windows` what the desk is to tie to its region. A QP that is not
+    /// connected takes initiator requests only from a consumer that raced with its own disconnect, and those end flushed with
     /// the QP.
     #[inline]
-    fn drain(&self, cx: &mut Cx, reasons: u8) {
-        let windows = if reasons & RECEIVES != 0 {
-            cx.device.ring_doorbell(self.qpn)
+    fn drain(&self, now: Instant, engine: &mut Engine, windows: &mut Windows, reasons: u8) {
+        let concerned = if reasons & RECEIVES != 0 {
+            engine.ring_doorbell(self.qpn)
         } else {
-            cx.device.ring_send_doorbell(self.qpn)
+            engine.ring_send_doorbell(self.qpn)
         };
-        if windows {
-            self.follow_windows(cx);
+        if concerned {
+            self.note_windows(now, engine, windows);
         }
     }
 
     #[inline(never)]
-    fn follow_windows(&self, cx: &mut Cx) {
-        while let Some(op) = cx.device.next_window_request(self.qpn) {
-            follow(cx, &op);
+    fn note_windows(&self, now: Instant, engine: &mut Engine, windows: &mut Windows) {
+        while let Some(op) = engine.next_window_request(self.qpn) {
+            note(windows, now, op);
         }
     }
 
     /// Cancels everything that is posted.
-    fn flush(&mut self, cx: &mut Cx) {
+    pub(crate) fn flush(&mut self, now: Instant, engine: &mut Engine, windows: &mut Windows) {
         self.object.shared.connected.store(false, Ordering::Release);
-        self.drain(cx, RECEIVES);
-        cx.device.flush_qp(self.qpn);
+        self.drain(now, engine, windows, RECEIVES);
+        engine.flush_qp(self.qpn);
     }
 
-    /// Ends what it has in the device.
-    fn destroy(self, cx: &mut Cx) {
-        cx.device.destroy_qp(self.qpn);
-        if let Some((key, region)) = self.inline {
-            cx.deregister(key, region);
-        }
+    /// The same, as one of its CQs has overrun.
+    pub(crate) fn lose_cq(&mut self, now: Instant, engine: &mut Engine, windows: &mut Windows) {
+        self.lost_cq = true;
+        self.flush(now, engine, windows);
     }
 
     /// The reason for which it ended, as its consumer gets it; 0 where none did.
-    pub(crate) fn reason(&self, device: &Device) -> u32 {
-        self.reason_of(device.qp_failure(self.qpn))
+    pub(crate) fn reason(&self, engine: &Engine) -> u32 {
+        self.reason_of(engine.qp_failure(self.qpn))
     }
 
     /// The same, if the transport names this failure.
@@ -165,11 +167,11 @@ impl QpCore {
     }
 
     /// The CQ of one of its queues.
-    const fn cq(&self, queue: &Finished) -> CqKey {
-        if queue.receives { self.receive_cq } else { self.initiator_cq }
+    const fn cq(&self, receives: bool) -> At<CqKey> {
+        if receives { self.receive_cq } else { self.initiator_cq }
     }
 
-    /// Gives the CQ of a queue its completions, as `entry` makes entries of them.
+    /// Gives the CQ of a queue, which is of this core, its completions, as `entry` makes entries of them.
     #[inline(always)]
     fn push(
         &self,
@@ -179,7 +181,7 @@ impl QpCore {
         mut completions: impl Iterator<Item = Completion>,
         entry: impl Fn(&Completion) -> (u8, Cqe),
     ) {
-        let cq = self.cq(queue);
+        let At { key: cq, .. } = self.cq(queue.receives);
         let shown = completions.by_ref().filter(|completion| !completion.silent);
         let fits = cqs.push(cx.now, cq, queue.count, shown.map(|completion| entry(&completion)));
         if !fits && completions.any(|completion| !completion.silent) {
@@ -187,7 +189,7 @@ impl QpCore {
         }
     }
 
-    /// The same where some may have failed. Not inlined, as that is seldom.
+    /// The same where some may have failed, or the CQ is of another core. Not inlined, as that is seldom.
     #[inline(never)]
     fn push_any(
         &self,
@@ -197,7 +199,25 @@ impl QpCore {
         completions: impl Iterator<Item = Completion>,
     ) {
         let entry = |completion: &Completion| self.entry(cx, queue.failure, completion);
-        self.push(cx, cqs, queue, completions, entry);
+        if self.is_abroad(queue.receives) {
+            completions.for_each(|completion| self.carry(cqs, &completion, entry(&completion)));
+        } else {
+            self.push(cx, cqs, queue, completions, entry);
+        }
+    }
+
+    /// Whether the CQ of one of its queues is of another core.
+    fn is_abroad(&self, receives: bool) -> bool {
+        self.has_abroad && self.cq(receives).core != self.object.shared.bell.core()
+    }
+
+    /// Has an entry taken to a CQ of another core.
+    #[cold]
+    #[inline(never)]
+    fn carry(&self, cqs: &mut Cqs, completion: &Completion, entry: (u8, Cqe)) {
+        if !completion.silent {
+            cqs.carry(self.cq(completion.kind.is_receive()), entry);
+        }
     }
 }
 
@@ -207,62 +227,89 @@ pub(crate) struct Qps {
     table: SlotMap<QpKey, Box<QpCore>>,
 }
 
-/// The parts of a new QP: its name in the device, the posting ends, and the sources of its memory, its completions and its
-/// receives.
+/// The parts of a new QP: its bell, its name in the engine, the posting ends, and the sources of its memory, its completions and
+/// its receives.
 struct Parts {
+    bell: Bell,
+    abroad: u32,
     qpn: Qpn,
     initiator: SendPoster,
     receive: Option<RecvPoster>,
     pd: PdId,
-    initiator_cq: CqKey,
-    receive_cq: CqKey,
+    initiator_cq: At<CqKey>,
+    receive_cq: At<CqKey>,
     srq: Option<SrqKey>,
     inline: Option<(Inline, RegionId)>,
 }
 
+/// Creates a QP on the core of its SRQ, or else of the CQ of its initiator requests.
+fn create(
+    cx: &mut Cx,
+    (parent, pd): (ObjectId, PdId),
+    what: &CreateQp,
+) -> Result<Context, NTSTATUS> {
+    let receive_cq = cx.usable_cq(what.receive_cq)?;
+    let initiator_cq = cx.usable_cq(what.initiator_cq)?;
+    let srq = what.srq.map(|id| cx.open_srq(id)).transpose()?;
+    let core = srq.map_or(initiator_cq.core, |(at, _)| at.core);
+    if cx.qps >= cx.shard.limits.qps {
+        return Err(STATUS_INSUFFICIENT_RESOURCES);
+    }
+    let config = QpConfig {
+        owner: 0,
+        pd,
+        send_depth: what.initiator_depth as usize,
+        send_sge: what.initiator_sge as usize,
+        recv_depth: what.receive_depth as usize,
+        recv_sge: what.receive_sge as usize,
+        srq: srq.map(|(_, id)| id),
+    };
+    let engine = &mut cx.lane(core).engine;
+    let qpn = engine.create_qp(&config).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+    let initiator = engine.take_send_poster(qpn);
+    let receive = engine.take_recv_poster(qpn);
+    let inline = create_inline(cx, pd, what);
+    let inline = inline.inspect_err(|_| cx.lane(core).engine.destroy_qp(qpn))?;
+    let initiator = initiator.ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+    let lane = cx.lane(core);
+    let completions = [(initiator_cq, what.initiator_depth), (receive_cq, what.receive_depth)];
+    let abroad = completions.into_iter().filter(|(cq, _)| cq.core != core);
+    let abroad = abroad.map(|(_, depth)| depth).sum::<u32>();
+    lane.cqs.make_room_abroad(abroad as usize);
+    let bell = lane.new_bell();
+    let ringer = bell.key;
+    let srq = srq.map(|(at, _)| at.key);
+    let parts =
+        Parts { bell, abroad, qpn, initiator, receive, pd, initiator_cq, receive_cq, srq, inline };
+    let parents: Parents =
+        [parent, what.receive_cq, what.initiator_cq].into_iter().chain(what.srq).collect();
+    let mut pointer = core::ptr::null_mut();
+    cx.insert_on(core, &parents, |base, lane| {
+        let qp = new_qp(base, parts, what);
+        pointer = qp.object.as_ndk();
+        let key = lane.qps.table.insert(Box::new(qp));
+        lane.engine.set_qp_owner(qpn, key.data().as_ffi());
+        lane.hang(ringer, Ringer::Qp(key));
+        Place::Qp(At { core, key })
+    });
+    cx.qps += 1;
+    Ok(Context::new(pointer.cast()))
+}
+
+/// Forgets a closed QP, and ends what it has in the engine.
+pub(crate) fn remove(cx: &mut Cx, At { core, key }: At<QpKey>) {
+    let lane = cx.lane(core);
+    let Some(qp) = lane.qps.table.remove(key) else { return };
+    lane.engine.destroy_qp(qp.qpn);
+    lane.take_down(qp.object.shared.bell.key);
+    lane.cqs.give_room_abroad(qp.abroad as usize);
+    cx.qps -= 1;
+    if let Some((key, region)) = qp.inline {
+        cx.deregister(key, region);
+    }
+}
+
 impl Qps {
-    pub(crate) fn create(
-        &mut self,
-        cx: &mut Cx,
-        (parent, pd): (ObjectId, PdId),
-        (cqs, srqs): (&Cqs, &Srqs),
-        what: &CreateQp,
-    ) -> Result<Context, NTSTATUS> {
-        let receive_cq = cqs.usable(cx, what.receive_cq)?;
-        let initiator_cq = cqs.usable(cx, what.initiator_cq)?;
-        let srq = what.srq.map(|id| srqs.open(cx, id)).transpose()?;
-        let config = QpConfig {
-            owner: 0,
-            pd,
-            send_depth: what.initiator_depth as usize,
-            send_sge: what.initiator_sge as usize,
-            recv_depth: what.receive_depth as usize,
-            recv_sge: what.receive_sge as usize,
-            srq: srq.map(|(_, id)| id),
-        };
-        let qpn = cx.device.create_qp(&config).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-        let inline = create_inline(cx, pd, what).inspect_err(|_| cx.device.destroy_qp(qpn))?;
-        let initiator = cx.device.take_send_poster(qpn).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-        let receive = cx.device.take_recv_poster(qpn);
-        let srq = srq.map(|(key, _)| key);
-        let parts = Parts { qpn, initiator, receive, pd, initiator_cq, receive_cq, srq, inline };
-        let parents: Parents =
-            [parent, what.receive_cq, what.initiator_cq].into_iter().chain(what.srq).collect();
-        let (mut key, mut pointer) = (QpKey::null(), core::ptr::null_mut());
-        cx.insert(&parents, |base| {
-            let qp = new_qp(base, parts, what);
-            pointer = qp.object.as_ndk();
-            key = self.table.insert(Box::new(qp));
-            Place::Qp(key)
-        });
-        cx.device.set_qp_owner(qpn, key.data().as_ffi());
-        Ok(Context::new(pointer.cast()))
-    }
-
-    pub(crate) fn key(cx: &Cx, id: ObjectId) -> Option<QpKey> {
-        cx.lifetimes.place(id)?.qp()
-    }
-
     pub(crate) fn get(&self, key: QpKey) -> Option<&QpCore> {
         self.table.get(key).map(|qp| &**qp)
     }
@@ -271,20 +318,19 @@ impl Qps {
         self.table.get_mut(key).map(|qp| &mut **qp)
     }
 
-    /// Moves what was posted on a QP into the device; the consumer may want it flushed.
-    pub(crate) fn service(&mut self, cx: &mut Cx, key: QpKey) {
+    /// Moves what was posted on a QP into the engine; the consumer may want it flushed.
+    pub(crate) fn service(
+        &mut self,
+        now: Instant,
+        engine: &mut Engine,
+        windows: &mut Windows,
+        key: QpKey,
+    ) {
         let Some(qp) = self.table.get_mut(key) else { return };
         let reasons = qp.object.shared.doorbell.answer();
-        qp.drain(cx, reasons);
+        qp.drain(now, engine, windows, reasons);
         if reasons & FLUSH != 0 {
-            qp.flush(cx);
-        }
-    }
-
-    /// Cancels everything that is posted on a QP.
-    pub(crate) fn flush(&mut self, cx: &mut Cx, key: QpKey) {
-        if let Some(qp) = self.table.get_mut(key) {
-            qp.flush(cx);
+            qp.flush(now, engine, windows);
         }
     }
 
@@ -298,7 +344,7 @@ impl Qps {
         completions: impl Iterator<Item = Completion>,
     ) {
         let Some(qp) = self.table.get(QpKey::from(KeyData::from_ffi(queue.owner))) else { return };
-        if queue.succeeded {
+        if queue.succeeded && !qp.has_abroad {
             qp.push(cx, cqs, queue, completions, |completion| qp.success(completion));
         } else {
             qp.push_any(cx, cqs, queue, completions);
@@ -306,25 +352,30 @@ impl Qps {
     }
 
     /// The CQ of one queue of a QP, its entry for a completion, and what that means for a consumer that has armed it; `None`
-    /// where that is to see nothing.
+    /// where that is to see nothing, or its CQ is of another core, to which it is taken.
     #[inline(always)]
     pub(crate) fn entry(
         &self,
         cx: &Delivery<'_>,
+        cqs: &mut Cqs,
         queue: &Finished,
         completion: &Completion,
     ) -> Option<(CqKey, u8, Cqe)> {
         let qp = self.table.get(QpKey::from(KeyData::from_ffi(queue.owner)))?;
         let (kind, entry) = qp.entry(cx, queue.failure, completion);
-        (!completion.silent).then_some((qp.cq(queue), kind, entry))
+        if qp.is_abroad(queue.receives) {
+            qp.carry(cqs, completion, (kind, entry));
+            return None;
+        }
+        (!completion.silent).then_some((qp.cq(queue.receives).key, kind, entry))
     }
 
     /// The same for a receive that came from a shared queue.
     pub(crate) fn shared_entry(
         &self,
         cx: &Delivery<'_>,
-        device: &Device,
-        srqs: &Srqs,
+        cqs: &mut Cqs,
+        (engine, srqs): (&Engine, &Srqs),
         completion: &Completion,
     ) -> Option<(CqKey, u8, Cqe)> {
         // Receives that an SRQ held when it ended have no QP to complete on.
@@ -334,32 +385,18 @@ impl Qps {
         if let Some(slots) = qp.srq.and_then(|srq| srqs.slots(srq)) {
             slots.retire();
         }
-        let (kind, entry) = qp.entry(cx, device.qp_failure(qp.qpn), completion);
-        Some((qp.receive_cq, kind, entry))
+        let (kind, entry) = qp.entry(cx, engine.qp_failure(qp.qpn), completion);
+        if qp.is_abroad(true) {
+            qp.carry(cqs, completion, (kind, entry));
+            return None;
+        }
+        Some((qp.receive_cq.key, kind, entry))
     }
 
     /// Those that complete on a CQ.
-    pub(crate) fn on(&self, cq: CqKey) -> Vec<QpKey> {
+    pub(crate) fn on(&self, cq: At<CqKey>) -> Vec<QpKey> {
         let is_on_it = |qp: &QpCore| qp.receive_cq == cq || qp.initiator_cq == cq;
         self.table.iter().filter(|(_, qp)| is_on_it(qp)).map(|(key, _)| key).collect()
-    }
-
-    /// A CQ of a QP has overrun, and takes the QP with it (IBTA ch. 10, CQ errors).
-    pub(crate) fn lose_cq(&mut self, cx: &mut Cx, key: QpKey) {
-        if let Some(qp) = self.table.get_mut(key) {
-            qp.lost_cq = true;
-            qp.flush(cx);
-        }
-    }
-
-    /// The QPN and the counters of a QP.
-    pub(crate) fn counters<'a>(
-        &self,
-        device: &'a Device,
-        key: QpKey,
-    ) -> Option<(Qpn, &'a Arc<QpCounters>)> {
-        let qp = self.table.get(key)?;
-        Some((qp.qpn, device.qp_counters(qp.qpn)?))
     }
 
     /// Whether a call of the consumer is still inside.
@@ -369,40 +406,45 @@ impl Qps {
             shared.initiator.is_entered() || shared.receive.is_entered()
         })
     }
+}
 
-    /// Forgets a closed QP.
-    pub(crate) fn remove(&mut self, cx: &mut Cx, key: QpKey) {
-        if let Some(qp) = self.table.remove(key) {
-            qp.destroy(cx);
+impl CreateQp {
+    /// The core that it is to live on: that of its SRQ, or else of the CQ of its initiator requests. `None`: it has a mistake.
+    fn core(&self, cx: &mut Cx) -> Option<u8> {
+        match self.srq {
+            Some(srq) => cx.open_srq(srq).ok().map(|(at, _)| at.core),
+            None => cx.usable_cq(self.initiator_cq).ok().map(|at| at.core),
         }
     }
 }
 
 impl Creation for CreateQp {
-    type Objects<'a> = (&'a Pds, &'a Cqs, &'a Srqs, &'a mut Qps);
+    type Objects<'a> = &'a Pds;
 
-    fn bytes(&self, cx: &Cx) -> usize {
+    fn bytes(&self, cx: &mut Cx) -> usize {
         let (initiator, receive) = (self.initiator_depth as usize, self.receive_depth as usize);
         let inline = self.inline_len as usize + INLINE_SLOT_BYTES;
         SendPoster::queue_bytes(initiator, self.initiator_sge as usize)
             + initiator * inline
             + RecvPoster::queue_bytes(receive, self.receive_sge as usize)
-            + cx.device.room_bytes(0, initiator)
+            + self.core(cx).map_or(0, |core| {
+                let several = cx.shard.cores() > 1;
+                let lane = cx.lane(core);
+                let abroad = if several { lane.cqs.room_bytes(initiator + receive) } else { 0 };
+                lane.engine.qp_bytes(initiator) + lane.growth() + abroad
+            })
     }
 
-    fn create(
-        self,
-        cx: &mut Cx,
-        pd: ObjectId,
-        (pds, cqs, srqs, qps): (&Pds, &Cqs, &Srqs, &mut Qps),
-    ) -> Result<Context, NTSTATUS> {
-        qps.create(cx, pds.member(cx, pd)?, (cqs, srqs), &self)
+    fn create(self, cx: &mut Cx, pd: ObjectId, pds: &Pds) -> Result<Context, NTSTATUS> {
+        create(cx, pds.member(cx, pd)?, &self)
     }
 }
 
-/// A QP that the device does not know yet.
+/// A QP that the engine does not know yet.
 fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
-    let Parts { qpn, initiator, receive, pd, initiator_cq, receive_cq, srq, inline } = parts;
+    let Parts { bell, abroad, qpn, initiator, receive, pd, initiator_cq, receive_cq, srq, inline } =
+        parts;
+    let has_abroad = [initiator_cq, receive_cq].iter().any(|cq| cq.core != bell.core());
     let inline_key = inline.as_ref().map(|(inline, region)| (inline.key, *region));
     let shared = QpShared {
         pd,
@@ -413,6 +455,7 @@ fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
         inline: inline.map(|(inline, _)| inline),
         connected: AtomicBool::new(false),
         reads: AtomicBool::new(false),
+        bell,
         doorbell: Doorbell::default(),
     };
     let ndk = NDK_QP::new(base.version, &DISPATCH);
@@ -421,6 +464,8 @@ fn new_qp(base: Base, parts: Parts, what: &CreateQp) -> QpCore {
         qpn,
         initiator_cq,
         receive_cq,
+        has_abroad,
+        abroad,
         srq,
         context: what.context,
         connector: None,

@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::bytes::inline::InlineSlots;
 use crate::object::shared::Object;
+use crate::shard::Bell;
 use crate::sync::{Doorbell, Exclusive};
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
@@ -29,6 +30,7 @@ pub(crate) struct QpShared {
     pub(crate) connected: AtomicBool,
     /// The connection was agreed on with READs of ours. Stored before `connected`.
     pub(crate) reads: AtomicBool,
+    pub(crate) bell: Bell,
     pub(crate) doorbell: Doorbell,
 }
 

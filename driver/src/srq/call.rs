@@ -19,7 +19,7 @@ impl SrqObject {
     fn post(&self, context: PVOID, sgl: &[NDK_SGE]) -> Result<NTSTATUS, NTSTATUS> {
         let mut queue = self.shared.receive.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         let posted = queue.post(context, sgl, &self.shared.slots);
-        self.base.shard.ring(self.base.id, &self.shared.doorbell, 0);
+        self.base.shard.ring(&self.shared.bell, &self.shared.doorbell, 0);
         posted.map(|()| STATUS_SUCCESS)
     }
 }

@@ -5,7 +5,8 @@ use super::request::{CreateSrq, ModifySrq};
 use super::shared::{Receives, SUCCESSORS, SrqObject, SrqShared};
 use crate::abi::*;
 use crate::cx::Cx;
-use crate::object::id::{Context, ObjectId, Place, SrqKey};
+use crate::lane::Lane;
+use crate::object::id::{At, Context, ObjectId, Place, Ringer, SrqKey};
 use crate::object::shared::Object;
 use crate::pd::core::Pds;
 use crate::queue::Slots;
@@ -14,14 +15,14 @@ use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use rocev2::Device;
+use rocev2::Engine;
 use rocev2::mr::PdId;
 use rocev2::qp::{MAX_SGE, RecvPoster, SrqConfig, SrqId};
 use slotmap::{Key as _, KeyData, SlotMap};
 
 pub(crate) struct SrqCore {
     object: Arc<SrqObject>,
-    /// Its name in the device.
+    /// Its name in the engine.
     id: SrqId,
     /// Where the consumer finds the ring that takes the place of the one that it posts to.
     rings: rtrb::Producer<RecvPoster>,
@@ -30,18 +31,18 @@ pub(crate) struct SrqCore {
 }
 
 impl SrqCore {
-    fn modify(&mut self, device: &mut Device, depth: u32, threshold: u32) -> NTSTATUS {
-        device.ring_srq_doorbell(self.id);
+    fn modify(&mut self, engine: &mut Engine, depth: u32, threshold: u32) -> NTSTATUS {
+        engine.ring_srq_doorbell(self.id);
         let slots = &self.object.shared.slots;
         // The slot of a receive that a QP has taken is free when that has ended.
-        let posted = device.srq_posted(self.id).unwrap_or_default();
+        let posted = engine.srq_posted(self.id).unwrap_or_default();
         if depth != 0 && depth < posted.wrapping_sub(slots.retired()) {
             return STATUS_BUFFER_OVERFLOW;
         }
         let kept = |number: u32| (number != 0).then_some(number as usize);
-        let modified = device.modify_srq(self.id, kept(depth), kept(threshold));
+        let modified = engine.modify_srq(self.id, kept(depth), kept(threshold));
         debug_assert!(modified.is_ok());
-        if let Some(ring) = device.take_srq_poster(self.id) {
+        if let Some(ring) = engine.take_srq_poster(self.id) {
             let pushed = self.rings.push(ring);
             debug_assert!(pushed.is_ok());
         }
@@ -59,55 +60,9 @@ pub(crate) struct Srqs {
 }
 
 impl Srqs {
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    pub(crate) fn create(
-        &mut self,
-        cx: &mut Cx,
-        (parent, pd): (ObjectId, PdId),
-        what: &CreateSrq,
-    ) -> Result<Context, NTSTATUS> {
-        let CreateSrq { max_sge, notification, context, .. } = *what;
-        let (depth, threshold) = (what.depth as usize, what.threshold as usize);
-        let id = cx.device.create_srq(SrqConfig {
-            owner: 0,
-            pd,
-            depth,
-            max_sge: max_sge as usize,
-            threshold,
-        });
-        let ring = cx.device.take_srq_poster(id).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-        let (rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
-        let (mut key, mut pointer) = (SrqKey::null(), core::ptr::null_mut());
-        cx.insert(&[parent], |base| {
-            let shared = SrqShared {
-                receive: Exclusive::new(Receives::new(ring, successors, max_sge)),
-                slots: Slots::new(what.depth),
-                doorbell: Doorbell::default(),
-            };
-            let ndk = NDK_SRQ::new(base.version, &DISPATCH);
-            let object = Arc::new(Object { ndk, base, shared });
-            pointer = object.as_ndk();
-            let srq = SrqCore { object, id, rings, notification, context };
-            key = self.table.insert(Box::new(srq));
-            Place::Srq(key)
-        });
-        cx.device.set_srq_owner(id, key.data().as_ffi());
-        Ok(Context::new(pointer.cast()))
-    }
-
-    fn key(cx: &Cx, id: ObjectId) -> Option<SrqKey> {
-        cx.lifetimes.place(id)?.srq()
-    }
-
-    /// An SRQ that is not being closed: its key, and the device's name.
-    pub(crate) fn open(&self, cx: &Cx, id: ObjectId) -> Result<(SrqKey, SrqId), NTSTATUS> {
-        let key = Self::key(cx, id).filter(|_| cx.lifetimes.is_open(id));
-        let found = key.and_then(|key| Some((key, self.table.get(key)?.id)));
-        found.ok_or(STATUS_INVALID_PARAMETER)
+    /// Its name in the engine.
+    pub(crate) fn id(&self, key: SrqKey) -> Option<SrqId> {
+        self.table.get(key).map(|srq| srq.id)
     }
 
     /// The slots of the queue that a QP's receives come from.
@@ -115,31 +70,25 @@ impl Srqs {
         self.table.get(key).map(|srq| &srq.object.shared.slots)
     }
 
-    pub(crate) fn modify(
-        &mut self,
-        cx: &mut Cx,
-        id: ObjectId,
-        depth: u32,
-        threshold: u32,
-    ) -> NTSTATUS {
-        let srq = Self::key(cx, id).and_then(|key| self.table.get_mut(key));
-        srq.map_or(STATUS_INVALID_PARAMETER, |srq| srq.modify(&mut cx.device, depth, threshold))
+    fn modify(&mut self, engine: &mut Engine, key: SrqKey, depth: u32, threshold: u32) -> NTSTATUS {
+        let srq = self.table.get_mut(key);
+        srq.map_or(STATUS_INVALID_PARAMETER, |srq| srq.modify(engine, depth, threshold))
     }
 
     /// The consumer has posted.
-    pub(crate) fn service(&mut self, cx: &mut Cx, key: SrqKey) {
+    pub(crate) fn service(&mut self, engine: &mut Engine, key: SrqKey) {
         if let Some(srq) = self.table.get_mut(key) {
             srq.object.shared.doorbell.answer();
-            cx.device.ring_srq_doorbell(srq.id);
+            engine.ring_srq_doorbell(srq.id);
         }
     }
 
-    /// Tells the consumer that the SRQ of this name in the device fell below its threshold.
+    /// Tells the consumer that the SRQ of this name in the engine fell below its threshold.
     #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    pub(crate) fn notify(&self, cx: &Cx, owner: u64) {
+    pub(crate) fn notify(&self, owner: u64) {
         let key = SrqKey::from(KeyData::from_ffi(owner));
         let Some(srq) = self.table.get(key) else { return };
-        if !cx.lifetimes.is_open(srq.object.base.id) {
+        if srq.object.base.is_closing() {
             return;
         }
         if let (Some(callback), context) = (srq.notification, srq.context) {
@@ -153,46 +102,112 @@ impl Srqs {
     pub(crate) fn is_entered(&self, key: SrqKey) -> bool {
         self.table.get(key).is_some_and(|srq| srq.object.shared.receive.is_entered())
     }
+}
 
-    /// Forgets a closed SRQ. No QP is left to tell of what was queued.
-    pub(crate) fn remove(&mut self, cx: &mut Cx, key: SrqKey) {
-        if let Some(srq) = self.table.remove(key) {
-            let destroyed = cx.device.destroy_srq(srq.id);
-            debug_assert!(destroyed.is_ok());
-        }
+/// Creates an SRQ on its core.
+fn create(
+    cx: &mut Cx,
+    (parent, pd): (ObjectId, PdId),
+    what: &CreateSrq,
+) -> Result<Context, NTSTATUS> {
+    let CreateSrq { core, max_sge, notification, context, .. } = *what;
+    let (depth, threshold) = (what.depth as usize, what.threshold as usize);
+    let several = cx.shard.cores() > 1;
+    let lane = cx.lane(core);
+    let max_sges = max_sge as usize;
+    let config = SrqConfig { owner: 0, pd, depth, max_sge: max_sges, threshold };
+    let id = lane.engine.create_srq(config);
+    let ring = lane.engine.take_srq_poster(id).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+    if several {
+        lane.cqs.make_room_abroad(depth);
     }
+    let (rings, successors) = rtrb::RingBuffer::new(SUCCESSORS);
+    let mut pointer = ::core::ptr::null_mut();
+    cx.insert_on(core, &[parent], |base, lane| {
+        let bell = lane.new_bell();
+        let ringer = bell.key;
+        let shared = SrqShared {
+            receive: Exclusive::new(Receives::new(ring, successors, max_sge)),
+            slots: Slots::new(what.depth),
+            bell,
+            doorbell: Doorbell::default(),
+        };
+        let ndk = NDK_SRQ::new(base.version, &DISPATCH);
+        let object = Arc::new(Object { ndk, base, shared });
+        pointer = object.as_ndk();
+        let srq = SrqCore { object, id, rings, notification, context };
+        let key = lane.srqs.table.insert(Box::new(srq));
+        lane.engine.set_srq_owner(id, key.data().as_ffi());
+        lane.hang(ringer, Ringer::Srq(key));
+        Place::Srq(At { core, key })
+    });
+    cx.ringers += 1;
+    Ok(Context::new(pointer.cast()))
+}
+
+/// Forgets a closed SRQ. No QP is left to tell of what was queued.
+pub(crate) fn remove(cx: &mut Cx, At { core, key }: At<SrqKey>) {
+    let several = cx.shard.cores() > 1;
+    let lane = cx.lane(core);
+    let Some(srq) = lane.srqs.table.remove(key) else { return };
+    let destroyed = lane.engine.destroy_srq(srq.id);
+    debug_assert!(destroyed.is_ok());
+    lane.take_down(srq.object.shared.bell.key);
+    if several {
+        lane.cqs.give_room_abroad(srq.object.shared.slots.depth() as usize);
+    }
+    cx.ringers -= 1;
 }
 
 impl Creation for CreateSrq {
-    type Objects<'a> = (&'a Pds, &'a mut Srqs);
+    type Objects<'a> = &'a Pds;
 
-    fn bytes(&self, cx: &Cx) -> usize {
-        let depth = self.depth as usize;
-        RecvPoster::queue_bytes(depth, self.max_sge as usize) + cx.device.room_bytes(depth, 0)
+    fn bytes(&self, cx: &mut Cx) -> usize {
+        let (depth, several) = (self.depth as usize, cx.shard.cores() > 1);
+        let lane = cx.lane(self.core);
+        let abroad = if several { lane.cqs.room_bytes(depth) } else { 0 };
+        RecvPoster::queue_bytes(depth, self.max_sge as usize)
+            + lane.engine.room_bytes(depth, 0)
+            + lane.growth()
+            + abroad
     }
 
-    fn create(
-        self,
-        cx: &mut Cx,
-        pd: ObjectId,
-        (pds, srqs): (&Pds, &mut Srqs),
-    ) -> Result<Context, NTSTATUS> {
-        srqs.create(cx, pds.member(cx, pd)?, &self)
+    fn create(self, cx: &mut Cx, pd: ObjectId, pds: &Pds) -> Result<Context, NTSTATUS> {
+        create(cx, pds.member(cx, pd)?, &self)
     }
 }
 
 impl Request for ModifySrq {
-    type Objects<'a> = &'a mut Srqs;
+    type Objects<'a> = ();
 
     /// A ring of the new depth, for the widest receives that there are.
-    fn bytes(&self, cx: &Cx) -> Option<usize> {
+    fn bytes(&self, cx: &mut Cx) -> Option<usize> {
         let depth = self.depth as usize;
         let ring = RecvPoster::queue_bytes(depth.next_power_of_two(), MAX_SGE);
-        Some(ring + cx.device.room_bytes(depth, 0))
+        let several = cx.shard.cores() > 1;
+        let Some(At { core, .. }) = cx.lifetimes.place(self.srq).and_then(Place::srq) else {
+            return Some(0);
+        };
+        let lane = cx.lane(core);
+        let abroad = if several { lane.cqs.room_bytes(depth) } else { 0 };
+        Some(ring + lane.engine.room_bytes(depth, 0) + abroad)
     }
 
-    fn run(self, cx: &mut Cx, srqs: &mut Srqs) {
-        let status = srqs.modify(cx, self.srq, self.depth, self.threshold);
+    fn run(self, cx: &mut Cx, (): ()) {
+        let several = cx.shard.cores() > 1;
+        let status = match cx.lifetimes.place(self.srq).and_then(Place::srq) {
+            Some(At { core, key }) => {
+                let Lane { engine, srqs, cqs, .. } = cx.lane(core);
+                let before = srqs.slots(key).map_or(0, Slots::depth);
+                let status = srqs.modify(engine, key, self.depth, self.threshold);
+                if several && status == STATUS_SUCCESS && self.depth != 0 {
+                    cqs.give_room_abroad(before as usize);
+                    cqs.make_room_abroad(self.depth as usize);
+                }
+                status
+            }
+            None => STATUS_INVALID_PARAMETER,
+        };
         cx.request_done(self.done, status);
     }
 

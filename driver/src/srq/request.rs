@@ -6,6 +6,8 @@ use crate::object::id::{Context, ObjectId};
 
 /// The attributes of a new SRQ.
 pub(crate) struct CreateSrq {
+    /// The core that it lives on.
+    pub(crate) core: u8,
     pub(crate) depth: u32,
     pub(crate) max_sge: u32,
     pub(crate) threshold: u32,

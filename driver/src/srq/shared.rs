@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::object::shared::{Context, Object};
 use crate::queue::{Slots, elements};
+use crate::shard::Bell;
 use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
 use rocev2::qp::{RecvPoster, RecvWr};
@@ -14,6 +15,7 @@ pub(crate) type SrqObject = Object<NDK_SRQ, SrqShared>;
 pub(crate) struct SrqShared {
     pub(crate) receive: Exclusive<Receives>,
     pub(crate) slots: Slots,
+    pub(crate) bell: Bell,
     pub(crate) doorbell: Doorbell,
 }
 

@@ -1,7 +1,7 @@
 //! The ring of the objects whose doorbells ring: from many threads to the core.
 
 use super::modelled::{AtomicU64, AtomicUsize};
-use crate::object::id::ObjectId;
+use crate::object::id::RingerKey;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 use slotmap::{Key, KeyData};
@@ -44,7 +44,7 @@ impl Bells {
     /// Appends an object that is not in the ring. The core gets none that is behind a place which is taken and not filled
     /// yet, so that nothing should come between; who has filled it wakes the core.
     #[inline(always)]
-    pub(crate) fn push(&self, object: ObjectId) {
+    pub(crate) fn push(&self, object: RingerKey) {
         // Acquire and Release: who takes a place for the second time does so after a thread that has seen it emptied.
         let index = self.filled.0.fetch_add(1, Ordering::AcqRel);
         self.place(index).store(object.data().as_ffi(), Ordering::Release);
@@ -52,7 +52,7 @@ impl Bells {
 
     /// Takes the oldest object.
     #[inline(always)]
-    pub(crate) fn pop(&self) -> Option<ObjectId> {
+    pub(crate) fn pop(&self) -> Option<RingerKey> {
         let index = self.emptied.0.load(Ordering::Relaxed);
         let place = self.place(index);
         let object = place.load(Ordering::Acquire);
@@ -86,7 +86,7 @@ mod tests {
     /// Places are used again, and objects come in their order.
     #[test]
     fn objects_come_in_the_order_in_which_they_rang() {
-        let id = |number: u64| ObjectId::from(KeyData::from_ffi((1 << 32) + number));
+        let id = |number: u64| RingerKey::from(KeyData::from_ffi((1 << 32) + number));
         let bells = Bells::new(3);
         for first in 0..10 {
             assert_eq!((bells.pop(), bells.is_empty()), (None, true));

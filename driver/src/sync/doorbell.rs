@@ -1,4 +1,4 @@
-//! Whether an object rings for the poll core, and why.
+//! Whether an object rings for its core, and why.
 
 use super::modelled::{AtomicU8, fence};
 use core::sync::atomic::Ordering;

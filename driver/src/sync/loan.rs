@@ -1,7 +1,7 @@
 //! A value that one thread uses turn by turn, and another borrows between two turns.
-#![cfg_attr(not(test), expect(dead_code, reason = "one core has nobody to lend its lane to"))]
 
 use super::modelled::{AtomicU8, spin_loop};
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -35,38 +35,37 @@ impl<T> Loan<T> {
 
     /// For the core, at the begin of a turn: the value, unless the desk has it or wants it.
     #[inline]
-    pub(crate) fn try_hold(&self) -> Option<Hold<'_, T>> {
+    pub(crate) fn try_hold(&self) -> Option<Hold<&Self, T>> {
         let free = self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed);
         // No guard is made for a core that is refused: it would end what the desk has.
-        if free.is_err() { None } else { Some(self.hold(HELD)) }
+        if free.is_err() { None } else { Some(Hold { loan: self, ends: HELD, value: PhantomData }) }
     }
 
     /// For the desk, one thread: the value, at the end of the turn that runs.
-    pub(crate) fn borrow(&self) -> Hold<'_, T> {
+    pub(crate) fn borrow(self: Arc<Self>) -> Borrowed<T> {
         while self.state.fetch_or(HELD | WANTED, Ordering::Acquire) & HELD != 0 {
             while self.state.load(Ordering::Relaxed) & HELD != 0 {
                 spin_loop();
             }
         }
-        self.hold(HELD | WANTED)
-    }
-
-    const fn hold(&self, ends: u8) -> Hold<'_, T> {
-        Hold { loan: self, ends, borrowed: PhantomData }
+        Hold { loan: self, ends: HELD | WANTED, value: PhantomData }
     }
 }
 
 /// The value of a [`Loan`], until this is dropped. After a panic too: the core that had it takes no more turns, and the
 /// desk goes on with what it left.
-pub(crate) struct Hold<'a, T> {
-    loan: &'a Loan<T>,
+pub(crate) struct Hold<L: Deref<Target = Loan<T>>, T> {
+    loan: L,
     /// The flags that go with it. A core leaves the desk's wish.
     ends: u8,
-    borrowed: PhantomData<&'a mut T>,
+    value: PhantomData<T>,
 }
 
+/// A value that the desk has borrowed.
+pub(crate) type Borrowed<T> = Hold<Arc<Loan<T>>, T>;
+
 #[allow(unsafe_code, reason = "the guard is the only access to the cell")]
-impl<T> Deref for Hold<'_, T> {
+impl<L: Deref<Target = Loan<T>>, T> Deref for Hold<L, T> {
     type Target = T;
 
     #[inline]
@@ -77,7 +76,7 @@ impl<T> Deref for Hold<'_, T> {
 }
 
 #[allow(unsafe_code, reason = "the guard is the only access to the cell")]
-impl<T> DerefMut for Hold<'_, T> {
+impl<L: Deref<Target = Loan<T>>, T> DerefMut for Hold<L, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: only one guard exists at a time, and it is borrowed mutably.
@@ -85,7 +84,7 @@ impl<T> DerefMut for Hold<'_, T> {
     }
 }
 
-impl<T> Drop for Hold<'_, T> {
+impl<L: Deref<Target = Loan<T>>, T> Drop for Hold<L, T> {
     #[inline]
     fn drop(&mut self) {
         self.loan.state.fetch_and(!self.ends, Ordering::Release);
@@ -98,12 +97,12 @@ mod tests {
 
     #[test]
     fn a_core_lets_a_borrowed_value_lie() {
-        let loan = Loan::new(1);
+        let loan = Arc::new(Loan::new(1));
         let mut turn = loan.try_hold().unwrap();
         *turn += 1;
         assert!(loan.try_hold().is_none(), "a turn runs");
         drop(turn);
-        let mut desk = loan.borrow();
+        let mut desk = Arc::clone(&loan).borrow();
         *desk += 1;
         assert!(loan.try_hold().is_none(), "the desk has it");
         drop(desk);
@@ -113,30 +112,30 @@ mod tests {
     /// The wish that the desk has announced outlives the turn that it waits for.
     #[test]
     fn a_core_lets_a_wanted_value_lie() {
-        let loan = Loan::new(());
+        let loan = Arc::new(Loan::new(()));
         let turn = loan.try_hold().unwrap();
         loan.state.fetch_or(WANTED, Ordering::Relaxed);
         drop(turn);
         assert!(loan.try_hold().is_none());
-        drop(loan.borrow());
+        drop(Arc::clone(&loan).borrow());
         assert!(loan.try_hold().is_some());
     }
 
     #[test]
     fn a_panic_gives_the_value_back() {
-        let loan = Loan::new(1);
+        let loan = Arc::new(Loan::new(1));
         let turn = std::panic::AssertUnwindSafe(|| {
             *loan.try_hold().unwrap() = 2;
             panic!("in a turn");
         });
         assert!(std::panic::catch_unwind(turn).is_err());
-        assert_eq!(*loan.borrow(), 2);
+        assert_eq!(*Arc::clone(&loan).borrow(), 2);
     }
 
     /// A core that takes turn after turn, and a desk that comes many times.
     #[test]
     fn a_busy_core_does_not_starve_the_desk() {
-        let (loan, over) = (Loan::new(0), core::sync::atomic::AtomicBool::new(false));
+        let (loan, over) = (Arc::new(Loan::new(0)), core::sync::atomic::AtomicBool::new(false));
         let times = if cfg!(miri) { 20 } else { 2000 };
         let turns = std::thread::scope(|scope| {
             let core = scope.spawn(|| {
@@ -150,22 +149,21 @@ mod tests {
                 turns
             });
             for _ in 0..times {
-                *loan.borrow() += 1;
+                *Arc::clone(&loan).borrow() += 1;
             }
             over.store(true, Ordering::Relaxed);
             core.join().unwrap()
         });
-        assert_eq!(*loan.borrow(), turns + times);
+        assert_eq!(*Arc::clone(&loan).borrow(), turns + times);
     }
 }
 
 #[cfg(all(loom, test))]
 mod loom_model {
     use super::*;
-    use alloc::sync::Arc;
     use loom::cell::UnsafeCell as Watched;
 
-    fn add(held: &Hold<'_, Watched<usize>>) -> usize {
+    fn add(held: &Watched<usize>) -> usize {
         #[allow(unsafe_code, reason = "what the model is about")]
         // SAFETY: loom checks that nobody else is inside.
         held.with_mut(|value| unsafe {
@@ -188,10 +186,10 @@ mod loom_model {
                     (0..3).filter(|_| its_loan.try_hold().is_some_and(|turn| add(&turn) > 0));
                 turns.count()
             });
-            let first = add(&loan.borrow());
-            assert!(add(&loan.borrow()) > first);
+            let first = add(&Arc::clone(&loan).borrow());
+            assert!(add(&Arc::clone(&loan).borrow()) > first);
             let turns = core.join().unwrap();
-            assert_eq!(add(&loan.borrow()), turns + 3);
+            assert_eq!(add(&Arc::clone(&loan).borrow()), turns + 3);
             assert!(loan.try_hold().is_some());
         });
     }

@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::message::Control;
 use crate::mr::request::DeregisterMr;
 use crate::object::done::{CloseDone, RequestDone};
+use crate::object::id::RingerKey;
 use crate::object::shared::{Context, ObjectId};
 use crate::platform::Mapped;
 use crate::platform::Platform;
@@ -66,16 +67,30 @@ impl Platform for NoPlatform {
 fn shard() -> (Arc<Shard>, Arc<Bell>) {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
-    (Arc::new(Shard::new(Box::new(NoPlatform), Limits::default(), waker, Arc::default())), bell)
+    (
+        Arc::new(Shard::new(
+            Box::new(NoPlatform),
+            Limits::default(),
+            &[waker],
+            alloc::vec::Vec::new(),
+            0,
+        )),
+        bell,
+    )
 }
 
 /// Sleeps as the homes of the core do: announces it, looks once more, and waits to be woken.
+/// The bell of an object of the only core.
+fn bell_of(shard: &Shard) -> crate::shard::Bell {
+    crate::shard::Bell::new(Arc::clone(shard.door(0)), RingerKey::default())
+}
+
 fn sleep(shard: &Shard, bell: &Bell) {
-    shard.announce_sleep(true);
-    if !shard.has_work() {
+    shard.announce_sleep(0, true);
+    if !shard.has_letters() && !shard.has_work(0) {
         bell.wait();
     }
-    shard.announce_sleep(false);
+    shard.announce_sleep(0, false);
 }
 
 /// The orders with at most `preemptions` switches away from a thread that could go on.
@@ -112,14 +127,14 @@ fn every_post_is_taken() {
                     continue;
                 }
                 assert!(ring.push(next).is_ok(), "there is room for a whole depth");
-                its_shard.ring(ObjectId::default(), doorbell, 0);
+                its_shard.ring(&bell_of(&its_shard), doorbell, 0);
                 next += 1;
             }
         });
         let (doorbell, slots) = &*qp;
         let mut taken = 0;
         while taken < 2 {
-            while shard.next_doorbell().is_some() {
+            while shard.door(0).next_doorbell().is_some() {
                 doorbell.answer();
                 while let Ok(request) = posted.pop() {
                     assert_eq!(request, taken);
@@ -289,7 +304,7 @@ fn no_object_that_rings_is_lost() {
                 let (bells, doorbell, items) = &*shared;
                 items.fetch_add(1, Ordering::Relaxed);
                 if doorbell.ring(0) {
-                    bells.push(ObjectId::default());
+                    bells.push(RingerKey::default());
                 }
             })
         });

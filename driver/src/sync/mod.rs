@@ -22,6 +22,7 @@ pub(crate) use inbox::{Inbox, Letter, Taken};
 pub(crate) use latest::{Latest, Room};
 #[cfg(target_os = "linux")]
 pub(crate) use lease::{Lease, Watch};
+pub(crate) use loan::{Borrowed, Loan};
 pub use places::Full;
 pub(crate) use places::take;
 pub(crate) use sleep::Sleep;

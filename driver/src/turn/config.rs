@@ -6,6 +6,7 @@ use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use rocev2::Opening;
 use rocev2::cm::CmConfig;
+use rocev2::ids::MAX_CORES;
 use rocev2::qp::{DcqcnConfig, Window};
 
 /// The configuration of a provider.
@@ -47,6 +48,8 @@ impl ProviderConfig {
     pub const ACK_TIMEOUT_CODES: RangeInclusive<u8> = 14..=22;
     /// Retries that a setting may choose: three bits on the wire.
     pub const RETRY_COUNTS: RangeInclusive<u8> = 0..=7;
+    /// Poll cores that a provider may have.
+    pub const POLL_CORES: RangeInclusive<u8> = 1..=MAX_CORES as u8;
 
     /// The defaults for these addresses.
     pub fn new(addresses: Vec<IpAddr>) -> Self {

@@ -4,8 +4,8 @@
 //! before a message is obeyed; where that is refused, the request ends with
 //! `STATUS_INSUFFICIENT_RESOURCES`.
 
+use super::desk::Desk;
 use super::objects::Objects;
-use super::state::State;
 use crate::cx::Cx;
 use crate::message::{Control, each_control};
 use crate::request::Request;
@@ -14,12 +14,15 @@ use alloc::sync::Arc;
 /// Control messages taken in one turn.
 const CONTROL_BUDGET: usize = 64;
 
-impl State {
+impl Desk {
     pub(super) fn drain_control(&mut self) -> bool {
         let mut taken = 0;
         while taken < CONTROL_BUDGET
             && let Some(message) = self.cx.shard.next_control(&mut self.taken)
         {
+            // The news of a lane that its consumer has seen are known before it asks for anything. Each time, as more messages may
+            // have come than there were at first. Those of the desk's own lane were handled before its completions were seen.
+            self.handle_news_of_others();
             self.handle_control(message);
             taken += 1;
         }
@@ -29,9 +32,9 @@ impl State {
     /// Does what a message asks for, if there is memory for it.
     #[inline(never)]
     fn handle_control(&mut self, message: Control) {
-        let bytes = each_control!(&message, request => request.bytes(&self.cx));
+        let bytes = each_control!(&message, request => request.bytes(&mut self.cx));
         let Some(bytes) = bytes else { return self.run_request(message) };
-        let bytes = bytes + self.objects.request_bytes(&self.cx);
+        let bytes = bytes + self.objects.request_bytes(&mut self.cx);
         let shard = Arc::clone(&self.cx.shard);
         let mut message = Some(message);
         let mut work = || {

@@ -4,20 +4,19 @@ use super::objects::Objects;
 use crate::connector::core::Connectors;
 use crate::cx::Cx;
 use crate::platform::request::{CheckPaths, List, Resolved, SetAddresses, Stop};
-use crate::qp::core::Qps;
 use crate::request::Request;
 
 impl Request for SetAddresses {
-    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+    type Objects<'a> = &'a mut Connectors;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 
-    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
+    fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
         let Self { addresses } = self;
         cx.paths.neighbours.set_addresses(&addresses);
-        connectors.fail_without_address(cx, qps, &addresses);
+        connectors.fail_without_address(cx, &addresses);
         cx.device.set_addresses(cx.now, addresses);
         cx.readdressed = true;
     }
@@ -26,14 +25,14 @@ impl Request for SetAddresses {
 }
 
 impl Request for Resolved {
-    type Objects<'a> = (&'a mut Connectors, &'a mut Qps);
+    type Objects<'a> = &'a mut Connectors;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 
-    fn run(self, cx: &mut Cx, (connectors, qps): (&mut Connectors, &mut Qps)) {
-        connectors.finish_resolution(cx, qps, self.remote, self.mac, |tci| tci);
+    fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
+        connectors.finish_resolution(cx, self.remote, self.mac, |tci| tci);
     }
 
     fn refuse(self, _: &mut Cx) {}
@@ -42,7 +41,7 @@ impl Request for Resolved {
 impl Request for CheckPaths {
     type Objects<'a> = ();
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 
@@ -56,7 +55,7 @@ impl Request for CheckPaths {
 impl Request for List {
     type Objects<'a> = &'a mut Objects;
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 
@@ -72,12 +71,12 @@ impl Request for List {
 impl Request for Stop {
     type Objects<'a> = ();
 
-    fn bytes(&self, _: &Cx) -> Option<usize> {
+    fn bytes(&self, _: &mut Cx) -> Option<usize> {
         None
     }
 
     fn run(self, cx: &mut Cx, (): ()) {
-        cx.stopped = true;
+        cx.shard.end();
     }
 
     fn refuse(self, _: &mut Cx) {}

@@ -1,11 +1,14 @@
 //! The core's trace events of queues, and what it tells its edge.
 #![allow(unsafe_code, reason = "objects are known by their C pointers")]
 
-use super::{PollCore, ProviderConfig};
+use super::desk::Desk;
+use super::{Bench, PollCore, ProviderConfig};
 use crate::abi::*;
 use crate::adapter::shared::{AdapterObject, VERSION};
+use crate::cq;
 use crate::cq::request::CreateCq;
 use crate::cq::shared::{CqObject, Cqe, PENDING_ANY};
+use crate::lane::Lane;
 use crate::object::id::{Context, ObjectId, Place};
 use crate::platform::{Mapped, Platform, Trace};
 use alloc::boxed::Box;
@@ -45,20 +48,21 @@ fn an_overrun_is_told_once() {
     let platform = Box::new(Watch(Arc::clone(&told)));
     let config = ProviderConfig::new(Vec::new());
     let mut core = PollCore::new(Box::new(edge), platform, config, [0; 32], Waker::noop());
-    let state = &mut core.state;
+    let Bench::Desk(desk) = &mut core.bench else { panic!("the only core has the desk") };
+    let Desk { cx, objects, .. } = &mut **desk;
     let opened = Arc::new(Mutex::new(ObjectId::default()));
     let place = Arc::clone(&opened);
     let keep = move |adapter: *mut NDK_ADAPTER| {
         // SAFETY: an adapter that was just opened.
         *place.lock().unwrap() = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
     };
-    state.objects.adapters.open(&mut state.cx, VERSION, Box::new(keep));
-    let what =
-        CreateCq { depth: 2, notification: unheard, context: Context::new(core::ptr::null_mut()) };
-    let cq = state.objects.cqs.create(&mut state.cx, *opened.lock().unwrap(), &what);
+    objects.adapters.open(cx, VERSION, Box::new(keep));
+    let context = Context::new(core::ptr::null_mut());
+    let what = CreateCq { core: 0, depth: 2, notification: unheard, context };
+    let cq = cq::core::create(cx, *opened.lock().unwrap(), &what);
     // SAFETY: a CQ that was just created.
     let cq = unsafe { CqObject::from_ndk(cq.get().cast()) }.base.id;
-    let cq = state.cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
+    let cq = cx.lifetimes.place(cq).and_then(Place::cq).unwrap();
     let cqe = Cqe {
         status: STATUS_SUCCESS,
         bytes: 0,
@@ -68,18 +72,18 @@ fn an_overrun_is_told_once() {
         token: 0,
         error_code: 0,
     };
-    let cqs = &mut state.objects.cqs;
+    let Lane { now, shard, cqs, .. } = cx.lane(0);
     let mut push = |most| {
         let mut entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
-        (cqs.push(state.cx.now, cq, most, entries.by_ref()), entries.len())
+        (cqs.push(*now, cq.key, most, entries.by_ref()), entries.len())
     };
     assert_eq!(push(2), (true, 0));
     assert_eq!(push(2), (false, 2));
     assert_eq!(*told.lock().unwrap(), []);
-    cqs.overrun(&state.cx.shard, cq);
+    cqs.overrun(shard, cq.key);
     assert_eq!((cqs.pop_overrun(), cqs.pop_overrun()), (Some(cq), None));
     let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
-    assert!(cqs.push(state.cx.now, cq, 2, entries), "no more than once");
+    assert!(cqs.push(*now, cq.key, 2, entries), "no more than once");
     assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
 }
 

@@ -3,7 +3,7 @@
 use super::abi::{NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT, UdpSegmentationOffloadInfo};
 use super::chain::{self, Chain, TAG_LEN};
 use super::units::{Offers, UDP_LEN, Version, segmentation_info};
-use super::{Lower, OWNER_SLOT};
+use super::{Lower, OWNER_SLOT, PORT_SLOT};
 use crate::segment::{patch, split};
 use crate::{SHORT_RUN, Segments, Slot, Transmit};
 use alloc::boxed::Box;
@@ -64,8 +64,9 @@ impl SendBuffers {
         }
     }
 
-    /// Adds one more, for a frame or, once there are those, for a unit; `None` for lack of lists. PASSIVE_LEVEL.
-    pub(super) fn add(&mut self, lower: &dyn Lower) -> Option<()> {
+    /// Adds one more of the port with this number, for a frame or, once there are those, for a unit; `None` for lack of lists.
+    /// PASSIVE_LEVEL.
+    pub(super) fn add(&mut self, lower: &dyn Lower, port: usize) -> Option<()> {
         let place = self.all.len();
         let len = if place < self.frames { self.frame_len } else { UNIT_MAX_LEN };
         let mut bytes: Box<[u8]> = vec![0; len].into();
@@ -74,7 +75,9 @@ impl SendBuffers {
             return None;
         }
         // SAFETY: just allocated, and ours.
-        unsafe { (*nbl).ProtocolReserved[OWNER_SLOT] = without_provenance_mut(place) };
+        let owner = unsafe { &mut (*nbl).ProtocolReserved };
+        owner[OWNER_SLOT] = without_provenance_mut(place);
+        owner[PORT_SLOT] = without_provenance_mut(port);
         self.all.push(SendBuffer { bytes, nbl });
         self.release(place as u32);
         Some(())

@@ -1,6 +1,7 @@
 //! The edge over net buffer lists that a test made.
 
 mod offload;
+mod ports;
 
 use super::abi::{Ieee8021QNetBufferListInfo, MDL_SOURCE_IS_NONPAGED_POOL, NET_BUFFER};
 use super::chain::{for_each, insert_tag, remove_tag};
@@ -156,7 +157,7 @@ fn edge(depth: usize) -> (NdisEdge, Arc<Port>, Fake) {
     let fake = Fake::default();
     let config =
         NdisConfig { mac: [2; 6], mtu: MTU, receive_depth: depth, transmit_depth: depth, units: 0 };
-    let (edge, port) = open(Box::new(fake.clone()), config).unwrap();
+    let (edge, port) = open(Box::new(fake.clone()), config, 0).unwrap();
     (edge, port, fake)
 }
 

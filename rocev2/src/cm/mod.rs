@@ -342,6 +342,12 @@ impl Cm {
         self.conns.next_deadline()
     }
 
+    /// Whether [`Cm::poll_event`] may have an event.
+    #[inline]
+    pub(crate) fn has_events(&self) -> bool {
+        self.conns.has_events()
+    }
+
     /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<CmEvent> {
         loop {

@@ -250,6 +250,12 @@ impl Connections {
         conn.news.add(kind);
     }
 
+    /// Whether there is an event.
+    #[inline]
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Takes the next event.
     pub(super) fn poll(&mut self) -> Option<(ConnId, Kind)> {
         let id = *self.events.front()?;

@@ -1,8 +1,9 @@
 //! The lists of ACKs: those of several queue pairs to one peer of ours leave in one packet, and come in one.
 
+use super::engine::{Engine, QpSlot, find};
 use super::transmit::headers_of;
-use super::{Device, QpSlot, find};
 use crate::env::{Instant, Memory};
+use crate::ids::Qpn;
 use crate::path::{PathIndex, Paths, Source};
 use crate::qp::Shared;
 use crate::timer::Timers;
@@ -26,17 +27,16 @@ pub(super) fn transmit(
     let front = qps[*slots.first()?].as_deref()?;
     let path = front.path.filter(|path| over.is_none_or(|over| over == *path))?;
     let (first, peer) = front.qp.listed_ack()?;
-    let (room, core_shift) = (peer.pmtu.bytes(), 24 - u32::from(peer.core_bits));
-    let same_core = |ack: &Ack| (ack.dest_qpn.get() ^ first.dest_qpn.get()) >> core_shift == 0;
+    let (room, core_bits) = (peer.pmtu.bytes(), peer.core_bits);
     let (mut acks, mut count) = ([[0; Ack::LEN]; 1 + ACKS_MAX], 0);
     for (place, slot) in acks.iter_mut().take(1 + room / Ack::LEN).zip(slots) {
         let entry = qps[*slot].as_deref().filter(|entry| entry.path == Some(path));
         let Some((ack, _)) = entry.and_then(|entry| entry.qp.listed_ack()) else { break };
-        if !same_core(&ack) {
-            break;
-        }
         *place = ack.emit();
         count += 1;
+    }
+    if core_bits > 0 {
+        count = of_one_core(qps, &slots[..count], first.dest_qpn, core_bits);
     }
     let slots = slots.get(..count).filter(|slots| slots.len() > 1)?;
     // The peer knows the headers of one that has sent before.
@@ -67,7 +67,16 @@ pub(super) fn transmit(
     Some((path, count))
 }
 
-impl Device {
+/// So many of the first slots have ACKs for the core of the peer that has this queue pair.
+fn of_one_core(qps: &[Option<Box<QpSlot>>], slots: &[usize], qpn: Qpn, core_bits: u8) -> usize {
+    let same_core = |slot: &&usize| {
+        let ack = qps[**slot].as_deref().and_then(|entry| entry.qp.listed_ack());
+        ack.is_some_and(|(ack, _)| (ack.dest_qpn.get() ^ qpn.get()) >> (24 - core_bits) == 0)
+    };
+    slots.iter().take_while(same_core).count()
+}
+
+impl Engine {
     /// Handles a list of ACKs: each as a packet of its own.
     pub(super) fn handle_acks<M: Memory>(
         &mut self,

@@ -1,9 +1,9 @@
 //! Taking completions.
 
-use super::Device;
+use super::engine::Engine;
 use crate::qp::{Completion, CompletionSink};
 
-impl Device {
+impl Engine {
     /// The next completion, in order per queue.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.settle();

@@ -1,47 +1,80 @@
 //! Keys and shared receive queues.
 
-use super::Device;
+use super::engine::Engine;
+use super::{Device, Engines, Front};
 use crate::ids::Rkey;
 use crate::mr::{AccessError, PdId, Registration, Released, Reserve};
 use crate::qp::{PostError, RecvPoster, RecvWr, Sge, SrqConfig, SrqError, SrqId};
 
-impl Device {
+impl<E: Engines> Device<E> {
     /// Registers memory; `None` where the table is full, or there is no memory for it.
     pub fn register(&mut self, registration: Registration) -> Option<Rkey> {
-        self.registrar.register(registration)
+        self.front.registrar.register(registration)
     }
 
     /// Reserves a key for a fast-register region, a window, or the logical addresses of a domain. It stays
     /// the same until [`Self::deregister`]; work requests map, bind and invalidate it. `None` where the
     /// table is full, or there is no memory.
     pub fn reserve(&mut self, pd: PdId, what: Reserve) -> Option<Rkey> {
+        let Self { front: Front { registrar, .. }, engines } = self;
+        let mut has_room = true;
         if what == Reserve::Window {
-            self.mrs.make_room(self.registrar.windows() + 1)?;
+            let windows = registrar.windows() + 1;
+            engines.for_each(&mut |engine| has_room &= engine.mrs.make_room(windows).is_some());
         }
-        let key = self.registrar.reserve(pd, what)?;
-        if matches!(what, Reserve::FastRegister(_)) && self.completions.reserve_key().is_none() {
-            let ended = self.registrar.deregister(key);
-            debug_assert!(ended.is_ok());
+        if !has_room {
             return None;
+        }
+        let key = registrar.reserve(pd, what)?;
+        if matches!(what, Reserve::FastRegister(_)) {
+            let mut reserved = 0;
+            engines.for_each(&mut |engine| {
+                has_room = has_room && engine.completions.reserve_key().is_some();
+                reserved += usize::from(has_room);
+            });
+            if !has_room {
+                engines.for_each(&mut |engine| {
+                    if reserved > 0 {
+                        engine.completions.unreserve_key();
+                        reserved -= 1;
+                    }
+                });
+                let ended = registrar.deregister(key);
+                debug_assert!(ended.is_ok());
+                return None;
+            }
         }
         Some(key)
     }
 
     /// Ends a key, registered or reserved, in any state. The bytes of a registration are the caller's again
-    /// when this returns; those of a fast registration come out of [`Self::poll_released`].
+    /// when this returns; those of a fast registration come out of [`Engine::poll_released`].
     ///
     /// # Errors
     /// [`AccessError::UnknownKey`] where there is no such key.
     pub fn deregister(&mut self, key: Rkey) -> Result<(), AccessError> {
-        if self.registrar.is_fast_register(key) {
-            self.completions.unreserve_key();
+        let Self { front: Front { registrar, .. }, engines } = self;
+        if registrar.is_fast_register(key) {
+            engines.for_each(&mut |engine| engine.completions.unreserve_key());
         }
-        if let Some(released) = self.registrar.deregister(key)? {
-            self.completions.release(released);
+        if let Some(released) = registrar.deregister(key)? {
+            engines.first().completions.release(released);
         }
         Ok(())
     }
 
+    /// Bytes that the tables of the device may allocate for one more key: a table that is full doubles.
+    pub fn key_bytes(&mut self) -> usize {
+        let Self { front: Front { registrar, .. }, engines } = self;
+        // All cores have room for as many.
+        let first = engines.first();
+        let of_core =
+            first.mrs.growth_bytes(registrar.windows() + 1) + first.completions.key_bytes();
+        registrar.growth_bytes() + first.cores() * of_core
+    }
+}
+
+impl Engine {
     /// The next region of a fast registration whose bytes the device no longer uses. Every region that a
     /// posted [`SendOp::FastRegister`](crate::qp::SendOp::FastRegister) named comes out here once, whether
     /// its mapping ended, its key ended, or the request failed or was flushed.
@@ -54,16 +87,6 @@ impl Device {
     /// double.
     pub fn room_bytes(&self, shared_receives: usize, requests: usize) -> usize {
         self.completions.room_bytes(shared_receives, requests)
-    }
-
-    /// Bytes that the tables of the device may allocate for one more queue pair or key: a table that is full
-    /// doubles.
-    pub fn growth_bytes(&self) -> usize {
-        let windows = self.mrs.growth_bytes(self.registrar.windows() + 1);
-        self.registrar.growth_bytes()
-            + windows
-            + self.qps_growth_bytes()
-            + self.completions.key_bytes()
     }
 
     /// Creates a shared receive queue. Its threshold is armed.

@@ -1,10 +1,10 @@
 //! Posting: work requests, and the ends where other threads post them.
 
-use super::{Device, find};
+use super::engine::{Engine, find};
 use crate::ids::Qpn;
 use crate::qp::{PostError, RecvPoster, RecvWr, SendOp, SendPoster, SendWr, Sge};
 
-impl Device {
+impl Engine {
     /// Queues an initiator request.
     ///
     /// # Errors
@@ -65,10 +65,16 @@ impl Device {
         windows
     }
 
-    /// The next posted request that binds or may end a window; each comes out once, unless it ends before.
+    /// The next posted request that binds or ends a window; each comes out once, unless it ends before.
     pub fn next_window_request(&mut self, qpn: Qpn) -> Option<SendOp> {
         let slot = self.slot_index(qpn);
-        find(&mut self.qps, slot, qpn)?.qp.next_window_request()
+        let Self { qps, mrs, .. } = self;
+        let qp = &mut find(qps, slot, qpn)?.qp;
+        let of_window = |op: &SendOp| match op {
+            SendOp::Invalidate(key) => mrs.is_window(*key),
+            _ => true,
+        };
+        core::iter::from_fn(|| qp.next_window_request()).find(of_window)
     }
 
     /// Queues a receive.

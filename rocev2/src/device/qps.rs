@@ -1,7 +1,8 @@
 //! Queue pairs: their lives, their numbers, and the places in the table.
 
+use super::engine::{Engine, QpSlot, find};
+use super::front::Heard;
 use super::turns::Sender;
-use super::{Device, QpSlot, find};
 use crate::counters::Tally;
 use crate::env::Instant;
 use crate::ids::Qpn;
@@ -10,7 +11,7 @@ use crate::wire::Pmtu;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-impl Device {
+impl Engine {
     /// Creates a QP in INIT; `None` where the table is full, there is no memory for a larger one, or the
     /// shared receive queue is unknown.
     pub fn create_qp(&mut self, config: &QpConfig) -> Option<Qpn> {
@@ -35,6 +36,7 @@ impl Device {
             finished: false,
             failed: false,
             shares: config.srq.is_some(),
+            news: Heard::default(),
             path: None,
             qp,
             template: None,
@@ -76,6 +78,7 @@ impl Device {
             self.lists.ready.retain_mut(|ready| *ready != slot);
         }
         self.lists.failures.retain(|failed| *failed != slot);
+        self.lists.heard.retain(|heard| *heard != slot);
         if let Some(entry) = self.qps[slot].as_deref_mut() {
             (entry.dead, entry.path) = (true, None);
         }
@@ -128,12 +131,13 @@ impl Device {
         find(&mut self.qps, slot, qpn)?.qp.rate(now)
     }
 
-    /// Bytes that the creation of a QP may allocate for its tables.
-    pub(super) fn qps_growth_bytes(&self) -> usize {
+    /// Bytes that the creation of a QP with so many initiator requests may allocate beside its queues: a table that is full doubles.
+    pub fn qp_bytes(&self, requests: usize) -> usize {
         /// The entries of a slot: in the table and its lists, twice in the timers, and in the queue of those
         /// which as vectors that double may have twice the room.
         const SLOT_BYTES: usize = 256;
-        if self.free.is_empty() { 2 * self.qps.len() * SLOT_BYTES } else { 0 }
+        let slots = if self.free.is_empty() { 2 * self.qps.len() * SLOT_BYTES } else { 0 };
+        slots + self.completions.room_bytes(0, requests)
     }
 
     /// Doubles the table, so that each QP has the place that its number names in a larger one. `None` where
@@ -185,12 +189,13 @@ impl Device {
         self.free.swap_remove_front(drawn)
     }
 
-    /// Draws a QPN. The slot is in the low bits, so that a packet finds its QP without a search. The other
-    /// bits are random, so that a QPN cannot be guessed, and a stale one names no QP.
+    /// Draws a QPN. The slot is in the low bits, so that a packet finds its QP without a search. The core, of several, is in
+    /// the highest ones. The other bits are random, so that a QPN cannot be guessed, and a stale one names no QP.
     fn draw_qpn(&mut self, slot: usize) -> Qpn {
         loop {
             let high = self.rng.u32() & !(self.qps.len() as u32 - 1);
-            let qpn = Qpn::new(high | slot as u32);
+            let (core, cores) = self.core;
+            let qpn = Qpn::of_core(core, cores, high | slot as u32);
             // Packets to a number that was just given up may still be in the network (time-wait).
             if qpn.is_connectable() && qpn != self.last_qpns[slot] {
                 self.last_qpns[slot] = qpn;

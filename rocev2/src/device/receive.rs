@@ -1,34 +1,37 @@
 //! The way in: a frame to the queue pair or the connection management that it is for.
 
-use super::{Device, QpSlot, find};
+use super::engine::{Engine, QpSlot, find};
+use super::front::{Front, Heard};
 use crate::counters::{Cells, Counter};
 use crate::env::{Instant, Memory};
 use crate::ids::Qpn;
-use crate::path::{Path, PathNews, Paths, Source};
+use crate::path::{Paths, Source};
 use crate::qp::Shared;
 use crate::wire;
-use crate::wire::mad::GSI_QKEY;
-use crate::wire::{Common, Deth, DropReason, Ext, Flow, Frame, Inbound, Opcode, Packet, Segments};
+use crate::wire::{Common, DropReason, Flow, Frame, Inbound, Opcode, Packet, Segments};
 
-impl Device {
-    /// Handles a received unit: one frame, or `segment_len`-byte segments behind one header.
-    pub fn handle_frame<M: Memory>(
-        &mut self,
-        now: Instant,
-        frame: &[u8],
-        segment_len: Option<usize>,
-        memory: &mut M,
-    ) {
-        self.handle_frames(now, core::iter::once((frame, segment_len)), memory);
-    }
-
-    /// Handles received units, oldest first; each as [`Self::handle_frame`] does.
+impl Engine {
+    /// Handles units that another core than the first received, oldest first: one frame each, or segments of so many bytes
+    /// behind one header.
     pub fn handle_frames<'f, M: Memory>(
         &mut self,
         now: Instant,
         frames: impl IntoIterator<Item = (&'f [u8], Option<usize>)>,
         memory: &mut M,
     ) {
+        self.handle_all(now, frames, memory, None);
+    }
+
+    /// The same on the first core, with its `front`.
+    #[inline(always)]
+    pub(super) fn handle_all<'f, M: Memory>(
+        &mut self,
+        now: Instant,
+        frames: impl IntoIterator<Item = (&'f [u8], Option<usize>)>,
+        memory: &mut M,
+        mut front: Option<&mut Front>,
+    ) {
+        self.enter();
         let mut frames = frames.into_iter();
         let (mut next, mut received) = (frames.next(), Received::default());
         while let Some(first) = next {
@@ -41,11 +44,12 @@ impl Device {
             {
                 if segment_len.is_some() || self.handle_known(now, (frame, right), memory).is_none()
                 {
-                    self.handle_unit(now, frame, segment_len, memory);
+                    self.handle_unit(now, (frame, segment_len), memory, front.as_deref_mut());
                 }
                 next = frames.next();
             }
         }
+        self.leave();
         self.counters.add_received(received.packets, received.bytes);
     }
 
@@ -159,9 +163,9 @@ impl Device {
     fn handle_unit<M: Memory>(
         &mut self,
         now: Instant,
-        frame: &[u8],
-        segment_len: Option<usize>,
+        (frame, segment_len): Frame<'_>,
         memory: &mut M,
+        mut front: Option<&mut Front>,
     ) {
         let mut packets = wire::parse_unit(frame, segment_len);
         if self.config.socket {
@@ -171,11 +175,14 @@ impl Device {
             if self.config.short_ways {
                 self.handle_segments(now, &mut packets, memory);
             }
-            packets.take_gsi(self.mad_limiter.allows(now));
+            packets
+                .take_gsi(front.as_deref_mut().is_some_and(|front| front.mad_limiter.allows(now)));
             let Some(packet) = packets.next() else { break };
             match packet {
+                // In a unit for several cores: theirs.
+                Ok(packet) if self.is_foreign(packet.bth.dest_qpn) => {}
                 Ok(packet) => {
-                    let handled = self.handle_packet(now, &packet, memory);
+                    let handled = self.handle_packet(now, &packet, memory, front.as_deref_mut());
                     count_received(&self.counters, packet.wire_len(), handled);
                     if handled.is_ok() && segment_len.is_none() {
                         self.learn_flow(frame, &packet);
@@ -230,13 +237,15 @@ impl Device {
         now: Instant,
         packet: &Packet<'_>,
         memory: &mut M,
+        front: Option<&mut Front>,
     ) -> Result<(), DropReason> {
         if !self.config.addresses.contains(&packet.encap.dst) {
             return Err(DropReason::AddressMismatch);
         }
         if packet.bth.dest_qpn == Qpn::GSI {
             check_pkey(packet)?;
-            return self.handle_gsi(now, packet);
+            let front = front.ok_or(DropReason::UnknownQpn)?;
+            return front.handle_gsi(now, self, packet);
         }
         self.handle_rc(now, packet, memory)
     }
@@ -291,41 +300,12 @@ impl Device {
     pub(super) fn accepted(&mut self, now: Instant, slot: usize, source: Source) -> bool {
         let Some(entry) = self.qps[slot].as_deref_mut() else { return false };
         let heard = entry.path.is_some_and(|path| self.paths.heard(now, path, source));
-        if entry.awaits_rtu
-            && let Some(conn) = entry.conn
-        {
+        if entry.awaits_rtu && entry.conn.is_some() {
             entry.awaits_rtu = false;
-            self.cm.established_by_data(now, conn);
+            self.lists.heard_at = now;
+            entry.hears(slot, &mut self.lists, Heard::DATA);
         }
         heard
-    }
-
-    fn handle_gsi(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
-        match packet.ext {
-            Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
-                self.mad_limiter.received();
-                let unheard = self.cm.handle_packet(now, packet);
-                // It may be forged, so it starts no more than a check.
-                let path = Path { local: packet.encap.dst, remote: packet.encap.src };
-                if let Some(path) = self.paths.find(path) {
-                    self.paths.heard(now, path, Source::of(&packet.encap));
-                    if unheard {
-                        self.paths.doubt(now, path, PathNews::Silent);
-                    }
-                }
-                self.probe_peers(now);
-                Ok(())
-            }
-            Ext::Deth(_) | Ext::DethImm(..) => Err(DropReason::QKey),
-            _ => Err(DropReason::TransportMismatch),
-        }
-    }
-
-    /// Allows or stops the processing of received CM messages. A request lets an unknown peer allocate memory; a
-    /// caller that is short of memory stops them. They are then dropped and counted, and the peers resend
-    /// them.
-    pub fn admit_messages(&mut self, admitted: bool) {
-        self.mad_limiter.set_closed(!admitted);
     }
 }
 

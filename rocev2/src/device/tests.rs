@@ -1,20 +1,24 @@
 //! Two devices joined by a wire, connected through connection management.
 
+use super::engine::*;
 use super::*;
-use crate::cm::Connect;
+use crate::cm::{self, Connect};
 use crate::counters::Counter;
-use crate::env::{Duration, RegionId};
+use crate::env::{Duration, Instant, RegionId};
 use crate::ids::{Lkey, Rkey};
 use crate::mr::{Access, PdId, Registration};
 use crate::path::Path;
+use crate::psn::Psn;
 use crate::qp::tests::Bytes;
 use crate::qp::{
-    Completion, PostError, QpConfig, RecvWr, SendOp, SendWr, SgList, Sge, Shared, WcStatus,
+    Completion, PostError, QpConfig, QpState, RecvWr, SendOp, SendWr, SgList, Sge, Shared,
 };
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
-    Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, Template, Unit, UnitWriter, parse_unit,
+    Bth, Deth, DropReason, Ext, Mac, Opcode, Packet, ROCE_PORT, Template, Unit, UnitWriter,
+    parse_unit,
 };
+use alloc::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::vec;
 
@@ -407,7 +411,7 @@ fn a_socket_counts_in_each_unit() {
         world.transmit(0);
         let field = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         let ids: Vec<u16> = world.wires[1].iter().map(|frame| field(frame, 18)).collect();
-        assert!(world.wires[1].iter().all(|frame| field(frame, 34) == wire::ROCE_PORT));
+        assert!(world.wires[1].iter().all(|frame| field(frame, 34) == ROCE_PORT));
         let restarts = |pair: &[u16]| pair[1] == 0 || pair[1] == pair[0] + 1;
         assert!(ids[0] == 0 && ids.windows(2).all(restarts), "{ids:?}");
         assert_eq!(ids.iter().max().is_some_and(|max| *max > 0), packets > 1, "{ids:?}");
@@ -538,7 +542,7 @@ fn more_reads_than_can_be_recorded_are_not_offered() {
     };
     let conn = device.connect(Instant::default(), &connect).unwrap();
     let most = crate::qp::MAX_READS as u8;
-    let offered = device.cm.peer(conn).unwrap().limits;
+    let offered = device.front.cm.peer(conn).unwrap().limits;
     assert_eq!(offered, ReadLimits { inbound: most, outbound: most });
 }
 

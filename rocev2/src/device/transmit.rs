@@ -1,17 +1,13 @@
 //! The way out: the next unit, of connection management or of the queue pair whose turn it is.
 
+use super::acks;
+use super::engine::{Engine, QpSlot};
 use super::turns::{Lists, Sender};
-use super::{Device, QpSlot, acks};
-use crate::cm;
-use crate::counters::Counter;
 use crate::env::{Instant, Memory};
-use crate::ids::Qpn;
-use crate::path::{Path, PathIndex, Paths};
+use crate::path::{PathIndex, Paths};
 use crate::qp::{Qp, Shared};
-use crate::wire::mad::{GSI_QKEY, Make};
-use crate::wire::{
-    Bth, Deth, Ext, Frames, OneFrame, Opcode, RunLimit, Template, Unit, UnitRun, UnitWriter,
-};
+use crate::wire::mad::Make;
+use crate::wire::{Frames, RunLimit, Template, UnitRun};
 
 /// The headers of a QP's packets down to UDP, with what may change in them.
 pub(super) struct Headers {
@@ -29,29 +25,16 @@ impl Headers {
     }
 }
 
-impl Device {
-    /// Writes the next unit of at most `max_packets` packets into `buf`; `None` where there is nothing to
-    /// send. Queue pairs take turns. CM messages go before them, but not all the time.
-    pub fn poll_transmit<M: Memory>(
-        &mut self,
-        now: Instant,
-        buf: &mut [u8],
-        max_packets: usize,
-        memory: &mut M,
-    ) -> Option<Unit> {
-        let mut frame = OneFrame::new(buf);
-        self.poll_transmit_run(now, &mut frame, max_packets, memory);
-        frame.unit
-    }
-
+impl Engine {
     /// Whether there may be a packet to send: [`Self::poll_transmit_run`] finds none otherwise.
+    #[inline]
     pub fn may_transmit(&mut self) -> bool {
         self.settle();
-        self.sender.is_some() || !self.lists.ready.is_empty() || self.cm.has_message()
+        self.sender.is_some() || !self.lists.ready.is_empty()
     }
 
-    /// The same, over as many of `frames` as queue pairs fill in their turns; they all go to one destination. Returns
-    /// false where there was nothing to send, or no buffer.
+    /// Writes the next units, each of at most `max_packets` packets, over as many of `frames` as queue pairs fill in their turns;
+    /// they all go to one destination. Returns false where there was nothing to send, or no buffer.
     pub fn poll_transmit_run<M: Memory>(
         &mut self,
         now: Instant,
@@ -59,26 +42,20 @@ impl Device {
         max_packets: usize,
         memory: &mut M,
     ) -> bool {
-        let message = self.cm.has_message();
-        if message && self.mad_limiter.sends_first() && self.transmit_cm(frames) {
-            return true;
-        }
-        let units = if message { self.mad_limiter.units_before() } else { usize::MAX };
-        let limit = RunLimit { units: units.max(1), bytes: usize::MAX, packets: max_packets };
-        let sent = self.transmit_qps(now, frames, limit, memory);
-        self.mad_limiter.qp_sent(sent);
-        sent > 0 || message && self.transmit_cm(frames)
+        self.transmit_qps(now, frames, (usize::MAX, max_packets), memory) > 0
     }
 
-    /// Returns the number of units.
-    fn transmit_qps<M: Memory>(
+    /// The same for so many units, at most. Returns their number.
+    pub(super) fn transmit_qps<M: Memory>(
         &mut self,
         now: Instant,
         frames: &mut impl Frames,
-        limit: RunLimit,
+        (units, packets): (usize, usize),
         memory: &mut M,
     ) -> usize {
         self.settle();
+        self.enter();
+        let limit = RunLimit { units, bytes: usize::MAX, packets };
         let (mut units, mut over) = (limit.units, None);
         // A queue pair whose turn has ended is not ready before the next call: a packet that does not fit its buffer
         // leaves its queue pair so. One whose turn goes on is for the next call, too.
@@ -101,6 +78,7 @@ impl Device {
                 }
             }
         }
+        self.leave();
         limit.units - units
     }
 
@@ -191,37 +169,6 @@ impl Device {
             self.end_turn(slot);
         }
         written
-    }
-
-    fn transmit_cm(&mut self, frames: &mut impl Frames) -> bool {
-        let Some(buf) = frames.buffer() else { return false };
-        let Some(unit) = self.write_cm(buf) else { return false };
-        frames.keep(&unit);
-        true
-    }
-
-    fn write_cm(&mut self, buf: &mut [u8]) -> Option<Unit> {
-        let cm::CmTransmit { mut encap, payload } = self.cm.poll_transmit()?;
-        // Where the path is not in use, this is a reply to an unknown peer, and goes back to where the
-        // message came from.
-        if let Some(path) = self.paths.find(Path { local: encap.src, remote: encap.dst }) {
-            encap.set_hop(self.paths.hop(path));
-        }
-        self.set_source_port(&mut encap);
-        let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, self.gsi_psn);
-        self.gsi_psn = self.gsi_psn.add(1);
-        let template = Template::new(&encap);
-        let mut unit = UnitWriter::new(buf, &template, self.ids.next);
-        self.ids.end_single();
-        let ext = Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI });
-        let Ok(()) = unit.push(&bth, &ext, payload.len(), |out| {
-            out.copy_from_slice(&payload);
-            Ok::<(), core::convert::Infallible>(())
-        });
-        self.counters.add(Counter::SentPkts, 1);
-        self.counters.add(Counter::SentBytes, unit.wire_len() as u64);
-        self.mad_limiter.sent();
-        Some(unit.finish())
     }
 }
 

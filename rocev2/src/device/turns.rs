@@ -1,7 +1,9 @@
 //! Turns and bursts: the order in which queue pairs send, and the look at them after a burst.
 
+use super::engine::{Engine, QpSlot};
+use super::front::Heard;
 use super::line::Line;
-use super::{Device, QpSlot};
+use crate::env::Instant;
 use crate::timer::Timers;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,6 +19,9 @@ pub(super) struct Lists {
     pub(super) finished: Vec<usize>,
     /// Those whose failure is to be told.
     pub(super) failures: VecDeque<usize>,
+    /// Those that have heard something of their connections, and when the last one did.
+    pub(super) heard: Vec<usize>,
+    pub(super) heard_at: Instant,
 }
 
 impl Lists {
@@ -28,6 +33,8 @@ impl Lists {
             touched: Vec::with_capacity(slots),
             finished: Vec::with_capacity(slots),
             failures: VecDeque::with_capacity(slots),
+            heard: Vec::with_capacity(slots),
+            heard_at: Instant::default(),
         }
     }
 
@@ -37,7 +44,13 @@ impl Lists {
         self.ready.make_room(slots)?;
         self.finished.try_reserve_exact(slots - self.finished.len()).ok()?;
         self.failures.try_reserve_exact(slots - self.failures.len()).ok()?;
+        self.heard.try_reserve_exact(slots - self.heard.len()).ok()?;
         self.timers.make_room(slots)
+    }
+
+    /// Whether a failure is to be told, or news of a connection.
+    pub(super) fn has_news(&self) -> bool {
+        !self.failures.is_empty() || !self.heard.is_empty()
     }
 
     /// Makes the number of slots `slots`, and gives each slot another number, or none.
@@ -45,6 +58,7 @@ impl Lists {
         let renumber = |slot: &mut usize| number(*slot).map(|now| *slot = now).is_some();
         self.finished.retain_mut(renumber);
         self.failures.retain_mut(renumber);
+        self.heard.retain_mut(renumber);
         self.ready.retain_mut(renumber);
         self.timers.renumber(slots, number);
     }
@@ -69,7 +83,7 @@ impl Sender {
 const TURN_UNITS: usize = 32;
 const TURN_BYTES: usize = 16 << 10;
 
-impl Device {
+impl Engine {
     /// The queue pair whose turn it is, or the next one.
     #[inline]
     pub(super) fn next_sender(&mut self) -> Option<Sender> {
@@ -120,7 +134,7 @@ impl Device {
     /// Reports the failure of a QP, keeps its deadline, passes on the response to a probe, and lets it send.
     #[inline(never)]
     pub(super) fn settle_one(&mut self, slot: usize) {
-        let Self { qps, lists, cm, reorder_pool, config, .. } = self;
+        let Self { qps, lists, reorder_pool, config, .. } = self;
         let Some(entry) = qps[slot].as_deref_mut() else { return };
         entry.touched = false;
         if entry.qp.is_calm() {
@@ -132,10 +146,8 @@ impl Device {
             entry.qp.close_reorder_buffer(reorder_pool);
             lists.failures.push_back(slot);
         }
-        if entry.qp.take_probe_answer()
-            && let Some(conn) = entry.conn
-        {
-            cm.peer_answered(conn);
+        if entry.qp.take_probe_answer() {
+            entry.hears(slot, lists, Heard::ANSWER);
         }
         let ready = entry.qp.look(config.short_ways);
         entry.schedule(slot, lists, ready);
@@ -156,7 +168,7 @@ impl QpSlot {
         self.qp.is_calm() && lists.touched.is_empty()
     }
 
-    /// The whole of [`Device::settle_one`] for a queue pair that is calm.
+    /// The whole of [`Engine::settle_one`] for a queue pair that is calm.
     #[inline(always)]
     fn settle_calmly(&mut self, slot: usize, lists: &mut Lists) {
         self.note_progress(slot, lists);
@@ -201,6 +213,14 @@ impl QpSlot {
         if self.qp.has_completions() && !core::mem::replace(&mut self.finished, true) {
             lists.finished.push(slot);
         }
+    }
+
+    /// Notes news of its connection.
+    pub(super) fn hears(&mut self, slot: usize, lists: &mut Lists, heard: Heard) {
+        if self.news.is_empty() {
+            lists.heard.push(slot);
+        }
+        self.news = self.news.with(heard);
     }
 
     /// Gives it a turn to send where it is ready and has none.

@@ -48,13 +48,11 @@ impl MrTable {
 
     /// Begins a burst: what is looked up may be used until it ends. Where there is one core only, there is no need
     /// of bursts.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the engines of several cores"))]
     pub(crate) fn enter(&self) {
         self.table.bursts().enter(self.core);
     }
 
     /// Ends a burst: nothing that was looked up in it is used any more.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the engines of several cores"))]
     pub(crate) fn leave(&self) {
         self.table.bursts().leave(self.core);
     }
@@ -175,6 +173,11 @@ impl MrTable {
         }
         self.wait(users);
         Ok(view.released())
+    }
+
+    /// Whether a key is that of a window.
+    pub(crate) fn is_window(&self, key: Rkey) -> bool {
+        self.table.view(key.get(), 0).is_ok_and(|(_, view)| view.kind == Kind::Window)
     }
 
     /// Checks that the key is of a kind that can be invalidated.

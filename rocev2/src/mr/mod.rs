@@ -49,9 +49,6 @@ use core::ops::BitOr;
 pub(crate) use lookup::{LocalKeys, MrTable};
 pub(crate) use registrar::Registrar;
 
-/// Cores of a device, at most: a mapping has a bit for each.
-pub(crate) const MAX_CORES: usize = 64;
-
 /// A protection domain: keys work only for the QPs of their own domain.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PdId(pub u32);
@@ -141,7 +138,7 @@ pub enum Reserve {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mapping {
     /// The bytes, such as a list of pages. They belong to the device until
-    /// [`Device::poll_released`](crate::device::Device::poll_released) returns them.
+    /// [`Engine::poll_released`](crate::Engine::poll_released) returns them.
     pub region: RegionId,
     /// Distance of the first mapped byte from the start of `region`.
     pub offset: u32,

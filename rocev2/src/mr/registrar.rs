@@ -2,11 +2,9 @@
 
 use super::keys::{Draws, MAX_KEYS};
 use super::table::{PLACES, SlotBlock, Table};
-use super::{
-    Access, AccessError, At, Kind, MAX_CORES, MrTable, PdId, Registration, Released, Reserve, Span,
-};
+use super::{Access, AccessError, At, Kind, MrTable, PdId, Registration, Released, Reserve, Span};
 use crate::env::Rng;
-use crate::ids::Rkey;
+use crate::ids::{MAX_CORES, Rkey};
 use alloc::vec::Vec;
 
 /// The one who makes the keys of a device. Each core looks them up in an [`MrTable`] of its own.

@@ -287,7 +287,7 @@ pub struct Finished {
     pub failure: Option<Failure>,
 }
 
-/// The receiver of completions; see [`Device::take_completions`](crate::Device::take_completions).
+/// The receiver of completions; see [`Engine::take_completions`](crate::Engine::take_completions).
 pub trait CompletionSink {
     /// Takes the completions of a queue, oldest first. The places of their requests may be posted to again once the last
     /// was taken; the completions that are not taken are lost.

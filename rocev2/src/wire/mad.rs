@@ -26,7 +26,7 @@ pub struct MadHeader {
     pub attribute_modifier: u32,
     /// The make of the sender, in the reserved bytes 18 and 19.
     pub make: Make,
-    /// The upper bits of a QPN that name the sender's core ([`core_bits`](crate::ids::core_bits)), of a
+    /// The upper bits of a QPN that name the sender's core ([`core_bits`]), of a
     /// [`Make::Keeper`]; 0 otherwise.
     pub core_bits: u8,
 }

@@ -44,7 +44,7 @@ pub use pmtu::Pmtu;
 pub use run::Frames;
 pub(crate) use run::{OneFrame, Payload, RunLimit, UnitRun, write_single};
 pub use segments::{Segments, parse_unit};
-pub use steer::{CORE_BYTE, core_of, is_for_several};
+pub use steer::{CORE_BYTE, bth_of, core_of, is_for_several};
 pub use template::Template;
 
 use crate::ids::Qpn;

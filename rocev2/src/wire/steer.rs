@@ -37,7 +37,7 @@ fn core_at(frame: &[u8], at: usize, cores: usize) -> usize {
 
 /// Where the BTH of a RoCEv2 packet begins. `None` for all others, and for those that a receiver drops: fragments, and packets
 /// with IP options or extension headers.
-fn bth_of(frame: &[u8]) -> Option<usize> {
+pub fn bth_of(frame: &[u8]) -> Option<usize> {
     let (ether_type, ip) = ether_type(frame.get(12..)?)?;
     let udp = match (ether_type, ip) {
         (0x0800, [0x45, _, _, _, _, _, f0, f1, _, 17, ..]) if [f0 & 0x3f, *f1] == [0, 0] => 20,

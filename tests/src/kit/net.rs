@@ -10,7 +10,7 @@ use driver::{Provider, ProviderConfig};
 use ndk_consumer::{Adapter, Connector, Listener, Opener, Qp, QpConfig};
 use ndk_verifier::{Report, Verifier, Verify};
 use netadapter_glue::Edge;
-use netadapter_glue::memory::{MemoryConfig, pair};
+use netadapter_glue::memory::{CoreEdge, MemoryConfig, Steer, pair, pair_of_cores};
 use rocev2::env::Duration;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -102,12 +102,29 @@ impl Net {
         addresses: [&str; 2],
         change: impl Fn(&mut ProviderConfig),
     ) -> Self {
+        Self::over_cores(edges.map(|edge| vec![edge]), addresses, change)
+    }
+
+    /// On IPv4, with hosts of so many cores, between which each frame comes to the core that `steer` says.
+    pub fn of_cores(cores: [usize; 2], steer: Steer) -> Self {
+        let (first, second) = pair_of_cores(MemoryConfig::default(), cores, steer);
+        let edges = [first, second].map(|edges| edges.into_iter().map(boxed).collect());
+        Self::over_cores(edges, ADDRESSES, |_| ())
+    }
+
+    /// On an edge for each core, all of which reach those of the other host.
+    pub fn over_cores(
+        edges: [Vec<Box<dyn Edge + Send>>; 2],
+        addresses: [&str; 2],
+        change: impl Fn(&mut ProviderConfig),
+    ) -> Self {
         let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
         let wires = [Wire::default(), Wire::default()];
-        let start = |edge, host: usize| {
+        let start = |edges: Vec<_>, host: usize| {
             let mut config = ProviderConfig::new(vec![addresses[host]]);
             change(&mut config);
-            Arc::new(Provider::start(wires[host].behind(edge), config).unwrap())
+            let edges = edges.into_iter().map(|edge| wires[host].behind(edge)).collect();
+            Arc::new(Provider::start_cores(edges, config).unwrap())
         };
         let [first, second] = edges;
         let providers = [start(first, 0), start(second, 1)];
@@ -165,6 +182,11 @@ impl Net {
     /// What a consumer makes on a host.
     pub fn side(&self, host: usize) -> Side {
         Side::new(&self.adapters[host])
+    }
+
+    /// What a consumer makes on a host for one of its cores.
+    pub fn side_on(&self, host: usize, core: usize) -> Side {
+        Side::near(&self.adapters[host], core)
     }
 
     /// With another queue pair than the usual.
@@ -228,6 +250,10 @@ impl Drop for Net {
             self.adapters.iter().map(Arc::clone).for_each(std::mem::forget);
         }
     }
+}
+
+fn boxed(edge: CoreEdge) -> Box<dyn Edge + Send> {
+    Box::new(edge)
 }
 
 /// Edges that reach each other.

@@ -90,16 +90,23 @@ pub(crate) fn close<T: NdkObject>(object: Object<T>, token: usize) -> NTSTATUS {
     object.close_by(closed, context(token))
 }
 
-/// `NdkCreateCq`; `notify` names the CQ in [`Event::Notified`].
+/// The processor of a core.
+fn affinity(core: usize) -> GROUP_AFFINITY {
+    GROUP_AFFINITY { Mask: 1 << core, Group: 0, Reserved: [0; 3] }
+}
+
+/// `NdkCreateCq` near a core, or anywhere; `notify` names the CQ in [`Event::Notified`].
 pub(crate) fn create_cq(
     on: Object<NDK_ADAPTER>,
     depth: u32,
+    near: Option<usize>,
     notify: usize,
     token: usize,
 ) -> NTSTATUS {
-    let (out, none) = (std::ptr::null_mut(), std::ptr::null());
+    let (near, out) = (near.map(affinity), std::ptr::null_mut());
+    let near = near.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let (notify, token) = (context(notify), context(token));
-    call!(on, NdkCreateCq, depth, Some(notified), notify, none, Some(created), token, out)
+    call!(on, NdkCreateCq, depth, Some(notified), notify, near, Some(created), token, out)
 }
 
 /// `NdkCreatePd`.
@@ -155,17 +162,18 @@ pub(crate) fn create_mw(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
     call!(pd, NdkCreateMw, Some(created), context(token), std::ptr::null_mut())
 }
 
-/// `NdkCreateSrq` with up to 4 elements; `name` comes with each [`Event::Low`].
+/// `NdkCreateSrq` of a depth and a threshold, near a core or anywhere, with up to 4 elements; `name` comes with each [`Event::Low`].
 pub(crate) fn create_srq(
     pd: Object<NDK_PD>,
-    depth: u32,
-    threshold: u32,
+    [depth, threshold]: [u32; 2],
+    near: Option<usize>,
     name: usize,
     token: usize,
 ) -> NTSTATUS {
     let (name, token) = (context(name), context(token));
-    let (none, out) = (std::ptr::null(), std::ptr::null_mut());
-    call!(pd, NdkCreateSrq, depth, 4, threshold, Some(low), name, none, Some(created), token, out)
+    let (near, out) = (near.map(affinity), std::ptr::null_mut());
+    let near = near.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    call!(pd, NdkCreateSrq, depth, 4, threshold, Some(low), name, near, Some(created), token, out)
 }
 
 /// `NdkModifySrq` of the threshold.

@@ -42,7 +42,16 @@ pub struct Connected {
 impl Side {
     /// On an adapter.
     pub fn new(adapter: &Arc<Adapter>) -> Self {
-        let cq = adapter.create_cq(256).unwrap();
+        Self::with_cq(adapter, adapter.create_cq(256).unwrap())
+    }
+
+    /// The same on a core of the adapter.
+    pub fn near(adapter: &Arc<Adapter>, core: usize) -> Self {
+        Self::with_cq(adapter, adapter.create_cq_near(256, 1 << core).unwrap())
+    }
+
+    /// The same with this CQ.
+    pub fn with_cq(adapter: &Arc<Adapter>, cq: Arc<Cq>) -> Self {
         let pd = adapter.create_pd().unwrap();
         let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).unwrap();
         let qp = pd.create_qp(&cq, &cq, QpConfig::default()).unwrap();

@@ -251,6 +251,7 @@ impl World {
                     self.report.connections += 1;
                     let End { shares, host, to, .. } = self.ends[end];
                     self.did_connect(end);
+                    self.did_spread(end);
                     if self.hosts[host].incarnation > 1 {
                         self.report.trial.connections += 1;
                     }
@@ -434,7 +435,7 @@ impl World {
         if self.reject_foreign(host, connector) {
             return;
         }
-        self.hosts[host].asked = true;
+        self.hosts[host].note_asked();
         let _gone_meanwhile = connector.reject();
     }
 
@@ -444,7 +445,7 @@ impl World {
             return;
         }
         let End { host, qp, .. } = self.ends[end];
-        self.hosts[host].asked = true;
+        self.hosts[host].note_asked();
         self.ends[end].flushed = true;
         qp.flush();
     }

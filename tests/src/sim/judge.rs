@@ -242,19 +242,20 @@ impl Judge {
         }
     }
 
-    /// A host has sent a message; whether it keeps what comes early, which its REQ and REP have to show.
+    /// A host has sent a message. If it keeps what comes early its REQ and REP show that, and how many bits of a QPN name
+    /// a core.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn sent(&mut self, now: u64, seen: &Seen<'_>, keeps: bool) -> Objection {
+    pub(crate) fn sent(&mut self, now: u64, seen: &Seen<'_>, shows: Option<u8>) -> Objection {
         let payload = seen.payload;
         require!(seen.qpn == 1 && payload.len() == 256, "a datagram that is no MAD");
         require!(seen.ext == [0x80, 1, 0, 0, 0, 0, 0, 1], "a MAD of another QP or Q_Key");
         let head = payload[..8] == [1, 7, 2, 3, 0, 0, 0, 0] && payload[20..24] == [0; 4];
         require!(head, "a MAD with another head");
         let message = Message::read(seen).ok_or("a MAD of no kind")?;
-        let shown = keeps && matches!(message.kind, Kind::Req | Kind::Rep);
-        let make = if shown { *b"ND" } else { [0; 2] };
+        let shows = shows.filter(|_| matches!(message.kind, Kind::Req | Kind::Rep));
+        let make = shows.map_or([0; 2], |bits| [b'N', b'D' + bits]);
         require!(payload[18..20] == make, "a MAD of another make");
         self.judged[message.kind as usize] += 1;
         self.judge(now, seen, &message).map_err(|what| {
@@ -568,7 +569,7 @@ mod tests {
         judge.taken(0, &seen(PEER, &mad(Kind::Req, 0, &[])));
         judge.sides.insert((US, 7), Side { active: true, peer: Some(PEER), ..Side::default() });
         let timeout = [0x80, 16, 0, 4, 1, 1, 1, 1, 1, 1, 1, 1];
-        let mut told = |local| judge.sent(1, &seen(US, &mad(Kind::Rej, local, &timeout)), true);
+        let mut told = |local| judge.sent(1, &seen(US, &mad(Kind::Rej, local, &timeout)), Some(0));
         for local in [7, 7, 7, 8, 8] {
             assert_eq!(told(local), Ok(()), "{local}");
         }

@@ -7,6 +7,7 @@
 //! | `run` | the parts of a run, virtual time |
 //! | `script` | what goes wrong, and when |
 //! | `end` | one end of a connection: its objects, made and closed |
+//! | `cores` | turns of the cores of a host, and which of them gets a frame |
 //! | `trial` | one thing that goes wrong at a chosen moment |
 //! | `consumer` | what it asks for to be connected, and what it is told |
 //! | `flow`, `workload` | what an established end posts |
@@ -30,6 +31,7 @@
 //! timer is left). The first thing that is wrong ends it.
 
 mod consumer;
+mod cores;
 mod edge;
 mod end;
 mod flow;
@@ -180,11 +182,16 @@ pub enum Deed {
     AddressLost,
     AddressBack,
     Claimed,
+    /// A connection was established from or to another core than the first, from or to a host whose NIC does not know the
+    /// cores of queue pairs, and with a CQ on another core than its queue pair.
+    OtherCore,
+    Hashed,
+    Abroad,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 65] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -247,6 +254,9 @@ impl Deed {
         Self::AddressLost,
         Self::AddressBack,
         Self::Claimed,
+        Self::OtherCore,
+        Self::Hashed,
+        Self::Abroad,
     ];
 }
 

@@ -53,7 +53,7 @@ impl World {
     }
 
     /// Whatever the peer's provider called delivered was delivered: the completion comes before the
-    /// ACK.
+    /// ACK, but for one to a CQ of another core, which the first core takes there later.
     pub(crate) fn check_delivered(&self, end: usize) -> Step {
         let this = &self.ends[end];
         let Some(peer) = this.peer.filter(|&peer| self.ends[peer].peer == Some(end)) else {

@@ -68,8 +68,9 @@ impl World {
         let by_notice = self.rng.below(2) == 0;
         let threshold = u32::from(by_notice) + self.rng.below(depth);
         let pd = self.create(host, |token| numbered::create_pd(adapter, token))?;
-        let srq =
-            self.create(host, |token| numbered::create_srq(pd, depth, threshold, host, token))?;
+        let (size, near) = ([depth, threshold], self.some_core(host));
+        let create = |token| numbered::create_srq(pd, size, near, host, token);
+        let srq = self.create(host, create)?;
         let label = 0x2000_0000_0000 + (host as u64) * 0x1_0000_0000;
         let slot_len = 64 << self.rng.below(9);
         let mut region = Region::new(2 * depth as usize, slot_len, label, &mut self.rng);

@@ -2,16 +2,12 @@
 
 use super::edge::{Crossing, lock};
 use super::end::{End, Phase, What};
-use super::foreign::Quirks;
 use super::judge::Kind;
-use super::meter::counted;
 use super::script::Act;
-use super::trial::Trial;
 use super::world::{Host, LIVENESS, Part, Step, World, require};
 use super::{Deed, Report};
 use crate::kit::numbered::{self, Event};
 use driver::Stepped;
-use rocev2::env::Instant;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,10 +79,10 @@ impl World {
         self.chaos = self.net.faults.clone();
         self.net.heal();
         for host in &mut self.hosts {
-            lock(&host.port).fails = [false; 2];
+            host.cores.iter().for_each(|core| lock(&core.port).fails = [false; 2]);
             host.full = 0;
             if host.provider.is_some() {
-                host.turn_at = Some(self.now);
+                host.call(self.now);
             }
         }
     }
@@ -172,8 +168,7 @@ impl World {
     fn advance(&mut self, limit: u64) -> Step<bool> {
         self.try_trial()?;
         self.wake_hosts();
-        let turns =
-            self.hosts.iter().filter_map(|host| host.turn_at.map(|at| at.max(host.stalled)));
+        let turns = self.hosts.iter().filter_map(Host::next_turn);
         let acts = self.ends.iter().filter_map(|end| end.act_at);
         let refills = self.hosts.iter().filter_map(|host| host.pool.as_ref()?.act_at);
         let script = self.script.first_key_value().map(|(&(at, _), _)| at);
@@ -197,10 +192,11 @@ impl World {
             self.handle_events()?;
         }
         for host in 0..self.hosts.len() {
-            let this = &self.hosts[host];
-            if this.turn_at.is_some_and(|at| at.max(this.stalled) <= self.now) {
-                self.turn(host)?;
-                self.handle_events()?;
+            for core in 0..self.hosts[host].cores.len() {
+                if self.hosts[host].is_due(core, self.now) {
+                    self.turn(host, core)?;
+                    self.handle_events()?;
+                }
             }
         }
         for host in 0..self.hosts.len() {
@@ -220,119 +216,7 @@ impl World {
         Ok(true)
     }
 
-    fn deliver(&mut self, host: usize, frame: Vec<u8>) {
-        let this = &mut self.hosts[host];
-        if this.provider.is_none() && this.foreign.is_none() {
-            return;
-        }
-        let mut port = lock(&this.port);
-        if port.inbox.len() < this.inbox_max {
-            port.inbox.push_back(frame);
-            drop(port);
-            this.turn_at = Some(this.turn_at.unwrap_or(self.now).min(self.now));
-        }
-    }
-
-    /// A consumer's call may have woken a core that sleeps.
-    fn wake_hosts(&mut self) {
-        for host in &mut self.hosts {
-            if host.provider.as_ref().is_some_and(|provider| host.sleeping && provider.is_woken()) {
-                host.turn_at = Some(host.turn_at.unwrap_or(self.now).min(self.now));
-            }
-        }
-    }
-
-    /// One turn of a host's provider, and what came of it.
-    pub(crate) fn turn(&mut self, host: usize) -> Step {
-        if self.hosts[host].foreign.is_some() {
-            return self.turn_foreign(host);
-        }
-        let this = &mut self.hosts[host];
-        let Some(provider) = &mut this.provider else {
-            this.turn_at = None;
-            return Ok(());
-        };
-        self.report.turns += 1;
-        let asked = std::mem::take(&mut this.asked);
-        let clock = this.clock.read(self.now);
-        let room_at = this.full.max(self.net.has_room_at(host));
-        let has_mail = {
-            let mut port = lock(&this.port);
-            port.room = if room_at > self.now { 0 } else { this.room };
-            port.has_mail()
-        };
-        if this.sleeping && (provider.is_woken() || has_mail) {
-            provider.announce_sleep(false);
-            this.sleeping = false;
-        }
-        let (turn, allocations) = counted(|| provider.poll(Instant::from_nanos(clock)));
-        let (crossed, lacked, fails) = {
-            let mut port = lock(&this.port);
-            let coalesced = std::mem::take(&mut port.coalesced);
-            let [receives, sends] = std::mem::take(&mut port.failed);
-            for (deed, count) in [
-                (Deed::Joined, coalesced),
-                (Deed::ReceiveFails, receives),
-                (Deed::SendFails, sends),
-                (Deed::NoRoom, u64::from(port.lacked && this.full > self.now)),
-            ] {
-                self.report.deeds[deed as usize] += count;
-            }
-            (std::mem::take(&mut port.crossed), port.lacked, port.fails.contains(&true))
-        };
-        let own = this.clock;
-        let next = turn.next.map(|next| own.when(next.as_nanos()).max(self.now + 1));
-        // It sleeps until there is room, if that takes long.
-        let lacks = lacked && room_at <= self.now + 10_000;
-        let soon = self.now + 1000 + u64::from(self.rng.below(2000));
-        this.turn_at = if fails {
-            // Its poller tries again.
-            Some(self.now + u64::from(1 + self.rng.below(1000)) * 1000)
-        } else if turn.busy || lacks {
-            Some(soon)
-        } else if this.sleeping {
-            next.into_iter().chain(lacked.then_some(room_at)).min()
-        } else {
-            this.sleeping = true;
-            provider.announce_sleep(true);
-            Some(self.now)
-        };
-        if this.sleeping && (turn.busy || lacks) {
-            this.sleeping = false;
-            provider.announce_sleep(false);
-        }
-        let only_data = crossed.iter().all(Crossing::is_data);
-        self.cross(host, clock, crossed)?;
-        self.sort_events()?;
-        let quiet = only_data && !asked && !self.asking && self.is_quiet(host);
-        require!(
-            !quiet || allocations == 0,
-            "host {host}: {allocations} allocations in a turn with nothing but data"
-        );
-        self.report.quiet += u64::from(quiet);
-        Ok(())
-    }
-
-    /// Nothing is being created, connected or closed on a host, as far as can be seen: what it does
-    /// with itself cannot. A CQ that overruns takes others with it, and is not data.
-    fn is_quiet(&self, host: usize) -> bool {
-        let steady = |end: &End| end.host != host || (end.to != Some(host) && !end.flow.tiny_cq);
-        let of_host = |&(owner, what): &(usize, What)| match what.is_of_host() {
-            true => owner == host,
-            false => self.ends[owner].host == host,
-        };
-        let told = |event: &Event| matches!(event, Event::Notified(..) | Event::Low(..));
-        // Connection management gives up without a packet.
-        let deaf = |host: &Host| host.quirks.as_ref().is_some_and(Quirks::is_deaf);
-        let breaks =
-            self.moves || self.trial.is_some_and(Trial::breaks) || self.hosts.iter().any(deaf);
-        !breaks
-            && !self.tokens.values().any(of_host)
-            && self.events.iter().all(told)
-            && self.ends.iter().all(steady)
-    }
-
-    fn cross(&mut self, host: usize, clock: u64, crossed: Vec<Crossing>) -> Step {
+    pub(crate) fn cross(&mut self, host: usize, clock: u64, crossed: Vec<Crossing>) -> Step {
         let mtu = self.hosts[host].mtu;
         for crossing in crossed {
             match crossing {
@@ -353,7 +237,7 @@ impl World {
     }
 
     /// Keeps what somebody waits for apart from what consumers will look at.
-    fn sort_events(&mut self) -> Step {
+    pub(crate) fn sort_events(&mut self) -> Step {
         while let Some(event) = numbered::next_event() {
             match event {
                 Event::Created(token, result) => {

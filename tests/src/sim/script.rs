@@ -143,18 +143,22 @@ impl World {
                 for at in 0..self.hosts[host].ips.len() {
                     self.watch.judge.jump(self.hosts[host].ips[at], by);
                 }
-                self.hosts[host].turn_at = Some(self.now);
+                self.hosts[host].call(self.now);
             }
             Act::Fail(host, direction, on) => {
-                lock(&self.hosts[host].port).fails[direction] = on;
-                self.hosts[host].turn_at = Some(self.now);
+                for core in &self.hosts[host].cores {
+                    lock(&core.port).fails[direction] = on;
+                }
+                self.hosts[host].call(self.now);
             }
             Act::Fill(host, long) => self.hosts[host].full = self.now + long,
             Act::Speed(host, rate) => {
                 self.net.set_rate(host, rate);
                 let this = &self.hosts[host];
                 let rate = self.net.rate(host).filter(|_| this.knows_speed);
-                lock(&this.port).speed = rate.map(|rate| rate * 8);
+                for core in &this.cores {
+                    lock(&core.port).speed = rate.map(|rate| rate * 8);
+                }
                 if rate.is_some() {
                     self.did(Deed::NewSpeed);
                 }
@@ -189,7 +193,7 @@ impl World {
         this.lost.clear();
         this.listeners.clear();
         this.endpoint = None;
-        this.turn_at = None;
+        this.cores.iter_mut().for_each(|core| core.turn_at = None);
         for &ip in &self.hosts[host].ips {
             self.watch.judge.forget(ip);
         }

@@ -120,6 +120,8 @@ pub(crate) struct Watch {
     partners: BTreeMap<Name, Vec<Name>>,
     /// Bytes in flight; bytes kept behind a hole; the MSN of a new connection.
     windows: BTreeMap<IpAddr, [u64; 3]>,
+    /// Bits of a host's QPNs that name its core.
+    bits: BTreeMap<IpAddr, u8>,
     /// Hosts that are not ours: what they do is learnt from, and not judged.
     foreign: BTreeSet<IpAddr>,
     /// Who has taken a packet of whom that was marked under way: damage does it, too.
@@ -150,6 +152,11 @@ impl Watch {
     /// a hole, and the MSN that it starts with.
     pub(crate) fn host(&mut self, ip: IpAddr, window: u32, reorder_bytes: u32, msn: u32) {
         self.windows.insert(ip, [window, reorder_bytes, msn].map(u64::from));
+    }
+
+    /// A host has so many cores.
+    pub(crate) fn cores(&mut self, ip: IpAddr, cores: usize) {
+        self.bits.insert(ip, (0..7).find(|bits| 1 << bits >= cores).unwrap_or(7));
     }
 
     /// QPs that are connected, each with its peer's.
@@ -188,8 +195,9 @@ impl Watch {
         if seen.opcode == opcode::UD_SEND_ONLY {
             self.learn(&seen);
             let ours = !self.foreign.contains(&seen.src);
-            let keeps = self.keeps(seen.src);
-            return if ours { self.judge.sent(now, &seen, keeps) } else { Ok(()) };
+            let bits = self.bits.get(&seen.src).copied().unwrap_or(0);
+            let shows = self.keeps(seen.src).then_some(bits);
+            return if ours { self.judge.sent(now, &seen, shows) } else { Ok(()) };
         }
         if self.foreign.contains(&seen.src) {
             self.learn_request(&seen);

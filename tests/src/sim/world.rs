@@ -1,5 +1,6 @@
 //! Hosts, virtual time, and what goes wrong when.
 
+use super::cores::Core;
 use super::edge::{Port, SimEdge};
 use super::end::{End, What};
 use super::foreign::{Foreign, Quirks};
@@ -63,7 +64,10 @@ pub(crate) struct Host {
     pub(crate) pool: Option<Pool>,
     pub(crate) config: ProviderConfig,
     pub(crate) segments: usize,
-    pub(crate) port: Arc<Mutex<Port>>,
+    /// A foreign host has one.
+    pub(crate) cores: Vec<Core>,
+    /// Its NIC chooses the core of a frame by addresses and ports, not by the queue pair.
+    pub(crate) hashes: bool,
     pub(crate) room: usize,
     /// There is no room at all before.
     pub(crate) full: u64,
@@ -74,11 +78,6 @@ pub(crate) struct Host {
     pub(crate) inbox_max: usize,
     pub(crate) incarnation: u64,
     pub(crate) clock: Clock,
-    pub(crate) sleeping: bool,
-    /// A consumer has asked for something without an end, a flush or a rejection, since the last turn.
-    pub(crate) asked: bool,
-    /// When it has its next turn.
-    pub(crate) turn_at: Option<u64>,
     /// It runs nothing before.
     pub(crate) stalled: u64,
 }
@@ -121,6 +120,8 @@ pub(crate) enum Part {
 /// The whole simulation.
 pub(crate) struct World {
     pub(crate) rng: Rng,
+    /// Of the cores.
+    pub(crate) core_rng: Rng,
     pub(crate) now: u64,
     pub(crate) part: Part,
     pub(crate) hosts: Vec<Host>,
@@ -187,6 +188,7 @@ impl World {
         let chaos_ends = MS * (5 + u64::from(rng.below(300)));
         let clock = options.pcap.clone().map(|path| (path, Arc::default()));
         let mut world = Self {
+            core_rng: Rng::from_seed(bytes),
             now: MS,
             part: Part::Chaos,
             hosts: Vec::new(),
@@ -225,6 +227,8 @@ impl World {
         world.choose_foreign(count);
         bytes[8] = 1;
         world.plan_ways(&mut Rng::from_seed(bytes));
+        bytes[8] = 2;
+        world.plan_cores(Rng::from_seed(bytes));
         // An edge that fails or is full holds back what was said, as a host does that stalls.
         // So does what a NIC has taken before, on a slow link.
         let link = world.net.slowest().map_or(0, |rate| 64 * (64 << 10) * 1_000_000_000 / rate);
@@ -278,7 +282,8 @@ impl World {
                 pool: None,
                 config,
                 segments: [1, 1, 2, 8][self.rng.below(4) as usize],
-                port: Arc::default(),
+                cores: vec![Core::default()],
+                hashes: false,
                 room: [1, 4, 64][self.rng.below(3) as usize],
                 full: 0,
                 coalesces: [1, 1, 4, 64][self.rng.below(4) as usize],
@@ -286,9 +291,6 @@ impl World {
                 inbox_max: if self.patient { 4096 } else { 16 << self.rng.below(6) },
                 incarnation: 0,
                 clock: Clock { ahead: 0, gains },
-                sleeping: false,
-                asked: false,
-                turn_at: None,
                 stalled: 0,
             });
         }
@@ -330,8 +332,10 @@ impl World {
         let this = &mut self.hosts[host];
         this.incarnation += 1;
         let speed = self.net.rate(host).filter(|_| this.knows_speed).map(|rate| rate * 8);
-        let port = Port { coalesces: this.coalesces, speed, ..Port::default() };
-        this.port = Arc::new(Mutex::new(port));
+        for core in &mut this.cores {
+            let port = Port { coalesces: this.coalesces, speed, ..Port::default() };
+            *core = Core { port: Arc::new(Mutex::new(port)), ..Core::default() };
+        }
         if let Some(quirks) = this.quirks.clone() {
             self.start_foreign(host, quirks);
             return Ok(());
@@ -343,26 +347,30 @@ impl World {
             max_unit_len: (this.mtu + 14) * this.segments.max(1) + 64,
             socket: false,
         };
-        let edge = SimEdge::new(link, Arc::clone(&this.port));
-        let edge: Box<dyn Edge + Send> = match &self.pcap {
-            Some((path, clock)) => {
-                let clock = Arc::clone(clock);
-                let file = path.join(format!("host-{host}-{}.pcap", this.incarnation));
-                let capture = Capture::create(edge, file).map_err(|error| error.to_string())?;
-                let time = move || Duration::from_nanos(clock.load(Ordering::Relaxed));
-                Box::new(capture.with_clock(time))
-            }
-            None => Box::new(edge),
-        };
+        let mut edges = Vec::new();
+        for (core, Core { port, .. }) in this.cores.iter().enumerate() {
+            let edge = SimEdge::new(link, Arc::clone(port));
+            let edge: Box<dyn Edge + Send> = match &self.pcap {
+                Some((path, clock)) => {
+                    let clock = Arc::clone(clock);
+                    let file = path.join(format!("host-{host}-{}-{core}.pcap", this.incarnation));
+                    let capture = Capture::create(edge, file).map_err(|error| error.to_string())?;
+                    let time = move || Duration::from_nanos(clock.load(Ordering::Relaxed));
+                    Box::new(capture.with_clock(time))
+                }
+                None => Box::new(edge),
+            };
+            edges.push(edge);
+        }
         let mut seed = [0; 32];
         super::memory::fill(&mut seed, &mut self.rng);
-        let mut provider = Stepped::new(edge, this.config.clone(), seed);
+        let mut provider = Stepped::with_cores(edges, this.config.clone(), seed);
         let now = Instant::from_nanos(this.clock.read(self.now));
         let version = NDK_VERSION { Major: 2, Minor: 1 };
         let adapter = provider.open_adapter(version, now).map_err(|status| status.to_string())?;
         this.adapter = Object(adapter);
         this.provider = Some(provider);
-        (this.sleeping, this.turn_at) = (false, Some(self.now));
+        this.call(self.now);
         let adapter = this.adapter;
         for ip in self.hosts[host].ips.clone() {
             let listener =
@@ -429,7 +437,8 @@ impl World {
 
     pub(crate) fn turn_asking(&mut self, host: usize) -> Step {
         self.asking = true;
-        let result = self.turn(host);
+        let mut cores = 0..self.hosts[host].cores.len();
+        let result = cores.try_for_each(|core| self.turn(host, core));
         self.asking = false;
         result
     }

@@ -77,6 +77,7 @@ pub(crate) const VNIC: Spec = Spec {
         number("AckTimeout", ["14", "22"], "19"),
         number("RetryCount", ["0", "7"], "7"),
         one_of("RoCESegmentation", &["0", "1"], "1"),
+        number("PollCores", ["1", "64"], "1"),
         number("RoCEPriority", ["0", "7"], "0"),
         number("RoCEDscp", ["0", "63"], "0"),
         one_of("*JumboPacket", &["1514", "4088", "9014"], "1514"),

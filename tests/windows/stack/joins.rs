@@ -14,6 +14,11 @@ const EDGE: &str = "netadapter_glue::ndis::impl$3::";
 /// Of these, what tells the edge of its waker, and of a sleep.
 const SLEEP: &str = "netadapter_glue::ndis::impl$3::announce_sleep";
 const SET_WAKER: &str = "netadapter_glue::ndis::impl$3::set_waker";
+/// Of a turn, on each kind of core, what takes received units, and what fills buffers.
+const RECEIVE: [&str; 2] =
+    ["driver::turn::impl$2::turn::closure$0", "driver::turn::impl$3::turn::closure$0"];
+const FILL: [&str; 2] =
+    ["driver::turn::impl$2::turn::closure$1", "driver::turn::impl$3::turn::closure$1"];
 /// The edge's `Lower`.
 const LOWER: &str = "ndis_driver::lower::lists::impl$9::";
 /// The waker's table.
@@ -28,7 +33,7 @@ const DROP_EDGE: &str = "core::ptr::drop_in_place<netadapter_glue::";
 /// Where the text of a performance counter's instance goes.
 const NAME: &str = "ndis_driver::counters::impl$1::write_str";
 /// A reply that somebody waits for.
-const REPLY: &str = "core::ops::function::FnOnce::call_once<ndis_driver::os::runner::impl$5::new";
+const REPLY: &str = "core::ops::function::FnOnce::call_once<ndis_driver::os::runner::impl$7::new";
 const CLOSED: &str = "core::ops::function::FnOnce::call_once<ndis_driver::upper::ndk::impl$1";
 /// The NetAdapterCx client's owner of the edge, and its end.
 const RESIDENT: &str = "netadapter_client::resident::impl$2::poll";
@@ -38,6 +43,11 @@ pub(crate) const JOINS: &[Join] = &[
     // The provider, in the poll core and in the calls of consumers.
     Join { from: "driver::", to: &[PLATFORM, WAKER], through: &[] },
     Join { from: "driver::turn::PollCore", to: &[PLATFORM, WAKER, EDGE], through: &[] },
+    Join {
+        from: "driver::turn::PollCore::several",
+        to: &["netadapter_glue::ndis::impl$3::link", SET_WAKER, WAKER, DROP_EDGE],
+        through: &[],
+    },
     Join { from: "once_cell::", to: &[PLATFORM], through: &[] },
     // The NetAdapterCx client: its calls of the frameworks, and notifications, end a chain; its queues call the resident.
     Join { from: "netadapter_client::", to: &[], through: &[] },
@@ -46,7 +56,7 @@ pub(crate) const JOINS: &[Join] = &[
     // A callback of a consumer ends a chain, as Windows' functions do: what it calls of NDK begins another. The home's
     // own are replies.
     Join {
-        from: "driver::turn::state::State::run_upcalls",
+        from: "driver::turn::desk::Desk::run_upcalls",
         to: &[REPLY, CLOSED, DROP, DROP_REPLY],
         through: &[],
     },
@@ -62,7 +72,7 @@ pub(crate) const JOINS: &[Join] = &[
     },
     // Work for which memory is set aside: a request, and below it what is boxed, or mapped.
     Join {
-        from: "driver::turn::state::State::handle_control",
+        from: "driver::turn::desk::Desk::handle_control",
         to: &["driver::turn::dispatch::impl$0::handle_control::closure$0"],
         through: &["ndis_driver::os::impl$1::with_memory"],
     },
@@ -73,10 +83,11 @@ pub(crate) const JOINS: &[Join] = &[
     },
     Join { from: "driver::platform::with_memory::", to: &[MAP], through: &[] },
     Join { from: "driver::bytes::mapping::", to: &[MAP], through: &[] },
+    Join { from: "driver::bytes::names::", to: &[MAP], through: &[] },
     Join { from: "core::ops::function::FnOnce::call_once<driver::", to: &[MAP], through: &[] },
     Join {
         from: "ndis_driver::os::impl$1::undisturbed",
-        to: &["driver::shard::push::closure$0"],
+        to: &["driver::shard::impl$1::push_undisturbed::closure$0"],
         through: &[],
     },
     // The edge.
@@ -84,19 +95,15 @@ pub(crate) const JOINS: &[Join] = &[
     Join { from: "netadapter_glue::ndis::Port::sent", to: &[WAKER], through: &[] },
     Join {
         from: "netadapter_glue::ndis::impl$3::receive",
-        to: &[LOWER, "driver::turn::impl$0::receive_burst::closure$0"],
+        to: &[LOWER, RECEIVE[0], RECEIVE[1]],
         through: &[],
     },
     Join {
         from: "netadapter_glue::ndis::impl$3::transmit",
-        to: &[LOWER, "driver::turn::impl$0::transmit_burst::closure$0"],
+        to: &[LOWER, FILL[0], FILL[1]],
         through: &[],
     },
-    Join {
-        from: "netadapter_glue::ndis::send::impl$1::fill",
-        to: &["driver::turn::impl$0::transmit_burst::closure$0"],
-        through: &[],
-    },
+    Join { from: "netadapter_glue::ndis::send::impl$1::fill", to: &FILL, through: &[] },
     // The driver: it wakes, waits for replies, and drops what it has boxed.
     Join {
         from: "ndis_driver::os::runner::",
@@ -113,7 +120,7 @@ pub(crate) const JOINS: &[Join] = &[
     Join {
         from: "ndis_driver::os::thread::thread_entry",
         to: &[
-            "core::ops::function::FnOnce::call_once<ndis_driver::os::runner::impl$2::start",
+            "core::ops::function::FnOnce::call_once<ndis_driver::os::runner::impl$4::start",
             "core::ops::function::FnOnce::call_once<ndis_driver::os::thread::impl$3::start",
         ],
         through: &[],
@@ -156,7 +163,7 @@ pub(crate) const JOINS: &[Join] = &[
         through: &[],
     },
     Join {
-        from: "alloc::sync::Arc::drop_slow<netadapter_glue::ndis::Port",
+        from: "alloc::sync::Arc::drop_slow<netadapter_glue::ndis::",
         to: &[DROP_LOWER],
         through: &[],
     },
@@ -200,7 +207,7 @@ pub(crate) const RECURSIONS: &[Recursion] = &[
     // The end of a runner has taken the core out of its host before the last waker goes.
     Recursion {
         from: "alloc::sync::Arc::drop_slow<ndis_driver::os::runner::Host",
-        to: "core::ptr::drop_in_place<driver::turn::state::State",
+        to: "core::ptr::drop_in_place<driver::turn::PollCore",
         times: 0,
     },
     // An adapter that has halted has left its NIC.

@@ -41,6 +41,8 @@ functions! { "ntoskrnl.exe":
         timeout: *mut i64,
     ) -> NTSTATUS;
     fn KeInitializeDpc(dpc: *mut KDPC, routine: KDEFERRED_ROUTINE, context: PVOID);
+    fn KeSetTargetProcessorDpcEx(dpc: *mut KDPC, number: *mut PROCESSOR_NUMBER) -> NTSTATUS;
+    fn KeSetImportanceDpc(dpc: *mut KDPC, importance: i32);
     fn KeInsertQueueDpc(dpc: *mut KDPC, arg1: PVOID, arg2: PVOID) -> BOOLEAN;
     fn KeFlushQueuedDpcs();
     fn KeAcquireSpinLockRaiseToDpc(lock: *mut usize) -> KIRQL;
@@ -278,6 +280,7 @@ mod same {
         assert!(DISPATCH_LEVEL as u32 == kit::DISPATCH_LEVEL);
         assert!(NotificationEvent == kit::_EVENT_TYPE::NotificationEvent as i32);
         assert!(SynchronizationEvent == kit::_EVENT_TYPE::SynchronizationEvent as i32);
+        assert!(MediumHighImportance == kit::_KDPC_IMPORTANCE::MediumHighImportance as i32);
         assert!(Executive == kit::_KWAIT_REASON::Executive as i32);
         assert!(KernelMode as i32 == kit::_MODE::KernelMode as i32);
         assert!(MmCached == kit::_MEMORY_CACHING_TYPE::MmCached as i32);

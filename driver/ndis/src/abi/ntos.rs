@@ -107,6 +107,8 @@ pub const PASSIVE_LEVEL: KIRQL = 0;
 pub const DISPATCH_LEVEL: KIRQL = 2;
 pub const NotificationEvent: i32 = 0;
 pub const SynchronizationEvent: i32 = 1;
+/// `KDPC_IMPORTANCE`.
+pub const MediumHighImportance: i32 = 3;
 /// `KWAIT_REASON`.
 pub const Executive: i32 = 0;
 /// `KPROCESSOR_MODE`.

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use netadapter_glue::ndis::Taken;
 use netadapter_glue::ndis::chain::{Chain, Frame, Tag};
 use netadapter_glue::ndis::units::{Coalesced, Offers};
-use rocev2::wire::{PEEK_LEN, roce_destination};
+use rocev2::wire::{PEEK_LEN, core_of, roce_destination};
 
 /// An open NIC, or one that is being opened or closed.
 pub(crate) struct Binding {
@@ -354,8 +354,8 @@ impl Binding {
         let each = |list: List| {
             count += 1;
             if list.ParentNetBufferList.is_null() {
-                // SAFETY: a list of the edge.
-                unsafe { adapter.port().sent(list.as_ptr()) };
+                // SAFETY: a list of an edge.
+                unsafe { adapter.ports().sent(list.as_ptr()) };
             } else {
                 let status = list.Status;
                 // SAFETY: a clone of ours. The original is TCP/IP's list, ours until it is completed.
@@ -438,8 +438,10 @@ impl Batch {
         };
         let roce = roce_destination(peek).is_some_and(|to| addresses.contains(&to));
         let kept = if roce {
+            let ports = adapter.ports();
+            let port = ports.of(core_of(peek, ports.cores()));
             // SAFETY: a received list with one net buffer.
-            unsafe { adapter.port().receive(list.as_ptr(), tag, self.keep) == Taken::Lent }
+            unsafe { port.receive(list.as_ptr(), tag, self.keep) == Taken::Lent }
         } else {
             self.pass(adapter, &list, tag, peek, frame.len())
         };

@@ -19,7 +19,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use netadapter_glue::ndis::chain::{Chain, Tag, for_each, put_beside};
-use netadapter_glue::ndis::{Lower, Port};
+use netadapter_glue::ndis::{Lower, Ports};
 use once_cell::race::OnceBox;
 
 /// A net buffer list that is ours until we hand it on.
@@ -189,7 +189,7 @@ impl Drop for ListPool {
 pub(crate) struct Attachment {
     pub(crate) lists: ListPool,
     binding: SpinLock<Option<Arc<Binding>>>,
-    port: OnceBox<Weak<Port>>,
+    ports: OnceBox<Weak<Ports>>,
     tagging: Tagging,
     /// The VLAN of `tagging`, which may change.
     vlan: AtomicU16,
@@ -202,7 +202,7 @@ impl Attachment {
         Self {
             lists,
             binding: SpinLock::new(None),
-            port: OnceBox::new(),
+            ports: OnceBox::new(),
             tagging,
             vlan: AtomicU16::new(tagging.own),
             asleep: AtomicBool::new(false),
@@ -225,9 +225,9 @@ impl Attachment {
         self.asleep.store(asleep, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_port(&self, port: &Arc<Port>) {
-        // The port is set once, right after it is made.
-        let _ = self.port.set(Box::new(Arc::downgrade(port)));
+    pub(crate) fn set_ports(&self, ports: &Arc<Ports>) {
+        // They are set once, right after they are made.
+        let _ = self.ports.set(Box::new(Arc::downgrade(ports)));
     }
 
     pub(crate) fn binding(&self) -> Option<Arc<Binding>> {
@@ -240,17 +240,17 @@ impl Attachment {
 
     /// Drops frames of the poll core that cannot leave, as a NIC without link does.
     fn lose(&self, head: *mut NET_BUFFER_LIST) {
-        let Some(port) = self.port.get().and_then(Weak::upgrade) else { return };
-        // SAFETY: lists of the edge.
+        let Some(ports) = self.ports.get().and_then(Weak::upgrade) else { return };
+        // SAFETY: lists of an edge.
         let lists = unsafe { Lists::<Sent>::new(head) };
         lists.for_each(|list| {
-            // SAFETY: a list of the edge.
-            unsafe { port.sent(list.as_ptr()) };
+            // SAFETY: a list of an edge.
+            unsafe { ports.sent(list.as_ptr()) };
         });
     }
 }
 
-/// The edge's way to NDIS.
+/// An edge's way to NDIS.
 pub(crate) struct LowerSide(pub(crate) Arc<Attachment>);
 
 impl Lower for LowerSide {

@@ -17,6 +17,8 @@ pub(crate) mod timer;
 
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
+use crate::seats::nearest;
+use alloc::vec::Vec;
 use core::net::IpAddr;
 use driver::platform::{Mapped, Platform, Resolve, Trace};
 use rocev2::env::Instant;
@@ -24,6 +26,8 @@ use rocev2::env::Instant;
 /// The Windows side of [`Platform`]. The adapter supplies the resolver of neighbours.
 pub(crate) struct Windows<R> {
     clock: Clock,
+    /// Of the poll cores, in order: group, and number in it.
+    processors: Vec<(u16, u8)>,
     resolver: R,
 }
 
@@ -33,8 +37,8 @@ pub(crate) trait Resolver: Send + Sync {
 }
 
 impl<R> Windows<R> {
-    pub(crate) fn new(resolver: R) -> Self {
-        Self { clock: Clock::new(), resolver }
+    pub(crate) fn new(processors: Vec<(u16, u8)>, resolver: R) -> Self {
+        Self { clock: Clock::new(), processors, resolver }
     }
 }
 
@@ -62,6 +66,10 @@ impl<R: Resolver> Platform for Windows<R> {
 
     fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool {
         self.resolver.resolve(local, remote, how)
+    }
+
+    fn core_near(&self, group: u16, mask: u64, _cores: usize) -> Option<usize> {
+        nearest(&self.processors, group, mask)
     }
 
     fn trace(&self, event: &Trace) {

@@ -1,12 +1,15 @@
 //! The processors, and which of them serve poll cores.
 #![allow(unsafe_code, reason = "calls the kernel")]
 
+use super::sync::SpinLock;
 use crate::abi::imports::{
-    KeGetProcessorNumberFromIndex, KeQueryActiveProcessorCountEx, KeSetSystemGroupAffinityThread,
+    KeGetProcessorNumberFromIndex, KeQueryActiveProcessorCountEx, KeSetImportanceDpc,
+    KeSetSystemGroupAffinityThread, KeSetTargetProcessorDpcEx,
 };
 use crate::abi::*;
+use crate::seats::Seats;
+use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Active processors of all groups.
 pub(crate) fn count() -> u32 {
@@ -14,48 +17,70 @@ pub(crate) fn count() -> u32 {
     unsafe { KeQueryActiveProcessorCountEx(ALL_PROCESSOR_GROUPS) }.max(1)
 }
 
-/// Seats that are taken, a bit each.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+static SEATS: SpinLock<Seats> = SpinLock::new(Seats::new());
 
 /// The seat of a poll core: a processor that serves no other one, as long as there are enough.
-pub(crate) struct Seat(u32);
+pub(crate) struct Seat {
+    place: u32,
+    processor: PROCESSOR_NUMBER,
+}
 
 impl Seat {
-    /// Takes the first free seat.
+    /// Takes seats for so many cores of an adapter, as far as there are processors. PASSIVE_LEVEL.
     ///
-    /// # Errors
-    /// `NDIS_STATUS_RESOURCES` where 64 are taken.
-    pub(crate) fn take() -> Result<Self, NDIS_STATUS> {
-        let next = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
-        let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-        taken.map(|taken| Self(taken.trailing_ones())).map_err(|_| NDIS_STATUS_RESOURCES)
+    /// Which NIC it will be, and so which processors are near that, is not known yet: an adapter starts before its NIC is bound.
+    pub(crate) fn take(cores: usize) -> Vec<Self> {
+        let count = count();
+        let taken = SEATS.lock().take(cores, count as usize);
+        // The system's first processor comes last: it has the most interrupts.
+        let seat = |place| Self { place, processor: number((place + 1) % count) };
+        (0..u64::BITS).filter(|place| taken >> place & 1 != 0).map(seat).collect()
     }
 
-    /// Its processor. The system's first one comes last: it has the most interrupts.
-    fn index(&self) -> u32 {
-        (self.0 + 1) % count()
+    /// The group of its processor, and the number in that.
+    pub(crate) const fn processor(&self) -> (u16, u8) {
+        (self.processor.Group, self.processor.Number)
     }
 
     /// Keeps the calling system thread on this processor. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn pin(&self) {
-        let mut number = PROCESSOR_NUMBER::default();
-        // SAFETY: a place for the number.
-        if !unsafe { KeGetProcessorNumberFromIndex(self.index(), &mut number) }.is_success() {
-            // It was taken out since it was counted: any processor will do.
-            return;
-        }
         let mut affinity = GROUP_AFFINITY {
-            Mask: 1 << number.Number,
-            Group: number.Group,
+            Mask: 1 << self.processor.Number,
+            Group: self.processor.Group,
             ..GROUP_AFFINITY::default()
         };
         // SAFETY: the affinity lives during the call; the thread never goes back.
         unsafe { KeSetSystemGroupAffinityThread(&mut affinity, null_mut()) };
     }
+
+    /// Has a DPC run on this processor, and at once although another one queues it
+    /// ([page](https://learn.microsoft.com/windows-hardware/drivers/ddi/wdm/nf-wdm-kesetimportancedpc)).
+    ///
+    /// # Errors
+    /// The kernel's, where there is no such processor any more.
+    ///
+    /// # Safety
+    /// `dpc` is initialized, and not queued.
+    pub(crate) unsafe fn target(&self, dpc: *mut KDPC) -> Result<(), NTSTATUS> {
+        let mut number = self.processor;
+        // SAFETY: the caller's promise; the number lives during the call.
+        unsafe { KeSetTargetProcessorDpcEx(dpc, &mut number) }.ok()?;
+        // SAFETY: the caller's promise.
+        unsafe { KeSetImportanceDpc(dpc, MediumHighImportance) };
+        Ok(())
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        TAKEN.fetch_and(!(1 << self.0), Ordering::AcqRel);
+        SEATS.lock().leave(self.place as usize);
     }
+}
+
+/// An active processor; the first one, if it was taken out since it was counted.
+fn number(index: ULONG) -> PROCESSOR_NUMBER {
+    let mut number = PROCESSOR_NUMBER::default();
+    // SAFETY: a place for the number.
+    let found = unsafe { KeGetProcessorNumberFromIndex(index, &mut number) };
+    if found.is_success() { number } else { PROCESSOR_NUMBER::default() }
 }

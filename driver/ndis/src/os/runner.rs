@@ -1,9 +1,12 @@
-//! The runner of the poll core: a DPC for short work, a pinned thread for long work, and never both.
+//! The runner of the poll cores of an adapter: for each a DPC for short work, a pinned thread for long work, and never both.
 //!
 //! The [`RunToken`] decides which. A thread that adds work wakes the [`Waker`], which queues a DPC if there
 //! is no runner. The DPC takes turns until there is no work, or until its budget of turns or time is spent;
 //! then the thread continues at PASSIVE_LEVEL, raised to DISPATCH_LEVEL for one turn at a time, so that
 //! neither the DPC watchdog nor other DPCs of the processor suffer.
+//!
+//! A turn of one core may wait for the end of another's: both are at DISPATCH_LEVEL, and so on two processors. The DPC of an only
+//! core runs on the processor that queues it, those of several each on the processor of its seat.
 #![allow(unsafe_code, reason = "calls the kernel, which calls back with a pointer")]
 
 use super::Clock;
@@ -17,9 +20,10 @@ use crate::handler::{handler, object};
 use crate::token::RunToken;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 use core::time::Duration;
 use driver::{PollCore, Shard, Turn};
@@ -35,10 +39,16 @@ const IDLE_TURNS: u32 = 64;
 /// Deadlines nearer than this are polled for: a timer may be that late.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// A poll core with its DPC, timer and thread.
+/// The poll cores of an adapter.
 pub(crate) struct Runner {
-    host: Arc<Host>,
     shard: Arc<Shard>,
+    /// In the order of the cores.
+    posts: Vec<Post>,
+}
+
+/// The DPC, timer and thread of a core.
+struct Post {
+    host: Arc<Host>,
     thread: Option<Thread>,
 }
 
@@ -54,6 +64,10 @@ struct Host {
     thread_work: Event,
     stopped: Event,
     ending: AtomicBool,
+    /// The first core, which ends last: the others need its turns.
+    is_first: bool,
+    /// Cores of the adapter that have not ended.
+    left: Arc<AtomicUsize>,
 }
 
 // SAFETY: the token admits one runner to the core, and the kernel serializes its own objects.
@@ -62,10 +76,62 @@ unsafe impl Send for Host {}
 unsafe impl Sync for Host {}
 
 impl Runner {
-    /// Creates a core and starts to run it. PASSIVE_LEVEL.
+    /// Creates the cores, one on each seat, and starts to run them. If a step fails, everything before it is undone. PASSIVE_LEVEL.
     #[inline(never)]
-    pub(crate) fn start(make: impl FnOnce(&Waker) -> PollCore) -> Result<Self, NTSTATUS> {
-        let seat = Seat::take()?;
+    pub(crate) fn start(
+        seats: Vec<Seat>,
+        make: impl FnOnce(&[Waker]) -> Vec<PollCore>,
+    ) -> Result<Self, NTSTATUS> {
+        let (count, mut posts) = (seats.len(), Vec::with_capacity(seats.len()));
+        let left = Arc::new(AtomicUsize::new(count));
+        for (number, seat) in seats.into_iter().enumerate() {
+            posts.push(Post::start(number, count, seat, &left)?);
+        }
+        let wakers: Vec<_> = posts.iter().map(|post| waker(Arc::clone(&post.host))).collect();
+        let cores = make(&wakers);
+        let shard = Arc::clone(cores[0].shard());
+        // All of them, before the first turn of one wakes another.
+        for (post, core) in posts.iter().zip(cores) {
+            // SAFETY: nobody runs: the core that would schedule is only put here now.
+            unsafe { *post.host.core.get() = Some(core) };
+        }
+        posts.iter().for_each(|post| post.host.schedule());
+        Ok(Self { shard, posts })
+    }
+
+    /// The rings of its cores.
+    pub(crate) const fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+}
+
+impl Drop for Runner {
+    /// Ends the cores and their runners. Every adapter was closed before. PASSIVE_LEVEL.
+    fn drop(&mut self) {
+        while self.shard.stop().is_err() {
+            super::sync::sleep(Duration::from_millis(1));
+        }
+        self.posts.iter().for_each(|post| post.host.stopped.wait());
+        self.posts.iter_mut().for_each(Post::end);
+        // SAFETY: PASSIVE_LEVEL. No DPC of ours is queued or runs after this.
+        unsafe { KeFlushQueuedDpcs() };
+        for post in &self.posts {
+            // SAFETY: nobody runs any more. The core goes away here, not with the last waker, because
+            // the core itself holds wakers.
+            drop(unsafe { (*post.host.core.get()).take() });
+        }
+    }
+}
+
+impl Post {
+    /// Post `number` of so many, for a core that is still to come. PASSIVE_LEVEL.
+    #[inline(never)]
+    fn start(
+        number: usize,
+        count: usize,
+        seat: Seat,
+        left: &Arc<AtomicUsize>,
+    ) -> Result<Self, NTSTATUS> {
         let host = Arc::new(Host {
             token: RunToken::new(),
             core: UnsafeCell::new(None),
@@ -75,56 +141,48 @@ impl Runner {
             thread_work: Event::synchronization(),
             stopped: Event::notification(),
             ending: AtomicBool::new(false),
+            is_first: number == 0,
+            left: Arc::clone(left),
         });
-        host.init()?;
+        host.init((count > 1).then_some(&seat))?;
         let body = Arc::clone(&host);
         let thread = Thread::start(move || body.run_thread(&seat))?;
-        // A connection does not wait for a time slice of others. Where there is one processor, nothing else
+        // A connection does not wait for a time slice of others. Where each processor has a core, nothing else
         // would get any while packets flow.
-        if processor::count() > 1 {
+        if processor::count() as usize > count {
             thread.set_priority(LOW_REALTIME_PRIORITY);
         }
-        let core = make(&waker(Arc::clone(&host)));
-        let shard = Arc::clone(core.shard());
-        // SAFETY: nobody runs: the core that would schedule is only put here now.
-        unsafe { *host.core.get() = Some(core) };
-        host.schedule();
-        Ok(Self { host, shard, thread: Some(thread) })
+        Ok(Self { host, thread: Some(thread) })
     }
 
-    /// The rings of its core.
-    pub(crate) const fn shard(&self) -> &Arc<Shard> {
-        &self.shard
-    }
-}
-
-impl Drop for Runner {
-    /// Ends the core and its runners. Every adapter was closed before. PASSIVE_LEVEL.
-    fn drop(&mut self) {
-        while self.shard.stop().is_err() {
-            super::sync::sleep(Duration::from_millis(1));
-        }
-        self.host.stopped.wait();
-        // SAFETY: the core has ended, so that nobody sets the timer.
+    /// Ends the timer and the thread, once. No core has begun to run here, or it has ended. PASSIVE_LEVEL.
+    fn end(&mut self) {
+        // SAFETY: nobody sets the timer.
         drop(unsafe { (*self.host.timer.get()).take() });
         self.host.ending.store(true, Ordering::Release);
         self.host.thread_work.set();
         if let Some(thread) = self.thread.take() {
             thread.join();
         }
-        // SAFETY: PASSIVE_LEVEL. No DPC of ours is queued or runs after this.
-        unsafe { KeFlushQueuedDpcs() };
-        // SAFETY: nobody runs any more. The core goes away here, not with the last waker, because
-        // the core itself holds wakers.
-        drop(unsafe { (*self.host.core.get()).take() });
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
 impl Host {
-    fn init(self: &Arc<Self>) -> Result<(), NTSTATUS> {
+    /// With the seat on which its DPC is to run, if there is one.
+    fn init(self: &Arc<Self>, seat: Option<&Seat>) -> Result<(), NTSTATUS> {
         let context: PVOID = Arc::as_ptr(self).cast_mut().cast();
         // SAFETY: memory for a DPC that lives as long as the host, whose runner ends it first.
         unsafe { KeInitializeDpc(self.dpc.get(), run_dpc, context) };
+        if let Some(seat) = seat {
+            // SAFETY: just initialized.
+            unsafe { seat.target(self.dpc.get()) }?;
+        }
         let timer = Timer::new(expired, context)?;
         // SAFETY: nobody runs yet.
         unsafe { *self.timer.get() = Some(timer) };
@@ -143,7 +201,17 @@ impl Host {
     fn turn(&self) -> Turn {
         // SAFETY: the caller holds the token.
         let core = unsafe { &mut *self.core.get() };
-        core.as_mut().map_or(STOPPED, |core| core.poll(self.clock.now()))
+        let mut turn = core.as_mut().map_or(STOPPED, |core| core.poll(self.clock.now()));
+        if turn.stopped && self.is_first && self.left.load(Ordering::Acquire) > 1 {
+            (turn.stopped, turn.busy) = (false, true);
+        }
+        turn
+    }
+
+    /// The core has taken its last turn.
+    fn stop(&self) {
+        self.left.fetch_sub(1, Ordering::Release);
+        self.stopped.set();
     }
 
     fn announce_sleep(&self, sleeping: bool) {
@@ -161,7 +229,7 @@ impl Host {
         for _ in 0..DPC_TURNS {
             let turn = self.turn();
             if turn.stopped {
-                return self.stopped.set();
+                return self.stop();
             }
             if !turn.busy && self.rest() {
                 return;
@@ -223,7 +291,7 @@ impl Host {
         loop {
             let turn = at_dispatch(|| self.turn());
             if turn.stopped {
-                return self.stopped.set();
+                return self.stop();
             }
             idle = if turn.busy { 0 } else { idle + 1 };
             if idle >= IDLE_TURNS && at_dispatch(|| self.rest()) {

@@ -14,6 +14,7 @@ use crate::control::device;
 use crate::log::report;
 use crate::lower::binding::{Binding, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
+use crate::os::processor::Seat;
 use crate::os::reserve;
 use crate::os::runner::Runner;
 use crate::os::sync::{Gate, SpinLock, sleep};
@@ -28,10 +29,12 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicU32;
+use core::task::Waker;
 use core::time::Duration;
-use driver::{PollCore, ProviderConfig, Shard};
+use driver::{Limits, PollCore, ProviderConfig, Shard};
 use frames::Stats;
-use netadapter_glue::ndis::{self as edge, Lower as _, NdisConfig, Port, UNIT_MAX_LEN};
+use netadapter_glue::Edge;
+use netadapter_glue::ndis::{self as edge, Lower, NdisConfig, Ports, UNIT_MAX_LEN};
 use once_cell::race::OnceBox;
 
 /// A virtual adapter.
@@ -63,7 +66,7 @@ unsafe impl Sync for Adapter {}
 
 /// The parts that exist from the end of the initialization to the halt.
 struct Running {
-    port: Arc<Port>,
+    ports: Arc<Ports>,
     shard: Arc<Shard>,
     parts: SpinLock<Option<Parts>>,
 }
@@ -145,7 +148,6 @@ impl Adapter {
                 mtu as u32,
             );
         }
-        let lower = Box::new(LowerSide(Arc::clone(&self.attachment)));
         let sizes = NdisConfig {
             mac: self.mac,
             mtu,
@@ -153,32 +155,26 @@ impl Adapter {
             transmit_depth: TRANSMIT_DEPTH,
             units: self.config.units(),
         };
-        let (edge, port) = edge::open(lower, sizes).ok_or(NDIS_STATUS_RESOURCES)?;
-        self.attachment.set_port(&port);
+        let seats = Seat::take(self.config.poll_cores);
+        let lower = || Box::new(LowerSide(Arc::clone(&self.attachment))) as Box<dyn Lower>;
+        let opened = edge::open_several(seats.len(), &lower, sizes);
+        let (edges, ports) = opened.ok_or(NDIS_STATUS_RESOURCES)?;
+        self.attachment.set_ports(&ports);
+        let edges = edges.into_iter().map(|edge| Box::new(edge) as Box<dyn Edge + Send>).collect();
         let state_worker = Worker::start(1)?;
         let remote_subnets = self.config.remote_subnets;
         let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets));
-        let platform = Box::new(Windows::new(Arc::clone(&neighbourhood)));
-        let mut config = ProviderConfig::new(Vec::new());
-        // The two bits below are for ECN.
-        config.cm.traffic_class = self.config.dscp << 2;
-        if !self.config.congestion_control {
-            config.dcqcn = None;
-        }
-        if let Some(code) = self.config.ack_timeout_code {
-            config.ack_timeout_code = code;
-        }
-        if let Some(count) = self.config.retry_count {
-            config.retry_count = count;
-        }
-        let runner =
-            Runner::start(|waker| PollCore::new(Box::new(edge), platform, config, seed, waker))?;
+        let processors = seats.iter().map(Seat::processor).collect();
+        let platform = Box::new(Windows::new(processors, Arc::clone(&neighbourhood)));
+        let config = provider_config(&self.config);
+        let make = |wakers: &[Waker]| PollCore::several(edges, platform, config, seed, wakers);
+        let runner = Runner::start(seats, make)?;
         let shard = Arc::clone(runner.shard());
         neighbourhood.set_shard(&shard);
         let watch = AddressWatch::start(self)?;
         self.ndk.set_worker(state_worker.jobs());
         let parts = Parts { watch, state_worker, runner };
-        let running = Running { port, shard, parts: SpinLock::new(Some(parts)) };
+        let running = Running { ports, shard, parts: SpinLock::new(Some(parts)) };
         // `running` is set once.
         let _ = self.running.set(Box::new(running));
         Ok(())
@@ -217,8 +213,8 @@ impl Adapter {
         running.unwrap_or_else(|| unreachable!())
     }
 
-    pub(crate) fn port(&self) -> &Arc<Port> {
-        &self.running().port
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.running().ports
     }
 
     pub(crate) fn shard(&self) -> &Arc<Shard> {
@@ -301,7 +297,7 @@ impl Adapter {
         if self.has_units() {
             binding.tell_offers(|offers| {
                 let tags = self.attachment.tagging().tags_roce();
-                self.port().offer(if tags { offers.beside_tags() } else { offers });
+                self.ports().offer(if tags { offers.beside_tags() } else { offers });
             });
         }
     }
@@ -416,6 +412,23 @@ impl Adapter {
     }
 }
 
+/// The provider's own configuration, as the keywords change it.
+fn provider_config(keywords: &Config) -> ProviderConfig {
+    let mut config = ProviderConfig::new(Vec::new());
+    // The two bits below are for ECN.
+    config.cm.traffic_class = keywords.dscp << 2;
+    if !keywords.congestion_control {
+        config.dcqcn = None;
+    }
+    if let Some(code) = keywords.ack_timeout_code {
+        config.ack_timeout_code = code;
+    }
+    if let Some(count) = keywords.retry_count {
+        config.retry_count = count;
+    }
+    config
+}
+
 /// The address that an adapter starts with. PASSIVE_LEVEL.
 #[inline(never)]
 fn choose_mac(config: &Config) -> Result<[u8; 6], NDIS_STATUS> {
@@ -455,6 +468,9 @@ const FRAME_BYTES: usize = 128;
 /// The memory that a start may allocate.
 fn bytes_to_start(config: &Config) -> usize {
     let frames = (RECEIVE_DEPTH + TRANSMIT_DEPTH) * (config.roce_mtu() + FRAME_BYTES);
-    CORE_BYTES + frames + config.units() * (UNIT_MAX_LEN + FRAME_BYTES)
+    let core = CORE_BYTES + frames + config.units() * (UNIT_MAX_LEN + FRAME_BYTES);
+    // They are optional, but where the pool refuses them, the reserve is asked for them, too.
+    let reorder_pools = Limits::default().reorder_pool;
+    config.poll_cores * core + reorder_pools
 }
 const ADDRESSES_MAX: usize = 32;

@@ -7,6 +7,7 @@ use crate::abi::imports::{
 use crate::abi::*;
 use crate::frame::Tagging;
 use crate::log::report;
+use crate::os::processor;
 use crate::problems::Problem;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -33,6 +34,8 @@ pub(crate) struct Config {
     /// RoCE payload of a full packet.
     pub(crate) frame_size: usize,
     pub(crate) network_direct: bool,
+    /// No more than there are processors.
+    pub(crate) poll_cores: usize,
     /// Peers may be behind a router.
     pub(crate) remote_subnets: bool,
     pub(crate) tagging: Tagging,
@@ -63,6 +66,10 @@ impl Config {
             mtu: jumbo.clamp(ETHERNET_HEADER_LEN + 576, 9014) - ETHERNET_HEADER_LEN,
             frame_size: open.integer("*NetworkDirectRoCEFrameSize").unwrap_or(1024) as usize,
             network_direct: open.network_direct(),
+            poll_cores: usize::from(
+                within(open.integer("PollCores"), ProviderConfig::POLL_CORES).unwrap_or(1),
+            )
+            .min(processor::count() as usize),
             remote_subnets: open.integer("*NetworkDirectGlobalFlags").is_none_or(|flags| {
                 flags & NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET != 0
             }),
@@ -91,7 +98,7 @@ impl Config {
         self.mtu.min(self.frame_size.clamp(256, 4096) + ROCE_HEADER_ROOM)
     }
 
-    /// Units of several packets that may be on their way out.
+    /// Units of several packets that may be on their way out from each core.
     pub(crate) const fn units(&self) -> usize {
         if self.segmentation { UNITS } else { 0 }
     }

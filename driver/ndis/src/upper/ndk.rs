@@ -210,7 +210,7 @@ impl Adapter {
 
     /// The counters of RDMA traffic. IRQL <= DISPATCH_LEVEL.
     pub(crate) fn ndk_counters(&self) -> NDIS_NDK_PERFORMANCE_COUNTERS {
-        let frames = self.port().counters();
+        let frames = self.ports().counters();
         let counted = self.shard().counters();
         NDIS_NDK_PERFORMANCE_COUNTERS {
             Connect: counted.connects,

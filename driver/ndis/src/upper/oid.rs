@@ -243,7 +243,8 @@ fn statistics(adapter: &Adapter) -> NDIS_STATISTICS_INFO {
     NDIS_STATISTICS_INFO {
         Header: header(NDIS_OBJECT_TYPE_DEFAULT, 1, size_of::<NDIS_STATISTICS_INFO>()),
         SupportedStatistics: STATISTICS,
-        ifInDiscards: stats.in_discards.load(Ordering::Relaxed) + adapter.port().counters().dropped,
+        ifInDiscards: stats.in_discards.load(Ordering::Relaxed)
+            + adapter.ports().counters().dropped,
         ifInErrors: 0,
         ifHCInOctets: in_ub + in_mb + in_bb,
         ifHCInUcastPkts: in_u + rdma.RDMAInFrames,

@@ -21,6 +21,7 @@ use crate::shard::Shard;
 use crate::turn::ProviderConfig;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ptr::NonNull;
@@ -28,18 +29,23 @@ use netadapter_glue::Edge;
 use rocev2::env::{Duration, Instant};
 use runner::Runner;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 
 /// The Linux side of [`Platform`].
 struct Linux {
     origin: std::time::Instant,
-    runner: Weak<Runner>,
+    /// Of each core, once they are made.
+    runners: Arc<OnceLock<Vec<Weak<Runner>>>>,
 }
 
 impl Linux {
-    fn new(runner: Weak<Runner>) -> Self {
-        Self { origin: std::time::Instant::now(), runner }
+    fn new(runners: Arc<OnceLock<Vec<Weak<Runner>>>>) -> Self {
+        Self { origin: std::time::Instant::now(), runners }
+    }
+
+    fn runner(&self, core: u8) -> Option<Arc<Runner>> {
+        self.runners.get()?.get(usize::from(core))?.upgrade()
     }
 }
 
@@ -56,12 +62,12 @@ impl Platform for Linux {
         map_in_process(mdl)
     }
 
-    fn poll_core(&self) -> bool {
-        self.runner.upgrade().is_some_and(|runner| runner.poll_inline())
+    fn poll_core(&self, core: u8) -> bool {
+        self.runner(core).is_some_and(|runner| runner.poll_inline())
     }
 
-    fn stop_polling(&self) {
-        if let Some(runner) = self.runner.upgrade() {
+    fn stop_polling(&self, core: u8) {
+        if let Some(runner) = self.runner(core) {
             runner.stop_polling();
         }
     }
@@ -93,13 +99,14 @@ pub(super) fn opened(opened: &mpsc::Receiver<Context>) -> Result<*mut NDK_ADAPTE
     if adapter.is_null() { Err(NDIS_STATUS_RESOURCES) } else { Ok(adapter) }
 }
 
-/// A running provider: one adapter on one edge, and the thread that polls it.
+/// A running provider: one adapter on one interface, and the threads that poll it, one for each core.
 ///
-/// Dropping it stops the thread. Every adapter must be closed before.
+/// Dropping it stops the threads. Every adapter must be closed before.
 pub struct Provider {
     shard: Arc<Shard>,
+    /// The first core's.
     runner: Arc<Runner>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Provider {
@@ -108,14 +115,37 @@ impl Provider {
     /// # Errors
     /// The operating system's, for want of descriptors, threads or entropy.
     pub fn start(edge: Box<dyn Edge + Send>, config: ProviderConfig) -> io::Result<Self> {
+        Self::start_cores(vec![edge], config)
+    }
+
+    /// Starts a provider of several poll cores, one for each of `edges`, which are those of one interface; see
+    /// [`PollCore::several`](crate::PollCore::several).
+    ///
+    /// # Errors
+    /// As [`Self::start`]; `Unsupported` for several that are one socket.
+    ///
+    /// # Panics
+    /// Without an edge, or with more than [`MAX_CORES`](rocev2::ids::MAX_CORES).
+    pub fn start_cores(
+        edges: Vec<Box<dyn Edge + Send>>,
+        config: ProviderConfig,
+    ) -> io::Result<Self> {
         let seed = match config.seed {
             Some(seed) => seed,
             None => entropy()?,
         };
-        let runner = Runner::new(edge, config, seed)?;
-        let (shard, its) = (Arc::clone(runner.shard()), Arc::clone(&runner));
-        let thread = thread::Builder::new().name("ndkrocev2".into()).spawn(move || its.run())?;
-        Ok(Self { shard, runner, thread: Some(thread) })
+        if edges.len() > 1 && edges[0].link().socket {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let runners = Runner::all(edges, config, seed)?;
+        let runner = Arc::clone(&runners[0]);
+        let shard = Arc::clone(runner.shard());
+        let mut provider = Self { shard, runner, threads: Vec::with_capacity(runners.len()) };
+        for runner in runners {
+            let thread = thread::Builder::new().name("ndkrocev2".into());
+            provider.threads.push(thread.spawn(move || runner.run())?);
+        }
+        Ok(provider)
     }
 
     /// Opens an adapter instance, as the NDIS open handler does; any number may be open. The consumer gives
@@ -158,6 +188,8 @@ impl Provider {
     /// included, and sleeps where there is no work; after each turn it asks `done`, which should be quick. Of several
     /// threads one runs the core, and the others sleep and ask `done` once callbacks were made. So `done` is about what
     /// a callback has changed, such as the notification of a CQ that was armed.
+    ///
+    /// With several cores their own threads make the turns and the callbacks, and this one sleeps and asks `done` after those.
     ///
     /// Never call it from a callback, nor with a lock that a callback takes. A thread that comes back soon posts
     /// without a wake, and the provider's own thread takes over within a millisecond where it does not.
@@ -208,7 +240,7 @@ impl Drop for Provider {
             thread::yield_now();
         }
         self.runner.recall();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }

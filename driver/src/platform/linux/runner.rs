@@ -16,7 +16,8 @@ use crate::shard::Shard;
 use crate::sync::{Asked, Held, Lease, Token, Watch};
 use crate::turn::{PollCore, ProviderConfig, Turn};
 use alloc::boxed::Box;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::task::Waker;
 use netadapter_glue::Edge;
@@ -25,6 +26,7 @@ use rustix::event::PollFlags;
 use rustix::fd::AsRawFd as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::thread;
 
 /// How long the core's thread looks for more work before it sleeps: about as long as a sleep and its wake take.
@@ -65,8 +67,10 @@ pub(super) struct Runner {
     pub(super) call: Wakeup,
     /// Whether the core is lent to consumers that wait.
     pub(super) lease: Lease,
-    /// Consumers that wait while another thread runs the core.
-    pub(super) waiters: Waiters,
+    /// Consumers that wait while other threads run the cores.
+    pub(super) waiters: Arc<Waiters>,
+    /// It is the only core, so that a consumer that waits may run it.
+    pub(super) only: bool,
     /// Waits that are part of a stream and leave the core to its own thread.
     pub(super) streamed: AtomicU32,
     /// The last visit came soon after the one before.
@@ -134,46 +138,61 @@ enum Rest {
 }
 
 impl Runner {
-    /// A core on `edge` that no thread runs yet.
+    /// Cores on `edges` that no thread runs yet.
     ///
     /// # Errors
     /// The operating system's, for want of descriptors.
-    pub(super) fn new(
-        edge: Box<dyn Edge + Send>,
+    pub(super) fn all(
+        edges: Vec<Box<dyn Edge + Send>>,
         config: ProviderConfig,
         seed: [u8; 32],
+    ) -> io::Result<Vec<Arc<Self>>> {
+        let wakeups = edges.iter().map(|_| Wakeup::new().map(Arc::new));
+        let wakeups: Vec<_> = wakeups.collect::<io::Result<_>>()?;
+        let wakers: Vec<_> = wakeups.iter().map(|wakeup| Waker::from(Arc::clone(wakeup))).collect();
+        let (runners, waiters) = (Arc::<OnceLock<_>>::default(), Arc::<Waiters>::default());
+        let platform = Box::new(Linux::new(Arc::clone(&runners)));
+        let cores = PollCore::several(edges, platform, config, seed, &wakers);
+        let only = cores.len() == 1;
+        let core = |(core, wakeup)| Self::new(core, wakeup, Arc::clone(&waiters), only);
+        let all = cores.into_iter().zip(wakeups).map(core);
+        let all: Vec<_> = all.collect::<io::Result<_>>()?;
+        let set = runners.set(all.iter().map(Arc::downgrade).collect());
+        debug_assert!(set.is_ok(), "set once");
+        Ok(all)
+    }
+
+    fn new(
+        core: PollCore,
+        wakeup: Arc<Wakeup>,
+        waiters: Arc<Waiters>,
+        only: bool,
     ) -> io::Result<Arc<Self>> {
-        let wakeup = Arc::new(Wakeup::new()?);
-        let call = Wakeup::new()?;
-        let waker = Waker::from(Arc::clone(&wakeup));
         let alone = thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
-        Ok(Arc::new_cyclic(|runner: &Weak<Self>| {
-            let platform = Box::new(Linux::new(Weak::clone(runner)));
-            let asks = edge.asks_the_system();
-            let core = PollCore::new(edge, platform, config, seed, &waker);
-            Self {
-                shard: Arc::clone(core.shard()),
-                core: Token::new(Run {
-                    core,
-                    asleep: false,
-                    wanted: false,
-                    crowded: 0,
-                    lapsed: false,
-                    left_at: Instant::default(),
-                }),
-                wakeup,
-                call,
-                lease: Lease::default(),
-                waiters: Waiters::default(),
-                streamed: AtomicU32::new(0),
-                soon: AtomicBool::new(false),
-                missed: AtomicU32::new(0),
-                polled_at: AtomicU64::new(0),
-                polled: AtomicBool::new(false),
-                inline: !asks,
-                alone,
-                look: if alone || asks { Duration::ZERO } else { LOOK },
-            }
+        let asks = core.edge().asks_the_system();
+        Ok(Arc::new(Self {
+            shard: Arc::clone(core.shard()),
+            core: Token::new(Run {
+                core,
+                asleep: false,
+                wanted: false,
+                crowded: 0,
+                lapsed: false,
+                left_at: Instant::default(),
+            }),
+            wakeup,
+            call: Wakeup::new()?,
+            lease: Lease::default(),
+            waiters,
+            only,
+            streamed: AtomicU32::new(0),
+            soon: AtomicBool::new(false),
+            missed: AtomicU32::new(0),
+            polled_at: AtomicU64::new(0),
+            polled: AtomicBool::new(false),
+            inline: !asks,
+            alone,
+            look: if alone || asks { Duration::ZERO } else { LOOK },
         }))
     }
 
@@ -189,6 +208,8 @@ impl Runner {
         self.core.bury();
         self.waiters.tell();
         if let Err(panic) = ended {
+            // The others are of no use without this one.
+            self.shard.end();
             std::panic::resume_unwind(panic);
         }
     }

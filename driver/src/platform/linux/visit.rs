@@ -38,7 +38,7 @@ struct Visit<'a> {
 impl Runner {
     /// See [`Provider::run_until`](super::Provider::run_until).
     pub(super) fn run_until(&self, patience: Duration, done: &mut dyn FnMut() -> bool) -> Waited {
-        let (mut deadline, mut visits) = (None, !self.is_in_stream());
+        let (mut deadline, mut visits) = (None, self.only && !self.is_in_stream());
         loop {
             if done() {
                 self.stay_away();
@@ -49,7 +49,7 @@ impl Runner {
                 if let Some(waited) = visit.take_turns(patience, &mut deadline, done) {
                     return waited;
                 }
-                visits = self.streamed.load(Ordering::Relaxed) == 0;
+                visits = self.only && self.streamed.load(Ordering::Relaxed) == 0;
             }
             if self.core.is_dead() {
                 return Waited::Ended;

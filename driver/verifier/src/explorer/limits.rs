@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn no_limit_is_above_the_providers() {
-        let provider = driver::Limits::default().info(NDK_VERSION { Major: 2, Minor: 1 });
+        let provider = driver::Limits::default().info(NDK_VERSION { Major: 2, Minor: 1 }, 1);
         for limits in [Limits::Small, Limits::ConnectX3, Limits::Maximal] {
             let told = limits.apply(&provider);
             assert!(told.MaxCqDepth <= provider.MaxCqDepth, "{limits:?}");
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn more_than_the_adapter_tells_is_refused() {
-        let provider = driver::Limits::default().info(NDK_VERSION { Major: 2, Minor: 1 });
+        let provider = driver::Limits::default().info(NDK_VERSION { Major: 2, Minor: 1 }, 1);
         let small = Limits::Small.apply(&provider);
         let refused = |mut ask: Ask<'_>| check(&small, &mut ask);
         assert_eq!(refused(Ask::CreateCq { depth: 256 }), Ok(()));

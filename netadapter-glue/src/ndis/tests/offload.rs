@@ -23,7 +23,7 @@ fn edge_with_units() -> (NdisEdge, Arc<Port>, Fake) {
         transmit_depth: depths.1,
         units: 2,
     };
-    let (edge, port) = open(Box::new(fake.clone()), config).unwrap();
+    let (edge, port) = open(Box::new(fake.clone()), config, 0).unwrap();
     (edge, port, fake)
 }
 

@@ -33,7 +33,7 @@ fn keys_that_come_and_go_take_no_more_and_more_room() {
     let mut come_and_go = || {
         let key = device.reserve(PD, Reserve::FastRegister(Access::LOCAL_WRITE)).unwrap();
         device.deregister(key).unwrap();
-        device.growth_bytes()
+        device.key_bytes()
     };
     let first = come_and_go();
     assert!((0..1000).all(|_| come_and_go() == first));
@@ -122,6 +122,9 @@ fn requests_for_windows_are_heard_of_once() {
     world.run();
     world.deliver(0);
     assert_eq!(heard(&mut world), []);
+    let mapped = world.devices[0].reserve(PD, Reserve::FastRegister(access)).unwrap();
+    post(&mut world, SendOp::Invalidate(mapped));
+    assert_eq!(heard(&mut world), [], "no window");
     let posted = SendWr {
         id: 9,
         op: write,

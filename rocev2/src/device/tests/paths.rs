@@ -326,7 +326,7 @@ fn the_table_is_bounded_by_its_users() {
             world.devices[1].release(world.now, conn);
             world.run();
         }
-        for device in &world.devices {
+        for device in &mut world.devices {
             assert!(device.paths().count() <= 1);
         }
         world.devices[0].release(world.now, active);

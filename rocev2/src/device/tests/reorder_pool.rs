@@ -66,3 +66,14 @@ fn an_end_gives_slots_back_too() {
         assert_eq!(gap(&mut world, client, 5), 2);
     }
 }
+
+/// It is of all queue pairs together, whatever their cores are.
+#[test]
+fn the_cores_of_a_device_share_the_slots() {
+    let config = DeviceConfig { reorder_pool: 12 * Pmtu::B1024.bytes(), ..config(false, 0) };
+    for (cores, slots) in [(1, 12), (3, 4)] {
+        let (_, engines) = crate::split(config.clone(), cores);
+        let limits: Vec<_> = engines.iter().map(|engine| engine.reorder_pool.limit()).collect();
+        assert_eq!(limits, vec![slots; cores]);
+    }
+}

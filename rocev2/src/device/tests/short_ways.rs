@@ -71,7 +71,7 @@ fn send_one(world: &mut World, node: usize) {
 fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
     let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
     let slot = device.slot_index(qpn);
-    let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
+    let Engine { qps, mrs, reorder_pool, completions: out, .. } = &mut **device;
     let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
     let mut none = core::iter::empty();
     let mut run = Inbound::new(flow.as_mut().unwrap(), (frame, false), &mut none);
@@ -83,7 +83,7 @@ fn takes(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
 fn takes_single(world: &mut World, node: usize, qpn: Qpn, frame: &[u8]) -> bool {
     let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
     let slot = device.slot_index(qpn);
-    let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
+    let Engine { qps, mrs, reorder_pool, completions: out, .. } = &mut **device;
     let QpSlot { qp, flow, .. } = find(qps, slot, qpn).unwrap();
     let packet = flow.as_mut().unwrap().look(frame).unwrap();
     let taken = qp.take_single(now, &packet, &mut Shared { mrs, memory, reorder_pool, out });
@@ -96,7 +96,7 @@ fn leaves_single(world: &mut World, node: usize, qpn: Qpn, count: usize) -> bool
     let (device, memory, now) = (&mut world.devices[node], &mut world.memory[node], world.now);
     device.settle();
     let slot = device.slot_index(qpn);
-    let Device { qps, mrs, reorder_pool, completions: out, paths, .. } = device;
+    let Engine { qps, mrs, reorder_pool, completions: out, paths, .. } = &mut **device;
     let QpSlot { qp, path, .. } = find(qps, slot, qpn).unwrap();
     let mut template = Template::new(&qp.encap(paths.hop(path.unwrap())).unwrap());
     let mut frames = Buffers { count, buf: vec![0; 2000], kept: Vec::new() };
@@ -446,7 +446,7 @@ fn taken_of_unit(world: &mut World, node: usize, unit: &(Vec<u8>, Option<usize>)
     let mut segments = parse_unit(&unit.0, unit.1);
     let mut run = segments.run().unwrap();
     let (slot, qpn) = (device.slot_index(run.qpn()), run.qpn());
-    let Device { qps, mrs, reorder_pool, completions: out, .. } = device;
+    let Engine { qps, mrs, reorder_pool, completions: out, .. } = &mut **device;
     let QpSlot { qp, .. } = find(qps, slot, qpn).unwrap();
     qp.handle_run(now, &mut run, None, &mut Shared { mrs, memory, reorder_pool, out });
     run.taken().0

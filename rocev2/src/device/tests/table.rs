@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 #[test]
 fn the_growth_of_the_table_is_told() {
     let mut device = Device::new(DeviceConfig { max_qps: 1000, ..config(false, 0) });
-    let before = device.growth_bytes();
+    let before = device.qp_bytes(0);
     device.free.clear();
-    assert!(device.growth_bytes() - before >= 7 * size_of::<usize>() * 2 * device.qps.len());
+    assert!(device.qp_bytes(0) - before >= 7 * size_of::<usize>() * 2 * device.qps.len());
 }
 
 /// Queue pairs wait to send, have their turn, wait for a timer, and have completions to take, while their

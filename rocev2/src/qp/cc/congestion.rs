@@ -36,7 +36,7 @@ const CNP_TRAFFIC_CLASS: u8 = 48 << 2 | ECT_0;
 /// Rates of DCQCN, in bytes of packets per second.
 #[derive(Clone, Copy, Debug)]
 pub struct DcqcnConfig {
-    /// The link's rate, until [`set_line_rate`](crate::device::Device::set_line_rate) reports another. A QP
+    /// The link's rate, until [`set_line_rate`](crate::Engine::set_line_rate) reports another. A QP
     /// starts unpaced, and after congestion at half of this.
     pub line_rate: u64,
     /// The smallest rate of a QP, however congested its path is.

@@ -456,6 +456,11 @@ impl Srqs {
         }
     }
 
+    /// Whether a queue fell below its threshold, for [`Self::pop_low`].
+    pub(crate) fn has_low(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
     /// The owner of the next queue that fell below its threshold, once for each time that it was armed.
     pub(crate) fn pop_low(&mut self) -> Option<u64> {
         let &id = self.listed.front()?;

@@ -52,6 +52,11 @@ impl ReorderPool {
         Self { slots, payloads, slot_len, limit: if granted { limit } else { 0 }, free: NONE }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Puts a packet into a free slot, between two others of its buffer.
     fn put(&mut self, packet: &Packet<'_>, prev: u32, next: u32) -> Option<u32> {
         let payload_len = packet.payload.len();

@@ -50,7 +50,7 @@ const FAULTS: [WcStatus; 4] = [
 
 /// The end of an initiator queue where requests are posted. It may be on another thread than the
 /// [`Device`](crate::Device), which has to hear of a post by
-/// [`Device::ring_doorbell`](crate::Device::ring_doorbell).
+/// [`Engine::ring_doorbell`](crate::Engine::ring_doorbell).
 #[derive(Debug)]
 pub struct SendPoster(Poster);
 

@@ -39,7 +39,7 @@ impl World {
             other.ips.iter().for_each(|&ip| foreign.meet(ip, self.net.nic(at)));
         }
         self.hosts[host].foreign = Some(foreign);
-        self.hosts[host].turn_at = Some(self.now);
+        self.hosts[host].call(self.now);
     }
 
     /// Asks a foreign host something, which takes effect in its next turn.
@@ -47,7 +47,7 @@ impl World {
         let this = &mut self.hosts[host];
         let clock = this.clock.read(self.now);
         let result = this.foreign.as_mut().map(|foreign| what(foreign, clock))?;
-        this.turn_at = Some(this.turn_at.unwrap_or(self.now).min(self.now));
+        this.call(self.now);
         self.listen_to(host);
         Some(result)
     }
@@ -71,7 +71,7 @@ impl World {
         let room_at = self.net.has_room_at(host);
         if room_at > self.now {
             // Its one queue is full, and everything waits.
-            self.hosts[host].turn_at = Some(room_at);
+            self.hosts[host].cores[0].turn_at = Some(room_at);
             return Ok(());
         }
         self.report.turns += 1;
@@ -81,7 +81,7 @@ impl World {
         while taken < BURST
             && let Some(foreign) = &mut this.foreign
             && !foreign.is_reading()
-            && let Some(frame) = lock(&this.port).inbox.pop_front()
+            && let Some(frame) = lock(&this.cores[0].port).inbox.pop_front()
         {
             self.watch.taken(clock, &frame);
             let (late, excused) = (self.net.was_late(&frame), foreign.excuses.len());
@@ -94,7 +94,7 @@ impl World {
             taken += 1;
         }
         let Some(foreign) = &mut this.foreign else { return Ok(()) };
-        let more = foreign.poll(clock) | !lock(&this.port).inbox.is_empty();
+        let more = foreign.poll(clock) | !lock(&this.cores[0].port).inbox.is_empty();
         let frames = std::mem::take(&mut foreign.out);
         let (next, slow) = (foreign.next(), foreign.quirks.slow);
         require!(foreign.fault.is_none(), "host {host} was sent {:?}", foreign.fault);
@@ -103,7 +103,7 @@ impl World {
         }
         let next = next.map(|next| this.clock.when(next).max(self.now + 1));
         let soon = more.then_some(self.now + 1000);
-        this.turn_at = soon.into_iter().chain(next).min();
+        this.cores[0].turn_at = soon.into_iter().chain(next).min();
         for frame in frames {
             require!(frame.len() <= self.hosts[host].mtu + 14, "host {host} exceeds its MTU");
             self.watch.sent(clock, &frame)?;

@@ -75,7 +75,7 @@ impl Adapter {
 
     pub(super) fn set_ndk(&self) -> Result<(), NDIS_STATUS> {
         let limits = Limits::default();
-        let mut info = limits.info(VERSION);
+        let mut info = limits.info(VERSION, self.config.poll_cores);
         let mut capabilities = NDIS_NDK_CAPABILITIES {
             Header: header(
                 NDIS_OBJECT_TYPE_DEFAULT,

@@ -46,7 +46,8 @@ impl Edge for Gone {
 }
 
 fn runner(edge: Box<dyn Edge + Send>) -> Arc<Runner> {
-    Runner::new(edge, ProviderConfig::new(alloc::vec![]), [0; 32]).unwrap()
+    let runners = Runner::all(alloc::vec![edge], ProviderConfig::new(alloc::vec![]), [0; 32]);
+    runners.unwrap().remove(0)
 }
 
 /// A runner whose consumers' turns panic or fail, and what its edge holds.
@@ -97,7 +98,7 @@ fn a_consumer_that_polls_takes_turns_and_makes_no_callback() {
     let place = AtomicPtr::<NDK_OBJECT_HEADER>::new(null_mut());
     // SAFETY: the adapter is open.
     let parent = unsafe { AdapterObject::from_ndk(adapter) }.base.id;
-    let what = CreateCq { depth: 4, notification: unheard, context: Context::from_u64(0) };
+    let what = CreateCq { core: 0, depth: 4, notification: unheard, context: Context::from_u64(0) };
     let context = core::ptr::from_ref(&place).cast_mut().cast();
     let done = CreateDone::new(Some(created), context).unwrap();
     let status = create(Arc::clone(runner.shard()), parent, what, done).unwrap();

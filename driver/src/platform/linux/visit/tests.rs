@@ -17,7 +17,9 @@ use std::thread;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn runner(edge: impl Edge + Send + 'static) -> Arc<Runner> {
-    Runner::new(Box::new(edge), ProviderConfig::new(alloc::vec![]), [1; 32]).unwrap()
+    let edges: alloc::vec::Vec<Box<dyn Edge + Send>> = alloc::vec![Box::new(edge)];
+    let runners = Runner::all(edges, ProviderConfig::new(alloc::vec![]), [1; 32]);
+    runners.unwrap().remove(0)
 }
 
 fn on_memory() -> Arc<Runner> {

@@ -249,7 +249,11 @@ exports! { "ntoskrnl.exe":
     fn KeSetTargetProcessorDpc(dpc: &mut Dpc, number: i8) { dpc.number = TARGETED + number as u16; }
     // PROCESSOR_NUMBER: group, number.
     fn KeSetTargetProcessorDpcEx(dpc: &mut Dpc, number: *const u16) -> i32 {
-        dpc.number = TARGETED + (*number.add(1) & 0xff);
+        let (group, target) = (*number, *number.add(1) & 0xff);
+        if group != 0 || target as usize >= PROCESSORS {
+            breach!("a DPC is for processor {target} of group {group}, which is none");
+        }
+        dpc.number = TARGETED + target;
         0
     }
     fn KeInsertQueueDpc(dpc: *mut Dpc, a: Pointer, b: Pointer) -> u8 {

@@ -1,6 +1,7 @@
 //! What is done with the image, one story each. A story begins and ends with nothing loaded.
 
 mod control;
+mod cores;
 mod ends;
 mod ends_of_life;
 mod frames;
@@ -78,6 +79,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("sleep-long", power::sleep_long),
     ("refused", refuse::refused),
     ("refused-pool", refuse::refused_pool),
+    ("refused-cores", refuse::refused_cores),
     ("exhausted", refuse::exhausted),
     ("stages", stages::stages),
     ("control", control::control),
@@ -85,6 +87,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("problems", stages::problems),
     ("ends", ends::ends),
     ("processors", threads::processors),
+    ("cores", cores::cores),
+    ("cores-start", cores::cores_start),
     ("dead-peers", threads::dead_peers),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
@@ -159,6 +163,7 @@ fn keywords(nic: &Nic, others: &[(&'static str, &str)]) -> Vec<(&'static str, St
         ("AckTimeout", "17".into()),
         ("RetryCount", "7".into()),
         ("RoCESegmentation", "1".into()),
+        ("PollCores", "1".into()),
         ("RoCEPriority", "0".into()),
         ("RoCEDscp", "0".into()),
         ("*PriorityVLANTag", "3".into()),

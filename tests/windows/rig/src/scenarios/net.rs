@@ -128,8 +128,18 @@ impl Net {
         from: IpAddr,
         to: IpAddr,
     ) -> Result<Connection, NdkError> {
+        self.connect_by(sides, from, SocketAddr::new(to, PORT))
+    }
+
+    /// To a listener at this address.
+    pub(super) fn connect_by(
+        &self,
+        sides: [Side; 2],
+        from: IpAddr,
+        to: SocketAddr,
+    ) -> Result<Connection, NdkError> {
         let adapters = self.adapters.as_ref().expect("open");
-        let (from, to) = (SocketAddr::new(from, 0), SocketAddr::new(to, PORT));
+        let from = SocketAddr::new(from, 0);
         let listener = adapters[1].listen(to).expect("a listener");
         let active = adapters[0].create_connector().expect("a connector");
         let request = active.connect(&sides[0].qp, from, to, LIMITS, b"caller");

@@ -17,18 +17,31 @@ use crate::ntos::pool::Resource;
 /// Each object that starting asks for is refused once; each time all of it is undone. Of those that
 /// are asked for very often a sample, another one each time: [OFFSET], or "all" for each of them.
 pub(super) fn refused(host: &dyn Host, arguments: &[String]) {
-    refuse_each(host, Resource::Object, arguments);
+    refuse_each(host, Resource::Object, &[], arguments);
+}
+
+/// The same where the adapter has two poll cores, of which the second is refused what the first has.
+pub(super) fn refused_cores(host: &dyn Host, arguments: &[String]) {
+    let cores = ("PollCores", "2");
+    exhaust_while_starting(host, 1500, &[cores]);
+    exhaust_while_starting(host, 9000, &[cores, ("*NetworkDirectRoCEFrameSize", "4096")]);
+    refuse_each(host, Resource::Object, &[cores], arguments);
 }
 
 /// The same for allocations of pool; and starting needs no more of it than it sets aside first.
 pub(super) fn refused_pool(host: &dyn Host, arguments: &[String]) {
-    exhaust_while_starting(host, 1500, "1024");
-    exhaust_while_starting(host, 9000, "4096");
-    refuse_each(host, Resource::Pool, arguments);
+    exhaust_while_starting(host, 1500, &[]);
+    exhaust_while_starting(host, 9000, &[("*NetworkDirectRoCEFrameSize", "4096")]);
+    refuse_each(host, Resource::Pool, &[], arguments);
 }
 
-fn refuse_each(host: &dyn Host, kind: Resource, arguments: &[String]) {
-    let keywords = keywords(Nic::plug_in(1500), &[]);
+fn refuse_each(
+    host: &dyn Host,
+    kind: Resource,
+    others: &[(&'static str, &str)],
+    arguments: &[String],
+) {
+    let keywords = keywords(Nic::plug_in(1500), others);
     pool::record(kind);
     assert!(!start_once(host, &keywords), "nothing was refused, and it failed");
     let requests = pool::recorded();
@@ -75,9 +88,9 @@ fn sample(requests: &[String], offset: usize) -> Vec<usize> {
 }
 
 /// The pool is exhausted after each number of allocations, until what is set aside is enough.
-fn exhaust_while_starting(host: &dyn Host, mtu: u32, frame_size: &str) {
+fn exhaust_while_starting(host: &dyn Host, mtu: u32, others: &[(&'static str, &str)]) {
     let nic = Nic::plug_in(mtu);
-    let keywords = keywords(nic, &[("*NetworkDirectRoCEFrameSize", frame_size)]);
+    let keywords = keywords(nic, others);
     for count in 0.. {
         pool::exhaust_after(count);
         let failed = start_once(host, &keywords);

@@ -12,21 +12,24 @@ pub(super) fn processors(host: &dyn Host, _: &[String]) {
     host.load().expect("DriverEntry succeeds");
     let nics = [Nic::plug_in(1500), Nic::plug_in(1500)];
     let vnics = [0, 1].map(|number| add(number, nics[number]));
-    expect_seats(&[0, 1]);
+    expect_seats(&[(0, REALTIME), (1, REALTIME)]);
     vnics[0].remove();
-    expect_seats(&[0]);
+    expect_seats(&[(0, REALTIME)]);
     let again = add(0, nics[0]);
-    expect_seats(&[0, 1]);
+    expect_seats(&[(0, REALTIME), (1, REALTIME)]);
     again.remove();
     vnics[1].remove();
     finish(host);
 }
 
-fn expect_seats(processors: &[usize]) {
-    let wanted: Vec<_> = processors
+/// LOW_REALTIME_PRIORITY.
+const REALTIME: Option<i32> = Some(16);
+
+/// The processors and priorities of the threads that have some, in order.
+pub(super) fn expect_seats(wanted: &[(usize, Option<i32>)]) {
+    let wanted: Vec<_> = wanted
         .iter()
-        // LOW_REALTIME_PRIORITY.
-        .map(|&processor| Seat { priority: Some(16), processor: Some(processor) })
+        .map(|&(processor, priority)| Seat { priority, processor: Some(processor) })
         .collect();
     let seats = || {
         let mut seats = dispatcher::seats();

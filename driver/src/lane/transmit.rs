@@ -1,10 +1,18 @@
 //! The way out. Connections from the adapter to its own addresses branch off here: what the device sends to
 //! its own link-layer address never reaches the edge, but is received at once.
 
-use super::state::State;
-use crate::cx::Cx;
+use super::Lane;
+use alloc::sync::Arc;
+use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Segments, Slot};
+use rocev2::Front;
 use rocev2::wire::{Frames, Unit};
+
+/// The work on frames that the first core has beside its lane: connection management, and questions about addresses.
+pub(crate) struct Beside<'a> {
+    pub(crate) front: &'a mut Front,
+    pub(crate) neighbours: &'a mut Neighbours,
+}
 
 /// Units that come back in one turn, but for the rest of a run: both ends of a loopback can keep each other busy for
 /// ever.
@@ -12,13 +20,13 @@ const LOOPBACK_BUDGET: usize = 64;
 
 /// The packets that came back in this turn.
 #[derive(Debug, Default)]
-pub(crate) struct Loopback {
+pub(super) struct Loopback {
     units: usize,
 }
 
 impl Loopback {
     /// Begins the next turn; whether anything came back in the one that ends.
-    pub(crate) fn restart(&mut self) -> bool {
+    fn restart(&mut self) -> bool {
         core::mem::take(&mut self.units) > 0
     }
 
@@ -27,37 +35,34 @@ impl Loopback {
     }
 }
 
-impl State {
-    /// Whether [`Self::fill`] may have a unit.
-    pub(super) fn may_transmit(&mut self) -> bool {
-        self.cx.paths.neighbours.may_transmit() || self.cx.device.may_transmit()
-    }
-
-    /// Writes units for the edge into `slots`. Returns their number.
-    pub(super) fn fill(&mut self, slots: &mut [Slot<'_>]) -> usize {
+impl Lane {
+    /// Writes units for the edge into `slots`, on the first core with the work `beside` the lane. Returns their number.
+    pub(crate) fn fill(&mut self, slots: &mut [Slot<'_>], mut beside: Option<Beside<'_>>) -> usize {
         let mut lent = Lent { slots, filled: 0 };
-        while let Some(buffer) = lent.buffer()
-            && let Some(len) = self.cx.paths.neighbours.poll_transmit(buffer)
-        {
-            lent.keep_unit(len, None);
+        if let Some(Beside { neighbours, .. }) = &mut beside {
+            while let Some(buffer) = lent.buffer()
+                && let Some(len) = neighbours.poll_transmit(buffer)
+            {
+                lent.keep_unit(len, None);
+            }
         }
-        self.fill_from_device(&mut lent);
+        self.fill_from_engine(&mut lent, beside.map(|beside| beside.front));
         lent.filled
     }
 
-    /// Units of the device. Those to own addresses come back into the device on the way. With the budget spent no unit
+    /// Units of the transport. Those to own addresses come back into it on the way. With the budget spent no unit
     /// leaves before the next turn, as its destination is unknown until it is made.
-    fn fill_from_device(&mut self, lent: &mut Lent<'_, '_>) {
+    fn fill_from_engine(&mut self, lent: &mut Lent<'_, '_>, mut front: Option<&mut Front>) {
         while !self.loopback.is_full() {
             let begin = lent.filled;
-            if !self.fill_run(lent) {
+            if !self.fill_run(lent, front.as_deref_mut()) {
                 return;
             }
             // All of a run go to one destination.
             let run = &lent.slots[begin..lent.filled];
-            if run[0].bytes().first_chunk() == Some(&self.cx.paths.mac) {
+            if run[0].bytes().first_chunk() == Some(&self.mac) {
                 self.loopback.units += run.len();
-                self.loop_back(run);
+                self.loop_back(run, front.as_deref_mut());
                 lent.filled = begin;
             }
         }
@@ -65,20 +70,29 @@ impl State {
 
     /// On a stack of its own, which is gone when a run comes back in.
     #[inline(never)]
-    fn fill_run(&mut self, lent: &mut Lent<'_, '_>) -> bool {
-        let Cx { now, device, bytes, .. } = &mut self.cx;
-        device.poll_transmit_run(*now, lent, self.max_segments, bytes)
+    fn fill_run(&mut self, lent: &mut Lent<'_, '_>, front: Option<&mut Front>) -> bool {
+        let Self { now, engine, bytes, max_segments, .. } = self;
+        match front {
+            Some(front) => front.poll_transmit_run(*now, engine, lent, *max_segments, bytes),
+            None => engine.poll_transmit_run(*now, lent, *max_segments, bytes),
+        }
     }
 
-    fn loop_back(&mut self, run: &[Slot<'_>]) {
+    fn loop_back(&mut self, run: &[Slot<'_>], front: Option<&mut Front>) {
         // As with frames from the edge: a receive that was posted before must be seen with them.
         self.drain_doorbells();
-        let Cx { now, device, bytes, .. } = &mut self.cx;
         let frame = |slot| -> (&[u8], _) {
             let slot: &Slot<'_> = slot;
             (slot.bytes(), slot.unit.segments.map(|segments| segments.segment_len))
         };
-        device.handle_frames(*now, run.iter().map(frame), bytes);
+        let (core, shard) = (self.core, Arc::clone(&self.shard));
+        let own = |unit: &(&[u8], _)| shard.cores() == 1 || shard.keeps(core, *unit);
+        self.handle_frames(run.iter().map(frame).filter(own), front);
+    }
+
+    /// Begins the next turn's loopback; whether anything came back in the one that ends.
+    pub(crate) fn restart_loopback(&mut self) -> bool {
+        self.loopback.restart()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::object::id::CqKey;
 use crate::qp::core::Qps;
 use crate::srq::core::Srqs;
 use alloc::vec::Vec;
-use rocev2::Device;
+use rocev2::Engine;
 use rocev2::qp::{Completion, CompletionSink, Finished};
 
 /// Entries that enter a CQ together.
@@ -32,9 +32,11 @@ impl<'a> Sink<'a> {
     }
 
     /// Takes the end of a receive that came from a shared queue.
-    pub(super) fn take_shared(&mut self, device: &Device, srqs: &Srqs, completion: &Completion) {
+    pub(super) fn take_shared(&mut self, engine: &Engine, srqs: &Srqs, completion: &Completion) {
         self.any = true;
-        if let Some((cq, kind, entry)) = self.qps.shared_entry(&self.cx, device, srqs, completion) {
+        if let Some((cq, kind, entry)) =
+            self.qps.shared_entry(&self.cx, self.cqs, (engine, srqs), completion)
+        {
             self.batch.add(&self.cx, self.cqs, cq, (kind, entry));
         }
     }
@@ -54,7 +56,7 @@ impl CompletionSink for Sink<'_> {
         if queue.count > 1 {
             qps.complete(cx, cqs, queue, completions);
         } else if let Some(completion) = completions.next()
-            && let Some((cq, kind, entry)) = qps.entry(cx, queue, &completion)
+            && let Some((cq, kind, entry)) = qps.entry(cx, cqs, queue, &completion)
         {
             batch.add(cx, cqs, cq, (kind, entry));
         }
