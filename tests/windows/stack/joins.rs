@@ -93,6 +93,7 @@ pub(crate) const JOINS: &[Join] = &[
     // The edge.
     Join { from: "netadapter_glue::ndis::", to: &[LOWER, WAKER], through: &[] },
     Join { from: "netadapter_glue::ndis::Port::sent", to: &[WAKER], through: &[] },
+    Join { from: "netadapter_glue::ndis::ports::Ports::sent", to: &[WAKER], through: &[] },
     Join {
         from: "netadapter_glue::ndis::impl$3::receive",
         to: &[LOWER, RECEIVE[0], RECEIVE[1]],
