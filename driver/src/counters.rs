@@ -26,7 +26,7 @@ pub(crate) struct Counters {
     /// CQs that overran.
     pub(crate) cq_errors: Counter,
     /// Units that each core's edge gave up to transmit, and to receive.
-    edges: Vec<[Counter; 2]>,
+    edges: Vec<EdgeCounters>,
     /// Received units that found no room on their way to another core.
     pub(crate) unpassed: Counter,
     address_conflicts: Counter,
@@ -52,7 +52,7 @@ impl Counters {
 
     /// Sets the drops of a core's edge so far.
     pub(crate) fn set_edge(&self, core: u8, drops: Drops) {
-        let [transmit, receive] = &self.edges[usize::from(core)];
+        let EdgeCounters([transmit, receive]) = &self.edges[usize::from(core)];
         transmit.set(drops.transmit);
         receive.set(drops.receive);
     }
@@ -66,8 +66,12 @@ impl Counters {
         AdapterCounters {
             transport: self.transport.iter().map(|core| core.snapshot()).sum(),
             edge: Drops {
-                transmit: self.edges.iter().map(|[transmit, _]| transmit.get()).sum(),
-                receive: self.edges.iter().map(|[_, receive]| receive.get()).sum::<u64>()
+                transmit: self.edges.iter().map(|EdgeCounters([transmit, _])| transmit.get()).sum(),
+                receive: self
+                    .edges
+                    .iter()
+                    .map(|EdgeCounters([_, receive])| receive.get())
+                    .sum::<u64>()
                     + self.unpassed.get(),
             },
             address_conflicts: self.address_conflicts.get(),
@@ -80,6 +84,11 @@ impl Counters {
         }
     }
 }
+
+/// The numbers of a core's edge, which it sets in each turn, in a line of memory of their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct EdgeCounters([Counter; 2]);
 
 /// One number.
 #[derive(Debug, Default)]
@@ -94,8 +103,11 @@ impl Counter {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// It is told in each turn, and others read what is beside it: an equal value writes nothing.
     fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
+        if self.get() != value {
+            self.0.store(value, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn get(&self) -> u64 {

@@ -2,37 +2,24 @@
 
 use super::sink::Sink;
 use super::{Beside, Lane};
+use crate::bytes::Regions;
 use crate::cq::core::Delivery;
 use crate::object::id::Ringer;
 use alloc::sync::Arc;
 use netadapter_glue::Received;
-use rocev2::Front;
 use rocev2::env::Instant;
+use rocev2::{Engine, Front};
 
 impl Lane {
     /// Takes what the edge received; on the first core with the work `beside` the lane.
     #[inline]
     pub(crate) fn receive(&mut self, units: &[Received<'_>], beside: &mut Option<Beside<'_>>) {
-        if self.shard.cores() == 1 {
-            return self.receive_own(units, beside);
+        let Self { now, core, shard, engine, bytes, .. } = self;
+        if shard.cores() == 1 {
+            return receive_own((*now, engine, bytes), units, beside);
         }
-        let (core, shard) = (self.core, Arc::clone(&self.shard));
-        for own in units.split(|unit| !shard.keeps(core, frame_of(unit))) {
-            self.receive_own(own, beside);
-        }
-    }
-
-    fn receive_own(&mut self, units: &[Received<'_>], beside: &mut Option<Beside<'_>>) {
-        let Self { now, engine, bytes, .. } = self;
-        match beside {
-            Some(Beside { front, neighbours }) => {
-                // The transport's, and not about addresses.
-                let rest = units
-                    .iter()
-                    .filter(|unit| !neighbours.handle_frame(now.as_nanos(), unit.frame));
-                front.handle_frames(*now, engine, rest.map(frame_of), bytes);
-            }
-            None => engine.handle_frames(*now, units.iter().map(frame_of), bytes),
+        for own in units.split(|unit| !shard.keeps(*core, frame_of(unit))) {
+            receive_own((*now, engine, bytes), own, beside);
         }
     }
 
@@ -67,7 +54,7 @@ impl Lane {
 
     /// Gives units to the transport; on the first core with its front.
     #[inline(always)]
-    pub(super) fn handle_frames<'f>(
+    fn handle_frames<'f>(
         &mut self,
         frames: impl IntoIterator<Item = (&'f [u8], Option<usize>)>,
         front: Option<&mut Front>,
@@ -157,6 +144,23 @@ impl Lane {
             low += 1;
         }
         low + self.cqs.notify(self.now)
+    }
+}
+
+/// Takes units that are for this core.
+fn receive_own(
+    (now, engine, bytes): (Instant, &mut Engine, &mut Regions),
+    units: &[Received<'_>],
+    beside: &mut Option<Beside<'_>>,
+) {
+    match beside {
+        Some(Beside { front, neighbours }) => {
+            // The transport's, and not about addresses.
+            let rest =
+                units.iter().filter(|unit| !neighbours.handle_frame(now.as_nanos(), unit.frame));
+            front.handle_frames(now, engine, rest.map(frame_of), bytes);
+        }
+        None => engine.handle_frames(now, units.iter().map(frame_of), bytes),
     }
 }
 

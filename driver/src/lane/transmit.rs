@@ -2,7 +2,6 @@
 //! its own link-layer address never reaches the edge, but is received at once.
 
 use super::Lane;
-use alloc::sync::Arc;
 use netadapter_glue::neighbour::Neighbours;
 use netadapter_glue::{Segments, Slot};
 use rocev2::Front;
@@ -85,9 +84,13 @@ impl Lane {
             let slot: &Slot<'_> = slot;
             (slot.bytes(), slot.unit.segments.map(|segments| segments.segment_len))
         };
-        let (core, shard) = (self.core, Arc::clone(&self.shard));
-        let own = |unit: &(&[u8], _)| shard.cores() == 1 || shard.keeps(core, *unit);
-        self.handle_frames(run.iter().map(frame).filter(own), front);
+        let Self { now, core, shard, engine, bytes, .. } = self;
+        let own = |unit: &(&[u8], _)| shard.cores() == 1 || shard.keeps(*core, *unit);
+        let frames = run.iter().map(frame).filter(own);
+        match front {
+            Some(front) => front.handle_frames(*now, engine, frames, bytes),
+            None => engine.handle_frames(*now, frames, bytes),
+        }
     }
 
     /// Begins the next turn's loopback; whether anything came back in the one that ends.

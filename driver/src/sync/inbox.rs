@@ -62,9 +62,10 @@ impl<T> Inbox<T> {
         self.0.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes all messages that wait.
+    /// Takes all messages that wait. Where there is none, nothing is written: others read what is beside it.
     pub(crate) fn take(&self) -> Taken<T> {
-        let mut newest = self.0.swap(null_mut(), Ordering::Acquire);
+        let none = self.is_empty();
+        let mut newest = if none { null_mut() } else { self.0.swap(null_mut(), Ordering::Acquire) };
         let mut taken = Taken::default();
         while !newest.is_null() {
             // SAFETY: the list was given away with the pointer, and nobody else has it.
