@@ -1,0 +1,61 @@
+//! How far several poll cores of an adapter are apart: what two do beside two adapters of one core, and which lines of memory
+//! they share.
+//!
+//! `cargo run --release -p ndkperf --bin cores -- ratio` runs both on the same processors in turns; `-- lines` counts, under
+//! valgrind, the instructions of a message and the lines that several cores write, with 1, 2 and 4 cores.
+
+mod lines;
+mod ratio;
+mod rig;
+mod trace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Measures several poll cores of an adapter.
+#[derive(Parser)]
+#[command(name = "cores")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Messages of an adapter with two cores over those of two adapters with one, each core on a processor of its own.
+    Ratio {
+        /// Rounds, of which the middle one counts.
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Milliseconds of a measurement, three of which make a round.
+        #[arg(long, default_value_t = 400)]
+        millis: u64,
+    },
+    /// Instructions of a message, and the lines of memory that several cores write.
+    Lines {
+        /// Messages that are traced.
+        #[arg(long, default_value_t = 10_000)]
+        messages: usize,
+    },
+    /// The traced program of `lines`.
+    #[command(hide = true)]
+    Trace { cores: usize, messages: usize },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().what {
+        What::Ratio { rounds, millis } => ratio::run(rounds, millis),
+        What::Lines { messages } => lines::run(messages),
+        What::Trace { cores, messages } => {
+            trace::run(cores, messages);
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

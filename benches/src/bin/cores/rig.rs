@@ -1,0 +1,265 @@
+//! Two providers of some cores each, joined in memory, whose turns the caller takes: a lane is one core of each, and the queue
+//! pairs between them.
+#![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
+
+use driver::abi::*;
+use driver::platform::{Mapped, Platform};
+use driver::{PollCore, ProviderConfig, Shard};
+use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
+use netadapter_glue::Edge;
+use netadapter_glue::memory::{CoreEdge, MemoryConfig, pair_of_cores};
+use rocev2::env::Instant;
+use rocev2::wire;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+/// Posted together, as a consumer with some work does.
+const BATCH: usize = 32;
+/// Bytes of a message.
+const SIZE: usize = 64;
+const PORT: u16 = 7174;
+const PATIENCE: Duration = Duration::from_mins(1);
+const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
+
+/// The system of a provider whose turns others take.
+struct System(std::time::Instant);
+
+impl Platform for System {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
+    fn map(&self, mdl: &MDL) -> Option<Mapped> {
+        NonNull::new(mdl.virtual_address().cast()).map(Mapped::borrowed)
+    }
+}
+
+/// One core of each side, the queue pairs between them, and the consumer of both.
+pub(crate) struct Lane {
+    /// Those of the client and of the server.
+    cores: [PollCore; 2],
+    qps: Vec<Arc<Qp>>,
+    cqs: [Arc<Cq>; 2],
+    mrs: [Arc<Mr>; 2],
+    now: Arc<dyn Fn() -> Instant + Send + Sync>,
+    next: usize,
+}
+
+impl Lane {
+    /// One turn of each core.
+    pub(crate) fn turn(&mut self) {
+        for core in &mut self.cores {
+            core.poll((self.now)());
+        }
+    }
+
+    /// Writes a batch of messages, each over the next queue pair, and waits for them. Returns their number.
+    pub(crate) fn exchange(&mut self) -> usize {
+        for slot in 0..BATCH {
+            self.next = (self.next + 1) % self.qps.len();
+            let part = slot * SIZE..(slot + 1) * SIZE;
+            let local = [self.mrs[0].sge(part.clone())];
+            let remote = self.mrs[1].remote(part.start);
+            self.qps[self.next].write(slot, &local, remote, 0).expect("a request is free");
+        }
+        let mut missing = BATCH;
+        while missing > 0 {
+            self.turn();
+            let mut results = [NDK_RESULT::EMPTY; BATCH];
+            let taken = self.cqs[0].results(&mut results);
+            assert!(results[..taken].iter().all(|result| result.Status == STATUS_SUCCESS));
+            missing -= taken;
+        }
+        BATCH
+    }
+}
+
+/// Two adapters, and what their consumer keeps open meanwhile. Fields close in their order.
+pub(crate) struct World {
+    _connections: Vec<[Connector; 2]>,
+    ends: [End; 2],
+    hosts: Arc<Hosts>,
+}
+
+/// The consumer's objects at one side, but for those of the lanes.
+struct End {
+    adapter: Arc<Adapter>,
+    lanes: Vec<Objects>,
+}
+
+/// The consumer's objects on one core.
+#[derive(Clone)]
+struct Objects {
+    qps: Vec<Arc<Qp>>,
+    cq: Arc<Cq>,
+    mr: Arc<Mr>,
+}
+
+/// The cores of both sides while nobody else has them: a thread takes their turns.
+struct Hosts {
+    cores: Mutex<[Vec<PollCore>; 2]>,
+    shards: [Arc<Shard>; 2],
+    now: Arc<dyn Fn() -> Instant + Send + Sync>,
+}
+
+impl World {
+    /// Two adapters of so many cores, with so many connections for each.
+    pub(crate) fn new(cores: usize, connections: usize) -> Self {
+        let hosts = Hosts::start(cores);
+        let ends = [0, 1].map(|side| End::new(&hosts, side, cores, connections));
+        let connections = (0..cores).flat_map(|core| connect(&ends, core)).collect();
+        Self { _connections: connections, ends, hosts }
+    }
+
+    /// The lanes, whose turns nobody else takes from here on, until they come back.
+    pub(crate) fn take_lanes(&mut self) -> Vec<Lane> {
+        let sides = self.hosts.cores.lock().unwrap_or_else(PoisonError::into_inner).split_out();
+        let [clients, servers] = sides;
+        let lane = |(core, (client, server)): (usize, (PollCore, PollCore))| {
+            let [near, far] = [0, 1].map(|side| self.ends[side].lanes[core].clone());
+            Lane {
+                cores: [client, server],
+                qps: near.qps,
+                cqs: [near.cq, far.cq],
+                mrs: [near.mr, far.mr],
+                now: Arc::clone(&self.hosts.now),
+                next: 0,
+            }
+        };
+        clients.into_iter().zip(servers).enumerate().map(lane).collect()
+    }
+
+    /// Takes the lanes back, in their order.
+    pub(crate) fn give_back(&mut self, lanes: Vec<Lane>) {
+        let mut sides = self.hosts.cores.lock().unwrap_or_else(PoisonError::into_inner);
+        for Lane { cores: [client, server], .. } in lanes {
+            sides[0].push(client);
+            sides[1].push(server);
+        }
+    }
+}
+
+/// Empties the vectors.
+trait SplitOut {
+    fn split_out(&mut self) -> Self;
+}
+
+impl SplitOut for [Vec<PollCore>; 2] {
+    fn split_out(&mut self) -> Self {
+        self.each_mut().map(std::mem::take)
+    }
+}
+
+impl Hosts {
+    fn start(cores: usize) -> Arc<Self> {
+        let config = MemoryConfig { mtu: 4200, ..MemoryConfig::default() };
+        let (near, far) = pair_of_cores(config, [cores; 2], wire::core_of);
+        let origin = std::time::Instant::now();
+        let provider = |side: usize, edges: Vec<CoreEdge>| {
+            let edges = edges.into_iter().map(|edge| Box::new(edge) as Box<dyn Edge + Send>);
+            let mut config = ProviderConfig::new(vec![address(side)]);
+            config.limits.qps = 256;
+            config.limits.mrs = 1024;
+            config.limits.reorder_pool = 1 << 20;
+            let (platform, wakers) = (Box::new(System(origin)), vec![Waker::noop().clone(); cores]);
+            PollCore::several(edges.collect(), platform, config, [side as u8; 32], &wakers)
+        };
+        let cores = [provider(0, near), provider(1, far)];
+        let shards = [0, 1].map(|side: usize| Arc::clone(cores[side][0].shard()));
+        let clock = System(origin);
+        let hosts =
+            Arc::new(Self { cores: Mutex::new(cores), shards, now: Arc::new(move || clock.now()) });
+        let running = Arc::downgrade(&hosts);
+        thread::spawn(move || {
+            while let Some(hosts) = running.upgrade() {
+                hosts.turn();
+                drop(hosts);
+                thread::yield_now();
+            }
+        });
+        hosts
+    }
+
+    fn turn(&self) {
+        let mut sides = self.cores.lock().unwrap_or_else(PoisonError::into_inner);
+        for core in sides.iter_mut().flatten() {
+            core.poll((self.now)());
+        }
+    }
+}
+
+impl End {
+    fn new(hosts: &Arc<Hosts>, side: usize, cores: usize, connections: usize) -> Self {
+        let opener = Host { hosts: Arc::clone(hosts), side };
+        let adapter = Adapter::open(Arc::new(opener)).expect("the adapter opens");
+        let pd = adapter.create_pd().expect("a domain");
+        let reach = NDK_MR_FLAG_ALLOW_LOCAL_WRITE | NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
+        let objects = |core: usize| {
+            let cq = adapter.create_cq_near(4 * BATCH as u32, 1 << core).expect("a CQ");
+            let create = |_| pd.create_qp(&cq, &cq, QpConfig::default()).expect("a queue pair");
+            let qps = (0..connections).map(create).collect();
+            let mr = pd.register(Buffer::new(BATCH * SIZE), reach).expect("a region");
+            Objects { qps, cq, mr }
+        };
+        let lanes = (0..cores).map(objects).collect();
+        Self { adapter, lanes }
+    }
+}
+
+/// Connects the queue pairs of one core.
+fn connect(ends: &[End; 2], core: usize) -> Vec<[Connector; 2]> {
+    // A port is between two addresses once.
+    let port = PORT + core as u16;
+    let [from, to] = [SocketAddr::new(address(0), 0), SocketAddr::new(address(1), port)];
+    let listener = ends[1].adapter.listen(to).expect("the port is free");
+    let connect_one = |(near, far)| {
+        let active = ends[0].adapter.create_connector().expect("a connector");
+        let connecting = active.connect(near, from, to, LIMITS, &[]);
+        let passive = listener.next(PATIENCE).expect("a connect event");
+        let accepting = passive.accept(far, LIMITS, &[]);
+        connecting.wait().expect("the offer comes");
+        active.complete_connect().wait().expect("the connection is made");
+        accepting.wait().expect("the connection is made");
+        [active, passive]
+    };
+    ends[0].lanes[core].qps.iter().zip(&ends[1].lanes[core].qps).map(connect_one).collect()
+}
+
+const fn address(side: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + side as u8))
+}
+
+/// One of the providers, as its consumer sees it.
+struct Host {
+    hosts: Arc<Hosts>,
+    side: usize,
+}
+
+// SAFETY: the provider keeps an open adapter valid until it is closed.
+unsafe impl Opener for Host {
+    fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+        let (sender, opened) = mpsc::channel();
+        let keep = move |adapter: *mut NDK_ADAPTER| {
+            sender.send(adapter.expose_provenance()).expect("somebody waits");
+        };
+        self.hosts.shards[self.side].open_adapter(version, Box::new(keep))?;
+        let adapter = opened.recv().expect("the adapter opens");
+        Ok(std::ptr::with_exposed_provenance_mut(adapter))
+    }
+
+    unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
+        let (sender, closed) = mpsc::channel();
+        let done = Box::new(move || sender.send(()).expect("somebody waits"));
+        // SAFETY: the caller passes an open adapter and lets go of it.
+        unsafe { self.hosts.shards[self.side].close_adapter(adapter, done) };
+        closed.recv().expect("the adapter closes");
+    }
+}
