@@ -224,6 +224,8 @@ impl World {
                 self.soon(end);
                 Ok(())
             }
+            // It saw its requests end, on another core than the one that tells of the rest, and its own disconnect came too late.
+            Phase::Down if self.is_open(end, What::Disconnect) => Ok(()),
             // On its way when the consumer began to close.
             Phase::Closing if self.is_open(end, What::CloseConnector) => Ok(()),
             phase => Err(format!("end {end}: a disconnect event while {phase:?}")),

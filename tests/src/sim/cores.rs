@@ -8,7 +8,7 @@ use super::meter::counted;
 use super::trial::Trial;
 use super::world::{Host, Step, World, require};
 use crate::kit::numbered::Event;
-use driver::Turn;
+use driver::{Stepped, Turn};
 use rocev2::env::{Instant, Rng};
 use rocev2::wire::core_of;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -156,7 +156,7 @@ impl World {
             return self.turn_foreign(host);
         }
         let this = &mut self.hosts[host];
-        let (own, at) = (&mut this.cores[core], core);
+        let (own, at, hashes) = (&mut this.cores[core], core, this.hashes);
         let Some(provider) = &mut this.provider else {
             own.turn_at = None;
             return Ok(());
@@ -174,12 +174,19 @@ impl World {
             provider.announce_sleep(at, false);
             own.sleeping = false;
         }
+        // The edge itself loses nothing.
+        let lost = |provider: &Stepped| if hashes { provider.counters().edge.receive } else { 0 };
+        let lost_before = lost(provider);
         let (turn, allocations) = counted(|| provider.poll_core(at, Instant::from_nanos(clock)));
+        let lost = lost(provider) - lost_before;
         // The first core does what the others leave to it.
         this.cores[0].asked |= asked && core > 0;
         let crossed = self.end_turn(host, core, &turn, room_at);
         // What came to another core may be anything.
         let only_data = crossed.iter().all(Crossing::is_data) && !self.hosts[host].hashes;
+        if lost > 0 {
+            self.lose_some(host, core, &crossed, lost);
+        }
         self.cross(host, clock, crossed)?;
         self.sort_events()?;
         let quiet = only_data && !asked && !self.asking && self.is_quiet(host);
@@ -189,6 +196,19 @@ impl World {
         );
         self.report.quiet += u64::from(quiet);
         Ok(())
+    }
+
+    /// So many of the frames that a core has taken found no room on the way to their own cores.
+    fn lose_some(&mut self, host: usize, core: usize, crossed: &[Crossing], lost: u64) {
+        self.report.deeds[Deed::Unpassed as usize] += lost;
+        let cores = self.hosts[host].cores.len();
+        for crossing in crossed {
+            if let Crossing::Taken(frame) = crossing
+                && core_of(frame, cores) != core
+            {
+                self.watch.maybe_lost(frame);
+            }
+        }
     }
 
     /// A core has had a turn: when the next is, and what crossed its edge.

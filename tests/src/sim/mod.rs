@@ -187,11 +187,13 @@ pub enum Deed {
     OtherCore,
     Hashed,
     Abroad,
+    /// A frame found no room on its way to its core.
+    Unpassed,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 66] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -257,6 +259,7 @@ impl Deed {
         Self::OtherCore,
         Self::Hashed,
         Self::Abroad,
+        Self::Unpassed,
     ];
 }
 

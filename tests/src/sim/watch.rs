@@ -68,6 +68,9 @@ struct Flow {
     acked: u64,
     /// Where it began before an ACK that may have been no more than the answer to a probe.
     doubtful_from: Option<u64>,
+    /// Where it began before the first packet of either side that its host may have lost between two cores: from there on nobody
+    /// knows what the requester knows.
+    unsure_from: Option<u64>,
     /// A probe was sent, and nothing has come back since.
     probed: bool,
     /// The requester was told that all before it is executed, and has this data of READs beyond
@@ -220,6 +223,17 @@ impl Watch {
         keeps && !self.foreign.contains(&host)
     }
 
+    /// A host may have lost a frame that it has taken, on the way to the frame's core. [`Self::taken`] follows.
+    pub(crate) fn maybe_lost(&mut self, frame: &[u8]) {
+        let Some(Ok(seen)) = look(frame) else { return };
+        let doubt = |flow: &mut Flow| _ = flow.unsure_from.get_or_insert(flow.acked);
+        if opcode::is_response(seen.opcode) {
+            seen.parts().for_each(|seen| _ = self.asked_by(&seen).map(doubt));
+        } else {
+            self.flows.get_mut(&(seen.dst, seen.qpn)).map(doubt);
+        }
+    }
+
     /// A host has taken a frame from its edge at `now`, its own clock.
     ///
     /// One that was damaged where nothing checks it is as good as any other.
@@ -268,12 +282,13 @@ impl Watch {
     /// behind it, and so may a READ that is missing while the requester cannot know what its peer keeps.
     /// Each response that is lost may need a request of its own.
     /// A host that keeps nothing behind a hole has to be sent that again, where packets are merely late,
-    /// too. Who has flushed its queue pair answers no more.
+    /// too. Who has flushed its queue pair answers no more. What a host loses between its cores nobody counts here.
     ///
     /// # Errors
     /// It is not.
     pub(crate) fn check_resends(&self, share: u64, outages: u64) -> Objection {
-        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
+        let judged = |flow: &Flow| flow.ours && flow.unsure_from.is_none();
+        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| judged(flow)) {
             let [first, all] = flow.requests;
             let windows = flow.refusals * flow.window + flow.unsure() * flow.window.min(first);
             let lost = flow.responses[0].saturating_sub(flow.responses[1]);
@@ -344,6 +359,7 @@ impl Watch {
             sent: 0,
             acked: 0,
             doubtful_from: None,
+            unsure_from: None,
             probed: false,
             executed: 0,
             early: BTreeSet::new(),
@@ -492,7 +508,9 @@ impl Flow {
         let is_before = |at: u64| self.place(seen.psn.wrapping_add(1) & 0xff_ffff, at) == Some(at);
         let empty = seen.payload.is_empty() && seen.ext.iter().all(|&byte| byte == 0);
         let whole = opcode::is_write(seen.opcode) && opcode::opens(seen.opcode);
-        let before = is_before(self.acked) || self.doubtful_from.is_some_and(is_before);
+        let before = is_before(self.acked)
+            || self.doubtful_from.is_some_and(is_before)
+            || self.unsure_from.is_some_and(|from| (from..self.acked).any(is_before));
         before && whole && opcode::ends(seen.opcode) && empty && seen.ack_req
     }
 
@@ -572,8 +590,8 @@ impl Flow {
 
     /// What is sent again is what was sent, and was not acknowledged.
     fn again(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
-        let (acked, executed) =
-            self.doubtful_from.map_or((self.acked, self.executed), |from| (from, from));
+        let doubtful = self.doubtful_from.into_iter().chain(self.unsure_from).min();
+        let (acked, executed) = doubtful.map_or((self.acked, self.executed), |from| (from, from));
         require!(at >= acked, "sent again after it was acknowledged");
         let (&start, record) = self.records.range_mut(..=at).next_back().ok_or("never sent")?;
         require!(record.opcode == seen.opcode && at < record.end, "another opcode than before");

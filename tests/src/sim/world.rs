@@ -304,6 +304,10 @@ impl World {
         let mut quirks = Quirks::draw(&mut self.rng, self.patient);
         if let Some(rate) = self.net.slowest() {
             quirks.suit(rate);
+            // It has no control of its own, and a READ of it has any length.
+            for host in &mut self.hosts {
+                host.config.dcqcn.get_or_insert_default();
+            }
         }
         self.note(|_| format!("host {} is foreign: {quirks:?}", count - 1));
         self.storage = self.patient && self.rng.below(3) > 0;
