@@ -73,6 +73,8 @@ pub(crate) enum Loss {
         at: Psn,
         /// One past the last one owed.
         end: Psn,
+        /// Bytes that have left behind it, where the peer may tell of losses late.
+        behind: Option<u64>,
     },
     /// The same, but no other response was owed any more: a queue that overflowed may have drained since, so that the peer
     /// cannot tell it from chance. It counts while packets are paced.
@@ -163,7 +165,7 @@ impl Congestion {
         let packet = match loss {
             Loss::Request { at, end } | Loss::Overflow { at, end } => Some((requests, at, end)),
             Loss::Unexplained { .. } if !self.rate.is_active() => return,
-            Loss::Response { at, end } | Loss::Unexplained { at, end } => {
+            Loss::Response { at, end, .. } | Loss::Unexplained { at, end } => {
                 Some((responses, at, end))
             }
             Loss::Timeout => None,
@@ -181,7 +183,11 @@ impl Congestion {
             *episode = Some((end, now));
         }
         if self.enabled && !self.cnp_came_at.is_some_and(|at| recent(at, ECN_SPEAKS)) {
-            self.rate.cut_by_loss(now, part);
+            let behind = match loss {
+                Loss::Response { behind, .. } => behind,
+                _ => None,
+            };
+            self.rate.cut_by_loss(now, part, behind);
         }
     }
 
@@ -236,7 +242,7 @@ mod tests {
         assert!(lose(1000, request(5, 10)));
         assert!(!lose(1010, request(9, 30)));
         // An answer has the peer's PSNs, and is another matter.
-        let answer = Loss::Response { at: Psn::new(7), end: Psn::new(9) };
+        let answer = Loss::Response { at: Psn::new(7), end: Psn::new(9), behind: None };
         assert!(lose(1020, answer));
         assert!(!lose(1030, answer));
         assert!(lose(1040, request(10, 30)));
@@ -254,7 +260,7 @@ mod tests {
         };
         let unexplained = |at, end| Loss::Unexplained { at: Psn::new(at), end: Psn::new(end) };
         assert_eq!(rate_after(1000, unexplained(3, 4)), None);
-        let cut = rate_after(1010, Loss::Response { at: Psn::new(5), end: Psn::new(9) });
+        let cut = rate_after(1010, Loss::Response { at: Psn::new(5), end: Psn::new(9), behind: None });
         assert!(cut.is_some());
         assert_eq!(rate_after(1010, unexplained(8, 9)), cut, "of the same episode");
         assert!(rate_after(1020, unexplained(9, 20)) < cut);
@@ -271,7 +277,7 @@ mod tests {
         assert_eq!(rate_after(request(1, 2)), LINE / 4 * 3 / 2);
         assert_eq!(rate_after(Loss::Timeout), LINE / 4 * 3 / 2);
         assert_eq!(rate_after(Loss::Overflow { at: at_psn, end }), (LINE - LINE / 3) / 2);
-        assert_eq!(rate_after(Loss::Response { at: at_psn, end }), LINE / 5 * 4 / 2);
+        assert_eq!(rate_after(Loss::Response { at: at_psn, end, behind: None }), LINE / 5 * 4 / 2);
     }
 
     #[test]

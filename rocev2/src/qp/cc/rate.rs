@@ -37,6 +37,10 @@ const QUANTUM: Duration = Duration::from_micros(8);
 /// The actual rate of a QP is measured over at least this long.
 const MEASURE: Duration = Duration::from_millis(1);
 
+/// A rate is held for so many times as long as the news of a loss took, or would take at most.
+const HOLD: u32 = 2;
+const LATE_MAX: Duration = Duration::from_secs(1);
+
 /// Idle gaps shorter than this do not count towards the recovery of the rate.
 const PAUSE: Duration = Duration::from_millis(10);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -60,6 +64,8 @@ pub(crate) struct Rate {
     bytes: u64,
     tick_rises: u32,
     byte_rises: u32,
+    /// Nothing raises the rate before.
+    held_until: Instant,
     /// When the bucket has a token again; a time in the past is credit.
     paced_until: Instant,
     blocked: bool,
@@ -91,6 +97,7 @@ impl Rate {
             bytes: 0,
             tick_rises: 0,
             byte_rises: 0,
+            held_until: Instant::default(),
             paced_until: Instant::default(),
             blocked: false,
             unblocked_at: Instant::default(),
@@ -121,9 +128,18 @@ impl Rate {
 
     /// Cuts the rate for a loss, and takes a `part`th off the one that the QP returns to. The window may have held the QP back until now, and no stream of marks
     /// brings it down from the link's rate: so the cut applies to the rate that it actually sent at.
-    pub(crate) fn cut_by_loss(&mut self, now: Instant, part: u64) {
+    ///
+    /// `behind`: bytes that have left behind a response, where the news of its loss may have come late. The rate is held until
+    /// that of another one would be here. Where it takes a peer's timeout, the rate would be the link's again before, and fill the
+    /// same queue as often as that drains.
+    pub(crate) fn cut_by_loss(&mut self, now: Instant, part: u64, behind: Option<u64>) {
         if self.cut(now) {
             let sent = self.measured().clamp(self.min, self.target);
+            if let Some(behind) = behind {
+                let sending = Duration::from_nanos(behind.saturating_mul(SECOND_NS) / sent);
+                let late = now.saturating_since(self.sent_at) + sending;
+                self.held_until = self.held_until.max(now + HOLD * late.min(LATE_MAX));
+            }
             self.target = (sent - sent / part).max(self.min);
             self.current = (self.target / 2).max(self.min);
         }
@@ -221,7 +237,7 @@ impl Rate {
         self.paced_until = self.paced_until.max(now - cap) + cost;
         self.blocked = self.paced_until > now;
         self.bytes += bytes;
-        if self.bytes >= self.byte_reset() {
+        if self.bytes >= self.byte_reset() && now >= self.held_until {
             self.bytes = 0;
             self.byte_rises += 1;
             self.rise();
@@ -248,6 +264,7 @@ impl Rate {
     /// Makes up for the ticks since the last call. The loop ends at the link's rate at the latest, some
     /// thousand ticks away.
     fn catch_up(&mut self, now: Instant) {
+        self.ticked_at = self.ticked_at.max(self.held_until.min(now));
         while self.active && now.saturating_since(self.ticked_at) >= TICK {
             let busy_until = self.sent_at.max(self.paced_until);
             let idle = self.ticked_at.saturating_since(busy_until);
@@ -411,13 +428,13 @@ mod tests {
         let mut rate = rate();
         let send = |rate: &mut Rate, us: u64| rate.sent(at(us * 1000), 1250);
         (10_000..14_000).step_by(10).for_each(|us| send(&mut rate, us));
-        rate.cut_by_loss(at(14_000_000), LOSS_CUT);
+        rate.cut_by_loss(at(14_000_000), LOSS_CUT, None);
         let sent = LINE / 10 / LOSS_CUT * (LOSS_CUT - 1);
         assert!((sent - 1000..sent + 1000).contains(&rate.target), "{}", rate.target);
         assert_eq!(rate.current, rate.target / 2);
         rate.release();
         send(&mut rate, 1_000_000);
-        rate.cut_by_loss(at(SECOND_NS), LOSS_CUT);
+        rate.cut_by_loss(at(SECOND_NS), LOSS_CUT, None);
         assert_eq!(rate.target, LINE - LINE / LOSS_CUT);
     }
 
@@ -438,16 +455,53 @@ mod tests {
     #[test]
     fn a_loss_cuts_as_much_however_long_ago_the_last_one_was() {
         let mut rate = rate();
-        rate.cut_by_loss(at(0), LOSS_CUT);
+        rate.cut_by_loss(at(0), LOSS_CUT, None);
         always_sends(&mut rate);
         let now = at(100 * TICK_NS);
         rate.catch_up(now);
         assert!(rate.alpha < ONE / 4 * 3);
         let before = rate.current;
-        rate.cut_by_loss(now, LOSS_CUT);
+        rate.cut_by_loss(now, LOSS_CUT, None);
         assert_eq!(rate.current, (before - before / LOSS_CUT) / 2);
-        rate.cut_by_loss(now, LOSS_CUT);
+        rate.cut_by_loss(now, LOSS_CUT, None);
         assert_eq!(rate.current, (before - before / LOSS_CUT) / 2, "losses at once are one");
+    }
+
+    /// A peer that keeps nothing of a burst asks for the rest once its timer has expired, long after the queue that overflowed has
+    /// drained.
+    #[test]
+    fn news_that_comes_late_slows_down_until_none_comes() {
+        let (mut rate, mut now) = (rate(), 0);
+        for _ in 0..10 {
+            for _ in 0..5000 {
+                rate.handle_timeout(at(now));
+                if !rate.blocked() {
+                    rate.sent(at(now), 1250);
+                }
+                now += 1000;
+            }
+            now += 500_000_000;
+            rate.cut_by_loss(at(now), LOSS_CUT, Some(0));
+        }
+        let slow = rate.current;
+        assert!(slow < LINE / 200, "{slow}");
+        always_sends(&mut rate);
+        assert_eq!(rate.current(at(now + 990_000_000)), Some(slow));
+        rate.paced_until = at(now + 2 * SECOND_NS);
+        assert_eq!(rate.current(at(now + 2 * SECOND_NS)), None);
+    }
+
+    #[test]
+    fn news_is_as_late_as_what_has_left_since() {
+        for (behind, held_ms) in [(Some(LINE / 10), 200), (Some(u64::MAX), 2000), (None, 0)] {
+            let mut rate = rate();
+            rate.cut_by_loss(at(0), LOSS_CUT, behind);
+            always_sends(&mut rate);
+            let slow = rate.current;
+            let held = held_ms * 1_000_000;
+            assert_eq!(rate.current(at(held)), Some(slow), "{behind:?}");
+            assert!(rate.current(at(held + 2 * TICK_NS)).unwrap() > slow, "{behind:?}");
+        }
     }
 
     /// A sender that waits for a response learns nothing of the path. Where many ask one at the same time,
@@ -527,7 +581,7 @@ mod tests {
     enum Step {
         Wait(u64),
         Cut,
-        Lose,
+        Lose(Option<u64>),
         Line(u64),
         Send(usize),
     }
@@ -537,7 +591,7 @@ mod tests {
             (0..200_000_u64).prop_map(Step::Wait),
             (0..100_000_000_u64).prop_map(Step::Wait),
             Just(Step::Cut),
-            Just(Step::Lose),
+            any::<Option<u64>>().prop_map(Step::Lose),
             any::<u64>().prop_map(Step::Line),
             (1..65_536_usize).prop_map(Step::Send),
         ];
@@ -556,7 +610,7 @@ mod tests {
                     Step::Wait(ns) => now = now + Duration::from_nanos(ns),
                     Step::Cut => drop(rate.cut(now)),
                     Step::Line(line) => rate.set_line(line),
-                    Step::Lose => rate.cut_by_loss(now, LOSS_CUT),
+                    Step::Lose(behind) => rate.cut_by_loss(now, LOSS_CUT, behind),
                     Step::Send(bytes) => rate.sent(now, bytes),
                 }
                 let current = rate.current(now).unwrap_or(rate.line);

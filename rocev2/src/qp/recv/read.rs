@@ -109,6 +109,11 @@ impl ReadResponder {
         !self.replies.is_empty()
     }
 
+    /// The PSN of the response that leaves next, if one is owed.
+    pub(crate) fn next_psn(&self) -> Option<Psn> {
+        self.replies.front().map(|reply| reply.next)
+    }
+
     /// Drops everything owed.
     pub(crate) fn clear(&mut self) {
         self.replies.clear();

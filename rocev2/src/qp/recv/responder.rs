@@ -522,17 +522,20 @@ impl Responder {
         let answered = match (packet.bth.opcode.operation(), packet.ext) {
             (Operation::ReadRequest, Ext::Reth(reth)) => {
                 let others = self.reads.busy();
+                let behind = self.sent_behind(packet.bth.psn) * cx.pmtu();
                 let replayed = self.reads.replay(now, packet.bth.psn, reth, cx.pmtu(), &cx.keys());
                 let acks_all = self.trailing_reads.hold(packet.bth.psn, self.epsn);
                 if replayed && acks_all && self.reply == Some(Syndrome::ACK) {
                     self.reply = None;
                 }
                 // A peer of our make sees whether many were lost in a row.
-                let chance = cx.peer.make == Make::Keeper && !packet.bth.becn;
+                let keeper = cx.peer.make == Make::Keeper;
+                let chance = keeper && !packet.bth.becn;
+                let behind = (!keeper).then_some(behind);
                 let (at, end) = (packet.bth.psn, self.epsn);
                 self.loss = match (replayed, chance) {
                     (false, _) => None,
-                    (true, false) => Some(Loss::Response { at, end }),
+                    (true, false) => Some(Loss::Response { at, end, behind }),
                     (true, true) => (!others).then_some(Loss::Unexplained { at, end }),
                 };
                 replayed
@@ -552,6 +555,12 @@ impl Responder {
             _ => false,
         };
         if answered { Ok(Verdict::Done) } else { Err(DropReason::Duplicate) }
+    }
+
+    /// The responses behind `psn` that have left.
+    fn sent_behind(&self, psn: Psn) -> u64 {
+        let next = self.reads.next_psn().unwrap_or(self.epsn);
+        next.since(psn).max(0).cast_unsigned().into()
     }
 
     /// Checks the order of opcodes: each packet of a message follows the one before it, and only a first or
