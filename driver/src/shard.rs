@@ -299,9 +299,18 @@ impl Shard {
 
     /// Whether a core is to handle a unit that it has received. It passes the unit on to another core which that is for, and
     /// does both where it is for several: each then takes its own part.
+    #[inline]
     pub(crate) fn keeps(&self, core: u8, (frame, segment_len): (&[u8], Option<usize>)) -> bool {
+        let to = wire::core_of(frame, self.cores());
+        if segment_len.is_none() && to == usize::from(core) {
+            return true;
+        }
+        self.steer(core, to, (frame, segment_len))
+    }
+
+    #[inline(never)]
+    fn steer(&self, core: u8, to: usize, (frame, segment_len): (&[u8], Option<usize>)) -> bool {
         let cores = self.cores();
-        let to = wire::core_of(frame, cores);
         if wire::is_for_several(frame, segment_len, cores) {
             (0..cores).for_each(|to| self.pass(core, to as u8, frame, segment_len));
             return true;

@@ -2,9 +2,9 @@
 //! and invalidate.
 //!
 //! The only core of a device reads a slot as it is, as nobody else changes it. Of several cores each takes one
-//! state of the slot, and is noted as a user of the mapping until it ends.
+//! state of the slot, and is noted as a user of the mapping until it ends: by the long way, after which the short one serves.
 
-use super::slot::{Slot, View};
+use super::slot::{Granted, Slot, View};
 use super::table::{PLACE_BITS, Table, boxed};
 use super::{
     Access, AccessError, At, Bind, Bound, Invalidator, Kind, Mapping, PdId, Released, Span, Target,
@@ -30,8 +30,7 @@ pub(crate) struct MrTable {
     core: usize,
     /// This core's bit among the users of a mapping; 0 where there is one core only.
     user: u64,
-    /// The short way of the only core to the slots of the keys that it has used lately. Several cores have none: each
-    /// lookup has to note the user.
+    /// The short way to the slots of the keys that this core has used lately.
     hints: Option<Box<Hints>>,
     /// Windows that queue pairs of this core have bound, by the QP that bound each. Others may have ended a
     /// binding, so what an entry says is verified.
@@ -42,8 +41,7 @@ impl MrTable {
     pub(super) fn new(table: Table, core: usize, cores: usize) -> Self {
         let user = if cores == 1 { 0 } else { 1 << core };
         // A hint that is not known yet names the slot of another key. Without memory for them the long way serves.
-        let hints = if cores == 1 { boxed(|| Cell::new(At::nth(0))) } else { None };
-        Self { table, core, user, hints, bound: Index::default() }
+        Self { table, core, user, hints: boxed(|| Cell::new(At::nth(0))), bound: Index::default() }
     }
 
     /// Begins a burst: what is looked up may be used until it ends. Where there is one core only, there is no need
@@ -239,8 +237,8 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<Target, AccessError> {
-        if let Some((at, slot, offset)) = self.alone(pd, key.get(), va, len, needed) {
-            return Ok(Target { at, seq: slot.seq(), offset });
+        if let Some((at, Granted { seq, offset, .. })) = self.usual(pd, key.get(), va, len, needed) {
+            return Ok(Target { at, seq, offset });
         }
         self.check_remote(pd, qpn, key, va, len, needed).map(|(target, _)| target)
     }
@@ -259,29 +257,30 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<(RegionId, u64), AccessError> {
-        if let Some((_, slot, offset)) = self.alone(pd, key.get(), va, len, needed) {
-            return Ok((slot.region(), offset));
+        if let Some((_, granted)) = self.usual(pd, key.get(), va, len, needed) {
+            return Ok((granted.region, granted.offset));
         }
         let (target, region) = self.check_remote(pd, qpn, key, va, len, needed)?;
         Ok((region, target.offset))
     }
 
-    /// The short way of the only core to the bytes that a key names, but for a window: slot and offset. Where it is
-    /// `None`, the long way finds what is wrong, if anything is.
+    /// The short way to the bytes that a key names, but for a window. Where it is `None`, the long way finds what is wrong,
+    /// if anything is.
     #[inline(always)]
-    fn alone(
+    fn usual(
         &self,
         pd: PdId,
         key: u32,
         va: u64,
         len: u64,
         needed: Access,
-    ) -> Option<(At, &Slot, u64)> {
+    ) -> Option<(At, Granted)> {
+        debug_assert!(self.may_use(), "used outside of a burst");
         let (at, slot) = self.hint(key)?;
-        Some((at, slot, slot.grants(pd, key, va, len, needed)?))
+        Some((at, slot.grants(self.user, pd, key, va, len, needed)?))
     }
 
-    /// A slot that may have this key, where there is one core only.
+    /// A slot that may have this key.
     #[inline(always)]
     fn hint(&self, key: u32) -> Option<(At, &Slot)> {
         let at = self.hints.as_ref()?[hint_of(key)].get();
@@ -326,8 +325,8 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<(RegionId, u64), AccessError> {
-        if let Some((_, slot, offset)) = self.alone(pd, key.get(), addr, len, needed) {
-            return Ok((slot.region(), offset));
+        if let Some((_, granted)) = self.usual(pd, key.get(), addr, len, needed) {
+            return Ok((granted.region, granted.offset));
         }
         self.check_local(pd, key, addr, len, needed)
     }
@@ -367,20 +366,14 @@ impl MrTable {
     /// bound to, has ceased to name it.
     #[inline]
     pub(crate) fn region(&self, target: &Target) -> Option<RegionId> {
-        if self.user == 0
-            && let Some(slot) = self.table.slot(target.at)
-            && slot.seq() == target.seq
-            && !slot.is_bound()
-        {
-            return Some(slot.region());
-        }
-        self.check_region(target)
+        debug_assert!(self.may_use(), "used outside of a burst");
+        let slot = self.table.slot(target.at)?;
+        slot.region_of(self.user, target.seq).or_else(|| self.check_region(target))
     }
 
     #[cold]
     #[inline(never)]
     fn check_region(&self, target: &Target) -> Option<RegionId> {
-        debug_assert!(self.may_use(), "used outside of a burst");
         let view = self.table.slot(target.at)?.view(self.user);
         let span = view.span.filter(|_| view.seq == target.seq)?;
         view.bound.is_none_or(|bound| self.lives(&bound)).then_some(span.region)
@@ -429,7 +422,8 @@ impl<'a> LocalKeys<'a> {
     #[inline(never)]
     fn look_up(&mut self, key: Lkey) -> Result<&Span, AccessError> {
         let found = self.mrs.hint(key.get());
-        let span = match found.and_then(|(_, slot)| slot.span(self.pd, key.get())) {
+        let span = found.and_then(|(_, slot)| slot.span(self.mrs.user, self.pd, key.get()));
+        let span = match span {
             Some(span) => span,
             None => self.mrs.local_span(self.pd, key)?,
         };

@@ -41,6 +41,14 @@ pub(super) struct Slot {
     len: AtomicU64,
 }
 
+/// Bytes that a key grants, and the sequence number of its slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    pub seq: u32,
+    pub region: RegionId,
+    pub offset: u64,
+}
+
 /// One state of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
@@ -91,18 +99,19 @@ impl Slot {
         self.key.load(Relaxed)
     }
 
-    /// The distance of `len` bytes at `va` from the start of the region, where the key is this, names memory as a
-    /// region does, and grants the access. For a device of one core, which reads what nobody changes. `None` is no
-    /// refusal: a [`View`] tells.
+    /// Where `len` bytes at `va` are, if the key is this, names memory as a region does, and grants the access, and the core with
+    /// the bit `user` is among the users. `None` is no refusal: a [`View`] tells.
     #[inline(always)]
     pub(super) fn grants(
         &self,
+        user: u64,
         pd: PdId,
         key: u32,
         va: u64,
         len: u64,
         needed: Access,
-    ) -> Option<u64> {
+    ) -> Option<Granted> {
+        let seq = self.seq.load(Acquire);
         let usual = u32::from(needed.bits()) | NAMES;
         if self.key.load(Relaxed) != key
             || self.pd.load(Relaxed) != pd.0
@@ -113,18 +122,42 @@ impl Slot {
         let (base, size) = (self.base.load(Relaxed), self.len.load(Relaxed));
         // As in `Span::at`.
         let inside = va >= base && len <= size && va - base <= size - len;
-        inside.then(|| self.offset.load(Relaxed).wrapping_add(va - base))
+        let offset = self.offset.load(Relaxed).wrapping_add(va.wrapping_sub(base));
+        let granted = Granted { seq, region: self.region(), offset };
+        (inside && self.held(seq, user)).then_some(granted)
     }
 
-    /// The memory that the key names, where it is this, and names memory as a region does. For a device of one core, as
-    /// [`Self::grants`].
+    /// The memory that the key names, where it is this, and names memory as a region does; as [`Self::grants`].
     #[inline(always)]
-    pub(super) fn span(&self, pd: PdId, key: u32) -> Option<Span> {
+    pub(super) fn span(&self, user: u64, pd: PdId, key: u32) -> Option<Span> {
+        let seq = self.seq.load(Acquire);
         let state = self.state.load(Relaxed);
         let usual = self.key.load(Relaxed) == key
             && self.pd.load(Relaxed) == pd.0
             && state & (NAMES | BOUND) == NAMES;
-        usual.then(|| self.span_in(state))
+        let span = self.span_in(state);
+        (usual && self.held(seq, user)).then_some(span)
+    }
+
+    /// The region that the key has named since the sequence number was `seq`, if it does so as a region, and still does; as
+    /// [`Self::grants`].
+    #[inline(always)]
+    pub(super) fn region_of(&self, user: u64, seq: u32) -> Option<RegionId> {
+        let same = self.seq.load(Acquire) == seq;
+        let region = self.region();
+        let bound = self.state.load(Relaxed) & BOUND != 0;
+        (same && !bound && self.held(seq, user)).then_some(region)
+    }
+
+    /// Whether all that was read of the slot since its number was `seq` is one state of it, and the core with the bit `user` is
+    /// among its users. So it is of the only core, which is 0: nobody else changes anything.
+    #[inline(always)]
+    fn held(&self, seq: u32, user: u64) -> bool {
+        user == 0 || {
+            let noted = self.users.load(Relaxed) & user != 0;
+            fence(Acquire);
+            noted && seq.is_multiple_of(2) && self.seq.load(Relaxed) == seq
+        }
     }
 
     #[inline(always)]
@@ -138,22 +171,9 @@ impl Slot {
         }
     }
 
-    /// The region that the key names. For a device of one core.
     #[inline(always)]
-    pub(super) fn region(&self) -> RegionId {
+    fn region(&self) -> RegionId {
         RegionId(self.region.load(Relaxed))
-    }
-
-    /// The sequence number. For a device of one core.
-    #[inline(always)]
-    pub(super) fn seq(&self) -> u32 {
-        self.seq.load(Relaxed)
-    }
-
-    /// Whether the key is that of a window and bound. For a device of one core.
-    #[inline(always)]
-    pub(super) fn is_bound(&self) -> bool {
-        self.state.load(Relaxed) & BOUND != 0
     }
 
     /// One state of the slot. Where it names memory, the core with the bit `user` is among its users from then on;

@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes from which [`roce_destination`] can tell any frame: one tag, the longest IPv4 header, UDP.
 pub const PEEK_LEN: usize = 14 + 4 + 60 + 8;
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 
 /// The destination address of a RoCEv2 frame; `None` for every other frame. `bytes` is its beginning.
 pub fn roce_destination(bytes: &[u8]) -> Option<IpAddr> {

@@ -3,7 +3,8 @@
 //! Every home steers by this one function, or has its NIC or kernel compute the same. It finds the core and checks nothing
 //! else: [`Packet::parse`](super::Packet::parse) does.
 
-use super::peek::{ether_type, is_roce};
+use super::peek::{UDP, ether_type, is_roce};
+use super::ROCE_PORT;
 use crate::ids::Qpn;
 
 /// The byte of a packet behind its UDP header whose upper bits name its core: the first of the destination QPN in the BTH
@@ -14,8 +15,36 @@ pub const CORE_BYTE: usize = 5;
 /// such a core, else core 0, which has QP 1 and the rest of the traffic. The first [`PEEK_LEN`](super::PEEK_LEN) bytes suffice.
 ///
 /// Where it is a unit of several packets, this is the core of the first ([`is_for_several`]).
+#[inline]
 pub fn core_of(frame: &[u8], cores: usize) -> usize {
+    match usual_qpn(frame) {
+        Some(qpn) => core_named(qpn, cores),
+        None => unusual_core_of(frame, cores),
+    }
+}
+
+#[cold]
+fn unusual_core_of(frame: &[u8], cores: usize) -> usize {
     bth_of(frame).map_or(0, |bth| core_at(frame, bth, cores))
+}
+
+/// The destination QPN of most packets, which have no VLAN tag; this runs for each, where there are several cores. `None`: it is
+/// another frame, or the long way tells.
+#[inline(always)]
+fn usual_qpn(frame: &[u8]) -> Option<[u8; 3]> {
+    const V4: usize = 14 + 20;
+    const V6: usize = 14 + 40;
+    let [p0, p1] = ROCE_PORT.to_be_bytes();
+    // One length for all that is read of it.
+    let v4 = frame.first_chunk::<{ V4 + 16 }>()?;
+    if v4[12..15] == [0x08, 0x00, 0x45] {
+        let usual = [v4[20] & 0x3f, v4[21], v4[23], v4[V4 + 2], v4[V4 + 3]] == [0, 0, UDP, p0, p1];
+        return usual.then(|| [v4[V4 + 13], v4[V4 + 14], v4[V4 + 15]]);
+    }
+    let v6 = frame.first_chunk::<{ V6 + 16 }>()?;
+    let usual = v6[12..14] == [0x86, 0xdd]
+        && [v6[14] & 0xf0, v6[20], v6[V6 + 2], v6[V6 + 3]] == [0x60, UDP, p0, p1];
+    usual.then(|| [v6[V6 + 13], v6[V6 + 14], v6[V6 + 15]])
 }
 
 /// Whether a received unit of segments of `segment_len` bytes ([`super::parse_unit`]) has packets for several of `cores`: a NIC or
@@ -31,8 +60,14 @@ pub fn is_for_several(frame: &[u8], segment_len: Option<usize>, cores: usize) ->
 /// The core that a BTH names. `at` is where it begins.
 fn core_at(frame: &[u8], at: usize, cores: usize) -> usize {
     let qpn = frame.get(at + CORE_BYTE..).and_then(|bytes| bytes.first_chunk());
-    let core = qpn.map(|&[q0, q1, q2]| Qpn::new(u32::from_be_bytes([0, q0, q1, q2])).core(cores));
-    core.filter(|core| *core < cores).unwrap_or_default()
+    qpn.map_or(0, |qpn| core_named(*qpn, cores))
+}
+
+/// The core that these bytes of a QPN name.
+#[inline(always)]
+fn core_named([q0, q1, q2]: [u8; 3], cores: usize) -> usize {
+    let core = Qpn::new(u32::from_be_bytes([0, q0, q1, q2])).core(cores);
+    if core < cores { core } else { 0 }
 }
 
 /// Where the BTH of a RoCEv2 packet begins. `None` for all others, and for those that a receiver drops: fragments, and packets
