@@ -423,7 +423,7 @@ impl Reply {
 ///
 /// # Errors
 /// [`AccessError`]: the check that failed.
-#[inline]
+#[inline(always)]
 pub(crate) fn check(reth: Reth, keys: &KeyContext<'_>) -> Result<Option<Target>, AccessError> {
     if reth.len == 0 {
         return Ok(None);
