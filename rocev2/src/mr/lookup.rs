@@ -237,7 +237,8 @@ impl MrTable {
         len: u64,
         needed: Access,
     ) -> Result<Target, AccessError> {
-        if let Some((at, Granted { seq, offset, .. })) = self.usual(pd, key.get(), va, len, needed) {
+        if let Some((at, Granted { seq, offset, .. })) = self.usual(pd, key.get(), va, len, needed)
+        {
             return Ok(Target { at, seq, offset });
         }
         self.check_remote(pd, qpn, key, va, len, needed).map(|(target, _)| target)

@@ -3,8 +3,8 @@
 //! Every home steers by this one function, or has its NIC or kernel compute the same. It finds the core and checks nothing
 //! else: [`Packet::parse`](super::Packet::parse) does.
 
-use super::peek::{UDP, ether_type, is_roce};
 use super::ROCE_PORT;
+use super::peek::{UDP, ether_type, is_roce};
 use crate::ids::Qpn;
 
 /// The byte of a packet behind its UDP header whose upper bits name its core: the first of the destination QPN in the BTH

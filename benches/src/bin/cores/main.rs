@@ -4,10 +4,17 @@
 //! `cargo run --release -p ndkperf --bin cores -- ratio` runs both on the same processors in turns; `-- lines` counts, under
 //! valgrind, the instructions of a message and the lines that several cores write, with 1, 2 and 4 cores.
 
+#[path = "../ndkperf/lab/cable.rs"]
+#[allow(dead_code, reason = "the lab of ndkperf has bridges, too")]
+mod cable;
 mod lines;
+#[path = "../ndkperf/lab/netlink.rs"]
+#[allow(dead_code, reason = "as above")]
+mod netlink;
 mod ratio;
 mod rig;
 mod trace;
+mod wires;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,6 +31,9 @@ struct Cli {
 enum What {
     /// Messages of an adapter with two cores over those of two adapters with one, each core on a processor of its own.
     Ratio {
+        /// What joins the adapters
+        #[arg(long, value_enum, default_value = "memory")]
+        over: wires::Wire,
         /// Rounds, of which the middle one counts.
         #[arg(long, default_value_t = 7)]
         rounds: usize,
@@ -44,7 +54,7 @@ enum What {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().what {
-        What::Ratio { rounds, millis } => ratio::run(rounds, millis),
+        What::Ratio { over, rounds, millis } => ratio::run(over, rounds, millis),
         What::Lines { messages } => lines::run(messages),
         What::Trace { cores, messages } => {
             trace::run(cores, messages);

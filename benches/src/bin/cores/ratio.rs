@@ -1,6 +1,7 @@
 //! Two cores of one adapter over two adapters with one core, on the same processors in turns.
 
 use super::rig::{Lane, World};
+use super::wires::Wire;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Barrier;
 use std::thread;
@@ -10,13 +11,17 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 8;
 
 /// Prints the ratio, of `rounds` the middle one.
-pub(crate) fn run(rounds: usize, millis: u64) -> Result<(), String> {
+pub(crate) fn run(over: Wire, rounds: usize, millis: u64) -> Result<(), String> {
     if thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err("there is one processor only".into());
     }
     let time = Duration::from_millis(millis);
-    let mut one = World::new(2, CONNECTIONS);
-    let mut two = [World::new(1, CONNECTIONS), World::new(1, CONNECTIONS)];
+    // All before a world has threads.
+    let edges = [2, 1, 1].map(|cores| over.edges(cores).map_err(|error| error.to_string()));
+    let [one, first, second] = edges;
+    let [one, first, second] = [one?, first?, second?];
+    let mut one = World::new(one, CONNECTIONS);
+    let mut two = [World::new(first, CONNECTIONS), World::new(second, CONNECTIONS)];
     let (mut ratios, mut gains) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let together = messages(one.take_lanes(), time, |lanes| one.give_back(lanes));

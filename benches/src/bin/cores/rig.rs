@@ -1,15 +1,12 @@
-//! Two providers of some cores each, joined in memory, whose turns the caller takes: a lane is one core of each, and the queue
-//! pairs between them.
+//! Two providers of some cores each, whose turns the caller takes: a lane is one core of each, and the queue pairs between them.
 #![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 
 use driver::abi::*;
 use driver::platform::{Mapped, Platform};
 use driver::{PollCore, ProviderConfig, Shard};
 use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
-use netadapter_glue::Edge;
-use netadapter_glue::memory::{CoreEdge, MemoryConfig, pair_of_cores};
+use netadapter_glue::host::BoxEdge;
 use rocev2::env::Instant;
-use rocev2::wire;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -111,9 +108,10 @@ struct Hosts {
 }
 
 impl World {
-    /// Two adapters of so many cores, with so many connections for each.
-    pub(crate) fn new(cores: usize, connections: usize) -> Self {
-        let hosts = Hosts::start(cores);
+    /// Two adapters on these edges, each of which has a core, with so many connections for each core.
+    pub(crate) fn new(edges: [Vec<BoxEdge>; 2], connections: usize) -> Self {
+        let cores = edges[0].len();
+        let hosts = Hosts::start(edges);
         let ends = [0, 1].map(|side| End::new(&hosts, side, cores, connections));
         let connections = (0..cores).flat_map(|core| connect(&ends, core)).collect();
         Self { _connections: connections, ends, hosts }
@@ -159,19 +157,17 @@ impl SplitOut for [Vec<PollCore>; 2] {
 }
 
 impl Hosts {
-    fn start(cores: usize) -> Arc<Self> {
-        let config = MemoryConfig { mtu: 4200, ..MemoryConfig::default() };
-        let (near, far) = pair_of_cores(config, [cores; 2], wire::core_of);
+    fn start(edges: [Vec<BoxEdge>; 2]) -> Arc<Self> {
         let origin = std::time::Instant::now();
-        let provider = |side: usize, edges: Vec<CoreEdge>| {
-            let edges = edges.into_iter().map(|edge| Box::new(edge) as Box<dyn Edge + Send>);
+        let provider = |side: usize, edges: Vec<BoxEdge>| {
             let mut config = ProviderConfig::new(vec![address(side)]);
             config.limits.qps = 256;
             config.limits.mrs = 1024;
             config.limits.reorder_pool = 1 << 20;
-            let (platform, wakers) = (Box::new(System(origin)), vec![Waker::noop().clone(); cores]);
-            PollCore::several(edges.collect(), platform, config, [side as u8; 32], &wakers)
+            let wakers = vec![Waker::noop().clone(); edges.len()];
+            PollCore::several(edges, Box::new(System(origin)), config, [side as u8; 32], &wakers)
         };
+        let [near, far] = edges;
         let cores = [provider(0, near), provider(1, far)];
         let shards = [0, 1].map(|side: usize| Arc::clone(cores[side][0].shard()));
         let clock = System(origin);

@@ -1,6 +1,7 @@
 //! The program whose memory accesses are traced: the lanes take turns, and tell the trace which of them runs.
 
 use super::rig::{Lane, World};
+use super::wires::Wire;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,7 +25,8 @@ static MARKS: Marks = Marks([const { AtomicU8::new(0) }; 64]);
 /// Sets so many cores a side up, says where the marks are, and exchanges so many messages. Each lane has a thread, for a stack of its
 /// own; one of them runs at a time.
 pub(crate) fn run(cores: usize, messages: usize) {
-    let mut world = World::new(cores, CONNECTIONS / cores);
+    let edges = Wire::Memory.edges(cores).expect("memory joins them");
+    let mut world = World::new(edges, CONNECTIONS / cores);
     let lanes = world.take_lanes();
     let rounds = messages.div_ceil(32 * cores);
     let (turns, waits): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::sync_channel(1)).unzip();

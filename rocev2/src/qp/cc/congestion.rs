@@ -260,7 +260,8 @@ mod tests {
         };
         let unexplained = |at, end| Loss::Unexplained { at: Psn::new(at), end: Psn::new(end) };
         assert_eq!(rate_after(1000, unexplained(3, 4)), None);
-        let cut = rate_after(1010, Loss::Response { at: Psn::new(5), end: Psn::new(9), behind: None });
+        let cut =
+            rate_after(1010, Loss::Response { at: Psn::new(5), end: Psn::new(9), behind: None });
         assert!(cut.is_some());
         assert_eq!(rate_after(1010, unexplained(8, 9)), cut, "of the same episode");
         assert!(rate_after(1020, unexplained(9, 20)) < cut);
