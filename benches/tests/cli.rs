@@ -40,6 +40,31 @@ fn everything_is_verified_in_large_packets_and_short_units() {
     assert_whole(&report, 300, 64 << 10);
 }
 
+/// Goal: an adapter of several cores does what one of a single core does, and says how many it has.
+#[test]
+fn everything_is_verified_over_several_cores() {
+    let faults = "--loss 1 --reorder 1 --seed 3";
+    let report = json(&format!(
+        "loopback --cores 3 --threads 3 --qps 2 --iterations 300 --size 9000 {faults}"
+    ));
+    assert_eq!(report["edge"]["cores"], 3);
+    assert_whole(&report, 300, 9000);
+}
+
+/// Each core's frames are in a file of its own.
+#[test]
+fn every_core_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("run.pcap");
+    let flags =
+        "loopback --cores 2 --threads 2 --qps 2 --iterations 64 --size 4096 --operations write";
+    json(&format!("{flags} --pcap {}", first.display()));
+    for name in ["run.pcap", "run.1.pcap"] {
+        let bytes = std::fs::metadata(folder.path().join(name)).unwrap().len();
+        assert!(bytes > 16 * 4096, "{name}: {bytes} bytes");
+    }
+}
+
 #[test]
 fn everything_is_verified_where_a_notification_tells_of_several() {
     let report = json("--iterations 300 --size 3000 --depth 64 --cq-mod 16");

@@ -17,6 +17,7 @@
 //! | `mac=MAC` | our Ethernet address, a random one where nothing is said | `tap`, `qemu-dgram`, `qemu-stream` |
 //! | `vlan=ID` | the VLAN that the user of the edge shall tag its frames with | all but `af-packet` and `udp` |
 //! | `offload` | the interface, or the kernel, divides units into packets | `af-packet`, `udp` |
+//! | `cores=N` | an edge for each of so many poll cores ([`EdgeSpec::open_cores`]) | `af-packet` |
 //! | `probe=off` | nobody is asked whether an address is taken before its provider starts | all; `memory` and `udp` never ask |
 //!
 //! ```
@@ -27,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::af_packet::AfPacket;
+use crate::af_packet::{AfPacket, CoreField};
 use crate::memory::{self, MemoryConfig, MemoryEdge};
 use crate::qemu::{QemuDgram, QemuStream};
 use crate::tap::Tap;
@@ -39,6 +40,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
@@ -94,6 +96,8 @@ pub struct EdgeOptions {
     pub vlan: Option<u16>,
     /// The interface divides units into packets. Where it only passes them on, as a veth does, the peer needs this, too.
     pub offload: bool,
+    /// Poll cores of the user, each with an edge of its own; one, where nothing is said.
+    pub cores: Option<u8>,
     /// Nobody is asked whether an address is taken ([`EdgeSpec::probes`]).
     pub probe_off: bool,
 }
@@ -131,6 +135,10 @@ pub enum SpecError {
     NoTags,
     /// Offload for an edge without.
     NoOffload,
+    /// No number of poll cores.
+    Cores,
+    /// Several poll cores for an edge that cannot tell whom a frame is for.
+    OneCore,
 }
 
 impl EdgeSpec {
@@ -139,7 +147,8 @@ impl EdgeSpec {
     /// # Errors
     /// [`SpecError::FixedMac`] and those behind it.
     pub fn check(&self) -> Result<(), SpecError> {
-        let EdgeOptions { mac, mtu, vlan, offload, probe_off: _ } = self.options;
+        let EdgeOptions { mac, mtu, vlan, offload, cores, probe_off: _ } = self.options;
+        let steers = matches!(self.kind, EdgeKind::AfPacket(_));
         let (fixed_mac, no_tags, fixed_mtu, offloads) = match self.kind {
             EdgeKind::Memory(_) => (true, false, false, false),
             EdgeKind::AfPacket(_) => (true, true, true, true),
@@ -154,6 +163,8 @@ impl EdgeSpec {
             (no_tags && vlan.is_some(), SpecError::NoTags),
             (fixed_mtu && mtu.is_some(), SpecError::FixedMtu),
             (!offloads && offload, SpecError::NoOffload),
+            (!steers && self.cores() > 1, SpecError::OneCore),
+            (cores.is_some_and(|cores| !CORES.contains(&cores)), SpecError::Cores),
         ];
         misfits.into_iter().find(|(is, _)| *is).map_or(Ok(()), |(_, misfit)| Err(misfit))
     }
@@ -166,13 +177,35 @@ impl EdgeSpec {
         !self.options.probe_off && !matches!(self.kind, EdgeKind::Memory(_) | EdgeKind::Udp(_))
     }
 
-    /// Opens it.
+    /// The poll cores of its user.
+    pub fn cores(&self) -> usize {
+        self.options.cores.map_or(1, usize::from)
+    }
+
+    /// Opens it for one poll core, whatever number the options say.
     ///
     /// # Errors
     /// `InvalidInput` with a [`SpecError`] where the options do not fit, else the operating system's.
     pub fn open(&self) -> io::Result<BoxEdge> {
         self.check().map_err(invalid)?;
         self.build().map_err(explain)
+    }
+
+    /// Opens an edge for each poll core. A RoCEv2 frame comes to the core that its destination QPN names, and all else to the first.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_cores(&self) -> io::Result<Vec<BoxEdge>> {
+        self.check().map_err(invalid)?;
+        match &self.kind {
+            EdgeKind::AfPacket(interface) if self.cores() > 1 => {
+                let group =
+                    AfPacket::open_group(interface, self.options.offload, self.cores(), QPN);
+                let boxed = |edge| Box::new(edge) as BoxEdge;
+                Ok(group.map_err(explain)?.into_iter().map(boxed).collect())
+            }
+            _ => Ok(Vec::from([self.open()?])),
+        }
     }
 
     fn build(&self) -> io::Result<BoxEdge> {
@@ -250,6 +283,7 @@ impl EdgeOptions {
             Some(("mtu", value)) => self.mtu = Some(parse_mtu(value)?),
             Some(("mac", value)) => self.mac = Some(value.parse()?),
             Some(("vlan", value)) => self.vlan = Some(parse_vlan(value)?),
+            Some(("cores", value)) => self.cores = Some(parse_cores(value)?),
             Some(("probe", "off")) => self.probe_off = true,
             None if option == "offload" => self.offload = true,
             _ => return Err(SpecError::Option),
@@ -264,6 +298,14 @@ impl EdgeOptions {
 /// [`SpecError::Mtu`].
 pub fn parse_mtu(text: &str) -> Result<usize, SpecError> {
     text.parse().ok().filter(|mtu| (576..=65535).contains(mtu)).ok_or(SpecError::Mtu)
+}
+
+/// A number of poll cores.
+///
+/// # Errors
+/// [`SpecError::Cores`].
+pub fn parse_cores(text: &str) -> Result<u8, SpecError> {
+    text.parse().ok().filter(|cores| CORES.contains(cores)).ok_or(SpecError::Cores)
 }
 
 /// An address that one socket can have.
@@ -306,13 +348,14 @@ impl FromStr for MacAddress {
 impl fmt::Display for EdgeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
-        let EdgeOptions { mac, mtu, vlan, offload, probe_off } = self.options;
+        let EdgeOptions { mac, mtu, vlan, offload, cores, probe_off } = self.options;
         mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))?;
         mac.map_or(Ok(()), |mac| write!(f, ",mac={mac}"))?;
         vlan.map_or(Ok(()), |vlan| write!(f, ",vlan={vlan}"))?;
         if offload {
             f.write_str(",offload")?;
         }
+        cores.map_or(Ok(()), |cores| write!(f, ",cores={cores}"))?;
         if probe_off { f.write_str(",probe=off") } else { Ok(()) }
     }
 }
@@ -350,7 +393,9 @@ impl fmt::Display for SpecError {
             Self::EmptyName => "an empty name",
             Self::LongName => "an interface's name has at most 15 bytes",
             Self::Address => "not the IP address of one host, as 192.168.7.1 or 2001:db8::1 is",
-            Self::Option => "not one of mtu=BYTES, mac=MAC, vlan=ID, offload and probe=off",
+            Self::Option => {
+                "not one of mtu=BYTES, mac=MAC, vlan=ID, offload, cores=N and probe=off"
+            }
             Self::Mtu => "an MTU is 576 to 65535",
             Self::Mac => "not a MAC address, as 02:00:00:00:00:01 is",
             Self::GroupMac => "a group address cannot be our own",
@@ -361,6 +406,8 @@ impl fmt::Display for SpecError {
                 "vlan: af-packet and udp see no tags; name the VLAN's own interface, or its address"
             }
             Self::NoOffload => "offload: only af-packet and udp can",
+            Self::Cores => "an adapter has 1 to 64 poll cores",
+            Self::OneCore => "cores: only af-packet has an edge for each",
         })
     }
 }
@@ -415,6 +462,10 @@ fn invalid(why: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> io::Err
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
+/// Poll cores, as many as a QPN may name.
+const CORES: core::ops::RangeInclusive<u8> = 1..=64;
+/// The first byte of the destination QPN in a RoCEv2 packet (IBTA ch. 9, BTH).
+const QPN: CoreField = CoreField { udp_port: 4791, byte: 5 };
 /// MTU where neither the user nor an interface says another.
 const ETHERNET_MTU: usize = 1500;
 /// Bytes of an interface's name on Linux, less the zero at its end.
@@ -424,7 +475,6 @@ const INTERFACE_LEN_MAX: usize = 15;
 mod tests {
     use super::*;
     use alloc::string::ToString;
-    use alloc::vec::Vec;
 
     fn open(text: &str) -> BoxEdge {
         text.parse::<EdgeSpec>().unwrap().open().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -454,6 +504,8 @@ mod tests {
             "memory:a,mtu=9000,vlan=7",
             "af-packet:eth0",
             "af-packet:eth0.7,offload,probe=off",
+            "af-packet:eth0,offload,cores=64,probe=off",
+            "tap:t0,cores=1",
             "tap:t0,mac=02:00:00:00:00:0a,vlan=4094",
             "udp:10.0.0.1",
             "udp:2001:db8::1,mtu=9000,offload",
@@ -506,6 +558,10 @@ mod tests {
             ("tap:t0,mtu=1500", SpecError::FixedMtu),
             ("af-packet:e0,vlan=7", SpecError::NoTags),
             ("tap:t0,offload", SpecError::NoOffload),
+            ("af-packet:e0,cores=0", SpecError::Cores),
+            ("af-packet:e0,cores=65", SpecError::Cores),
+            ("tap:t0,cores=2", SpecError::OneCore),
+            ("udp:10.0.0.1,cores=2", SpecError::OneCore),
             ("udp:", SpecError::EmptyName),
             ("udp:eth0", SpecError::Address),
             ("udp:0.0.0.0", SpecError::Address),

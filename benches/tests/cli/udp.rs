@@ -75,6 +75,8 @@ fn a_lab_needs_no_root() {
     for flags in [
         "",
         "--ip6 --offload --mtu 1500",
+        "--cores 3 --threads 3 --qps 2",
+        "--cores 2 --threads 2 --offload --ip6",
         "--edge udp",
         "--edge udp --offload",
         "--edge udp --offload --ip6 --loss 1",
@@ -95,4 +97,7 @@ fn a_lab_needs_no_root() {
     let output = run("lab --edge tap --offload");
     assert_eq!(output.status.code(), Some(2));
     assert_one_line(&output, "--offload: only af-packet and udp can");
+    let output = run("lab --edge udp --cores 2");
+    assert_eq!(output.status.code(), Some(2));
+    assert_one_line(&output, "--cores: only af-packet has an edge for each");
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use driver::{Provider, ProviderConfig};
@@ -291,8 +291,8 @@ impl HostBuilder {
     /// # Panics
     /// As there.
     pub fn open_spec(mut self, spec: &EdgeSpec) -> Result<Host, OpenError> {
-        let edge = self.edge(spec)?;
-        self.start(edge)
+        let edges = self.edges(spec)?;
+        self.start_cores(edges)
     }
 
     /// Opens the host on an edge of any origin.
@@ -303,9 +303,21 @@ impl HostBuilder {
     /// # Panics
     /// If there is no address.
     pub fn start(self, edge: impl Edge + Send + 'static) -> Result<Host, OpenError> {
+        self.start_cores(vec![Box::new(edge)])
+    }
+
+    /// Opens the host on edges of any origin, each with a poll core of its own ([`Provider::start_cores`]). Faults strike the
+    /// frames of each; the captures of the second and all further ones have names that end with their numbers.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    ///
+    /// # Panics
+    /// If there is no address, or no edge.
+    pub fn start_cores(self, edges: Vec<BoxEdge>) -> Result<Host, OpenError> {
         let addresses = self.config.addresses.clone();
         assert!(!addresses.is_empty(), "a host has an address");
-        let (provider, opener) = self.provide(edge)?;
+        let (provider, opener) = self.provide(edges)?;
         let adapter = Adapter::open(opener)?;
         Ok(Host { pd: adapter.create_pd()?, adapter, provider, addresses })
     }
@@ -318,44 +330,32 @@ impl HostBuilder {
         mut self,
         spec: &EdgeSpec,
     ) -> Result<(Arc<Provider>, Arc<dyn Opener>), OpenError> {
-        let edge = self.edge(spec)?;
-        self.provide(edge)
+        let edges = self.edges(spec)?;
+        self.provide(edges)
     }
 
-    fn edge(&mut self, spec: &EdgeSpec) -> Result<BoxEdge, OpenError> {
+    fn edges(&mut self, spec: &EdgeSpec) -> Result<Vec<BoxEdge>, OpenError> {
         let failed = |source| OpenError::Edge { edge: spec.to_string(), source };
-        let mut edge = spec.open().map_err(failed)?;
+        let mut edges = spec.open_cores().map_err(failed)?;
         // A priority that was configured goes into the tag of that VLAN.
         let priority = self.config.vlan.unwrap_or(0) & 0xe000;
         self.config.vlan = spec.options.vlan.map(|id| id | priority).or(self.config.vlan);
         if !(self.address_probe && spec.probes()) {
-            return Ok(edge);
+            return Ok(edges);
         }
         let vlan = self.config.vlan.map(|tci| tci & 0xfff).filter(|id| *id != 0);
-        let found = conflicts(&mut edge, vlan, &self.config.addresses);
+        let found = conflicts(&mut edges[0], vlan, &self.config.addresses);
         let found = found.map_err(|error| failed(io::Error::other(error)))?;
         match found.first() {
             Some(&conflict) => Err(OpenError::Taken { edge: spec.to_string(), conflict }),
-            None => Ok(edge),
+            None => Ok(edges),
         }
     }
 
-    fn provide(
-        self,
-        edge: impl Edge + Send + 'static,
-    ) -> Result<(Arc<Provider>, Arc<dyn Opener>), OpenError> {
-        let edge: BoxEdge = match self.faults {
-            Some(faults) => Box::new(FaultInjector::new(edge, faults)),
-            None => Box::new(edge),
-        };
-        let edge: BoxEdge = match self.capture {
-            Some(file) => Box::new(
-                Capture::create(edge, &file)
-                    .map_err(|source| OpenError::Capture { file, source })?,
-            ),
-            None => edge,
-        };
-        let provider = Provider::start(edge, self.config).map_err(OpenError::Provider)?;
+    fn provide(self, edges: Vec<BoxEdge>) -> Result<(Arc<Provider>, Arc<dyn Opener>), OpenError> {
+        let edges = edges.into_iter().enumerate().map(|(core, edge)| self.equip(core, edge));
+        let edges = edges.collect::<Result<Vec<_>, _>>()?;
+        let provider = Provider::start_cores(edges, self.config).map_err(OpenError::Provider)?;
         let provider = Arc::new(provider);
         let opener = Arc::clone(&provider) as Arc<dyn Opener>;
         let opener = match self.layer {
@@ -363,6 +363,30 @@ impl HostBuilder {
             None => opener,
         };
         Ok((provider, opener))
+    }
+
+    /// The edge of a core with the faults and the capture of the host.
+    fn equip(&self, core: usize, mut edge: BoxEdge) -> Result<BoxEdge, OpenError> {
+        if let Some(faults) = self.faults {
+            let seed = faults.seed.wrapping_add((core as u64) << 32);
+            edge = Box::new(FaultInjector::new(edge, Faults { seed, ..faults }));
+        }
+        if let Some(file) = &self.capture {
+            let file = of_core(file, core);
+            let failed = |source| OpenError::Capture { file: file.clone(), source };
+            edge = Box::new(Capture::create(edge, &file).map_err(failed)?);
+        }
+        Ok(edge)
+    }
+}
+
+/// The file for a core: `x.pcap` for the first, `x.1.pcap` for the next.
+fn of_core(file: &Path, core: usize) -> PathBuf {
+    let extension = file.extension().unwrap_or_default().to_string_lossy();
+    match core {
+        0 => file.into(),
+        _ if extension.is_empty() => file.with_extension(core.to_string()),
+        _ => file.with_extension(format!("{core}.{extension}")),
     }
 }
 

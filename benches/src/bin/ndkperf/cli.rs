@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use netadapter_glue::fault::Faults;
-use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_mtu};
+use netadapter_glue::host::{EdgeKind, EdgeSpec, MacAddress, parse_cores, parse_mtu};
 
 use crate::decode::Decode;
 use crate::doctor::Doctor;
@@ -76,6 +76,9 @@ pub(crate) struct Loopback {
     /// Packets that the edge takes as one unit (1 = no offload)
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) segments: u8,
+    /// Poll cores of either adapter. Each of --threads has its queue pairs on one of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cores)]
+    pub(crate) cores: u8,
     /// Use IPv6
     #[arg(long)]
     pub(crate) ip6: bool,
@@ -261,6 +264,10 @@ pub(crate) struct EdgeArgs {
     /// an interface only passes them on, as a veth does, the peer of af-packet needs this too
     #[arg(long)]
     pub(crate) offload: bool,
+    /// Poll cores of our adapter (default: 1; more on af-packet only). Each of the client's --threads
+    /// has its queue pairs on one of them
+    #[arg(long, value_name = "N", value_parser = parse_cores)]
+    pub(crate) cores: Option<u8>,
     /// Take our address without asking whether another host has it. Nobody is asked over udp, whose
     /// address is the kernel's
     #[arg(long)]
@@ -289,6 +296,7 @@ impl EdgeArgs {
         options.mtu = self.mtu.or(options.mtu);
         options.vlan = self.vlan.or(options.vlan);
         options.offload |= self.offload;
+        options.cores = self.cores.or(options.cores);
         options.probe_off |= self.no_address_probe;
         spec.check().map_err(|misfit| format!("--{misfit}"))?;
         let tags = !matches!(spec.kind, EdgeKind::AfPacket(_) | EdgeKind::Udp(_));

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use driver::ProviderConfig;
 use ndk_consumer::{Host, HostBuilder, OpenError};
-use netadapter_glue::memory::{self, MemoryConfig};
+use netadapter_glue::host::BoxEdge;
+use netadapter_glue::memory::{self, CoreEdge, MemoryConfig};
+use rocev2::wire;
 use serde_json::{Value, json};
 
 use crate::cli::{EdgeArgs, Loopback, TransportArgs};
@@ -40,15 +42,25 @@ pub(crate) fn loopback(args: &Loopback, seed: u64) -> Result<[Side; 2], Failure>
         ..MemoryConfig::default()
     };
     let ips = pair_of_addresses(args.ip6);
-    let (client, server) = memory::pair(config);
+    let edges = |edges: Vec<CoreEdge>| edges.into_iter().map(|edge| Box::new(edge) as BoxEdge);
+    let (client, server): (Vec<BoxEdge>, Vec<BoxEdge>) = match usize::from(args.cores) {
+        1 => {
+            let (client, server) = memory::pair(config);
+            (vec![Box::new(client)], vec![Box::new(server)])
+        }
+        cores => {
+            let (client, server) = memory::pair_of_cores(config, [cores; 2], wire::core_of);
+            (edges(client).collect(), edges(server).collect())
+        }
+    };
     let seeds = [args.run.seed, args.run.seed.map(|seed| seed.wrapping_add(1))];
-    let side = |edge, place: usize| -> Result<Side, Failure> {
+    let side = |edges, place: usize| -> Result<Side, Failure> {
         let faults = args.faults.with_seed(seed.wrapping_add(place as u64));
         let mut builder = builder(&[ips[place]], seeds[place], args.transport).faults(faults);
         if let (0, Some(file)) = (place, &args.pcap) {
             builder = builder.capture(file);
         }
-        Ok(Side { host: builder.start(edge)?, ip: ips[place] })
+        Ok(Side { host: builder.start_cores(edges)?, ip: ips[place] })
     };
     Ok([side(client, 0)?, side(server, 1)?])
 }
@@ -60,6 +72,7 @@ pub(crate) fn describe_loopback(args: &Loopback) -> Value {
         "kind": "memory",
         "mtu": args.mtu,
         "segments": args.segments,
+        "cores": args.cores,
         "loss_percent": faults.loss,
         "duplicate_percent": faults.duplicate,
         "reorder_percent": faults.reorder,
@@ -129,7 +142,6 @@ mod tests {
     use crate::measure::both_sides;
     use crate::rping;
     use clap::Parser;
-    use netadapter_glue::host::BoxEdge;
     use netadapter_glue::{Edge, EdgeError, Received, forward_edge};
     use rocev2::wire::mad::{CmMessage, parse_mad};
     use rocev2::wire::{Packet, Template, UnitWriter};

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use netadapter_glue::host::{EdgeKind, EdgeOptions, EdgeSpec, parse_mtu};
+use netadapter_glue::host::{EdgeKind, EdgeOptions, EdgeSpec, parse_cores, parse_mtu};
 use serde_json::{Value, json};
 
 use crate::cli::{FaultArgs, TransportArgs};
@@ -30,6 +30,9 @@ pub(crate) struct Lab {
     /// Let the kernel carry units of many packets
     #[arg(long)]
     offload: bool,
+    /// Poll cores of either adapter; more than one on packet sockets only. Each of --threads has its queue pairs on one of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cores)]
+    cores: u8,
     /// Use IPv6
     #[arg(long)]
     ip6: bool,
@@ -89,7 +92,11 @@ impl Lab {
             Kind::Udp => EdgeKind::Udp(ips[end as usize]),
             Kind::Tap => EdgeKind::Tap(end.interface().into()),
         };
-        let options = EdgeOptions { offload: self.offload, ..EdgeOptions::default() };
+        let options = EdgeOptions {
+            offload: self.offload,
+            cores: Some(self.cores),
+            ..EdgeOptions::default()
+        };
         EdgeSpec { kind, options }
     }
 
@@ -103,6 +110,7 @@ impl Lab {
             },
             "mtu": self.mtu,
             "offload": self.offload,
+            "cores": self.cores,
             "loss_percent": self.faults.loss,
             "duplicate_percent": self.faults.duplicate,
             "reorder_percent": self.faults.reorder,
