@@ -95,6 +95,6 @@ pub use crate::sync::Full;
 pub use crate::turn::{PollCore, ProviderConfig, Turn};
 #[cfg(target_os = "linux")]
 pub use platform::{
-    linux::{Provider, Waited},
+    linux::{OwnLines, Provider, Waited},
     stepped::Stepped,
 };

@@ -8,3 +8,7 @@ mod error;
 mod host;
 
 pub use api::*;
+
+/// A host may have several poll cores.
+#[global_allocator]
+static ALLOCATOR: driver::OwnLines = driver::OwnLines;

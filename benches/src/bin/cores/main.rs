@@ -17,7 +17,12 @@ mod trace;
 mod wires;
 
 use clap::{Parser, Subcommand};
+use driver::OwnLines;
 use std::process::ExitCode;
+
+/// As a program with several poll cores has it.
+#[global_allocator]
+static ALLOCATOR: OwnLines = OwnLines;
 
 /// Measures several poll cores of an adapter.
 #[derive(Parser)]
@@ -34,7 +39,7 @@ enum What {
         /// What joins the adapters
         #[arg(long, value_enum, default_value = "memory")]
         over: wires::Wire,
-        /// Rounds, of which the middle one counts.
+        /// Rounds, each with new adapters, of which the middle one counts.
         #[arg(long, default_value_t = 7)]
         rounds: usize,
         /// Milliseconds of a measurement, three of which make a round.

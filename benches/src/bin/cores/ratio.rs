@@ -3,6 +3,7 @@
 use super::rig::{Lane, World};
 use super::wires::Wire;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +18,14 @@ pub(crate) fn run(over: Wire, rounds: usize, millis: u64) -> Result<(), String> 
     }
     let time = Duration::from_millis(millis);
     // All before a world has threads.
-    let edges = [2, 1, 1].map(|cores| over.edges(cores).map_err(|error| error.to_string()));
-    let [one, first, second] = edges;
-    let [one, first, second] = [one?, first?, second?];
-    let mut one = World::new(one, CONNECTIONS);
-    let mut two = [World::new(first, CONNECTIONS), World::new(second, CONNECTIONS)];
+    let wires = |_| [2, 1, 1].into_iter().map(|cores| over.edges(cores)).collect();
+    let wires: Vec<io::Result<Vec<_>>> = (0..rounds).map(wires).collect();
     let (mut ratios, mut gains) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
+    for (round, wires) in wires.into_iter().enumerate() {
+        // Where things lie in memory counts, and is drawn anew.
+        let wires = wires.map_err(|error| error.to_string())?.into_iter();
+        let mut worlds: Vec<_> = wires.map(|edges| World::new(edges, CONNECTIONS)).collect();
+        let [one, two @ ..] = worlds.as_mut_slice() else { unreachable!("there are three") };
         let together = messages(one.take_lanes(), time, |lanes| one.give_back(lanes));
         let lanes = two.iter_mut().flat_map(World::take_lanes).collect();
         let apart = messages(lanes, time, |lanes| {

@@ -38,6 +38,10 @@ use failure::Failure;
 use rping::{Pinged, Served};
 use serve::{any, listen_at};
 
+/// An adapter may have several poll cores.
+#[global_allocator]
+static ALLOCATOR: driver::OwnLines = driver::OwnLines;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

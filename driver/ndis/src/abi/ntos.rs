@@ -119,10 +119,14 @@ pub const NormalPagePriority: ULONG = 16;
 pub const MdlMappingNoExecute: ULONG = 0x4000_0000;
 /// `POOL_TYPE`.
 pub const NonPagedPoolNx: i32 = 512;
+/// `POOL_TYPE`: the same, and each block begins at a line of memory.
+pub const NonPagedPoolNxCacheAligned: i32 = 516;
 /// Flag of `ExAllocatePool2`.
 pub const POOL_FLAG_NON_PAGED: u64 = 0x40;
 /// Flag of `ExAllocatePool2`; without it the memory comes zeroed.
 pub const POOL_FLAG_UNINITIALIZED: u64 = 0x02;
+/// Flag of `ExAllocatePool2`: the block begins at a line of memory.
+pub const POOL_FLAG_CACHE_ALIGNED: u64 = 0x08;
 pub const EX_TIMER_HIGH_RESOLUTION: ULONG = 4;
 pub const LOW_REALTIME_PRIORITY: i32 = 16;
 pub const ALL_PROCESSOR_GROUPS: USHORT = 0xFFFF;

@@ -11,7 +11,7 @@ use crate::abi::*;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// Non-paged pool. IRQL <= DISPATCH_LEVEL.
 pub(crate) struct Pool;
@@ -22,6 +22,9 @@ static POOL: Pool = Pool;
 
 /// `ExAllocatePool2`, where the system has it (Windows 10 2004 and later).
 static ALLOCATE_POOL2: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Several poll cores have begun.
+static OWN_LINES: AtomicBool = AtomicBool::new(false);
 
 type AllocatePool2 = unsafe extern "system" fn(flags: u64, bytes: usize, tag: ULONG) -> PVOID;
 
@@ -82,20 +85,33 @@ pub(super) unsafe fn free(block: *mut u8) {
     unsafe { ExFreePoolWithTag(block.cast(), TAG) };
 }
 
+/// From here on each block has lines of memory of its own: several poll cores are to share none. IRQL <= DISPATCH_LEVEL.
+pub(crate) fn own_lines() {
+    OWN_LINES.store(true, Ordering::Relaxed);
+}
+
 /// A block of the pool; null where it is exhausted. IRQL <= DISPATCH_LEVEL.
 pub(super) fn allocate(bytes: usize) -> *mut u8 {
+    let own_lines = OWN_LINES.load(Ordering::Relaxed);
+    let (kind, flag, unit) = match own_lines {
+        true => (NonPagedPoolNxCacheAligned, POOL_FLAG_CACHE_ALIGNED, LINE),
+        false => (NonPagedPoolNx, 0, 1),
+    };
+    let Some(bytes) = bytes.checked_next_multiple_of(unit) else { return null_mut() };
     let pool2 = ALLOCATE_POOL2.load(Ordering::Relaxed);
     if pool2.is_null() {
         // SAFETY: any size and type may be asked for.
-        return unsafe { ExAllocatePoolWithTag(NonPagedPoolNx, bytes, TAG) }.cast();
+        return unsafe { ExAllocatePoolWithTag(kind, bytes, TAG) }.cast();
     }
     // SAFETY: the system's function has this signature.
     let pool2 = unsafe { core::mem::transmute::<PVOID, AllocatePool2>(pool2) };
     // SAFETY: any size may be asked for.
-    unsafe { pool2(POOL_FLAG_NON_PAGED | POOL_FLAG_UNINITIALIZED, bytes, TAG) }.cast()
+    unsafe { pool2(POOL_FLAG_NON_PAGED | POOL_FLAG_UNINITIALIZED | flag, bytes, TAG) }.cast()
 }
 
 /// The alignment of every block of the pool.
 const POOL_ALIGN: usize = 16;
+/// Bytes of a line of memory.
+const LINE: usize = 64;
 /// The tag that pool tools show: "NdkR".
 pub(crate) const TAG: ULONG = u32::from_le_bytes(*b"NdkR");

@@ -14,6 +14,7 @@ use crate::control::device;
 use crate::log::report;
 use crate::lower::binding::{Binding, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
+use crate::os::pool;
 use crate::os::processor::Seat;
 use crate::os::reserve;
 use crate::os::runner::Runner;
@@ -156,6 +157,9 @@ impl Adapter {
             units: self.config.units(),
         };
         let seats = Seat::take(self.config.poll_cores);
+        if seats.len() > 1 {
+            pool::own_lines();
+        }
         let lower = || Box::new(LowerSide(Arc::clone(&self.attachment))) as Box<dyn Lower>;
         let opened = edge::open_several(seats.len(), &lower, sizes);
         let (edges, ports) = opened.ok_or(NDIS_STATUS_RESOURCES)?;

@@ -2,11 +2,13 @@
 //! consumers that poll or wait.
 
 mod batch;
+mod own_lines;
 mod runner;
 mod visit;
 mod waiters;
 mod wakeup;
 
+pub use own_lines::OwnLines;
 pub use visit::Waited;
 
 use super::{Mapped, Platform};
@@ -119,7 +121,7 @@ impl Provider {
     }
 
     /// Starts a provider of several poll cores, one for each of `edges`, which are those of one interface; see
-    /// [`PollCore::several`](crate::PollCore::several).
+    /// [`PollCore::several`](crate::PollCore::several). The process does well to have [`OwnLines`].
     ///
     /// # Errors
     /// As [`Self::start`]; `Unsupported` for several that are one socket.

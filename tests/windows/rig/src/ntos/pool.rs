@@ -123,7 +123,7 @@ pub fn report_leaks() {
     }
 }
 
-fn take(len: usize, tag: u32, zero: bool) -> Pointer {
+fn take(len: usize, tag: u32, zero: bool, lines: bool) -> Pointer {
     irql::at_most(DISPATCH, "ExAllocatePool");
     if len == 0 {
         breach!("an empty pool allocation");
@@ -134,7 +134,11 @@ fn take(len: usize, tag: u32, zero: bool) -> Pointer {
     if is_due(Resource::Pool, &format!("{len} bytes of pool")) {
         return std::ptr::null_mut();
     }
-    let align = if len >= 4096 { 4096 } else { 16 };
+    let align = match (len >= 4096, lines) {
+        (true, _) => 4096,
+        (false, true) => 64,
+        (false, false) => 16,
+    };
     let layout = Layout::from_size_align(len + FENCE.len(), align).unwrap();
     unsafe {
         let start = alloc(layout);
@@ -168,6 +172,7 @@ fn give(start: Pointer, tag: u32) {
 }
 
 const FLAG_UNINITIALIZED: u64 = 2;
+const FLAG_CACHE_ALIGNED: u64 = 8;
 const FLAG_NON_PAGED: u64 = 0x40;
 const FLAG_NON_PAGED_EXECUTE: u64 = 0x80;
 
@@ -175,24 +180,24 @@ exports! { "ntoskrnl.exe":
     fn ExAllocatePool2(flags: u64, len: usize, tag: u32) -> Pointer {
         if flags & FLAG_NON_PAGED_EXECUTE != 0 { breach!("executable pool"); }
         if flags & FLAG_NON_PAGED == 0 { breach!("pool that is not non-paged: flags {flags:#x}"); }
-        take(len, tag, flags & FLAG_UNINITIALIZED == 0)
+        take(len, tag, flags & FLAG_UNINITIALIZED == 0, flags & FLAG_CACHE_ALIGNED != 0)
     }
     fn ExAllocatePool3(flags: u64, len: usize, tag: u32, _parameters: Pointer, _count: u32) -> Pointer {
-        take(len, tag, flags & FLAG_UNINITIALIZED == 0)
+        take(len, tag, flags & FLAG_UNINITIALIZED == 0, flags & FLAG_CACHE_ALIGNED != 0)
     }
     fn ExAllocatePoolWithTag(kind: u32, len: usize, tag: u32) -> Pointer {
-        if kind != 512 { breach!("pool type {kind}, not NonPagedPoolNx"); }
-        take(len, tag, false)
+        if ![512, 516].contains(&kind) { breach!("pool type {kind}, not NonPagedPoolNx"); }
+        take(len, tag, false, kind == 516)
     }
     fn ExAllocatePoolZero(kind: u32, len: usize, tag: u32) -> Pointer {
-        if kind != 512 { breach!("pool type {kind}, not NonPagedPoolNx"); }
-        take(len, tag, true)
+        if ![512, 516].contains(&kind) { breach!("pool type {kind}, not NonPagedPoolNx"); }
+        take(len, tag, true, kind == 516)
     }
     fn ExFreePool(start: Pointer) { give(start, 0) }
     fn ExFreePoolWithTag(start: Pointer, tag: u32) { give(start, tag) }
     fn ExFreePool2(start: Pointer, tag: u32, _parameters: Pointer, _count: u32) { give(start, tag) }
     fn NdisAllocateMemoryWithTagPriority(_handle: Pointer, len: u32, tag: u32, _priority: i32) -> Pointer {
-        take(len as usize, tag, false)
+        take(len as usize, tag, false, false)
     }
     fn NdisFreeMemory(start: Pointer, _len: u32, _flags: u32) { give(start, 0) }
     fn NdisFreeMemoryWithTagPriority(_handle: Pointer, start: Pointer, tag: u32) { give(start, tag) }
