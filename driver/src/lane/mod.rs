@@ -15,6 +15,7 @@ pub(crate) use transmit::Beside;
 
 use crate::bytes::Regions;
 use crate::cq::core::Cqs;
+use crate::mw::core::Windows;
 use crate::object::id::{ListenerKey, QpKey, Ringer, RingerKey};
 use crate::qp::core::Qps;
 use crate::shard::{Bell, Door, Shard};
@@ -25,7 +26,6 @@ use alloc::vec::Vec;
 use netadapter_glue::Link;
 use rocev2::Engine;
 use rocev2::env::Instant;
-use rocev2::qp::SendOp;
 use sink::Batch;
 use slotmap::SlotMap;
 use transmit::Loopback;
@@ -47,7 +47,7 @@ pub(crate) struct Lane {
     /// The objects whose doorbells ring here.
     ringers: SlotMap<RingerKey, Option<Ringer>>,
     /// Requests that concern windows, for the desk; room for each window is made when it is created.
-    pub(crate) windows: Vec<(Instant, SendOp)>,
+    pub(crate) windows: Windows,
     /// Listeners that have rung, for the desk, each once.
     pub(crate) rung: Vec<ListenerKey>,
     mac: [u8; 6],
@@ -63,6 +63,7 @@ impl Lane {
         shard: Arc<Shard>,
         engine: Box<Engine>,
         bytes: Regions,
+        windows: Windows,
         link: &Link,
     ) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl Lane {
             cqs: Cqs::new(core),
             srqs: Srqs::default(),
             ringers: SlotMap::default(),
-            windows: Vec::new(),
+            windows,
             rung: Vec::new(),
             mac: link.mac,
             max_segments: link.max_segments.max(1),
@@ -109,17 +110,17 @@ impl Lane {
 
     /// Cancels everything that is posted on a QP.
     pub(crate) fn flush_qp(&mut self, key: QpKey) {
-        let Self { engine, qps, now, windows, .. } = self;
+        let Self { engine, qps, windows, .. } = self;
         if let Some(qp) = qps.get_mut(key) {
-            qp.flush(*now, engine, windows);
+            qp.flush(engine, windows);
         }
     }
 
     /// A CQ of a QP has overrun, and takes the QP with it (IBTA ch. 10, CQ errors).
     pub(crate) fn lose_cq(&mut self, key: QpKey) {
-        let Self { engine, qps, now, windows, .. } = self;
+        let Self { engine, qps, windows, .. } = self;
         if let Some(qp) = qps.get_mut(key) {
-            qp.lose_cq(*now, engine, windows);
+            qp.lose_cq(engine, windows);
         }
     }
 

@@ -90,9 +90,9 @@ impl Lane {
     /// Does what an object rang for: moves its posted work into the engine, looks at its arm, and
     /// so on.
     fn service(&mut self, ringer: Ringer) {
-        let Self { now, engine, windows, .. } = self;
+        let Self { engine, windows, .. } = self;
         match ringer {
-            Ringer::Qp(key) => self.qps.service(*now, engine, windows, key),
+            Ringer::Qp(key) => self.qps.service(engine, windows, key),
             Ringer::Cq(key) => self.cqs.service(key),
             Ringer::Srq(key) => self.srqs.service(engine, key),
             Ringer::Listener(key) => self.rung.push(key),

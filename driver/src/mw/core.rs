@@ -11,7 +11,7 @@ use crate::pd::core::Pds;
 use crate::request::Creation;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use rocev2::env::Instant;
+use core::sync::atomic::{AtomicU64, Ordering};
 use rocev2::ids::Rkey;
 use rocev2::mr::{PdId, Reserve};
 use rocev2::qp::SendOp;
@@ -44,7 +44,7 @@ impl Mws {
         });
         cx.tokens.insert(key, id);
         let windows = self.table.len();
-        cx.for_each_lane(|lane| lane.windows.reserve(windows.saturating_sub(lane.windows.len())));
+        cx.for_each_lane(|lane| lane.windows.make_room(windows));
         Ok(Context::new(pointer.cast()))
     }
 
@@ -74,15 +74,47 @@ impl Creation for CreateMw {
     }
 }
 
-/// Requests that concern windows, with the times at which they were seen; of each window the last of a core.
-pub(crate) type Windows = Vec<(Instant, SendOp)>;
+/// Requests of a core that concern windows, for the desk to [`follow`]; of each window the last.
+pub(crate) struct Windows {
+    /// Each with its place in the order of all cores: a consumer may bind a window by a queue pair of one core once its
+    /// invalidation by one of another has completed.
+    noted: Vec<(u64, SendOp)>,
+    order: Arc<AtomicU64>,
+}
 
-/// Keeps a request for the desk to [`follow`]. There is room for one of each window.
-pub(crate) fn note(windows: &mut Windows, now: Instant, op: SendOp) {
-    let window = window_of(&op);
-    match windows.iter_mut().find(|(_, before)| window_of(before) == window) {
-        Some(before) => *before = (now, op),
-        None => windows.push((now, op)),
+impl Windows {
+    /// None so far; all cores of an adapter have the same `order`.
+    pub(crate) const fn new(order: Arc<AtomicU64>) -> Self {
+        Self { noted: Vec::new(), order }
+    }
+
+    /// Makes room for a request of each of so many windows.
+    fn make_room(&mut self, windows: usize) {
+        self.noted.reserve(windows.saturating_sub(self.noted.len()));
+    }
+
+    /// Notes a request that is seen now.
+    pub(crate) fn note(&mut self, op: SendOp) {
+        let (window, place) = (window_of(&op), self.order.fetch_add(1, Ordering::Relaxed));
+        match self.noted.iter_mut().find(|(_, before)| window_of(before) == window) {
+            Some(before) => *before = (place, op),
+            None => self.noted.push((place, op)),
+        }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    /// The place in the order of the first request.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.noted.iter().map(|&(place, _)| place).min()
+    }
+
+    /// Takes the request at a place in the order.
+    pub(crate) fn take(&mut self, place: u64) -> Option<SendOp> {
+        let index = self.noted.iter().position(|&(other, _)| other == place)?;
+        Some(self.noted.swap_remove(index).1)
     }
 }
 
@@ -106,5 +138,32 @@ pub(crate) fn follow(cx: &mut Cx, op: &SendOp) {
     // The key may have gone to another object meanwhile.
     if cx.lifetimes.place(id).and_then(Place::mw).is_some() {
         cx.bind(id, region);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what concerns a window is followed in the order in which a consumer can have asked for it, by whatever cores.
+    #[test]
+    fn requests_are_taken_in_the_order_of_all_cores() {
+        let order = Arc::default();
+        let mut cores = [0, 1].map(|_| Windows::new(Arc::clone(&order)));
+        let keys = [1, 2, 3].map(Rkey::new);
+        // Of the first window the second core saw the last; the first core saw another request meanwhile.
+        for (core, key) in [(0, 0), (0, 1), (1, 0), (0, 2), (0, 0), (1, 0)] {
+            cores[core].note(SendOp::Invalidate(keys[key]));
+        }
+        let mut taken = Vec::new();
+        while let Some((place, core)) =
+            (0..2).filter_map(|core| Some((cores[core].first()?, core))).min()
+        {
+            let op = cores[core].take(place);
+            taken.push((core, op.and_then(|op| window_of(&op))));
+        }
+        let expected = [(0, 1), (0, 2), (0, 0), (1, 0)].map(|(core, key)| (core, Some(keys[key])));
+        assert_eq!(taken, expected);
+        assert!(cores.iter().all(Windows::is_empty));
     }
 }

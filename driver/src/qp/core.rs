@@ -8,7 +8,7 @@ use crate::bytes::inline::InlineSlots;
 use crate::cq::core::{Cqs, Delivery};
 use crate::cq::shared::{Cqe, PENDING_ANY, PENDING_SOLICITED};
 use crate::cx::Cx;
-use crate::mw::core::{Windows, note};
+use crate::mw::core::Windows;
 use crate::object::core::Parents;
 use crate::object::id::{At, ConnectorKey, Context, CqKey, ObjectId, Place, QpKey, Ringer, SrqKey};
 use crate::object::shared::{Base, Object};
@@ -24,7 +24,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rocev2::Engine;
-use rocev2::env::{Instant, RegionId};
+use rocev2::env::RegionId;
 use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::qp::{
@@ -58,35 +58,35 @@ impl QpCore {
     /// connected takes initiator requests only from a consumer that raced with its own disconnect, and those end flushed with
     /// the QP.
     #[inline]
-    fn drain(&self, now: Instant, engine: &mut Engine, windows: &mut Windows, reasons: u8) {
+    fn drain(&self, engine: &mut Engine, windows: &mut Windows, reasons: u8) {
         let concerned = if reasons & RECEIVES != 0 {
             engine.ring_doorbell(self.qpn)
         } else {
             engine.ring_send_doorbell(self.qpn)
         };
         if concerned {
-            self.note_windows(now, engine, windows);
+            self.note_windows(engine, windows);
         }
     }
 
     #[inline(never)]
-    fn note_windows(&self, now: Instant, engine: &mut Engine, windows: &mut Windows) {
+    fn note_windows(&self, engine: &mut Engine, windows: &mut Windows) {
         while let Some(op) = engine.next_window_request(self.qpn) {
-            note(windows, now, op);
+            windows.note(op);
         }
     }
 
     /// Cancels everything that is posted.
-    pub(crate) fn flush(&mut self, now: Instant, engine: &mut Engine, windows: &mut Windows) {
+    pub(crate) fn flush(&mut self, engine: &mut Engine, windows: &mut Windows) {
         self.object.shared.connected.store(false, Ordering::Release);
-        self.drain(now, engine, windows, RECEIVES);
+        self.drain(engine, windows, RECEIVES);
         engine.flush_qp(self.qpn);
     }
 
     /// The same, as one of its CQs has overrun.
-    pub(crate) fn lose_cq(&mut self, now: Instant, engine: &mut Engine, windows: &mut Windows) {
+    pub(crate) fn lose_cq(&mut self, engine: &mut Engine, windows: &mut Windows) {
         self.lost_cq = true;
-        self.flush(now, engine, windows);
+        self.flush(engine, windows);
     }
 
     /// The reason for which it ended, as its consumer gets it; 0 where none did.
@@ -319,18 +319,12 @@ impl Qps {
     }
 
     /// Moves what was posted on a QP into the engine; the consumer may want it flushed.
-    pub(crate) fn service(
-        &mut self,
-        now: Instant,
-        engine: &mut Engine,
-        windows: &mut Windows,
-        key: QpKey,
-    ) {
+    pub(crate) fn service(&mut self, engine: &mut Engine, windows: &mut Windows, key: QpKey) {
         let Some(qp) = self.table.get_mut(key) else { return };
         let reasons = qp.object.shared.doorbell.answer();
-        qp.drain(now, engine, windows, reasons);
+        qp.drain(engine, windows, reasons);
         if reasons & FLUSH != 0 {
-            qp.flush(now, engine, windows);
+            qp.flush(engine, windows);
         }
     }
 

@@ -121,19 +121,21 @@ impl Desk {
     /// Does what the lanes have for the desk; whether that was anything. Of those of other cores, the lanes that ask for it.
     pub(super) fn handle_news(&mut self) -> bool {
         let own = u64::from(self.lane().has_news());
-        if own != 0 {
-            self.handle_news_of(own);
-        }
-        self.handle_news_of_others() || own != 0
+        self.handle_news_with(own)
     }
 
     /// The same for the lanes of other cores.
-    pub(super) fn handle_news_of_others(&mut self) -> bool {
-        let others = self.cx.shard.take_news();
-        if others != 0 {
-            self.handle_news_of(others);
+    pub(super) fn handle_news_of_others(&mut self) {
+        self.handle_news_with(0);
+    }
+
+    /// The same for these lanes and those that ask for it.
+    fn handle_news_with(&mut self, cores: u64) -> bool {
+        let cores = cores | self.cx.shard.take_news();
+        if cores != 0 {
+            self.handle_news_of(cores);
         }
-        others != 0
+        cores != 0
     }
 
     /// The desk may have ended work on the lanes that it has, and so may all that comes of that: the completions are in their
@@ -159,9 +161,9 @@ impl Desk {
     #[inline(never)]
     fn handle_news_of(&mut self, cores: u64) {
         let cores = (0..self.cx.shard.cores() as u8).filter(|core| cores & 1 << core != 0);
+        self.tie_windows(cores.clone());
         for core in cores.clone() {
             self.answer_listeners();
-            self.tie_windows(core);
             self.take_abroad(core);
             while let Some(cq) = self.cx.lane(core).cqs.pop_overrun() {
                 self.lose_cq(cq);
@@ -183,13 +185,19 @@ impl Desk {
         paths.ask(*now, lane, shard);
     }
 
-    /// Ties the windows that a lane has bound to their regions.
-    fn tie_windows(&mut self, core: u8) {
-        for index in 0.. {
-            let Some(&(_, op)) = self.cx.lane(core).windows.get(index) else { break };
-            follow(&mut self.cx, &op);
+    /// Ties the windows that lanes have bound to their regions, in the order in which they were bound.
+    fn tie_windows(&mut self, cores: impl Iterator<Item = u8> + Clone) {
+        let cx = &mut self.cx;
+        let first = |cx: &mut Cx| {
+            let firsts =
+                cores.clone().filter_map(|core| Some((cx.lane(core).windows.first()?, core)));
+            firsts.min()
+        };
+        while let Some((place, core)) = first(cx) {
+            if let Some(op) = cx.lane(core).windows.take(place) {
+                follow(cx, &op);
+            }
         }
-        self.cx.lane(core).windows.clear();
     }
 
     /// Takes the completions of a core's queue pairs to CQs of other cores.

@@ -19,6 +19,7 @@ use crate::counters::{AdapterCounters, Connection};
 use crate::cx::Cx;
 use crate::lane::{Lane, Lanes};
 use crate::limits::Limits;
+use crate::mw::core::Windows;
 use crate::paths::Paths;
 use crate::platform::Platform;
 use crate::shard::Shard;
@@ -118,10 +119,11 @@ impl PollCore {
         let (front, engines) = boxed_front(config, &link, seed, edges.len());
         let transport = engines.iter().map(|engine| Arc::clone(engine.counters())).collect();
         let shard = shard(platform, limits, wakers, transport, link.max_unit_len);
-        let names = Names::default();
+        let (names, order) = (Names::default(), Arc::default());
         let mut lanes = (0..).zip(engines).map(|(core, engine)| {
             let bytes = Regions::new(&names, Arc::clone(shard.lams.of(usize::from(core))));
-            boxed_lane(core, Arc::clone(&shard), engine, bytes, &link)
+            let windows = Windows::new(Arc::clone(&order));
+            boxed_lane(core, Arc::clone(&shard), engine, bytes, windows, &link)
         });
         let own = lanes.next().expect("there is an edge");
         let others: Vec<_> = lanes.map(|lane| Arc::new(Loan::new(lane))).collect();
@@ -394,9 +396,10 @@ fn boxed_lane(
     shard: Arc<Shard>,
     engine: Box<Engine>,
     bytes: Regions,
+    windows: Windows,
     link: &Link,
 ) -> Box<Lane> {
-    Box::new(Lane::new(core, shard, engine, bytes, link))
+    Box::new(Lane::new(core, shard, engine, bytes, windows, link))
 }
 
 #[inline(never)]
