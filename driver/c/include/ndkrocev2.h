@@ -38,7 +38,7 @@ typedef struct ndkrocev2_config {
      * The edge: memory:NAME (the two providers of the process that name it are joined), tap:NAME,
      * af-packet:IFACE, udp:ADDRESS, qemu-dgram:OWN:PEER, qemu-stream:listen:PATH or
      * qemu-stream:connect:PATH. Options stand behind commas: mtu=BYTES, mac=MAC, vlan=ID, offload,
-     * probe=off.
+     * cores=N (of af-packet), probe=off.
      */
     const char *edge;
     /* The addresses of the adapter, with commas between them: "10.0.0.1,fd00::1". */

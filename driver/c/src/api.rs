@@ -26,7 +26,7 @@ pub struct ndkrocev2_config {
     /// The edge: `memory:NAME` (the two providers of the process that name it are joined),
     /// `tap:NAME`, `af-packet:IFACE`, `udp:ADDRESS`, `qemu-dgram:OWN:PEER`, `qemu-stream:listen:PATH` or
     /// `qemu-stream:connect:PATH`. Options stand behind commas: `mtu=BYTES`, `mac=MAC`, `vlan=ID`,
-    /// `offload`, `probe=off`.
+    /// `offload`, `cores=N` (of `af-packet`), `probe=off`.
     pub edge: *const c_char,
     /// The addresses of the adapter, with commas between them: "10.0.0.1,fd00::1".
     pub addresses: *const c_char,

@@ -135,6 +135,11 @@ impl World {
         clients.into_iter().zip(servers).enumerate().map(lane).collect()
     }
 
+    /// While this lives, the thread that takes the turns of the lanes that are here does nothing.
+    pub(crate) fn quiet(&self) -> impl Drop + '_ {
+        self.hosts.cores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes the lanes back, in their order.
     pub(crate) fn give_back(&mut self, lanes: Vec<Lane>) {
         let mut sides = self.hosts.cores.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,6 +28,7 @@ pub(crate) fn run(cores: usize, messages: usize) {
     let edges = Wire::Memory.edges(cores).expect("memory joins them");
     let mut world = World::new(edges, CONNECTIONS / cores);
     let lanes = world.take_lanes();
+    let quiet = world.quiet();
     let rounds = messages.div_ceil(32 * cores);
     let (turns, waits): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::sync_channel(1)).unzip();
     turns[0].send(()).expect("the first lane waits");
@@ -53,6 +54,7 @@ pub(crate) fn run(cores: usize, messages: usize) {
         let threads: Vec<_> = lanes.into_iter().zip(waits).enumerate().map(exchange).collect();
         threads.into_iter().map(|thread| thread.join().expect("no message failed")).collect()
     });
+    drop(quiet);
     world.give_back(lanes);
 }
 
