@@ -263,8 +263,11 @@ list! {
         "sq.misses_in_a_row(BURST)" => "sq.misses_in_a_row(BURST) && false",
         "several READ responses in a row are lost to congestion";
     ChanceSlowsDown "qp/recv/responder.rs":
-        "cx.peer.make == Make::Keeper && !packet.bth.becn;" => "false && cx.peer.make == Make::Keeper && !packet.bth.becn;",
+        "keeper && !packet.bth.becn;" => "false && keeper && !packet.bth.becn;",
         "a READ response that was lost by chance slows nobody down";
+    RateRisesBeforeNews "qp/cc/rate.rs":
+        "self.held_until = self.held_until.max(now + HOLD * late.min(LATE_MAX));" => "let _ = (late, HOLD, LATE_MAX);",
+        "a rate does not rise before a peer can tell of a loss";
     DataTwiceIsNoSign "qp/send/recovery.rs":
         "self.reorder_window.widen();" => "",
         "a READ that was requested again too early widens the reorder window";
@@ -550,8 +553,8 @@ list! {
         "Kind::FastRegister(_) | Kind::Window => Ok(())," =>
         "Kind::FastRegister(_) | Kind::Window | Kind::Registered => Ok(()),",
         "a registered region is not ended by a peer";
-    InvalidationKeepsTargets "mr/lookup.rs":
-        "&& slot.seq() == target.seq" => "",
+    InvalidationKeepsTargets "mr/slot.rs":
+        "let same = self.seq.load(Acquire) == seq;" => "let same = true;",
         "nothing goes through a key that ended, even if it was checked before";
     WindowIsAsWideAsItsRegion "mr/lookup.rs":
         "let Bind { va: base, len, access, .. } = *bind;" =>

@@ -97,7 +97,8 @@ pub(super) fn allocate(bytes: usize) -> *mut u8 {
         true => (NonPagedPoolNxCacheAligned, POOL_FLAG_CACHE_ALIGNED, LINE),
         false => (NonPagedPoolNx, 0, 1),
     };
-    let Some(bytes) = bytes.checked_next_multiple_of(unit) else { return null_mut() };
+    // No layout comes near the largest number.
+    let bytes = bytes.next_multiple_of(unit);
     let pool2 = ALLOCATE_POOL2.load(Ordering::Relaxed);
     if pool2.is_null() {
         // SAFETY: any size and type may be asked for.
