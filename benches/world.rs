@@ -2,16 +2,20 @@
 //! that count and that time a message.
 #![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 
+#[path = "pairs.rs"]
+mod pairs;
+
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use driver::abi::*;
 use driver::{ProviderConfig, Stepped};
-use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Pd, Qp, QpConfig, ReadLimits};
+use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Pd, Qp, QpConfig};
 use netadapter_glue::memory::{self, MemoryConfig};
+use pairs::connect;
+pub(crate) use pairs::{PORT, address};
 use rocev2::env::Instant;
 
 /// Posted together, as a consumer with some work does.
@@ -26,9 +30,6 @@ const MTU: usize = 4200;
 /// would take many turns.
 pub(crate) const TURN: Duration = Duration::from_micros(1);
 const WAITING_TURN: Duration = Duration::from_micros(100);
-const PATIENCE: Duration = Duration::from_mins(1);
-pub(crate) const PORT: u16 = 7174;
-const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 #[allow(dead_code, reason = "a bench need not have use for all of them")]
@@ -55,7 +56,8 @@ impl World {
     pub(crate) fn with(kind: Kind, size: usize, connections: usize, segments: usize) -> Self {
         let hosts = Hosts::new(segments);
         let [client, server] = [0, 1].map(|host| End::new(&hosts, host, size, connections));
-        let connections = connect(&client, &server);
+        let adapters = [&client.adapter, &server.adapter];
+        let connections = connect(adapters, [&client.qps, &server.qps], PORT);
         let mut world = Self {
             kind,
             size,
@@ -145,27 +147,6 @@ impl End {
         assert!(results[..taken].iter().all(|result| result.Status == STATUS_SUCCESS));
         taken
     }
-}
-
-/// Connects each queue pair of the client with the server's at its place.
-fn connect(client: &End, server: &End) -> Vec<[Connector; 2]> {
-    let [from, to] = [SocketAddr::new(address(0), 0), SocketAddr::new(address(1), PORT)];
-    let listener = server.adapter.listen(to).expect("the port is free");
-    let connect_one = |(near, far)| {
-        let active = client.adapter.create_connector().expect("a connector");
-        let connecting = active.connect(near, from, to, LIMITS, &[]);
-        let passive = listener.next(PATIENCE).expect("a connect event");
-        let accepting = passive.accept(far, LIMITS, &[]);
-        connecting.wait().expect("the offer comes");
-        active.complete_connect().wait().expect("the connection is made");
-        accepting.wait().expect("the connection is made");
-        [active, passive]
-    };
-    client.qps.iter().zip(&server.qps).map(connect_one).collect()
-}
-
-pub(crate) const fn address(host: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + host as u8))
 }
 
 /// Two providers, joined in memory, and their clock.

@@ -1,26 +1,22 @@
 //! Two providers of some cores each, whose turns the caller takes: a lane is one core of each, and the queue pairs between them.
 #![allow(unsafe_code, reason = "an opener is a promise about raw pointers")]
 
+use super::pairs::{self, PORT, address};
 use driver::abi::*;
 use driver::platform::{Mapped, Platform};
 use driver::{PollCore, ProviderConfig, Shard};
-use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig, ReadLimits};
+use ndk_consumer::{Adapter, Buffer, Connector, Cq, Mr, Opener, Qp, QpConfig};
 use netadapter_glue::host::BoxEdge;
 use rocev2::env::Instant;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
 
 /// Posted together, as a consumer with some work does.
 const BATCH: usize = 32;
 /// Bytes of a message.
 const SIZE: usize = 64;
-const PORT: u16 = 7174;
-const PATIENCE: Duration = Duration::from_mins(1);
-const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
 /// The system of a provider whose turns others take.
 struct System(std::time::Instant);
@@ -217,25 +213,10 @@ impl End {
 
 /// Connects the queue pairs of one core.
 fn connect(ends: &[End; 2], core: usize) -> Vec<[Connector; 2]> {
+    let adapters = ends.each_ref().map(|end| &end.adapter);
+    let qps = ends.each_ref().map(|end| end.lanes[core].qps.as_slice());
     // A port is between two addresses once.
-    let port = PORT + core as u16;
-    let [from, to] = [SocketAddr::new(address(0), 0), SocketAddr::new(address(1), port)];
-    let listener = ends[1].adapter.listen(to).expect("the port is free");
-    let connect_one = |(near, far)| {
-        let active = ends[0].adapter.create_connector().expect("a connector");
-        let connecting = active.connect(near, from, to, LIMITS, &[]);
-        let passive = listener.next(PATIENCE).expect("a connect event");
-        let accepting = passive.accept(far, LIMITS, &[]);
-        connecting.wait().expect("the offer comes");
-        active.complete_connect().wait().expect("the connection is made");
-        accepting.wait().expect("the connection is made");
-        [active, passive]
-    };
-    ends[0].lanes[core].qps.iter().zip(&ends[1].lanes[core].qps).map(connect_one).collect()
-}
-
-const fn address(side: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + side as u8))
+    pairs::connect(adapters, qps, PORT + core as u16)
 }
 
 /// One of the providers, as its consumer sees it.
