@@ -9,8 +9,8 @@ use crate::object::id::{Context, MwKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::pd::core::Pds;
 use crate::request::Creation;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rocev2::ids::Rkey;
 use rocev2::mr::{PdId, Reserve};
@@ -76,16 +76,16 @@ impl Creation for CreateMw {
 
 /// Requests of a core that concern windows, for the desk to [`follow`]; of each window the last.
 pub(crate) struct Windows {
-    /// Each with its place in the order of all cores: a consumer may bind a window by a queue pair of one core once its
-    /// invalidation by one of another has completed.
-    noted: Vec<(u64, SendOp)>,
+    /// In their order, each with its place in that of all cores: a consumer may bind a window by a queue pair of one core once
+    /// its invalidation by one of another has completed.
+    noted: VecDeque<(u64, SendOp)>,
     order: Arc<AtomicU64>,
 }
 
 impl Windows {
     /// None so far; all cores of an adapter have the same `order`.
     pub(crate) const fn new(order: Arc<AtomicU64>) -> Self {
-        Self { noted: Vec::new(), order }
+        Self { noted: VecDeque::new(), order }
     }
 
     /// Makes room for a request of each of so many windows.
@@ -95,26 +95,25 @@ impl Windows {
 
     /// Notes a request that is seen now.
     pub(crate) fn note(&mut self, op: SendOp) {
-        let (window, place) = (window_of(&op), self.order.fetch_add(1, Ordering::Relaxed));
-        match self.noted.iter_mut().find(|(_, before)| window_of(before) == window) {
-            Some(before) => *before = (place, op),
-            None => self.noted.push((place, op)),
+        let window = window_of(&op);
+        if let Some(before) = self.noted.iter().position(|(_, op)| window_of(op) == window) {
+            self.noted.remove(before);
         }
+        self.noted.push_back((self.order.fetch_add(1, Ordering::Relaxed), op));
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.noted.is_empty()
     }
 
-    /// The place in the order of the first request.
-    pub(crate) fn first(&self) -> Option<u64> {
-        self.noted.iter().map(|&(place, _)| place).min()
+    /// The place of the first request in the order of all cores.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.noted.front().map(|&(place, _)| place)
     }
 
-    /// Takes the request at a place in the order.
-    pub(crate) fn take(&mut self, place: u64) -> Option<SendOp> {
-        let index = self.noted.iter().position(|&(other, _)| other == place)?;
-        Some(self.noted.swap_remove(index).1)
+    /// Takes the first request.
+    pub(crate) fn take(&mut self) -> Option<SendOp> {
+        self.noted.pop_front().map(|(_, op)| op)
     }
 }
 
@@ -155,15 +154,12 @@ mod tests {
         for (core, key) in [(0, 0), (0, 1), (1, 0), (0, 2), (0, 0), (1, 0)] {
             cores[core].note(SendOp::Invalidate(keys[key]));
         }
-        let mut taken = Vec::new();
-        while let Some((place, core)) =
-            (0..2).filter_map(|core| Some((cores[core].first()?, core))).min()
-        {
-            let op = cores[core].take(place);
-            taken.push((core, op.and_then(|op| window_of(&op))));
+        let expected = [(0, 1), (0, 2), (0, 0), (1, 0)];
+        for (core, key) in expected {
+            let first = (0..2).filter_map(|core| Some((cores[core].place()?, core))).min();
+            assert_eq!(first.map(|(_, core)| core), Some(core));
+            assert_eq!(cores[core].take().and_then(|op| window_of(&op)), Some(keys[key]));
         }
-        let expected = [(0, 1), (0, 2), (0, 0), (1, 0)].map(|(core, key)| (core, Some(keys[key])));
-        assert_eq!(taken, expected);
         assert!(cores.iter().all(Windows::is_empty));
     }
 }

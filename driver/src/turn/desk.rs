@@ -189,12 +189,12 @@ impl Desk {
     fn tie_windows(&mut self, cores: impl Iterator<Item = u8> + Clone) {
         let cx = &mut self.cx;
         let first = |cx: &mut Cx| {
-            let firsts =
-                cores.clone().filter_map(|core| Some((cx.lane(core).windows.first()?, core)));
-            firsts.min()
+            let places =
+                cores.clone().filter_map(|core| Some((cx.lane(core).windows.place()?, core)));
+            places.min()
         };
-        while let Some((place, core)) = first(cx) {
-            if let Some(op) = cx.lane(core).windows.take(place) {
+        while let Some((_, core)) = first(cx) {
+            if let Some(op) = cx.lane(core).windows.take() {
                 follow(cx, &op);
             }
         }
