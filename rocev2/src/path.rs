@@ -381,6 +381,7 @@ mod tests {
             paths.release(index);
         }
         assert_eq!((paths.entries.len(), paths.free.len(), paths.news.len()), (2, 2, 0));
+        assert_eq!(paths.by_ends.find(paths.hash(path(4))).count(), 0, "it is gone from the index");
     }
 
     #[test]
