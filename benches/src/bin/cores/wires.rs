@@ -2,16 +2,13 @@
 
 use super::cable::{Cable, End};
 use clap::ValueEnum;
-use netadapter_glue::af_packet::{AfPacket, CoreField};
-use netadapter_glue::host::BoxEdge;
+use netadapter_glue::host::{BoxEdge, EdgeKind, EdgeOptions, EdgeSpec};
 use netadapter_glue::memory::{MemoryConfig, pair_of_cores};
 use rocev2::wire;
 use std::io;
 
 /// Bytes of an IP packet, at most: 4096 of a message, and the headers.
 const MTU: usize = 4200;
-/// What the kernel steers by.
-const QPN: CoreField = CoreField { udp_port: wire::ROCE_PORT, byte: wire::CORE_BYTE };
 
 /// The kinds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -28,21 +25,20 @@ impl Wire {
             Self::Memory => {
                 let config = MemoryConfig { mtu: MTU, ..MemoryConfig::default() };
                 let (near, far) = pair_of_cores(config, [cores; 2], wire::core_of);
+                let boxed = |edge| Box::new(edge) as BoxEdge;
                 Ok([near, far].map(|edges| edges.into_iter().map(boxed).collect()))
             }
             Self::Veth => {
                 let cable = Cable::new(MTU, &[])?;
                 let open = |end: End| -> io::Result<Vec<BoxEdge>> {
                     cable.enter(end)?;
-                    let edges = AfPacket::open_group(end.interface(), false, cores, QPN)?;
-                    Ok(edges.into_iter().map(boxed).collect())
+                    let kind = EdgeKind::AfPacket(end.interface().into());
+                    let options =
+                        EdgeOptions { cores: Some(cores as u8), ..EdgeOptions::default() };
+                    EdgeSpec { kind, options }.open_cores()
                 };
                 Ok([open(End::Client)?, open(End::Server)?])
             }
         }
     }
-}
-
-fn boxed(edge: impl netadapter_glue::Edge + Send + 'static) -> BoxEdge {
-    Box::new(edge)
 }
