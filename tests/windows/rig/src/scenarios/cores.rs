@@ -71,6 +71,7 @@ pub(super) fn cores_start(host: &dyn Host, _: &[String]) {
     expect_ready(first, nics[0]);
     expect_seats(&[(0, None), (1, None)]);
     let second = add(1);
+    expect_ready(second, nics[1]);
     expect_seats(&[(0, None), (0, None), (1, None), (1, None)]);
     first.remove_by_surprise();
     expect_seats(&[(0, None), (1, None)]);
