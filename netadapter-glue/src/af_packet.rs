@@ -7,17 +7,17 @@
 //! interface.
 
 mod group;
+mod ring;
+mod vnet;
 
 pub use group::CoreField;
 
 use crate::claim::Claim;
-use crate::inbox::plain;
-use crate::packet_ring::PacketRing;
 use crate::queue::Queue;
-use crate::segment::{Segments, fold, layer_3, patch, sum};
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit, sys};
 use alloc::string::String;
 use core::net::IpAddr;
+use ring::Ring;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
 use std::io;
@@ -25,7 +25,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A packet socket. Needs `CAP_NET_RAW`.
 ///
-/// Up to 64 units wait while the interface's queue is full. While the interface is down it is a NIC without
+/// It understands units of many packets, which arrive where the sender's kernel did not divide what it sent, as over a veth
+/// pair, and where the receiving one joins datagrams. Up to 64 units wait while the interface's queue is full. While the interface is down it is a NIC without
 /// link: frames are dropped.
 #[derive(Debug)]
 pub struct AfPacket {
@@ -33,16 +34,15 @@ pub struct AfPacket {
     interface: String,
     index: i32,
     socket: OwnedFd,
-    /// Whether a virtio header precedes each frame, both ways.
-    offload: bool,
-    ring: PacketRing,
+    ring: Ring,
     queue: Queue,
     drops: Drops,
     claim: Option<Claim>,
 }
 
 impl AfPacket {
-    /// Opens `interface`; every packet travels alone.
+    /// Opens `interface`; every packet is sent alone. A unit that arrives costs a system call, and as many wait as the socket's
+    /// receive buffer holds, three at least.
     ///
     /// # Errors
     /// The system call that failed; `InvalidInput` where the interface is not Ethernet.
@@ -50,12 +50,9 @@ impl AfPacket {
         Self::new(interface, false, |_| Ok(()))
     }
 
-    /// Opens `interface` so that a unit of up to 64 segments passes the kernel as one frame
-    /// (`PACKET_VNET_HDR` with UDP segmentation offload). The kernel or the NIC divides it for a device
-    /// behind the interface that takes frames only.
-    ///
-    /// Units also arrive where the sender's kernel did not divide them, as over a veth pair: its other end
-    /// must be open with offload, too, or it drops them as too long.
+    /// Opens `interface` so that a unit of up to 64 segments passes the kernel as one frame (UDP segmentation offload), both
+    /// ways. The kernel or the NIC divides it for a device behind the interface that takes frames only. A unit that arrives has a
+    /// place in the ring, of which there are fewer than places of a frame.
     ///
     /// # Errors
     /// The system call that failed; `InvalidInput` where the interface is not Ethernet.
@@ -75,13 +72,13 @@ impl AfPacket {
         let fd = socket.as_fd();
         let index = netdevice::name_to_index(fd, interface)? as i32;
         sys::set_packet_option(fd, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        sys::set_packet_option(fd, libc::PACKET_VNET_HDR, i32::from(offload))?;
+        sys::set_packet_option(fd, libc::PACKET_VNET_HDR, 1)?;
         // Neighbour solicitations for addresses that the kernel does not know are multicast.
         sys::join_all_multicast(fd, index)?;
-        grow_buffer(fd);
+        grow_buffers(fd);
         let link = link(sys::interface_mtu(fd, interface)?, offload);
-        let message_len = VNET_LEN + link.max_unit_len;
-        let ring = PacketRing::new(fd, message_len, if offload { VNET_LEN } else { 0 })?;
+        let message_len = vnet::LEN + link.max_unit_len;
+        let ring = Ring::new(fd, message_len)?;
         prepare(fd)?;
         sys::bind_packet(fd, index)?;
         let (hardware, mac) = sys::packet_address(fd)?;
@@ -93,7 +90,6 @@ impl AfPacket {
             interface: interface.into(),
             index,
             socket,
-            offload,
             ring,
             queue: Queue::new(DEPTH, message_len),
             drops: Drops::default(),
@@ -149,8 +145,7 @@ impl Edge for AfPacket {
         budget: usize,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
-        let open = if self.offload { open_vnet } else { plain };
-        Ok(self.ring.receive(budget, open, sink))
+        Ok(self.ring.receive(self.socket.as_fd(), budget, sink))
     }
 
     fn transmit(
@@ -158,15 +153,11 @@ impl Edge for AfPacket {
         budget: usize,
         fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
-        let count = if self.offload {
-            self.queue.fill_inside(budget, VNET_LEN.., fill, |message, unit| {
-                let len = VNET_LEN + unit.len;
-                seal_vnet(&mut message[..len], unit.segments);
-                Transmit { len, segments: None }
-            })
-        } else {
-            self.queue.fill_inside(budget, ..self.link.max_unit_len, fill, |_, unit| unit)
-        };
+        let count = self.queue.fill_inside(budget, vnet::LEN.., fill, |message, unit| {
+            let len = vnet::LEN + unit.len;
+            vnet::seal(&mut message[..len], unit.segments);
+            Transmit { len, segments: None }
+        });
         self.flush()?;
         Ok(count)
     }
@@ -191,99 +182,32 @@ impl Edge for AfPacket {
 
 /// The link of an address that is still to be learnt.
 fn link(mtu: usize, offload: bool) -> Link {
-    let mac = [0; 6];
-    if !offload {
-        return Link {
-            mac,
-            mtu,
-            max_segments: 1,
-            max_unit_len: ETHERNET_MAX_LEN + mtu,
-            socket: false,
-        };
-    }
-    // The kernel counts a whole frame in 16 bits (`GSO_LEGACY_MAX_SIZE`).
-    let max_unit_len = usize::from(u16::MAX);
-    Link { mac, mtu, max_segments: UDP_MAX_SEGMENTS, max_unit_len, socket: false }
-}
-
-/// The default holds a few dozen large frames, which one batch exceeds.
-fn grow_buffer(fd: BorrowedFd<'_>) {
-    // Without CAP_NET_ADMIN the limit in net.core applies; a smaller buffer only costs speed.
-    if sockopt::set_socket_send_buffer_size_force(fd, SEND_BUFFER_LEN).is_err() {
-        let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER_LEN);
-    }
-}
-
-/// Writes the virtio header before a frame, and changes the headers of a unit to those of the whole.
-///
-/// The kernel subtracts the whole length from the UDP checksum and adds that of each segment, so it expects
-/// the sum of the pseudo-header there (`CHECKSUM_PARTIAL`).
-fn seal_vnet(message: &mut [u8], segments: Option<Segments>) {
-    let (vnet, unit) = message.split_at_mut(VNET_LEN);
-    vnet.fill(0);
-    let Some(segments) = segments.filter(|segments| segments.count(unit.len()) > 1) else { return };
-    let (header, payload) = unit.split_at_mut(segments.header_len);
-    patch(header, 0, payload.len());
-    let Some(l3) = layer_3(header) else { return };
-    let udp = segments.header_len - UDP_LEN;
-    let addresses = match header[l3] >> 4 {
-        4 => &header[l3 + 12..l3 + 20],
-        _ => &header[l3 + 8..l3 + 40],
+    let (max_segments, max_unit_len) = match offload {
+        false => (1, ETHERNET_MAX_LEN + mtu),
+        // The kernel counts a whole frame in 16 bits (`GSO_LEGACY_MAX_SIZE`).
+        true => (UDP_MAX_SEGMENTS, usize::from(u16::MAX)),
     };
-    let pseudo = sum(addresses) + UDP_PROTOCOL + (UDP_LEN + payload.len()) as u32;
-    header[udp + 6..].copy_from_slice(&fold(pseudo).to_be_bytes());
-    vnet[0] = VNET_NEEDS_CSUM;
-    vnet[1] = VNET_GSO_UDP_L4;
-    vnet[2..4].copy_from_slice(&(segments.header_len as u16).to_ne_bytes());
-    vnet[4..6].copy_from_slice(&(segments.segment_len as u16).to_ne_bytes());
-    vnet[6..8].copy_from_slice(&(udp as u16).to_ne_bytes());
-    vnet[8..10].copy_from_slice(&UDP_CHECKSUM_AT.to_ne_bytes());
+    Link { mac: [0; 6], mtu, max_segments, max_unit_len, socket: false }
 }
 
-/// Takes the virtio header off a message. `None` where the frame is a unit of another protocol.
-///
-/// An unfinished UDP checksum becomes 0 (none): the frame never was on a wire.
-fn open_vnet(message: &mut [u8]) -> Option<Received<'_>> {
-    let (vnet, unit) = message.split_first_chunk_mut::<VNET_LEN>()?;
-    let [flags, gso, _, _, size_0, size_1, start_0, start_1, offset_0, offset_1] = *vnet;
-    let udp = usize::from(u16::from_ne_bytes([start_0, start_1]));
-    let checksum_at = u16::from_ne_bytes([offset_0, offset_1]);
-    let is_udp = flags & VNET_NEEDS_CSUM != 0 && checksum_at == UDP_CHECKSUM_AT;
-    if is_udp {
-        unit.get_mut(udp + 6..udp + UDP_LEN)?.fill(0);
+/// The defaults hold a few dozen large frames to send, which one batch exceeds, and three units that have arrived.
+fn grow_buffers(fd: BorrowedFd<'_>) {
+    // Without CAP_NET_ADMIN the limits in net.core apply; a smaller buffer only costs speed.
+    if sockopt::set_socket_send_buffer_size_force(fd, BUFFER_LEN).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(fd, BUFFER_LEN);
     }
-    match gso {
-        VNET_GSO_NONE => Some(Received { frame: unit, segments: None }),
-        VNET_GSO_UDP_L4 if is_udp => {
-            let segment_len = usize::from(u16::from_ne_bytes([size_0, size_1]));
-            let segments = Segments { header_len: udp + UDP_LEN, segment_len };
-            let (header, payload) = unit.split_at_mut_checked(segments.header_len)?;
-            if segment_len == 0 || header.len() > crate::segment::HEADER_MAX_LEN {
-                return None;
-            }
-            patch(header, 0, payload.len().min(segment_len));
-            Some(Received { frame: unit, segments: Some(segments) })
-        }
-        _ => None,
+    if sockopt::set_socket_recv_buffer_size_force(fd, BUFFER_LEN).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(fd, BUFFER_LEN);
     }
 }
 
 /// Ethernet header with one VLAN tag.
 const ETHERNET_MAX_LEN: usize = 18;
-const UDP_LEN: usize = 8;
-const UDP_PROTOCOL: u32 = 17;
-/// The offset of the checksum in a UDP header.
-const UDP_CHECKSUM_AT: u16 = 6;
 /// Units that wait for the interface.
 const DEPTH: usize = 64;
 /// Segments that every kernel with UDP segmentation takes in one unit.
 const UDP_MAX_SEGMENTS: usize = 64;
-/// `struct virtio_net_hdr`: flags, type, header length, segment length, checksum start and offset.
-const VNET_LEN: usize = 10;
-const VNET_NEEDS_CSUM: u8 = 1;
-const VNET_GSO_NONE: u8 = 0;
-const VNET_GSO_UDP_L4: u8 = 5;
-const SEND_BUFFER_LEN: usize = 4 << 20;
+const BUFFER_LEN: usize = 4 << 20;
 
 #[cfg(test)]
 pub(crate) mod tests;

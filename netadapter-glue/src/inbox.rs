@@ -58,7 +58,7 @@ impl Inbox {
 }
 
 /// The unit of a message that is a plain frame.
-pub(crate) fn plain(frame: &mut [u8]) -> Option<Received<'_>> {
+fn plain(frame: &mut [u8]) -> Option<Received<'_>> {
     Some(Received { frame, segments: None })
 }
 

@@ -43,8 +43,6 @@ pub mod ndis;
 pub mod neighbour;
 pub mod netadapter;
 #[cfg(target_os = "linux")]
-mod packet_ring;
-#[cfg(target_os = "linux")]
 pub mod pcap;
 #[cfg(target_os = "linux")]
 pub mod qemu;

@@ -260,8 +260,7 @@ pub(crate) struct EdgeArgs {
     /// and udp has it unless told otherwise
     #[arg(long, value_parser = parse_mtu)]
     pub(crate) mtu: Option<usize>,
-    /// Let the interface, or the kernel, divide units into packets (af-packet and udp only); where
-    /// an interface only passes them on, as a veth does, the peer of af-packet needs this too
+    /// Let the interface, or the kernel, divide units into packets (af-packet and udp only)
     #[arg(long)]
     pub(crate) offload: bool,
     /// Poll cores of our adapter (default: 1; more on af-packet only). Each of the client's --threads

@@ -3,36 +3,41 @@
 //!
 //! Version 2, not 3: the kernel hands over each frame when it comes. Version 3 hands over blocks, which a light
 //! load fills only by a timer of a millisecond and more.
+//!
+//! A unit of many packets may be longer than a place. The kernel then keeps it in the socket's receive queue as well
+//! (`PACKET_COPY_THRESH`), from which a system call takes it, so that the places need room for frames only.
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
-use crate::segment::layer_3;
+use super::vnet;
 use crate::{RUN, Received, sys};
+use alloc::{boxed::Box, vec};
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{
-    TP_STATUS_CSUMNOTREADY, TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET_ALIGNMENT, TPACKET2_HDRLEN,
+    TP_STATUS_COPY, TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET_ALIGNMENT, TPACKET2_HDRLEN,
     tpacket2_hdr,
 };
+use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::BorrowedFd;
 
 /// Places of one frame each, which the kernel and we pass in the same order. A place is ours once its status says
 /// so, and the kernel's again once we have set it back.
 #[derive(Debug)]
-pub(crate) struct PacketRing {
+pub(crate) struct Ring {
     start: NonNull<u8>,
     shape: Shape,
     /// The place of the next frame.
     head: usize,
-    /// Bytes of the virtio header before each frame.
-    vnet_len: usize,
-    /// Frames longer than a place, and those of which no unit could be made.
+    /// For a unit that no place has room for.
+    long: Box<[u8]>,
+    /// Frames longer than a place that are no unit of UDP, units that the socket had no room for, and damaged ones.
     pub(crate) dropped: u64,
 }
 
 // SAFETY: the mapping belongs to this value alone, and to no thread.
-unsafe impl Send for PacketRing {}
+unsafe impl Send for Ring {}
 
 /// The layout of a ring: no place lies across two blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,12 +80,13 @@ impl Shape {
     }
 }
 
-impl PacketRing {
-    /// Gives the socket a ring for messages of `message_len` bytes, of which the first `vnet_len` are a virtio header.
+impl Ring {
+    /// Gives the socket a ring of places for messages of `message_len` bytes, of which the first are a virtio header.
     ///
     /// # Errors
     /// The system call that failed.
-    pub(crate) fn new(fd: BorrowedFd<'_>, message_len: usize, vnet_len: usize) -> io::Result<Self> {
+    pub(crate) fn new(fd: BorrowedFd<'_>, message_len: usize) -> io::Result<Self> {
+        sys::set_packet_option(fd, libc::PACKET_COPY_THRESH, 1)?;
         let shape = Shape::new(message_len);
         sys::set_packet_ring(
             fd,
@@ -92,38 +98,40 @@ impl PacketRing {
             },
         )?;
         let start = sys::map_shared(fd, shape.len())?;
-        Ok(Self { start, shape, head: 0, vnet_len, dropped: 0 })
+        Ok(Self { start, shape, head: 0, long: vec![0; UNIT_MAX_LEN].into(), dropped: 0 })
     }
 
-    /// Lends up to `budget` frames to `sink`, as far as `open` makes units of them. Returns the number of units.
+    /// Lends up to `budget` frames and units to `sink`, and returns their number. `fd` is the socket.
     pub(crate) fn receive(
         &mut self,
+        fd: BorrowedFd<'_>,
         budget: usize,
-        open: impl for<'a> Fn(&'a mut [u8]) -> Option<Received<'a>>,
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> usize {
         let (mut arrived, mut taken) = (0, 0);
-        while arrived < budget && self.is_filled(self.head) {
-            let (places, units) = self.lend((budget - arrived).min(RUN), &open, sink);
+        while arrived < budget {
+            let (places, units) = match self.content(self.head) {
+                Content::None => break,
+                Content::Message => self.lend((budget - arrived).min(RUN), sink),
+                Content::BeginOfLong => (1, usize::from(self.lend_long(fd, sink).is_some())),
+            };
+            self.dropped += (places - units) as u64;
+            self.give_back(places);
             arrived += places;
             taken += units;
         }
         taken
     }
 
-    /// Lends the frames of up to `most` filled places, and gives the places back. Returns the numbers of places and of units.
-    fn lend(
-        &mut self,
-        most: usize,
-        open: impl for<'a> Fn(&'a mut [u8]) -> Option<Received<'a>>,
-        sink: &mut dyn FnMut(&[Received<'_>]),
-    ) -> (usize, usize) {
+    /// Lends the frames of the next places, `most` at most, that have messages as a whole. Returns the numbers of places and of
+    /// units.
+    fn lend(&self, most: usize, sink: &mut dyn FnMut(&[Received<'_>])) -> (usize, usize) {
         let mut units = heapless::Vec::<Received<'_>, RUN>::new();
         let (mut end, mut places) = (self.head, 0);
-        while places < most && self.is_filled(end) {
+        while places < most && self.content(end) == Content::Message {
             // SAFETY: filled, and we come to each once.
-            let message = unsafe { self.message(end) };
-            if let Some(unit) = message.and_then(&open) {
+            let (message, whole) = unsafe { self.message(end) };
+            if let Some(unit) = whole.then(|| vnet::open(message)).flatten() {
                 units.push(unit).expect("a run fits");
             }
             end = self.shape.after(end);
@@ -132,17 +140,40 @@ impl PacketRing {
         if !units.is_empty() {
             sink(&units);
         }
-        let count = units.len();
-        self.dropped += (places - count) as u64;
+        (places, units.len())
+    }
+
+    /// Takes the message of which the next place has the begin out of the socket's queue, and lends it where it is a unit.
+    fn lend_long(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        sink: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Option<()> {
+        // SAFETY: filled, and used here only.
+        let (begin, _) = unsafe { self.message(self.head) };
+        // Large units of TCP are frequent on an interface of others: of these as little is copied as may be.
+        let wanted = if vnet::begins_unit(begin) { self.long.len() } else { vnet::LEN };
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let (_, len) = recv(fd, &mut self.long[..wanted], flags).ok()?;
+        let unit = vnet::open(self.long[..wanted].get_mut(..len)?)?;
+        sink(&[unit]);
+        Some(())
+    }
+
+    fn give_back(&mut self, places: usize) {
         for _ in 0..places {
             self.status(self.head).store(TP_STATUS_KERNEL, Ordering::Release);
             self.head = self.shape.after(self.head);
         }
-        (places, count)
     }
 
-    fn is_filled(&self, place: usize) -> bool {
-        self.status(place).load(Ordering::Acquire) & TP_STATUS_USER != 0
+    fn content(&self, place: usize) -> Content {
+        let status = self.status(place).load(Ordering::Acquire);
+        match (status & TP_STATUS_USER != 0, status & TP_STATUS_COPY != 0) {
+            (false, _) => Content::None,
+            (true, false) => Content::Message,
+            (true, true) => Content::BeginOfLong,
+        }
     }
 
     /// The status of a place.
@@ -154,56 +185,46 @@ impl PacketRing {
         unsafe { status.as_ref() }
     }
 
-    /// The message in a place; `None` where it was cut.
+    /// The message in a place, and whether it is whole. One that does not lie in its place is empty.
     ///
     /// # Safety
     /// The status says that the place is ours; it is lent once at a time.
-    unsafe fn message<'a>(&self, place: usize) -> Option<&'a mut [u8]> {
+    unsafe fn message<'a>(&self, place: usize) -> (&'a mut [u8], bool) {
         // SAFETY: inside the mapping.
         let place = unsafe { self.start.add(self.shape.offset(place)) };
         // SAFETY: the header is the kernel's, which writes no more once the place is ours.
         let header = unsafe { place.cast::<tpacket2_hdr>().read() };
-        let (begin, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
-        let begin = begin.checked_sub(self.vnet_len)?;
-        let len = len + self.vnet_len;
-        if header.tp_snaplen < header.tp_len || begin + len > self.shape.place_len {
-            return None;
-        }
+        let end = usize::from(header.tp_mac) + header.tp_snaplen as usize;
+        let begin = usize::from(header.tp_mac).checked_sub(vnet::LEN);
+        let Some(begin) = begin.filter(|_| end <= self.shape.place_len) else {
+            return (&mut [], false);
+        };
         // SAFETY: inside the place.
         let message = unsafe { place.add(begin) };
         // SAFETY: the caller's promise: nobody else has these bytes.
-        let message = unsafe { core::slice::from_raw_parts_mut(message.as_ptr(), len) };
-        // A virtio header says the same.
-        if self.vnet_len == 0 && header.tp_status & TP_STATUS_CSUMNOTREADY != 0 {
-            omit_udp_checksum(message);
-        }
-        Some(message)
+        let message = unsafe { core::slice::from_raw_parts_mut(message.as_ptr(), end - begin) };
+        (message, header.tp_snaplen == header.tp_len)
     }
 }
 
-impl Drop for PacketRing {
+/// The content of a place, as its status tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Content {
+    None,
+    Message,
+    /// The begin of a message that is longer than a place, and lies in the socket's queue.
+    BeginOfLong,
+}
+
+impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: all of it, and what it lent is gone.
         unsafe { sys::unmap(self.start, self.shape.len()) };
     }
 }
 
-/// Takes the UDP checksum off a frame, in which there is none (0) then: the sender's kernel left it to a NIC, and the frame
-/// has met none.
-fn omit_udp_checksum(frame: &mut [u8]) {
-    let udp = layer_3(frame).and_then(|ip| match frame.get(ip)? >> 4 {
-        4 if *frame.get(ip + 9)? == UDP => Some(ip + usize::from(frame[ip] & 0x0f) * 4),
-        6 if *frame.get(ip + 6)? == UDP => Some(ip + 40),
-        _ => None,
-    });
-    if let Some(checksum) = udp.and_then(|udp| frame.get_mut(udp + 6..udp + 8)) {
-        checksum.fill(0);
-    }
-}
-
-/// The protocol number of UDP.
-const UDP: u8 = 17;
-
+/// The longest unit: the length of its datagram has 16 bits, and the Ethernet header may have two VLAN tags.
+const UNIT_MAX_LEN: usize = vnet::LEN + 22 + u16::MAX as usize;
 /// Memory of a ring: a few thousand frames of 1,500 bytes, as many as a window of eight queue pairs.
 const RING_LEN: usize = 8 << 20;
 /// Memory that the kernel takes in one piece, at least.
