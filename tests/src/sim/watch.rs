@@ -505,13 +505,12 @@ impl Flow {
     /// A zero-length WRITE under the PSN before all that is unacknowledged, which asks for an ACK: it asks the
     /// peer whether it is there, where somebody has sent a REQ in its name.
     fn is_probe(&self, seen: &Seen<'_>) -> bool {
-        let is_before = |at: u64| self.place(seen.psn.wrapping_add(1) & 0xff_ffff, at) == Some(at);
+        let next = self.place(seen.psn.wrapping_add(1) & 0xff_ffff, self.acked);
+        let is_unsure = |at| self.unsure_from.is_some_and(|from| (from..self.acked).contains(&at));
+        let is_open = |at| at == self.acked || self.doubtful_from == Some(at) || is_unsure(at);
         let empty = seen.payload.is_empty() && seen.ext.iter().all(|&byte| byte == 0);
         let whole = opcode::is_write(seen.opcode) && opcode::opens(seen.opcode);
-        let before = is_before(self.acked)
-            || self.doubtful_from.is_some_and(is_before)
-            || self.unsure_from.is_some_and(|from| (from..self.acked).any(is_before));
-        before && whole && opcode::ends(seen.opcode) && empty && seen.ack_req
+        next.is_some_and(is_open) && whole && opcode::ends(seen.opcode) && empty && seen.ack_req
     }
 
     fn first_time(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
