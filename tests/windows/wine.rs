@@ -1,11 +1,9 @@
 //! The Windows image, executed: its own code, unmodified, on the stand-ins of `rig`.
 //!
-//! Goal: what NDIS, the kernel and NDK consumers do with the driver works, and no rule that the
-//! stand-ins know is broken: IRQL, locks, pool, net buffer lists, structures, the order of calls.
-//! Method: each scenario runs in Wine's driver host and, as far as it needs no NDK consumer, by a
-//! loader of our own in a Linux process. Each run is a process of its own, and its report ends with a
-//! verdict. Of the refusals while starting, those of the 1,536 frames' parts are a sample that differs
-//! from run to run; `REFUSE_ALL=1` makes each of them.
+//! Goal: what NDIS, the kernel and NDK consumers do with the driver works, and no rule that the stand-ins know is broken: IRQL, locks,
+//! pool, net buffer lists, structures, the order of calls. Method: each scenario runs in Wine's driver host and, as far as it needs
+//! no NDK consumer, by a loader of our own in a Linux process. Each run is a process of its own, and its report ends with a verdict.
+//! Of the refusals of the 1,536 frames' parts a run makes a sample, which differs from run to run; `REFUSE_ALL=1` makes all.
 //!
 //! A pass means "built and executed under Wine". It says nothing of Windows.
 
@@ -138,6 +136,8 @@ mod in_wine {
         several_poll_cores_exchange_data: "cores";
         /// Goal: adapters of several cores start and end, whatever is there and gone, each core on its processor.
         several_poll_cores_start_and_end: "cores-start";
+        /// Goal: cores move to the processors that are nearest to the NIC, and work there.
+        several_poll_cores_move_near_their_nic: "cores-near";
         /// Goal: where a core is refused something, those before it are undone.
         several_poll_cores_are_undone: "refused-cores";
         /// Goal: peers that do not answer hold up no connect to another, and no halt.
@@ -146,6 +146,7 @@ mod in_wine {
         two_adapters_exchange_data_preempted: "traffic seed=1";
         several_poll_cores_exchange_data_preempted: "cores 30 3000 seed=1";
         several_poll_cores_start_and_end_preempted: "cores-start seed=2";
+        several_poll_cores_move_near_their_nic_preempted: "cores-near seed=3";
         ndk_goes_off_and_on_preempted: "disable seed=1";
         ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
     }
@@ -310,8 +311,7 @@ fn rig_with(image: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// The right to use Wine. The script takes turns as well, but a test that waits there counts as slow, or as
-/// hung.
+/// The right to use Wine. The script takes turns as well, but a test that waits there counts as slow, or hung.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

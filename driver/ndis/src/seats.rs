@@ -11,23 +11,45 @@ impl Seats {
         Self([0; MAX_CORES])
     }
 
-    /// Takes so many of the first `processors` places for the cores of an adapter, each once: those that serve the fewest cores of
-    /// others. Fewer, where there are not so many. Returns them as bits.
-    pub(crate) fn take(&mut self, cores: usize, processors: usize) -> u64 {
+    /// Takes so many of `places` for the cores of an adapter, each once: those that serve the fewest cores of others, and of these the
+    /// first. Fewer, where there are not so many. Returns them as bits.
+    pub(crate) fn take(&mut self, cores: usize, places: &[u8]) -> u64 {
         let mut taken = 0;
         for _ in 0..cores {
-            let free = (0..processors.min(MAX_CORES)).filter(|place| taken >> place & 1 == 0);
-            let Some(place) = free.min_by_key(|place| self.0[*place]) else { break };
-            self.0[place] += 1;
+            let free = places.iter().filter(|place| taken >> **place & 1 == 0);
+            let Some(place) = free.min_by_key(|place| self.0[usize::from(**place)]) else { break };
+            self.0[usize::from(*place)] += 1;
             taken |= 1 << place;
         }
         taken
     }
 
-    /// Gives a place back.
-    pub(crate) fn leave(&mut self, place: usize) {
-        self.0[place] -= 1;
+    /// Gives places back.
+    pub(crate) fn leave(&mut self, places: u64) {
+        for (place, cores) in self.0.iter_mut().enumerate() {
+            *cores -= (places >> place & 1) as u16;
+        }
     }
+}
+
+/// Places that have a poll core, at most.
+pub(crate) type Places = heapless::Vec<u8, MAX_CORES>;
+
+/// The places for so many cores, the nearest first, of places at these distances: those that have one, unless they are too few.
+/// Places at the same distance keep their order.
+pub(crate) fn nearest_first(cores: usize, distances: &[Option<u16>]) -> Places {
+    let distance = |place: &u8| distances[usize::from(*place)];
+    let farness = |place: &u8| (distance(place).is_none(), distance(place));
+    let mut places = Places::new();
+    for place in 0..distances.len().min(MAX_CORES) as u8 {
+        let behind = places.iter().position(|other| farness(other) > farness(&place));
+        places.insert(behind.unwrap_or(places.len()), place).expect("a room for each");
+    }
+    let near = places.iter().filter(|place| distance(place).is_some()).count();
+    if near >= cores {
+        places.truncate(near);
+    }
+    places
 }
 
 const _: () = assert!(MAX_CORES <= u64::BITS as usize, "a bit for each place");
@@ -53,24 +75,40 @@ fn linear(group: u16, number: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn each_core_has_a_processor_of_its_own() {
-        let mut seats = Seats::new();
-        assert_eq!(seats.take(3, 4), 0b0111);
+        let (mut seats, all) = (Seats::new(), [0, 1, 2, 3]);
+        assert_eq!(seats.take(3, &all), 0b0111);
         // Another adapter has what is free first.
-        assert_eq!(seats.take(2, 4), 0b1001);
-        assert_eq!(seats.take(4, 4), 0b1111);
-        for place in [1, 1, 2, 2] {
-            seats.leave(place);
-        }
-        assert_eq!(seats.take(2, 4), 0b0110);
+        assert_eq!(seats.take(2, &all), 0b1001);
+        assert_eq!(seats.take(4, &all), 0b1111);
+        seats.leave(0b0110);
+        seats.leave(0b0110);
+        assert_eq!(seats.take(2, &all), 0b0110);
     }
 
     #[test]
     fn no_adapter_has_more_cores_than_there_are_processors() {
-        assert_eq!(Seats::new().take(3, 2), 0b11);
-        assert_eq!(Seats::new().take(200, 200), u64::MAX);
+        assert_eq!(Seats::new().take(3, &[0, 1]), 0b11);
+        let all: Vec<u8> = (0..64).collect();
+        assert_eq!(Seats::new().take(200, &all), u64::MAX);
+    }
+
+    #[test]
+    fn the_first_of_the_places_are_taken_first() {
+        let mut seats = Seats::new();
+        assert_eq!(seats.take(1, &[2, 0, 1]), 0b100);
+        assert_eq!(seats.take(1, &[2, 0, 1]), 0b001);
+    }
+
+    #[test]
+    fn near_places_come_first_and_far_ones_where_they_are_needed() {
+        let distances = [None, Some(4), None, Some(0), Some(4)];
+        assert_eq!(nearest_first(2, &distances), [3, 1, 4]);
+        assert_eq!(nearest_first(4, &distances), [3, 1, 4, 0, 2]);
+        assert_eq!(nearest_first(1, &[None; 100]).len(), MAX_CORES);
     }
 
     #[test]

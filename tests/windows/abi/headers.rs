@@ -20,7 +20,8 @@ const UNITS: [&str; 3] = [
     "#define _NTDDNDIS_\n#define NDIS_MINIPORT_DRIVER\n#define NDIS620_MINIPORT 1\n\
      #define NDIS_SUPPORT_NDIS6 1\n#define NDIS_SUPPORT_NDIS61 1\n\
      #include <ntifs.h>\n#include <netevent.h>\n#include <ndis.h>\n",
-    "#include <winsock2.h>\n#include <ws2ipdef.h>\n#include <iphlpapi.h>\n#include <ntddndis.h>\n\
+    "#define NDIS_SUPPORT_NDIS620 1\n\
+     #include <winsock2.h>\n#include <ws2ipdef.h>\n#include <iphlpapi.h>\n#include <ntddndis.h>\n\
      #include <ndkinfo.h>\n#include <bcrypt.h>\n#include <netioapi.h>\n",
 ];
 

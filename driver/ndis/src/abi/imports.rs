@@ -113,6 +113,11 @@ unsafe extern "system" {
         to: *mut NET_BUFFER_LIST,
         from: *mut NET_BUFFER_LIST,
     );
+    pub(crate) fn NdisGetRssProcessorInformation(
+        handle: NDIS_HANDLE,
+        info: *mut NDIS_RSS_PROCESSOR_INFO,
+        size: *mut SIZE_T,
+    ) -> NDIS_STATUS;
     pub(crate) fn NdisOpenConfigurationEx(
         object: *mut NDIS_CONFIGURATION_OBJECT,
         configuration: *mut NDIS_HANDLE,

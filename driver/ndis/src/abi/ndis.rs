@@ -570,6 +570,34 @@ layout!(NDIS_LINK_STATE, 40 {
     PauseFunctions: 0x20, AutoNegotiationFlags: 0x24,
 });
 
+/// The processors that receive-side scaling uses for a NIC, which follow at an offset. Later revisions have more members.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NDIS_RSS_PROCESSOR_INFO {
+    pub Header: NDIS_OBJECT_HEADER,
+    pub Flags: ULONG,
+    pub RssBaseProcessor: PROCESSOR_NUMBER,
+    pub MaxNumRssProcessors: ULONG,
+    pub PreferredNumaNode: USHORT,
+    pub RssProcessorArrayOffset: ULONG,
+    pub RssProcessorCount: ULONG,
+    pub RssProcessorEntrySize: ULONG,
+}
+layout!(NDIS_RSS_PROCESSOR_INFO, 0x20 {
+    Flags: 4, RssBaseProcessor: 8, MaxNumRssProcessors: 0xC, PreferredNumaNode: 0x10,
+    RssProcessorArrayOffset: 0x14, RssProcessorCount: 0x18, RssProcessorEntrySize: 0x1C,
+});
+
+/// One of the processors: the lower its index, the nearer it is to the NIC.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NDIS_RSS_PROCESSOR {
+    pub ProcNum: PROCESSOR_NUMBER,
+    pub PreferenceIndex: USHORT,
+    pub Reserved: USHORT,
+}
+layout!(NDIS_RSS_PROCESSOR, 8 { ProcNum: 0, PreferenceIndex: 4, Reserved: 6 });
+
 /// The data of `OID_GEN_LINK_PARAMETERS`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -237,7 +237,7 @@ impl Binding {
         self.mtu
     }
 
-    fn handle(&self) -> NDIS_HANDLE {
+    pub(super) fn handle(&self) -> NDIS_HANDLE {
         self.handle.load(Ordering::Acquire)
     }
 

@@ -5,3 +5,4 @@ pub(crate) mod binding;
 pub(crate) mod lists;
 mod offload;
 pub(crate) mod protocol;
+mod rss;

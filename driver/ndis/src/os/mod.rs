@@ -17,17 +17,16 @@ pub(crate) mod timer;
 
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
-use crate::seats::nearest;
-use alloc::vec::Vec;
+use alloc::sync::Arc;
 use core::net::IpAddr;
 use driver::platform::{Mapped, Platform, Resolve, Trace};
+use processor::Seating;
 use rocev2::env::Instant;
 
 /// The Windows side of [`Platform`]. The adapter supplies the resolver of neighbours.
 pub(crate) struct Windows<R> {
     clock: Clock,
-    /// Of the poll cores, in order: group, and number in it.
-    processors: Vec<(u16, u8)>,
+    seating: Arc<Seating>,
     resolver: R,
 }
 
@@ -37,8 +36,8 @@ pub(crate) trait Resolver: Send + Sync {
 }
 
 impl<R> Windows<R> {
-    pub(crate) fn new(processors: Vec<(u16, u8)>, resolver: R) -> Self {
-        Self { clock: Clock::new(), processors, resolver }
+    pub(crate) fn new(seating: Arc<Seating>, resolver: R) -> Self {
+        Self { clock: Clock::new(), seating, resolver }
     }
 }
 
@@ -69,7 +68,7 @@ impl<R: Resolver> Platform for Windows<R> {
     }
 
     fn core_near(&self, group: u16, mask: u64, _cores: usize) -> Option<usize> {
-        nearest(&self.processors, group, mask)
+        self.seating.core_near(group, mask)
     }
 
     fn trace(&self, event: &Trace) {

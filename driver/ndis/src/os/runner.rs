@@ -6,11 +6,12 @@
 //! neither the DPC watchdog nor other DPCs of the processor suffer.
 //!
 //! A turn of one core may wait for the end of another's: both are at DISPATCH_LEVEL, and so on two processors. The DPC of an only
-//! core runs on the processor that queues it, those of several each on the processor of its seat.
+//! core runs on the processor that queues it, those of several each on the processor of its seat. A core that moves to another seat
+//! has its thread there at once, and its DPC from the next one but one on.
 #![allow(unsafe_code, reason = "calls the kernel, which calls back with a pointer")]
 
 use super::Clock;
-use super::processor::{self, Seat};
+use super::processor::{self, Processor, Seating};
 use super::sync::{Event, at_dispatch};
 use super::thread::Thread;
 use super::timer::Timer;
@@ -42,6 +43,7 @@ const NEAR: Duration = Duration::from_millis(1);
 /// The poll cores of an adapter.
 pub(crate) struct Runner {
     shard: Arc<Shard>,
+    seating: Arc<Seating>,
     /// In the order of the cores.
     posts: Vec<Post>,
 }
@@ -61,11 +63,16 @@ struct Host {
     dpc: UnsafeCell<KDPC>,
     /// Set by the holder of the token; deleted when the core has ended.
     timer: UnsafeCell<Option<Timer>>,
-    thread_work: Event,
+    /// News for the thread: the token is handed over to it, its seat is another, or it has to end.
+    thread_news: Event,
+    handed_over: AtomicBool,
     stopped: Event,
     ending: AtomicBool,
-    /// The first core, which ends last: the others need its turns.
-    is_first: bool,
+    seating: Arc<Seating>,
+    /// The processor that the DPC is for; it belongs to the holder of the token. `None` where it runs where it is queued.
+    dpc_processor: UnsafeCell<Option<Processor>>,
+    /// The number of the core. The first one ends last: the others need its turns.
+    number: usize,
     /// Cores of the adapter that have not ended.
     left: Arc<AtomicUsize>,
 }
@@ -76,16 +83,16 @@ unsafe impl Send for Host {}
 unsafe impl Sync for Host {}
 
 impl Runner {
-    /// Creates the cores, one on each seat, and starts to run them. If a step fails, everything before it is undone. PASSIVE_LEVEL.
+    /// Creates the cores, one for each seat, and starts to run them. If a step fails, everything before it is undone. PASSIVE_LEVEL.
     #[inline(never)]
     pub(crate) fn start(
-        seats: Vec<Seat>,
+        seating: Arc<Seating>,
         make: impl FnOnce(&[Waker]) -> Vec<PollCore>,
     ) -> Result<Self, NTSTATUS> {
-        let (count, mut posts) = (seats.len(), Vec::with_capacity(seats.len()));
-        let left = Arc::new(AtomicUsize::new(count));
-        for (number, seat) in seats.into_iter().enumerate() {
-            posts.push(Post::start(number, count, seat, &left)?);
+        let mut posts = Vec::with_capacity(seating.len());
+        let left = Arc::new(AtomicUsize::new(seating.len()));
+        for number in 0..seating.len() {
+            posts.push(Post::start(number, &seating, &left)?);
         }
         let wakers: Vec<_> = posts.iter().map(|post| waker(Arc::clone(&post.host))).collect();
         let cores = make(&wakers);
@@ -96,7 +103,15 @@ impl Runner {
             unsafe { *post.host.core.get() = Some(core) };
         }
         posts.iter().for_each(|post| post.host.schedule());
-        Ok(Self { shard, posts })
+        Ok(Self { shard, seating, posts })
+    }
+
+    /// Has the cores go to their seats, which have changed. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn follow_seats(&self) {
+        for Post { host, .. } in &self.posts {
+            host.thread_news.set();
+            host.schedule();
+        }
     }
 
     /// The rings of its cores.
@@ -120,16 +135,17 @@ impl Drop for Runner {
             // the core itself holds wakers.
             drop(unsafe { (*post.host.core.get()).take() });
         }
+        // Not with the last waker.
+        self.seating.leave();
     }
 }
 
 impl Post {
-    /// Post `number` of so many, for a core that is still to come. PASSIVE_LEVEL.
+    /// That of core `number`, which is still to come. PASSIVE_LEVEL.
     #[inline(never)]
     fn start(
         number: usize,
-        count: usize,
-        seat: Seat,
+        seating: &Arc<Seating>,
         left: &Arc<AtomicUsize>,
     ) -> Result<Self, NTSTATUS> {
         let host = Arc::new(Host {
@@ -138,18 +154,21 @@ impl Post {
             clock: Clock::new(),
             dpc: UnsafeCell::new(KDPC::default()),
             timer: UnsafeCell::new(None),
-            thread_work: Event::synchronization(),
+            thread_news: Event::synchronization(),
+            handed_over: AtomicBool::new(false),
             stopped: Event::notification(),
             ending: AtomicBool::new(false),
-            is_first: number == 0,
+            seating: Arc::clone(seating),
+            dpc_processor: UnsafeCell::new(None),
+            number,
             left: Arc::clone(left),
         });
-        host.init((count > 1).then_some(&seat))?;
+        host.init()?;
         let body = Arc::clone(&host);
-        let thread = Thread::start(move || body.run_thread(&seat))?;
+        let thread = Thread::start(move || body.run_thread())?;
         // A connection does not wait for a time slice of others. Where each processor has a core, nothing else
         // would get any while packets flow.
-        if processor::count() as usize > count {
+        if processor::count() as usize > seating.len() {
             thread.set_priority(LOW_REALTIME_PRIORITY);
         }
         Ok(Self { host, thread: Some(thread) })
@@ -160,7 +179,7 @@ impl Post {
         // SAFETY: nobody sets the timer.
         drop(unsafe { (*self.host.timer.get()).take() });
         self.host.ending.store(true, Ordering::Release);
-        self.host.thread_work.set();
+        self.host.thread_news.set();
         if let Some(thread) = self.thread.take() {
             thread.join();
         }
@@ -174,18 +193,34 @@ impl Drop for Post {
 }
 
 impl Host {
-    /// With the seat on which its DPC is to run, if there is one.
-    fn init(self: &Arc<Self>, seat: Option<&Seat>) -> Result<(), NTSTATUS> {
+    fn init(self: &Arc<Self>) -> Result<(), NTSTATUS> {
         let context: PVOID = Arc::as_ptr(self).cast_mut().cast();
         // SAFETY: memory for a DPC that lives as long as the host, whose runner ends it first.
         unsafe { KeInitializeDpc(self.dpc.get(), run_dpc, context) };
-        if let Some(seat) = seat {
-            // SAFETY: just initialized.
-            unsafe { seat.target(self.dpc.get()) }?;
+        if self.seating.len() > 1 {
+            // SAFETY: nobody runs or queues yet.
+            unsafe { self.target_dpc() }?;
         }
         let timer = Timer::new(expired, context)?;
         // SAFETY: nobody runs yet.
         unsafe { *self.timer.get() = Some(timer) };
+        Ok(())
+    }
+
+    fn processor(&self) -> Processor {
+        self.seating.processor(self.number)
+    }
+
+    /// Has the DPC run on the processor of the seat.
+    ///
+    /// # Safety
+    /// The caller holds the token, so that the DPC is not queued.
+    unsafe fn target_dpc(&self) -> Result<(), NTSTATUS> {
+        let processor = self.processor();
+        // SAFETY: the caller's promise.
+        unsafe { processor.target(self.dpc.get()) }?;
+        // SAFETY: as above.
+        unsafe { *self.dpc_processor.get() = Some(processor) };
         Ok(())
     }
 
@@ -202,7 +237,7 @@ impl Host {
         // SAFETY: the caller holds the token.
         let core = unsafe { &mut *self.core.get() };
         let mut turn = core.as_mut().map_or(STOPPED, |core| core.poll(self.clock.now()));
-        if turn.stopped && self.is_first && self.left.load(Ordering::Acquire) > 1 {
+        if turn.stopped && self.number == 0 && self.left.load(Ordering::Acquire) > 1 {
             (turn.stopped, turn.busy) = (false, true);
         }
         turn
@@ -224,6 +259,12 @@ impl Host {
     /// DISPATCH_LEVEL, with the token scheduled.
     fn run_dpc(&self) {
         self.token.start();
+        // SAFETY: the token is ours.
+        if unsafe { *self.dpc_processor.get() }.is_some_and(|own| own != self.processor()) {
+            // Where there is no such processor any more, it stays.
+            // SAFETY: as above.
+            let _ = unsafe { self.target_dpc() };
+        }
         self.announce_sleep(false);
         let deadline = self.clock.now() + DPC_TIME;
         for _ in 0..DPC_TURNS {
@@ -239,7 +280,8 @@ impl Host {
             }
         }
         self.token.hand_over();
-        self.thread_work.set();
+        self.handed_over.store(true, Ordering::Release);
+        self.thread_news.set();
     }
 
     /// Leaves the core asleep, with its timer set. Returns false if there is work after all.
@@ -269,12 +311,20 @@ impl Host {
     }
 
     /// PASSIVE_LEVEL.
-    fn run_thread(&self, seat: &Seat) {
-        seat.pin();
+    fn run_thread(&self) {
+        let mut processor = self.processor();
+        processor.pin();
         loop {
-            self.thread_work.wait();
+            self.thread_news.wait();
             if self.ending.load(Ordering::Acquire) {
                 return;
+            }
+            if processor != self.processor() {
+                processor = self.processor();
+                processor.pin();
+            }
+            if !self.handed_over.swap(false, Ordering::AcqRel) {
+                continue;
             }
             at_dispatch(|| {
                 self.token.start();

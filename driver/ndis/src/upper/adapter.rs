@@ -15,7 +15,7 @@ use crate::log::report;
 use crate::lower::binding::{Binding, LinkState};
 use crate::lower::lists::{Attachment, ListPool, LowerSide};
 use crate::os::pool;
-use crate::os::processor::Seat;
+use crate::os::processor::Seating;
 use crate::os::reserve;
 use crate::os::runner::Runner;
 use crate::os::sync::{Gate, SpinLock, sleep};
@@ -69,6 +69,7 @@ unsafe impl Sync for Adapter {}
 struct Running {
     ports: Arc<Ports>,
     shard: Arc<Shard>,
+    seating: Arc<Seating>,
     parts: SpinLock<Option<Parts>>,
 }
 
@@ -156,29 +157,28 @@ impl Adapter {
             transmit_depth: TRANSMIT_DEPTH,
             units: self.config.units(),
         };
-        let seats = Seat::take(self.config.poll_cores);
-        if seats.len() > 1 {
+        let seating = Arc::new(Seating::take(self.config.poll_cores));
+        if seating.len() > 1 {
             pool::own_lines();
         }
         let lower = || Box::new(LowerSide(Arc::clone(&self.attachment))) as Box<dyn Lower>;
-        let opened = edge::open_several(seats.len(), &lower, sizes);
+        let opened = edge::open_several(seating.len(), &lower, sizes);
         let (edges, ports) = opened.ok_or(NDIS_STATUS_RESOURCES)?;
         self.attachment.set_ports(&ports);
         let edges = edges.into_iter().map(|edge| Box::new(edge) as Box<dyn Edge + Send>).collect();
         let state_worker = Worker::start(1)?;
         let remote_subnets = self.config.remote_subnets;
         let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets));
-        let processors = seats.iter().map(Seat::processor).collect();
-        let platform = Box::new(Windows::new(processors, Arc::clone(&neighbourhood)));
+        let platform = Box::new(Windows::new(Arc::clone(&seating), Arc::clone(&neighbourhood)));
         let config = provider_config(&self.config);
         let make = |wakers: &[Waker]| PollCore::several(edges, platform, config, seed, wakers);
-        let runner = Runner::start(seats, make)?;
+        let runner = Runner::start(Arc::clone(&seating), make)?;
         let shard = Arc::clone(runner.shard());
         neighbourhood.set_shard(&shard);
         let watch = AddressWatch::start(self)?;
         self.ndk.set_worker(state_worker.jobs());
         let parts = Parts { watch, state_worker, runner };
-        let running = Running { ports, shard, parts: SpinLock::new(Some(parts)) };
+        let running = Running { ports, shard, seating, parts: SpinLock::new(Some(parts)) };
         // `running` is set once.
         let _ = self.running.set(Box::new(running));
         Ok(())
@@ -285,10 +285,21 @@ impl Adapter {
         drop(self.attachment.set_binding(Some(Arc::clone(binding))));
         binding.set_adapter(Arc::clone(self));
         self.follow_offers(binding);
+        self.move_near(binding);
         etw::bound(self.luid, binding.name(), binding.link().speed);
         DRIVER.reach(Stage::Bound);
         self.indicate_link(binding.link());
         Ok(())
+    }
+
+    /// Moves the poll cores to the processors that are nearest to the NIC. PASSIVE_LEVEL, in turn.
+    fn move_near(&self, binding: &Binding) {
+        let running = self.running();
+        if running.seating.move_near(&binding.distances())
+            && let Some(parts) = &*running.parts.lock()
+        {
+            parts.runner.follow_seats();
+        }
     }
 
     /// Whether it sends units where the NIC divides them.

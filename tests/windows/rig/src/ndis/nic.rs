@@ -62,6 +62,8 @@ pub struct Nic {
     later: AtomicUsize,
     /// 0: its own.
     luid: AtomicU64,
+    /// The processors of its receive-side scaling, with their distances; `None`: NDIS does not tell them.
+    pub processors: Mutex<Option<Vec<(u8, u16)>>>,
 }
 
 unsafe impl Send for Nic {}
@@ -206,6 +208,7 @@ impl Nic {
             serving: Mutex::new(()),
             later: AtomicUsize::new(0),
             luid: AtomicU64::new(0),
+            processors: Mutex::new(Some((0..4).map(|number| (number, 0)).collect())),
         }));
         std::thread::spawn(move || nic.serve(&events));
         let port = switch::plug(Box::new(move |frame| nic.hear(frame)));

@@ -285,7 +285,7 @@ exports! { "ntoskrnl.exe":
         irql::at_most(DISPATCH, "KeSetSystemGroupAffinityThread");
         if !previous.is_null() { previous.write_bytes(0, 16); }
         let (mask, group) = (affinity.read(), affinity.add(1).cast::<u16>().read());
-        if group != 0 || mask == 0 || mask >> dpc::PROCESSORS != 0 {
+        if group != 0 || mask == 0 || mask >> dpc::processors() != 0 {
             breach!("no processor has the affinity {mask:#x} in group {group}");
         }
         if let Some(thread) = THREADS.lock().unwrap().get_mut(&SELF.get()) {

@@ -9,8 +9,9 @@ use super::dispatcher::{Header, NOTIFICATION_TIMER, SYNCHRONIZATION_TIMER};
 use super::irql::{self, DISPATCH};
 use super::{Pointer, lock, pool};
 
-/// As the stand-in tells the image.
-pub const PROCESSORS: usize = 2;
+/// As the stand-in tells the image, unless a scenario has more.
+static PROCESSORS: AtomicUsize = AtomicUsize::new(2);
+const MOST_PROCESSORS: usize = 4;
 
 /// `KDPC`.
 #[repr(C)]
@@ -48,18 +49,38 @@ struct Processor {
 }
 
 struct Queues {
-    processors: [Processor; PROCESSORS],
+    processors: [Processor; MOST_PROCESSORS],
     timers: Vec<(Instant, usize)>,
 }
 
 static QUEUES: Mutex<Queues> = Mutex::new(Queues {
-    processors: [const { Processor { queue: VecDeque::new(), runs: None } }; PROCESSORS],
+    processors: [const { Processor { queue: VecDeque::new(), runs: None } }; MOST_PROCESSORS],
     timers: Vec::new(),
 });
 static NEWS: Condvar = Condvar::new();
 static START: Once = Once::new();
 /// A DPC that takes longer is told: Windows' watchdog is more patient, but counts them all.
 const LONG: Duration = Duration::from_millis(20);
+
+/// Targeted DPCs that have run, by their processors.
+static TARGETED_RUNS: [AtomicUsize; MOST_PROCESSORS] =
+    [const { AtomicUsize::new(0) }; MOST_PROCESSORS];
+
+/// Before the image is loaded.
+pub fn set_processors(count: usize) {
+    assert!(count <= MOST_PROCESSORS);
+    PROCESSORS.store(count, Ordering::SeqCst);
+}
+
+pub fn processors() -> usize {
+    PROCESSORS.load(Ordering::SeqCst)
+}
+
+/// The processors on which DPCs have run that were for one, since the last call.
+pub fn take_targets() -> Vec<usize> {
+    let ran = |processor: &usize| TARGETED_RUNS[*processor].swap(0, Ordering::SeqCst) > 0;
+    (0..MOST_PROCESSORS).filter(ran).collect()
+}
 
 thread_local! {
     static PROCESSOR: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
@@ -72,7 +93,7 @@ pub fn current_processor() -> usize {
 /// A number that no other thread has at the same time: a thread of this process at DISPATCH_LEVEL
 /// keeps no other from running, so that each has to pass for a processor of its own.
 pub fn current_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(PROCESSORS);
+    static NEXT: AtomicUsize = AtomicUsize::new(MOST_PROCESSORS);
     thread_local! {
         static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
     }
@@ -81,7 +102,7 @@ pub fn current_number() -> usize {
 
 fn start() {
     START.call_once(|| {
-        for processor in 0..PROCESSORS {
+        for processor in 0..processors() {
             std::thread::spawn(move || run(processor));
         }
         std::thread::spawn(expire);
@@ -99,6 +120,9 @@ fn run(processor: usize) {
         let object = dpc as *mut Dpc;
         // After this the image may queue it again, or free it.
         let (routine, context, [a, b]) = unsafe {
+            if (*object).number >= TARGETED {
+                TARGETED_RUNS[processor].fetch_add(1, Ordering::SeqCst);
+            }
             (*object).data = 0;
             ((*object).routine, (*object).context, (*object).arguments)
         };
@@ -130,7 +154,7 @@ fn insert(queues: &mut Queues, dpc: *mut Dpc, arguments: [Pointer; 2]) -> u8 {
     object.arguments = arguments;
     object.data = 1;
     let target = match object.number.checked_sub(TARGETED) {
-        Some(number) => number as usize % PROCESSORS,
+        Some(number) => number as usize % processors(),
         None => current_processor(),
     };
     queues.processors[target].queue.push_back(dpc as usize);
@@ -250,7 +274,7 @@ exports! { "ntoskrnl.exe":
     // PROCESSOR_NUMBER: group, number.
     fn KeSetTargetProcessorDpcEx(dpc: &mut Dpc, number: *const u16) -> i32 {
         let (group, target) = (*number, *number.add(1) & 0xff);
-        if group != 0 || target as usize >= PROCESSORS {
+        if group != 0 || target as usize >= processors() {
             breach!("a DPC is for processor {target} of group {group}, which is none");
         }
         dpc.number = TARGETED + target;

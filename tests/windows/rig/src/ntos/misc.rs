@@ -58,12 +58,12 @@ exports! { "ntoskrnl.exe":
         here as u32
     }
     fn KeGetCurrentProcessorIndex() -> u32 { dpc::current_processor() as u32 }
-    fn KeQueryActiveProcessorCountEx(_group: u16) -> u32 { dpc::PROCESSORS as u32 }
+    fn KeQueryActiveProcessorCountEx(_group: u16) -> u32 { dpc::processors() as u32 }
     fn KeQueryActiveProcessorCount(affinity: *mut usize) -> u32 {
-        if !affinity.is_null() { affinity.write((1 << dpc::PROCESSORS) - 1); }
-        dpc::PROCESSORS as u32
+        if !affinity.is_null() { affinity.write((1 << dpc::processors()) - 1); }
+        dpc::processors() as u32
     }
-    fn KeQueryMaximumProcessorCountEx(_group: u16) -> u32 { dpc::PROCESSORS as u32 }
+    fn KeQueryMaximumProcessorCountEx(_group: u16) -> u32 { dpc::processors() as u32 }
     fn KeGetProcessorNumberFromIndex(index: u32, number: *mut [u16; 2]) -> i32 {
         number.write([0, index as u16]);
         SUCCESS

@@ -7,8 +7,9 @@ use driver::abi::NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED;
 use ndis_driver::counter_sets::SETS;
 
 use super::net::{Connection, Net, PATIENCE, PORT};
-use super::threads::expect_seats;
+use super::threads::{REALTIME, expect_seats};
 use super::*;
+use crate::ntos::dpc;
 
 /// More than the stand-in has processors: the adapter has one on each.
 const KEYWORDS: [(&str, &str); 1] = [("PollCores", "3")];
@@ -59,6 +60,46 @@ fn cores_of_connections() -> BTreeSet<u32> {
     let [.., connections] = SETS.map(|set| set.name);
     // A connection's number is its QPN, whose highest bit names one of two cores.
     pcw::collect(connections).iter().map(|instance| instance.id >> 23).collect()
+}
+
+/// The cores of an adapter move to the processors that are nearest to its NIC when that is bound, and exchange data there. Where
+/// NDIS tells no processors they stay.
+pub(super) fn cores_near(host: &dyn Host, _: &[String]) {
+    dpc::set_processors(4);
+    let net = Net::plug_with(host, 1500, &[("PollCores", "2")]);
+    expect_seats(&[0, 1, 2, 3].map(|processor| (processor, REALTIME)));
+    // The other adapter has the processors 0 and 3.
+    let near = [Some(vec![(2, 9)]), None, Some(vec![(0, 4), (3, 1), (2, 1)]), Some(Vec::new())];
+    let seats = [[0, 1, 2, 3], [0, 1, 2, 3], [0, 2, 3, 3], [0, 2, 3, 3]];
+    for (near, seats) in near.into_iter().zip(seats) {
+        net.nics[0].unbind();
+        expect_link(net.vnics[0], false);
+        *net.nics[0].processors.lock().unwrap() = near;
+        net.nics[0].bind();
+        expect_ready(net.vnics[0], net.nics[0]);
+        expect_seats(&seats.map(|processor| (processor, REALTIME)));
+    }
+    let net = net.open_adapters();
+    // Of the two cores of each adapter, which sit on 2 and 3, and on 3 and 0.
+    for (core, processors) in [[1 << 2, 1 << 3], [1 << 3, 1 << 0]].into_iter().enumerate() {
+        let sides = [0, 1].map(|number| net.side_near(number, processors[number]));
+        let connection = net.connect_sides(sides, address(0), address(1)).expect("a connection");
+        assert_eq!(cores_of_connections(), BTreeSet::from([core as u32]));
+        drop(connection);
+    }
+    let connections: Vec<_> = (0..4).map(|number| connect(&net, number)).collect();
+    assert_eq!(cores_of_connections(), BTreeSet::from_iter(0..CORES));
+    exchange(&connections, 300, 5000);
+    // The first DPC of a core that has moved still ran where the core was.
+    dpc::take_targets();
+    exchange(&connections, 300, 5000);
+    let ran = dpc::take_targets();
+    assert!(
+        !ran.is_empty() && ran.iter().all(|processor| [0, 2, 3].contains(processor)),
+        "{ran:?}"
+    );
+    drop(connections);
+    net.end(host);
 }
 
 /// Adapters of several cores start and end, also by surprise and without a NIC. Each core has a processor of its own in its

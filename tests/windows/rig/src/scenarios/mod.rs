@@ -88,6 +88,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("ends", ends::ends),
     ("processors", threads::processors),
     ("cores", cores::cores),
+    ("cores-near", cores::cores_near),
     ("cores-start", cores::cores_start),
     ("dead-peers", threads::dead_peers),
     ("rping-connect", outside::rping_connect),

@@ -99,10 +99,22 @@ impl Net {
         self.side_of(number, depth, QpConfig::default())
     }
 
+    /// With a CQ that is near these processors, a bit each.
+    pub(super) fn side_near(&self, number: usize, processors: usize) -> Side {
+        let cq = self.adapter(number).create_cq_near(512, processors);
+        self.side_on(number, cq.expect("a CQ"), QpConfig::default())
+    }
+
     fn side_of(&self, number: usize, depth: u32, config: QpConfig) -> Side {
-        let adapter = &self.adapters.as_ref().expect("open")[number];
-        let cq = adapter.create_cq(depth).expect("a CQ");
-        let pd = adapter.create_pd().expect("a PD");
+        self.side_on(number, self.adapter(number).create_cq(depth).expect("a CQ"), config)
+    }
+
+    fn adapter(&self, number: usize) -> &Arc<Adapter> {
+        &self.adapters.as_ref().expect("open")[number]
+    }
+
+    fn side_on(&self, number: usize, cq: Arc<Cq>, config: QpConfig) -> Side {
+        let pd = self.adapter(number).create_pd().expect("a PD");
         let mr = pd.register(Buffer::new(1 << 20), ALL_ACCESS).expect("an MR");
         let qp = pd.create_qp(&cq, &cq, config).expect("a QP");
         Side { cq, mr, qp, pd }

@@ -23,7 +23,7 @@ pub(super) fn processors(host: &dyn Host, _: &[String]) {
 }
 
 /// LOW_REALTIME_PRIORITY.
-const REALTIME: Option<i32> = Some(16);
+pub(super) const REALTIME: Option<i32> = Some(16);
 
 /// The processors and priorities of the threads that have some, in order.
 pub(super) fn expect_seats(wanted: &[(usize, Option<i32>)]) {

@@ -110,4 +110,25 @@ exports! { "ndis.sys":
         irql::at_most(DISPATCH, "NdisCancelSendNetBufferLists");
         if let Some(nic) = Nic::opened(handle, "NdisCancelSendNetBufferLists") { nic.cancel(id); }
     }
+    fn NdisGetRssProcessorInformation(handle: Pointer, info: Pointer, size: *mut usize) -> i32 {
+        irql::at_most(DISPATCH, "NdisGetRssProcessorInformation");
+        let Some(nic) = Nic::opened(handle, "NdisGetRssProcessorInformation") else { return FAILURE };
+        let Some(processors) = nic.processors.lock().unwrap().clone() else { return FAILURE };
+        // The header of revision 2; entries may get longer.
+        let (begin, step) = (0x28, if nic.index.is_multiple_of(2) { 8 } else { 12 });
+        let room = std::mem::replace(&mut *size, begin + processors.len() * step);
+        if info.is_null() || room < *size { return BUFFER_TOO_SHORT; }
+        info.write_bytes(0, *size);
+        set_member(info, 0, Header::new(0xB1, 2, begin));
+        set_member(info, 0x0C, processors.len() as u32);
+        set_member(info, 0x14, begin as u32);
+        set_member(info, 0x18, processors.len() as u32);
+        set_member(info, 0x1C, step as u32);
+        for (entry, (number, distance)) in processors.into_iter().enumerate() {
+            let place = info.add(begin + entry * step);
+            set_member(place, 2, number);
+            set_member(place, 4, distance);
+        }
+        SUCCESS
+    }
 }
