@@ -4,6 +4,7 @@ use super::*;
 use crate::counters::Counter;
 use crate::mr::Released;
 use crate::qp::send::queue::SendQueue;
+use crate::wire::gap_report::Gap;
 
 #[test]
 fn rnr_08_finite_retries_end() {
@@ -1247,6 +1248,26 @@ fn going_back_does_not_pass_a_read_that_has_to_be_asked_for_again() {
     assert_eq!(sq.reads_in_flight(), 0);
     sq.rewind_to(start.add(2));
     assert_eq!((sq.next(), sq.at_cursor().unwrap().0.id()), (start, 0));
+}
+
+/// A resend that faults goes back: what leaves anew behind it is no gap any more.
+#[test]
+fn going_back_forgets_the_gaps() {
+    let (mut poster, mut sq) = SendQueue::new(0, 1, 1);
+    sq.start_at(Psn::default(), Pmtu::B1024, Make::Keeper);
+    sq.reserve_missing(4, Make::Keeper);
+    let sgl = [Sge { addr: BASE, len: 4096, lkey: Lkey::new(1) }];
+    let (op, solicited, read_fence, silent) = (SendOp::Send, false, false, false);
+    poster.post(SendWr { id: 1, op, sgl, solicited, read_fence, silent }).unwrap();
+    sq.update();
+    let (start, now) = (sq.una(), Instant::from_nanos(0));
+    sq.sent(4, false, now, now);
+    let gaps = [Gap { missing: 1, came: 1 }; 2];
+    assert_eq!(sq.gaps_reported(start, gaps.into_iter()).map(|found| found.packets), Some(2));
+    sq.rewind_to(start);
+    sq.sent(4, false, now, now);
+    sq.acknowledge(start.add(1), &mut Completions::default());
+    assert!(!sq.resending());
 }
 
 /// A message whose source is deregistered when half of it is sent still fails as itself when a packet of
