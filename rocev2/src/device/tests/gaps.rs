@@ -253,6 +253,28 @@ fn request_lost_responses(seed: u8) {
     assert_eq!(gappy.world.sent[1].len(), 23);
 }
 
+/// A response that comes twice was late, and the next one that is missing is waited for twice as long.
+#[test]
+fn a_response_that_was_requested_in_vain_widens_the_window() {
+    let mut gappy = Gappy::new();
+    let [first, second] = [(); 2].map(|()| {
+        gappy.read(3);
+        gappy.send(&[]);
+        let mut responses = gappy.answer();
+        let late = responses.remove(1);
+        gappy.world.wires[0].extend(responses);
+        gappy.world.deliver(0);
+        let since = gappy.world.now;
+        while gappy.send(&[]).is_empty() {
+            gappy.wait(0);
+        }
+        gappy.world.wires[0].push_back(late);
+        gappy.world.run();
+        gappy.world.now.saturating_since(since)
+    });
+    assert_eq!(second, 2 * first);
+}
+
 /// Those that are missing after a timer may all have been too many for some queue.
 #[test]
 fn responses_that_a_timer_misses_are_requested_few_at_first() {
