@@ -150,6 +150,21 @@ impl World {
         passive
     }
 
+    /// Connects two QPs; the RTU is lost.
+    fn join_without_rtu(&mut self, [client, server]: [Qpn; 2]) {
+        let active = self.connect(false, client);
+        self.run();
+        let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = self.events[1].pop() else {
+            panic!("no request")
+        };
+        let limits = ReadLimits { inbound: 4, outbound: 4 };
+        self.devices[1].accept(self.now, conn, server, limits, &[]).unwrap();
+        self.run();
+        self.devices[0].confirm(self.now, active).unwrap();
+        self.transmit(0);
+        self.wires[1].clear();
+    }
+
     /// Starts to connect `client` of node 0; node 1 listens.
     fn connect(&mut self, v6: bool, client: Qpn) -> ConnId {
         let (local, remote) = (address(v6, 0), address(v6, 1));
@@ -325,17 +340,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     let mut world = World::new(false);
     let qps = [world.qp(0), world.qp(1)];
     world.listen(false);
-    let active = world.connect(false, qps[0]);
-    world.run();
-    let Some(Event::Cm(CmEvent::ConnectRequest { conn, .. })) = world.events[1].pop() else {
-        panic!("no request")
-    };
-    let limits = ReadLimits { inbound: 4, outbound: 4 };
-    world.devices[1].accept(world.now, conn, qps[1], limits, &[]).unwrap();
-    world.run();
-    world.devices[0].confirm(world.now, active).unwrap();
-    world.transmit(0);
-    world.wires[1].clear();
+    world.join_without_rtu(qps);
     world.post(qps[0], 1, world.write(), 8);
     world.run();
     assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
