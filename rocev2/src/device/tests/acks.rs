@@ -271,6 +271,29 @@ fn an_ack_of_a_list_may_go_the_general_way() {
     assert_eq!(pairs.done(), [0, 7]);
 }
 
+/// Each ACK of a list is the first packet of its queue pair.
+#[test]
+fn an_ack_of_a_list_stands_for_a_lost_rtu() {
+    let mut world = World::new(false);
+    world.listen(false);
+    let servers = [(); 2].map(|()| {
+        let qps = [world.qp(0), world.qp(1)];
+        world.join_without_rtu(qps);
+        qps[1]
+    });
+    for server in servers {
+        let op = SendOp::Write { va: BASE + 100_000, rkey: world.keys[0] };
+        let sgl = world.sgl(1, 0, 64);
+        let wr = SendWr { id: 1, op, sgl, solicited: false, read_fence: false, silent: false };
+        world.devices[1].post_send(server, wr).unwrap();
+    }
+    world.sent = Default::default();
+    world.run();
+    assert!(matches!(world.sent[0][..], [(Opcode::AckList, _)]), "{:?}", world.sent[0]);
+    let established = |event: &Event| matches!(event, Event::Cm(CmEvent::Established { .. }));
+    assert_eq!(world.events[1].iter().filter(|event| established(event)).count(), 2);
+}
+
 /// An entry is believed as far as a packet of its own would be.
 #[test]
 fn a_list_acknowledges_nothing_that_its_sender_may_not() {
