@@ -551,6 +551,21 @@ fn more_reads_than_can_be_recorded_are_not_offered() {
     assert_eq!(offered, ReadLimits { inbound: most, outbound: most });
 }
 
+/// A caller prepares buffers for what may be sent, and for nothing else.
+#[test]
+fn a_device_tells_whether_it_may_send() {
+    let (mut world, [client, _], _) = World::connected(false);
+    assert!(!world.devices[0].may_transmit());
+    world.post(client, 1, world.write(), 2000);
+    let mut buf = vec![0; 2000];
+    for _ in 0..2 {
+        assert!(world.devices[0].may_transmit());
+        let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
+        device.poll_transmit(world.now, &mut buf, 1, memory).unwrap();
+    }
+    assert!(!world.devices[0].may_transmit());
+}
+
 #[test]
 fn a_buffer_too_small_for_a_packet_stops_nothing_else() {
     let (mut world, [client, _], _) = World::connected(false);
