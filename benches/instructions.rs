@@ -46,7 +46,7 @@ fn message(mut world: World) -> World {
 }
 
 #[library_benchmark]
-#[bench::connects(args = (), setup = Lives::new, config = at_most(91_643))]
+#[bench::connects(args = (), setup = Lives::new, config = at_most(91_288))]
 fn life(lives: Lives) -> Lives {
     lives.live(MESSAGES);
     lives

@@ -35,17 +35,18 @@ impl Lanes {
     }
 
     /// The lane of a core. That of another one is borrowed, once its turn has ended, until [`Self::give_back`].
+    #[inline]
     pub(crate) fn lane(&mut self, core: u8) -> &mut Lane {
-        match usize::from(core).checked_sub(1) {
-            None => &mut self.own,
-            Some(other) => {
-                self.borrows = true;
-                let Other { loan, borrowed } = &mut self.others[other];
-                let lane = borrowed.get_or_insert_with(|| Arc::clone(loan).borrow());
-                lane.now = self.own.now;
-                lane
-            }
-        }
+        if core == 0 { &mut self.own } else { self.borrow(core) }
+    }
+
+    #[inline(never)]
+    fn borrow(&mut self, core: u8) -> &mut Lane {
+        self.borrows = true;
+        let Other { loan, borrowed } = &mut self.others[usize::from(core) - 1];
+        let lane = borrowed.get_or_insert_with(|| Arc::clone(loan).borrow());
+        lane.now = self.own.now;
+        lane
     }
 
     /// Calls `each` with its own lane and with those that are borrowed.
