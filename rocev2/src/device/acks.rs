@@ -3,7 +3,6 @@
 use super::engine::{Engine, QpSlot, find};
 use super::transmit::headers_of;
 use crate::env::{Instant, Memory};
-use crate::ids::Qpn;
 use crate::path::{PathIndex, Paths, Source};
 use crate::qp::Shared;
 use crate::timer::Timers;
@@ -36,7 +35,10 @@ pub(super) fn transmit(
         count += 1;
     }
     if core_bits > 0 {
-        count = of_one_core(qps, &slots[..count], first.dest_qpn, core_bits);
+        // The QPNs of a core differ in their lower bits alone.
+        let (first, lower) = (first.dest_qpn.get(), 1 << (24 - core_bits));
+        let other_core = |ack: &_| Ack::qpn_of(ack).get() ^ first >= lower;
+        count = acks[..count].iter().position(other_core).unwrap_or(count);
     }
     let slots = slots.get(..count).filter(|slots| slots.len() > 1)?;
     // The peer knows the headers of one that has sent before.
@@ -65,15 +67,6 @@ pub(super) fn transmit(
         }
     }
     Some((path, count))
-}
-
-/// So many of the first slots have ACKs for the core of the peer that has this queue pair.
-fn of_one_core(qps: &[Option<Box<QpSlot>>], slots: &[usize], qpn: Qpn, core_bits: u8) -> usize {
-    let same_core = |slot: &&usize| {
-        let ack = qps[**slot].as_deref().and_then(|entry| entry.qp.listed_ack());
-        ack.is_some_and(|(ack, _)| (ack.dest_qpn.get() ^ qpn.get()) >> (24 - core_bits) == 0)
-    };
-    slots.iter().take_while(same_core).count()
 }
 
 impl Engine {

@@ -32,12 +32,19 @@ impl Ack {
     #[inline]
     pub fn parse(payload: &[u8]) -> impl Iterator<Item = Self> {
         let (acks, _) = payload.as_chunks::<{ Self::LEN }>();
-        acks.iter().take(ACKS_MAX).filter_map(|[_, q0, q1, q2, _, p0, p1, p2, aeth @ ..]| {
+        acks.iter().take(ACKS_MAX).filter_map(|ack| {
+            let [_, _, _, _, _, p0, p1, p2, aeth @ ..] = ack;
             let Aeth { syndrome, msn } = Aeth::parse(aeth);
-            let dest_qpn = Qpn::new(u32::from_be_bytes([0, *q0, *q1, *q2]));
+            let dest_qpn = Self::qpn_of(ack);
             let psn = Psn::new(u32::from_be_bytes([0, *p0, *p1, *p2]));
             matches!(syndrome, Syndrome::Ack { .. }).then_some(Self { dest_qpn, psn, msn })
         })
+    }
+
+    /// The destination of an ACK as [`Self::emit`] gives it.
+    #[inline]
+    pub fn qpn_of([qpn @ .., _, _, _, _, _, _, _, _]: &[u8; Self::LEN]) -> Qpn {
+        Qpn::new(u32::from_be_bytes(*qpn))
     }
 
     /// The ACK as bytes.
