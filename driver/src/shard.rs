@@ -25,6 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
+use netadapter_glue::Received;
 use once_cell::race::OnceBox;
 use rocev2::wire;
 
@@ -297,19 +298,17 @@ impl Shard {
         Some(message)
     }
 
-    /// Whether a core is to handle a unit that it has received. It passes the unit on to another core which that is for, and
-    /// does both where it is for several: each then takes its own part.
-    #[inline]
-    pub(crate) fn keeps(&self, core: u8, (frame, segment_len): (&[u8], Option<usize>)) -> bool {
-        let to = wire::core_of(frame, self.cores());
-        if segment_len.is_none() && to == usize::from(core) {
-            return true;
-        }
-        self.steer(core, to, (frame, segment_len))
+    /// Whether a core, of so many, is to handle a unit that it has received. It passes the unit on to another core which that is
+    /// for, and does both where it is for several: each then takes its own part.
+    #[inline(always)]
+    pub(crate) fn keeps(&self, (core, cores): (u8, usize), unit: &Received<'_>) -> bool {
+        let to = wire::core_of(unit.frame, cores);
+        unit.segments.is_none() && to == usize::from(core) || self.steer(core, to, unit)
     }
 
     #[inline(never)]
-    fn steer(&self, core: u8, to: usize, (frame, segment_len): (&[u8], Option<usize>)) -> bool {
+    fn steer(&self, core: u8, to: usize, unit: &Received<'_>) -> bool {
+        let (frame, segment_len) = (unit.frame, unit.segments.map(|of| of.segment_len));
         let cores = self.cores();
         if wire::is_for_several(frame, segment_len, cores) {
             (0..cores).for_each(|to| self.pass(core, to as u8, frame, segment_len));

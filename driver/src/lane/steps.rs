@@ -15,10 +15,11 @@ impl Lane {
     #[inline]
     pub(crate) fn receive(&mut self, units: &[Received<'_>], beside: &mut Option<Beside<'_>>) {
         let Self { now, core, shard, engine, bytes, .. } = self;
-        if shard.cores() == 1 {
+        let cores = shard.cores();
+        if cores == 1 {
             return receive_own((*now, engine, bytes), units, beside);
         }
-        for own in units.split(|unit| !shard.keeps(*core, frame_of(unit))) {
+        for own in units.split(|unit| !shard.keeps((*core, cores), unit)) {
             receive_own((*now, engine, bytes), own, beside);
         }
     }
@@ -166,6 +167,6 @@ fn receive_own(
 
 /// A unit, as the transport takes it.
 #[inline(always)]
-fn frame_of<'f>(unit: &Received<'f>) -> (&'f [u8], Option<usize>) {
+pub(super) fn frame_of<'f>(unit: &Received<'f>) -> (&'f [u8], Option<usize>) {
     (unit.frame, unit.segments.map(|of| of.segment_len))
 }

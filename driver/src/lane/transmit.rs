@@ -2,8 +2,9 @@
 //! its own link-layer address never reaches the edge, but is received at once.
 
 use super::Lane;
+use super::steps::frame_of;
 use netadapter_glue::neighbour::Neighbours;
-use netadapter_glue::{Segments, Slot};
+use netadapter_glue::{Received, Segments, Slot};
 use rocev2::Front;
 use rocev2::wire::{Frames, Unit};
 
@@ -80,13 +81,12 @@ impl Lane {
     fn loop_back(&mut self, run: &[Slot<'_>], front: Option<&mut Front>) {
         // As with frames from the edge: a receive that was posted before must be seen with them.
         self.drain_doorbells();
-        let frame = |slot| -> (&[u8], _) {
-            let slot: &Slot<'_> = slot;
-            (slot.bytes(), slot.unit.segments.map(|segments| segments.segment_len))
-        };
         let Self { now, core, shard, engine, bytes, .. } = self;
-        let own = |unit: &(&[u8], _)| shard.cores() == 1 || shard.keeps(*core, *unit);
-        let frames = run.iter().map(frame).filter(own);
+        let cores = shard.cores();
+        let own = |unit: &Received<'_>| cores == 1 || shard.keeps((*core, cores), unit);
+        let units =
+            run.iter().map(|slot| Received { frame: slot.bytes(), segments: slot.unit.segments });
+        let frames = units.filter(own).map(|unit| frame_of(&unit));
         match front {
             Some(front) => front.handle_frames(*now, engine, frames, bytes),
             None => engine.handle_frames(*now, frames, bytes),

@@ -9,7 +9,10 @@ use crate::ids::Qpn;
 
 /// The byte of a packet behind its UDP header whose upper bits name its core: the first of the destination QPN in the BTH
 /// (IBTA ch. 9, BTH), for a NIC or a kernel that steers.
-pub const CORE_BYTE: usize = 5;
+pub const CORE_BYTE: usize = QPN_WORD + 1;
+
+/// The byte of a BTH from which on a word has its destination QPN.
+const QPN_WORD: usize = 4;
 
 /// The core of a device with `cores` of them that a frame is for: that of its destination QPN, if it is a RoCEv2 packet and has
 /// such a core, else core 0, which has QP 1 and the rest of the traffic. The first [`PEEK_LEN`](super::PEEK_LEN) bytes suffice.
@@ -31,20 +34,36 @@ fn unusual_core_of(frame: &[u8], cores: usize) -> usize {
 /// The destination QPN of most packets, which have no VLAN tag; this runs for each, where there are several cores. `None`: it is
 /// another frame, or the long way tells.
 #[inline(always)]
-fn usual_qpn(frame: &[u8]) -> Option<[u8; 3]> {
+fn usual_qpn(frame: &[u8]) -> Option<Qpn> {
     const V4: usize = 14 + 20;
     const V6: usize = 14 + 40;
-    let [p0, p1] = ROCE_PORT.to_be_bytes();
+    const UDP_LEN: usize = 8;
     // One length for all that is read of it.
     let v4 = frame.first_chunk::<{ V4 + 16 }>()?;
-    if v4[12..15] == [0x08, 0x00, 0x45] {
-        let usual = [v4[20] & 0x3f, v4[21], v4[23], v4[V4 + 2], v4[V4 + 3]] == [0, 0, UDP, p0, p1];
-        return usual.then(|| [v4[V4 + 13], v4[V4 + 14], v4[V4 + 15]]);
+    if half(v4, 12) == 0x0800 {
+        let usual = v4[14] == 0x45
+            && half(v4, 20) & 0x3fff == 0
+            && v4[23] == UDP
+            && half(v4, V4 + 2) == ROCE_PORT;
+        return if usual { qpn(&v4[V4 + UDP_LEN + QPN_WORD..]) } else { None };
     }
     let v6 = frame.first_chunk::<{ V6 + 16 }>()?;
-    let usual = v6[12..14] == [0x86, 0xdd]
-        && [v6[14] & 0xf0, v6[20], v6[V6 + 2], v6[V6 + 3]] == [0x60, UDP, p0, p1];
-    usual.then(|| [v6[V6 + 13], v6[V6 + 14], v6[V6 + 15]])
+    let usual = half(v6, 12) == 0x86dd
+        && v6[14] >> 4 == 6
+        && v6[20] == UDP
+        && half(v6, V6 + 2) == ROCE_PORT;
+    if usual { qpn(&v6[V6 + UDP_LEN + QPN_WORD..]) } else { None }
+}
+
+#[inline(always)]
+fn half<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The queue pair that this word of a BTH names.
+#[inline(always)]
+fn qpn(word: &[u8]) -> Option<Qpn> {
+    word.first_chunk().map(|word| Qpn::new(u32::from_be_bytes(*word)))
 }
 
 /// Whether a received unit of segments of `segment_len` bytes ([`super::parse_unit`]) has packets for several of `cores`: a NIC or
@@ -59,14 +78,14 @@ pub fn is_for_several(frame: &[u8], segment_len: Option<usize>, cores: usize) ->
 
 /// The core that a BTH names. `at` is where it begins.
 fn core_at(frame: &[u8], at: usize, cores: usize) -> usize {
-    let qpn = frame.get(at + CORE_BYTE..).and_then(|bytes| bytes.first_chunk());
-    qpn.map_or(0, |qpn| core_named(*qpn, cores))
+    let qpn = frame.get(at + QPN_WORD..).and_then(qpn);
+    qpn.map_or(0, |qpn| core_named(qpn, cores))
 }
 
-/// The core that these bytes of a QPN name.
+/// The core that a QPN names.
 #[inline(always)]
-fn core_named([q0, q1, q2]: [u8; 3], cores: usize) -> usize {
-    let core = Qpn::new(u32::from_be_bytes([0, q0, q1, q2])).core(cores);
+fn core_named(qpn: Qpn, cores: usize) -> usize {
+    let core = qpn.core(cores);
     if core < cores { core } else { 0 }
 }
 
