@@ -7,11 +7,15 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 /// Connections of all cores.
 const CONNECTIONS: usize = 64;
 /// Rounds in which every connection is heard before the trace counts.
 const WARM: usize = 64;
+
+/// Between two turns: many times what a thread takes until it waits.
+const SETTLE: Duration = Duration::from_millis(2);
 
 /// Before the address of the marks, in the trace.
 pub(crate) const SAID: &str = "marks ";
@@ -38,6 +42,8 @@ pub(crate) fn run(cores: usize, messages: usize) {
             scope.spawn(move || {
                 for round in 0..WARM + rounds {
                     turn.recv().expect("the lane before goes on");
+                    // Until its thread waits in turn: the trace would take what that still does for this lane's.
+                    thread::sleep(SETTLE);
                     if round == WARM - 1 && core == 0 {
                         say();
                     }
