@@ -25,13 +25,16 @@ pub(crate) fn run(over: Wire, rounds: usize, millis: u64) -> Result<(), String> 
         // Where things lie in memory counts, and is drawn anew.
         let wires = wires.map_err(|error| error.to_string())?.into_iter();
         let mut worlds: Vec<_> = wires.map(|edges| World::new(edges, CONNECTIONS)).collect();
-        let [one, two @ ..] = worlds.as_mut_slice() else { unreachable!("there are three") };
-        let together = messages(one.take_lanes(), time, |lanes| one.give_back(lanes));
-        let lanes = two.iter_mut().flat_map(World::take_lanes).collect();
-        let apart = messages(lanes, time, |lanes| {
-            two.iter_mut().zip(lanes).for_each(|(world, lane)| world.give_back(vec![lane]));
-        });
-        let alone = messages(two[0].take_lanes(), time, |lanes| two[0].give_back(lanes));
+        let [mut one, two @ ..] = [0, 1, 2].map(|world: usize| worlds[world].take_lanes());
+        let mut two = two.into_iter().flatten().collect::<Vec<_>>();
+        // Else the threads of those that wait share the processors.
+        let quiet: Vec<_> = worlds.iter().map(World::quiet).collect();
+        let together = messages(&mut one, time);
+        let apart = messages(&mut two, time);
+        let alone = messages(&mut two[..1], time);
+        drop(quiet);
+        let lanes = [one].into_iter().chain(two.into_iter().map(|lane| vec![lane]));
+        worlds.iter_mut().zip(lanes).for_each(|(world, lanes)| world.give_back(lanes));
         ratios.push(together / apart);
         gains.push(together / alone);
         println!(
@@ -45,23 +48,22 @@ pub(crate) fn run(over: Wire, rounds: usize, millis: u64) -> Result<(), String> 
 }
 
 /// The messages that the lanes exchange in this time, each on a processor of its own.
-fn messages(lanes: Vec<Lane>, time: Duration, back: impl FnOnce(Vec<Lane>)) -> f64 {
+fn messages(lanes: &mut [Lane], time: Duration) -> f64 {
     let begin = Barrier::new(lanes.len());
-    let exchange = |(processor, mut lane): (usize, Lane)| {
+    let exchange = |(processor, lane): (usize, &mut Lane)| {
         pin(processor);
         begin.wait();
         let (until, mut count) = (Instant::now() + time, 0);
         while Instant::now() < until {
             count += lane.exchange();
         }
-        (lane, count)
+        count
     };
-    let (lanes, counts): (Vec<_>, Vec<usize>) = thread::scope(|scope| {
+    let counts: Vec<usize> = thread::scope(|scope| {
         let threads: Vec<_> =
-            lanes.into_iter().enumerate().map(|lane| scope.spawn(|| exchange(lane))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no message failed")).unzip()
+            lanes.iter_mut().enumerate().map(|lane| scope.spawn(|| exchange(lane))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no message failed")).collect()
     });
-    back(lanes);
     counts.into_iter().sum::<usize>() as f64
 }
 
