@@ -85,9 +85,10 @@ impl Counters {
     }
 }
 
-/// The numbers of a core's edge, which it sets in each turn, in a line of memory of their own.
+/// The numbers of a core's edge, which it sets in each turn, in a line of memory of their own, and the one beside, which a processor
+/// may fetch with it.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct EdgeCounters([Counter; 2]);
 
 /// One number.

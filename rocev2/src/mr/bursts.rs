@@ -10,9 +10,10 @@ use super::modelled::{AtomicU32, fence, spin_loop};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The bursts that a core has entered and left: odd while it is in one. It has a cache line of its own.
+/// The bursts that a core has entered and left: odd while it is in one. It has a cache line of its own, and the one beside, which a
+/// processor may fetch with it.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Count(AtomicU32);
 
 /// The bursts of all cores.

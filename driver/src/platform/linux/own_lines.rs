@@ -15,8 +15,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnLines;
 
-/// Bytes of a line.
-const LINE: usize = 64;
+/// Bytes of a line and of the one beside, which a processor may fetch with it.
+const LINE: usize = 128;
 
 /// Lines for a block. One that is too large for them is none that the system has.
 fn lines(layout: Layout) -> Layout {
