@@ -14,6 +14,8 @@ use std::sync::LazyLock;
 use release::archive::{SUMS, differences, read};
 use release::authenticode::Hashes;
 use release::inf::PACKAGES;
+use release::origin::Origin;
+use release::sbom::{Program, bill};
 use release::{Arch, IMAGE, Release, Request, sign};
 use serde_json::Value;
 
@@ -272,6 +274,26 @@ fn the_bill_names_what_is_in_the_image() {
         }
         println!("{} components, of which the symbols name {}", components.len(), found.len());
     }
+}
+
+/// Goal: SECURITY.md tells of each crate of others in the image what was looked at, in the version that is in it.
+#[test]
+fn each_crate_of_the_image_was_looked_at() {
+    let image = Program { package: "ndkrocev2", target: "x86_64-pc-windows-msvc" };
+    let origin = Origin::read(Path::new(ROOT)).expect("the origin");
+    let of_image = bill(Path::new(ROOT), &[image], &origin).expect("the bill");
+    let foreign = of_image["components"].as_array().expect("components").iter();
+    let foreign = foreign.filter(|component| component["purl"].is_string());
+    let named = |of: &Value| (string(&of["name"]).to_owned(), string(&of["version"]).to_owned());
+    let billed: BTreeSet<(String, String)> = foreign.map(named).collect();
+    let security = fs::read_to_string(Path::new(ROOT).join("SECURITY.md")).expect("it is there");
+    let (_, table) = security.split_once("## The crates of the kernel image").expect("the section");
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        Some((cells.next()?.replace('\\', ""), cells.next()?.to_owned()))
+    };
+    let rows = table.lines().filter_map(row).filter(|(name, _)| name != "Crate" && name != "---");
+    assert_eq!(rows.collect::<BTreeSet<_>>(), billed);
 }
 
 fn string(value: &Value) -> &str {
