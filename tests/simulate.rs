@@ -4,6 +4,7 @@
 //! cargo test -p tests --test simulate                                  2,000 seeds
 //! SIM_SEEDS=200000 cargo test --profile checked -p tests --test simulate seeds -- --nocapture
 //! SIM_SEED=17 cargo test -p tests --test simulate -- replay --nocapture
+//! SIM_SEED=17 SIM_STRANGER=Gaps cargo test -p tests --test simulate -- replay --nocapture
 //! SIM_SEED=17 SIM_PCAP=/tmp cargo test -p tests --test simulate -- replay --nocapture
 //! ```
 
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tests::alloc::{Counting, held};
-use tests::sim::{Deed, Moment, Options, Report, Trial, Work};
+use tests::sim::{Deed, Honest, Moment, Options, Report, Stranger, Strangers, Trial, Work};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -35,6 +36,32 @@ struct Sum {
     total: Report,
     /// The seeds that failed, and why.
     violations: Vec<(u64, String)>,
+    /// What honest peers came to beside each kind of stranger, and in the same world without it.
+    beside: Vec<(Stranger, Honest, Option<Honest>)>,
+}
+
+/// The stranger that `SIM_STRANGER` wants in each world.
+fn wanted() -> Option<Stranger> {
+    let name = std::env::var("SIM_STRANGER").ok()?;
+    let kind = Stranger::ALL.into_iter().find(|kind| format!("{kind:?}") == name);
+    Some(kind.unwrap_or_else(|| panic!("{name} is none of {:?}", Stranger::ALL)))
+}
+
+fn options() -> Options {
+    let strangers = wanted().map_or(Strangers::Drawn, Strangers::Only);
+    Options { strangers, ..Options::default() }
+}
+
+/// Runs a seed, and every other one of those with a stranger without it as well.
+fn run_twice(seed: u64) -> Result<(Report, Option<Honest>), String> {
+    let report = run(seed, &options())?;
+    if report.stranger.is_none() || !seed.is_multiple_of(2) {
+        return Ok((report, None));
+    }
+    let strangers = wanted().map_or(Strangers::Absent, Strangers::Without);
+    let without = run(seed, &Options { strangers, ..Options::default() })
+        .map_err(|what| format!("without its stranger: {what}"))?;
+    Ok((report, Some(without.honest)))
 }
 
 /// Runs `seeds`, on every processor, until 20 of them failed.
@@ -49,11 +76,15 @@ fn run_all(seeds: std::ops::Range<u64>) -> Sum {
                     if seed >= seeds.end || sum.lock().unwrap().violations.len() >= 20 {
                         return;
                     }
-                    let result = run(seed, &Options::default());
+                    let result = run_twice(seed);
                     let mut sum = sum.lock().unwrap();
                     sum.seeds += 1;
                     match result {
-                        Ok(report) => add(&mut sum.total, &report),
+                        Ok((report, without)) => {
+                            add(&mut sum.total, &report);
+                            let beside = report.stranger.map(|kind| (kind, report.honest, without));
+                            sum.beside.extend(beside);
+                        }
                         Err(what) => sum.violations.push((seed, what)),
                     }
                 }
@@ -81,7 +112,7 @@ fn add(total: &mut Report, report: &Report) {
 
 /// What 1000 seeds meet at least so often, where once in all is not enough: about half of what they do. A
 /// third of them has a foreign peer.
-const SHARES: [(Deed, u64); 11] = [
+const SHARES: [(Deed, u64); 13] = [
     (Deed::ForeignSeed, 334),
     (Deed::PsnWrap, 100),
     (Deed::MsnWrap, 100),
@@ -93,9 +124,71 @@ const SHARES: [(Deed, u64); 11] = [
     (Deed::AddressLost, 10),
     (Deed::AddressBack, 50),
     (Deed::Claimed, 60),
+    (Deed::StrangeSeed, 60),
+    (Deed::Lossless, 60),
 ];
 
-/// Goal: no seed violates a rule.
+/// What strangers leave of the connects and of the work of honest peers, at least and but for chance.
+const LEFT: f64 = 0.9;
+
+/// A share that is left beside strangers, and its standard error.
+struct Left(f64, f64);
+
+impl Left {
+    /// Of what was asked for, what was given; none: too little was asked for.
+    fn of_asked([given, asked]: [u64; 2]) -> Option<Self> {
+        let count = asked as f64;
+        (asked >= 20).then(|| Self(given as f64 / count, (LEFT * (1.0 - LEFT) / count).sqrt()))
+    }
+
+    /// Of what was done without strangers, in worlds that were run with and without. Each counts alike, whatever it does: of what both
+    /// of its runs did, each did a half where nothing is lost.
+    fn of_done(worlds: &[[u64; 2]]) -> Option<Self> {
+        let busy = worlds.iter().filter(|[with, without]| with + without > 0);
+        let shares: Vec<_> =
+            busy.map(|[with, without]| *with as f64 / (with + without) as f64).collect();
+        let count = shares.len() as f64;
+        let mean = shares.iter().sum::<f64>() / count;
+        let square: f64 = shares.iter().map(|share| (share - mean).powi(2)).sum();
+        let error = (square / (count - 1.0) / count).sqrt();
+        // The slope of x / (1 - x).
+        let left = mean / (1.0 - mean);
+        (shares.len() > 10).then(|| Self(left, error / (1.0 - mean).powi(2)))
+    }
+
+    fn check(self, kind: Stranger, what: &str) {
+        let Self(left, error) = self;
+        println!("{kind:?} leaves {left:.3} of {what}, give or take {error:.3}");
+        assert!(left + 4.0 * error >= LEFT, "{kind:?} leaves {left:.3} of {what}");
+    }
+}
+
+/// Checks what each kind of stranger leaves of connects, of those that are answered at once, of early packets that are kept, and of
+/// requests that succeed.
+fn check_left(beside: &[(Stranger, Honest, Option<Honest>)]) {
+    for kind in Stranger::ALL {
+        let of_kind = || beside.iter().filter(|(of, ..)| *of == kind);
+        let sum = |count: fn(&Honest) -> u64| of_kind().map(|(_, with, _)| count(with)).sum();
+        let asked = sum(|honest| honest.asked);
+        let done = |honest: &Honest| honest.done;
+        let worlds: Vec<_> = of_kind()
+            .filter_map(|(_, with, without)| Some([done(with), done(without.as_ref()?)]))
+            .collect();
+        let kept = [sum(|honest| honest.kept), sum(|honest| honest.early)];
+        for (what, left) in [
+            ("connects", Left::of_asked([sum(|honest| honest.answered), asked])),
+            ("quick connects", Left::of_asked([sum(|honest| honest.quick), asked])),
+            ("early packets", Left::of_asked(kept)),
+            ("requests", Left::of_done(&worlds)),
+        ] {
+            if let Some(left) = left {
+                left.check(kind, what);
+            }
+        }
+    }
+}
+
+/// Goal: no seed violates a rule, and strangers take no service from honest peers.
 /// Method: `SIM_SEEDS` seeds from `SIM_FIRST` on; each failure prints how to see it again.
 #[test]
 fn seeds() {
@@ -120,19 +213,31 @@ fn seeds() {
     }
     for (seed, what) in &sum.violations {
         println!("seed {seed}: {what}");
-        println!("  SIM_SEED={seed} cargo test -p tests --test simulate -- replay --nocapture");
+        let stranger = wanted().map(|kind| format!("SIM_STRANGER={kind:?} ")).unwrap_or_default();
+        println!(
+            "  {stranger}SIM_SEED={seed} cargo test -p tests --test simulate -- replay --nocapture"
+        );
     }
     assert!(sum.violations.is_empty(), "{} seeds fail", sum.violations.len());
+    check_left(&sum.beside);
     let busy = connections > count / 2 && successes > 10 * count;
     let busy = busy && sum.total.quiet > 10 * count;
-    assert!(busy || count < 100, "the seeds do something");
-    // A provider that repeats READs only on evidence may never meet the one that ends for it.
-    let must = Deed::ALL.into_iter().filter(|&deed| deed != Deed::Strict);
+    assert!(busy || count < 100 || wanted().is_some(), "the seeds do something");
+    // A provider that repeats READs only on evidence may never meet the one that ends for it; the other strangers speak only where
+    // `SIM_STRANGER` wants them.
+    let may = [Deed::Strict, Deed::StrangeGap, Deed::StrangePacket, Deed::StrangeCnp];
+    let must = Deed::ALL.into_iter().filter(|deed| !may.contains(deed));
     let missing: Vec<_> = must.filter(|&deed| deeds[deed as usize] == 0).collect();
-    assert!(missing.is_empty() || count < 1000, "the seeds never met {missing:?}");
+    assert!(
+        missing.is_empty() || count < 1000 || wanted().is_some(),
+        "the seeds never met {missing:?}"
+    );
     let short = |&&(deed, share): &&(Deed, u64)| deeds[deed as usize] * 1000 < share * count;
     let short: Vec<_> = SHARES.iter().filter(short).collect();
-    assert!(short.is_empty() || count < 1000, "{count} seeds met too few of {short:?} in 1000");
+    assert!(
+        short.is_empty() || count < 1000 || wanted().is_some(),
+        "{count} seeds met too few of {short:?} in 1000"
+    );
 }
 
 /// Goal: a seed says everything.
@@ -157,7 +262,7 @@ fn replay() {
     if let Some(directory) = &pcap {
         std::fs::create_dir_all(directory).unwrap();
     }
-    let options = Options { trace: true, pcap, ..Options::default() };
+    let options = Options { trace: true, pcap, ..options() };
     match run(seed, &options) {
         Ok(report) => println!("seed {seed}: {report:?}"),
         Err(what) => panic!("seed {seed}: {what}"),

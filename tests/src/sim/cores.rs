@@ -135,6 +135,9 @@ impl World {
             port.inbox.push_back(frame);
             drop(port);
             core.call(self.now);
+        } else {
+            drop(port);
+            self.explain("a full inbox");
         }
     }
 
@@ -201,6 +204,7 @@ impl World {
     /// So many of the frames that a core has taken found no room on the way to their own cores.
     fn lose_some(&mut self, host: usize, core: usize, crossed: &[Crossing], lost: u64) {
         self.report.deeds[Deed::Unpassed as usize] += lost;
+        self.explain("a full way between cores");
         let cores = self.hosts[host].cores.len();
         for crossing in crossed {
             if let Crossing::Taken(frame) = crossing
@@ -267,6 +271,8 @@ impl World {
         let deaf = |host: &Host| host.quirks.as_ref().is_some_and(Quirks::is_deaf);
         let breaks =
             self.moves || self.trial.is_some_and(Trial::breaks) || self.hosts.iter().any(deaf);
+        // A stranger is deaf, too.
+        let breaks = breaks || self.has_guests();
         !breaks
             && !self.tokens.values().any(of_host)
             && self.events.iter().all(told)

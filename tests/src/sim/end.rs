@@ -3,7 +3,7 @@
 use super::flow::{Flow, Initiator, Received};
 use super::grant::{GRANTS, Grant};
 use super::memory::Region;
-use super::world::{Step, World, require};
+use super::world::{Part, Step, World, require};
 use crate::kit::numbered;
 use crate::kit::raw::Object;
 use driver::abi::*;
@@ -19,6 +19,8 @@ pub(crate) enum What {
     Connect,
     Complete,
     Accept,
+    /// The acceptance of a stranger, for a host.
+    AcceptGuest,
     Disconnect,
     Deregister,
     CloseConnector,
@@ -36,7 +38,7 @@ pub(crate) enum What {
 impl What {
     /// Its owner is a host, not an end.
     pub(crate) const fn is_of_host(self) -> bool {
-        matches!(self, Self::Awaited | Self::CloseStray | Self::CloseSrq)
+        matches!(self, Self::Awaited | Self::AcceptGuest | Self::CloseStray | Self::CloseSrq)
     }
 }
 
@@ -57,6 +59,20 @@ pub(crate) enum Phase {
     Closed,
     /// Its host went down under it.
     Crashed,
+}
+
+impl Phase {
+    /// It is to be connected.
+    pub(crate) const fn connects(self) -> bool {
+        match self {
+            Self::Connecting
+            | Self::Offered
+            | Self::Completing
+            | Self::Requested
+            | Self::Accepting => true,
+            Self::Up | Self::Down | Self::Closing | Self::Closed | Self::Crashed => false,
+        }
+    }
 }
 
 /// One end of a connection.
@@ -91,7 +107,8 @@ pub(crate) struct End {
     pub(crate) excuse: Option<&'static str>,
     /// An address of it, or of its peer, is gone.
     pub(crate) cut_off: bool,
-    /// When something of it ended last.
+    /// When it was made, and when something of it ended last.
+    pub(crate) made: u64,
     pub(crate) moved: u64,
     /// When its consumer does something.
     pub(crate) act_at: Option<u64>,
@@ -221,6 +238,7 @@ impl World {
             receives: VecDeque::new(),
             excuse: None,
             cut_off: false,
+            made: self.now,
             moved: self.now,
             act_at: None,
             open_cqs: [true; 2],
@@ -287,6 +305,9 @@ impl World {
             self.disconnect(end)?;
         }
         self.excuse(end, "closed");
+        if phase == Phase::Up && self.part != Part::Teardown {
+            self.explain("a close");
+        }
         self.note(|_| format!("end {end} closes"));
         let mut rest = vec![
             What::CloseConnector,

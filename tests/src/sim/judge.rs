@@ -151,6 +151,8 @@ pub(crate) struct Judge {
     /// How long what a host has said may wait until it leaves, in ns: it may learn meanwhile that it
     /// need not have said it.
     pub(crate) queued: u64,
+    /// Hosts do not look at all that they take: nobody knows what they have heard.
+    pub(crate) crowded: bool,
     sides: BTreeMap<(IpAddr, u32), Side>,
     heard: BTreeMap<(IpAddr, IpAddr, u32), Heard>,
     /// When somebody has taken messages of a peer, at whichever address.
@@ -258,6 +260,9 @@ impl Judge {
         let make = shows.map_or([0; 2], |bits| [b'N', b'D' + bits]);
         require!(payload[18..20] == make, "a MAD of another make");
         self.judged[message.kind as usize] += 1;
+        if self.crowded {
+            return Ok(());
+        }
         self.judge(now, seen, &message).map_err(|what| {
             let Message { kind, local, remote, .. } = message;
             format!("{kind:?} {local:#x} {remote:#x} from {} to {}: {what}", seen.src, seen.dst)

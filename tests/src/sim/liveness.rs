@@ -4,7 +4,7 @@
 use super::end::{End, Phase};
 use super::judge::Kind;
 use super::trial::Trial;
-use super::world::{MS, Step, World, require};
+use super::world::{MS, Part, Step, World, require};
 use rocev2::cm::CmConfig;
 use rocev2::env::code_duration;
 
@@ -18,6 +18,9 @@ const STALL: u64 = 20 * MS;
 /// A foreign host says only after 4.6 s once more what was lost while it connected, and asks for pauses
 /// of 655 ms while its consumer posts its receives.
 const FOREIGN: u64 = (4_700 + 4 * 655) * MS;
+
+/// A REQ is not sent again before.
+const QUICK: u64 = 500 * MS;
 
 /// How long it takes to find a neighbour that is elsewhere, from the first doubt.
 const MOVED: u64 = 3_000 * MS;
@@ -42,6 +45,19 @@ impl World {
             );
         }
         Ok(())
+    }
+
+    /// A connect has ended, and nobody but the world may be the reason.
+    pub(crate) fn count_connect(&mut self, end: usize, answered: bool) {
+        let this = &self.ends[end];
+        if this.excuse.is_some() || self.is_foreign(this.host) || self.part == Part::Teardown {
+            return;
+        }
+        let quick = answered && self.now - this.made < QUICK;
+        let honest = &mut self.report.honest;
+        honest.asked += 1;
+        honest.answered += u64::from(answered);
+        honest.quick += u64::from(quick);
     }
 
     /// How long an end may wait, in ns.

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-const GUARD: usize = 32;
+/// Bytes before and behind each slot, which no transfer may touch.
+pub(crate) const GUARD: usize = 32;
 
 /// A piece of a slot that a request uses.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -15,10 +15,12 @@
 //! | `pool` | what the ends of a host share: a receive queue, an endpoint |
 //! | `outcome` | how each request must end |
 //! | `liveness` | how long anything may take |
+//! | `lossless` | what never happens where nothing is lost |
 //! | `meter` | what the provider allocates |
 //! | `memory` | registered buffers and what they must hold |
 //! | `foreign` | a peer that is not ours |
 //! | `forge` | a third party that speaks in the name of others |
+//! | `stranger` | a host of the link that holds and floods |
 //! | `ways` | addresses that go away, NICs that are replaced |
 //! | `net` | the network: what it loses, repeats, delays, damages; its links and ports |
 //! | `edge` | how frames get in and out of a provider, several at once, or not at all |
@@ -40,6 +42,7 @@ mod forge;
 mod grant;
 mod judge;
 mod liveness;
+mod lossless;
 mod memory;
 pub(crate) mod meter;
 mod net;
@@ -48,12 +51,14 @@ mod packet;
 mod pool;
 mod run;
 mod script;
+mod stranger;
 mod trial;
 mod watch;
 mod ways;
 mod workload;
 mod world;
 
+pub use stranger::{Stranger, Strangers};
 pub use trial::{Moment, Outcome, Trial, Work};
 
 use crate::kit::numbered;
@@ -70,6 +75,8 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
     /// What goes wrong, in place of what the seed says.
     pub trial: Option<Trial>,
+    /// Which worlds have a stranger.
+    pub strangers: Strangers,
 }
 
 /// What a seed may do, beyond what every seed does.
@@ -189,11 +196,23 @@ pub enum Deed {
     Abroad,
     /// A frame found no room on its way to its core.
     Unpassed,
+    /// A world with a stranger; frames of strangers, connections with them, early packets of a gap that stays, READs that are
+    /// asked for again and again, SENDs that find no receive, packets in the name of a peer, notifications.
+    StrangeSeed,
+    Strange,
+    StrangePeer,
+    StrangeGap,
+    StrangeRead,
+    StrangeRnr,
+    StrangePacket,
+    StrangeCnp,
+    /// A world in which nothing is lost or late, and nothing was sent twice.
+    Lossless,
 }
 
 impl Deed {
     /// All of them.
-    pub const ALL: [Self; 66] = [
+    pub const ALL: [Self; 75] = [
         Self::Inline,
         Self::SharedReceive,
         Self::Low,
@@ -260,6 +279,15 @@ impl Deed {
         Self::Hashed,
         Self::Abroad,
         Self::Unpassed,
+        Self::StrangeSeed,
+        Self::Strange,
+        Self::StrangePeer,
+        Self::StrangeGap,
+        Self::StrangeRead,
+        Self::StrangeRnr,
+        Self::StrangePacket,
+        Self::StrangeCnp,
+        Self::Lossless,
     ];
 }
 
@@ -287,6 +315,23 @@ impl DerefMut for Deeds {
     }
 }
 
+/// What honest peers came to, by which a stranger is measured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Honest {
+    /// Connects that have ended, but for those that a consumer ended.
+    pub asked: u64,
+    /// Those of them that were answered.
+    pub answered: u64,
+    /// Those that were answered before a REQ is sent again.
+    pub quick: u64,
+    /// Requests that had succeeded when the network healed.
+    pub done: u64,
+    /// Packets that came early until then, where a stranger has gaps.
+    pub early: u64,
+    /// Those of them that were kept.
+    pub kept: u64,
+}
+
 /// What a run was.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Report {
@@ -311,6 +356,10 @@ pub struct Report {
     /// The longest that anybody waited once nothing failed any more, in thousandths of what policy
     /// allows.
     pub waited: u64,
+    /// The stranger of the world, whether it speaks or not.
+    pub stranger: Option<Stranger>,
+    /// What honest peers came to.
+    pub honest: Honest,
     /// What came of [`Options::trial`].
     pub trial: Outcome,
     /// Virtual time, in ns.

@@ -110,6 +110,13 @@ impl Faults {
         Self { window, ..self }
     }
 
+    /// A network with which each connect gets through.
+    pub(crate) fn mild(&self) -> Self {
+        let Self { loss, corrupt, truncate, .. } = *self;
+        let (loss, corrupt, truncate) = (loss.min(20), corrupt.min(10), truncate.min(10));
+        Self { loss, corrupt, truncate, bursts: None, ..self.clone() }
+    }
+
     /// A network without faults and with the same delay.
     pub(crate) fn healed(&self) -> Self {
         Self { delay: self.delay, ..Self::default() }

@@ -4,6 +4,7 @@ use super::edge::{Crossing, lock};
 use super::end::{End, Phase, What};
 use super::judge::Kind;
 use super::script::Act;
+use super::stranger::Strange;
 use super::world::{Host, LIVENESS, Part, Step, World, require};
 use super::{Deed, Report};
 use crate::kit::numbered::{self, Event};
@@ -25,6 +26,12 @@ impl World {
         self.report.hash = self.hasher.finish();
         self.report.elapsed = self.now;
         self.report.requests = self.watch.requests;
+        if self.stranger.as_ref().is_some_and(Strange::speaks) {
+            self.did(Deed::StrangeSeed);
+        }
+        if self.lossless && self.explained.is_none() {
+            self.did(Deed::Lossless);
+        }
         let met = |deed: Deed| self.report.deeds[deed as usize] > 0;
         if met(Deed::ForeignPassive) || met(Deed::ForeignActive) {
             self.did(Deed::ForeignSeed);
@@ -56,6 +63,8 @@ impl World {
         while self.now < self.chaos_ends {
             self.advance(self.chaos_ends)?;
         }
+        self.report.honest.done = self.report.successes;
+        self.check_early()?;
         self.part = Part::Healing;
         self.note(|_| "healing".into());
         self.heal();
@@ -69,6 +78,7 @@ impl World {
         self.check_memory()?;
         self.check_deliveries()?;
         self.check_pools()?;
+        self.check_lossless()?;
         self.teardown()?;
         self.silence()?;
         self.check_resends()
@@ -127,6 +137,7 @@ impl World {
             }
             self.unshare(host)?;
         }
+        self.close_guests()?;
         self.settle_down("a close", |world| world.tokens.is_empty() && world.all_closed())?;
         for host in 0..self.hosts.len() {
             self.close_adapter(host)?;
@@ -172,7 +183,8 @@ impl World {
         let acts = self.ends.iter().filter_map(|end| end.act_at);
         let refills = self.hosts.iter().filter_map(|host| host.pool.as_ref()?.act_at);
         let script = self.script.first_key_value().map(|(&(at, _), _)| at);
-        let next = turns.chain(acts).chain(refills).chain(script).chain(self.net.next()).min();
+        let next = turns.chain(acts).chain(refills).chain(script).chain(self.stranger_at());
+        let next = next.chain(self.net.next()).min();
         let Some(next) = next else {
             self.now = limit;
             return Ok(false);
@@ -191,6 +203,7 @@ impl World {
             // While it waited for objects others were called back, and must hear of it before they act.
             self.handle_events()?;
         }
+        self.act_strange();
         for host in 0..self.hosts.len() {
             for core in 0..self.hosts[host].cores.len() {
                 if self.hosts[host].is_due(core, self.now) {
@@ -220,11 +233,17 @@ impl World {
         let mtu = self.hosts[host].mtu;
         for crossing in crossed {
             match crossing {
-                Crossing::Taken(frame) => self.watch.taken(clock, &frame),
+                Crossing::Taken(frame) => {
+                    if !self.was_forged(&frame) {
+                        self.watch.taken(clock, &frame);
+                    }
+                }
                 Crossing::Sent(ref frame) | Crossing::Lost(ref frame) => {
                     require!(frame.len() <= mtu + 14, "host {host} exceeds its MTU");
                     self.check_source(host, frame)?;
-                    self.watch.sent(clock, frame)?;
+                    if !self.told_stranger(host, frame)? {
+                        self.watch.sent(clock, frame)?;
+                    }
                     self.report.frames += 1;
                     (self.now, host, frame).hash(&mut self.hasher);
                     if matches!(crossing, Crossing::Sent(_)) {

@@ -39,7 +39,7 @@ pub(crate) enum Act {
 impl World {
     /// Draws up what will go wrong, and who connects when.
     pub(crate) fn plan(&mut self, count: usize, upheaval: bool, mishaps: bool) {
-        let end = self.chaos_ends / MS;
+        let end = (self.chaos_ends - self.lead) / MS;
         for _ in 0..1 + self.rng.below(6) {
             let from = self.rng.below(count as u32) as usize;
             // Now and then with itself, which no packet leaves the host for.
@@ -51,13 +51,15 @@ impl World {
             let at = self.some_time(end / 2);
             self.schedule(at, Act::Connect(from, to));
         }
-        let stalls = if self.trial == Some(Trial::Reordering) { 0 } else { self.rng.below(3) };
+        let still = self.lossless || self.trial == Some(Trial::Reordering);
+        let stalls = if still { 0 } else { self.rng.below(3) };
         for _ in 0..stalls {
             let host = self.rng.below(count as u32) as usize;
             let (at, long) = (self.some_time(end), u64::from(self.rng.below(20)) * MS);
             self.schedule(at, Act::Stall(host, long));
         }
-        for _ in 0..if self.trial.is_none() { self.rng.below(6) } else { 0 } {
+        let forges = self.trial.is_none() && !self.lossless;
+        for _ in 0..if forges { self.rng.below(6) } else { 0 } {
             let (at, storm) = (self.some_time(end), self.rng.below(8) == 0);
             self.schedule(at, Act::Forge(if storm { 200 } else { 8 }));
         }
@@ -102,7 +104,7 @@ impl World {
     }
 
     fn some_time(&mut self, within_ms: u64) -> u64 {
-        self.now + self.rng.u64() % (within_ms.max(1) * MS)
+        self.now + self.lead + self.rng.u64() % (within_ms.max(1) * MS)
     }
 
     fn both(&mut self, at: u64, long: u64, act: impl Fn(bool) -> Act) {
@@ -199,6 +201,7 @@ impl World {
         }
         self.check_pool(host, Region::freeze)?;
         self.hosts[host].pool = None;
+        self.forget_guests(host);
         let ends = &self.ends;
         self.tokens.retain(|_, (owner, what)| {
             if what.is_of_host() { *owner != host } else { ends[*owner].host != host }

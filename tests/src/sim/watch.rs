@@ -19,6 +19,9 @@ const UNANSWERED: u64 = 32;
 /// The least that a requester has in flight towards a peer that drops what comes early, in packets.
 const WINDOW_MIN: u64 = 2;
 
+/// How often an ACK is repeated into the silence of a peer that has sent packets twice, or early.
+const UNSOLICITED: u64 = 5;
+
 /// A request packet, as it left for the first time.
 struct Record {
     opcode: u8,
@@ -101,6 +104,14 @@ struct Flow {
     responses: [u64; 2],
     /// Messages of which an ACK has told.
     told: u64,
+    /// All before it were told of by an ACK, or by the answer of a READ.
+    told_to: u64,
+    /// ACKs that told of nothing new.
+    idle_acks: u64,
+    /// Request packets that have reached the responder, and those of them that were not the next one.
+    reached: [u64; 2],
+    /// ACKs of the responder.
+    acks: u64,
 }
 
 /// Half a connection, from REQ.
@@ -127,8 +138,9 @@ pub(crate) struct Watch {
     bits: BTreeMap<IpAddr, u8>,
     /// Hosts that are not ours: what they do is learnt from, and not judged.
     foreign: BTreeSet<IpAddr>,
-    /// Who has taken a packet of whom that was marked under way: damage does it, too.
-    marked: BTreeSet<(IpAddr, IpAddr)>,
+    /// How many packets of a peer that were marked under way a host has taken, which damage does, too, and how often it has told of
+    /// that.
+    marked: BTreeMap<(IpAddr, IpAddr), [u64; 2]>,
     /// Request packets seen; the first time and in all.
     pub(crate) requests: [u64; 2],
     /// Notifications, and flows whose PSNs or MSN have wrapped.
@@ -168,6 +180,12 @@ impl Watch {
         self.peers.iter().filter(move |(from, to)| lives(from) && lives(to)).map(|(&a, &b)| (a, b))
     }
 
+    /// The first PSN of the requests that go to a QP from another, and how many are acknowledged and sent.
+    pub(crate) fn between(&self, to: Name, from: Name) -> Option<(u32, [u64; 2])> {
+        let flow = self.flows.get(&to).filter(|flow| flow.from == from && !flow.parted)?;
+        Some((flow.first, [flow.acked, flow.sent]))
+    }
+
     /// Whether a QP is, or was, connected.
     pub(crate) fn has(&self, host: IpAddr, qpn: u32) -> bool {
         self.flows.contains_key(&(host, qpn))
@@ -186,7 +204,9 @@ impl Watch {
         let Some(seen) = look(frame) else { return Ok(()) };
         let seen = seen.map_err(|what| format!("a packet with a bad {what}"))?;
         if seen.opcode == opcode::CNP {
-            let why = self.marked.contains(&(seen.src, seen.dst));
+            let [marked, told] = self.marked.entry((seen.src, seen.dst)).or_default();
+            *told += 1;
+            let why = told <= marked;
             let plain = seen.ext.iter().all(|&byte| byte == 0) && seen.payload.is_empty();
             require!(why && plain && seen.marks == 0x40, "a notification of no congestion");
             self.cnps += 1;
@@ -240,7 +260,7 @@ impl Watch {
     pub(crate) fn taken(&mut self, now: u64, frame: &[u8]) {
         let Some(Ok(seen)) = look(frame) else { return };
         if seen.congested {
-            self.marked.insert((seen.dst, seen.src));
+            self.marked.entry((seen.dst, seen.src)).or_default()[0] += 1;
         }
         if seen.opcode == opcode::CNP {
             return;
@@ -294,6 +314,20 @@ impl Watch {
             let lost = flow.responses[0].saturating_sub(flow.responses[1]);
             let most = first * share / 100 + UNANSWERED * outages + windows + flow.dropped() + lost;
             require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}, not {most}");
+        }
+        Ok(())
+    }
+
+    /// Nothing was sent twice, and each ACK has told of something, but for those that a host without a receive has asked to
+    /// send again.
+    ///
+    /// # Errors
+    /// What was.
+    pub(crate) fn check_once(&self) -> Objection {
+        for ((host, qpn), flow) in self.flows.iter().filter(|(_, flow)| flow.ours) {
+            let ([first, all], idle) = (flow.requests, flow.idle_acks);
+            let once = flow.refusals > 0 || first == all && idle == 0;
+            require!(once, "{all} packets to {host} QP {qpn:#x} for {first}, {idle} idle ACKs");
         }
         Ok(())
     }
@@ -376,6 +410,10 @@ impl Watch {
             refusals: 0,
             responses: [0; 2],
             told: 0,
+            told_to: 0,
+            idle_acks: 0,
+            reached: [0; 2],
+            acks: 0,
         };
         if let Some(old) = self.flows.insert(to, flow) {
             self.before.entry(to).or_default().push(old);
@@ -646,7 +684,10 @@ impl Flow {
 
     /// The responder has seen a packet.
     fn arrive(&mut self, seen: &Seen<'_>) {
-        let Some(at) = self.place(seen.psn, self.arrived) else { return };
+        let at = self.place(seen.psn, self.arrived);
+        self.reached[0] += 1;
+        self.reached[1] += u64::from(at != Some(self.arrived));
+        let Some(at) = at else { return };
         if seen.opcode == opcode::READ_REQUEST
             && let Some((_, read)) = self.records.range_mut(..=at).next_back()
         {
@@ -731,6 +772,14 @@ impl Flow {
             _ => return Err(format!("a reserved syndrome {syndrome:#04x}")),
         };
         require!(done <= self.arrived, "{what} for what has not arrived");
+        if syndrome < 0x20 {
+            self.acks += 1;
+            let [all, odd] = self.reached;
+            let caused = self.acks <= all + UNSOLICITED * odd;
+            require!(caused, "ACK {} for {all} packets, {odd} of them again or early", self.acks);
+        }
+        self.idle_acks += u64::from(done <= self.told_to && syndrome < 0x20);
+        self.told_to = self.told_to.max(done);
         // A READ that lost its key ends in the middle.
         if syndrome <= 0x60 {
             let msn = number(seen.ext, 1, 3);
@@ -790,6 +839,7 @@ impl Flow {
 
     fn read_answer(&mut self, at: u64, seen: &Seen<'_>) -> Objection {
         self.responses[0] += 1;
+        self.told_to = self.told_to.max(at + 1);
         let msn = (seen.ext.len() == 4).then(|| number(seen.ext, 1, 3));
         let read = self.records.range_mut(..=at).next_back();
         let read = read.filter(|(_, record)| record.is_read() && at < record.end);

@@ -13,7 +13,7 @@ impl World {
     /// Draws up what happens to ways, in some worlds; by a generator of its own, so that the others stay as
     /// they are without it.
     pub(crate) fn plan_ways(&mut self, rng: &mut Rng) {
-        if self.trial.is_some() || rng.below(3) > 0 {
+        if self.trial.is_some() || self.lossless || rng.below(3) > 0 {
             return;
         }
         self.calm = false;

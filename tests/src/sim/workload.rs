@@ -95,7 +95,9 @@ impl World {
         }
         // Where much is to be done, it lasts.
         let long = self.storage || self.ends[end].flow.bulk;
-        match self.rng.below(if long { 40_000 } else { 800 }) {
+        let leaves = if long { 40_000 } else { 800 };
+        // Copies that a consumer causes who leaves would be nobody's mistake.
+        match self.rng.below(if self.lossless { u32::MAX } else { leaves }) {
             0 => self.disconnect(end)?,
             1 => {
                 self.excuse(end, "flushed");

@@ -7,6 +7,7 @@ use super::foreign::{Foreign, Quirks};
 use super::net::{self, Faults, Net, mac};
 use super::pool::Pool;
 use super::script::{Act, faults, links};
+use super::stranger::{Guest, Strange};
 use super::trial::Trial;
 use super::watch::Watch;
 use super::{Options, Report};
@@ -145,6 +146,15 @@ pub(crate) struct World {
     pub(crate) copies: bool,
     /// Consumers make mistakes.
     pub(crate) misuse: bool,
+    pub(crate) stranger: Option<Strange>,
+    /// What consumers have made for it.
+    pub(crate) guests: Vec<Guest>,
+    /// How long it speaks before anybody else does, in ns.
+    pub(crate) lead: u64,
+    /// The network delivers everything once and in order, and hosts are never late.
+    pub(crate) lossless: bool,
+    /// Why it is not to be held to that.
+    pub(crate) explained: Option<&'static str>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) created: BTreeMap<usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>>,
     pub(crate) ended: BTreeMap<usize, NTSTATUS>,
@@ -171,21 +181,34 @@ impl World {
         let mut rng = Rng::from_seed(bytes);
         let count = 2 + usize::from(rng.below(3) == 0);
         let mut faults = faults(&mut rng);
-        let upheaval = rng.below(3) == 0 && options.trial.is_none();
-        let reordering = (rng.below(12) == 0 && !upheaval).then_some(Trial::Reordering);
-        let trial = options.trial.or(reordering);
+        bytes[8] = 3;
+        let mut own = Rng::from_seed(bytes);
+        bytes[8] = 0;
+        let stranger = Strange::draw(&mut own, options.strangers);
+        let stranger = stranger.filter(|_| options.trial.is_none());
+        let lossless = own.below(8) == 0 && options.trial.is_none() && stranger.is_none();
+        let peace = lossless || stranger.is_some();
+        let upheaval = rng.below(3) == 0 && options.trial.is_none() && !peace;
+        let reordering =
+            (rng.below(12) == 0 && !upheaval && !lossless).then_some(Trial::Reordering);
+        let beside = stranger.as_ref().and_then(|strange| strange.kind.trial());
+        let trial = options.trial.or(beside).or(reordering);
+        if peace {
+            faults = if lossless { faults.healed() } else { faults.mild() };
+        }
         if let Some(trial) = trial {
             faults = trial.faults(&faults);
         }
         let breaks = trial.is_some_and(Trial::breaks);
-        let links = links(&mut rng, if trial.is_none() { count } else { 0 });
-        let mishaps = rng.below(4) == 0 && trial.is_none();
+        let links = links(&mut rng, if trial.is_none() && !lossless { count } else { 0 });
+        let mishaps = rng.below(4) == 0 && trial.is_none() && !lossless;
         let patient = !upheaval && !breaks && faults.lossy() <= 120;
         let calm = patient && !faults.any() && links.is_empty() && !mishaps;
         let reliable = patient && faults.lossy() <= 40;
         let copies = faults.duplicate + faults.ghost > 0;
         let net = Net::new(count, faults, &links, rng.fork());
-        let chaos_ends = MS * (5 + u64::from(rng.below(300)));
+        let lead = stranger.as_ref().map_or(0, Strange::lead);
+        let chaos_ends = lead + MS * (5 + u64::from(rng.below(300)));
         let clock = options.pcap.clone().map(|path| (path, Arc::default()));
         let mut world = Self {
             core_rng: Rng::from_seed(bytes),
@@ -200,10 +223,15 @@ impl World {
             patient,
             trial,
             trial_after: u64::from(rng.below(20)),
-            misuse: rng.below(3) == 0 && trial.is_none(),
+            misuse: rng.below(3) == 0 && trial.is_none() && !lossless,
             storage: false,
             moves: false,
             copies,
+            stranger,
+            guests: Vec::new(),
+            lead,
+            lossless,
+            explained: None,
             events: VecDeque::new(),
             created: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -229,10 +257,12 @@ impl World {
         world.plan_ways(&mut Rng::from_seed(bytes));
         bytes[8] = 2;
         world.plan_cores(Rng::from_seed(bytes));
+        world.suit_stranger();
         // An edge that fails or is full holds back what was said, as a host does that stalls.
         // So does what a NIC has taken before, on a slow link.
         let link = world.net.slowest().map_or(0, |rate| 64 * (64 << 10) * 1_000_000_000 / rate);
         world.watch.judge.queued = MS * if mishaps { 500 } else { 30 } + link;
+        world.watch.judge.crowded = world.is_crowded();
         (0..count).try_for_each(|host| world.start(host))?;
         world.plan(count, upheaval, mishaps);
         Ok(world)
@@ -298,7 +328,7 @@ impl World {
 
     /// Now and then one of the hosts is not ours.
     fn choose_foreign(&mut self, count: usize) {
-        if self.trial.is_some() || self.rng.below(20) < 9 {
+        if self.trial.is_some() || self.rng.below(20) < 9 || self.lossless {
             return;
         }
         let mut quirks = Quirks::draw(&mut self.rng, self.patient);
@@ -320,7 +350,7 @@ impl World {
             faults.reorder = 20 + self.rng.below(80);
             faults.window = MS * u64::from(1 + self.rng.below(5));
             (self.calm, self.copies, self.misuse) = (false, false, false);
-            self.chaos_ends = self.chaos_ends.min(60 * MS) + 20 * MS;
+            self.chaos_ends = self.chaos_ends.min(self.lead + 60 * MS) + 20 * MS;
         }
         // It has one address, and counts messages from 0.
         let host = &mut self.hosts[count - 1];

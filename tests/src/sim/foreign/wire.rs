@@ -111,6 +111,16 @@ pub(crate) fn claim(mac: [u8; 6], ip: IpAddr, to: Option<([u8; 6], IpAddr)>) -> 
     }
 }
 
+/// Somebody with that link-layer address asks a host for the place of one of its addresses.
+pub(crate) fn ask(mac: [u8; 6], ip: IpAddr, to: [u8; 6], target: IpAddr) -> Vec<u8> {
+    if ip.is_ipv4() {
+        let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+        let [own, other] = [ip, target].map(octets);
+        return [&to, &mac, &head[..], &mac, &own, &[0; 6], &other, &[0; 18]].concat();
+    }
+    discover(mac, ip, (to, target), [135, 0], [1, 1], target)
+}
+
 fn resolve_v6(frame: &[u8], mac: [u8; 6], ip: IpAddr) -> Option<Vec<u8>> {
     let asked = frame.get(62..78)?;
     if frame[20] != 58 || frame[54] != 135 || asked != octets(ip) {
@@ -123,13 +133,25 @@ fn resolve_v6(frame: &[u8], mac: [u8; 6], ip: IpAddr) -> Option<Vec<u8>> {
 
 /// A neighbour advertisement with these flags.
 fn advertise(mac: [u8; 6], ip: IpAddr, (to, asker): ([u8; 6], IpAddr), flags: u8) -> Vec<u8> {
-    let route = Route { macs: [mac, to], ips: [ip, asker] };
-    let mut body = vec![136, 0, 0, 0, flags, 0, 0, 0];
-    body.extend(octets(ip));
-    body.extend([2, 1]);
+    discover(mac, ip, (to, asker), [136, flags], [2, 1], ip)
+}
+
+/// A message of neighbour discovery about a target: its type and flags, and the option that tells the link-layer address.
+fn discover(
+    mac: [u8; 6],
+    ip: IpAddr,
+    (to, other): ([u8; 6], IpAddr),
+    [kind, flags]: [u8; 2],
+    option: [u8; 2],
+    target: IpAddr,
+) -> Vec<u8> {
+    let route = Route { macs: [mac, to], ips: [ip, other] };
+    let mut body = vec![kind, 0, 0, 0, flags, 0, 0, 0];
+    body.extend(octets(target));
+    body.extend(option);
     body.extend(mac);
     let mut header = octets(ip);
-    header.extend(octets(asker));
+    header.extend(octets(other));
     header.extend([0, 0, 0, body.len() as u8, 0, 0, 0, 58]);
     let checksum = !(sum(&[header, body.clone()].concat()) as u16);
     body[2..4].copy_from_slice(&checksum.to_be_bytes());
