@@ -17,7 +17,7 @@
 //! | `sync` | how threads agree: small values, each with its proof |
 //! | `turn` | the poll cores: the order of a turn; the desk, which does what is not of a single core |
 //! | `lane` | one core's part: its engine, its queue pairs and CQs, the steps of its turn |
-//! | `cx`, `upcall`, `paths` | what the core of every object works with |
+//! | `cx`, `upcall`, `paths`, `zone` | what the core of every object works with |
 //! | `bytes` | the memory behind every key |
 //! | `passage` | frames on their way from the core that received them to their own |
 //! | `limits`, `counters`, `status` | what the adapter accepts, counts and answers |
@@ -83,6 +83,7 @@ mod status;
 mod sync;
 mod turn;
 mod upcall;
+mod zone;
 
 pub use crate::adapter::request::Opened;
 pub use crate::adapter::shared::{VERSION, negotiate};

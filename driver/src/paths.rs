@@ -27,6 +27,8 @@ pub(crate) struct Paths {
     pub(crate) mac: [u8; 6],
     /// Of connects, as tag control information.
     pub(crate) vlan: Option<u16>,
+    /// Of the adapter's link-local addresses; 0: not known.
+    pub(crate) zone: u32,
     /// When the operating system is looked at next, and from which path on.
     check_due: Instant,
     check_next: usize,
@@ -38,9 +40,15 @@ impl Paths {
             neighbours: Neighbours::new(mac, addresses).in_vlan(vlan(tci)),
             mac,
             vlan: tci,
+            zone: 0,
             check_due: Instant::default(),
             check_next: 0,
         }
+    }
+
+    /// The same, with this zone of link-local addresses.
+    pub(crate) fn in_zone(self, zone: u32) -> Self {
+        Self { zone, ..self }
     }
 
     /// All paths are looked at, from now on.

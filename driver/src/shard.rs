@@ -503,7 +503,7 @@ mod tests {
         let opens = OpenAdapter { version: NDK_VERSION::default(), opened: Box::new(drop) };
         assert_eq!(shard.request(opens), Err(Full));
         assert_eq!((shard.stop(), shard.check_paths()), (Ok(()), Ok(())));
-        assert_eq!(shard.set_addresses(alloc::vec![]), Ok(()));
+        assert_eq!(shard.set_addresses(alloc::vec![], 0), Ok(()));
         let mut taken = Taken::default();
         assert_eq!(core::iter::from_fn(|| shard.next_control(&mut taken)).count(), 3);
     }

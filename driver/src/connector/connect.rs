@@ -6,6 +6,7 @@ use super::state::{Phase, Step};
 use crate::abi::*;
 use crate::cx::Cx;
 use crate::endpoint::core::Endpoints;
+use crate::listener::core::Listeners;
 use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::paths::{retag, update};
@@ -13,6 +14,7 @@ use crate::platform::{Resolve, Trace};
 use crate::request::Request;
 use crate::status;
 use crate::sync::Room;
+use crate::zone;
 use alloc::boxed::Box;
 use core::net::IpAddr;
 use netadapter_glue::neighbour::Resolution;
@@ -24,12 +26,14 @@ impl Connectors {
     fn connect(
         &mut self,
         cx: &mut Cx,
-        endpoints: &Endpoints,
+        (endpoints, listeners): (&Endpoints, &Listeners),
         id: ObjectId,
         mut what: Box<Attempt>,
         done: RequestDone,
     ) {
-        let key = match self.prepare_connect(cx, endpoints, id, &mut what) {
+        let prepared = check_zones(cx, listeners, &what)
+            .and_then(|zone| self.prepare_connect(cx, endpoints, id, &mut what, zone));
+        let key = match prepared {
             Ok(key) => key,
             Err(status) => return cx.request_done(done, status),
         };
@@ -65,6 +69,7 @@ impl Connectors {
         endpoints: &Endpoints,
         id: ObjectId,
         what: &mut Attempt,
+        zone: u32,
     ) -> Result<ConnectorKey, NTSTATUS> {
         if !cx.owns(what.local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
@@ -90,6 +95,9 @@ impl Connectors {
             cx.lifetimes.add_parent(id, endpoint);
         }
         connector.port = Some(what.local);
+        connector.zone = zone;
+        (what.local, what.remote) =
+            (zone::within(what.local, zone), zone::within(what.remote, zone));
         Ok(key)
     }
 
@@ -224,15 +232,28 @@ impl Connectors {
     }
 }
 
+/// The zone of both ends of a connect. To an own address it is that of the listener there, too.
+fn check_zones(cx: &Cx, listeners: &Listeners, what: &Attempt) -> Result<u32, NTSTATUS> {
+    let zone = zone::of_ends(cx.paths.zone, what.local, what.remote)?;
+    if zone == 0 || !cx.owns(what.remote.ip()) {
+        return Ok(zone);
+    }
+    zone::common(zone, listeners.zone_at(what.remote)).ok_or(STATUS_CONNECTION_REFUSED)
+}
+
 impl Request for Connect {
-    type Objects<'a> = (&'a mut Connectors, &'a Endpoints);
+    type Objects<'a> = (&'a mut Connectors, &'a Endpoints, &'a Listeners);
 
     fn bytes(&self, _: &mut Cx) -> Option<usize> {
         Some(0)
     }
 
-    fn run(self, cx: &mut Cx, (connectors, endpoints): (&mut Connectors, &Endpoints)) {
-        connectors.connect(cx, endpoints, self.connector, self.what, self.done);
+    fn run(
+        self,
+        cx: &mut Cx,
+        (connectors, endpoints, listeners): (&mut Connectors, &Endpoints, &Listeners),
+    ) {
+        connectors.connect(cx, (endpoints, listeners), self.connector, self.what, self.done);
     }
 
     fn refuse(self, cx: &mut Cx) {

@@ -15,6 +15,7 @@ use crate::object::shared::Object;
 use crate::platform::Trace;
 use crate::request::Creation;
 use crate::sync::Room;
+use crate::zone;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,6 +41,8 @@ pub(crate) struct ConnectorCore {
     pub(super) room: Option<Room<Info>>,
     /// The status of an accept or reject after the peer has ended the attempt.
     pub(super) end: NTSTATUS,
+    /// The zone of both ends, if they are addresses of a link.
+    pub(super) zone: u32,
 }
 
 impl ConnectorCore {
@@ -56,17 +59,19 @@ impl ConnectorCore {
             event: None,
             room: None,
             end: STATUS_CONNECTION_ABORTED,
+            zone: 0,
         }
     }
 
-    /// A connector for a request that came in. It shares the local endpoint `port`.
+    /// A connector for a request that came in. It shares the local endpoint `port`, whose zone is that of both ends.
     fn requested(
         object: Arc<ConnectorObject>,
         conn: ConnId,
         (peer, private_data): (&Peer, &PrivateData),
         port: SocketAddr,
     ) -> Self {
-        let mut core = Self { conn: Some(conn), port: Some(port), ..Self::new(object) };
+        let zone = zone::named(port);
+        let mut core = Self { conn: Some(conn), port: Some(port), zone, ..Self::new(object) };
         core.remember(peer, private_data);
         core.step(Step::Request);
         core
@@ -89,8 +94,8 @@ impl ConnectorCore {
     /// Keeps what the peer told, for the connector's life or until another attempt.
     pub(super) fn remember(&mut self, peer: &Peer, private_data: &PrivateData) {
         self.publish(Info {
-            local: peer.local,
-            peer: peer.remote,
+            local: zone::within(peer.local, self.zone),
+            peer: zone::within(peer.remote, self.zone),
             limits: peer.limits,
             private_data: peer_data(private_data),
         });

@@ -9,6 +9,7 @@ use crate::object::id::{Context, EndpointKey, ObjectId, Place};
 use crate::object::shared::Object;
 use crate::request::Creation;
 use crate::status;
+use crate::zone;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use slotmap::SlotMap;
@@ -37,6 +38,7 @@ impl Endpoints {
         if !cx.owns(local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
+        local = zone::within(local, zone::of_local(cx.paths.zone, local)?);
         let port = cx.device.bind_port(local.ip(), local.port()).map_err(status::cm_error)?;
         local.set_port(port);
         let mut pointer = core::ptr::null_mut();

@@ -13,10 +13,11 @@ use crate::request::{Creation, Request};
 use crate::status;
 use crate::sync::Doorbell;
 use crate::upcall::Upcall;
+use crate::zone;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use core::net::SocketAddr;
+use core::net::{Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use once_cell::race::OnceBox;
 use rocev2::cm::{ConnId, ListenerId, Peer, PrivateData};
@@ -43,8 +44,12 @@ impl ListenerCore {
         if self.listening.is_some() {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
-        if !local.ip().is_unspecified() && !cx.owns(local.ip()) {
-            return Err(STATUS_INVALID_ADDRESS);
+        let zone = zone::of_local(cx.paths.zone, local)?;
+        if !local.ip().is_unspecified() {
+            if !cx.owns(local.ip()) {
+                return Err(STATUS_INVALID_ADDRESS);
+            }
+            local = zone::within(local, zone);
         }
         let port = cx.device.bind_port(local.ip(), local.port()).map_err(status::cm_error)?;
         local.set_port(port);
@@ -156,11 +161,13 @@ impl Listeners {
         }
         // The accepted connection shares the listener's port and keeps it.
         let bound = listener.listening.map_or(peer.local, |(_, local)| local);
+        let zone = zone::of_local(cx.paths.zone, bound).unwrap_or(zone::named(bound));
+        let port = zone::within(bound, zone);
         let parents = [listener.adapter, listener.object.base.id];
         let (shard, bytes) = (Arc::clone(&cx.shard), cx.request_bytes(0));
         let entered = with_memory(&*shard.platform, bytes, || {
             cx.device.retain_port(bound.ip(), bound.port());
-            connectors.create_requested(cx, &parents, conn, (peer, private_data), bound)
+            connectors.create_requested(cx, &parents, conn, (peer, private_data), port)
         });
         let Some(connector) = entered else {
             shard.release_object();
@@ -172,6 +179,14 @@ impl Listeners {
     /// The addresses that are listened at.
     pub(crate) fn locals(&self) -> impl Iterator<Item = SocketAddr> {
         self.table.values().filter_map(|listener| listener.listening.map(|(_, local)| local))
+    }
+
+    /// The zone of the listener that takes a request for `address`; 0 where there is none, or it has none.
+    pub(crate) fn zone_at(&self, address: SocketAddr) -> u32 {
+        let at =
+            |ip| self.locals().find(|local| (local.ip(), local.port()) == (ip, address.port()));
+        let found = at(address.ip()).or_else(|| at(Ipv6Addr::UNSPECIFIED.into()));
+        found.map_or(0, zone::named)
     }
 
     /// Forgets a closed listener.

@@ -42,12 +42,13 @@ impl Shard {
     }
 
     /// The adapter has these addresses from the next turn on. Connections from one that is gone end at
-    /// once.
+    /// once. `zone` is that of its link-local addresses ([`ProviderConfig::zone`](crate::ProviderConfig::zone)); 0 leaves it
+    /// as it is.
     ///
     /// # Errors
     /// [`Full`].
-    pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), Full> {
-        self.tell(SetAddresses { addresses })
+    pub fn set_addresses(&self, addresses: Vec<IpAddr>, zone: u32) -> Result<(), Full> {
+        self.tell(SetAddresses { addresses, zone })
     }
 
     /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.

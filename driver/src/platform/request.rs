@@ -8,6 +8,8 @@ use core::net::{IpAddr, SocketAddr};
 /// The adapter owns these addresses from now on.
 pub(crate) struct SetAddresses {
     pub(crate) addresses: Vec<IpAddr>,
+    /// Of those of the link; 0: as before.
+    pub(crate) zone: u32,
 }
 
 /// [`crate::platform::Platform::resolve`] has ended; `None` where there was no answer.

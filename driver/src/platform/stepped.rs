@@ -115,7 +115,7 @@ impl Stepped {
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES`: too much waits for the next turn.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NTSTATUS> {
-        let sent = self.cores[0].shard().set_addresses(addresses);
+        let sent = self.cores[0].shard().set_addresses(addresses, 0);
         sent.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)
     }
 

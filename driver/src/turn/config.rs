@@ -14,6 +14,9 @@ use rocev2::qp::{DcqcnConfig, Window};
 pub struct ProviderConfig {
     /// Addresses that the adapter owns.
     pub addresses: Vec<IpAddr>,
+    /// The zone of its link-local addresses (RFC 4007), as consumers know it by `sin6_scope_id`: on Windows that of the
+    /// interface. 0: not known, and what a consumer names is believed.
+    pub zone: u32,
     /// The VLAN that connects go out in, and in which neighbours are asked for: tag control information,
     /// whose low 12 bits are the VLAN ID. `None`: untagged. A connection that a peer asked for stays in the
     /// VLAN of its request. On Windows the adapter's `VlanId` is put on below, and this stays `None`.
@@ -55,6 +58,7 @@ impl ProviderConfig {
     pub fn new(addresses: Vec<IpAddr>) -> Self {
         Self {
             addresses,
+            zone: 0,
             vlan: None,
             seed: None,
             ack_timeout_code: CmConfig::default().ack_timeout_code,

@@ -14,7 +14,10 @@ impl Request for SetAddresses {
     }
 
     fn run(self, cx: &mut Cx, connectors: &mut Connectors) {
-        let Self { addresses } = self;
+        let Self { addresses, zone } = self;
+        if zone != 0 {
+            cx.paths.zone = zone;
+        }
         cx.paths.neighbours.set_addresses(&addresses);
         connectors.fail_without_address(cx, &addresses);
         cx.device.set_addresses(cx.now, addresses);

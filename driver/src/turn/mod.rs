@@ -115,7 +115,7 @@ impl PollCore {
             edge.set_waker(waker);
         }
         edges[0].claim(&config.addresses, ROCE_PORT);
-        let paths = Paths::new(link.mac, &config.addresses, config.vlan);
+        let paths = Paths::new(link.mac, &config.addresses, config.vlan).in_zone(config.zone);
         let (front, engines) = boxed_front(config, &link, seed, edges.len());
         let transport = engines.iter().map(|engine| Arc::clone(engine.counters())).collect();
         let shard = shard(platform, limits, wakers, transport, link.max_unit_len);

@@ -47,7 +47,8 @@ lend! {
     (&'a Pds, &'a mut Mrs): |objects| (&objects.pds, &mut objects.mrs);
     (&'a Pds, &'a mut Mws): |objects| (&objects.pds, &mut objects.mws);
     &'a Pds: |objects| &objects.pds;
-    (&'a mut Connectors, &'a Endpoints): |objects| (&mut objects.connectors, &objects.endpoints);
+    (&'a mut Connectors, &'a Endpoints, &'a Listeners):
+        |objects| (&mut objects.connectors, &objects.endpoints, &objects.listeners);
 }
 
 impl Objects {

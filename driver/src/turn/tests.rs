@@ -130,7 +130,7 @@ fn the_edge_learns_the_addresses() {
     let platform = Box::new(Watch(Arc::default()));
     let mut core = PollCore::new(edge, platform, config, [0; 32], Waker::noop());
     core.poll(Instant::from_nanos(1));
-    assert!(core.shard().set_addresses([second].into()).is_ok());
+    assert!(core.shard().set_addresses([second].into(), 0).is_ok());
     for nanos in 2..5 {
         core.poll(Instant::from_nanos(nanos));
     }

@@ -13,6 +13,7 @@ mod paths;
 mod posts;
 mod reason;
 mod shared_endpoint;
+mod zones;
 
 use driver::abi::*;
 use ndk_consumer::{Adapter, Qp, QpConfig};
@@ -32,6 +33,7 @@ pub(crate) const FILES: &[&[crate::Entry]] = &[
     posts::TESTS,
     reason::TESTS,
     shared_endpoint::TESTS,
+    zones::TESTS,
 ];
 
 /// Calls a slot of the table of a pointer to an object.

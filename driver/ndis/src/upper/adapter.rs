@@ -377,12 +377,12 @@ impl Adapter {
 
     // ---- addresses ----------------------------------------------------------------------------
 
-    /// Sets the addresses of the interface. PASSIVE_LEVEL.
-    pub(crate) fn set_addresses(&self, addresses: Vec<IpAddr>) {
+    /// Sets the addresses of the interface, and the zone of those of its link. PASSIVE_LEVEL.
+    pub(crate) fn set_addresses(&self, (addresses, zone): (Vec<IpAddr>, u32)) {
         *self.addresses.lock() = addresses.iter().copied().take(ADDRESSES_MAX).collect();
         let Some(running) = self.running.get() else { return };
         // The ring is full for moments only.
-        while running.shard.set_addresses(addresses.clone()).is_err() {
+        while running.shard.set_addresses(addresses.clone(), zone).is_err() {
             sleep(Duration::from_millis(1));
         }
     }

@@ -142,13 +142,13 @@ handler! {
     }
 }
 
-/// The usable addresses of an interface.
-fn addresses_of(luid: NET_LUID) -> Vec<IpAddr> {
+/// The usable addresses of an interface, and the zone of those of its link; 0 where there is none.
+fn addresses_of(luid: NET_LUID) -> (Vec<IpAddr>, u32) {
     let mut table = null_mut();
     // SAFETY: a place for the table.
     let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &mut table) };
     if !status.is_success() || table.is_null() {
-        return Vec::new();
+        return (Vec::new(), 0);
     }
     // SAFETY: the table was just made.
     let count = unsafe { (*table).NumEntries };
@@ -159,15 +159,20 @@ fn addresses_of(luid: NET_LUID) -> Vec<IpAddr> {
     let usable = |row: &&MIB_UNICASTIPADDRESS_ROW| {
         row.InterfaceLuid == luid && row.DadState >= IpDadStateDeprecated
     };
-    let addresses = rows
-        .iter()
-        .filter(usable)
-        .filter_map(|row| row.Address.socket_addr())
-        .map(|address| address.ip())
-        .collect();
+    let usable = || rows.iter().filter(usable).filter_map(|row| row.Address.socket_addr());
+    let found =
+        (usable().map(|address| address.ip()).collect(), usable().find_map(zone).unwrap_or(0));
     // SAFETY: the table is ours, and no longer used.
     unsafe { FreeMibTable(table.cast()) };
-    addresses
+    found
+}
+
+/// The zone that a row names, if it is of an address of the link.
+fn zone(address: SocketAddr) -> Option<u32> {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(v6.scope_id()),
+        SocketAddr::V4(_) | SocketAddr::V6(_) => None,
+    }
 }
 
 /// Resolves neighbours of an adapter.

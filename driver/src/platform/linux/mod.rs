@@ -203,7 +203,7 @@ impl Provider {
     /// consumers get the disconnect event, and the oldest request `STATUS_NETWORK_UNREACHABLE`.
     pub fn set_addresses(&self, addresses: Vec<IpAddr>) {
         // The ring is full for moments only.
-        while self.shard.set_addresses(addresses.clone()).is_err() {
+        while self.shard.set_addresses(addresses.clone(), 0).is_err() {
             thread::yield_now();
         }
     }
