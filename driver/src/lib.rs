@@ -21,6 +21,7 @@
 //! | `bytes` | the memory behind every key |
 //! | `passage` | frames on their way from the core that received them to their own |
 //! | `limits`, `counters`, `status` | what the adapter accepts, counts and answers |
+//! | `auto_traits` | which types threads may share |
 //! | `platform` | the operating system |
 //!
 //! A room imports those of the objects that it builds on and what they share; `turn` imports the objects, and
@@ -56,6 +57,7 @@ extern crate std;
 
 pub mod abi;
 mod adapter;
+mod auto_traits;
 mod bytes;
 mod connector;
 mod counters;

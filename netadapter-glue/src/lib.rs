@@ -31,6 +31,7 @@ extern crate std;
 
 #[cfg(target_os = "linux")]
 pub mod af_packet;
+mod auto_traits;
 #[cfg(target_os = "linux")]
 mod claim;
 pub mod fault;

@@ -10,6 +10,7 @@ mod cores;
 
 pub use cores::{CoreEdge, Steer, pair_of_cores};
 
+use crate::auto_traits::auto_traits;
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
 use crate::{Drops, Edge, EdgeError, Link, RUN, Received, Slot, Transmit};
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
@@ -268,6 +269,12 @@ struct Buffer(NonNull<Place>);
 
 // SAFETY: it is used by the one thread that took it out of a ring.
 unsafe impl Send for Buffer {}
+
+auto_traits! {
+    Buffer: (Send, !Sync);
+    Places: (Send, Sync);
+    MemoryEdge: (Send, !Sync);
+}
 
 #[derive(Debug)]
 struct Place {

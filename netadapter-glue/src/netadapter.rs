@@ -33,6 +33,7 @@ pub use receive::ReceiveQueue;
 pub use transmit::TransmitQueue;
 pub use wire::Notify;
 
+use crate::auto_traits::auto_traits;
 use crate::sleeper::{ASLEEP, STARVED};
 use crate::{Drops, Edge, EdgeError, Link, Received, SHORT_RUN, Slot, Transmit};
 use abi::{
@@ -83,6 +84,10 @@ pub struct PacketRings {
 
 // SAFETY: the rings belong to the queue's calls, which come one after the other, and not to a thread.
 unsafe impl Send for PacketRings {}
+
+auto_traits! {
+    PacketRings: (Send, !Sync);
+}
 
 impl PacketRings {
     /// The rings of a collection. `addresses` is the extension with the fragments' virtual addresses; `None` where the

@@ -10,6 +10,7 @@ use crate::slots;
 use driver::Provider;
 use driver::abi::*;
 use ndk_consumer::Opener;
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -58,6 +59,10 @@ unsafe impl Opener for Recorded {
     unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
         // SAFETY: the caller's promise.
         unsafe { self.provider.close_adapter(adapter) };
+    }
+
+    fn keep(&self, memory: Arc<dyn Any + Send + Sync>) {
+        Opener::keep(&*self.provider, memory);
     }
 }
 

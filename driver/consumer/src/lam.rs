@@ -9,7 +9,7 @@ use driver::abi::{
 
 use crate::{Adapter, Buffer, Mdl, NdkError, Result};
 
-/// The logical addresses of a part of a buffer. Its drop releases them.
+/// The logical addresses of a part of a buffer. Its drop releases them; the buffer stays until no core reaches it by them.
 #[derive(Debug)]
 pub struct Lam {
     /// The mapping, in words, so that it is aligned.
@@ -98,6 +98,8 @@ impl Drop for Lam {
         let lam = self.as_mut_ptr();
         // SAFETY: the adapter is open; the mapping was built with it, or is all zero, which the
         // provider takes for released.
-        unsafe { (self.adapter.table().NdkReleaseLAM)(self.adapter.as_ptr(), lam) }
+        unsafe { (self.adapter.table().NdkReleaseLAM)(self.adapter.as_ptr(), lam) };
+        // A request that is outstanding all the same, or a peer's, may reach the buffer until each core has looked.
+        self.adapter.opener().keep(Arc::clone(&self.buffer) as _);
     }
 }

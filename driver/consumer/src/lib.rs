@@ -31,6 +31,7 @@
 #![allow(unsafe_code, reason = "every call goes through a C dispatch table")]
 
 mod adapter;
+mod auto_traits;
 mod bell;
 mod buffer;
 mod connector;

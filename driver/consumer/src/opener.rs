@@ -1,5 +1,7 @@
 //! Where the consumer meets the provider: the place that NDIS takes on Windows.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use driver::abi::{NDK_ADAPTER, NDK_VERSION, NTSTATUS};
@@ -25,6 +27,12 @@ pub unsafe trait Opener: Send + Sync {
     /// at once: a thread that waits cannot do that here.
     fn run_until(&self, _patience: Duration, _done: &mut dyn FnMut() -> bool) -> Option<Waited> {
         None
+    }
+
+    /// Keeps `memory` for as long as a core may still reach it by a mapping whose release has returned: `NdkReleaseLAM` does
+    /// not wait for the cores. An opener that cannot know keeps it for ever.
+    fn keep(&self, memory: Arc<dyn Any + Send + Sync>) {
+        std::mem::forget(memory);
     }
 }
 
@@ -57,5 +65,9 @@ unsafe impl Opener for driver::Provider {
             driver::Waited::TimedOut => Waited::TimedOut,
             driver::Waited::Ended => Waited::Ended,
         })
+    }
+
+    fn keep(&self, memory: Arc<dyn Any + Send + Sync>) {
+        Self::keep(self, Box::new(memory));
     }
 }

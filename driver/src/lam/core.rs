@@ -28,6 +28,7 @@ impl Lams {
                     self.by_start.insert(lam.start, lam);
                 }
                 Some(Message::Released(address)) => self.remove(address),
+                Some(Message::Retained(memory)) => drop(memory),
                 None => return,
             }
         }
@@ -86,6 +87,7 @@ mod tests {
     use super::super::shared::{LAMS_MAX, LamRings};
     use super::*;
     use crate::bytes::mapping::tests::mapping;
+    use alloc::boxed::Box;
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -168,7 +170,7 @@ mod tests {
     #[test]
     fn releases_of_what_never_was_do_no_harm() {
         let (rings, [mut lams]) = shard();
-        for address in 0..3 * LAMS_MAX as u64 {
+        for address in 0..4 * LAMS_MAX as u64 {
             rings.release(address);
         }
         assert_eq!(rings.build(adapter(1), 0, 1, mapping(&mut [])), None);
@@ -195,10 +197,33 @@ mod tests {
         assert_eq!(rings.free(), LAMS_MAX, "all have forgotten it");
     }
 
+    /// Memory outlives what any core knows of it, and no more.
+    #[test]
+    fn memory_is_kept_until_the_last_core_has_looked() {
+        let (rings, [mut first, mut last]) = shard();
+        let memory = Arc::new(());
+        let mut buffers = [vec![7]];
+        let address = rings.build(adapter(1), 0, 1, mapping(&mut buffers)).unwrap();
+        last.update();
+        rings.release(address);
+        rings.keep(Box::new(Arc::clone(&memory)));
+        first.update();
+        assert_eq!(bytes(&mut last, address, 1), Some(vec![7]), "it has not looked");
+        assert_eq!(Arc::strong_count(&memory), 2);
+        last.update();
+        assert_eq!((bytes(&mut last, address, 1), Arc::strong_count(&memory)), (None, 1));
+        // It goes with the rings, too.
+        rings.keep(Box::new(Arc::clone(&memory)));
+        drop((rings, first));
+        assert_eq!(Arc::strong_count(&memory), 2);
+        drop(last);
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
     #[test]
     fn a_core_with_a_full_ring_keeps_the_others_from_hearing() {
         let (rings, [mut first, mut slow, mut last]) = shard();
-        for address in 0..2 * LAMS_MAX as u64 {
+        for address in 0..3 * LAMS_MAX as u64 {
             rings.release(address);
             first.update();
             last.update();

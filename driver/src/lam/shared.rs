@@ -38,7 +38,12 @@ pub(super) enum Message {
     Built(Arc<Lam>),
     /// By the address of its first page.
     Released(u64),
+    /// Memory that lives until each core has come to this message.
+    Retained(Arc<Memory>),
 }
+
+/// The memory behind mappings, as its owner has it.
+pub(crate) type Memory = Box<dyn Send + Sync>;
 
 /// The rings between the consumers that build and release, and the tables of the cores. Every core learns of every mapping,
 /// as a queue pair of any of them may use it.
@@ -59,8 +64,8 @@ pub(crate) struct LamRing {
 
 impl Default for LamRing {
     fn default() -> Self {
-        // Each mapping takes two messages.
-        let most = 2 * LAMS_MAX;
+        // Each mapping takes two messages, and its memory one.
+        let most = 3 * LAMS_MAX;
         Self { messages: ArrayQueue::new(most), room: AtomicUsize::new(most) }
     }
 }
@@ -127,6 +132,14 @@ impl LamRings {
     /// lost; its mapping then lives as long as its adapter.
     pub(super) fn release(&self, address: u64) {
         let _ = self.post(&Message::Released(address));
+    }
+
+    /// Keeps `memory` until each core knows of the releases before. Where there is no room, it is kept for ever.
+    pub(crate) fn keep(&self, memory: Memory) {
+        let memory = Arc::new(memory);
+        if self.post(&Message::Retained(Arc::clone(&memory))).is_err() {
+            core::mem::forget(memory);
+        }
     }
 
     /// Tells every core, or none.

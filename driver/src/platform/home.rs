@@ -13,6 +13,7 @@ use crate::counters::AdapterCounters;
 use crate::object::done::{CloseDone, Closed};
 use crate::shard::Shard;
 use crate::sync::Full;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -49,6 +50,12 @@ impl Shard {
     /// [`Full`].
     pub fn set_addresses(&self, addresses: Vec<IpAddr>, zone: u32) -> Result<(), Full> {
         self.tell(SetAddresses { addresses, zone })
+    }
+
+    /// Keeps memory until no core can reach it by a mapping of logical addresses whose release has returned.
+    pub fn keep(&self, memory: Box<dyn Send + Sync>) {
+        self.lams.keep(memory);
+        self.wake_all();
     }
 
     /// The operating system's routes or interfaces have changed: neighbours may be elsewhere.

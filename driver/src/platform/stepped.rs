@@ -119,6 +119,11 @@ impl Stepped {
         sent.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)
     }
 
+    /// Keeps memory until no core can reach it by a mapping of logical addresses whose release has returned.
+    pub fn keep(&self, memory: Box<dyn Send + Sync>) {
+        self.cores[0].shard().keep(memory);
+    }
+
     /// Established connections.
     pub fn connections(&mut self) -> Vec<Connection> {
         self.cores[0].connections()

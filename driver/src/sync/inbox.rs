@@ -2,6 +2,7 @@
 
 use super::modelled::AtomicPtr;
 use alloc::boxed::Box;
+use core::marker::PhantomData;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
@@ -27,11 +28,15 @@ impl<T> Letter<T> {
 
 /// Messages on their way, newest first. It holds no memory but that of the letters in it.
 #[derive(Debug)]
-pub(crate) struct Inbox<T>(AtomicPtr<Node<T>>);
+pub(crate) struct Inbox<T> {
+    newest: AtomicPtr<Node<T>>,
+    /// It owns its messages, as the pointer alone does not say.
+    messages: PhantomData<T>,
+}
 
 impl<T> Default for Inbox<T> {
     fn default() -> Self {
-        Self(AtomicPtr::new(null_mut()))
+        Self { newest: AtomicPtr::new(null_mut()), messages: PhantomData }
     }
 }
 
@@ -45,12 +50,17 @@ impl<T> Inbox<T> {
     pub(crate) fn post(&self, mut letter: Letter<T>, message: T) {
         letter.0.message = Some(message);
         let node = Box::into_raw(letter.0);
-        let mut newest = self.0.load(Ordering::Relaxed);
+        let mut newest = self.newest.load(Ordering::Relaxed);
         loop {
             // SAFETY: ours until the exchange succeeds.
             unsafe { (*node).older = newest };
             // Release: who takes the list sees the message.
-            match self.0.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
+            match self.newest.compare_exchange_weak(
+                newest,
+                node,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return,
                 Err(now) => newest = now,
             }
@@ -59,13 +69,14 @@ impl<T> Inbox<T> {
 
     /// Whether no message waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.load(Ordering::Relaxed).is_null()
+        self.newest.load(Ordering::Relaxed).is_null()
     }
 
     /// Takes all messages that wait. Where there is none, nothing is written: others read what is beside it.
     pub(crate) fn take(&self) -> Taken<T> {
         let none = self.is_empty();
-        let mut newest = if none { null_mut() } else { self.0.swap(null_mut(), Ordering::Acquire) };
+        let mut newest =
+            if none { null_mut() } else { self.newest.swap(null_mut(), Ordering::Acquire) };
         let mut taken = Taken::default();
         while !newest.is_null() {
             // SAFETY: the list was given away with the pointer, and nobody else has it.

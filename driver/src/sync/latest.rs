@@ -2,6 +2,7 @@
 
 use super::modelled::{AtomicPtr, AtomicUsize, fence};
 use alloc::boxed::Box;
+use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 /// A value that the core replaces now and then, while consumers copy it.
@@ -11,6 +12,8 @@ use core::sync::atomic::Ordering;
 pub(crate) struct Latest<T> {
     current: AtomicPtr<Node<T>>,
     readers: AtomicUsize,
+    /// It owns its values, as the pointer alone does not say.
+    values: PhantomData<T>,
 }
 
 /// The memory of a value, taken before the value is known.
@@ -31,12 +34,13 @@ impl<T> Room<T> {
 
 impl<T> Default for Latest<T> {
     fn default() -> Self {
-        Self { current: AtomicPtr::new(core::ptr::null_mut()), readers: AtomicUsize::new(0) }
+        let (current, readers) = (AtomicPtr::new(core::ptr::null_mut()), AtomicUsize::new(0));
+        Self { current, readers, values: PhantomData }
     }
 }
 
 #[allow(unsafe_code, reason = "readers and the one writer agree on who frees")]
-impl<T: Clone> Latest<T> {
+impl<T: Clone + Send> Latest<T> {
     /// A copy; `None` while there is no value.
     pub(crate) fn get(&self) -> Option<T> {
         self.readers.fetch_add(1, Ordering::Relaxed);

@@ -17,12 +17,12 @@ mod token;
 
 pub(crate) use bells::Bells;
 pub(crate) use doorbell::{Doorbell, FLUSH, RECEIVES};
-pub(crate) use exclusive::Exclusive;
+pub(crate) use exclusive::{Entered, Exclusive};
 pub(crate) use inbox::{Inbox, Letter, Taken};
 pub(crate) use latest::{Latest, Room};
 #[cfg(target_os = "linux")]
 pub(crate) use lease::{Lease, Watch};
-pub(crate) use loan::{Borrowed, Loan};
+pub(crate) use loan::{Borrowed, Hold, Loan};
 pub use places::Full;
 pub(crate) use places::take;
 pub(crate) use sleep::Sleep;

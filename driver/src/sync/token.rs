@@ -3,6 +3,7 @@
 
 use super::modelled::AtomicU8;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 
@@ -48,7 +49,7 @@ impl<T> Token<T> {
     pub(crate) fn try_take(&self) -> Option<Held<'_, T>> {
         // A look first: of a token that its owner has a helper reads the cache line only.
         let free = self.state.load(Ordering::Relaxed) == FREE && self.change(FREE, HELD);
-        free.then(|| Held { token: self })
+        free.then(|| Held { token: self, value: PhantomData })
     }
 
     /// For the owner: the token, or the promise that it will be kept for it.
@@ -59,7 +60,7 @@ impl<T> Token<T> {
                 ASKED => return Asked::Wait,
                 DEAD => return Asked::Dead,
                 state @ (FREE | KEPT) if self.change(state, HELD) => {
-                    return Asked::Mine(Held { token: self });
+                    return Asked::Mine(Held { token: self, value: PhantomData });
                 }
                 // A helper has taken it or given it back meanwhile.
                 _ => {}
@@ -100,6 +101,8 @@ impl<T> Token<T> {
 /// go on from.
 pub(crate) struct Held<'a, T> {
     token: &'a Token<T>,
+    /// It is the value's only borrow, so it may be shared and sent as that.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Held<'_, T> {

@@ -9,6 +9,7 @@ use netadapter_glue::Edge;
 use netadapter_glue::fault::{FaultInjector, Faults};
 use netadapter_glue::memory::{MemoryConfig, pair};
 use rocev2::env::Instant;
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,5 +193,13 @@ unsafe impl Opener for Adapters {
         }
         let ended = self.step_until(patience, done);
         Some(if ended { Waited::Done } else { Waited::TimedOut })
+    }
+
+    fn keep(&self, memory: Arc<dyn Any + Send + Sync>) {
+        if in_callback() {
+            // The pair is in a turn.
+            return std::mem::forget(memory);
+        }
+        lock(&self.pair).providers[self.host].keep(Box::new(memory));
     }
 }

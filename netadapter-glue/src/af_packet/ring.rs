@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "memory that is shared with the kernel")]
 
 use super::vnet;
+use crate::auto_traits::auto_traits;
 use crate::{RUN, Received, sys};
 use alloc::{boxed::Box, vec};
 use core::mem::offset_of;
@@ -38,6 +39,10 @@ pub(crate) struct Ring {
 
 // SAFETY: the mapping belongs to this value alone, and to no thread.
 unsafe impl Send for Ring {}
+
+auto_traits! {
+    Ring: (Send, !Sync);
+}
 
 /// The layout of a ring: no place lies across two blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

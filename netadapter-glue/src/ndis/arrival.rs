@@ -1,6 +1,7 @@
 //! Received frames on their way to the poll core.
 
 use super::abi::NET_BUFFER_LIST;
+use crate::auto_traits::auto_traits;
 use alloc::boxed::Box;
 
 /// A frame, copied, or in a list that the driver below has lent.
@@ -18,6 +19,11 @@ pub(super) struct Loan {
 
 // SAFETY: NDIS lends a list to the driver, not to a thread.
 unsafe impl Send for Loan {}
+
+auto_traits! {
+    Loan: (Send, !Sync);
+    Arrival: (Send, !Sync);
+}
 
 impl Arrival {
     pub(super) fn frame(&self) -> &[u8] {

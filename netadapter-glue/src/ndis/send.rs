@@ -4,6 +4,7 @@ use super::abi::{NET_BUFFER_LIST, NET_BUFFER_LIST_INFO_COUNT, UdpSegmentationOff
 use super::chain::{self, Chain, TAG_LEN};
 use super::units::{Offers, UDP_LEN, Version, segmentation_info};
 use super::{Lower, OWNER_SLOT, PORT_SLOT};
+use crate::auto_traits::auto_traits;
 use crate::segment::{patch, split};
 use crate::{SHORT_RUN, Segments, Slot, Transmit};
 use alloc::boxed::Box;
@@ -40,6 +41,11 @@ struct SendBuffer {
 
 // SAFETY: a list belongs to the driver, not to a thread.
 unsafe impl Send for SendBuffer {}
+
+auto_traits! {
+    SendBuffers: (Send, !Sync);
+    Outgoing: (!Send, !Sync);
+}
 
 /// Lists to be sent, and their traffic.
 pub(super) struct Outgoing {

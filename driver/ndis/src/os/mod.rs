@@ -3,6 +3,7 @@
 //!
 //! Each submodule wraps one kind of kernel object, so that the rest of the driver calls methods.
 
+mod auto_traits;
 pub(crate) mod breadcrumb;
 pub(crate) mod etw;
 pub(crate) mod mdl;

@@ -8,6 +8,7 @@ use crate::abi::imports::{
 use crate::abi::*;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -128,7 +129,7 @@ impl<T> SpinLock<T> {
     pub(crate) fn lock(&self) -> SpinLockGuard<'_, T> {
         // SAFETY: zero is a free lock; it is released by the guard.
         let irql = unsafe { KeAcquireSpinLockRaiseToDpc(self.lock.get()) };
-        SpinLockGuard { lock: self, irql }
+        SpinLockGuard { lock: self, irql, here: PhantomData }
     }
 }
 
@@ -136,6 +137,8 @@ impl<T> SpinLock<T> {
 pub(crate) struct SpinLockGuard<'a, T> {
     lock: &'a SpinLock<T>,
     irql: KIRQL,
+    /// It lowers the level of the processor that it raised, and is the value's only borrow: it is neither sent nor shared.
+    here: PhantomData<*mut T>,
 }
 
 impl<T> Deref for SpinLockGuard<'_, T> {

@@ -208,6 +208,11 @@ impl Provider {
         }
     }
 
+    /// Keeps memory until no core can reach it by a mapping of logical addresses whose release has returned.
+    pub fn keep(&self, memory: Box<dyn Send + Sync>) {
+        self.shard.keep(memory);
+    }
+
     /// The counters. Any thread, at any time; no lock, and the poll thread is not disturbed.
     pub fn counters(&self) -> AdapterCounters {
         self.shard.counters()

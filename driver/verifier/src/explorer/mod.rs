@@ -14,6 +14,7 @@ use driver::negotiate;
 use ndk_consumer::{Opener, Waited};
 use queue::Queue;
 use rand_chacha::rand_core::Rng as _;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -169,6 +170,10 @@ unsafe impl Opener for Explorer {
             self.core.queue.turn();
             done()
         })
+    }
+
+    fn keep(&self, memory: Arc<dyn Any + Send + Sync>) {
+        self.core.inner.keep(memory);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::layer::{
 use driver::abi::*;
 use ndk_consumer::{Opener, Waited};
 use state::{After, Room, State};
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -130,6 +131,10 @@ unsafe impl Opener for Verifier {
             return Some(Waited::Ended);
         }
         self.inner.run_until(patience, done)
+    }
+
+    fn keep(&self, memory: Arc<dyn Any + Send + Sync>) {
+        self.inner.keep(memory);
     }
 }
 
