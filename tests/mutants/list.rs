@@ -849,6 +849,6 @@ list! {
 
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/qp/call.rs":
-        "let (slot, sgl) = (slot.place()," => "let (slot, sgl) = (0 * slot.place(),",
+        "let slot = slot.place();" => "let slot = 0 * slot.place();",
         "inline data stay until their request is done";
 }

@@ -27,31 +27,31 @@ impl InlineSlots {
         Some(Self { bytes: bytes.into_boxed_slice(), slot_len })
     }
 
-    /// Bytes that a slot holds.
-    pub(crate) const fn slot_len(&self) -> usize {
-        self.slot_len
-    }
-
     /// Distance of a slot's first byte from the start of the region.
     pub(crate) const fn offset(&self, slot: usize) -> u64 {
         (slot * self.slot_len) as u64
     }
 
-    /// Copies the elements into a slot. They are no longer than it, in all.
+    /// Copies the elements into a slot, and returns the bytes that they had; `None`: they are longer than it, in all.
     ///
     /// # Safety
     /// The caller holds the slot; the elements are readable kernel addresses.
-    pub(crate) unsafe fn fill(&self, slot: usize, sgl: &[NDK_SGE]) {
+    pub(crate) unsafe fn fill(
+        &self,
+        slot: usize,
+        elements: impl Iterator<Item = NDK_SGE>,
+    ) -> Option<usize> {
         let begin = slot * self.slot_len;
         let mut room = &self.bytes[begin..begin + self.slot_len];
-        for sge in sgl.iter().filter(|sge| sge.Length > 0) {
-            let (to, rest) = room.split_at(sge.Length as usize);
+        for sge in elements.filter(|sge| sge.Length > 0) {
+            let (to, rest) = room.split_at_checked(sge.Length as usize)?;
             let from = sge.virtual_address().cast::<u8>().cast_const();
             // SAFETY: the caller holds the slot, which `to` is a part of, and the element is
             // readable for its length.
             unsafe { core::ptr::copy(from, UnsafeCell::raw_get(to.as_ptr()), to.len()) };
             room = rest;
         }
+        Some(self.slot_len - room.len())
     }
 
     pub(super) fn pieces(

@@ -28,6 +28,25 @@ impl<'a> MdlChain<'a> {
         // SAFETY: by `new`; null ends the chain.
         core::iter::successors(self.0, |mdl| unsafe { mdl.Next.as_ref() })
     }
+
+    /// The MDLs that hold the first `len` bytes, or all where they are too few.
+    pub(crate) fn count(self, len: usize) -> usize {
+        let (mut count, mut reached) = (0, 0_usize);
+        for mdl in self.iter() {
+            if reached >= len {
+                break;
+            }
+            count += 1;
+            reached = reached.saturating_add(byte_count(mdl));
+        }
+        count
+    }
+}
+
+/// The bytes of an MDL, read once.
+fn byte_count(mdl: &MDL) -> usize {
+    // SAFETY: a field of a valid MDL.
+    unsafe { (&raw const mdl.ByteCount).read_volatile() as usize }
 }
 
 /// Where the bytes of a registration are, in order.
@@ -55,46 +74,43 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The memory that [`Self::new`] allocates, at most: two lists that grow by doubling, so that each copy
-    /// is at most as large as all before it.
-    pub(crate) fn bytes(chain: MdlChain<'_>, len: usize) -> usize {
-        let (mut count, mut reached) = (4, 0_usize);
-        for mdl in chain.iter() {
-            if reached >= len {
-                break;
-            }
-            count += 1;
-            reached = reached.saturating_add(mdl.ByteCount as usize);
-        }
-        4 * count * (size_of::<Piece>() + size_of::<Mapped>())
+    /// The memory that [`Self::new`] allocates for so many MDLs, at most: two lists, and the headers of their blocks.
+    pub(crate) fn bytes(count: usize) -> usize {
+        2 * (4 + count) * (size_of::<Piece>() + size_of::<Mapped>())
     }
 
-    /// Maps the first `len` bytes of an MDL chain.
+    /// Maps the first `len` bytes of an MDL chain, of which so many MDLs hold them.
     ///
     /// # Errors
-    /// `STATUS_INVALID_PARAMETER`: the chain is shorter than `len`, or not virtually contiguous.
+    /// `STATUS_INVALID_PARAMETER`: the MDLs hold less than `len`, or are not virtually contiguous.
     /// `STATUS_INSUFFICIENT_RESOURCES`: no mapping could be made.
     pub(crate) fn new(
         chain: MdlChain<'_>,
+        count: usize,
         len: usize,
         platform: &dyn Platform,
     ) -> Result<Self, NTSTATUS> {
         let whole = (NonNull::dangling(), 0);
         let mut mapping = Self { whole, pieces: Vec::new(), len: 0, mapped: Vec::new() };
-        let (mut chain, mut expected) = (chain.iter(), None);
+        let reserved = mapping.pieces.try_reserve_exact(count);
+        reserved.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
+        let reserved = mapping.mapped.try_reserve_exact(count);
+        reserved.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
+        // No more than were counted, though the chain be longer by now: there is memory for so many.
+        let (mut chain, mut expected) = (chain.iter().take(count), None);
         while mapping.len < len as u64 {
             let mdl = chain.next().ok_or(STATUS_INVALID_PARAMETER)?;
-            let va = mdl.virtual_address().addr();
+            let (va, bytes) = (mdl.virtual_address().addr(), byte_count(mdl));
             if expected.is_some_and(|expected| expected != va) {
                 return Err(STATUS_INVALID_PARAMETER);
             }
             let mapped = platform.map(mdl).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
             let address = mapped.address();
-            let piece_len = (mdl.ByteCount as usize).min(len - mapping.len as usize);
+            let piece_len = bytes.min(len - mapping.len as usize);
             mapping.pieces.push(Piece { start: mapping.len, address, len: piece_len });
             mapping.mapped.push(mapped);
             mapping.len += piece_len as u64;
-            expected = Some(va.wrapping_add(mdl.ByteCount as usize));
+            expected = Some(va.wrapping_add(bytes));
         }
         mapping.find_whole();
         Ok(mapping)

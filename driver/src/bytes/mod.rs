@@ -215,14 +215,27 @@ mod tests {
         let (list, pool) = (lists(1), lists(POOL_LISTS));
         let name = names.insert_list(Arc::clone(&list), &pool);
         assert_eq!(list.max_pages(), 2);
-        assert_eq!((list.take(&[page(4096)]), list.take(&[])), (Some(0), None));
-        let taken: Vec<usize> = core::iter::from_fn(|| pool.take(&[page(4096)])).collect();
+        assert_eq!(
+            (list.take(&mut [page(4096)].into_iter()), list.take(&mut core::iter::empty())),
+            (Some(0), None)
+        );
+        let taken: Vec<usize> =
+            core::iter::from_fn(|| pool.take(&mut [page(4096)].into_iter())).collect();
         assert!(taken.into_iter().eq(0..POOL_LISTS));
         regions.release(pooled(2));
-        assert_eq!((pool.take(&[page(8192), page(0)]), pool.take(&[])), (Some(2), None));
+        assert_eq!(
+            (
+                pool.take(&mut [page(8192), page(0)].into_iter()),
+                pool.take(&mut core::iter::empty())
+            ),
+            (Some(2), None)
+        );
         regions.release(LOGICAL);
         regions.release(name);
-        assert_eq!((list.take(&[]), pool.take(&[])), (Some(0), None));
+        assert_eq!(
+            (list.take(&mut core::iter::empty()), pool.take(&mut core::iter::empty())),
+            (Some(0), None)
+        );
         // Pages of no mapping are never touched.
         for name in [name, pooled(2), pooled(POOL_LISTS - 1)] {
             assert_eq!(regions.read(name, 0, &mut [0]), Err(Fault));
@@ -241,12 +254,34 @@ mod tests {
         };
         let empty = NDK_SGE::from_virtual(core::ptr::null_mut(), 0, 0);
         // SAFETY: nobody else has the slot, and the elements are readable.
-        unsafe { slots.fill(1, &[sge(&mut first), empty, sge(&mut second)]) };
+        let filled =
+            unsafe { slots.fill(1, [sge(&mut first), empty, sge(&mut second)].into_iter()) };
+        assert_eq!(filled, Some(5));
         let mut out = [9; 8];
         regions.read(region, slots.offset(1), &mut out).unwrap();
         assert_eq!(&out, b"abcde\0\0\0");
         assert_eq!(regions.read(region, slots.offset(2) + 1, &mut out), Err(Fault));
         assert_eq!(regions.read(region, u64::MAX, &mut out), Err(Fault));
+    }
+
+    /// A list that grows while it is read is refused, and its neighbours' slots are left alone.
+    #[test]
+    fn inline_data_stays_in_its_slot() {
+        let slots = Arc::new(InlineSlots::new(3, 8).unwrap());
+        let (mut names, mut regions) = regions();
+        let region = names.insert_inline(Arc::clone(&slots));
+        let mut bytes = [1; 32];
+        let mut fill = |lengths: &[u32]| {
+            let start = bytes.as_mut_ptr().cast();
+            let list = lengths.iter().map(|&length| NDK_SGE::from_virtual(start, length, 0));
+            // SAFETY: nobody else has the slot, and an element that fits is readable.
+            unsafe { slots.fill(1, list) }
+        };
+        assert_eq!(fill(&[3, 0, 5]), Some(8));
+        assert_eq!([fill(&[9]), fill(&[8, 1]), fill(&[1, u32::MAX]), fill(&[7, 7])], [None; 4]);
+        let mut out = [9; 24];
+        regions.read(region, 0, &mut out).unwrap();
+        assert_eq!((&out[..8], &out[16..]), ([0; 8].as_slice(), [0; 8].as_slice()));
     }
 
     #[test]

@@ -244,7 +244,7 @@ mod tests {
             [&list, &lists(1)].map(|own| names.insert_list(Arc::clone(own), &pool));
         let room = [names.free.capacity(), names.orphans.capacity()];
         assert!(room.iter().all(|&room| room >= FIRST), "a place comes back for nothing");
-        assert_eq!(list.take(&[PAGE]), Some(0));
+        assert_eq!(list.take(&mut [PAGE].into_iter()), Some(0));
         for name in [used, unused] {
             // SAFETY: nobody uses it, but for the release to come.
             unsafe { names.remove(name) };
@@ -269,7 +269,7 @@ mod tests {
         let (lists, pool) = (vec![(); 3 * SWEPT].into_iter().map(|()| lists(1)), lists(1));
         let orphans: Vec<RegionId> = lists
             .map(|list| {
-                list.take(&[PAGE]);
+                list.take(&mut [PAGE].into_iter());
                 let name = names.insert_list(list, &pool);
                 // SAFETY: as above.
                 unsafe { names.remove(name) };
@@ -363,7 +363,7 @@ mod tests {
             scope.spawn(move || told.into_iter().for_each(|name| regions.release(name)));
             for _ in 0..times {
                 let list = lists(1);
-                list.take(&[PAGE]);
+                list.take(&mut [PAGE].into_iter());
                 let name = names.insert_list(list, &pool);
                 tell.send(name).unwrap();
                 // SAFETY: nobody uses it, but for the release.

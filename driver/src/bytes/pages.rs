@@ -37,9 +37,12 @@ impl PageLists {
         self.max_pages
     }
 
-    /// Takes a free list and fills it; `None` where all are in use. `pages` is no longer than
+    /// Takes a free list and fills it; `None` where all are in use, and no page was read. `pages` is no longer than
     /// [`Self::max_pages`]. The ring that carries the request orders this before the core's reads.
-    pub(crate) fn take(&self, pages: &[NDK_LOGICAL_ADDRESS]) -> Option<usize> {
+    pub(crate) fn take(
+        &self,
+        pages: &mut impl Iterator<Item = NDK_LOGICAL_ADDRESS>,
+    ) -> Option<usize> {
         let lowest = |free: u64| (free != 0).then_some(free & free.wrapping_sub(1));
         let free = self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
         let index = free.trailing_zeros() as usize;

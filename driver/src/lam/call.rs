@@ -39,9 +39,10 @@ entry! {
         let room = lam.room(needed)?;
         let shard = &adapter.base.shard;
         let platform = &*shard.platform;
-        let bytes = Mapping::bytes(chain, length) + 2 * size_of::<Lam>();
+        let count = chain.count(length);
+        let bytes = Mapping::bytes(count) + 2 * size_of::<Lam>();
         let build = || {
-            let mapping = Mapping::new(chain, length, platform)?;
+            let mapping = Mapping::new(chain, count, length, platform)?;
             let address = shard.lams.build(adapter.base.id, offset, pages, mapping);
             address.ok_or(STATUS_INSUFFICIENT_RESOURCES)
         };

@@ -8,7 +8,7 @@ use crate::bytes::pages::PageLists;
 use crate::limits::{MAX_PAGES, MAX_REGISTRATION};
 use crate::object::call::{ndk_close, ndk_query_extension, request};
 use crate::object::done::RequestDone;
-use crate::object::entry::entry;
+use crate::object::entry::{List, entry};
 use crate::platform::with_memory;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) static DISPATCH: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
 
 impl MrObject {
     /// A fast registration, which holds a page list from here on.
-    pub(crate) fn fast_register(&self, what: &FastRegister<'_>) -> Result<SendOp, NTSTATUS> {
+    pub(crate) fn fast_register(&self, what: FastRegister<'_>) -> Result<SendOp, NTSTATUS> {
         let key = self.shared.fast_register_key()?;
         let pages = self.shared.pages.get().ok_or(STATUS_INVALID_DEVICE_STATE)?;
         let access = what.access();
@@ -40,16 +40,17 @@ impl MrObject {
             return Err(STATUS_ACCESS_VIOLATION);
         }
         let offset = what.check(pages.list.max_pages())?;
-        let region = pages.take(what.pages).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let FastRegister { pages: listed, base, len, .. } = what;
+        let region = pages.take(listed)?;
         self.shared.local_write.store(access.contains(Access::LOCAL_WRITE), Ordering::Relaxed);
-        let mapping = Mapping { region, offset, base: what.base, len: what.len, access };
+        let mapping = Mapping { region, offset, base, len, access };
         Ok(SendOp::FastRegister { key, mapping })
     }
 }
 
 /// The arguments of `NdkFastRegister`.
 pub(crate) struct FastRegister<'a> {
-    pub(crate) pages: &'a [NDK_LOGICAL_ADDRESS],
+    pub(crate) pages: List<'a, NDK_LOGICAL_ADDRESS>,
     pub(crate) fbo: u32,
     pub(crate) len: u64,
     pub(crate) base: u64,
@@ -72,11 +73,9 @@ impl FastRegister<'_> {
         let skip = self.skip()?;
         let room = (self.pages.len() * PAGE_SIZE) as u64;
         let fits = self.len == 0 || self.len <= room.saturating_sub(skip.into());
-        let aligned = |page: &NDK_LOGICAL_ADDRESS| page.QuadPart % PAGE_SIZE as i64 == 0;
         if self.pages.len() > max_pages
             || !fits
             || (self.len > 0 && self.base.checked_add(self.len - 1).is_none())
-            || !self.pages.iter().all(aligned)
         {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -140,8 +139,9 @@ entry! {
             return Err(STATUS_INVALID_DEVICE_REQUEST);
         }
         let platform = &*mr.base.shard.platform;
-        let map = || mapping::Mapping::new(chain, length, platform);
-        let mapping = with_memory(platform, mapping::Mapping::bytes(chain, length), map);
+        let count = chain.count(length);
+        let map = || mapping::Mapping::new(chain, count, length, platform);
+        let mapping = with_memory(platform, mapping::Mapping::bytes(count), map);
         let mapping = mapping.unwrap_or(Err(STATUS_INSUFFICIENT_RESOURCES))?;
         let base = first.virtual_address().addr() as u64;
         let what = mr.base.shard.boxed(Register { mapping, base, access: access(flags) })?;

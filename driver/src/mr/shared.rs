@@ -3,8 +3,10 @@
 use crate::abi::*;
 use crate::bytes::pages::PageLists;
 use crate::bytes::pooled;
+use crate::object::entry::List;
 use crate::object::shared::Object;
 use alloc::sync::Arc;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use rocev2::env::RegionId;
@@ -79,8 +81,23 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Takes a list for these pages, its own if that is free, and returns the name.
-    pub(crate) fn take(&self, pages: &[NDK_LOGICAL_ADDRESS]) -> Option<RegionId> {
-        let own = self.list.take(pages).map(|_| self.region);
-        own.or_else(|| self.pool.take(pages).map(pooled))
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES`: none is free. `STATUS_INVALID_PARAMETER`: one is no page's address.
+    pub(crate) fn take(&self, pages: List<'_, NDK_LOGICAL_ADDRESS>) -> Result<RegionId, NTSTATUS> {
+        let aligned = Cell::new(true);
+        // As it goes into the list, since it may be another by the time of a second look.
+        let look = |page: &NDK_LOGICAL_ADDRESS| {
+            aligned.set(aligned.get() && page.QuadPart % PAGE_SIZE as i64 == 0);
+        };
+        let mut pages = pages.elements().inspect(look);
+        let own = self.list.take(&mut pages).map(|index| (&self.list, index, self.region));
+        let pool = || self.pool.take(&mut pages).map(|index| (&self.pool, index, pooled(index)));
+        let (lists, index, name) = own.or_else(pool).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        if aligned.get() {
+            return Ok(name);
+        }
+        lists.give_back(index);
+        Err(STATUS_INVALID_PARAMETER)
     }
 }

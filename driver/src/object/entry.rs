@@ -6,7 +6,7 @@ use crate::abi::*;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::marker::PhantomData;
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use core::net::SocketAddr;
 
 /// Makes a table's C function out of a safe one.
@@ -169,46 +169,87 @@ impl<'a, N: NdkObject, S> Handle<'a, Object<N, S>> {
     }
 }
 
-/// The scatter/gather list of a request. Where flags may say that the request is inline, its elements name memory that can
-/// then be read during the call.
-#[derive(Clone, Copy)]
-pub(crate) struct Sgl<'a> {
-    data: *const NDK_SGE,
+/// A list of the consumer's, which may change while a call runs, though the consumer promises that it does not. So there are
+/// no references into it: each element is read once, and what was checked is what is used.
+pub(crate) struct List<'a, T> {
+    data: *const T,
     count: ULONG,
-    lent: PhantomData<&'a [NDK_SGE]>,
+    lent: PhantomData<&'a [T]>,
 }
 
-impl<'a> Sgl<'a> {
+/// The scatter/gather list of a request. Where flags may say that the request is inline, its elements name memory that can
+/// then be read during the call.
+pub(crate) type Sgl<'a> = List<'a, NDK_SGE>;
+
+/// An element of a list.
+pub(crate) trait Element: Copy {
+    /// Reads each field once.
+    ///
+    /// # Safety
+    /// `from` is readable.
+    unsafe fn read(from: *const Self) -> Self;
+}
+
+impl Element for NDK_SGE {
+    #[inline(always)]
+    unsafe fn read(from: *const Self) -> Self {
+        let field = |at| from.wrapping_byte_add(at);
+        let address = field(offset_of!(Self, Address)).cast::<PVOID>();
+        let length = field(offset_of!(Self, Length)).cast::<ULONG>();
+        let token = field(offset_of!(Self, MemoryRegionToken)).cast::<UINT32>();
+        // SAFETY: the caller's promise; a logical address has as many bytes as a pointer.
+        let address = unsafe { address.read_volatile() };
+        // SAFETY: the caller's promise.
+        let length = unsafe { length.read_volatile() };
+        // SAFETY: the caller's promise.
+        Self::from_virtual(address, length, unsafe { token.read_volatile() })
+    }
+}
+
+impl Element for NDK_LOGICAL_ADDRESS {
+    #[inline(always)]
+    unsafe fn read(from: *const Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { from.read_volatile() }
+    }
+}
+
+impl<'a, T: Element> List<'a, T> {
     /// # Safety
     /// `data` is null or readable for `count` elements for `'a`, and so is what they name if the request is inline.
-    pub(crate) const unsafe fn new(data: *const NDK_SGE, count: ULONG) -> Self {
+    pub(crate) const unsafe fn new(data: *const T, count: ULONG) -> Self {
         Self { data, count, lent: PhantomData }
+    }
+
+    /// As [`Self::new`], of a C array whose length comes first.
+    ///
+    /// # Safety
+    /// As for [`Self::new`].
+    pub(crate) const unsafe fn counted(count: ULONG, data: *const T) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::new(data, count) }
+    }
+
+    /// The number of its elements; none where the pointer is null.
+    pub(crate) const fn len(&self) -> usize {
+        if self.data.is_null() { 0 } else { self.count as usize }
     }
 
     /// The element, if there is one and no other, as in most requests.
     #[inline(always)]
-    pub(crate) const fn single(self) -> Option<&'a NDK_SGE> {
-        if self.count != 1 {
+    pub(crate) fn single(&self) -> Option<T> {
+        if self.count != 1 || self.data.is_null() {
             return None;
         }
         // SAFETY: by `new`.
-        unsafe { self.data.as_ref() }
+        Some(unsafe { T::read(self.data) })
     }
 
-    /// The elements; none where the pointer is null.
-    pub(crate) fn elements(self) -> &'a [NDK_SGE] {
-        // SAFETY: by `new`.
-        unsafe { slice(self.data, self.count) }
+    /// The elements, each as it is when its turn comes.
+    pub(crate) fn elements(self) -> impl ExactSizeIterator<Item = T> + 'a {
+        // SAFETY: by `new`; the place lies inside.
+        (0..self.len()).map(move |at| unsafe { T::read(self.data.wrapping_add(at)) })
     }
-}
-
-/// The elements of a C array whose length comes first; empty for a null pointer.
-///
-/// # Safety
-/// `data` is null or readable for `len` elements for `'a`.
-pub(crate) unsafe fn counted<'a, T>(len: ULONG, data: *const T) -> &'a [T] {
-    // SAFETY: the caller's promise.
-    unsafe { slice(data, len) }
 }
 
 /// Bytes that the consumer passes.
@@ -246,8 +287,11 @@ impl<'a> Bytes<'a> {
 /// # Safety
 /// `affinity` is null or readable.
 pub(crate) unsafe fn processors(affinity: *const GROUP_AFFINITY) -> Option<(u16, u64)> {
-    // SAFETY: the caller's promise.
-    let affinity = unsafe { affinity.as_ref() }?;
+    if affinity.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise. It is read once, as a list is.
+    let affinity = unsafe { affinity.read_volatile() };
     (affinity.Mask != 0).then_some((affinity.Group, affinity.Mask as u64))
 }
 
@@ -376,6 +420,26 @@ mod tests {
         room.put(5, &7_u8);
         room.put(usize::MAX, &8_u8);
         assert_eq!((bytes, len), ([1, 2, 3, 4, 5, 0xAA, 0xAA, 0xAA], 5));
+    }
+
+    /// A list that changes as soon as an element was read: what was read stays, and is not read again.
+    #[test]
+    fn an_element_is_read_once() {
+        let sge = |length| NDK_SGE::from_virtual(null_mut(), length, length + 1);
+        let memory = [1, 2, 3].map(|length| Cell::new(sge(length)));
+        // SAFETY: three elements, which this thread alone changes.
+        let list = unsafe { List::new(memory.as_ptr().cast::<NDK_SGE>(), 3) };
+        assert_eq!((list.len(), list.single().is_none()), (3, true));
+        let mut read = [0; 3];
+        for (element, read) in list.elements().zip(&mut read) {
+            memory.iter().for_each(|place| place.set(sge(u32::MAX - 1)));
+            assert_eq!(element.MemoryRegionToken, element.Length + 1);
+            *read = element.Length;
+        }
+        assert_eq!(read, [1, u32::MAX - 1, u32::MAX - 1]);
+        // SAFETY: null.
+        let none = unsafe { Sgl::new(core::ptr::null(), 3) };
+        assert_eq!((none.len(), none.elements().count()), (0, 0));
     }
 
     #[test]

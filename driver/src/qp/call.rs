@@ -6,9 +6,9 @@ use crate::mr::call::{FastRegister, remote_access};
 use crate::mr::shared::MrObject;
 use crate::mw::shared::MwObject;
 use crate::object::call::{ndk_close, ndk_query_extension};
-use crate::object::entry::{Handle, Sgl, counted, entry};
+use crate::object::entry::{Handle, List, Sgl, entry};
 use crate::object::shared::{Context, Object};
-use crate::queue::{element, elements, total_len};
+use crate::queue::{element, elements};
 use crate::sync::{FLUSH, RECEIVES};
 use core::sync::atomic::Ordering;
 use rocev2::ids::Rkey;
@@ -109,7 +109,7 @@ impl QpObject {
     ) -> Result<NTSTATUS, NTSTATUS> {
         self.post(context, flags, |_| {
             self.check_reads(&op)?;
-            Ok((op, elements(sgl.elements(), self.shared.initiator_sge)?))
+            Ok((op, elements(sgl, self.shared.initiator_sge)?))
         })
     }
 
@@ -152,21 +152,17 @@ impl QpObject {
     /// Copies the elements of an inline request to the slot of inline data that goes with its place.
     #[allow(unsafe_code, reason = "inline data is named by pointers")]
     fn copy_inline(&self, slot: &SendSlot<'_>, sgl: Sgl<'_>) -> Result<Option<Sge>, NTSTATUS> {
-        let (slot, sgl) = (slot.place(), sgl.elements());
-        let len = total_len(sgl);
-        if len == 0 {
-            return Ok(None);
-        }
-        let Some(Inline { slots, key }) =
-            self.shared.inline.as_ref().filter(|inline| len <= inline.slots.slot_len() as u64)
-        else {
-            return Err(STATUS_BUFFER_OVERFLOW);
+        let mut elements = sgl.elements();
+        let Some(Inline { slots, key }) = self.shared.inline.as_ref() else {
+            let is_empty = elements.all(|element| element.Length == 0);
+            return if is_empty { Ok(None) } else { Err(STATUS_BUFFER_OVERFLOW) };
         };
+        let slot = slot.place();
         // SAFETY: the elements are readable, by `Sgl::new`, as the request is inline; the slot is free as its place
         // is, which the caller holds.
-        unsafe { slots.fill(slot, sgl) };
+        let len = unsafe { slots.fill(slot, elements) }.ok_or(STATUS_BUFFER_OVERFLOW)?;
         // The length of a slot at most.
-        Ok(Some(Sge { addr: slots.offset(slot), len: len as u32, lkey: *key }))
+        Ok((len > 0).then(|| Sge { addr: slots.offset(slot), len: len as u32, lkey: *key }))
     }
 
     #[inline(always)]
@@ -186,7 +182,7 @@ impl QpObject {
     /// Posts a receive that may have no element, or several. Not inlined, as most have one.
     #[inline(never)]
     fn post_receive_list(&self, context: PVOID, sgl: Sgl<'_>) -> Result<NTSTATUS, NTSTATUS> {
-        self.post_receive(context, || elements(sgl.elements(), self.shared.receive_sge))
+        self.post_receive(context, || elements(sgl, self.shared.receive_sge))
     }
 
     /// A region or window of a request, which has to be of this provider and of the domain.
@@ -333,14 +329,14 @@ entry! {
         qp: &QpObject,
         context: PVOID,
         mr: Handle<'_, MrObject> = Handle::new(mr: *mut NDK_MR),
-        pages: &[NDK_LOGICAL_ADDRESS] = counted(count: ULONG, pages: *const NDK_LOGICAL_ADDRESS),
+        pages: List<'_, NDK_LOGICAL_ADDRESS> = List::counted(count: ULONG, pages: *const NDK_LOGICAL_ADDRESS),
         fbo: ULONG,
         length: SIZE_T,
         base: PVOID,
         flags: ULONG,
     ) -> NTSTATUS {
         let what = FastRegister { pages, fbo, len: length as u64, base: base.addr() as u64, flags };
-        qp.post(context, flags, |_| Ok((qp.mr(&mr)?.fast_register(&what)?, core::iter::empty())))
+        qp.post(context, flags, |_| Ok((qp.mr(&mr)?.fast_register(what)?, core::iter::empty())))
     }
 }
 

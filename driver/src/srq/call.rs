@@ -5,7 +5,7 @@ use super::shared::SrqObject;
 use crate::abi::*;
 use crate::object::call::{ndk_close, ndk_query_extension, request};
 use crate::object::done::RequestDone;
-use crate::object::entry::entry;
+use crate::object::entry::{Sgl, entry};
 
 /// The table of every SRQ.
 pub(crate) static DISPATCH: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
@@ -16,7 +16,7 @@ pub(crate) static DISPATCH: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
 };
 
 impl SrqObject {
-    fn post(&self, context: PVOID, sgl: &[NDK_SGE]) -> Result<NTSTATUS, NTSTATUS> {
+    fn post(&self, context: PVOID, sgl: Sgl<'_>) -> Result<NTSTATUS, NTSTATUS> {
         let mut queue = self.shared.receive.enter().ok_or(STATUS_INVALID_DEVICE_REQUEST)?;
         let posted = queue.post(context, sgl, &self.shared.slots);
         self.base.shard.ring(&self.shared.bell, &self.shared.doorbell, 0);
@@ -50,7 +50,7 @@ entry! {
     fn ndk_srq_receive(
         srq: &SrqObject,
         context: PVOID,
-        sgl: &[NDK_SGE] = slice(sgl: *const NDK_SGE, count: ULONG),
+        sgl: Sgl<'_> = Sgl::new(sgl: *const NDK_SGE, count: ULONG),
     ) -> NTSTATUS {
         srq.post(context, sgl)
     }

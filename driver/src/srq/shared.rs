@@ -1,6 +1,7 @@
 //! The state of a shared receive queue that the consumer's thread and the poll core share.
 
 use crate::abi::*;
+use crate::object::entry::Sgl;
 use crate::object::shared::{Context, Object};
 use crate::queue::{Slots, elements};
 use crate::shard::Bell;
@@ -45,7 +46,7 @@ impl Receives {
     pub(super) fn post(
         &mut self,
         context: PVOID,
-        sgl: &[NDK_SGE],
+        sgl: Sgl<'_>,
         slots: &Slots,
     ) -> Result<(), NTSTATUS> {
         while let Ok(deeper) = self.successors.pop() {

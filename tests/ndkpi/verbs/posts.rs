@@ -1,11 +1,14 @@
 use super::*;
 use ndk_consumer::{InlineData, Invalidate};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tests::kit::PORT;
+use tests::kit::raw::Object;
 
 crate::tests! {
     inline_data_is_copied_at_the_post
     inline_slots_serve_a_full_queue_again_and_again
     inline_data_is_limited_by_its_sum
+    a_list_that_changes_during_the_call_does_no_harm
     silence_is_kept_for_success_of_every_kind
     a_flush_ends_every_kind_of_request_and_gives_back_what_it_held
 }
@@ -65,6 +68,58 @@ fn inline_slots_serve_a_full_queue_again_and_again() {
             assert_eq!(server.bytes(number * 64 + 1, 63), message(number)[1..]);
         }
     }
+}
+
+/// A consumer that changes its list while the provider reads it breaks a promise: each post is refused or taken as it was
+/// read, and the connection goes on.
+fn a_list_that_changes_during_the_call_does_no_harm() {
+    const LENGTHS: [u32; 3] = [1, INLINE, 1 << 20];
+    let pair = inline_pair();
+    let (client, server) = (&pair.client, &pair.server);
+    let mut data = [7_u8; INLINE as usize];
+    let sge = NDK_SGE::from_virtual(data.as_mut_ptr().cast(), 1, 0);
+    // Only ever touched as atomics here.
+    let list = Box::into_raw(Box::new([sge; 2]));
+    let lengths = [0, 1].map(|at| {
+        let element = list.cast::<NDK_SGE>().wrapping_add(at);
+        let length = element.wrapping_byte_add(std::mem::offset_of!(NDK_SGE, Length));
+        // SAFETY: a field of an element that outlives the threads.
+        unsafe { AtomicU32::from_ptr(length.cast()) }
+    });
+    let over = AtomicBool::new(false);
+    let remote = server.mr.remote(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                lengths[round % 2].store(LENGTHS[round % LENGTHS.len()], Ordering::Relaxed);
+            }
+        });
+        let flags = NDK_OP_FLAG_INLINE | NDK_OP_FLAG_SILENT_SUCCESS;
+        for _ in 0..20_000 {
+            let status = tests::call!(
+                Object(client.qp.as_ptr()),
+                NdkWrite,
+                std::ptr::null_mut(),
+                list.cast_const().cast(),
+                2,
+                remote.address,
+                remote.token,
+                flags,
+            );
+            let expected = [STATUS_SUCCESS, STATUS_BUFFER_OVERFLOW, STATUS_NO_MORE_ENTRIES];
+            assert!(expected.contains(&status), "{status:?}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    // SAFETY: nobody uses it any more.
+    drop(unsafe { Box::from_raw(list) });
+    while client.qp.write(9, &[client.mr.sge(0..64)], remote, 0).is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.ends(1), [(NdkOperationTypeWrite, STATUS_SUCCESS)]);
 }
 
 fn inline_data_is_limited_by_its_sum() {
