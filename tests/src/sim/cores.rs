@@ -23,6 +23,11 @@ pub(crate) struct Core {
     pub(crate) asked: bool,
     /// When it has its next turn.
     pub(crate) turn_at: Option<u64>,
+    /// It sleeps, and a timer of its provider is due then.
+    pub(crate) timer_at: Option<u64>,
+    /// Frames that have crossed its edge and turns that were busy, and timers for which it woke and had nothing to do.
+    pub(crate) worked: u64,
+    pub(crate) idle_timers: u64,
 }
 
 impl Core {
@@ -173,6 +178,8 @@ impl World {
             port.room = if room_at > self.now { 0 } else { this.room };
             port.has_mail()
         };
+        let called = provider.is_woken(at) || has_mail || asked || self.asking;
+        let timer = own.timer_at.take().filter(|&at| at <= self.now && !called);
         if own.sleeping && (provider.is_woken(at) || has_mail) {
             provider.announce_sleep(at, false);
             own.sleeping = false;
@@ -185,6 +192,9 @@ impl World {
         // The first core does what the others leave to it.
         this.cores[0].asked |= asked && core > 0;
         let crossed = self.end_turn(host, core, &turn, room_at);
+        let own = &mut self.hosts[host].cores[core];
+        own.worked += crossed.len() as u64 + u64::from(turn.busy);
+        own.idle_timers += u64::from(timer.is_some() && crossed.is_empty() && !turn.busy);
         // What came to another core may be anything.
         let only_data = crossed.iter().all(Crossing::is_data) && !self.hosts[host].hashes;
         if lost > 0 {
@@ -245,6 +255,7 @@ impl World {
         } else if turn.busy || lacks {
             Some(soon)
         } else if own.sleeping {
+            own.timer_at = next;
             next.into_iter().chain(lacked.then_some(room_at)).min()
         } else {
             own.sleeping = true;

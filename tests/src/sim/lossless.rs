@@ -1,6 +1,7 @@
 //! Worlds in which nothing is lost, late or twice, no host stands still and no consumer leaves: nothing is sent again there, so no
 //! mistake hides behind the retransmission that mends it.
 
+use super::cores::Core;
 use super::world::{Host, Step, World, require};
 use rocev2::counters::Counter;
 
@@ -24,6 +25,10 @@ const NEVER: [Counter; 17] = [
     Counter::DropStaleResponse,
     Counter::DropDuplicate,
 ];
+
+/// A deadline that an answer has made idle still wakes a core, once for each frame or busy turn at most, and so do those of paths and of
+/// connection management.
+const IDLE_MAX: u64 = 16;
 
 impl World {
     /// Something has happened for which this world is not to be held to it.
@@ -51,6 +56,13 @@ impl World {
         for counter in NEVER.into_iter().filter(|_| !refused) {
             let count = counters[counter];
             require!(count == 0, "host {at}: {count} {} without a loss", counter.name());
+        }
+        for Core { worked, idle_timers, .. } in &host.cores {
+            let most = worked + IDLE_MAX;
+            require!(
+                *idle_timers <= most,
+                "host {at}: {idle_timers} timers for nothing, not {most}"
+            );
         }
         Ok(())
     }
