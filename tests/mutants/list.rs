@@ -285,19 +285,19 @@ list! {
     GapsOfLongAgoCount "qp/recv/gaps.rs":
         "let first = held == 1;" => "let first = false;",
         "what was noted of a gap ends with it";
-    BurstWaitsOneByOne "qp/recv/responder.rs":
+    BurstWaitsOneByOne "qp/recv/early.rs":
         "self.gap_since.is_none_or(|since| since == now)" => "self.gap_since.is_none()",
         "packets that came together wait together";
     ManyBehindAGapProveNothing "qp/recv/gaps.rs":
         "held.min(self.untold as usize) > REORDER_PACKETS" => "held.min(self.untold as usize) > usize::MAX - 1",
         "many packets behind a gap prove a loss at once";
-    RefusalWidensTheWindow "qp/recv/responder.rs":
+    RefusalWidensTheWindow "qp/recv/early.rs":
         "_ if self.nak_state == NakState::Rnr => {}" => "_ if false => {}",
         "what comes again behind a refused packet was not late";
     RefusalLeavesTheReport "qp/recv/responder.rs":
         "// A report would name this packet as missing.\n                self.gaps.forget();" => "",
         "what was refused for want of a receive is not missing";
-    ReportToAnyMake "qp/recv/responder.rs":
+    ReportToAnyMake "qp/recv/early.rs":
         "Make::Keeper if !self.reorder_buffer.is_empty() => {" => "_ if !self.reorder_buffer.is_empty() => {",
         "a peer of another make gets a NAK";
     ReportOfAnyMake "qp/inbound.rs":
@@ -357,7 +357,7 @@ list! {
     AllowanceIsNotUsedUp "qp/send/queue/gaps.rs":
         "self.allowance.saturating_sub(1)" => "self.allowance",
         "as many packets are sent again at once as came";
-    EarlyIsForgottenWhileRefused "qp/recv/responder.rs":
+    EarlyIsForgottenWhileRefused "qp/recv/early.rs":
         "Insertion::Inserted if self.nak_state == NakState::Rnr => {" => "Insertion::Inserted if false && self.nak_state == NakState::Rnr => {",
         "a gap behind a packet that was refused is told";
     TailIsNotTried "qp/send/queue/gaps.rs":
@@ -387,7 +387,7 @@ list! {
     DuplicateIsExecuted "qp/recv/responder.rs":
         "i32::MIN..0 => self.duplicate(now, packet, cx)," => "i32::MIN..0 => Ok(self.expected(packet, cx)),",
         "a duplicate is acknowledged, not executed (C9-105)";
-    SlotsAreNotGivenBack "qp/recv/responder.rs":
+    SlotsAreNotGivenBack "qp/recv/early.rs":
         "pool.give_back(slot);" => "",
         "a gap that is closed has no slot of the pool";
     ClosedQueuesKeepTheirSlots "qp/recv/reorder_buffer.rs":
@@ -397,7 +397,7 @@ list! {
         "ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx)," =>
         "_ => Ok(self.expected(packet, cx)),",
         "requests are executed in order";
-    EveryGapIsNaked "qp/recv/responder.rs":
+    EveryGapIsNaked "qp/recv/early.rs":
         "let insertion = self.reorder_buffer.insert(ahead, packet, pool);" => "let insertion = self.reorder_buffer.insert(ahead, packet, pool); self.nak_sequence();",
         "one NAK per gap";
     SendWithoutReceiveIsDropped "qp/recv/responder.rs":

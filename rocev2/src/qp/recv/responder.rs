@@ -6,7 +6,7 @@
 use super::gaps::{Answers, Gaps};
 use super::queue::{Received, RecvQueue, Srq};
 use super::read::{self, ReadResponder, Revoked};
-use super::reorder_buffer::{Insertion, ReorderBuffer, ReorderPool};
+use super::reorder_buffer::{ReorderBuffer, ReorderPool};
 use super::unsolicited_ack::UnsolicitedAck;
 use crate::counters::{Counter, Tally};
 use crate::env::{Instant, Memory};
@@ -16,7 +16,7 @@ use crate::psn::{Msn, Psn};
 use crate::qp::cc::congestion::Loss;
 use crate::qp::copy::scatter;
 use crate::qp::failure::Refused;
-use crate::qp::reorder_window::{REORDER_PACKETS, ReorderWindow};
+use crate::qp::reorder_window::ReorderWindow;
 use crate::qp::work::{Completions, WcStatus};
 use crate::qp::{KeyContext, PeerQp};
 use crate::wire::gap_report::{GAPS_MAX, Gap};
@@ -39,7 +39,7 @@ pub(crate) struct Responder {
     pub(super) epsn: Psn,
     pub(super) msn: Msn,
     /// The NAK that `epsn` has had; further packets ahead of it cause no other.
-    nak_state: NakState,
+    pub(super) nak_state: NakState,
     /// The ACK or NAK that is owed, behind the READ responses that are owed.
     pub(super) reply: Option<Syndrome>,
     pub(super) trailing_reads: TrailingReads,
@@ -51,14 +51,14 @@ pub(crate) struct Responder {
     pub(super) reads: ReadResponder,
     pub(super) message: Message,
     reorder_bytes: u32,
-    reorder_window: ReorderWindow,
+    pub(super) reorder_window: ReorderWindow,
     /// The packet of the last sequence NAK.
-    nak_psn: Option<Psn>,
+    pub(super) nak_psn: Option<Psn>,
     /// The gaps that a peer of our make was told of.
-    gaps: Gaps,
+    pub(super) gaps: Gaps,
     /// The peer goes back N: buffered packets came again since the last sequence NAK, and between the one
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
-    goes_back: [bool; 2],
+    pub(super) goes_back: [bool; 2],
     /// For congestion control.
     loss: Option<Loss>,
 }
@@ -75,7 +75,7 @@ pub(super) struct TrailingReads {
 }
 
 impl TrailingReads {
-    const fn any(self) -> bool {
+    pub(super) const fn any(self) -> bool {
         self.messages > 0
     }
 
@@ -95,7 +95,7 @@ pub(super) enum Message {
 
 /// The NAK that the expected packet has had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum NakState {
+pub(super) enum NakState {
     None,
     /// PSN sequence error: the packet is missing.
     Sequence,
@@ -202,10 +202,6 @@ impl Responder {
         Instant::earlier(self.gap_deadline(), self.unsolicited_ack.deadline())
     }
 
-    fn gap_deadline(&self) -> Option<Instant> {
-        self.gap_since.map(|since| self.reorder_window.end(since))
-    }
-
     /// Sends a NAK for a gap that has outlasted the reorder window, and the unsolicited ACK that is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant, make: Make, tally: &Tally) {
         if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
@@ -278,158 +274,11 @@ impl Responder {
         }
     }
 
-    /// Executes the expected packet, and the buffered packets whose gap it closes. These are checked and
-    /// executed as if they came now.
-    fn in_order<M: Memory>(
+    pub(super) fn expected<M: Memory>(
         &mut self,
-        now: Instant,
         packet: &Packet<'_>,
-        pool: &mut ReorderPool,
         cx: &mut Context<'_, M>,
     ) -> Verdict {
-        let (nak_state, first) = (self.nak_state, self.epsn);
-        let mut verdict = self.expected(packet, cx);
-        if self.reorder_buffer.is_empty() {
-            self.no_gap();
-            return verdict;
-        }
-        let (mut from, mut released) = (first, false);
-        while verdict == Verdict::Done && self.epsn != from {
-            from = self.epsn;
-            // The PSNs of a READ's responses belong to no other request of the peer.
-            self.reorder_buffer.forget_before(from, pool);
-            if let Some(slot) = self.reorder_buffer.take(from, pool) {
-                released = true;
-                verdict = self.expected(&pool.packet(slot, cx.peer.encap), cx);
-                pool.give_back(slot);
-            }
-        }
-        if self.epsn != first && verdict == Verdict::Done && self.nak_state != NakState::Rnr {
-            if released && !self.trailing_reads.any() {
-                self.reply = Some(Syndrome::ACK);
-                self.unsolicited_ack.arm(now);
-            }
-            if self.reorder_buffer.is_empty() {
-                self.no_gap();
-            } else if cx.peer.make == Make::Other {
-                self.next_gap(now, nak_state, released);
-            }
-        }
-        verdict
-    }
-
-    /// Nothing is missing.
-    fn no_gap(&mut self) {
-        self.gap_since = None;
-        self.gaps.no_gap();
-    }
-
-    /// Acts on progress while buffered packets remain behind another gap, towards a peer that is told of one at a time.
-    fn next_gap(&mut self, now: Instant, nak_state: NakState, released: bool) {
-        self.gap_since = Some(now);
-        // The buffered packets came about a round trip ago: the packets missing before them are lost, not
-        // late.
-        if released && nak_state == NakState::Sequence && self.goes_back == [false; 2] {
-            self.nak_sequence();
-        }
-    }
-
-    /// Buffers a packet ahead of the expected one. The peer gets one NAK for the gap if that outlasts the
-    /// reorder window: most often the missing packets are only late.
-    fn early<M>(
-        &mut self,
-        now: Instant,
-        ahead: u32,
-        packet: &Packet<'_>,
-        pool: &mut ReorderPool,
-        cx: &Context<'_, M>,
-    ) -> Result<Verdict, DropReason> {
-        cx.tally.count(Counter::OutOfSeqRequest);
-        let insertion = self.reorder_buffer.insert(ahead, packet, pool);
-        match cx.peer.make {
-            Make::Keeper if !self.reorder_buffer.is_empty() => {
-                self.gaps_after(now, packet.bth.psn, insertion);
-            }
-            Make::Keeper | Make::Other => self.gap_after(now, insertion),
-        }
-        match insertion {
-            Insertion::Inserted => {
-                cx.tally.count(Counter::OutOfOrderHeld);
-                Ok(Verdict::Done)
-            }
-            Insertion::Duplicate => Err(DropReason::Duplicate),
-            Insertion::NoRoom => Err(DropReason::Gap),
-        }
-    }
-
-    /// Watches the gaps of a peer of our make, after the packet `psn` behind one has come.
-    fn gaps_after(&mut self, now: Instant, psn: Psn, insertion: Insertion) {
-        match insertion {
-            // The packet that is missing was refused, and will come again. Others may be missing behind it, for which
-            // a probe asks then.
-            Insertion::Inserted if self.nak_state == NakState::Rnr => {
-                self.gaps.note(self.epsn, psn.add(1), self.reorder_buffer.len());
-            }
-            _ if self.nak_state == NakState::Rnr => {}
-            Insertion::Inserted => {
-                // Packets that come together wait together.
-                let opens = self.gap_since.is_none_or(|since| since == now);
-                let held = self.reorder_buffer.len();
-                let (opens, lost) = self.gaps.came(self.epsn, psn.add(1), held, opens);
-                if opens {
-                    self.gap_since = Some(now);
-                }
-                if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
-                    self.tell_gaps(now, lost);
-                }
-            }
-            // The packet was late and not lost.
-            Insertion::Duplicate if self.gaps.told(psn) => self.reorder_window.widen(),
-            Insertion::Duplicate | Insertion::NoRoom => {}
-        }
-    }
-
-    /// Whether packets are missing that a peer of our make is told of.
-    fn tells_gaps(&self, make: Make) -> bool {
-        make == Make::Keeper && !self.reorder_buffer.is_empty() && self.nak_state != NakState::Rnr
-    }
-
-    /// Owes a peer of our make a report of the gaps that have outlasted the reorder window; of all that there are where so many
-    /// packets have come that these are lost.
-    fn tell_gaps(&mut self, now: Instant, all: bool) {
-        let more = self.gaps.tell(all);
-        self.gap_since = more.then_some(now);
-        self.nak_psn = Some(self.epsn);
-        self.reorder_window.count_resend();
-    }
-
-    /// Watches the one gap that another peer is told of, after a packet behind it has come.
-    fn gap_after(&mut self, now: Instant, insertion: Insertion) {
-        if insertion == Insertion::Duplicate {
-            self.goes_back[0] = true;
-        }
-        if self.nak_state == NakState::None {
-            if insertion == Insertion::Duplicate || self.gap_since.is_none() {
-                self.gap_since = Some(now);
-            }
-            let lost =
-                insertion == Insertion::NoRoom || self.reorder_buffer.len() > REORDER_PACKETS;
-            if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
-                self.nak_sequence();
-            }
-        }
-    }
-
-    /// Owes the peer a sequence NAK: one per gap, as a second would make the requester go back twice.
-    fn nak_sequence(&mut self) {
-        (self.nak_state, self.gap_since) = (NakState::Sequence, None);
-        self.nak_psn = Some(self.epsn);
-        self.reply = Some(Syndrome::Nak(NakCode::PsnSequence));
-        self.reorder_window.count_resend();
-        self.goes_back = [false, self.goes_back[0]];
-    }
-
-    fn expected<M: Memory>(&mut self, packet: &Packet<'_>, cx: &mut Context<'_, M>) -> Verdict {
         match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
             Ok(()) => Verdict::Done,
             Err(Refusal::NotReady) => {
