@@ -131,25 +131,44 @@ impl Timers {
         }
     }
 
-    /// Removes a slot that is due.
+    /// Forgets the deadline of a slot, whose QP is gone.
+    pub(crate) fn disarm(&mut self, slot: usize) {
+        if let Some(queued) = self.queued.get_mut(slot) {
+            *queued = NEVER;
+        }
+        while let Some(((deadline, slot), in_line)) = self.first()
+            && self.queued[slot as usize] != deadline
+        {
+            self.remove_first(in_line);
+        }
+    }
+
+    /// Removes a slot that is due, and superseded entries before that of the next one, so that [`Self::next`] names none.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<usize> {
         while let Some(((deadline, slot), in_line)) = self.first() {
-            if deadline > now {
-                return None;
-            }
-            if in_line {
-                self.line.pop_front();
-            } else {
-                self.heap.pop();
-            }
             let queued = &mut self.queued[slot as usize];
             // Another entry of the slot, armed earlier than this one, may have been served already.
-            if *queued == deadline {
+            let current = *queued == deadline;
+            if current && deadline > now {
+                return None;
+            }
+            if current {
                 *queued = NEVER;
+            }
+            self.remove_first(in_line);
+            if current {
                 return Some(slot as usize);
             }
         }
         None
+    }
+
+    fn remove_first(&mut self, in_line: bool) {
+        if in_line {
+            self.line.pop_front();
+        } else {
+            self.heap.pop();
+        }
     }
 
     /// The earliest instant at which [`Self::pop_due`] may find something.
@@ -191,6 +210,26 @@ mod tests {
             timers.heap.len() + timers.line.len()
         });
         assert_eq!(kept, [1, 2, 3, 4, 5, 6, 7, 8, 1]);
+    }
+
+    /// Neither the entry of a slot that is gone nor one that was superseded wakes anybody.
+    #[test]
+    fn an_entry_that_nobody_waits_for_is_no_deadline() {
+        for slots in [[0, 1], [1, 0]] {
+            let [gone, other] = slots;
+            let mut timers = Timers::new(2);
+            timers.arm(gone, at(20));
+            timers.disarm(gone);
+            assert_eq!(timers.next(), None);
+            timers.arm(gone, at(20));
+            timers.arm(other, at(30));
+            timers.arm(other, at(10));
+            assert_eq!(timers.pop_due(at(10)), Some(other));
+            timers.disarm(gone);
+            assert_eq!(timers.next(), None, "of {other} none is left either");
+            timers.arm(gone, at(50));
+            assert_eq!([(); 2].map(|()| timers.pop_due(at(60))), [Some(gone), None]);
+        }
     }
 
     #[test]

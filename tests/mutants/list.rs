@@ -235,11 +235,17 @@ list! {
         "let ns = self.negotiated_ns.saturating_mul(u64::from(self.retries) + 1);" => "let ns = self.negotiated_ns;",
         "the time to give up is the timeout for each retry";
     TimersForgetASlot "timer.rs":
-        "if *queued == deadline {" => "if *queued != deadline {",
+        "let current = *queued == deadline;" => "let current = *queued != deadline;",
         "a deadline that is due is served";
     DueIsTooLate "timer.rs":
-        "if deadline > now {" => "if deadline >= now {",
+        "if current && deadline > now {" => "if current && deadline >= now {",
         "a deadline is due when it is reached";
+    SupersededDeadlinesWake "timer.rs":
+        "if current && deadline > now {" => "if deadline > now {",
+        "a deadline that was superseded wakes nobody";
+    GoneQueuePairsWake "device/qps.rs":
+        "self.lists.timers.disarm(slot);" => "",
+        "a queue pair that is gone wakes nobody";
     SupersededDeadlinesPileUp "timer.rs":
         "if self.is_full() {" => "if false {",
         "superseded deadlines are dropped before the queue has to grow";

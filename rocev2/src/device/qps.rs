@@ -73,6 +73,7 @@ impl Engine {
         }
         self.mrs.unbind_qp(qpn);
         self.sender.take_if(|sender| sender.slot == slot);
+        self.lists.timers.disarm(slot);
         // Its place in the line would be another's, which has one of its own.
         if scheduled {
             self.lists.ready.retain_mut(|ready| *ready != slot);

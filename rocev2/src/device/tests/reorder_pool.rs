@@ -67,6 +67,17 @@ fn an_end_gives_slots_back_too() {
     }
 }
 
+/// A queue pair that is gone wakes nobody.
+#[test]
+fn err_06_the_timer_of_a_gap_ends_with_its_queue_pair() {
+    let (mut world, [[first, server], _]) = world(2);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(gap(&mut world, first, 2), 1);
+    assert!(world.devices[1].poll_timeout().is_some(), "the reorder window");
+    world.devices[1].destroy_qp(server);
+    assert_eq!(world.devices[1].poll_timeout(), None);
+}
+
 /// It is of all queue pairs together, whatever their cores are.
 #[test]
 fn the_cores_of_a_device_share_the_slots() {
