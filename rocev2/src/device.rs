@@ -70,9 +70,9 @@ pub struct DeviceConfig {
     pub opening: Opening,
     /// The send window of each QP.
     pub window: Window,
-    /// Bytes for packets that come before an earlier one, of all QPs together, in slots of a full packet.
-    /// They are reserved when the device is made. A packet that finds no slot is dropped, and the peer
-    /// sends it again.
+    /// Bytes for packets that come before an earlier one, of all QPs together, in slots of a full packet of the port.
+    /// They are reserved when the device is made, a part for each core. Where no slot is free, those peers give that hold
+    /// most. A packet that finds no slot, or had to give it, is dropped, and the peer sends it again.
     pub reorder_pool: usize,
     /// Congestion control; with `None` packets are not ECN-capable, no CNP is sent, and none has an effect.
     pub dcqcn: Option<DcqcnConfig>,

@@ -304,7 +304,7 @@ list! {
         "// A report would name this packet as missing.\n                self.gaps.forget();" => "",
         "what was refused for want of a receive is not missing";
     ReportToAnyMake "qp/recv/early.rs":
-        "Make::Keeper if !self.reorder_buffer.is_empty() => {" => "_ if !self.reorder_buffer.is_empty() => {",
+        "Make::Keeper if held > 0 => self" => "_ if held > 0 => self",
         "a peer of another make gets a NAK";
     ReportOfAnyMake "qp/inbound.rs":
         "packet.bth.opcode == Opcode::GapReport && peer.make != Make::Keeper" => "false",
@@ -399,12 +399,49 @@ list! {
     ClosedQueuesKeepTheirSlots "qp/recv/reorder_buffer.rs":
         "self.forget_while(pool, |_| true);" => "let _ = pool;",
         "a queue pair at its end has no slot of the pool";
+    QuotaCountsPackets "qp/recv/reorder_pool.rs":
+        "(bytes as usize / self.slot_len)" => "(bytes as usize / 256)",
+        "a quota counts slots, not the packets of a path MTU that the peer chose";
+    OneConnectionHasThePool "qp/recv/reorder_pool.rs":
+        "self.slots.limit().div_ceil(2);" => "self.slots.limit();",
+        "a connection has half of the pool at most";
+    LatecomersFindNoSlot "qp/recv/reorder_pool.rs":
+        "self.take_from_another(holder, from)?;" => "return None;",
+        "a peer with less than its share has a slot at once";
+    OldestPacketIsTaken "qp/recv/reorder_pool.rs":
+        "let newest = self.shares.get(giver)?.last;" => "let newest = self.shares.get(giver)?.first;",
+        "the newest packet of the largest holder gives way";
+    SharesAreOfConnections "qp/recv/shares.rs":
+        "if self.peers[most].held > of_peer + 1 {" => "if self.peers[most].held > own + 1 {",
+        "many connections of one peer have no more than one";
+    SharesAreOfPeers "qp/recv/shares.rs":
+        "(self.holders[largest].held > own + 1).then_some(largest)" =>
+        "(self.holders[largest].held > own + 1).then_some(largest).filter(|_| false)",
+        "each connection of a peer has its share of what the peer has";
+    AnyConnectionGives "qp/recv/shares.rs":
+        "if self.holders[hand].held > self.holders[largest].held {" => "if false {",
+        "of a peer's connections the largest one gives";
+    LostSlotsAreStillRead "qp/recv/reorder_pool.rs":
+        "filter(|found| found.stamp == stamp)" => "filter(|found| found.stamp >= stamp)",
+        "a queue pair whose slots were given to others has none of theirs";
+    GapHoldsForEver "qp/recv/early.rs":
+        "self.reorder_buffer.forget(pool);" => "let _ = pool;",
+        "what a gap holds comes back when its peer must have given up";
+    ProgressIsNoSignOfLife "qp/recv/early.rs":
+        "if self.epsn != first {\n            self.held_since = now;" => "if false {\n            self.held_since = now;",
+        "the time of a gap begins anew with progress";
+    SecondCopyTakesASlot "qp/recv/reorder_pool.rs":
+        "if self.find(holder, psn).is_some() {" => "if false {",
+        "a packet is buffered once";
+    WalkHasNoEnd "qp/recv/reorder_pool.rs":
+        "slots.take(WALKED).find(" => "slots.take(usize::MAX).find(",
+        "the cost of an early packet does not depend on what is buffered";
     GapIsExecuted "qp/recv/responder.rs":
         "ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx)," =>
         "_ => Ok(self.expected(packet, cx)),",
         "requests are executed in order";
     EveryGapIsNaked "qp/recv/early.rs":
-        "let insertion = self.reorder_buffer.insert(ahead, packet, pool);" => "let insertion = self.reorder_buffer.insert(ahead, packet, pool); self.nak_sequence();",
+        "let held = self.reorder_buffer.len(pool);" => "let held = self.reorder_buffer.len(pool); self.nak_sequence();",
         "one NAK per gap";
     SendWithoutReceiveIsDropped "qp/recv/responder.rs":
         "let Some(rqe) = cx.rq.head() else {\n            return Err(Refusal::NotReady);" =>

@@ -9,6 +9,7 @@ use crate::cm::ConnId;
 use crate::counters::{Counters, QpCounters};
 use crate::env::{Instant, Rng};
 use crate::ids::Qpn;
+use crate::index::Secret;
 use crate::mr::MrTable;
 use crate::path::{PathIndex, PathNews, Paths};
 use crate::qp::{Completions, Failure, Posters, Qp, ReorderPool, Srqs};
@@ -94,14 +95,18 @@ impl Engine {
     /// One with no objects.
     fn new(config: DeviceConfig, core: (usize, usize), mrs: MrTable, mut rng: Rng) -> Self {
         let slots = config.max_qps.min(FIRST_SLOTS);
+        let mut forked = rng.fork();
+        let paths = Paths::new(&mut forked);
+        let pool_bytes = config.reorder_pool / core.1;
+        let secret = Secret::new(&mut forked);
         Self {
             mrs,
             srqs: Srqs::default(),
-            reorder_pool: ReorderPool::new(config.reorder_pool / core.1, config.cm.max_pmtu),
+            reorder_pool: ReorderPool::new(pool_bytes, config.cm.max_pmtu, secret),
             qps: (0..slots).map(|_| None).collect(),
             free: (0..slots).collect(),
             last_qpns: core::iter::repeat_n(Qpn::default(), slots).collect(),
-            paths: Paths::new(&mut rng.fork()),
+            paths,
             lists: Lists::new(slots),
             sender: None,
             completions: Completions::new(config.max_queued_mappings),
@@ -154,7 +159,7 @@ impl Engine {
                 }
                 Some(_) => {}
             }
-            entry.qp.handle_timeout(now, &mut self.completions);
+            entry.qp.handle_timeout(now, &mut self.reorder_pool, &mut self.completions);
             if entry.is_stalled()
                 && let Some(path) = entry.path
             {

@@ -23,7 +23,7 @@ pub use failure::{Failure, Refused};
 pub use recv::entry::{RecvPoster, RecvSlot};
 pub(crate) use recv::queue::Srqs;
 pub use recv::queue::{SrqConfig, SrqError, SrqId};
-pub(crate) use recv::reorder_buffer::ReorderPool;
+pub(crate) use recv::reorder_pool::ReorderPool;
 pub use send::entry::{SendPoster, SendSlot};
 pub use send::requester::Window;
 pub use state::QpState;
@@ -34,7 +34,7 @@ pub use work::{
 };
 
 use crate::counters::{Counter, QpCounters, Tally};
-use crate::env::Instant;
+use crate::env::{Duration, Instant, code_duration};
 use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
@@ -119,6 +119,13 @@ pub(crate) struct PeerQp {
     pub rnr_retry: u8,
     /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
     pub encap: Encap,
+}
+
+impl PeerQp {
+    /// How long the peer tries to bring a packet, at most, before it gives up, as far as both have agreed on it.
+    pub(crate) fn silence_limit(&self) -> Duration {
+        code_duration(self.ack_timeout_code) * (u32::from(self.retry_count) + 1)
+    }
 }
 
 /// The attributes of a new QP.
@@ -460,12 +467,18 @@ impl Qp {
         }
         let pace = self.congestion.rate().deadline();
         let parked = self.sq.parked_until();
-        let engines = Instant::earlier(self.completer.deadline(), self.responder.deadline());
+        let responder = self.peer.as_ref().and_then(|peer| self.responder.deadline(peer));
+        let engines = Instant::earlier(self.completer.deadline(), responder);
         Instant::earlier(engines, Instant::earlier(pace, parked))
     }
 
     /// Acts on expired timers.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, out: &mut Completions) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        pool: &mut ReorderPool,
+        out: &mut Completions,
+    ) {
         (self.calm, self.deadline_moved) = (false, true);
         if self.state != QpState::Rts {
             return;
@@ -473,7 +486,7 @@ impl Qp {
         self.unblock(now);
         self.requests_idle = false;
         if let Some(peer) = &self.peer {
-            self.responder.handle_timeout(now, peer.make, &self.tally);
+            self.responder.handle_timeout(now, peer, (pool, &self.tally));
         }
         self.sq.unpark(now, out);
         let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);

@@ -528,7 +528,32 @@ fn what_is_refused_for_want_of_a_receive_is_not_missing() {
     let answers = gappy.answer();
     assert_eq!(answers.len(), 1);
     assert!(matches!(Packet::parse(&answers[0]).unwrap().ext, Ext::Aeth(_)));
-    assert_eq!(gappy.world.devices[1].poll_timeout(), None, "no window opens");
+    let due = gappy.world.devices[1].poll_timeout().unwrap();
+    assert!(due > gappy.world.now + Duration::from_secs(17), "no window opens");
+}
+
+/// Goal: what was reported to have come and was dropped later, since others needed its slots, comes again, long before a timer
+/// that knows nothing: the requester keeps everything until it is acknowledged, and a probe shows what is missing.
+#[test]
+fn a_packet_that_was_reported_and_dropped_is_sent_again() {
+    for lost in [1, 5, 15] {
+        let mut gappy = Gappy::new();
+        gappy.write(20, &[lost]);
+        let report = gappy.report();
+        gappy.told(report, &[]);
+        gappy.world.devices[1].reorder_pool.take_newest();
+        assert_eq!(gappy.world.devices[1].reorder_pool.taken(), 1);
+        gappy.world.run_for(Duration::from_millis(20));
+        assert_eq!(gappy.world.statuses(0), [(1, WcStatus::Success)]);
+        assert!(
+            gappy.world.memory[1].0[0][100_000..120_480] == gappy.world.memory[0].0[0][..20_480]
+        );
+        let again = gappy.world.sent[0].len() - 20;
+        assert!(
+            again <= 1 + 18 - lost as usize + 6,
+            "{again} for {lost}: what was lost, and probes"
+        );
+    }
 }
 
 /// Goal: a packet that is lost behind one that is refused is told of once that one has found its receive.

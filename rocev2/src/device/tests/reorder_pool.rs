@@ -34,15 +34,36 @@ fn gap(world: &mut World, client: Qpn, count: u64) -> u64 {
     held(world) - before
 }
 
+/// Slots of node 1 that are held.
+fn taken(world: &World) -> usize {
+    world.devices[1].reorder_pool.taken()
+}
+
 #[test]
 fn a_gap_takes_slots_and_its_end_gives_them_back() {
-    let (mut world, [[first, _], [second, _]]) = world(3);
-    assert_eq!(gap(&mut world, first, 3), 2);
-    assert_eq!(gap(&mut world, second, 4), 1, "the first has the others");
+    let (mut world, [[first, _], [second, _]]) = world(5);
+    assert_eq!(gap(&mut world, first, 4), 3);
+    assert_eq!(gap(&mut world, second, 5), 2, "the first has the others");
     world.run_for(Duration::from_secs(1));
     let done: Vec<_> = world.done[0].iter().map(|done| done.status).collect();
-    assert_eq!(done, [OK; 7], "what found no slot is sent again");
-    assert_eq!(gap(&mut world, first, 5), 3, "a gap that is closed has no slot");
+    assert_eq!(done, [OK; 9], "what found no slot is sent again");
+    assert_eq!(taken(&world), 0, "a gap that is closed has no slot");
+}
+
+/// Two connections of a peer have all; a third one has its third, and all recover.
+#[test]
+fn a_connection_has_its_share_at_once() {
+    let (mut world, [[first, _], [second, _]]) = world(6);
+    let [third, server] = [world.qp(0), world.qp(1)];
+    let active = world.connect(false, third);
+    world.accept(server, active);
+    assert_eq!(gap(&mut world, first, 9), 3, "half of all");
+    assert_eq!(gap(&mut world, second, 9), 3);
+    assert_eq!(gap(&mut world, third, 9), 2);
+    assert_eq!(taken(&world), 6);
+    world.run_for(Duration::from_secs(1));
+    let done: Vec<_> = world.done[0].iter().map(|done| done.status).collect();
+    assert_eq!((done, taken(&world)), (vec![OK; 27], 0));
 }
 
 #[test]
@@ -54,16 +75,14 @@ fn an_end_gives_slots_back_too() {
         |world, _| {
             let path = Path { local: address(false, 1), remote: address(false, 0) };
             world.devices[1].path_lost(world.now, path);
+            world.devices[1].handle_timeout(world.now);
         },
     ];
     for end in ends {
-        let (mut world, [first, _]) = world(2);
-        assert_eq!(gap(&mut world, first[0], 5), 2);
+        let (mut world, [first, _]) = world(4);
+        assert_eq!((gap(&mut world, first[0], 5), taken(&world)), (2, 2));
         end(&mut world, first);
-        let [client, server] = [world.qp(0), world.qp(1)];
-        let active = world.connect(false, client);
-        world.accept(server, active);
-        assert_eq!(gap(&mut world, client, 5), 2);
+        assert_eq!(taken(&world), 0);
     }
 }
 

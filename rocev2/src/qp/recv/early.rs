@@ -1,11 +1,13 @@
 //! The way of the responder for packets that come before an earlier one: they wait in the reorder buffer, and the peer is told what
 //! is missing before them.
 
-use super::reorder_buffer::{Insertion, ReorderPool};
+use super::reorder_buffer::Insertion;
+use super::reorder_pool::ReorderPool;
 use super::responder::{Context, NakState, Responder, Verdict};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
 use crate::psn::Psn;
+use crate::qp::PeerQp;
 use crate::qp::reorder_window::REORDER_PACKETS;
 use crate::wire::mad::Make;
 use crate::wire::{DropReason, NakCode, Packet, Syndrome};
@@ -36,6 +38,9 @@ impl Responder {
                 verdict = self.expected(&pool.packet(slot, cx.peer.encap), cx);
                 pool.give_back(slot);
             }
+        }
+        if self.epsn != first {
+            self.held_since = now;
         }
         if self.epsn != first && verdict == Verdict::Done && self.nak_state != NakState::Rnr {
             if released && !self.trailing_reads.any() {
@@ -78,12 +83,14 @@ impl Responder {
         cx: &Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         cx.tally.count(Counter::OutOfSeqRequest);
-        let insertion = self.reorder_buffer.insert(ahead, packet, pool);
+        if self.reorder_buffer.is_empty() {
+            self.held_since = now;
+        }
+        let insertion = self.reorder_buffer.insert(ahead, (packet, cx.peer.encap.dst), pool);
+        let held = self.reorder_buffer.len(pool);
         match cx.peer.make {
-            Make::Keeper if !self.reorder_buffer.is_empty() => {
-                self.gaps_after(now, packet.bth.psn, insertion);
-            }
-            Make::Keeper | Make::Other => self.gap_after(now, insertion),
+            Make::Keeper if held > 0 => self.gaps_after(now, packet.bth.psn, (insertion, held)),
+            Make::Keeper | Make::Other => self.gap_after(now, (insertion, held)),
         }
         match insertion {
             Insertion::Inserted => {
@@ -95,19 +102,18 @@ impl Responder {
         }
     }
 
-    /// Watches the gaps of a peer of our make, after the packet `psn` behind one has come.
-    fn gaps_after(&mut self, now: Instant, psn: Psn, insertion: Insertion) {
+    /// Watches the gaps of a peer of our make, after the packet `psn` behind one has come, of so many that are `held` now.
+    fn gaps_after(&mut self, now: Instant, psn: Psn, (insertion, held): (Insertion, usize)) {
         match insertion {
             // The packet that is missing was refused, and will come again. Others may be missing behind it, for which
             // a probe asks then.
             Insertion::Inserted if self.nak_state == NakState::Rnr => {
-                self.gaps.note(self.epsn, psn.add(1), self.reorder_buffer.len());
+                self.gaps.note(self.epsn, psn.add(1), held);
             }
             _ if self.nak_state == NakState::Rnr => {}
             Insertion::Inserted => {
                 // Packets that come together wait together.
                 let opens = self.gap_since.is_none_or(|since| since == now);
-                let held = self.reorder_buffer.len();
                 let (opens, lost) = self.gaps.came(self.epsn, psn.add(1), held, opens);
                 if opens {
                     self.gap_since = Some(now);
@@ -136,8 +142,8 @@ impl Responder {
         self.reorder_window.count_resend();
     }
 
-    /// Watches the one gap that another peer is told of, after a packet behind it has come.
-    fn gap_after(&mut self, now: Instant, insertion: Insertion) {
+    /// Watches the one gap that another peer is told of, after a packet behind it has come, of so many that are `held` now.
+    fn gap_after(&mut self, now: Instant, (insertion, held): (Insertion, usize)) {
         if insertion == Insertion::Duplicate {
             self.goes_back[0] = true;
         }
@@ -145,8 +151,7 @@ impl Responder {
             if insertion == Insertion::Duplicate || self.gap_since.is_none() {
                 self.gap_since = Some(now);
             }
-            let lost =
-                insertion == Insertion::NoRoom || self.reorder_buffer.len() > REORDER_PACKETS;
+            let lost = insertion == Insertion::NoRoom || held > REORDER_PACKETS;
             if lost || self.gap_deadline().is_some_and(|deadline| now >= deadline) {
                 self.nak_sequence();
             }
@@ -162,7 +167,28 @@ impl Responder {
         self.goes_back = [false, self.goes_back[0]];
     }
 
+    /// When the gap counts as a loss.
     pub(super) fn gap_deadline(&self) -> Option<Instant> {
         self.gap_since.map(|since| self.reorder_window.end(since))
+    }
+
+    /// When what is behind the gap is given up: after as long as a peer that is there tries to close it.
+    pub(super) fn hold_deadline(&self, peer: &PeerQp) -> Option<Instant> {
+        (!self.reorder_buffer.is_empty()).then(|| self.held_since + peer.silence_limit())
+    }
+
+    /// Acts on a gap that has lasted for its time: the peer is told of it, and in the end its packets are given up. They come
+    /// again if the peer is still there, as nothing but an acknowledgement lets it forget them.
+    pub(super) fn gap_timed_out(&mut self, now: Instant, peer: &PeerQp, pool: &mut ReorderPool) {
+        self.reorder_buffer.update(pool);
+        if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
+            match peer.make {
+                Make::Keeper => self.tell_gaps(now, false),
+                Make::Other => self.nak_sequence(),
+            }
+        }
+        if self.hold_deadline(peer).is_some_and(|deadline| now >= deadline) {
+            self.reorder_buffer.forget(pool);
+        }
     }
 }

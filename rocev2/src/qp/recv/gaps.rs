@@ -5,7 +5,8 @@
 //! the packets that came within the window, those too that were told before: so the requester learns which packets that it
 //! sent again were lost again, and a report that is lost costs nothing but the time to the next one.
 
-use super::reorder_buffer::{ReorderBuffer, ReorderPool};
+use super::reorder_buffer::ReorderBuffer;
+use super::reorder_pool::ReorderPool;
 use crate::psn::Psn;
 use crate::qp::reorder_window::REORDER_PACKETS;
 use crate::wire::gap_report::{GAPS_MAX, Gap};

@@ -6,7 +6,8 @@
 use super::gaps::{Answers, Gaps};
 use super::queue::{Received, RecvQueue, Srq};
 use super::read::{self, ReadResponder, Revoked};
-use super::reorder_buffer::{ReorderBuffer, ReorderPool};
+use super::reorder_buffer::ReorderBuffer;
+use super::reorder_pool::ReorderPool;
 use super::unsolicited_ack::UnsolicitedAck;
 use crate::counters::{Counter, Tally};
 use crate::env::{Instant, Memory};
@@ -50,7 +51,6 @@ pub(crate) struct Responder {
     pub(super) reorder_buffer: ReorderBuffer,
     pub(super) reads: ReadResponder,
     pub(super) message: Message,
-    reorder_bytes: u32,
     pub(super) reorder_window: ReorderWindow,
     /// The packet of the last sequence NAK.
     pub(super) nak_psn: Option<Psn>,
@@ -59,6 +59,8 @@ pub(crate) struct Responder {
     /// The peer goes back N: buffered packets came again since the last sequence NAK, and between the one
     /// before it and that. An immediate NAK for the next gap would make such a peer go back twice.
     pub(super) goes_back: [bool; 2],
+    /// Since when the expected packet is missing before those in the reorder buffer.
+    pub(super) held_since: Instant,
     /// For congestion control.
     loss: Option<Loss>,
 }
@@ -168,8 +170,8 @@ impl Responder {
             msn: Msn::new(0),
             message: Message::None,
             nak_state: NakState::None,
-            reorder_buffer: ReorderBuffer::new(),
-            reorder_bytes,
+            reorder_buffer: ReorderBuffer::new(reorder_bytes),
+            held_since: Instant::from_nanos(0),
             gap_since: None,
             reorder_window: ReorderWindow::new(),
             nak_psn: None,
@@ -189,7 +191,7 @@ impl Responder {
         self.gaps = Gaps::new(self.epsn);
         self.msn = peer.first_msn;
         self.reads.connect(peer.inbound_reads);
-        self.reorder_buffer.set_quota(self.reorder_bytes, peer.pmtu);
+        self.reorder_buffer.open(peer.pmtu);
     }
 
     /// Gives the buffered packets up, and buffers no other: the QP is at its end.
@@ -198,18 +200,20 @@ impl Responder {
     }
 
     /// The next instant at which [`Self::handle_timeout`] has work.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        Instant::earlier(self.gap_deadline(), self.unsolicited_ack.deadline())
+    pub(crate) fn deadline(&self, peer: &PeerQp) -> Option<Instant> {
+        let gap = Instant::earlier(self.gap_deadline(), self.hold_deadline(peer));
+        Instant::earlier(gap, self.unsolicited_ack.deadline())
     }
 
-    /// Sends a NAK for a gap that has outlasted the reorder window, and the unsolicited ACK that is due.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, make: Make, tally: &Tally) {
-        if self.gap_deadline().is_some_and(|deadline| now >= deadline) {
-            match make {
-                Make::Keeper => self.tell_gaps(now, false),
-                Make::Other => self.nak_sequence(),
-            }
-        }
+    /// Acts on a gap that has outlasted the reorder window, or all the time of its peer, and sends the unsolicited ACK that is
+    /// due.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        peer: &PeerQp,
+        (pool, tally): (&mut ReorderPool, &Tally),
+    ) {
+        self.gap_timed_out(now, peer, pool);
         if self.unsolicited_ack.take(now) {
             tally.count(Counter::AckRepeated);
             self.reply.get_or_insert(Syndrome::ACK);
@@ -223,7 +227,8 @@ impl Responder {
 
     /// Whether nothing is missing, and no deadline runs.
     pub(crate) fn is_calm(&self) -> bool {
-        self.reorder_buffer.is_empty() && self.deadline().is_none()
+        let waits = self.gap_since.is_some() || self.unsolicited_ack.deadline().is_some();
+        self.reorder_buffer.is_empty() && !waits
     }
 
     /// Whether READ responses are owed.
@@ -263,6 +268,7 @@ impl Responder {
         pool: &mut ReorderPool,
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
+        self.reorder_buffer.update(pool);
         let ahead = packet.bth.psn.since(self.epsn);
         if ahead >= 0 {
             self.unsolicited_ack.cancel();

@@ -22,10 +22,10 @@ pub struct Window {
     /// A longer READ is cut into requests of this many bytes, so that the requester, not the responder,
     /// limits the bytes in flight.
     pub read_chunk: u32,
-    /// The quota of a QP's reorder buffer: bytes of the peer's packets that are kept while an earlier one
-    /// is missing; 0 for none. A peer that runs this crate fills one window of its own. The memory is that
-    /// of [`DeviceConfig::reorder_pool`](crate::DeviceConfig::reorder_pool), and a QP has some of it only
-    /// while a packet is missing.
+    /// The quota of a QP's reorder buffer: bytes of slots for the peer's packets that are kept while an earlier one
+    /// is missing; 0 for none. A peer that runs this crate and has the port's path MTU fills one window of its own. The
+    /// memory is that of [`DeviceConfig::reorder_pool`](crate::DeviceConfig::reorder_pool), and a QP has some of it
+    /// only while a packet is missing.
     pub reorder_bytes: u32,
 }
 

@@ -14,6 +14,7 @@ use super::work::{Completion, Completions, RecvWr, SendOp, SendWr, SgList, Sge, 
 use super::*;
 use crate::env::{Duration, Fault, Instant, Memory, RegionId, Rng};
 use crate::ids::{Lkey, Rkey};
+use crate::index::Secret;
 use crate::mr::{Access, Mapping, Registrar, Registration, Reserve};
 use crate::wire::mad::Make;
 use crate::wire::{
@@ -76,6 +77,11 @@ struct Node {
     key: Rkey,
 }
 
+/// The pool of a device whose port has this path MTU.
+fn reorder_pool(pmtu: Pmtu) -> ReorderPool {
+    ReorderPool::new(4 << 20, pmtu, Secret::new(&mut Rng::from_seed([9; 32])))
+}
+
 /// Counters of a queue pair without a device.
 fn tally() -> Tally {
     Tally::new(Arc::default())
@@ -110,7 +116,7 @@ impl Node {
         let (qp, posters) =
             Qp::new(Qpn::new(number.into()), &config, PD, Window::default(), None, tally());
         let memory = Bytes(vec![vec![0; bytes]]);
-        let reorder_pool = ReorderPool::new(4 << 20, Pmtu::B4096);
+        let reorder_pool = reorder_pool(Pmtu::B4096);
         Self { qp, posters, registrar, mrs, memory, reorder_pool, out, done: Vec::new(), key }
     }
 
@@ -123,6 +129,7 @@ impl Node {
     fn connect(&mut self, own: u8, peer: u8, settings: Settings) {
         let ip = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
         let psn = |number: u8| settings.psn.add(u32::from(number) * 1000);
+        self.reorder_pool = reorder_pool(settings.pmtu);
         self.qp.connect(PeerQp {
             make: settings.make,
             core_bits: 0,
@@ -357,7 +364,7 @@ impl Pair {
             let Some(next) = next.filter(|&next| next <= end) else { return };
             self.now = next.max(self.now);
             for node in &mut self.nodes {
-                node.qp.handle_timeout(self.now, &mut node.out);
+                node.qp.handle_timeout(self.now, &mut node.reorder_pool, &mut node.out);
                 node.collect();
             }
         }
@@ -413,11 +420,16 @@ impl Pair {
         self.hand(0, (Opcode::Acknowledge, psn), ext, &[])
     }
 
+    /// When what has been behind a gap of `node` since now is given up, in eight timeouts of its peer.
+    fn held_until(&self) -> Option<Instant> {
+        Some(self.now + code_duration(14) * 8)
+    }
+
     /// Lets the next deadline of `node` pass.
     fn wait(&mut self, node: usize) {
         self.now = self.nodes[node].qp.deadline().unwrap();
-        let Node { qp, out, .. } = &mut self.nodes[node];
-        qp.handle_timeout(self.now, out);
+        let Node { qp, reorder_pool, out, .. } = &mut self.nodes[node];
+        qp.handle_timeout(self.now, reorder_pool, out);
         self.nodes[node].collect();
     }
 

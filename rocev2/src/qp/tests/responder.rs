@@ -113,13 +113,14 @@ fn seq_06_to_07_and_dup_05_a_gap_stays_until_it_is_filled() {
     // Buffered, and not executed.
     assert_eq!(send(&mut pair, 2), Ok(()));
     assert_eq!(pair.acks(), []);
+    let until = pair.held_until();
     pair.wait(1);
     assert_eq!(pair.acks(), [(GAP, 1, 1)]);
     for (at, result) in [(3, Ok(())), (5, Ok(())), (2, Err(DropReason::Duplicate))] {
         assert_eq!(send(&mut pair, at), result);
         assert_eq!(pair.acks(), []);
     }
-    assert_eq!(pair.nodes[1].qp.deadline(), None);
+    assert_eq!(pair.nodes[1].qp.deadline(), until);
     // A duplicate is acknowledged and changes nothing.
     assert_eq!(send(&mut pair, 0), Ok(()));
     assert_eq!(pair.acks(), [(ACK, 0, 1)]);
@@ -209,7 +210,7 @@ fn rnr_03_a_buffered_packet_waits_for_its_receive() {
         pair.ask(at, Opcode::SendOnly, Ext::None, 1).unwrap();
     }
     assert_eq!(pair.acks(), [(rnr, 1, 1)]);
-    assert_eq!(pair.nodes[1].qp.deadline(), None);
+    assert_eq!(pair.nodes[1].qp.deadline(), pair.held_until());
     for id in 1..3 {
         let sgl = pair.nodes[1].sge(10_000, 1);
         pair.nodes[1].recv(id, sgl);
@@ -229,6 +230,39 @@ fn packets_ahead_alone_cost_bounded_memory() {
     // Longer than any packet may be: not worth a place.
     assert_eq!(pair.ask(3, Opcode::SendOnly, Ext::None, P + 4), Err(DropReason::Gap));
     assert_eq!(pair.acks(), [(GAP, 0, 0)]);
+}
+
+/// Goal: what a gap holds comes back when the missing packet has not come for as long as its peer may try, though others come
+/// all the time; with progress the time begins anew.
+#[test]
+fn a_gap_that_does_not_move_holds_nothing_for_ever() {
+    let mut pair = ready(20);
+    let send = |pair: &mut Pair, at| pair.ask(at, Opcode::SendOnly, Ext::None, 1);
+    let held = |pair: &Pair| pair.nodes[1].reorder_pool.taken();
+    let pass = |pair: &mut Pair, time: Duration| {
+        pair.now = pair.now + time;
+        let Node { qp, reorder_pool, out, .. } = &mut pair.nodes[1];
+        qp.handle_timeout(pair.now, reorder_pool, out);
+    };
+    let all = code_duration(14) * 8;
+    for at in [2, 4, 6] {
+        send(&mut pair, at).unwrap();
+    }
+    pass(&mut pair, all - Duration::from_nanos(1));
+    assert_eq!((send(&mut pair, 0), held(&pair)), (Ok(()), 3));
+    assert_eq!((send(&mut pair, 1), held(&pair)), (Ok(()), 2), "progress");
+    for at in 7..17 {
+        pass(&mut pair, all / 10);
+        send(&mut pair, at).unwrap();
+    }
+    pass(&mut pair, all / 10);
+    assert_eq!(held(&pair), 0, "3 has not come");
+    assert!(pair.nodes[1].qp.deadline().is_none(), "and nothing waits for it any more");
+    pair.acks();
+    for at in 3..17 {
+        assert_eq!(send(&mut pair, at), Ok(()));
+    }
+    assert_eq!((pair.acks(), pair.nodes[1].done.len()), (vec![(ACK, 16, 17)], 17));
 }
 
 #[test]
@@ -412,7 +446,7 @@ fn rnr_01_to_05_a_message_without_a_receive_waits_and_the_rest_is_silent() {
     pair.ask(1, Opcode::SendMiddle, Ext::None, P).unwrap();
     pair.ask(2, Opcode::SendLast, Ext::None, 1).unwrap();
     assert_eq!(pair.acks(), []);
-    assert_eq!(pair.nodes[1].qp.deadline(), None);
+    assert_eq!(pair.nodes[1].qp.deadline(), pair.held_until());
     let mut pair = ready(0);
     pair.ask(0, Opcode::WriteFirst, write(&pair, 0, P + 1), P).unwrap();
     pair.ask(1, Opcode::WriteLastImm, Ext::Imm(1), 1).unwrap();
