@@ -29,6 +29,8 @@ mod frames;
 #[path = "wire/golden.rs"]
 #[allow(dead_code, reason = "only the captured REQ is needed here")]
 mod golden;
+#[path = "conformance/holding.rs"]
+mod holding;
 #[path = "conformance/hostile.rs"]
 mod hostile;
 #[path = "conformance/key.rs"]

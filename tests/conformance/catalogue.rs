@@ -291,19 +291,53 @@ fn cases(name: &str) -> Vec<String> {
     cases
 }
 
-#[test]
-fn every_case_has_its_test() {
+/// Source files that may have tests, from the root of the repository.
+fn all_sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
     for package in ["rocev2", "driver", "netadapter-glue", "tests"] {
         sources(&root.join(package), &mut files);
     }
     files.sort();
+    let read = |path: PathBuf| {
+        let source = std::fs::read_to_string(&path).unwrap();
+        (path.strip_prefix(root).unwrap().to_path_buf(), source)
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Goal: each row of "What frames can take" in `driver/README.md` names tests that there are: of a stranger, and of a peer.
+#[test]
+fn every_resource_has_its_tests() {
+    let sources = all_sources();
+    let names: BTreeSet<&str> = sources.iter().flat_map(|(_, source)| tests(source)).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let readme = std::fs::read_to_string(root.join("driver/README.md")).unwrap();
+    let (_, section) = readme.split_once("## What frames can take").expect("the section");
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(2);
+    let mut wrong = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [what, _, _, _, stranger, peer] = cells[..] else { panic!("{row}") };
+        for cell in [stranger, peer] {
+            let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+            let strange = named.iter().filter(|name| !names.contains(*name));
+            wrong.extend(strange.map(|name| format!("{what}: {name} is no test")));
+            if named.is_empty() {
+                wrong.push(format!("{what} has no test"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_case_has_its_test() {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for path in &files {
-        let source = std::fs::read_to_string(path).unwrap();
-        let place = path.strip_prefix(root).unwrap().display();
-        for name in tests(&source) {
+    for (path, source) in &all_sources() {
+        let place = path.display();
+        for name in tests(source) {
             for case in cases(name) {
                 found.entry(case).or_default().push(format!("{place}: {name}"));
             }

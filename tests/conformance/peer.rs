@@ -101,6 +101,8 @@ pub(crate) struct Terms {
     pub(crate) bytes: usize,
     /// D marks its data, and heeds congestion notifications.
     pub(crate) dcqcn: bool,
+    /// Bytes of D's reorder pool.
+    pub(crate) pool: usize,
 }
 
 pub(crate) const TERMS: Terms = Terms {
@@ -114,6 +116,7 @@ pub(crate) const TERMS: Terms = Terms {
     mtu: 1500,
     bytes: REGION,
     dcqcn: false,
+    pool: 1 << 20,
 };
 
 /// A packet of D.
@@ -243,7 +246,7 @@ impl World {
             opening: Opening::default(),
             dcqcn: terms.dcqcn.then(DcqcnConfig::default),
             window: Window { bytes: 64 << 10, ..Window::default() },
-            reorder_pool: 1 << 20,
+            reorder_pool: terms.pool,
             short_ways: true,
             cm: CmConfig { ca_guid: 1, ack_timeout_code: terms.own_timeout, ..CmConfig::default() },
         });
@@ -276,6 +279,12 @@ impl World {
     pub(crate) fn another(&mut self, owner: u64, pd: PdId, srq: Option<SrqId>) -> End {
         let qpn = self.d.create_qp(&qp(owner, pd, srq)).unwrap();
         connect(&mut self.d, self.now, &self.encap, owner as u32, qpn, TERMS)
+    }
+
+    /// The same in D's own domain, on other terms.
+    pub(crate) fn another_with(&mut self, owner: u64, terms: Terms) -> End {
+        let qpn = self.d.create_qp(&qp(owner, PD, None)).unwrap();
+        connect(&mut self.d, self.now, &self.encap, owner as u32, qpn, terms)
     }
 
     /// One more region of `len` bytes; see [`base`].
