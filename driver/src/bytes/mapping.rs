@@ -183,4 +183,54 @@ pub(crate) mod tests {
         mapping.find_whole();
         mapping
     }
+
+    /// A platform in whose process all memory is mapped.
+    struct Process;
+
+    impl Platform for Process {
+        fn now(&self) -> rocev2::env::Instant {
+            rocev2::env::Instant::default()
+        }
+
+        fn map(&self, mdl: &MDL) -> Option<Mapped> {
+            NonNull::new(mdl.MappedSystemVa.cast()).map(Mapped::borrowed)
+        }
+    }
+
+    fn mdl(bytes: &mut [u8], next: *mut MDL) -> MDL {
+        let start: *mut u8 = bytes.as_mut_ptr();
+        let offset = start.addr() % PAGE_SIZE;
+        MDL {
+            Next: next,
+            Size: size_of::<MDL>() as i16,
+            MdlFlags: MDL_MAPPED_TO_SYSTEM_VA,
+            Process: core::ptr::null_mut(),
+            MappedSystemVa: start.cast(),
+            StartVa: start.wrapping_sub(offset).cast(),
+            ByteCount: bytes.len() as ULONG,
+            ByteOffset: offset as ULONG,
+        }
+    }
+
+    /// A chain that becomes longer after it was counted is mapped no further: there is memory for so many pieces.
+    #[test]
+    fn a_chain_is_mapped_as_far_as_it_was_counted() {
+        let mut bytes = [0; 24];
+        let (first, rest) = bytes.split_at_mut(8);
+        let (second, third) = rest.split_at_mut(8);
+        let mut third = mdl(third, core::ptr::null_mut());
+        let mut second = mdl(second, &raw mut third);
+        let first = mdl(first, &raw mut second);
+        // SAFETY: three MDLs over memory of this test.
+        let chain = unsafe { MdlChain::new(&raw const first) };
+        assert_eq!([0, 8, 9, 24, 25].map(|len| chain.count(len)), [0, 1, 2, 3, 3]);
+        let mapped = |count, len| {
+            let mapping = Mapping::new(chain, count, len, &Process)?;
+            Ok((mapping.len(), mapping.pieces.len(), mapping.pieces.capacity()))
+        };
+        assert_eq!(mapped(2, 16), Ok((16, 2, 2)));
+        assert_eq!(mapped(3, 17), Ok((17, 3, 3)));
+        assert_eq!(mapped(1, 16), Err(STATUS_INVALID_PARAMETER));
+        assert_eq!(mapped(3, 25), Err(STATUS_INVALID_PARAMETER));
+    }
 }
