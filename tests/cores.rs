@@ -9,6 +9,8 @@ mod ends;
 mod keys;
 #[path = "cores/queues.rs"]
 mod queues;
+#[path = "cores/stalls.rs"]
+mod stalls;
 #[path = "cores/steering.rs"]
 mod steering;
 

@@ -14,6 +14,7 @@ use crate::request::{Creation, Request};
 use crate::shard::Shard;
 use crate::sync::modelled::{AtomicU32, rtrb};
 use crate::sync::{Doorbell, Exclusive};
+use crate::upcall::{Calling, Notice};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -326,36 +327,51 @@ impl Cqs {
     pub(crate) fn notify(&mut self, now: Instant) -> usize {
         let dirty = self.dirty.len();
         for _ in 0..dirty {
-            if let Some(key) = self.dirty.pop_front() {
-                self.notify_one(now, key);
+            if let Some(key) = self.dirty.pop_front()
+                && let Some(notice) = self.due(now, key)
+            {
+                notice.call();
             }
         }
         dirty
     }
 
-    #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    fn notify_one(&mut self, now: Instant, key: CqKey) {
-        let Some(cq) = self.table.get_mut(key) else { return };
+    /// The next notification that is due, and its CQ; `None`: no other is.
+    pub(crate) fn next_notice(&mut self, now: Instant) -> Option<(Notice, &Arc<CqObject>)> {
+        let (notice, key) = loop {
+            let key = self.dirty.pop_front()?;
+            if let Some(notice) = self.due(now, key) {
+                break (notice, key);
+            }
+        };
+        Some((notice, &self.table.get(key)?.object))
+    }
+
+    /// The notification of a CQ that was dirty, if it is due: the arm is taken.
+    #[inline(always)]
+    fn due(&mut self, now: Instant, key: CqKey) -> Option<Notice> {
+        let cq = self.table.get_mut(key)?;
         cq.dirty = false;
         if !cq.object.shared.arm.is_due() || cq.object.base.is_closing() {
-            return;
+            return None;
         }
         match cq.moderate(now) {
             Moderation::Notify => {}
-            Moderation::Until(until) => return self.delay(key, until),
+            Moderation::Until(until) => {
+                self.delay(key, until);
+                return None;
+            }
             // The completion that it waits for leads here again.
-            Moderation::ForCount => return,
+            Moderation::ForCount => return None,
         }
         if !cq.object.shared.arm.take() {
-            return;
+            return None;
         }
         (cq.unnotified, cq.unnotified_since) = (0, None);
         let status = if cq.failed { STATUS_BUFFER_OVERFLOW } else { STATUS_SUCCESS };
         let (callback, context) = (cq.notification, cq.context);
         self.moderated.retain(|&(_, cq)| cq != key);
-        // SAFETY: the consumer's callback with the consumer's context; one at a time, as only this
-        // thread makes them.
-        unsafe { callback(context.get(), status) };
+        Some(Notice { callback, context, status })
     }
 
     /// Whether a call of the consumer is still inside.
@@ -387,6 +403,7 @@ pub(crate) fn create(cx: &mut Cx, adapter: ObjectId, what: &CreateCq) -> Context
             depth: AtomicU32::new(depth),
             moderation: AtomicU64::new(0),
             moderating: Exclusive::new(()),
+            calling: Calling::default(),
             arm: Arm::default(),
             bell,
             doorbell: Doorbell::default(),

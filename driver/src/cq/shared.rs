@@ -5,6 +5,7 @@ use crate::object::shared::{Context, Object};
 use crate::shard::Bell;
 use crate::sync::modelled::{AtomicU8, AtomicU32, fence, rtrb};
 use crate::sync::{Doorbell, Exclusive};
+use crate::upcall::Calling;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rocev2::env::{Duration, Instant};
 
@@ -37,15 +38,17 @@ pub(crate) struct CqShared {
     pub(crate) moderation: AtomicU64,
     /// Entered while moderation is changed.
     pub(crate) moderating: Exclusive<()>,
+    pub(crate) calling: Calling,
     pub(crate) arm: Arm,
     pub(crate) bell: Bell,
     pub(crate) doorbell: Doorbell,
 }
 
 impl CqShared {
-    /// Whether a call is inside that touches the CQ after the core may have seen it.
+    /// Whether a call is inside that touches the CQ after the core may have seen it, or its notification.
     pub(crate) fn is_entered(&self) -> bool {
-        self.results.is_entered() || self.moderating.is_entered()
+        let called = self.results.is_entered() || self.moderating.is_entered();
+        called || self.calling.is_inside()
     }
 }
 

@@ -11,6 +11,7 @@ mod steps;
 mod transmit;
 
 pub(crate) use lanes::Lanes;
+pub(crate) use steps::DetachedNotice;
 pub(crate) use transmit::Beside;
 
 use crate::bytes::Regions;

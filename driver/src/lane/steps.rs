@@ -4,7 +4,10 @@ use super::sink::Sink;
 use super::{Beside, Lane};
 use crate::bytes::Regions;
 use crate::cq::core::Delivery;
+use crate::cq::shared::CqObject;
 use crate::object::id::Ringer;
+use crate::srq::shared::SrqObject;
+use crate::upcall::Notice;
 use alloc::sync::Arc;
 use netadapter_glue::Received;
 use rocev2::env::Instant;
@@ -141,10 +144,49 @@ impl Lane {
     fn notify(&mut self) -> usize {
         let mut low = 0;
         while let Some(owner) = self.engine.poll_srq_low() {
-            self.srqs.notify(owner);
+            if let Some((notice, _)) = self.srqs.notice(owner) {
+                notice.call();
+            }
             low += 1;
         }
         low + self.cqs.notify(self.now)
+    }
+
+    /// The next notification that is due, for a core that makes it without its lane: the object is kept, and its close waits,
+    /// until it was made. `None`: no other is due.
+    pub(crate) fn next_notice(&mut self) -> Option<DetachedNotice> {
+        while let Some(owner) = self.engine.poll_srq_low() {
+            if let Some((notice, srq)) = self.srqs.notice(owner) {
+                srq.shared.calling.begin();
+                return Some(DetachedNotice { notice, of: Notifier::Srq(Arc::clone(srq)) });
+            }
+        }
+        let (notice, cq) = self.cqs.next_notice(self.now)?;
+        cq.shared.calling.begin();
+        Some(DetachedNotice { notice, of: Notifier::Cq(Arc::clone(cq)) })
+    }
+}
+
+/// A notification that is made without the lane.
+pub(crate) struct DetachedNotice {
+    notice: Notice,
+    of: Notifier,
+}
+
+/// The object of a notification.
+enum Notifier {
+    Cq(Arc<CqObject>),
+    Srq(Arc<SrqObject>),
+}
+
+impl DetachedNotice {
+    /// Makes it.
+    pub(crate) fn call(self) {
+        self.notice.call();
+        match self.of {
+            Notifier::Cq(cq) => cq.shared.calling.end(),
+            Notifier::Srq(srq) => srq.shared.calling.end(),
+        }
     }
 }
 

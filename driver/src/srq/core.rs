@@ -13,6 +13,7 @@ use crate::queue::Slots;
 use crate::request::{Creation, Request};
 use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
+use crate::upcall::{Calling, Notice};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use rocev2::Engine;
@@ -83,24 +84,20 @@ impl Srqs {
         }
     }
 
-    /// Tells the consumer that the SRQ of this name in the engine fell below its threshold.
-    #[allow(unsafe_code, reason = "calls the consumer's C callback")]
-    pub(crate) fn notify(&self, owner: u64) {
+    /// The notification of the SRQ of this name in the engine, which fell below its threshold, and the SRQ.
+    pub(crate) fn notice(&self, owner: u64) -> Option<(Notice, &Arc<SrqObject>)> {
         let key = SrqKey::from(KeyData::from_ffi(owner));
-        let Some(srq) = self.table.get(key) else { return };
-        if srq.object.base.is_closing() {
-            return;
-        }
-        if let (Some(callback), context) = (srq.notification, srq.context) {
-            // SAFETY: the consumer's callback with the consumer's context; one at a time, as only
-            // this thread makes them.
-            unsafe { callback(context.get(), STATUS_SUCCESS) };
-        }
+        let srq = self.table.get(key).filter(|srq| !srq.object.base.is_closing())?;
+        let (callback, context) = (srq.notification?, srq.context);
+        Some((Notice { callback, context, status: STATUS_SUCCESS }, &srq.object))
     }
 
     /// Whether a call of the consumer is still inside.
     pub(crate) fn is_entered(&self, key: SrqKey) -> bool {
-        self.table.get(key).is_some_and(|srq| srq.object.shared.receive.is_entered())
+        self.table.get(key).is_some_and(|srq| {
+            let shared = &srq.object.shared;
+            shared.receive.is_entered() || shared.calling.is_inside()
+        })
     }
 }
 
@@ -129,6 +126,7 @@ fn create(
         let shared = SrqShared {
             receive: Exclusive::new(Receives::new(ring, successors, max_sge)),
             slots: Slots::new(what.depth),
+            calling: Calling::default(),
             bell,
             doorbell: Doorbell::default(),
         };

@@ -7,6 +7,7 @@ use crate::queue::{Slots, elements};
 use crate::shard::Bell;
 use crate::sync::modelled::rtrb;
 use crate::sync::{Doorbell, Exclusive};
+use crate::upcall::Calling;
 use rocev2::qp::{RecvPoster, RecvWr};
 
 /// A shared receive queue.
@@ -16,6 +17,7 @@ pub(crate) type SrqObject = Object<NDK_SRQ, SrqShared>;
 pub(crate) struct SrqShared {
     pub(crate) receive: Exclusive<Receives>,
     pub(crate) slots: Slots,
+    pub(crate) calling: Calling,
     pub(crate) bell: Bell,
     pub(crate) doorbell: Doorbell,
 }

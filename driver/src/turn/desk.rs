@@ -297,6 +297,8 @@ impl Desk {
                 self.run(upcall);
             }
         }
+        // Nor do the notifications that follow keep a lane from its core.
+        self.cx.device.engines.give_back();
     }
 
     #[allow(unsafe_code, reason = "calls the consumer's C callbacks")]

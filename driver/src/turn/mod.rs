@@ -17,7 +17,7 @@ use crate::bytes::pages::POOL_LISTS;
 use crate::bytes::{Names, Regions};
 use crate::counters::{AdapterCounters, Connection};
 use crate::cx::Cx;
-use crate::lane::{Lane, Lanes};
+use crate::lane::{DetachedNotice, Lane, Lanes};
 use crate::limits::Limits;
 use crate::mw::core::Windows;
 use crate::paths::Paths;
@@ -40,6 +40,8 @@ use rocev2::{DeviceConfig, Engine, Front};
 
 /// Units received, and units sent, in one turn.
 const IO_BUDGET: usize = 64;
+/// Notifications that a core other than the first makes after a turn, at most.
+const NOTICES_MAX: usize = 64;
 /// How often the edge is asked for the link's speed, at most.
 const SPEED_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -191,9 +193,13 @@ impl PollCore {
                 (called, called.then(|| desk.next_timeout()))
             }
             Bench::Lane(loan) => {
-                let Some(mut lane) = loan.try_hold() else { return false };
-                let called = lane.call_back() > 0;
-                (called, called.then(|| lane.next_timeout()))
+                if !loan.try_hold().is_some_and(|lane| lane.has_callbacks()) {
+                    return false;
+                }
+                // The desk may need the lane, however long the consumer takes: no callback is made with it in hand.
+                let next = || loan.try_hold().and_then(|mut lane| lane.next_notice());
+                core::iter::from_fn(next).take(NOTICES_MAX).for_each(DetachedNotice::call);
+                (true, Some(loan.try_hold().and_then(|mut lane| lane.next_timeout())))
             }
         };
         if let Some(next) = next {

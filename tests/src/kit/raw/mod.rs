@@ -209,14 +209,26 @@ pub fn create<T: 'static>(
 impl Object<NDK_ADAPTER> {
     /// `NdkCreateCq`.
     pub fn create_cq(self, depth: u32, notify: Notify, then: Then<Created<NDK_CQ>>) {
+        self.create_cq_near(0, depth, notify, then);
+    }
+
+    /// The same near these processors of the first group.
+    pub fn create_cq_near(
+        self,
+        processors: usize,
+        depth: u32,
+        notify: Notify,
+        then: Then<Created<NDK_CQ>>,
+    ) {
         let (out, context) = (std::ptr::null_mut(), context(then));
+        let near = GROUP_AFFINITY { Mask: processors, ..GROUP_AFFINITY::default() };
         let status = call!(
             self,
             NdkCreateCq,
             depth,
             Some(notified),
             leak(notify),
-            std::ptr::null(),
+            &raw const near,
             Some(created::<NDK_CQ>),
             context,
             out,

@@ -1,0 +1,166 @@
+//! A callback that does not return, and a core that stops in the middle of a turn: what they hold up, and what they do not.
+
+use super::*;
+use ndk_consumer::Listener;
+use netadapter_glue::memory::{MemoryConfig, pair_of_cores};
+use netadapter_glue::{Edge, EdgeError, Received, forward_edge};
+use std::sync::{Condvar, Mutex, mpsc};
+use tests::kit::raw::{start, wait};
+
+/// A connection between the same cores of two hosts.
+fn pair(net: &Net, domains: &[Domain; 2], listener: &Arc<Listener>, cores: [usize; 2]) -> Ends {
+    let sides = [0, 1].map(|host| domains[host].side(cores[host]));
+    let ends = net.connect_qps_by(listener, PORT, &sides[0].qp, &sides[1].qp);
+    (sides, ends)
+}
+
+type Ends = ([Side; 2], [Connector; 2]);
+
+/// Something goes over, each way.
+fn works((sides, _): &Ends) {
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (from, to) = (&sides[from], &sides[to]);
+        to.qp.receive(1, &[to.mr.sge(0..100)]).unwrap();
+        from.qp.send(2, &[from.mr.sge(200..300)], 0).unwrap();
+        assert_eq!(from.statuses(1), [STATUS_SUCCESS]);
+        assert_eq!(to.statuses(1), [STATUS_SUCCESS]);
+    }
+}
+
+/// Goal: the notification of a CQ that does not return holds up the connections of its own core alone.
+/// Method: a consumer stays inside one on the second core, while others connect, exchange and close, objects of the second
+/// core among them.
+#[test]
+fn a_notification_that_does_not_return_holds_up_its_core_alone() {
+    let net = Net::of_cores([3, 3], core_of);
+    let domains = [0, 1].map(|host| Domain::new(&net.adapters[host]));
+    let listener = net.listen();
+    let before = [0, 2].map(|core| pair(&net, &domains, &listener, [core, core]));
+
+    let (entered, inside) = mpsc::channel();
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let notify = Box::new(move |_| {
+        let _ = entered.send(());
+        // Ends when the sender is dropped.
+        let _ = gate.lock().unwrap().recv();
+    });
+    let cq = wait(|then| net.raw(1).create_cq_near(1 << 1, 16, notify, then)).unwrap();
+    let pd = wait(|then| net.raw(1).create_pd(then)).unwrap();
+    let qp = wait(|then| pd.create_qp(cq, 4, then)).unwrap();
+    qp.flush();
+    cq.arm();
+    assert_eq!(qp.receive(1, &[]), STATUS_SUCCESS);
+    inside.recv_timeout(PATIENCE).expect("the notification comes");
+
+    let closed = start(|then| cq.close(then));
+    wait(|then| qp.close(then));
+    wait(|then| pd.close(then));
+    before.iter().for_each(works);
+    // A queue pair and a CQ of the core that is held up come and go.
+    drop(domains[1].side(1));
+    let after = pair(&net, &domains, &listener, [1, 2]);
+    works(&after);
+    drop(after);
+    before.iter().for_each(works);
+    assert!(closed.try_recv().is_err(), "the notification is inside");
+    drop(release);
+    closed.recv_timeout(PATIENCE).expect("the CQ closes");
+    works(&pair(&net, &domains, &listener, [1, 1]));
+    drop((before, domains, listener));
+    net.finish();
+}
+
+/// A callback on the first core, which makes all but notifications, leaves the data of the other cores alone.
+#[test]
+fn a_callback_on_the_first_core_leaves_the_data_of_the_others() {
+    let net = Net::of_cores([3, 3], core_of);
+    let domains = [0, 1].map(|host| Domain::new(&net.adapters[host]));
+    let listener = net.listen();
+    let pairs = [1, 2].map(|core| pair(&net, &domains, &listener, [core, core]));
+    let gate = net.hold(1);
+    for _ in 0..100 {
+        pairs.iter().for_each(works);
+    }
+    drop(gate);
+    works(&pair(&net, &domains, &listener, [0, 0]));
+    drop((pairs, domains, listener));
+    net.finish();
+}
+
+/// Where a core stops.
+#[derive(Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn set(&self, stopped: bool) {
+        *self.stopped.lock().unwrap() = stopped;
+        self.changed.notify_all();
+    }
+}
+
+/// An edge that keeps its core in the middle of a turn.
+struct Stopping {
+    edge: Box<dyn Edge + Send>,
+    stop: Arc<Stop>,
+    tell: mpsc::Sender<()>,
+}
+
+impl Edge for Stopping {
+    forward_edge!(self => self.edge, transmit);
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Result<usize, EdgeError> {
+        let stopped = self.stop.stopped.lock().unwrap();
+        if *stopped {
+            let _ = self.tell.send(());
+            let _on = self.stop.changed.wait_while(stopped, |stopped| *stopped).unwrap();
+        } else {
+            drop(stopped);
+        }
+        self.edge.receive(budget, sink)
+    }
+}
+
+/// Goal: a core that stops in the middle of a turn holds up no data of other cores, and goes on where it was.
+/// Method: the edge of the second core keeps it, as a scheduler may.
+#[test]
+fn a_core_that_stops_leaves_the_data_of_the_others() {
+    let (first, second) = pair_of_cores(MemoryConfig::default(), [3, 3], core_of);
+    let (stop, (tell, told)) = (Arc::<Stop>::default(), mpsc::channel());
+    let mut edges = [first, second].map(|edges| {
+        let boxed = |edge| Box::new(edge) as Box<dyn Edge + Send>;
+        edges.into_iter().map(boxed).collect::<Vec<_>>()
+    });
+    let edge = edges[1].remove(1);
+    edges[1].insert(1, Box::new(Stopping { edge, stop: Arc::clone(&stop), tell }));
+    let net = Net::over_cores(edges, ADDRESSES, |_| ());
+    let domains = [0, 1].map(|host| Domain::new(&net.adapters[host]));
+    let listener = net.listen();
+    let pairs = [0, 1, 2].map(|core| pair(&net, &domains, &listener, [core, core]));
+    pairs.iter().for_each(works);
+
+    stop.set(true);
+    let [first, stopped, third] = &pairs;
+    // The core comes to its edge in its next turn, which this brings about.
+    let [near, far] = &stopped.0;
+    far.qp.receive(7, &[far.mr.sge(0..10)]).unwrap();
+    near.qp.send(8, &[near.mr.sge(0..10)], 0).unwrap();
+    told.recv_timeout(PATIENCE).expect("it stops");
+    for _ in 0..100 {
+        works(first);
+        works(third);
+    }
+    stop.set(false);
+    assert_eq!(near.statuses(1), [STATUS_SUCCESS]);
+    assert_eq!(far.statuses(1), [STATUS_SUCCESS]);
+    pairs.iter().for_each(works);
+    drop((pairs, domains, listener));
+    net.finish();
+}
