@@ -1,5 +1,5 @@
-//! An allocator that counts: what this thread asks for and holds, and what all threads ask for. A test
-//! target makes it its own:
+//! An allocator that counts: what this thread asks for and holds, and what all threads ask for. It refuses what a test has
+//! it refuse ([`pool`]). A test target makes it its own:
 //!
 //! ```
 //! #[global_allocator]
@@ -10,6 +10,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub mod pool;
 
 /// The system's allocator, and counters.
 pub struct Counting;
@@ -53,6 +55,9 @@ fn count(allocations: usize, bytes: isize) {
 // SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !pool::grants(layout.size()) {
+            return std::ptr::null_mut();
+        }
         count(1, layout.size().cast_signed());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
@@ -65,6 +70,10 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        // A kernel's pool has no such call: it is a new block.
+        if !pool::grants(len) {
+            return std::ptr::null_mut();
+        }
         count(1, len.cast_signed() - layout.size().cast_signed());
         // SAFETY: the caller's promise.
         unsafe { System.realloc(pointer, layout, len) }
