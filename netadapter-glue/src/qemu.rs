@@ -3,16 +3,18 @@
 //! Neither loses a frame while both ends are there: a full queue is back-pressure. Both carry bare
 //! Ethernet frames, without FCS or a virtio header.
 
+mod reassembly;
+
 use crate::inbox::Inbox;
 use crate::queue::Queue;
 use crate::segment::Segment;
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot};
-use alloc::{boxed::Box, vec};
+use reassembly::Reassembly;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, connect, listen, recv, sendmsg, socket_with,
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, sendmsg, socket_with,
 };
 use std::fs;
 use std::io::{self, IoSlice};
@@ -371,66 +373,6 @@ impl Drop for Listener {
     }
 }
 
-/// Turns a stream of bytes into frames again.
-#[derive(Debug)]
-struct Reassembly {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-    /// Bytes still to come of a frame that is too long to keep.
-    skip: usize,
-    dropped: u64,
-}
-
-impl Reassembly {
-    fn new() -> Self {
-        Self { bytes: vec![0; STREAM_BUFFER_LEN].into(), start: 0, end: 0, skip: 0, dropped: 0 }
-    }
-
-    fn reset(&mut self) {
-        (self.start, self.end, self.skip) = (0, 0, 0);
-    }
-
-    /// Reads the available bytes into the free room. Returns false at the end of the stream.
-    fn read(&mut self, stream: BorrowedFd<'_>) -> Result<bool, Errno> {
-        self.bytes.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        let room = &mut self.bytes[self.end..];
-        assert!(!room.is_empty(), "a frame that does not fit is skipped");
-        let (_, len) = recv(stream, room, RecvFlags::DONTWAIT)?;
-        self.end += len;
-        Ok(len > 0)
-    }
-
-    /// Lends up to `budget` complete frames to `sink`. Returns their number.
-    fn deliver(&mut self, budget: usize, sink: &mut dyn FnMut(&[Received<'_>])) -> usize {
-        let mut count = 0;
-        while count < budget {
-            self.skip_some();
-            let bytes = &self.bytes[self.start..self.end];
-            let Some((len, rest)) = bytes.split_first_chunk::<LENGTH_LEN>() else { break };
-            let len = u32::from_be_bytes(*len) as usize;
-            if len > FRAME_MAX_LEN {
-                self.dropped += 1;
-                self.start += LENGTH_LEN;
-                self.skip = len;
-                continue;
-            }
-            let Some(frame) = rest.get(..len) else { break };
-            sink(&[Received { frame, segments: None }]);
-            self.start += LENGTH_LEN + len;
-            count += 1;
-        }
-        count
-    }
-
-    fn skip_some(&mut self) {
-        let skip = self.skip.min(self.end - self.start);
-        self.start += skip;
-        self.skip -= skip;
-    }
-}
-
 fn link(mac: [u8; 6], mtu: usize) -> Link {
     Link { mac, mtu, max_segments: 1, max_unit_len: ETHERNET_MAX_LEN + mtu, socket: false }
 }
@@ -467,10 +409,6 @@ const ETHERNET_MAX_LEN: usize = 18;
 const DEPTH: usize = 64;
 /// The length before each frame of a stream.
 const LENGTH_LEN: usize = 4;
-/// Longest frame that a stream may carry.
-const FRAME_MAX_LEN: usize = ETHERNET_MAX_LEN + 65_535;
-/// Room for the longest frame, and for a good many of usual length in one system call.
-const STREAM_BUFFER_LEN: usize = 4 * (LENGTH_LEN + FRAME_MAX_LEN);
 /// Frames per system call of a stream.
 const STREAM_BATCH: usize = 32;
 
