@@ -25,7 +25,7 @@ pub(crate) struct Counters {
     pub(crate) active: Counter,
     /// CQs that overran.
     pub(crate) cq_errors: Counter,
-    /// Units that each core's edge gave up to transmit, and to receive.
+    /// The drops of each core's edge.
     edges: Vec<EdgeCounters>,
     /// Received units that found no room on their way to another core.
     pub(crate) unpassed: Counter,
@@ -52,9 +52,11 @@ impl Counters {
 
     /// Sets the drops of a core's edge so far.
     pub(crate) fn set_edge(&self, core: u8, drops: Drops) {
-        let EdgeCounters([transmit, receive]) = &self.edges[usize::from(core)];
+        let EdgeCounters { transmit, refused, receive, reported } = &self.edges[usize::from(core)];
         transmit.set(drops.transmit);
+        refused.set(drops.refused);
         receive.set(drops.receive);
+        reported.set(drops.reported);
     }
 
     /// Sets the frames of other hosts with an address of ours so far.
@@ -63,16 +65,16 @@ impl Counters {
     }
 
     pub(crate) fn snapshot(&self) -> AdapterCounters {
+        let sum = |number: fn(&EdgeCounters) -> &Counter| -> u64 {
+            self.edges.iter().map(|edge| number(edge).get()).sum()
+        };
         AdapterCounters {
             transport: self.transport.iter().map(|core| core.snapshot()).sum(),
             edge: Drops {
-                transmit: self.edges.iter().map(|EdgeCounters([transmit, _])| transmit.get()).sum(),
-                receive: self
-                    .edges
-                    .iter()
-                    .map(|EdgeCounters([_, receive])| receive.get())
-                    .sum::<u64>()
-                    + self.unpassed.get(),
+                transmit: sum(|edge| &edge.transmit),
+                refused: sum(|edge| &edge.refused),
+                receive: sum(|edge| &edge.receive) + self.unpassed.get(),
+                reported: sum(|edge| &edge.reported),
             },
             address_conflicts: self.address_conflicts.get(),
             connects: self.connects.get(),
@@ -89,7 +91,12 @@ impl Counters {
 /// may fetch with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct EdgeCounters([Counter; 2]);
+struct EdgeCounters {
+    transmit: Counter,
+    refused: Counter,
+    receive: Counter,
+    reported: Counter,
+}
 
 /// One number.
 #[derive(Debug, Default)]
@@ -149,7 +156,9 @@ impl AdapterCounters {
         let transport = self.transport.iter().map(|(counter, value)| (counter.name(), value));
         transport.chain([
             ("edge_transmit_drops", self.edge.transmit),
+            ("edge_refused", self.edge.refused),
             ("edge_receive_drops", self.edge.receive),
+            ("edge_icmp_errors", self.edge.reported),
             ("address_conflicts", self.address_conflicts),
             ("ndk_connects", self.connects),
             ("ndk_accepts", self.accepts),

@@ -14,19 +14,23 @@ pub use group::CoreField;
 
 use crate::claim::Claim;
 use crate::queue::Queue;
+use crate::refusal::Refusal;
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot, Transmit, sys};
 use alloc::string::String;
 use core::net::IpAddr;
+use core::time::Duration;
 use ring::Ring;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with, sockopt};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 /// A packet socket. Needs `CAP_NET_RAW`.
 ///
 /// It understands units of many packets, which arrive where the sender's kernel did not divide what it sent, as over a veth
-/// pair, and where the receiving one joins datagrams. Up to 64 units wait while the interface's queue is full. While the interface is down it is a NIC without
+/// pair, and where the receiving one joins datagrams. Up to 64 units wait while the interface's queue is full; what the interface refuses, as
+/// a veth does whose other end has a smaller MTU, is given up. While the interface is down it is a NIC without
 /// link: frames are dropped.
 #[derive(Debug)]
 pub struct AfPacket {
@@ -36,6 +40,7 @@ pub struct AfPacket {
     socket: OwnedFd,
     ring: Ring,
     queue: Queue,
+    refusal: Refusal,
     drops: Drops,
     claim: Option<Claim>,
 }
@@ -92,28 +97,48 @@ impl AfPacket {
             socket,
             ring,
             queue: Queue::new(DEPTH, message_len),
+            refusal: Refusal::new(),
             drops: Drops::default(),
             claim: None,
         })
     }
 
     fn flush(&mut self) -> Result<(), EdgeError> {
+        if !self.refusal.is_due(Instant::now) {
+            return Ok(());
+        }
         while self.queue.len() > 0 {
-            match self.queue.send(self.socket.as_fd()) {
+            match self.queue.send(self.socket.as_fd(), &mut self.refusal) {
                 Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    if self.refusal.stays(self.queue.head_len(), Instant::now()) {
+                        return Ok(());
+                    }
+                    self.give_up();
+                }
                 Err(Errno::NETDOWN) => {
                     self.drops.transmit += self.queue.clear();
+                    self.refusal.end_wait();
                     self.take_error();
                 }
-                Err(Errno::MSGSIZE | Errno::INVAL) => {
-                    self.queue.advance(1);
-                    self.drops.transmit += 1;
+                Err(Errno::MSGSIZE | Errno::INVAL) => self.give_up(),
+                Err(errno) => {
+                    // Offered again it would fail again, and hold up all others.
+                    self.give_up();
+                    return Err(EdgeError::Os(errno.raw_os_error()));
                 }
-                Err(errno) => return Err(EdgeError::Os(errno.raw_os_error())),
             }
         }
         Ok(())
+    }
+
+    /// Drops the oldest unit, which was refused.
+    fn give_up(&mut self) {
+        self.queue.advance(self.queue.head_frames());
+        self.refusal.end_wait();
+        self.drops.transmit += 1;
+        self.drops.refused += 1;
     }
 }
 
@@ -176,7 +201,12 @@ impl Edge for AfPacket {
     }
 
     fn wants_writable(&self) -> bool {
-        self.queue.len() > 0
+        // It is writable for a frame that it refuses, too.
+        self.queue.len() > 0 && self.retry_after().is_none()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.refusal.retry_after()
     }
 }
 

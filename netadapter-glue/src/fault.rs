@@ -238,6 +238,10 @@ impl<E: Edge> Edge for FaultInjector<E> {
         self.edge.speed()
     }
 
+    fn retry_after(&self) -> Option<core::time::Duration> {
+        self.edge.retry_after()
+    }
+
     /// The drops of the wrapped edge. Frames lost on purpose are in [`FaultCounters`].
     fn drops(&self) -> Drops {
         self.edge.drops()

@@ -18,6 +18,7 @@
 //! | segment | the part of a unit that becomes one packet | |
 //! | backlog | units that were taken and have not left | |
 //! | to give up | to drop a unit, counted, as a NIC does | |
+//! | to refuse | not to take a unit that no wait helps: the operating system or the NIC does | |
 //! | to lend | to pass a buffer for the length of a call | |
 //! | waker | it ends the sleep of the thread that polls the edge | `core::task::Waker` |
 //! | query, answer | the two messages of address resolution | ARP request and reply; neighbour solicitation and advertisement |
@@ -49,6 +50,8 @@ pub mod pcap;
 pub mod qemu;
 #[cfg(target_os = "linux")]
 mod queue;
+#[cfg(target_os = "linux")]
+mod refusal;
 pub mod segment;
 mod sleeper;
 #[cfg(target_os = "linux")]
@@ -63,6 +66,7 @@ pub use segment::Segments;
 use alloc::boxed::Box;
 use core::net::IpAddr;
 use core::task::Waker;
+use core::time::Duration;
 
 /// The capabilities of an edge, constant for its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -151,10 +155,16 @@ impl core::error::Error for EdgeError {}
 /// them are not counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Drops {
-    /// Units that [`Edge::transmit`] took while there was no peer or no room, or refused as too long.
+    /// Units that [`Edge::transmit`] took while there was no peer or no room, or that were refused.
     pub transmit: u64,
+    /// Of those, the ones that the operating system or the NIC refused: they are longer than the next hop takes, or a filter
+    /// forbids them.
+    pub refused: u64,
     /// Units that arrived longer than this edge can receive, or while it had no room, and damaged ones.
     pub receive: u64,
+    /// No units, but reports of routers and hosts (ICMP) that a datagram of ours did not arrive. Anybody can forge them: they
+    /// change nothing but this number.
+    pub reported: u64,
 }
 
 /// An Ethernet interface, owned and polled by one thread.
@@ -165,7 +175,7 @@ pub struct Drops {
 /// 2. [`announce_sleep(true)`](Self::announce_sleep);
 /// 3. [`receive`](Self::receive) once more; if it yields a unit, skip to 5;
 /// 4. wait, for the waker and for [`fd`](Self::fd) if there is one: readable, and also writable
-///    where [`wants_writable`](Self::wants_writable) says so;
+///    where [`wants_writable`](Self::wants_writable) says so; at most for [`retry_after`](Self::retry_after);
 /// 5. [`announce_sleep(false)`](Self::announce_sleep).
 ///
 /// The waker must remember a wake that comes before the wait, as `Thread::unpark` and an eventfd do.
@@ -202,7 +212,9 @@ pub trait Edge {
     /// waits.
     ///
     /// A unit that `fill` has written is kept: where the other side cannot take it yet it stays queued here,
-    /// and a later call sends it. A call with a budget of 0 sends queued units only.
+    /// and a later call sends it. A call with a budget of 0 sends queued units only. A unit that is refused again and again
+    /// while none leaves is given up after 100 ms, and others as long at their first refusal; waits in vain take less than 200 ms
+    /// of 10 s.
     ///
     /// # Errors
     /// [`EdgeError`] where the edge no longer works. Units taken before the error may be lost.
@@ -245,6 +257,12 @@ pub trait Edge {
     /// Units taken by [`transmit`](Self::transmit) that have not left yet.
     fn backlog(&self) -> usize {
         0
+    }
+
+    /// The time after which [`transmit`](Self::transmit) is to be called again, for queued units that the operating system
+    /// refused: no descriptor tells when it takes them. `None`: none waits for time to pass.
+    fn retry_after(&self) -> Option<Duration> {
+        None
     }
 
     /// Units given up so far. An edge that gives none up leaves this as it is.
@@ -332,6 +350,10 @@ macro_rules! forward_edge {
 
         fn backlog(&$self) -> usize {
             $edge.backlog()
+        }
+
+        fn retry_after(&$self) -> Option<::core::time::Duration> {
+            $edge.retry_after()
         }
 
         fn drops(&$self) -> $crate::Drops {

@@ -148,7 +148,7 @@ impl Edge for MemoryEdge {
     }
 
     fn drops(&self) -> Drops {
-        Drops { transmit: self.tx.lost, receive: 0 }
+        Drops { transmit: self.tx.lost, ..Drops::default() }
     }
 
     fn announce_sleep(&mut self, sleeping: bool) {
@@ -410,7 +410,7 @@ mod tests {
         drop(b);
         assert_eq!(send(&mut a, &mut next, 1), 1);
         let boxed: Box<dyn Edge> = Box::new(a);
-        assert_eq!(boxed.drops(), Drops { transmit: 1, receive: 0 });
+        assert_eq!(boxed.drops(), Drops { transmit: 1, ..Drops::default() });
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod chain;
 mod coalesced;
 mod ports;
 mod send;
+pub mod status;
 pub mod units;
 
 use crate::sleeper::{ASLEEP, STARVED, Sleeper};
@@ -98,6 +99,10 @@ pub struct Counters {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
+    /// Of those, lists that came back with a failure: they have not left.
+    pub failed: u64,
+    /// Of those, the ones that the NIC refused ([`status::is_refusal`]).
+    pub refused: u64,
 }
 
 /// The half of the edge that NDIS calls.
@@ -111,15 +116,15 @@ pub struct Port {
     returned: ArrayQueue<u32>,
     offers: SharedOffers,
     sleeper: Sleeper,
-    counters: [AtomicU64; 5],
+    counters: [AtomicU64; 7],
 }
 
 impl Port {
     /// The traffic so far.
     pub fn counters(&self) -> Counters {
-        let [received, received_bytes, dropped, sent, sent_bytes] =
-            [0, 1, 2, 3, 4].map(|index: usize| self.counters[index].load(Ordering::Relaxed));
-        Counters { received, received_bytes, dropped, sent, sent_bytes }
+        let [received, received_bytes, dropped, sent, sent_bytes, failed, refused] =
+            [0, 1, 2, 3, 4, 5, 6].map(|index: usize| self.counters[index].load(Ordering::Relaxed));
+        Counters { received, received_bytes, dropped, sent, sent_bytes, failed, refused }
     }
 
     /// Tells what segmentation the NIC below offers from now on. Any CPU, IRQL <= DISPATCH_LEVEL.
@@ -226,17 +231,26 @@ impl Port {
         let _ = self.spare.push(bytes);
     }
 
-    /// Takes one sent list back, whether it left or not. Any CPU, DISPATCH_LEVEL, as for
-    /// [`receive`](Self::receive).
+    /// Takes one sent list back, whether it left or not: nothing is sent again here, so a NIC that refuses each holds up
+    /// nothing. Returns whether it refused this one. A list that a NIC keeps is its own, and its buffer is out until then.
+    /// Any CPU, DISPATCH_LEVEL, as for [`receive`](Self::receive).
     ///
     /// # Safety
     /// `nbl` came from [`Lower::allocate`] of this port's edge.
-    pub unsafe fn sent(&self, nbl: *mut NET_BUFFER_LIST) {
+    pub unsafe fn sent(&self, nbl: *mut NET_BUFFER_LIST) -> bool {
+        // SAFETY: the caller's promise; the NIC has written there, or the edge.
+        let status = unsafe { (*nbl).Status };
+        let refused = status::is_refusal(status);
+        if status < 0 {
+            self.count(FAILED, 1);
+            self.count(REFUSED, refused.into());
+        }
         // SAFETY: the caller's promise; the edge wrote its index there.
         let index = unsafe { (*nbl).ProtocolReserved[OWNER_SLOT] }.addr();
         // There is a place for each buffer.
         let _ = self.returned.push(index as u32);
         self.sleeper.wake_if(STARVED);
+        refused
     }
 
     /// Drops every frame that waits for the poll core, and returns loans. For a pause, with the poll core
@@ -287,7 +301,7 @@ fn open(lower: Box<dyn Lower>, config: NdisConfig, number: usize) -> Option<(Ndi
         returned: ArrayQueue::new(config.transmit_depth + config.units),
         offers: SharedOffers::default(),
         sleeper: Sleeper::default(),
-        counters: [const { AtomicU64::new(0) }; 5],
+        counters: [const { AtomicU64::new(0) }; 7],
     });
     for _ in 0..config.receive_depth {
         port.reuse(vec![0; frame_len].into());
@@ -337,7 +351,8 @@ impl Edge for NdisEdge {
     }
 
     fn drops(&self) -> Drops {
-        Drops { transmit: self.given_up, receive: self.port.counters().dropped }
+        let Counters { dropped, failed, refused, .. } = self.port.counters();
+        Drops { transmit: self.given_up + failed, refused, receive: dropped, ..Drops::default() }
     }
 
     fn receive(
@@ -445,6 +460,8 @@ const RECEIVED_BYTES: usize = 1;
 const DROPPED: usize = 2;
 const SENT: usize = 3;
 const SENT_BYTES: usize = 4;
+const FAILED: usize = 5;
+const REFUSED: usize = 6;
 
 #[cfg(test)]
 mod tests;

@@ -233,6 +233,7 @@ impl Edge for NetAdapterEdge {
         Drops {
             transmit: self.shared.receive_lost.load(Ordering::Relaxed),
             receive: self.shared.transmit_lost.load(Ordering::Relaxed),
+            ..Drops::default()
         }
     }
 

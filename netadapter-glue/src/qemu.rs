@@ -7,8 +7,10 @@ mod reassembly;
 
 use crate::inbox::Inbox;
 use crate::queue::Queue;
+use crate::refusal::Refusal;
 use crate::segment::Segment;
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot};
+use core::time::Duration;
 use reassembly::Reassembly;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -21,6 +23,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The peer of `-netdev dgram,local.type=unix,local.path=PEER,remote.type=unix,remote.path=OWN`:
 /// one datagram is one frame.
@@ -43,6 +46,7 @@ pub struct QemuDgram {
     own_path: PathBuf,
     inbox: Inbox,
     queue: Queue,
+    refusal: Refusal,
     drops: Drops,
 }
 
@@ -72,31 +76,51 @@ impl QemuDgram {
             own_path: own_path.into(),
             inbox: Inbox::new(link.max_unit_len),
             queue: Queue::new(DEPTH, link.max_unit_len),
+            refusal: Refusal::new(),
             drops: Drops::default(),
         })
     }
 
     fn flush(&mut self) -> Result<(), EdgeError> {
+        if !self.refusal.is_due(Instant::now) {
+            return Ok(());
+        }
         while self.queue.len() > 0 {
             if !self.tx_connected && !self.connect()? {
                 self.drops.transmit += self.queue.clear();
+                self.refusal.end_wait();
                 return Ok(());
             }
-            match self.queue.send(self.tx.as_fd()) {
+            match self.queue.send(self.tx.as_fd(), &mut self.refusal) {
                 Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    if self.refusal.stays(self.queue.head_len(), Instant::now()) {
+                        return Ok(());
+                    }
+                    self.give_up();
+                }
                 // The peer's socket is closed. A new one may be bound to its path already.
                 Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => {
                     self.tx_connected = false;
                 }
-                Err(Errno::MSGSIZE) => {
-                    self.queue.advance(1);
-                    self.drops.transmit += 1;
+                Err(Errno::MSGSIZE) => self.give_up(),
+                Err(errno) => {
+                    // Offered again it would fail again, and hold up all others.
+                    self.give_up();
+                    return Err(os_error(errno));
                 }
-                Err(errno) => return Err(os_error(errno)),
             }
         }
         Ok(())
+    }
+
+    /// Drops the oldest frame, which was refused.
+    fn give_up(&mut self) {
+        self.queue.advance(1);
+        self.refusal.end_wait();
+        self.drops.transmit += 1;
+        self.drops.refused += 1;
     }
 
     /// Connects to the peer. Returns whether a socket is bound to its path.
@@ -143,7 +167,7 @@ impl Edge for QemuDgram {
     }
 
     fn announce_sleep(&mut self, sleeping: bool) {
-        let wanted = sleeping && self.queue.len() > 0;
+        let wanted = sleeping && self.queue.len() > 0 && self.retry_after().is_none();
         if wanted == self.epoll_has_tx {
             return;
         }
@@ -163,6 +187,10 @@ impl Edge for QemuDgram {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.epoll.as_fd())
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.refusal.retry_after()
     }
 }
 
@@ -184,6 +212,7 @@ pub struct QemuStream {
     stream: Option<OwnedFd>,
     inbox: Reassembly,
     queue: Queue,
+    refusal: Refusal,
     /// Bytes of the oldest queued frame, its length included, that have left.
     head_sent: usize,
     drops: Drops,
@@ -229,6 +258,7 @@ impl QemuStream {
             stream,
             inbox: Reassembly::new(),
             queue: Queue::new(DEPTH, link.max_unit_len),
+            refusal: Refusal::new(),
             head_sent: 0,
             drops: Drops::default(),
         }
@@ -251,24 +281,57 @@ impl QemuStream {
     fn lose_link(&mut self) {
         self.stream = None;
         self.inbox.reset();
+        self.clear();
+    }
+
+    /// Drops all frames: there is no peer.
+    fn clear(&mut self) {
         self.drops.transmit += self.queue.clear();
+        self.refusal.end_wait();
         self.head_sent = 0;
     }
 
     fn flush(&mut self) -> Result<(), EdgeError> {
         if !self.has_link()? {
-            self.drops.transmit += self.queue.clear();
+            self.clear();
+        }
+        if !self.refusal.is_due(Instant::now) {
+            return Ok(());
         }
         while self.queue.len() > 0 {
             match self.send_batch() {
-                Ok(bytes) => self.advance(bytes),
+                Ok(bytes) => {
+                    self.refusal.has_left(|| self.queue.head_len());
+                    self.advance(bytes);
+                }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    if self.stays(Instant::now()) {
+                        return Ok(());
+                    }
+                    self.queue.advance(1);
+                    self.drops.transmit += 1;
+                    self.drops.refused += 1;
+                }
                 Err(Errno::PIPE | Errno::CONNRESET) => self.lose_link(),
-                Err(errno) => return Err(os_error(errno)),
+                Err(errno) => {
+                    self.lose_link();
+                    return Err(os_error(errno));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether the oldest frame stays after it was refused. One of which a part has left does: the peer would take the next
+    /// for its rest.
+    fn stays(&mut self, now: Instant) -> bool {
+        if self.head_sent > 0 {
+            self.refusal.put_off(now);
+            return true;
+        }
+        self.refusal.stays(self.queue.head_len(), now)
     }
 
     /// Sends as much of the next frames as fits. Returns the number of bytes.
@@ -362,7 +425,11 @@ impl Edge for QemuStream {
     }
 
     fn wants_writable(&self) -> bool {
-        self.queue.len() > 0
+        self.queue.len() > 0 && self.retry_after().is_none()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.refusal.retry_after()
     }
 }
 
@@ -416,6 +483,9 @@ const STREAM_BATCH: usize = 32;
 mod tests {
     use super::*;
     use crate::Transmit;
+    use crate::af_packet::tests::{
+        expect_no_hold_up, narrow_veth, numbered, offer, refusing_socket,
+    };
     use alloc::vec::Vec;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::io::{Read, Write};
@@ -502,7 +572,7 @@ mod tests {
         let mut lens = Vec::new();
         edge.receive_each(8, |received| lens.push(received.frame.len())).unwrap();
         assert_eq!(lens, [100]);
-        assert_eq!(edge.drops(), Drops { transmit: 0, receive: 1 });
+        assert_eq!(edge.drops(), Drops { receive: 1, ..Drops::default() });
     }
 
     #[test]
@@ -619,5 +689,38 @@ mod tests {
         drop(edge);
         assert_eq!(caller.receive_each(8, |_| ()), Ok(0));
         assert_eq!(caller.receive_each(8, |_| ()), Err(EdgeError::Closed));
+    }
+
+    /// Goal: what the kernel refuses holds up nothing. The sockets of a netdev are refused only for want of memory, so a packet
+    /// socket stands in their place.
+    #[test]
+    fn frames_behind_a_refused_one_leave() {
+        let Some(veth) = narrow_veth("q") else { return };
+        let dir = TempDir::new().unwrap();
+        let [own, peer] = ["a", "b"].map(|name| dir.path().join(name));
+        let mut dgram = QemuDgram::bind(&own, &peer, MAC, 4200).unwrap();
+        (dgram.tx, dgram.tx_connected) = (refusing_socket(&veth), true);
+        expect_no_hold_up(&mut dgram);
+        offer(&mut dgram, &numbered(1600, 0));
+        dgram.announce_sleep(true);
+        assert!(!dgram.epoll_has_tx, "a socket that refuses is writable for ever");
+        let mut stream = QemuStream::new(None, Some(refusing_socket(&veth)), MAC, 4200);
+        expect_no_hold_up(&mut stream);
+    }
+
+    /// Goal: a peer of a stream never takes the begin of a frame for that of the next.
+    #[test]
+    fn a_begun_frame_is_never_given_up() {
+        let Some(veth) = narrow_veth("w") else { return };
+        let mut stream = QemuStream::new(None, Some(refusing_socket(&veth)), MAC, 4200);
+        offer(&mut stream, &numbered(4000, 0));
+        stream.head_sent = 1;
+        for _ in 0..300 {
+            std::thread::sleep(stream.retry_after().expect("it is offered again"));
+            stream.flush().unwrap();
+        }
+        assert_eq!((stream.backlog(), stream.drops()), (1, Drops::default()));
+        stream.lose_link();
+        assert_eq!((stream.retry_after(), stream.drops().transmit), (None, 1));
     }
 }

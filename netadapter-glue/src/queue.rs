@@ -1,5 +1,6 @@
 //! Units taken for transmission that have not left yet.
 
+use crate::refusal::Refusal;
 use crate::segment::{Segment, Segments, split};
 use crate::sys::BATCH;
 use crate::{RUN, Slot, Transmit};
@@ -102,6 +103,16 @@ impl Queue {
         })
     }
 
+    /// Bytes of the oldest frame.
+    pub(crate) fn head_len(&self) -> usize {
+        self.longest(1)
+    }
+
+    /// Bytes of the longest of the oldest `frames`.
+    pub(crate) fn longest(&self, frames: usize) -> usize {
+        self.frames().take(frames).map(|frame| frame.len()).max().unwrap_or_default()
+    }
+
     /// Frames of the oldest unit that have not left.
     pub(crate) fn head_frames(&self) -> usize {
         let unit = self.units().next();
@@ -140,13 +151,15 @@ impl Queue {
         count as u64
     }
 
-    /// Sends all frames as messages of a connected or bound socket, [`BATCH`] per system call.
+    /// Sends all frames as messages of a connected or bound socket, [`BATCH`] per system call, and tells `refusal` of those
+    /// that leave.
     ///
     /// # Errors
     /// The error of the call; it concerns the frame at the front.
-    pub(crate) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, refusal: &mut Refusal) -> Result<(), Errno> {
         while self.len > 0 {
             let sent = self.send_batch(fd)?;
+            refusal.has_left(|| self.longest(sent));
             self.advance(sent);
         }
         Ok(())

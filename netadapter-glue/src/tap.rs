@@ -4,14 +4,17 @@
 //! takes and gives one frame per system call, so it is the slowest of the host edges.
 
 use crate::queue::Queue;
+use crate::refusal::Refusal;
 use crate::{Drops, Edge, EdgeError, Link, Received, Slot, sys};
 use alloc::{boxed::Box, vec};
+use core::time::Duration;
 use rustix::io::{Errno, read, writev};
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Instant;
 
 /// The end of a TAP interface that is not the kernel's.
 #[derive(Debug)]
@@ -20,6 +23,7 @@ pub struct Tap {
     file: File,
     buffer: Box<[u8]>,
     queue: Queue,
+    refusal: Refusal,
     drops: Drops,
 }
 
@@ -28,7 +32,7 @@ impl Tap {
     /// as long as this edge. `mac` is the edge's own address. Needs `CAP_NET_ADMIN`, unless the
     /// interface exists and belongs to the user.
     ///
-    /// Up to 64 frames wait while the kernel's queue is full. The interface must be brought up by other
+    /// Up to 64 frames wait while the kernel's queue is full; what it refuses is given up. The interface must be brought up by other
     /// means; until then frames are dropped.
     ///
     /// # Errors
@@ -43,25 +47,53 @@ impl Tap {
             file,
             buffer: vec![0; frame_len].into(),
             queue: Queue::new(DEPTH, frame_len),
+            refusal: Refusal::new(),
             drops: Drops::default(),
         })
     }
 
     fn flush(&mut self) -> Result<(), EdgeError> {
+        if !self.refusal.is_due(Instant::now) {
+            return Ok(());
+        }
         while self.queue.len() > 0 {
             match self.send_one() {
-                Ok(_) => self.queue.advance(1),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(()),
-                // The interface is down, or the frame is not one.
-                Err(Errno::IO | Errno::INVAL | Errno::MSGSIZE) => {
+                Ok(_) => {
+                    self.refusal.has_left(|| self.queue.head_len());
                     self.queue.advance(1);
-                    self.drops.transmit += 1;
                 }
-                Err(errno) => return Err(EdgeError::Os(errno.raw_os_error())),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    if self.refusal.stays(self.queue.head_len(), Instant::now()) {
+                        return Ok(());
+                    }
+                    self.refuse();
+                }
+                // The interface is down.
+                Err(Errno::IO) => self.give_up(),
+                Err(Errno::INVAL | Errno::MSGSIZE) => self.refuse(),
+                Err(errno) => {
+                    // Offered again it would fail again, and hold up all others.
+                    self.refuse();
+                    return Err(EdgeError::Os(errno.raw_os_error()));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Drops the oldest frame, which was refused.
+    fn refuse(&mut self) {
+        self.drops.refused += 1;
+        self.give_up();
+    }
+
+    /// Drops the oldest frame.
+    fn give_up(&mut self) {
+        self.queue.advance(1);
+        self.refusal.end_wait();
+        self.drops.transmit += 1;
     }
 
     fn send_one(&self) -> Result<usize, Errno> {
@@ -118,7 +150,11 @@ impl Edge for Tap {
     }
 
     fn wants_writable(&self) -> bool {
-        self.queue.len() > 0
+        self.queue.len() > 0 && self.retry_after().is_none()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.refusal.retry_after()
     }
 }
 
@@ -149,7 +185,9 @@ mod tests {
     use super::*;
     use crate::Transmit;
     use crate::af_packet::AfPacket;
-    use crate::af_packet::tests::{receive_frames, run};
+    use crate::af_packet::tests::{
+        expect_no_hold_up, narrow_veth, receive_frames, refusing_socket, run,
+    };
     use crate::neighbour::Neighbours;
     use alloc::format;
     use alloc::string::{String, ToString};
@@ -276,5 +314,28 @@ mod tests {
             assert_eq!(receive_frames(&mut tap, 1, is_ours)[0].0[59], number);
         }
         assert_eq!((tap.backlog(), tap.drops().transmit), (0, 1));
+    }
+
+    /// Goal: what the kernel refuses holds up nothing. A TAP's own kernel refuses a frame only for want of memory, so a packet
+    /// socket stands in its place.
+    #[test]
+    fn frames_behind_a_refused_one_leave() {
+        let Some(veth) = narrow_veth("t") else { return };
+        let frame_len = ETHERNET_MAX_LEN + 4200;
+        let mut tap = Tap {
+            link: Link {
+                mac: MAC,
+                mtu: 4200,
+                max_segments: 1,
+                max_unit_len: frame_len,
+                socket: false,
+            },
+            file: refusing_socket(&veth).into(),
+            buffer: vec![0; frame_len].into(),
+            queue: Queue::new(DEPTH, frame_len),
+            refusal: Refusal::new(),
+            drops: Drops::default(),
+        };
+        expect_no_hold_up(&mut tap);
     }
 }

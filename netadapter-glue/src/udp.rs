@@ -12,6 +12,7 @@
 //! count from 0. IPv6 has none.
 
 mod control;
+mod errors;
 mod headers;
 mod inbox;
 mod sys;
@@ -20,24 +21,30 @@ mod tests;
 
 use crate::neighbour::{FRAME_MAX_LEN, answer_any};
 use crate::queue::{Queue, frames_of};
+use crate::refusal::Refusal;
 use crate::segment::Segment;
 use crate::{Drops, Edge, EdgeError, Link, RUN, Received, Slot};
 use alloc::format;
 use alloc::string::String;
 use control::{Control, Name};
 use core::net::IpAddr;
+use core::time::Duration;
+use errors::{Errors, may_be_reported};
 use headers::{header_len, mac_of};
 use inbox::Inbox;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 use sys::Outgoing;
 
 /// A UDP socket on port 4791 of one address. Needs no right.
 ///
-/// Up to 64 units wait while the socket's buffer is full. A datagram that the kernel refuses, for want of a route or because
-/// it is longer than the path takes, is dropped.
+/// Up to 64 units wait while the socket's buffer or the interface's queue is full. A datagram that the kernel refuses, for want of a
+/// route or because it is longer than the path takes, is dropped, as is one that the interface refuses again and again.
+///
+/// ICMP errors are counted ([`Drops::reported`]) and change nothing: anybody can forge them.
 #[derive(Debug)]
 pub struct Udp {
     link: Link,
@@ -48,9 +55,18 @@ pub struct Udp {
     divides: bool,
     inbox: Inbox,
     queue: Queue,
+    refusal: Refusal,
+    errors: Errors,
     drops: Drops,
     /// Answers to queries, for the next [`Edge::receive`].
     answers: heapless::Deque<Answer, ANSWERS_MAX>,
+}
+
+/// The part of a batch that has left.
+struct Sent {
+    frames: usize,
+    /// An error has kept the rest.
+    is_cut: bool,
 }
 
 /// The settings of a [`Udp`] edge.
@@ -91,6 +107,8 @@ impl Udp {
             interface,
             inbox: Inbox::new(own, datagram_len),
             queue: Queue::new(DEPTH, link.max_unit_len),
+            refusal: Refusal::new(),
+            errors: Errors::default(),
             socket,
             divides: config.offload,
             drops: Drops::default(),
@@ -99,23 +117,67 @@ impl Udp {
     }
 
     fn flush(&mut self) -> Result<(), EdgeError> {
+        if !self.refusal.is_due(Instant::now) {
+            return Ok(());
+        }
+        let (mut failed, mut again) = (false, 0);
         while self.queue.len() > 0 {
             match self.send() {
-                Ok(0) => self.keep_aside(),
-                Ok(frames) => self.queue.advance(frames),
+                Ok(Sent { frames: 0, .. }) => self.keep_aside(),
+                Ok(Sent { frames, is_cut }) => {
+                    self.refusal.has_left(|| self.queue.longest(frames));
+                    self.queue.advance(frames);
+                    failed = false;
+                    if is_cut {
+                        // The error that has cut it is gone, and its report must not stay where datagrams are to be received.
+                        self.errors.take(self.socket.as_fd());
+                    }
+                }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    if self.refusal.stays(self.queue.head_len(), Instant::now()) {
+                        return Ok(());
+                    }
+                    self.refuse();
+                }
                 // The interface adds no checksums, without which the kernel divides nothing.
                 Err(Errno::IO) if self.divides => self.divides = false,
-                Err(errno) if is_of_one_datagram(errno) => self.give_up(),
-                Err(errno) => return Err(EdgeError::Os(errno.raw_os_error())),
+                // The first error may be one that a report has left, and so may each that comes with a report.
+                Err(errno) if self.is_reported(errno) || !failed => {
+                    if again == AGAIN_MAX {
+                        return Ok(());
+                    }
+                    (failed, again) = (true, again + 1);
+                }
+                Err(errno) => {
+                    failed = false;
+                    self.give_up_for(errno)?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Sends a batch of queued units. Returns the number of their frames, which is 0 where the oldest unit is no datagram.
-    fn send(&self) -> Result<usize, Errno> {
+    /// Whether the network has reported an error such as this one.
+    fn is_reported(&mut self, errno: Errno) -> bool {
+        may_be_reported(errno) && self.errors.take(self.socket.as_fd())
+    }
+
+    /// Drops the oldest unit for an error of its own.
+    fn give_up_for(&mut self, errno: Errno) -> Result<(), EdgeError> {
+        match errno {
+            Errno::MSGSIZE | Errno::INVAL | Errno::ACCESS | Errno::PERM => self.refuse(),
+            _ => self.give_up(),
+        }
+        if is_of_one_datagram(errno) {
+            return Ok(());
+        }
+        Err(EdgeError::Os(errno.raw_os_error()))
+    }
+
+    /// Sends a batch of queued units: none where the oldest is no datagram.
+    fn send(&self) -> Result<Sent, Errno> {
         let header_len = header_len(self.own);
         let socket = self.socket.as_fd();
         let datagram = |headers: &[u8], payload, segment_len| {
@@ -132,7 +194,8 @@ impl Udp {
             let units: heapless::Vec<Outgoing<'_>, RUN> = units.collect();
             let sent = if units.is_empty() { 0 } else { sys::send(socket, &units)? };
             let frames = |(bytes, segments): (&[u8], _)| frames_of(bytes.len(), segments);
-            return Ok(self.queue.units().take(sent).map(frames).sum());
+            let frames = self.queue.units().take(sent).map(frames).sum();
+            return Ok(Sent { frames, is_cut: sent < units.len() });
         }
         let frames: heapless::Vec<Segment<'_>, RUN> = self.queue.frames().take(RUN).collect();
         let datagrams = frames.iter().map_while(|frame| match frame.header() {
@@ -143,7 +206,8 @@ impl Udp {
             headers => datagram(headers, frame.payload(), None),
         });
         let datagrams: heapless::Vec<Outgoing<'_>, RUN> = datagrams.collect();
-        if datagrams.is_empty() { Ok(0) } else { sys::send(socket, &datagrams) }
+        let frames = if datagrams.is_empty() { 0 } else { sys::send(socket, &datagrams)? };
+        Ok(Sent { frames, is_cut: frames < datagrams.len() })
     }
 
     /// Answers the oldest unit, which is no datagram, if it is a query.
@@ -161,10 +225,34 @@ impl Udp {
         }
     }
 
+    /// Drops the oldest unit, which was refused.
+    fn refuse(&mut self) {
+        self.drops.refused += 1;
+        self.give_up();
+    }
+
     /// Drops the oldest unit.
     fn give_up(&mut self) {
         self.queue.advance(self.queue.head_frames());
+        self.refusal.end_wait();
         self.drops.transmit += 1;
+    }
+
+    /// Lends up to `budget` datagrams to `sink`, whatever was reported meanwhile. Returns their number.
+    fn receive_datagrams(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Result<usize, Errno> {
+        for _ in 0..AGAIN_MAX {
+            match self.inbox.receive(self.socket.as_fd(), budget, sink) {
+                Err(errno) if may_be_reported(errno) => {
+                    self.errors.take(self.socket.as_fd());
+                }
+                result => return result,
+            }
+        }
+        Ok(0)
     }
 
     /// Lends up to `budget` answers to `sink`. Returns their number.
@@ -191,7 +279,7 @@ impl Edge for Udp {
 
     /// Units given up so far. Datagrams that the kernel dropped because the socket's buffer was full are not counted here.
     fn drops(&self) -> Drops {
-        Drops { receive: self.inbox.dropped, ..self.drops }
+        Drops { receive: self.inbox.dropped, reported: self.errors.reported, ..self.drops }
     }
 
     fn receive(
@@ -200,7 +288,7 @@ impl Edge for Udp {
         sink: &mut dyn FnMut(&[Received<'_>]),
     ) -> Result<usize, EdgeError> {
         let answers = self.hand_answers(budget, sink);
-        let received = self.inbox.receive(self.socket.as_fd(), budget - answers, sink);
+        let received = self.receive_datagrams(budget - answers, sink);
         received.map(|count| answers + count).map_err(|errno| EdgeError::Os(errno.raw_os_error()))
     }
 
@@ -223,11 +311,16 @@ impl Edge for Udp {
     }
 
     fn wants_writable(&self) -> bool {
-        self.queue.len() > 0
+        self.queue.len() > 0 && self.retry_after().is_none()
     }
 
+    fn retry_after(&self) -> Option<Duration> {
+        self.refusal.retry_after()
+    }
+
+    /// The descriptor is ready as long as the error queue holds something.
     fn take_error(&mut self) {
-        let _ = sockopt::socket_error(&self.socket);
+        self.errors.take(self.socket.as_fd());
     }
 
     fn asks_the_system(&self) -> bool {
@@ -235,13 +328,14 @@ impl Edge for Udp {
     }
 }
 
-/// Nothing is fragmented, and each datagram tells its marks and hop limit.
+/// Nothing is fragmented, each datagram tells its marks and hop limit, and the kernel what became of those that were sent.
 fn set_options(fd: BorrowedFd<'_>, own: IpAddr, offload: bool) -> io::Result<()> {
     let options: &[((i32, i32), i32)] = if own.is_ipv4() {
         &[
             ((libc::SOL_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_DO),
             ((libc::SOL_IP, libc::IP_RECVTOS), 1),
             ((libc::SOL_IP, libc::IP_RECVTTL), 1),
+            ((libc::SOL_IP, libc::IP_RECVERR), 1),
         ]
     } else {
         &[
@@ -250,6 +344,7 @@ fn set_options(fd: BorrowedFd<'_>, own: IpAddr, offload: bool) -> io::Result<()>
             ((libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER), libc::IPV6_PMTUDISC_DO),
             ((libc::SOL_IPV6, libc::IPV6_RECVTCLASS), 1),
             ((libc::SOL_IPV6, libc::IPV6_RECVHOPLIMIT), 1),
+            ((libc::SOL_IPV6, libc::IPV6_RECVERR), 1),
         ]
     };
     for &(option, value) in options {
@@ -278,6 +373,10 @@ const fn is_of_one_datagram(errno: Errno) -> bool {
             | Errno::NETUNREACH
             | Errno::HOSTUNREACH
             | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::NOPROTOOPT
+            | Errno::OPNOTSUPP
+            | Errno::PROTO
             | Errno::NETDOWN
             | Errno::ADDRNOTAVAIL
             | Errno::CONNREFUSED
@@ -311,6 +410,8 @@ const ROCE_PORT: u16 = 4791;
 const UDP_NO_CHECK6_RX: i32 = 102;
 /// Answers that wait. A query without one is repeated.
 const ANSWERS_MAX: usize = 16;
+/// Calls that one turn makes again because of errors that the network may have reported.
+const AGAIN_MAX: usize = 2 * DEPTH;
 /// Units that wait for the socket.
 const DEPTH: usize = 64;
 /// Segments that every kernel with UDP segmentation takes in one unit.

@@ -4,6 +4,7 @@ use crate::segment::split;
 use crate::segment::tests::unit;
 use alloc::format;
 use alloc::string::{String, ToString as _};
+use alloc::vec;
 use alloc::vec::Vec;
 use std::net::UdpSocket;
 use std::println;
@@ -45,7 +46,7 @@ fn is_up(name: &str) -> bool {
 }
 
 /// A veth pair of the test's own, without addresses and up.
-pub(super) struct Veth(pub(super) [String; 2]);
+pub(crate) struct Veth(pub(super) [String; 2]);
 
 impl Veth {
     fn new(tag: &str) -> Result<Self, String> {
@@ -323,4 +324,122 @@ fn there_must_be_such_an_interface() {
         Err(error) => println!("{error}"),
         Ok(edge) => panic!("{edge:?}"),
     }
+}
+
+/// A veth pair whose second end takes packets of 1500 bytes, and whose first sends longer ones.
+pub(crate) fn narrow_veth(tag: &str) -> Option<Veth> {
+    let veth = veth(tag)?;
+    let widened = run("ip", &format!("link set {} mtu 4200", veth.0[0]));
+    widened.map(|()| veth).inspect_err(|reason| println!("skipped: {reason}")).ok()
+}
+
+/// A frame of `len` bytes, with a number behind its header.
+pub(crate) fn numbered(len: usize, number: u8) -> Vec<u8> {
+    let mut frame = vec![number; len];
+    frame[..12].copy_from_slice(&[2; 12]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// Has an edge send a frame, unless it has no room.
+pub(crate) fn offer(edge: &mut impl Edge, frame: &[u8]) {
+    let mut transmit = Some(Transmit { len: frame.len(), segments: None });
+    edge.transmit_each(1, |buffer| {
+        buffer[..frame.len()].copy_from_slice(frame);
+        transmit.take()
+    })
+    .unwrap();
+}
+
+/// Calls an edge as its poller does, which sleeps as it is told, until nothing waits. Returns how often.
+pub(crate) fn flush(edge: &mut impl Edge) -> u32 {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut calls = 0;
+    while edge.backlog() > 0 && Instant::now() < deadline {
+        assert!(!edge.wants_writable() || edge.retry_after().is_none(), "it would spin");
+        thread::sleep(edge.retry_after().unwrap_or(Duration::from_micros(100)));
+        edge.transmit_each(0, |_| None).unwrap();
+        calls += 1;
+    }
+    assert_eq!(edge.backlog(), 0, "frames are stuck");
+    calls
+}
+
+/// Goal: a frame that the kernel refuses each time holds up those behind it for a bounded time, and others as long do not at all; no
+/// frame that it takes is lost.
+#[test]
+fn frames_behind_a_refused_one_leave() {
+    let Some(veth) = narrow_veth("r") else { return };
+    let mut edge = AfPacket::open(&veth.0[0]).unwrap();
+    let mut peer = AfPacket::open(&veth.0[1]).unwrap();
+    offer(&mut edge, &numbered(4000, 0));
+    assert!(
+        edge.retry_after().is_some() && !edge.wants_writable(),
+        "no event tells when it is over"
+    );
+    for number in 1..=20 {
+        offer(&mut edge, &numbered(100, number));
+    }
+    let calls = flush(&mut edge);
+    assert!(calls <= 250, "{calls} calls: it is offered again each 500 us for 100 ms");
+    for number in 21..=40 {
+        offer(&mut edge, &numbered(4000 + usize::from(number), number));
+        assert_eq!(edge.backlog(), 0, "none is waited for again");
+        offer(&mut edge, &numbered(100, number));
+    }
+    let is_ours = |frame: &[u8]| frame[12..14] == [0x88, 0xb5];
+    let numbers: Vec<u8> =
+        receive_frames(&mut peer, 40, is_ours).iter().map(|(frame, _)| frame[99]).collect();
+    assert_eq!(numbers, Vec::from_iter(1..=40));
+    assert_eq!(edge.drops(), Drops { transmit: 21, refused: 21, ..Drops::default() });
+
+    run("ip", &format!("link set {} mtu 4200", veth.0[1])).unwrap();
+    offer(&mut edge, &numbered(4000, 0));
+    assert_eq!((edge.backlog(), edge.drops().refused), (0, 21), "the MTU was raised");
+}
+
+/// Goal: a full queue is waited for, however long it takes, as long as frames leave.
+/// Method: a shaper whose queue holds six frames, at 2 Mb/s.
+#[test]
+fn a_full_queue_below_loses_nothing() {
+    let Some(veth) = veth("s") else { return };
+    let shaper = "root tbf rate 2mbit burst 3000 limit 9000";
+    if let Err(reason) = run("tc", &format!("qdisc add dev {} {shaper}", veth.0[0])) {
+        return println!("skipped: {reason}");
+    }
+    let mut edge = AfPacket::open(&veth.0[0]).unwrap();
+    let mut peer = AfPacket::open(&veth.0[1]).unwrap();
+    for number in 0..60 {
+        offer(&mut edge, &numbered(1400, number));
+    }
+    assert!(edge.retry_after().is_some(), "the queue is full");
+    flush(&mut edge);
+    let is_ours = |frame: &[u8]| frame[12..14] == [0x88, 0xb5];
+    let numbers: Vec<u8> =
+        receive_frames(&mut peer, 60, is_ours).iter().map(|(frame, _)| frame[99]).collect();
+    assert_eq!((numbers, edge.drops()), (Vec::from_iter(0..60), Drops::default()));
+}
+
+/// The place of another edge's descriptor in its tests: a socket of which the kernel refuses frames of more than 1500 bytes.
+pub(crate) fn refusing_socket(veth: &Veth) -> OwnedFd {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).unwrap();
+    let index = netdevice::name_to_index(&socket, &veth.0[0]).unwrap() as i32;
+    sys::bind_packet(socket.as_fd(), index).unwrap();
+    socket
+}
+
+/// Goal: what holds for a packet socket holds for an edge of another kind whose descriptor refuses in the same way.
+pub(crate) fn expect_no_hold_up(edge: &mut impl Edge) {
+    offer(edge, &numbered(4000, 0));
+    assert!(edge.retry_after().is_some() && !edge.wants_writable());
+    offer(edge, &numbered(100, 1));
+    let calls = flush(edge);
+    assert!(calls <= 250, "{calls} calls");
+    for number in 2..10 {
+        offer(edge, &numbered(4000, number));
+        offer(edge, &numbered(100, number));
+        assert_eq!(edge.backlog(), 0);
+    }
+    assert_eq!(edge.drops(), Drops { transmit: 9, refused: 9, ..Drops::default() });
 }

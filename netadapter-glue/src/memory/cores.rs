@@ -211,7 +211,7 @@ impl Edge for CoreEdge {
     }
 
     fn drops(&self) -> Drops {
-        Drops { transmit: self.lost, receive: 0 }
+        Drops { transmit: self.lost, ..Drops::default() }
     }
 
     fn announce_sleep(&mut self, sleeping: bool) {
@@ -359,7 +359,7 @@ mod tests {
             assert_eq!(send(&mut a[0], &[[1, 0], [0, 1], [1, 2]]), 3, "never back-pressure");
             assert_eq!(receive(&mut b[0], 9), [[0, 1]]);
         }
-        assert_eq!(a[0].drops(), Drops { transmit: 6, receive: 0 });
+        assert_eq!(a[0].drops(), Drops { transmit: 6, ..Drops::default() });
     }
 
     struct Unpark(Thread);

@@ -53,11 +53,11 @@ impl Ports {
     ///
     /// # Safety
     /// `nbl` came from [`Lower::allocate`] of one of the edges.
-    pub unsafe fn sent(&self, nbl: *mut NET_BUFFER_LIST) {
+    pub unsafe fn sent(&self, nbl: *mut NET_BUFFER_LIST) -> bool {
         // SAFETY: the caller's promise; the edge wrote its number there.
         let number = unsafe { (*nbl).ProtocolReserved[PORT_SLOT] }.addr();
         // SAFETY: the caller's promise.
-        unsafe { self.of(number).sent(nbl) };
+        unsafe { self.of(number).sent(nbl) }
     }
 
     /// The traffic of all so far.
@@ -74,6 +74,8 @@ impl Sum for Counters {
             dropped: sum.dropped + one.dropped,
             sent: sum.sent + one.sent,
             sent_bytes: sum.sent_bytes + one.sent_bytes,
+            failed: sum.failed + one.failed,
+            refused: sum.refused + one.refused,
         })
     }
 }

@@ -361,3 +361,42 @@ proptest! {
         prop_assert_eq!(&buffer[TAG_LEN..len], &frame[..]);
     }
 }
+
+/// Goal: a NIC that refuses each frame holds up nothing, and what it refused is told from what only failed.
+#[test]
+fn refused_frames_are_given_up_and_counted() {
+    let (mut edge, port, fake) = edge(4);
+    let mut send = |status: i32| {
+        edge.transmit_each(4, |buffer| {
+            buffer[..60].fill(1);
+            Some(Transmit { len: 60, segments: None })
+        })
+        .unwrap();
+        let sent = core::mem::take(&mut fake.0.lock().unwrap().sent);
+        assert_eq!(sent.len(), 4, "each buffer is back");
+        let refused = sent.into_iter().filter(|(.., nbl)| {
+            let nbl: *mut NET_BUFFER_LIST = core::ptr::with_exposed_provenance_mut(*nbl);
+            // SAFETY: the edge's list, which the NIC has.
+            unsafe { (*nbl).Status = status };
+            // SAFETY: as above.
+            unsafe { port.sent(nbl) }
+        });
+        (refused.count(), edge.drops().transmit, edge.drops().refused)
+    };
+    const FAILURE: u32 = 0xC000_0001;
+    const INVALID_LENGTH: u32 = 0xC001_0014;
+    const PAUSED: u32 = 0xC023_002A;
+    const RESOURCES: u32 = 0xC000_009A;
+    for (status, wanted) in [
+        (FAILURE, (4, 4, 4)),
+        (INVALID_LENGTH, (4, 8, 8)),
+        (PAUSED, (0, 12, 8)),
+        (RESOURCES, (0, 16, 8)),
+        (status::MEDIA_DISCONNECTED as u32, (0, 20, 8)),
+        (0, (0, 20, 8)),
+        // `STATUS_PENDING` and warnings are no failures.
+        (0x103, (0, 20, 8)),
+    ] {
+        assert_eq!(send(status as i32), wanted, "{status:#x}");
+    }
+}

@@ -120,10 +120,10 @@ impl Control {
 }
 
 /// The level and the type of a value.
-type Kind = (i32, i32);
+pub(super) type Kind = (i32, i32);
 
 /// The first value of ancillary data, and the bytes behind it.
-fn first_of(bytes: &[u8]) -> Option<(Kind, &[u8], &[u8])> {
+pub(super) fn first_of(bytes: &[u8]) -> Option<(Kind, &[u8], &[u8])> {
     let (header, _) = bytes.split_at_checked(HEADER_LEN)?;
     let (len, kinds) = header.split_at(size_of::<usize>());
     let len = usize::from_ne_bytes(len.try_into().ok()?);

@@ -90,6 +90,18 @@ pub(super) fn receive(fd: BorrowedFd<'_>, places: &mut [Place]) -> Result<usize,
     Ok(received)
 }
 
+/// Takes an entry off the error queue, without its datagram, and writes its ancillary data to `control`. Returns their length.
+pub(super) fn receive_error(fd: BorrowedFd<'_>, control: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: `msghdr` is plain data, for which all zeroes means a message without anything.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = control.len() as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the message names room for ancillary data of the length said, borrowed mutably here; the kernel keeps no pointer.
+    let received = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
+    if received < 0 { Err(crate::sys::last_errno()) } else { Ok(message.msg_controllen) }
+}
+
 /// A message of one slice.
 fn blank_message(slice: &mut libc::iovec) -> libc::mmsghdr {
     // SAFETY: `mmsghdr` is plain data, for which all zeroes means a message without anything.

@@ -1,14 +1,15 @@
 use super::*;
 use crate::Transmit;
-use crate::af_packet::tests::receive_frames;
+use crate::af_packet::AfPacket;
+use crate::af_packet::tests::{flush, receive_frames, run};
 use crate::segment::Segments;
 use crate::segment::tests::unit;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::UdpSocket;
 use std::println;
-use std::time::{Duration, Instant};
 
 /// An edge on an address of this host, which no other test has.
 fn edge(own: &str, offload: bool) -> Udp {
@@ -227,4 +228,89 @@ fn an_address_that_cannot_be_had_is_told_with_what_mends_it() {
     let (kind, text) = told("198.51.100.77");
     assert_eq!(kind, io::ErrorKind::AddrNotAvailable);
     assert!(text.contains("ip address"), "{text}");
+}
+
+/// Goal: with its error queue on, a socket hears that the interface refuses a datagram, and that holds up no other one.
+/// Method: a network of the thread's own; its veth pair takes packets of 4200 bytes on this side, and of 1500 on the other.
+#[test]
+fn datagrams_behind_a_refused_one_leave() {
+    let told = std::thread::spawn(send_past_a_refused_one).join().unwrap();
+    if let Err(reason) = told {
+        println!("skipped: {reason}");
+    }
+}
+
+fn send_past_a_refused_one() -> Result<(), String> {
+    crate::sys::own_network().map_err(|error| error.to_string())?;
+    for args in [
+        "link add v0 mtu 4200 type veth peer name v1 mtu 1500",
+        "link set v0 addrgenmode none",
+        "link set v1 addrgenmode none",
+        "link set v0 up",
+        "link set v1 up",
+        "addr add 192.0.2.1/24 dev v0",
+        "neigh add 192.0.2.2 lladdr 02:00:00:00:00:09 dev v0",
+    ] {
+        run("ip", args)?;
+    }
+    let mut edge = edge("192.0.2.1", false);
+    let mut peer = AfPacket::open("v1").map_err(|error| error.to_string())?;
+    let (long, _) = addressed("192.0.2.1", "192.0.2.2", 4000, 4000);
+    let short = |number| {
+        let (mut bytes, _) = addressed("192.0.2.1", "192.0.2.2", 100, 100);
+        bytes[42] = number;
+        bytes
+    };
+    send(&mut edge, &long, None);
+    assert!(edge.retry_after().is_some() && !edge.wants_writable());
+    for number in 0..20 {
+        send(&mut edge, &short(number), None);
+    }
+    let calls = flush(&mut edge);
+    assert!(calls <= 250, "{calls} calls");
+    for number in 20..40 {
+        send(&mut edge, &long, None);
+        send(&mut edge, &short(number), None);
+        assert_eq!(edge.backlog(), 0);
+    }
+    let is_ours = |frame: &[u8]| frame.get(36..38) == Some(&ROCE_PORT.to_be_bytes());
+    let frames = receive_frames(&mut peer, 40, is_ours);
+    let numbers: Vec<u8> = frames.iter().map(|(frame, _)| frame[42]).collect();
+    assert_eq!(numbers, Vec::from_iter(0..40));
+    assert_eq!(edge.drops(), Drops { transmit: 21, refused: 21, ..Drops::default() });
+    Ok(())
+}
+
+/// Goal: reports of the network, which anybody can forge, are counted, and cost no datagram on its way out or in.
+/// Method: every other datagram is for an address of this host where nobody has the port, so that the kernel reports each.
+#[test]
+fn reports_of_the_network_are_counted_and_change_nothing() {
+    let (mut a, mut b) = (edge("127.1.5.1", false), edge("127.1.5.2", false));
+    let (to_b, _) = addressed("127.1.5.1", "127.1.5.2", 100, 100);
+    let (to_nobody, _) = addressed("127.1.5.1", "127.1.5.3", 100, 100);
+    let (to_a, _) = addressed("127.1.5.2", "127.1.5.1", 100, 100);
+    for round in 0..20_u8 {
+        let mut next = 0;
+        let sent = a.transmit_each(10, |buffer| {
+            let frame = if next % 2 == 0 { &to_nobody } else { &to_b };
+            next += 1;
+            buffer[..frame.len()].copy_from_slice(frame);
+            Some(Transmit { len: frame.len(), segments: None })
+        });
+        assert_eq!((sent, a.backlog()), (Ok(10), 0));
+        send(&mut b, &to_a, None);
+        assert_eq!((received(&mut b, 5).len(), received(&mut a, 1).len()), (5, 1), "{round}");
+    }
+    let Drops { transmit, reported, .. } = a.drops();
+    assert!(transmit == 0 && reported > 0, "{:?}", a.drops());
+    send(&mut a, &to_nobody, None);
+    assert!(is_ready(&a), "the error queue wakes who sleeps");
+    a.take_error();
+    assert!(!is_ready(&a) && a.drops().reported > reported);
+    assert_eq!(a.receive_each(1, |_| ()), Ok(0));
+}
+
+fn is_ready(edge: &Udp) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(edge.fd().unwrap(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
 }

@@ -474,6 +474,7 @@ impl Runner {
             if edge.wants_writable() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let fd = edge.fd().filter(|_| !turn.edge_failed);
         let due = turn.next.map(|next| next.saturating_since(now));
+        let due = due.into_iter().chain(edge.retry_after()).min();
         Interest {
             edge: fd.map(|fd| (fd.as_raw_fd(), flags)),
             timeout: patience(due, turn.edge_failed),

@@ -13,6 +13,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::AtomicPtr;
 use netadapter_glue::memory::{self, MemoryConfig};
 use netadapter_glue::{EdgeError, Link, Received, Slot};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc;
 
 /// A device that is gone: its descriptor is readable for ever and yields nothing. Or worse.
@@ -76,6 +78,51 @@ fn a_failed_edge_is_asked_now_and_then() {
     assert!(interest.edge.is_none() && interest.timeout == Some(EDGE_RETRY));
     assert_eq!(patience(Some(Duration::from_secs(1)), true), Some(EDGE_RETRY));
     assert_eq!(patience(None, false), None);
+    run.give_back();
+}
+
+/// An edge that waits for a time, with a descriptor that is ready for ever.
+struct Refused(OwnedFd);
+
+impl Edge for Refused {
+    fn link(&self) -> Link {
+        Link { mac: [2; 6], mtu: 1500, max_segments: 1, max_unit_len: 1518, socket: false }
+    }
+
+    fn receive(
+        &mut self,
+        _: usize,
+        _: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Result<usize, EdgeError> {
+        Ok(0)
+    }
+
+    fn transmit(
+        &mut self,
+        _: usize,
+        _: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+    ) -> Result<usize, EdgeError> {
+        Ok(0)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        Some(Duration::from_micros(70))
+    }
+}
+
+/// Goal: an edge whose frames are refused is slept for as long as it says, and not waited for until it can be written.
+#[test]
+fn a_refused_frame_is_slept_for() {
+    let ready = eventfd(0, EventfdFlags::empty()).unwrap();
+    let runner = runner(Box::new(Refused(ready)));
+    let mut run = runner.take().unwrap();
+    let Rest::Sleep(interest) = runner.take_turns(&mut run) else { panic!("there is no work") };
+    assert!(interest.timeout == Some(Duration::from_micros(70)));
+    assert!(interest.edge.is_some_and(|(_, flags)| flags == PollFlags::IN));
     run.give_back();
 }
 
