@@ -6,7 +6,7 @@ use rocev2::counters::{Counter, Scope};
 /// Values of one instance: all counters of the transport, and the drops of the edge.
 pub const VALUES: usize = Counter::COUNT + EDGE.len();
 /// The edge's values, behind the transport's.
-const EDGE: [&str; 2] = ["edge_transmit_drops", "edge_receive_drops"];
+const EDGE: [&str; 3] = ["edge_transmit_drops", "edge_receive_drops", "edge_refused"];
 /// A query selects counters by the bits of a word.
 const LIMIT: usize = 64;
 

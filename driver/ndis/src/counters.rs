@@ -145,7 +145,7 @@ fn add(
     let mut values = [0; VALUES];
     let (counters, drops) = values.split_at_mut(Counter::COUNT);
     counters.iter_mut().zip(transport.iter()).for_each(|(value, (_, counted))| *value = counted);
-    drops.copy_from_slice(&[edge.transmit, edge.receive]);
+    drops.copy_from_slice(&[edge.transmit, edge.receive, edge.refused]);
     let mut text = Name::default();
     // Every name is shorter than the room.
     let _ = text.write_fmt(name);

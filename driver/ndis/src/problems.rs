@@ -23,7 +23,12 @@ pub enum Problem {
     StartFailed = 8,
     /// The driver did not load. Value: the status.
     LoadFailed = 9,
+    /// The NIC refuses frames that it is to send. Value: its status.
+    FramesRefused = 10,
 }
+
+/// The refusals of a NIC after which an administrator is told, once. Fewer may come from a change of its settings.
+pub const REFUSALS_TOLD: u32 = 16;
 
 /// The consequence of a problem.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,7 +66,7 @@ pub struct Words {
 
 impl Problem {
     /// All of them, by their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoLowerAdapter,
         Self::LowerMtuTooSmall,
         Self::AddressDiffers,
@@ -71,6 +76,7 @@ impl Problem {
         Self::OpenFailed,
         Self::StartFailed,
         Self::LoadFailed,
+        Self::FramesRefused,
     ];
 
     /// The problem of a number.
@@ -148,11 +154,19 @@ impl Problem {
                 "The driver did not load: status 0x%3.",
                 "0xC00000BB is a processor without SSSE3, SSE4.1 or PCLMULQDQ; 0xC000009A is a lack of memory.",
             ),
+            Self::FramesRefused => (
+                "FramesRefused",
+                Warning,
+                "The NIC of the adapter with the interface index %2 refuses frames that it is to send, 16 so far, with status 0x%3.",
+                "Set *JumboPacket of the NIC to at least that of the adapter, and update the NIC's driver. The counter edge_refused goes on.",
+            ),
         };
         let values = match self {
-            Self::FilterRefused | Self::OpenFailed | Self::StartFailed | Self::LoadFailed => {
-                Values::Status
-            }
+            Self::FilterRefused
+            | Self::OpenFailed
+            | Self::StartFailed
+            | Self::LoadFailed
+            | Self::FramesRefused => Values::Status,
             Self::NoLowerAdapter
             | Self::LowerMtuTooSmall
             | Self::AddressDiffers

@@ -354,8 +354,11 @@ impl Binding {
         let each = |list: List| {
             count += 1;
             if list.ParentNetBufferList.is_null() {
+                let status = list.Status;
                 // SAFETY: a list of an edge.
-                unsafe { adapter.ports().sent(list.as_ptr()) };
+                if unsafe { adapter.ports().sent(list.as_ptr()) } {
+                    adapter.note_refusal(status);
+                }
             } else {
                 let status = list.Status;
                 // SAFETY: a clone of ours. The original is TCP/IP's list, ours until it is completed.

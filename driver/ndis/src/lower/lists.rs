@@ -19,6 +19,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use netadapter_glue::ndis::chain::{Chain, Tag, for_each, put_beside};
+use netadapter_glue::ndis::status::MEDIA_DISCONNECTED;
 use netadapter_glue::ndis::{Lower, Ports};
 use once_cell::race::OnceBox;
 
@@ -243,7 +244,8 @@ impl Attachment {
         let Some(ports) = self.ports.get().and_then(Weak::upgrade) else { return };
         // SAFETY: lists of an edge.
         let lists = unsafe { Lists::<Sent>::new(head) };
-        lists.for_each(|list| {
+        lists.for_each(|mut list| {
+            list.Status = MEDIA_DISCONNECTED;
             // SAFETY: a list of an edge.
             unsafe { ports.sent(list.as_ptr()) };
         });

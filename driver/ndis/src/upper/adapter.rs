@@ -58,6 +58,8 @@ pub(crate) struct Adapter {
     /// Those who read counters and connections; closed before it halts.
     pub(crate) readers: Arc<Gate>,
     running: OnceBox<Running>,
+    /// Frames of the poll cores that the NIC has refused.
+    refusals: AtomicU32,
 }
 
 // SAFETY: the handle is NDIS's, which may be used by any thread.
@@ -113,6 +115,7 @@ impl Adapter {
             ndk: NdkState::new(),
             readers: Arc::new(Gate::shut()),
             running: OnceBox::new(),
+            refusals: AtomicU32::new(0),
         });
         adapter.set_registration()?;
         adapter.set_general()?;

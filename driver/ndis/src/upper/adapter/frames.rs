@@ -1,4 +1,4 @@
-//! Frames of TCP/IP, which pass in both directions as clones.
+//! Frames of TCP/IP, which pass in both directions as clones, and those of the poll cores that the NIC refuses.
 #![allow(unsafe_code, reason = "calls NDIS, and walks its lists")]
 
 use super::{Adapter, MulticastList};
@@ -8,8 +8,10 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::frame::{Cast, destination};
+use crate::log::report;
 use crate::lower::binding::Binding;
 use crate::lower::lists::{Above, List, ListPool, Lists, Shown};
+use crate::problems::{Problem, REFUSALS_TOLD};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 use netadapter_glue::ndis::chain::{Chain, Frame};
@@ -51,6 +53,13 @@ impl Adapter {
 
     pub(crate) fn set_multicast(&self, list: MulticastList) {
         *self.multicast.lock() = list;
+    }
+
+    /// Notes that the NIC has refused a frame of a poll core, and reports it at one number of them. IRQL <= DISPATCH_LEVEL.
+    pub(crate) fn note_refusal(&self, status: i32) {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 == REFUSALS_TOLD {
+            report(self.interface, Problem::FramesRefused, status.cast_unsigned(), 0);
+        }
     }
 
     /// Passes a cancellation of sends with this mark on: our clones are with the NIC at once. IRQL <=
