@@ -2,6 +2,8 @@
 //! each other over the sockets of a QEMU network.
 
 mod kit;
+#[path = "cli/refused.rs"]
+mod refused;
 #[path = "cli/udp.rs"]
 mod udp;
 

@@ -112,7 +112,9 @@ fn trouble(outcome: &Outcome) -> Option<String> {
         ("rp_cnp_handled", "congestion notifications"),
         ("rx_icrc_encapsulated", "packets with a wrong ICRC"),
         ("edge_transmit_drops", "frames given up on their way out"),
+        ("edge_refused", REFUSED),
         ("edge_receive_drops", "frames too long to be received"),
+        ("edge_icmp_errors", "reports by ICMP that a packet did not arrive"),
         ("address_conflicts", "frames of another host that has our address"),
     ] {
         if count(name) > 0 {
@@ -124,6 +126,10 @@ fn trouble(outcome: &Outcome) -> Option<String> {
     }
     (!parts.is_empty()).then(|| format!("{}: {}", outcome.name(), parts.join("; ")))
 }
+
+/// What a count of refused frames is told with.
+pub(crate) const REFUSED: &str = "of them refused by the kernel each time: the link's other end may have a smaller MTU, or a \
+                                  filter forbids them";
 
 /// Counters of packets sent again, and why they were.
 const RESENT: [(&str, &str); 4] = [
@@ -505,7 +511,9 @@ mod tests {
             "rp_cnp_handled",
             "rx_icrc_encapsulated",
             "edge_transmit_drops",
+            "edge_refused",
             "edge_receive_drops",
+            "edge_icmp_errors",
             "address_conflicts",
         ];
         for name in told.iter().chain(&others) {

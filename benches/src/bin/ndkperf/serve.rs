@@ -7,29 +7,30 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ndk_consumer::{Adapter, Connector, Listener};
+use ndk_consumer::{Adapter, Connector, Host, Listener};
 
 use crate::cli::{EdgeArgs, Serve};
 use crate::completions::Waits;
 use crate::edge;
 use crate::failure::Failure;
 use crate::perf::{self, Accepted, Groups, Incoming, Memory, Parameters, QUEUE_PAIRS_MAX};
+use crate::report::REFUSED;
 use crate::stop;
 
 /// Serves clients until the user ends it, or as many runs as they wanted.
 pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     let host = edge::network(&args.edge, None)?;
     let listeners = listen(host.adapter(), &args.edge, args.port)?;
-    serve_all(host.adapter(), &listeners, args.waits.waits(), args.runs)
+    serve_all(&host, &listeners, args.waits.waits(), args.runs)
 }
 
 fn serve_all(
-    adapter: &Arc<Adapter>,
+    host: &Host,
     listeners: &[Arc<Listener>],
     waits: Waits,
     left: Option<u64>,
 ) -> Result<(), Failure> {
-    let memory = Memory::default();
+    let (adapter, memory) = (host.adapter(), Memory::default());
     let (ended, endings) = mpsc::channel();
     thread::scope(|scope| {
         let (mut active, mut runs) = (0, Runs { left, ..Runs::default() });
@@ -58,6 +59,7 @@ fn serve_all(
                 active -= ending.connections;
                 runs.take(ending)?;
             }
+            runs.tell_refusals(host);
         }
         Ok(())
     })
@@ -96,9 +98,20 @@ struct Runs {
     left: Option<u64>,
     /// Those of which connections have ended, and how many, and how many messages these had.
     begun: HashMap<(IpAddr, u32), (u16, u64)>,
+    /// The user knows that frames are refused.
+    refusals_told: bool,
 }
 
 impl Runs {
+    /// Tells the user, once, that the kernel refuses frames of ours: the clients cannot know.
+    fn tell_refusals(&mut self, host: &Host) {
+        let drops = host.provider().counters().edge;
+        if drops.refused > 0 && !self.refusals_told {
+            self.refusals_told = true;
+            eprintln!("ndkperf: frames given up: {}, {} {REFUSED}", drops.transmit, drops.refused);
+        }
+    }
+
     fn take(&mut self, ending: Ending) -> Result<(), Failure> {
         let Ending { connections, shared, peer, parameters, messages } = ending;
         let peer = peer?;
@@ -186,12 +199,11 @@ mod tests {
         let Command::Loopback(args) = command.into_command() else { panic!() };
         let [client, server] = edge::loopback(&args, 11).unwrap();
         let plan = args.run.plans(0).unwrap()[0];
-        let adapter = server.host.adapter();
-        let listeners = [adapter.listen(SocketAddr::new(server.ip, 0)).unwrap()];
+        let listeners = [server.host.adapter().listen(SocketAddr::new(server.ip, 0)).unwrap()];
         let remote = listeners[0].local_address().unwrap();
         let local = SocketAddr::new(client.ip, 0);
         thread::scope(|scope| {
-            let serving = scope.spawn(|| serve_all(adapter, &listeners, plan.waits, Some(1)));
+            let serving = scope.spawn(|| serve_all(&server.host, &listeners, plan.waits, Some(1)));
             let ours = client.host.adapter();
             let (pd, connector) = (ours.create_pd().unwrap(), ours.create_connector().unwrap());
             let depths = Depths { receive: 1, initiator: 1, inline_len: 0 };
