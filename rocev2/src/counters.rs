@@ -112,6 +112,10 @@ counters! {
         /// Bytes of [`Self::RcvdPkts`].
         RcvdBytes = "rcvd_bytes", Bytes, Qp;
 
+        /// Units of several packets sent, for the kernel or the NIC to divide. A packet that is sent again leaves singly.
+        UnitsSent = "units_sent", Events, Qp;
+        /// Units lost whole: each packet had to be sent again, alone, and came then. One unit at a time is watched.
+        UnitsLost = "units_lost", Events, Qp;
         /// Packets resent because a retransmission timer expired.
         ResentTimerPkts = "resent_timer_pkts", Packets, Qp;
         /// Bytes of [`Self::ResentTimerPkts`].
@@ -209,6 +213,10 @@ counters! {
         RpCnpIgnored = "rp_cnp_ignored", Qp, Congestion;
     }
     events {
+        /// Times that units were given up over a path, as those in a row were lost, or the one that was tried: packets leave singly.
+        UnitsOffPath = "units_off_path", Events, Device;
+        /// The same over all paths of the core, as no path had a unit come.
+        UnitsOffLink = "units_off_link", Events, Device;
         /// Messages received for an unknown connection.
         CmUnknownId = "cm_unknown_id", Messages, Device;
         /// Messages received that the connection's state does not admit, most of them duplicates.

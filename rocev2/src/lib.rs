@@ -33,6 +33,7 @@
 //! | region | memory that a key names | IBTA: memory region; NDK: MR |
 //! | window | in [`mr`] a memory window of type 2; in [`qp`] the send window, the limit on bytes in flight | NDK: MW |
 //! | unit | one set of Ethernet, IP and UDP headers with one or more segments; each segment is one packet from BTH to ICRC | GSO, USO or URO packet |
+//! | trial | one unit that leaves, while packets leave singly, so that its fate shows whether units pass | RFC 8899: probe |
 //! | gap | PSNs that are missing before a packet that has come | |
 //! | early | out of order: ahead of the expected PSN, behind a gap | |
 //! | reorder buffer | early requests that wait at the responder, in slots of a pool that all queue pairs share | |
@@ -74,6 +75,7 @@ mod peer_limits;
 pub mod psn;
 pub mod qp;
 mod timer;
+mod units;
 pub mod wire;
 
 pub use cm::Connect;

@@ -8,6 +8,7 @@
 
 use crate::env::{Duration, Instant, Rng};
 use crate::index::{Index, Secret};
+use crate::units::{Allowance, Fate, LOST_OF_LINK, LOST_OF_PATH, UnitUse};
 use crate::wire::{Encap, Hop, Mac};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -88,6 +89,7 @@ struct Entry {
     doubted_at: Option<Instant>,
     /// The event that waits in the queue.
     news: Option<PathNews>,
+    units: UnitUse,
 }
 
 impl Entry {
@@ -119,6 +121,17 @@ pub(crate) struct Paths {
     changes: u32,
     /// A number that is another after each change of a [`Source`], and never 0.
     origins: NonZeroU32,
+    /// The use of units over all paths.
+    units: UnitUse,
+}
+
+/// Where units were given up.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct GivenUp {
+    /// Over the path of the unit that was lost.
+    pub path: bool,
+    /// Over all.
+    pub all: bool,
 }
 
 impl Paths {
@@ -131,6 +144,7 @@ impl Paths {
             news: VecDeque::new(),
             changes: 0,
             origins: NonZeroU32::MIN,
+            units: UnitUse::new(LOST_OF_LINK),
         }
     }
 
@@ -147,7 +161,9 @@ impl Paths {
             return Some(index);
         }
         self.make_room()?;
-        let entry = Entry { path, hop, source: None, users: 1, doubted_at: None, news: None };
+        let units = UnitUse::new(LOST_OF_PATH);
+        let entry =
+            Entry { path, hop, source: None, users: 1, doubted_at: None, news: None, units };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -305,6 +321,32 @@ impl Paths {
         let Entry { path, hop, source, .. } = *entry;
         let why = entry.news.take()?;
         Some(PathEvent { path, hop, source, why })
+    }
+
+    /// The units that may leave over a path now.
+    #[inline]
+    pub(crate) fn unit_allowance(&mut self, now: Instant, index: PathIndex) -> Allowance {
+        let of_path = &mut self.entry_mut(index).units;
+        if of_path.is_sound() && self.units.is_sound() {
+            return Allowance::All;
+        }
+        let of_path = self.entry_mut(index).units.allowance(now);
+        of_path.min(self.units.allowance(now))
+    }
+
+    /// Notes that a unit has left over a path.
+    pub(crate) fn unit_left(&mut self, now: Instant, index: PathIndex) {
+        self.entry_mut(index).units.left(now);
+        self.units.left(now);
+    }
+
+    /// Notes the fate of a unit that left over a path.
+    pub(crate) fn judge_unit(&mut self, now: Instant, index: PathIndex, fate: &Fate) -> GivenUp {
+        let path = self.entry_mut(index).units.judge(now, fate);
+        // A path that gives units up is news of the link, whenever they left. As long as the link is sound, one lost unit is not.
+        let news = if path { Fate { sent_at: now, ..*fate } } else { *fate };
+        let all = (path || !self.units.is_sound()) && self.units.judge(now, &news);
+        GivenUp { path, all }
     }
 
     fn tell(&mut self, index: PathIndex, news: PathNews) {

@@ -310,6 +310,80 @@ fn congestion() -> Vec<Case> {
     ]
 }
 
+/// Packets of the unit that D sends now, of four at most.
+fn unit(world: &mut World) -> usize {
+    let mut buf = [0; 10_000];
+    let unit = world.d.poll_transmit(world.now, &mut buf, 4, &mut world.memory);
+    unit.map_or(0, |unit| unit.segments)
+}
+
+/// A WRITE of two packets, `at` of D's, leaves as a unit that is lost. What P misses is sent again alone, and comes.
+fn lose_unit(world: &mut World, at: &mut i32) {
+    world.post(1, SendOp::Write { va: BASE, rkey: world.key }, 2 * P);
+    assert_eq!(unit(world), 2);
+    world.answer(*at, NAK0);
+    let mut again = 0;
+    while let Some(last) = world.sent().into_iter().inspect(|_| again += 1).last() {
+        world.answer(last.at, ACK);
+    }
+    assert_eq!(again, 2);
+    *at += 2;
+}
+
+/// Two WRITEs, before which D looks at what came of its unit. The second is longer, and so in no unit with the first.
+fn send_others(world: &mut World, at: &mut i32) {
+    for len in [10, 20] {
+        world.post(1, SendOp::Write { va: BASE, rkey: world.key }, len);
+    }
+    assert_eq!([unit(world), unit(world)], [1; 2]);
+    world.answer(*at + 1, ACK);
+    *at += 2;
+}
+
+/// What so many lost units count, apart from what D concludes of them.
+fn lost_units(world: &World, count: u64) -> Vec<(Counter, u64)> {
+    let len = bytes(world, 16, P) + bytes(world, 0, P);
+    vec![
+        (UnitsSent, count),
+        (UnitsLost, count),
+        (PacketSeqErr, count),
+        (CompleterRetryErr, count),
+        (ResentNakPkts, 2 * count),
+        (ResentNakBytes, count * len),
+    ]
+}
+
+fn units() -> Vec<Case> {
+    vec![
+        (TERMS, |world| {
+            world.post(1, SendOp::Write { va: BASE, rkey: world.key }, 2 * P);
+            assert_eq!(unit(world), 2);
+            world.answer(1, ACK);
+            send_others(world, &mut 2);
+            vec![(UnitsSent, 1)]
+        }),
+        (TERMS, |world| {
+            let mut at = 0;
+            lose_unit(world, &mut at);
+            send_others(world, &mut at);
+            lost_units(world, 1)
+        }),
+        (TERMS, |world| {
+            let mut at = 0;
+            (0..4).for_each(|_| lose_unit(world, &mut at));
+            send_others(world, &mut at);
+            for wait_s in [4, 8] {
+                world.pass(Duration::from_secs(wait_s));
+                lose_unit(world, &mut at);
+                send_others(world, &mut at);
+            }
+            let mut all = lost_units(world, 6);
+            all.extend([(UnitsOffPath, 3), (UnitsOffLink, 1)]);
+            all
+        }),
+    ]
+}
+
 fn packets() -> Vec<Case> {
     vec![
         (TERMS, |world| {
@@ -569,7 +643,8 @@ fn run(world: &mut World, case: Case) -> (Vec<(Counter, u64)>, [Snapshot; 2]) {
 fn each_counter_moves_by_its_event_and_by_no_other() {
     let mut never: BTreeSet<_> = Counter::ALL.iter().map(|counter| counter.name()).collect();
     for v6 in [false, true] {
-        let cases = [requester(), responder(), congestion(), packets(), messages()].concat();
+        let cases =
+            [requester(), responder(), congestion(), units(), packets(), messages()].concat();
         for (number, case) in cases.into_iter().enumerate() {
             let mut world = World::new(v6, case.0);
             let (expected, [device, qp]) = run(&mut world, case);

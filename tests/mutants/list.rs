@@ -890,6 +890,44 @@ list! {
         "code_duration(req.remote_response_timeout).min(config.connect_limit)",
         "the REP waits for the RTU as long as the REQ said";
 
+// ---- units ------------------------------------------------------------------------------------
+    UnitsPassWhateverComes "qp/unit_watch.rs":
+        "(acked.since(end) >= 0).then_some(Outcome::Lost)" => "(acked.since(end) >= 0).then_some(Outcome::Passed)",
+        "a unit of which each packet was sent again was lost whole";
+    PartOfAUnitIsAll "qp/unit_watch.rs":
+        "(acked.since(again_to) > 0).then_some(Outcome::Passed)" => "(acked.since(again_to) > 0).then_some(Outcome::Lost)",
+        "a unit of which one packet came was divided";
+    UnitIsLostBeforeItComes "qp/unit_watch.rs":
+        "(acked.since(end) >= 0).then_some(Outcome::Lost)" => "Some(Outcome::Lost)",
+        "a unit counts as lost once its packets have come singly";
+    DropperShowsUnits "qp/unit_watch.rs":
+        "make == Make::Other && psn.since(self.first) < 0" => "make == Make::Keeper && psn.since(self.first) < 0",
+        "a peer that drops what is behind a gap tells nothing of a unit there";
+    ResendsLeaveInUnits "qp/outbound.rs":
+        "let max_packets = if new { max_packets } else { max_packets.min(1) };" => "",
+        "a packet that is sent again leaves alone";
+    ResponsesAgainLeaveInUnits "qp/recv/read.rs":
+        "let again = reply.again();" => "let again = false;",
+        "a response that is sent again leaves alone";
+    BurstOfUnitsCountsEach "units.rs":
+        "self.stage == Stage::Singles || !self.is_sound() && fate.sent_at < self.since" => "self.stage == Stage::Singles",
+        "units that left together are lost together";
+    ShortUnitsShowLongOnes "units.rs":
+        "if len >= self.lost_len {" => "if len > 0 {",
+        "a unit that passes tells nothing of longer ones";
+    UnitsAreNeverTriedAgain "units.rs":
+        "self.stage == Stage::Singles && now >= self.until" => "self.stage == Stage::Singles && now < self.until",
+        "one unit is tried after the wait";
+    WaitForUnitsStays "units.rs":
+        "self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);" => "",
+        "the wait for the next trial doubles";
+    OneLostUnitOfManyPathsIsNews "path.rs":
+        "(path || !self.units.is_sound()) && self.units.judge(now, &news)" => "self.units.judge(now, &news)",
+        "the link is doubted once a path has given units up";
+    ManyUnitsAreTried "device/transmit.rs":
+        "(RunLimit { units: 1, ..limit }, true)" => "(limit, true)",
+        "one unit is tried at a time";
+
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/qp/call.rs":
         "let slot = slot.place();" => "let slot = 0 * slot.place();",

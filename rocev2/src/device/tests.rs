@@ -36,6 +36,7 @@ mod shared;
 mod short_ways;
 mod strict;
 mod table;
+mod units;
 
 const PD: PdId = PdId(1);
 const BASE: u64 = 0x7000_0000;
@@ -167,7 +168,12 @@ impl World {
 
     /// Starts to connect `client` of node 0; node 1 listens.
     fn connect(&mut self, v6: bool, client: Qpn) -> ConnId {
-        let (local, remote) = (address(v6, 0), address(v6, 1));
+        self.connect_to(address(v6, 1), client)
+    }
+
+    /// The same to an address of node 1.
+    fn connect_to(&mut self, remote: IpAddr, client: Qpn) -> ConnId {
+        let local = address(remote.is_ipv6(), 0);
         let port = self.devices[0].bind_port(local, 0).unwrap();
         let request = Connect {
             qpn: client,

@@ -3,9 +3,11 @@
 use super::acks;
 use super::engine::{Engine, QpSlot};
 use super::turns::{Lists, Sender};
+use crate::counters::Counter;
 use crate::env::{Instant, Memory};
-use crate::path::{PathIndex, Paths};
+use crate::path::{GivenUp, PathIndex, Paths};
 use crate::qp::{Qp, Shared};
+use crate::units::Allowance;
 use crate::wire::mad::Make;
 use crate::wire::{Frames, RunLimit, Template, UnitRun};
 
@@ -145,14 +147,19 @@ impl Engine {
         limit: RunLimit,
         memory: &mut M,
     ) -> usize {
+        let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
+        let (limit, tries) =
+            if limit.packets > 1 { self.limit_units(now, slot, limit) } else { (limit, false) };
         let Some(entry) = self.qps[slot].as_deref_mut() else { return 0 };
         let QpSlot { qp, template, path: Some(path), .. } = entry else { return 0 };
         let Some(template) = headers_of(template, qp, &self.paths, *path) else { return 0 };
         let Self { mrs, reorder_pool, completions: out, lists, .. } = self;
         let mut shared = Shared { mrs, memory, reorder_pool, out };
-        let limit = RunLimit { units: units.min(limit.units), bytes, ..limit };
         let mut run = UnitRun::new(frames, template, self.ids, limit);
         qp.fill(now, &mut run, &mut shared);
+        if tries && run.first_divided().is_some() {
+            self.paths.unit_left(now, *path);
+        }
         let (ids, left) = run.finish();
         let written = limit.units - left.units;
         self.ids = ids;
@@ -169,6 +176,25 @@ impl Engine {
             self.end_turn(slot);
         }
         written
+    }
+
+    /// Of a turn that may use units, what is known of their fate leaves; and whether a unit is a trial.
+    fn limit_units(&mut self, now: Instant, slot: usize, limit: RunLimit) -> (RunLimit, bool) {
+        let Self { qps, paths, counters, .. } = self;
+        let Some(QpSlot { qp, path: Some(path), .. }) = qps[slot].as_deref_mut() else {
+            return (limit, false);
+        };
+        // Of a request and of a response.
+        while let Some(fate) = qp.judge_unit() {
+            let GivenUp { path, all } = paths.judge_unit(now, *path, &fate);
+            counters.add(Counter::UnitsOffPath, path.into());
+            counters.add(Counter::UnitsOffLink, all.into());
+        }
+        match paths.unit_allowance(now, *path) {
+            Allowance::All => (limit, false),
+            Allowance::One if qp.try_unit() => (RunLimit { units: 1, ..limit }, true),
+            Allowance::One | Allowance::None => (RunLimit { packets: 1, ..limit }, false),
+        }
     }
 }
 

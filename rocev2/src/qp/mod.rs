@@ -16,6 +16,7 @@ mod send;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unit_watch;
 mod work;
 
 pub use cc::congestion::DcqcnConfig;
@@ -48,6 +49,7 @@ use send::completer::{self, Completer};
 use send::probe::Probe;
 use send::queue::SendQueue;
 use send::requester::Requester;
+use unit_watch::UnitWatch;
 
 /// The protection domain and QP under which keys are checked, and the table that holds them.
 #[derive(Clone, Copy)]
@@ -208,6 +210,8 @@ pub(crate) struct Qp {
     requests_first: bool,
     responder: Responder,
     rq: RecvQueue,
+    /// A unit of our requests whose fate is not known yet; the responder watches one of its own.
+    watched: Option<UnitWatch>,
     /// The error that took the QP to the error state, if its owner did not.
     failure: Option<Failure>,
 }
@@ -257,6 +261,7 @@ impl Qp {
             requests_first: false,
             responder: Responder::new(window.reorder_bytes),
             rq,
+            watched: None,
             failure: None,
         };
         (qp, Posters { send: Some(send), recv })

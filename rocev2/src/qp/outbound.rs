@@ -4,9 +4,11 @@ use super::recv::responder;
 use super::send::common::Alone;
 use super::send::probe::Probe;
 use super::send::requester;
+use super::unit_watch::UnitWatch;
 use super::{Failure, KeyContext, PeerQp, Qp, QpState, Shared, Stream};
 use crate::counters::Counter;
 use crate::env::{Instant, Memory};
+use crate::units::{Fate, Outcome};
 use crate::wire::ack_list::Ack;
 use crate::wire::mad::Make;
 use crate::wire::{Ext, Frames, Template, UnitRun, UnitWriter};
@@ -163,10 +165,49 @@ impl Qp {
         run: &mut UnitRun<'_, F>,
         shared: &mut Shared<'_, M>,
     ) {
+        let next = self.sq.next();
+        let responses =
+            if run.is_single() { None } else { self.responder.reads().next_responses() };
         self.fill_stream(now, run, shared);
         if run.packets() == 0 && run.push(|unit, max| self.fill_unit(now, unit, max, shared)) {
             self.count_sent(run.packets(), run.wire_len());
         }
+        if let Some(unit) = run.first_divided() {
+            self.tally.add(Counter::UnitsSent, run.divided() as u64);
+            // A run is of one direction.
+            let requests = self.sq.next().since(next);
+            if requests == 0 {
+                self.responder.reads_mut().watch_unit(now, responses, unit);
+            } else if self.watched.is_none() && requests as usize == run.packets() {
+                self.watched = Some(UnitWatch::of(now, next, unit));
+            }
+        }
+    }
+
+    /// The fate of a unit, of those that are watched.
+    pub(crate) fn judge_unit(&mut self) -> Option<Fate> {
+        let acked = self.sq.acked();
+        let fate = match self.watched.and_then(|unit| unit.fate(acked)) {
+            Some(fate) => {
+                self.watched = None;
+                fate
+            }
+            None => self.responder.reads_mut().judge_unit()?,
+        };
+        if fate.outcome == Outcome::Lost {
+            self.tally.count(Counter::UnitsLost);
+        }
+        Some(fate)
+    }
+
+    /// Whether a unit that leaves next would be of packets that were not sent before. It is watched then, instead of another one.
+    pub(crate) fn try_unit(&mut self) -> bool {
+        let new = !self.sq.resending() && !self.responder.reads().responds_again();
+        if new {
+            self.watched = None;
+            self.responder.reads_mut().forget_unit();
+        }
+        new
     }
 
     /// The general way of [`Self::fill`]. Returns the number of packets.
@@ -345,6 +386,9 @@ impl Qp {
         let memory = &mut **memory;
         let Some(peer) = self.peer.as_ref() else { return 0 };
         let new = !self.sq.resending();
+        // Where units are lost, a packet that was lost with one still comes.
+        let max_packets = if new { max_packets } else { max_packets.min(1) };
+        let again = (!new).then(|| (self.sq.next_to_send(), peer.make));
         let paced = self.congestion.rate_mut().current(now).is_some();
         // A new packet has no copies.
         let spent_by = if new { now } else { self.completer.spent_by(now) };
@@ -361,6 +405,9 @@ impl Qp {
                 (new && self.sq.is_between()).then(|| (self.sq.newest(), self.sq.newest_is_read()));
             self.completer.sent(now, ended, &self.sq);
             self.congestion.rate_mut().sent(now, unit.wire_len());
+            if let (Some((psn, make)), Some(unit)) = (again, &mut self.watched) {
+                unit.sent_again(psn, make);
+            }
         }
         if self.sq.in_flight() == 0
             && let Some(status) = self.sq.head().and_then(|(wqe, _)| wqe.fault())

@@ -42,7 +42,7 @@ pub use opcode::{Opcode, Operation, Place};
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
-pub(crate) use run::{OneFrame, Payload, RunLimit, UnitRun, write_single};
+pub(crate) use run::{DividedUnit, OneFrame, Payload, RunLimit, UnitRun, write_single};
 pub use segments::{Segments, parse_unit};
 pub use steer::{CORE_BYTE, bth_of, core_of, is_for_several};
 pub use template::Template;

@@ -68,6 +68,17 @@ pub(crate) struct RunLimit {
     pub(crate) packets: usize,
 }
 
+/// A unit of several packets, which the kernel or the NIC divides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DividedUnit {
+    /// Packets of its run before it.
+    pub(crate) behind: usize,
+    /// Its packets.
+    pub(crate) packets: usize,
+    /// Its bytes.
+    pub(crate) len: usize,
+}
+
 /// A run that is being written.
 pub(crate) struct UnitRun<'a, F> {
     frames: &'a mut F,
@@ -82,6 +93,9 @@ pub(crate) struct UnitRun<'a, F> {
     /// Packets behind the first of a unit, and the bytes of the headers that they do without.
     segments: usize,
     saved: usize,
+    /// Units of several packets, and the first of them.
+    divided: usize,
+    first: Option<DividedUnit>,
     /// The unit that the next packet may still go to.
     open: Written,
 }
@@ -96,7 +110,8 @@ impl<'a, F: Frames> UnitRun<'a, F> {
     ) -> Self {
         let open = Written::nothing(template);
         let (units, bytes, segments, saved) = (limit.units, 0, 0, 0);
-        Self { frames, template, ids, limit, units, bytes, segments, saved, open }
+        let (divided, first) = (0, None);
+        Self { frames, template, ids, limit, units, bytes, segments, saved, divided, first, open }
     }
 
     /// Has `fill` write one more unit, of at most the packets that it is given; it returns their number. Returns false
@@ -192,6 +207,9 @@ impl<'a, F: Frames> UnitRun<'a, F> {
     fn end_unit(&mut self) {
         if self.open.segments > 0 {
             let unit = self.open.unit(self.template);
+            if unit.segments > 1 {
+                self.note_divided(&unit);
+            }
             self.limit.units -= 1;
             self.bytes += unit.len;
             self.segments += unit.segments - 1;
@@ -200,6 +218,23 @@ impl<'a, F: Frames> UnitRun<'a, F> {
             self.ids.end_unit();
             self.open = Written::nothing(self.template);
         }
+    }
+
+    fn note_divided(&mut self, unit: &Unit) {
+        let behind = self.packets() - unit.segments;
+        let first = DividedUnit { behind, packets: unit.segments, len: unit.len };
+        self.first.get_or_insert(first);
+        self.divided += 1;
+    }
+
+    /// Units of several packets so far.
+    pub(crate) const fn divided(&self) -> usize {
+        self.divided
+    }
+
+    /// The first of them.
+    pub(crate) const fn first_divided(&self) -> Option<DividedUnit> {
+        self.first
     }
 
     /// The packets so far.

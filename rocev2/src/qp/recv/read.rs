@@ -6,13 +6,17 @@ use crate::ids::Rkey;
 use crate::mr::{Access, AccessError, MrTable, Target};
 use crate::psn::{Msn, Psn};
 use crate::qp::copy::Source;
+use crate::qp::unit_watch::UnitWatch;
 use crate::qp::work::MAX_READS;
 use crate::qp::{KeyContext, PeerQp};
+use crate::wire::mad::Make;
 use crate::wire::{
     Aeth, Bth, CommonExt, CommonHeaders, Ext, Frames, Opcode, Place, Reth, Syndrome, UnitRun,
     UnitWriter,
 };
 use alloc::collections::VecDeque;
+
+mod units;
 
 /// How long copies of a READ whose key has ended are dropped. The peer most likely ended the key once it had the data, and a
 /// copy was on its way. A peer that still waits repeats its request for longer, half a second apart at most where it is of
@@ -38,6 +42,8 @@ struct Reply {
     first: Psn,
     next: Psn,
     end: Psn,
+    /// The first packet of it that was not sent before.
+    fresh: Psn,
     /// The part of the READ that this response covers.
     reth: Reth,
     /// The checked place in memory; `None` for a READ of zero bytes, and where the key has ended.
@@ -67,6 +73,10 @@ pub(crate) struct ReadResponder {
     replies: VecDeque<Reply>,
     /// Some of them may be responses to duplicates.
     replays: bool,
+    /// A unit whose fate is not known yet.
+    watched: Option<UnitWatch>,
+    /// The peer's make.
+    make: Make,
     /// The READ whose key has ended that the peer asked for again, and since when.
     asked_in_vain: Option<(Psn, Instant)>,
 }
@@ -79,13 +89,16 @@ impl ReadResponder {
             records: VecDeque::new(),
             replies: VecDeque::new(),
             replays: false,
+            watched: None,
+            make: Make::Other,
             asked_in_vain: None,
         }
     }
 
     /// Sets the number of READs that the peer may have in flight, and takes the memory for them. Where that is
     /// refused, READs are refused: a peer's message brings a connection here, and may find no memory.
-    pub(crate) fn connect(&mut self, inbound: u8) {
+    pub(crate) fn connect(&mut self, inbound: u8, make: Make) {
+        self.make = make;
         self.depth = usize::from(inbound).min(MAX_READS);
         let granted = self.records.try_reserve_exact(self.depth).is_ok()
             && self.replies.try_reserve_exact(self.replies_max()).is_ok();
@@ -183,10 +196,14 @@ impl ReadResponder {
         }
         let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
         let end = psn.add(packets);
+        if let Some(unit) = &mut self.watched {
+            unit.asked_for(psn, packets, self.make);
+        }
         let mut owed = self.replies.iter_mut();
         if let Some(reply) = owed.find(|reply| reply.covers(psn) && reply.end.since(end) >= 0)
             && reply.rewind_to(psn, end)
         {
+            self.replays = true;
             return true;
         }
         let target = check(reth, keys);
@@ -230,6 +247,11 @@ impl ReadResponder {
         while written < max_packets
             && let Some(reply) = self.replies.front_mut()
         {
+            // Where units are lost, a response that was lost with one still comes.
+            let again = reply.again();
+            if again && written > 0 {
+                break;
+            }
             let (opcode, ext) = reply.header();
             let payload_len = u64::from(reply.reth.len).saturating_sub(reply.done(pmtu)).min(pmtu);
             if !unit.fits(ext.len(), payload_len as usize) {
@@ -258,6 +280,9 @@ impl ReadResponder {
             if reply.next == reply.end {
                 self.replies.pop_front();
             }
+            if again {
+                break;
+            }
         }
         Ok(written)
     }
@@ -273,7 +298,7 @@ impl ReadResponder {
     ) {
         if run.is_single() {
             self.fill_units::<true, _, _>(peer, keys, memory, run);
-        } else {
+        } else if !self.responds_again() {
             self.fill_units::<false, _, _>(peer, keys, memory, run);
         }
     }
@@ -293,6 +318,9 @@ impl ReadResponder {
             reply.next = reply.next.add(1);
             if reply.next == reply.end {
                 self.replies.pop_front();
+                if !SINGLE && self.responds_again() {
+                    return;
+                }
             }
         }
     }
@@ -330,7 +358,9 @@ impl Record {
         replay: bool,
         packets: u32,
     ) -> Reply {
-        Reply { first, next: first, end: first.add(packets), reth, target, msn: self.msn, replay }
+        let end = first.add(packets);
+        let fresh = if replay { end } else { first };
+        Reply { first, next: first, end, fresh, reth, target, msn: self.msn, replay }
     }
 }
 
@@ -346,9 +376,15 @@ impl Reply {
             return false;
         }
         if psn.since(self.next) < 0 {
+            self.fresh = if self.again() { self.fresh } else { self.next };
             self.next = psn;
         }
         true
+    }
+
+    /// Whether the next packet was sent before.
+    fn again(&self) -> bool {
+        self.fresh.since(self.next) > 0
     }
 
     /// Bytes of this response before `next`.
@@ -447,7 +483,7 @@ mod tests {
         let nothing = Reth { va: 0, rkey: Rkey::new(1), len: 0 };
         let now = Instant::from_nanos(0);
         let mut reads = ReadResponder::new();
-        reads.connect(2);
+        reads.connect(2, Make::Other);
         for psn in 0..2 {
             reads.accept(Psn::new(psn), 1, nothing, None, Msn::new(psn));
         }

@@ -190,7 +190,7 @@ impl Responder {
         self.epsn = peer.recv_psn;
         self.gaps = Gaps::new(self.epsn);
         self.msn = peer.first_msn;
-        self.reads.connect(peer.inbound_reads);
+        self.reads.connect(peer.inbound_reads, peer.make);
         self.reorder_buffer.open(peer.pmtu);
     }
 
@@ -598,6 +598,16 @@ impl Responder {
         run: &mut UnitRun<'_, F>,
     ) {
         self.reads.fill_common(peer, keys, memory, run);
+    }
+
+    /// The READs of the peer.
+    pub(crate) const fn reads(&self) -> &ReadResponder {
+        &self.reads
+    }
+
+    /// The same, for the watch over their units.
+    pub(crate) const fn reads_mut(&mut self) -> &mut ReadResponder {
+        &mut self.reads
     }
 
     /// Writes the responses that are owed into `unit`. Returns the number of packets, and the verdict.

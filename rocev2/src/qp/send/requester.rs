@@ -132,13 +132,18 @@ impl Requester {
         &self,
         cx: &mut Context<'_, M>,
         unit: &mut UnitWriter<'_>,
-        max_packets: usize,
+        mut max_packets: usize,
     ) -> (usize, bool) {
         let mut written = 0;
         while written < max_packets {
             let done = match self.plan(cx.sq, cx.peer) {
                 Ok(plan) if !unit.fits(plan.ext.len(), plan.payload_len) => break,
+                // Where units are lost, nothing would tell of one that takes more PSNs than it has packets.
+                Ok(plan) if plan.packets > 1 && written > 0 => break,
                 Ok(mut plan) => {
+                    if plan.packets > 1 {
+                        max_packets = 1;
+                    }
                     // Pacing may delay the next packet past the timer: request an ACK now, so that the wait
                     // is not taken for loss.
                     plan.ack_req |= cx.paced && written + 1 == max_packets;
@@ -270,7 +275,7 @@ fn write<M: Memory>(
     cx: &mut Context<'_, M>,
     unit: &mut UnitWriter<'_>,
 ) -> Result<(), WcStatus> {
-    let psn = cx.sq.resend().map_or(cx.sq.next(), |range| range.psn);
+    let psn = cx.sq.next_to_send();
     let Some((wqe, _)) = cx.sq.at_cursor() else { return Ok(()) };
     let is_read = wqe.is_read();
     if is_read {

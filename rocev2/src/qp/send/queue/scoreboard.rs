@@ -187,6 +187,11 @@ impl SendQueue {
         self.scoreboard.resend
     }
 
+    /// The PSN of the packet that leaves next, of those that are sent again or new.
+    pub(crate) fn next_to_send(&self) -> Psn {
+        self.scoreboard.resend.map_or(self.next, |range| range.psn)
+    }
+
     /// PSNs left of `range`.
     pub(crate) fn resend_len(&self, range: ResendRange) -> u32 {
         range.end.since(range.psn).max(0).cast_unsigned()
