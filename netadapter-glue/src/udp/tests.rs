@@ -301,6 +301,15 @@ fn reports_of_the_network_are_counted_and_change_nothing() {
         send(&mut b, &to_a, None);
         assert_eq!((received(&mut b, 5).len(), received(&mut a, 1).len()), (5, 1), "{round}");
     }
+    for _ in 0..3 {
+        // The report is there before the next call, whichever that is.
+        send(&mut a, &to_nobody, None);
+        send(&mut a, &to_b, None);
+        assert_eq!(received(&mut b, 1).len(), 1);
+        send(&mut b, &to_a, None);
+        send(&mut a, &to_nobody, None);
+        assert_eq!(a.receive_each(1, |_| ()), Ok(1));
+    }
     let Drops { transmit, reported, .. } = a.drops();
     assert!(transmit == 0 && reported > 0, "{:?}", a.drops());
     send(&mut a, &to_nobody, None);
