@@ -322,7 +322,12 @@ fn every_resource_has_its_tests() {
         let [what, _, _, _, stranger, peer] = cells[..] else { panic!("{row}") };
         for cell in [stranger, peer] {
             let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
-            let strange = named.iter().filter(|name| !names.contains(*name));
+            // A scenario under Wine stands in a list of names.
+            let is_scenario = |name: &str| {
+                let entry = format!(" {name}: \"");
+                sources.iter().any(|(_, source)| source.contains(&entry))
+            };
+            let strange = named.iter().filter(|name| !names.contains(*name) && !is_scenario(name));
             wrong.extend(strange.map(|name| format!("{what}: {name} is no test")));
             if named.is_empty() {
                 wrong.push(format!("{what} has no test"));
