@@ -124,7 +124,7 @@ const SHARES: [(Deed, u64); 13] = [
     (Deed::AddressLost, 10),
     (Deed::AddressBack, 50),
     (Deed::Claimed, 60),
-    (Deed::StrangeSeed, 60),
+    (Deed::StrangeSeed, 140),
     (Deed::Lossless, 60),
 ];
 
@@ -225,7 +225,7 @@ fn seeds() {
     assert!(busy || count < 100 || wanted().is_some(), "the seeds do something");
     // A provider that repeats READs only on evidence may never meet the one that ends for it; the other strangers speak only where
     // `SIM_STRANGER` wants them.
-    let may = [Deed::Strict, Deed::StrangeGap, Deed::StrangePacket, Deed::StrangeCnp];
+    let may = [Deed::Strict, Deed::StrangePacket, Deed::StrangeCnp];
     let must = Deed::ALL.into_iter().filter(|deed| !may.contains(deed));
     let missing: Vec<_> = must.filter(|&deed| deeds[deed as usize] == 0).collect();
     assert!(

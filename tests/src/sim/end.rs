@@ -11,6 +11,9 @@ use ndk_consumer::NdkObject;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+/// Requests of an end beside a stranger that has gaps: enough for gaps of its own.
+const BUDGET: u32 = 200;
+
 /// What a request is for, whose end is awaited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum What {
@@ -171,6 +174,10 @@ impl World {
         }
         if self.storage {
             flow.hurry();
+        }
+        if self.has_gaps() {
+            flow.hurry();
+            flow.budget = BUDGET;
         }
         // Long messages need long memory on both sides.
         match asker {

@@ -94,7 +94,7 @@ impl World {
             }
         }
         // Where much is to be done, it lasts.
-        let long = self.storage || self.ends[end].flow.bulk;
+        let long = self.storage || self.ends[end].flow.bulk || self.has_gaps();
         let leaves = if long { 40_000 } else { 800 };
         // Copies that a consumer causes who leaves would be nobody's mistake.
         match self.rng.below(if self.lossless { u32::MAX } else { leaves }) {

@@ -40,7 +40,7 @@ pub enum Stranger {
     Requests,
     /// It has connection requests accepted, and leaves them so.
     HalfOpen,
-    /// It is a peer: two connections for each core, with path MTUs of 256, each with a gap that is never closed.
+    /// It is a peer: connections with path MTUs of 256, each with a gap that is never closed.
     Gaps,
     /// It is a peer that never has a receive, and asks again and again for what it has read.
     Unready,
@@ -68,8 +68,9 @@ impl Stranger {
     const fn share(self) -> u32 {
         match self {
             Self::Asks | Self::Throng | Self::Requests => 0,
-            Self::HalfOpen | Self::Unready => 60,
-            Self::Gaps | Self::Forges | Self::Notifies => 0,
+            Self::HalfOpen | Self::Unready => 55,
+            Self::Gaps => 70,
+            Self::Forges | Self::Notifies => 0,
         }
     }
 
@@ -243,6 +244,11 @@ impl World {
     /// Hosts do not look at all that they are told when they connect.
     pub(crate) fn is_crowded(&self) -> bool {
         self.stranger.as_ref().is_some_and(|strange| strange.kind == Stranger::Requests)
+    }
+
+    /// The stranger of this world is one that has gaps, or would be.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.stranger.as_ref().is_some_and(|strange| strange.kind == Stranger::Gaps)
     }
 
     /// Whether a connection of a host, or its end, may be the stranger's.

@@ -15,6 +15,10 @@ use rocev2::counters::Counter;
 const KEPT: u32 = 64 << 10;
 const QUOTA: u32 = KEPT / 256;
 const SLOTS: usize = 2 * (QUOTA as usize - 1);
+/// Connections to a host of one core, and how far early packets reach on those behind the first two: together they hold all where each
+/// has its part in packets of full length.
+const CONNECTIONS: usize = 9;
+const FEW: u32 = 80;
 /// So many early packets of a connection are enough to judge by.
 const EARLY_MIN: u64 = 20;
 /// READs that it asks for, and bytes of each.
@@ -27,6 +31,8 @@ const RNR_CODE: u8 = 20;
 pub(super) struct Conn {
     victim: usize,
     asks: Asks,
+    /// How far its early packets reach.
+    reach: u32,
     /// The victim's QPN and the PSN that it expects first, once it has accepted.
     peer: Option<[u32; 2]>,
     /// The key to what it may READ.
@@ -56,8 +62,7 @@ impl World {
     /// # Errors
     /// It is not.
     pub(crate) fn check_early(&mut self) -> Step {
-        let held = |strange: &Strange| strange.kind == Stranger::Gaps;
-        if !self.stranger.as_ref().is_some_and(held) {
+        if !self.has_gaps() {
             return Ok(());
         }
         for host in 0..self.hosts.len() {
@@ -86,10 +91,12 @@ impl World {
     pub(super) fn hold(&mut self, strange: &mut Strange) {
         if strange.conns.is_empty() {
             for victim in self.victims() {
-                for _ in 0..2 * self.hosts[victim].cores.len() {
+                let cores = self.hosts[victim].cores.len();
+                for at in 0..if cores == 1 { CONNECTIONS } else { 3 * cores } {
                     let asks = asks(strange, &self.own_route(victim), PORT);
+                    let reach = if at < 2 * cores { QUOTA } else { FEW };
                     let (peer, key, said) = (None, 0, 0);
-                    strange.conns.push(Conn { victim, asks, peer, key, said });
+                    strange.conns.push(Conn { victim, asks, reach, peer, key, said });
                 }
             }
         }
@@ -109,9 +116,10 @@ impl World {
         match strange.kind {
             // All of them, and then one of them again and again: it is not silent.
             Stranger::Gaps => {
-                let all = if conn.said == 1 { 1..QUOTA } else { 0..1 };
+                let all = if conn.said == 1 { 1..conn.reach } else { 0..1 };
                 for at in all {
-                    let at = if conn.said == 1 { at } else { 1 + strange.rng.below(QUOTA - 1) };
+                    let at =
+                        if conn.said == 1 { at } else { 1 + strange.rng.below(conn.reach - 1) };
                     let packet = Packet { opcode: 0x04, qpn, psn: psn(at), ..Packet::default() };
                     self.say_packet(strange, conn.victim, u64::from(at) * 1000, &packet);
                     self.did(Deed::StrangeGap);
