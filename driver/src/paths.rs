@@ -6,7 +6,7 @@
 //! A query without an answer changes nothing: the connection's own retries decide how long it lasts.
 
 use crate::lane::{Lane, Lanes};
-use crate::platform::Resolve;
+use crate::platform::{Resolve, Resolver};
 use crate::shard::Shard;
 use core::net::IpAddr;
 use netadapter_glue::neighbour::{Link, Neighbours};
@@ -77,13 +77,15 @@ impl Paths {
             return;
         }
         let how = match event.why {
-            PathNews::Opened => Resolve::Ask,
+            PathNews::Opened => Resolve::Confirm,
             // A frame is not worth a question that its sender could answer as well.
             PathNews::Moved => Resolve::Look,
             PathNews::Silent => Resolve::Renew,
         };
-        if !shard.platform.resolve(local, remote, how) {
-            self.ask_network(now, event);
+        match shard.platform.resolve(local, remote, how) {
+            Resolver::Provider => self.ask_network(now, event),
+            // A path without an answer keeps its hop, and one that is silent is doubted again.
+            Resolver::Platform | Resolver::Nobody => {}
         }
     }
 
@@ -94,9 +96,10 @@ impl Paths {
         match event.why {
             PathNews::Opened => {
                 let source = source.unwrap_or(link(event.hop.dst_mac, event.hop.vlan));
-                self.neighbours.resolve(now, local, remote, Some(source));
+                self.neighbours.confirm(now, local, remote, source);
             }
-            PathNews::Moved | PathNews::Silent => self.neighbours.doubt(now, local, remote, source),
+            PathNews::Moved => self.neighbours.hint(now, local, remote, source),
+            PathNews::Silent => self.neighbours.doubt(now, local, remote, source),
         }
     }
 

@@ -245,7 +245,7 @@ mod tests {
                 .map_err(|error| error.to_string())?;
             let (kernel, own): (IpAddr, IpAddr) = (kernel.parse().unwrap(), own.parse().unwrap());
             let mut neighbours = Neighbours::new(MAC, &[own]);
-            neighbours.resolve(0, own, kernel, None);
+            neighbours.resolve(0, own, kernel);
             let start = Instant::now();
             let status = loop {
                 turn(&mut tap, &mut neighbours, start.elapsed().as_nanos() as u64);

@@ -140,8 +140,9 @@ mod in_wine {
         several_poll_cores_move_near_their_nic: "cores-near";
         /// Goal: where a core is refused something, those before it are undone.
         several_poll_cores_are_undone: "refused-cores";
-        /// Goal: peers that do not answer hold up no connect to another, and no halt.
+        /// Goal: peers that do not answer hold up no connect to another, and no halt, nor do hundreds, nor those of strangers' paths.
         dead_peers_hold_up_nobody: "dead-peers";
+        many_dead_peers_hold_up_nobody: "many-dead-peers";
         /// Goal: traffic, and NDK that goes off, where a seed says at each call of a stand-in which thread goes on.
         two_adapters_exchange_data_preempted: "traffic seed=1";
         several_poll_cores_exchange_data_preempted: "cores 30 3000 seed=1";
@@ -204,8 +205,7 @@ mod with_wdk_in_a_process {
 const COUNT: &str = "100";
 const SIZE: &str = "65535";
 
-/// Goal: Linux's rxe and `rping`, in both roles, over both families, against the image under Wine; every
-/// packet is sound.
+/// Goal: Linux's rxe and `rping`, in both roles, over both families, against the image under Wine; every packet is sound.
 /// Method: the rig's switch leads to a UDP port, and from there to the NIC of the lab's guest.
 #[test]
 fn rxe_is_a_peer_of_the_image() {

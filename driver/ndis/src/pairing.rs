@@ -8,7 +8,7 @@ use crate::lower::binding::Binding;
 use crate::os::breadcrumb::Breadcrumb;
 use crate::os::reserve;
 use crate::os::sync::{SpinLock, Turn};
-use crate::os::thread::{Jobs, THREADS_MAX, Worker};
+use crate::os::thread::{Jobs, Order, Worker};
 use crate::stage::Stage;
 use crate::upper::adapter::Adapter;
 use alloc::sync::Arc;
@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use driver::platform::Resolve;
 
 /// The global state of the image.
 pub(crate) struct Driver {
@@ -42,14 +43,31 @@ pub(crate) struct Driver {
 pub(crate) struct Threads {
     /// One after the other: looks at addresses and paths, offers of bindings.
     chores: Worker,
-    /// Side by side: a dead peer holds up no other.
-    resolvers: Worker,
+    /// One after the other: looks at TCP/IP's neighbours, which take no time.
+    looks: Worker,
+    /// Neighbours that connects wait for. These and the others side by side, as a dead peer takes seconds.
+    connects: Worker,
+    /// Those of silent paths.
+    renewals: Worker,
+    /// Those of paths that came into use, which a stranger's frame may have opened.
+    confirmations: Worker,
 }
 
 impl Threads {
     /// PASSIVE_LEVEL.
     pub(crate) fn start() -> Result<Self, NTSTATUS> {
-        Ok(Self { chores: Worker::start(1)?, resolvers: Worker::start(THREADS_MAX)? })
+        use Order::{Newest, Oldest};
+        Ok(Self {
+            chores: Worker::start(&[Oldest], 256)?,
+            looks: Worker::start(&[Oldest], 256)?,
+            // Half of them begin with the newest, which may be alive where all others are dead.
+            connects: Worker::start(
+                &[Oldest, Oldest, Oldest, Oldest, Newest, Newest, Newest, Newest],
+                4096,
+            )?,
+            renewals: Worker::start(&[Oldest, Newest], 256)?,
+            confirmations: Worker::start(&[Oldest, Newest], 64)?,
+        })
     }
 }
 
@@ -99,9 +117,17 @@ impl Driver {
         self.threads.lock().as_ref().map(|threads| threads.chores.jobs())
     }
 
-    /// The queue of resolutions. Between load and unload.
-    pub(crate) fn resolvers(&self) -> Option<Jobs> {
-        self.threads.lock().as_ref().map(|threads| threads.resolvers.jobs())
+    /// The queue of resolutions of this kind. Between load and unload.
+    pub(crate) fn resolvers(&self, how: Resolve) -> Option<Jobs> {
+        let threads = self.threads.lock();
+        let threads = threads.as_ref()?;
+        let worker = match how {
+            Resolve::Look => &threads.looks,
+            Resolve::Ask => &threads.connects,
+            Resolve::Confirm => &threads.confirmations,
+            Resolve::Renew => &threads.renewals,
+        };
+        Some(worker.jobs())
     }
 
     /// Drops the statics, because the image is unloaded.

@@ -10,7 +10,7 @@ use crate::listener::core::Listeners;
 use crate::object::done::RequestDone;
 use crate::object::id::{ConnectorKey, ObjectId};
 use crate::paths::{retag, update};
-use crate::platform::{Resolve, Trace};
+use crate::platform::{Resolve, Resolver, Trace};
 use crate::request::Request;
 use crate::status;
 use crate::sync::Room;
@@ -55,8 +55,15 @@ impl Connectors {
             }
             None => {
                 self.resolving.push(key);
-                if !cx.shard.platform.resolve(local, remote, Resolve::Ask) {
-                    cx.paths.neighbours.resolve(cx.now.as_nanos(), local, remote, None);
+                match cx.shard.platform.resolve(local, remote, Resolve::Ask) {
+                    Resolver::Platform => {}
+                    Resolver::Provider => {
+                        cx.paths.neighbours.resolve(cx.now.as_nanos(), local, remote);
+                    }
+                    Resolver::Nobody => {
+                        self.resolving.pop();
+                        self.fail_attempt(cx, key, STATUS_INSUFFICIENT_RESOURCES);
+                    }
                 }
             }
         }

@@ -49,11 +49,10 @@ pub trait Platform: Send + Sync {
         false
     }
 
-    /// Asks for the link-layer address of the next hop to `remote`; the answer comes as a control message.
-    /// Returns false where the operating system does not resolve, and the provider has to query the network
-    /// itself.
-    fn resolve(&self, _local: IpAddr, _remote: IpAddr, _how: Resolve) -> bool {
-        false
+    /// Asks for the link-layer address of the next hop to `remote`, and returns who does. The platform's answer comes as a
+    /// control message ([`Shard::resolved`](crate::Shard::resolved)).
+    fn resolve(&self, _local: IpAddr, _remote: IpAddr, _how: Resolve) -> Resolver {
+        Resolver::Provider
     }
 
     /// A consumer polls, inside this call, and finds nothing: the home may take a turn of that core on its thread, but
@@ -80,10 +79,23 @@ pub trait Platform: Send + Sync {
 pub enum Resolve {
     /// It looks at what it knows. Nothing known is no answer.
     Look,
-    /// It asks the network for what it does not know.
+    /// It asks the network for what it does not know: a connect waits for the answer.
     Ask,
+    /// The same for a path that came into use, maybe by a frame that lies. Nobody waits for the answer.
+    Confirm,
     /// It asks the network, whatever it knows.
     Renew,
+}
+
+/// The party that finds a neighbour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Resolver {
+    /// The operating system.
+    Platform,
+    /// The provider, by queries of its own: the operating system resolves nothing.
+    Provider,
+    /// Nobody: the operating system would, and as many questions wait as may.
+    Nobody,
 }
 
 /// Something worth a line in a trace: once in a connection's life, or a failure. Never per packet.

@@ -12,9 +12,21 @@ pub(super) enum Silence {
     GivenUp,
 }
 
+/// The reason for a query.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Class {
+    /// A connect waits for the answer.
+    Connect,
+    /// Packets to the address have no response, or its place is stale.
+    Doubt,
+    /// A frame, which anybody can send. Nobody waits for the answer.
+    Hint,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     pub(super) ip: IpAddr,
+    pub(super) class: Class,
     /// The source address.
     pub(super) local_ip: IpAddr,
     /// The place of the neighbour, where it is queried first.
@@ -32,13 +44,15 @@ pub(super) struct Query {
 impl Query {
     pub(super) fn new(
         now_ns: u64,
+        class: Class,
         ip: IpAddr,
         local_ip: IpAddr,
         probe: Option<Link>,
         vlans: [Option<u16>; 2],
     ) -> Self {
         let next_ns = now_ns.saturating_add(RETRY_NS);
-        Self { ip, local_ip, probe, probed: probe.is_some(), vlans, sent: 1, next_ns, due: true }
+        let probed = probe.is_some();
+        Self { ip, class, local_ip, probe, probed, vlans, sent: 1, next_ns, due: true }
     }
 
     /// The query begins at `start_ns`.
@@ -55,8 +69,16 @@ impl Query {
     /// A packet of the neighbour has come from `place` before its answer: it is queried there before all hosts are again, once.
     pub(super) fn turn_to(&mut self, now_ns: u64, place: Link) {
         if !self.probed {
-            *self = Self::new(now_ns, self.ip, self.local_ip, Some(place), self.vlans);
+            let Self { ip, class, local_ip, vlans, .. } = *self;
+            *self = Self::new(now_ns, class, ip, local_ip, Some(place), vlans);
         }
+    }
+
+    /// A query that others have begun becomes one of `class`, with all of its time: it may have been repeated often, or wait
+    /// at a place that a stranger has named.
+    pub(super) fn take_over(&mut self, now_ns: u64, class: Class) {
+        let Self { ip, local_ip, vlans, .. } = *self;
+        *self = Self::new(now_ns, class, ip, local_ip, None, vlans);
     }
 
     /// Takes a hint that the neighbour may be elsewhere.

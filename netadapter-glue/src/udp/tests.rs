@@ -152,7 +152,7 @@ fn queries_are_answered() {
         let (own, peer): (IpAddr, IpAddr) = (own.parse().unwrap(), peer.parse().unwrap());
         let Ok(mut edge) = Udp::bind(own, UdpConfig::default()) else { continue };
         let mut neighbours = Neighbours::new(edge.link().mac, &[own]);
-        neighbours.resolve(0, own, peer, None);
+        neighbours.resolve(0, own, peer);
         edge.transmit_each(2, |buffer| {
             neighbours.poll_transmit(buffer).map(|len| Transmit { len, segments: None })
         })

@@ -20,7 +20,7 @@ use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
 use alloc::sync::Arc;
 use core::net::IpAddr;
-use driver::platform::{Mapped, Platform, Resolve, Trace};
+use driver::platform::{Mapped, Platform, Resolve, Resolver, Trace};
 use processor::Seating;
 use rocev2::env::Instant;
 
@@ -32,8 +32,8 @@ pub(crate) struct Windows<R> {
 }
 
 /// Asks for a neighbour's address without waiting. IRQL <= DISPATCH_LEVEL.
-pub(crate) trait Resolver: Send + Sync {
-    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool;
+pub(crate) trait Neighbours: Send + Sync {
+    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> Resolver;
 }
 
 impl<R> Windows<R> {
@@ -42,7 +42,7 @@ impl<R> Windows<R> {
     }
 }
 
-impl<R: Resolver> Platform for Windows<R> {
+impl<R: Neighbours> Platform for Windows<R> {
     fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -64,7 +64,7 @@ impl<R: Resolver> Platform for Windows<R> {
         sync::at_dispatch(step);
     }
 
-    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool {
+    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> Resolver {
         self.resolver.resolve(local, remote, how)
     }
 

@@ -1,17 +1,17 @@
 //! System threads, and a work queue for one.
 #![allow(unsafe_code, reason = "calls the kernel")]
 
-use super::sync::{Event, at_dispatch, wait};
+use super::sync::{Event, SpinLock, wait};
 use crate::abi::imports::{
     KeSetPriorityThread, ObReferenceObjectByHandle, ObfDereferenceObject, PsCreateSystemThread,
     PsTerminateSystemThread, ZwClose,
 };
 use crate::abi::*;
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
-use crossbeam_queue::ArrayQueue;
 
 /// A running system thread. The code that started it signals it to end and then joins it.
 pub(crate) struct Thread {
@@ -90,15 +90,17 @@ unsafe extern "system" fn thread_entry(context: PVOID) {
     let _ = unsafe { PsTerminateSystemThread(STATUS_SUCCESS) };
 }
 
-/// Threads that take jobs out of one queue, in order, and run them at PASSIVE_LEVEL: one thread runs them one after
-/// the other, several side by side.
+/// Threads that take jobs out of one queue and run them at PASSIVE_LEVEL: one thread runs them one after the other, several
+/// side by side.
 pub(crate) struct Worker {
     queue: Arc<Queue>,
     threads: heapless::Vec<Thread, THREADS_MAX>,
 }
 
 struct Queue {
-    jobs: ArrayQueue<Job>,
+    jobs: SpinLock<VecDeque<Job>>,
+    /// Jobs that may wait, for which there is memory from the start.
+    room: usize,
     news: Event,
     ending: AtomicBool,
 }
@@ -106,22 +108,34 @@ struct Queue {
 /// A job at PASSIVE_LEVEL.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
+/// The job that a thread takes of those that wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// The first that came: each has its turn.
+    Oldest,
+    /// The last that came, which waits for the end of one job at most, however many wait.
+    Newest,
+}
+
 /// The queue of a [`Worker`], for any thread.
 #[derive(Clone)]
 pub(crate) struct Jobs(Arc<Queue>);
 
 impl Worker {
-    /// PASSIVE_LEVEL. At most [`THREADS_MAX`] threads.
-    pub(crate) fn start(threads: usize) -> Result<Self, NTSTATUS> {
+    /// A thread for each of `orders`, [`THREADS_MAX`] at most, and a queue with room for so many jobs. PASSIVE_LEVEL.
+    pub(crate) fn start(orders: &[Order], room: usize) -> Result<Self, NTSTATUS> {
+        let mut jobs = VecDeque::new();
+        jobs.try_reserve_exact(room).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         let queue = Arc::new(Queue {
-            jobs: ArrayQueue::new(JOBS_MAX),
+            jobs: SpinLock::new(jobs),
+            room,
             news: Event::synchronization(),
             ending: AtomicBool::new(false),
         });
         let mut worker = Self { queue, threads: heapless::Vec::new() };
-        for _ in 0..threads {
-            let body = Arc::clone(&worker.queue);
-            let thread = Thread::start(move || run(&body))?;
+        for order in orders.iter().copied() {
+            let queue = Arc::clone(&worker.queue);
+            let thread = Thread::start(move || run(&queue, order))?;
             // A drop of the worker ends it, also where the next one does not start.
             assert!(worker.threads.push(thread).is_ok(), "more threads than there is room for");
         }
@@ -148,29 +162,51 @@ impl Jobs {
     /// Queues a job; returns false where the queue is full. IRQL <= DISPATCH_LEVEL.
     #[must_use]
     pub(crate) fn push(&self, job: Job) -> bool {
-        // The reader spins on a slot that is claimed and not written: claim and write must not be
-        // preempted.
-        let pushed = at_dispatch(|| self.0.jobs.push(job)).is_ok();
+        let refused = self.0.push(job);
         self.0.news.set();
-        pushed
+        // Dropped with no lock held.
+        refused.is_none()
     }
 }
 
-fn run(queue: &Queue) {
+impl Queue {
+    /// Returns the job where there is no room.
+    fn push(&self, job: Job) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        if jobs.len() == self.room {
+            return Some(job);
+        }
+        jobs.push_back(job);
+        None
+    }
+
+    fn take(&self, order: Order) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        match order {
+            Order::Oldest => jobs.pop_front(),
+            Order::Newest => jobs.pop_back(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.jobs.lock().is_empty()
+    }
+}
+
+fn run(queue: &Queue, order: Order) {
     loop {
-        while let Some(job) = queue.jobs.pop() {
+        while let Some(job) = queue.take(order) {
             // News wake one thread, which wakes the next before it may be long at its job.
-            if !queue.jobs.is_empty() {
+            if !queue.is_empty() {
                 queue.news.set();
             }
             job();
         }
-        if queue.ending.load(Ordering::Acquire) && queue.jobs.is_empty() {
+        if queue.ending.load(Ordering::Acquire) && queue.is_empty() {
             return queue.news.set();
         }
         queue.news.wait();
     }
 }
 
-const JOBS_MAX: usize = 256;
 pub(crate) const THREADS_MAX: usize = 8;

@@ -19,7 +19,7 @@ use crate::os::processor::Seating;
 use crate::os::reserve;
 use crate::os::runner::Runner;
 use crate::os::sync::{Gate, SpinLock, sleep};
-use crate::os::thread::Worker;
+use crate::os::thread::{Order, Worker};
 use crate::os::{Windows, entropy, etw};
 use crate::pairing::DRIVER;
 use crate::problems::Problem;
@@ -169,7 +169,7 @@ impl Adapter {
         let (edges, ports) = opened.ok_or(NDIS_STATUS_RESOURCES)?;
         self.attachment.set_ports(&ports);
         let edges = edges.into_iter().map(|edge| Box::new(edge) as Box<dyn Edge + Send>).collect();
-        let state_worker = Worker::start(1)?;
+        let state_worker = Worker::start(&[Order::Oldest], 256)?;
         let remote_subnets = self.config.remote_subnets;
         let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets));
         let platform = Box::new(Windows::new(Arc::clone(&seating), Arc::clone(&neighbourhood)));

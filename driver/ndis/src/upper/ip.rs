@@ -9,7 +9,7 @@ use crate::abi::imports::{
 };
 use crate::abi::*;
 use crate::handler::{handler, object};
-use crate::os::Resolver;
+use crate::os::Neighbours;
 use crate::os::sync::{Gate, SpinLock, sleep};
 use crate::pairing::DRIVER;
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ptr::null_mut;
 use core::time::Duration;
 use driver::Shard;
-use driver::platform::Resolve;
+use driver::platform::{Resolve, Resolver};
 use once_cell::race::OnceBox;
 
 /// Follows the addresses of an adapter, and the paths to its neighbours, until it is dropped.
@@ -194,7 +194,7 @@ struct Question {
 }
 
 /// Where more are open, the same may be asked twice.
-const ASKED_MAX: usize = 64;
+const ASKED_MAX: usize = 256;
 
 impl Neighbourhood {
     pub(crate) fn new(luid: NET_LUID, remote_subnets: bool) -> Self {
@@ -208,44 +208,82 @@ impl Neighbourhood {
     }
 }
 
-impl Resolver for Arc<Neighbourhood> {
-    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> bool {
-        // A look takes no time, and shall not wait behind those who do.
-        let jobs = if how == Resolve::Look { DRIVER.chores() } else { DRIVER.resolvers() };
-        let Some(jobs) = jobs else { return false };
+impl Neighbours for Arc<Neighbourhood> {
+    fn resolve(&self, local: IpAddr, remote: IpAddr, how: Resolve) -> Resolver {
         let question = Question { local, remote, how };
-        {
-            let mut asked = self.asked.lock();
-            if asked.contains(&question) {
-                return true;
-            }
-            let _ = asked.push(question);
+        if !self.note(question) {
+            return Resolver::Platform;
         }
-        let this = Arc::clone(self);
-        let pushed = jobs.push(Box::new(move || this.answer(question)));
-        if !pushed {
+        // A connect to a neighbour that TCP/IP knows waits for no dead one.
+        let looks =
+            how == Resolve::Ask && self.push(Resolve::Look, Neighbourhood::look_first, question);
+        if looks || self.push(how, Neighbourhood::answer, question) {
+            Resolver::Platform
+        } else {
             self.forget(question);
+            Resolver::Nobody
         }
-        pushed
     }
 }
 
 impl Neighbourhood {
-    /// Finds an answer, and tells the core. PASSIVE_LEVEL.
-    fn answer(&self, question: Question) {
+    /// Queues work on a question for the threads of this kind. Returns false where there is no room.
+    fn push(
+        self: &Arc<Self>,
+        kind: Resolve,
+        work: fn(&Arc<Self>, Question),
+        about: Question,
+    ) -> bool {
+        let this = Arc::clone(self);
+        let jobs = DRIVER.resolvers(kind);
+        jobs.is_some_and(|jobs| jobs.push(Box::new(move || work(&this, about))))
+    }
+
+    /// Notes a question. Returns false where it is asked already.
+    fn note(&self, question: Question) -> bool {
+        let mut asked = self.asked.lock();
+        let is_new = !asked.contains(&question);
+        if is_new {
+            let _ = asked.push(question);
+        }
+        is_new
+    }
+
+    /// Answers a connect's question from what TCP/IP knows; else has the network asked. PASSIVE_LEVEL.
+    fn look_first(self: &Arc<Self>, question: Question) {
         let Question { local, remote, how } = question;
-        let shard = || self.shard.get().and_then(|shard| shard.upgrade());
+        if let Some(mac) = neighbour(self.luid, local, remote, self.remote_subnets, Resolve::Look) {
+            return self.tell(question, Some(mac));
+        }
+        if !self.push(how, Self::answer, question) {
+            self.tell(question, None);
+        }
+    }
+
+    /// Finds an answer, and tells the core. PASSIVE_LEVEL.
+    fn answer(self: &Arc<Self>, question: Question) {
+        let Question { local, remote, how } = question;
         // The adapter may be gone, and with it all who asked.
-        let mac =
-            shard().and_then(|_| neighbour(self.luid, local, remote, self.remote_subnets, how));
-        // Before the answer is told: a question that comes from here on has one of its own.
+        let mac = self
+            .shard()
+            .and_then(|_| neighbour(self.luid, local, remote, self.remote_subnets, how));
+        self.tell(question, mac);
+    }
+
+    fn shard(&self) -> Option<Arc<Shard>> {
+        self.shard.get().and_then(|shard| shard.upgrade())
+    }
+
+    /// Tells the core an answer. PASSIVE_LEVEL.
+    fn tell(&self, question: Question, mac: Option<[u8; 6]>) {
+        // Before: a question that comes from here on has an answer of its own.
         self.forget(question);
         // The absence of a known neighbour is no answer.
-        if mac.is_none() && how == Resolve::Look {
+        if mac.is_none() && question.how == Resolve::Look {
             return;
         }
-        while let Some(shard) = shard()
-            && shard.resolved(remote, mac).is_err()
+        while let Some(shard) = self.shard()
+            && shard.resolved(question.remote, mac).is_err()
         {
             sleep(Duration::from_millis(1));
         }

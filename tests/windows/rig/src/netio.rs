@@ -155,16 +155,23 @@ fn watch(
 
 /// Peers that answer nobody, and for whom TCP/IP waits.
 static STALLED: (Mutex<Stalled>, Condvar) =
-    (Mutex::new(Stalled { peers: Vec::new(), questions: 0 }), Condvar::new());
+    (Mutex::new(Stalled { peers: Vec::new(), questions: 0, given_up: 0 }), Condvar::new());
 
 struct Stalled {
     peers: Vec<IpAddr>,
     questions: usize,
+    given_up: usize,
 }
 
 /// TCP/IP waits for the answers of these, and no longer for those of others.
 pub fn stall(peers: &[IpAddr]) {
     STALLED.0.lock().unwrap().peers = peers.to_vec();
+    STALLED.1.notify_all();
+}
+
+/// TCP/IP gives up the questions that it waits for now, as after its seconds, and waits for those that come after.
+pub fn give_up() {
+    STALLED.0.lock().unwrap().given_up += 1;
     STALLED.1.notify_all();
 }
 
@@ -180,7 +187,8 @@ fn wait_for(peer: IpAddr) -> bool {
         return false;
     }
     stalled.questions += 1;
-    while stalled.peers.contains(&peer) {
+    let given_up = stalled.given_up;
+    while stalled.peers.contains(&peer) && stalled.given_up == given_up {
         stalled = STALLED.1.wait(stalled).unwrap();
     }
     stalled.questions -= 1;

@@ -27,7 +27,7 @@ fn with<T>(vnic: &Vnic, work: impl FnOnce(&mut Neighbours) -> T) -> T {
     work(stacks.entry(vnic.index).or_insert_with(|| Neighbours::new(vnic.mac(), &addresses)))
 }
 
-/// Answers who asks for an address of the vNIC; remembers who asks and who answers.
+/// Answers who asks for an address of the vNIC; remembers who answers.
 pub fn hear(vnic: &'static Vnic, frame: &[u8]) {
     let answers = with(vnic, |stack| {
         stack.handle_frame(now(), frame);
@@ -43,7 +43,7 @@ pub fn hear(vnic: &'static Vnic, frame: &[u8]) {
 pub fn resolve(vnic: &Vnic, target: IpAddr) -> Option<[u8; 6]> {
     let addresses = vnic.addresses.lock().unwrap().clone();
     let local = addresses.into_iter().find(|local| local.is_ipv4() == target.is_ipv4())?;
-    with(vnic, |stack| stack.resolve(now(), local, target, None));
+    with(vnic, |stack| stack.resolve(now(), local, target));
     let since = Instant::now();
     while since.elapsed() < PATIENCE {
         let (known, asks) = with(vnic, |stack| {

@@ -91,6 +91,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("cores-near", cores::cores_near),
     ("cores-start", cores::cores_start),
     ("dead-peers", threads::dead_peers),
+    ("many-dead-peers", threads::many_dead_peers),
     ("rping-connect", outside::rping_connect),
     ("rping-serve", outside::rping_serve),
     ("overflow", overflow::overflow),

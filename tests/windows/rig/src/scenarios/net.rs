@@ -297,6 +297,11 @@ impl Connection {
 }
 
 impl Side {
+    /// One more QP, on the same PD and CQ.
+    pub(super) fn another_qp(&self) -> Arc<Qp> {
+        self.pd.create_qp(&self.cq, &self.cq, QpConfig::default()).expect("a QP")
+    }
+
     /// The contexts of the next completions, all of them successes.
     pub(super) fn finished(&self, count: usize) -> Vec<usize> {
         self.results(count).iter().map(|result| result.RequestContext as usize).collect()

@@ -1,6 +1,8 @@
 //! The driver's threads: where they run, and what they wait for.
 
-use ndk_consumer::{Connector, Request};
+use std::sync::Arc;
+
+use ndk_consumer::{Connector, Qp, Request};
 
 use super::net::{LIMITS, Net, PORT, Side};
 use super::*;
@@ -46,7 +48,10 @@ pub(super) fn dead_peers(host: &dyn Host, _: &[String]) {
     let net = Net::start(host, 1500);
     let dead: Vec<IpAddr> = (100..106).map(address).collect();
     netio::stall(&dead);
-    let calls: Vec<_> = dead.iter().cycle().take(18).map(|&peer| Call::start(&net, peer)).collect();
+    let side = net.side(0);
+    let calls =
+        dead.iter().cycle().take(18).map(|&peer| Call::start(&net, &side, (address(0), peer)));
+    let calls: Vec<_> = calls.collect();
     let asked = || netio::stalled() == dead.len();
     if !eventually("the questions for dead peers", asked) {
         breach!("{} questions for {} dead peers", netio::stalled(), dead.len());
@@ -54,7 +59,7 @@ pub(super) fn dead_peers(host: &dyn Host, _: &[String]) {
     drop(net.connect());
     let ended = calls.iter().filter(|call| call.request.poll().is_some()).count();
     assert_eq!(ended, 0, "calls of dead peers that have ended");
-    drop(calls);
+    drop((calls, side));
     let vnics = net.vnics;
     drop(net);
     vnics.into_iter().for_each(Vnic::remove);
@@ -63,20 +68,64 @@ pub(super) fn dead_peers(host: &dyn Host, _: &[String]) {
     finish(host);
 }
 
+/// A connect waits for the end of one question at most, whatever dead peers others look for: 256 of our connects, and the
+/// peers of paths that have come into use, of which each may be an invention of a stranger.
+pub(super) fn many_dead_peers(host: &dyn Host, _: &[String]) {
+    let net = Net::start(host, 1500);
+    // TCP/IP knows where the second adapter is, and finds none of those that connect to it.
+    netio::believe(address(1), net.vnics[1].mac());
+    let callers: Vec<IpAddr> = (50..66).map(address).collect();
+    netio::stall(&callers);
+    net.vnics[0].addresses.lock().unwrap().extend(&callers);
+    netio::announce(net.vnics[0]);
+    let adapter = &net.adapters.as_ref().expect("open")[0];
+    for &caller in &callers {
+        eventually("the new address", || adapter.listen((caller, 0).into()).is_ok());
+    }
+    let connections = callers.iter().zip(PORT + 1..).map(|(&from, port)| {
+        let sides = [net.side(0), net.side(1)];
+        net.connect_by(sides, from, (address(1), port).into()).expect("a connection")
+    });
+    let connections: Vec<_> = connections.collect();
+    eventually("the questions for the peers of paths", || netio::stalled() > 0);
+    // Over IPv6, where TCP/IP has to ask.
+    drop(net.try_connect(address6(0), address6(1)).expect("a connection beside those paths"));
+
+    let dead: Vec<IpAddr> = (1000..1256).map(address6).collect();
+    netio::stall(&[&callers[..], &dead[..]].concat());
+    let (side, before) = (net.side(0), netio::stalled());
+    let calls = dead.iter().map(|&peer| Call::start(&net, &side, (address6(0), peer)));
+    let calls: Vec<_> = calls.collect();
+    eventually("the questions for dead peers", || netio::stalled() == before + 8);
+    // One that TCP/IP knows does not wait at all.
+    drop(net.connect());
+    let live = net.side(0);
+    let call = Call::start(&net, &live, (address6(0), address6(1)));
+    netio::give_up();
+    let ended = || call.request.poll().is_some();
+    if !eventually("the end of a connect behind dead ones", ended) {
+        breach!("a connect stands behind {} dead ones", netio::stalled());
+    }
+    let left = calls.iter().filter(|call| call.request.poll().is_none()).count();
+    assert!(left > 200, "{left} connects of dead peers wait");
+    netio::stall(&[]);
+    drop((call, live, calls, side, connections));
+    net.end(host);
+}
+
 /// A connect that nobody answers.
 struct Call {
     request: Request,
     _connector: Connector,
-    _side: Side,
+    _qp: Arc<Qp>,
 }
 
 impl Call {
-    fn start(net: &Net, peer: IpAddr) -> Self {
-        let side = net.side(0);
+    fn start(net: &Net, side: &Side, (from, to): (IpAddr, IpAddr)) -> Self {
+        let qp = side.another_qp();
         let adapter = &net.adapters.as_ref().expect("open")[0];
         let connector = adapter.create_connector().expect("a connector");
-        let (from, to) = ((address(0), 0).into(), (peer, PORT).into());
-        let request = connector.connect(&side.qp, from, to, LIMITS, b"");
-        Self { request, _connector: connector, _side: side }
+        let request = connector.connect(&qp, (from, 0).into(), (to, PORT).into(), LIMITS, b"");
+        Self { request, _connector: connector, _qp: qp }
     }
 }
