@@ -57,6 +57,7 @@ tests! {
     responder at 3: 200 of 800,
     completer at 4: 200 of 800,
     cm at 5: 200 of 400,
+    neighbour at 6: 200 of 200,
 }
 
 /// Every captured frame, good or damaged, as each of the codecs' targets takes it.

@@ -8,19 +8,22 @@
 //! | [`responder`] | calls, time, and altered and forged requests, on two connected devices | every work request completes once; memory is touched inside live regions and rights only; no storm; nothing is left at the end |
 //! | [`completer`] | the same, and forged responses | the same |
 //! | [`cm`] | calls of two consumers, time, and altered and repeated CM datagrams | every kind of event comes once for a connection, none after the last; no storm; nothing is left at the end |
+//! | [`neighbour`] | connects, doubts, true and forged ARP and neighbour discovery, time | no frame has another source than ours; queries and answers are bounded whatever comes; a connect finds the host that lives in time, and each has a result |
 //!
-//! The bytes of the last three are a sequence of structured operations. `../corpus` keeps inputs that
+//! The bytes of the last four are a sequence of structured operations. `../corpus` keeps inputs that
 //! reach all that has been reached; `../fuzz_corpus.rs` runs them, and random ones, in every test run.
 
 mod datagrams;
 #[allow(dead_code, reason = "shared with the tests of the codecs, which use all of it")]
 #[path = "../../wire/frames.rs"]
 mod frames;
+mod neighbour;
 mod packets;
 mod transport;
 mod world;
 
 pub use datagrams::cm;
+pub use neighbour::neighbour;
 pub use packets::{mad, packet, packet_icrc};
 pub use transport::{completer, responder};
 
@@ -28,11 +31,12 @@ pub use transport::{completer, responder};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("packet", packet),
     ("packet_icrc", packet_icrc),
     ("mad", mad),
     ("responder", responder),
     ("completer", completer),
     ("cm", cm),
+    ("neighbour", neighbour),
 ];
