@@ -25,6 +25,8 @@ pub enum Problem {
     LoadFailed = 9,
     /// The NIC refuses frames that it is to send. Value: its status.
     FramesRefused = 10,
+    /// Units of several packets are lost. Values: those that were lost for sure, those that were sent.
+    UnitsLost = 11,
 }
 
 /// The refusals of a NIC after which an administrator is told, once. Fewer may come from a change of its settings.
@@ -66,7 +68,7 @@ pub struct Words {
 
 impl Problem {
     /// All of them, by their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoLowerAdapter,
         Self::LowerMtuTooSmall,
         Self::AddressDiffers,
@@ -77,6 +79,7 @@ impl Problem {
         Self::StartFailed,
         Self::LoadFailed,
         Self::FramesRefused,
+        Self::UnitsLost,
     ];
 
     /// The problem of a number.
@@ -160,6 +163,12 @@ impl Problem {
                 "The NIC of the adapter with the interface index %2 refuses frames that it is to send, 16 so far, with status 0x%3.",
                 "Set *JumboPacket of the NIC to at least that of the adapter, and update the NIC's driver. The counter edge_refused goes on.",
             ),
+            Self::UnitsLost => (
+                "UnitsLost",
+                Warning,
+                "The NIC of the adapter with the interface index %2 loses the packets that it is to divide: at least %3 of %4 units, while single packets pass. Packets leave singly now.",
+                "Set RoCESegmentation of the adapter to 0. An update of the NIC's driver may mend it, in a guest that of the virtual NIC.",
+            ),
         };
         let values = match self {
             Self::FilterRefused
@@ -171,7 +180,8 @@ impl Problem {
             | Self::LowerMtuTooSmall
             | Self::AddressDiffers
             | Self::FrameSizeReduced
-            | Self::BadNetworkAddress => Values::Numbers,
+            | Self::BadNetworkAddress
+            | Self::UnitsLost => Values::Numbers,
         };
         Words { name, severity, values, sentence, remedy }
     }

@@ -18,6 +18,7 @@ use crate::bytes::Regions;
 use crate::cq::core::Cqs;
 use crate::mw::core::Windows;
 use crate::object::id::{ListenerKey, QpKey, Ringer, RingerKey};
+use crate::platform::Trace;
 use crate::qp::core::Qps;
 use crate::shard::{Bell, Door, Shard};
 use crate::srq::core::Srqs;
@@ -26,6 +27,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use netadapter_glue::Link;
 use rocev2::Engine;
+use rocev2::counters::Counter;
 use rocev2::env::Instant;
 use sink::Batch;
 use slotmap::SlotMap;
@@ -54,6 +56,8 @@ pub(crate) struct Lane {
     mac: [u8; 6],
     /// Of one unit of the edge.
     max_segments: usize,
+    /// It was told that units are lost.
+    told_units: bool,
     loopback: Loopback,
     batch: Batch,
 }
@@ -82,6 +86,7 @@ impl Lane {
             rung: Vec::new(),
             mac: link.mac,
             max_segments: link.max_segments.max(1),
+            told_units: false,
             loopback: Loopback::default(),
             batch: Batch::default(),
         }
@@ -122,6 +127,16 @@ impl Lane {
         let Self { engine, qps, windows, .. } = self;
         if let Some(qp) = qps.get_mut(key) {
             qp.lose_cq(engine, windows);
+        }
+    }
+
+    /// Tells the trace, once, that the engine has given units up.
+    pub(crate) fn tell_units(&mut self) {
+        let counters = self.engine.counters();
+        if !self.told_units && counters.get(Counter::UnitsOffLink) > 0 {
+            let [lost, sent] = [Counter::UnitsLost, Counter::UnitsSent].map(|of| counters.get(of));
+            self.shard.platform.trace(&Trace::UnitsLost { lost, sent });
+            self.told_units = true;
         }
     }
 

@@ -148,6 +148,14 @@ pub enum Trace {
         /// Its room.
         depth: u32,
     },
+    /// Units of several packets were lost over all paths of a core, and packets leave singly: the device that divides them loses
+    /// them. It comes once for each core.
+    UnitsLost {
+        /// Units that were lost, of those that were watched.
+        lost: u64,
+        /// Units that were sent.
+        sent: u64,
+    },
 }
 
 /// The side that ended a connection.

@@ -42,7 +42,7 @@ use rocev2::{DeviceConfig, Engine, Front};
 const IO_BUDGET: usize = 64;
 /// Notifications that a core other than the first makes after a turn, at most.
 const NOTICES_MAX: usize = 64;
-/// How often the edge is asked for the link's speed, at most.
+/// How often the edge is asked for the link's speed, and the engine for units that are lost, at most.
 const SPEED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The outcome of one turn.
@@ -216,8 +216,8 @@ impl PollCore {
         let Self { edge, edge_failed, bench, .. } = self;
         let loan = match bench {
             Bench::Desk(desk) => {
-                if follows && let Some(bits) = edge.speed() {
-                    desk.lane().engine.set_line_rate(bits / 8);
+                if follows {
+                    desk.lane().follow(edge.speed());
                 }
                 return desk.turn(now, (edge, edge_failed));
             }
@@ -225,8 +225,8 @@ impl PollCore {
         };
         // The desk has it for a moment.
         let Some(mut lane) = loan.try_hold() else { return Turn::BUSY };
-        if follows && let Some(bits) = edge.speed() {
-            lane.engine.set_line_rate(bits / 8);
+        if follows {
+            lane.follow(edge.speed());
         }
         lane.turn(now, (edge, edge_failed))
     }
@@ -331,6 +331,14 @@ impl Desk {
 }
 
 impl Lane {
+    /// Takes the link's speed in bits per second, where it is known, and tells what it may have lost.
+    fn follow(&mut self, speed: Option<u64>) {
+        if let Some(bits) = speed {
+            self.engine.set_line_rate(bits / 8);
+        }
+        self.tell_units();
+    }
+
     /// A turn of another core.
     fn turn(&mut self, now: Instant, (edge, edge_failed): EdgeOf<'_>) -> Turn {
         self.now = now;

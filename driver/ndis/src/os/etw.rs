@@ -191,6 +191,8 @@ pub(super) fn core(event: &Trace) {
                 u32("Depth", &depth),
             );
         }
+        // It is a problem, whose line is the log's.
+        Trace::UnitsLost { .. } => {}
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) mod timer;
 
 use crate::abi::imports::{BCryptGenRandom, KeQueryPerformanceCounter};
 use crate::abi::*;
+use crate::log;
+use crate::problems::Problem;
 use alloc::sync::Arc;
 use core::net::IpAddr;
 use driver::platform::{Mapped, Platform, Resolve, Resolver, Trace};
@@ -29,6 +31,8 @@ pub(crate) struct Windows<R> {
     clock: Clock,
     seating: Arc<Seating>,
     resolver: R,
+    /// The adapter's index.
+    interface: NET_IFINDEX,
 }
 
 /// Asks for a neighbour's address without waiting. IRQL <= DISPATCH_LEVEL.
@@ -37,8 +41,8 @@ pub(crate) trait Neighbours: Send + Sync {
 }
 
 impl<R> Windows<R> {
-    pub(crate) fn new(seating: Arc<Seating>, resolver: R) -> Self {
-        Self { clock: Clock::new(), seating, resolver }
+    pub(crate) fn new(seating: Arc<Seating>, resolver: R, interface: NET_IFINDEX) -> Self {
+        Self { clock: Clock::new(), seating, resolver, interface }
     }
 }
 
@@ -73,6 +77,10 @@ impl<R: Neighbours> Platform for Windows<R> {
     }
 
     fn trace(&self, event: &Trace) {
+        if let Trace::UnitsLost { lost, sent } = *event {
+            let [lost, sent] = [lost, sent].map(|count| count.try_into().unwrap_or(u32::MAX));
+            log::report(self.interface, Problem::UnitsLost, lost, sent);
+        }
         etw::core(event);
     }
 }

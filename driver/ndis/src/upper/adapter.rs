@@ -172,7 +172,8 @@ impl Adapter {
         let state_worker = Worker::start(&[Order::Oldest], 256)?;
         let remote_subnets = self.config.remote_subnets;
         let neighbourhood = Arc::new(Neighbourhood::new(self.luid, remote_subnets));
-        let platform = Box::new(Windows::new(Arc::clone(&seating), Arc::clone(&neighbourhood)));
+        let resolver = Arc::clone(&neighbourhood);
+        let platform = Box::new(Windows::new(Arc::clone(&seating), resolver, self.interface));
         let config = provider_config(&self.config);
         let make = |wakers: &[Waker]| PollCore::several(edges, platform, config, seed, wakers);
         let runner = Runner::start(Arc::clone(&seating), make)?;
