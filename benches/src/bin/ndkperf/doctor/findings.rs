@@ -18,6 +18,7 @@ pub(crate) enum Code {
     MtuHole,
     OperationFailed,
     WrongData,
+    UnitsLost,
     Loss,
     Reordering,
     MarksErased,
@@ -43,6 +44,7 @@ impl Code {
             Self::MtuHole => "mtu-hole",
             Self::OperationFailed => "operation-failed",
             Self::WrongData => "wrong-data",
+            Self::UnitsLost => "units-lost",
             Self::Loss => "loss",
             Self::Reordering => "reordering",
             Self::MarksErased => "marks-erased",
@@ -101,6 +103,11 @@ impl Code {
             }
             Self::WrongData => {
                 "look for a device that changes packets: the ICRC fits, and the data do not"
+            }
+            Self::UnitsLost => {
+                "leave units off: no --offload here, `RoCESegmentation` 0 on Windows; or have the device that loses them \
+                 divide them: `ethtool -K IFACE tx-udp-segmentation off` gives that to the kernel, and a newer driver of \
+                 the NIC, or of a guest's virtual NIC, may mend it. Until then packets leave singly by themselves"
             }
             Self::Loss => {
                 "look for a full queue, a bad cable or a duplex mismatch: the drop counters of switch and NICs \

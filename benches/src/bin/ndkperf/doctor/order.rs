@@ -128,7 +128,15 @@ pub(super) fn judge(
         );
         report.find(Code::Reordering, text);
     }
-    if lost > 0 || holes > 0 && !is_reordered {
+    let (units, whole) = (count("units_sent"), count("units_lost"));
+    if whole >= UNITS_MIN {
+        let text = format!(
+            "of {units} units of several packets, which the kernel or the NIC is to divide, at least {whole} were lost whole, \
+             and the same packets passed singly: {lost} of {sent} pings are lost"
+        );
+        report.find(Code::UnitsLost, text);
+    }
+    if lost > 0 || holes > 0 && !is_reordered && whole < UNITS_MIN {
         let text = format!(
             "packets are lost, there or back: {lost} of {sent} pings, and {holes} RoCE packets were missing"
         );
@@ -158,5 +166,7 @@ const TRAIN_LIMIT: Duration = Duration::from_millis(60);
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
 /// Replies that are so late are lost.
 const STRAGGLERS: Duration = Duration::from_secs(1);
+/// Units that are lost whole, from which on it is no chance.
+const UNITS_MIN: u64 = 2;
 /// Errors of the transport that are told.
 const ERRORS_MAX: usize = 4;

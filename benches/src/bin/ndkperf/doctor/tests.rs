@@ -262,6 +262,33 @@ fn reordering_is_named() {
     assert_found(&report, "reordering");
 }
 
+/// As a virtual NIC does that takes segmentation and drops what it should segment. Packets are lost, and neither queue nor
+/// cable is the reason.
+#[test]
+fn a_device_that_loses_units_is_named() {
+    let path = path();
+    let (ours, theirs) = memory::pair(MemoryConfig { max_segments: 16, ..MemoryConfig::default() });
+    let _peer = serving(theirs, &[path.peer], path.port);
+    let report = examine(Box::new(Wire::new(ours).losing_units()), &path).unwrap();
+    assert_found(&report, "units-lost");
+    let text = told(&report);
+    for words in ["to mend it: leave units off: no --offload", "`RoCESegmentation` 0", "ethtool -K"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+/// Units that pass are no fault, whatever else is lost.
+#[test]
+fn loss_of_packets_is_no_loss_of_units() {
+    let path = path();
+    let (ours, theirs) = memory::pair(MemoryConfig { max_segments: 16, ..MemoryConfig::default() });
+    let _peer = serving(theirs, &[path.peer], path.port);
+    let faults = Faults { loss: 0.02, ..Faults::default() };
+    let report = examine(Box::new(FaultInjector::new(ours, faults)), &path).unwrap();
+    assert_found(&report, "loss");
+}
+
 /// A tunnel that writes a traffic class of its own.
 #[test]
 fn erased_marks_are_named() {

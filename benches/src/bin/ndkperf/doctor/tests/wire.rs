@@ -13,17 +13,23 @@ pub(super) struct Wire<E> {
     out: Judge,
     back: Judge,
     waiting: VecDeque<Vec<u8>>,
+    loses_units: bool,
 }
 
 impl<E: Edge> Wire<E> {
     pub(super) fn new(edge: E) -> Self {
         let passes = || Box::new(|_: &mut Vec<u8>| true);
-        Self { edge, out: passes(), back: passes(), waiting: VecDeque::new() }
+        Self { edge, out: passes(), back: passes(), waiting: VecDeque::new(), loses_units: false }
     }
 
     /// Frames to the peer pass as `judge` says.
     pub(super) fn out(self, judge: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Self {
         Self { out: Box::new(judge), ..self }
+    }
+
+    /// Units of several packets to the peer are lost.
+    pub(super) fn losing_units(self) -> Self {
+        Self { loses_units: true, ..self }
     }
 
     /// Frames from the peer pass as `judge` says.
@@ -44,7 +50,7 @@ impl<E: Edge> Edge for Wire<E> {
         edge.receive_each(budget, |unit| {
             let mut frame = unit.frame.to_vec();
             if back(&mut frame) {
-                sink(&[Received { frame: &frame, segments: None }]);
+                sink(&[Received { frame: &frame, segments: unit.segments }]);
             }
         })
     }
@@ -54,13 +60,14 @@ impl<E: Edge> Edge for Wire<E> {
         budget: usize,
         fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
     ) -> Result<usize, EdgeError> {
-        let Self { edge, out, waiting, .. } = self;
+        let Self { edge, out, waiting, loses_units, .. } = self;
         let mut units = 0;
         let mut buffer = vec![0; edge.link().max_unit_len];
         while units < budget && waiting.len() < WAITING_MAX {
-            let Some(Transmit { len, .. }) = fill_one(fill, &mut buffer) else { break };
+            let Some(Transmit { len, segments }) = fill_one(fill, &mut buffer) else { break };
             let mut frame = buffer[..len].to_vec();
-            if out(&mut frame) {
+            assert!(segments.is_none() || *loses_units, "a unit is no frame");
+            if segments.is_none() && out(&mut frame) {
                 waiting.push_back(frame);
             }
             units += 1;
