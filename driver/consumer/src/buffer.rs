@@ -22,7 +22,7 @@ pub struct Buffer {
 
 // SAFETY: plain memory, owned.
 unsafe impl Send for Buffer {}
-// SAFETY: every access is atomic for each byte, see `copy`.
+// SAFETY: every access is atomic for each byte, see `copy_in`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -69,7 +69,7 @@ impl Buffer {
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset..offset + bytes.len());
         // SAFETY: the range lies inside, and nobody holds a reference to it.
-        unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
+        unsafe { copy_in(bytes, to) }
     }
 
     /// Copies out from `offset` until `bytes` is full.
@@ -79,7 +79,7 @@ impl Buffer {
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.at(offset..offset + bytes.len());
         // SAFETY: the range lies inside and is initialized.
-        unsafe { copy(from, bytes.as_mut_ptr(), bytes.len()) }
+        unsafe { copy_out(from, bytes) }
     }
 
     /// The byte at `offset` as it is now, for a thread that polls memory which a peer writes. Copies that come after it see
@@ -112,15 +112,47 @@ impl Buffer {
     }
 }
 
-/// Copies bytes of which others may read and write some meanwhile: each by itself, as by a relaxed load and a relaxed store.
-///
-/// Rust has no such copy but byte after byte, which takes 40 times as long. The processor's own is one, and the
-/// compiler, which does not look into it, takes no more of it for granted.
+/// Copies bytes into memory that others may read and write meanwhile: each by itself, as by a relaxed store.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes, but for such accesses of others; they do not overlap.
+/// `to` is writable for as many bytes, but for such accesses of others.
+unsafe fn copy_in(bytes: &[u8], to: *mut u8) {
+    // SAFETY: the caller's promise.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        move_bytes(bytes.as_ptr(), to, bytes.len());
+    };
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    for (at, &byte) in bytes.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU8::from_ptr(to.wrapping_add(at)) }.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// Copies bytes out of such memory: each by itself, as by a relaxed load.
+///
+/// # Safety
+/// `from` is readable for as many bytes, as for [`copy_in`].
+unsafe fn copy_out(from: *mut u8, bytes: &mut [u8]) {
+    // SAFETY: the caller's promise.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        move_bytes(from, bytes.as_mut_ptr(), bytes.len());
+    };
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(at)) }.load(Ordering::Relaxed);
+    }
+}
+
+/// The processor's own copy of bytes. Rust has none that is atomic for each byte but one byte after the other, which takes
+/// 40 times as long; the compiler does not look into this one, and takes no more of it for granted.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise; the direction flag is clear.
     unsafe {
         std::arch::asm!(
@@ -130,21 +162,6 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             inout("rdi") to => _,
             options(nostack, preserves_flags),
         );
-    }
-}
-
-/// As the other one, byte after byte.
-///
-/// # Safety
-/// As for the other one.
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    for at in 0..len {
-        // SAFETY: the caller's promise; nothing is written through it.
-        let from = unsafe { AtomicU8::from_ptr(from.cast_mut().add(at)) };
-        // SAFETY: the caller's promise.
-        let to = unsafe { AtomicU8::from_ptr(to.add(at)) };
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
