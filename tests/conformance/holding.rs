@@ -7,7 +7,7 @@ use rocev2::env::Duration;
 use rocev2::psn::Psn;
 use rocev2::qp::{QpState, SendOp};
 use rocev2::wire::Opcode::*;
-use rocev2::wire::{Bth, DropReason, Encap, Ext};
+use rocev2::wire::{Bth, DropReason, Encap};
 use std::net::IpAddr;
 
 /// D's port has a path MTU of 4,096 bytes, and P chose 256 for its connection: the packets of that are many, and small.
