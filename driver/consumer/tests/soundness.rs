@@ -35,8 +35,10 @@ const LEN: usize = 64;
 struct Pair {
     providers: [Stepped; 2],
     /// Takes a turn of each.
-    turn: Box<dyn FnMut(&mut [Stepped; 2]) + Send>,
+    turn: Turn,
 }
+
+type Turn = Box<dyn FnMut(&mut [Stepped; 2]) + Send>;
 
 const fn ip(host: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + host))
