@@ -109,7 +109,9 @@ fn what_a_peer_holds_and_never_uses_comes_back() {
     for silent in [true, false] {
         each_with(SMALL, |mut world| {
             let hostile = [world.end, world.another_with(2, SMALL)];
-            hostile.map(|end| hold(&mut world, end, 4095));
+            for end in hostile {
+                hold(&mut world, end, 4095);
+            }
             for _ in 0..10 {
                 world.pass(SILENCE / 10);
                 for end in hostile {
