@@ -244,6 +244,23 @@ fn connects_wait_for_their_turn() {
     assert!(found && at <= 3 * SECOND, "{at}");
 }
 
+/// A place that an answer has freed is a reason to wake for the connect that waits for it, where no timer is left.
+#[test]
+fn a_place_that_an_answer_frees_is_taken_at_once() {
+    let last = CONNECTS_MAX as u32 + 1;
+    let mut scene = Scene::new(false, last);
+    (1..=last).for_each(|number| scene.connect(number));
+    frames(&mut scene.host);
+    for number in 1..last {
+        let (ip, mut frame) = (address(false, number), [0; FRAME_MAX_LEN]);
+        let len = message::answer(&mut frame, MACS[1], ip, Some(address(false, 0)), MACS[0]);
+        scene.host.handle_frame(0, &frame[..len]);
+    }
+    assert_eq!((scene.host.queries.len(), scene.host.poll_timeout()), (0, Some(0)));
+    (0..2).for_each(|_| scene.step(MS));
+    assert_eq!(scene.result(last), Some((2 * MS, true)));
+}
+
 /// A query that a frame has caused becomes that of a connect, whose result is owed: it takes the place of one.
 #[test]
 fn a_connect_takes_over_a_hint() {
