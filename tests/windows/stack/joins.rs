@@ -155,6 +155,12 @@ pub(crate) const JOINS: &[Join] = &[
         to: &[DROP],
         through: &[],
     },
+    // The jobs of a worker.
+    Join {
+        from: "core::ptr::drop_in_place<alloc::collections::vec_deque::VecDeque<alloc::boxed::Box<dyn$<core::ops::function::FnOnce<",
+        to: &[DROP],
+        through: &[],
+    },
     Join {
         from: "netadapter_glue::ndis::impl$2::drop",
         to: &[
