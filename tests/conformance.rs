@@ -29,6 +29,8 @@ mod frames;
 #[path = "wire/golden.rs"]
 #[allow(dead_code, reason = "only the captured REQ is needed here")]
 mod golden;
+#[path = "conformance/guesses.rs"]
+mod guesses;
 #[path = "conformance/holding.rs"]
 mod holding;
 #[path = "conformance/hostile.rs"]
@@ -37,6 +39,8 @@ mod hostile;
 mod key;
 #[path = "conformance/neighbour.rs"]
 mod neighbour;
+#[path = "conformance/origin.rs"]
+mod origin;
 #[path = "src/sim/packet.rs"]
 #[allow(dead_code, reason = "the simulator needs more of it")]
 mod packet;

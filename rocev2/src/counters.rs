@@ -205,9 +205,11 @@ counters! {
     drops {
         DropTransportMismatch = "drop_transport_mismatch", Qp, TransportMismatch;
         DropAddressMismatch = "drop_address_mismatch", Qp, AddressMismatch;
+        DropFlowMismatch = "drop_flow_mismatch", Qp, FlowMismatch;
         DropQpState = "drop_qp_state", Qp, QpState;
         DropGap = "drop_gap", Qp, Gap;
         DropDuplicate = "drop_duplicate", Qp, Duplicate;
+        DropHeldConflict = "drop_held_conflict", Qp, HeldConflict;
         DropStaleResponse = "drop_stale_response", Qp, StaleResponse;
         DropReservedSyndrome = "drop_reserved_syndrome", Qp, ReservedSyndrome;
         RpCnpIgnored = "rp_cnp_ignored", Qp, Congestion;

@@ -233,6 +233,17 @@ fn responder() -> Vec<Case> {
             vec![(OutOfSeqRequest, 2), (OutOfOrderHeld, 1), (SendSeqErr, 1), (DropDuplicate, 1)]
         }),
         (TERMS, |world| {
+            world.send(1, 10);
+            world.send(1, 12);
+            vec![(OutOfSeqRequest, 2), (OutOfOrderHeld, 1), (DropHeldConflict, 1)]
+        }),
+        (TERMS, |world| {
+            changed(world, |encap, bth| {
+                (encap.hop_limit, bth.psn) = (encap.hop_limit - 1, bth.psn.add(1));
+            });
+            vec![(DropFlowMismatch, 1)]
+        }),
+        (TERMS, |world| {
             world.send(5000, 10);
             assert_eq!(world.sent().len(), 1);
             vec![(OutOfSeqRequest, 1), (DropGap, 1), (SendSeqErr, 1)]

@@ -516,13 +516,68 @@ list! {
         "if has_imm && !cx.claim() {" => "if !cx.claim() {",
         "a WRITE takes no receive";
 
+// ---- the peer's origin ---------------------------------------------------------------------------
+    StrangersAreBelieved "qp/inbound.rs":
+        "if self.origin.knows(&Origin::of(&packet.encap)) {" => "if true {",
+        "a packet that is not exactly expected comes as the peer's do";
+    StrangersEndConnections "qp/recv/responder.rs":
+        "Err(Refusal::Fatal(..)) if !cx.known => {" => "Err(Refusal::Fatal(..)) if false => {",
+        "what ends a connection comes as the peer's packets do";
+    DisbelievedRequestBeginsAMessage "qp/recv/responder.rs":
+        "self.message = message;" => "let _ = message;",
+        "a request that is not believed changes nothing";
+    AckOfAllIsAlwaysProof "qp/send/proof.rs":
+        "|| asked && (all" => "|| (all",
+        "an ACK of many packets comes as the peer's do, or answers a probe";
+    OldestPacketIsNoProof "qp/send/proof.rs":
+        "sq.expects(psn) && psn == sq.una()" => "sq.expects(psn) && false",
+        "the next READ data are the peer's, whichever way they came";
+    RepeatedNakEndsTheConnection "qp/send/proof.rs":
+        "            | Syndrome::Reserved(_) => true," => "            | Syndrome::Reserved(_) => false,",
+        "a NAK that ends the connection comes as the peer's packets do";
+    PortIsNeverLearned "qp/origin.rs":
+        "(self.last.src_port, self.port_known) = (origin.src_port, true);" => "let _ = origin;",
+        "the first packet tells the peer's UDP port";
+    FieldsNeverVary "qp/origin.rs":
+        "self.varies = self.varies.or(field);" => "let _ = field;",
+        "a field that changes again and again is not asked for";
+    ThirdValueTellsNothing "qp/origin.rs":
+        "self.varies = self.varies.or(differs.and(both));" => "let _ = both;",
+        "three ports in a row show that it varies";
+    AnswersNeedNoOtherProbe "qp/origin.rs":
+        "tries > before.tries" => "tries >= before.tries",
+        "an answer counts that comes again to another probe";
+    DuplicatesFromElsewhereAreAnsweredAtOnce "qp/origin.rs":
+        "since.is_some_and(|at| now.saturating_since(at) >= REPEATED_AFTER)" => "since.is_none_or(|at| now >= at)",
+        "a duplicate from elsewhere is answered once in a millisecond";
+    RoutersAreFollowed "qp/origin.rs":
+        "if self.last.macs == of(before) {" => "if self.last.macs != of(hop) {",
+        "the packets of a peer behind a router still come from that";
+    ListOfAStrangerCounts "device/acks.rs":
+        "&& !entry.qp.is_peer(&encap) {" => "&& false {",
+        "a list of ACKs comes as the peer's packets do";
+    HopLimitIsFree "wire/flow.rs":
+        "(true, 1..4 | 24..26, _) => (0, 0xff)," => "(true, 1..4 | 8 | 24..26, _) => (0, 0xff),",
+        "a packet of another hop limit takes no short way";
+    PriorityIsTheVlan "wire/origin.rs":
+        "Some(tag) => tag & VLAN_ID," => "Some(tag) => tag,",
+        "packets of a flow may have several priorities";
+    HeldPacketWins "qp/recv/reorder_buffer.rs":
+        "Place::Held(slot) if pool.is_copy(slot, packet) => return Insertion::Duplicate," =>
+        "Place::Held(_) if packet.payload.len() < usize::MAX => return Insertion::Duplicate,",
+        "of two requests with one number neither is kept";
+    ForgedCnpsCutAtOnce "qp/cc/rate.rs":
+        "now.saturating_since(self.cut_at) >= CNP_INTERVAL" => "now.saturating_since(self.cut_at) >= CUT_INTERVAL",
+        "notifications cut once in 50 us";
+
 // ---- READ responses -------------------------------------------------------------------------------------
     ResentReadIsAnsweredFromTheStart "qp/recv/read.rs":
         "let target = target.unwrap_or(None);" =>
         "let target = target.unwrap_or(None); let psn = record.first;",
         "a part asked for again is answered from there on";
     ResentReadIsNotAnswered "qp/recv/read.rs":
-        "reth.rkey != record.reth.rkey || !inside" => "true",
+        "let Some(record) = self.record_of(psn, reth, pmtu) else { return false };" =>
+        "let Some(record) = self.record_of(psn, reth, pmtu).filter(|_| false) else { return false };",
         "a READ that came twice is answered twice";
     DuplicateReadOfADeadKeyIsSilent "qp/recv/responder.rs":
         "(fill_aeth(nak, (psn, false), peer, unit, tally), Verdict::Done)" =>
@@ -543,7 +598,7 @@ list! {
         "Place::of(self.next == self.first, self.next == self.first && self.next.add(1) == self.end)",
         "a READ response ends with LAST or ONLY";
     DuplicateReadWithAnotherKey "qp/recv/read.rs":
-        "reth.rkey != record.reth.rkey || " => "",
+        "(reth.rkey == record.reth.rkey && inside).then_some(record)" => "inside.then_some(record)",
         "DUP-08: a duplicate READ is the same READ, its key too";
     DuplicateReadWithAnotherAddress "qp/recv/read.rs":
         " && reth.va == record.reth.va.wrapping_add(skipped)" => "",

@@ -5,7 +5,7 @@ use crate::ids::Qpn;
 use crate::path::{Path, PathIndex};
 use crate::psn::Psn;
 use crate::wire::mad::{MAD_LEN, Make, RejReason};
-use crate::wire::{Encap, Hop, Pmtu};
+use crate::wire::{Encap, Hop, Origin, Pmtu};
 use core::net::SocketAddr;
 
 /// Names a connection from [`Device::connect`](crate::Device::connect) or [`CmEvent::ConnectRequest`] to
@@ -107,6 +107,8 @@ pub struct Peer {
     pub flow_label: u32,
     /// Traffic class for the connection's packets.
     pub traffic_class: u8,
+    /// Where REQ or REP came from; nowhere before the latter.
+    pub origin: Origin,
 }
 
 impl Peer {

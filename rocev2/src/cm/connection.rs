@@ -17,7 +17,7 @@ use crate::env::{Duration, code_duration};
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
 use crate::wire::mad::{IpCm, MadHeader, Make, RejReason, Rep, Req};
-use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
+use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Origin, Packet};
 use core::net::IpAddr;
 
 /// The owner of a connection.
@@ -136,6 +136,7 @@ impl Connection {
             rnr_retry: 0,
             flow_label: flow_label(local.port(), remote.port()),
             traffic_class: config.traffic_class,
+            origin: Origin::default(),
         };
         let response_timeout = config.request_timeout();
         let base = Self::new(local_id, transaction_id, peer, response_timeout);
@@ -237,14 +238,20 @@ impl Connection {
     }
 
     /// Takes the values of a REP.
-    pub(super) fn take_rep(&mut self, config: &CmConfig, header: &MadHeader, rep: &Rep) {
+    pub(super) fn take_rep(
+        &mut self,
+        config: &CmConfig,
+        origin: Origin,
+        header: &MadHeader,
+        rep: &Rep,
+    ) {
         self.remote_id = Some(rep.local_comm_id);
         self.ca_guid = rep.ca_guid;
         let offered =
             ReadLimits { inbound: rep.initiator_depth, outbound: rep.responder_resources };
         let peer = &mut self.peer;
         (peer.make, peer.qpn) = (header.make, rep.local_qpn);
-        peer.core_bits = header.core_bits;
+        (peer.core_bits, peer.origin) = (header.core_bits, origin);
         peer.starting_psn = rep.starting_psn;
         peer.limits = peer.limits.min(offered);
         peer.rnr_retry = rep.rnr_retry;

@@ -13,7 +13,7 @@ use crate::wire::mad::{
     CmMessage, Drep, Dreq, MadHeader, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu,
     SidrRep, SidrReq, parse_mad,
 };
-use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Packet};
+use crate::wire::{DropReason, Encap, GSI_SOURCE_PORT, Origin, Packet};
 
 /// The reason why a message had no effect and no reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,7 +142,7 @@ impl Cm {
         }
         let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)?;
-        conn.take_rep(&self.config, header, rep);
+        conn.take_rep(&self.config, Origin::of(&packet.encap), header, rep);
         self.conns.set_deadline(id, None);
         self.report(id, Kind::Connected);
         Ok(())

@@ -13,7 +13,7 @@ use crate::ids::{CommId, Qpn};
 use crate::wire::mad::{
     IpCm, MadHeader, MraMessage, RejMessage, RejReason, Req, Transport, gid, service_port,
 };
-use crate::wire::{Packet, Pmtu};
+use crate::wire::{Origin, Packet, Pmtu};
 use core::net::SocketAddr;
 
 impl Cm {
@@ -199,6 +199,7 @@ impl Cm {
             rnr_retry: req.rnr_retry,
             flow_label: req.primary.flow_label,
             traffic_class: req.primary.traffic_class,
+            origin: Origin::of(&packet.encap),
         }
     }
 

@@ -83,17 +83,43 @@ impl Engine {
         let slot = self.slot_index(bth.dest_qpn);
         let entry = find(&mut self.qps, slot, bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
         let admitted = entry.qp.admits_list(&encap);
+        let path = entry.path.ok_or(DropReason::QpState);
+        let first = Ack { dest_qpn: bth.dest_qpn, psn: bth.psn, msn };
+        if admitted.is_ok() && path.is_ok() && !entry.qp.is_peer(&encap) {
+            return self.handle_first_alone(now, (slot, first), packet, memory);
+        }
         super::receive::count_received(entry.qp.counters(), packet.wire_len(), admitted);
         admitted?;
-        let path = entry.path.ok_or(DropReason::QpState)?;
+        let path = path?;
         self.accepted(now, slot, Source::of(&encap));
-        let first = Ack { dest_qpn: bth.dest_qpn, psn: bth.psn, msn };
         let (mut next, mut others) = (Some(first), Ack::parse(payload));
         while let Some(ack) = next {
             self.handle_listed(now, ack, (packet, path), memory);
             next = others.next();
         }
         Ok(())
+    }
+
+    /// Handles a list that comes from elsewhere than the packets of the queue pair that it is for: as an ACK for that one and no
+    /// other. Else each of its ACKs would be a guess of its number.
+    #[inline(never)]
+    fn handle_first_alone<M: Memory>(
+        &mut self,
+        now: Instant,
+        (slot, first): (usize, Ack),
+        list: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<(), DropReason> {
+        let Self { qps, mrs, reorder_pool, completions: out, .. } = self;
+        let entry = qps[slot].as_deref_mut().ok_or(DropReason::UnknownQpn)?;
+        let shared = &mut Shared { mrs, memory, reorder_pool, out };
+        let handled = entry.qp.handle_packet(now, &alone(first, list), None, shared);
+        super::receive::count_received(entry.qp.counters(), list.wire_len(), handled);
+        if handled.is_ok() {
+            self.accepted(now, slot, Source::of(&list.encap));
+        }
+        self.touch(slot);
+        handled
     }
 
     /// Handles an ACK that came in the list `packet` over `path`. It is nothing to a queue pair of another path, which has other
@@ -141,13 +167,17 @@ impl Engine {
     ) {
         let Self { qps, mrs, reorder_pool, completions: out, .. } = self;
         let Some(entry) = qps[slot].as_deref_mut() else { return };
-        let bth = Bth::new(Opcode::Acknowledge, ack.dest_qpn, ack.psn);
-        let packet = Packet { encap: list.encap, bth, ext: Ext::Aeth(ack.aeth()), payload: &[] };
         let shared = &mut Shared { mrs, memory, reorder_pool, out };
-        match entry.qp.handle_packet(now, &packet, None, shared) {
+        match entry.qp.handle_listed(now, &alone(ack, list), shared) {
             Ok(()) => self.listed_came(now, slot, list),
             // One that says nothing new is no packet that was dropped.
             Err(_) => self.touch(slot),
         }
     }
+}
+
+/// An ACK of a list as a packet of its own.
+fn alone<'a>(ack: Ack, list: &Packet<'_>) -> Packet<'a> {
+    let bth = Bth::new(Opcode::Acknowledge, ack.dest_qpn, ack.psn);
+    Packet { encap: list.encap, bth, ext: Ext::Aeth(ack.aeth()), payload: &[] }
 }

@@ -310,5 +310,6 @@ fn peer_qp(own: QpSide, peer: &cm::Peer, first_msn: Msn) -> PeerQp {
         ack_timeout_code: peer.ack_timeout_code,
         retry_count: peer.retry_count,
         rnr_retry: peer.rnr_retry,
+        origin: peer.origin,
     }
 }

@@ -21,6 +21,18 @@ impl Engine {
         self.paths.poll()
     }
 
+    /// Sets the hop of a path. The packets of a peer that was its own hop come from the new one, too.
+    fn set_hop(&mut self, index: PathIndex, hop: Hop) {
+        let before = self.paths.hop(index);
+        if !self.paths.set(index, hop) {
+            return;
+        }
+        for entry in self.qps.iter_mut().flatten().filter(|entry| entry.path == Some(index)) {
+            entry.qp.follow(before, hop);
+            (entry.flow, entry.heard) = (None, None);
+        }
+    }
+
     /// The queue pairs that use a path fail.
     fn lose_path(&mut self, path: Path) {
         let Some(index) = self.paths.find(path) else { return };
@@ -51,7 +63,7 @@ impl<E: Engines> Device<E> {
     pub fn path_update(&mut self, path: Path, hop: Hop) {
         self.engines.for_each(&mut |engine| {
             if let Some(index) = engine.paths.find(path) {
-                engine.paths.set(index, hop);
+                engine.set_hop(index, hop);
             }
         });
     }

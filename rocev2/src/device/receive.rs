@@ -184,9 +184,8 @@ impl Engine {
                 Ok(packet) => {
                     let handled = self.handle_packet(now, &packet, memory, front.as_deref_mut());
                     count_received(&self.counters, packet.wire_len(), handled);
-                    if handled.is_ok() && segment_len.is_none() {
-                        self.learn_flow(frame, &packet);
-                    }
+                    let flow_of = (handled.is_ok() && segment_len.is_none()).then_some(frame);
+                    self.learn_flow(flow_of, &packet);
                 }
                 Err(reason) => self.counters.add(Counter::dropped(reason), 1),
             }
@@ -223,12 +222,18 @@ impl Engine {
         }
     }
 
-    fn learn_flow(&mut self, frame: &[u8], packet: &Packet<'_>) {
+    /// Makes the flow of a queue pair that of a packet that it accepted, if that came as a `frame` of its own. Only what comes as
+    /// the peer's packets do may take the short ways; so a flow ends where they come from elsewhere.
+    fn learn_flow(&mut self, frame: Option<&[u8]>, packet: &Packet<'_>) {
         let slot = self.slot_index(packet.bth.dest_qpn);
-        if self.config.short_ways
-            && let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn)
-        {
+        if !self.config.short_ways {
+            return;
+        }
+        let Some(entry) = find(&mut self.qps, slot, packet.bth.dest_qpn) else { return };
+        if let Some(frame) = frame.filter(|_| entry.qp.is_peer_for_sure(&packet.encap)) {
             (entry.flow, entry.heard) = (Flow::of(frame, packet), None);
+        } else if entry.flow.as_ref().is_some_and(|flow| !entry.qp.is_peer(flow.encap())) {
+            (entry.flow, entry.heard) = (None, None);
         }
     }
 

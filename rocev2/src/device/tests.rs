@@ -29,6 +29,7 @@ mod door;
 mod gaps;
 mod keys;
 mod loss;
+mod origins;
 mod paths;
 mod reorder_pool;
 mod restart;

@@ -9,7 +9,9 @@ use crate::env::{Instant, Memory};
 use crate::mr::Invalidator;
 use crate::psn::Psn;
 use crate::wire::mad::Make;
-use crate::wire::{Common, CommonOp, CommonRun, DropReason, Encap, Opcode, Packet, Place};
+use crate::wire::{
+    Common, CommonOp, CommonRun, DropReason, Encap, Hop, Opcode, Origin, Packet, Place,
+};
 
 impl Qp {
     /// Acts on a packet whose ICRC, QPN and opcode are good. `srq` is the queue that [`Self::srq`]
@@ -24,8 +26,6 @@ impl Qp {
         srq: Option<&mut Srq>,
         shared: &mut Shared<'_, M>,
     ) -> Result<(), DropReason> {
-        let Shared { mrs, memory, reorder_pool, out } = shared;
-        let memory = &mut **memory;
         let Some(peer) = self.peer.as_ref().filter(|_| self.state.receives()) else {
             return Err(DropReason::QpState);
         };
@@ -34,6 +34,25 @@ impl Qp {
         if packet.bth.opcode == Opcode::GapReport && peer.make != Make::Keeper {
             return Err(DropReason::UnknownOpcode);
         }
+        if self.origin.knows(&Origin::of(&packet.encap)) {
+            self.handle_known(now, packet, srq, shared)
+        } else {
+            self.handle_unknown(now, packet, srq, shared)
+        }
+    }
+
+    /// Acts on a packet of the peer, whose origin is `known`, or whose number shows that it is the peer's.
+    pub(super) fn act<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        srq: Option<&mut Srq>,
+        shared: &mut Shared<'_, M>,
+        known: bool,
+    ) -> Result<(), DropReason> {
+        let Shared { mrs, memory, reorder_pool, out } = shared;
+        let memory = &mut **memory;
+        let Some(peer) = self.peer.as_ref() else { return Err(DropReason::QpState) };
         (self.calm, self.deadline_moved) = (false, true);
         if packet.bth.opcode == Opcode::Cnp {
             if !self.congestion.handle_cnp(now) {
@@ -45,7 +64,8 @@ impl Qp {
         let probed = self.probe.heeds(&packet.bth, &self.sq);
         // A mark counts even if the packet is dropped next. Packets without payload do not cause
         // congestion.
-        if !packet.payload.is_empty() && self.congestion.received(now, packet.encap.traffic_class) {
+        let data = known && !packet.payload.is_empty();
+        if data && self.congestion.received(now, packet.encap.traffic_class) {
             self.tally.count(Counter::NpEcnMarkedRocePackets);
         }
         let failure = if packet.bth.opcode.is_response() {
@@ -73,13 +93,14 @@ impl Qp {
             }
         } else {
             let (pd, qpn, rq, tally) = (self.pd, self.qpn, &mut self.rq, &self.tally);
-            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
+            let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally, known };
             let verdict = self.responder.handle(now, packet, reorder_pool, &mut cx);
             if let Some(loss) = self.responder.take_loss() {
                 self.congestion.handle_loss(now, loss);
             }
             match verdict? {
                 responder::Verdict::Done => return Ok(()),
+                responder::Verdict::Disbelieved => return Err(DropReason::FlowMismatch),
                 responder::Verdict::Fail(refused) => Failure::Refused(refused),
             }
         };
@@ -87,9 +108,20 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether packets with these headers are the peer's.
+    /// Whether packets with these headers are the peer's: its addresses, and its origin as far as that is known.
     pub(crate) fn is_peer(&self, encap: &Encap) -> bool {
-        self.peer.as_ref().is_some_and(|peer| check_addresses(peer, encap).is_ok())
+        let addresses = self.peer.as_ref().is_some_and(|peer| check_addresses(peer, encap).is_ok());
+        addresses && self.origin.knows(&Origin::of(encap))
+    }
+
+    /// The same, and no part of the origin is still to be learned.
+    pub(crate) fn is_peer_for_sure(&self, encap: &Encap) -> bool {
+        self.origin.knows_port() && self.is_peer(encap)
+    }
+
+    /// Follows a neighbour that was found elsewhere.
+    pub(crate) fn follow(&mut self, before: Hop, hop: Hop) {
+        self.origin.follow(before, hop);
     }
 
     /// The short way of [`Self::handle_packet`] for most packets of the peer: for those of `run`, up to the first that has
@@ -161,6 +193,22 @@ impl Qp {
         if peer.make == Make::Keeper { Ok(()) } else { Err(DropReason::UnknownOpcode) }
     }
 
+    /// The general way of an ACK of a list whose headers are those of another queue pair of the same peer.
+    ///
+    /// # Errors
+    /// [`DropReason`]: it changed nothing.
+    pub(crate) fn handle_listed<M: Memory>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        shared: &mut Shared<'_, M>,
+    ) -> Result<(), DropReason> {
+        if self.peer.is_none() || !self.state.receives() {
+            return Err(DropReason::QpState);
+        }
+        self.act(now, packet, None, shared, true)
+    }
+
     /// Takes an ACK that its peer has put into a list. `None` where the peer takes no part in lists; false where the ACK has
     /// to go the general way.
     #[inline(always)]
@@ -185,7 +233,8 @@ impl Qp {
         let Shared { mrs, memory, out, .. } = shared;
         let (pd, qpn, rq, tally, memory) =
             (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
-        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq: None, out, tally };
+        let known = true;
+        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq: None, out, tally, known };
         if self.responder.handle_single(packet, &mut cx).is_none() {
             return false;
         }
@@ -223,7 +272,8 @@ impl Qp {
         let (peer, Shared { mrs, memory, out, .. }) = (self.peer.as_ref()?, shared);
         let (pd, qpn, rq, tally, memory) =
             (self.pd, self.qpn, &mut self.rq, &self.tally, &mut **memory);
-        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally };
+        let known = true;
+        let mut cx = Context { peer, pd, qpn, mrs, memory, rq, srq, out, tally, known };
         let epsn = self.responder.epsn();
         let next = loop {
             if packet.answers() {

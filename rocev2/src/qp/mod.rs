@@ -7,6 +7,7 @@ mod cc;
 mod copy;
 mod failure;
 mod inbound;
+mod origin;
 mod outbound;
 mod psn_set;
 mod recv;
@@ -40,9 +41,10 @@ use crate::ids::{Qpn, Rkey};
 use crate::mr::{Access, AccessError, MrTable, PdId, Target};
 use crate::psn::{Msn, Psn};
 use crate::wire::mad::Make;
-use crate::wire::{Encap, Hop, Pmtu};
+use crate::wire::{Encap, Hop, Origin, Pmtu};
 use alloc::sync::Arc;
 use cc::congestion::Congestion;
+use origin::PeerOrigin;
 use recv::queue::RecvQueue;
 use recv::responder::Responder;
 use send::completer::{self, Completer};
@@ -121,6 +123,8 @@ pub(crate) struct PeerQp {
     pub rnr_retry: u8,
     /// Addresses and ports of every packet that we send; layer 2 and `ip_id` are set per packet.
     pub encap: Encap,
+    /// The origin of the peer's REQ or REP.
+    pub origin: Origin,
 }
 
 impl PeerQp {
@@ -212,6 +216,7 @@ pub(crate) struct Qp {
     rq: RecvQueue,
     /// A unit of our requests whose fate is not known yet; the responder watches one of its own.
     watched: Option<UnitWatch>,
+    origin: PeerOrigin,
     /// The error that took the QP to the error state, if its owner did not.
     failure: Option<Failure>,
 }
@@ -262,6 +267,7 @@ impl Qp {
             responder: Responder::new(window.reorder_bytes),
             rq,
             watched: None,
+            origin: PeerOrigin::new(Origin::default()),
             failure: None,
         };
         (qp, Posters { send: Some(send), recv })
@@ -319,6 +325,7 @@ impl Qp {
         self.completer.connect(&peer);
         self.responder.connect(&peer);
         self.traffic_class = self.congestion.traffic_class(peer.encap.traffic_class);
+        self.origin = PeerOrigin::new(peer.origin);
         self.peer = Some(peer);
         self.state = QpState::Rts;
     }

@@ -68,6 +68,10 @@ drop_reasons! {
     /// Not from the queue pair's peer, or not to its address.
     #[error("the addresses are not those of the connection")]
     AddressMismatch,
+    /// Another VLAN, Ethernet address, hop limit or UDP source port than the packets of the queue pair's peer have, and no number that
+    /// only the peer knows.
+    #[error("the headers are not those of the peer's packets")]
+    FlowMismatch,
     /// The queue pair's state does not admit the packet.
     #[error("the state of the queue pair does not admit the packet")]
     QpState,
@@ -83,6 +87,9 @@ drop_reasons! {
     /// A request that was executed before and needs no response, or that is in the reorder buffer.
     #[error("the request is a duplicate")]
     Duplicate,
+    /// A request of the number of one in the reorder buffer, and not the same: neither is kept.
+    #[error("another request of that number is buffered")]
+    HeldConflict,
     /// A response to no packet in flight; or a READ response out of order that does not fit, or is a
     /// duplicate.
     #[error("the response fits no request")]

@@ -1,6 +1,6 @@
 //! A short way to parse the packets of a peer that was heard before.
 //!
-//! Its packets have the same headers down to UDP, but for lengths, identification, hop limit and congestion
+//! Its packets have the same headers down to UDP, but for lengths, identification and congestion
 //! marks. Where the headers of a frame equal those of a packet that passed [`Packet::parse`], most of its checks
 //! need not be made again. Most frames are even like the one before but for identification and PSN: all that follows
 //! from their headers is then known. Whatever differs takes the general way, so that both ways give the same packets.
@@ -113,12 +113,12 @@ impl Kind {
             (_, _, 2) => (0x7f, 0xff),
             // IPv4: identification; checksum.
             (true, 4..6 | 10..12, _) => (0, 0),
-            // Type of service; length; TTL; the length of UDP.
-            (true, 1..4 | 8 | 24..26, _) => (0, 0xff),
-            // IPv6: traffic class; length; hop limit; the length of UDP.
+            // Type of service; length; the length of UDP.
+            (true, 1..4 | 24..26, _) => (0, 0xff),
+            // IPv6: traffic class; length; the length of UDP.
             (false, 0, _) => (0xf0, 0xff),
             (false, 1, _) => (0x0f, 0xff),
-            (false, 4 | 5 | 7 | 44..46, _) => (0, 0xff),
+            (false, 4 | 5 | 44..46, _) => (0, 0xff),
             _ => (0xff, 0xff),
         }
     }
@@ -306,11 +306,11 @@ impl Flow {
         let &[_, _, _, _, l0, l1, ..] = udp;
         let udp_len = u16::from_be_bytes([l0, l1]);
         let len = usize::from(udp_len).checked_sub(UDP_LEN)?;
-        let &[v0, v1, n0, n1, n2, n3, _, hop_limit, ttl, ..] = ip.first_chunk::<9>()?;
-        let (ip_len, traffic_class, hop_limit) = if self.kind.is_v4() {
-            (u16::from_be_bytes([n0, n1]).checked_sub(V4_LEN as u16)?, v1, ttl)
+        let &[v0, v1, n0, n1, n2, n3] = ip.first_chunk()?;
+        let (ip_len, traffic_class) = if self.kind.is_v4() {
+            (u16::from_be_bytes([n0, n1]).checked_sub(V4_LEN as u16)?, v1)
         } else {
-            (u16::from_be_bytes([n2, n3]), v0 << 4 | v1 >> 4, hop_limit)
+            (u16::from_be_bytes([n2, n3]), v0 << 4 | v1 >> 4)
         };
         // Both headers agree on the length.
         if ip_len != udp_len || len < TRANSPORT_LEN_MIN {
@@ -326,7 +326,7 @@ impl Flow {
         }
         // It was a UDP length before, too.
         self.seed = self.seed.vary_len((self.len + UDP_LEN) as u16, udp_len);
-        (self.encap.traffic_class, self.encap.hop_limit) = (traffic_class, hop_limit);
+        self.encap.traffic_class = traffic_class;
         let layout = Layout::of(opcode, flags, len);
         let marked = is_marked(traffic_class) || congestion != 0;
         (self.len, self.layout) = (len, layout.filter(|_| !marked));

@@ -19,6 +19,7 @@ mod ids;
 mod ip_cm;
 pub mod mad;
 mod opcode;
+pub(crate) mod origin;
 mod peek;
 mod pmtu;
 mod run;
@@ -39,6 +40,7 @@ pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
 pub(crate) use flow::{Flow, destination_of};
 pub(crate) use ids::Ids;
 pub use opcode::{Opcode, Operation, Place};
+pub use origin::Origin;
 pub use peek::{PEEK_LEN, roce_destination};
 pub use pmtu::Pmtu;
 pub use run::Frames;
@@ -460,10 +462,9 @@ mod tests {
             let Some(mut flow) = flow else { continue };
             assert_eq!(destination_of(&first), Some(bth.dest_qpn));
 
-            let (class, hops) =
-                (Encap { traffic_class: 0x6b, ..encap }, Encap { hop_limit: 9, ..encap });
+            let class = Encap { traffic_class: 0x6b, ..encap };
             let id = Encap { ip_id: if v6 { 0 } else { 7 }, ..encap };
-            let others = [class, hops, id].map(|encap| frame(&encap, &bth, &[2; 40], 0));
+            let others = [class, id].map(|encap| frame(&encap, &bth, &[2; 40], 0));
             let short = frame(&encap, &bth, &[], 6);
             for frame in others.iter().chain([&first, &short]) {
                 assert_eq!(parse_known(&mut flow, frame), Packet::parse(frame).ok());
@@ -481,6 +482,7 @@ mod tests {
             }
             for moved in [
                 Encap { src_port: 0xc001, ..encap },
+                Encap { hop_limit: 9, ..encap },
                 Encap { src_mac: Mac([9; 6]), ..encap },
                 Encap { src: encap.dst, dst: encap.src, ..encap },
             ] {

@@ -63,6 +63,7 @@ fn connected_tells_how_the_peer_is_reached() {
             rnr_retry: 5,
             flow_label: req.primary.flow_label,
             traffic_class: 0,
+            origin: Origin { macs: [P_MAC, D_MAC], vlan: 5, hop_limit: 61, src_port: 0xc000 },
         };
         assert_eq!((peer, &private_data[..]), (expected, &[3; 196][..]));
         bench.cm.confirm(bench.now, conn).unwrap();

@@ -20,7 +20,7 @@ use crate::wire::mad::{
     CmMessage, Drep, Dreq, GSI_QKEY, IpCm, MAD_LEN, MadHeader, Make, Mra, MraMessage, Path, Rej,
     RejMessage, RejReason, Rep, Req, Rtu, Transport, emit_mad, gid, parse_mad, service_id,
 };
-use crate::wire::{Bth, Deth, Encap, Ext, GSI_SOURCE_PORT, Mac, Opcode, Packet, Pmtu};
+use crate::wire::{Bth, Deth, Encap, Ext, GSI_SOURCE_PORT, Mac, Opcode, Origin, Packet, Pmtu};
 use std::vec::Vec;
 
 const PORT: u16 = 7174;

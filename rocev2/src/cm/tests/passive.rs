@@ -56,6 +56,7 @@ fn cm_01_a_linux_req_is_a_connect_event() {
         rnr_retry: 7,
         flow_label: 0x7a5c5,
         traffic_class: 0,
+        origin: Origin { macs: [P_MAC, D_MAC], vlan: 0, hop_limit: 64, src_port: 0xd872 },
     };
     assert_eq!((peer, &private_data[..]), (expected, &[0; 56][..]));
 }

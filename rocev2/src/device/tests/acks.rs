@@ -79,9 +79,20 @@ impl Pairs {
 
     /// Delivers a list to the client, from the server or in its name.
     fn told(&mut self, src: Option<IpAddr>, first: Ack, others: &[Ack]) {
-        let server = self.world.devices[1].slot(self.qps[0][1]).unwrap().1;
-        let mut encap = server.qp.peer().unwrap().encap;
+        let mut encap = self.headers(first);
         encap.src = src.unwrap_or(encap.src);
+        self.told_by(encap, first, others);
+    }
+
+    /// The headers of what the server sends to the queue pair of an ACK.
+    fn headers(&self, first: Ack) -> crate::wire::Encap {
+        let of = |pair: &&[Qpn; 2]| pair[0] == first.dest_qpn;
+        let [_, server] = self.qps.iter().find(of).unwrap_or(&self.qps[0]);
+        self.world.devices[1].slot(*server).unwrap().1.qp.peer().unwrap().encap
+    }
+
+    /// The same with other headers.
+    fn told_by(&mut self, encap: crate::wire::Encap, first: Ack, others: &[Ack]) {
         let payload: Vec<u8> = others.iter().flat_map(|ack| ack.emit()).collect();
         let (mut buf, template) = (vec![0; 2000], Template::new(&encap));
         let mut unit = UnitWriter::new(&mut buf, &template, 1);
@@ -320,6 +331,39 @@ fn a_list_acknowledges_nothing_that_its_sender_may_not() {
     pairs.world.devices[0].qps[slot].as_deref_mut().unwrap().path = path;
     pairs.told(None, second, &[third]);
     assert_eq!(pairs.done(), [0, 1, 2]);
+}
+
+/// A list makes dozens of guesses, for one queue pair or for many: none counts that does not come as the packets of the
+/// first one's peer do, and of the first no more than if it came alone.
+#[test]
+fn a_list_of_a_stranger_acknowledges_nothing() {
+    let mut pairs = Pairs::new(3);
+    let world = &mut pairs.world;
+    (0..8).for_each(|id| world.post(pairs.qps[0][0], id, world.write(), 64));
+    world.transmit(0);
+    world.wires[1].clear();
+    let newest = world.sent[0].last().unwrap().1;
+    pairs.unacknowledged();
+    let first = Ack { psn: newest.back(100), ..pairs.ack(0) };
+    let sweep: Vec<_> = (0..64).map(|n| Ack { psn: newest.back(50).add(n), ..first }).collect();
+    let others = [pairs.ack(1), pairs.ack(2)];
+    let encap = pairs.headers(first);
+    let strangers = [
+        crate::wire::Encap { src_mac: Mac([2, 0x99, 0, 0, 0, 9]), ..encap },
+        crate::wire::Encap { vlan: Some(666), ..encap },
+        crate::wire::Encap { hop_limit: 1, ..encap },
+        crate::wire::Encap { src_port: encap.src_port ^ 1, ..encap },
+    ];
+    for (n, stranger) in (1..).zip(strangers) {
+        sweep.chunks(32).for_each(|guesses| pairs.told_by(stranger, first, guesses));
+        pairs.told_by(stranger, first, &others);
+        assert_eq!(pairs.done(), []);
+        assert_eq!(pairs.world.drops(0), [(DropReason::FlowMismatch, 3 * n)]);
+    }
+    pairs.told(None, pairs.ack(1), &[pairs.ack(2)]);
+    let mut done = pairs.done();
+    done.sort_unstable();
+    assert_eq!(done, [1, 2]);
 }
 
 #[test]

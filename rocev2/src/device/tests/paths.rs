@@ -74,14 +74,14 @@ fn a_changed_source_is_a_doubt_and_no_more() {
     let mut packet = Packet::parse(&frame).unwrap();
     packet.encap.src_mac = Mac([2, 0, 0, 0, 0, 9]);
     let good = emit(&packet);
-    // A response to no request.
+    // A response to no request, from elsewhere than the requests.
     let msn = crate::psn::Msn::new(0);
     packet.bth.opcode = Opcode::Acknowledge;
     packet.ext = Ext::Aeth(crate::wire::Aeth { syndrome: crate::wire::Syndrome::ACK, msn });
     packet.payload = &[];
     world.wires[1].push_back(emit(&packet));
     world.deliver(1);
-    assert_eq!(world.drops(1), [(DropReason::StaleResponse, 1)]);
+    assert_eq!(world.drops(1), [(DropReason::FlowMismatch, 1)]);
     assert_eq!(news(&mut world, 1), []);
     world.wires[1].push_back(good);
     world.deliver(1);

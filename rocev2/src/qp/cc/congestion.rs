@@ -153,7 +153,7 @@ impl Congestion {
     pub(crate) fn handle_cnp(&mut self, now: Instant) -> bool {
         if self.enabled {
             self.cnp_came_at = Some(now);
-            self.rate.cut(now);
+            self.rate.cut_by_notification(now);
         }
         self.enabled
     }

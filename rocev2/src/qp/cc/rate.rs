@@ -11,7 +11,7 @@
 //! a mark, so alpha, an average of marks, cannot weigh it: a loss halves the rate, and takes a part off the
 //! rate that it returns to.
 
-use super::congestion::DcqcnConfig;
+use super::congestion::{CNP_INTERVAL, DcqcnConfig};
 use crate::env::{Duration, Instant};
 
 /// The value 1 of alpha.
@@ -25,7 +25,7 @@ const FAST_RECOVERY: u32 = 5;
 /// The link's rate divided by the additive rise of the target; and the hyper rise in additive ones.
 const ADDITIVE: u64 = 1000;
 const HYPER: u64 = 10;
-/// Signals closer together cut the rate once: hardware may send notifications every 4 us.
+/// Signals closer together cut the rate once.
 const CUT_INTERVAL: Duration = Duration::from_micros(4);
 /// The depth of the bucket: how late a sender may be and still catch up. A host's timer is late by this
 /// much, and a link's buffers hold that many bytes.
@@ -159,6 +159,14 @@ impl Rate {
         // No link carries so much in that time that the product overflows.
         let product = self.last_bytes.saturating_mul(SECOND_NS);
         product.checked_div(self.last_ns.into()).unwrap_or(self.line)
+    }
+
+    /// Cuts the rate for a notification, once in the time in which a notification point sends one (N of the paper). Hardware, and
+    /// whoever forges them, may send one every 4 us.
+    pub(crate) fn cut_by_notification(&mut self, now: Instant) {
+        if !self.active || now.saturating_since(self.cut_at) >= CNP_INTERVAL {
+            self.cut(now);
+        }
     }
 
     /// Cuts the rate for a signal of congestion. Returns false where the last cut covers it.
@@ -356,6 +364,16 @@ mod tests {
         }
         assert_eq!(rate.current, LINE / 2);
         rate.cut(at(4_000));
+        assert_eq!(rate.current, LINE / 4);
+    }
+
+    /// Ten in 50 us do not bring a rate to its least.
+    #[test]
+    fn notifications_at_once_are_one_in_50_us() {
+        let mut rate = rate();
+        (0..10).for_each(|n| rate.cut_by_notification(at(n * 5_000)));
+        assert_eq!(rate.current, LINE / 2);
+        rate.cut_by_notification(at(CNP_INTERVAL));
         assert_eq!(rate.current, LINE / 4);
     }
 

@@ -24,6 +24,12 @@ impl Responder {
     ) -> Verdict {
         let (nak_state, first) = (self.nak_state, self.epsn);
         let mut verdict = self.expected(packet, cx);
+        if verdict == Verdict::Disbelieved {
+            return verdict;
+        }
+        self.unsolicited_ack.cancel();
+        // The buffered packets were known when they came.
+        cx.known = true;
         if self.reorder_buffer.is_empty() {
             self.no_gap();
             return verdict;
@@ -82,11 +88,15 @@ impl Responder {
         pool: &mut ReorderPool,
         cx: &Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
+        self.unsolicited_ack.cancel();
         cx.tally.count(Counter::OutOfSeqRequest);
         if self.reorder_buffer.is_empty() {
             self.held_since = now;
         }
         let insertion = self.reorder_buffer.insert(ahead, (packet, cx.peer.encap.dst), pool);
+        if insertion == Insertion::Conflict {
+            return Err(DropReason::HeldConflict);
+        }
         let held = self.reorder_buffer.len(pool);
         match cx.peer.make {
             Make::Keeper if held > 0 => self.gaps_after(now, packet.bth.psn, (insertion, held)),
@@ -99,6 +109,7 @@ impl Responder {
             }
             Insertion::Duplicate => Err(DropReason::Duplicate),
             Insertion::NoRoom => Err(DropReason::Gap),
+            Insertion::Conflict => Err(DropReason::HeldConflict),
         }
     }
 
@@ -124,7 +135,7 @@ impl Responder {
             }
             // The packet was late and not lost.
             Insertion::Duplicate if self.gaps.told(psn) => self.reorder_window.widen(),
-            Insertion::Duplicate | Insertion::NoRoom => {}
+            Insertion::Duplicate | Insertion::NoRoom | Insertion::Conflict => {}
         }
     }
 

@@ -174,6 +174,20 @@ impl ReadResponder {
         }
     }
 
+    /// Whether a duplicate READ request asks for what one of the peer's did.
+    pub(crate) fn remembers(&self, psn: Psn, reth: Reth, pmtu: u64) -> bool {
+        self.record_of(psn, reth, pmtu).is_some()
+    }
+
+    /// The READ that a duplicate request asks for again, or for a part of.
+    fn record_of(&self, psn: Psn, reth: Reth, pmtu: u64) -> Option<Record> {
+        let record = self.records.iter().find(|record| record.covers(psn)).copied()?;
+        let skipped = u64::from(psn.since(record.first).cast_unsigned()) * pmtu;
+        let left = u64::from(record.reth.len).saturating_sub(skipped);
+        let inside = u64::from(reth.len) <= left && reth.va == record.reth.va.wrapping_add(skipped);
+        (reth.rkey == record.reth.rkey && inside).then_some(record)
+    }
+
     /// Handles a duplicate READ request: its response is sent again from the memory as it is now; where its key has ended, a
     /// NAK, if the peer goes on asking. A request that was never recorded, or differs from its record, changes nothing
     /// (C9-105).
@@ -185,15 +199,7 @@ impl ReadResponder {
         pmtu: u64,
         keys: &KeyContext<'_>,
     ) -> bool {
-        let Some(record) = self.records.iter().find(|record| record.covers(psn)).copied() else {
-            return false;
-        };
-        let skipped = u64::from(psn.since(record.first).cast_unsigned()) * pmtu;
-        let left = u64::from(record.reth.len).saturating_sub(skipped);
-        let inside = u64::from(reth.len) <= left && reth.va == record.reth.va.wrapping_add(skipped);
-        if reth.rkey != record.reth.rkey || !inside {
-            return false;
-        }
+        let Some(record) = self.record_of(psn, reth, pmtu) else { return false };
         let packets = u64::from(reth.len).div_ceil(pmtu).max(1) as u32;
         let end = psn.add(packets);
         if let Some(unit) = &mut self.watched {

@@ -18,6 +18,8 @@ pub(crate) enum Insertion {
     Inserted,
     /// It was buffered before.
     Duplicate,
+    /// Another with its number was buffered: nobody knows which is the peer's, so neither is kept.
+    Conflict,
     /// It is too far ahead or from its neighbours, too long, or there is no slot for it.
     NoRoom,
 }
@@ -86,7 +88,13 @@ impl ReorderBuffer {
         let place =
             held.map_or(Place::Behind(NONE), |at| pool.place(self.holder, at, packet.bth.psn));
         let before = match place {
-            Place::Held => return Insertion::Duplicate,
+            Place::Held(slot) if pool.is_copy(slot, packet) => return Insertion::Duplicate,
+            Place::Held(slot) => {
+                pool.take_out(slot);
+                pool.give_back(slot);
+                self.update(pool);
+                return Insertion::Conflict;
+            }
             Place::Far => return Insertion::NoRoom,
             Place::Behind(before) => before,
         };

@@ -12,7 +12,7 @@
 use super::shares::{Holder, Shares, Table};
 use crate::index::{Index, Secret};
 use crate::psn::Psn;
-use crate::wire::{Bth, Encap, Ext, Packet, Pmtu};
+use crate::wire::{Bth, Encap, Ext, Opcode, Packet, Pmtu};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -54,8 +54,8 @@ pub(super) struct Slot {
 /// Where a packet belongs among those of its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// It is there.
-    Held,
+    /// One with its number is there, in this slot.
+    Held(u32),
     /// Behind this slot; behind [`NONE`] as the oldest.
     Behind(u32),
     /// It is unknown: too far from its neighbours to look for it.
@@ -136,6 +136,19 @@ impl ReorderPool {
         Packet { encap, bth, ext, payload }
     }
 
+    /// Whether a slot holds the same request. One that is sent again may ask for an ACK where the first did not, and a
+    /// READ for less.
+    pub(super) fn is_copy(&self, slot: u32, packet: &Packet<'_>) -> bool {
+        let held = self.packet(slot, packet.encap);
+        let names = match (held.ext, packet.ext) {
+            (Ext::Reth(held), Ext::Reth(new)) if packet.bth.opcode == Opcode::ReadRequest => {
+                (held.va, held.rkey) == (new.va, new.rkey)
+            }
+            (held, new) => held == new,
+        };
+        held.bth.opcode == packet.bth.opcode && names && held.payload == packet.payload
+    }
+
     /// Where the packet `psn` of a connection belongs.
     pub(super) fn place(&self, holder: u32, at: Holder, psn: Psn) -> Place {
         // Packets behind a gap mostly come in order, so their place is at the end.
@@ -145,8 +158,8 @@ impl ReorderPool {
         if psn.since(self.slots[at.first].bth.psn) < 0 {
             return Place::Behind(NONE);
         }
-        if self.find(holder, psn).is_some() {
-            return Place::Held;
+        if let Some(held) = self.find(holder, psn) {
+            return Place::Held(held);
         }
         let near = (1..=NEAR).find_map(|n| {
             let after = || self.find(holder, psn.add(n)).map(|slot| self.slots[slot].prev);

@@ -121,6 +121,8 @@ const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
 pub(crate) enum Verdict {
     /// Nothing more.
     Done,
+    /// The packet would end the connection, and comes from elsewhere than the peer's: nothing has changed.
+    Disbelieved,
     /// The QP goes to the error state. The receive in use, if any, is already completed.
     Fail(Refused),
 }
@@ -145,6 +147,8 @@ pub(crate) struct Context<'a, M> {
     pub out: &'a mut Completions,
     /// The counters.
     pub tally: &'a Tally,
+    /// The packet comes as the peer's do, and may end the connection.
+    pub known: bool,
 }
 
 impl<M> Context<'_, M> {
@@ -269,11 +273,7 @@ impl Responder {
         cx: &mut Context<'_, M>,
     ) -> Result<Verdict, DropReason> {
         self.reorder_buffer.update(pool);
-        let ahead = packet.bth.psn.since(self.epsn);
-        if ahead >= 0 {
-            self.unsolicited_ack.cancel();
-        }
-        match ahead {
+        match packet.bth.psn.since(self.epsn) {
             0 => Ok(self.in_order(now, packet, pool, cx)),
             i32::MIN..0 => self.duplicate(now, packet, cx),
             ahead => self.early(now, ahead.cast_unsigned(), packet, pool, cx),
@@ -285,8 +285,13 @@ impl Responder {
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
     ) -> Verdict {
+        let message = self.message;
         match self.check_order(packet).and_then(|()| self.execute(packet, cx)) {
             Ok(()) => Verdict::Done,
+            Err(Refusal::Fatal(..)) if !cx.known => {
+                self.message = message;
+                Verdict::Disbelieved
+            }
             Err(Refusal::NotReady) => {
                 cx.tally.count(Counter::OutOfBuffer);
                 (self.nak_state, self.gap_since) = (NakState::Rnr, None);
@@ -410,6 +415,16 @@ impl Responder {
             _ => false,
         };
         if answered { Ok(Verdict::Done) } else { Err(DropReason::Duplicate) }
+    }
+
+    /// Whether a duplicate asks for a READ that was executed, or for a part of one.
+    pub(crate) fn remembers(&self, packet: &Packet<'_>, pmtu: u64) -> bool {
+        match (packet.bth.opcode.operation(), packet.ext) {
+            (Operation::ReadRequest, Ext::Reth(reth)) => {
+                self.reads.remembers(packet.bth.psn, reth, pmtu)
+            }
+            _ => false,
+        }
     }
 
     /// The responses behind `psn` that have left.

@@ -652,7 +652,13 @@ fn reads(sq: &SendQueue) -> bool {
 /// Whether a READ response has the length and the place of packet `done` of a READ. The last packet of the
 /// message must end a response; earlier ones may, where a long READ was cut into several requests. Some
 /// peers respond to a resent READ with FIRST, and rxe with MIDDLE, so the two are not told apart.
-fn fits(packet: &Packet<'_>, wqe: Wqe<'_>, done: u32, sq: &SendQueue, peer: &PeerQp) -> bool {
+pub(super) fn fits(
+    packet: &Packet<'_>,
+    wqe: Wqe<'_>,
+    done: u32,
+    sq: &SendQueue,
+    peer: &PeerQp,
+) -> bool {
     let pmtu = peer.pmtu.bytes() as u64;
     let expected = wqe.len().saturating_sub(u64::from(done) * pmtu).min(pmtu);
     let must_end = done + 1 == sq.packets(wqe);

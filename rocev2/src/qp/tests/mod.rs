@@ -130,22 +130,24 @@ impl Node {
         let ip = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
         let psn = |number: u8| settings.psn.add(u32::from(number) * 1000);
         self.reorder_pool = reorder_pool(settings.pmtu);
+        let encap = Encap {
+            src_mac: Mac([own; 6]),
+            dst_mac: Mac([peer; 6]),
+            vlan: None,
+            src: ip(own),
+            dst: ip(peer),
+            traffic_class: 0,
+            hop_limit: 64,
+            ip_id: 0,
+            flow_label: 0,
+            src_port: 0xc000,
+        };
         self.qp.connect(PeerQp {
             make: settings.make,
             core_bits: 0,
             qpn: Qpn::new(peer.into()),
-            encap: Encap {
-                src_mac: Mac([own; 6]),
-                dst_mac: Mac([peer; 6]),
-                vlan: None,
-                src: ip(own),
-                dst: ip(peer),
-                traffic_class: 0,
-                hop_limit: 64,
-                ip_id: 0,
-                flow_label: 0,
-                src_port: 0xc000,
-            },
+            encap,
+            origin: Origin::of(&encap.reply()),
             pmtu: settings.pmtu,
             send_psn: psn(own),
             recv_psn: psn(peer),
