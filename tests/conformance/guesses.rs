@@ -63,14 +63,14 @@ fn origins() -> u64 {
 }
 
 /// A number as the table has it.
-fn grouped(number: u64) -> String {
+fn grouped(number: impl ToString) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
     groups.join(&b","[..]).into_iter().map(char::from).collect()
 }
 
 fn time(packets: u64) -> String {
-    match packets * 1000 / FRAMES_PER_SECOND {
+    match u128::from(packets) * 1000 / u128::from(FRAMES_PER_SECOND) {
         0 => "under 1 ms".into(),
         ms @ 1..1000 => format!("{ms} ms"),
         ms @ 1000..600_000 => format!("{} s", ms / 1000),
