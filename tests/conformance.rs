@@ -37,6 +37,8 @@ mod holding;
 mod hostile;
 #[path = "conformance/key.rs"]
 mod key;
+#[path = "conformance/lockstep.rs"]
+mod lockstep;
 #[path = "conformance/neighbour.rs"]
 mod neighbour;
 #[path = "conformance/origin.rs"]

@@ -431,7 +431,7 @@ list! {
         "if self.epsn != first {\n            self.held_since = now;" => "if false {\n            self.held_since = now;",
         "the time of a gap begins anew with progress";
     SecondCopyTakesASlot "qp/recv/reorder_pool.rs":
-        "if self.find(holder, psn).is_some() {" => "if false {",
+        "if let Some(held) = self.find(holder, psn) {" => "if let Some(held) = self.find(holder, psn).filter(|_| false) {",
         "a packet is buffered once";
     WalkHasNoEnd "qp/recv/reorder_pool.rs":
         "slots.take(WALKED).find(" => "slots.take(usize::MAX).find(",

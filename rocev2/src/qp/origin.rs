@@ -1,7 +1,7 @@
 //! The headers by which a queue pair tells the packets of its peer from those that others forge.
 //!
 //! Most packets have many numbers that the queue pair would act upon: early requests those of the reorder window, answers those
-//! of all that is in flight. Who knows addresses and QPN alone hits one of them soon. So such a packet has to come as the
+//! of all that is in flight. A forger of addresses and QPN alone hits one of them soon. So such a packet has to come as the
 //! peer's last good packets came: its [`Origin`], which nobody knows who is not on the path, has to be theirs. The idea is RFC
 //! 5961's (TCP): what is exactly expected is believed, and for the rest the peer is asked.
 //!
@@ -12,6 +12,9 @@
 //! * the READ response at the oldest PSN in flight, and the ACK of just that packet;
 //! * while a probe has no answer, and so the origin known was silent: the ACK of everything that was sent, of nothing, or
 //!   one that says the same as another to an earlier probe.
+//!
+//! A duplicate request that comes again from elsewhere after a while without others is answered, but teaches nothing: the peer's path may
+//! have changed with the answer under way.
 //!
 //! All else is dropped and counted. The cost to a peer whose path changes is a probe's time: it answers the probe. A peer
 //! that was known and still sends answers the probe, too, and no forger sees one.

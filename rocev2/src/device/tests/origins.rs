@@ -10,7 +10,7 @@ const DELAY: Duration = Duration::from_micros(10);
 const REQUESTS: u64 = 1200;
 const LEN: usize = 48 << 10;
 
-/// What the wire changes, in the `n`th packet, which leaves at `now`.
+/// The change of a wire in the `n`th packet, which leaves at `now`.
 type Change = fn(n: u64, now: Instant, encap: &mut Encap);
 
 fn nothing(_: u64, _: Instant, _: &mut Encap) {}
@@ -26,9 +26,9 @@ fn spread(n: u64, _: Instant, encap: &mut Encap) {
     (encap.src_mac, encap.hop_limit) = (Mac([2, 0x52, 0, 0, 0, way]), 60 + way);
 }
 
-/// Another router each 25 ms.
+/// Another router each 40 ms.
 fn path(_: u64, now: Instant, encap: &mut Encap) {
-    let way = (now.as_nanos() / 25_000_000) as u8 & 1;
+    let way = (now.as_nanos() / 40_000_000) as u8 & 1;
     (encap.src_mac, encap.hop_limit) = (Mac([2, 0x52, 0, 0, 0, way]), 60 + way);
 }
 

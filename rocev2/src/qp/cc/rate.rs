@@ -161,8 +161,8 @@ impl Rate {
         product.checked_div(self.last_ns.into()).unwrap_or(self.line)
     }
 
-    /// Cuts the rate for a notification, once in the time in which a notification point sends one (N of the paper). Hardware, and
-    /// whoever forges them, may send one every 4 us.
+    /// Cuts the rate for a notification, once in the time in which a notification point sends one (N of the paper). Hardware may send
+    /// one every 4 us, and a forger as many as the link carries.
     pub(crate) fn cut_by_notification(&mut self, now: Instant) {
         if !self.active || now.saturating_since(self.cut_at) >= CNP_INTERVAL {
             self.cut(now);
