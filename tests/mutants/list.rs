@@ -538,6 +538,9 @@ list! {
     PortIsNeverLearned "qp/origin.rs":
         "(self.last.src_port, self.port_known) = (origin.src_port, true);" => "let _ = origin;",
         "the first packet tells the peer's UDP port";
+    PortOfOurMakeIsUnknown "qp/origin.rs":
+        "if matches!(make, Make::Keeper) && src_port != ROCE_PORT {" => "if false {",
+        "the port of a peer of our make is known before its first packet";
     FieldsNeverVary "qp/origin.rs":
         "self.varies = self.varies.or(field);" => "let _ = field;",
         "a field that changes again and again is not asked for";

@@ -325,7 +325,7 @@ impl Qp {
         self.completer.connect(&peer);
         self.responder.connect(&peer);
         self.traffic_class = self.congestion.traffic_class(peer.encap.traffic_class);
-        self.origin = PeerOrigin::new(peer.origin);
+        self.origin = PeerOrigin::of(&peer);
         self.peer = Some(peer);
         self.state = QpState::Rts;
     }

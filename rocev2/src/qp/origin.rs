@@ -22,18 +22,20 @@
 //! Paths that change again and again and NICs that take another port for each packet teach that a field varies: it is
 //! not asked for any more.
 //!
-//! Before the first packet of a connection the origin is that of the peer's REQ or REP, which has another UDP port.
+//! Before the first packet of a connection the origin is that of the peer's REQ or REP, which has another UDP port; the port of a peer of
+//! our make is known.
 //!
 //! The short ways need not ask: their [`Flow`](crate::wire::Flow) is made of a packet of this origin, and forgotten when that
 //! changes.
 
 use super::recv::queue::Srq;
 use super::send::proof;
-use super::{Qp, Shared};
+use super::{PeerQp, Qp, Shared};
 use crate::env::{Duration, Instant, Memory};
 use crate::psn::Psn;
+use crate::wire::mad::Make;
 use crate::wire::origin::Fields;
-use crate::wire::{DropReason, Hop, Opcode, Origin, Packet};
+use crate::wire::{DropReason, Encap, Hop, Opcode, Origin, Packet, ROCE_PORT};
 
 /// A field varies that was another one so often in the last eight packets that took the general way and were believed.
 const CHANGES: u32 = 3;
@@ -78,6 +80,17 @@ impl PeerOrigin {
             disbelieved: None,
             repeated: None,
         }
+    }
+
+    /// That of a peer before its first packet. One of our make sends from the port that we send from, but to a socket, which sees
+    /// that of another socket.
+    pub(crate) const fn of(peer: &PeerQp) -> Self {
+        let mut origin = Self::new(peer.origin);
+        let PeerQp { make, encap: Encap { src_port, .. }, .. } = *peer;
+        if matches!(make, Make::Keeper) && src_port != ROCE_PORT {
+            (origin.last.src_port, origin.port_known) = (src_port, true);
+        }
+        origin
     }
 
     /// The fields in which a packet differs from the peer's.

@@ -112,3 +112,21 @@ fn a_peer_whose_headers_change_loses_at_most_a_twentieth() {
         }
     }
 }
+
+#[test]
+fn the_port_of_a_peer_of_our_make_is_known_before_its_first_packet() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 3000);
+    world.transmit(0);
+    let early = world.wires[1].remove(1).unwrap();
+    let sent = core::mem::take(&mut world.wires[1]);
+    let mut packet = Packet::parse(&early).unwrap();
+    packet.encap.src_port ^= 1;
+    world.wires[1].push_back(emit(&packet));
+    world.deliver(1);
+    assert_eq!(world.drops(1), [(DropReason::FlowMismatch, 1)]);
+    world.wires[1] = sent;
+    world.wires[1].push_back(early);
+    world.run();
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+}
