@@ -22,7 +22,7 @@ use rocev2::mr::{Access, PdId, Registration};
 use rocev2::psn::Psn;
 use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, Window};
 use rocev2::wire::{Bth, Encap, Ext, Mac, Opcode, Packet, Reth, Template, UnitWriter};
-use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
+use rocev2::{Connect, Device, DeviceConfig, Event, LinkEnd, Opening};
 use rustix::time::{ClockId, clock_gettime};
 use world::{Kind, World};
 
@@ -313,6 +313,7 @@ impl Node {
         let mut device = Device::new(DeviceConfig {
             seed: [u8::from(address == CLIENT); 32],
             addresses: vec![address],
+            link: LinkEnd::default(),
             mtu: MTU,
             socket: false,
             max_qps: 16,

@@ -39,6 +39,8 @@ mod hostile;
 mod key;
 #[path = "conformance/lockstep.rs"]
 mod lockstep;
+#[path = "conformance/martian.rs"]
+mod martian;
 #[path = "conformance/neighbour.rs"]
 mod neighbour;
 #[path = "conformance/origin.rs"]

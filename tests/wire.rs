@@ -19,7 +19,7 @@ use rocev2::wire::mad::{CmMessage, IpCm, RejMessage, RejReason, Transport};
 use rocev2::wire::mad::{emit_mad, gid, gid_address, parse_mad, service_port};
 use rocev2::wire::{
     Bth, DropReason, Encap, Ext, Mac, NakCode, Opcode, Packet, Syndrome, Template, UnitWriter,
-    dissect, parse_unit, source_port,
+    dissect, is_host, parse_unit, source_port,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -834,12 +834,17 @@ fn any_encap() -> impl Strategy<Value = Encap> {
             true => IpAddr::V6(Ipv6Addr::from_bits(bits)),
             false => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
         };
+        let of_host = |[first, rest @ ..]: [u8; 6]| {
+            let [a, b, c, d, e] = rest;
+            Mac([first & !1 | 2, a, b, c, d, e])
+        };
+        let (src, dst) = (address(src), address(dst));
         Encap {
-            src_mac: Mac(*macs.first_chunk().unwrap()),
-            dst_mac: Mac(*macs.last_chunk().unwrap()),
+            src_mac: of_host(*macs.first_chunk().unwrap()),
+            dst_mac: of_host(*macs.last_chunk().unwrap()),
             vlan,
-            src: address(src),
-            dst: address(dst),
+            src: if is_host(src, dst) { src } else { address(0x0a00_0009) },
+            dst,
             traffic_class: rest as u8,
             hop_limit: (rest >> 8) as u8,
             ip_id: if v6 { 0 } else { (rest >> 16) as u16 },

@@ -13,7 +13,7 @@ use netadapter_glue::neighbour::{Link, Neighbours};
 use rocev2::env::{Duration, Instant};
 use rocev2::path::{Path, PathEvent, PathNews};
 use rocev2::wire::{Hop, Mac};
-use rocev2::{Device, DeviceConfig};
+use rocev2::{Device, DeviceConfig, Engine};
 
 /// Time between two looks at what the operating system knows.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +25,8 @@ pub(crate) struct Paths {
     pub(crate) neighbours: Neighbours,
     /// Our link-layer address.
     pub(crate) mac: [u8; 6],
+    /// That of connections to own addresses ([`Engine::loopback_mac`]).
+    pub(crate) loopback_mac: [u8; 6],
     /// Of connects, as tag control information.
     pub(crate) vlan: Option<u16>,
     /// Of the adapter's link-local addresses; 0: not known.
@@ -35,10 +37,11 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    pub(crate) fn new(mac: [u8; 6], addresses: &[IpAddr], tci: Option<u16>) -> Self {
+    pub(crate) fn new(mac: [u8; 6], engine: &Engine, tci: Option<u16>) -> Self {
         Self {
-            neighbours: Neighbours::new(mac, addresses).in_vlan(vlan(tci)),
+            neighbours: Neighbours::new(mac, &engine.config().addresses).in_vlan(vlan(tci)),
             mac,
+            loopback_mac: engine.loopback_mac().0,
             vlan: tci,
             zone: 0,
             check_due: Instant::default(),
@@ -49,6 +52,11 @@ impl Paths {
     /// The same, with this zone of link-local addresses.
     pub(crate) fn in_zone(self, zone: u32) -> Self {
         Self { zone, ..self }
+    }
+
+    /// The hop to a neighbour.
+    pub(crate) const fn hop(&self, mac: [u8; 6], vlan: Option<u16>) -> Hop {
+        Hop { src_mac: Mac(self.mac), dst_mac: Mac(mac), vlan }
     }
 
     /// All paths are looked at, from now on.

@@ -227,6 +227,8 @@ counters! {
         CmPutOff = "cm_put_off", Messages, Device;
         /// Messages of ours that found the transmit queue full.
         CmTransmitFull = "cm_transmit_full", Messages, Device;
+        /// Connects of ours that the peer refused for their path MTU, and that another one could not mend.
+        CmPathMtuRefused = "cm_path_mtu_refused", Messages, Device;
         /// REQs received that had no effect, for any reason.
         CmReqDropped = "cm_req_dropped", Messages, Device;
         /// REPs received that had no effect.
@@ -262,6 +264,9 @@ counters! {
         DropCmShare = "drop_cm_share", Device, CmShare;
         DropMad = "drop_mad", Device, Mad;
         DropMadAttribute = "drop_mad_attribute", Device, MadAttribute;
+        DropEthernetAddress = "drop_ethernet_address", Device, EthernetAddress;
+        DropMartian = "drop_martian", Device, Martian;
+        DropVlan = "drop_vlan", Device, Vlan;
     }
 }
 

@@ -21,6 +21,7 @@ use core::ops::{Deref, DerefMut};
 
 pub use engine::Engine;
 pub use front::Front;
+pub use link_end::LinkEnd;
 pub use opening::Opening;
 
 mod acks;
@@ -29,6 +30,7 @@ mod connections;
 mod engine;
 mod front;
 mod line;
+mod link_end;
 mod mad_limiter;
 mod memory;
 mod one_core;
@@ -49,6 +51,8 @@ pub struct DeviceConfig {
     pub seed: [u8; 32],
     /// The device's IP addresses.
     pub addresses: Vec<IpAddr>,
+    /// Its end of the link.
+    pub link: LinkEnd,
     /// Bytes of an IP packet, at most.
     pub mtu: usize,
     /// The frames stand for datagrams of a socket on port [`ROCE_PORT`](crate::wire::ROCE_PORT), of which the operating system writes the headers
@@ -93,6 +97,7 @@ impl DeviceConfig {
         Self {
             seed,
             addresses,
+            link: LinkEnd::default(),
             mtu: 1500,
             socket: false,
             max_qps: 64,
@@ -239,8 +244,10 @@ pub fn split(mut config: DeviceConfig, cores: usize) -> (Front, Vec<Box<Engine>>
         let mrs = registrar.table(core);
         Engine::boxed(config.clone(), (core, cores), mrs, rng.fork())
     };
-    let engines: Vec<_> = (0..cores).map(engine).collect();
-    let front = Front::new(&config, registrar, rng, Arc::clone(engines[0].counters()));
+    let mut engines: Vec<_> = (0..cores).map(engine).collect();
+    let mut front = Front::new(&config, registrar, rng, Arc::clone(engines[0].counters()));
+    let loopback_mac = link_end::loopback_mac(&mut front.rng.fork());
+    engines.iter_mut().for_each(|engine| engine.loopback_mac = loopback_mac);
     (front, engines)
 }
 

@@ -79,7 +79,7 @@ mod units;
 pub mod wire;
 
 pub use cm::Connect;
-pub use device::{Device, DeviceConfig, Engine, Engines, Event, Front, Opening, split};
+pub use device::{Device, DeviceConfig, Engine, Engines, Event, Front, LinkEnd, Opening, split};
 
 /// The README's code compiles.
 #[cfg(doctest)]

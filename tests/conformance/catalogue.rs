@@ -34,6 +34,7 @@ PKT-23 a VLAN tag is accepted
 PKT-24 M, SE and reserved bits are free
 PKT-25 a datagram with another Q_Key is dropped
 PKT-26 a multicast address does not reach a connection
+PKT-27 what no host may send, or is for another one, is dropped
 SEQ-01 a SEND of one packet completes and is acknowledged
 SEQ-02 a SEND of three packets completes once
 SEQ-03 one acknowledgement may serve a burst
@@ -211,6 +212,7 @@ CM-32 messages from another address are silent
 CM-33 SIDR is answered, LAP and APR are not
 CM-34 an alternate path is ignored
 CM-35 reject after REP
+CM-36 REJ 26 with a smaller path MTU is answered by one more REQ
 IPC-01 our header
 IPC-02 other versions are rejected
 IPC-03 other addresses than the packet's are rejected

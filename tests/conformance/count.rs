@@ -2,19 +2,23 @@
 
 use crate::frames::{l3, l4, seal, seal_icrc, seal_ip, word};
 use crate::peer::*;
-use rocev2::cm::CmConfig;
+use rocev2::Connect;
+use rocev2::cm::{CmConfig, ReadLimits};
 use rocev2::counters::{Counter, Counter::*, Scope, Snapshot};
 use rocev2::env::Duration;
 use rocev2::ids::{CommId, Qpn, Rkey};
 use rocev2::qp::{QpState, RecvWr, SendOp};
 use rocev2::wire::mad::{
-    CmMessage, Drep, Dreq, GSI_QKEY, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu, SidrRep,
+    CmMessage, Drep, Dreq, GSI_QKEY, Mra, MraMessage, Rej, RejMessage, RejReason, Rep, Rtu,
+    SidrRep, parse_mad,
 };
-use rocev2::wire::{Bth, Deth, Encap, Ext, Opcode};
+use rocev2::wire::{Bth, Deth, Encap, Ext, Hop, Mac, Opcode, Packet};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 const CONGESTED: Terms = Terms { dcqcn: true, ..TERMS };
+const TAGGED: Terms = Terms { vlan: Some(5), ..TERMS };
 const IMPATIENT: Terms = Terms { rnr_retry: 0, ..TERMS };
 
 /// A case: the terms, what D does, and what that adds to which counters, apart from all packets and bytes.
@@ -484,9 +488,21 @@ fn packets() -> Vec<Case> {
             vec![(DropTransportMismatch, 1)]
         }),
         (TERMS, |world| {
-            let other = world.d.config().addresses[1];
-            changed(world, |encap, _| encap.src = other);
+            let other = if world.encap.src.is_ipv4() { "10.0.0.9" } else { "fd00::9" };
+            changed(world, |encap, _| encap.src = other.parse().unwrap());
             vec![(DropAddressMismatch, 1)]
+        }),
+        (TERMS, |world| {
+            changed(world, |encap, _| encap.dst_mac = Mac([0xff; 6]));
+            vec![(DropEthernetAddress, 1)]
+        }),
+        (TERMS, |world| {
+            changed(world, |encap, _| encap.src = encap.dst);
+            vec![(DropMartian, 1)]
+        }),
+        (TAGGED, |world| {
+            changed(world, |encap, _| encap.vlan = Some(6));
+            vec![(DropVlan, 1)]
         }),
         (TERMS, |world| {
             world.d.flush_qp(world.end.qpn);
@@ -504,6 +520,61 @@ fn packets() -> Vec<Case> {
             vec![(DropQKey, 1)]
         }),
     ]
+}
+
+/// A REP of P for nobody.
+fn rep() -> Rep {
+    Rep {
+        local_comm_id: NOBODY,
+        remote_comm_id: NOBODY,
+        local_qkey: 0,
+        local_qpn: Qpn::new(5),
+        vendor_id: 0,
+        local_eecn: 0,
+        starting_psn: Default::default(),
+        responder_resources: 1,
+        initiator_depth: 1,
+        target_ack_delay: 15,
+        failover_accepted: 0,
+        flow_control: false,
+        rnr_retry: 7,
+        srq: false,
+        ca_guid: 1,
+        private_data: [0; 196],
+    }
+}
+
+/// A REJ of P for nobody.
+fn rej() -> Rej {
+    Rej {
+        local_comm_id: NOBODY,
+        remote_comm_id: NOBODY,
+        message: RejMessage::Rep,
+        reason: RejReason::CONSUMER,
+        ari_len: 0,
+        ari: [0; 72],
+        private_data: [0; 148],
+    }
+}
+
+/// D asks P for a connection; returns the ID of it.
+fn asked(world: &mut World) -> CommId {
+    let qpn = world.d.create_qp(&qp(9, PD, None)).unwrap();
+    let Encap { src, dst, src_mac, dst_mac, vlan, .. } = world.encap;
+    let connect = Connect {
+        qpn,
+        local: SocketAddr::new(dst, 50_000),
+        remote: SocketAddr::new(src, 445),
+        hop: Hop { src_mac: dst_mac, dst_mac: src_mac, vlan },
+        limits: ReadLimits { inbound: 4, outbound: 4 },
+        private_data: b"",
+    };
+    world.d.connect(world.now, &connect).unwrap();
+    let mut buf = [0; 2000];
+    let unit = world.d.poll_transmit(world.now, &mut buf, 1, &mut world.memory).unwrap();
+    let packet = Packet::parse(&buf[..unit.len]).unwrap();
+    let Ok((_, CmMessage::Req(req))) = parse_mad(packet.payload) else { panic!("no REQ") };
+    req.local_comm_id
 }
 
 fn messages() -> Vec<Case> {
@@ -541,25 +612,7 @@ fn messages() -> Vec<Case> {
             vec![(CmReqDropped, 1), (CmPutOff, 1)]
         }),
         (TERMS, |world| {
-            let rep = Rep {
-                local_comm_id: NOBODY,
-                remote_comm_id: NOBODY,
-                local_qkey: 0,
-                local_qpn: Qpn::new(5),
-                vendor_id: 0,
-                local_eecn: 0,
-                starting_psn: Default::default(),
-                responder_resources: 1,
-                initiator_depth: 1,
-                target_ack_delay: 15,
-                failover_accepted: 0,
-                flow_control: false,
-                rnr_retry: 7,
-                srq: false,
-                ca_guid: 1,
-                private_data: [0; 196],
-            };
-            message(world, &CmMessage::Rep(rep));
+            message(world, &CmMessage::Rep(rep()));
             vec![(CmRepDropped, 1), (CmUnknownId, 1)]
         }),
         (TERMS, |world| {
@@ -568,16 +621,7 @@ fn messages() -> Vec<Case> {
             vec![(CmRtuDropped, 1), (CmUnknownId, 1)]
         }),
         (TERMS, |world| {
-            let rej = Rej {
-                local_comm_id: NOBODY,
-                remote_comm_id: NOBODY,
-                message: RejMessage::Rep,
-                reason: RejReason::CONSUMER,
-                ari_len: 0,
-                ari: [0; 72],
-                private_data: [0; 148],
-            };
-            message(world, &CmMessage::Rej(rej));
+            message(world, &CmMessage::Rej(rej()));
             vec![(CmRejDropped, 1), (CmUnknownId, 1)]
         }),
         (TERMS, |world| {
@@ -592,17 +636,24 @@ fn messages() -> Vec<Case> {
             vec![(CmMraDropped, 1), (CmUnknownId, 1)]
         }),
         (TERMS, |world| {
-            // From an address where nobody can be answered.
-            let any = if world.encap.src.is_ipv4() { "0.0.0.0" } else { "::" };
-            world.encap.src = any.parse().unwrap();
+            // From another host than the peer.
+            let conn = asked(world);
+            message(world, &CmMessage::Rep(Rep { remote_comm_id: conn, ..rep() }));
+            let other = if world.encap.src.is_ipv4() { "10.0.0.9" } else { "fd00::9" };
+            world.encap.src = other.parse().unwrap();
             let dreq = Dreq {
                 local_comm_id: NOBODY,
-                remote_comm_id: NOBODY,
+                remote_comm_id: conn,
                 remote_qpn: Qpn::new(5),
                 private_data: [0; 220],
             };
             message(world, &CmMessage::Dreq(dreq));
             vec![(CmDreqDropped, 1), (DropAddressMismatch, 1)]
+        }),
+        (TERMS, |world| {
+            let rej = Rej { reason: RejReason::INVALID_MTU, remote_comm_id: asked(world), ..rej() };
+            message(world, &CmMessage::Rej(Rej { message: RejMessage::Req, ..rej }));
+            vec![(CmPathMtuRefused, 1)]
         }),
         (TERMS, |world| {
             let drep =

@@ -133,6 +133,15 @@ fn strangers(encap: &Encap, other: IpAddr) -> Vec<(IpAddr, IpAddr)> {
     pairs
 }
 
+/// Of those, some no other host may have.
+fn why_dropped(encap: &Encap, own: &[IpAddr]) -> DropReason {
+    let is_host = rocev2::wire::is_host(encap.src, encap.dst);
+    match own.contains(&encap.dst) && own.contains(&encap.src) || !is_host {
+        true => DropReason::Martian,
+        false => DropReason::AddressMismatch,
+    }
+}
+
 /// Right in all but an address, be it another of D's own, or the same number in the other family: silent.
 #[test]
 fn every_packet_needs_the_exact_pair_of_addresses() {
@@ -144,15 +153,16 @@ fn every_packet_needs_the_exact_pair_of_addresses() {
         let (encap, other) = (world.encap, world.d.config().addresses[1]);
         for (src, dst) in strangers(&encap, other) {
             let forged = Encap { src, dst, ..encap };
+            let reason = why_dropped(&forged, &world.d.config().addresses);
             for _ in 0..8 {
                 let (opcode, ext, len) = request(&mut rng, BASE, key);
                 let frame = frame(&forged, &world.bth(0, opcode), &ext, &vec![0xaa; len]);
-                world.is_dropped(DropReason::AddressMismatch, |world| world.give(&frame));
+                world.is_dropped(reason, |world| world.give(&frame));
             }
             for syndrome in [ACK, NAK0, NAK1, NAK2, RNR] {
                 let bth = Bth::new(Acknowledge, world.end.qpn, world.end.first[1]);
                 let frame = frame(&forged, &bth, &aeth(syndrome), &[]);
-                world.is_dropped(DropReason::AddressMismatch, |world| world.give(&frame));
+                world.is_dropped(reason, |world| world.give(&frame));
             }
         }
         untouched(&mut world);
@@ -216,8 +226,10 @@ fn a_congestion_notification_from_elsewhere_is_silent() {
         let cnp = |encap: &Encap| frame(encap, &Bth::new(Cnp, qpn, Psn::new(0)), &Ext::Cnp, &[]);
         let free = world.d.qp_rate(qpn, world.now);
         for (src, dst) in strangers(&encap, other) {
-            let cnp = cnp(&Encap { src, dst, ..encap });
-            world.is_dropped(DropReason::AddressMismatch, |world| world.give(&cnp));
+            let forged = Encap { src, dst, ..encap };
+            let reason = why_dropped(&forged, &world.d.config().addresses);
+            let cnp = cnp(&forged);
+            world.is_dropped(reason, |world| world.give(&cnp));
             assert_eq!(world.d.qp_rate(qpn, world.now), free);
         }
         assert_eq!(world.d.counters().get(Counter::RpCnpHandled), 0);

@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..20_usize).prop_map(Step::Post),
         2 => Just(Step::Ack),
         1 => (1..200_u64).prop_map(Step::Pass),
-        8 => (0..6_usize, any::<u8>(), 1..520_i32)
+        8 => (0..5_usize, any::<u8>(), 1..520_i32)
             .prop_map(|(origin, kind, at)| Step::Stranger { origin, kind, at }),
     ]
 }

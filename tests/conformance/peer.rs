@@ -19,7 +19,7 @@ use rocev2::wire::{
     Aeth, Bth, Deth, DropReason, Encap, Ext, Mac, Opcode, Packet, Reth, Syndrome, Template,
     UnitWriter,
 };
-use rocev2::{Device, DeviceConfig, Event, Opening};
+use rocev2::{Device, DeviceConfig, Event, LinkEnd, Opening};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -103,6 +103,8 @@ pub(crate) struct Terms {
     pub(crate) dcqcn: bool,
     /// Bytes of D's reorder pool.
     pub(crate) pool: usize,
+    /// The VLAN of both.
+    pub(crate) vlan: Option<u16>,
 }
 
 pub(crate) const TERMS: Terms = Terms {
@@ -117,6 +119,7 @@ pub(crate) const TERMS: Terms = Terms {
     bytes: REGION,
     dcqcn: false,
     pool: 1 << 20,
+    vlan: None,
 };
 
 /// A packet of D.
@@ -236,6 +239,7 @@ impl World {
         let mut d = Device::new(DeviceConfig {
             seed: [7; 32],
             addresses: vec![d_ip, other],
+            link: LinkEnd { mac: Some(Mac([2, 0, 0, 0, 0, 1])), vlan: terms.vlan },
             mtu: terms.mtu,
             socket: false,
             max_qps: 8,
@@ -256,7 +260,7 @@ impl World {
         let encap = Encap {
             src_mac: Mac([2, 0, 0, 0, 0, 2]),
             dst_mac: Mac([2, 0, 0, 0, 0, 1]),
-            vlan: None,
+            vlan: terms.vlan,
             src: p_ip,
             dst: d_ip,
             traffic_class: 0,

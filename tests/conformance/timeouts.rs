@@ -9,7 +9,7 @@ use rocev2::psn::Psn;
 use rocev2::qp::{PostError, SendOp, SendWr, SgList, WcStatus, Window};
 use rocev2::wire::Packet;
 use rocev2::wire::mad::{CmMessage, Mra, MraMessage, Rep, Req, Rtu, Transport, parse_mad};
-use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
+use rocev2::{Connect, Device, DeviceConfig, Event, LinkEnd, Opening};
 use std::net::SocketAddr;
 
 /// A round trip's worth beside what was agreed on.
@@ -30,6 +30,7 @@ impl Waiting {
         let mut d = Device::new(DeviceConfig {
             seed: [7; 32],
             addresses: vec![world.encap.dst],
+            link: LinkEnd::default(),
             mtu: 1500,
             socket: false,
             max_qps: 8,

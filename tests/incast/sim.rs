@@ -13,7 +13,7 @@ use rocev2::ids::{Lkey, Qpn, Rkey};
 use rocev2::mr::{Access, PdId, Registration};
 use rocev2::qp::{DcqcnConfig, QpConfig, SendOp, SendWr, SgList, Sge, WcStatus, Window};
 use rocev2::wire::Mac;
-use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
+use rocev2::{Connect, Device, DeviceConfig, Event, LinkEnd, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tests::switch::{Passage, Port, PortConfig, wire_ns};
@@ -191,6 +191,7 @@ impl Node {
         let mut device = Device::new(DeviceConfig {
             seed: [node as u8 ^ scenario.seed.rotate_left(4); 32],
             addresses: vec![address(node)],
+            link: LinkEnd::default(),
             mtu: 4200,
             socket: false,
             max_qps: scenario.senders + 8,

@@ -753,7 +753,7 @@ list! {
         "bth.dest_qpn != qpn ||" => "",
         "each packet of a unit is for the queue pair that it names";
     SegmentIsOfAnyHost "device/receive.rs":
-        "|| !qp.is_peer(&encap)" => "",
+        "if !qp.is_peer(&encap) {\n            return;\n        }" => "",
         "packets of a unit from another host are not the peer's";
     SegmentsAreNotMarked "wire/segments.rs":
         "&& !is_marked(unit.encap.traffic_class)" => "",
@@ -844,8 +844,8 @@ list! {
     AnyQkeyServes "device/front.rs":
         "Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {" => "Ext::Deth(_) => {",
         "QP 1 has its Q_Key";
-    AnyDestinationIsOurs "device/receive.rs":
-        "if !self.config.addresses.contains(&packet.encap.dst) {" => "if false {",
+    AnyDestinationIsOurs "device/link_end.rs":
+        "if !addresses.contains(&encap.dst) {" => "if false {",
         "only our addresses are ours";
     DatagramReachesAnRcQp "device/receive.rs":
         "let handled = if packet.bth.opcode.is_connected() {" => "let handled = if true {",
@@ -923,9 +923,54 @@ list! {
         "conn.step(Event::SendRej);\n        conn.set_message(rej);\n        conn.rejected = true;" =>
         "conn.step(Event::SendRej);\n        conn.set_message(rej);",
         "a REJ is repeated until the peer has heard it";
-    UnspecifiedAddressIsAHost "cm/receive.rs":
-        "_ if !is_host(packet.encap.src, packet.encap.dst) =>" => "_ if false && !is_host(packet.encap.src, packet.encap.dst) =>",
+    UnspecifiedAddressIsAHost "wire/encap.rs":
+        "check_hosts(&encap)?;" => "",
         "nobody is at a multicast or unspecified address";
+    ClassEIsAHost "wire/host.rs":
+        "matches!(v4.octets()[0], 0 | 240..)" => "matches!(v4.octets()[0], 0 | 255..)",
+        "class E is nobody's";
+    LoopbackComesFromTheWire "wire/host.rs":
+        "address.is_loopback() && !own.is_loopback()" => "address.is_loopback() && own.is_loopback()",
+        "a loopback address is on the link of another one only";
+    GroupMayAsk "wire/host.rs":
+        "if !(encap.src_mac.is_host() && encap.dst_mac.is_host())" => "if !encap.src_mac.is_host()",
+        "a packet to a group is for nobody alone";
+    ZeroIsAnEthernetAddress "wire/host.rs":
+        "self.0[0] & 1 == 0 && !matches!(self.0, [0, 0, 0, 0, 0, 0])" => "self.0[0] & 1 == 0",
+        "no host has the Ethernet address zero";
+    OtherHostsFramesAreTaken "device/link_end.rs":
+        "mac != encap.dst_mac" => "mac == encap.src_mac",
+        "a frame for another host is not answered from its address";
+    OwnAddressComesFromTheWire "device/link_end.rs":
+        "[encap.src_mac, encap.dst_mac] == [self.loopback_mac; 2]" => "encap.src_mac == encap.dst_mac",
+        "a loopback is closed to the wire";
+    LoopbackIsForAll "device/link_end.rs":
+        "false if !loops => link.check(encap)," => "false => link.check(encap),",
+        "the loopback is for own addresses";
+    PriorityIsAVlan "device/link_end.rs":
+        "encap.vlan.map_or(0, |tci| tci & VLAN_ID)" => "encap.vlan.map_or(0, |tci| tci)",
+        "a priority in a tag is no other VLAN";
+    NoTagIsEveryVlan "device/link_end.rs":
+        "if self.vlan.is_some_and(|own| own != vlan)" => "if self.vlan.is_some_and(|own| vlan != 0 && own != vlan)",
+        "a packet without a tag is of no VLAN";
+    UnitsSkipTheEnds "device/receive.rs":
+        "if self.check_ends(&encap).is_err() {\n            return;\n        }" => "",
+        "a unit is checked as a frame is";
+    PathMtuIsLoweredForEver "cm/path_mtu.rs":
+        "*pmtu < self.peer.pmtu && !self.pmtu_lowered" => "*pmtu < self.peer.pmtu",
+        "one more REQ, and no third";
+    PathMtuIsRaised "cm/path_mtu.rs":
+        "*pmtu < self.peer.pmtu && !self.pmtu_lowered" => "!self.pmtu_lowered",
+        "the path MTU asked for is no larger than the port's";
+    SecondReqIsTheFirst "cm/path_mtu.rs":
+        "self.transaction_id = transaction_id;" => "",
+        "a copy of the first REJ is not about the second REQ";
+    PathMtuIsToldAlone "cm/path_mtu.rs":
+        "(self.peer.pmtu, self.pmtu_lowered) = (pmtu, true);" => "self.pmtu_lowered = true;",
+        "the queue pair has the path MTU of the REQ that was accepted";
+    AnyRejLowersThePathMtu "cm/path_mtu.rs":
+        "about != (RejMessage::Req, RejReason::INVALID_MTU)" => "about.0 != RejMessage::Req",
+        "only REJ 26 names a path MTU";
     TermsAreSwapped "cm/request.rs":
         "inbound: req.initiator_depth, outbound: req.responder_resources" =>
         "inbound: req.responder_resources, outbound: req.initiator_depth",

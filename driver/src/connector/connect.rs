@@ -43,15 +43,15 @@ impl Connectors {
         connector.connect = Some(what);
         connector.room = Some(Room::new());
         connector.step(Step::Connect);
-        // A frame to an own address comes back here (`crate::turn::loopback`).
-        let own = cx.owns(remote).then_some(cx.paths.mac);
-        if let Some(mac) = own {
-            return self.start_connect(cx, key, Mac(mac), None);
+        if cx.owns(remote) {
+            // Its frames come back in `Lane::fill`.
+            let mac = Mac(cx.paths.loopback_mac);
+            return self.start_connect(cx, key, Hop { src_mac: mac, dst_mac: mac, vlan: None });
         }
         match cx.paths.neighbours.lookup(cx.now.as_nanos(), remote) {
             Some(link) => {
                 let vlan = retag(cx.paths.vlan, link.vlan);
-                self.start_connect(cx, key, Mac(link.mac), vlan);
+                self.start_connect(cx, key, cx.paths.hop(link.mac, vlan));
             }
             None => {
                 self.resolving.push(key);
@@ -143,7 +143,7 @@ impl Connectors {
             match mac {
                 Some(mac) => {
                     let vlan = tag(cx.paths.vlan);
-                    self.start_connect(cx, key, Mac(mac), vlan);
+                    self.start_connect(cx, key, cx.paths.hop(mac, vlan));
                 }
                 None => self.fail_attempt(cx, key, STATUS_HOST_UNREACHABLE),
             }
@@ -164,8 +164,7 @@ impl Connectors {
         }
     }
 
-    fn start_connect(&mut self, cx: &mut Cx, key: ConnectorKey, mac: Mac, vlan: Option<u16>) {
-        let src_mac = Mac(cx.paths.mac);
+    fn start_connect(&mut self, cx: &mut Cx, key: ConnectorKey, hop: Hop) {
         let Some(connector) = self.get(key) else { return };
         let Some(what) = &connector.connect else { return };
         let Some(qpn) = connector.qp.and_then(|qp| cx.qp(qp)).map(|qp| qp.qpn) else { return };
@@ -173,7 +172,7 @@ impl Connectors {
             qpn,
             local: what.local,
             remote: what.remote,
-            hop: Hop { src_mac, dst_mac: mac, vlan },
+            hop,
             limits: what.limits,
             private_data: &what.private_data,
         };

@@ -53,7 +53,8 @@ pub(crate) struct Lane {
     pub(crate) windows: Windows,
     /// Listeners that have rung, for the desk, each once.
     pub(crate) rung: Vec<ListenerKey>,
-    mac: [u8; 6],
+    /// Packets to it come back.
+    loopback_mac: [u8; 6],
     /// Of one unit of the edge.
     max_segments: usize,
     /// It was told that units are lost.
@@ -76,6 +77,7 @@ impl Lane {
             now: Instant::default(),
             door: Arc::clone(shard.door(core)),
             shard,
+            loopback_mac: engine.loopback_mac().0,
             engine,
             bytes,
             qps: Qps::default(),
@@ -84,7 +86,6 @@ impl Lane {
             ringers: SlotMap::default(),
             windows,
             rung: Vec::new(),
-            mac: link.mac,
             max_segments: link.max_segments.max(1),
             told_units: false,
             loopback: Loopback::default(),

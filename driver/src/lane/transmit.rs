@@ -1,5 +1,5 @@
 //! The way out. Connections from the adapter to its own addresses branch off here: what the device sends to
-//! its own link-layer address never reaches the edge, but is received at once.
+//! its loopback address never reaches the edge, but is received at once.
 
 use super::Lane;
 use super::steps::frame_of;
@@ -60,7 +60,7 @@ impl Lane {
             }
             // All of a run go to one destination.
             let run = &lent.slots[begin..lent.filled];
-            if run[0].bytes().first_chunk() == Some(&self.mac) {
+            if run[0].bytes().first_chunk() == Some(&self.loopback_mac) {
                 self.loopback.units += run.len();
                 self.loop_back(run, front.as_deref_mut());
                 lent.filled = begin;

@@ -18,8 +18,8 @@ pub struct ProviderConfig {
     /// interface. 0: not known, and what a consumer names is believed.
     pub zone: u32,
     /// The VLAN that connects go out in, and in which neighbours are asked for: tag control information,
-    /// whose low 12 bits are the VLAN ID. `None`: untagged. A connection that a peer asked for stays in the
-    /// VLAN of its request. On Windows the adapter's `VlanId` is put on below, and this stays `None`.
+    /// whose low 12 bits are the VLAN ID. Where they name one, RoCE packets of another are dropped. `None`: untagged;
+    /// a connection that a peer asked for stays in the VLAN of its request. On Windows the adapter's `VlanId` is put on below, and this stays `None`.
     pub vlan: Option<u16>,
     /// Source of all randomness; `None` draws it from the operating system.
     pub seed: Option<[u8; 32]>,

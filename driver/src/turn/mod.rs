@@ -20,7 +20,7 @@ use crate::cx::Cx;
 use crate::lane::{DetachedNotice, Lane, Lanes};
 use crate::limits::Limits;
 use crate::mw::core::Windows;
-use crate::paths::Paths;
+use crate::paths::{Paths, vlan};
 use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::sync::Loan;
@@ -35,8 +35,8 @@ use rocev2::counters::Counters;
 use rocev2::env::{Duration, Instant};
 use rocev2::ids::MAX_CORES;
 use rocev2::qp::MAX_READS;
-use rocev2::wire::ROCE_PORT;
-use rocev2::{DeviceConfig, Engine, Front};
+use rocev2::wire::{Mac, ROCE_PORT};
+use rocev2::{DeviceConfig, Engine, Front, LinkEnd};
 
 /// Units received, and units sent, in one turn.
 const IO_BUDGET: usize = 64;
@@ -117,8 +117,9 @@ impl PollCore {
             edge.set_waker(waker);
         }
         edges[0].claim(&config.addresses, ROCE_PORT);
-        let paths = Paths::new(link.mac, &config.addresses, config.vlan).in_zone(config.zone);
+        let (tci, zone) = (config.vlan, config.zone);
         let (front, engines) = boxed_front(config, &link, seed, edges.len());
+        let paths = Paths::new(link.mac, &engines[0], tci).in_zone(zone);
         let transport = engines.iter().map(|engine| Arc::clone(engine.counters())).collect();
         let shard = shard(platform, limits, wakers, transport, link.max_unit_len);
         let (names, order) = (Names::default(), Arc::default());
@@ -384,6 +385,7 @@ fn device_config(config: ProviderConfig, link: &Link, seed: [u8; 32]) -> DeviceC
     DeviceConfig {
         seed,
         addresses: config.addresses,
+        link: LinkEnd { mac: Some(Mac(link.mac)), vlan: vlan(config.vlan) },
         mtu: link.mtu,
         socket: link.socket,
         max_qps: limits.qps,

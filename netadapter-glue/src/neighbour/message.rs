@@ -101,7 +101,7 @@ pub(super) fn parse(frame: &[u8]) -> Option<Message<'_>> {
                 return None;
             }
             let Icmpv4Type::EchoRequest(echo) = header.icmp_type else { return None };
-            parse_echo(ipv4_ends(&ip)?, mac, echo, icmp.payload())
+            parse_echo(frame, ipv4_ends(&ip)?, (mac, echo), icmp.payload())
         }
         (NetSlice::Ipv6(ip), Some(TransportSlice::Icmpv6(icmp))) => {
             let (from, to) = (ip.header().source(), ip.header().destination());
@@ -110,7 +110,7 @@ pub(super) fn parse(frame: &[u8]) -> Option<Message<'_>> {
             }
             match icmp.icmp_type() {
                 Icmpv6Type::EchoRequest(echo) => {
-                    parse_echo((from.into(), to.into()), mac, echo, icmp.payload())
+                    parse_echo(frame, (from.into(), to.into()), (mac, echo), icmp.payload())
                 }
                 // RFC 4861, 7.1: another hop limit shows that the packet came from off the link.
                 _ if ip.header().hop_limit() != 255 => None,
@@ -127,26 +127,29 @@ fn ipv4_ends(ip: &Ipv4Slice<'_>) -> Option<(IpAddr, IpAddr)> {
     (!ip.is_payload_fragmented()).then_some(ends)
 }
 
-fn parse_echo(
+/// One to a group of hosts is for none of them (RFC 1122, 3.3.6), nor is one that says it comes from its own destination.
+fn parse_echo<'a>(
+    frame: &[u8],
     (from, to): (IpAddr, IpAddr),
-    mac: [u8; 6],
-    echo: IcmpEchoHeader,
-    payload: &[u8],
-) -> Option<Message<'_>> {
-    let fits = payload.len() <= ECHO_PAYLOAD_MAX_LEN && super::is_unicast(from);
+    (mac, echo): ([u8; 6], IcmpEchoHeader),
+    payload: &'a [u8],
+) -> Option<Message<'a>> {
+    let is_unicast = self::mac(frame.get(..6)?).is_some() && from != to && is_host(from, to);
+    let fits = payload.len() <= ECHO_PAYLOAD_MAX_LEN && is_unicast;
     fits.then_some(Message::Echo { from, to, mac, echo, payload })
 }
 
 fn parse_arp<'a>(arp: &ArpPacketSlice<'_>) -> Option<Message<'a>> {
     let arp = arp.to_packet().try_eth_ipv4().ok()?;
     let mac = mac(&arp.sender_mac)?;
-    let (from, to) = (arp.sender_ipv4_addr(), arp.target_ipv4_addr().into());
+    let (from, to) = (IpAddr::V4(arp.sender_ipv4_addr()), arp.target_ipv4_addr().into());
     match arp.operation {
-        ArpOperation::REQUEST => {
-            let from = (!from.is_unspecified()).then_some(from.into());
-            Some(Message::Query { target: to, from, mac })
+        ArpOperation::REQUEST if from.is_unspecified() => {
+            Some(Message::Query { target: to, from: None, mac })
         }
-        ArpOperation::REPLY => Some(Message::Answer { from: from.into(), mac, to }),
+        _ if !is_host(from, to) => None,
+        ArpOperation::REQUEST => Some(Message::Query { target: to, from: Some(from), mac }),
+        ArpOperation::REPLY => Some(Message::Answer { from, mac, to }),
         _ => None,
     }
 }
@@ -167,13 +170,19 @@ fn parse_discovery<'a>(
             if !is_addressed || (is_probe && (option.is_some() || to == target)) {
                 return None;
             }
+            if !is_probe && !is_host(from.into(), target.into()) {
+                return None;
+            }
             let from = (!is_probe).then_some(from.into());
             Some(Message::Query { target: target.into(), from, mac: option.unwrap_or(frame_mac) })
         }
         Icmpv6PayloadSlice::NeighborAdvertisement(payload) => {
             let option = link_layer_address(payload.options_iterator(), false)?;
+            let (source, to) = (IpAddr::V6(from), IpAddr::V6(to));
             let from = payload.target_address().into();
-            Some(Message::Answer { from, mac: option.unwrap_or(frame_mac), to: to.into() })
+            let mac = option.unwrap_or(frame_mac);
+            let are_hosts = is_host(source, to) && is_host(from, to);
+            are_hosts.then_some(Message::Answer { from, mac, to })
         }
         _ => None,
     }
@@ -194,6 +203,17 @@ fn link_layer_address(options: NdpOptionsIterator<'_>, source: bool) -> Option<O
         }
     }
     Some(found)
+}
+
+/// Whether an address can be that of one host on the link of `own` (RFC 1122, 3.2.1.3; RFC 4291, 2.5).
+fn is_host(address: IpAddr, own: IpAddr) -> bool {
+    let of_nobody = match address {
+        // This network, and class E with the broadcast address.
+        IpAddr::V4(v4) => matches!(v4.octets()[0], 0 | 240..),
+        IpAddr::V6(v6) => v6.is_unspecified(),
+    };
+    let apart = address.is_loopback() && !own.is_loopback();
+    !(of_nobody || address.is_multicast() || apart)
 }
 
 /// The Ethernet address of one host: neither a group nor zero.
@@ -458,6 +478,38 @@ mod tests {
                 let len = echo_reply(&mut buffer, OWN, &message);
                 assert_eq!(buffer[..len], expected);
             }
+        }
+    }
+
+    /// Goal: nothing is taken from an address that no host has, nor a ping that is for a group.
+    #[test]
+    fn nobody_asks_and_nobody_answers() {
+        let own = [IpAddr::from([10, 0, 0, 1]), link_local(OWN).into()];
+        let bad: [&[&str]; 2] = [
+            &["0.0.0.5", "127.0.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"],
+            &["::1", "ff02::1"],
+        ];
+        let mut buffer = [0; FRAME_MAX_LEN];
+        for (own, bad) in own.into_iter().zip(bad) {
+            for from in bad {
+                let from: IpAddr = from.parse().unwrap();
+                let query = query(&mut buffer, PEER, from, own, Some(OWN));
+                assert!(parse(&buffer[..query]).is_none(), "query of {from}");
+                let answer = answer(&mut buffer, PEER, from, Some(own), OWN);
+                assert!(parse(&buffer[..answer]).is_none(), "answer of {from}");
+                let ping = ping(&mut buffer, (PEER, from), (OWN, own), 1, 1);
+                assert!(parse(&buffer[..ping]).is_none(), "ping of {from}");
+            }
+            let ping_of = |buffer: &mut [u8], from, to_mac| {
+                let len = ping(buffer, (PEER, from), (to_mac, own), 1, 1);
+                parse(&buffer[..len]).is_some()
+            };
+            let peer =
+                if own.is_ipv4() { IpAddr::from([10, 0, 0, 2]) } else { link_local(PEER).into() };
+            assert!(ping_of(&mut buffer, peer, OWN));
+            assert!(!ping_of(&mut buffer, own, OWN), "of the pinged address itself");
+            assert!(!ping_of(&mut buffer, peer, [0xff; 6]), "to all");
+            assert!(!ping_of(&mut buffer, peer, [0x33, 0x33, 0, 0, 0, 1]), "to a group");
         }
     }
 

@@ -98,6 +98,8 @@ pub(super) struct Connection {
     /// Where the private data of the peer waits for the event that brings it; none once the connection is
     /// established.
     pub(super) private_data: Option<Boxed<PrivateData>>,
+    /// Active side: the path MTU is the one that the peer named when it refused our first REQ.
+    pub(super) pmtu_lowered: bool,
     /// Our last message is a REJ.
     pub(super) rejected: bool,
     /// The peer has ended the established connection, and the consumer has not called `disconnect`.
@@ -184,6 +186,7 @@ impl Connection {
             delivered: false,
             message: None,
             private_data: None,
+            pmtu_lowered: false,
             rejected: false,
             ended_by_peer: false,
             retry: None,

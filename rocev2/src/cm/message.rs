@@ -186,7 +186,7 @@ pub(super) fn mad(transaction_id: u64, message: &CmMessage) -> Mad {
     with_header(&MadHeader { transaction_id, ..MadHeader::default() }, message)
 }
 
-fn with_header(header: &MadHeader, message: &CmMessage) -> Mad {
+pub(super) fn with_header(header: &MadHeader, message: &CmMessage) -> Mad {
     let mut bytes = [0; MAD_LEN];
     emit_mad(header, message, &mut bytes);
     bytes

@@ -31,6 +31,7 @@ mod deadlines;
 mod listener;
 mod message;
 mod news;
+mod path_mtu;
 mod ports;
 mod receive;
 mod request;
@@ -52,7 +53,7 @@ pub(crate) use api::{CmTransmit, QpSide, Tie};
 pub use config::CmConfig;
 
 pub use crate::peer_limits::PeerLimits;
-pub use crate::wire::Hop;
+pub use crate::wire::{Hop, is_host};
 
 use crate::counters::Counters;
 use crate::env::{Instant, Rng};
@@ -420,11 +421,4 @@ impl Cm {
 fn held(conns: &mut Connections, id: ConnId) -> Result<&mut Connection, CmError> {
     let conn = conns.get_mut(id).filter(|conn| conn.owner == Owner::Consumer);
     conn.ok_or(CmError::UnknownId)
-}
-
-/// Whether an address can be that of one host on the link of `own`. A loopback address is on that of another one only.
-pub const fn is_host(address: IpAddr, own: IpAddr) -> bool {
-    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    let apart = address.is_loopback() && !own.is_loopback();
-    !(address.is_unspecified() || address.is_multicast() || apart || broadcast)
 }

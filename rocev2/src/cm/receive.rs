@@ -1,11 +1,11 @@
 //! The effect of each message of a peer, except REQ.
 
+use super::Cm;
 use super::api::{ConnId, DisconnectReason};
 use super::connection::{Connection, PeerQpKey, RequestKey};
 use super::message::mad;
 use super::news::Kind;
 use super::state::{Event, State};
-use super::{Cm, is_host};
 use crate::counters::Counter;
 use crate::env::Instant;
 use crate::ids::CommId;
@@ -49,10 +49,6 @@ impl Cm {
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
         let parsed = parsed(packet);
         let effect = match &parsed {
-            // There is no host to reply to.
-            _ if !is_host(packet.encap.src, packet.encap.dst) => {
-                Err(Ignored::Dropped(DropReason::AddressMismatch))
-            }
             Ok((header, message)) => self.receive(now, packet, header, message),
             Err(reason) => Err(Ignored::Dropped(*reason)),
         };
@@ -76,7 +72,7 @@ impl Cm {
             CmMessage::Req(req) => self.receive_req(now, packet, header, req),
             CmMessage::Rep(rep) => self.receive_rep(now, packet, header, rep),
             CmMessage::Rtu(rtu) => self.receive_rtu(now, packet, rtu),
-            CmMessage::Rej(rej) => self.receive_rej(now, packet, rej),
+            CmMessage::Rej(rej) => self.receive_rej(now, packet, header, rej),
             CmMessage::Mra(mra) => self.receive_mra(now, packet, mra),
             CmMessage::Dreq(dreq) => self.receive_dreq(now, packet, header, dreq),
             CmMessage::Drep(drep) => self.receive_drep(now, packet, drep),
@@ -156,7 +152,13 @@ impl Cm {
     }
 
     #[inline(never)]
-    fn receive_rej(&mut self, now: Instant, packet: &Packet<'_>, rej: &Rej) -> Effect {
+    fn receive_rej(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        header: &MadHeader,
+        rej: &Rej,
+    ) -> Effect {
         let (id, conn) = self.find_rejected(packet, rej).ok_or(Ignored::UnknownId)?;
         conn.check_addresses(packet)?;
         if (conn.state, rej.reason) == (State::ReqSent, RejReason::STALE_CONNECTION)
@@ -165,6 +167,10 @@ impl Cm {
             self.conns.set_deadline(id, Some(again));
             return Ok(());
         }
+        if let Some(effect) = self.receive_pmtu_rej(now, id, header, rej) {
+            return effect;
+        }
+        let conn = self.conns.get_mut(id).ok_or(Ignored::UnknownId)?;
         let before = conn.step(Event::RecvRej).ok_or(Ignored::Unexpected)?;
         self.end_by_peer(now, id, before, End::Rej(rej));
         Ok(())

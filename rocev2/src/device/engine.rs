@@ -13,7 +13,7 @@ use crate::index::Secret;
 use crate::mr::MrTable;
 use crate::path::{PathIndex, PathNews, Paths};
 use crate::qp::{Completions, Failure, Posters, Qp, ReorderPool, Srqs};
-use crate::wire::{Flow, Ids};
+use crate::wire::{Flow, Ids, Mac};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -62,6 +62,8 @@ pub struct Engine {
     pub(super) config: DeviceConfig,
     /// Its core, and the number of them.
     pub(super) core: (usize, usize),
+    /// See [`Self::loopback_mac`].
+    pub(super) loopback_mac: Mac,
     pub(super) rng: Rng,
     pub(super) qps: Vec<Option<Box<QpSlot>>>,
     /// Slots without a QP; the one that has been free for longest is near the front.
@@ -114,6 +116,7 @@ impl Engine {
             ids: Ids::new(config.socket, rng.u32() as u16),
             rng,
             core,
+            loopback_mac: Mac::default(),
             config,
         }
     }

@@ -201,9 +201,12 @@ impl Engine {
     ) {
         let Some(mut run) = segments.run() else { return };
         let (encap, qpn) = (*run.encap(), run.qpn());
+        if self.check_ends(&encap).is_err() {
+            return;
+        }
         let slot = self.slot_index(qpn);
         let Some(QpSlot { qp, .. }) = find(&mut self.qps, slot, qpn) else { return };
-        if !self.config.addresses.contains(&encap.dst) || !qp.is_peer(&encap) {
+        if !qp.is_peer(&encap) {
             return;
         }
         let Self { mrs, srqs, reorder_pool, completions: out, .. } = self;
@@ -244,9 +247,7 @@ impl Engine {
         memory: &mut M,
         front: Option<&mut Front>,
     ) -> Result<(), DropReason> {
-        if !self.config.addresses.contains(&packet.encap.dst) {
-            return Err(DropReason::AddressMismatch);
-        }
+        self.check_ends(&packet.encap)?;
         if packet.bth.dest_qpn == Qpn::GSI {
             check_pkey(packet)?;
             let front = front.ok_or(DropReason::UnknownQpn)?;

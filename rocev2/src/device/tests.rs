@@ -74,6 +74,7 @@ fn config(v6: bool, node: usize) -> DeviceConfig {
     DeviceConfig {
         seed: [node as u8 + 1; 32],
         addresses: vec![address(v6, node)],
+        link: LinkEnd { mac: Some(mac(node)), vlan: None },
         mtu: 1500,
         socket: false,
         max_qps: 8,

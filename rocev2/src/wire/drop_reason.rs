@@ -110,4 +110,13 @@ drop_reasons! {
     /// A connection management message that is not implemented.
     #[error("the connection management message is not implemented")]
     MadAttribute,
+    /// An Ethernet source or destination that is not the address of one host, or a destination that is not ours.
+    #[error("the Ethernet addresses are not those of one host and of this one")]
+    EthernetAddress,
+    /// An IP source address that no other host may have: an own one, loopback, a group's, broadcast, class E, 0.0.0.0/8.
+    #[error("no other host may have the IP source address")]
+    Martian,
+    /// A tag of another VLAN than that of the device, or none where it has one.
+    #[error("the packet is of another VLAN")]
+    Vlan,
 }

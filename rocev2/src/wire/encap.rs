@@ -1,6 +1,7 @@
 //! The encapsulation of a RoCEv2 packet: Ethernet, one VLAN tag, IPv4 or IPv6, UDP port 4791.
 
 use super::DropReason;
+use super::host::check_hosts;
 use super::icrc::{IcrcSeed, Varying};
 use crate::ids::Qpn;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -198,19 +199,21 @@ impl<'a> Decapsulated<'a> {
             _ => return Err(DropReason::NotRoce),
         };
         let (udp, payload) = split_udp(&ip, segment_len)?;
+        let encap = Encap {
+            src_mac: Mac(ethernet.source()),
+            dst_mac: Mac(ethernet.destination()),
+            vlan,
+            src: ip.src,
+            dst: ip.dst,
+            traffic_class: ip.traffic_class,
+            hop_limit: ip.hop_limit,
+            ip_id: ip.id,
+            flow_label: ip.flow_label,
+            src_port: udp.source_port(),
+        };
+        check_hosts(&encap)?;
         Ok(Self {
-            encap: Encap {
-                src_mac: Mac(ethernet.source()),
-                dst_mac: Mac(ethernet.destination()),
-                vlan,
-                src: ip.src,
-                dst: ip.dst,
-                traffic_class: ip.traffic_class,
-                hop_limit: ip.hop_limit,
-                ip_id: ip.id,
-                flow_label: ip.flow_label,
-                src_port: udp.source_port(),
-            },
+            encap,
             seed: ip.header.seed_with(&udp)?,
             seeded: Varying { ip_id: ip.id, udp_len: udp.length() },
             payload,

@@ -14,6 +14,7 @@ mod encap;
 mod ext;
 mod flow;
 pub mod gap_report;
+mod host;
 mod icrc;
 mod ids;
 mod ip_cm;
@@ -38,6 +39,7 @@ pub(crate) use encap::is_marked;
 pub use encap::{Encap, GSI_SOURCE_PORT, Hop, Mac, ROCE_PORT, source_port};
 pub use ext::{AtomicEth, Deth, Ext, Feth, Reth};
 pub(crate) use flow::{Flow, destination_of};
+pub use host::is_host;
 pub(crate) use ids::Ids;
 pub use opcode::{Opcode, Operation, Place};
 pub use origin::Origin;
@@ -483,7 +485,7 @@ mod tests {
             for moved in [
                 Encap { src_port: 0xc001, ..encap },
                 Encap { hop_limit: 9, ..encap },
-                Encap { src_mac: Mac([9; 6]), ..encap },
+                Encap { src_mac: Mac([8; 6]), ..encap },
                 Encap { src: encap.dst, dst: encap.src, ..encap },
             ] {
                 assert_eq!(parse_known(&mut flow, &frame(&moved, &bth, &[1; 9], 0)), None);

@@ -8,7 +8,7 @@ use rocev2::qp::{
     Completion, DcqcnConfig, QpConfig, SgList, Sge, SrqConfig, SrqId, WcStatus, Window,
 };
 use rocev2::wire::{Bth, Encap, Ext, Mac, Packet, Template, UnitWriter, parse_unit, segment_len};
-use rocev2::{Connect, Device, DeviceConfig, Event, Opening};
+use rocev2::{Connect, Device, DeviceConfig, Event, LinkEnd, Opening};
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -126,6 +126,7 @@ impl Node {
         let mut device = Device::new(DeviceConfig {
             seed: [number + 1; 32],
             addresses: vec![address],
+            link: LinkEnd::default(),
             // A path MTU of 256: messages of a few KiB are many packets.
             mtu: 400,
             socket: false,

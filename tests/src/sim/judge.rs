@@ -125,6 +125,9 @@ struct Side {
     /// The peer still has a connection of its QP: when it has said so first, and, if the REQ was not sent
     /// again since, last.
     stale: Option<(u64, Option<u64>)>,
+    /// The path MTU that the peer has named when it refused the REQ; and that another REQ has asked for it.
+    smaller: Option<u64>,
+    lowered: bool,
     /// Since when it need not say anything more by itself.
     over: Option<u64>,
     /// The peer has asked for more time since the last sending.
@@ -237,6 +240,11 @@ impl Judge {
                 let (first, _) = side.stale.unwrap_or((now, None));
                 side.stale = Some((first, Some(now)));
             }
+            // A copy of the REJ of the first REQ says nothing of the second.
+            Kind::Rej if side.lowered && transaction != side.transaction => {}
+            Kind::Rej if side.active && !side.lowered && refuses_path_mtu(&message) => {
+                side.smaller = Some(message.get(12, 1));
+            }
             Kind::Rej | Kind::Dreq | Kind::Drep => {
                 side.over.get_or_insert(now);
             }
@@ -300,6 +308,11 @@ impl Judge {
             (side.qpn, side.transaction) = (message.get(32, 3) as u32, message.transaction);
         }
         require!(side.active && side.peer == Some(peer), "the ID is another connection's");
+        let is_another = side.req.as_ref().is_some_and(|said| said.hash != message.hash);
+        if let Some(named) = side.smaller.take_if(|_| is_another) {
+            require!(message.get(50, 1) >> 4 == named, "another path MTU than the peer has named");
+            (side.transaction, side.req, side.lowered) = (message.transaction, None, true);
+        }
         let late = side.answered.is_some_and(|since| now > since + queued);
         require!(!late, "sent again after it was answered");
         self.again += u64::from(!first);
@@ -449,6 +462,11 @@ impl Judge {
         require!(message.is_zero(8), "private data that nobody gave");
         Ok(())
     }
+}
+
+/// Whether a REJ refuses the path MTU of a REQ.
+fn refuses_path_mtu(rej: &Message<'_>) -> bool {
+    rej.get(8, 1) == 0 && rej.get(10, 2) == 26
 }
 
 /// Nothing is repeated to a peer that has ended it.

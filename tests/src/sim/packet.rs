@@ -119,8 +119,10 @@ pub(crate) fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn look(frame: &[u8]) -> Option<Result<Seen<'_>, &'static str>> {
-    let ip = frame.get(14..)?;
-    let v4 = match number(frame, 12, 2) {
+    // One tag, whose VLAN is not looked at.
+    let at = if frame.get(12..14)? == [0x81, 0] { 16 } else { 12 };
+    let ip = frame.get(at + 2..)?;
+    let v4 = match number(frame, at, 2) {
         0x0800 => true,
         0x86dd => false,
         _ => return None,

@@ -6,6 +6,7 @@ mod limits;
 mod make;
 mod neighbours;
 mod passive;
+mod path_mtu;
 mod private_data;
 mod simulation;
 mod teardown;

@@ -121,10 +121,10 @@ fn ipc_07_each_kind_of_address_connects_both_ways() {
     });
 }
 
+/// In the header alone: no packet comes from there.
 #[test]
 fn ipc_08_sources_that_are_no_host() {
     for src in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "127.0.0.1"] {
-        // In the header alone, the packet's source differs.
         let mut bench = Bench::v4(config());
         bench.listen();
         let p = bench.p;
@@ -133,9 +133,5 @@ fn ipc_08_sources_that_are_no_host() {
         bench.p = p;
         req.primary.local_gid = gid(p);
         assert_eq!(refused(&mut bench, req), RejReason::INVALID_GID);
-        // In both, there is nobody to answer to.
-        bench.p = src.parse().unwrap();
-        let req = CmMessage::Req(bench.req());
-        bench.silent(&req);
     }
 }

@@ -74,6 +74,27 @@ fn a_request_announces_the_retry_count_of_the_device() {
     }
 }
 
+/// The end with the larger MTU may be the active one: both then send packets that the other takes.
+#[test]
+fn ends_of_different_mtus_connect_from_either() {
+    for mtus in [[4200, 1500], [1500, 4200], [9000, 600]] {
+        let configs = [0, 1].map(|node| DeviceConfig { mtu: mtus[node], ..config(false, node) });
+        let (mut world, [client, server], conns) = World::of(configs).join(false);
+        let pmtu = Pmtu::for_mtu(mtus[0].min(mtus[1])).unwrap();
+        for (device, conn) in world.devices.iter().zip(conns) {
+            assert_eq!(device.front.cm.peer(conn).unwrap().pmtu, pmtu, "{mtus:?}");
+        }
+        world.post(client, 1, world.write(), 10_000);
+        let read = SendOp::Read { va: BASE, rkey: world.keys[1] };
+        world.post(client, 2, read, 10_000);
+        world.run();
+        let ok = WcStatus::Success;
+        assert_eq!(world.statuses(0), [(1, ok), (2, ok)], "{mtus:?}: {server:?}");
+        assert_eq!(world.drops(0), []);
+        assert_eq!(world.drops(1), []);
+    }
+}
+
 /// The rights of a queue pair follow from its connection and its state.
 #[test]
 fn a_queue_pair_without_a_connection_takes_no_request_until_it_is_flushed() {

@@ -22,6 +22,12 @@ fn hops(world: &World, to: usize) -> Vec<Hop> {
     world.wires[to].iter().map(hop).collect()
 }
 
+/// Two connected QPs of devices that take what is for any Ethernet address.
+fn connected_anywhere(v6: bool) -> (World, [Qpn; 2], [ConnId; 2]) {
+    let link = LinkEnd::default();
+    World::of([0, 1].map(|node| DeviceConfig { link, ..config(v6, node) })).join(v6)
+}
+
 fn news(world: &mut World, node: usize) -> Vec<(PathNews, Option<Source>)> {
     let event = core::iter::from_fn(|| world.devices[node].poll_path());
     event.map(|event| (event.why, event.source)).collect()
@@ -32,7 +38,7 @@ fn news(world: &mut World, node: usize) -> Vec<(PathNews, Option<Source>)> {
 #[test]
 fn everything_follows_the_path() {
     for v6 in [false, true] {
-        let (mut world, [client, _], [active, passive]) = World::connected(v6);
+        let (mut world, [client, _], [active, passive]) = connected_anywhere(v6);
         assert_eq!(world.devices[1].path_hop(path(v6, 1)), Some(hop(1, 1, None)));
         for (last, vlan) in [(7, None), (8, Some(0x6005)), (2, None)] {
             let hops_now = [hop(0, last, vlan), hop(1, last, vlan)];
@@ -95,7 +101,7 @@ fn a_changed_source_is_a_doubt_and_no_more() {
 /// it is found elsewhere.
 #[test]
 fn silence_is_a_doubt_and_the_peer_may_be_elsewhere() {
-    let (mut world, [client, _], _) = World::connected(false);
+    let (mut world, [client, _], _) = connected_anywhere(false);
     assert_eq!(news(&mut world, 0).len(), 1);
     world.post(client, 1, world.write(), 8);
     world.transmit(0);

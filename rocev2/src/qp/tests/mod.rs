@@ -131,8 +131,8 @@ impl Node {
         let psn = |number: u8| settings.psn.add(u32::from(number) * 1000);
         self.reorder_pool = reorder_pool(settings.pmtu);
         let encap = Encap {
-            src_mac: Mac([own; 6]),
-            dst_mac: Mac([peer; 6]),
+            src_mac: Mac([2, own, 0, 0, 0, 0]),
+            dst_mac: Mac([2, peer, 0, 0, 0, 0]),
             vlan: None,
             src: ip(own),
             dst: ip(peer),
