@@ -3,7 +3,7 @@
 use super::*;
 use ndk_consumer::{NdkError, Remote, Sge};
 use netadapter_glue::memory::{MemoryConfig, MemoryEdge, pair};
-use netadapter_glue::{Edge, EdgeError, Received, Slot, fill_one, forward_edge};
+use netadapter_glue::{Edge, EdgeError, Link, Received, Slot, fill_one, forward_edge};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ crate::tests! {
     a_forged_announcement_leads_nowhere
     a_connection_ends_with_its_address
     a_connect_is_tagged
+    ends_of_different_mtus_connect_from_either
 }
 
 type Mac = [u8; 6];
@@ -266,6 +267,63 @@ fn a_connect_is_tagged() {
             });
             assert!(vlans.clone().all(|vlan| vlan == 5), "{:?}", vlans.collect::<Vec<_>>());
             assert!(heads.len() > 10);
+        }
+    }
+}
+
+/// A port of a longer cable, with an MTU of its own.
+struct Port {
+    edge: MemoryEdge,
+    mtu: usize,
+}
+
+impl Edge for Port {
+    fn link(&self) -> Link {
+        Link { mtu: self.mtu, ..self.edge.link() }
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&[Received<'_>]),
+    ) -> Result<usize, EdgeError> {
+        self.edge.receive(budget, sink)
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [Slot<'_>]) -> usize,
+    ) -> Result<usize, EdgeError> {
+        self.edge.transmit(budget, fill)
+    }
+
+    fn set_waker(&mut self, waker: &std::task::Waker) {
+        self.edge.set_waker(waker);
+    }
+
+    fn announce_sleep(&mut self, sleeping: bool) {
+        self.edge.announce_sleep(sleeping);
+    }
+}
+
+/// A client with the larger MTU gets the path MTU that the server's port carries.
+fn ends_of_different_mtus_connect_from_either() {
+    for mtus in [[4200, 1500], [1500, 4200], [9000, 600]] {
+        let (first, second) = pair(MemoryConfig { mtu: 9000, ..MemoryConfig::default() });
+        let edges: [Box<dyn Edge + Send>; 2] = [
+            Box::new(Port { edge: first, mtu: mtus[0] }),
+            Box::new(Port { edge: second, mtu: mtus[1] }),
+        ];
+        let net = Net::over(edges, ["10.0.0.1", "10.0.0.2"], |_| ());
+        let connection = net.connect();
+        works(&connection);
+        let pmtu = if mtus.contains(&600) { 256 } else { 1024 };
+        for provider in &net.providers {
+            assert_eq!(
+                provider.connections().iter().map(|one| one.pmtu).collect::<Vec<_>>(),
+                [pmtu]
+            );
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Failure {
     Capture(String),
     /// The results cannot be printed.
     Output(io::Error),
+    /// The peer's port carries no packets as large as ours, and took no smaller ones.
+    PathMtu(Box<Failure>),
     /// No packet of full size was answered, and smaller ones were; sizes of IP packets.
     Hole { source: Box<Failure>, answered: u32, unanswered: u32, path_mtu: u16 },
     /// A path has these faults.
@@ -151,6 +153,11 @@ impl fmt::Display for Failure {
                 write!(f, "{source}; `{examine}` examines the path")
             }
             Self::Output(source) => write!(f, "the results cannot be printed: {source}"),
+            Self::PathMtu(source) => write!(
+                f,
+                "{source}: the path MTUs of the two ends do not fit, and the peer refused the one that it named, too; \
+                 give both ends the same MTU (`ip link set IFACE mtu`)"
+            ),
             Self::Hole { source, answered, unanswered, path_mtu } => write!(
                 f,
                 "{source}; IP packets of {answered} bytes were answered and none of {unanswered}: \
@@ -197,5 +204,16 @@ mod tests {
             text.starts_with("connecting to 10.0.0.2:7: NdkConnect: STATUS_CONNECTION_REFUSED")
         );
         assert!(!text.contains('\n'));
+    }
+
+    #[test]
+    fn path_mtus_that_do_not_fit_are_named_with_the_remedy() {
+        let error = NdkError { status: STATUS_CONNECTION_REFUSED, call: "NdkConnect" };
+        let text = Failure::PathMtu(Box::new(error.into())).to_string();
+        for part in
+            ["STATUS_CONNECTION_REFUSED", "path MTUs of the two ends do not fit", "ip link set"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The peer's connection management, at UDP port 4791: whether it answers, and how.
 
+use std::fmt::Display;
+
 use ndk_consumer::Host;
 use rocev2::wire::mad::RejReason;
 
@@ -47,7 +49,7 @@ pub(super) fn examine(
         return Ok(Contact::Open { path_mtu });
     };
     if let Some((reason, text)) = facts.rejection.filter(|_| !facts.is_accepted) {
-        report.find(refused(reason), format!("{remote} refuses connections: REJ with {text}"));
+        report.find(refused(reason), refusal(&remote, reason, &text));
         return Ok(Contact::Closed);
     }
     match (facts.is_accepted, facts.is_put_off, first.is_silent()) {
@@ -74,6 +76,17 @@ pub(super) fn examine(
     }
 }
 
+/// What a refusal says.
+fn refusal(remote: &impl Display, reason: RejReason, text: &impl Display) -> String {
+    let again = match reason {
+        RejReason::INVALID_MTU => {
+            ", and again where the path MTU is the one that it names: its port carries no packets as large as ours"
+        }
+        _ => "",
+    };
+    format!("{remote} refuses connections: REJ with {text}{again}")
+}
+
 /// The fault that a reason of REJ names (IBTA ch. 12, rejection reasons).
 const fn refused(reason: RejReason) -> Code {
     match reason {
@@ -90,3 +103,17 @@ const PATH_MTU_MIN: u16 = 256;
 const PATH_MTU_MAX: u16 = 4096;
 /// Bytes of the longest headers around a payload, from IP to ICRC.
 const HEADERS_MAX: u16 = 104;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_the_path_mtu_says_that_the_ends_do_not_fit() {
+        assert_eq!(refused(RejReason::INVALID_MTU), Code::IncompatibleTransport);
+        let told = refusal(&"10.0.0.2", RejReason::INVALID_MTU, &"reason 26, invalid path MTU");
+        assert!(told.contains("invalid path MTU, and again where the path MTU"), "{told}");
+        let other = refusal(&"10.0.0.2", RejReason::CONSUMER, &"reason 28");
+        assert_eq!(other, "10.0.0.2 refuses connections: REJ with reason 28");
+    }
+}

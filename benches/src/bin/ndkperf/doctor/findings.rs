@@ -89,7 +89,7 @@ impl Code {
                 "ask the program that listens: it refuses this client; perhaps it is of another protocol"
             }
             Self::IncompatibleTransport => {
-                "compare the ends: addresses, MTU and transport, as the reason says"
+                "compare the ends: addresses, MTU (`ip link set IFACE mtu` at both) and transport, as the reason says"
             }
             Self::NotAccepted => {
                 "wait until the listener is free: `ndkperf serve` serves one client at a time"

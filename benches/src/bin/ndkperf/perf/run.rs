@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use driver::{AdapterCounters, Provider};
 use ndk_consumer::Host;
 
+use crate::failure::Failure;
+
 use super::client::{self, Report, Run, add};
 use super::gate::Gate;
 use super::outcome::{Counters, End, Flow, Interval, Outcome};
@@ -64,12 +66,22 @@ pub(crate) fn run(
     });
     reports.into_iter().for_each(|report| outcome.take(report));
     outcome.counters = moved_by(&before, &provider.counters());
+    outcome.name_path_mtu();
     watcher.end(&outcome, watch);
     outcome.intervals = watcher.intervals;
     outcome
 }
 
 impl Outcome {
+    /// Tells a refusal for the path MTU from others, which have the same status.
+    fn name_path_mtu(&mut self) {
+        if self.counter("cm_path_mtu_refused") > 0
+            && let End::Failed(failure) = std::mem::replace(&mut self.end, End::Complete)
+        {
+            self.end = End::Failed(Failure::PathMtu(Box::new(failure)));
+        }
+    }
+
     /// Adds what one thread has done; the first failure is told, and an interruption where there is none.
     fn take(&mut self, report: Report) {
         self.queue_pairs.extend(report.queue_pairs);
