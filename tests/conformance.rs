@@ -33,6 +33,8 @@ mod golden;
 mod guesses;
 #[path = "conformance/holding.rs"]
 mod holding;
+#[path = "conformance/honest.rs"]
+mod honest;
 #[path = "conformance/hostile.rs"]
 mod hostile;
 #[path = "conformance/key.rs"]

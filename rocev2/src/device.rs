@@ -29,6 +29,7 @@ mod completions;
 mod connections;
 mod engine;
 mod front;
+mod greylist;
 mod line;
 mod link_end;
 mod mad_limiter;

@@ -213,6 +213,7 @@ CM-33 SIDR is answered, LAP and APR are not
 CM-34 an alternate path is ignored
 CM-35 reject after REP
 CM-36 REJ 26 with a smaller path MTU is answered by one more REQ
+CM-37 a flood of requests shuts no honest peer out
 IPC-01 our header
 IPC-02 other versions are rejected
 IPC-03 other addresses than the packet's are rejected

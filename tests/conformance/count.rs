@@ -680,7 +680,7 @@ fn messages() -> Vec<Case> {
             // For each an answer that nobody takes.
             let mut refused = req(&world.encap, 1, TERMS);
             refused.service_id ^= 1;
-            for number in 0..=max_transmits as u32 {
+            for number in 0..=max_transmits as u32 * 3 / 4 {
                 refused.local_comm_id = CommId::new(0x1000 + number);
                 world.now = world.now + Duration::from_millis(1);
                 message(world, &CmMessage::Req(refused.clone()));

@@ -971,6 +971,42 @@ list! {
     AnyRejLowersThePathMtu "cm/path_mtu.rs":
         "about != (RejMessage::Req, RejReason::INVALID_MTU)" => "about.0 != RejMessage::Req",
         "only REJ 26 names a path MTU";
+    RequestsShareWithConnections "device/mad_limiter.rs":
+        "true => self.named.has(now, group, true)," => "true => self.unknown.has(now, group, true),",
+        "a flood of requests costs messages of connections nothing";
+    OneSourceHasAll "device/mad_limiter.rs":
+        "tariff(cost_ns * GROUP_PART)" => "tariff(cost_ns)",
+        "one source has a quarter";
+    RepeatedRequestsWait "device/mad_limiter.rs":
+        "false => self.unknown.has(now, group, repeated)," => "false => self.unknown.has(now, group, false),",
+        "a request that comes again goes first";
+    RefusedRequestsAreForgotten "device/mad_limiter.rs":
+        "request.filter(|_| !allowed)" => "request.filter(|_| false)",
+        "a request that was refused is remembered";
+    CopiesAreRepetitions "device/greylist.rs":
+        "at != young && tags.contain(hash)" => "tags.contain(hash)",
+        "copies sent at once are no repetitions";
+    GreylistNeverForgets "device/greylist.rs":
+        "self.generations[self.young].clear();" => "",
+        "a request is repeated for some seconds";
+    UnprovenNeverLeave "cm/table.rs":
+        "self.unproven.leave(id);\n        if let Some(peer_qp)" => "if let Some(peer_qp)",
+        "a peer that is proved takes no place of others";
+    UnprovenAreUnbounded "cm/request.rs":
+        "self.conns.unproven.len() < self.config.max_unproven" => "true",
+        "what is accepted and unproven is bounded";
+    FirstRequestsDisplace "cm/request.rs":
+        "has_room || asked.repeated && self.displace" => "has_room || self.displace",
+        "a request that comes for the first time takes no place of another";
+    YoungRepetitionsAreDisplaced "cm/unproven.rs":
+        "(!conn.repeated || now.saturating_since(conn.since) >= OLD)" => "true",
+        "a handshake has its round trip";
+    AnyHostNamesAConnection "cm/mod.rs":
+        "conn.peer.remote.ip() == peer" => "true",
+        "the share of connections is for their peers";
+    RefusalsFillTheQueue "cm/send.rs":
+        "self.config.max_transmits.div_ceil(4) * 3" => "self.config.max_transmits",
+        "refusals leave room for messages of connections";
     TermsAreSwapped "cm/request.rs":
         "inbound: req.initiator_depth, outbound: req.responder_resources" =>
         "inbound: req.responder_resources, outbound: req.initiator_depth",

@@ -56,16 +56,20 @@ pub struct CmConfig {
     /// Connections of consumers. Up to twice as many more may linger, until DREP arrives or DREQ is given
     /// up.
     pub max_connections: usize,
+    /// Connections whose peer has proved nothing yet: from the REQ, accepted or not, to the RTU or the first packet. A REQ beyond
+    /// them is put off, and one that comes again takes the place of one that came for the first time.
+    pub max_unproven: usize,
     /// Ended connections that are remembered; the eldest is forgotten first.
     pub max_time_wait: usize,
     /// Messages that wait for [`Device::poll_transmit`](crate::Device::poll_transmit). A message that finds
     /// no room is lost, as on the wire, and resent later.
     pub max_transmits: usize,
-    /// Received messages that are processed per second, at most. Those beyond are dropped unread
+    /// Received messages that are processed per second, at most: of those that name a connection, and as many of those that do
+    /// not. A quarter of them may come from one address. Those beyond are dropped unread
     /// ([`DropReason::CmShare`](crate::wire::DropReason::CmShare)), so that a flood of them does not take
     /// the time that connections need. One message and its reply cost a few microseconds.
     pub max_rate: u32,
-    /// The burst: messages that may come together after silence.
+    /// The burst: messages that may come together after silence. A quarter more is for requests that come again.
     pub max_burst: u32,
 }
 
@@ -95,6 +99,7 @@ impl Default for CmConfig {
             traffic_class: 0,
             hop_limit: 64,
             max_connections: 1 << 16,
+            max_unproven: 1024,
             max_time_wait: 4096,
             max_transmits: 1024,
             max_rate: 20_000,

@@ -13,7 +13,7 @@ use super::retry::Retry;
 use super::slab::{Boxed, boxed};
 use super::stale::StaleCheck;
 use super::state::{Event, State};
-use crate::env::{Duration, code_duration};
+use crate::env::{Duration, Instant, code_duration};
 use crate::ids::{CommId, Qpn};
 use crate::psn::Psn;
 use crate::wire::mad::{IpCm, MadHeader, Make, RejReason, Rep, Req};
@@ -88,6 +88,9 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     /// The negotiated response time of the peer.
     pub(super) response_timeout: Duration,
+    /// When the REQ came, and whether it had come before and found no room.
+    pub(super) since: Instant,
+    pub(super) repeated: bool,
     /// The listener whose backlog counts the connection.
     pub(super) listener: Option<ListenerId>,
     /// The consumer knows the ID.
@@ -182,6 +185,8 @@ impl Connection {
             qp: QpSide { qpn: Qpn::default(), starting_psn: Psn::default() },
             peer,
             response_timeout,
+            since: Instant::default(),
+            repeated: false,
             listener: None,
             delivered: false,
             message: None,

@@ -10,9 +10,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(super) enum Admission {
     /// The request is taken.
     Room(ListenerId),
-    /// The request is put off in silence: the peer repeats it, and there may be room then.
-    Later,
-    /// So many requests were put off that each further one is refused at once.
+    /// The backlog is full. The request is put off in silence: the peer repeats it, and there may be room then.
+    Later(ListenerId),
+    /// So many repeated requests were put off that each further one is refused at once.
     Full,
     /// There is no listener, or it is paused.
     Nobody,
@@ -24,7 +24,7 @@ struct Listener {
     backlog: usize,
     /// Requests that wait for accept or reject.
     pending: usize,
-    /// Requests put off since the last one that was taken.
+    /// Repeated requests put off since the last one that was taken.
     put_off: usize,
     paused: bool,
 }
@@ -69,17 +69,27 @@ impl Listeners {
     }
 
     /// Decides about a request for `local`.
-    pub(super) fn admit(&mut self, local: SocketAddr) -> Admission {
+    pub(super) fn admit(&self, local: SocketAddr) -> Admission {
         let Some(key) = self.find(local) else { return Admission::Nobody };
-        let Some(listener) = self.slab.get_mut(key) else { return Admission::Nobody };
+        let Some(listener) = self.slab.get(key) else { return Admission::Nobody };
         if listener.paused {
             return Admission::Nobody;
         }
         if listener.pending < listener.backlog {
             return Admission::Room(ListenerId(key));
         }
-        listener.put_off = listener.put_off.saturating_add(1);
-        if listener.put_off <= listener.backlog { Admission::Later } else { Admission::Full }
+        if listener.put_off < listener.backlog {
+            Admission::Later(ListenerId(key))
+        } else {
+            Admission::Full
+        }
+    }
+
+    /// Notes that a repeated request was put off: those of a flood come once, and refuse nobody.
+    pub(super) fn put_off(&mut self, id: ListenerId) {
+        if let Some(listener) = self.slab.get_mut(id.0) {
+            listener.put_off = listener.put_off.saturating_add(1);
+        }
     }
 
     /// Takes a place in the backlog.
@@ -129,13 +139,15 @@ mod tests {
             assert_eq!(listeners.admit(local()), Admission::Room(id));
             listeners.take_place(id);
         }
-        assert_eq!([(); 3].map(|()| listeners.admit(local())), {
-            [Admission::Later, Admission::Later, Admission::Full]
-        });
+        for _ in 0..2 {
+            assert_eq!([(); 3].map(|()| listeners.admit(local())), [Admission::Later(id); 3]);
+            listeners.put_off(id);
+        }
+        assert_eq!(listeners.admit(local()), Admission::Full);
         listeners.leave_place(id);
         assert_eq!(listeners.admit(local()), Admission::Room(id));
         listeners.take_place(id);
-        assert_eq!(listeners.admit(local()), Admission::Later);
+        assert_eq!(listeners.admit(local()), Admission::Later(id));
     }
 
     #[test]

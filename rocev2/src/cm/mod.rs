@@ -44,6 +44,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod time_wait;
+mod unproven;
 
 pub use api::{
     CmError, CmEvent, ConnId, Connect, DisconnectReason, ListenerId, Peer, PrivateData,
@@ -68,6 +69,7 @@ use core::net::{IpAddr, SocketAddr};
 use listener::{Listeners, plain};
 use news::Kind;
 use ports::Ports;
+pub(crate) use receive::Outcome;
 use state::{Event, State};
 use table::Connections;
 
@@ -82,8 +84,8 @@ pub(crate) struct Cm {
     listeners: Listeners,
     conns: Connections,
     transmits: VecDeque<CmTransmit>,
-    /// The message that is being handled shows that one of ours has not reached the peer.
-    unheard: bool,
+    /// Of the message that is being handled.
+    outcome: Outcome,
     counters: Arc<Counters>,
 }
 
@@ -102,7 +104,7 @@ impl Cm {
             listeners: Listeners::new(),
             conns,
             transmits,
-            unheard: false,
+            outcome: Outcome::default(),
             counters,
         }
     }
@@ -373,6 +375,11 @@ impl Cm {
     /// The same, to be set, changed or taken.
     pub(crate) fn tie_mut(&mut self, id: ConnId) -> Option<&mut Option<Tie>> {
         self.conns.get_mut(id).map(|conn| &mut conn.tie)
+    }
+
+    /// Whether an ID of ours names a connection with this peer, or one that has ended a moment ago.
+    pub(crate) fn knows(&self, id: CommId, peer: IpAddr) -> bool {
+        self.conns.find_any(id).is_some_and(|conn| conn.peer.remote.ip() == peer)
     }
 
     /// Whether there is a message to send.

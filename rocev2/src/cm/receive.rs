@@ -24,7 +24,7 @@ pub(super) enum Ignored {
     UnknownId,
     /// The connection's state does not admit the message.
     Unexpected,
-    /// The listener's backlog is full; the peer repeats its request.
+    /// There is no room for the request; the peer repeats it.
     PutOff,
 }
 
@@ -39,17 +39,31 @@ impl Ignored {
     }
 }
 
+/// The news of a received message beside its effect on a connection.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Outcome {
+    /// One of our messages has not reached the peer.
+    pub(crate) unheard: bool,
+    /// The message is a REQ for which there was no room.
+    pub(crate) put_off: bool,
+}
+
 /// The effect of a message.
 pub(super) type Effect = Result<(), Ignored>;
 
 impl Cm {
-    /// Handles a UD SEND_ONLY to QP 1 with the right Q_Key. Replies go back the way it came. Returns whether the message
-    /// shows that one of ours has not reached the peer.
+    /// Handles a UD SEND_ONLY to QP 1 with the right Q_Key. Replies go back the way it came. `repeated`: if it is a REQ, it
+    /// found no room some time ago.
     #[inline(never)]
-    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        repeated: bool,
+    ) -> Outcome {
         let parsed = parsed(packet);
         let effect = match &parsed {
-            Ok((header, message)) => self.receive(now, packet, header, message),
+            Ok((header, message)) => self.receive(now, packet, (header, message), repeated),
             Err(reason) => Err(Ignored::Dropped(*reason)),
         };
         if let Err(ignored) = effect {
@@ -58,18 +72,19 @@ impl Cm {
                 self.counters.add(Counter::cm_dropped(message), 1);
             }
         }
-        core::mem::take(&mut self.unheard)
+        self.outcome.put_off = effect == Err(Ignored::PutOff);
+        core::mem::take(&mut self.outcome)
     }
 
     fn receive(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        header: &MadHeader,
-        message: &CmMessage,
+        (header, message): (&MadHeader, &CmMessage),
+        repeated: bool,
     ) -> Effect {
         match message {
-            CmMessage::Req(req) => self.receive_req(now, packet, header, req),
+            CmMessage::Req(req) => self.receive_req(now, packet, header, req, repeated),
             CmMessage::Rep(rep) => self.receive_rep(now, packet, header, rep),
             CmMessage::Rtu(rtu) => self.receive_rtu(now, packet, rtu),
             CmMessage::Rej(rej) => self.receive_rej(now, packet, header, rej),
@@ -103,7 +118,7 @@ impl Cm {
         match conn.step(Event::RecvRep).ok_or(Ignored::Unexpected)? {
             // The RTU has not come, and no data: the peer sends both after it.
             State::Established => {
-                self.unheard = true;
+                self.outcome.unheard = true;
                 self.send_again(id);
             }
             // The consumer has no deadline; MRA shows the peer that we are alive.
@@ -372,7 +387,7 @@ impl Cm {
             ari,
             private_data: [0; 148],
         });
-        self.transmit(self.answer(packet), mad(header.transaction_id, &rej));
+        self.transmit_refusal(self.answer(packet), mad(header.transaction_id, &rej));
     }
 
     /// Layers 2 to 4 of a reply to a packet. The reply does not repeat its ECN bits and ports.

@@ -24,6 +24,7 @@ impl Cm {
         packet: &Packet<'_>,
         header: &MadHeader,
         req: &Req,
+        repeated: bool,
     ) -> Effect {
         let request = Request::new(packet.encap.src, req);
         if let Some(effect) = self.receive_req_again(packet, header, &request) {
@@ -31,7 +32,10 @@ impl Cm {
         }
         let refusal = match self.check_req(packet, header, req) {
             Ok(peer) => match self.find_stale(&request.key, req.local_qpn) {
-                None => return self.take_req(packet, header, req, request, peer),
+                None => {
+                    let asked = Asked { now, repeated, request };
+                    return self.take_req(packet, (header, req), asked, peer);
+                }
                 // The REQ is refused, not put off: unknown hosts could use up any memory that is kept for
                 // them.
                 Some(old) => {
@@ -125,22 +129,54 @@ impl Cm {
     fn take_req(
         &mut self,
         packet: &Packet<'_>,
-        header: &MadHeader,
-        req: &Req,
-        request: Request,
+        (header, req): (&MadHeader, &Req),
+        asked: Asked,
         peer: Peer,
     ) -> Effect {
-        let room = self.conns.held() < self.config.max_connections;
         let refusal = match self.listeners.admit(peer.local) {
-            Admission::Room(listener) if room => {
-                // As a full backlog, a want of memory may be over when the peer repeats its request.
-                return self.open(header, req, request, listener, peer).ok_or(Ignored::PutOff);
+            Admission::Room(_) | Admission::Full
+                if self.conns.held() >= self.config.max_connections =>
+            {
+                Refusal::new(RejReason::NO_RESOURCES)
             }
-            Admission::Room(_) | Admission::Full => Refusal::new(RejReason::NO_RESOURCES),
-            Admission::Later => return Err(Ignored::PutOff),
+            Admission::Room(listener) => {
+                // As a full backlog, a want of memory may be over when the peer repeats its request.
+                self.make_way(&asked).ok_or(Ignored::PutOff)?;
+                return self.open(header, req, asked, listener, peer).ok_or(Ignored::PutOff);
+            }
+            Admission::Later(listener) => {
+                return self.take_place_of_another(header, req, asked, listener, peer);
+            }
+            Admission::Full => Refusal::new(RejReason::NO_RESOURCES),
             Admission::Nobody => Refusal::new(RejReason::INVALID_SERVICE_ID),
         };
-        self.refuse_req(packet, header, request.key.comm_id, refusal)
+        self.refuse_req(packet, header, asked.request.key.comm_id, refusal)
+    }
+
+    /// Makes room in the list of connections whose peer has proved nothing yet, if it is full; `None` where nobody may be displaced.
+    fn make_way(&mut self, asked: &Asked) -> Option<()> {
+        let has_room = self.conns.unproven.len() < self.config.max_unproven;
+        (has_room || asked.repeated && self.displace(asked.now, |_| true)).then_some(())
+    }
+
+    /// Handles a REQ that found the backlog full: a repeated one takes the place of another.
+    fn take_place_of_another(
+        &mut self,
+        header: &MadHeader,
+        req: &Req,
+        asked: Asked,
+        listener: ListenerId,
+        peer: Peer,
+    ) -> Effect {
+        if !asked.repeated {
+            return Err(Ignored::PutOff);
+        }
+        let has_room = self.conns.held() < self.config.max_connections;
+        if !has_room || !self.displace(asked.now, Self::waits_at(listener)) {
+            self.listeners.put_off(listener);
+            return Err(Ignored::PutOff);
+        }
+        self.open(header, req, asked, listener, peer).ok_or(Ignored::PutOff)
     }
 
     #[inline(never)]
@@ -148,7 +184,7 @@ impl Cm {
         &mut self,
         header: &MadHeader,
         req: &Req,
-        request: Request,
+        Asked { now, repeated, request }: Asked,
         listener: ListenerId,
         peer: Peer,
     ) -> Option<()> {
@@ -162,6 +198,7 @@ impl Cm {
             req,
             peer,
         )?;
+        (conn.since, conn.repeated) = (now, repeated);
         conn.step(Event::RecvReq);
         let id = self.conns.insert(conn)?;
         self.listeners.take_place(listener);
@@ -215,6 +252,14 @@ impl Cm {
         self.refuse(packet, header, ids, RejMessage::Req, refusal);
         Ok(())
     }
+}
+
+/// A REQ that would begin a connection.
+struct Asked {
+    now: Instant,
+    /// It found no room some time ago.
+    repeated: bool,
+    request: Request,
 }
 
 const STALE: Refusal = Refusal::new(RejReason::STALE_CONNECTION);

@@ -25,6 +25,16 @@ impl Cm {
         }
     }
 
+    /// The same for a reply to somebody unknown, which leaves a quarter of the queue to messages of connections.
+    #[inline(never)]
+    pub(super) fn transmit_refusal(&mut self, encap: Encap, payload: Mad) {
+        if self.transmits.len() < self.config.max_transmits.div_ceil(4) * 3 {
+            self.transmit(encap, payload);
+        } else {
+            self.counters.add(Counter::CmTransmitFull, 1);
+        }
+    }
+
     /// Sends a connection's message for the first time.
     pub(super) fn send(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else { return };

@@ -6,6 +6,7 @@ use super::deadlines::Deadlines;
 use super::news::Kind;
 use super::slab::Slab;
 use super::state::State;
+use super::unproven::Unproven;
 use crate::env::{Instant, Rng};
 use crate::ids::CommId;
 use crate::index::{Index, Secret};
@@ -35,6 +36,7 @@ pub(super) struct Connections {
     events: VecDeque<ConnId>,
     /// Connections whose queue pair is to be probed, each once.
     pub(super) probes: VecDeque<ConnId>,
+    pub(super) unproven: Unproven,
     held: usize,
     /// Connections without a consumer that still wait for a response.
     lingering: usize,
@@ -54,6 +56,7 @@ impl Connections {
             waits: Deadlines::default(),
             events: VecDeque::new(),
             probes: VecDeque::new(),
+            unproven: Unproven::default(),
             held: 0,
             lingering: 0,
         }
@@ -76,11 +79,15 @@ impl Connections {
         }
         let local_id = self.local_id_hash(conn.local_id);
         let request = conn.request.map(|request| self.request_hash(&request.key));
+        self.unproven.make_room()?;
         let endpoints = self.endpoints_hash(conn.peer.local, conn.peer.remote);
         let key = self.slab.insert(conn)?;
         self.by_local_id.insert(local_id, key.index());
         match request {
-            Some(request) => self.by_request.insert(request, key.index()),
+            Some(request) => {
+                self.by_request.insert(request, key.index());
+                self.unproven.enter(ConnId(key));
+            }
             None => self.by_endpoints.insert(endpoints, key.index()),
         }
         self.held += 1;
@@ -137,6 +144,7 @@ impl Connections {
 
     /// Enters an established connection under the peer's queue pair.
     pub(super) fn index_peer_qp(&mut self, id: ConnId) {
+        self.unproven.leave(id);
         if let Some(peer_qp) = self.get(id).and_then(Connection::peer_qp) {
             self.by_peer_qp.insert(self.peer_qp_hash(&peer_qp), id.0.index());
         }
@@ -167,8 +175,14 @@ impl Connections {
         self.get(self.by_local_id(local_id, true)?)
     }
 
+    /// The connection that has this ID, or had it and is in time-wait.
+    pub(super) fn find_any(&self, local_id: CommId) -> Option<&Connection> {
+        let mut found = [false, true].iter().filter_map(|waits| self.by_local_id(local_id, *waits));
+        self.get(found.next()?)
+    }
+
     pub(super) fn is_used(&self, local_id: CommId) -> bool {
-        [true, false].iter().any(|waits| self.by_local_id(local_id, *waits).is_some())
+        self.find_any(local_id).is_some()
     }
 
     pub(super) fn find_request(&self, request: &Request) -> Option<ConnId> {
@@ -272,6 +286,7 @@ impl Connections {
     pub(super) fn retire(&mut self, id: ConnId, wait: Option<Instant>, limit: usize) {
         self.set_deadline(id, None);
         self.free_endpoints(id);
+        self.unproven.leave(id);
         let Some(conn) = self.get(id) else { return };
         let nobody = conn.owner == Owner::Nobody;
         if let Some(peer_qp) = conn.peer_qp() {
@@ -360,6 +375,6 @@ impl Connections {
         self.slab.len() == 0
             && indices.into_iter().all(Index::is_empty)
             && self.deadlines.len() + self.waits.len() + self.events.len() == 0
-            && self.held + self.lingering == 0
+            && self.held + self.lingering + self.unproven.len() == 0
     }
 }

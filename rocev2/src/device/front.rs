@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::mad_limiter::MadLimiter;
 use super::{DeviceConfig, Opening};
-use crate::cm::{Cm, CmTransmit};
+use crate::cm::{Cm, CmTransmit, Outcome};
 use crate::counters::{Counter, Counters};
 use crate::env::{Instant, Memory, Rng};
 use crate::ids::Qpn;
@@ -12,7 +12,8 @@ use crate::path::{Path, PathNews, Source};
 use crate::psn::Psn;
 use crate::wire::mad::GSI_QKEY;
 use crate::wire::{
-    self, Bth, Deth, DropReason, Encap, Ext, Frames, Opcode, Packet, Template, Unit, UnitWriter,
+    self, About, Bth, Deth, DropReason, Encap, Ext, Frames, MadHead, Opcode, Packet, Template,
+    Unit, UnitWriter,
 };
 use alloc::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Front {
         Self {
             opening: config.opening,
             cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
-            mad_limiter: MadLimiter::new(&config.cm),
+            mad_limiter: MadLimiter::new(&config.cm, &mut rng.fork()),
             registrar,
             socket: config.socket,
             gsi_psn: Psn::default(),
@@ -103,6 +104,15 @@ impl Front {
 
     // ---- messages -----------------------------------------------------------------------------
 
+    /// Whether a datagram to QP 1 is worked on.
+    pub(super) fn allows(&mut self, now: Instant, head: &MadHead) -> bool {
+        let names_connection = match head.about {
+            About::Connection(id) => self.cm.knows(id, head.src),
+            About::Request(_) | About::Other => false,
+        };
+        self.mad_limiter.allows(now, head, names_connection)
+    }
+
     /// Handles a packet to QP 1. The caller then acts on stale queue pairs, by [`super::Device::probe_peers`].
     pub(super) fn handle_gsi(
         &mut self,
@@ -112,10 +122,13 @@ impl Front {
     ) -> Result<(), DropReason> {
         match packet.ext {
             Ext::Deth(Deth { qkey: GSI_QKEY, .. }) => {
-                self.mad_limiter.received();
+                let repeated = self.mad_limiter.received();
                 // A packet of data came before it.
                 self.collect(engine);
-                let unheard = self.cm.handle_packet(now, packet);
+                let Outcome { unheard, put_off } = self.cm.handle_packet(now, packet, repeated);
+                if put_off {
+                    self.mad_limiter.put_off(now);
+                }
                 // It may be forged, so it starts no more than a check.
                 let path = Path { local: packet.encap.dst, remote: packet.encap.src };
                 if let Some(path) = engine.paths.find(path) {

@@ -175,8 +175,10 @@ impl Engine {
             if self.config.short_ways {
                 self.handle_segments(now, &mut packets, memory);
             }
-            packets
-                .take_gsi(front.as_deref_mut().is_some_and(|front| front.mad_limiter.allows(now)));
+            if let Some(head) = packets.next_mad() {
+                packets
+                    .take_gsi(front.as_deref_mut().is_some_and(|front| front.allows(now, &head)));
+            }
             let Some(packet) = packets.next() else { break };
             match packet {
                 // In a unit for several cores: theirs.

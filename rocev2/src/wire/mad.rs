@@ -848,14 +848,14 @@ const ONE_CORE: u8 = b'D';
 const MOST_CORES: u8 = ONE_CORE + CORE_BITS_MAX;
 const CORE_BITS_MAX: u8 = core_bits(MAX_CORES) as u8;
 
-const REQ: u16 = 0x10;
+pub(super) const REQ: u16 = 0x10;
 const MRA: u16 = 0x11;
 const REJ: u16 = 0x12;
 const REP: u16 = 0x13;
 const RTU: u16 = 0x14;
 const DREQ: u16 = 0x15;
 const DREP: u16 = 0x16;
-const SIDR_REQ: u16 = 0x17;
+pub(super) const SIDR_REQ: u16 = 0x17;
 const SIDR_REP: u16 = 0x18;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::common::{Common, CommonRun, Layout};
 use super::encap::{Decapsulated, Encap, is_marked};
 use super::icrc::{IcrcCheck, IcrcSeed, Varying};
-use super::{Bth, DropReason, Packet, UDP_HEADER_LEN, next_ip_id};
+use super::{Bth, DropReason, MadHead, Packet, UDP_HEADER_LEN, next_ip_id};
 use crate::ids::Qpn;
 
 /// Parses a received unit, as a NIC's receive offload makes it (URO, GRO): headers, then UDP payloads of
@@ -47,6 +47,12 @@ impl<'a> Iterator for Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
+    /// The head of the next packet, if that is for QP 1.
+    pub(crate) fn next_mad(&self) -> Option<MadHead> {
+        let Ok(Some(unit)) = &self.rest else { return None };
+        MadHead::of(unit.encap.src, unit.payload)
+    }
+
     /// Accepts or drops packets for QP 1 from here on. A dropped one is a [`DropReason::CmShare`] and costs
     /// no more than its headers: neither its other bytes nor its ICRC are examined.
     pub const fn take_gsi(&mut self, takes_gsi: bool) {

@@ -443,7 +443,7 @@ fn loop_back(bench: &mut Bench) -> Vec<CmEvent> {
             ext: Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI }),
             payload: &payload,
         };
-        bench.cm.handle_packet(bench.now, &packet);
+        bench.cm.handle_packet(bench.now, &packet, false);
     }
     bench.events()
 }

@@ -23,18 +23,32 @@ fn the_backlog_is_silent_then_refuses() {
         let req = nth_req(&bench, n);
         bench.silent(&req);
     }
-    bench.deliver(&nth_req(&bench, 8));
+    // Those that come again take the places of others, then they are counted, and then refused.
+    bench.repeated = true;
+    for n in 4..8 {
+        bench.deliver(&nth_req(&bench, n));
+    }
+    let ended = bench.events();
+    let (ended, events): (Vec<_>, Vec<_>) =
+        ended.into_iter().partition(|event| matches!(event, CmEvent::TimedOut { .. }));
+    assert_eq!((ended.len(), events.len()), (4, 4));
+    for n in 8..12 {
+        let req = nth_req(&bench, n);
+        bench.silent(&req);
+    }
+    bench.deliver(&nth_req(&bench, 12));
     assert_eq!(bench.sent_rej().reason, RejReason::NO_RESOURCES);
+    bench.repeated = false;
     bench.cm.release(bench.now, events[0].conn());
     bench.sent();
     bench.events();
-    bench.deliver(&nth_req(&bench, 9));
+    bench.deliver(&nth_req(&bench, 19));
     assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
     // A request that was refused waits no longer, though its consumer has not let it go.
-    bench.silent(&nth_req(&bench, 10));
+    bench.silent(&nth_req(&bench, 20));
     bench.cm.reject(bench.now, events[1].conn(), &[]).unwrap();
     bench.sent();
-    bench.deliver(&nth_req(&bench, 11));
+    bench.deliver(&nth_req(&bench, 21));
     assert!(matches!(bench.event(), CmEvent::ConnectRequest { .. }));
 }
 
@@ -53,6 +67,42 @@ fn connections_are_limited() {
     bench.cm.release(bench.now, first);
     assert_eq!(bench.event(), CmEvent::Closed { conn: first });
     bench.cm.connect(bench.now, &params, D_QP.starting_psn).unwrap();
+}
+
+/// However many are accepted: those whose peer has proved nothing are bounded, and one that asks again takes the place of another.
+#[test]
+fn connections_without_a_proof_are_limited() {
+    let mut bench = Bench::v4(CmConfig { max_unproven: 4, ..config() });
+    bench.listen();
+    let accept = |bench: &mut Bench, n: u32| {
+        bench.deliver(&nth_req(bench, n));
+        let asked = bench.events().into_iter().find_map(|event| match event {
+            CmEvent::ConnectRequest { conn, .. } => Some(conn),
+            _ => None,
+        });
+        if let Some(conn) = asked {
+            yes(&mut bench.cm, bench.now, conn).unwrap();
+        }
+        bench.sent();
+        asked
+    };
+    let first: Vec<_> = (0..4).map(|n| accept(&mut bench, n).unwrap()).collect();
+    assert_eq!(accept(&mut bench, 4), None);
+    // A peer that is proved has left the list.
+    bench.cm.established_by_data(bench.now, first[0]);
+    bench.events();
+    assert!(accept(&mut bench, 5).is_some());
+    assert_eq!(accept(&mut bench, 6), None);
+    bench.repeated = true;
+    for n in 7..11 {
+        assert!(accept(&mut bench, n).is_some(), "{n}");
+        assert_eq!(bench.cm.conns.unproven.len(), 4);
+    }
+    // All have asked twice now, and are young.
+    assert_eq!(accept(&mut bench, 11), None);
+    bench.now = bench.now + secs(2);
+    assert!(accept(&mut bench, 12).is_some());
+    assert_eq!(bench.cm.conns.held(), 1 + 4 + 5, "their consumer has them still");
 }
 
 /// Only so many DREQs are resent for consumers that are gone.

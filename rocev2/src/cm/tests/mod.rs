@@ -56,6 +56,8 @@ struct Bench {
     now: Instant,
     d: IpAddr,
     p: IpAddr,
+    /// P's messages come again, some time after they found no room.
+    repeated: bool,
     /// All that D has sent since last asked, and when.
     log: Vec<(Instant, CmMessage)>,
 }
@@ -74,6 +76,7 @@ impl Bench {
             now: Instant::default() + secs(1000),
             d: d.parse().unwrap(),
             p: p.parse().unwrap(),
+            repeated: false,
             log: Vec::new(),
         }
     }
@@ -174,7 +177,7 @@ impl Bench {
         let deth = Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI };
         let bth = Bth::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0));
         let packet = Packet { encap, bth, ext: Ext::Deth(deth), payload: mad };
-        self.cm.handle_packet(self.now, &packet);
+        self.cm.handle_packet(self.now, &packet, self.repeated);
     }
 
     /// No packet, no event, exactly one counter moves.

@@ -36,7 +36,7 @@ fn cm_01_a_linux_req_is_a_connect_event() {
     let mut bench = Bench::v4(config());
     let listener = bench.listen();
     let frame = bytes(LINUX_REQ);
-    bench.cm.handle_packet(bench.now, &Packet::parse(&frame).unwrap());
+    bench.cm.handle_packet(bench.now, &Packet::parse(&frame).unwrap(), false);
     let CmEvent::ConnectRequest { listener: l, conn: _, peer, private_data } = bench.event() else {
         panic!()
     };

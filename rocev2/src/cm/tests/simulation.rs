@@ -113,7 +113,7 @@ impl World {
                 ext: Ext::Deth(Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI }),
                 payload: &transmit.payload,
             };
-            self.sides[to].cm.handle_packet(now, &packet);
+            self.sides[to].cm.handle_packet(now, &packet, false);
         }
     }
 
