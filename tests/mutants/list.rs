@@ -560,7 +560,8 @@ list! {
         "&& !entry.qp.is_peer(&encap) {" => "&& false {",
         "a list of ACKs comes as the peer's packets do";
     HopLimitIsFree "wire/flow.rs":
-        "(true, 1..4 | 24..26, _) => (0, 0xff)," => "(true, 1..4 | 8 | 24..26, _) => (0, 0xff),",
+        "if differ(words, &self.words, &masks.flow) { None }" =>
+        "let mut flow = masks.flow; flow[2] &= !(0xff << 48); if differ(words, &self.words, &flow) { None }",
         "a packet of another hop limit takes no short way";
     PriorityIsTheVlan "wire/origin.rs":
         "Some(tag) => tag & VLAN_ID," => "Some(tag) => tag,",

@@ -75,7 +75,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// The function that a constant needs: the last name in the message's first quotes.
+    /// The path of the function that a constant needs: it stands in the message's first quotes.
     pub(crate) fn function(&self) -> Option<String> {
         let mut depth = 0;
         // Without what a generic function, or its type, is named for.
@@ -86,8 +86,8 @@ impl Broken {
             outside
         };
         let path: String = self.message.split('`').nth(1)?.chars().filter(outside).collect();
-        let name = path.rsplit("::").find(|name| !name.is_empty())?;
-        Some(name.trim_end_matches(['(', ')']).to_owned())
+        let names = path.split("::").filter(|name| !name.is_empty()).collect::<Vec<_>>();
+        Some(names.join("::").trim_end_matches(['(', ')']).to_owned())
     }
 }
 

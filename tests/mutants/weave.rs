@@ -60,7 +60,7 @@ pub(crate) fn weave(
     drawn: Vec<Bug>,
     count: usize,
 ) -> Vec<Bug> {
-    let mut weaver = Weaver { const_names: BTreeSet::from(["new".into()]), listed, drawn };
+    let mut weaver = Weaver { const_paths: BTreeSet::new(), listed, drawn };
     weaver.drawn.retain(|bug| bug.turn < TURNS);
     for (number, bug) in weaver.listed.iter_mut().chain(&mut weaver.drawn).enumerate() {
         bug.number = 1 + number as u32;
@@ -81,7 +81,7 @@ pub(crate) fn weave(
 
 struct Weaver {
     /// Functions that constants need: they stay `const`, and can hold no bug.
-    const_names: BTreeSet<String>,
+    const_paths: BTreeSet<String>,
     listed: Vec<Bug>,
     drawn: Vec<Bug>,
 }
@@ -131,12 +131,12 @@ impl Weaver {
 
     /// Drops the bugs that do not compile; whether there were any.
     fn drop_broken(&mut self, broken: &[Broken], places: &[Place]) -> bool {
-        let before = (self.drawn.len(), self.const_names.len());
+        let before = (self.drawn.len(), self.const_paths.len());
         for error in broken {
             let inside =
                 |place: &&Place| place.file == error.file && place.lines.contains(&error.line);
             if error.is_const {
-                self.const_names.extend(error.function());
+                self.const_paths.extend(error.function());
             } else if let Some(place) = places.iter().find(inside) {
                 let listed = self.listed.iter().find(|bug| bug.number == place.number);
                 assert!(
@@ -148,7 +148,7 @@ impl Weaver {
                 self.drawn.retain(|bug| bug.number != place.number);
             }
         }
-        before != (self.drawn.len(), self.const_names.len())
+        before != (self.drawn.len(), self.const_paths.len())
     }
 
     /// Writes every source file; returns where the bugs stand now.
@@ -181,8 +181,7 @@ impl Weaver {
         let (mut woven, mut from) = (String::with_capacity(2 * text.len()), 0);
         for function in functions(text) {
             if let Some(token) = &function.signature.constness {
-                let name = function.signature.ident.to_string();
-                if self.const_names.contains(&name) {
+                if self.stays_const(&function) {
                     self.drop_inside(&function, bugs);
                     continue;
                 }
@@ -211,6 +210,13 @@ impl Weaver {
             from = function.body.end;
         }
         woven + &text[from..]
+    }
+
+    /// Whether constants need it: most need the function `new` of some type, so of all types that is taken as needed.
+    fn stays_const(&self, function: &Function) -> bool {
+        let inside = format!("::{}", function.path);
+        let is = |path: &String| *path == function.path || path.ends_with(&inside);
+        function.signature.ident == "new" || self.const_paths.iter().any(is)
     }
 
     /// A function that stays `const` cannot ask which bug is on.
