@@ -334,7 +334,9 @@ impl FromStr for MacAddress {
         let mut bytes = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2).ok_or(SpecError::Mac)?;
+            // Two digits: as a number, it could have a sign.
+            let is_byte = |part: &&str| part.len() == 2 && !part.starts_with('+');
+            let part = parts.next().filter(is_byte).ok_or(SpecError::Mac)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| SpecError::Mac)?;
         }
         match (parts.next(), bytes[0] & 1) {
@@ -548,6 +550,7 @@ mod tests {
             ("memory:a,mtu=575", SpecError::Mtu),
             ("memory:a,mtu=65536", SpecError::Mtu),
             ("tap:t0,mac=2:0:0:0:0:1", SpecError::Mac),
+            ("tap:t0,mac=+2:00:00:00:00:01", SpecError::Mac),
             ("tap:t0,mac=02:00:00:00:00:01:02", SpecError::Mac),
             ("tap:t0,mac=01:00:00:00:00:01", SpecError::GroupMac),
             ("tap:t0,vlan=0", SpecError::Vlan),
