@@ -26,6 +26,7 @@ mod sizes;
 mod stop;
 mod waits;
 
+use std::io::{self, BufWriter};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use cli::{Cli, Command, Rping, RpingConnect, RpingServe};
+use decode::{Decode, DecodeError};
 use doctor::Peer;
 use failure::Failure;
 use rping::{Pinged, Served};
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Connect(args) => measure::connect(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Decode(args) => decode::run(&args),
+        Command::Decode(args) => explain(&args),
         Command::Compare(args) => results::compare(&args),
         Command::Plot(args) => results::plot(&args),
         Command::Completions(args) => manual::completions(&args),
@@ -93,6 +95,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
     lines.filter(|line| line.starts_with("tip: ")).for_each(|tip| eprintln!("  {tip}"));
     eprintln!("  `ndkperf --help` lists all arguments");
     ExitCode::from(BAD_ARGUMENTS)
+}
+
+fn explain(args: &Decode) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    decode::run(args, &mut out).map_err(|error| match error {
+        DecodeError::Capture(what) => Failure::Capture(what),
+        DecodeError::Output(source) => Failure::Output(source),
+    })
 }
 
 fn rping_serve(args: &RpingServe) -> Result<(), Failure> {

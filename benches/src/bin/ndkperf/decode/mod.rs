@@ -20,12 +20,11 @@ mod survey;
 mod text;
 mod timeline;
 
-use std::io::{self, BufWriter};
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::failure::Failure;
 use analysis::{Analysis, Report};
 use conversation::Conversation;
 pub(crate) use live::{Facts, Seen, examine};
@@ -36,16 +35,16 @@ use survey::Survey;
 pub(crate) struct Decode {
     /// Capture to explain: pcap or pcapng, Ethernet
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Show only conversations of this queue pair, decimal or with 0x
     #[arg(long, value_name = "N", value_parser = qpn)]
-    qp: Option<u32>,
+    pub(crate) qp: Option<u32>,
     /// Print each packet of the conversations in one line
     #[arg(long, conflicts_with = "json")]
-    timeline: bool,
+    pub(crate) timeline: bool,
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 impl Decode {
@@ -54,11 +53,20 @@ impl Decode {
     }
 }
 
+/// The reason why a capture was not explained to its end.
+#[derive(Debug)]
+pub(crate) enum DecodeError {
+    /// It cannot be read to its end, and why.
+    Capture(String),
+    /// Nothing can be printed.
+    Output(io::Error),
+}
+
 /// Prints what a capture holds, as far as it can be read.
 ///
 /// # Errors
-/// [`Failure::Capture`] where it cannot be read to its end, [`Failure::Output`] where nothing can be printed.
-pub(crate) fn run(args: &Decode) -> Result<(), Failure> {
+/// [`DecodeError::Capture`] where it cannot be read to its end, [`DecodeError::Output`] where nothing can be printed.
+pub(crate) fn run(args: &Decode, out: &mut impl io::Write) -> Result<(), DecodeError> {
     let mut survey = Survey::default();
     let mut start_ns = None;
     let (frames, error) = capture::read(&args.file, u64::MAX, &mut |record| {
@@ -69,10 +77,9 @@ pub(crate) fn run(args: &Decode) -> Result<(), Failure> {
     if frames == 0
         && let Some(error) = error
     {
-        return Err(Failure::Capture(error.to_string()));
+        return Err(DecodeError::Capture(error.to_string()));
     }
     let start_ns = start_ns.unwrap_or(0);
-    let mut out = BufWriter::new(io::stdout().lock());
     let mut analysis = Analysis::new(survey, args.qp);
     let mut printed = Ok(());
     // The file may have grown since.
@@ -83,12 +90,12 @@ pub(crate) fn run(args: &Decode) -> Result<(), Failure> {
             && printed.is_ok()
             && let Some(step) = step
         {
-            printed = timeline::write(&mut out, &analysis, &step);
+            printed = timeline::write(out, &analysis, &step);
         }
     });
     let report = analysis.finish(start_ns, error.as_ref().map(ToString::to_string));
-    printed.and_then(|()| print(&mut out, args, &report)).map_err(Failure::Output)?;
-    error.map_or(Ok(()), |error| Err(Failure::Capture(error.to_string())))
+    printed.and_then(|()| print(out, args, &report)).map_err(DecodeError::Output)?;
+    error.map_or(Ok(()), |error| Err(DecodeError::Capture(error.to_string())))
 }
 
 fn print(out: &mut impl io::Write, args: &Decode, report: &Report) -> io::Result<()> {

@@ -8,45 +8,45 @@ use rocev2::wire::{NakCode, Operation, Syndrome};
 
 /// Counts of a direction.
 #[derive(Clone, Debug, Default)]
-pub(in crate::decode) struct Counts {
+pub(in super::super) struct Counts {
     /// By operation: messages, bytes and packets, each once.
-    pub(in crate::decode) operations: BTreeMap<&'static str, Done>,
+    pub(in super::super) operations: BTreeMap<&'static str, Done>,
     /// Packets by opcode, all of them, responses to the other side too.
-    pub(in crate::decode) packets: BTreeMap<u8, u64>,
-    pub(in crate::decode) request_packets: u64,
-    pub(in crate::decode) in_order: u64,
-    pub(in crate::decode) out_of_order: u64,
-    pub(in crate::decode) duplicates: u64,
-    pub(in crate::decode) probes: u64,
-    pub(in crate::decode) out_of_window: u64,
-    pub(in crate::decode) acks: u64,
-    pub(in crate::decode) acks_unseen: u64,
-    pub(in crate::decode) naks: BTreeMap<&'static str, u64>,
-    pub(in crate::decode) gap_reports: u64,
-    pub(in crate::decode) bad: u64,
-    pub(in crate::decode) marked: u64,
+    pub(in super::super) packets: BTreeMap<u8, u64>,
+    pub(in super::super) request_packets: u64,
+    pub(in super::super) in_order: u64,
+    pub(in super::super) out_of_order: u64,
+    pub(in super::super) duplicates: u64,
+    pub(in super::super) probes: u64,
+    pub(in super::super) out_of_window: u64,
+    pub(in super::super) acks: u64,
+    pub(in super::super) acks_unseen: u64,
+    pub(in super::super) naks: BTreeMap<&'static str, u64>,
+    pub(in super::super) gap_reports: u64,
+    pub(in super::super) bad: u64,
+    pub(in super::super) marked: u64,
     /// Packets that may be marked, or are.
-    pub(in crate::decode) markable: u64,
-    pub(in crate::decode) cnps: u64,
+    pub(in super::super) markable: u64,
+    pub(in super::super) cnps: u64,
 }
 
 /// Messages of an operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::decode) struct Done {
-    pub(in crate::decode) messages: u64,
-    pub(in crate::decode) packets: u64,
+pub(in super::super) struct Done {
+    pub(in super::super) messages: u64,
+    pub(in super::super) packets: u64,
     /// Of a READ those that it asked for.
-    pub(in crate::decode) bytes: u64,
+    pub(in super::super) bytes: u64,
 }
 
 /// A NAK.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::decode) struct Nak {
-    pub(in crate::decode) name: &'static str,
-    pub(in crate::decode) psn: Psn,
-    pub(in crate::decode) frame: u64,
-    pub(in crate::decode) at_ns: u64,
-    pub(in crate::decode) timer_us: Option<u64>,
+pub(in super::super) struct Nak {
+    pub(in super::super) name: &'static str,
+    pub(in super::super) psn: Psn,
+    pub(in super::super) frame: u64,
+    pub(in super::super) at_ns: u64,
+    pub(in super::super) timer_us: Option<u64>,
 }
 
 /// Adds a latency to those that were measured.
@@ -78,7 +78,7 @@ pub(super) const fn operation_name(operation: Operation) -> Option<&'static str>
 }
 
 /// The name of a refusal.
-pub(in crate::decode) const fn nak_name(syndrome: Syndrome) -> Option<&'static str> {
+pub(in super::super) const fn nak_name(syndrome: Syndrome) -> Option<&'static str> {
     Some(match syndrome {
         Syndrome::Ack { .. } | Syndrome::Reserved(_) => return None,
         Syndrome::RnrNak(_) => "RNR",

@@ -1,12 +1,12 @@
 //! The end of a capture: what was left open in a direction.
 
+use super::super::findings::{Kind, Sink};
 use super::Direction;
-use crate::decode::findings::{Kind, Sink};
 
 impl Direction {
     /// Tells what was left open at the end of the capture.
     /// Where the other side's packets are not in it, silence tells nothing, but requests that are repeated do.
-    pub(in crate::decode) fn finish(&self, end_ns: u64, is_answered: bool, sink: &mut Sink<'_>) {
+    pub(in super::super) fn finish(&self, end_ns: u64, is_answered: bool, sink: &mut Sink<'_>) {
         if let Some((first, frame, at_ns)) = self.gaps.first_open() {
             let (psn, open) = (self.psn_at(first), self.gaps.open_psns());
             sink.add(Kind::Missing, frame, at_ns, || {
