@@ -124,7 +124,7 @@ const SHARES: [(Deed, u64); 13] = [
     (Deed::AddressLost, 10),
     (Deed::AddressBack, 50),
     (Deed::Claimed, 60),
-    (Deed::StrangeSeed, 140),
+    (Deed::StrangeSeed, 250),
     (Deed::Lossless, 60),
 ];
 

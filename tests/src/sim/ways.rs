@@ -21,10 +21,12 @@ impl World {
         for quirks in self.hosts.iter_mut().filter_map(|host| host.quirks.as_mut()) {
             quirks.be_persistent();
         }
+        let chaos = self.chaos_ends - self.lead;
         let mut some_time = |within: u64| self.now + rng.u64() % within;
         let mut acts = Vec::new();
         for _ in 0..3 {
-            let (at, long) = (some_time(self.chaos_ends), MS + some_time(300 * MS));
+            // A stranger alone speaks before.
+            let (at, long) = (self.lead + some_time(chaos), MS + some_time(300 * MS));
             acts.push((at, long));
         }
         for (at, long) in acts.into_iter().take(1 + rng.below(3) as usize) {

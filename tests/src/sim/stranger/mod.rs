@@ -67,10 +67,11 @@ impl Stranger {
     /// How many of 1000 worlds have it.
     const fn share(self) -> u32 {
         match self {
-            Self::Asks | Self::Throng | Self::Requests => 0,
+            Self::Asks => 60,
+            Self::Throng => 50,
             Self::HalfOpen | Self::Unready => 55,
             Self::Gaps => 70,
-            Self::Forges | Self::Notifies => 0,
+            Self::Requests | Self::Forges | Self::Notifies => 0,
         }
     }
 
