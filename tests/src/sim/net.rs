@@ -210,6 +210,11 @@ impl Net {
         self.nics[host]
     }
 
+    /// Whether a host has another NIC than at first.
+    pub(crate) fn has_moved(&self, host: usize) -> bool {
+        self.nics[host] != mac(host)
+    }
+
     /// A host gets another NIC. Its system goes on with the address that it knows: what it sends and
     /// gets is rewritten here.
     pub(crate) fn replace_nic(&mut self, host: usize) -> [u8; 6] {

@@ -3,6 +3,7 @@
 use super::edge::{Crossing, lock};
 use super::end::{End, Phase, What};
 use super::judge::Kind;
+use super::packet::look;
 use super::script::Act;
 use super::stranger::Strange;
 use super::world::{Host, LIVENESS, Part, Step, World, require};
@@ -235,6 +236,7 @@ impl World {
             match crossing {
                 Crossing::Taken(frame) => {
                     if !self.was_forged(&frame) {
+                        self.doubt_moved(&frame);
                         self.watch.taken(clock, &frame);
                     }
                 }
@@ -253,6 +255,18 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// An answer of a host that has another NIC, or from the one before, may not be believed.
+    fn doubt_moved(&mut self, frame: &[u8]) {
+        if !self.moves {
+            return;
+        }
+        let Some(Ok(seen)) = look(frame) else { return };
+        let from = self.hosts.iter().position(|host| host.ips.contains(&seen.src));
+        if from.is_some_and(|from| self.net.has_moved(from)) {
+            self.watch.maybe_disbelieved(&seen);
+        }
     }
 
     /// Keeps what somebody waits for apart from what consumers will look at.

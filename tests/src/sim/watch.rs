@@ -71,8 +71,8 @@ struct Flow {
     acked: u64,
     /// Where it began before an ACK that may have been no more than the answer to a probe.
     doubtful_from: Option<u64>,
-    /// Where it began before the first packet of either side that its host may have lost between two cores: from there on nobody
-    /// knows what the requester knows.
+    /// Where it began before the first packet of either side that its host may have lost between two cores, and the first answer
+    /// that may not have been believed: from there on nobody knows what the requester knows.
     unsure_from: Option<u64>,
     /// A probe was sent, and nothing has come back since.
     probed: bool,
@@ -246,12 +246,22 @@ impl Watch {
     /// A host may have lost a frame that it has taken, on the way to the frame's core. [`Self::taken`] follows.
     pub(crate) fn maybe_lost(&mut self, frame: &[u8]) {
         let Some(Ok(seen)) = look(frame) else { return };
-        let doubt = |flow: &mut Flow| _ = flow.unsure_from.get_or_insert(flow.acked);
         if opcode::is_response(seen.opcode) {
-            seen.parts().for_each(|seen| _ = self.asked_by(&seen).map(doubt));
+            self.doubt_answer(&seen);
         } else {
-            self.flows.get_mut(&(seen.dst, seen.qpn)).map(doubt);
+            self.flows.get_mut(&(seen.dst, seen.qpn)).map(Flow::doubt);
         }
+    }
+
+    /// A host may not believe an answer, as it came by another path than the one before. [`Self::taken`] follows.
+    pub(crate) fn maybe_disbelieved(&mut self, seen: &Seen<'_>) {
+        if opcode::is_response(seen.opcode) {
+            self.doubt_answer(seen);
+        }
+    }
+
+    fn doubt_answer(&mut self, seen: &Seen<'_>) {
+        seen.parts().for_each(|seen| _ = self.asked_by(&seen).map(Flow::doubt));
     }
 
     /// A host has taken a frame from its edge at `now`, its own clock.
@@ -533,6 +543,11 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Flow {
+    /// Nobody knows what the requester knows from here on.
+    fn doubt(&mut self) {
+        self.unsure_from.get_or_insert(self.acked);
+    }
+
     /// The place of a PSN, next to a known one.
     fn place(&self, psn: u32, near: u64) -> Option<u64> {
         let expected = self.first.wrapping_add(near as u32) & 0xff_ffff;
@@ -883,6 +898,26 @@ mod tests {
 
     fn send(watch: &mut Watch, opcode: u8, psn: u32) {
         watch.request_sent(0, &seen(FROM.0, TO, opcode, psn)).unwrap();
+    }
+
+    /// Goal: a requester may ask again about what it was told by an answer that it may not have believed.
+    #[test]
+    fn an_answer_that_may_not_be_believed_may_be_asked_for_again() {
+        for doubted in [false, true] {
+            let mut watch = Watch::default();
+            watch.host(FROM.0, WINDOW * 256, 0, 0);
+            watch.connect(TO, FROM, 5, 256, 1);
+            (5..8).for_each(|psn| send(&mut watch, 0x04, psn));
+            let mut answer = seen(TO.0, FROM, opcode::ACKNOWLEDGE, 7);
+            answer.ext = &[0x1f, 0, 0, 3];
+            if doubted {
+                watch.doubt_answer(&answer);
+            }
+            watch.asked_by(&answer).unwrap().answer(0, &answer);
+            let mut probe = seen(FROM.0, TO, 0x0a, 4);
+            probe.ext = &[0; 16];
+            assert_eq!(watch.request_sent(0, &probe).is_ok(), doubted);
+        }
     }
 
     /// Goal: an answer is one to whom it goes to, where two have asked the same QP under PSNs that are close.
