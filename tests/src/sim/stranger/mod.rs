@@ -68,10 +68,10 @@ impl Stranger {
     const fn share(self) -> u32 {
         match self {
             Self::Asks => 60,
-            Self::Throng => 50,
+            Self::Throng | Self::Requests => 50,
             Self::HalfOpen | Self::Unready => 55,
             Self::Gaps => 70,
-            Self::Requests | Self::Forges | Self::Notifies => 0,
+            Self::Forges | Self::Notifies => 0,
         }
     }
 
