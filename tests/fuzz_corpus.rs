@@ -58,6 +58,10 @@ tests! {
     completer at 4: 200 of 800,
     cm at 5: 200 of 400,
     neighbour at 6: 200 of 200,
+    decode at 7: 200 of 400,
+    snapshot at 8: 2000 of 400,
+    edge at 9: 2000 of 60,
+    tables at 10: 200 of 800,
 }
 
 /// Every captured frame, good or damaged, as each of the codecs' targets takes it.

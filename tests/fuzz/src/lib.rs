@@ -9,29 +9,40 @@
 //! | [`completer`] | the same, and forged responses | the same |
 //! | [`cm`] | calls of two consumers, time, and altered and repeated CM datagrams | every kind of event comes once for a connection, none after the last; no storm; nothing is left at the end |
 //! | [`neighbour`] | connects, doubts, true and forged ARP and neighbour discovery, time | no frame has another source than ours; queries and answers are bounded whatever comes; a connect finds the host that lives in time, and each has a result |
+//! | [`decode`] | a file that `ndkperf decode` explains | it is explained as far as it can be read, twice in the same words, and in no more than its length allows |
+//! | [`snapshot`] | a snapshot of the control device, and a room for one | it is read or refused; what is read is written again as the same bytes, in any room as far as that goes |
+//! | [`edge`] | the string of an edge | it names one or is refused in words; what is named is written as a string that names the same |
+//! | [`tables`] | calls of the dispatch tables of two providers, time, and lost frames | misuse gets a status; each request ends once, a close always; nothing is left at the end |
 //!
-//! The bytes of the last four are a sequence of structured operations. `../corpus` keeps inputs that
+//! The bytes of `responder`, `completer`, `cm`, `neighbour` and `tables` are a sequence of structured operations. `../corpus` keeps inputs that
 //! reach all that has been reached; `../fuzz_corpus.rs` runs them, and random ones, in every test run.
 
+mod captures;
 mod datagrams;
 #[allow(dead_code, reason = "shared with the tests of the codecs, which use all of it")]
 #[path = "../../wire/frames.rs"]
 mod frames;
+mod hosts;
 mod neighbour;
 mod packets;
+mod settings;
+mod tables;
 mod transport;
 mod world;
 
+pub use captures::decode;
 pub use datagrams::cm;
 pub use neighbour::neighbour;
 pub use packets::{mad, packet, packet_icrc};
+pub use settings::{edge, snapshot};
+pub use tables::tables;
 pub use transport::{completer, responder};
 
 /// A target's name, which is that of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 11] = [
     ("packet", packet),
     ("packet_icrc", packet_icrc),
     ("mad", mad),
@@ -39,4 +50,8 @@ pub const TARGETS: [Target; 7] = [
     ("completer", completer),
     ("cm", cm),
     ("neighbour", neighbour),
+    ("decode", decode),
+    ("snapshot", snapshot),
+    ("edge", edge),
+    ("tables", tables),
 ];

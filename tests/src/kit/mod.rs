@@ -4,12 +4,12 @@
 //! | --- | --- | --- | --- |
 //! | [`safe`] | a wrapper of `ndk_consumer`, closed by its drop | as a [`Request`](ndk_consumer::Request) | behaviour |
 //! | [`raw`] | a pointer and a promise | to a closure | closes in any order and place, misuse |
-//! | `numbered` | the same pointer | as an event with a number | the simulator: one thread, nothing waits |
+//! | `numbered` | the same pointer | as an event with a number | the simulator and fuzz targets: one thread, nothing waits |
 //!
 //! The simulator has hosts and a network of its own, where time is virtual.
 
 mod net;
-pub(crate) mod numbered;
+pub mod numbered;
 pub mod raw;
 pub mod safe;
 mod wire;

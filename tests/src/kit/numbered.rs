@@ -1,7 +1,8 @@
-//! The dispatch tables for a simulation: every context is a number, and every callback becomes an
+//! The dispatch tables for a simulation or a fuzz target: every context is a number, and every callback becomes an
 //! entry of a list that the simulation reads after the turn. One thread, so one list.
 
 #![allow(unsafe_code, reason = "calls through the tables")]
+#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "a pointer and a promise, as an `Object` is")]
 
 use crate::kit::raw::{Object, call};
 use crate::sim::meter::apart;
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 
 /// What a provider told its consumer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// A creation ended.
     Created(usize, Result<*mut NDK_OBJECT_HEADER, NTSTATUS>),
     /// A request ended.
@@ -35,12 +36,12 @@ thread_local! {
 }
 
 /// The oldest event that was not read yet.
-pub(crate) fn next_event() -> Option<Event> {
+pub fn next_event() -> Option<Event> {
     EVENTS.with_borrow_mut(VecDeque::pop_front)
 }
 
 /// Forgets what an earlier simulation left.
-pub(crate) fn clear_events() {
+pub fn clear_events() {
     EVENTS.take();
 }
 
@@ -86,7 +87,7 @@ fn context(number: usize) -> PVOID {
 }
 
 /// Closes anything; the end comes as [`Event::Closed`].
-pub(crate) fn close<T: NdkObject>(object: Object<T>, token: usize) -> NTSTATUS {
+pub fn close<T: NdkObject>(object: Object<T>, token: usize) -> NTSTATUS {
     object.close_by(closed, context(token))
 }
 
@@ -96,7 +97,7 @@ fn affinity(core: usize) -> GROUP_AFFINITY {
 }
 
 /// `NdkCreateCq` near a core, or anywhere; `notify` names the CQ in [`Event::Notified`].
-pub(crate) fn create_cq(
+pub fn create_cq(
     on: Object<NDK_ADAPTER>,
     depth: u32,
     near: Option<usize>,
@@ -110,18 +111,18 @@ pub(crate) fn create_cq(
 }
 
 /// `NdkCreatePd`.
-pub(crate) fn create_pd(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
+pub fn create_pd(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
     call!(on, NdkCreatePd, Some(created), context(token), std::ptr::null_mut())
 }
 
 /// `NdkCreateMr`, for `NdkRegisterMr` or for fast registration.
-pub(crate) fn create_mr(pd: Object<NDK_PD>, fast_register: bool, token: usize) -> NTSTATUS {
+pub fn create_mr(pd: Object<NDK_PD>, fast_register: bool, token: usize) -> NTSTATUS {
     let (kind, out) = (fast_register.into(), std::ptr::null_mut());
     call!(pd, NdkCreateMr, kind, Some(created), context(token), out)
 }
 
 /// `NdkInitializeFastRegisterMr`, for peers too.
-pub(crate) fn initialize(mr: Object<NDK_MR>, pages: u32, token: usize) -> NTSTATUS {
+pub fn initialize(mr: Object<NDK_MR>, pages: u32, token: usize) -> NTSTATUS {
     let (remote, token) = (TRUE, context(token));
     call!(mr, NdkInitializeFastRegisterMr, pages, remote, Some(requested), token)
 }
@@ -130,7 +131,7 @@ pub(crate) fn initialize(mr: Object<NDK_MR>, pages: u32, token: usize) -> NTSTAT
 ///
 /// # Errors
 /// The provider's.
-pub(crate) fn build_lam(
+pub fn build_lam(
     on: Object<NDK_ADAPTER>,
     mdl: *mut MDL,
     len: usize,
@@ -153,17 +154,17 @@ pub(crate) fn build_lam(
 }
 
 /// `NdkReleaseLAM`.
-pub(crate) fn release_lam(on: Object<NDK_ADAPTER>, mut lam: Vec<u64>) {
+pub fn release_lam(on: Object<NDK_ADAPTER>, mut lam: Vec<u64>) {
     call!(on, NdkReleaseLAM, lam.as_mut_ptr().cast());
 }
 
 /// `NdkCreateMw`.
-pub(crate) fn create_mw(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
+pub fn create_mw(pd: Object<NDK_PD>, token: usize) -> NTSTATUS {
     call!(pd, NdkCreateMw, Some(created), context(token), std::ptr::null_mut())
 }
 
 /// `NdkCreateSrq` of a depth and a threshold, near a core or anywhere, with up to 4 elements; `name` comes with each [`Event::Low`].
-pub(crate) fn create_srq(
+pub fn create_srq(
     pd: Object<NDK_PD>,
     [depth, threshold]: [u32; 2],
     near: Option<usize>,
@@ -177,30 +178,26 @@ pub(crate) fn create_srq(
 }
 
 /// `NdkModifySrq` of the threshold.
-pub(crate) fn arm_srq(srq: Object<NDK_SRQ>, threshold: u32, token: usize) -> NTSTATUS {
+pub fn arm_srq(srq: Object<NDK_SRQ>, threshold: u32, token: usize) -> NTSTATUS {
     call!(srq, NdkModifySrq, 0, threshold, Some(requested), context(token))
 }
 
 /// What a queue pair is made with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QpParts {
+pub struct QpParts {
     /// For receives, and for initiator requests.
-    pub(crate) cqs: [Object<NDK_CQ>; 2],
-    pub(crate) depths: [u32; 2],
+    pub cqs: [Object<NDK_CQ>; 2],
+    /// Of the receive queue and of the initiator queue.
+    pub depths: [u32; 2],
     /// Takes the place of the receive queue.
-    pub(crate) srq: Option<Object<NDK_SRQ>>,
+    pub srq: Option<Object<NDK_SRQ>>,
     /// Bytes of inline data.
-    pub(crate) inline: u32,
+    pub inline: u32,
 }
 
 /// `NdkCreateQp` or `NdkCreateQpWithSrq` with up to 4 elements; `name` comes back with each
 /// completion.
-pub(crate) fn create_qp(
-    pd: Object<NDK_PD>,
-    parts: &QpParts,
-    name: usize,
-    token: usize,
-) -> NTSTATUS {
+pub fn create_qp(pd: Object<NDK_PD>, parts: &QpParts, name: usize, token: usize) -> NTSTATUS {
     let ([receive, initiator], [receives, requests]) = (parts.cqs, parts.depths);
     let (name, token, out) = (context(name), context(token), std::ptr::null_mut());
     let (sge, inline, done) = (4, parts.inline, Some(created as NDK_FN_CREATE_COMPLETION));
@@ -239,18 +236,18 @@ pub(crate) fn create_qp(
 }
 
 /// `NdkCreateConnector`.
-pub(crate) fn create_connector(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
+pub fn create_connector(on: Object<NDK_ADAPTER>, token: usize) -> NTSTATUS {
     call!(on, NdkCreateConnector, Some(created), context(token), std::ptr::null_mut())
 }
 
 /// `NdkCreateListener`; `name` comes with each [`Event::Connecting`].
-pub(crate) fn create_listener(on: Object<NDK_ADAPTER>, name: usize, token: usize) -> NTSTATUS {
+pub fn create_listener(on: Object<NDK_ADAPTER>, name: usize, token: usize) -> NTSTATUS {
     let (name, token, out) = (context(name), context(token), std::ptr::null_mut());
     call!(on, NdkCreateListener, Some(connecting), name, Some(created), token, out)
 }
 
 /// `NdkCreateSharedEndpoint` on any port.
-pub(crate) fn share(on: Object<NDK_ADAPTER>, local: SocketAddr, token: usize) -> NTSTATUS {
+pub fn share(on: Object<NDK_ADAPTER>, local: SocketAddr, token: usize) -> NTSTATUS {
     let (local, out) = (SOCKADDR_INET::from(local), std::ptr::null_mut());
     let (done, token) = (Some(created as NDK_FN_CREATE_COMPLETION), context(token));
     call!(on, NdkCreateSharedEndpoint, local.as_ptr(), local.len(), done, token, out)
@@ -264,24 +261,24 @@ fn address(query: impl FnOnce(*mut SOCKADDR, *mut u32) -> NTSTATUS) -> Option<So
 }
 
 /// `NdkGetLocalAddress` of a shared endpoint.
-pub(crate) fn shared_address(endpoint: Object<NDK_SHARED_ENDPOINT>) -> Option<SocketAddr> {
+pub fn shared_address(endpoint: Object<NDK_SHARED_ENDPOINT>) -> Option<SocketAddr> {
     address(|address, len| call!(endpoint, NdkGetLocalAddress, address, len))
 }
 
 /// `NdkGetPeerAddress`.
-pub(crate) fn peer_address(connector: Object<NDK_CONNECTOR>) -> Option<SocketAddr> {
+pub fn peer_address(connector: Object<NDK_CONNECTOR>) -> Option<SocketAddr> {
     address(|address, len| call!(connector, NdkGetPeerAddress, address, len))
 }
 
 /// `NdkListen`.
-pub(crate) fn listen(listener: Object<NDK_LISTENER>, local: SocketAddr, token: usize) -> NTSTATUS {
+pub fn listen(listener: Object<NDK_LISTENER>, local: SocketAddr, token: usize) -> NTSTATUS {
     let local = SOCKADDR_INET::from(local);
     let token = context(token);
     call!(listener, NdkListen, local.as_ptr(), local.len(), Some(requested), token)
 }
 
 /// `NdkRegisterMr`.
-pub(crate) fn register(
+pub fn register(
     mr: Object<NDK_MR>,
     mdl: *mut MDL,
     len: usize,
@@ -292,20 +289,21 @@ pub(crate) fn register(
 }
 
 /// `NdkDeregisterMr`.
-pub(crate) fn deregister(mr: Object<NDK_MR>, token: usize) -> NTSTATUS {
+pub fn deregister(mr: Object<NDK_MR>, token: usize) -> NTSTATUS {
     call!(mr, NdkDeregisterMr, Some(requested), context(token))
 }
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum From {
+pub enum From {
     /// Any port of an address.
     Address(SocketAddr),
+    /// A shared endpoint.
     Endpoint(Object<NDK_SHARED_ENDPOINT>),
 }
 
 /// `NdkConnect` or `NdkConnectWithSharedEndpoint`.
-pub(crate) fn connect(
+pub fn connect(
     connector: Object<NDK_CONNECTOR>,
     qp: Object<NDK_QP>,
     from: From,
@@ -355,17 +353,13 @@ pub(crate) fn connect(
 }
 
 /// `NdkCompleteConnect`; `name` comes with [`Event::Left`].
-pub(crate) fn complete_connect(
-    connector: Object<NDK_CONNECTOR>,
-    name: usize,
-    token: usize,
-) -> NTSTATUS {
+pub fn complete_connect(connector: Object<NDK_CONNECTOR>, name: usize, token: usize) -> NTSTATUS {
     let (name, token) = (context(name), context(token));
     call!(connector, NdkCompleteConnect, Some(left), name, Some(requested), token)
 }
 
 /// `NdkAccept`; `name` comes with [`Event::Left`].
-pub(crate) fn accept(
+pub fn accept(
     connector: Object<NDK_CONNECTOR>,
     qp: Object<NDK_QP>,
     [inbound, outbound]: [u32; 2],
@@ -389,7 +383,7 @@ pub(crate) fn accept(
 }
 
 /// `NdkDisconnect`.
-pub(crate) fn disconnect(connector: Object<NDK_CONNECTOR>, token: usize) -> NTSTATUS {
+pub fn disconnect(connector: Object<NDK_CONNECTOR>, token: usize) -> NTSTATUS {
     call!(connector, NdkDisconnect, Some(requested), context(token))
 }
 
@@ -397,9 +391,7 @@ pub(crate) fn disconnect(connector: Object<NDK_CONNECTOR>, token: usize) -> NTST
 ///
 /// # Errors
 /// The provider's.
-pub(crate) fn connection_data(
-    connector: Object<NDK_CONNECTOR>,
-) -> Result<([u32; 2], Vec<u8>), NTSTATUS> {
+pub fn connection_data(connector: Object<NDK_CONNECTOR>) -> Result<([u32; 2], Vec<u8>), NTSTATUS> {
     let (mut inbound, mut outbound, mut data, mut len) = (0, 0, [0_u8; 256], 256);
     let status = call!(
         connector,
@@ -413,12 +405,17 @@ pub(crate) fn connection_data(
 }
 
 /// `NdkArmCq`.
-pub(crate) fn arm(cq: Object<NDK_CQ>, kind: u32) {
+pub fn arm(cq: Object<NDK_CQ>, kind: u32) {
     call!(cq, NdkArmCq, kind);
 }
 
+/// `NdkResizeCq`.
+pub fn resize(cq: Object<NDK_CQ>, depth: u32, token: usize) -> NTSTATUS {
+    call!(cq, NdkResizeCq, depth, Some(requested), context(token))
+}
+
 /// `NdkGetCqResultsEx`, at most 8 of them.
-pub(crate) fn results(cq: Object<NDK_CQ>) -> Vec<NDK_RESULT_EX> {
+pub fn results(cq: Object<NDK_CQ>) -> Vec<NDK_RESULT_EX> {
     let mut results = [NDK_RESULT_EX::EMPTY; 8];
     let count = call!(cq, NdkGetCqResultsEx, results.as_mut_ptr(), 8);
     results[..count as usize].to_vec()
