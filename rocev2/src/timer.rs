@@ -71,6 +71,7 @@ impl Timers {
         }
     }
 
+    #[inline(always)]
     fn enter(&mut self, slot: usize, deadline: Instant) {
         self.queued[slot] = deadline;
         let entry = (deadline, slot as u32);
@@ -163,6 +164,7 @@ impl Timers {
         None
     }
 
+    #[inline(always)]
     fn remove_first(&mut self, in_line: bool) {
         if in_line {
             self.line.pop_front();
