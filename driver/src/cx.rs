@@ -222,7 +222,7 @@ impl Cx {
         self.request_done(done, STATUS_INSUFFICIENT_RESOURCES);
     }
 
-    pub(crate) fn trace(&self, event: &Trace) {
+    pub(crate) fn trace(&self, event: &Trace<'_>) {
         self.shard.platform.trace(event);
     }
 

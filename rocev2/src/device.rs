@@ -207,7 +207,7 @@ impl Device {
     /// A device with no objects.
     pub fn new(config: DeviceConfig) -> Self {
         let (front, mut engines) = split(config, 1);
-        Self { front, engines: engines.remove(0) }
+        Self { front: *front, engines: engines.remove(0) }
     }
 }
 
@@ -228,7 +228,9 @@ impl DerefMut for Device {
 
 /// The parts of a device of so many cores, at most [`MAX_CORES`](crate::ids::MAX_CORES): its front, and an engine for each core, the
 /// first of which is the front's own. Each engine has room for `max_qps` queue pairs, and a reorder pool of the whole size.
-pub fn split(mut config: DeviceConfig, cores: usize) -> (Front, Vec<Box<Engine>>) {
+// What it makes passes through its frame, which nobody's is to be part of.
+#[inline(never)]
+pub fn split(mut config: DeviceConfig, cores: usize) -> (Box<Front>, Vec<Box<Engine>>) {
     let mut rng = Rng::from_seed(config.seed);
     config.max_qps = config.max_qps.next_power_of_two().clamp(2, 1 << (20 - core_bits(cores)));
     // A larger number could be negotiated, but not recorded; the excess would be refused as invalid.
@@ -246,7 +248,7 @@ pub fn split(mut config: DeviceConfig, cores: usize) -> (Front, Vec<Box<Engine>>
         Engine::boxed(config.clone(), (core, cores), mrs, rng.fork())
     };
     let mut engines: Vec<_> = (0..cores).map(engine).collect();
-    let mut front = Front::new(&config, registrar, rng, Arc::clone(engines[0].counters()));
+    let mut front = Front::boxed(&config, registrar, rng, Arc::clone(engines[0].counters()));
     let loopback_mac = link_end::loopback_mac(&mut front.rng.fork());
     engines.iter_mut().for_each(|engine| engine.loopback_mac = loopback_mac);
     (front, engines)

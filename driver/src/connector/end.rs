@@ -13,6 +13,7 @@ use crate::platform::{EndedBy, Trace};
 use crate::request::Request;
 use crate::status;
 use crate::upcall::Upcall;
+use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use rocev2::cm::{CmEvent, Peer, PrivateData, ReadLimits};
@@ -25,14 +26,16 @@ fn trace_disconnected(
     by: EndedBy,
     qp: Option<At<QpKey>>,
 ) {
-    let counted = qp.and_then(|At { core, key }| {
+    let Some((local, remote)) = ends else { return };
+    let counters = qp.and_then(|At { core, key }| {
         let Lane { engine, qps, .. } = cx.lane(core);
-        engine.qp_counters(qps.get(key)?.qpn).map(|counters| counters.snapshot())
+        engine.qp_counters(qps.get(key)?.qpn).map(Arc::clone)
     });
-    let totals = counted.unwrap_or(Snapshot::ZERO);
-    if let Some((local, remote)) = ends {
-        cx.trace(&Trace::Disconnected { local, remote, by, totals });
-    }
+    let totals = match &counters {
+        Some(counters) => counters.snapshot(),
+        None => Snapshot::ZERO,
+    };
+    cx.trace(&Trace::Disconnected { local, remote, by, totals: &totals });
 }
 
 impl Connectors {

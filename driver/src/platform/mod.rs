@@ -71,7 +71,7 @@ pub trait Platform: Send + Sync {
     }
 
     /// Traces an event. It must cost nothing where no session listens.
-    fn trace(&self, _event: &Trace) {}
+    fn trace(&self, _event: &Trace<'_>) {}
 }
 
 /// How much a platform does to find a neighbour.
@@ -100,8 +100,7 @@ pub enum Resolver {
 
 /// Something worth a line in a trace: once in a connection's life, or a failure. Never per packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "rare, and lent")]
-pub enum Trace {
+pub enum Trace<'a> {
     /// Data may flow.
     Connected {
         /// Our end.
@@ -118,7 +117,7 @@ pub enum Trace {
         /// The side that ended it.
         by: EndedBy,
         /// The counters of its QP until then.
-        totals: Snapshot,
+        totals: &'a Snapshot,
     },
     /// A connect or an accept failed.
     NotConnected {

@@ -118,7 +118,7 @@ impl PollCore {
         }
         edges[0].claim(&config.addresses, ROCE_PORT);
         let (tci, zone) = (config.vlan, config.zone);
-        let (front, engines) = boxed_front(config, &link, seed, edges.len());
+        let (front, engines) = rocev2::split(device_config(config, &link, seed), edges.len());
         let paths = Paths::new(link.mac, &engines[0], tci).in_zone(zone);
         let transport = engines.iter().map(|engine| Arc::clone(engine.counters())).collect();
         let shard = shard(platform, limits, wakers, transport, link.max_unit_len);
@@ -416,18 +416,6 @@ fn boxed_lane(
     link: &Link,
 ) -> Box<Lane> {
     Box::new(Lane::new(core, shard, engine, bytes, windows, link))
-}
-
-#[inline(never)]
-#[expect(clippy::vec_box, reason = "an engine is too large to be passed on a kernel's stack")]
-fn boxed_front(
-    config: ProviderConfig,
-    link: &Link,
-    seed: [u8; 32],
-    cores: usize,
-) -> (Box<Front>, Vec<Box<Engine>>) {
-    let (front, engines) = rocev2::split(device_config(config, link, seed), cores);
-    (Box::new(front), engines)
 }
 
 #[inline(never)]

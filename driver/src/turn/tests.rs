@@ -19,10 +19,11 @@ use core::task::Waker;
 use netadapter_glue::memory::{self, MemoryConfig, MemoryEdge};
 use netadapter_glue::{Edge, EdgeError, Link, Received, Slot};
 use rocev2::env::Instant;
+use std::string::String;
 use std::sync::Mutex;
 
-/// Keeps the events.
-struct Watch(Arc<Mutex<Vec<Trace>>>);
+/// Keeps the events, as text.
+struct Watch(Arc<Mutex<Vec<String>>>);
 
 impl Platform for Watch {
     fn now(&self) -> Instant {
@@ -33,8 +34,8 @@ impl Platform for Watch {
         None
     }
 
-    fn trace(&self, event: &Trace) {
-        self.0.lock().unwrap().push(*event);
+    fn trace(&self, event: &Trace<'_>) {
+        self.0.lock().unwrap().push(std::format!("{event:?}"));
     }
 }
 
@@ -79,12 +80,12 @@ fn an_overrun_is_told_once() {
     };
     assert_eq!(push(2), (true, 0));
     assert_eq!(push(2), (false, 2));
-    assert_eq!(*told.lock().unwrap(), []);
+    assert!(told.lock().unwrap().is_empty());
     cqs.overrun(shard, cq.key);
     assert_eq!((cqs.pop_overrun(), cqs.pop_overrun()), (Some(cq), None));
     let entries = core::iter::repeat_n((PENDING_ANY, cqe), 2);
     assert!(cqs.push(*now, cq.key, 2, entries), "no more than once");
-    assert_eq!(*told.lock().unwrap(), [Trace::CqOverrun { depth: 2 }]);
+    assert_eq!(*told.lock().unwrap(), ["CqOverrun { depth: 2 }"]);
 }
 
 /// Addresses, and the UDP port.

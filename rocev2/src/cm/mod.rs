@@ -62,6 +62,7 @@ use crate::ids::CommId;
 use crate::path::Path;
 use crate::psn::Psn;
 use crate::wire::mad::{self, RejReason};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use connection::{Connection, Owner};
@@ -93,10 +94,10 @@ impl Cm {
     /// A connection manager without connections, which counts into its device's counters. `rng` makes IDs
     /// that no peer can guess.
     #[inline(never)]
-    pub(crate) fn new(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Self {
+    pub(crate) fn boxed(config: CmConfig, mut rng: Rng, counters: Arc<Counters>) -> Box<Self> {
         let conns = Connections::new(&mut rng);
         let transmits = VecDeque::with_capacity(config.max_transmits);
-        Self {
+        Box::new(Self {
             config,
             agent: rng.u32(),
             rng,
@@ -106,7 +107,7 @@ impl Cm {
             transmits,
             outcome: Outcome::default(),
             counters,
-        }
+        })
     }
 
     /// Takes a local endpoint, for one user; port 0 takes any of 49152 to 65535. Returns the port.

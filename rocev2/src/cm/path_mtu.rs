@@ -47,6 +47,8 @@ impl Cm {
 impl Connection {
     /// Puts the path MTU that a REJ names into our REQ, which is another one then, with a transaction of its own. `None` where
     /// that was done before, or the REJ names none that is smaller.
+    // Two messages: they are not to be on the stack while the new one is sent.
+    #[inline(never)]
     fn lower_pmtu(&mut self, rej: &Rej, transaction_id: u64) -> Option<()> {
         let named = rej.ari().first().and_then(|code| Pmtu::from_code(*code));
         let pmtu = named.filter(|pmtu| *pmtu < self.peer.pmtu && !self.pmtu_lowered)?;

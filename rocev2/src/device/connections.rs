@@ -187,6 +187,7 @@ impl<E: Engines> Device<E> {
     }
 
     /// The next event of a connection, after its effect on queue pair and path.
+    #[inline(never)]
     pub fn poll_cm(&mut self) -> Option<CmEvent> {
         loop {
             let event = self.front.cm.poll_event()?;

@@ -94,7 +94,8 @@ impl Engine {
         Box::new(Self::new(config, core, mrs, rng))
     }
 
-    /// One with no objects.
+    /// One with no objects. Inlined: or it would pass through two frames.
+    #[inline(always)]
     fn new(config: DeviceConfig, core: (usize, usize), mrs: MrTable, mut rng: Rng) -> Self {
         let slots = config.max_qps.min(FIRST_SLOTS);
         let mut forked = rng.fork();

@@ -15,6 +15,7 @@ use crate::wire::{
     self, About, Bth, Deth, DropReason, Encap, Ext, Frames, MadHead, Opcode, Packet, Template,
     Unit, UnitWriter,
 };
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 /// The connections of a device, QP 1, which carries their messages, and its keys.
@@ -23,7 +24,8 @@ use alloc::sync::Arc;
 pub struct Front {
     pub(super) rng: Rng,
     pub(super) opening: Opening,
-    pub(super) cm: Cm,
+    /// In a box, as it is too large for the frame that makes the others.
+    pub(super) cm: Box<Cm>,
     pub(super) mad_limiter: MadLimiter,
     pub(super) registrar: Registrar,
     socket: bool,
@@ -33,22 +35,23 @@ pub struct Front {
 
 impl Front {
     /// One without connections, which counts into the counters of the first core.
-    pub(super) fn new(
+    #[inline(never)]
+    pub(super) fn boxed(
         config: &DeviceConfig,
         registrar: Registrar,
         mut rng: Rng,
         counters: Arc<Counters>,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             opening: config.opening,
-            cm: Cm::new(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
+            cm: Cm::boxed(config.cm.clone(), rng.fork(), Arc::clone(&counters)),
             mad_limiter: MadLimiter::new(&config.cm, &mut rng.fork()),
             registrar,
             socket: config.socket,
             gsi_psn: Psn::default(),
             rng,
             counters,
-        }
+        })
     }
 
     /// Handles units that the first core received, oldest first: its frames as [`Engine::handle_frames`] does, and messages of

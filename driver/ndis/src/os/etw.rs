@@ -96,7 +96,7 @@ pub(crate) fn problem(name: &str, interface: u32, first: u32, second: u32) {
 }
 
 /// An event of the core.
-pub(super) fn core(event: &Trace) {
+pub(super) fn core(event: &Trace<'_>) {
     match *event {
         Trace::Connected { local, remote } => {
             write_event!(

@@ -76,7 +76,7 @@ impl<R: Neighbours> Platform for Windows<R> {
         self.seating.core_near(group, mask)
     }
 
-    fn trace(&self, event: &Trace) {
+    fn trace(&self, event: &Trace<'_>) {
         if let Trace::UnitsLost { lost, sent } = *event {
             let [lost, sent] = [lost, sent].map(|count| count.try_into().unwrap_or(u32::MAX));
             log::report(self.interface, Problem::UnitsLost, lost, sent);

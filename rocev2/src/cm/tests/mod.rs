@@ -72,7 +72,7 @@ fn each_family(case: impl Fn(Bench)) {
 impl Bench {
     fn new(config: CmConfig, d: &str, p: &str) -> Self {
         Self {
-            cm: Cm::new(config, Rng::from_seed([7; 32]), Arc::default()),
+            cm: *Cm::boxed(config, Rng::from_seed([7; 32]), Arc::default()),
             now: Instant::default() + secs(1000),
             d: d.parse().unwrap(),
             p: p.parse().unwrap(),

@@ -62,7 +62,7 @@ impl World {
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let mut rng = Rng::from_seed(bytes);
         let mut side = |ca_guid| Side {
-            cm: Cm::new(CmConfig { ca_guid, ..config() }, rng.fork(), Arc::default()),
+            cm: *Cm::boxed(CmConfig { ca_guid, ..config() }, rng.fork(), Arc::default()),
             conn: None,
             outcome: Outcome::Pending,
             open: 0,
