@@ -22,7 +22,7 @@ const FRMR: usize = 5_000;
 const OBJECTS: usize = 500;
 
 /// Tables that are shared grow with the connections, and are counted. Depth of both queues, elements of a request, and what an end of a connection with them takes at most.
-const SHAPES: [(u32, u32, usize); 3] = [(64, 1, 14_000), (512, 4, 123_000), (4096, 4, 930_000)];
+const SHAPES: [(u32, u32, usize); 3] = [(64, 1, 14_300), (512, 4, 123_000), (4096, 4, 930_000)];
 
 /// Elements of a receive, and what a shared receive queue of 16 takes at most.
 const SRQS: [(u32, usize); 3] = [(1, 3_610), (4, 4_710), (16, 7_800)];
