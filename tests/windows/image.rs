@@ -255,7 +255,7 @@ fn check_headers(image: &Image, pe: &PeFile64<'_>, machine: u16) {
     let exports = pe.exports().expect("an export table");
     let exported = |name: &str| exports.iter().find(|export| export.name() == name.as_bytes());
     let start = exported("DriverEntry").expect("an exported entry point").address();
-    assert_eq!(start - optional.image_base.get(LE), entry.into());
+    assert_eq!(start - optional.image_base.get(LE), u64::from(entry));
     let others = exports.iter().filter(|export| export.name() != b"DriverEntry").count();
     // `wdk-sys` stands in for parts of a C runtime by functions that it cannot hide.
     assert!(image.kind == Kind::Wdk || others == 0, "exports: {exports:?}");

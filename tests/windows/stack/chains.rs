@@ -64,6 +64,17 @@ pub(crate) struct Function {
     jumps: BTreeSet<u32>,
     /// It calls through pointers that are not imports.
     pub(crate) by_pointer: bool,
+    /// Where it leads away by an address: behind that instruction.
+    pub(crate) sites: Vec<Site>,
+}
+
+/// An instruction that leads away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Site {
+    /// Behind it.
+    pub(crate) end: u32,
+    /// Where it leads.
+    pub(crate) to: u32,
 }
 
 /// The functions by their addresses.
@@ -120,10 +131,14 @@ fn decode(code: &[u8], begin: u32, frame: Option<u32>, isa: &Isa<'_>) -> Functio
         calls: BTreeSet::new(),
         jumps: BTreeSet::new(),
         by_pointer: false,
+        sites: Vec::new(),
     };
     for (end, flow) in isa.flows(code, begin) {
         function.end = end;
         function.by_pointer |= matches!(flow, Flow::ByPointer | Flow::EndByPointer);
+        if let Flow::Call(to) | Flow::Branch { to, .. } = flow {
+            function.sites.push(Site { end, to });
+        }
         match flow {
             Flow::Call(to) => drop(function.calls.insert(to)),
             Flow::Branch { to, .. } => drop(targets.insert(to)),
