@@ -228,7 +228,7 @@ impl DerefMut for Device {
 
 /// The parts of a device of so many cores, at most [`MAX_CORES`](crate::ids::MAX_CORES): its front, and an engine for each core, the
 /// first of which is the front's own. Each engine has room for `max_qps` queue pairs, and a reorder pool of the whole size.
-// What it makes passes through its frame, which nobody's is to be part of.
+// The parts pass through a frame of its own, which is gone before they are used.
 #[inline(never)]
 pub fn split(mut config: DeviceConfig, cores: usize) -> (Box<Front>, Vec<Box<Engine>>) {
     let mut rng = Rng::from_seed(config.seed);
