@@ -62,6 +62,7 @@ tests! {
     snapshot at 8: 2000 of 400,
     edge at 9: 2000 of 60,
     tables at 10: 200 of 800,
+    cores at 11: 200 of 800,
 }
 
 /// Every captured frame, good or damaged, as each of the codecs' targets takes it.

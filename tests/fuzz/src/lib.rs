@@ -13,11 +13,13 @@
 //! | [`snapshot`] | a snapshot of the control device, and a room for one | it is read or refused; what is read is written again as the same bytes, in any room as far as that goes |
 //! | [`edge`] | the string of an edge | it names one or is refused in words; what is named is written as a string that names the same |
 //! | [`tables`] | calls of the dispatch tables of two providers, time, and lost frames | misuse gets a status; each request ends once, a close always; nothing is left at the end |
+//! | [`cores`] | posts on connections between the cores of two devices, turns, and frames that come to any core, late, altered or twice | each request completes once; where nothing was altered, well and with the right bytes; nothing is left at the end |
 //!
-//! The bytes of `responder`, `completer`, `cm`, `neighbour` and `tables` are a sequence of structured operations. `../corpus` keeps inputs that
+//! The bytes of `responder`, `completer`, `cm`, `neighbour`, `tables` and `cores` are a sequence of structured operations. `../corpus` keeps inputs that
 //! reach all that has been reached; `../fuzz_corpus.rs` runs them, and random ones, in every test run.
 
 mod captures;
+mod cores;
 mod datagrams;
 #[allow(dead_code, reason = "shared with the tests of the codecs, which use all of it")]
 #[path = "../../wire/frames.rs"]
@@ -31,6 +33,7 @@ mod transport;
 mod world;
 
 pub use captures::decode;
+pub use cores::cores;
 pub use datagrams::cm;
 pub use neighbour::neighbour;
 pub use packets::{mad, packet, packet_icrc};
@@ -42,7 +45,7 @@ pub use transport::{completer, responder};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("packet", packet),
     ("packet_icrc", packet_icrc),
     ("mad", mad),
@@ -54,4 +57,5 @@ pub const TARGETS: [Target; 11] = [
     ("snapshot", snapshot),
     ("edge", edge),
     ("tables", tables),
+    ("cores", cores),
 ];
