@@ -297,7 +297,9 @@ impl Run {
         };
         let (own, other) = (self.ends[pair][host].qp, self.ends[pair][peer].qp);
         let (ours, theirs) = (sge(place(host, 0), token), sge(place(host, 1), token));
-        let room = sge(place(peer, 1), self.mrs[peer].token());
+        // For the longest, as it may wait for a later SEND, where this one finds no place in its queue.
+        let token = self.mrs[peer].token();
+        let room = [NDK_SGE::from_virtual(place(peer, 1).cast(), LEN as u32, token)];
         self.last += 2;
         let ids = [self.last - 1, self.last];
         let post = match what {
