@@ -235,6 +235,15 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_was_superseded_is_no_deadline() {
+        let mut timers = Timers::new(1);
+        timers.arm(0, at(50));
+        timers.arm(0, at(20));
+        assert_eq!([(); 2].map(|()| timers.pop_due(at(20))), [Some(0), None]);
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
     fn a_slot_with_another_number_is_due_as_before() {
         let mut timers = Timers::new(2);
         timers.arm(0, at(50));
