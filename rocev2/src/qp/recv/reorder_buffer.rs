@@ -148,8 +148,10 @@ impl ReorderBuffer {
     /// Drops all packets, and takes no other.
     pub(crate) fn close(&mut self, pool: &mut ReorderPool) {
         self.reach = 0;
-        self.forget(pool);
-        self.update(pool);
+        if !self.is_empty() {
+            self.forget(pool);
+            self.update(pool);
+        }
     }
 
     fn forget_while(&mut self, pool: &mut ReorderPool, gone: impl Fn(Psn) -> bool) {
