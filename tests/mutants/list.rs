@@ -954,9 +954,6 @@ list! {
     NoTagIsEveryVlan "device/link_end.rs":
         "if self.vlan.is_some_and(|own| own != vlan)" => "if self.vlan.is_some_and(|own| vlan != 0 && own != vlan)",
         "a packet without a tag is of no VLAN";
-    UnitsSkipTheEnds "device/receive.rs":
-        "if self.check_ends(&encap).is_err() {\n            return;\n        }" => "",
-        "a unit is checked as a frame is";
     PathMtuIsLoweredForEver "cm/path_mtu.rs":
         "*pmtu < self.peer.pmtu && !self.pmtu_lowered" => "*pmtu < self.peer.pmtu",
         "one more REQ, and no third";
@@ -1002,9 +999,6 @@ list! {
     YoungRepetitionsAreDisplaced "cm/unproven.rs":
         "(!conn.repeated || now.saturating_since(conn.since) >= OLD)" => "true",
         "a handshake has its round trip";
-    AnyHostNamesAConnection "cm/mod.rs":
-        "conn.peer.remote.ip() == peer" => "true",
-        "the share of connections is for their peers";
     RefusalsFillTheQueue "cm/send.rs":
         "self.config.max_transmits.div_ceil(4) * 3" => "self.config.max_transmits",
         "refusals leave room for messages of connections";
@@ -1064,9 +1058,6 @@ list! {
     OneLostUnitOfManyPathsIsNews "path.rs":
         "(path || !self.units.is_sound()) && self.units.judge(now, &news)" => "self.units.judge(now, &news)",
         "the link is doubted once a path has given units up";
-    ManyUnitsAreTried "device/transmit.rs":
-        "(RunLimit { units: 1, ..limit }, true)" => "(limit, true)",
-        "one unit is tried at a time";
 
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/qp/call.rs":
