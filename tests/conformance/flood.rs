@@ -44,15 +44,20 @@ impl Forger {
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits((0xfd01 << 112) + u128::from(n))),
         };
         let mut req = self.req.clone();
-        let noise = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        req.local_comm_id = CommId::new((noise >> 32) as u32);
-        (req.local_qpn, req.starting_psn) = (Qpn::new(noise as u32 | 2), Psn::new(noise as u32));
-        (req.ca_guid, req.primary.local_gid) = (noise, gid(src));
         req.service_id += u64::from(n % 3 == 2);
-        let ip_cm = IpCm { src_port: n as u16, src, dst: self.encap.dst };
-        req.private_data[..IpCm::LEN].copy_from_slice(&ip_cm.emit());
-        mad(&Encap { src, ..self.encap }, &CmMessage::Req(req))
+        forged(&self.encap, req, src, n)
     }
+}
+
+/// REQ `n` of a forger of addresses, as if `src` had sent it: `req` by other names.
+pub(crate) fn forged(encap: &Encap, mut req: Req, src: IpAddr, n: u32) -> Vec<u8> {
+    let noise = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    req.local_comm_id = CommId::new((noise >> 32) as u32);
+    (req.local_qpn, req.starting_psn) = (Qpn::new(noise as u32 | 2), Psn::new(noise as u32));
+    (req.ca_guid, req.primary.local_gid) = (noise, gid(src));
+    let ip_cm = IpCm { src_port: n as u16, src, dst: encap.dst };
+    req.private_data[..IpCm::LEN].copy_from_slice(&ip_cm.emit());
+    mad(&Encap { src, ..*encap }, &CmMessage::Req(req))
 }
 
 /// A consumer that answers requests one way or the other, most of them late.

@@ -1,13 +1,13 @@
 //! Honest peers connect while requests are forged: each has its chance, and a handshake that has begun goes through.
 
+use crate::flood::forged;
 use crate::packet::opcode;
 use crate::peer::*;
 use rocev2::cm::{CmConfig, CmEvent, ConnId, ReadLimits};
 use rocev2::counters::Counter;
 use rocev2::env::{Duration, Instant};
 use rocev2::ids::{CommId, Qpn};
-use rocev2::psn::Psn;
-use rocev2::wire::mad::{CmMessage, IpCm, Req, Rtu, gid, parse_mad};
+use rocev2::wire::mad::{CmMessage, Req, Rtu, parse_mad};
 use rocev2::wire::{Encap, Packet};
 use rocev2::{Device, DeviceConfig, Event};
 use std::collections::{BTreeMap, VecDeque};
@@ -127,14 +127,7 @@ impl Flood {
             Sources::Honest => Ipv4Addr::from_bits(0x0a00_0100 + 1),
             Sources::Any => Ipv4Addr::from_bits(0x0b00_0000 + n),
         });
-        let noise = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut req = self.template.clone();
-        req.local_comm_id = CommId::new((noise >> 32) as u32);
-        (req.local_qpn, req.starting_psn) = (Qpn::new(noise as u32 | 2), Psn::new(noise as u32));
-        (req.ca_guid, req.primary.local_gid) = (noise, gid(src));
-        let ip_cm = IpCm { src_port: n as u16, src, dst: self.encap.dst };
-        req.private_data[..IpCm::LEN].copy_from_slice(&ip_cm.emit());
-        mad(&Encap { src, ..self.encap }, &CmMessage::Req(req))
+        forged(&self.encap, self.template.clone(), src, n)
     }
 
     /// The consumer's turn, and what leaves: the REPs to honest peers reach them.

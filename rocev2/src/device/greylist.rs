@@ -20,19 +20,18 @@ const BUCKETS: usize = 1 << 15;
 #[derive(Debug, Default)]
 struct Tags {
     buckets: Vec<[u16; WAYS]>,
-    is_empty: bool,
+    has_any: bool,
 }
 
 impl Tags {
     fn clear(&mut self) {
-        if !core::mem::replace(&mut self.is_empty, true) {
+        if core::mem::take(&mut self.has_any) {
             self.buckets.fill([0; WAYS]);
         }
     }
 
     fn contain(&self, hash: u32) -> bool {
-        !self.is_empty
-            && self.buckets.get(bucket(hash)).is_some_and(|ways| ways.contains(&tag(hash)))
+        self.has_any && self.buckets.get(bucket(hash)).is_some_and(|ways| ways.contains(&tag(hash)))
     }
 
     fn add(&mut self, hash: u32) {
@@ -46,7 +45,7 @@ impl Tags {
         let Some(ways) = self.buckets.get_mut(bucket(hash)) else { return };
         if let Some(way) = ways.iter_mut().find(|way| **way == 0 || **way == tag) {
             *way = tag;
-            self.is_empty = false;
+            self.has_any = true;
         }
     }
 }
@@ -62,7 +61,7 @@ const fn tag(hash: u32) -> u16 {
 }
 
 /// The requests that were refused in the last seconds, by their hashes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Greylist {
     generations: [Tags; GENERATIONS],
     /// The place of the youngest generation, and its beginning.
@@ -71,11 +70,6 @@ pub(super) struct Greylist {
 }
 
 impl Greylist {
-    pub(super) fn new() -> Self {
-        let generations = core::array::from_fn(|_| Tags { is_empty: true, ..Tags::default() });
-        Self { generations, young: 0, since: Instant::default() }
-    }
-
     /// Keeps a request that was refused.
     pub(super) fn remember(&mut self, now: Instant, hash: u32) {
         self.turn(now);
@@ -115,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_request_is_repeated_after_a_while_and_not_for_ever() {
-        let mut list = Greylist::new();
+        let mut list = Greylist::default();
         assert!(!list.has(at(0), 7));
         for begin in [0, 10_000, 99_999, 1_000_000] {
             list.has(at(begin), 7);
@@ -131,7 +125,7 @@ mod tests {
     /// Goal: where far more is refused than there is room for, what has found room is kept, and few others are taken for it.
     #[test]
     fn a_full_list_confuses_few() {
-        let mut list = Greylist::new();
+        let mut list = Greylist::default();
         let hash = |n: u32| n.wrapping_mul(0x9e37_79b9).rotate_left(15).wrapping_mul(0x85eb_ca6b);
         for n in 0..1_000_000 {
             list.remember(at(0), hash(n));

@@ -130,7 +130,7 @@ impl MadLimiter {
             secret: Secret::new(rng),
             named: Share::new(config),
             unknown: Share::new(config),
-            greylist: Greylist::new(),
+            greylist: Greylist::default(),
             allowed: None,
             units: UNITS_BETWEEN,
             closed: false,

@@ -53,23 +53,32 @@ pub(crate) fn names(
     functions: impl Iterator<Item = u32>,
 ) -> Option<BTreeMap<u32, String>> {
     let functions: Vec<u32> = functions.collect();
+    let names = symbols(image, "--no-inlines", &functions)?;
+    let names = names.iter().map(|part| part.lines().next().unwrap_or_default().to_owned());
+    let names: BTreeMap<_, _> = functions.into_iter().zip(names).collect();
+    names.values().any(|name| name != "??").then_some(names)
+}
+
+/// What the symbols say of each address: a function's name and its place, a line each. With `--inlines` those of the functions
+/// that were inlined there come first. `None` where nothing here reads symbols.
+pub(super) fn symbols(image: &Path, inlines: &str, addresses: &[u32]) -> Option<Vec<String>> {
     let mut symbolizer = Command::new("llvm-symbolizer")
-        .args(["--relative-address", "--functions", "--no-inlines"])
+        .args(["--relative-address", "--functions", inlines])
         .arg(format!("--obj={}", image.display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .ok()?;
     let mut asked = symbolizer.stdin.take()?;
-    let lines: String = functions.iter().map(|function| format!("{function:#x}\n")).collect();
+    let lines: String = addresses.iter().map(|address| format!("{address:#x}\n")).collect();
     let writer = std::thread::spawn(move || asked.write_all(lines.as_bytes()));
     let said = symbolizer.wait_with_output().ok()?.stdout;
     writer.join().ok()?.ok()?;
     let said = String::from_utf8_lossy(&said);
-    // A function's name, its place, and an empty line.
-    let names: Vec<_> = said.split("\n\n").filter_map(|part| part.lines().next()).collect();
-    let known = names.len() == functions.len() && names.iter().any(|name| *name != "??");
-    known.then(|| functions.into_iter().zip(names.into_iter().map(str::to_owned)).collect())
+    // An empty line ends each.
+    let parts = said.split("\n\n").filter(|part| !part.trim().is_empty()).map(str::to_owned);
+    let parts: Vec<String> = parts.collect();
+    (parts.len() == addresses.len()).then_some(parts)
 }
 
 #[test]

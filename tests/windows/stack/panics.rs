@@ -5,11 +5,10 @@
 //! many of a kind there may be, and why they are not reached. It only falls.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use super::chains::Graph;
+use super::frames::symbols;
 
 /// The functions by which code panics, by the beginnings of their names. They are cold, and call each other.
 const PANICS: &[&str] = &[
@@ -97,27 +96,15 @@ pub(crate) fn sites(graph: &Graph, names: &BTreeMap<u32, String>) -> Vec<(u32, S
 
 /// The places of the sites; `None` where nothing here reads symbols.
 pub(crate) fn places(image: &Path, sites: &[(u32, String)]) -> Option<Vec<Panic>> {
-    let mut symbolizer = Command::new("llvm-symbolizer")
-        .args(["--relative-address", "--functions", "--inlines"])
-        .arg(format!("--obj={}", image.display()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let mut asked = symbolizer.stdin.take()?;
     // The call itself lies before what is behind it.
-    let lines: String = sites.iter().map(|(end, _)| format!("{:#x}\n", end - 1)).collect();
-    let writer = std::thread::spawn(move || asked.write_all(lines.as_bytes()));
-    let said = symbolizer.wait_with_output().ok()?.stdout;
-    writer.join().ok()?.ok()?;
-    let said = String::from_utf8_lossy(&said).replace('\\', "/");
-    let parts: Vec<&str> = said.split("\n\n").filter(|part| !part.trim().is_empty()).collect();
-    let all = parts.len() == sites.len();
-    all.then(|| parts.iter().zip(sites).map(|(part, (_, by))| place(part, by)).collect())
+    let calls: Vec<u32> = sites.iter().map(|(end, _)| end - 1).collect();
+    let parts = symbols(image, "--inlines", &calls)?;
+    Some(parts.iter().zip(sites).map(|(part, (_, by))| place(part, by)).collect())
 }
 
 /// Of lines that take turns: a function, its file with line and column, the innermost first.
 fn place(part: &str, by: &str) -> Panic {
+    let part = part.replace('\\', "/");
     let frames = part.lines().skip(1).step_by(2).filter_map(|at| {
         let (rest, _column) = at.trim().rsplit_once(':')?;
         let (file, line) = rest.rsplit_once(':')?;
