@@ -954,6 +954,9 @@ list! {
     NoTagIsEveryVlan "device/link_end.rs":
         "if self.vlan.is_some_and(|own| own != vlan)" => "if self.vlan.is_some_and(|own| vlan != 0 && own != vlan)",
         "a packet without a tag is of no VLAN";
+    UnitsSkipTheEnds "device/receive.rs":
+        "if self.check_ends(&encap).is_err() {\n            return;\n        }" => "",
+        "a unit is checked as a frame is";
     PathMtuIsLoweredForEver "cm/path_mtu.rs":
         "*pmtu < self.peer.pmtu && !self.pmtu_lowered" => "*pmtu < self.peer.pmtu",
         "one more REQ, and no third";
@@ -999,6 +1002,9 @@ list! {
     YoungRepetitionsAreDisplaced "cm/unproven.rs":
         "(!conn.repeated || now.saturating_since(conn.since) >= OLD)" => "true",
         "a handshake has its round trip";
+    AnyHostNamesAConnection "cm/mod.rs":
+        "conn.peer.remote.ip() == peer" => "true",
+        "the share of connections is for their peers";
     RefusalsFillTheQueue "cm/send.rs":
         "self.config.max_transmits.div_ceil(4) * 3" => "self.config.max_transmits",
         "refusals leave room for messages of connections";
@@ -1058,6 +1064,31 @@ list! {
     OneLostUnitOfManyPathsIsNews "path.rs":
         "(path || !self.units.is_sound()) && self.units.judge(now, &news)" => "self.units.judge(now, &news)",
         "the link is doubted once a path has given units up";
+    ManyUnitsAreTried "device/transmit.rs":
+        "(RunLimit { units: 1, ..limit }, true)" => "(limit, true)",
+        "one unit is tried at a time";
+    NewPacketKeepsUnsolicitedAcks "qp/recv/early.rs":
+        "self.unsolicited_ack.cancel();
+        // The buffered packets" => "// The buffered packets",
+        "a new request ends unsolicited ACKs";
+    CommonPacketKeepsUnsolicitedAcks "qp/recv/common.rs":
+        "self.unsolicited_ack.cancel();" => "",
+        "a new request ends unsolicited ACKs";
+    TrimmedResendIsForgotten "qp/send/queue/scoreboard.rs":
+        "self.scoreboard.resend = self.resend_range(from, range.end);
+            if self.scoreboard.resend.is_none() {" => "self.scoreboard.resend = self.resend_range(from, range.end);
+            if true {",
+        "the next gap begins when nothing of the last is left";
+    GoingBackSkipsMore "qp/send/queue/scoreboard.rs":
+        "let packets = ahead.min(of_wqe - self.cursor.packet);" => "let packets = (ahead + 1).min(of_wqe - self.cursor.packet);",
+        "going back skips what the peer has, and no more";
+    MarkedAcksAreCongestion "qp/inbound.rs":
+        "let data = known && !packet.payload.is_empty();" => "let data = known;",
+        "a mark on a packet without payload causes no CNP";
+    RttSpansAnRnrPause "qp/send/completer.rs":
+        "self.timed = None;
+        self.pause = Some((refused, now + pause));" => "self.pause = Some((refused, now + pause));",
+        "Karn: no round trip is measured over an RNR pause";
 
 // ---- the provider -----------------------------------------------------------------------------
     InlineDataShareASlot "driver/src/qp/call.rs":

@@ -262,6 +262,20 @@ mod tests {
         }
     }
 
+    /// A consumer that waits for less still hears that its CQ has failed.
+    #[test]
+    fn each_arm_hears_what_is_as_urgent() {
+        let kinds = [NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_CQ_NOTIFY_ANY];
+        let news = [PENDING_ERROR, PENDING_SOLICITED, PENDING_ANY];
+        for (weakest, news) in news.into_iter().enumerate() {
+            for (strength, kind) in kinds.into_iter().enumerate() {
+                let arm = Arm::default();
+                assert!(!arm.arm(kind));
+                assert_eq!(arm.add(news), strength >= weakest, "{strength} hears {weakest}");
+            }
+        }
+    }
+
     #[test]
     fn a_completion_before_the_arm_notifies_at_once_and_only_once() {
         let arm = Arm::default();

@@ -179,6 +179,21 @@ mod tests {
         assert_eq!(rings.free(), LAMS_MAX - 1);
     }
 
+    /// A message that one core alone has no room for takes no room of the others.
+    #[test]
+    fn a_message_that_is_refused_takes_no_place() {
+        let (rings, [mut first, mut second]) = shard();
+        let release = |count: usize| (0..count as u64).for_each(|at| rings.release(at));
+        release(3 * LAMS_MAX);
+        first.update();
+        // The second one is full.
+        release(3 * LAMS_MAX);
+        assert!(rings.of(0).is_empty());
+        second.update();
+        release(3 * LAMS_MAX);
+        assert_eq!([0, 1].map(|core| rings.of(core).len()), [3 * LAMS_MAX; 2]);
+    }
+
     /// A peer's packet may come to one core for what a post on another has named.
     #[test]
     fn every_core_finds_what_was_built() {

@@ -150,11 +150,11 @@ mod tests {
         let order = Arc::default();
         let mut cores = [0, 1].map(|_| Windows::new(Arc::clone(&order)));
         let keys = [1, 2, 3].map(Rkey::new);
-        // Of the first window the second core saw the last; the first core saw another request meanwhile.
-        for (core, key) in [(0, 0), (0, 1), (1, 0), (0, 2), (0, 0), (1, 0)] {
+        // The first core saw the first window twice, of which the last request counts; both saw requests in turn.
+        for (core, key) in [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (0, 0)] {
             cores[core].note(SendOp::Invalidate(keys[key]));
         }
-        let expected = [(0, 1), (0, 2), (0, 0), (1, 0)];
+        let expected = [(0, 1), (1, 0), (0, 2), (1, 1), (0, 0)];
         for (core, key) in expected {
             let first = (0..2).filter_map(|core| Some((cores[core].place()?, core))).min();
             assert_eq!(first.map(|(_, core)| core), Some(core));

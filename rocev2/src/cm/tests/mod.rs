@@ -333,6 +333,16 @@ impl Bench {
     }
 }
 
+/// An ID of ours names a connection for its peer alone: what others say of it has no share in the limits of connections.
+#[test]
+fn a_connection_is_known_to_its_peer_alone() {
+    each_family(|bench| {
+        bench.each_side(|bench, _, id| {
+            assert!(bench.cm.knows(id, bench.p) && !bench.cm.knows(id, bench.d));
+        });
+    });
+}
+
 const NO_PATH: Path = Path {
     local_lid: 0,
     remote_lid: 0,

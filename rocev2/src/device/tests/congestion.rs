@@ -326,3 +326,22 @@ fn without_control_a_mark_is_not_answered() {
     world.run();
     assert_eq!((cnps(&world, 1), world.statuses(0)), (0, vec![(1, WcStatus::Success)]));
 }
+
+/// A packet without payload causes no congestion.
+#[test]
+fn a_mark_on_an_acknowledgement_brings_no_cnp() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.post(client, 1, world.write(), 64);
+    world.transmit(0);
+    world.deliver(1);
+    world.transmit(1);
+    for frame in &mut world.wires[0] {
+        let mut packet = Packet::parse(frame).unwrap();
+        packet.encap.traffic_class |= 3;
+        *frame = emit(&packet);
+    }
+    world.deliver(0);
+    assert_eq!(world.statuses(0), [(1, WcStatus::Success)]);
+    world.transmit(0);
+    assert_eq!(cnps(&world, 0), 0);
+}

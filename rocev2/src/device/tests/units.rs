@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::env::Rng;
-use crate::wire::Operation;
+use crate::wire::{Frames, Operation};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -305,6 +305,64 @@ fn once_two_paths_lose_units_a_third_begins_without() {
         assert_eq!(run.count(Counter::UnitsSent) == before, pair == 2, "{off:?}");
     }
     assert_eq!(off, [(1, 0), (1, 1), (1, 1)]);
+}
+
+/// The buffers of one run, and the packets of each unit in them.
+struct Buffers {
+    free: usize,
+    buf: Vec<u8>,
+    segments: Vec<usize>,
+}
+
+impl Frames for Buffers {
+    fn buffer(&mut self) -> Option<&mut [u8]> {
+        if self.segments.len() < self.free { Some(&mut self.buf) } else { None }
+    }
+
+    fn keep(&mut self, unit: &Unit) {
+        self.segments.push(unit.segments);
+    }
+}
+
+/// However many buffers an edge lends at once.
+#[test]
+fn one_unit_is_tried_at_a_time() {
+    let mut run = Run::new(WRITES, Nic::LosesUnits, SEGMENTS);
+    while run.count(Counter::UnitsOffPath) == 0 {
+        run.transfer(1);
+    }
+    run.rest(Duration::from_secs(4));
+    (0..DEPTH).for_each(|_| run.post(0, MESSAGE));
+    let World { devices, memory, now, .. } = &mut run.world;
+    let mut frames = Buffers { free: 32, buf: vec![0; 65_000], segments: Vec::new() };
+    while devices[0].poll_transmit_run(*now, &mut frames, SEGMENTS, &mut memory[0]) {}
+    let units = frames.segments.iter().filter(|segments| **segments > 1).count();
+    assert_eq!((units, frames.segments.len()), (1, 32));
+}
+
+/// A peer whose packets come by several ways may have any Ethernet address, and ours is ours all the same.
+#[test]
+fn a_unit_for_another_host_is_dropped_whatever_the_peers_ways_are() {
+    let (mut world, [client, _], _) = World::connected(false);
+    world.max_packets = 1;
+    for way in 0..8 {
+        world.post(client, u64::from(way), world.write(), 64);
+        world.transmit(0);
+        for frame in &mut world.wires[1] {
+            frame[11] = way;
+        }
+        world.run();
+    }
+    world.post(client, 8, world.write(), 8 * 1024);
+    let mut buf = vec![0; 65_000];
+    let (device, memory) = (&mut world.devices[0], &mut world.memory[0]);
+    let unit = device.poll_transmit(world.now, &mut buf, 8, memory).unwrap();
+    buf[5] ^= 0x10;
+    let before = world.memory[1].0[0].clone();
+    let (device, memory) = (&mut world.devices[1], &mut world.memory[1]);
+    device.handle_frame(world.now, &buf[..unit.len], Some(unit.segment_len), memory);
+    assert_eq!(world.drops(1), [(DropReason::EthernetAddress, unit.segments as u64)]);
+    assert!(world.memory[1].0[0] == before);
 }
 
 proptest! {

@@ -1321,3 +1321,64 @@ fn reads_behind_a_timed_out_request_are_probed_first() {
     let taken = pair.taken(0);
     assert!(taken.iter().all(|taken| taken.opcode != Opcode::ReadRequest), "asked for again");
 }
+
+#[test]
+fn going_back_skips_what_the_peer_turns_out_to_have_and_no_more() {
+    let (mut poster, mut sq) = SendQueue::new(0, 2, 1);
+    sq.start_at(Psn::default(), Pmtu::B1024, Make::Other);
+    assert!(sq.reserve_reads());
+    let (va, rkey, now) = (BASE, Rkey::new(1), Instant::from_nanos(0));
+    let requests = [(SendOp::Read { va, rkey }, 1), (SendOp::Send, 8)];
+    for (id, (op, packets)) in requests.into_iter().enumerate() {
+        let sgl = [Sge { addr: BASE, len: packets * 1024, lkey: Lkey::new(1) }];
+        let (id, solicited, read_fence, silent) = (id as u64, false, false, false);
+        poster.post(SendWr { id, op, sgl, solicited, read_fence, silent }).unwrap();
+        sq.update();
+        sq.sent(packets, id == 0, now, now);
+    }
+    let start = sq.una();
+    sq.rewind_to(start);
+    assert!(sq.acknowledge(start.add(3), &mut Completions::default()).lost_read);
+    // The READ is requested again, and two packets behind it have come.
+    sq.sent(1, true, now, now);
+    let (request, packet) = sq.at_cursor().unwrap();
+    assert_eq!((sq.next(), request.id(), packet), (start.add(3), 1, 2));
+}
+
+#[test]
+fn a_gap_is_filled_before_the_next_one() {
+    let (mut poster, mut sq) = SendQueue::new(0, 1, 1);
+    sq.start_at(Psn::default(), Pmtu::B1024, Make::Keeper);
+    sq.reserve_missing(8, Make::Keeper);
+    let sgl = [Sge { addr: BASE, len: 8 * 1024, lkey: Lkey::new(1) }];
+    let (op, solicited, read_fence, silent) = (SendOp::Send, false, false, false);
+    poster.post(SendWr { id: 1, op, sgl, solicited, read_fence, silent }).unwrap();
+    sq.update();
+    let (start, now) = (sq.una(), Instant::from_nanos(0));
+    sq.sent(8, false, now, now);
+    let gaps = [Gap { missing: 2, came: 2 }; 2];
+    assert_eq!(sq.gaps_reported(start, gaps.into_iter()).map(|found| found.packets), Some(4));
+    sq.acknowledge(start.add(1), &mut Completions::default());
+    assert_eq!(sq.at_cursor().unwrap().1, 1, "the rest of the first one is still missing");
+}
+
+/// Karn: the pause that a peer asks for is no part of a round trip.
+#[test]
+fn no_round_trip_is_measured_over_an_rnr_pause() {
+    let mut pair = Pair::new(10_000, CLEAN);
+    for at in 0..3 {
+        let sgl = pair.nodes[0].sge(0, 10);
+        pair.nodes[0].send(at as u64, SendOp::Send, sgl);
+        assert_eq!(pair.places(), [at]);
+        if at == 1 {
+            pair.answer(at, Syndrome::RnrNak(RnrTimer::new(0))).unwrap();
+            pair.wait(0);
+            assert_eq!(pair.places(), [at]);
+        }
+        if at < 2 {
+            pair.answer(at, ACK).unwrap();
+        }
+    }
+    let waits = pair.nodes[0].qp.deadline().unwrap().saturating_since(pair.now);
+    assert!(waits < Duration::from_millis(10), "{waits:?}");
+}

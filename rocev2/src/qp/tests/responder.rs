@@ -483,3 +483,17 @@ fn a_nak_whose_gap_has_closed_does_not_leave() {
     pair.ask(0, Opcode::SendOnly, Ext::None, 8).unwrap();
     assert_eq!(pair.acks(), [(ACK, 0, 1)]);
 }
+
+/// A peer that goes on has heard the ACK that its duplicate asked for.
+#[test]
+fn a_new_request_ends_unsolicited_acks() {
+    let mut pair = ready(2);
+    for _ in 0..2 {
+        pair.ask(0, Opcode::SendOnly, Ext::None, 1).unwrap();
+    }
+    assert_eq!(pair.acks(), [(ACK, 0, 1)]);
+    assert!(pair.nodes[1].qp.deadline().is_some());
+    pair.ask(1, Opcode::SendOnly, Ext::None, 1).unwrap();
+    assert_eq!(pair.acks(), [(ACK, 1, 2)]);
+    assert_eq!(pair.nodes[1].qp.deadline(), None);
+}
