@@ -58,6 +58,12 @@ unsafe extern "system" {
     fn SetUnhandledExceptionFilter(filter: extern "system" fn(&&Exception) -> i32) -> usize;
     fn GetModuleHandleExA(flags: u32, name: *const u8, module: &mut usize) -> i32;
     fn FreeLibrary(module: usize) -> i32;
+    fn ExitThread(code: u32) -> !;
+}
+
+/// Ends this thread, whatever is on its stack.
+pub(crate) fn end_thread() -> ! {
+    unsafe { ExitThread(0) }
 }
 
 /// The image that is held for its counters; 0: none.

@@ -186,6 +186,20 @@ fn end(handle: usize) {
     RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// Ends the host thread, which under Wine would keep four files each for as long as it slept.
+#[cfg(windows)]
+fn leave() -> ! {
+    crate::wine::end_thread()
+}
+
+/// Leaves the host thread behind, asleep: nothing here ends it without unwinding the image's frames.
+#[cfg(not(windows))]
+fn leave() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 exports! { "ntoskrnl.exe":
     fn KeInitializeEvent(event: *mut Header, kind: i32, signal: u8) {
         event.write(Header::new(kind as u8, signal.into()));
@@ -240,8 +254,8 @@ exports! { "ntoskrnl.exe":
     }
     fn PsTerminateSystemThread(_status: i32) -> i32 {
         end(SELF.get());
-        // Never returns: the host thread is left behind, asleep, with the image's frames on it.
-        loop { std::thread::park(); }
+        // Never returns, with the image's frames on the stack.
+        leave()
     }
     fn ObReferenceObjectByHandle(handle: usize, _access: u32, _kind: Pointer, _mode: i8, object: *mut Pointer, _info: Pointer) -> i32 {
         irql::at_most(PASSIVE, "ObReferenceObjectByHandle");
