@@ -200,6 +200,13 @@ fn close(shard: &Shard) {
 /// Where it is dropped or copied, loom objects to another thread that may be at it.
 struct Watched(Option<Arc<loom::cell::UnsafeCell<()>>>);
 
+#[allow(unsafe_code, reason = "what no thread may share is what is tried")]
+// SAFETY: nothing is in the cell, and loom looks at each access itself.
+unsafe impl Send for Watched {}
+#[allow(unsafe_code, reason = "what no thread may share is what is tried")]
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
+
 impl Clone for Watched {
     fn clone(&self) -> Self {
         self.0.iter().for_each(|cell| cell.with(|_| ()));
