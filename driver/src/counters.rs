@@ -68,8 +68,10 @@ impl Counters {
         let sum = |number: fn(&EdgeCounters) -> &Counter| -> u64 {
             self.edges.iter().map(|edge| number(edge).get()).sum()
         };
+        let mut transport = Snapshot::ZERO;
+        self.transport.iter().for_each(|core| core.add_to(&mut transport));
         AdapterCounters {
-            transport: self.transport.iter().map(|core| core.snapshot()).sum(),
+            transport,
             edge: Drops {
                 transmit: sum(|edge| &edge.transmit),
                 refused: sum(|edge| &edge.refused),

@@ -335,7 +335,17 @@ impl<const N: usize> Cells<N> {
     /// The current values of all counters. Each is right; events during the call may be in some and not in
     /// others.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(Counter::ALL.map(|counter| self.get(counter)))
+        let mut snapshot = Snapshot::ZERO;
+        self.add_to(&mut snapshot);
+        snapshot
+    }
+
+    /// Adds the current values to those of other cores, as [`Self::snapshot`] reads them. In place, as a snapshot is a large part of
+    /// a kernel's stack.
+    pub fn add_to(&self, sum: &mut Snapshot) {
+        for (sum, cell) in sum.0.iter_mut().zip(&self.0) {
+            *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
+        }
     }
 }
 
@@ -386,14 +396,6 @@ impl Snapshot {
     /// Packets dropped, for all reasons.
     pub fn dropped(&self) -> u64 {
         DropReason::ALL.iter().map(|reason| self[Counter::dropped(*reason)]).sum()
-    }
-}
-
-/// Of several cores.
-impl core::iter::Sum for Snapshot {
-    fn sum<I: Iterator<Item = Self>>(snapshots: I) -> Self {
-        snapshots
-            .fold(Self::ZERO, |sum, one| Self(core::array::from_fn(|at| sum.0[at] + one.0[at])))
     }
 }
 

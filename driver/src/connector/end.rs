@@ -17,7 +17,6 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use rocev2::cm::{CmEvent, Peer, PrivateData, ReadLimits};
-use rocev2::counters::Snapshot;
 
 /// Tells the system that a connection is over, with what its QP counted.
 fn trace_disconnected(
@@ -31,11 +30,7 @@ fn trace_disconnected(
         let Lane { engine, qps, .. } = cx.lane(core);
         engine.qp_counters(qps.get(key)?.qpn).map(Arc::clone)
     });
-    let totals = match &counters {
-        Some(counters) => counters.snapshot(),
-        None => Snapshot::ZERO,
-    };
-    cx.trace(&Trace::Disconnected { local, remote, by, totals: &totals });
+    cx.trace(&Trace::Disconnected { local, remote, by, totals: counters.as_deref() });
 }
 
 impl Connectors {

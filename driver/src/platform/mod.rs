@@ -10,7 +10,7 @@ pub mod stepped;
 use crate::abi::{MDL, NTSTATUS, PVOID};
 use core::net::{IpAddr, SocketAddr};
 use core::ptr::NonNull;
-use rocev2::counters::Snapshot;
+use rocev2::counters::QpCounters;
 use rocev2::env::Instant;
 use rocev2::ids::Qpn;
 use rocev2::qp::Failure;
@@ -99,7 +99,7 @@ pub enum Resolver {
 }
 
 /// Something worth a line in a trace: once in a connection's life, or a failure. Never per packet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Trace<'a> {
     /// Data may flow.
     Connected {
@@ -116,8 +116,8 @@ pub enum Trace<'a> {
         remote: SocketAddr,
         /// The side that ended it.
         by: EndedBy,
-        /// The counters of its QP until then.
-        totals: &'a Snapshot,
+        /// The counters of its QP until then; `None` where the consumer has closed that.
+        totals: Option<&'a QpCounters>,
     },
     /// A connect or an accept failed.
     NotConnected {

@@ -109,6 +109,7 @@ pub(super) fn core(event: &Trace<'_>) {
             );
         }
         Trace::Disconnected { local, remote, by, totals } => {
+            let total = |counter| totals.map_or(0, |totals| totals.get(counter));
             write_event!(
                 PROVIDER,
                 "Disconnected",
@@ -117,24 +118,24 @@ pub(super) fn core(event: &Trace<'_>) {
                 socketaddress("Local", bytes(&local.into())),
                 socketaddress("Remote", bytes(&remote.into())),
                 str8("By", by.name()),
-                u64("sent_pkts", &totals[SentPkts]),
-                u64("sent_bytes", &totals[SentBytes]),
-                u64("rcvd_pkts", &totals[RcvdPkts]),
-                u64("rcvd_bytes", &totals[RcvdBytes]),
-                u64("resent_timer_pkts", &totals[ResentTimerPkts]),
-                u64("resent_nak_pkts", &totals[ResentNakPkts]),
-                u64("resent_implied_nak_pkts", &totals[ResentImpliedNakPkts]),
-                u64("resent_rnr_pkts", &totals[ResentRnrPkts]),
-                u64("needless_resends", &totals[NeedlessResends]),
-                u64("local_ack_timeout_err", &totals[LocalAckTimeoutErr]),
-                u64("packet_seq_err", &totals[PacketSeqErr]),
-                u64("rcvd_rnr_err", &totals[RcvdRnrErr]),
-                u64("duplicate_request", &totals[DuplicateRequest]),
-                u64("out_of_seq_request", &totals[OutOfSeqRequest]),
-                u64("out_of_buffer", &totals[OutOfBuffer]),
-                u64("np_cnp_sent", &totals[NpCnpSent]),
-                u64("rp_cnp_handled", &totals[RpCnpHandled]),
-                u64("paced_ns", &totals[PacedNs]),
+                u64("sent_pkts", &total(SentPkts)),
+                u64("sent_bytes", &total(SentBytes)),
+                u64("rcvd_pkts", &total(RcvdPkts)),
+                u64("rcvd_bytes", &total(RcvdBytes)),
+                u64("resent_timer_pkts", &total(ResentTimerPkts)),
+                u64("resent_nak_pkts", &total(ResentNakPkts)),
+                u64("resent_implied_nak_pkts", &total(ResentImpliedNakPkts)),
+                u64("resent_rnr_pkts", &total(ResentRnrPkts)),
+                u64("needless_resends", &total(NeedlessResends)),
+                u64("local_ack_timeout_err", &total(LocalAckTimeoutErr)),
+                u64("packet_seq_err", &total(PacketSeqErr)),
+                u64("rcvd_rnr_err", &total(RcvdRnrErr)),
+                u64("duplicate_request", &total(DuplicateRequest)),
+                u64("out_of_seq_request", &total(OutOfSeqRequest)),
+                u64("out_of_buffer", &total(OutOfBuffer)),
+                u64("np_cnp_sent", &total(NpCnpSent)),
+                u64("rp_cnp_handled", &total(RpCnpHandled)),
+                u64("paced_ns", &total(PacedNs)),
             );
         }
         Trace::NotConnected { remote, status } => {
