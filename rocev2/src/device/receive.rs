@@ -284,7 +284,8 @@ impl Engine {
         if let Some(id) = srq_id {
             srqs.list(id);
         }
-        if handled.is_ok() {
+        // A notification names no PSN, so it does not show that its sender has our REP.
+        if handled.is_ok() && packet.bth.opcode != Opcode::Cnp {
             self.accepted(now, slot, Source::of(&packet.encap));
         }
         // A dropped packet may cause a response, too: the NAK of a gap.

@@ -345,3 +345,17 @@ fn a_mark_on_an_acknowledgement_brings_no_cnp() {
     world.transmit(0);
     assert_eq!(cnps(&world, 0), 0);
 }
+
+/// Anybody who knows the queue pair can send a notification: it names no PSN.
+#[test]
+fn a_notification_stands_for_no_lost_rtu() {
+    let mut world = World::new(false);
+    let qps = [world.qp(0), world.qp(1)];
+    world.listen(false);
+    world.join_without_rtu(qps);
+    notify(&mut world, 1, qps[0], qps[1]);
+    assert!(world.devices[1].slot(qps[1]).unwrap().1.awaits_rtu);
+    world.post(qps[0], 1, world.write(), 8);
+    world.run();
+    assert!(matches!(world.events[1][..], [Event::Cm(CmEvent::Established { .. })]));
+}
