@@ -227,9 +227,9 @@ fn seeds() {
     let busy = connections > count / 2 && successes > 10 * count;
     let busy = busy && sum.total.quiet > 10 * count;
     assert!(busy || count < 100 || wanted().is_some(), "the seeds do something");
-    // A provider that repeats READs only on evidence may never meet the one that ends for it; the other strangers speak only where
-    // `SIM_STRANGER` wants them.
-    let may = [Deed::Strict, Deed::StrangePacket, Deed::StrangeCnp];
+    // A provider that repeats READs only on evidence may never meet the one that ends for it; one stranger speaks only where
+    // `SIM_STRANGER` wants it.
+    let may = [Deed::Strict, Deed::StrangePacket];
     let must = Deed::ALL.into_iter().filter(|deed| !may.contains(deed));
     let missing: Vec<_> = must.filter(|&deed| deeds[deed as usize] == 0).collect();
     assert!(

@@ -238,7 +238,7 @@ impl Watch {
     }
 
     /// Whether a host of ours keeps what comes early, and shows it.
-    fn keeps(&self, host: IpAddr) -> bool {
+    pub(crate) fn keeps(&self, host: IpAddr) -> bool {
         let keeps = self.windows.get(&host).is_some_and(|[_, reorder_bytes, _]| *reorder_bytes > 0);
         keeps && !self.foreign.contains(&host)
     }

@@ -71,7 +71,8 @@ impl Stranger {
             Self::Throng | Self::Requests => 50,
             Self::HalfOpen | Self::Unready => 55,
             Self::Gaps => 70,
-            Self::Forges | Self::Notifies => 0,
+            Self::Notifies => 40,
+            Self::Forges => 0,
         }
     }
 

@@ -18,8 +18,8 @@ const NOTIFIED: usize = 2;
 #[derive(Clone, Copy)]
 struct Known {
     victim: usize,
-    /// The peer is not ours, and sends from the one port that this knows.
-    foreign: bool,
+    /// The peer does not show that it is ours: its port is whatever its first packet has.
+    any_port: bool,
     route: Route,
     qpns: [u32; 2],
 }
@@ -35,8 +35,8 @@ impl World {
             let other = victim != at && this.provider.is_some() && !this.hashes;
             let macs = [self.net.nic(at), self.net.nic(victim)];
             let route = Route { macs, ips: [far.0, near.0] };
-            let (foreign, qpns) = (self.is_foreign(at), [far.1, near.1]);
-            other.then_some(Known { victim, foreign, route, qpns })
+            let (any_port, qpns) = (!self.watch.keeps(far.0), [far.1, near.1]);
+            other.then_some(Known { victim, any_port, route, qpns })
         };
         self.watch.pairs().filter_map(known).collect()
     }
@@ -44,7 +44,7 @@ impl World {
     /// Sends a packet in the name of a peer, and lets nobody learn from it.
     fn say_as(&mut self, strange: &mut Strange, known: &Known, marks: u8, packet: &Packet) {
         let mut route = known.route;
-        if known.foreign || strange.rng.below(2) == 0 {
+        if known.any_port || strange.rng.below(2) == 0 {
             route.macs[0] = MAC;
         }
         let mut bytes = frame(&route, packet);
