@@ -814,8 +814,9 @@ impl Flow {
             0x20..=0x3f => {
                 require!(at < self.arrived, "an RNR NAK for what has not arrived");
                 self.refusals += 1;
-                // Refused; what is behind it is kept.
+                // Refused; what is behind it is kept, and has come early.
                 let behind = self.records.range(at + 1..self.arrived).map(|(&behind, _)| behind);
+                self.reached[1] += behind.clone().count() as u64;
                 self.ahead.extend(behind);
                 self.arrived = at;
             }
