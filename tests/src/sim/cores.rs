@@ -164,7 +164,8 @@ impl World {
             return self.turn_foreign(host);
         }
         let this = &mut self.hosts[host];
-        let (own, at, hashes) = (&mut this.cores[core], core, this.hashes);
+        let several = this.cores.len() > 1;
+        let (own, at) = (&mut this.cores[core], core);
         let Some(provider) = &mut this.provider else {
             own.turn_at = None;
             return Ok(());
@@ -184,8 +185,8 @@ impl World {
             provider.announce_sleep(at, false);
             own.sleeping = false;
         }
-        // The edge itself loses nothing.
-        let lost = |provider: &Stepped| if hashes { provider.counters().edge.receive } else { 0 };
+        // The edge itself loses nothing; what comes back to an own address is for any core, too.
+        let lost = |provider: &Stepped| if several { provider.counters().edge.receive } else { 0 };
         let lost_before = lost(provider);
         let (turn, allocations) = counted(|| provider.poll_core(at, Instant::from_nanos(clock)));
         let lost = lost(provider) - lost_before;
