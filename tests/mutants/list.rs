@@ -1085,6 +1085,15 @@ list! {
     MarkedAcksAreCongestion "qp/inbound.rs":
         "let data = known && !packet.payload.is_empty();" => "let data = known;",
         "a mark on a packet without payload causes no CNP";
+    ProbesPrecedeWhatAsks "qp/send/completer.rs":
+        "self.timer.put_off(now, at);" => "",
+        "a response that was not requested is not late";
+    StandingMessagesAreNotProbed "qp/send/completer.rs":
+        "(self.unasked.replace(sq.next()) != Some(sq.next())).then_some(now)" => "Some(now)",
+        "where no packet leaves any more, a probe requests what they did not";
+    QuartersAskForNothing "qp/send/queue/new.rs":
+        "let since = self.cursor.packet % interval;" => "let since = self.cursor.packet;",
+        "inside a long message a quarter of the window requests an ACK";
     RttSpansAnRnrPause "qp/send/completer.rs":
         "self.timed = None;
         self.pause = Some((refused, now + pause));" => "self.pause = Some((refused, now + pause));",

@@ -501,7 +501,8 @@ impl Qp {
             self.responder.handle_timeout(now, peer, (pool, &self.tally));
         }
         self.sq.unpark(now, out);
-        let verdict = self.completer.handle_timeout(now, &mut self.sq, &self.tally);
+        let interval = self.requester.ack_interval(&self.sq);
+        let verdict = self.completer.handle_timeout(now, interval, &mut self.sq, &self.tally);
         if let Some(loss) = self.completer.take_loss() {
             self.congestion.handle_loss(now, loss);
         }

@@ -272,11 +272,23 @@ impl Qp {
         let (pd, qpn, sq, tally, memory) =
             (self.pd, self.qpn, &mut self.sq, &self.tally, &mut **memory);
         let (spent_by, paced) = (now, false);
-        let mut cx =
-            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
-        let ended = self.requester.fill_common(&mut cx, run);
+        let mut cx = requester::Context {
+            peer,
+            pd,
+            qpn,
+            mrs,
+            memory,
+            sq,
+            out,
+            tally,
+            now,
+            spent_by,
+            paced,
+            asked: None,
+        };
+        let asked = self.requester.fill_common(&mut cx, run);
         if run.packets() > 0 {
-            self.deadline_moved |= self.completer.sent(now, ended, &self.sq);
+            self.deadline_moved |= self.completer.sent(now, asked, &self.sq);
             if !self.sq.has_more() {
                 (self.requests_idle, self.stream) = (true, Stream::Rest);
             }
@@ -396,14 +408,25 @@ impl Qp {
             self.sq.set_congested(self.completer.responses_congested(&self.sq));
         }
         let (pd, qpn, sq, tally) = (self.pd, self.qpn, &mut self.sq, &self.tally);
-        let mut cx =
-            requester::Context { peer, pd, qpn, mrs, memory, sq, out, tally, now, spent_by, paced };
+        let mut cx = requester::Context {
+            peer,
+            pd,
+            qpn,
+            mrs,
+            memory,
+            sq,
+            out,
+            tally,
+            now,
+            spent_by,
+            paced,
+            asked: None,
+        };
         let (written, idle) = self.requester.fill(&mut cx, unit, max_packets);
+        let asked = cx.asked.filter(|_| new);
         self.requests_idle = idle;
         if written > 0 {
-            let ended =
-                (new && self.sq.is_between()).then(|| (self.sq.newest(), self.sq.newest_is_read()));
-            self.completer.sent(now, ended, &self.sq);
+            self.completer.sent(now, asked, &self.sq);
             self.congestion.rate_mut().sent(now, unit.wire_len());
             if let (Some((psn, make)), Some(unit)) = (again, &mut self.watched) {
                 unit.sent_again(psn, make);

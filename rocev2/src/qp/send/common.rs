@@ -91,8 +91,8 @@ struct Writer<'a, 'r, M, F, const SINGLE: bool> {
     keys: LocalKeys<'a>,
     memory: &'a mut M,
     run: &'a mut UnitRun<'r, F>,
-    /// The first packet that ended its request, and whether that is a READ.
-    ended: Option<(Psn, bool)>,
+    /// The first packet that requested a response, and whether it is a READ.
+    asked: Option<(Psn, bool)>,
 }
 
 impl<M: Memory, F: Frames, const SINGLE: bool> Outlet for Writer<'_, '_, M, F, SINGLE> {
@@ -121,7 +121,7 @@ impl<M: Memory, F: Frames, const SINGLE: bool> Outlet for Writer<'_, '_, M, F, S
 
 impl Requester {
     /// Writes the packets that may leave into units of `run`, up to the first that has to go the general way. Returns
-    /// the first of them that ended its request, and whether that is a READ.
+    /// the first of them that requested a response, and whether that is a READ.
     #[inline(never)]
     pub(crate) fn fill_common<M: Memory, F: Frames>(
         &self,
@@ -151,10 +151,10 @@ impl Requester {
             keys: LocalKeys::new(mrs, *pd),
             memory: &mut **memory,
             run,
-            ended: None,
+            asked: None,
         };
         sq.send_new(room, |new| writer.write(new));
-        writer.ended
+        writer.asked
     }
 
     /// The same for a queue of which one request waits, and takes one packet. Returns its bytes and its PSN, and whether it is
@@ -243,7 +243,7 @@ impl<M: Memory, F: Frames, const SINGLE: bool> Writer<'_, '_, M, F, SINGLE> {
         }
         let (to, may_read) = ((self.dest_qpn, new.psn), new.reads < self.reads_max);
         let ((), read) = write_request(self, new.wqe.single(sge)?, to, may_read)?;
-        self.ended(new.psn, read);
+        self.asked(new.psn, read);
         Some(Sent { last: true, read })
     }
 
@@ -271,15 +271,15 @@ impl<M: Memory, F: Frames, const SINGLE: bool> Writer<'_, '_, M, F, SINGLE> {
         let (region, offset) = keys.local(sge.lkey, addr, len, Access::LOCAL_READ).ok()?;
         let source = Source { memory: &mut **memory, region, offset };
         run.push_common::<SINGLE>((ext.len(), len as usize), headers, source)?;
-        if last {
-            self.ended(new.psn, false);
+        if ack_req {
+            self.asked(new.psn, false);
         }
         Some(Sent { last, read: false })
     }
 
-    const fn ended(&mut self, psn: Psn, read: bool) {
-        if self.ended.is_none() {
-            self.ended = Some((psn, read));
+    const fn asked(&mut self, psn: Psn, read: bool) {
+        if self.asked.is_none() {
+            self.asked = Some((psn, read));
         }
     }
 }

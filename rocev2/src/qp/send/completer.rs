@@ -34,6 +34,8 @@ pub(crate) struct Completer {
     pause: Option<(Psn, Instant)>,
     /// The last resend was one of the retransmission timeout.
     timed_out: bool,
+    /// The packet that was next when the timer expired and no response had been requested.
+    unasked: Option<Psn>,
     /// For congestion control.
     loss: Option<Loss>,
     losses: LossSum,
@@ -83,6 +85,7 @@ impl Completer {
             rnr_tries: 0,
             pause: None,
             timed_out: false,
+            unasked: None,
             loss: None,
             losses: LossSum::new(),
             needless: 0,
@@ -141,24 +144,24 @@ impl Completer {
         self.recovery.stop();
     }
 
-    /// Notes that packets have left; `ended` is the first of them, sent for the first time, that ended its request, and
+    /// Notes that packets have left; `asked` is the first of them, sent for the first time, that requested a response, and
     /// whether that is a READ. Returns whether the timer was started.
     #[inline(always)]
     pub(crate) fn sent(
         &mut self,
         now: Instant,
-        ended: Option<(Psn, bool)>,
+        asked: Option<(Psn, bool)>,
         sq: &SendQueue,
     ) -> bool {
         let stopped = self.timer.deadline().is_none();
         if stopped {
             // The first of a queue is the oldest of it.
-            let oldest = ended.filter(|(psn, _)| *psn == sq.una());
+            let oldest = asked.filter(|(psn, _)| *psn == sq.una());
             self.timer.sent(now, || oldest.map_or_else(|| reads(sq), |(_, read)| read));
         }
-        // Inside a message no ACK is requested, so only a packet that ends its request has one of its own.
+        // Only a packet that requests a response has one of its own.
         if self.timed.is_none() {
-            self.timed = ended.map(|(psn, read)| (psn, now, read));
+            self.timed = asked.map(|(psn, read)| (psn, now, read));
         }
         stopped
     }
@@ -176,10 +179,23 @@ impl Completer {
         self.recovery.probe_sent(now, until, sq)
     }
 
-    /// Acts on expired timers.
+    /// When the response was requested for which the timer waits, if that may be later than the last progress.
+    fn asked_at(&mut self, now: Instant, interval: u32, sq: &SendQueue) -> Option<Instant> {
+        if self.recovery.has_evidence() || sq.has_gone_back() {
+            return None;
+        }
+        if sq.asks_nothing(interval) {
+            // Where no packet has left since, none may for long, and a probe requests what they did not.
+            return (self.unasked.replace(sq.next()) != Some(sq.next())).then_some(now);
+        }
+        self.timed.filter(|(psn, ..)| sq.acked().since(*psn) <= 0).map(|(_, at, _)| at)
+    }
+
+    /// Acts on expired timers. One packet of `interval` inside a message requests an ACK.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
+        interval: u32,
         sq: &mut SendQueue,
         tally: &Tally,
     ) -> Verdict {
@@ -191,6 +207,11 @@ impl Completer {
                 self.end_pause(now, sq);
             }
             return Verdict::Done;
+        }
+        if self.timer.deadline().is_some_and(|deadline| now >= deadline)
+            && let Some(at) = self.asked_at(now, interval, sq)
+        {
+            self.timer.put_off(now, at);
         }
         match self.timer.expired(now) {
             Expiry::None => {}

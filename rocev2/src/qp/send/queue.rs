@@ -294,7 +294,6 @@ impl SendQueue {
         if self.resend_sent(packets) {
             return;
         }
-        (self.scoreboard.newest, self.scoreboard.newest_is_read) = (self.next, read);
         self.next = self.next.add(packets);
         if self.next.since(self.highest) > 0 {
             self.highest = self.next;

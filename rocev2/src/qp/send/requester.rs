@@ -95,6 +95,8 @@ pub(crate) struct Context<'a, M> {
     pub spent_by: Instant,
     /// Congestion control limits the packets that leave now.
     pub paced: bool,
+    /// The first packet written that requested a response, and whether it is a READ.
+    pub asked: Option<(Psn, bool)>,
 }
 
 impl Requester {
@@ -114,6 +116,11 @@ impl Requester {
     /// PSNs in flight, at most.
     pub(crate) const fn window_packets(&self) -> u32 {
         self.window_packets
+    }
+
+    /// Packets of a message after which one requests an ACK.
+    pub(crate) fn ack_interval(&self, sq: &SendQueue) -> u32 {
+        ack_interval(self.window_packets.min(sq.limit()))
     }
 
     /// READ requests in flight, at most.
@@ -295,6 +302,9 @@ fn write<M: Memory>(
     if let Some(cause) = cx.sq.resent_for() {
         let len = segment_len(plan.ext.len(), plan.payload_len) + cx.peer.encap.header_len();
         count_again(cause, is_read, len, cx.tally);
+    }
+    if bth.ack_req {
+        cx.asked = cx.asked.or(Some((psn, is_read)));
     }
     cx.sq.sent(plan.packets, is_read, cx.now, cx.spent_by);
     Ok(())

@@ -327,6 +327,15 @@ impl RetryTimer {
         (self.tries, self.timeouts) = (0, 0);
     }
 
+    /// Moves the first probe timeout to where it is after a response was requested, at `at`: it may have been requested long after
+    /// the first packet left.
+    pub(crate) fn put_off(&mut self, now: Instant, at: Instant) {
+        let due = after(at, self.wait_ns(now));
+        if self.tries == 0 && due > now && self.gives_up_at().is_none_or(|end| now < end) {
+            self.deadline = Some(self.gives_up_at().map_or(due, |end| due.min(end)));
+        }
+    }
+
     /// Moves the whole schedule to `until`, the end of an RNR pause. The peer is there, so the back-off
     /// ends.
     pub(crate) fn pause(&mut self, until: Instant) {

@@ -283,26 +283,31 @@ impl Pair {
     fn transmit(&mut self, from: usize) -> bool {
         let mut buf = vec![0; 65_000];
         let mut any = false;
-        loop {
-            let node = &mut self.nodes[from];
-            let encap = node.qp.peer().unwrap().encap;
-            let mut template = Template::new(&encap);
-            let mut one = OneFrame::new(&mut buf);
-            let (qp, mut shared) = node.parts();
-            let limit = one_unit(self.settings.segments);
-            let mut run =
-                UnitRun::new(&mut one, &mut template, Ids::new(false, encap.ip_id), limit);
-            qp.fill(self.now, &mut run, &mut shared);
-            node.collect();
-            let Some(unit) = one.unit else { return any };
+        while self.transmit_unit(from, &mut buf) {
             any = true;
-            let frame = &buf[..unit.len];
-            for packet in parse_unit(frame, Some(unit.segment_len)) {
-                let packet = packet.expect("what is sent is well formed");
-                self.sent[from].push((packet.bth.opcode, packet.bth.psn.get()));
-            }
-            self.carry(1 - from, frame.to_vec());
         }
+        any
+    }
+
+    /// Moves the next unit that a node has to send.
+    fn transmit_unit(&mut self, from: usize, buf: &mut [u8]) -> bool {
+        let node = &mut self.nodes[from];
+        let encap = node.qp.peer().unwrap().encap;
+        let mut template = Template::new(&encap);
+        let mut one = OneFrame::new(buf);
+        let (qp, mut shared) = node.parts();
+        let limit = one_unit(self.settings.segments);
+        let mut run = UnitRun::new(&mut one, &mut template, Ids::new(false, encap.ip_id), limit);
+        qp.fill(self.now, &mut run, &mut shared);
+        node.collect();
+        let Some(unit) = one.unit else { return false };
+        let frame = &buf[..unit.len];
+        for packet in parse_unit(frame, Some(unit.segment_len)) {
+            let packet = packet.expect("what is sent is well formed");
+            self.sent[from].push((packet.bth.opcode, packet.bth.psn.get()));
+        }
+        self.carry(1 - from, frame.to_vec());
+        true
     }
 
     fn carry(&mut self, to: usize, frame: Vec<u8>) {

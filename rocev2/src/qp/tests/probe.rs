@@ -108,3 +108,36 @@ fn the_answer_stands_behind_those_to_reads() {
     assert_eq!(opcodes, [first, middle, last, Opcode::Acknowledge]);
     assert_eq!(taken[3].at, -1);
 }
+
+/// A response that was not requested is not late, however slowly the packets before its request leave. Where they stop, a
+/// probe requests it.
+#[test]
+fn no_probe_precedes_what_requests_a_response() {
+    let mut pair = Pair::new(200_000, CLEAN);
+    let (rkey, mut buf) = (pair.nodes[1].key, [0; 65_000]);
+    let post = |pair: &mut Pair, len: usize| {
+        let sgl = pair.nodes[0].sge(0, len);
+        pair.nodes[0].send(0, SendOp::Write { va: BASE, rkey }, sgl);
+    };
+    post(&mut pair, 8);
+    pair.run_all();
+    post(&mut pair, 100 * 1024);
+    // The timer expires a dozen times meanwhile.
+    for _ in 0..100 {
+        assert!(pair.transmit_unit(0, &mut buf));
+        pair.now = pair.now + Duration::from_micros(50);
+        if pair.nodes[0].qp.deadline().is_some_and(|deadline| deadline <= pair.now) {
+            pair.wait(0);
+        }
+    }
+    pair.run_all();
+    assert_eq!(pair.nodes[0].statuses(), [(0, WcStatus::Success); 2]);
+    assert_eq!(pair.sent[0].len(), 1 + 100, "packets, and no probe");
+    post(&mut pair, 100 * 1024);
+    (0..10).for_each(|_| assert!(pair.transmit_unit(0, &mut buf)));
+    pair.wait(0);
+    pair.wait(0);
+    pair.transmit(0);
+    let probes = pair.sent[0].iter().filter(|(opcode, _)| *opcode == Opcode::WriteOnly).count();
+    assert_eq!(probes, 1 + 1, "the short WRITE, and a probe");
+}

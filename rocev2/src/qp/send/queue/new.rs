@@ -42,13 +42,19 @@ impl SendQueue {
         }
         let (len, read) = write(Wqe(self.ring.get(at)?), psn)?;
         let end = psn.add(1);
-        (self.scoreboard.newest, self.scoreboard.newest_is_read) = (psn, read);
         (self.next, self.highest) = (end, end);
         self.cursor.wqe += 1;
         if read {
             read_sent(&mut self.read_ends, &mut self.reads, end);
         }
         Some((len, psn, read))
+    }
+
+    /// Whether no packet in flight has requested a response: all are of one message, of which one of `interval` packets requests
+    /// an ACK.
+    pub(crate) fn asks_nothing(&self, interval: u32) -> bool {
+        let since = self.cursor.packet % interval;
+        self.reads == 0 && (1..=since).contains(&self.in_flight())
     }
 
     /// Has `write` write new packets, `room` at most, up to the first for which it returns `None`, and moves the cursor
@@ -66,7 +72,6 @@ impl SendQueue {
         while new.room > 0
             && let Some(Sent { last, read }) = write(&new)
         {
-            self.scoreboard.newest_is_read = read;
             new.psn = new.psn.add(1);
             new.room -= 1;
             if read {
@@ -83,7 +88,6 @@ impl SendQueue {
             new.wqe = Wqe(entry);
         }
         if new.psn != self.next {
-            self.scoreboard.newest = new.psn.prev();
             self.cursor.packet = new.packet;
             (self.next, self.highest) = (new.psn, new.psn);
         }

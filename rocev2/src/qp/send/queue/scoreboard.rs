@@ -16,12 +16,8 @@ pub(super) struct Scoreboard {
     /// The peer has executed every request before this PSN. It is `una`, or after `una` where data of a
     /// READ is missing.
     pub(super) acked: Psn,
-    /// The packet sent last, other than those of `resend`.
-    pub(super) newest: Psn,
     /// Packets in flight, at most, towards a peer that drops packets behind a gap.
     limit: u32,
-    /// That, `newest`, was a READ request.
-    pub(super) newest_is_read: bool,
     /// No new packet leaves until the peer has acknowledged the resent ones.
     stalled: bool,
     /// READ responses were lost to congestion: the READs that ask for them again say so.
@@ -66,8 +62,6 @@ impl Scoreboard {
     pub(super) const fn new() -> Self {
         Self {
             acked: Psn::new(0),
-            newest: Psn::new(0),
-            newest_is_read: false,
             resend: None,
             early: PsnSet::new(),
             early_end: Psn::new(0),
@@ -104,21 +98,6 @@ impl SendQueue {
     /// The oldest PSN whose request the peer is not known to have executed.
     pub(crate) const fn acked(&self) -> Psn {
         self.scoreboard.acked
-    }
-
-    /// The packet sent last, other than resent ones; of a READ the request.
-    pub(crate) const fn newest(&self) -> Psn {
-        self.scoreboard.newest
-    }
-
-    /// Whether [`Self::newest`] is a READ request.
-    pub(crate) const fn newest_is_read(&self) -> bool {
-        self.scoreboard.newest_is_read
-    }
-
-    /// Whether the packet sent last ended its request, or none was begun.
-    pub(crate) const fn is_between(&self) -> bool {
-        self.cursor.packet == 0
     }
 
     /// Packets in flight, at most; the window is another limit.
@@ -394,6 +373,11 @@ impl SendQueue {
             self.read_ends.pop_back();
             self.reads -= 1;
         }
+    }
+
+    /// Whether packets leave that have left before, and all behind them.
+    pub(crate) fn has_gone_back(&self) -> bool {
+        self.next != self.highest
     }
 
     /// After going back, skips the packets that the peer turns out to have, but requests READs again.
