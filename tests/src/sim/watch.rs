@@ -106,6 +106,8 @@ struct Flow {
     told: u64,
     /// All before it were told of by an ACK, or by the answer of a READ.
     told_to: u64,
+    /// Packets that came too early for the reorder window of a responder that has one.
+    beyond: u64,
     /// ACKs that told of nothing new.
     idle_acks: u64,
     /// Request packets that have reached the responder, and those of them that were not the next one.
@@ -311,7 +313,7 @@ impl Watch {
     /// `outages` are those of the world. A packet that finds no receive may be sent again with all
     /// behind it, and so may a READ that is missing while the requester cannot know what its peer keeps.
     /// Each response that is lost may need a request of its own.
-    /// A host that keeps nothing behind a hole has to be sent that again, where packets are merely late,
+    /// A host that keeps nothing behind a hole, or less than came, has to be sent that again, where packets are merely late,
     /// too. Who has flushed its queue pair answers no more. What a host loses between its cores nobody counts here.
     ///
     /// # Errors
@@ -322,7 +324,8 @@ impl Watch {
             let [first, all] = flow.requests;
             let windows = flow.refusals * flow.window + flow.unsure() * flow.window.min(first);
             let lost = flow.responses[0].saturating_sub(flow.responses[1]);
-            let most = first * share / 100 + UNANSWERED * outages + windows + flow.dropped() + lost;
+            let dropped = flow.dropped() + flow.beyond;
+            let most = first * share / 100 + UNANSWERED * outages + windows + dropped + lost;
             require!(all <= most, "{all} packets to {host} QP {qpn:#x} for {first}, not {most}");
         }
         Ok(())
@@ -421,6 +424,7 @@ impl Watch {
             responses: [0; 2],
             told: 0,
             told_to: 0,
+            beyond: 0,
             idle_acks: 0,
             reached: [0; 2],
             acks: 0,
@@ -712,6 +716,8 @@ impl Flow {
             self.farthest = self.farthest.max(at);
             if at == self.arrived || at - self.arrived < self.reorder_packets {
                 self.ahead.insert(at);
+            } else {
+                self.beyond += u64::from(self.reorder_packets > 0);
             }
         }
         while self.ahead.remove(&self.arrived) {
