@@ -1,6 +1,7 @@
 //! Packets that come from elsewhere than the peer's: strangers that know addresses, queue pair and about the PSN; and peers
 //! whose headers change.
 
+use crate::golden::capture;
 use crate::peer::*;
 use rocev2::counters::Counter;
 use rocev2::env::Duration;
@@ -8,7 +9,7 @@ use rocev2::ids::Rkey;
 use rocev2::psn::Psn;
 use rocev2::qp::{QpState, SendOp};
 use rocev2::wire::Opcode::*;
-use rocev2::wire::{AtomicEth, Bth, DropReason, Encap, Ext, Mac, Opcode, Reth};
+use rocev2::wire::{AtomicEth, Bth, DropReason, Encap, Ext, Mac, Opcode, Packet, Reth};
 
 const STRANGER: Mac = Mac([2, 0x99, 0, 0, 0, 9]);
 /// Packets in flight, all of the window.
@@ -267,6 +268,40 @@ fn a_peer_that_takes_another_port_for_each_packet_loses_nothing_for_it() {
         }
         assert_eq!(world.mismatches(), 0);
     });
+}
+
+/// The same of what rxe wrote: the WRITEs of a capture, in pairs that overtake, each packet from a port of its own.
+#[test]
+fn captured_writes_from_a_port_for_each_packet_lose_nothing() {
+    let capture = capture("rc_write.pcap");
+    let packets = capture.frames.iter().map(|frame| Packet::parse(frame).unwrap());
+    let mut writes: Vec<_> = packets.filter(|packet| is_write(packet.bth.opcode)).collect();
+    let (psn, va) = (writes[0].bth.psn, writes[0].ext.reth().unwrap().va);
+    let moved = |key, reth: Reth| Ext::Reth(Reth { va: BASE + reth.va - va, rkey: key, ..reth });
+    let mut written = pattern(TERMS.bytes);
+    let mut at = 0;
+    for packet in &writes {
+        at = packet.ext.reth().map_or(at, |reth| (reth.va - va) as usize);
+        written[at..][..packet.payload.len()].copy_from_slice(packet.payload);
+        at += packet.payload.len();
+    }
+    writes[4..].chunks_exact_mut(2).for_each(|pair| pair.reverse());
+    each(|mut world| {
+        for (number, packet) in writes.iter().enumerate() {
+            world.encap.src_port = 0xc000 | (7 * number as u16);
+            let at = packet.bth.psn.since(psn);
+            let bth = Bth { ack_req: packet.bth.ack_req, ..world.bth(at, packet.bth.opcode) };
+            let ext = packet.ext.reth().map_or(packet.ext, |reth| moved(world.key, reth));
+            world.give(&frame(&world.encap, &bth, &ext, packet.payload));
+        }
+        let acked = world.acks().last().map(|(syndrome, at, _)| (*syndrome, *at));
+        assert_eq!(acked, Some((ACK, writes.len() as i32 - 1)));
+        assert!(world.mismatches() == 0 && *world.bytes() == written);
+    });
+}
+
+fn is_write(opcode: Opcode) -> bool {
+    matches!(opcode, WriteFirst | WriteMiddle | WriteLast | WriteOnly)
 }
 
 /// The same of a peer that says nothing but ACKs, of many packets each: one probe teaches it.
