@@ -1,6 +1,7 @@
 //! A NIC on the switch, to which the image may bind as a protocol.
 
 pub mod calls;
+pub mod faults;
 pub mod offload;
 
 use std::sync::Mutex;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize,
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use faults::{Fate, Faults};
 use offload::{Counts, Offloads};
 
 use super::nbl::{self, Nbl};
@@ -44,6 +46,7 @@ pub struct Nic {
     pub crumbles: AtomicBool,
     pub offloads: Mutex<Offloads>,
     pub counts: Counts,
+    pub faults: Faults,
     /// A protocol has told what frames its offloads work on.
     encapsulation: AtomicBool,
     /// How often it was offered.
@@ -197,6 +200,7 @@ impl Nic {
             crumbles: AtomicBool::new(false),
             offloads: Mutex::new(offloads),
             counts: Counts::default(),
+            faults: Faults::default(),
             encapsulation: AtomicBool::new(false),
             offers: AtomicUsize::new(usize::from(number)),
             sent: AtomicUsize::new(0),
@@ -352,17 +356,23 @@ impl Nic {
     }
 
     unsafe fn put_on_wire(&self, list: *mut Nbl) {
-        self.sent.fetch_add(1, Ordering::Relaxed);
         let left = (*list).leftovers();
         if !left.is_empty() {
             breach!("a list is sent with what a NIC left in its out-of-band values {left:?}");
         }
-        for frame in self.divide(list) {
-            let info = (*list).info[nbl::VLAN];
-            let frame = if info == 0 { frame } else { tagged(&frame, info) };
-            switch::send(self.port.load(Ordering::SeqCst), &frame);
-        }
+        let frames = self.divide(list);
         (*list).status = SUCCESS;
+        match self.faults.meet(&frames) {
+            Fate::Carried => {
+                self.sent.fetch_add(1, Ordering::Relaxed);
+                let info = (*list).info[nbl::VLAN];
+                let wire = |frame: Vec<u8>| if info == 0 { frame } else { tagged(&frame, info) };
+                let port = self.port.load(Ordering::SeqCst);
+                frames.into_iter().for_each(|frame| switch::send(port, &wire(frame)));
+            }
+            Fate::Lost => {}
+            Fate::Refused => (*list).status = INVALID_LENGTH,
+        }
         let _ = self.wire.lock().unwrap().send(Event::Sent(list as usize));
     }
 
