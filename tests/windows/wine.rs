@@ -79,6 +79,8 @@ mod in_wine {
         no_units_flow_where_nobody_takes_them: "no-units";
         /// Goal: frames that the NIC found damaged are dropped and counted, and no others.
         the_verdicts_of_the_nic_are_heeded: "checksums";
+        /// Goal: a NIC that refuses frames ends the connection whose frames they are, and no other; both are told of.
+        a_nic_may_refuse_frames: "refuses-frames";
         /// Goal: frames in MDLs of a few bytes arrive whole.
         frames_may_lie_in_pieces: "pieces";
         /// Goal: cancelled sends end aborted, the others sent, and all come back.
@@ -149,6 +151,7 @@ mod in_wine {
         several_poll_cores_move_near_their_nic_preempted: "cores-near seed=3";
         ndk_goes_off_and_on_preempted: "disable seed=1";
         ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
+        a_nic_may_refuse_frames_preempted: "refuses-frames seed=1";
     }
 }
 
@@ -172,6 +175,7 @@ mod in_a_process {
         an_adapter_lives_in_a_vlan: "vlan";
         what_is_not_mapped_gets_mapped: "unmapped";
         the_verdicts_of_the_nic_are_heeded: "checksums";
+        a_nic_may_refuse_frames: "refuses-frames";
         frames_may_lie_in_pieces: "pieces";
         sends_may_be_cancelled: "cancel";
         calls_to_the_nic_may_pend: "pending";
@@ -183,6 +187,7 @@ mod in_a_process {
         tags_pass_preempted: "tags seed=2";
         calls_to_the_nic_may_pend_preempted: "pending seed=3";
         an_adapter_may_halt_while_its_nic_is_bound_preempted: "bind-halt seed=4";
+        a_nic_may_refuse_frames_preempted: "refuses-frames seed=7";
         a_device_may_be_gone_preempted: "surprise-alone seed=5";
         several_poll_cores_start_and_end_preempted: "cores-start seed=6";
         stages_are_left_behind: "stages";

@@ -2,6 +2,7 @@
 
 mod control;
 mod cores;
+mod damaged;
 mod ends;
 mod ends_of_life;
 mod frames;
@@ -72,6 +73,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("units", offloads::units),
     ("no-units", offloads::no_units),
     ("checksums", offloads::checksums),
+    ("refuses-frames", damaged::refuses_frames),
     ("cancel", frames::cancel),
     ("pending", life::pending),
     ("sleep-below", power::sleep_below),

@@ -157,7 +157,7 @@ fn event(vnic: &Vnic, (problem, values): (Problem, [&str; 2])) -> event_log::Eve
     event_log::Event { id: problem.message_id(), strings }
 }
 
-fn expect_events(vnic: &Vnic, wanted: &[(Problem, [&str; 2])]) {
+pub(super) fn expect_events(vnic: &Vnic, wanted: &[(Problem, [&str; 2])]) {
     let wanted: Vec<_> = wanted.iter().map(|&wanted| event(vnic, wanted)).collect();
     assert_eq!(event_log::take(), wanted);
 }
