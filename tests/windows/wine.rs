@@ -81,6 +81,8 @@ mod in_wine {
         the_verdicts_of_the_nic_are_heeded: "checksums";
         /// Goal: a NIC that refuses frames ends the connection whose frames they are, and no other; both are told of.
         a_nic_may_refuse_frames: "refuses-frames";
+        /// Goal: where a NIC loses units, all data arrives, and packets leave singly.
+        a_nic_may_lose_units: "loses-units";
         /// Goal: frames in MDLs of a few bytes arrive whole.
         frames_may_lie_in_pieces: "pieces";
         /// Goal: cancelled sends end aborted, the others sent, and all come back.
@@ -152,6 +154,7 @@ mod in_wine {
         ndk_goes_off_and_on_preempted: "disable seed=1";
         ndk_goes_off_and_on_preempted_otherwise: "disable seed=2";
         a_nic_may_refuse_frames_preempted: "refuses-frames seed=1";
+        a_nic_may_lose_units_preempted: "loses-units seed=1";
     }
 }
 

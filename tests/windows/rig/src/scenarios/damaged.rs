@@ -1,10 +1,11 @@
-//! Damaged NICs.
+//! Damaged NICs: one refuses frames, one loses units.
 
 use driver::abi::*;
 use ndis_driver::counter_sets::{CounterSet, SETS};
 use ndis_driver::problems::{Problem, REFUSALS_TOLD};
 
 use super::net::{Connection, Net, PATIENCE, PORT};
+use super::offloads::ALL as OFFLOADS;
 use super::stages::expect_events;
 use super::*;
 
@@ -123,4 +124,63 @@ fn count(vnic: &Vnic, name: &str) -> u64 {
         Some(adapters.iter().find(|adapter| adapter.id == vnic.index)?.values[id])
     };
     SETS[..2].iter().find_map(value).expect("a counter of an adapter")
+}
+
+/// A NIC takes the units of the first adapter and loses each, while single packets pass. All data arrives, packets leave singly
+/// soon, and an administrator is told once; the units of the second adapter go on.
+pub(super) fn loses_units(host: &dyn Host, _: &[String]) {
+    let net = Net::plug_on(host, 1500, OFFLOADS, &[]).open_adapters();
+    let units = || net.nics.map(|nic| nic.counts.units()[0]);
+    let connections = [(address(0), address(1)), (address6(0), address6(1))]
+        .map(|(from, to)| net.try_connect(from, to).expect("a connection"));
+    let exchange = |connection: &Connection| {
+        let before = units();
+        connection.exchange(100, 60_000);
+        let flowed = [0, 1].map(|at: usize| units()[at] - before[at]);
+        say!("units of either adapter: {flowed:?}");
+        flowed
+    };
+    let sound = exchange(&connections[0]);
+    assert!(sound.iter().all(|units| *units > 100), "{sound:?}");
+    event_log::take();
+    net.nics[0].faults.lose_units();
+    // A path gives units up, and after two more of another path the link does.
+    for (connection, name) in connections.iter().zip(["units_off_path", "units_off_link"]) {
+        exchange_until(connection, name, || count(net.vnics[0], name) > 0);
+    }
+    let mut events = Vec::new();
+    exchange_until(&connections[0], "an event", || {
+        events.extend(event_log::take());
+        !events.is_empty()
+    });
+    expect_units_lost(net.vnics[0], &events);
+    for connection in &connections {
+        let flowed = exchange(connection);
+        // Of the first adapter leave those by which it tries the link, seconds apart.
+        assert!(flowed[0] < 20 && flowed[1] > 100, "{flowed:?}");
+    }
+    assert_eq!(event_log::take(), [], "told twice");
+    assert_eq!(count(net.vnics[1], "units_lost"), 0, "the other NIC loses none");
+    drop(connections);
+    net.end(host);
+}
+
+/// Exchanges until this holds.
+fn exchange_until(connection: &Connection, what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        connection.exchange(2, 60_000);
+    }
+}
+
+/// One event, with the units that the adapter has lost for sure, and those that it has sent, by then.
+fn expect_units_lost(vnic: &Vnic, events: &[event_log::Event]) {
+    let [event] = events else { panic!("{events:?}") };
+    let values = event.strings.iter().map(|string| string.parse::<u32>().expect("a number"));
+    let [interface, lost, sent] = values.collect::<Vec<_>>()[..] else { panic!("{event:?}") };
+    assert_eq!((event.id, interface), (Problem::UnitsLost.message_id(), vnic.index));
+    // Four of a path, and two of another one.
+    assert!(lost >= 6 && sent >= lost, "{lost} of {sent} units");
+    assert!(count(vnic, "units_lost") >= lost.into());
 }

@@ -74,6 +74,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("no-units", offloads::no_units),
     ("checksums", offloads::checksums),
     ("refuses-frames", damaged::refuses_frames),
+    ("loses-units", damaged::loses_units),
     ("cancel", frames::cancel),
     ("pending", life::pending),
     ("sleep-below", power::sleep_below),

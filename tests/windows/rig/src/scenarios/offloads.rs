@@ -7,7 +7,7 @@ use super::*;
 use crate::ndis::nic::offload::{Offloads, Uso};
 
 /// The most that a NIC does.
-const ALL: Offloads = Offloads {
+pub(super) const ALL: Offloads = Offloads {
     uso: Some(Uso { max_len: 60_000, min_segments: 2, short_last: true, tagged: true }),
     joins: true,
     checks: true,
