@@ -124,7 +124,7 @@ pub enum SpecError {
     /// No Ethernet address.
     Mac,
     /// An Ethernet address that no source has.
-    GroupMac,
+    NoHostMac,
     /// No VLAN.
     Vlan,
     /// An Ethernet address for an edge that has one already.
@@ -339,11 +339,11 @@ impl FromStr for MacAddress {
             let part = parts.next().filter(is_byte).ok_or(SpecError::Mac)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| SpecError::Mac)?;
         }
-        match (parts.next(), bytes[0] & 1) {
-            (None, 0) => Ok(Self(bytes)),
-            (None, _) => Err(SpecError::GroupMac),
-            (Some(_), _) => Err(SpecError::Mac),
+        if parts.next().is_some() {
+            return Err(SpecError::Mac);
         }
+        let is_host = bytes[0] & 1 == 0 && bytes != [0; 6];
+        is_host.then_some(Self(bytes)).ok_or(SpecError::NoHostMac)
     }
 }
 
@@ -400,7 +400,7 @@ impl fmt::Display for SpecError {
             }
             Self::Mtu => "an MTU is 576 to 65535",
             Self::Mac => "not a MAC address, as 02:00:00:00:00:01 is",
-            Self::GroupMac => "a group address cannot be our own",
+            Self::NoHostMac => "neither a group address nor one of zeros can be our own",
             Self::Vlan => "a VLAN ID is 1 to 4094",
             Self::FixedMac => "mac: the edge has its own",
             Self::FixedMtu => "mtu: the edge has its interface's",
@@ -552,7 +552,8 @@ mod tests {
             ("tap:t0,mac=2:0:0:0:0:1", SpecError::Mac),
             ("tap:t0,mac=+2:00:00:00:00:01", SpecError::Mac),
             ("tap:t0,mac=02:00:00:00:00:01:02", SpecError::Mac),
-            ("tap:t0,mac=01:00:00:00:00:01", SpecError::GroupMac),
+            ("tap:t0,mac=01:00:00:00:00:01", SpecError::NoHostMac),
+            ("tap:t0,mac=00:00:00:00:00:00", SpecError::NoHostMac),
             ("tap:t0,vlan=0", SpecError::Vlan),
             ("tap:t0,vlan=4095", SpecError::Vlan),
             ("memory:a,mac=02:00:00:00:00:01", SpecError::FixedMac),
