@@ -477,6 +477,24 @@ fn a_resume_holds_for_requests_that_are_sent_after_it() {
 }
 
 #[test]
+fn a_listener_that_is_paused_before_it_listens_refuses() {
+    let net = Listening::new();
+    let side = Side::new(net.hosts.raw(0));
+    let listener = wait(|then| net.hosts.raw(1).create_listener(Box::new(|_| ()), then)).unwrap();
+    listener.pause(true);
+    // The pause has no second effect later.
+    sync(net.hosts.raw(1));
+    let (local, remote) = (net.hosts.at(0, 0), net.hosts.at(1, PORT + 1));
+    assert_eq!(wait(|then| listener.listen(remote, then)), STATUS_SUCCESS);
+    let connector = net.connector();
+    let connected = start(|then| connector.connect(side.qp, local, remote, then));
+    assert_eq!(connected.recv_timeout(PATIENCE), Ok(STATUS_CONNECTION_REFUSED));
+    net_close_side(&side, connector);
+    wait(|then| listener.close(then));
+    net.close();
+}
+
+#[test]
 fn an_accepted_connector_keeps_the_port() {
     let net = Listening::new();
     let sides = [Side::new(net.hosts.raw(0)), Side::new(net.hosts.raw(1))];

@@ -361,8 +361,9 @@ fn a_second_use_of_qp_or_connector_is_refused() {
     let connection = net.connect();
     let other = net.adapters[0].create_connector().unwrap();
     let qp = &connection.sides[0].qp;
-    let again = other.connect(qp, net.at(0, 0), net.at(1, PORT), LIMITS, b"");
+    let again = other.connect(qp, net.at(0, 4000), net.at(1, PORT), LIMITS, b"");
     assert_eq!(status(again.wait()), STATUS_CONNECTION_ACTIVE);
+    net.adapters[0].listen(net.at(0, 4000)).expect("it has taken no port");
     assert_eq!(
         status(connection.connectors[0].complete_connect().wait()),
         STATUS_CONNECTION_INVALID

@@ -153,3 +153,16 @@ pub(crate) fn vlan(tci: Option<u16>) -> Option<u16> {
 pub(crate) fn retag(tci: Option<u16>, to: Option<u16>) -> Option<u16> {
     if vlan(tci) == to { tci } else { to }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_keeps_its_priority_where_the_vlan_is_the_same() {
+        let own = Some(3 << 13 | 7);
+        assert_eq!([Some(7), Some(8), None].map(|to| retag(own, to)), [own, Some(8), None]);
+        let priority = Some(3 << 13);
+        assert_eq!(retag(priority, None), priority, "VLAN 0 is none");
+    }
+}

@@ -433,6 +433,7 @@ mod tests {
     use crate::abi::{MDL, NDK_VERSION};
     use crate::adapter::request::OpenAdapter;
     use crate::platform::Mapped;
+    use netadapter_glue::Segments;
     use rocev2::env::Instant;
 
     /// Counts the steps that it runs undisturbed.
@@ -506,5 +507,59 @@ mod tests {
         assert_eq!(shard.set_addresses(alloc::vec![], 0), Ok(()));
         let mut taken = Taken::default();
         assert_eq!(core::iter::from_fn(|| shard.next_control(&mut taken)).count(), 3);
+    }
+
+    #[test]
+    fn a_message_that_is_not_made_takes_no_place() {
+        let wakers = [Waker::noop().clone()];
+        let platform = Box::new(Steps(Arc::default()));
+        let shard = Shard::new(platform, Limits::default(), &wakers, Vec::new(), 0);
+        assert_eq!(shard.request_if(|| Err::<OpenAdapter, _>(7)), Ok(Err(7)));
+        assert_eq!(shard.requests.load(Ordering::Relaxed), REQUESTS_MAX);
+    }
+
+    /// A unit of packets to these queue pairs.
+    fn unit(qpns: &[u32]) -> Vec<u8> {
+        let mut unit = alloc::vec![0; 42];
+        // IPv4 of no options, UDP to RoCEv2.
+        unit[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17]);
+        unit[36..38].copy_from_slice(&4791_u16.to_be_bytes());
+        for qpn in qpns {
+            unit.extend_from_slice([[0; 4], qpn.to_be_bytes(), [0; 4], [0; 4]].as_flattened());
+        }
+        unit
+    }
+
+    /// Goal: a unit reaches each core that has a queue pair in it, once, and one that finds no room is counted.
+    #[test]
+    fn a_unit_comes_to_each_core_that_it_is_for() {
+        const OTHER: u32 = 0x80_0000;
+        let wakers = [(); 2].map(|()| Waker::noop().clone());
+        let shard = Shard::new(Box::new(Poor), Limits::default(), &wakers, Vec::new(), 74);
+        let segments = Some(Segments { header_len: 42, segment_len: 16 });
+        let passed = |core| {
+            let mut count = 0;
+            if let Some(passage) = shard.passed(core) {
+                passage.drain(&mut |_, _| count += 1);
+            }
+            count
+        };
+        for (qpns, kept, passed_on) in [
+            ([2, 3], true, 0),
+            ([OTHER, OTHER], false, 1),
+            ([2, OTHER], true, 1),
+            ([OTHER, 2], true, 1),
+        ] {
+            let frame = &unit(&qpns)[..];
+            assert_eq!(shard.keeps((0, 2), &Received { frame, segments }), kept, "{qpns:x?}");
+            assert_eq!([passed(0), passed(1)], [0, passed_on], "{qpns:x?}");
+        }
+        let dropped = || shard.counters.snapshot().edge.receive;
+        assert_eq!(dropped(), 0);
+        let frame = &unit(&[OTHER])[..];
+        for _ in 0..=PASSED_MAX {
+            assert!(!shard.keeps((0, 2), &Received { frame, segments: None }));
+        }
+        assert_eq!((passed(1), dropped()), (PASSED_MAX, 1));
     }
 }

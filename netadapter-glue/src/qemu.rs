@@ -722,5 +722,6 @@ mod tests {
         assert_eq!((stream.backlog(), stream.drops()), (1, Drops::default()));
         stream.lose_link();
         assert_eq!((stream.retry_after(), stream.drops().transmit), (None, 1));
+        assert_eq!(stream.head_sent, 0, "a new link begins with a whole frame");
     }
 }

@@ -19,6 +19,31 @@ fn a_host_with_our_address_is_counted() {
     }
 }
 
+/// Where the address of a neighbour has become ours, a host that asks with it is not asked.
+#[test]
+fn a_host_with_our_address_is_no_neighbour() {
+    for (own, other) in PAIRS {
+        let mut host = acquainted();
+        host.set_addresses(&[ip(own), ip(other)]);
+        let asked = forgeries(own, other).remove(1);
+        assert!(host.handle_frame(2 * SECOND, &asked));
+        assert!(!frames(&mut host).iter().any(|frame| is_question(frame)), "{other}");
+    }
+}
+
+/// A port may receive what is for other hosts.
+#[test]
+fn a_frame_for_another_host_is_not_ours() {
+    for (own, other) in PAIRS {
+        let mut host = host(0);
+        host.resolve(0, ip(own), ip(other));
+        let mut answer = answered(other, own, MACS[1], None);
+        answer[..6].copy_from_slice(&STRANGER);
+        assert!(!host.handle_frame(0, &answer));
+        assert_eq!(host.poll_event(), None, "{other}");
+    }
+}
+
 /// One forged frame, of whatever kind, moves nothing: the neighbour is asked where it was, and says
 /// that it is there (RFC 4861, 7.3.3).
 #[test]

@@ -574,6 +574,25 @@ fn a_gap_behind_a_refused_packet_is_told() {
     assert_eq!(lost, 2, "once more, and not by a timer");
 }
 
+/// A packet that was only late widens the window; 16 that were lost bring it back.
+#[test]
+fn reports_of_what_was_lost_narrow_the_window_again() {
+    let mut gappy = Gappy::new();
+    let mut window = |copies: usize| {
+        gappy.write(2, &[]);
+        let first = gappy.world.wires[1].pop_front().unwrap();
+        let since = gappy.world.now;
+        gappy.report();
+        gappy.world.wires[1].extend(vec![first; copies]);
+        let width = gappy.world.now.saturating_since(since).as_micros();
+        gappy.world.run();
+        width
+    };
+    assert_eq!(window(2), 100, "the second copy shows that the packet was late");
+    let widths: Vec<_> = (0..17).map(|_| window(1)).collect();
+    assert_eq!(widths, [&[200; 16][..], &[100]].concat());
+}
+
 /// The window of reordering is as wide after a refusal as before.
 #[test]
 fn a_packet_that_comes_again_behind_a_refused_one_was_not_late() {
